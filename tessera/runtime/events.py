@@ -1,0 +1,294 @@
+"""What the runtime says about itself while it works: one event schema for every target.
+
+The runtime publishes; whoever wants to know subscribes. The runtime never imports the profiler, and with no
+subscriber `active()` is false and a launch pays one call and one truth test.
+
+All times are integer nanoseconds on the `time.perf_counter_ns` clock. A device with its own clock converts before it
+publishes. A quantity that is not known is None, and `LaunchEvent.unavailable` says why.
+
+Publishing a launch::
+
+    if events.active():
+        launch = events.new_launch()
+        events.publish(LaunchEvent(launch, "saxpy", "cpu", "cpu:0", (64,), start, duration, flops, bytes))
+        if events.tiles_wanted():                    # the instrumented variant of the kernel ran
+            events.publish(TileBatch.from_columns(phases=("tile",), launch=launch, tile=ids, start=t0, duration=dt))
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = [
+    "UNASSIGNED",
+    "CompileEvent",
+    "Event",
+    "LaunchAttributes",
+    "LaunchEvent",
+    "MemoryEvent",
+    "Source",
+    "TileBatch",
+    "TileEvent",
+    "active",
+    "new_launch",
+    "publish",
+    "subscribe",
+    "tiles_wanted",
+    "unsubscribe",
+]
+
+Source = Literal["measured", "modelled", "static"]
+"""How a figure was obtained: timed on this machine, computed by a model, or read from the program without running."""
+
+UNASSIGNED = -1
+"""A residency slot that the target did not record; the profiler assigns one by interval partitioning."""
+
+
+class LaunchAttributes(TypedDict, total=False):
+    """Names that views and hints understand in `LaunchEvent.attributes`; others are carried along and shown."""
+
+    file: str
+    """source file of the call"""
+    line: int
+    """source line of the kernel or function, 1-based"""
+    function: str
+    """the `@ts.function` or kernel that the launch belongs to"""
+    dtype: str
+    """element type that the arithmetic is done in; selects the compute ceiling"""
+    reads: Sequence[tuple[int, int]]
+    """(buffer id, bytes) of every buffer read"""
+    writes: Sequence[tuple[int, int]]
+    """(buffer id, bytes) of every buffer written"""
+    resources: int
+    """SMs or workers that the launch could have used"""
+    slots: int
+    """tiles that can be resident at once on one resource"""
+    occupancy: float
+    """resident warps over the most the SM can hold, 0..1, from the kernel's registers and shared memory"""
+    occupancy_limiter: str
+    """what bounds `occupancy`: registers, shared memory, threads or blocks"""
+    compile_ns: int
+    """time spent compiling for this call; absent or 0 when prepared before"""
+    cache: Literal["hit", "miss", "disk"]
+    """where the compiled kernel came from"""
+    record_ns: float
+    """measured cost of one tile record on this target"""
+
+
+@dataclass(frozen=True, slots=True)
+class TileEvent:
+    """One phase of one tile: what ran where, from when, for how long. Times in ns."""
+
+    launch: int
+    tile: int
+    """linear index in the launch's grid, last grid axis fastest"""
+    resource: int
+    """SM on a GPU, worker on a CPU"""
+    slot: int
+    """residency slot on that resource: tiles on one (resource, slot) never overlap"""
+    phase: str
+    start: int
+    duration: int
+    line: int
+    """source line, 0 when unknown"""
+    rank: int = 0
+    device: int = 0
+
+    @property
+    def end(self) -> int:
+        return self.start + self.duration
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchEvent:
+    """One kernel launch. `start` and `duration` in ns; `flops` in operations; `bytes` is the least traffic it needs."""
+
+    launch: int
+    kernel: str
+    target: str
+    device: str
+    """such as "cpu:0" or "cuda:1" """
+    grid: tuple[int, ...]
+    start: int
+    duration: int | None
+    """None for a launch that was analysed and not run (`source="static"`)"""
+    flops: int | None = None
+    bytes: int | None = None
+    source: Source = "measured"
+    """how `duration` was obtained"""
+    attributes: LaunchAttributes | Mapping[str, Any] = field(default_factory=dict)
+    unavailable: Mapping[str, str] = field(default_factory=dict)
+    """name of a missing figure -> why it is missing"""
+    rank: int = 0
+
+    @property
+    def tiles(self) -> int:
+        """Number of tiles in the grid."""
+        count = 1
+        for extent in self.grid:
+            count *= extent
+        return count
+
+
+@dataclass(frozen=True, slots=True)
+class CompileEvent:
+    """One compilation, or one lookup that avoided it. `stages` are (name, ns) in the order they ran, end to end."""
+
+    name: str
+    target: str
+    start: int
+    duration: int
+    stages: tuple[tuple[str, int], ...] = ()
+    cache: Literal["hit", "miss", "disk"] = "miss"
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryEvent:
+    """An allocation (`delta` > 0) or a release (`delta` < 0), in bytes; `total` is what is held after it."""
+
+    time: int
+    device: str
+    delta: int
+    total: int
+    what: str
+    line: int = 0
+    file: str = ""
+
+
+# Widest first, so that the record is 48 bytes without padding and native code can write it as a C struct.
+_TILE_COLUMNS = (
+    ("launch", "<i8", 0),
+    ("tile", "<i8", 0),
+    ("start", "<i8", 0),
+    ("duration", "<i8", 0),
+    ("resource", "<i4", 0),
+    ("line", "<i4", 0),
+    ("slot", "<i2", UNASSIGNED),
+    ("phase", "<i2", 0),
+    ("rank", "<i2", 0),
+    ("device", "<i2", 0),
+)
+
+
+class TileBatch:
+    """Many tile records as one structured NumPy array: 48 bytes a record, turned into `TileEvent`s only on demand.
+
+    `records["phase"]` indexes `phases`. Iterating yields `TileEvent`s.
+    """
+
+    __slots__ = ("phases", "records")
+
+    def __init__(self, records: np.ndarray, phases: Sequence[str]):
+        if records.dtype != self.dtype():
+            raise TypeError(f"tile records must have dtype {self.dtype()}, not {records.dtype}")
+        self.records = records
+        self.phases = tuple(phases)
+
+    @staticmethod
+    def dtype() -> np.dtype:
+        """The layout of one record."""
+        import numpy as np
+
+        return np.dtype([(name, kind) for name, kind, _ in _TILE_COLUMNS])
+
+    @classmethod
+    def from_columns(cls, phases: Sequence[str], **columns: Any) -> TileBatch:
+        """Builds a batch from arrays of one length; scalars are repeated, columns left out take their default."""
+        import numpy as np
+
+        unknown = columns.keys() - {name for name, _, _ in _TILE_COLUMNS}
+        if unknown:
+            raise TypeError(f"unknown tile columns: {', '.join(sorted(unknown))}")
+        length = np.broadcast_shapes((1,), *(np.shape(column) for column in columns.values()))[0]
+        records = np.empty(length, cls.dtype())
+        for name, _, default in _TILE_COLUMNS:
+            records[name] = columns.get(name, default)
+        return cls(records, phases)
+
+    @classmethod
+    def from_events(cls, tiles: Sequence[TileEvent]) -> TileBatch:
+        """The columnar form of a sequence of `TileEvent`s."""
+        import numpy as np
+
+        phases = {name: index for index, name in enumerate(dict.fromkeys(tile.phase for tile in tiles))}
+        records = np.empty(len(tiles), cls.dtype())
+        for name, _, _ in _TILE_COLUMNS:
+            values = (getattr(tile, name) for tile in tiles)
+            records[name] = [phases[value] for value in values] if name == "phase" else list(values)
+        return cls(records, tuple(phases))
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __iter__(self) -> Iterator[TileEvent]:
+        names = [name for name, _, _ in _TILE_COLUMNS]
+        for row in self.records.tolist():
+            values = dict(zip(names, row, strict=True))
+            values["phase"] = self.phases[values["phase"]]
+            yield TileEvent(**values)
+
+
+Event = LaunchEvent | CompileEvent | MemoryEvent | TileBatch
+Listener = Callable[[Event], None]
+
+_lock = threading.Lock()
+_listeners: tuple[tuple[int, Listener, bool], ...] = ()  # replaced, never mutated: readers need no lock
+_tiles_wanted = False
+_tokens = itertools.count(1)
+_launches = itertools.count(1)
+
+
+def active() -> bool:
+    """True when somebody listens. Ask before building an event."""
+    return bool(_listeners)
+
+
+def tiles_wanted() -> bool:
+    """True when a listener asked for tile records: the launch should run the instrumented variant of its kernel."""
+    return _tiles_wanted
+
+
+def new_launch() -> int:
+    """A launch id, unique in this process."""
+    return next(_launches)
+
+
+def subscribe(listener: Listener, *, tiles: bool = True) -> int:
+    """Calls `listener(event)` for every event from any thread until `unsubscribe(token)`.
+
+    The listener runs on the publishing thread: it should store and return. With `tiles=False` it does not ask for
+    tile records, though it receives those that another listener asked for.
+    """
+    global _listeners, _tiles_wanted
+    with _lock:
+        token = next(_tokens)
+        _listeners = (*_listeners, (token, listener, tiles))
+        _tiles_wanted = any(wants for _, _, wants in _listeners)
+    return token
+
+
+def unsubscribe(token: int) -> None:
+    """Ends a subscription; a token that has ended already is ignored."""
+    global _listeners, _tiles_wanted
+    with _lock:
+        _listeners = tuple(entry for entry in _listeners if entry[0] != token)
+        _tiles_wanted = any(wants for _, _, wants in _listeners)
+
+
+def publish(event: Event) -> None:
+    """Hands an event to every listener. A listener that raises is removed with a warning: the launch goes on."""
+    for token, listener, _ in _listeners:
+        try:
+            listener(event)
+        except Exception as error:
+            unsubscribe(token)
+            warnings.warn(f"an event listener failed and was removed: {error!r}", RuntimeWarning, stacklevel=2)
