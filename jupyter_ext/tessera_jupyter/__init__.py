@@ -1,0 +1,3 @@
+"""Tessera in notebooks: magics and the panel under a cell."""
+
+from __future__ import annotations
