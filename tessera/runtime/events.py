@@ -38,6 +38,8 @@ __all__ = [
     "TileBatch",
     "TileEvent",
     "active",
+    "add_drain",
+    "drain",
     "new_launch",
     "publish",
     "subscribe",
@@ -242,6 +244,7 @@ Listener = Callable[[Event], None]
 
 _lock = threading.Lock()
 _listeners: tuple[tuple[int, Listener, bool], ...] = ()  # replaced, never mutated: readers need no lock
+_drains: tuple[Callable[[], None], ...] = ()
 _tiles_wanted = False
 _tokens = itertools.count(1)
 _launches = itertools.count(1)
@@ -282,6 +285,19 @@ def unsubscribe(token: int) -> None:
     with _lock:
         _listeners = tuple(entry for entry in _listeners if entry[0] != token)
         _tiles_wanted = any(wants for _, _, wants in _listeners)
+
+
+def add_drain(wait: Callable[[], None]) -> None:
+    """Registers a target that learns its times late: `wait()` blocks until they are known and publishes them."""
+    global _drains
+    with _lock:
+        _drains = (*_drains, wait)
+
+
+def drain() -> None:
+    """Waits until every launch made so far has been published. A listener calls it before it stops listening."""
+    for wait in _drains:
+        wait()
 
 
 def publish(event: Event) -> None:

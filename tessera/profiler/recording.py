@@ -1,0 +1,82 @@
+"""What a profiler saw: the events of one region, and the joined tile table that every view and exporter reads."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from tessera.profiler.slots import assign_slots
+from tessera.runtime.events import CompileEvent, Event, LaunchEvent, MemoryEvent, TileBatch
+
+if TYPE_CHECKING:
+    from tessera.profiler.machine import Machine
+
+
+class Recording:
+    """Events of one profiled region. `start` and `end` in ns bound the region; events may come from any thread."""
+
+    def __init__(self, start: int = 0, end: int = 0) -> None:
+        self.start = start
+        self.end = end
+        self.launches: list[LaunchEvent] = []
+        self.compiles: list[CompileEvent] = []
+        self.memory: list[MemoryEvent] = []
+        self.batches: list[TileBatch] = []
+        self.machines: dict[str, Machine] = {}
+        """device -> its ceilings, measured when first asked for; kept in the file when the recording is saved"""
+        self._table: tuple[int, TileBatch] | None = None
+        self._lock = threading.Lock()
+
+    def add(self, event: Event) -> None:
+        """Stores an event. Runs on the launching thread, so it only appends."""
+        if isinstance(event, TileBatch):
+            self.batches.append(event)
+        elif isinstance(event, LaunchEvent):
+            self.launches.append(event)
+        elif isinstance(event, MemoryEvent):
+            self.memory.append(event)
+        else:
+            self.compiles.append(event)
+
+    @property
+    def duration(self) -> int:
+        """Wall time of the region in ns."""
+        return self.end - self.start
+
+    @property
+    def tiles(self) -> TileBatch:
+        """All tile records in one batch, slots assigned, in order of start."""
+        with self._lock:
+            if self._table is None or self._table[0] != len(self.batches):
+                count = len(self.batches)
+                self._table = (count, _join(self.batches[:count]))
+            return self._table[1]
+
+    def tiles_of(self, launch: int) -> TileBatch:
+        """The tile records of one launch."""
+        table = self.tiles
+        return TileBatch(table.records[table.records["launch"] == launch], table.phases)
+
+    def machine(self, device: str) -> Machine:
+        """The ceilings of `device`: from the file this recording was loaded from, else measured on this machine."""
+        if device not in self.machines:
+            from tessera.profiler.machine import machine_for
+
+            self.machines[device] = machine_for(device)
+        return self.machines[device]
+
+
+def _join(batches: list[TileBatch]) -> TileBatch:
+    import numpy as np
+
+    phases: dict[str, int] = {}
+    parts = []
+    for batch in batches:
+        index = np.array([phases.setdefault(name, len(phases)) for name in batch.phases], np.int16)
+        part = batch.records.copy()
+        if len(part):
+            part["phase"] = index[part["phase"]]
+        parts.append(part)
+    records = np.concatenate(parts) if parts else np.empty(0, TileBatch.dtype())
+    records = assign_slots(records)
+    return TileBatch(records[np.argsort(records["start"], kind="stable")], tuple(phases))
