@@ -1,0 +1,81 @@
+# Every target sets up .venv by itself; only Python >= 3.11 with pip and venv must be there. `make help` lists them.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help demo lab test check bench docs dev-setup clean format
+
+VENV := .venv
+BIN := $(VENV)/bin
+# The first interpreter that is new enough. Choose another with: make PYTHON=/path/to/python ...
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14 python; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { command -v $$p; break; }; done)
+WORKERS ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+PYTEST_ARGS ?=
+
+say = @printf '\033[1;36m>\033[0m %s\n'
+pip = $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.core ## compile and run the tour on this machine's best target, write demo/
+	$(say) "Running the demo on this machine's best target"
+	@$(BIN)/tessera demo
+
+lab: $(VENV)/.lab ## open JupyterLab on examples/00_tour.ipynb
+	$(say) "Opening JupyterLab on examples/00_tour.ipynb (Ctrl-C twice to stop)"
+	@$(BIN)/tessera lab
+
+test: $(VENV)/.dev ## run every test that this machine can run
+	@scripts/ensure-chromium
+	$(say) "Running the tests on $(WORKERS) workers"
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --timeout 300 $(PYTEST_ARGS)
+
+check: $(VENV)/.dev ## lint, formatting, types, import contracts
+	$(say) "Lint (ruff check)"
+	@$(BIN)/ruff check
+	$(say) "Formatting (ruff format; mend with: make format)"
+	@$(BIN)/ruff format --check
+	$(say) "Types (pyright, strict on tessera/compiler and tessera/language)"
+	@$(BIN)/pyright
+	$(say) "Import contracts (lint-imports)"
+	@$(BIN)/lint-imports
+
+format: $(VENV)/.dev ## apply ruff's formatting and safe fixes
+	@$(BIN)/ruff check --fix --quiet; $(BIN)/ruff format
+
+bench: $(VENV)/.dev ## measure the figures in benchmarks/
+	$(say) "Running the benchmarks"
+	@$(BIN)/python -m benchmarks
+
+docs: $(VENV)/.dev ## build the documentation into site/
+	$(say) "Building the documentation into site/"
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	$(say) "Open site/index.html"
+
+dev-setup: $(VENV)/.dev ## everything for development into .venv
+	@scripts/ensure-chromium
+	$(say) "Ready: source $(BIN)/activate"
+
+clean: ## remove what make made, .venv too
+	@rm -rf $(VENV) site demo build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	$(say) "Removed .venv and every build output"
+
+$(BIN)/python:
+ifeq ($(strip $(PYTHON)),)
+	$(error No Python >= 3.11 found. Install one, or say where it is: make PYTHON=/path/to/python ...)
+endif
+	$(say) "Creating $(VENV) with $(PYTHON)"
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "python -m venv failed; on Debian and Ubuntu: apt install python3-venv"; exit 1; }
+
+# Stamps: pip runs only when pyproject.toml has changed since.
+$(VENV)/.core: pyproject.toml | $(BIN)/python
+	$(say) "Installing Tessera with its core dependencies (under a minute)"
+	@$(pip) -e '.[plot]' && touch $@
+
+$(VENV)/.lab: $(VENV)/.core
+	$(say) "Installing JupyterLab and the language server"
+	@$(pip) -e '.[jupyter]' && touch $@
+
+$(VENV)/.dev: pyproject.toml | $(BIN)/python
+	$(say) "Installing everything for development (about 2 GB, a few minutes)"
+	@$(pip) -e '.[dev]' && touch $@ $(VENV)/.core $(VENV)/.lab

@@ -1,0 +1,88 @@
+"""What every test gets: its own cache folder, reproducible Hypothesis runs, golden files, and `require`."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
+
+# Peers must not fight Tessera's workers, or each other's test processes, for the cores. JAX reads these when imported.
+for _variable, _value in {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "JAX_PLATFORMS": "cpu",
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
+    "TOKENIZERS_PARALLELISM": "false",
+}.items():
+    os.environ.setdefault(_variable, _value)
+
+settings.register_profile("dev", deadline=None, max_examples=40)
+settings.register_profile(
+    "ci", deadline=None, max_examples=60, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("ci" if IN_CI else "dev")
+
+
+def require(name: str) -> Any:
+    """The module `name`, or the path of the program `name`, for a test that cannot do without.
+
+    Absent in CI (CI=true), it is a failure: CI installs everything. Elsewhere the test, or the file if this is called
+    at its top, is skipped and the reason says what is missing.
+    """
+    if importlib.util.find_spec(name.partition(".")[0]) is not None:
+        return importlib.import_module(name)
+    if (path := shutil.which(name)) is not None:
+        return path
+    reason = f"{name} is not installed (make dev-setup, or your system's package manager)"
+    if IN_CI:
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason, allow_module_level=True)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="rewrite golden files with what the tests produced")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """No setting of the user's shell reaches a test, and no test sees another run's cache."""
+    for variable in [v for v in os.environ if v.startswith("TESSERA_")]:
+        del os.environ[variable]
+    os.environ["TESSERA_CACHE_DIR"] = tempfile.mkdtemp(prefix="tessera-test-cache-")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    shutil.rmtree(os.environ.get("TESSERA_CACHE_DIR", ""), ignore_errors=True)
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """`golden(name, text)` compares `text` with golden/<name>.txt beside the test file.
+
+    A name with a suffix (`saxpy.cu`) is taken as it is. `pytest --update-golden` writes the files.
+    """
+    folder = Path(request.path).parent / "golden"
+    update: bool = request.config.getoption("--update-golden")
+
+    def compare(name: str, text: str) -> None:
+        path = folder / (name if "." in name else f"{name}.txt")
+        text = text.rstrip("\n") + "\n"
+        if update:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        elif not path.exists():
+            pytest.fail(f"{path} does not exist; write it with --update-golden and read it before committing")
+        else:
+            assert text == path.read_text(encoding="utf-8")
+
+    return compare

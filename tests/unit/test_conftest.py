@@ -1,0 +1,54 @@
+"""The promises of tests/conftest.py, on which the other tests stand."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests import conftest
+
+
+def test_the_cache_is_private_to_the_run():
+    assert Path(os.environ["TESSERA_CACHE_DIR"]).is_dir()
+    assert {v for v in os.environ if v.startswith("TESSERA_")} == {"TESSERA_CACHE_DIR"}
+
+
+def test_require_gives_modules_and_programs():
+    assert conftest.require("numpy").__name__ == "numpy"
+    assert conftest.require("os.path") is os.path
+    assert conftest.require("sh") == shutil.which("sh")
+
+
+@pytest.mark.parametrize(("in_ci", "outcome"), [(True, pytest.fail.Exception), (False, pytest.skip.Exception)])
+def test_what_is_missing_fails_in_ci_and_skips_elsewhere(monkeypatch, in_ci, outcome):
+    monkeypatch.setattr(conftest, "IN_CI", in_ci)
+    with pytest.raises(outcome, match="no_such_thing is not installed"):
+        conftest.require("no_such_thing")
+
+
+def test_golden_files_are_compared_and_updated(pytester_run):
+    first = pytester_run("one")
+    assert first.returncode == 1
+    assert "does not exist" in first.stdout
+    assert pytester_run("one", "--update-golden").returncode == 0
+    assert pytester_run("one").returncode == 0
+    assert pytester_run("two").returncode == 1
+
+
+@pytest.fixture
+def pytester_run(tmp_path):
+    """Runs pytest in a folder with our conftest and one golden test of the given text."""
+    import subprocess
+    import sys
+
+    shutil.copy(conftest.__file__, tmp_path / "conftest.py")
+
+    def run(text: str, *args: str) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "test_it.py").write_text(f"def test_it(golden):\n    golden('it', {text!r})\n")
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *args, "."]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+
+    return run
