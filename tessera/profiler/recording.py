@@ -9,6 +9,8 @@ from tessera.profiler.slots import assign_slots
 from tessera.runtime.events import CompileEvent, Event, LaunchEvent, MemoryEvent, TileBatch
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from tessera.profiler.machine import Machine
 
 
@@ -25,6 +27,7 @@ class Recording:
         self.machines: dict[str, Machine] = {}
         """device -> its ceilings, measured when first asked for; kept in the file when the recording is saved"""
         self._table: tuple[int, TileBatch] | None = None
+        self._by_launch: tuple[TileBatch, np.ndarray] | None = None
         self._lock = threading.Lock()
 
     def add(self, event: Event) -> None:
@@ -55,7 +58,14 @@ class Recording:
     def tiles_of(self, launch: int) -> TileBatch:
         """The tile records of one launch."""
         table = self.tiles
-        return TileBatch(table.records[table.records["launch"] == launch], table.phases)
+        if self._by_launch is None or self._by_launch[0] is not table:
+            import numpy as np
+
+            order = np.argsort(table.records["launch"], kind="stable")
+            self._by_launch = (table, table.records[order])
+        records = self._by_launch[1]
+        first, last = records["launch"].searchsorted([launch, launch + 1])
+        return TileBatch(records[first:last], table.phases)
 
     def machine(self, device: str) -> Machine:
         """The ceilings of `device`: from the file this recording was loaded from, else measured on this machine."""

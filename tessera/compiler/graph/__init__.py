@@ -1,0 +1,1 @@
+"""Graph IR: the operator algebra and its passes."""

@@ -1,0 +1,282 @@
+"""The SSA core of all four levels: Value, Op, Block, Region, Builder.
+
+It knows no dialect. An op is a name with a dialect prefix (`graph.matmul`, `tile.mma`), operands, results, attributes
+and regions, and always a source span. The structure is MLIR's; `printer` writes MLIR's generic text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeAlias
+
+from tessera.compiler.ir.types import Type
+from tessera.errors import Span
+from tessera.language.dims import Dim
+from tessera.language.dtypes import DType
+
+# Attributes are plain data, so that printing, hashing, comparing and saving need no code per dialect.
+Attr: TypeAlias = "None | bool | int | float | complex | str | DType | Dim | Type | tuple[Attr, ...]"
+
+
+class Value:
+    """One result of an op, or one argument of a block (then `owner` is the block)."""
+
+    __slots__ = ("hint", "index", "owner", "type", "uses")
+
+    def __init__(self, type: Type, owner: Op | Block, index: int, hint: str = "") -> None:
+        self.type, self.owner, self.index, self.hint = type, owner, index, hint
+        self.uses: list[tuple[Op, int]] = []  # in order of creation: deterministic, unlike a set
+
+    @property
+    def op(self) -> Op | None:
+        """The op that defines it; None for a block argument."""
+        return self.owner if isinstance(self.owner, Op) else None
+
+    @property
+    def users(self) -> list[Op]:
+        """The distinct ops that use it, in order."""
+        return list(dict.fromkeys(op for op, _ in self.uses))
+
+    def replace_by(self, other: Value) -> None:
+        """Every use of this value becomes a use of `other`."""
+        for op, i in list(self.uses):
+            op.set_operand(i, other)
+
+    def __repr__(self) -> str:
+        return f"%{self.hint or '?'}: {self.type}"
+
+
+class Op:
+    """One operation. Operands are set through `set_operand` so that use lists stay true."""
+
+    __slots__ = ("_operands", "attrs", "block", "name", "regions", "results", "span")
+
+    def __init__(
+        self,
+        name: str,
+        operands: Sequence[Value],
+        result_types: Sequence[Type],
+        span: Span,
+        attrs: dict[str, Attr] | None = None,
+        regions: Sequence[Region] = (),
+        hints: Sequence[str] = (),
+    ) -> None:
+        self.name, self.span = name, span
+        self.attrs: dict[str, Attr] = attrs or {}
+        self.block: Block | None = None
+        self._operands = list(operands)
+        for i, v in enumerate(self._operands):
+            v.uses.append((self, i))
+        self.results = [Value(t, self, i, hints[i] if i < len(hints) else "") for i, t in enumerate(result_types)]
+        self.regions = list(regions)
+        for r in self.regions:
+            r.op = self
+
+    @property
+    def dialect(self) -> str:
+        return self.name.partition(".")[0]
+
+    @property
+    def operands(self) -> Sequence[Value]:
+        return self._operands
+
+    @property
+    def result(self) -> Value:
+        """The single result. Raises ValueError when there is not exactly one."""
+        (value,) = self.results
+        return value
+
+    @property
+    def region(self) -> Region:
+        (region,) = self.regions
+        return region
+
+    def set_operand(self, i: int, value: Value) -> None:
+        self._operands[i].uses.remove((self, i))
+        self._operands[i] = value
+        value.uses.append((self, i))
+
+    def set_operands(self, values: Sequence[Value]) -> None:
+        for i, v in enumerate(self._operands):
+            v.uses.remove((self, i))
+        self._operands = list(values)
+        for i, v in enumerate(self._operands):
+            v.uses.append((self, i))
+
+    def erase(self) -> None:
+        """Takes the op out. Raises ValueError while a result is still used."""
+        for r in self.results:
+            if r.uses:
+                raise ValueError(f"{self.name} is still used by {r.uses[0][0].name}")
+        for region in self.regions:
+            for block in region.blocks:
+                for op in reversed(list(block.ops)):
+                    op.set_operands(())
+        self.set_operands(())
+        if self.block:
+            self.block.ops.remove(self)
+            self.block = None
+
+    def walk(self) -> Iterator[Op]:
+        """This op and all ops inside it, outer before inner, in order."""
+        yield self
+        for region in self.regions:
+            for block in region.blocks:
+                for op in list(block.ops):
+                    yield from op.walk()
+
+    @property
+    def parent(self) -> Op | None:
+        return self.block.region.op if self.block and self.block.region else None
+
+    def __repr__(self) -> str:
+        return f"<{self.name} at {self.span}>"
+
+
+class Block:
+    """A list of ops with arguments; the last op is the terminator where the dialect wants one."""
+
+    __slots__ = ("args", "ops", "region")
+
+    def __init__(self, arg_types: Sequence[Type] = (), hints: Sequence[str] = ()) -> None:
+        self.args = [Value(t, self, i, hints[i] if i < len(hints) else "") for i, t in enumerate(arg_types)]
+        self.ops: list[Op] = []
+        self.region: Region | None = None
+
+    def add_arg(self, type: Type, hint: str = "") -> Value:
+        value = Value(type, self, len(self.args), hint)
+        self.args.append(value)
+        return value
+
+    @property
+    def terminator(self) -> Op:
+        return self.ops[-1]
+
+    def insert(self, index: int, op: Op) -> Op:
+        op.block = self
+        self.ops.insert(index, op)
+        return op
+
+    def append(self, op: Op) -> Op:
+        return self.insert(len(self.ops), op)
+
+
+class Region:
+    """A list of blocks; structured dialects use exactly one."""
+
+    __slots__ = ("blocks", "op")
+
+    def __init__(self, blocks: Sequence[Block] = ()) -> None:
+        self.blocks = list(blocks)
+        self.op: Op | None = None
+        for b in self.blocks:
+            b.region = self
+
+    @property
+    def block(self) -> Block:
+        (block,) = self.blocks
+        return block
+
+
+class Builder:
+    """Creates ops at an insertion point. `span` is the default span of what it creates."""
+
+    def __init__(self, block: Block, index: int | None = None, span: Span | None = None) -> None:
+        self.block, self.index, self.span = block, index, span
+
+    def insert(self, op: Op) -> Op:
+        if self.index is None:
+            return self.block.append(op)
+        self.block.insert(self.index, op)
+        self.index += 1
+        return op
+
+    def op(
+        self,
+        name: str,
+        operands: Sequence[Value] = (),
+        result_types: Sequence[Type] = (),
+        attrs: dict[str, Attr] | None = None,
+        regions: Sequence[Region] = (),
+        span: Span | None = None,
+        hints: Sequence[str] = (),
+    ) -> Op:
+        where = span or self.span
+        if where is None:
+            raise ValueError(f"{name} is built without a source span")
+        return self.insert(Op(name, operands, result_types, where, attrs, regions, hints))
+
+    def value(
+        self, name: str, operands: Sequence[Value], type: Type, attrs: dict[str, Attr] | None = None, hint: str = ""
+    ) -> Value:
+        """Creates an op with one result and returns the result."""
+        return self.op(name, operands, (type,), attrs, hints=(hint,) if hint else ()).result
+
+    @contextmanager
+    def at(self, span: Span) -> Iterator[Builder]:
+        """Spans of what is created inside default to `span`."""
+        old, self.span = self.span, span
+        try:
+            yield self
+        finally:
+            self.span = old
+
+    @contextmanager
+    def inside(self, block: Block) -> Iterator[Builder]:
+        """Creates at the end of `block` for a while."""
+        old = self.block, self.index
+        self.block, self.index = block, None
+        try:
+            yield self
+        finally:
+            self.block, self.index = old
+
+    @staticmethod
+    def before(op: Op) -> Builder:
+        assert op.block is not None
+        return Builder(op.block, op.block.ops.index(op), op.span)
+
+
+class Module:
+    """The functions of one compilation, by name, in order."""
+
+    def __init__(self, ops: Iterable[Op] = ()) -> None:
+        self.ops = list(ops)
+
+    def __iter__(self) -> Iterator[Op]:
+        return iter(self.ops)
+
+    def __getitem__(self, name: str) -> Op:
+        return next(op for op in self.ops if op.attrs.get("sym_name") == name)
+
+    def walk(self) -> Iterator[Op]:
+        for op in self.ops:
+            yield from op.walk()
+
+
+def clone(op: Op, mapping: dict[Value, Value]) -> Op:
+    """A deep copy of `op` with operands looked up in `mapping`, which receives the new results and arguments."""
+    regions: list[Region] = []
+    new = Op(
+        op.name,
+        [mapping.get(v, v) for v in op.operands],
+        [r.type for r in op.results],
+        op.span,
+        dict(op.attrs),
+        hints=[r.hint for r in op.results],
+    )
+    for region in op.regions:
+        blocks: list[Block] = []
+        for block in region.blocks:
+            copy = Block([a.type for a in block.args], [a.hint for a in block.args])
+            mapping.update(zip(block.args, copy.args, strict=True))
+            for inner in block.ops:
+                copy.append(clone(inner, mapping))
+            blocks.append(copy)
+        regions.append(Region(blocks))
+    new.regions = regions
+    for r in regions:
+        r.op = new
+    mapping.update(zip(op.results, new.results, strict=True))
+    return new

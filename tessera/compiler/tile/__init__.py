@@ -1,0 +1,1 @@
+"""Tile IR: block programs over tile values, and the passes on them."""

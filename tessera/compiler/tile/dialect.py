@@ -1,0 +1,393 @@
+"""The ops of Tile IR, each with its meaning and its rules. One `tile.func` is one kernel: the program of one block.
+
+Values: tiles (`TileType`, immutable, rank 0 = scalar), views onto global memory (`ViewType`), shared tiles
+(`SharedType`, mutable), and index numbers. Elementwise ops carry the names of `language.scalars` (`tile.exp`,
+`tile.add`, `tile.where`) and need operands of one shape: broadcasting is explicit (`tile.broadcast`). Loads and
+stores are clipped to the view's extent by definition, so a ragged edge needs no mask; a mask operand narrows further.
+
+Reductions have one order per target, fixed by the element's index along the axis alone, never by tile size, schedule
+or number of threads.
+"""
+
+from __future__ import annotations
+
+from tessera.compiler.ir.core import Builder, Op, Value
+from tessera.compiler.ir.spec import demand, invalid, spec
+from tessera.compiler.ir.types import INDEX, SharedType, TileType, ViewType
+from tessera.language import dtypes
+from tessera.language.dims import Dim
+from tessera.language.dtypes import DType
+from tessera.language.scalars import REDUCERS, TABLE
+
+INDEX_OPS = ("iadd", "isub", "imul", "idiv", "imod", "imin", "imax")
+REDUCE_OPS = (*REDUCERS, "argmax", "argmin")
+
+
+def _operands(op: Op, n: int) -> None:
+    demand(len(op.operands) == n, op, f"takes {n} operands, has {len(op.operands)}")
+
+
+def _tile(op: Op, v: Value) -> TileType:
+    if not isinstance(v.type, TileType):
+        invalid(op, f"needs a tile, not {v.type}")
+    return v.type
+
+
+def _view(op: Op, v: Value) -> ViewType:
+    if not isinstance(v.type, ViewType):
+        invalid(op, f"needs a view, not {v.type}")
+    return v.type
+
+
+def _index(op: Op, *values: Value) -> None:
+    for v in values:
+        demand(v.type == INDEX, op, f"needs an index, not {v.type}")
+
+
+def _result(op: Op) -> TileType:
+    demand(len(op.results) == 1, op, "has one result")
+    return _tile(op, op.result)
+
+
+@spec("tile.func", "A kernel. attrs: sym_name, grid (a Dim per axis), arg_names, writes (indices of the arguments stored to), num_warps. "
+      "Its block's arguments are views and rank-0 tiles.", effects=True)  # fmt: skip
+def _func(op: Op) -> None:
+    demand(isinstance(op.attrs.get("sym_name"), str), op, "needs sym_name")
+    demand(isinstance(op.attrs.get("grid"), tuple), op, "needs grid")
+    for a in op.region.block.args:
+        ok = isinstance(a.type, ViewType) or (isinstance(a.type, TileType) and a.type.rank == 0)
+        demand(ok, op, f"argument {a.hint} is neither a view nor a scalar")
+
+
+@spec("tile.return", "Ends a kernel; outputs are the views it stored to.", terminator=True, effects=True)
+def _return(op: Op) -> None:
+    _operands(op, 0)
+
+
+@spec("tile.program_id", "This program's coordinate on grid axis `axis`.")
+def _program_id(op: Op) -> None:
+    demand(isinstance(op.attrs.get("axis"), int), op, "needs axis")
+    demand(op.result.type == INDEX, op, "gives an index")
+
+
+@spec("tile.dim", "The size `dim`: an integer, or an expression over the kernel's free dims, known at launch.")
+def _dim(op: Op) -> None:
+    demand("dim" in op.attrs and op.result.type == INDEX, op, "needs dim and gives an index")
+
+
+def _index_binary(op: Op) -> None:
+    _operands(op, 2)
+    _index(op, *op.operands, op.result)
+
+
+for _name in INDEX_OPS:
+    spec(f"tile.{_name}", f"Index arithmetic: {_name[1:]} (div and mod round down).")(_index_binary)
+
+
+@spec("tile.to_scalar", "An index as a rank-0 integer tile.")
+def _to_scalar(op: Op) -> None:
+    _index(op, *op.operands)
+    demand(_result(op).rank == 0 and _result(op).dtype.is_integer, op, "gives an integer scalar")
+
+
+@spec("tile.to_index", "A rank-0 integer tile as an index.")
+def _to_index(op: Op) -> None:
+    t = _tile(op, op.operands[0])
+    demand(t.rank == 0 and t.dtype.is_integer and op.result.type == INDEX, op, "takes an integer scalar, gives an index")
+
+
+@spec("tile.constant", "A rank-0 constant, attr `value`.")
+def _constant(op: Op) -> None:
+    demand(_result(op).rank == 0 and "value" in op.attrs, op, "is a scalar with a value")
+
+
+@spec("tile.iota", "0, 1, 2 ... along `axis`, repeated along the others.")
+def _iota(op: Op) -> None:
+    t = _result(op)
+    axis = op.attrs.get("axis")
+    demand(isinstance(axis, int) and 0 <= axis < t.rank and t.dtype.is_integer, op, "needs an axis and an integer result")
+
+
+@spec("tile.broadcast", "Operand axis i becomes result axis axes[i]; sizes of 1 stretch; the result's other axes repeat it.")
+def _broadcast(op: Op) -> None:
+    x, t, axes = _tile(op, op.operands[0]), _result(op), op.attrs.get("axes")
+    demand(isinstance(axes, tuple) and len(axes) == x.rank, op, "needs one result axis per operand axis")
+    assert isinstance(axes, tuple)
+    demand(list(axes) == sorted(set(axes)), op, "axes ascend")  # type: ignore[type-var]
+    for size, a in zip(x.shape, axes, strict=True):
+        demand(size == 1 or size == t.shape[a], op, f"size {size} does not stretch to {t}")  # type: ignore[index]
+
+
+@spec("tile.reshape", "The same elements in C order under another shape.")
+def _reshape(op: Op) -> None:
+    demand(_tile(op, op.operands[0]).dtype == _result(op).dtype, op, "keeps the dtype")
+
+
+@spec("tile.transpose", "Result axis i is operand axis perm[i].")
+def _transpose(op: Op) -> None:
+    x, perm = _tile(op, op.operands[0]), op.attrs.get("perm")
+    demand(isinstance(perm, tuple) and sorted(perm) == list(range(x.rank)), op, "needs a permutation")  # type: ignore[type-var]
+    demand(_result(op).shape == tuple(x.shape[i] for i in perm), op, "result shape is the permuted one")  # type: ignore[union-attr, index]
+
+
+@spec("tile.cast", "Converts elements, rounding to nearest even; narrowing floats overflow to inf (fp8 and smaller saturate).")
+def _cast(op: Op) -> None:
+    demand(_tile(op, op.operands[0]).shape == _result(op).shape, op, "keeps the shape")
+
+
+@spec("tile.bitcast", "Reinterprets elements of one width.")
+def _bitcast(op: Op) -> None:
+    demand(_tile(op, op.operands[0]).dtype.bits == _result(op).dtype.bits, op, "keeps the width")
+
+
+def _elementwise(op: Op) -> None:
+    scalar = TABLE[op.name.partition(".")[2]]
+    _operands(op, scalar.arity)
+    t = _result(op)
+    for v in op.operands:
+        demand(_tile(op, v).shape == t.shape, op, f"operand {v.type} and result {t} have different shapes")
+    same = op.operands[1:] if scalar.name == "where" else op.operands
+    demand(len({_tile(op, v).dtype for v in same}) == 1, op, "operands have different dtypes")
+    if scalar.gives == "bool":
+        demand(t.dtype == dtypes.bool_, op, "gives bool")
+    if scalar.name == "where":
+        demand(_tile(op, op.operands[0]).dtype == dtypes.bool_, op, "the condition is bool")
+
+
+for _name, _scalar in TABLE.items():
+    spec(f"tile.{_name}", f"Elementwise: {_scalar.doc}.")(_elementwise)
+
+
+@spec("tile.reduce", f"Reduces over `axes` with `op` ({', '.join(REDUCE_OPS)}); the axes disappear. The result dtype is the accumulator's.")
+def _reduce(op: Op) -> None:
+    x, t, axes = _tile(op, op.operands[0]), _result(op), op.attrs.get("axes")
+    demand(op.attrs.get("op") in REDUCE_OPS, op, "needs op")
+    demand(isinstance(axes, tuple), op, "needs axes")
+    demand(t.shape == tuple(s for i, s in enumerate(x.shape) if i not in axes), op, "result shape lacks the axes")  # type: ignore[operator]
+
+
+@spec("tile.scan", "Inclusive prefix along `axis` with `op` (a reducer's name), in ascending order.")
+def _scan(op: Op) -> None:
+    demand(op.attrs.get("op") in REDUCERS and isinstance(op.attrs.get("axis"), int), op, "needs op and axis")
+    demand(_tile(op, op.operands[0]).shape == _result(op).shape, op, "keeps the shape")
+
+
+@spec("tile.mma", "acc + a @ b: a [M, K], b [K, N] (tiles or shared), acc [M, N]; products summed in ascending k in acc's dtype.")
+def _mma(op: Op) -> None:
+    _operands(op, 3)
+    a, b, acc = (v.type for v in op.operands)
+    if not isinstance(a, (TileType, SharedType)) or not isinstance(b, (TileType, SharedType)) or not isinstance(acc, TileType):
+        invalid(op, "takes tiles or shared tiles and an accumulator tile")
+    demand(a.rank == b.rank == acc.rank == 2, op, "operands have rank 2")
+    demand(a.shape[1] == b.shape[0] and acc.shape == (a.shape[0], b.shape[1]), op, f"shapes {a}, {b}, {acc} do not fit")
+    demand(_result(op) == acc, op, "gives the accumulator's type")
+
+
+@spec("tile.contract", "A whole block of A @ B from global memory: rows [row, row+BM) of A [M, K] times columns [col, col+BN) of "
+      "B [K, N]; operands A, B, row, col; the result [BM, BN] is in the accumulator dtype. The target chooses staging and "
+      "blocking; products are summed in ascending k. Elements outside M or N are zero.")  # fmt: skip
+def _contract(op: Op) -> None:
+    _operands(op, 4)
+    a, b, t = _view(op, op.operands[0]), _view(op, op.operands[1]), _result(op)
+    _index(op, op.operands[2], op.operands[3])
+    demand(a.rank == b.rank == t.rank == 2 and a.shape[1] == b.shape[0], op, f"shapes {a}, {b} do not fit")
+
+
+def _view_access(op: Op, view: Value, rest: list[Value]) -> ViewType:
+    v = _view(op, view)
+    masked = bool(op.attrs.get("masked", False))
+    demand(len(rest) == v.rank + masked, op, f"needs {v.rank} offsets{' and a mask' if masked else ''}")
+    return v
+
+
+@spec("tile.subview", "The window of `view` that starts at the offsets; attrs sizes (a Dim per axis) and drop (axes of size 1 "
+      "taken out). Operands view, offsets. Sizes are clipped to nothing: the caller keeps it inside.")  # fmt: skip
+def _subview(op: Op) -> None:
+    v = _view_access(op, op.operands[0], list(op.operands[1:]))
+    demand(len(op.attrs.get("sizes", ())) == v.rank, op, "needs a size per axis")  # type: ignore[arg-type]
+    _view(op, op.result)
+
+
+@spec("tile.load", "The tile that starts at the offsets. Operands view, offsets, [mask]. Elements outside the view, or masked out, "
+      "read as attr `fill` (default 0).")  # fmt: skip
+def _load(op: Op) -> None:
+    v = _view_access(op, op.operands[0], list(op.operands[1:]))
+    _index(op, *op.operands[1 : 1 + v.rank])
+    demand(_result(op).rank == v.rank and _result(op).dtype == v.dtype, op, "result has the view's rank and dtype")
+
+
+@spec("tile.store", "Writes the tile at the offsets. Operands view, tile, offsets, [mask]. Elements outside are not written.", effects=True)
+def _store(op: Op) -> None:
+    v = _view_access(op, op.operands[0], list(op.operands[2:]))
+    t = _tile(op, op.operands[1])
+    demand(t.rank == v.rank and t.dtype == v.dtype, op, f"tile {t} does not fit view {v}")
+
+
+@spec("tile.gather", "Elementwise load at computed indices. Operands view, one integer tile per view axis (all of one shape), [mask]. "
+      "Outside indices read as `fill`.")  # fmt: skip
+def _gather(op: Op) -> None:
+    v = _view_access(op, op.operands[0], list(op.operands[1:]))
+    for x in op.operands[1:]:
+        demand(_tile(op, x).shape == _result(op).shape, op, "index and result shapes differ")
+    demand(_result(op).dtype == v.dtype, op, "result has the view's dtype")
+
+
+@spec("tile.scatter", "Elementwise store at computed indices, which must be distinct. Operands view, tile, index tiles, [mask].", effects=True)
+def _scatter(op: Op) -> None:
+    _view_access(op, op.operands[0], list(op.operands[2:]))
+    for x in op.operands[2:]:
+        demand(_tile(op, x).shape == _tile(op, op.operands[1]).shape, op, "index and value shapes differ")
+
+
+@spec("tile.alloc_shared", "A shared tile, uninitialised.", effects=True)
+def _alloc_shared(op: Op) -> None:
+    demand(isinstance(op.result.type, SharedType), op, "gives a shared tile")
+
+
+@spec("tile.copy_async", "Starts copying the tile of `view` at the offsets into a shared tile; elements outside arrive as 0. "
+      "Operands shared, view, offsets. Complete after the next barrier.", effects=True)  # fmt: skip
+def _copy_async(op: Op) -> None:
+    v = _view_access(op, op.operands[1], list(op.operands[2:]))
+    s = op.operands[0].type
+    demand(isinstance(s, SharedType) and s.dtype == v.dtype, op, "copies into a shared tile of the view's dtype")
+
+
+@spec("tile.barrier", "Waits for this program's async copies, then synchronises its threads.", effects=True)
+def _barrier(op: Op) -> None:
+    _operands(op, 0)
+
+
+@spec("tile.load_shared", "The content of a shared tile.", effects=True)
+def _load_shared(op: Op) -> None:
+    s = op.operands[0].type
+    demand(isinstance(s, SharedType) and (s.shape, s.dtype) == (_result(op).shape, _result(op).dtype), op, "gives the tile's type")
+
+
+@spec("tile.store_shared", "Overwrites a shared tile. Operands shared, tile.", effects=True)
+def _store_shared(op: Op) -> None:
+    s, t = op.operands[0].type, _tile(op, op.operands[1])
+    demand(isinstance(s, SharedType) and (s.shape, s.dtype) == (t.shape, t.dtype), op, "stores the tile's type")
+
+
+@spec("tile.philox", "Philox4x32-10 (Salmon et al. 2011). Operands counter (uint64 tile), key (uint64 tile of that shape); gives words 0 and 1 "
+      "of the block with counter (lo, hi, 0, 0) as uint64: word0 | word1 << 32.")  # fmt: skip
+def _philox(op: Op) -> None:
+    _operands(op, 2)
+    demand(_result(op).dtype == dtypes.uint64, op, "gives uint64")
+
+
+@spec("tile.for", "Serial ascending loop. Operands lower, upper, step, initial values; the block's arguments are the counter and "
+      "the carried values; tile.yield gives the next ones; results are the last.", effects=True)  # fmt: skip
+def _for(op: Op) -> None:
+    _index(op, *op.operands[:3])
+    carried = [v.type for v in op.operands[3:]]
+    body = op.region.block
+    demand([a.type for a in body.args] == [INDEX, *carried], op, "block arguments are the counter and the carried values")
+    demand([r.type for r in op.results] == carried, op, "results have the carried types")
+    demand([v.type for v in body.terminator.operands] == carried, op, "yields the carried types")
+
+
+@spec("tile.if", "Runs one of two regions. Operand: a rank-0 bool. Both regions yield the results' types.", effects=True)
+def _if(op: Op) -> None:
+    demand(_tile(op, op.operands[0]) == TileType((), dtypes.bool_), op, "the condition is a bool scalar")
+    demand(len(op.regions) == 2, op, "has two regions")
+    for r in op.regions:
+        demand([v.type for v in r.block.terminator.operands] == [x.type for x in op.results], op, "regions yield the results")
+
+
+@spec("tile.while", "Operands: initial values. Region 0 yields a bool scalar and region 1 the next values; both take the carried values.", effects=True)
+def _while(op: Op) -> None:
+    carried = [v.type for v in op.operands]
+    demand(len(op.regions) == 2, op, "has two regions")
+    demand([v.type for v in op.regions[0].block.terminator.operands] == [TileType((), dtypes.bool_)], op, "region 0 yields a bool")
+    demand([v.type for v in op.regions[1].block.terminator.operands] == carried, op, "region 1 yields the carried values")
+
+
+@spec("tile.yield", "Ends a region of tile.for, tile.if or tile.while.", terminator=True, effects=True)
+def _yield(op: Op) -> None:
+    demand(op.parent is not None and op.parent.name in ("tile.for", "tile.if", "tile.while"), op, "stands in no loop or branch")
+
+
+@spec("tile.print", "Shows a tile, once per program, with attr `label`.", effects=True)
+def _print(op: Op) -> None:
+    _operands(op, 1)
+
+
+@spec("tile.assert", "In debug mode: every element of the bool tile holds, else fails with attr `message`.", effects=True)
+def _assert(op: Op) -> None:
+    demand(_tile(op, op.operands[0]).dtype == dtypes.bool_, op, "needs bools")
+
+
+class TileBuilder(Builder):
+    """A builder that knows the result types of tile ops, so that passes and lowerings read like programs."""
+
+    def index(self, dim: Dim) -> Value:
+        return self.value("tile.dim", (), INDEX, {"dim": dim})
+
+    def program_id(self, axis: int) -> Value:
+        return self.value("tile.program_id", (), INDEX, {"axis": axis})
+
+    def iop(self, name: str, a: Value, b: Value) -> Value:
+        return self.value(f"tile.{name}", (a, b), INDEX)
+
+    def constant(self, value: bool | int | float | complex, dtype: DType) -> Value:
+        return self.value("tile.constant", (), TileType((), dtype), {"value": value})
+
+    def broadcast(self, x: Value, shape: tuple[Dim, ...], axes: tuple[int, ...]) -> Value:
+        t = _typed(x)
+        if t.shape == shape:
+            return x
+        return self.value("tile.broadcast", (x,), TileType(shape, t.dtype), {"axes": axes})
+
+    def full(self, shape: tuple[Dim, ...], value: bool | int | float | complex, dtype: DType) -> Value:
+        return self.broadcast(self.constant(value, dtype), shape, ())
+
+    def cast(self, x: Value, dtype: DType) -> Value:
+        t = _typed(x)
+        return x if t.dtype == dtype else self.value("tile.cast", (x,), TileType(t.shape, dtype))
+
+    def map(self, name: str, *operands: Value) -> Value:
+        """An elementwise op; result dtype by the scalar's rule (operands already share shape and dtype)."""
+        t = _typed(operands[-1])
+        scalar = TABLE[name]
+        dtype = t.dtype
+        if scalar.gives == "bool":
+            dtype = dtypes.bool_
+        elif scalar.gives == "float" and not (dtype.is_float or dtype.is_complex):
+            dtype = dtypes.f32
+        elif scalar.gives == "real" and dtype.is_complex:
+            dtype = dtypes.f32 if dtype.bits == 64 else dtypes.f64
+        return self.value(f"tile.{name}", operands, TileType(t.shape, dtype))
+
+    def reduce(self, op: str, x: Value, axes: tuple[int, ...], dtype: DType | None = None) -> Value:
+        t = _typed(x)
+        shape = tuple(s for i, s in enumerate(t.shape) if i not in axes)
+        out = dtypes.int64 if op in ("argmax", "argmin") else dtype or t.dtype
+        return self.value("tile.reduce", (x,), TileType(shape, out), {"op": op, "axes": axes})
+
+    def reshape(self, x: Value, shape: tuple[Dim, ...]) -> Value:
+        t = _typed(x)
+        return x if t.shape == shape else self.value("tile.reshape", (x,), TileType(shape, t.dtype))
+
+    def transpose(self, x: Value, perm: tuple[int, ...]) -> Value:
+        t = _typed(x)
+        return self.value("tile.transpose", (x,), TileType(tuple(t.shape[i] for i in perm), t.dtype), {"perm": perm})
+
+    def load(
+        self, view: Value, offsets: list[Value], shape: tuple[Dim, ...], mask: Value | None = None, fill: float | int | bool = 0
+    ) -> Value:
+        assert isinstance(view.type, ViewType)
+        attrs: dict[str, object] = {"fill": fill}
+        if mask is not None:
+            attrs["masked"] = True
+        operands = [view, *offsets, *([mask] if mask is not None else [])]
+        return self.value("tile.load", operands, TileType(shape, view.type.dtype), attrs)  # type: ignore[arg-type]
+
+    def store(self, view: Value, tile: Value, offsets: list[Value], mask: Value | None = None) -> Op:
+        attrs = {"masked": True} if mask is not None else {}
+        return self.op("tile.store", [view, tile, *offsets, *([mask] if mask is not None else [])], (), attrs)  # type: ignore[arg-type]
+
+
+def _typed(v: Value) -> TileType:
+    assert isinstance(v.type, TileType), v
+    return v.type

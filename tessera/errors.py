@@ -1,0 +1,364 @@
+"""Spans, diagnostics and the exception family.
+
+A diagnostic is data: a stable code, a span with an end, notes with their own spans and machine-applicable fixes.
+Terminals draw carets from it (`render`), notebooks HTML (`render_html`), editors squiggles and quick fixes, and
+`tessera check --json` prints it as it is (`Diagnostic.to_json`). Nothing else in Tessera formats an error.
+"""
+
+from __future__ import annotations
+
+import html
+import linecache
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+Severity = str  # "error" | "warning" | "note"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A half-open piece of source text. Lines and columns count from 1, columns in characters, not bytes."""
+
+    file: str
+    line: int
+    col: int
+    end_line: int
+    end_col: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.col}"
+
+    def to(self, other: Span) -> Span:
+        """The smallest span that covers both (same file)."""
+        start = min((self.line, self.col), (other.line, other.col))
+        end = max((self.end_line, self.end_col), (other.end_line, other.end_col))
+        return Span(self.file, *start, *end)
+
+    def contains(self, line: int, col: int) -> bool:
+        return (self.line, self.col) <= (line, col) <= (self.end_line, self.end_col)
+
+
+NOWHERE = Span("<unknown>", 0, 0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A further place or remark: where a dim was bound, who called whom, a counterexample."""
+
+    message: str
+    span: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Replace the text of `span` (empty to insert) by `text`."""
+
+    span: Span
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """A change that has been re-checked before it is offered."""
+
+    message: str
+    edits: tuple[Edit, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """One entry of the catalogue: `kind` heads the message ("Shape error"), `summary` explains the rule."""
+
+    kind: str
+    summary: str
+
+
+CODES: dict[str, Code] = {
+    # TS1xx: syntax and Python constructs
+    "TS101": Code("Syntax error", "the text is not Python plus Tessera's three dialect forms"),
+    "TS102": Code("Unsupported construct", "this Python construct has no meaning inside a function or kernel"),
+    "TS103": Code("Unknown name", "no variable, parameter, dim, global or operator has this name"),
+    "TS104": Code("Unknown attribute", "the value has no such attribute or method"),
+    "TS105": Code("Bad call", "the arguments do not fit the callee's parameters"),
+    "TS106": Code("Failed assertion", "an assert over compile-time values is false"),
+    "TS107": Code("Compile-time error", "ordinary Python evaluated at compile time raised an exception"),
+    "TS108": Code("Unbounded recursion", "a function calls itself through calls that are all inlined"),
+    "TS109": Code("Source unavailable", "the text of the function cannot be read, so it cannot be compiled"),
+    "TS110": Code("Possibly unbound name", "a name is assigned on some paths only"),
+    # TS2xx: shapes
+    "TS201": Code("Shape error", "the returned shape differs from the annotation"),
+    "TS202": Code("Shape error", "operand shapes do not broadcast"),
+    "TS203": Code("Shape error", "contracted dimensions differ"),
+    "TS204": Code("Shape error", "an axis is out of range or repeated"),
+    "TS205": Code("Shape error", "a reshape does not keep the number of elements"),
+    "TS206": Code("Shape error", "shapes to be joined differ outside the joined axis"),
+    "TS207": Code("Shape error", "an index or slice does not fit the shape"),
+    "TS208": Code("Shape error", "a dim is bound to two different sizes"),
+    "TS209": Code("Shape error", "an argument's rank or size differs from the annotation"),
+    "TS210": Code("Shape error", "an einsum equation does not fit its operands"),
+    "TS211": Code("Annotation error", "a shape, dtype or policy annotation cannot be understood"),
+    "TS212": Code("Shape error", "branches or loop iterations give different shapes"),
+    "TS213": Code("Shape error", "an operator needs another rank or size"),
+    # TS3xx: dtypes and numerics
+    "TS301": Code("Dtype error", "an operator does not accept this dtype"),
+    "TS302": Code("Dtype error", "dtypes have no common type without an explicit cast"),
+    "TS303": Code("Dtype error", "the returned dtype differs from the annotation"),
+    "TS304": Code("Dtype error", "an argument's dtype differs from the annotation"),
+    "TS305": Code("Policy conflict", "numerics policies of the operands disagree"),
+    "TS310": Code("Numerics warning", "a pattern that overflows or cancels in this dtype"),
+    "TS311": Code("Numerics warning", "an online-softmax rescale is applied twice"),
+    # TS4xx: kernels and tiles
+    "TS401": Code("Kernel error", "a tile form is used outside a kernel, or a graph form inside one"),
+    "TS402": Code("Tile shape error", "tile shapes do not fit together"),
+    "TS403": Code("Kernel error", "a tile coordinate or grid axis cannot be derived"),
+    "TS404": Code("Kernel error", "a tile extent must be known at compile time"),
+    "TS405": Code("Kernel error", "shared memory exceeds what the target has"),
+    "TS406": Code("Kernel error", "a store or in-place update has no valid destination"),
+    "TS407": Code("Kernel error", "a load reads a tile that no program has written"),
+    "TS408": Code("Kernel note", "a barrier was missing and has been inserted"),
+    "TS409": Code("Kernel error", "an access is out of range"),
+    "TS410": Code("Kernel error", "a mma shape or dtype is not supported by the target"),
+    # TS5xx: launching
+    "TS501": Code("Launch error", "an argument has the wrong type, shape, dtype or device"),
+    "TS502": Code("Launch error", "a dim cannot be solved from the arguments"),
+    "TS503": Code("Launch error", "a parameter that the kernel writes to is read-only or not contiguous"),
+    "TS504": Code("Launch error", "arguments live on different devices"),
+    "TS505": Code("Launch error", "the arrays would not fit into memory"),
+    "TS506": Code("Debug check", "a debug check found a bad value or access"),
+    # TS6xx: targets and environment
+    "TS601": Code("Target error", "the target is unknown"),
+    "TS602": Code("Target error", "the target cannot compile this operation"),
+    "TS603": Code("Target error", "the target's compiler failed"),
+    "TS604": Code("Missing dependency", "an optional library is not installed"),
+    "TS605": Code("Device error", "the device is not present or failed"),
+    "TS606": Code("Cache warning", "the disk cache cannot be used; compilation goes on without it"),
+    "TS607": Code("Setting error", "an environment setting has a value that is not allowed"),
+    "TS900": Code("Internal error", "a fault in Tessera itself; please report it"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One finding. `function` names the function or kernel it was found in ("" at file level)."""
+
+    code: str
+    message: str
+    span: Span = NOWHERE
+    severity: Severity = "error"
+    notes: tuple[Note, ...] = ()
+    fixes: tuple[Fix, ...] = ()
+    function: str = ""
+    label: str = ""
+    """Text behind the carets, e.g. "has shape [B, C]"."""
+
+    def with_notes(self, *notes: Note) -> Diagnostic:
+        return replace(self, notes=self.notes + notes)
+
+    @property
+    def kind(self) -> str:
+        return CODES[self.code].kind
+
+    def to_json(self) -> dict[str, object]:
+        """The shape printed by `tessera check --json`."""
+        s = self.span
+        return {
+            "code": self.code,
+            "severity": self.severity,
+            "message": self.message,
+            "label": self.label,
+            "function": self.function,
+            "file": s.file,
+            "line": s.line,
+            "column": s.col,
+            "end_line": s.end_line,
+            "end_column": s.end_col,
+            "notes": [{"message": n.message, **(_span_json(n.span) if n.span else {})} for n in self.notes],
+            "fixes": [
+                {"message": f.message, "edits": [{**_span_json(e.span), "text": e.text} for e in f.edits]}
+                for f in self.fixes
+            ],
+        }
+
+    def render(self, color: bool = False) -> str:
+        """The message as LANGUAGE.md draws it: heading, source line, carets, notes."""
+        return render(self, color=color)
+
+    def _repr_html_(self) -> str:
+        return render_html([self])
+
+
+def _span_json(s: Span) -> dict[str, object]:
+    return {"file": s.file, "line": s.line, "column": s.col, "end_line": s.end_line, "end_column": s.end_col}
+
+
+def source_line(file: str, line: int) -> str | None:
+    """Line `line` of `file` as last registered or read; None where it is not to be had."""
+    text = linecache.getline(file, line)
+    return text.rstrip("\r\n") if text else None
+
+
+def register_source(file: str, text: str) -> None:
+    """Makes text that lies in no file (a notebook cell, an editor's buffer) known to carets and tracebacks."""
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+
+
+_ANSI = {"error": "\x1b[1;31m", "warning": "\x1b[1;33m", "note": "\x1b[1;36m", "dim": "\x1b[2m", "end": "\x1b[0m"}
+
+
+def _excerpt(span: Span, label: str, paint: Callable[[str, str], str], severity: Severity) -> list[str]:
+    text = source_line(span.file, span.line)
+    if text is None or span.line <= 0:
+        return []
+    end = span.end_col if span.end_line == span.line else len(text) + 1
+    start = max(span.col, 1)
+    # Tabs stay tabs in the gap so that carets stand under what they mean whatever the terminal's tab width.
+    gap = "".join(c if c == "\t" else " " for c in text[: start - 1])
+    carets = "^" * max(1, min(end, len(text) + 1) - start)
+    number = str(span.line)
+    bar = paint("dim", "|")
+    tail = f" {label}" if label else ""
+    return [
+        f"  {paint('dim', number)} {bar} {text}",
+        f"  {' ' * len(number)} {bar} {gap}{paint(severity, carets)}{paint(severity, tail) if tail else ''}",
+    ]
+
+
+def render(d: Diagnostic, color: bool = False) -> str:
+    def paint(style: str, text: str) -> str:
+        return f"{_ANSI[style]}{text}{_ANSI['end']}" if color else text
+
+    where = f" in {d.function}" if d.function else ""
+    at = f" at {d.span}" if d.span.line else ""
+    lines = [paint(d.severity, f"{d.kind} {d.code}") + where + at]
+    lines += _excerpt(d.span, d.label, paint, d.severity)
+    fixable = "   [fix available]" if d.fixes else ""
+    message = d.message.splitlines() or [""]
+    lines += [f"  {m}" for m in message[:-1]] + [f"  {message[-1]}{fixable}"]
+    for note in d.notes:
+        place = f"   ({note.span})" if note.span else ""
+        lines.append(f"  {paint('note', 'note')}: {note.message}{place}")
+    return "\n".join(lines)
+
+
+def render_all(diagnostics: Iterable[Diagnostic], color: bool = False) -> str:
+    return "\n\n".join(render(d, color) for d in diagnostics)
+
+
+_HTML_STYLE = (
+    "font-family:var(--jp-code-font-family,monospace);font-size:var(--jp-code-font-size,13px);"
+    "white-space:pre-wrap;line-height:1.4;margin:0 0 .6em 0"
+)
+_HTML_COLOUR = {
+    "error": "var(--jp-error-color1,#c62828)",
+    "warning": "var(--jp-warn-color1,#b26a00)",
+    "note": "var(--jp-info-color1,#00695c)",
+    "dim": "var(--jp-ui-font-color2,#777)",
+}
+
+
+def render_html(diagnostics: Iterable[Diagnostic]) -> str:
+    """The same text with colours for a notebook; nothing in it is markup from the source."""
+
+    def paint(style: str, text: str) -> str:
+        return f'<span style="color:{_HTML_COLOUR[style]}">{text}</span>'
+
+    blocks = []
+    for d in diagnostics:
+        safe = render(d, color=True)
+        safe = html.escape(safe, quote=False)
+        for style, code in _ANSI.items():
+            if style != "end":
+                safe = safe.replace(html.escape(code), f'<span style="color:{_HTML_COLOUR[style]}">')
+        safe = safe.replace(_ANSI["end"], "</span>")
+        blocks.append(f'<pre class="tessera-diagnostic" style="{_HTML_STYLE}">{safe}</pre>')
+    return "".join(blocks)
+
+
+class TesseraError(Exception):
+    """Root of everything that Tessera raises on purpose. `.diagnostics` holds the findings as data."""
+
+    default_code = "TS900"
+
+    def __init__(self, diagnostics: Diagnostic | Sequence[Diagnostic] | str, code: str | None = None) -> None:
+        if isinstance(diagnostics, str):
+            diagnostics = Diagnostic(code or self.default_code, diagnostics)
+        if isinstance(diagnostics, Diagnostic):
+            diagnostics = (diagnostics,)
+        self.diagnostics: tuple[Diagnostic, ...] = tuple(diagnostics)
+        super().__init__(render_all(self.diagnostics))
+
+    @property
+    def code(self) -> str:
+        return self.diagnostics[0].code if self.diagnostics else self.default_code
+
+    def _repr_html_(self) -> str:
+        return render_html(self.diagnostics)
+
+    def _render_traceback_(self) -> list[str]:
+        """IPython's hook: a cell shows the diagnostic, which points into the cell, and not Tessera's own frames."""
+        return render_all(self.diagnostics, color=True).splitlines()
+
+
+class CompileError(TesseraError):
+    """The program is wrong: syntax, names, shapes, dtypes, tiles."""
+
+    default_code = "TS102"
+
+
+class LaunchError(TesseraError, ValueError):
+    """The program is right, the arguments are not."""
+
+    default_code = "TS501"
+
+
+class TargetError(TesseraError):
+    """A target does not exist here or cannot compile this program."""
+
+    default_code = "TS602"
+
+
+class DeviceError(TesseraError, RuntimeError):
+    """A device is absent or failed."""
+
+    default_code = "TS605"
+
+
+class DebugCheckError(TesseraError, ArithmeticError):
+    """The reference target or debug mode met NaN, an out-of-range access or an uninitialised read."""
+
+    default_code = "TS506"
+
+
+class MissingDependency(TesseraError, ImportError):
+    """An optional library is needed; names the extra that brings it."""
+
+    default_code = "TS604"
+
+    def __init__(self, library: str, extra: str, why: str) -> None:
+        super().__init__(f"{why} needs {library}, which is not installed.\nInstall it with: pip install 'tessera[{extra}]'")
+
+
+class Diagnostics:
+    """Collects findings so that every error of a function is reported, not the first."""
+
+    def __init__(self, function: str = "") -> None:
+        self.function = function
+        self.items: list[Diagnostic] = []
+        self._seen: set[tuple[str, Span, str]] = set()
+
+    def add(self, d: Diagnostic) -> None:
+        key = (d.code, d.span, d.message)
+        if key not in self._seen:  # a loop body is evaluated more than once; its finding is said once
+            self._seen.add(key)
+            self.items.append(d if d.function else replace(d, function=self.function))
+
+    def error(self, code: str, message: str, span: Span = NOWHERE, **rest: object) -> None:
+        self.add(Diagnostic(code, message, span, **rest))  # type: ignore[arg-type]
+
+    @property
+    def errors(self) -> list[Diagnostic]:
+        return [d for d in self.items if d.severity == "error"]
+
+    def raise_if_errors(self, error: type[TesseraError] = CompileError) -> None:
+        if self.errors:
+            raise error(self.errors)

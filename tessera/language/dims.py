@@ -1,0 +1,466 @@
+"""The dimension algebra: symbolic sizes in normal form.
+
+A dim is an `int` or an `Expr`, a polynomial with integer coefficients over atoms. An atom is a named symbol (`"B"`),
+or an opaque quotient, remainder, minimum or maximum of dims. The normal form is a sorted sum of monomials, so that
+structurally equal expressions are equal and hash alike, and an expression without atoms is always an `int`.
+
+Equality has three answers (`compare`): yes; no, with a counterexample; unknown, where opaque atoms are in play, which
+becomes a launch-time check. `Facts` holds what asserts and guards establish (`D % H == 0`) and sharpens the answer.
+The design follows jax.export's symbolic dimensions (shape_poly): a decision procedure by normal form, explicit
+"inconclusive", never a guess.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import product
+from typing import Literal, TypeAlias
+
+Answer: TypeAlias = Literal["yes", "no", "unknown"]
+
+
+class DimError(ValueError):
+    """A dim expression is malformed, or evaluating it divides by zero."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Atom:
+    """`op` is "sym" (args = (name,)), "//", "%", "min" or "max" (args = two dims)."""
+
+    op: str
+    args: tuple[object, ...]
+
+    def __str__(self) -> str:
+        if self.op == "sym":
+            return str(self.args[0])
+        a, b = self.args
+        if self.op in ("min", "max"):
+            return f"{self.op}({a}, {b})"
+        return f"{_wrap(a)}{self.op}{_wrap(b)}"
+
+
+def _wrap(d: object) -> str:
+    text = str(d)
+    return text if text.replace("_", "").isalnum() else f"({text})"
+
+
+Monomial: TypeAlias = tuple[Atom, ...]  # sorted, repeated for powers; () is the constant
+
+
+def _key(m: Monomial) -> tuple[int, str]:
+    return (-len(m), "*".join(map(str, m)))
+
+
+@dataclass(frozen=True, slots=True)
+class Expr:
+    """A polynomial: `terms` is sorted by degree, then by name; coefficients are nonzero. Never a plain constant."""
+
+    terms: tuple[tuple[Monomial, int], ...]
+
+    def __add__(self, other: Dim) -> Dim:
+        return _build(_merge(_terms(self), _terms(other)))
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Dim:
+        return _build({m: -c for m, c in self.terms})
+
+    def __sub__(self, other: Dim) -> Dim:
+        return self + (-other)
+
+    def __rsub__(self, other: Dim) -> Dim:
+        return (-self) + other
+
+    def __mul__(self, other: Dim) -> Dim:
+        out: dict[Monomial, int] = {}
+        for m1, c1 in self.terms:
+            for m2, c2 in _terms(other).items():
+                m = tuple(sorted(m1 + m2, key=str))
+                out[m] = out.get(m, 0) + c1 * c2
+        return _build(out)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Dim) -> Dim:
+        return floordiv(self, other)
+
+    def __rfloordiv__(self, other: Dim) -> Dim:
+        return floordiv(other, self)
+
+    def __mod__(self, other: Dim) -> Dim:
+        return mod(self, other)
+
+    def __rmod__(self, other: Dim) -> Dim:
+        return mod(other, self)
+
+    def __str__(self) -> str:
+        parts: list[str] = []
+        for m, c in self.terms:
+            factors = [f"({a})" if a.op in ("//", "%") and (len(m) > 1 or abs(c) != 1) else str(a) for a in m]
+            if abs(c) != 1 or not m:
+                factors.insert(0, str(abs(c)))
+            parts.append(("-" if c < 0 else "+" if parts else "") + "*".join(factors))
+        return "".join(parts)
+
+    __repr__ = __str__
+
+
+Dim: TypeAlias = int | Expr
+
+
+def _terms(d: Dim) -> dict[Monomial, int]:
+    if isinstance(d, Expr):
+        return dict(d.terms)
+    return {(): d} if d else {}
+
+
+def _merge(a: dict[Monomial, int], b: dict[Monomial, int]) -> dict[Monomial, int]:
+    for m, c in b.items():
+        a[m] = a.get(m, 0) + c
+    return a
+
+
+def _build(terms: dict[Monomial, int]) -> Dim:
+    kept = {m: c for m, c in terms.items() if c}
+    if not kept:
+        return 0
+    if len(kept) == 1 and () in kept:
+        return kept[()]
+    return Expr(tuple(sorted(kept.items(), key=lambda t: _key(t[0]))))
+
+
+def _atom(op: str, *args: object) -> Expr:
+    return Expr((((Atom(op, args),), 1),))
+
+
+@lru_cache(maxsize=4096)
+def symbol(name: str) -> Expr:
+    """The dim called `name`. Symbols stand for sizes: integers >= 0."""
+    return _atom("sym", name)
+
+
+def _divide_exactly(a: Dim, b: Dim) -> Dim | None:
+    """a / b where b is a constant or a single monomial that divides every term of a."""
+    divisor = _terms(b)
+    if len(divisor) != 1:
+        return None
+    (dm, dc), out = next(iter(divisor.items())), {}
+    for m, c in _terms(a).items():
+        rest = list(m)
+        for atom in dm:
+            if atom not in rest:
+                return None
+            rest.remove(atom)
+        if c % dc:
+            return None
+        out[tuple(rest)] = c // dc
+    return _build(out)
+
+
+def floordiv(a: Dim, b: Dim) -> Dim:
+    if b == 0:
+        raise DimError(f"division of {a} by zero")
+    if isinstance(a, int) and isinstance(b, int):
+        return a // b
+    if (exact := _divide_exactly(a, b)) is not None:
+        return exact
+    if isinstance(b, int) and b > 0:  # pull the divisible part out: (4*S + 3)//4 = S
+        inside = {m: c for m, c in _terms(a).items() if m and c % b == 0}
+        rest = {m: c for m, c in _terms(a).items() if not (m and c % b == 0)}
+        if inside:
+            return _build({m: c // b for m, c in inside.items()}) + floordiv(_build(rest), b)
+    return _atom("//", a, b)
+
+
+def mod(a: Dim, b: Dim) -> Dim:
+    if b == 0:
+        raise DimError(f"remainder of {a} by zero")
+    if isinstance(a, int) and isinstance(b, int):
+        return a % b
+    if _divide_exactly(a, b) is not None:
+        return 0
+    if isinstance(b, int) and b > 0:
+        reduced = _build({m: c % b for m, c in _terms(a).items()})
+        if isinstance(reduced, int):
+            return reduced % b
+        a = reduced
+    return _atom("%", a, b)
+
+
+def dim_min(a: Dim, b: Dim) -> Dim:
+    if isinstance(d := a - b, int):
+        return a if d <= 0 else b
+    return _atom("min", *sorted((a, b), key=str))
+
+
+def dim_max(a: Dim, b: Dim) -> Dim:
+    if isinstance(d := a - b, int):
+        return a if d >= 0 else b
+    return _atom("max", *sorted((a, b), key=str))
+
+
+def ceildiv(a: Dim, b: Dim) -> Dim:
+    return floordiv(a + b - 1, b)
+
+
+def prod(dims: Iterable[Dim]) -> Dim:
+    out: Dim = 1
+    for d in dims:
+        out = out * d
+    return out
+
+
+_OPS: dict[str, Callable[[Dim, Dim], Dim]] = {"//": floordiv, "%": mod, "min": dim_min, "max": dim_max}
+
+
+def symbols(d: Dim) -> frozenset[str]:
+    """The names that occur in `d`."""
+    if isinstance(d, int):
+        return frozenset()
+    out: set[str] = set()
+    for m, _ in d.terms:
+        for a in m:
+            if a.op == "sym":
+                out.add(str(a.args[0]))
+            else:
+                for arg in a.args:
+                    out |= symbols(arg)  # type: ignore[arg-type]
+    return frozenset(out)
+
+
+def substitute(d: Dim, env: Mapping[str, Dim]) -> Dim:
+    """`d` with symbols replaced; symbols that are not in `env` stay."""
+    if isinstance(d, int) or not env:
+        return d
+    out: Dim = 0
+    for m, c in d.terms:
+        term: Dim = c
+        for a in m:
+            if a.op == "sym":
+                name = str(a.args[0])
+                term = term * env.get(name, symbol(name))
+            else:
+                x, y = (substitute(v, env) for v in a.args)  # type: ignore[arg-type]
+                term = term * _OPS[a.op](x, y)
+        out = out + term
+    return out
+
+
+def evaluate(d: Dim, env: Mapping[str, int]) -> int:
+    """The size of `d` when its symbols have the sizes in `env`. Raises DimError when one is missing."""
+    value = substitute(d, env)
+    if isinstance(value, int):
+        return value
+    raise DimError(f"{d} needs the size of {', '.join(sorted(symbols(value)))}")
+
+
+def is_symbol(d: Dim) -> bool:
+    """Whether `d` is a plain named dim, not an expression."""
+    return isinstance(d, Expr) and len(d.terms) == 1 and d.terms[0][1] == 1 and [a.op for a in d.terms[0][0]] == ["sym"]
+
+
+def _opaque(d: Dim) -> bool:
+    return isinstance(d, Expr) and any(a.op != "sym" for m, _ in d.terms for a in m)
+
+
+@dataclass(slots=True)
+class Facts:
+    """What asserts and guards have established: `divisible` holds (D, H) for D % H == 0, `equal` holds rewritings."""
+
+    divisible: list[tuple[Dim, Dim]] = field(default_factory=list)
+    equal: dict[str, Dim] = field(default_factory=dict)
+
+    def assume_divisible(self, a: Dim, b: Dim) -> None:
+        if (a, b) not in self.divisible and _divide_exactly(a, b) is None:
+            self.divisible.append((a, b))
+
+    def assume_equal(self, a: Dim, b: Dim) -> None:
+        for x, y in ((a, b), (b, a)):
+            if is_symbol(x) and not symbols(x) & symbols(y):
+                self.equal[str(x)] = y
+                return
+
+    def copy(self) -> Facts:
+        return Facts(list(self.divisible), dict(self.equal))
+
+    def normal(self, d: Dim) -> Dim:
+        """`d` rewritten by the facts: with D % H == 0, D becomes H * (D // H), so that H * (D // H) == D."""
+        d = substitute(d, self.equal)
+        for a, b in self.divisible:
+            a, b = substitute(a, self.equal), substitute(b, self.equal)
+            d = _replace_atom(d, Atom("%", (a, b)), 0)
+            if is_symbol(a) and str(a) not in symbols(b):
+                d = _expand(d, str(a), b * _atom("//", a, b), keep=Atom("//", (a, b)))
+        return d
+
+    def divides(self, b: Dim, a: Dim) -> bool:
+        """Whether a % b == 0 is known."""
+        return (a, b) in self.divisible or _divide_exactly(self.normal(a), self.normal(b)) is not None
+
+
+def _replace_atom(d: Dim, old: Atom, new: Dim) -> Dim:
+    if isinstance(d, int):
+        return d
+    out: Dim = 0
+    for m, c in d.terms:
+        term: Dim = c
+        for a in m:
+            term = term * (new if a == old else Expr((((a,), 1),)))
+        out = out + term
+    return out
+
+
+def _expand(d: Dim, name: str, value: Dim, keep: Atom) -> Dim:
+    """Replaces the symbol at top level only, so that the quotient `keep` that mentions it stays what it is."""
+    if isinstance(d, int):
+        return d
+    out: Dim = 0
+    for m, c in d.terms:
+        term: Dim = c
+        for a in m:
+            if a == Atom("sym", (name,)):
+                term = term * value
+            elif a.op in _OPS and a != keep:
+                x, y = (_expand(v, name, value, keep) for v in a.args)  # type: ignore[arg-type]
+                term = term * _OPS[a.op](x, y)
+            else:
+                term = term * Expr((((a,), 1),))
+        out = out + term
+    return out
+
+
+NO_FACTS = Facts()
+
+
+def compare(a: Dim, b: Dim, facts: Facts = NO_FACTS) -> Answer:
+    """Whether two dims are equal for all sizes of their symbols.
+
+    "no" means that sizes exist for which they differ and that nothing opaque could save them (see `counterexample`);
+    "unknown" means that quotients, remainders or data-dependent sizes keep it open until launch.
+    """
+    if a == b:
+        return "yes"
+    d = facts.normal(a) - facts.normal(b)
+    if isinstance(d, int):
+        return "yes" if d == 0 else "no"
+    return "unknown" if _opaque(d) or any(s.startswith("?") for s in symbols(d)) else "no"
+
+
+def equal(a: Dim, b: Dim, facts: Facts = NO_FACTS) -> bool:
+    """Whether equality is proved."""
+    return compare(a, b, facts) == "yes"
+
+
+def counterexample(a: Dim, b: Dim) -> dict[str, int] | None:
+    """Small distinct sizes for which the two dims differ, e.g. {"B": 2, "S": 3}; None where none is found."""
+    names = sorted(symbols(a) | symbols(b))
+    starts = {n: i + 2 for i, n in enumerate(names)}
+    for shift in product(range(3), repeat=min(len(names), 4)):
+        env = {n: starts[n] + (shift[i] if i < len(shift) else 0) for i, n in enumerate(names)}
+        try:
+            if evaluate(a, env) != evaluate(b, env):
+                return env
+        except DimError:
+            continue
+    return None
+
+
+@lru_cache(maxsize=4096)
+def parse(text: str) -> Dim:
+    """Reads `"B"`, `"B*H"`, `"D//H"`, `"2*S+1"`, `"min(S, 128)"`. Raises DimError on anything else; runs no code."""
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError) as e:
+        raise DimError(f"{text!r} is not a dim expression") from e
+    return from_ast(tree, text)
+
+
+def from_ast(node: ast.expr, text: str = "") -> Dim:
+    match node:
+        case ast.Constant(value=int() as v) if not isinstance(v, bool):
+            return v
+        case ast.Name(id=name):
+            return symbol(name)
+        case ast.UnaryOp(op=ast.USub(), operand=x):
+            return -from_ast(x, text)
+        case ast.BinOp(left=x, op=op, right=y):
+            a, b = from_ast(x, text), from_ast(y, text)
+            match op:
+                case ast.Add():
+                    return a + b
+                case ast.Sub():
+                    return a - b
+                case ast.Mult():
+                    return a * b
+                case ast.FloorDiv() | ast.Div():  # the seeds write D/H for an exact quotient
+                    return floordiv(a, b)
+                case ast.Mod():
+                    return mod(a, b)
+                case _:
+                    pass
+        case ast.Call(func=ast.Name(id="min" | "max" as f), args=[x, y], keywords=[]):
+            return _OPS[f](from_ast(x, text), from_ast(y, text))
+        case _:
+            pass
+    raise DimError(f"{text or ast.unparse(node)!r} is not a dim expression")
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """Equation `where`: `dim` should have been `actual` but is `expected` (None: cannot be solved)."""
+
+    where: object
+    dim: Dim
+    expected: int | None
+    actual: int
+
+
+def solve(equations: Iterable[tuple[object, Dim, int]]) -> tuple[dict[str, int], list[Mismatch]]:
+    """Binds symbols from sizes: `equations` holds (where, dim, actual size).
+
+    Plain symbols bind first; then equations with one unknown symbol that occurs linearly are solved exactly
+    (B*H = 64 with H = 8 gives B = 8; 65 is a mismatch, not a guess); at last every equation is checked.
+    """
+    pending, env = list(equations), {}
+    bad: list[Mismatch] = []
+    for _, d, actual in pending:
+        if is_symbol(d):
+            env.setdefault(str(d), actual)
+    progress = True
+    while progress:
+        progress = False
+        for _, d, actual in pending:
+            rest = substitute(d, env)
+            unknown = symbols(rest)
+            if len(unknown) == 1 and (value := _solve_linear(rest, actual)) is not None:
+                env[next(iter(unknown))] = value
+                progress = True
+    for where, d, actual in pending:
+        try:
+            expected = evaluate(d, env)
+        except DimError:
+            bad.append(Mismatch(where, d, None, actual))
+            continue
+        if expected != actual:
+            bad.append(Mismatch(where, d, expected, actual))
+    return env, bad
+
+
+def _solve_linear(d: Dim, actual: int) -> int | None:
+    if _opaque(d) or not isinstance(d, Expr):
+        return None
+    constant, slope = 0, 0
+    for m, c in d.terms:
+        if not m:
+            constant = c
+        elif len(m) == 1:
+            slope += c
+        else:
+            return None
+    if not slope or (actual - constant) % slope:
+        return None
+    value = (actual - constant) // slope
+    return value if value >= 0 else None

@@ -1,0 +1,162 @@
+"""Numerics policies: how a tensor's elements are accumulated, rounded, scaled and placed. They are part of the type."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass, fields, replace
+from typing import Literal
+
+from tessera.language import dtypes
+from tessera.language.dtypes import DType
+
+Rounding = Literal["nearest", "stochastic"]
+
+
+class PolicyError(ValueError):
+    """A policy's text or value cannot be understood, or two policies disagree."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyPart:
+    """One clause, e.g. `accum(f32)`: sets field `name` of a policy to `value`."""
+
+    name: str
+    value: object
+
+    def __rmatmul__(self, dtype: object) -> Policy:
+        base = dtypes.of(dtype)
+        if base is None:
+            raise PolicyError(f"{dtype!r} is not a dtype")
+        return Policy(base).merge(self)
+
+    def __str__(self) -> str:
+        if self.value is True:
+            return f"@{self.name}"
+        return f"@{self.name}({self.value})"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A dtype with its numerics: `bf16 @ accum(f32) @ loss_scale(128.0)`. None means "not said"."""
+
+    dtype: DType | None = None
+    accum: DType | None = None
+    loss_scale: float | None = None
+    rounding: Rounding | None = None
+    saturate: bool | None = None
+    deterministic: bool | None = None
+    fast: bool | None = None
+    device: str | None = None
+
+    def merge(self, other: Policy | PolicyPart) -> Policy:
+        """Both policies at once. Raises PolicyError naming the field on which they disagree."""
+        parts = [other] if isinstance(other, PolicyPart) else other.parts()
+        out = self if isinstance(other, PolicyPart) or other.dtype is None else replace(self, dtype=other.dtype)
+        for p in parts:
+            mine = getattr(out, p.name)
+            if mine is not None and mine != p.value:
+                raise PolicyError(f"{p.name} is {mine} on one side and {p.value} on the other")
+            out = replace(out, **{p.name: p.value})
+        return out
+
+    __matmul__ = merge
+
+    def parts(self) -> list[PolicyPart]:
+        return [
+            PolicyPart(f.name, v) for f in fields(self) if f.name != "dtype" and (v := getattr(self, f.name)) is not None
+        ]
+
+    @property
+    def empty(self) -> bool:
+        return not self.parts()
+
+    def __str__(self) -> str:
+        return " ".join([*([str(self.dtype)] if self.dtype else []), *map(str, self.parts())])
+
+
+def accum(dtype: object) -> PolicyPart:
+    """Accumulate reductions and contractions in `dtype` (at least f32)."""
+    found = dtypes.of(dtype)
+    if found is None or not (found.is_float or found.is_complex) or found.compute != found:
+        raise PolicyError(f"accum needs f32, f64 or a complex dtype, not {dtype!r}")
+    return PolicyPart("accum", found)
+
+
+def loss_scale(scale: float) -> PolicyPart:
+    """Scale gradients by `scale` before narrowing and divide afterwards."""
+    if not scale > 0:
+        raise PolicyError(f"loss_scale needs a positive factor, not {scale!r}")
+    return PolicyPart("loss_scale", float(scale))
+
+
+def device(name: str) -> PolicyPart:
+    """Placement, e.g. "gpu:0"."""
+    return PolicyPart("device", str(name))
+
+
+stochastic_round = PolicyPart("rounding", "stochastic")
+saturate = PolicyPart("saturate", True)
+deterministic = PolicyPart("deterministic", True)
+
+
+def NumericalPolicy(  # noqa: N802 - the seeds' spelling
+    accumulation: object = dtypes.f32,
+    rounding: str = "nearest",
+    loss_scale: float = 1.0,
+    saturate: bool = False,
+    deterministic: bool = False,
+) -> Policy:
+    """The seeds' constructor; fields left at their defaults say nothing."""
+    out = Policy().merge(accum(accumulation))
+    if rounding not in ("nearest", "stochastic"):
+        raise PolicyError(f"rounding is 'nearest' or 'stochastic', not {rounding!r}")
+    if rounding == "stochastic":
+        out = out.merge(stochastic_round)
+    if loss_scale != 1.0:
+        out = out.merge(PolicyPart("loss_scale", float(loss_scale)))
+    if saturate:
+        out = out.merge(PolicyPart("saturate", True))
+    return out.merge(PolicyPart("deterministic", True)) if deterministic else out
+
+
+_CLAUSE = re.compile(r"@\s*(\w+)\s*(?:\(([^()]*)\))?\s*")
+
+
+def parse(text: str) -> Policy:
+    """Reads "bf16 @accum(f32) @loss_scale(128.0)". Raises PolicyError; runs no code."""
+    head, at, _ = text.partition("@")
+    out = Policy()
+    if head.strip():
+        base = dtypes.named(head.strip())
+        if base is None:
+            raise PolicyError(f"{head.strip()!r} is not a dtype")
+        out = Policy(base)
+    rest, end = text[len(head) :] if at else "", 0
+    for m in _CLAUSE.finditer(rest):
+        if m.start() != end:
+            break
+        end = m.end()
+        out = out.merge(clause(m.group(1), m.group(2)))
+    if end != len(rest):
+        raise PolicyError(f"{rest[end:]!r} is not a policy clause")
+    return out
+
+
+def clause(name: str, argument: str | None) -> PolicyPart:
+    """One `@name(argument)` as text."""
+    if name in ("stochastic_round", "saturate", "deterministic") and not argument:
+        return {"stochastic_round": stochastic_round, "saturate": saturate, "deterministic": deterministic}[name]
+    if argument is None:
+        raise PolicyError(f"@{name} is not a policy or lacks its argument")
+    if name == "accum":
+        return accum(argument.strip())
+    try:
+        value = ast.literal_eval(argument.strip())
+    except (ValueError, SyntaxError) as e:
+        raise PolicyError(f"@{name}({argument}) needs a literal") from e
+    if name == "loss_scale":
+        return loss_scale(value)
+    if name == "device":
+        return device(value)
+    raise PolicyError(f"@{name} is not a policy; known: accum, loss_scale, stochastic_round, saturate, deterministic, device")

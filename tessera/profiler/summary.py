@@ -1,0 +1,112 @@
+"""The profile in words: the kernels by time with what bounds them, advice, memory, and what profiling itself cost."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+
+from tessera.profiler.hints import Hint, hints
+from tessera.profiler.kernels import KernelStats, kernel_stats
+from tessera.profiler.memory import MemoryReport
+from tessera.profiler.quantity import Quantity, format_percent, format_time, format_value
+from tessera.profiler.recording import Recording
+
+_HTML_STYLE = "font-family:var(--jp-code-font-family,monospace);white-space:pre;line-height:1.4;overflow-x:auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Overhead:
+    """What recording cost: `duration` in ns, None with a reason where the target does not know its record cost."""
+
+    records: int
+    duration: Quantity
+    share: float | None
+    """of the kernels' time"""
+
+    def __str__(self) -> str:
+        if self.share is None:
+            return f"Profiling overhead: {self.duration}"
+        taken = format_time(self.duration.value or 0.0)
+        return f"Profiling overhead: {format_percent(self.share)} ({self.records:,} tile records, {taken})"
+
+
+def overhead(recording: Recording) -> Overhead:
+    """Record cost times records, summed over the launches that have tile records."""
+    records = len(recording.tiles)
+    if not records:
+        return Overhead(0, Quantity(0.0, "ns", "measured"), 0.0)
+    cost, busy = 0.0, 0
+    for launch in recording.launches:
+        count = len(recording.tiles_of(launch.launch))
+        each = launch.attributes.get("record_ns")
+        if count and each is None:
+            missing = Quantity(None, "ns", reason=f"the cost of a tile record is not known for {launch.target}")
+            return Overhead(records, missing, None)
+        cost += count * float(each or 0.0)
+        busy += (launch.duration or 0) if count else 0
+    # Workers record side by side, so the sum over records is an upper bound of the time added to the launch.
+    return Overhead(records, Quantity(cost, "ns", "modelled"), cost / busy if busy else None)
+
+
+class Summary:
+    """Text in a terminal, HTML in a notebook: `str(summary)` is the whole report."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.kernels: list[KernelStats] = kernel_stats(recording)
+        self.hints: list[Hint] = hints(recording)
+        self.memory = MemoryReport(recording.memory)
+        self.overhead = overhead(recording)
+        self.region = recording.duration
+
+    def __str__(self) -> str:
+        lines = ["Kernel Execution Summary:"]
+        for kernel in self.kernels:
+            lines += self._kernel(kernel)
+        if not self.kernels:
+            lines.append("  no kernel was launched")
+        for hint in self.hints:
+            if not hint.kernel:
+                lines += ["", f"Whole run: {hint.measured}", f"  - Suggestion: {_suggestion(hint)}"]
+        lines += ["", str(self.memory), "", str(self.overhead)]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        return f'<div class="tessera-summary" style="{_HTML_STYLE}">{html.escape(str(self))}</div>'
+
+    def _kernel(self, kernel: KernelStats) -> list[str]:
+        count = len(kernel.launches)
+        times = f", {count} launches" if count > 1 else ""
+        modelled = "" if kernel.source == "measured" else f", {kernel.source}"
+        lines = [f"  {kernel.kernel}: {format_time(kernel.duration)} ({format_percent(kernel.share)}{times}{modelled})"]
+        if kernel.intensity.value is not None:
+            lines.append(f"    - Arithmetic intensity: {format_value(kernel.intensity.value, 'ops/byte')}")
+        for label, figure, fraction in (
+            ("Memory bandwidth", kernel.bandwidth, kernel.bandwidth_fraction),
+            ("Compute rate", kernel.rate, kernel.compute_fraction),
+        ):
+            if figure.value:
+                of_peak = f" ({format_percent(fraction.value)} of measured peak)" if fraction.value is not None else ""
+                lines.append(f"    - {label}: {format_value(figure.value, figure.unit)}{of_peak}")
+        lines.append(f"    - {_bound_text(kernel)}")
+        lines += [f"    - Suggestion: {_suggestion(hint)}" for hint in self.hints if hint.kernel == kernel.kernel]
+        return lines
+
+
+def _bound_text(kernel: KernelStats) -> str:
+    fraction = kernel.roof_fraction
+    if fraction is None:
+        return f"Bound by: not known ({kernel.ideal.reason})"
+    if kernel.bound == "latency":
+        return f"Bound by neither roof ({format_percent(fraction)} of what the roofline allows): latency or launch cost"
+    name = "memory bandwidth" if kernel.bound == "memory" else f"{kernel.dtype} arithmetic"
+    if fraction > 1.0:
+        return f"Bound by {name}, above the measured roof ({format_percent(fraction)}): the data stayed in cache"
+    return f"Bound by {name} ({format_percent(fraction)} of what the roofline allows)"
+
+
+def _suggestion(hint: Hint) -> str:
+    low, high = hint.saving
+    return f"{hint.change} (saves {format_time(low)} to {format_time(high)}, {hint.source})"
