@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import require
+
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
@@ -117,8 +119,6 @@ def test_ci_runs_checks_and_tests():
 
 
 def test_make_help_lists_every_command():
-    from tests.conftest import require
-
     out = subprocess.run([require("make"), "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for command in ("demo", "test", "lab", "check", "bench", "docs", "dev-setup", "clean"):
         assert re.search(rf"make {command}\s", out), command

@@ -1,0 +1,57 @@
+"""MkDocs hook: pages made from the sources, so that they cannot fall behind them.
+
+errors.md is tessera.errors.CODES as a table per family; decisions/index.md lists the records beside it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+from tessera.errors import CODES
+
+FAMILIES = {
+    "1": "Syntax and Python constructs",
+    "2": "Shapes and annotations",
+    "3": "Dtypes and numerics",
+    "4": "Kernels and tiles",
+    "5": "Launching",
+    "6": "Targets and environment",
+    "9": "Internal",
+}
+
+
+def on_files(files: Files, config: Any) -> Files:
+    decisions = sorted((Path(config.docs_dir) / "decisions").glob("[0-9]*.md"))
+    files.append(File.generated(config, "errors.md", content=errors_page()))
+    files.append(File.generated(config, "decisions/index.md", content=decisions_page(decisions)))
+    return files
+
+
+def errors_page() -> str:
+    """Every code in Markdown, under its family's heading, with an anchor of its own (errors.html#ts201)."""
+    lines = [
+        "# Errors",
+        "",
+        "Every finding carries one of these codes, in the terminal, in a notebook, in an editor and in",
+        "`tessera check --json`. Codes keep their meaning between versions.",
+    ]
+    for digit, family in FAMILIES.items():
+        entries = {code: entry for code, entry in CODES.items() if code[2] == digit}
+        if entries:
+            lines += ["", f"## {family}", "", "| code | kind | rule |", "|---|---|---|"]
+            lines += [
+                f'| <span id="{code.lower()}">{code}</span> | {entry.kind} | {entry.summary} |'
+                for code, entry in sorted(entries.items())
+            ]
+    return "\n".join(lines) + "\n"
+
+
+def decisions_page(records: list[Path]) -> str:
+    lines = ["# Decisions", "", "What a later reader might question, and why it is so. Half a page each."]
+    for record in records:
+        title = record.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
+        lines += ["", f"- [{title}]({record.name})"]
+    return "\n".join(lines) + "\n"

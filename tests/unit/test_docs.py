@@ -1,0 +1,65 @@
+"""Documentation that is made from the sources, and the links between pages."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tessera.errors import CODES
+from tests.conftest import require
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The built documentation; strict mode fails on a broken link or anchor between pages."""
+    require("mkdocs")
+    out = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(out)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def test_every_code_has_an_anchor(site):
+    page = (site / "errors.html").read_text(encoding="utf-8")
+    for code, entry in CODES.items():
+        assert f'id="{code.lower()}"' in page
+        assert entry.kind in page
+
+
+def test_every_decision_is_listed(site):
+    index = (site / "decisions/index.html").read_text(encoding="utf-8")
+    for record in (ROOT / "docs/decisions").glob("*.md"):
+        assert f"{record.stem}.html" in index
+
+
+def test_the_site_fetches_nothing(site):
+    for page in site.rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        loaded = re.findall(r'<(?:script|img|iframe)[^>]+src="(https?:[^"]+)"', text)
+        loaded += re.findall(r'<link[^>]+rel="(?:stylesheet|preload|preconnect)"[^>]+href="(https?:[^"]+)"', text)
+        assert not loaded, page
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_links_between_files_exist(page):
+    text = page.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)#]+)", text):
+        if "://" not in target:
+            generated = target in {"errors.md", "decisions/index.md"}
+            assert generated or (page.parent / target).exists(), target
+
+
+def test_decisions_are_numbered_without_gaps():
+    records = sorted((ROOT / "docs/decisions").glob("[0-9]*.md"))
+    assert [int(r.name[:4]) for r in records] == list(range(1, len(records) + 1))
+    for record in records:
+        head = record.read_text(encoding="utf-8").splitlines()[0]
+        assert head.startswith(f"# {int(record.name[:4])}. "), record
