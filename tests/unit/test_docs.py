@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -63,3 +64,38 @@ def test_decisions_are_numbered_without_gaps():
     for record in records:
         head = record.read_text(encoding="utf-8").splitlines()[0]
         assert head.startswith(f"# {int(record.name[:4])}. "), record
+
+
+def python_blocks(page: Path) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+SNIPPETS = [pytest.param(b, id=f"{p.name}-{i}") for p in PAGES for i, b in enumerate(python_blocks(p))]
+
+
+@pytest.mark.parametrize("snippet", SNIPPETS)
+def test_snippets_run(snippet, tmp_path):
+    """Every Python block of a page is a program of its own."""
+    file = tmp_path / "snippet.py"
+    file.write_text(snippet, encoding="utf-8")
+    done = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_readme_describes_its_shape_error(tmp_path):
+    """Without the transpose, the error is the one that README promises: at the `@`, with both dims and their places."""
+    file = tmp_path / "snippet.py"
+    broken = python_blocks(ROOT / "README.md")[0].replace("k.transpose(1, 2)", "k")
+    file.write_text(broken, encoding="utf-8")
+    main = "from tessera.cli import main; main()"
+    command = [sys.executable, "-c", main, "check", str(file), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1, done.stderr
+    found = json.loads(done.stdout)
+    found = found["diagnostics"] if isinstance(found, dict) else found
+    error = next(d for d in found if d["severity"] == "error")
+    line = broken.splitlines()[error["line"] - 1]
+    assert "@" in line[error["column"] - 1 : error["end_column"] - 1]
+    assert error["code"] == "TS203"
+    assert all(dim in error["message"] + error["label"] for dim in ("D", "S"))
+    assert any(note.get("line") for note in error["notes"])
