@@ -38,7 +38,7 @@ check: $(VENV)/.dev ## lint, formatting, types, import contracts
 	$(say) "Types (pyright, strict on tessera/compiler and tessera/language)"
 	@$(BIN)/pyright
 	$(say) "Import contracts (lint-imports)"
-	@$(BIN)/lint-imports
+	@$(BIN)/lint-imports --no-logo
 
 format: $(VENV)/.dev ## apply ruff's formatting and safe fixes
 	@$(BIN)/ruff check --fix --quiet; $(BIN)/ruff format
