@@ -39,14 +39,14 @@ def partition_intervals(start: np.ndarray, end: np.ndarray) -> np.ndarray:
 def tile_extents(records: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Merges the phases of each tile: (extents, membership).
 
-    `extents` has the records' dtype with one row per (rank, device, launch, tile), from the first phase's start to the
-    last one's end; `membership[i]` is the row that record i belongs to.
+    `extents` has the records' dtype with one row per tile and place, from the first phase's start to the last one's
+    end; `membership[i]` is the row that record i belongs to.
     """
     import numpy as np
 
     if len(records) == 0:
         return records.copy(), np.zeros(0, np.int64)
-    keys = ("tile", "launch", "device", "rank")
+    keys = ("slot", "resource", "tile", "launch", "device", "rank")
     order = np.lexsort((records["start"], *(records[key] for key in keys)))
     ordered = records[order]
     first = np.ones(len(records), bool)

@@ -1,0 +1,241 @@
+"""Rows for a trace: which process and thread each launch, tile, phase and compilation stands on.
+
+One process per device and one for the host; one row per residency slot of each resource, because slices of a thread
+must nest and co-resident tiles do not.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tessera.profiler.recording import Recording
+from tessera.profiler.slots import nesting_lanes, tile_extents
+from tessera.profiler.tiles import busy_map, occupancy
+from tessera.runtime.events import LaunchEvent
+
+if TYPE_CHECKING:
+    import numpy as np
+
+# A counter with more steps than this is given as averages over as many time slices.
+_COUNTER_STEPS = 10_000
+
+RESOURCE_NAMES: Mapping[str, str] = {"cuda": "SM", "rocm": "CU", "cpu": "worker"}
+"""What one resource is called on a target."""
+
+
+@dataclass(slots=True, eq=False)
+class Slice:
+    """A span of time with a name, ns. `args` is JSON text. `flows` are (phase letter "s" or "f", id) at its start."""
+
+    start: int
+    end: int
+    name: str
+    category: str
+    args: str = "{}"
+    flows: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(slots=True, eq=False)
+class Process:
+    """Rows by sort key, and counters as (name, series, steps of (time, value))."""
+
+    name: str
+    rows: dict[tuple[int, ...], tuple[str, list[Slice]]] = field(default_factory=dict)
+    counters: list[tuple[str, str, Sequence[tuple[int, float]]]] = field(default_factory=list)
+
+    def row(self, key: tuple[int, ...], name: str) -> list[Slice]:
+        return self.rows.setdefault(key, (name, []))[1]
+
+    def threads(self) -> Iterator[tuple[str, list[Slice]]]:
+        """Rows in order, each split so that its slices nest, parents before children."""
+        for key in sorted(self.rows):
+            name, slices = self.rows[key]
+            for lane, members in enumerate(_nested(slices)):
+                yield (f"{name} (+{lane})" if lane else name), members
+
+
+def lay_out(recording: Recording) -> list[Process]:
+    """The processes of a trace: the host first, then the devices by rank and name."""
+    devices = _Devices()
+    launches = _launch_slices(recording, devices)
+    _tile_slices(recording, devices, launches)
+    for device in dict.fromkeys(event.device for event in recording.memory):
+        held = sorted((event.time, event.total) for event in recording.memory if event.device == device)
+        devices.get(0, device, 0).counters.append(("memory", "bytes", held))
+    return [_host(recording), *devices.ordered()]
+
+
+class _Devices:
+    """Processes by (rank, device name, index within the launch), made when first asked for."""
+
+    def __init__(self) -> None:
+        self._processes: dict[tuple[int, str, int], Process] = {}
+
+    def get(self, rank: int, device: str, index: int) -> Process:
+        name = device + (f", device {index}" if index else "") + (f", rank {rank}" if rank else "")
+        return self._processes.setdefault((rank, device, index), Process(name))
+
+    def ordered(self) -> list[Process]:
+        return [self._processes[key] for key in sorted(self._processes)]
+
+
+def _host(recording: Recording) -> Process:
+    host = Process("host")
+    host.row((0,), "profiled region").append(Slice(recording.start, recording.end, "profiled region", "region"))
+    for event in recording.compiles:
+        row = host.row((1,), "compiler")
+        end = event.start + event.duration
+        row.append(Slice(event.start, end, f"compile {event.name}", "compile", args_text(cache=event.cache)))
+        begin = event.start
+        for stage, spent in event.stages:
+            row.append(Slice(begin, min(begin + spent, end), stage, "compile"))
+            begin = min(begin + spent, end)
+    return host
+
+
+def _launch_slices(recording: Recording, devices: _Devices) -> dict[int, tuple[LaunchEvent, Slice]]:
+    found: dict[int, tuple[LaunchEvent, Slice]] = {}
+    for launch in recording.launches:
+        if launch.duration is None:
+            continue
+        figures = {name: getattr(launch, name) for name in ("flops", "bytes") if getattr(launch, name) is not None}
+        plain = {name: value for name, value in launch.attributes.items() if isinstance(value, (str, int, float))}
+        grid = "x".join(map(str, launch.grid))
+        args = args_text(**{**plain, **figures, "launch": launch.launch, "grid": grid, "source": launch.source})
+        item = Slice(launch.start, launch.start + launch.duration, launch.kernel, "launch", args)
+        devices.get(launch.rank, launch.device, 0).row((0,), "launches").append(item)
+        found[launch.launch] = (launch, item)
+    return found
+
+
+def _tile_slices(recording: Recording, devices: _Devices, launches: dict[int, tuple[LaunchEvent, Slice]]) -> None:
+    """Rows of tiles: a tile of several phases is a parent named after the kernel, with the phases as children."""
+    import numpy as np
+
+    tiles = recording.tiles
+    if not len(tiles):
+        return
+    extents, membership = tile_extents(tiles.records)
+    owners = _owners(extents, devices, launches)
+    crowded = len(np.unique(extents["slot"])) > 1
+    several = np.bincount(membership, minlength=len(extents)) > 1
+    children = several[membership]
+    records, record_owners = tiles.records, owners[membership]
+    # Parents come first: where one phase fills its whole tile, this order decides which of the two is outside.
+    outer = [
+        *_place(extents[several], owners[several], launches, None, crowded),
+        *_place(records[~children], record_owners[~children], launches, tiles.phases, crowded),
+    ]
+    for _ in _place(records[children], record_owners[children], launches, tiles.phases, crowded):
+        pass
+    first: dict[int, Slice] = {}
+    for launch_id, item in outer:
+        if launch_id not in first or item.start < first[launch_id].start:
+            first[launch_id] = item
+    _link(launches, first)
+    _count_tiles(extents, owners)
+
+
+def _place(
+    records: np.ndarray,
+    owners: np.ndarray,
+    launches: dict[int, tuple[LaunchEvent, Slice]],
+    phases: Sequence[str] | None,
+    crowded: bool,
+) -> Iterator[tuple[int, Slice]]:
+    """Puts a slice for each record on its row, named by phase or, without phases, by kernel; gives (launch, slice)."""
+    for record, process in zip(records.tolist(), owners.tolist(), strict=True):
+        launch_id, tile, start, duration, resource, line, slot, phase, _, _ = record
+        launch = launches[launch_id][0] if launch_id in launches else None
+        kind = RESOURCE_NAMES.get(launch.target if launch else "", "resource")
+        row = process.row((1, resource, slot), f"{kind} {resource}, slot {slot}" if crowded else f"{kind} {resource}")
+        kernel, source = (launch.kernel, launch.source) if launch else ("tile", "measured")
+        name, category = (phases[phase], "phase") if phases else (kernel, "tile")
+        args = f'{{"tile":{tile},"launch":{launch_id},"line":{line},"source":"{source}"}}'
+        item = Slice(start, start + duration, name, category, args)
+        row.append(item)
+        yield launch_id, item
+
+
+def _owners(extents: np.ndarray, devices: _Devices, launches: dict[int, tuple[LaunchEvent, Slice]]) -> np.ndarray:
+    """The process that each tile belongs to, as an array of objects."""
+    import numpy as np
+
+    groups, group_of = np.unique(extents[["rank", "device", "launch"]], return_inverse=True)
+    processes = np.empty(len(groups), object)
+    for index, (rank, device, launch_id) in enumerate(groups.tolist()):
+        name = launches[launch_id][0].device if launch_id in launches else "unknown device"
+        processes[index] = devices.get(rank, name, device)
+    return processes[group_of]
+
+
+def _count_tiles(extents: np.ndarray, owners: np.ndarray) -> None:
+    import numpy as np
+
+    for process in dict.fromkeys(owners.tolist()):
+        mine = extents[owners == process]
+        times, counts = occupancy(mine)
+        name = "tiles in flight"
+        if len(times) > _COUNTER_STEPS:
+            first, last = int(times[0]), int(times[-1])
+            averages = busy_map(mine, np.zeros(len(mine), np.int64), 1, first, last, _COUNTER_STEPS)[0]
+            times = np.linspace(first, last, _COUNTER_STEPS, endpoint=False).astype(np.int64)
+            counts, name = averages.round(3), "tiles in flight, average"
+        process.counters.append((name, "tiles", list(zip(times.tolist(), counts.tolist(), strict=True))))
+
+
+def _link(launches: dict[int, tuple[LaunchEvent, Slice]], first: dict[int, Slice]) -> None:
+    """Joins each launch with its earliest tile. A flow needs two spans that are open, in order of time."""
+    for flow, (launch_id, (_, source)) in enumerate(launches.items(), start=1):
+        target = first.get(launch_id)
+        if target is not None and source.start <= target.start and source.end > source.start and target.end > target.start:
+            source.flows += (("s", flow),)
+            target.flows += (("f", flow),)
+
+
+def _nested(slices: list[Slice]) -> Iterator[list[Slice]]:
+    import numpy as np
+
+    start = np.array([item.start for item in slices], np.int64)
+    end = np.array([item.end for item in slices], np.int64)
+    lanes = nesting_lanes(start, end)
+    order = np.lexsort((np.arange(len(slices)), -end, start))
+    for lane in range(int(lanes.max(initial=0)) + 1):
+        yield [slices[index] for index in order[lanes[order] == lane].tolist()]
+
+
+def args_text(**values: Any) -> str:
+    """Strict JSON: what has no number in it (NaN, infinity, beyond 64 bits) becomes its text."""
+    members = (f"{text(name)}:{text(value if _is_plain(value) else str(value))}" for name, value in values.items())
+    return f"{{{','.join(members)}}}"
+
+
+def text(value: str | float | None) -> str:
+    """Strict JSON for one value, with every string written so that Perfetto reads it back."""
+    return json.dumps(legible(value) if isinstance(value, str) else value, ensure_ascii=False, allow_nan=False)
+
+
+def legible(name: str) -> str:
+    """`name` without what viewers lose: the characters that are replaced stay recognisable.
+
+    Control characters become their pictures and half a surrogate pair a question mark. Perfetto's JSON reader takes
+    any backslash before a quote, even an escaped one, for the quote's escape: there it becomes a set-minus sign.
+    """
+    name = name.encode("utf-8", "replace").decode()
+    name = _CONTROL.sub(lambda found: chr(0x2400 + ord(found[0])), name)
+    return _BACKSLASH_BEFORE_QUOTE.sub("\u2216", name)
+
+
+_CONTROL = re.compile(r"[\x00-\x1f]")
+_BACKSLASH_BEFORE_QUOTE = re.compile(r'\\(?="|\Z)')
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return not isinstance(value, int) or -(2**63) <= value < 2**63

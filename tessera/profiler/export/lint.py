@@ -1,0 +1,214 @@
+"""A linter for Chrome traces: everything that makes a viewer drop, move or merge events silently."""
+
+from __future__ import annotations
+
+import bisect
+import gzip
+import itertools
+import json
+import math
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+Event = dict[str, Any]
+
+_METADATA = {
+    "process_name": "name",
+    "thread_name": "name",
+    "process_labels": "labels",
+    "process_sort_index": "sort_index",
+    "thread_sort_index": "sort_index",
+}
+_MOST_FINDINGS = 100
+
+
+def lint_trace(trace: str | os.PathLike[str] | dict[str, Any]) -> list[str]:
+    """Findings about a trace file (.json, .json.gz) or a loaded document; none means that viewers show it truly."""
+    if isinstance(trace, dict):
+        document: Any = trace
+    else:
+        try:
+            document = _read(Path(trace))
+        except (ValueError, OSError) as error:
+            return [f"the file is not strict JSON: {error}"]
+    events = document.get("traceEvents") if isinstance(document, dict) else document
+    if not isinstance(events, list):
+        return ["the document has no list of events under traceEvents"]
+    findings: list[str] = []
+    for finding in _findings(events):
+        findings.append(finding)
+        if len(findings) == _MOST_FINDINGS:
+            return [*findings, "further findings are left out"]
+    return findings
+
+
+def _read(path: Path) -> Any:
+    raw = path.read_bytes()
+    text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8")
+
+    def refuse(constant: str) -> None:
+        raise ValueError(f"{constant} is not a JSON number")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def _findings(events: list[Any]) -> Iterator[str]:
+    well_formed: list[tuple[int, Event]] = []
+    for index, event in enumerate(events):
+        problems = list(_problems(event))
+        yield from (f"event {index}: {problem}" for problem in problems)
+        if not problems:
+            well_formed.append((index, event))
+    yield from _nesting(well_formed)
+    yield from _flows(well_formed)
+    yield from _names(well_formed)
+
+
+def _problems(event: Any) -> Iterator[str]:
+    """What is wrong with one event by itself."""
+    if not isinstance(event, dict):
+        yield "is not an object"
+        return
+    phase = event.get("ph")
+    check = _CHECKS.get(phase) if isinstance(phase, str) else None
+    if check is None:
+        yield f"has the phase {phase!r}, which is none of {' '.join(_CHECKS)}"
+        return
+    if not isinstance(event.get("name"), str):
+        yield "has no name"
+    elif any(0xD800 <= ord(character) < 0xE000 for character in event["name"]):
+        yield "has half a surrogate pair in its name"
+    if not _is_integer(event.get("pid")) or event["pid"] < 1000:
+        yield f"has the pid {event.get('pid')!r}; use integers from 1000 on"
+    if not _is_integer(event.get("tid")) or event["tid"] < 1:
+        yield f"has the tid {event.get('tid')!r}; use integers from 1 on"
+    if phase != "M" and not _is_time(event.get("ts")):
+        yield f"has the time {event.get('ts')!r}; use microseconds from 0 on, with at most three decimals"
+    yield from check(event)
+
+
+def _check_complete(event: Event) -> Iterator[str]:
+    if not _is_time(event.get("dur")):
+        yield f"has the duration {event.get('dur')!r}; use microseconds, not negative, with at most three decimals"
+
+
+def _check_counter(event: Event) -> Iterator[str]:
+    args = event.get("args")
+    if not isinstance(args, dict) or not args:
+        yield "is a counter without values"
+    elif not all(_is_number(value) for value in args.values()):
+        yield "is a counter with a value that is not a number"
+
+
+def _check_flow(event: Event) -> Iterator[str]:
+    if not isinstance(event.get("cat"), str) or "id" not in event:
+        yield "is a flow without category or id"
+    if event.get("ph") == "f" and event.get("bp") != "e":
+        yield 'ends a flow without bp "e", so it would bind to the next slice and not to the one around it'
+
+
+def _check_instant(event: Event) -> Iterator[str]:
+    if event.get("s") not in ("g", "p", "t"):
+        yield "is an instant without a scope s (g, p or t)"
+
+
+def _check_metadata(event: Event) -> Iterator[str]:
+    key = _METADATA.get(event.get("name", ""))
+    if key is None or key not in (event.get("args") or {}):
+        yield f"is metadata {event.get('name')!r} without its argument"
+
+
+_CHECKS: dict[str, Callable[[Event], Iterator[str]]] = {
+    "X": _check_complete,
+    "C": _check_counter,
+    "s": _check_flow,
+    "t": _check_flow,
+    "f": _check_flow,
+    "i": _check_instant,
+    "M": _check_metadata,
+}
+
+
+def _nesting(events: list[tuple[int, Event]]) -> Iterator[str]:
+    """Slices of a thread are disjoint or inside each other, and a parent stands before its children in the file."""
+    threads: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
+    for index, event in events:
+        if event["ph"] == "X":
+            start = _ns(event["ts"])
+            threads.setdefault((event["pid"], event["tid"]), []).append((start, -start - _ns(event["dur"]), index))
+    for (pid, tid), slices in threads.items():
+        stack: list[tuple[int, int, int]] = []  # open slices as (start, end, index)
+        for start, negative_end, index in sorted(slices):
+            end = -negative_end
+            while stack and stack[-1][1] <= start:
+                stack.pop()
+            if stack and end > stack[-1][1]:
+                yield f"event {index}: crosses the end of event {stack[-1][2]} on pid {pid}, tid {tid}"
+                continue
+            if stack and start == stack[-1][0] and index < stack[-1][2]:
+                yield f"event {index}: stands before its parent, event {stack[-1][2]}, which starts with it"
+            stack.append((start, end, index))
+
+
+def _flows(events: list[tuple[int, Event]]) -> Iterator[str]:
+    """Each flow starts once and ends once, later, both inside slices."""
+    flows: dict[tuple[str, str, str], list[tuple[int, Event]]] = {}
+    for index, event in events:
+        if event["ph"] in "stf":
+            flows.setdefault((event["cat"], event["name"], str(event["id"])), []).append((index, event))
+    if not flows:
+        return
+    covered = _covered(events)
+    for (_, name, identity), members in flows.items():
+        members.sort(key=lambda member: (_ns(member[1]["ts"]), member[0]))
+        phases = "".join(event["ph"] for _, event in members)
+        if phases[:1] != "s" or phases[-1:] != "f" or set(phases[1:-1]) - {"t"}:
+            yield f"event {members[0][0]}: flow {name} {identity} has the steps {phases!r} instead of s, t ..., f"
+        for index, event in members:
+            starts, ends = covered.get((event["pid"], event["tid"]), ([], []))
+            before = bisect.bisect_right(starts, _ns(event["ts"]))
+            if not before or ends[before - 1] <= _ns(event["ts"]):
+                yield f"event {index}: flow {name} {identity} is in no slice"
+
+
+def _covered(events: list[tuple[int, Event]]) -> dict[tuple[int, int], tuple[list[int], list[int]]]:
+    """For each thread: starts of its slices in order, and with each the latest end of the slices up to it."""
+    spans: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for _, event in events:
+        if event["ph"] == "X":
+            start = _ns(event["ts"])
+            spans.setdefault((event["pid"], event["tid"]), []).append((start, start + _ns(event["dur"])))
+    covered = {}
+    for thread, members in spans.items():
+        members.sort()
+        latest = itertools.accumulate((end for _, end in members), max)
+        covered[thread] = ([start for start, _ in members], list(latest))
+    return covered
+
+
+def _names(events: list[tuple[int, Event]]) -> Iterator[str]:
+    """Every thread with slices has a name."""
+    named = {(event["pid"], event["tid"]) for _, event in events if event["name"] == "thread_name"}
+    used = {(event["pid"], event["tid"]): index for index, event in reversed(events) if event["ph"] == "X"}
+    for (pid, tid), index in used.items():
+        if (pid, tid) not in named:
+            yield f"event {index}: pid {pid}, tid {tid} has no thread_name"
+
+
+def _ns(microseconds: float) -> int:
+    return round(microseconds * 1000)
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_time(value: Any) -> bool:
+    # A double holds microseconds to the nanosecond up to 2**43 us, a hundred days.
+    return _is_number(value) and 0 <= value < 2**43 and abs(value * 1000 - round(value * 1000)) < 0.01

@@ -1,0 +1,101 @@
+"""Saved profiles: one .npz file with the tile records as an array and everything else as versioned JSON.
+
+Nothing in it is pickled, and numbers, names and paths are all it can hold: a profile from elsewhere is safe to open.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tessera.errors import TesseraError
+from tessera.profiler.machine import Machine
+from tessera.profiler.recording import Recording
+from tessera.runtime.events import CompileEvent, LaunchEvent, MemoryEvent, TileBatch
+
+if TYPE_CHECKING:
+    import numpy as np
+
+VERSION = 1
+"""Raised whenever a reader of the version before would misunderstand the file."""
+
+_Event = TypeVar("_Event", LaunchEvent, CompileEvent, MemoryEvent)
+
+
+class ProfileError(TesseraError, ValueError):
+    """A file is not a saved profile, or cannot be read."""
+
+    default_code = "TS701"
+
+
+def save(recording: Recording, path: Path) -> Path:
+    """Writes `recording` to `path`, with the ceilings of the devices it ran on."""
+    import numpy as np
+
+    for launch in recording.launches:
+        recording.machine(launch.device)
+    tiles = recording.tiles
+    document = {
+        "format": "tessera-profile",
+        "version": VERSION,
+        "start": recording.start,
+        "end": recording.end,
+        "phases": tiles.phases,
+        "launches": [asdict(event) for event in recording.launches],
+        "compiles": [asdict(event) for event in recording.compiles],
+        "memory": [asdict(event) for event in recording.memory],
+        "machines": {device: machine.to_json() for device, machine in recording.machines.items()},
+    }
+    text = json.dumps(document, default=_plain).encode()
+    with path.open("wb") as file:
+        np.savez_compressed(file, tiles=tiles.records, document=np.frombuffer(text, np.uint8))
+    return path
+
+
+def load(path: Path) -> Recording:
+    """Reads what `save` wrote. Raises ProfileError for anything else; an absent file raises FileNotFoundError."""
+    import numpy as np
+
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            document = json.loads(archive["document"].tobytes())
+            records = archive["tiles"]
+        if document["format"] != "tessera-profile":
+            raise ValueError("it is no profile")
+        if document["version"] != VERSION:
+            raise ValueError(f"it has format version {document['version']}, this Tessera reads {VERSION}")
+        return _recording(document, records)
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+        raise ProfileError(f"{path} cannot be read as a saved profile: {error}") from None
+
+
+def _recording(document: dict[str, Any], records: np.ndarray) -> Recording:
+    recording = Recording(int(document["start"]), int(document["end"]))
+    recording.launches = [_event(LaunchEvent, entry) for entry in document["launches"]]
+    recording.compiles = [_event(CompileEvent, entry) for entry in document["compiles"]]
+    recording.memory = [_event(MemoryEvent, entry) for entry in document["memory"]]
+    recording.machines = {device: Machine.from_json(entry) for device, entry in document["machines"].items()}
+    phases = tuple(str(phase) for phase in document["phases"])
+    if len(records) and not (0 <= records["phase"].min() and records["phase"].max() < len(phases)):
+        raise ValueError("a tile record names an unknown phase")
+    recording.batches = [TileBatch(records, phases)]
+    return recording
+
+
+def _event(kind: type[_Event], entry: dict[str, Any]) -> _Event:
+    values = {field.name: entry[field.name] for field in fields(kind)}
+    if "grid" in values:
+        values["grid"] = tuple(values["grid"])
+    if "stages" in values:
+        values["stages"] = tuple((str(name), int(ns)) for name, ns in values["stages"])
+    return kind(**values)
+
+
+def _plain(value: Any) -> Any:
+    """NumPy scalars in attributes become numbers; anything else that JSON lacks becomes its text."""
+    return value.item() if hasattr(value, "item") else str(value)
