@@ -133,6 +133,9 @@ CODES: dict[str, Code] = {
     "TS605": Code("Device error", "the device is not present or failed"),
     "TS606": Code("Cache warning", "the disk cache cannot be used; compilation goes on without it"),
     "TS607": Code("Setting error", "an environment setting has a value that is not allowed"),
+    # TS7xx: profiling
+    "TS701": Code("Profile error", "a file is not a saved profile, or is damaged"),
+    "TS702": Code("Profiler error", "a profiler is entered while it is recording"),
     "TS900": Code("Internal error", "a fault in Tessera itself; please report it"),
 }
 
