@@ -1,0 +1,97 @@
+"""What the front end says about one function: its IR, findings, and the type of every expression.
+
+Editors, the notebook's Shapes tab, `tessera check` and the code generator all read this one answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from tessera.compiler.frontend.definition import Definition
+from tessera.compiler.frontend.values import Static
+from tessera.compiler.ir.checks import Check
+from tessera.compiler.ir.core import Op
+from tessera.compiler.ir.types import TensorType, Type
+from tessera.compiler.tile.program import Param
+from tessera.errors import Diagnostic, Span
+
+ArgType: TypeAlias = "TensorType | Static | None"
+"""What an argument is to the compiler: a tensor of a type, an ordinary value, or an absent optional."""
+
+Kind = Literal["assign", "param", "expr", "return"]
+
+
+@dataclass(frozen=True, slots=True)
+class ExprInfo:
+    """The type of the expression at `span`; `name` is the assigned variable, parameter, or ''.
+
+    `type` is an IR type, a symbolic size (`dims.Expr`), or a tuple of these for an unpacked or returned tuple.
+    """
+
+    span: Span
+    type: Any
+    name: str
+    kind: Kind
+
+    @property
+    def text(self) -> str:
+        """As people write it: `[B, S] f32`."""
+        return type_text(self.type)
+
+
+def type_text(type: Any) -> str:
+    if isinstance(type, tuple):
+        return f"({', '.join(map(type_text, type))})"
+    return type.pretty() if hasattr(type, "pretty") else str(type)
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """`op` is the `graph.func` or `tile.func`, None where there are errors or where something is `undecided`.
+
+    `captures` are live arrays read from closures and globals, passed after the parameters. `undecided` says what must
+    be known (an argument's type, a dim's size) before the function can be compiled; it is no error by itself.
+    """
+
+    definition: Definition
+    op: Op | None = None
+    params: tuple[Param, ...] = ()
+    captures: tuple[Any, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+    expressions: list[ExprInfo] = field(default_factory=list[ExprInfo])
+    checks: tuple[Check, ...] = ()
+    dims: Mapping[str, Span] = field(default_factory=dict[str, Span])
+    dependencies: tuple[tuple[str, str], ...] = ()
+    undecided: tuple[Diagnostic, ...] = ()
+    tuple_result: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.definition.name
+
+    @property
+    def ok(self) -> bool:
+        return not any(d.severity == "error" for d in self.diagnostics)
+
+    def type_at(self, line: int, col: int) -> ExprInfo | None:
+        """The innermost expression that covers a position."""
+        found = [e for e in self.expressions if e.span.contains(line, col)]
+        return min(found, key=lambda e: (e.span.end_line - e.span.line, e.span.end_col - e.span.col), default=None)
+
+
+def analyse(
+    definition: Definition, arguments: Mapping[str, ArgType] | None = None, dims: Mapping[str, int] | None = None
+) -> Analysis:
+    """Evaluates a function or kernel.
+
+    `arguments` None: types come from the annotations, sizes are symbols. Otherwise it maps each parameter to its type.
+    `dims` fixes named sizes. Never raises for a fault of the program: every finding is in `Analysis.diagnostics`.
+    """
+    from tessera.compiler.frontend.entry import run  # here: the evaluator itself makes Analysis objects
+
+    return run(definition, arguments, dims or {})
+
+
+__all__ = ["Analysis", "ArgType", "ExprInfo", "Static", "Type", "analyse", "type_text"]

@@ -1,0 +1,143 @@
+"""Where a function's text is, and how AST nodes become spans in it."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, Literal
+
+from tessera.errors import CompileError, Diagnostic, Span
+
+if TYPE_CHECKING:
+    from tessera.compiler.frontend.scope import Scope
+
+Kind = Literal["function", "kernel"]
+FunctionNode = ast.FunctionDef | ast.Lambda
+
+
+class Source:
+    """The text of a module or notebook cell. `span` turns AST positions (UTF-8 bytes) into columns of characters."""
+
+    __slots__ = ("_ascii", "_lines", "file", "text")
+
+    def __init__(self, file: str, text: str) -> None:
+        self.file, self.text = file, text
+        self._ascii = text.isascii()
+        self._lines: list[str] | None = None
+
+    @property
+    def lines(self) -> list[str]:
+        if self._lines is None:  # not splitlines(): that also splits at form feeds, which Python's parser does not
+            self._lines = self.text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+        return self._lines
+
+    def span(self, node: ast.AST) -> Span:
+        line, end_line = node.lineno, node.end_lineno or node.lineno  # type: ignore[attr-defined]
+        col, end_col = node.col_offset, node.end_col_offset or 0  # type: ignore[attr-defined]
+        if self._ascii:
+            return Span(self.file, line, col + 1, end_line, end_col + 1)
+        return Span(self.file, line, self._column(line, col), end_line, self._column(end_line, end_col))
+
+    def _column(self, line: int, offset: int) -> int:
+        if line > len(self.lines):
+            return offset + 1
+        return len(self.lines[line - 1].encode()[:offset].decode(errors="replace")) + 1
+
+    def segment(self, span: Span) -> str:
+        """The text that `span` covers."""
+        lines = self.lines[span.line - 1 : span.end_line]
+        if not lines:
+            return ""
+        lines[-1] = lines[-1][: span.end_col - 1]
+        lines[0] = lines[0][span.col - 1 :]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Definition:
+    """One `@ts.function` or `@ts.kernel`: its text, its tree and the scope its free names are looked up in.
+
+    `line` is the first line including decorators; `source` the text of the whole module or cell; `notes` what the
+    dialect rewrite said about it; `options` the decorator's keywords.
+    """
+
+    kind: Kind
+    name: str
+    file: str
+    line: int
+    tree: FunctionNode
+    source: str
+    scope: Scope
+    notes: tuple[object, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @cached_property
+    def text(self) -> Source:
+        return source_of(self.file, self.source)
+
+    @property
+    def span(self) -> Span:
+        """The `def` line's name, which is what findings about the whole function underline."""
+        node = self.tree
+        if isinstance(node, ast.Lambda):
+            return self.text.span(node)
+        line = self.text.lines[node.lineno - 1] if node.lineno <= len(self.text.lines) else ""
+        start = line.find(node.name, len(line) - len(line.lstrip()) + 3) + 1
+        return Span(self.file, node.lineno, max(start, 1), node.lineno, max(start, 1) + len(node.name))
+
+
+@lru_cache(maxsize=256)
+def source_of(file: str, text: str) -> Source:
+    return Source(file, text)
+
+
+def unavailable(name: str, why: str) -> CompileError:
+    return CompileError(Diagnostic("TS109", f"{name} cannot be compiled: {why}", function=name))
+
+
+def live_definition(function: Callable[..., Any], kind: Kind = "function", options: Mapping[str, Any] | None = None) -> Definition:
+    """The definition behind a live Python function. Raises CompileError (TS109) when its text is not to be had."""
+    from tessera.compiler.frontend.scope import LiveScope
+
+    function = inspect.unwrap(function)
+    code = getattr(function, "__code__", None)
+    name = getattr(function, "__name__", repr(function))
+    if code is None:
+        raise unavailable(name, "it is not a Python function")
+    lines = linecache.getlines(code.co_filename, getattr(function, "__globals__", None))
+    if not lines:
+        raise unavailable(name, f"its source text ({code.co_filename}) cannot be read")
+    text = "".join(lines)
+    tree, notes = parse_module(text, code.co_filename)
+    node = _find(tree, code.co_firstlineno, "" if name == "<lambda>" else code.co_name)
+    if node is None:
+        raise unavailable(name, f"{code.co_filename} has changed since it was imported")
+    return Definition(kind, name, code.co_filename, code.co_firstlineno, node, text, LiveScope(function), notes, options or {})
+
+
+@lru_cache(maxsize=64)
+def parse_module(text: str, file: str) -> tuple[ast.Module, tuple[object, ...]]:
+    """Parses Python, or Tessera's dialect through its length-preserving rewrite. Raises CompileError (TS101)."""
+    from tessera.compiler.frontend.syntax import parse
+
+    return parse(text, file)
+
+
+def _find(tree: ast.AST, line: int, name: str) -> FunctionNode | None:
+    for node in _functions(tree):
+        if isinstance(node, ast.Lambda):
+            if not name and node.lineno == line:
+                return node
+        elif node.name == name and line in (node.lineno, *(d.lineno for d in node.decorator_list)):
+            return node
+    return None
+
+
+def _functions(tree: ast.AST) -> Iterator[FunctionNode]:
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.Lambda)):
+            yield node

@@ -1,0 +1,221 @@
+"""The evaluator: one abstract interpreter of Python for both layers and both scopes.
+
+It walks a function's AST. Ordinary Python values are computed now; tensors or tiles become IR through the layer; what
+cannot be known is UNKNOWN and stays quiet, so that one mistake gives one finding and every mistake of a function is
+found. `expressions`, `statements`, `calls` and `control` hold one function per AST node type, dispatched by table.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from tessera.compiler.frontend import vocabulary
+from tessera.compiler.frontend.analysis import ExprInfo, Kind
+from tessera.compiler.frontend.definition import Definition
+from tessera.compiler.frontend.fingerprint import fingerprint
+from tessera.compiler.frontend.frame import Flow, Frame
+from tessera.compiler.frontend.layer import Layer
+from tessera.compiler.frontend.values import MISSING, UNKNOWN, Number, Unknown
+from tessera.compiler.ir.checks import Check
+from tessera.compiler.ir.core import Block, Builder
+from tessera.errors import Diagnostic, Diagnostics, Edit, Fix, Note, Span
+from tessera.language.dims import Expr, Facts
+
+STEP_LIMIT = 200_000
+"""statements that compile-time loops of one function may run"""
+CALL_LIMIT = 64
+"""depth of inlined calls"""
+
+
+class Evaluator:
+    """State of one analysis. `sizes` fixes named dims; `symbolic` says that types come from annotations alone."""
+
+    def __init__(
+        self, definition: Definition, layer: Callable[[Evaluator], Layer], sizes: Mapping[str, int], symbolic: bool
+    ) -> None:
+        self.definition, self.sizes, self.symbolic = definition, sizes, symbolic
+        self.live = definition.scope.live
+        self.findings = Diagnostics(definition.name)
+        self.facts = Facts()
+        self.checks: list[Check] = []
+        self.block = Block()
+        self.builder = Builder(self.block, span=definition.span)
+        self.dims: dict[str, Span] = {}
+        self.infos: dict[tuple[Span, str], ExprInfo] = {}
+        self.dependencies: dict[str, str] = {}
+        self.undecided: list[Diagnostic] = []
+        self.steps = 0
+        self.frame = Frame(definition.name, definition.text, definition.scope, key=definition.tree)
+        self.layer = layer(self)
+
+    # findings
+    def span(self, at: ast.AST | Span) -> Span:
+        return at if isinstance(at, Span) else self.frame.source.span(at)
+
+    def error(
+        self, code: str, message: str, at: ast.AST | Span, *, label: str = "", notes: Iterable[Note] = (),
+        fixes: Iterable[Fix] = (), severity: str = "error",
+    ) -> Unknown:  # fmt: skip
+        """Reports a finding at a node and returns UNKNOWN, so that what depends on it stays quiet."""
+        self.findings.add(self.diagnostic(code, message, at, label=label, notes=notes, fixes=fixes, severity=severity))
+        return UNKNOWN
+
+    def diagnostic(
+        self, code: str, message: str, at: ast.AST | Span, *, label: str = "", notes: Iterable[Note] = (),
+        fixes: Iterable[Fix] = (), severity: str = "error",
+    ) -> Diagnostic:  # fmt: skip
+        all_notes = (*notes, *self.frame.chain())
+        return Diagnostic(code, message, self.span(at), severity, all_notes, tuple(fixes), self.frame.name, label)
+
+    def undecide(self, reason: str, at: ast.AST | Span) -> Unknown:
+        """Notes that something must be known before this can be compiled; no error in itself."""
+        self.undecided.append(self.diagnostic("TS502", reason, at, severity="note"))
+        return UNKNOWN
+
+    def suggest(self, name: str, known: Iterable[str], at: Span) -> tuple[str, tuple[Fix, ...]]:
+        """`; did you mean 'x'?` and the fix that replaces the text at `at`, where a known name is close."""
+        close = difflib.get_close_matches(name, [k for k in dict.fromkeys(known) if not k.startswith("_")], n=1, cutoff=0.6)
+        if not close:
+            return "", ()
+        return f"; did you mean {close[0]!r}?", (Fix(f"Change {name!r} to {close[0]!r}", (Edit(at, close[0]),)),)
+
+    def record(self, at: ast.AST | Span, value: Any, name: str = "", kind: Kind = "expr") -> None:
+        """Keeps the type of an expression of the analysed function (not of functions inlined into it)."""
+        if self.frame.source is not self.definition.text or not self.frame.records:
+            return
+        shown = self.shown(value)
+        if shown is not None:
+            span = self.span(at)
+            self.infos.setdefault((span, kind), ExprInfo(span, shown, name, kind))
+
+    def shown(self, value: Any) -> Any:
+        """The type of a value as people are shown it; None where there is none."""
+        if isinstance(value, Expr):
+            return value
+        if isinstance(value, tuple):
+            parts = [self.shown(v) for v in value]
+            return tuple(parts) if parts and None not in parts else None
+        return self.layer.type_of(value)
+
+    def depend(self, name: str, value: Any) -> None:
+        """Notes that the result depends on something outside of the function's own text."""
+        self.dependencies.setdefault(name, fingerprint(value))
+
+    # evaluation
+    def eval(self, node: ast.expr) -> Any:
+        """The value of an expression."""
+        handler = EXPRESSIONS.get(type(node))
+        if handler is None:
+            return self.error("TS102", f"{_construct(node)} is not supported in a {self.definition.kind}", node)
+        outer, self.builder.span = self.builder.span, self.frame.source.span(node)
+        try:
+            value = handler(self, node)
+        finally:
+            self.builder.span = outer
+        if self.layer.owns(value) and not isinstance(node, ast.Constant):
+            self.record(node, value)
+        return value
+
+    def run(self, statements: list[ast.stmt]) -> Flow:
+        """Runs a block of statements. A branch over an abstract value may take the rest of the block with it."""
+        for i, node in enumerate(statements):
+            self.steps += 1
+            if self.steps > STEP_LIMIT:
+                self.error("TS102", f"more than {STEP_LIMIT} statements run at compile time; loop with ts.range(...)", node)
+                return Flow.RETURN
+            handler = STATEMENTS.get(type(node))
+            if handler is None:
+                self.error("TS102", f"{_construct(node)} is not supported in a {self.definition.kind}", node)
+                continue
+            outer, self.builder.span = self.builder.span, self.frame.source.span(node)
+            try:
+                flow = handler(self, node, statements[i + 1 :])
+            finally:
+                self.builder.span = outer
+            if flow is not Flow.NEXT:
+                return flow
+        return Flow.NEXT
+
+    # names
+    def lookup(self, node: ast.Name) -> Any:
+        name = node.id
+        value = self.frame.lookup(name)
+        if value is not MISSING:
+            if name in self.frame.maybe:
+                return self.error("TS110", f"{name!r} is assigned on some paths only; assign it before, on all of them", node)
+            return value
+        if name in self.frame.locals:
+            return self.error("TS110", f"{name!r} is used before it is assigned", node)
+        value = self.layer.free_name(name, node)
+        return self.free(name, node) if value is MISSING else value
+
+    def free(self, name: str, node: ast.Name) -> Any:
+        """A global or builtin; its content becomes part of what the result depends on."""
+        value = self.frame.scope.lookup(name)
+        if value is MISSING:
+            known = [*self.frame.visible(), *self.layer.known_names(), *self.frame.scope.names()]
+            hint, fixes = self.suggest(name, known, self.span(node))
+            return self.error("TS103", f"{name!r} is not defined{hint}", node, fixes=fixes)
+        adopted = self.layer.adopt(name, value, node)
+        self.depend(name, value)
+        return value if adopted is MISSING else adopted
+
+    def assign_name(self, name: str, value: Any, at: ast.AST) -> None:
+        self.frame.names[name] = value
+        self.frame.maybe.discard(name)
+        self.record(at, value, name, "assign")
+
+    # shared by handlers and layers
+    def operate(self, node: ast.AST, symbol: str, left: Any, right: Any) -> Any:
+        """`left symbol right` for any two values: arithmetic, bit operators and comparisons."""
+        from tessera.compiler.frontend.operators import operate
+
+        return operate(self, node, symbol, left, right)
+
+    def call(self, node: ast.AST, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """Calls any value."""
+        from tessera.compiler.frontend.calls import call
+
+        return call(self, node, callee, args, kwargs)
+
+    def decide(self, node: ast.expr, value: Any) -> bool | None:
+        """The truth of a value that is known now; None where it is not (then it is abstract or unknown)."""
+        if isinstance(value, (Unknown, Number)) or self.layer.owns(value):
+            return None
+        if isinstance(value, Expr):  # a size: at least 0, and symbols are taken to be positive
+            return None
+        try:
+            return bool(value)
+        except Exception as e:
+            self.error("TS107", f"{type(e).__name__}: {e}", node)
+            return None
+
+    @contextmanager
+    def inside(self, frame: Frame):  # noqa: ANN201 - a context manager of nothing
+        """Evaluates in another frame for a while."""
+        outer, self.frame = self.frame, frame
+        try:
+            yield
+        finally:
+            self.frame = outer
+
+    def namespace_names(self, path: str) -> Iterable[str]:
+        return vocabulary.members(path)
+
+
+def _construct(node: ast.AST) -> str:
+    names = {
+        ast.Try: "try/except", ast.Await: "await", ast.Yield: "yield", ast.YieldFrom: "yield from", ast.Global: "global",
+        ast.Nonlocal: "nonlocal", ast.Import: "import", ast.ImportFrom: "import", ast.ClassDef: "a class definition",
+        ast.AsyncFunctionDef: "an async function", ast.AsyncFor: "async for", ast.AsyncWith: "async with", ast.Delete: "del",
+        ast.Match: "match",
+    }  # fmt: skip
+    return names.get(type(node), type(node).__name__)
+
+
+from tessera.compiler.frontend.expressions import EXPRESSIONS  # noqa: E402 - handlers take the class above
+from tessera.compiler.frontend.statements import STATEMENTS  # noqa: E402

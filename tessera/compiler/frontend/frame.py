@@ -1,0 +1,70 @@
+"""One activation of a function: its names, where it was called from, and how a block of statements ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from tessera.compiler.frontend.definition import Source
+from tessera.compiler.frontend.scope import Scope
+from tessera.compiler.frontend.values import MISSING
+from tessera.errors import Note, Span
+
+
+class Flow(Enum):
+    """How a block of statements ends."""
+
+    NEXT = "next"
+    BREAK = "break"
+    CONTINUE = "continue"
+    RETURN = "return"
+
+
+@dataclass(slots=True, eq=False)
+class Frame:
+    """`outer` is the lexically enclosing frame, `caller` the dynamically enclosing one with the place of the call."""
+
+    name: str
+    source: Source
+    scope: Scope
+    names: dict[str, Any] = field(default_factory=dict)
+    outer: Frame | None = None
+    caller: Frame | None = None
+    call_span: Span | None = None
+    key: object = None
+    """identity of the function that runs, to find recursion"""
+    returned: Any = None
+    return_span: Span | None = None
+    maybe: set[str] = field(default_factory=set)
+    """names that are assigned on some paths only"""
+    locals: frozenset[str] = frozenset()
+    """names the function assigns anywhere, as Python's compiler sees them"""
+    depth: int = 0
+    records: bool = True
+    """whether the types of its expressions are kept: the analysed function itself and functions nested in it"""
+
+    def lookup(self, name: str) -> Any:
+        frame: Frame | None = self
+        while frame is not None:
+            if name in frame.names:
+                return frame.names[name]
+            frame = frame.outer
+        return MISSING
+
+    def visible(self) -> Iterator[str]:
+        """Every local name that can be seen from here."""
+        frame: Frame | None = self
+        while frame is not None:
+            yield from frame.names
+            frame = frame.outer
+
+    def chain(self) -> tuple[Note, ...]:
+        """Who called whom, innermost call first."""
+        notes: list[Note] = []
+        frame: Frame | None = self
+        while frame is not None and frame.caller is not None:
+            notes.append(Note(f"{frame.name} was called from {frame.caller.name}", frame.call_span))
+            frame = frame.caller
+        return tuple(notes)

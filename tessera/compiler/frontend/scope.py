@@ -1,0 +1,76 @@
+"""Where free names come from: live objects in the compiler, the file's text in an editor.
+
+Both scopes answer the same question in the same values, so the evaluator does not know which one it has.
+"""
+
+from __future__ import annotations
+
+import builtins
+import inspect
+from collections.abc import Callable, Iterable
+from types import ModuleType
+from typing import Any, Protocol
+
+from tessera.compiler.frontend.values import MISSING, Builtin, Namespace, OperatorRef
+from tessera.compiler.frontend.vocabulary import PYTHON_BUILTINS, is_own_module
+
+
+class Scope(Protocol):
+    """Free names of a function. `live`: values are real objects, and functions among them may be called."""
+
+    live: bool
+
+    def lookup(self, name: str) -> Any:
+        """The value of `name`, or MISSING. Never raises, and in text scope never executes anything."""
+        ...
+
+    def names(self) -> Iterable[str]:
+        """Every name that `lookup` knows, for "did you mean" and completion."""
+        ...
+
+
+class LiveScope:
+    """Closure cells, module globals and builtins of a live function, read when they are asked for."""
+
+    live = True
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._cells: dict[str, Any] = {}
+        code = getattr(function, "__code__", None)
+        if code is not None:
+            self._cells = dict(zip(code.co_freevars, getattr(function, "__closure__", None) or (), strict=True))
+        self._globals: dict[str, Any] = getattr(function, "__globals__", {})
+
+    def lookup(self, name: str) -> Any:
+        if name in self._cells:
+            try:
+                return represent(self._cells[name].cell_contents)
+            except ValueError:  # a cell that is still empty
+                return MISSING
+        if name in self._globals:
+            return represent(self._globals[name])
+        if name in PYTHON_BUILTINS:
+            return Builtin(name)
+        return getattr(builtins, name, MISSING)
+
+    def names(self) -> Iterable[str]:
+        return [*self._cells, *self._globals, *PYTHON_BUILTINS]
+
+
+def represent(value: Any) -> Any:
+    """A live object as the evaluator's value: Tessera's own modules and operators become names, so that both scopes agree."""
+    if isinstance(value, ModuleType):
+        name = value.__name__
+        return Namespace(name) if is_own_module(name) else value
+    operator = inspect.getattr_static(value, "__tessera_operator__", None)
+    if operator is not None:
+        name = value.__tessera_operator__
+        return OperatorRef(name if isinstance(name, str) else name.name)
+    path = inspect.getattr_static(value, "__tessera_builtin__", None)
+    if isinstance(path, str):
+        return Builtin(path)
+    if callable(value) and getattr(value, "__module__", None) == "builtins":
+        name = getattr(value, "__name__", "")
+        if name in PYTHON_BUILTINS and getattr(builtins, name, None) is value:
+            return Builtin(name)
+    return value

@@ -1,0 +1,196 @@
+"""What the evaluator computes with.
+
+Ordinary Python values stand for themselves, also lists, tuples and dicts that hold abstract values. A symbolic size
+is a `dims.Expr`, a tensor or tile is an `ir.core.Value`. The classes here stand for what Python has no object for.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from tessera.compiler.ir.core import Value
+from tessera.compiler.ir.types import TensorType
+from tessera.language.dims import Expr
+
+if TYPE_CHECKING:
+    from tessera.compiler.frontend.definition import Definition
+    from tessera.compiler.frontend.frame import Frame
+
+
+class Unknown:
+    """A value that cannot be known here. Everything that depends on it is unknown too and stays quiet."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "unknown"
+
+
+class Missing:
+    """The answer "there is none" of look-ups, where None may be a value."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "missing"
+
+
+UNKNOWN: Final = Unknown()
+MISSING: Final = Missing()
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A Python number of this type that depends on sizes which are still symbols: `1 / math.sqrt(D)`, `H > 224`."""
+
+    type: type
+    text: str
+    """the expression, for people"""
+
+
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """`ts.range(start, stop, step)` and its tile form: a loop that runs when the program runs."""
+
+    start: Any
+    stop: Any
+    step: Any
+    path: str = "tessera.range"
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """A module by its dotted name: one of Tessera's own, `math`, or (nothing is known of its members) a foreign one."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Builtin:
+    """A function of the language, by path: "len", "tessera.range", "tessera.tile.mma". Layers say what it does."""
+
+    path: str
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition(".")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorRef:
+    """A graph operator as a function value, by its name in the operator registry."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """`owner.name`, not yet called, where the owner is abstract or a Python builtin container."""
+
+    owner: Any
+    name: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Closure:
+    """A function given by its text: nested def, lambda, another function of the file, or a live function's source.
+
+    `frame` holds the enclosing function's names (None at module level); `defaults` are evaluated where it was made.
+    """
+
+    node: ast.FunctionDef | ast.Lambda
+    definition: Definition
+    frame: Frame | None = None
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    live: Any = None
+    """the live function object, which may be called when all arguments are ordinary values"""
+
+    @property
+    def name(self) -> str:
+        return self.node.name if isinstance(self.node, ast.FunctionDef) else "lambda"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClassRef:
+    """A class of the file that is read as text: its name, its constants and its dataclass fields in order."""
+
+    name: str
+    members: Mapping[str, Any]
+    fields: tuple[str, ...] = ()
+
+
+@dataclass(slots=True, eq=False)
+class Record:
+    """An instance of a dataclass made while evaluating, or of a text-only class."""
+
+    type_name: str
+    members: dict[str, Any]
+    cls: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Static:
+    """In `analyse(arguments=...)`: an ordinary Python value, known at compile time."""
+
+    value: Any
+
+
+ABSTRACT = (Value, Expr, Unknown, Number, Counting, Namespace, Builtin, OperatorRef, Method, Closure, ClassRef, Record)
+
+
+def is_static(value: object) -> bool:
+    """Whether `value` is an ordinary Python value through and through."""
+    if isinstance(value, ABSTRACT):
+        return False
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return all(map(is_static, value))
+    if isinstance(value, dict):
+        return all(map(is_static, value.values())) and all(map(is_static, value.keys()))
+    if isinstance(value, slice):
+        return is_static((value.start, value.stop, value.step))
+    return True
+
+
+def has_unknown(value: object) -> bool:
+    """Whether `value` is, or holds, something unknown."""
+    return any(isinstance(leaf, Unknown) for leaf in leaves(value))
+
+
+def leaves(value: object) -> Iterator[object]:
+    """The elements of nested tuples, lists, dicts and records, in order; any other value is its own leaf."""
+    if isinstance(value, (list, tuple)):
+        for v in value:
+            yield from leaves(v)
+    elif isinstance(value, dict):
+        for v in value.values():
+            yield from leaves(v)
+    elif isinstance(value, Record):
+        yield from leaves(value.members)
+    elif isinstance(value, slice):
+        yield from leaves((value.start, value.stop, value.step))
+    else:
+        yield value
+
+
+def type_name(value: object) -> str:
+    """How messages call a value: "a tensor [B, S] f32", "a size B*S", "an int"."""
+    if isinstance(value, Value):
+        kind = "a tensor" if isinstance(value.type, TensorType) else "a tile"
+        return f"{kind} {value.type.pretty()}"
+    if isinstance(value, Expr):
+        return f"the size {value}"
+    if isinstance(value, Number):
+        return f"the number {value.text}"
+    if isinstance(value, (Closure, Builtin, OperatorRef, Method)):
+        return f"the function {value.name}"
+    if isinstance(value, Namespace):
+        return f"the module {value.path}"
+    if isinstance(value, Record):
+        return f"a {value.type_name}"
+    if value is None:
+        return "None"
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
