@@ -151,7 +151,7 @@ def test_names_that_json_or_html_would_trip_over_survive(processor: TraceProcess
     recording = recorded(launch(1, name, attributes={"note": float("nan"), "file": "\ud800"}), tiles((0, 0, 1, 2)))
     trace, events = export(recording, tmp_path)
     perfetto_agrees(processor, trace, events)
-    assert 'a"b\\c</script>␊␉␁é😀∖' in {row.name for row in processor.slices()}
+    assert 'a"b∖c</script>␊␉␁é😀∖' in {row.name for row in processor.slices()}
 
 
 small = st.integers(0, 60)
@@ -194,7 +194,7 @@ memory_events = st.builds(
 )
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     found=st.lists(tile_events, max_size=25),
     launched=st.lists(launch_events, max_size=4),
