@@ -1,0 +1,301 @@
+"""What annotations are and what may stand between their brackets, however they were read.
+
+Dims come first (strings, integers, expressions, `...`), then a dtype, then numerics policies; `dtype=` and `policy=`
+may say the latter two by name (in the dialect; plain Python spells them by position).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from types import EllipsisType
+from typing import Any, NoReturn, SupportsIndex, TypeAlias, cast
+
+from tessera.errors import NOWHERE, CompileError, Diagnostic, Fix, Span
+from tessera.language import dims, dtypes, policies
+from tessera.language.dims import Dim, DimError, Expr
+from tessera.language.dtypes import DType
+from tessera.language.policies import Policy, PolicyError, PolicyPart
+
+Shape: TypeAlias = "tuple[Dim | EllipsisType, ...]"
+
+
+class AnnotationError(CompileError, TypeError):
+    """An annotation cannot be understood (TS211). `.diagnostics[0]` has the place, the reason and any fix."""
+
+    default_code = "TS211"
+
+
+class _Optional:
+    """`annotation | None` at run time."""
+
+    __slots__ = ()
+
+    def __or__(self, other: object) -> Any:
+        return replace(cast(Any, self), optional=True) if other in (None, type(None)) else NotImplemented
+
+    __ror__ = __or__
+
+
+@dataclass(frozen=True, slots=True)
+class TensorAnn(_Optional):
+    """`shape` None: not said, any rank. An Ellipsis in it stands for any number of axes. `spans`: one for each axis."""
+
+    shape: Shape | None = None
+    dtype: DType | None = None
+    policy: Policy | None = None
+    optional: bool = False
+    spans: tuple[Span, ...] = field(default=(), compare=False, repr=False)
+
+    def __str__(self) -> str:
+        return _text("Tensor", self.shape, self.dtype, self.policy, self.optional)
+
+
+@dataclass(frozen=True, slots=True)
+class TileAnn(_Optional):
+    """As TensorAnn, for a parameter that a kernel reads or writes tile by tile."""
+
+    shape: Shape | None = None
+    dtype: DType | None = None
+    policy: Policy | None = None
+    optional: bool = False
+    spans: tuple[Span, ...] = field(default=(), compare=False, repr=False)
+
+    def __str__(self) -> str:
+        return _text("Tile", self.shape, self.dtype, self.policy, self.optional)
+
+
+@dataclass(frozen=True, slots=True)
+class ConstAnn(_Optional):
+    """A Python value known at compile time. `Const["H"]` binds the dim to it; `Const[int]` says its type."""
+
+    dim: Dim | None = None
+    dtype: DType | None = None
+    optional: bool = False
+    spans: tuple[Span, ...] = field(default=(), compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarAnn(_Optional):
+    """A scalar passed by value. `python`: annotated with Python's own `int`, `float`, `bool` or `complex`."""
+
+    dtype: DType
+    python: bool = False
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TupleAnn(_Optional):
+    """`tuple[A, B]`, for functions that return several values."""
+
+    items: tuple[Annotation, ...]
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown(_Optional):
+    """An annotation that says nothing to the compiler, such as `KVCache` or `str`; `text` is how it was written."""
+
+    text: str = ""
+    optional: bool = False
+
+
+Annotation: TypeAlias = TensorAnn | TileAnn | ConstAnn | ScalarAnn | TupleAnn | Unknown
+
+
+def _text(head: str, shape: Shape | None, dtype: DType | None, policy: Policy | None, optional: bool) -> str:
+    items = [] if shape is None else ["..." if d is ... else str(d) if isinstance(d, int) else f'"{d}"' for d in shape]
+    items += [str(dtype)] if dtype else []
+    items += [str(p) for p in policy.parts()] if policy else []
+    return head + (f"[{', '.join(items)}]" if items or shape == () else "") + (" | None" if optional else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One thing between the brackets, evaluated; `keyword` is the name before its `=`."""
+
+    value: object
+    span: Span = NOWHERE
+    keyword: str = ""
+
+
+def fail(message: str, span: Span = NOWHERE, *fixes: Fix) -> NoReturn:
+    raise AnnotationError(Diagnostic("TS211", message, span, fixes=fixes))
+
+
+def closest(name: str, known: Collection[str]) -> str | None:
+    return next(iter(difflib.get_close_matches(name, known, 1, 0.7)), None)
+
+
+# Python evaluates an annotation
+
+
+def _runtime_items(item: object) -> list[Item]:
+    parts: tuple[object, ...] = cast("tuple[object, ...]", item) if isinstance(item, tuple) else (item,)
+    out: list[Item] = []
+    for part in parts:
+        if isinstance(part, slice):  # how the dialect's `dtype=bf16` arrives
+            keyword: Any = cast(Any, part)
+            out.append(Item(keyword.stop, keyword=str(keyword.start)))
+        else:
+            out.append(Item(part))
+    return out
+
+
+def tensor_spec(item: object) -> TensorAnn:
+    """What `Tensor[item]` means; `item` is what Python passes to `__class_getitem__`. Raises AnnotationError."""
+    return TensorAnn(*tensor_items(_runtime_items(item)))
+
+
+class Tile:
+    """`Tile["M", "K", bf16]`: a kernel parameter, read or written tile by tile."""
+
+    __tessera_builtin__ = "tessera.Tile"
+
+    def __class_getitem__(cls, item: object) -> TileAnn:
+        return TileAnn(*tensor_items(_runtime_items(item)))
+
+
+class Const:
+    """`Const["H"]`: a Python value known at compile time, here bound to the dim H. `Const[int]` says its type."""
+
+    __tessera_builtin__ = "tessera.Const"
+
+    def __class_getitem__(cls, item: object) -> ConstAnn:
+        return const_items(_runtime_items(item))
+
+
+class Int:
+    """`Int[32]`, in the dialect `Int[bits=32]`: a signed integer scalar; 64 bits where nothing is said."""
+
+    __tessera_builtin__ = "tessera.Int"
+
+    def __class_getitem__(cls, item: object) -> ScalarAnn:
+        return scalar_items("Int", _runtime_items(item))
+
+
+class Float:
+    """`Float[16]`, in the dialect `Float[bits=16]`: a floating point scalar; 32 bits where nothing is said."""
+
+    __tessera_builtin__ = "tessera.Float"
+
+    def __class_getitem__(cls, item: object) -> ScalarAnn:
+        return scalar_items("Float", _runtime_items(item))
+
+
+class Bool:
+    """A truth value passed by value."""
+
+    __tessera_builtin__ = "tessera.Bool"
+
+
+# what the items mean
+
+
+def tensor_items(items: Sequence[Item]) -> tuple[Shape, DType | None, Policy | None, bool, tuple[Span, ...]]:
+    shape: list[Dim | EllipsisType] = []
+    spans: list[Span] = []
+    numerics: Policy | None = None
+    if [i.value for i in items] == [()]:  # Tensor[()] is a scalar
+        items = ()
+    for item in items:
+        found = numerics_of(item)
+        if found is None:
+            if numerics is not None:
+                fail("dims stand before the dtype and its policies", item.span)
+            size = dim_of(item)
+            if size is ... and ... in shape:
+                fail("only one `...` may stand in a shape", item.span)
+            shape.append(size)
+            spans.append(item.span)
+            continue
+        if numerics and numerics.dtype and found.dtype and numerics.dtype != found.dtype:
+            fail(f"two dtypes are given: {numerics.dtype} and {found.dtype}", item.span)
+        try:
+            numerics = (numerics or Policy()).merge(found)
+        except PolicyError as e:
+            fail(str(e), item.span)
+    policy = replace(numerics, dtype=None) if numerics else None
+    dtype = numerics.dtype if numerics else None
+    return tuple(shape), dtype, None if policy is None or policy.empty else policy, False, tuple(spans)
+
+
+def numerics_of(item: Item) -> Policy | None:
+    """The dtype and policies that `item` means; None where it is a dim."""
+    value = item.value
+    if item.keyword and item.keyword not in ("dtype", "policy"):
+        fail(f"{item.keyword}= is not known here; dtype= and policy= are", item.span)
+    if isinstance(value, str):
+        if "@" not in value and not item.keyword and dtypes.named(value.strip()) is None:
+            return None
+        try:
+            return policies.parse(value)
+        except PolicyError as e:
+            fail(str(e), item.span)
+    if isinstance(value, Policy):
+        return value
+    if isinstance(value, PolicyPart):
+        return Policy().merge(value)
+    if value is ... or isinstance(value, (Expr, SupportsIndex)) or value is None:
+        if item.keyword:
+            fail(f"{item.keyword}= needs a dtype or a policy, not {value}", item.span)
+        return None
+    known = isinstance(value, (DType, type)) or _is_dtype(value)
+    dtype = dtypes.of(value) if known else None
+    if dtype is None and item.keyword:
+        fail(f"{item.keyword}= needs a dtype or a policy, not {value!r}", item.span)
+    return Policy(dtype) if dtype else None
+
+
+def _is_dtype(value: object) -> bool:
+    return "dtype" in type(value).__name__.lower()  # numpy.dtype, torch.dtype, numpy.dtypes.Float32DType
+
+
+def dim_of(item: Item) -> Dim | EllipsisType:
+    value = item.value
+    if value is ... or value == "...":
+        return ...
+    if isinstance(value, Expr):
+        return value
+    if isinstance(value, str):
+        try:
+            value = dims.parse(value)
+        except DimError as e:
+            near = closest(value, dtypes.BY_NAME)
+            fail(f"{e}" + (f". Did you mean {near}?" if near else ""), item.span)
+    if isinstance(value, SupportsIndex) and not isinstance(value, bool):
+        value = value.__index__()
+        if value < 0:
+            fail(f"a size cannot be {value}", item.span)
+        return value
+    if isinstance(value, Expr):
+        return value
+    fail(f"{value!r} is neither a dim (a name in quotes, an integer, ...) nor a dtype nor a policy", item.span)
+
+
+def const_items(items: Sequence[Item]) -> ConstAnn:
+    if len(items) != 1:
+        fail("Const takes one dim or type", items[1].span if items else NOWHERE)
+    found = numerics_of(items[0])
+    if found is not None:
+        return ConstAnn(dtype=found.dtype)
+    size = dim_of(items[0])
+    if size is ...:
+        fail("Const takes one dim or type", items[0].span)
+    return ConstAnn(size, spans=(items[0].span,))
+
+
+_BITS = {"Int": {8: dtypes.int8, 16: dtypes.int16, 32: dtypes.int32, 64: dtypes.int64},
+         "Float": {16: dtypes.f16, 32: dtypes.f32, 64: dtypes.f64}}  # fmt: skip
+SCALARS = {"Int": dtypes.int64, "Float": dtypes.f32, "Bool": dtypes.bool_}
+
+
+def scalar_items(head: str, items: Sequence[Item]) -> ScalarAnn:
+    span = items[-1].span if items else NOWHERE
+    if head not in _BITS or len(items) != 1 or items[0].keyword not in ("", "bits"):
+        fail(f"{head} takes no such argument; Int[bits=32] and Float[bits=16] are understood", span)
+    bits = items[0].value
+    if not isinstance(bits, int) or bits not in _BITS[head]:
+        fail(f"{head} has {', '.join(map(str, _BITS[head]))} bits, not {bits}", span)
+    return ScalarAnn(_BITS[head][bits])

@@ -1,0 +1,343 @@
+"""Annotations: `Tensor["B", "S", bf16 @ accum(f32)]`, `Tile["M", "K", f16]`, `Const[H]`, `Int[bits=32]`.
+
+They are read in two ways under one set of rules (`annotation_types`). Where Python evaluates them they are objects:
+`Tensor[...]` is a `TensorAnn`. Where the compiler or an editor reads them they are syntax (`annotation_from_ast`), and
+nothing of the program is evaluated.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from typing import NoReturn, TypeAlias
+
+from tessera.errors import NOWHERE, Edit, Fix, Span
+from tessera.language import dims, dtypes, policies
+from tessera.language.annotation_types import (
+    SCALARS,
+    Annotation,
+    AnnotationError,
+    Bool,
+    Const,
+    ConstAnn,
+    Float,
+    Int,
+    Item,
+    ScalarAnn,
+    Shape,
+    TensorAnn,
+    Tile,
+    TileAnn,
+    TupleAnn,
+    Unknown,
+    closest,
+    const_items,
+    dim_of,
+    fail,
+    scalar_items,
+    tensor_items,
+    tensor_spec,
+)
+from tessera.language.dims import Dim, DimError
+from tessera.language.dtypes import DType
+from tessera.language.policies import Policy, PolicyError, PolicyPart
+
+__all__ = [
+    "Annotation",
+    "AnnotationError",
+    "Bool",
+    "Const",
+    "ConstAnn",
+    "Float",
+    "Int",
+    "ScalarAnn",
+    "Shape",
+    "TensorAnn",
+    "Tile",
+    "TileAnn",
+    "TupleAnn",
+    "Unknown",
+    "annotation_from_ast",
+    "tensor_spec",
+]
+
+Resolve: TypeAlias = Callable[[str], object]
+SpanOf: TypeAlias = Callable[[ast.AST], Span]
+_HEADS = ("Tensor", "Tile", "Const", "Int", "Float", "Bool")
+_POLICY_FLAGS = {n: getattr(policies, n) for n in ("stochastic_round", "saturate", "deterministic")}
+_POLICY_CALLS = ("accum", "loss_scale", "device", "NumericalPolicy")
+_PYTHON_TYPES = {int: dtypes.int64, float: dtypes.f32, bool: dtypes.bool_, complex: dtypes.complex64}
+
+
+def annotation_from_ast(
+    node: ast.expr,
+    resolve: Resolve,
+    span_of: SpanOf = lambda _: NOWHERE,
+    type_parameters: Collection[str] = (),
+) -> Annotation:
+    """Reads an annotation from its syntax, running none of the program. Raises AnnotationError (TS211).
+
+    `resolve` says what a (dotted) name stands for: an integer, a string, a dtype, a policy, a Python type, an
+    annotation object, an `ast.expr` (an alias in a text that is only read), `Unknown()` where that cannot be known, or
+    None where there is no such name (then Tessera's own names are taken at their word). What carries
+    `__tessera_builtin__` or `path` is known by it: "tessera.Tensor". `type_parameters` are names that are dims.
+    """
+    try:
+        return _Reader(resolve, span_of, type_parameters).annotation(node)
+    except RecursionError:
+        fail("the annotation refers to itself", span_of(node))
+
+
+class _UnknowableError(Exception):
+    """Some part of an annotation cannot be known, so nothing is said about the whole."""
+
+
+class _Reader:
+    def __init__(self, resolve: Resolve, span_of: SpanOf, type_parameters: Collection[str]) -> None:
+        self.resolve, self.span_of, self.type_parameters = resolve, span_of, type_parameters
+
+    def annotation(self, node: ast.expr) -> Annotation:
+        match node:
+            case ast.Constant(value=str() as text):
+                return self.quoted(node, text)
+            case ast.BinOp(op=ast.BitOr()):
+                return self.union([node.left, node.right])
+            case ast.Subscript(value=head, slice=inner):
+                try:
+                    return self.subscript(node, head, inner)
+                except _UnknowableError:
+                    return Unknown(ast.unparse(node))
+            case ast.Name() | ast.Attribute():
+                return self.name(node)
+            case _:
+                return Unknown(ast.unparse(node))
+
+    def quoted(self, node: ast.expr, text: str) -> Annotation:
+        """A forward reference: the text inside has no columns of its own that editors could use."""
+        try:
+            inner = ast.parse(text.strip(), mode="eval").body
+        except (SyntaxError, ValueError):
+            fail(f"{text!r} is not an annotation", self.span_of(node))
+        span = self.span_of(node)
+        return _Reader(self.resolve, lambda _: span, self.type_parameters).annotation(inner)
+
+    def union(self, parts: Sequence[ast.expr]) -> Annotation:
+        present: list[ast.expr] = []
+        for p in parts:
+            if isinstance(p, ast.BinOp) and isinstance(p.op, ast.BitOr):
+                present += [p.left, p.right]
+            else:
+                present.append(p)
+        some = [p for p in present if not (isinstance(p, ast.Constant) and p.value is None)]
+        if len(some) != 1:
+            return Unknown(" | ".join(map(ast.unparse, present)))
+        found = self.annotation(some[0])
+        return replace(found, optional=True) if len(some) < len(present) else found
+
+    def subscript(self, node: ast.expr, head: ast.expr, inner: ast.expr) -> Annotation:
+        name = self.head(head)
+        if name in ("Tensor", "Tile"):
+            return (TensorAnn if name == "Tensor" else TileAnn)(*tensor_items(self.items(inner)))
+        if name == "Const":
+            return const_items(self.items(inner))
+        if name in SCALARS:
+            return scalar_items(name, self.items(inner))
+        parts = inner.elts if isinstance(inner, ast.Tuple) else [inner]
+        if name == "Optional":
+            return replace(self.annotation(inner), optional=True)
+        if name == "Union":
+            return self.union(parts)
+        if name == "Annotated":
+            return self.annotation(parts[0])
+        if name in ("tuple", "Tuple") and not any(isinstance(p, ast.Constant) and p.value is ... for p in parts):
+            return TupleAnn(tuple(self.annotation(p) for p in parts))
+        return Unknown(ast.unparse(node))
+
+    def head(self, node: ast.expr) -> str:
+        """The annotation that `node` names: "Tensor" for `ts.Tensor` however imported; "" where it is none of ours."""
+        dotted = _dotted(node)
+        if not dotted:
+            return ""
+        last = dotted.rpartition(".")[2]
+        value = self.resolve(dotted)
+        if value is not None:
+            return _builtin(value) or (last if last in ("Optional", "Union", "Annotated", "tuple", "Tuple") else "")
+        near = None if last in _HEADS else closest(last, _HEADS)
+        if near and "." not in dotted:
+            span = self.span_of(node)
+            fail(f"{dotted} is not defined. Did you mean {near}?", span, Fix(f"Change to {near}", (Edit(span, near),)))
+        return last
+
+    def name(self, node: ast.expr) -> Annotation:
+        dotted = _dotted(node)
+        last = dotted.rpartition(".")[2]
+        value = self.resolve(dotted) if dotted else None
+        head = (_builtin(value) or "") if value is not None else last
+        if head in ("Tensor", "Tile", "Const"):
+            return {"Tensor": TensorAnn, "Tile": TileAnn, "Const": ConstAnn}[head]()
+        if head in SCALARS:
+            return ScalarAnn(SCALARS[head])
+        if value is None and (dtype := dtypes.named(last)) is not None:
+            return ScalarAnn(dtype, python=last in ("int", "float", "bool"))
+        if isinstance(value, DType):
+            return ScalarAnn(value)
+        if isinstance(value, Policy) and value.dtype:
+            return ScalarAnn(value.dtype)
+        if isinstance(value, type) and value in _PYTHON_TYPES:
+            return ScalarAnn(_PYTHON_TYPES[value], python=True)
+        if isinstance(value, (TensorAnn, TileAnn, ConstAnn, ScalarAnn, TupleAnn)):
+            return value
+        if isinstance(value, ast.expr):
+            span = self.span_of(node)
+            return _Reader(self.resolve, lambda _: span, self.type_parameters).annotation(value)
+        return Unknown(dotted)
+
+    # between the brackets
+
+    def items(self, inner: ast.expr) -> list[Item]:
+        parts = inner.elts if isinstance(inner, ast.Tuple) else [inner]
+        return [self.item(p) for p in parts]
+
+    def item(self, node: ast.expr) -> Item:
+        span = self.span_of(node)
+        if isinstance(node, ast.Slice):  # `dtype=bf16`, as the dialect's rewrite leaves it
+            match node.lower:
+                case ast.Name(id=keyword) | ast.Constant(value=str() as keyword) if node.upper and not node.step:
+                    return Item(self.value(node.upper), span, keyword)
+                case _:
+                    fail("a slice is no dim", span)
+        return Item(self.value(node), span)
+
+    def value(self, node: ast.expr) -> object:
+        match node:
+            case ast.Constant(value=value):
+                return value
+            case ast.Tuple(elts=[]):
+                return ()
+            case ast.Name() | ast.Attribute():
+                return self.named_value(node)
+            case ast.BinOp(left=left, op=ast.MatMult(), right=right):
+                return self.under_policy(node, self.value(left), self.value(right))
+            case ast.BinOp() | ast.UnaryOp():
+                return self.arithmetic(node)
+            case ast.Call():
+                return self.call(node)
+            case _:
+                fail(f"{ast.unparse(node)} is neither a dim nor a dtype nor a policy", self.span_of(node))
+
+    def named_value(self, node: ast.expr) -> object:
+        dotted = _dotted(node)
+        if not dotted:
+            fail(f"{ast.unparse(node)} is neither a dim nor a dtype nor a policy", self.span_of(node))
+        if dotted in self.type_parameters:
+            return dims.symbol(dotted)
+        value = self.resolve(dotted)
+        if isinstance(value, Unknown):
+            raise _UnknowableError
+        if isinstance(value, ast.expr):
+            return self.value(value)
+        if value is not None:
+            return dtypes.of(value) if isinstance(value, type) else value
+        last = dotted.rpartition(".")[2]
+        if (dtype := dtypes.named(last)) is not None:
+            return dtype
+        if last in _POLICY_FLAGS:
+            return _POLICY_FLAGS[last]
+        self.undefined(node, dotted)
+
+    def undefined(self, node: ast.expr, dotted: str) -> NoReturn:
+        """A bare name that nothing defines is most often a dim whose quotes were forgotten, or a misspelt dtype."""
+        span = self.span_of(node)
+        fixes: list[Fix] = []
+        near = closest(dotted, [*dtypes.BY_NAME, *_POLICY_FLAGS])
+        if near:
+            fixes.append(Fix(f"Change to {near}", (Edit(span, near),)))
+        if dotted.isidentifier():
+            fixes.append(Fix(f'Write "{dotted}"', (Edit(span, f'"{dotted}"'),)))
+        spelled = f'A dim is written in quotes: "{dotted}", or declared: def f[{dotted}](...).'
+        hint = f"Did you mean {near}?" if near else spelled
+        fail(f"{dotted} is not defined. {hint}", span, *fixes)
+
+    def arithmetic(self, node: ast.expr) -> object:
+        match node:
+            case ast.UnaryOp(op=ast.USub(), operand=inner):
+                return -self.size(inner)
+            case ast.BinOp(left=left, op=op, right=right):
+                a, b = self.size(left), self.size(right)
+                try:
+                    match op:
+                        case ast.Add():
+                            return a + b
+                        case ast.Sub():
+                            return a - b
+                        case ast.Mult():
+                            return a * b
+                        case ast.FloorDiv() | ast.Div():
+                            return dims.floordiv(a, b)
+                        case ast.Mod():
+                            return dims.mod(a, b)
+                        case _:
+                            pass
+                except DimError as e:
+                    fail(str(e), self.span_of(node))
+            case _:
+                pass
+        fail(f"{ast.unparse(node)} is not a dim expression; dims know + - * // %", self.span_of(node))
+
+    def size(self, node: ast.expr) -> Dim:
+        found = dim_of(Item(self.value(node), self.span_of(node)))
+        if found is ...:
+            fail("`...` cannot be computed with", self.span_of(node))
+        return found
+
+    def under_policy(self, node: ast.expr, left: object, right: object) -> Policy:
+        base = dtypes.of(left) if isinstance(left, (DType, str)) else left
+        first = Policy(base) if isinstance(base, DType) else base
+        if isinstance(first, PolicyPart):
+            first = Policy().merge(first)
+        if not isinstance(first, Policy) or not isinstance(right, (Policy, PolicyPart)):
+            fail(f"{ast.unparse(node)} is not a dtype @ policy", self.span_of(node))
+        try:
+            return first.merge(right)
+        except PolicyError as e:
+            fail(str(e), self.span_of(node))
+
+    def call(self, node: ast.Call) -> object:
+        """`accum(f32)`, `NumericalPolicy(accumulation=f32)`, `min(S, 128)`: known by name, never called otherwise."""
+        name = _dotted(node.func).rpartition(".")[2]
+        span = self.span_of(node)
+        args = [self.value(a) for a in node.args]
+        if name in ("min", "max") and len(args) == 2 and not node.keywords:
+            a, b = self.size(node.args[0]), self.size(node.args[1])
+            return dims.dim_min(a, b) if name == "min" else dims.dim_max(a, b)
+        if name in _POLICY_FLAGS and not args and not node.keywords:
+            return _POLICY_FLAGS[name]
+        if name not in _POLICY_CALLS:
+            near = closest(name, [*_POLICY_CALLS, *_POLICY_FLAGS])
+            fail(f"{name or ast.unparse(node)} is not a policy" + (f". Did you mean {near}?" if near else ""), span)
+        keywords = {k.arg: self.value(k.value) for k in node.keywords if k.arg}
+        try:
+            return getattr(policies, name)(*args, **keywords)
+        except (PolicyError, TypeError, ValueError) as e:
+            fail(str(e), span)
+
+
+def _dotted(node: ast.expr) -> str:
+    """`a.b.c` as text; "" for anything else."""
+    match node:
+        case ast.Name(id=name):
+            return name
+        case ast.Attribute(value=inner, attr=attr):
+            outer = _dotted(inner)
+            return f"{outer}.{attr}" if outer else ""
+        case _:
+            return ""
+
+
+def _builtin(value: object) -> str | None:
+    """Which of Tessera's annotations `value` stands for."""
+    path = getattr(value, "__tessera_builtin__", None) or getattr(value, "path", None)
+    if isinstance(path, str) and path.startswith("tessera.") and (last := path.rpartition(".")[2]) in _HEADS:
+        return last
+    return None
