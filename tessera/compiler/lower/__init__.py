@@ -1,0 +1,1 @@
+"""From one level to the next: the only files that see two dialects."""

@@ -1,0 +1,87 @@
+"""Memory accesses of a group over its iteration space, and the fewest axes that describe them all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tessera.compiler.graph.operator import operator_of
+from tessera.compiler.ir.core import Op, Value
+from tessera.compiler.ir.types import Shape
+from tessera.compiler.lower.alignment import Axes, fit, shape_of
+from tessera.compiler.lower.layout import Layout, contiguous, layout_of
+from tessera.language.dims import Dim, prod
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """`base` read or written from `offset`; `strides` per space axis, None where the value does not run along it."""
+
+    base: Value
+    offset: Dim
+    strides: tuple[Dim | None, ...]
+
+
+def access(layout: Layout, axes: Axes, space: Shape) -> Access:
+    strides: list[Dim | None] = [None] * len(space)
+    for a, s in zip(axes, layout.strides, strict=True):
+        if a >= 0:
+            strides[a] = s
+    return Access(layout.base, layout.offset, tuple(strides))
+
+
+def written(v: Value, axes: Axes, space: Shape) -> Access:
+    """The store of a group's result into its own contiguous buffer."""
+    return access(Layout(v, shape_of(v), contiguous(shape_of(v)), 0), axes, space)
+
+
+def operand_axes(op: Op, v: Value, axes: dict[Value, Axes], space: Shape) -> Axes:
+    """The axes along which an operand from outside the group is read by `op`."""
+    shape = shape_of(v)
+    if operator_of(op).kind in ("reduce", "scan"):
+        found = fit(shape, [None] * len(shape), space)
+        assert found is not None, "align() has accepted it"
+        return found
+    own = axes[op.result]  # elementwise: aligned at the right
+    head = len(own) - len(shape)
+    return tuple(own[head + j] if d != 1 else -1 for j, d in enumerate(shape))
+
+
+def reads(op: Op, axes: dict[Value, Axes], space: Shape) -> list[tuple[Value, Access]]:
+    """What `op` reads from outside the group whose values are in `axes`, as (operand, access).
+
+    Scalars are the same everywhere and contractions and gathers read in ways of their own: none of them is listed.
+    """
+    out: list[tuple[Value, Access]] = []
+    if operator_of(op).kind in ("contract", "gather"):
+        return out
+    for v in op.operands:
+        layout = layout_of(v)
+        assert layout is not None, "views that need a copy have been given one"
+        if layout.base in axes or not shape_of(v):
+            continue
+        out.append((v, access(layout, operand_axes(op, v, axes, space), space)))
+    return out
+
+
+def collapse(space: Shape, kinds: Sequence[object], accesses: Sequence[Sequence[Dim | None]]) -> list[tuple[int, ...]]:
+    """Groups neighbouring axes that every access walks as one. Axes of size 1 vanish; `kinds` must not mix."""
+    axes = [a for a, d in enumerate(space) if d != 1]
+    out: list[list[int]] = []
+    for a in axes:
+        if out and kinds[out[-1][-1]] == kinds[a] and all(_together(s, out[-1][-1], a, space) for s in accesses):
+            out[-1].append(a)
+        else:
+            out.append([a])
+    return [tuple(g) for g in out]
+
+
+def _together(strides: Sequence[Dim | None], a: int, b: int, space: Shape) -> bool:
+    x, y = strides[a], strides[b]
+    if x is None or y is None:
+        return x is None and y is None
+    return x == y * space[b]
+
+
+def sizes(space: Shape, groups: Sequence[tuple[int, ...]]) -> Shape:
+    return tuple(prod(space[a] for a in g) for g in groups)

@@ -1,0 +1,69 @@
+"""A contraction's labels sorted into batch, row, column and summed axes, and its operands as matrices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tessera.compiler.ir.core import Op
+from tessera.compiler.ir.types import Shape
+from tessera.compiler.lower.alignment import shape_of
+from tessera.compiler.lower.layout import Layout, layout_of
+from tessera.language.dims import Dim, prod
+
+
+@dataclass(frozen=True, slots=True)
+class Contraction:
+    """Labels of `graph.contract` by role, in the order of the output (rows, columns, batch) or the left operand (summed)."""
+
+    batch: str
+    rows: str
+    columns: str
+    summed: str
+    lhs: str
+    rhs: str
+    out: str
+    sizes: dict[str, Dim]
+
+
+def contraction(op: Op) -> Contraction:
+    lhs, rhs, out = (str(op.attrs[k]) for k in ("lhs", "rhs", "out"))
+    sizes = dict(zip(rhs, shape_of(op.operands[1]), strict=True)) | dict(zip(lhs, shape_of(op.operands[0]), strict=True))
+    return Contraction(
+        "".join(c for c in out if c in lhs and c in rhs),
+        "".join(c for c in out if c in lhs and c not in rhs),
+        "".join(c for c in out if c in rhs and c not in lhs),
+        "".join(c for c in lhs if c in rhs and c not in out),
+        lhs, rhs, out, sizes,
+    )  # fmt: skip
+
+
+def merged(layout: Layout, labels: str, groups: tuple[str, ...]) -> tuple[Shape, Shape] | None:
+    """Shape and strides with one axis per group of labels; None where a group's axes do not lie one behind another."""
+    stride = dict(zip(labels, layout.strides, strict=True))
+    size = dict(zip(labels, layout.shape, strict=True))
+    shape: list[Dim] = []
+    strides: list[Dim] = []
+    for group in groups:
+        real = [c for c in group if size[c] != 1]
+        for a, b in zip(real, real[1:], strict=False):
+            if stride[a] != stride[b] * size[b]:
+                return None
+        shape.append(prod(size[c] for c in group))
+        strides.append(stride[real[-1]] if real else 0)
+    return tuple(shape), tuple(strides)
+
+
+def operands_as_matrices(op: Op) -> tuple[tuple[Layout, Shape, Shape], tuple[Layout, Shape, Shape]] | None:
+    """Left as [batch, M, K] and right as [batch, K, N], each (layout, shape, strides); None where one needs a copy."""
+    c = contraction(op)
+    left, right = layout_of(op.operands[0]), layout_of(op.operands[1])
+    if left is None or right is None:
+        return None
+    a = merged(left, c.lhs, (c.batch, c.rows, c.summed))
+    b = merged(right, c.rhs, (c.batch, c.summed, c.columns))
+    return ((left, *a), (right, *b)) if a and b else None
+
+
+def ordered(c: Contraction) -> bool:
+    """Whether the output's axes already stand as batch, rows, columns."""
+    return c.out == c.batch + c.rows + c.columns

@@ -1,0 +1,293 @@
+"""Graph IR to Schedule IR: decides which operators run together in one kernel.
+
+Greedy over program order. An operator joins the group of one of its operands when it fits onto that group's iteration
+space (alignment.py), when the cost model finds no reason against it, and when no path leads out of the group and back;
+two groups that meet in an operator are merged under the same conditions. Views belong to no group: they are windows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tessera.compiler.graph.operator import operator_of
+from tessera.compiler.ir.core import Block, Op, Region, Value, clone
+from tessera.compiler.ir.types import Shape
+from tessera.compiler.lower.access import collapse, reads, written
+from tessera.compiler.lower.alignment import Axes, align, base_of, is_full, is_row, reduced_axes, shape_of
+from tessera.compiler.lower.contraction import contraction
+from tessera.compiler.lower.layout import is_view, views_to
+from tessera.compiler.lower.normalise import normalise
+from tessera.compiler.schedule import cost
+from tessera.errors import Diagnostic, TargetError
+from tessera.language.dims import prod
+
+
+@dataclass(eq=False)
+class Group:
+    """A kernel in the making. `axes` says how each of its values lies on `space`."""
+
+    kind: str
+    space: Shape
+    inner: tuple[int, ...] = ()
+    ops: list[Op] = field(default_factory=list)
+    axes: dict[Value, Axes] = field(default_factory=dict)
+
+    def fits(self, inner: tuple[int, ...], added: dict[Value, Axes]) -> bool:
+        """Whether every value is full, a row value, or the same everywhere."""
+        return all(
+            not any(a >= 0 for a in own) or is_full(own, self.space) or (bool(inner) and is_row(own, self.space, inner))
+            for own in (*self.axes.values(), *added.values())
+        )
+
+
+class Grouping:
+    """The groups of one block. `order` is the position of each op in the program."""
+
+    def __init__(self, block: Block) -> None:
+        self.block = block
+        self.order = {op: i for i, op in enumerate(block.ops)}
+        self.of: dict[Op, Group] = {}
+        for op in block.ops[:-1]:
+            if not is_view(op) and operator_of(op).kind != "generate":
+                self.place(op)
+
+    # dependencies between groups
+    def producers(self, op: Op) -> list[Group]:
+        """Groups that compute operands of `op`, latest first."""
+        found = {}
+        for v in op.operands:
+            base = base_of(v)
+            if base.op is not None and base.op in self.of:
+                found[self.of[base.op]] = self.order[base.op]
+        return sorted(found, key=lambda g: -found[g])
+
+    def depends(self, g: Group, on: Group) -> bool:
+        """Whether `g` needs a result of `on`, directly or not."""
+        seen: set[Group] = set()
+        todo = [g]
+        while todo:
+            for op in todo.pop().ops:
+                for h in self.producers(op):
+                    if h is on:
+                        return True
+                    if h not in seen:
+                        seen.add(h)
+                        todo.append(h)
+        return False
+
+    # placing
+    def place(self, op: Op) -> None:
+        if operator_of(op).kind == "contract":
+            group = Group("contract", shape_of(op.result), ops=[op])
+            group.axes[op.result] = tuple(a if d != 1 else -1 for a, d in enumerate(shape_of(op.result)))
+        elif operator_of(op).kind in ("join", "pad"):
+            group = Group("join", shape_of(op.result), ops=[op])
+        else:
+            candidates = [] if operator_of(op).kind in ("gather", "random") else self.producers(op)
+            for g in candidates:
+                if self.join(g, op):
+                    for other in candidates:
+                        if other is not self.of[op]:
+                            self.merge(self.of[op], other)
+                    return
+            group = self.start(op)
+        self.of[op] = group
+
+    def start(self, op: Op) -> Group:
+        kind = operator_of(op).kind
+        folded = kind in ("reduce", "scan")
+        space = shape_of(op.operands[0] if folded else op.result)
+        inner = reduced_axes(op) if folded else ()
+        group = Group("row" if inner else "map", space, inner, [op])
+        if _long_reduction(op):
+            group.kind = "chunks"
+        added = align(op, group.axes, space)
+        if added is None:
+            raise TargetError(Diagnostic("TS602", f"{op.name} has no lowering for these operands", op.span))
+        group.axes.update(added)
+        return group
+
+    def join(self, g: Group, op: Op) -> bool:
+        inner = self.joined_inner(g, op)
+        if inner is None:
+            return False
+        added = align(op, g.axes, g.space)
+        if added is None or not g.fits(inner, added):
+            return False
+        if any(h is not g and self.depends(h, g) for h in self.producers(op)):
+            return False
+        trial = Group(g.kind, g.space, inner, [*g.ops, op], {**g.axes, **added})
+        if not self.allowed(trial, op):
+            return False
+        g.inner, g.ops, g.axes = trial.inner, trial.ops, trial.axes
+        g.kind = "chunks" if _long_reduction(op) else "row" if inner else g.kind
+        self.of[op] = g
+        return True
+
+    def joined_inner(self, g: Group, op: Op) -> tuple[int, ...] | None:
+        """The group's inner axes with `op` in it; None where it may not come in."""
+        kind = operator_of(op).kind
+        if g.kind in ("join", "chunks") or (g.kind == "contract" and kind != "map"):
+            return None
+        if kind not in ("reduce", "scan"):
+            return g.inner
+        if _long_reduction(op) and g.kind != "map":
+            return None
+        operand = op.operands[0]
+        base = base_of(operand)
+        if base not in g.axes or not is_full(g.axes[base], g.space) or len(shape_of(operand)) != len(g.axes[base]):
+            return None
+        inner = tuple(sorted(g.axes[base][a] for a in reduced_axes(op) if g.axes[base][a] >= 0))
+        return inner if g.inner in ((), inner) else None
+
+    def allowed(self, trial: Group, op: Op) -> bool:
+        outside = {v for o in trial.ops for v, _ in reads(o, trial.axes, trial.space)}
+        if not cost.worth_fusing(len(trial.ops), len(outside)):
+            return False
+        if trial.kind == "contract":
+            return epilogue_fits(trial.ops, trial.axes, trial.space)
+        if _long_reduction(op):
+            walks = [a.strides for o in trial.ops for _, a in reads(o, trial.axes, trial.space)]
+            return len(collapse(trial.space, [0] * len(trial.space), walks)) <= 1
+        return True
+
+    def merge(self, g: Group, h: Group) -> None:
+        """Takes `h` into `g` where that is legal."""
+        kinds = {g.kind, h.kind}
+        if kinds - {"map", "row"} or g.space != h.space or (g.inner and h.inner and g.inner != h.inner):
+            return
+        if self.leads_through_others(g, h) or self.leads_through_others(h, g):
+            return
+        inner = g.inner or h.inner
+        axes: dict[Value, Axes] = {}
+        ops = sorted([*g.ops, *h.ops], key=lambda o: self.order[o])
+        for op in ops:
+            added = align(op, axes, g.space)
+            if added is None:
+                return
+            axes.update(added)
+        trial = Group("row" if inner else "map", g.space, inner, ops, axes)
+        if not trial.fits(inner, {}) or not self.allowed(trial, ops[-1]):
+            return
+        g.kind, g.inner, g.ops, g.axes = trial.kind, inner, ops, axes
+        for op in h.ops:
+            self.of[op] = g
+
+    def leads_through_others(self, g: Group, h: Group) -> bool:
+        """Whether `g` needs `h` through a third group."""
+        return any(k not in (g, h) and self.depends(k, h) for op in g.ops for k in self.producers(op))
+
+    def sorted(self) -> list[Group]:
+        """All groups, producers before consumers, otherwise in program order."""
+        groups = sorted(set(self.of.values()), key=lambda g: self.order[g.ops[0]])
+        out: list[Group] = []
+
+        def visit(g: Group) -> None:
+            if g in out:
+                return
+            for op in g.ops:
+                for h in reversed(self.producers(op)):
+                    if h is not g:
+                        visit(h)
+            out.append(g)
+
+        for g in groups:
+            visit(g)
+        return out
+
+
+def _long_reduction(op: Op) -> bool:
+    """A reduction of everything to a scalar that is worth spreading over many programs."""
+    if operator_of(op).kind != "reduce" or op.name in ("graph.argmax", "graph.argmin"):
+        return False
+    shape = shape_of(op.operands[0])
+    n = prod(shape)
+    return len(reduced_axes(op)) == len(shape) and (not isinstance(n, int) or n > cost.CHUNK)
+
+
+def epilogue_fits(ops: list[Op], axes: dict[Value, Axes], space: Shape) -> bool:
+    """Whether all that an epilogue touches can be walked as [batch, rows, columns] of its contraction."""
+    c = contraction(ops[0])
+    kinds = [next(i for i, labels in enumerate((c.batch, c.rows, c.columns)) if x in labels) for x in c.out]
+    walks = [written(ops[0].result, axes[ops[0].result], space).strides]
+    walks += [a.strides for o in ops[1:] for _, a in reads(o, axes, space)]
+    groups = collapse(space, kinds, walks)
+    return len({kinds[g[0]] for g in groups}) == len(groups)
+
+
+def graph_to_schedule(func: Op, target: str) -> Op:
+    """A `schedule.func` for a decomposed `graph.func`, which is left as it was."""
+    source = clone(func, {})
+    block = source.region.block
+    normalise(block)
+    grouping = Grouping(block)
+    body = Block([a.type for a in block.args], [a.hint for a in block.args])
+    known: dict[Value, Value] = dict(zip(block.args, body.args, strict=True))
+    for group in grouping.sorted():
+        body.append(_emit(group, known))
+    results = [_visible(v, known, body) for v in block.terminator.operands]
+    body.append(Op("schedule.return", results, (), block.terminator.span))
+    attrs = {"sym_name": func.attrs["sym_name"], "arg_names": func.attrs.get("arg_names", ()), "target": target}
+    return Op("schedule.func", (), (), func.span, attrs, [Region([body])])
+
+
+def _visible(v: Value, known: dict[Value, Value], body: Block) -> Value:
+    """`v` at function level, with the views that lead to it."""
+    for op in views_to(v):
+        if op.result not in known:
+            body.append(clone(op, known))
+    return known[v]
+
+
+def _emit(group: Group, known: dict[Value, Value]) -> Op:
+    inside = {r for op in group.ops for r in op.results}
+    outside = list(dict.fromkeys(b for op in group.ops for v in op.operands if (b := base_of(v)) not in inside and not _generated(b)))
+    results = [r for r in inside_order(group) if any(_used_outside(r, group))]
+    block = Block([v.type for v in outside], [v.hint for v in outside])
+    mapping = dict(zip(outside, block.args, strict=True))
+    for op in group.ops:
+        for v in op.operands:
+            _bring(v, mapping, block)
+        block.append(clone(op, mapping))
+    block.append(Op("schedule.yield", [mapping[r] for r in results], (), group.ops[-1].span))
+    attrs = {"kind": group.kind, "space": group.space, "inner": group.inner, "label": label(group.ops)}
+    span = group.ops[0].span
+    new = Op("schedule.group", [known[v] for v in outside], [r.type for r in results], span, attrs, [Region([block])],
+             [r.hint for r in results])  # fmt: skip
+    known.update(zip(results, new.results, strict=True))
+    return new
+
+
+def _generated(v: Value) -> bool:
+    return v.op is not None and operator_of(v.op).kind == "generate"
+
+
+def _bring(v: Value, mapping: dict[Value, Value], block: Block) -> None:
+    """Clones the views and generators that lead to `v` into the group."""
+    if v in mapping or v.op is None:
+        return
+    for w in v.op.operands:
+        _bring(w, mapping, block)
+    block.append(clone(v.op, mapping))
+
+
+def inside_order(group: Group) -> list[Value]:
+    return [r for op in group.ops for r in op.results]
+
+
+def _used_outside(v: Value, group: Group) -> list[Op]:
+    out: list[Op] = []
+    for user in v.users:
+        if is_view(user):
+            out += _used_outside(user.result, group)
+        elif user not in group.ops:
+            out.append(user)
+    return out
+
+
+def label(ops: list[Op]) -> str:
+    """The operators that people would name, e.g. "contract+add+gelu"; long ones are cut."""
+    names = [op.name.partition(".")[2] for op in ops if op.name != "graph.cast"] or ["copy"]
+    return "+".join(names) if len(names) <= 5 else "+".join([*names[:3], f"{len(names) - 4} more", names[-1]])
+
+

@@ -1,0 +1,79 @@
+"""Views without copies: a graph value as a strided window onto the value that owns the memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tessera.compiler.graph.operator import attributes_of, operator_of
+from tessera.compiler.ir.core import Op, Value
+from tessera.compiler.ir.types import Shape, TensorType
+from tessera.language.dims import Dim
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """`base` seen with `shape`, `strides` and `offset` (elements). An axis that repeats its element has stride 0."""
+
+    base: Value
+    shape: Shape
+    strides: Shape
+    offset: Dim
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is the complete base in C order, perhaps under another shape."""
+        return self.offset == 0 and self.strides == contiguous(self.shape) and _size(self.shape) == _size(_shape(self.base))
+
+
+def _shape(v: Value) -> Shape:
+    assert isinstance(v.type, TensorType)
+    return v.type.shape
+
+
+def _size(shape: Shape) -> Dim:
+    n: Dim = 1
+    for d in shape:
+        n = n * d
+    return n
+
+
+def contiguous(shape: Shape) -> Shape:
+    """C-order strides in elements. An axis of size 1 gets the stride it would need if it were longer."""
+    out: list[Dim] = []
+    step: Dim = 1
+    for d in reversed(shape):
+        out.append(step)
+        step = step * d
+    return tuple(reversed(out))
+
+
+def is_view(op: Op | None) -> bool:
+    return op is not None and op.dialect == "graph" and operator_of(op).kind == "view"
+
+
+def layout_of(v: Value) -> Layout | None:
+    """The window that `v` is, through all views that lead to it; None where one of them needs its operand copied."""
+    op = v.op
+    if op is None or not is_view(op):
+        shape = _shape(v)
+        return Layout(v, shape, contiguous(shape), 0)
+    inner = layout_of(op.operands[0])
+    if inner is None:
+        return None
+    operator: Any = operator_of(op)
+    found = operator.strided(inner.shape, inner.strides, inner.offset, **attributes_of(op))
+    if found is None:
+        return None
+    shape, strides, offset = found
+    return Layout(inner.base, tuple(shape), tuple(strides), offset)
+
+
+def views_to(v: Value) -> list[Op]:
+    """The view ops between the memory and `v`, innermost first."""
+    out: list[Op] = []
+    while is_view(v.op):
+        assert v.op is not None
+        out.append(v.op)
+        v = v.op.operands[0]
+    return out[::-1]

@@ -1,0 +1,76 @@
+"""Makes a decomposed graph function ready for grouping: every view becomes a window, every result owns its memory.
+
+Inserted copies are casts to the same dtype: elementwise ops like any other, fused where they can be.
+"""
+
+from __future__ import annotations
+
+from tessera.compiler.graph.operator import operator_of
+from tessera.compiler.ir.core import Block, Builder, Op, Value
+from tessera.compiler.ir.types import TensorType
+from tessera.compiler.lower.contraction import contraction, merged, operands_as_matrices, ordered
+from tessera.compiler.lower.layout import is_view, layout_of
+
+
+def copy_before(op: Op, v: Value) -> Value:
+    """A contiguous copy of `v`, made just before `op`."""
+    assert isinstance(v.type, TensorType)
+    return Builder.before(op).value("graph.cast", (v,), v.type, {"dtype": v.type.dtype}, v.hint)
+
+
+def normalise(block: Block) -> None:
+    for op in list(block.ops):
+        if is_view(op) and layout_of(op.result) is None:
+            op.set_operand(0, copy_before(op, op.operands[0]))
+        elif op.name == "graph.contract":
+            _normalise_contraction(op)
+    _own_results(block)
+
+
+def _normalise_contraction(op: Op) -> None:
+    """Operands that are no matrices are copied; an output in another order is computed in order and transposed."""
+    c = contraction(op)
+    if not ordered(c):
+        inner = c.batch + c.rows + c.columns
+        t = op.result.type
+        assert isinstance(t, TensorType)
+        shape = tuple(c.sizes[x] for x in inner)
+        new = Builder.before(op).op(
+            op.name, op.operands, (t.with_shape(shape),), {**op.attrs, "out": inner}, hints=(op.result.hint,)
+        )
+        perm = tuple(inner.index(x) for x in c.out)
+        moved = Builder.before(op).value("graph.transpose", (new.result,), t, {"perm": perm}, op.result.hint)
+        op.result.replace_by(moved)
+        op.erase()
+        op, c = new, contraction(new)
+    if operands_as_matrices(op) is None:
+        for i, (labels, groups) in enumerate(
+            ((c.lhs, (c.batch, c.rows, c.summed)), (c.rhs, (c.batch, c.summed, c.columns)))
+        ):
+            layout = layout_of(op.operands[i])
+            if layout is not None and merged(layout, labels, groups) is not None:
+                continue
+            want = "".join(groups)
+            v = op.operands[i]
+            assert isinstance(v.type, TensorType)
+            perm = tuple(labels.index(x) for x in want)
+            turned = Builder.before(op).value(
+                "graph.transpose", (v,), v.type.with_shape(tuple(c.sizes[x] for x in want)), {"perm": perm}, v.hint
+            )
+            op.set_operand(i, copy_before(op, turned))
+            op.attrs["lhs" if i == 0 else "rhs"] = want
+
+
+def _own_results(block: Block) -> None:
+    """Results are distinct, contiguous and computed here; a parameter, constant, window or repeated value is copied."""
+    last = block.terminator
+    taken: set[Value] = set()
+    for i, v in enumerate(last.operands):
+        layout = layout_of(v)
+        base = layout.base if layout else None
+        fresh = base is not None and base.op is not None and operator_of(base.op).kind != "generate"
+        if layout is None or not fresh or not layout.whole or base in taken:
+            last.set_operand(i, copy_before(last, v))
+        else:
+            assert base is not None
+            taken.add(base)

@@ -1,0 +1,38 @@
+"""The ops of Schedule IR. A `schedule.group` is one kernel to be: its region holds the graph ops it computes.
+
+Reading a group: `kind` says how it iterates, `space` over which sizes, `inner` which axes of the space stay inside one
+program (they are reduced or scanned), `block` how much of each axis one program takes, `label` what it fuses.
+"""
+
+from __future__ import annotations
+
+from tessera.compiler.ir.core import Op
+from tessera.compiler.ir.spec import demand, spec
+
+KINDS = ("map", "row", "chunks", "contract", "join", "pad")
+"""map: elementwise over the space; row: with reductions or scans over `inner`; chunks: one long reduction to a scalar in
+two fixed stages; contract: a (batched) matrix product with an elementwise epilogue; join, pad: copies into windows."""
+
+
+@spec("schedule.func", "A function as a sequence of groups and views. attrs: sym_name, arg_names, target.", effects=True)
+def _func(op: Op) -> None:
+    demand(isinstance(op.attrs.get("sym_name"), str), op, "needs sym_name")
+    demand(op.region.block.ops and op.region.block.terminator.name == "schedule.return", op, "ends with schedule.return")
+
+
+@spec("schedule.group", "One kernel: operands are its inputs, results its outputs, the region its graph ops.", effects=True)
+def _group(op: Op) -> None:
+    demand(op.attrs.get("kind") in KINDS, op, f"kind is one of {', '.join(KINDS)}")
+    body = op.region.block
+    demand([a.type for a in body.args] == [v.type for v in op.operands], op, "block arguments match the operands")
+    demand([v.type for v in body.terminator.operands] == [r.type for r in op.results], op, "yields the results")
+
+
+@spec("schedule.yield", "Gives a group's results.", terminator=True, effects=True)
+def _yield(op: Op) -> None:
+    demand(op.parent is not None and op.parent.name == "schedule.group", op, "stands in no group")
+
+
+@spec("schedule.return", "Gives the function's results.", terminator=True, effects=True)
+def _return(op: Op) -> None:
+    demand(op.parent is None or op.parent.name == "schedule.func", op, "stands in no function")
