@@ -1,13 +1,15 @@
 """What a whole function is once it is lowered: buffers, and launches of tile kernels in order.
 
-A target compiles a Program as a whole; the runtime binds arguments to its buffers and runs it. Everything in it is
+Steps run in order: launches, and branches and loops over scalars that launches have written. A target compiles a
+Program as a whole; the runtime binds arguments to its buffers and runs it. Everything in it is
 plain data, so that it can be printed, fingerprinted and stored.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from tessera.compiler.ir.checks import Check
 from tessera.compiler.ir.core import Op
@@ -65,6 +67,27 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
+class Branch:
+    """Runs `then` where the bool scalar in buffer `cond` holds, else `orelse`."""
+
+    cond: int
+    then: tuple[Step, ...]
+    orelse: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """Runs `head`, which writes the bool scalar in buffer `cond`, then, while it holds, `body` and `head` again."""
+
+    cond: int
+    head: tuple[Step, ...]
+    body: tuple[Step, ...]
+
+
+Step: TypeAlias = Launch | Branch | Loop
+
+
+@dataclass(frozen=True, slots=True)
 class Param:
     """A parameter of the function. `shape` None: a Python scalar passed by value; `writes`: stored to by a kernel."""
 
@@ -82,10 +105,28 @@ class Program:
     name: str
     params: tuple[Param, ...]
     buffers: tuple[Buffer, ...]
-    launches: tuple[Launch, ...]
+    steps: tuple[Step, ...]
     outputs: tuple[int, ...]
     """buffer ids, in the order of the returned values"""
     free: tuple[str, ...] = ()
     checks: tuple[Check, ...] = ()
     span: Span | None = None
     tuple_result: bool = False
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        """All launches, those inside branches and loops too, in order of appearance."""
+        return tuple(_launches(self.steps))
+
+
+def _launches(steps: tuple[Step, ...]) -> Iterator[Launch]:
+    for step in steps:
+        match step:
+            case Launch():
+                yield step
+            case Branch():
+                yield from _launches(step.then)
+                yield from _launches(step.orelse)
+            case Loop():
+                yield from _launches(step.head)
+                yield from _launches(step.body)

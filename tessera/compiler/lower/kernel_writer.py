@@ -1,0 +1,359 @@
+"""Writes the tile program of one group: loads, elementwise ops, reductions and stores over the collapsed space.
+
+Every tile has the rank of the collapsed space, with size 1 along the axes that its value does not run along, so that
+broadcasting between values is always `tile.broadcast` with the identity axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tessera.compiler.graph.operator import attributes_of, operator_of
+from tessera.compiler.ir.core import Attr, Block, Op, Region, Value
+from tessera.compiler.ir.types import INDEX, Shape, TensorType, TileType, ViewType
+from tessera.compiler.lower.access import Access, access, operand_axes
+from tessera.compiler.lower.alignment import Axes, base_of, reduced_axes, shape_of
+from tessera.compiler.lower.layout import Layout, contiguous, layout_of
+from tessera.compiler.schedule.blocks import grid
+from tessera.compiler.tile.dialect import TileBuilder
+from tessera.language import dtypes
+from tessera.language.dims import Dim, prod
+from tessera.language.dtypes import DType
+from tessera.language.scalars import TABLE
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A kernel argument before buffers have numbers: a window onto `base`, or (window None) a scalar parameter."""
+
+    base: Value
+    offset: Dim
+    type: ViewType | TileType
+
+
+@dataclass(slots=True)
+class Space:
+    """The collapsed iteration space of a kernel: `groups` are the original axes in each collapsed one."""
+
+    original: Shape
+    groups: list[tuple[int, ...]]
+    dims: Shape
+    block: tuple[Dim, ...]
+    inner: tuple[bool, ...]
+
+    def present(self, axes: Axes) -> tuple[bool, ...]:
+        """Along which collapsed axes a value with these axes runs."""
+        return tuple(any(a in g for a in axes if a >= 0) for g in self.groups)
+
+
+class KernelWriter:
+    """One `tile.func` in the making. `axes` places the group's values on the original space."""
+
+    def __init__(self, space: Space, axes: dict[Value, Axes], scalars: set[Value], span: Any) -> None:
+        self.space, self.axes, self.scalars = space, axes, scalars
+        self.block = Block()
+        self.b = TileBuilder(self.block, span=span)
+        self.arguments: list[Argument] = []
+        self.tiles: dict[Value, Value] = {}
+        self._loaded: dict[tuple[Value, tuple[Dim | None, ...], Dim], Value] = {}
+        self._windows: dict[tuple[Value, Dim, object], Value] = {}
+        self.writes: list[int] = []
+        counts = grid(space.dims, space.block)
+        self.grid = tuple(n for n in counts if n != 1)
+        self.offsets = self._program_offsets(counts)
+
+    def _program_offsets(self, counts: Sequence[Dim]) -> list[Value]:
+        out: list[Value] = []
+        axis = 0
+        for n, size in zip(counts, self.space.block, strict=True):
+            if n == 1:
+                out.append(self.b.index(0))
+                continue
+            pid = self.b.program_id(axis)
+            axis += 1
+            out.append(pid if size == 1 else self.b.iop("imul", pid, self.b.index(size)))
+        return out
+
+    def finish(self, name: str, attrs: dict[str, Attr] | None = None) -> Op:
+        self.b.op("tile.return")
+        names = tuple(a.hint for a in self.block.args)
+        base: dict[str, Attr] = {"sym_name": name, "grid": self.grid, "arg_names": names, "writes": tuple(self.writes)}
+        assert self.b.span is not None
+        return Op("tile.func", (), (), self.b.span, base | (attrs or {}), [Region([self.block])])
+
+    # arguments
+    def window(self, base: Value, offset: Dim, view: ViewType, hint: str, write: bool = False) -> Value:
+        """The kernel argument for this window, made at its first use."""
+        key = (base, offset, view)
+        if key not in self._windows:
+            self._windows[key] = self.block.add_arg(view, hint)
+            self.arguments.append(Argument(base, offset, view))
+        arg = self._windows[key]
+        if write and arg.index not in self.writes:
+            self.writes.append(arg.index)
+        return arg
+
+    def scalar(self, base: Value) -> Value:
+        """A scalar parameter as a rank-0 tile."""
+        key = (base, 0, "scalar")
+        if key not in self._windows:
+            t = TileType((), _dtype(base))
+            self._windows[key] = self.block.add_arg(t, base.hint)
+            self.arguments.append(Argument(base, 0, t))
+        return self._windows[key]
+
+    # shapes
+    def tile_shape(self, present: Sequence[bool]) -> Shape:
+        return tuple(b if p else 1 for b, p in zip(self.space.block, present, strict=True))
+
+    def strides(self, a: Access) -> tuple[Dim | None, ...]:
+        """Per collapsed axis: the stride of its innermost original axis, None where the access does not run along it."""
+        return tuple(next((s for x in reversed(g) if (s := a.strides[x]) is not None), None) for g in self.space.groups)
+
+    def stretch(self, x: Value, present: Sequence[bool]) -> Value:
+        """`x` repeated along all the axes in `present`."""
+        shape = self.tile_shape(present)
+        t = x.type
+        assert isinstance(t, TileType)
+        axes = tuple(range(len(shape))) if t.rank else ()
+        return self.b.broadcast(x, shape, axes)
+
+    def unit(self, x: Value) -> Value:
+        """A rank-0 tile with the rank of the space."""
+        return self.b.broadcast(x, (1,) * len(self.space.dims), ())
+
+    # reading
+    def view_of(self, a: Access) -> ViewType:
+        strides = self.strides(a)
+        shape = tuple(d if s is not None else 1 for d, s in zip(self.space.dims, strides, strict=True))
+        full = tuple(s if s is not None else 0 for s in strides)
+        same = all(x == y or d == 1 for x, y, d in zip(full, contiguous(shape), shape, strict=True))
+        return ViewType(shape, _dtype(a.base), None if same else full)
+
+    def load(self, a: Access, hint: str) -> Value:
+        strides = self.strides(a)
+        key = (a.base, strides, a.offset)
+        if key not in self._loaded:
+            view = self.window(a.base, a.offset, self.view_of(a), hint)
+            zero = self.b.index(0)
+            at = [o if s is not None else zero for o, s in zip(self.offsets, strides, strict=True)]
+            self._loaded[key] = self.b.load(view, at, self.tile_shape([s is not None for s in strides]))
+        return self._loaded[key]
+
+    def linear(self, strides: Sequence[Dim | None], offset: Dim) -> Value:
+        """`offset + sum(index * stride)` as an int64 tile: positions in memory order."""
+        present = [s is not None for s in strides]
+        out = self.unit(self.b.value("tile.to_scalar", (self.b.index(offset),), TileType((), dtypes.int64)))
+        for axis, s in enumerate(strides):
+            if s is None:
+                continue
+            along = [i == axis for i in range(len(strides))]
+            iota = self.b.value("tile.iota", (), TileType(self.tile_shape(along), dtypes.int64), {"axis": axis})
+            start = self.b.value("tile.to_scalar", (self.offsets[axis],), TileType((), dtypes.int64))
+            step = self.b.value("tile.to_scalar", (self.b.index(s),), TileType((), dtypes.int64))
+            at = self.b.map("add", iota, self.stretch(start, along))
+            part = self.b.map("mul", at, self.stretch(step, along))
+            both = [x != 1 for x in _shape(out)]
+            joint = [p or q for p, q in zip(both, along, strict=True)]
+            out = self.b.map("add", self.stretch(out, joint), self.stretch(part, joint))
+        return self.stretch(out, present)
+
+    def operand(self, op: Op, v: Value) -> Value:
+        """The tile of an operand: computed in the group, generated, a scalar, or loaded."""
+        base = base_of(v)
+        if base in self.tiles:
+            return self.tiles[base]
+        layout = layout_of(v)
+        assert layout is not None
+        if base in self.scalars:
+            return self.unit(self.scalar(base))
+        if base.op is not None and operator_of(base.op).kind == "generate":
+            return self.generated(base.op, access(layout, operand_axes(op, v, self.axes, self.space.original), self.space.original))
+        if not shape_of(v):
+            view = self.window(base, layout.offset, ViewType((1,) * len(self.space.dims), _dtype(base)), base.hint)
+            return self.b.load(view, [self.b.index(0)] * len(self.space.dims), (1,) * len(self.space.dims))
+        return self.load(access(layout, operand_axes(op, v, self.axes, self.space.original), self.space.original), v.hint)
+
+    def generated(self, op: Op, a: Access) -> Value:
+        """A constant, or an iota re-indexed by the views that lead to it."""
+        attrs: dict[str, Any] = attributes_of(op)
+        dtype = _dtype(op.result)
+        if "value" in attrs:
+            return self.unit(self.b.constant(attrs["value"], dtype))
+        shape, axis = shape_of(op.result), int(attrs.get("axis") or 0)
+        position = self.linear(self.strides(a), a.offset)
+        if len(shape) > 1:
+            below = contiguous(shape)[axis]
+            position = self._index_map("mod", self._index_map("floordiv", position, below), shape[axis])
+        return self.b.cast(position, dtype)
+
+    def _index_map(self, name: str, x: Value, by: Dim) -> Value:
+        size = self.b.value("tile.to_scalar", (self.b.index(by),), TileType((), dtypes.int64))
+        return self.b.map(name, x, self.b.broadcast(size, _shape(x), ()))
+
+    # computing
+    def compute(self, op: Op) -> None:
+        """Appends the tile ops for one graph op of the group."""
+        kind = operator_of(op).kind
+        with self.b.at(op.span):
+            result = {
+                "map": self._map, "reduce": self._reduce, "scan": self._scan, "random": self._random, "gather": self._gather,
+            }[kind or "map"](op)  # fmt: skip
+        result.hint = result.hint or op.result.hint
+        self.tiles[op.result] = result
+
+    def _map(self, op: Op) -> Value:
+        name = op.name.partition(".")[2]
+        out = _dtype(op.result)
+        present = self.space.present(self.axes[op.result])
+        parts = [self.stretch(self.operand(op, v), present) for v in op.operands]
+        if name == "cast":
+            return self.b.cast(parts[0], out)
+        values = op.operands[1:] if name == "where" else op.operands
+        common = _dtype(values[0])
+        for v in values[1:]:
+            common = dtypes.promote(common, _dtype(v)) or common
+        if name == "where":
+            return self.b.map("where", parts[0], *(self.b.cast(p, out) for p in parts[1:]))
+        if common.kind == "bool" and TABLE[name].gives == "same":
+            name = {"add": "logical_or", "mul": "logical_and"}.get(name, name)
+        work = common.compute
+        if TABLE[name].gives == "float" and not (common.is_float or common.is_complex):
+            work = out.compute  # integers divide and exponentiate as floats
+        return self.b.cast(self.b.map(name, *(self.b.cast(p, work) for p in parts)), out)
+
+    def folded_axes(self, op: Op, own: Axes) -> tuple[int, ...]:
+        """The collapsed axes that a reduction or scan runs along."""
+        gone = {own[a] for a in reduced_axes(op) if own[a] >= 0}
+        return tuple(i for i, g in enumerate(self.space.groups) if any(a in gone for a in g))
+
+    def full_axes(self, op: Op) -> Axes:
+        base = base_of(op.operands[0])
+        return self.axes[base] if base in self.axes else operand_axes(op, op.operands[0], self.axes, self.space.original)
+
+    def _reduce(self, op: Op) -> Value:
+        name = op.name.partition(".")[2]
+        own = self.full_axes(op)
+        gone = self.folded_axes(op, own)
+        x = self.stretch(self.operand(op, op.operands[0]), self.space.present(own))
+        out = _dtype(op.result)
+        if name in ("argmax", "argmin"):
+            x = self.b.cast(x, _dtype(op.operands[0]).compute)
+            reduced = self._index_of(name, x, gone)
+        elif name in ("any", "all"):
+            reduced = self.b.reduce(name, self.b.cast(x, dtypes.bool_), gone)
+        else:
+            wide = _accumulator(op.result.type)
+            reduced = self.b.reduce(name, self.b.cast(x, wide), gone)
+        shape = tuple(1 if i in gone else s for i, s in enumerate(_shape(x)))
+        return self.b.cast(self.b.reshape(reduced, shape), out)
+
+    def _index_of(self, name: str, x: Value, gone: tuple[int, ...]) -> Value:
+        """argmax and argmin over several axes count in C order over all of them."""
+        shape = _shape(x)
+        if len(gone) > 1:
+            rest = tuple(i for i in range(len(shape)) if i not in gone)
+            perm = (*rest, *gone)
+            if perm != tuple(range(len(shape))):
+                x = self.b.transpose(x, perm)
+            x = self.b.reshape(x, (*(shape[i] for i in rest), prod(shape[i] for i in gone)))
+            return self.b.reduce(name, x, (len(rest),))
+        if not gone:
+            t = TileType(shape, dtypes.int64)
+            return self.b.broadcast(self.b.constant(0, dtypes.int64), t.shape, ())
+        return self.b.reduce(name, x, gone)
+
+    def _scan(self, op: Op) -> Value:
+        own = self.full_axes(op)
+        axis = self.folded_axes(op, own)
+        x = self.stretch(self.operand(op, op.operands[0]), self.space.present(own))
+        wide = self.b.cast(x, _accumulator(op.result.type))
+        if axis:
+            combine = {"cumsum": "sum", "cumprod": "prod"}[op.name.partition(".")[2]]
+            wide = self.b.value("tile.scan", (wide,), wide.type, {"op": combine, "axis": axis[0]})
+        return self.b.cast(wide, _dtype(op.result))
+
+    def _random(self, op: Op) -> Value:
+        own = self.axes[op.result]
+        strides = self.strides(access(_owned(op.result), own, self.space.original))
+        counter = self.b.cast(self.linear(strides, int(attributes_of(op).get("offset") or 0)), dtypes.uint64)
+        key = self.b.cast(self.operand(op, op.operands[0]), dtypes.uint64)
+        key = self.stretch(key, self.space.present(own))
+        return self.b.value("tile.philox", (counter, key), counter.type)
+
+    def _gather(self, op: Op) -> Value:
+        """take: out[before, index axes, after] = x[before, index, after], with x as a matrix of three axes."""
+        x, index = op.operands
+        attrs: dict[str, Any] = attributes_of(op)
+        axis = int(attrs["axis"])
+        shape, own = shape_of(x), self.axes[op.result]
+        rank = len(shape_of(index))
+        cut = (own[:axis], own[axis : axis + rank], own[axis + rank :])
+        three = (prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :]))
+        layout = layout_of(x)
+        assert layout is not None
+        view = self.window(layout.base, 0, ViewType(three, _dtype(x)), x.hint)
+        present = self.space.present(own)
+        at = self._taken(index, cut[1], shape[axis])
+        before, after = (self._run(c, s) for c, s in ((cut[0], shape[:axis]), (cut[2], shape[axis + 1 :])))
+        tiles = [self.stretch(t, present) for t in (before, at, after)]
+        return self.b.value("tile.gather", (view, *tiles), TileType(self.tile_shape(present), _dtype(x)), {"fill": 0})
+
+    def _taken(self, index: Value, axes: Axes, size: Dim) -> Value:
+        """The index operand with negative values counted from the end."""
+        base = base_of(index)
+        if base in self.scalars:
+            raw = self.unit(self.scalar(base))
+        else:
+            layout = layout_of(index)
+            assert layout is not None
+            raw = self.load(access(layout, axes, self.space.original), index.hint)
+        at = self.b.cast(raw, dtypes.int64)
+        n = self.b.value("tile.to_scalar", (self.b.index(size),), TileType((), dtypes.int64))
+        wrapped = self.b.map("add", at, self.b.broadcast(n, _shape(at), ()))
+        zero = self.b.broadcast(self.b.constant(0, dtypes.int64), _shape(at), ())
+        return self.b.map("where", self.b.map("lt", at, zero), wrapped, at)
+
+    def _run(self, axes: Axes, shape: Shape) -> Value:
+        """The position along several original axes taken as one, in C order."""
+        steps: list[Dim | None] = [None] * len(self.space.original)
+        for a, s in zip(axes, contiguous(shape), strict=True):
+            if a >= 0:
+                steps[a] = s
+        per_group = [next((s for x in reversed(g) if (s := steps[x]) is not None), None) for g in self.space.groups]
+        return self.linear(per_group, 0)
+
+    # writing
+    def store(self, v: Value, a: Access) -> None:
+        """Stores the tile of `v` where `a` says."""
+        strides = self.strides(a)
+        view = self.window(a.base, a.offset, self.view_of(a), v.hint or "out", write=True)
+        tile = self.stretch(self.tiles[v], [s is not None for s in strides])
+        zero = self.b.index(0)
+        at = [o if s is not None else zero for o, s in zip(self.offsets, strides, strict=True)]
+        self.b.store(view, tile, at)
+
+
+def _owned(v: Value) -> Layout:
+    return Layout(v, shape_of(v), contiguous(shape_of(v)), 0)
+
+
+def _accumulator(t: Any) -> DType:
+    """At least f32; wider where the policy says."""
+    assert isinstance(t, TensorType)
+    if t.policy and t.policy.accum:
+        return t.policy.accum
+    return t.dtype.compute
+
+
+def _shape(v: Value) -> Shape:
+    assert isinstance(v.type, TileType)
+    return v.type.shape
+
+
+def _dtype(v: Value) -> DType:
+    t = v.type
+    assert t != INDEX and not isinstance(t, str)
+    return t.dtype  # type: ignore[union-attr]

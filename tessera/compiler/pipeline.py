@@ -1,0 +1,101 @@
+"""The list of passes, in order, from an analysed function or kernel to a Program that a target compiles.
+
+This is the only such list. Each line says why it stands where it stands; `TESSERA_DUMP` and `Lowered.text` show the IR
+between them, and tests run the verifier after each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import perf_counter_ns
+from typing import Any
+
+from tessera.compiler.frontend.analysis import Analysis
+from tessera.compiler.graph.canonicalize import canonicalize
+from tessera.compiler.graph.decompose import decompose
+from tessera.compiler.graph.eliminate_common import eliminate_common
+from tessera.compiler.graph.eliminate_dead import eliminate_dead
+from tessera.compiler.ir.core import Op, clone
+from tessera.compiler.ir.printer import print_op
+from tessera.compiler.lower.graph_to_schedule import graph_to_schedule
+from tessera.compiler.lower.kernel_to_program import kernel_program
+from tessera.compiler.lower.schedule_to_tile import schedule_to_tile
+from tessera.compiler.targets.base import Target
+from tessera.compiler.tile.program import Program
+from tessera.errors import CompileError
+
+GRAPH_PASSES: tuple[Callable[[Op], Any], ...] = (
+    canonicalize,  # first on what the user wrote: it folds what the decompositions would only multiply
+    decompose,  # softmax, layer_norm ... become the structural kinds that lowering knows
+    canonicalize,  # decompositions leave reshapes of reshapes and casts to the same dtype
+    eliminate_common,  # after canonical forms, so that equal things look equal: one max(x) serves two softmaxes
+    eliminate_dead,  # last: the others leave unused ops behind
+)
+
+LEVELS = ("graph", "schedule", "tile", "target")
+
+
+@dataclass(slots=True)
+class Lowered:
+    """Every level of one compilation. `graph` and `schedule` are None for a kernel, which starts as Tile IR."""
+
+    program: Program
+    graph: Op | None
+    schedule: Op | None
+    stages: list[tuple[str, int]] = field(default_factory=list)
+    """(stage, ns) in the order they ran"""
+
+    def ops(self, level: str) -> list[Op]:
+        """The functions of one level above the target's. Raises ValueError for an unknown level."""
+        if level == "graph":
+            return [self.graph] if self.graph else []
+        if level == "schedule":
+            return [self.schedule] if self.schedule else []
+        if level == "tile":
+            return list(dict.fromkeys(launch.kernel for launch in self.program.launches))
+        raise ValueError(f"level is one of {', '.join(LEVELS)}, not {level!r}")
+
+    def text(self, level: str) -> str:
+        ops = self.ops(level)
+        if not ops:
+            return f"// {self.program.name} is a kernel: it starts as Tile IR and has no {level} level\n"
+        return "\n".join(print_op(op) for op in ops)
+
+
+def lower(analysis: Analysis, target: Target, after: Callable[[str, Op], None] | None = None) -> Lowered:
+    """Runs all passes. `after(name, op)` is called behind each one (verification in tests, dumps).
+
+    Raises CompileError with every finding when the analysis has errors.
+    """
+    errors = [d for d in analysis.diagnostics if d.severity == "error"]
+    if errors or analysis.op is None:
+        raise CompileError(errors)
+    started = perf_counter_ns()
+    stages: list[tuple[str, int]] = []
+
+    def done(stage: str, op: Op | None = None) -> None:
+        nonlocal started
+        now = perf_counter_ns()
+        stages.append((stage, now - started))
+        if op is not None and after is not None:
+            after(stage, op)
+        started = perf_counter_ns()
+
+    if analysis.op.name == "tile.func":
+        program = kernel_program(analysis)
+        done("kernel_to_program", analysis.op)
+        return Lowered(program, None, None, stages)
+    graph = clone(analysis.op, {})  # the analysis is cached and shown as the user wrote it
+    for run in GRAPH_PASSES:
+        run(graph)
+        done(run.__name__, graph)
+    schedule = graph_to_schedule(graph, target.name)
+    done("graph_to_schedule", schedule)
+    several = len(graph.region.block.terminator.operands) != 1
+    program = schedule_to_tile(schedule, analysis.params, analysis.checks, target.device, several)
+    for launch in program.launches:
+        done("schedule_to_tile", launch.kernel)
+    return Lowered(program, graph, schedule, stages)
+
+
