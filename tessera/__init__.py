@@ -1,5 +1,72 @@
-"""Tessera: tile kernels and tensor functions, checked before you run and explained after."""
+"""Tessera: tile kernels and tensor functions, checked before you run and explained after.
+
+Names resolve at first use, so that `import tessera` costs a millisecond and loads neither NumPy nor a compiler.
+"""
 
 from __future__ import annotations
 
+import importlib
+from typing import Any
+
 __version__ = "0.1.0"
+
+_HOME: dict[str, str] = {
+    # writing programs
+    **dict.fromkeys(("function", "shape_checked", "jit", "kernel", "numerics", "autotune", "Function", "Kernel",
+                     "static_range"), "tessera.language.decorators"),
+    **dict.fromkeys(("Tile", "Const", "Int", "Float", "Bool"), "tessera.language.annotations"),
+    **dict.fromkeys(("accum", "loss_scale", "device", "stochastic_round", "saturate", "deterministic",
+                     "NumericalPolicy", "Policy"), "tessera.language.policies"),
+    "install_import_hook": "tessera.language.importing",
+    # running them
+    **dict.fromkeys(("compile", "Compiled"), "tessera.runtime.compiled"),
+    "why_recompiled": "tessera.runtime.history",
+    **dict.fromkeys(("devices", "set_num_threads", "get_num_threads"), "tessera.runtime.devices"),
+    **dict.fromkeys(("Tensor", "tensor", "asarray", "from_dlpack", "rand", "randn", "manual_seed"), "tessera.runtime.tensor"),
+    "op": "tessera.runtime.eager",
+    # looking at them
+    **dict.fromkeys(("profiler", "Profiler"), "tessera.profiler"),
+    # when they are wrong
+    **dict.fromkeys(("TesseraError", "CompileError", "LaunchError", "TargetError", "DeviceError", "DebugCheckError",
+                     "MissingDependency", "Diagnostic"), "tessera.errors"),
+}  # fmt: skip
+_MODULES = {"tile": "tessera.language.tile", "errors": "tessera.errors", "knobs": "tessera.knobs"}
+_DTYPES = ("f64 f32 tf32 f16 bf16 fp8_e4m3 fp8_e5m2 fp6_e2m3 fp6_e3m2 fp4_e2m1 int8 int16 int32 int64 uint8 uint16 uint32 "
+           "uint64 bool_ complex64 complex128 fp64 fp32 fp16 fp8 float64 float32 float16 bfloat16").split()  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    value = _find(name)
+    globals()[name] = value  # the next access does not come here
+    return value
+
+
+def _find(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    if name in _MODULES:
+        return importlib.import_module(_MODULES[name])
+    if name in _DTYPES:
+        return importlib.import_module("tessera.language.dtypes").of("bool" if name == "bool_" else name)
+    if not name.startswith("_"):
+        found = importlib.import_module("tessera.runtime.eager").function(name)
+        if found is not None:
+            return found
+        try:
+            return importlib.import_module(f"tessera.{name}")
+        except ModuleNotFoundError as e:
+            if e.name != f"tessera.{name}":
+                raise
+    raise AttributeError(f"module 'tessera' has no attribute {name!r}{_hint(name)}")
+
+
+def _hint(name: str) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(name, __dir__(), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def __dir__() -> list[str]:
+    operators = importlib.import_module("tessera.compiler.graph").FUNCTIONS
+    return sorted({*_HOME, *_MODULES, *_DTYPES, *operators, "__version__"})
