@@ -34,18 +34,22 @@ def weakest(*sources: Source) -> Source:
 
 
 def format_value(value: float, unit: str) -> str:
-    """`value` with the prefix that fits: 1.2e12 B/s -> "1.2 TB/s". Times are given in ns."""
+    """`value` with the prefix that fits, in three digits: 1.2e12 B/s -> "1.20 TB/s". Times are given in ns."""
     if unit == "ns":
         return format_time(value)
-    if unit in ("B/s", "FLOP/s", "B"):
-        prefixed, prefix = _decimal(value)
-        return f"{_three_digits(prefixed)} {prefix}{unit}"
+    if unit in ("B/s", "FLOP/s", "B", "FLOP"):
+        for scale, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+            if abs(value) >= scale * 0.9995:
+                return f"{_three_digits(value / scale)} {prefix}{unit}"
+        return f"{value:.0f} {unit}"
     return f"{_three_digits(value)} {unit}".rstrip()
 
 
 def format_time(ns: float) -> str:
     """Nanoseconds in the unit that reads best: 950 ns, 12.1 us, 45.2 ms, 3.05 s."""
-    for limit, scale, unit in ((1e3, 1, "ns"), (1e6, 1e3, "us"), (1e9, 1e6, "ms")):
+    if abs(ns) < 999.5:
+        return f"{ns:.0f} ns"
+    for limit, scale, unit in ((1e6, 1e3, "us"), (1e9, 1e6, "ms")):
         if abs(ns) < limit * 0.9995:
             return f"{_three_digits(ns / scale)} {unit}"
     return f"{_three_digits(ns / 1e9)} s"
@@ -62,14 +66,7 @@ def format_percent(fraction: float) -> str:
     return f"{percent:.0f}%" if abs(percent) >= 99.95 else f"{percent:.1f}%"
 
 
-def _decimal(value: float) -> tuple[float, str]:
-    for scale, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= scale * 0.9995:
-            return value / scale, prefix
-    return value, ""
-
-
 def _three_digits(value: float) -> str:
     magnitude = abs(value)
-    decimals = 0 if magnitude >= 99.95 or float(value).is_integer() else 1 if magnitude >= 9.995 else 2
+    decimals = 0 if magnitude >= 99.95 else 1 if magnitude >= 9.995 else 2
     return f"{value:,.{decimals}f}"

@@ -10,32 +10,33 @@ from tessera.profiler.kernels import KernelStats, kernel_stats
 from tessera.profiler.memory import MemoryReport
 from tessera.profiler.quantity import Quantity, format_percent, format_time, format_value
 from tessera.profiler.recording import Recording
+from tessera.profiler.slots import tile_extents
 
 _HTML_STYLE = "font-family:var(--jp-code-font-family,monospace);white-space:pre;line-height:1.4;overflow-x:auto"
 
 
 @dataclass(frozen=True, slots=True)
 class Overhead:
-    """What recording cost: `duration` in ns, None with a reason where the target does not know its record cost."""
+    """What recording tiles cost, all lanes together: None with a reason where the target does not know."""
 
     records: int
     duration: Quantity
+    """ns"""
     share: float | None
-    """of the kernels' time"""
+    """of the tiles' own time"""
 
     def __str__(self) -> str:
         if self.share is None:
             return f"Profiling overhead: {self.duration}"
-        taken = format_time(self.duration.value or 0.0)
-        return f"Profiling overhead: {format_percent(self.share)} ({self.records:,} tile records, {taken})"
+        return f"Profiling overhead: {format_percent(self.share)} of the tiles' time ({self.records:,} records)"
 
 
 def overhead(recording: Recording) -> Overhead:
-    """Record cost times records, summed over the launches that have tile records."""
+    """The cost of a record, which targets measure, times the records."""
     records = len(recording.tiles)
     if not records:
         return Overhead(0, Quantity(0.0, "ns", "measured"), 0.0)
-    cost, busy = 0.0, 0
+    cost = 0.0
     for launch in recording.launches:
         count = len(recording.tiles_of(launch.launch))
         each = launch.attributes.get("record_ns")
@@ -43,8 +44,8 @@ def overhead(recording: Recording) -> Overhead:
             missing = Quantity(None, "ns", reason=f"the cost of a tile record is not known for {launch.target}")
             return Overhead(records, missing, None)
         cost += count * float(each or 0.0)
-        busy += (launch.duration or 0) if count else 0
-    # Workers record side by side, so the sum over records is an upper bound of the time added to the launch.
+    extents, _ = tile_extents(recording.tiles.records)
+    busy = int(extents["duration"].sum())
     return Overhead(records, Quantity(cost, "ns", "modelled"), cost / busy if busy else None)
 
 

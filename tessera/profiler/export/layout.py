@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _COUNTER_STEPS = 10_000
 
 RESOURCE_NAMES: Mapping[str, str] = {"cuda": "SM", "rocm": "CU", "cpu": "worker"}
-"""What one resource is called on a target."""
+"""What one resource is called on a device of this kind."""
 
 
 @dataclass(slots=True, eq=False)
@@ -151,7 +151,7 @@ def _place(
     for record, process in zip(records.tolist(), owners.tolist(), strict=True):
         launch_id, tile, start, duration, resource, line, slot, phase, _, _ = record
         launch = launches[launch_id][0] if launch_id in launches else None
-        kind = RESOURCE_NAMES.get(launch.target if launch else "", "resource")
+        kind = RESOURCE_NAMES.get(launch.device.partition(":")[0] if launch else "", "resource")
         row = process.row((1, resource, slot), f"{kind} {resource}, slot {slot}" if crowded else f"{kind} {resource}")
         kernel, source = (launch.kernel, launch.source) if launch else ("tile", "measured")
         name, category = (phases[phase], "phase") if phases else (kernel, "tile")

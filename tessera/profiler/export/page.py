@@ -1,0 +1,149 @@
+"""A profile as one HTML page that needs nothing else: no server, no network, no notebook."""
+
+from __future__ import annotations
+
+import html
+import json
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tessera.profiler.hints import Hint
+from tessera.profiler.memory import MemoryReport
+from tessera.profiler.quantity import format_bytes, format_percent, format_time, format_value
+from tessera.profiler.recording import Recording
+from tessera.profiler.roofline import Roofline
+from tessera.profiler.summary import Summary
+from tessera.profiler.views.gantt import MOST_BARS, Bars, bars_figure, bars_of
+from tessera.profiler.views.histogram import histogram_figure
+from tessera.profiler.views.style import escape, graph_objects, time_unit
+from tessera.runtime.events import LaunchEvent
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+_MOST_ROWS = 1000
+# Beyond this many records the page would weigh tens of megabytes: the bars then stay those of the first window.
+_MOST_RECORDS = 200_000
+
+# The page may run what it brings and load nothing: a profile from elsewhere cannot call home.
+_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
+
+
+def write_page(recording: Recording, path: Path) -> Path:
+    """Writes the page. Raises MissingDependency without Plotly."""
+    path.write_text(page(recording), encoding="utf-8")
+    return path
+
+
+def page(recording: Recording) -> str:
+    """The page as text."""
+    graph_objects()
+    from plotly.offline import get_plotlyjs
+
+    summary = Summary(recording)
+    bars = bars_of(recording)
+    figures = {
+        "timeline": bars_figure(bars),
+        "tile-times": histogram_figure(recording),
+        "roofline": Roofline(recording).figure(),
+        "memory": MemoryReport(recording.memory).figure(),
+    }
+    plots = "".join(f'<section><div class="plot" id="{name}"></div></section>' for name in figures)
+    return (
+        f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>Tessera profile</title>'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        f'<meta name="viewport" content="width=device-width"><style>{_resource("page.css")}</style>'
+        f"<script>{get_plotlyjs()}</script></head><body><main>"
+        f"<h1>Tessera profile</h1>{_headline(summary, recording)}{_hints(summary.hints)}{plots}"
+        f"<section><h2>Launches</h2>{_launches(recording.launches)}</section>"
+        f"<section><details><summary>As text</summary><pre>{html.escape(str(summary))}</pre></details></section>"
+        f"</main>{_data('figures', {name: _plain(figure) for name, figure in figures.items()})}"
+        f"{_data('bars', _bars(bars))}<script>{_resource('gantt.js')}\n{_resource('page.js')}</script></body></html>"
+    )
+
+
+def _headline(summary: Summary, recording: Recording) -> str:
+    kernels = sum(kernel.duration for kernel in summary.kernels)
+    records = f"{len(recording.tiles):,} tile records"
+    facts = [f"{format_time(summary.region)} recorded", f"{format_time(kernels)} in kernels"]
+    facts += [f"{len(recording.launches):,} launches", records, str(summary.overhead)]
+    rows = "".join(
+        f"<tr><th>{html.escape(kernel.kernel)}</th><td>{len(kernel.launches):,}</td>"
+        f"<td>{format_time(kernel.duration)}</td><td>{_meter(kernel.share)}</td>"
+        f"<td>{_optional(kernel.intensity.value, 'ops/byte')}</td>"
+        f"<td>{_optional(kernel.bandwidth.value, 'B/s')}</td><td>{_optional(kernel.rate.value, 'FLOP/s')}</td>"
+        f"<td>{'-' if kernel.roof_fraction is None else format_percent(kernel.roof_fraction)}</td>"
+        f"<td>{kernel.bound}</td><td>{kernel.source}</td></tr>"
+        for kernel in summary.kernels
+    )
+    head = "kernel launches time share intensity bandwidth rate of_roof bound_by time_is".split()
+    titles = "".join(f"<th>{title.replace('_', ' ')}</th>" for title in head)
+    table = f"<table><thead><tr>{titles}</tr></thead><tbody>{rows}</tbody></table>" if rows else "<p>No launch.</p>"
+    return f'<p class="facts">{html.escape(" · ".join(facts))}</p><section>{table}</section>'
+
+
+def _hints(hints: list[Hint]) -> str:
+    if not hints:
+        return ""
+    items = "".join(
+        f"<li><b>{html.escape(hint.kernel or 'whole run')}: {html.escape(hint.kind)}</b> "
+        f"<span>saves {format_time(hint.saving[0])} to {format_time(hint.saving[1])}, up to "
+        f"{format_percent(hint.whole_run[1])} of the run ({hint.source})</span><br>"
+        f"{html.escape(hint.measured)}; ideal {html.escape(hint.ideal)}; {html.escape(hint.cause)}.<br>"
+        f"<em>{html.escape(hint.change)}</em></li>"
+        for hint in hints
+    )
+    return f"<section><h2>Hints</h2><ol>{items}</ol></section>"
+
+
+def _launches(launches: list[LaunchEvent]) -> str:
+    rows = "".join(
+        f"<tr><td>{launch.launch}</td><th>{html.escape(launch.kernel)}</th><td>{html.escape(launch.device)}</td>"
+        f"<td>{'×'.join(map(str, launch.grid))}</td>"
+        f"<td>{'-' if launch.duration is None else format_time(launch.duration)}</td>"
+        f"<td>{_optional(launch.flops, 'FLOP')}</td><td>{'-' if launch.bytes is None else format_bytes(launch.bytes)}</td>"
+        f"<td>{launch.source}</td><td>{html.escape(_place(launch))}</td></tr>"
+        for launch in launches[:_MOST_ROWS]
+    )
+    more = f"<p>The first {_MOST_ROWS:,} of {len(launches):,}.</p>" if len(launches) > _MOST_ROWS else ""
+    titles = "".join(f"<th>{title}</th>" for title in "id kernel device grid time FLOP bytes time&nbsp;is source".split())
+    return f'<div class="scroll"><table><thead><tr>{titles}</tr></thead><tbody>{rows}</tbody></table></div>{more}'
+
+
+def _place(launch: LaunchEvent) -> str:
+    file, line = launch.attributes.get("file"), launch.attributes.get("line")
+    return f"{file}:{line}" if file and line else str(file or "")
+
+
+def _optional(value: float | None, unit: str) -> str:
+    return "-" if value is None else format_value(value, unit)
+
+
+def _meter(share: float) -> str:
+    return f'<span class="meter"><i style="width:{min(share, 1) * 100:.1f}%"></i></span>{format_percent(share)}'
+
+
+def _bars(bars: Bars) -> dict[str, Any] | None:
+    """What gantt.js needs, or None where the page would become too heavy, or nothing was recorded."""
+    if not 0 < len(bars.start) <= _MOST_RECORDS:
+        return None
+    columns = ("start", "duration", "row", "group", "tile", "line", "launch")
+    labels = {name: [escape(label) for label in getattr(bars, name)] for name in ("rows", "groups", "launches")}
+    scale, _ = time_unit(bars.span)
+    numbers = {name: getattr(bars, name).tolist() for name in columns}
+    return {"most": MOST_BARS, "scale": scale, "span": bars.span, **numbers, **labels}
+
+
+def _plain(figure: go.Figure) -> dict[str, Any]:
+    return json.loads(figure.to_json() or "{}")
+
+
+def _data(name: str, value: object) -> str:
+    """JSON inside a script element: `<` is written as an escape, so nothing in it can end the element."""
+    content = json.dumps(value, allow_nan=False).replace("<", "\\u003c")
+    return f'<script type="application/json" id="data-{name}">{content}</script>'
+
+
+def _resource(name: str) -> str:
+    return files("tessera.profiler.views").joinpath(name).read_text(encoding="utf-8")
