@@ -182,14 +182,14 @@ class Region:
 class Builder:
     """Creates ops at an insertion point. `span` is the default span of what it creates."""
 
-    def __init__(self, block: Block, index: int | None = None, span: Span | None = None) -> None:
-        self.block, self.index, self.span = block, index, span
+    def __init__(self, block: Block, position: int | None = None, span: Span | None = None) -> None:
+        self.block, self.position, self.span = block, position, span
 
     def insert(self, op: Op) -> Op:
-        if self.index is None:
+        if self.position is None:
             return self.block.append(op)
-        self.block.insert(self.index, op)
-        self.index += 1
+        self.block.insert(self.position, op)
+        self.position += 1
         return op
 
     def op(
@@ -225,12 +225,12 @@ class Builder:
     @contextmanager
     def inside(self, block: Block) -> Iterator[Builder]:
         """Creates at the end of `block` for a while."""
-        old = self.block, self.index
-        self.block, self.index = block, None
+        old = self.block, self.position
+        self.block, self.position = block, None
         try:
             yield self
         finally:
-            self.block, self.index = old
+            self.block, self.position = old
 
     @staticmethod
     def before(op: Op) -> Builder:
