@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tessera.compiler.graph.operator import operator_of
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import Shape
 from tessera.compiler.lower.alignment import Axes, fit, shape_of
-from tessera.compiler.lower.layout import Layout, contiguous, layout_of
+from tessera.compiler.lower.layout import Layout, contiguous, kind_of, layout_of
 from tessera.language.dims import Dim, prod
 
 
@@ -38,7 +37,7 @@ def written(v: Value, axes: Axes, space: Shape) -> Access:
 def operand_axes(op: Op, v: Value, axes: dict[Value, Axes], space: Shape) -> Axes:
     """The axes along which an operand from outside the group is read by `op`."""
     shape = shape_of(v)
-    if operator_of(op).kind in ("reduce", "scan"):
+    if kind_of(op) in ("reduce", "scan"):
         found = fit(shape, [None] * len(shape), space)
         assert found is not None, "align() has accepted it"
         return found
@@ -53,7 +52,7 @@ def reads(op: Op, axes: dict[Value, Axes], space: Shape) -> list[tuple[Value, Ac
     Scalars are the same everywhere and contractions and gathers read in ways of their own: none of them is listed.
     """
     out: list[tuple[Value, Access]] = []
-    if operator_of(op).kind in ("contract", "gather"):
+    if kind_of(op) in ("contract", "gather"):
         return out
     for v in op.operands:
         layout = layout_of(v)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-from tessera.compiler.graph.operator import attributes_of, operator_of
+from tessera.compiler.graph.operator import attributes_of
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import Shape, TensorType
-from tessera.compiler.lower.layout import views_to
+from tessera.compiler.lower.layout import kind_of, views_to
 
 Axes: TypeAlias = tuple[int, ...]
 
@@ -104,7 +104,7 @@ def _realign(op: Op, own: Axes, space: Shape) -> Axes | None:
 
 def align(op: Op, axes: dict[Value, Axes], space: Shape) -> dict[Value, Axes] | None:
     """The axes of all results of a group op; None where the op does not fit onto the space."""
-    kind = operator_of(op).kind
+    kind = kind_of(op)
     if kind == "gather" and any(base_of(v) in axes for v in op.operands):
         return None  # computed indices and what they index come from memory
     if kind in ("map", "random", "gather", "generate"):

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tessera.compiler.graph.operator import operator_of
 from tessera.compiler.ir.core import Block, Op, Region, Value, clone
 from tessera.compiler.ir.types import Shape
 from tessera.compiler.lower.access import collapse, reads, written
 from tessera.compiler.lower.alignment import Axes, align, base_of, is_full, is_row, reduced_axes, shape_of
 from tessera.compiler.lower.contraction import contraction
-from tessera.compiler.lower.layout import is_view, views_to
+from tessera.compiler.lower.layout import is_view, kind_of, views_to
 from tessera.compiler.lower.normalise import normalise
 from tessera.compiler.schedule import cost
 from tessera.errors import Diagnostic, TargetError
@@ -48,7 +47,7 @@ class Grouping:
         self.order = {op: i for i, op in enumerate(block.ops)}
         self.of: dict[Op, Group] = {}
         for op in block.ops[:-1]:
-            if not is_view(op) and operator_of(op).kind != "generate":
+            if not is_view(op) and kind_of(op) != "generate":
                 self.place(op)
 
     # dependencies between groups
@@ -77,13 +76,13 @@ class Grouping:
 
     # placing
     def place(self, op: Op) -> None:
-        if operator_of(op).kind == "contract":
+        if kind_of(op) == "contract":
             group = Group("contract", shape_of(op.result), ops=[op])
             group.axes[op.result] = tuple(a if d != 1 else -1 for a, d in enumerate(shape_of(op.result)))
-        elif operator_of(op).kind in ("join", "pad"):
+        elif kind_of(op) in ("join", "pad"):
             group = Group("join", shape_of(op.result), ops=[op])
         else:
-            candidates = [] if operator_of(op).kind in ("gather", "random") else self.producers(op)
+            candidates = [] if kind_of(op) in ("gather", "random") else self.producers(op)
             for g in candidates:
                 if self.join(g, op):
                     for other in candidates:
@@ -94,7 +93,7 @@ class Grouping:
         self.of[op] = group
 
     def start(self, op: Op) -> Group:
-        kind = operator_of(op).kind
+        kind = kind_of(op)
         folded = kind in ("reduce", "scan")
         space = shape_of(op.operands[0] if folded else op.result)
         inner = reduced_axes(op) if folded else ()
@@ -126,7 +125,7 @@ class Grouping:
 
     def joined_inner(self, g: Group, op: Op) -> tuple[int, ...] | None:
         """The group's inner axes with `op` in it; None where it may not come in."""
-        kind = operator_of(op).kind
+        kind = kind_of(op)
         if g.kind in ("join", "chunks") or (g.kind == "contract" and kind != "map"):
             return None
         if kind not in ("reduce", "scan"):
@@ -198,7 +197,7 @@ class Grouping:
 
 def _long_reduction(op: Op) -> bool:
     """A reduction of everything to a scalar that is worth spreading over many programs."""
-    if operator_of(op).kind != "reduce" or op.name in ("graph.argmax", "graph.argmin"):
+    if kind_of(op) != "reduce" or op.name in ("graph.argmax", "graph.argmin"):
         return False
     shape = shape_of(op.operands[0])
     n = prod(shape)
@@ -259,7 +258,7 @@ def _emit(group: Group, known: dict[Value, Value]) -> Op:
 
 
 def _generated(v: Value) -> bool:
-    return v.op is not None and operator_of(v.op).kind == "generate"
+    return v.op is not None and kind_of(v.op) == "generate"
 
 
 def _bring(v: Value, mapping: dict[Value, Value], block: Block) -> None:

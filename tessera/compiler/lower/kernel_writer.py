@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tessera.compiler.graph.operator import attributes_of, operator_of
+from tessera.compiler.graph.operator import attributes_of
 from tessera.compiler.ir.core import Attr, Block, Op, Region, Value
 from tessera.compiler.ir.types import INDEX, Shape, TensorType, TileType, ViewType
 from tessera.compiler.lower.access import Access, access, operand_axes
 from tessera.compiler.lower.alignment import Axes, base_of, reduced_axes, shape_of
-from tessera.compiler.lower.layout import Layout, contiguous, layout_of
+from tessera.compiler.lower.layout import Layout, contiguous, kind_of, layout_of
 from tessera.compiler.schedule.blocks import grid
 from tessera.compiler.tile.dialect import TileBuilder
 from tessera.language import dtypes
@@ -59,21 +59,28 @@ class KernelWriter:
         self.tiles: dict[Value, Value] = {}
         self._loaded: dict[tuple[Value, tuple[Dim | None, ...], Dim], Value] = {}
         self._windows: dict[tuple[Value, Dim, object], Value] = {}
+        self._sizes: dict[Dim, Value] = {}
         self.writes: list[int] = []
         counts = grid(space.dims, space.block)
         self.grid = tuple(n for n in counts if n != 1)
         self.offsets = self._program_offsets(counts)
+
+    def size(self, d: Dim) -> Value:
+        """`d` as an index, made once: the kernel is one block, so that it is known wherever it is asked for again."""
+        if d not in self._sizes:
+            self._sizes[d] = self.b.index(d)
+        return self._sizes[d]
 
     def _program_offsets(self, counts: Sequence[Dim]) -> list[Value]:
         out: list[Value] = []
         axis = 0
         for n, size in zip(counts, self.space.block, strict=True):
             if n == 1:
-                out.append(self.b.index(0))
+                out.append(self.size(0))
                 continue
             pid = self.b.program_id(axis)
             axis += 1
-            out.append(pid if size == 1 else self.b.iop("imul", pid, self.b.index(size)))
+            out.append(pid if size == 1 else self.b.iop("imul", pid, self.size(size)))
         return out
 
     def finish(self, name: str, attrs: dict[str, Attr] | None = None) -> Op:
@@ -88,19 +95,23 @@ class KernelWriter:
         """The kernel argument for this window, made at its first use."""
         key = (base, offset, view)
         if key not in self._windows:
-            self._windows[key] = self.block.add_arg(view, hint)
+            self._windows[key] = self.block.add_arg(view, self._unused("out" if write else hint or "x"))
             self.arguments.append(Argument(base, offset, view))
         arg = self._windows[key]
         if write and arg.index not in self.writes:
             self.writes.append(arg.index)
         return arg
 
+    def _unused(self, hint: str) -> str:
+        taken = {a.hint for a in self.block.args}
+        return next(n for n in (hint, *(f"{hint}_{i}" for i in range(1, len(taken) + 2))) if n not in taken)
+
     def scalar(self, base: Value) -> Value:
         """A scalar parameter as a rank-0 tile."""
         key = (base, 0, "scalar")
         if key not in self._windows:
             t = TileType((), _dtype(base))
-            self._windows[key] = self.block.add_arg(t, base.hint)
+            self._windows[key] = self.block.add_arg(t, self._unused(base.hint or "s"))
             self.arguments.append(Argument(base, 0, t))
         return self._windows[key]
 
@@ -137,28 +148,34 @@ class KernelWriter:
         key = (a.base, strides, a.offset)
         if key not in self._loaded:
             view = self.window(a.base, a.offset, self.view_of(a), hint)
-            zero = self.b.index(0)
+            zero = self.size(0)
             at = [o if s is not None else zero for o, s in zip(self.offsets, strides, strict=True)]
             self._loaded[key] = self.b.load(view, at, self.tile_shape([s is not None for s in strides]))
         return self._loaded[key]
 
     def linear(self, strides: Sequence[Dim | None], offset: Dim) -> Value:
         """`offset + sum(index * stride)` as an int64 tile: positions in memory order."""
-        present = [s is not None for s in strides]
-        out = self.unit(self.b.value("tile.to_scalar", (self.b.index(offset),), TileType((), dtypes.int64)))
+        out = None if offset == 0 else self.unit(self._int64(offset))
         for axis, s in enumerate(strides):
             if s is None:
                 continue
             along = [i == axis for i in range(len(strides))]
-            iota = self.b.value("tile.iota", (), TileType(self.tile_shape(along), dtypes.int64), {"axis": axis})
+            at = self.b.value("tile.iota", (), TileType(self.tile_shape(along), dtypes.int64), {"axis": axis})
             start = self.b.value("tile.to_scalar", (self.offsets[axis],), TileType((), dtypes.int64))
-            step = self.b.value("tile.to_scalar", (self.b.index(s),), TileType((), dtypes.int64))
-            at = self.b.map("add", iota, self.stretch(start, along))
-            part = self.b.map("mul", at, self.stretch(step, along))
-            both = [x != 1 for x in _shape(out)]
-            joint = [p or q for p, q in zip(both, along, strict=True)]
-            out = self.b.map("add", self.stretch(out, joint), self.stretch(part, joint))
-        return self.stretch(out, present)
+            at = self.b.map("add", at, self.stretch(start, along))
+            if s != 1:
+                at = self.b.map("mul", at, self.stretch(self._int64(s), along))
+            if out is None:
+                out = at
+                continue
+            joint = [x != 1 or p for x, p in zip(_shape(out), along, strict=True)]
+            out = self.b.map("add", self.stretch(out, joint), self.stretch(at, joint))
+        if out is None:
+            out = self.unit(self._int64(0))
+        return self.stretch(out, [s is not None for s in strides])
+
+    def _int64(self, d: Dim) -> Value:
+        return self.b.value("tile.to_scalar", (self.size(d),), TileType((), dtypes.int64))
 
     def operand(self, op: Op, v: Value) -> Value:
         """The tile of an operand: computed in the group, generated, a scalar, or loaded."""
@@ -169,11 +186,11 @@ class KernelWriter:
         assert layout is not None
         if base in self.scalars:
             return self.unit(self.scalar(base))
-        if base.op is not None and operator_of(base.op).kind == "generate":
+        if base.op is not None and kind_of(base.op) == "generate":
             return self.generated(base.op, access(layout, operand_axes(op, v, self.axes, self.space.original), self.space.original))
         if not shape_of(v):
             view = self.window(base, layout.offset, ViewType((1,) * len(self.space.dims), _dtype(base)), base.hint)
-            return self.b.load(view, [self.b.index(0)] * len(self.space.dims), (1,) * len(self.space.dims))
+            return self.b.load(view, [self.size(0)] * len(self.space.dims), (1,) * len(self.space.dims))
         return self.load(access(layout, operand_axes(op, v, self.axes, self.space.original), self.space.original), v.hint)
 
     def generated(self, op: Op, a: Access) -> Value:
@@ -190,13 +207,12 @@ class KernelWriter:
         return self.b.cast(position, dtype)
 
     def _index_map(self, name: str, x: Value, by: Dim) -> Value:
-        size = self.b.value("tile.to_scalar", (self.b.index(by),), TileType((), dtypes.int64))
-        return self.b.map(name, x, self.b.broadcast(size, _shape(x), ()))
+        return self.b.map(name, x, self.b.broadcast(self._int64(by), _shape(x), ()))
 
     # computing
     def compute(self, op: Op) -> None:
         """Appends the tile ops for one graph op of the group."""
-        kind = operator_of(op).kind
+        kind = kind_of(op)
         with self.b.at(op.span):
             result = {
                 "map": self._map, "reduce": self._reduce, "scan": self._scan, "random": self._random, "gather": self._gather,
@@ -311,8 +327,7 @@ class KernelWriter:
             assert layout is not None
             raw = self.load(access(layout, axes, self.space.original), index.hint)
         at = self.b.cast(raw, dtypes.int64)
-        n = self.b.value("tile.to_scalar", (self.b.index(size),), TileType((), dtypes.int64))
-        wrapped = self.b.map("add", at, self.b.broadcast(n, _shape(at), ()))
+        wrapped = self._index_map("add", at, size)
         zero = self.b.broadcast(self.b.constant(0, dtypes.int64), _shape(at), ())
         return self.b.map("where", self.b.map("lt", at, zero), wrapped, at)
 
@@ -331,9 +346,9 @@ class KernelWriter:
         strides = self.strides(a)
         view = self.window(a.base, a.offset, self.view_of(a), v.hint or "out", write=True)
         tile = self.stretch(self.tiles[v], [s is not None for s in strides])
-        zero = self.b.index(0)
+        zero = self.size(0)
         at = [o if s is not None else zero for o, s in zip(self.offsets, strides, strict=True)]
-        self.b.store(view, tile, at)
+        self.b.store(view, self.b.cast(tile, _dtype(a.base)), at)
 
 
 def _owned(v: Value) -> Layout:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tessera.compiler.graph.operator import attributes_of, operator_of
+from tessera.compiler.graph.operator import REGISTRY, Kind, attributes_of, operator_of
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import Shape, TensorType
 from tessera.language.dims import Dim
@@ -48,8 +48,16 @@ def contiguous(shape: Shape) -> Shape:
     return tuple(reversed(out))
 
 
+def kind_of(op: Op | None) -> Kind | None:
+    """The structural kind of a graph op; None for no op and for those that are no operator (graph.return ...)."""
+    if op is None:
+        return None
+    operator = REGISTRY.get(op.name.removeprefix("graph."))
+    return operator.kind if operator else "generate" if op.name == "graph.constant" else None
+
+
 def is_view(op: Op | None) -> bool:
-    return op is not None and op.dialect == "graph" and operator_of(op).kind == "view"
+    return kind_of(op) == "view"
 
 
 def layout_of(v: Value) -> Layout | None:

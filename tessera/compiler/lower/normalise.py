@@ -5,11 +5,10 @@ Inserted copies are casts to the same dtype: elementwise ops like any other, fus
 
 from __future__ import annotations
 
-from tessera.compiler.graph.operator import operator_of
 from tessera.compiler.ir.core import Block, Builder, Op, Value
 from tessera.compiler.ir.types import TensorType
 from tessera.compiler.lower.contraction import contraction, merged, operands_as_matrices, ordered
-from tessera.compiler.lower.layout import is_view, layout_of
+from tessera.compiler.lower.layout import is_view, kind_of, layout_of
 
 
 def copy_before(op: Op, v: Value) -> Value:
@@ -68,7 +67,7 @@ def _own_results(block: Block) -> None:
     for i, v in enumerate(last.operands):
         layout = layout_of(v)
         base = layout.base if layout else None
-        fresh = base is not None and base.op is not None and operator_of(base.op).kind != "generate"
+        fresh = base is not None and base.op is not None and kind_of(base.op) != "generate"
         if layout is None or not fresh or not layout.whole or base in taken:
             last.set_operand(i, copy_before(last, v))
         else:

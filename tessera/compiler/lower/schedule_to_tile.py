@@ -14,7 +14,7 @@ from tessera.compiler.lower.access import Access, access, collapse, reads, sizes
 from tessera.compiler.lower.alignment import Axes, align, shape_of
 from tessera.compiler.lower.contract_kernel import contract_kernel
 from tessera.compiler.lower.kernel_writer import Argument, KernelWriter, Space
-from tessera.compiler.lower.layout import contiguous, is_view, layout_of
+from tessera.compiler.lower.layout import contiguous, is_view, kind_of, layout_of
 from tessera.compiler.schedule.blocks import map_block, row_block
 from tessera.compiler.schedule.cost import CHUNK
 from tessera.compiler.tile.program import Buffer, Launch, Param, Program, ScalarArg, Step, Window
@@ -38,12 +38,12 @@ class GroupBody:
         space: Any = group.attrs["space"]
         inner: Any = group.attrs["inner"]
         body = group.region.block
-        ops = [op for op in body.ops[:-1] if not is_view(op) and operator_of(op).kind != "generate"]
+        ops = [op for op in body.ops[:-1] if not is_view(op) and kind_of(op) != "generate"]
         axes: dict[Value, Axes] = {}
         if group.attrs["kind"] == "contract":
             axes[ops[0].result] = tuple(a if d != 1 else -1 for a, d in enumerate(space))
         for op in ops:
-            if operator_of(op).kind not in ("contract", "join", "pad"):
+            if kind_of(op) not in ("contract", "join", "pad"):
                 added = align(op, axes, space)
                 assert added is not None, "graph_to_schedule has aligned it"
                 axes.update(added)
@@ -160,7 +160,7 @@ def _segments(body: GroupBody) -> list[tuple[Dim | None, ...]]:
     for own in body.axes.values():
         out.append(tuple(0 if a in own else None for a in range(len(body.space))))
     for op in body.ops:
-        if operator_of(op).kind == "gather":
+        if kind_of(op) == "gather":
             axis, rank = int(attributes_of(op)["axis"]), len(shape_of(op.operands[1]))
             own = body.axes[op.result]
             for part in (own[:axis], own[axis : axis + rank], own[axis + rank :]):
@@ -182,7 +182,7 @@ def _space(body: GroupBody, out: ProgramBuilder) -> Space:
 def _generated_walks(body: GroupBody) -> list[tuple[Dim | None, ...]]:
     """Positions within a random tensor run in its own memory order, whatever else is merged."""
     return [
-        written(op.result, body.axes[op.result], body.space).strides for op in body.ops if operator_of(op).kind == "random"
+        written(op.result, body.axes[op.result], body.space).strides for op in body.ops if kind_of(op) == "random"
     ]
 
 
@@ -202,7 +202,7 @@ def _elementwise(group: Op, out: ProgramBuilder) -> None:
 def _chunks(group: Op, out: ProgramBuilder) -> None:
     """A long reduction: one partial result per CHUNK elements, then one program that combines them in order."""
     body = GroupBody.of(group)
-    (fold,) = [op for op in body.ops if operator_of(op).kind == "reduce"]
+    (fold,) = [op for op in body.ops if kind_of(op) == "reduce"]
     axes = tuple(a for a, d in enumerate(body.space) if d != 1)
     n = prod(body.space)
     count = ceildiv(n, CHUNK)
@@ -293,7 +293,7 @@ def _copy(group: Op, v: Value, target: Access, out: ProgramBuilder, what: str) -
     base = layout.base
     if base in _scalars(group, out):
         writer.tiles[v] = writer.unit(writer.scalar(base))
-    elif base.op is not None and operator_of(base.op).kind == "generate":
+    elif base.op is not None and kind_of(base.op) == "generate":
         writer.tiles[v] = writer.generated(base.op, source)
     else:
         writer.tiles[v] = writer.load(source, v.hint or "x")
@@ -302,22 +302,34 @@ def _copy(group: Op, v: Value, target: Access, out: ProgramBuilder, what: str) -
 
 
 def _join(group: Op, out: ProgramBuilder) -> None:
-    """concat and pad: each input is copied into its window of the result."""
+    """concat and pad: each input is copied into its window of the result, which pad has filled before."""
     body = GroupBody.of(group)
     (op,) = body.ops
     (result,) = group.results
     out.temp(result)
-    shape = shape_of(result)
-    strides = contiguous(shape)
+    strides = contiguous(shape_of(result))
+    if op.name == "graph.pad":
+        _fill(group, op, out)
     operator: Any = operator_of(op)
-    for v, start in operator.windows(split_operands(op), **attributes_of(op)):
-        if v is None or 0 in shape_of(v):
-            continue
+    starts = operator.windows([shape_of(v) for v in op.operands], **attributes_of(op))
+    for v, start in zip(op.operands, starts, strict=True):
         offset: Dim = 0
         for s, at in zip(strides, start, strict=True):
             offset = offset + s * at
         target = Access(op.result, offset, tuple(s if d != 1 else None for s, d in zip(strides, shape_of(v), strict=True)))
         _copy(group, v, target, out, op.name.partition(".")[2])
+
+
+def _fill(group: Op, op: Op, out: ProgramBuilder) -> None:
+    n = prod(shape_of(op.result))
+    t = op.result.type
+    assert isinstance(t, TensorType)
+    writer = KernelWriter(Space((n,), [(0,)], (n,), map_block((n,), out.device), (False,)), {}, set(), group.span)
+    value: Any = op.attrs["value"]
+    kept = bool(value) if t.dtype.kind == "bool" else float(value) if t.dtype.is_float else int(value)
+    writer.tiles[op.result] = writer.unit(writer.b.constant(kept, t.dtype))
+    writer.store(op.result, Access(op.result, 0, (1,)))
+    out.launch(writer.finish(out.kernel_name("fill")), writer.arguments, _inside(group), "fill", 0, group.span)
 
 
 _LOWER: dict[str, Callable[[Op, ProgramBuilder], None]] = {
