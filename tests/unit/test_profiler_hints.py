@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.profiler.synthetic import launch, recorded, tiles
 
 from tessera.profiler.bottlenecks import find_bottlenecks
 from tessera.profiler.hints import Hint, hints
@@ -14,6 +13,7 @@ from tessera.profiler.machine import Machine
 from tessera.profiler.recording import Recording
 from tessera.profiler.roofline import Roofline
 from tessera.runtime.events import CompileEvent
+from tests.profiler.synthetic import launch, recorded, tiles
 
 
 def only(recording: Recording, kind: str) -> Hint:

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.profiler.synthetic import batch, launch, tiles
 
 from tessera.profiler.tiles import balance, busy_map, histogram, imbalance_cause, occupancy, phase_stats
 from tessera.runtime.events import TileEvent
+from tests.profiler.synthetic import batch, launch, tiles
 
 
 def test_balance_of_two_workers_one_of_which_ends_early() -> None:
@@ -84,7 +84,8 @@ def test_histogram_counts_tiles_not_phases() -> None:
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 90), st.integers(0, 30)), max_size=20), st.sampled_from([1, 7, 60])
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 90), st.integers(0, 30)), max_size=20),
+    st.sampled_from([1, 7, 60]),
 )
 def test_the_busy_map_loses_no_time(rows: list[tuple[int, int, int]], bins: int) -> None:
     records = tiles(*[(i, r, s, d) for i, (r, s, d) in enumerate(rows)]).records

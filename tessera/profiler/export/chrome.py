@@ -43,7 +43,7 @@ def _events(processes: list[Process]) -> Iterator[str]:
                 yield from _slice(item, pid, tid, base)
         for name, series, points in process.counters:
             for time, value in points:
-                args = f'{{{text(series)}:{value}}}'
+                args = f"{{{text(series)}:{value}}}"
                 yield f'{{"ph":"C","name":{text(name)},"pid":{pid},"tid":1,"ts":{_us(time - base)},"args":{args}}}'
 
 

@@ -192,7 +192,9 @@ def _link(launches: dict[int, tuple[LaunchEvent, Slice]], first: dict[int, Slice
     """Joins each launch with its earliest tile. A flow needs two spans that are open, in order of time."""
     for flow, (launch_id, (_, source)) in enumerate(launches.items(), start=1):
         target = first.get(launch_id)
-        if target is not None and source.start <= target.start and source.end > source.start and target.end > target.start:
+        if target is None or source.start == source.end or target.start == target.end:
+            continue
+        if source.start <= target.start:
             source.flows += (("s", flow),)
             target.flows += (("f", flow),)
 

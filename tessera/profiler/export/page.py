@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tessera.profiler.hints import Hint
 from tessera.profiler.memory import MemoryReport
-from tessera.profiler.quantity import format_bytes, format_percent, format_time, format_value
+from tessera.profiler.quantity import format_percent, format_time, format_value
 from tessera.profiler.recording import Recording
 from tessera.profiler.roofline import Roofline
 from tessera.profiler.summary import Summary
@@ -77,9 +77,8 @@ def _headline(summary: Summary, recording: Recording) -> str:
         f"<td>{kernel.bound}</td><td>{kernel.source}</td></tr>"
         for kernel in summary.kernels
     )
-    head = "kernel launches time share intensity bandwidth rate of_roof bound_by time_is".split()
-    titles = "".join(f"<th>{title.replace('_', ' ')}</th>" for title in head)
-    table = f"<table><thead><tr>{titles}</tr></thead><tbody>{rows}</tbody></table>" if rows else "<p>No launch.</p>"
+    titles = ("kernel", "launches", "time", "share", "intensity", "bandwidth", "rate", "of roof", "bound by", "time is")
+    table = _table(titles, rows) if rows else "<p>No launch.</p>"
     return f'<p class="facts">{html.escape(" · ".join(facts))}</p><section>{table}</section>'
 
 
@@ -101,14 +100,19 @@ def _launches(launches: list[LaunchEvent]) -> str:
     rows = "".join(
         f"<tr><td>{launch.launch}</td><th>{html.escape(launch.kernel)}</th><td>{html.escape(launch.device)}</td>"
         f"<td>{'×'.join(map(str, launch.grid))}</td>"
-        f"<td>{'-' if launch.duration is None else format_time(launch.duration)}</td>"
-        f"<td>{_optional(launch.flops, 'FLOP')}</td><td>{'-' if launch.bytes is None else format_bytes(launch.bytes)}</td>"
+        f"<td>{_optional(launch.duration, 'ns')}</td>"
+        f"<td>{_optional(launch.flops, 'FLOP')}</td><td>{_optional(launch.bytes, 'B')}</td>"
         f"<td>{launch.source}</td><td>{html.escape(_place(launch))}</td></tr>"
         for launch in launches[:_MOST_ROWS]
     )
     more = f"<p>The first {_MOST_ROWS:,} of {len(launches):,}.</p>" if len(launches) > _MOST_ROWS else ""
-    titles = "".join(f"<th>{title}</th>" for title in "id kernel device grid time FLOP bytes time&nbsp;is source".split())
-    return f'<div class="scroll"><table><thead><tr>{titles}</tr></thead><tbody>{rows}</tbody></table></div>{more}'
+    titles = ("id", "kernel", "device", "grid", "time", "FLOP", "bytes", "time is", "source")
+    return f'<div class="scroll">{_table(titles, rows)}</div>{more}'
+
+
+def _table(titles: tuple[str, ...], rows: str) -> str:
+    head = "".join(f"<th>{title}</th>" for title in titles)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
 
 def _place(launch: LaunchEvent) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import html
+import json
 from typing import TYPE_CHECKING, Any
 
 from tessera.errors import MissingDependency
@@ -21,9 +23,9 @@ class Plot:
         return str(self)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-        bundle: dict[str, Any] = {"text/plain": str(self)}
-        try:
-            bundle.update(self.figure()._repr_mimebundle_(include, exclude))
-        except MissingDependency:
-            bundle["text/html"] = f"<pre>{html.escape(str(self))}</pre>"
+        # JupyterLab and VS Code draw Plotly's own type; whoever cannot takes the text.
+        text = str(self)
+        bundle: dict[str, Any] = {"text/plain": text, "text/html": f"<pre>{html.escape(text)}</pre>"}
+        with contextlib.suppress(MissingDependency):
+            bundle["application/vnd.plotly.v1+json"] = json.loads(self.figure().to_json() or "{}")
         return bundle

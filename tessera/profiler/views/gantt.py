@@ -13,7 +13,17 @@ from tessera.profiler.export.layout import RESOURCE_NAMES
 from tessera.profiler.quantity import format_percent, format_time
 from tessera.profiler.recording import Recording
 from tessera.profiler.tiles import busy_map
-from tessera.profiler.views.style import EDGE, HEAT, PALETTE, empty_figure, escape, graph_objects, shorten, styled, time_unit
+from tessera.profiler.views.style import (
+    EDGE,
+    HEAT,
+    PALETTE,
+    empty_figure,
+    escape,
+    graph_objects,
+    shorten,
+    styled,
+    time_unit,
+)
 from tessera.runtime.events import LaunchEvent
 
 if TYPE_CHECKING:
@@ -75,9 +85,7 @@ def bars_of(recording: Recording) -> Bars:
     launches = [by_id.get(number) for number in ids.tolist()]
     rows, row = _rows(records, launch, launches)
     # Without phases every record is called "tile"; then the kernels are what colours can tell apart.
-    names = [
-        [event.kernel if event and phase == "tile" else phase for phase in tiles.phases] for event in launches
-    ]
+    names = [[event.kernel if event and phase == "tile" else phase for phase in tiles.phases] for event in launches]
     used = np.unique(np.stack([launch, records["phase"].astype(np.int64)]), axis=1).T.tolist()
     groups = list(dict.fromkeys(names[of][phase] for of, phase in used))
     table = np.zeros((len(launches), len(tiles.phases)), np.int64)
@@ -128,8 +136,6 @@ def gantt_figure(recording: Recording, window: tuple[int, int] | None = None) ->
 
 def bars_figure(bars: Bars, window: tuple[int, int] | None = None) -> go.Figure:
     """`gantt_figure` from bars that are made already."""
-    import numpy as np
-
     if not len(bars.start):
         return empty_figure("Tiles over time", "no tile records: profile with tiles=True and launch a kernel")
     go = graph_objects()
@@ -165,9 +171,19 @@ def bars_figure(bars: Bars, window: tuple[int, int] | None = None) -> go.Figure:
         showlegend=True,
         margin={"l": 130},
         xaxis={"anchor": "y", "range": [0, bars.span / scale], "showgrid": False, "ticklabelposition": "outside"},
-        yaxis={"domain": [1 - split, 1.0], "showticklabels": False, "ticks": "", "showgrid": False, "autorange": "reversed"},
+        yaxis={
+            "domain": [1 - split, 1.0],
+            "showticklabels": False,
+            "ticks": "",
+            "showgrid": False,
+            "autorange": "reversed",
+        },
         xaxis2={"anchor": "y2", "range": [window[0] / scale, window[1] / scale], "title": {"text": f"time ({unit})"}},
-        yaxis2={"domain": [0.0, 1 - split - 70 / figure.layout.height], "range": [count - 0.4, -0.6], **row_ticks(bars)},
+        yaxis2={
+            "domain": [0.0, 1 - split - 70 / figure.layout.height],
+            "range": [count - 0.4, -0.6],
+            **row_ticks(bars),
+        },
     )
     figure.add_annotation(
         text=bars_caption(len(shown), len(bars.start)), showarrow=False, x=0, xref="paper", xanchor="left",

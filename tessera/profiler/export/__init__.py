@@ -1,0 +1,1 @@
+"""Recordings for other programs: Chrome traces and a page of HTML."""

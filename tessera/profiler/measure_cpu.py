@@ -1,0 +1,109 @@
+"""The ceilings of a CPU.
+
+Memory bandwidth is a copy by all threads of arrays beyond the last cache, counted as STREAM counts (bytes read plus
+bytes written; McCalpin 1995). The compute ceiling is the best of a few NumPy matrix products: a rate that was reached,
+a little below the FMA peak, so a very good kernel may stand above it.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tessera.profiler.machine import Ceiling, Machine
+
+_SECONDS = 0.05  # for each matrix product
+
+
+def identity(index: int) -> tuple[Any, ...]:
+    """The processor, how much of it may be used, and the library that the compute ceiling is measured with."""
+    return ("cpu", _name(), _threads(), np.__version__)
+
+
+def measure(device: str, index: int) -> Machine:
+    """The ceilings of this processor, within 0.3 s on a quiet machine. All CPUs are one device: `index` is not used."""
+    threads, caches = _threads(), _cache_bytes()
+    large = min(max(2 * caches[3], 64 << 20), 256 << 20) // threads  # bounded: touching pages takes time too
+    small = max(caches[2] // 4, 32 << 10)
+    ceilings = [
+        Ceiling("bandwidth", "memory", _copy_rate(large, threads), "measured", f"copy by {threads} threads"),
+        Ceiling("bandwidth", "cache", _copy_rate(small, threads), "measured", f"copy within L2 by {threads} threads"),
+    ]
+    for name, dtype, extent in (("f32", np.float32, 1024), ("f64", np.float64, 768)):
+        generator = np.random.default_rng(0)
+        left, right = generator.random((2, extent, extent)).astype(dtype)
+        out = np.empty_like(left)
+        seconds = _best_seconds(lambda left=left, right=right, out=out: np.matmul(left, right, out=out))
+        ceilings.append(
+            Ceiling("compute", name, 2 * extent**3 / seconds, "measured", f"NumPy matrix product of extent {extent}")
+        )
+    return Machine(device, _name(), threads, caches[2], tuple(ceilings))
+
+
+def _copy_rate(size: int, threads: int) -> float:
+    """Bytes read plus written per second when each thread copies `size` bytes of its own, best of the rounds."""
+    barrier = threading.Barrier(threads)
+    rounds = max(1, (1 << 20) // size)  # a copy within cache is too short to be timed alone
+    spans: list[list[tuple[int, int]]] = [[] for _ in range(threads)]
+
+    def work(own: int) -> None:
+        source, target = np.ones(size, np.uint8), np.zeros(size, np.uint8)
+        for _ in range(5):
+            barrier.wait()
+            start = time.perf_counter_ns()
+            for _ in range(rounds):
+                np.copyto(target, source)
+            spans[own].append((start, time.perf_counter_ns()))
+
+    workers = [threading.Thread(target=work, args=(own,)) for own in range(threads)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    walls = (max(end for _, end in turn) - min(start for start, _ in turn) for turn in zip(*spans, strict=True))
+    return 2.0 * size * rounds * threads / (max(min(walls), 1) * 1e-9)
+
+
+def _best_seconds(call: Callable[[], object]) -> float:
+    call()
+    best, until = float("inf"), time.perf_counter() + _SECONDS
+    while True:
+        start = time.perf_counter()
+        call()
+        end = time.perf_counter()
+        best = min(best, end - start)
+        if end > until:
+            return max(best, 1e-9)
+
+
+def _threads() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _name() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _cache_bytes() -> dict[int, int]:
+    """Cache level -> bytes, as far as the system tells (Linux); typical sizes elsewhere."""
+    sizes = {2: 1 << 20, 3: 32 << 20}
+    for index in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
+        try:
+            size = (index / "size").read_text().strip()
+            sizes[int((index / "level").read_text())] = int(size[:-1]) << (20 if size.endswith("M") else 10)
+        except (OSError, ValueError):
+            continue
+    return sizes

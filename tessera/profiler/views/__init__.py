@@ -1,0 +1,1 @@
+"""Plotly figures of a recording. Plotly is imported when a figure is made."""
