@@ -16,6 +16,7 @@ from tessera.compiler.graph.canonicalize import canonicalize
 from tessera.compiler.graph.decompose import decompose
 from tessera.compiler.graph.eliminate_common import eliminate_common
 from tessera.compiler.graph.eliminate_dead import eliminate_dead
+from tessera.compiler.graph.for_to_while import for_to_while
 from tessera.compiler.ir.core import Op, clone
 from tessera.compiler.ir.printer import print_op
 from tessera.compiler.lower.graph_to_schedule import graph_to_schedule
@@ -27,6 +28,7 @@ from tessera.errors import CompileError
 
 GRAPH_PASSES: tuple[Callable[[Op], Any], ...] = (
     canonicalize,  # first on what the user wrote: it folds what the decompositions would only multiply
+    for_to_while,  # before decomposition, which then also reaches into the loops it makes
     decompose,  # softmax, layer_norm ... become the structural kinds that lowering knows
     canonicalize,  # decompositions leave reshapes of reshapes and casts to the same dtype
     eliminate_common,  # after canonical forms, so that equal things look equal: one max(x) serves two softmaxes

@@ -14,7 +14,7 @@ from tessera.compiler.ir.types import Shape
 from tessera.compiler.lower.access import collapse, reads, written
 from tessera.compiler.lower.alignment import Axes, align, base_of, is_full, is_row, reduced_axes, shape_of
 from tessera.compiler.lower.contraction import contraction
-from tessera.compiler.lower.layout import is_view, kind_of, views_to
+from tessera.compiler.lower.layout import is_view, kind_of
 from tessera.compiler.lower.normalise import normalise
 from tessera.compiler.schedule import cost
 from tessera.errors import Diagnostic, TargetError
@@ -54,7 +54,7 @@ class Grouping:
     def producers(self, op: Op) -> list[Group]:
         """Groups that compute operands of `op`, latest first."""
         found = {}
-        for v in op.operands:
+        for v in (*op.operands, *captured(op)):
             base = base_of(v)
             if base.op is not None and base.op in self.of:
                 found[self.of[base.op]] = self.order[base.op]
@@ -76,7 +76,9 @@ class Grouping:
 
     # placing
     def place(self, op: Op) -> None:
-        if kind_of(op) == "contract":
+        if op.regions:
+            group = Group("control", (), ops=[op])
+        elif kind_of(op) == "contract":
             group = Group("contract", shape_of(op.result), ops=[op])
             group.axes[op.result] = tuple(a if d != 1 else -1 for a, d in enumerate(shape_of(op.result)))
         elif kind_of(op) in ("join", "pad"):
@@ -126,7 +128,7 @@ class Grouping:
     def joined_inner(self, g: Group, op: Op) -> tuple[int, ...] | None:
         """The group's inner axes with `op` in it; None where it may not come in."""
         kind = kind_of(op)
-        if g.kind in ("join", "chunks") or (g.kind == "contract" and kind != "map"):
+        if g.kind in ("join", "chunks", "control") or (g.kind == "contract" and kind != "map"):
             return None
         if kind not in ("reduce", "scan"):
             return g.inner
@@ -214,27 +216,51 @@ def epilogue_fits(ops: list[Op], axes: dict[Value, Axes], space: Shape) -> bool:
     return len({kinds[g[0]] for g in groups}) == len(groups)
 
 
+def captured(op: Op) -> list[Value]:
+    """Values from outside that the regions of `op` use."""
+    inner = [o for region in op.regions for block in region.blocks for top in block.ops for o in top.walk()]
+    own = {r for o in inner for r in o.results} | {a for o in (op, *inner) for r in o.regions for b in r.blocks for a in b.args}
+    return list(dict.fromkeys(v for o in inner for v in o.operands if v not in own))
+
+
 def graph_to_schedule(func: Op, target: str) -> Op:
     """A `schedule.func` for a decomposed `graph.func`, which is left as it was."""
     source = clone(func, {})
     block = source.region.block
     normalise(block)
-    grouping = Grouping(block)
-    body = Block([a.type for a in block.args], [a.hint for a in block.args])
-    known: dict[Value, Value] = dict(zip(block.args, body.args, strict=True))
-    for group in grouping.sorted():
-        body.append(_emit(group, known))
-    results = [_visible(v, known, body) for v in block.terminator.operands]
-    body.append(Op("schedule.return", results, (), block.terminator.span))
+    body = schedule_block(block, {}, "schedule.return")
     attrs = {"sym_name": func.attrs["sym_name"], "arg_names": func.attrs.get("arg_names", ()), "target": target}
     return Op("schedule.func", (), (), func.span, attrs, [Region([body])])
 
 
+def schedule_block(block: Block, known: dict[Value, Value], terminator: str) -> Block:
+    """The groups of one block; `known` maps values of the blocks around it to what has been scheduled for them."""
+    grouping = Grouping(block)
+    body = Block([a.type for a in block.args], [a.hint for a in block.args])
+    known.update(zip(block.args, body.args, strict=True))
+    for group in grouping.sorted():
+        body.append(_emit_control(group.ops[0], known, body) if group.kind == "control" else _emit(group, known))
+    results = [_visible(v, known, body) for v in block.terminator.operands]
+    body.append(Op(terminator, results, (), block.terminator.span))
+    return body
+
+
+def _emit_control(op: Op, known: dict[Value, Value], body: Block) -> Op:
+    operands = [_visible(v, known, body) for v in op.operands]
+    regions = [Region([schedule_block(r.block, known, "schedule.yield")]) for r in op.regions]
+    name = "schedule." + op.name.partition(".")[2]
+    new = Op(name, operands, [r.type for r in op.results], op.span, {}, regions, [r.hint for r in op.results])
+    known.update(zip(op.results, new.results, strict=True))
+    return new
+
+
 def _visible(v: Value, known: dict[Value, Value], body: Block) -> Value:
-    """`v` at function level, with the views that lead to it."""
-    for op in views_to(v):
-        if op.result not in known:
-            body.append(clone(op, known))
+    """`v` in a scheduled block, with the views and generators that lead to it."""
+    if v not in known:
+        assert v.op is not None
+        for w in v.op.operands:
+            _visible(w, known, body)
+        body.append(clone(v.op, known))
     return known[v]
 
 

@@ -5,6 +5,8 @@ Inserted copies are casts to the same dtype: elementwise ops like any other, fus
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from tessera.compiler.ir.core import Block, Builder, Op, Value
 from tessera.compiler.ir.types import TensorType
 from tessera.compiler.lower.contraction import contraction, merged, operands_as_matrices, ordered
@@ -23,7 +25,11 @@ def normalise(block: Block) -> None:
             op.set_operand(0, copy_before(op, op.operands[0]))
         elif op.name == "graph.contract":
             _normalise_contraction(op)
-    _own_results(block)
+        elif op.name == "graph.if":
+            _own(op, {0})
+        for region in op.regions:
+            normalise(region.block)
+    _own(block.terminator, range(len(block.terminator.operands)))
 
 
 def _normalise_contraction(op: Op) -> None:
@@ -60,16 +66,16 @@ def _normalise_contraction(op: Op) -> None:
             op.attrs["lhs" if i == 0 else "rhs"] = want
 
 
-def _own_results(block: Block) -> None:
-    """Results are distinct, contiguous and computed here; a parameter, constant, window or repeated value is copied."""
-    last = block.terminator
+def _own(op: Op, which: Collection[int]) -> None:
+    """What leaves a block is distinct, contiguous and computed in it; a parameter, constant, window or repeated value is copied."""
     taken: set[Value] = set()
-    for i, v in enumerate(last.operands):
+    for i in which:
+        v = op.operands[i]
         layout = layout_of(v)
         base = layout.base if layout else None
-        fresh = base is not None and base.op is not None and kind_of(base.op) != "generate"
+        fresh = base is not None and base.op is not None and base.op.block is op.block and kind_of(base.op) != "generate"
         if layout is None or not fresh or not layout.whole or base in taken:
-            last.set_operand(i, copy_before(last, v))
+            op.set_operand(i, copy_before(op, v))
         else:
             assert base is not None
             taken.add(base)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tessera.compiler.graph.operator import attributes_of, operator_of, split_operands
 from tessera.compiler.ir.checks import Check
-from tessera.compiler.ir.core import Op, Value
+from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import Shape, TensorType, TileType, ViewType
 from tessera.compiler.lower.access import Access, access, collapse, reads, sizes, written
 from tessera.compiler.lower.alignment import Axes, align, shape_of
@@ -17,7 +18,7 @@ from tessera.compiler.lower.kernel_writer import Argument, KernelWriter, Space
 from tessera.compiler.lower.layout import contiguous, is_view, kind_of, layout_of
 from tessera.compiler.schedule.blocks import map_block, row_block
 from tessera.compiler.schedule.cost import CHUNK
-from tessera.compiler.tile.program import Buffer, Launch, Param, Program, ScalarArg, Step, Window
+from tessera.compiler.tile.program import Branch, Buffer, Launch, Loop, Param, Program, ScalarArg, Step, Window
 from tessera.errors import Span
 from tessera.language import dtypes
 from tessera.language.dims import Dim, ceildiv, prod, symbols
@@ -68,6 +69,7 @@ class ProgramBuilder:
     steps: list[Step] = field(default_factory=list)
     of: dict[Value, int] = field(default_factory=dict)
     scalars: dict[Value, int] = field(default_factory=dict)
+    kernels: int = 0
 
     def buffer(self, v: Value, shape: Shape, dtype: dtypes.DType, role: Any, param: int | None = None) -> int:
         self.of[v] = len(self.buffers)
@@ -95,9 +97,19 @@ class ProgramBuilder:
             moved = moved + _touched(a.type) * a.type.dtype.itemsize
         self.steps.append(Launch(kernel, tuple(args), span, flops, moved, label))
 
+    @contextmanager
+    def collect(self) -> Iterator[list[Step]]:
+        """Steps added inside go into the list it gives."""
+        outer, self.steps = self.steps, []
+        try:
+            yield self.steps
+        finally:
+            self.steps = outer
+
     def kernel_name(self, label: str) -> str:
         words = "_".join(w for w in label.replace("+", " ").split() if w.isidentifier())
-        return f"{self.name}_{len(self.steps)}_{words}"[:60]
+        self.kernels += 1
+        return f"{self.name}_{self.kernels - 1}_{words}"[:60]
 
 
 def _touched(view: ViewType) -> Dim:
@@ -115,13 +127,58 @@ def schedule_to_tile(func: Op, params: Sequence[Param], checks: Sequence[Check],
             out.scalars[arg] = i
         else:
             out.buffer(arg, param.shape, param.dtype, "input", i)
-    for op in block.ops[:-1]:
-        if op.name == "schedule.group":
-            _LOWER[str(op.attrs["kind"])](op, out)
+    lower_block(block, out)
     outputs = [_output(v, out) for v in block.terminator.operands]
     free = sorted({s for b in out.buffers for d in b.shape for s in symbols(d)})
     return Program(out.name, out.params, tuple(out.buffers), tuple(out.steps), tuple(outputs), tuple(free), tuple(checks),
                    func.span, tuple_result)  # fmt: skip
+
+
+def lower_block(block: Block, out: ProgramBuilder) -> None:
+    """Lowers everything but the terminator; views stand for themselves."""
+    for op in block.ops[:-1]:
+        if op.name == "schedule.group":
+            _LOWER[str(op.attrs["kind"])](op, out)
+        elif op.name == "schedule.if":
+            _branch(op, out)
+        elif op.name == "schedule.while":
+            _loop(op, out)
+
+
+def _branch(op: Op, out: ProgramBuilder) -> None:
+    for r in op.results:
+        out.temp(r)
+    arms: list[tuple[Step, ...]] = []
+    for region in op.regions:
+        with out.collect() as steps:
+            lower_block(region.block, out)
+            for v, r in zip(region.block.terminator.operands, op.results, strict=True):
+                copy_value(v, r, op.span, out)
+        arms.append(tuple(steps))
+    out.steps.append(Branch(out.of[_owner(op.operands[0])], arms[0], arms[1]))
+
+
+def _loop(op: Op, out: ProgramBuilder) -> None:
+    """The carried values live in the results' buffers; the next ones are computed beside them, then copied over."""
+    head, body = (r.block for r in op.regions)
+    for v, r in zip(op.operands, op.results, strict=True):
+        out.temp(r)
+        copy_value(v, r, op.span, out)
+    for block in (head, body):
+        out.of.update((a, out.of[r]) for a, r in zip(block.args, op.results, strict=True))
+    with out.collect() as before:
+        lower_block(head, out)
+    with out.collect() as inside:
+        lower_block(body, out)
+        for v, r in zip(body.terminator.operands, op.results, strict=True):
+            copy_value(v, r, op.span, out)
+    out.steps.append(Loop(out.of[_owner(head.terminator.operands[0])], tuple(before), tuple(inside)))
+
+
+def _owner(v: Value) -> Value:
+    layout = layout_of(v)
+    assert layout is not None and layout.whole
+    return layout.base
 
 
 def _output(v: Value, out: ProgramBuilder) -> int:
@@ -280,8 +337,16 @@ def _contract(group: Op, out: ProgramBuilder) -> None:
     out.launch(kernel, arguments, _inside(group), label, _flops(body.ops), group.span)
 
 
-def _copy(group: Op, v: Value, target: Access, out: ProgramBuilder, what: str) -> None:
-    """A kernel that copies the window `v` into the window `target` of the group's result."""
+def copy_value(v: Value, into: Value, span: Span, out: ProgramBuilder) -> None:
+    """A launch that copies a function-level value into the buffer of another of its shape."""
+    own: Axes = tuple(a if d != 1 else -1 for a, d in enumerate(shape_of(v)))
+    _copy(v, written(into, own, shape_of(v)), set(out.scalars), {}, span, out, "copy")
+
+
+def _copy(
+    v: Value, target: Access, scalars: set[Value], inside: dict[Value, Value], span: Span, out: ProgramBuilder, what: str
+) -> None:
+    """A kernel that copies the window `v` into the window `target`."""
     layout = layout_of(v)
     assert layout is not None
     space = shape_of(v)
@@ -289,16 +354,16 @@ def _copy(group: Op, v: Value, target: Access, out: ProgramBuilder, what: str) -
     source = access(layout, own, space)
     groups = collapse(space, [0] * len(space), [source.strides, target.strides]) or [tuple(range(len(space)))]
     dims = sizes(space, groups)
-    writer = KernelWriter(Space(space, groups, dims, map_block(dims, out.device), (False,) * len(dims)), {}, set(), group.span)
+    writer = KernelWriter(Space(space, groups, dims, map_block(dims, out.device), (False,) * len(dims)), {}, scalars, span)
     base = layout.base
-    if base in _scalars(group, out):
+    if base in scalars:
         writer.tiles[v] = writer.unit(writer.scalar(base))
     elif base.op is not None and kind_of(base.op) == "generate":
         writer.tiles[v] = writer.generated(base.op, source)
     else:
         writer.tiles[v] = writer.load(source, v.hint or "x")
     writer.store(v, target)
-    out.launch(writer.finish(out.kernel_name(what)), writer.arguments, _inside(group), what, 0, group.span)
+    out.launch(writer.finish(out.kernel_name(what)), writer.arguments, inside, what, 0, span)
 
 
 def _join(group: Op, out: ProgramBuilder) -> None:
@@ -317,7 +382,7 @@ def _join(group: Op, out: ProgramBuilder) -> None:
         for s, at in zip(strides, start, strict=True):
             offset = offset + s * at
         target = Access(op.result, offset, tuple(s if d != 1 else None for s, d in zip(strides, shape_of(v), strict=True)))
-        _copy(group, v, target, out, op.name.partition(".")[2])
+        _copy(v, target, _scalars(group, out), _inside(group), group.span, out, op.name.partition(".")[2])
 
 
 def _fill(group: Op, op: Op, out: ProgramBuilder) -> None:

@@ -28,9 +28,24 @@ def _group(op: Op) -> None:
     demand([v.type for v in body.terminator.operands] == [r.type for r in op.results], op, "yields the results")
 
 
-@spec("schedule.yield", "Gives a group's results.", terminator=True, effects=True)
+@spec("schedule.if", "Runs one of two regions of groups. Operand: a bool scalar; both regions yield the results.", effects=True)
+def _if(op: Op) -> None:
+    demand(len(op.operands) == 1 and len(op.regions) == 2, op, "has a condition and two regions")
+    for r in op.regions:
+        demand([v.type for v in r.block.terminator.operands] == [v.type for v in op.results], op, "regions yield the results")
+
+
+@spec("schedule.while", "Operands: initial values. Region 0 yields whether to go on, region 1 the next values.", effects=True)
+def _while(op: Op) -> None:
+    carried = [v.type for v in op.operands]
+    demand(len(op.regions) == 2 and [r.type for r in op.results] == carried, op, "results have the carried types")
+    demand([v.type for v in op.regions[1].block.terminator.operands] == carried, op, "region 1 yields the carried values")
+
+
+@spec("schedule.yield", "Gives a group's results, or those of a region of schedule.if or schedule.while.", terminator=True, effects=True)
 def _yield(op: Op) -> None:
-    demand(op.parent is not None and op.parent.name == "schedule.group", op, "stands in no group")
+    parents = ("schedule.group", "schedule.if", "schedule.while")
+    demand(op.parent is not None and op.parent.name in parents, op, "stands in no group, branch or loop")
 
 
 @spec("schedule.return", "Gives the function's results.", terminator=True, effects=True)
