@@ -21,34 +21,36 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal, NoReturn
+from typing import Any, ClassVar, Literal, cast
 
+from tessera.compiler.graph.infer import Infer, InferError, Suggestion
 from tessera.compiler.ir.checks import Check
 from tessera.compiler.ir.core import Attr, Builder, Op, Value
-from tessera.compiler.ir.types import Shape, TensorType, shape_text
-from tessera.errors import Diagnostic, Edit, Fix, Note
+from tessera.compiler.ir.spec import SPECS, OpSpec, demand
+from tessera.compiler.ir.types import Shape, TensorType
 from tessera.language import dims, dtypes
-from tessera.language.dims import Dim, Facts
+from tessera.language.dims import Dim, Expr, Facts
 from tessera.language.dtypes import DType
-from tessera.language.scalars import TABLE, Accepts
+from tessera.language.policies import Policy
+from tessera.language.scalars import TABLE
 
-Kind = Literal["map", "reduce", "contract", "view", "join", "gather", "scatter", "scan", "random", "generate", "control"]
+__all__ = [
+    "FUNCTIONS", "METHODS", "PROPERTIES", "REGISTRY", "Cost", "GraphBuilder", "Infer", "InferError", "Kind", "Operator",
+    "Parameter", "Spread", "Suggestion", "attributes_of", "facts_of", "flat", "operator_of", "scalar_of",
+    "split_operands", "tensor", "types_of", "verify_operator",
+]  # fmt: skip
+
+Kind = Literal[
+    "map", "reduce", "contract", "view", "join", "gather", "scatter", "scan", "random", "generate", "control"
+]
 """map: elementwise; reduce: along axes; contract: sums of products; view: the same elements re-indexed by strides;
 join: several inputs side by side; gather/scatter: computed indices; scan: prefix along an axis; random: counter based;
 generate: from nothing but attributes; control: if, while, for."""
 
-ALIASES = {"dim": "axis", "dims": "axis", "keepdim": "keepdims"}
-"""PyTorch's spellings, accepted wherever the NumPy one is a parameter."""
-
-
-class InferError(Exception):
-    """An operator rejects its operands. Carries a diagnostic without a place; whoever applied the operator adds it."""
-
-    def __init__(self, diagnostic: Diagnostic, operand: int | None = None) -> None:
-        super().__init__(diagnostic.message)
-        self.diagnostic, self.operand = diagnostic, operand
+ALIASES = {"dim": "axis", "dims": "axis", "keepdim": "keepdims", "ddof": "correction"}
+"""Other libraries' spellings, accepted wherever ours is a parameter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,115 +61,13 @@ class Cost:
     bytes: Dim
 
 
-@dataclass(slots=True)
-class Infer:
-    """What a shape rule may ask and say. `facts` are the asserts in force; `checks` collects launch-time checks."""
-
-    operator: Operator
-    facts: Facts = field(default_factory=Facts)
-    checks: list[Check] = field(default_factory=list)
-    attrs: dict[str, Attr] = field(default_factory=dict)
-    """attributes in canonical form (axes non-negative and sorted), which replace the ones given"""
-
-    def fail(
-        self, code: str, message: str, *notes: str, operand: int | None = None, fixes: tuple[Fix, ...] = (), label: str = ""
-    ) -> NoReturn:
-        """Rejects. `operand` is the index of the operand to underline; without it the whole call is."""
-        raise InferError(Diagnostic(code, message, notes=tuple(Note(n) for n in notes), fixes=fixes, label=label), operand)
-
-    def canonical(self, **attrs: Attr) -> None:
-        self.attrs.update(attrs)
-
-    # dims
-    def same(self, a: Dim, b: Dim, code: str, message: str, operand: int | None = None) -> None:
-        """Demands a == b: rejects with a counterexample, or notes a launch-time check where it is unknown."""
-        answer = dims.compare(a, b, self.facts)
-        if answer == "unknown":
-            self.checks.append(Check(a, b, f"{self.operator.name}: {message}"))
-        elif answer == "no":
-            self.fail(code, message, *_counterexample(a, b), operand=operand)
-
-    def axis(self, x: TensorType, axis: object, name: str = "axis", extra: int = 0) -> int:
-        """`axis` counted from 0. `extra` = 1 for operators that insert an axis."""
-        rank = x.rank + extra
-        if not isinstance(axis, int) or isinstance(axis, bool):
-            self.fail("TS204", f"{name} must be an integer known at compile time, not {axis!r}")
-        if not -rank <= axis < rank:
-            self.fail("TS204", f"{name}={axis} is out of range for {shape_text(x.shape)}, which has {x.rank} axes")
-        return axis % rank
-
-    def axes(self, x: TensorType, axis: object, name: str = "axis") -> tuple[int, ...]:
-        """`axis` as a sorted tuple; None means all axes."""
-        if axis is None:
-            return tuple(range(x.rank))
-        given = axis if isinstance(axis, (tuple, list)) else (axis,)
-        found = [self.axis(x, a, name) for a in given]  # type: ignore[misc]
-        if len(set(found)) != len(found):
-            self.fail("TS204", f"{name}={axis} names an axis twice")
-        return tuple(sorted(found))
-
-    def broadcast(self, *shapes: Shape, code: str = "TS202") -> Shape:
-        """NumPy's rule: aligned at the right; a size of 1 stretches."""
-        rank = max(map(len, shapes))
-        out: list[Dim] = []
-        for i in range(rank):
-            size: Dim = 1
-            for s in shapes:
-                d = s[i - rank + len(s)] if i >= rank - len(s) else 1
-                if d == 1 or d == size:
-                    continue
-                if size == 1:
-                    size = d
-                    continue
-                answer = dims.compare(size, d, self.facts)
-                if answer == "no":
-                    both = " and ".join(shape_text(s) for s in shapes)
-                    self.fail(code, f"{both} do not broadcast: {size} meets {d} at axis {i - rank}",
-                              *_counterexample(size, d))  # fmt: skip
-                if answer == "unknown":
-                    self.checks.append(Check(size, d, f"{self.operator.name}: broadcasting"))
-            out.append(size)
-        return tuple(out)
-
-    # dtypes
-    def require(self, x: TensorType, accepts: Accepts, operand: int | None = None) -> None:
-        """Demands a class of dtypes."""
-        d = x.dtype
-        ok = {
-            "any": True,
-            "number": d.kind != "bool",
-            "real": d.kind not in ("bool", "complex"),
-            "float": d.is_float,
-            "integer": d.is_integer,
-            "bool": d.kind == "bool",
-            "integral_or_bool": d.is_integer or d.kind == "bool",
-        }[accepts]
-        if not ok:
-            what = "integers or bools" if accepts == "integral_or_bool" else f"{accepts} elements"
-            self.fail("TS301", f"{self.operator.name} takes {what}, not {d}", operand=operand)
-
-    def promote(self, *types: TensorType) -> DType:
-        """The common dtype of the operands."""
-        out = types[0].dtype
-        for t in types[1:]:
-            common = dtypes.promote(out, t.dtype)
-            if common is None:
-                self.fail("TS302", f"{out} and {t.dtype} have no common dtype; say which with cast(x, {out}) or cast(x, {t.dtype})")
-            out = common
-        return out
-
-
-def _counterexample(a: Dim, b: Dim) -> tuple[str, ...]:
-    example = dims.counterexample(a, b)
-    if not example:
-        return ()
-    sizes = ", ".join(f"{n}={v}" for n, v in example.items())
-    return (f"for example {sizes}: {dims.evaluate(a, example)} is not {dims.evaluate(b, example)}",)
+class Spread(tuple[Any, ...]):
+    """Sizes or axes that were spelled out as separate arguments: `permute(2, 0, 1)`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter of the public signature."""
+    """One parameter of the public signature. `spread`: as the last one it may be spelled out, `reshape(B, S, D)`."""
 
     name: str
     operand: bool
@@ -176,17 +76,28 @@ class Parameter:
     default: object
     annotation: str
 
+    @property
+    def required(self) -> bool:
+        return self.default is inspect.Parameter.empty
+
+    @property
+    def spread(self) -> bool:
+        return self.variadic or "Sequence" in self.annotation or "Shape" in self.annotation
+
 
 class Operator:
     """Base of all operators; subclasses are registered under `name` (by default the class name in snake case)."""
 
     name: ClassVar[str] = ""
     kind: ClassVar[Kind | None] = None
+    functions: ClassVar[tuple[str, ...] | None] = None
+    """Public functions derived from it; None means one of the same name, () none."""
     methods: ClassVar[tuple[str, ...] | None] = None
     """Tensor methods derived from it; None means one of the same name, () none."""
-    aliases: ClassVar[tuple[str, ...]] = ()
-    """further public function names, e.g. "concatenate" """
-    public: ClassVar[bool] = True
+    properties: ClassVar[tuple[str, ...]] = ()
+    """Tensor properties derived from it, e.g. `T`."""
+    multiple: ClassVar[bool] = False
+    """Whether it gives a tuple, such as `split`."""
     effect: ClassVar[bool] = False
 
     def __init_subclass__(cls, abstract: bool = False, **rest: Any) -> None:
@@ -206,43 +117,61 @@ class Operator:
         raise TypeError(f"operator {self.name} has no reference")
 
     decompose: Callable[..., Any] | None = None
-    """(g, *operands, **attrs) -> Value | tuple: the same in simpler operators; required where `kind` is None."""
+    """(g, *operands, **attrs) -> Value | tuple: the same in simpler operators; required where `kind` is None. None as
+    its result says that with these attributes the operator is a primitive."""
     adjoint: Callable[..., Any] | None = None
     """(g, out, ct, *operands, **attrs) -> one cotangent (or None) per operand, given the cotangent of the output."""
     tangent: Callable[..., Any] | None = None
     """(g, out, tangents, *operands, **attrs) -> tangent of the output; tangents may be None (zero)."""
+    strided: Callable[..., tuple[Shape, Shape, Dim] | None] | None = None
+    """Views: (shape, strides, offset, **attrs) -> the result's shape, strides and offset (in elements) over the same
+    memory; None where it needs a copy."""
+    windows: Callable[..., list[Shape]] | None = None
+    """Joins: (shapes, **attrs) -> where in the result each operand starts."""
 
-    def flops(self, operands: Sequence[TensorType], results: Sequence[TensorType], **attrs: Any) -> Dim:
-        """Floating point operations; by default one per result element."""
+    def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
+        """Floating point operations; by default one per result element, none for what only moves data."""
+        if self.kind in ("view", "join", "gather", "scatter", "generate"):
+            return 0
         return dims.prod(results[0].shape) if results else 0
 
-    def cost(self, operands: Sequence[TensorType], results: Sequence[TensorType], **attrs: Any) -> Cost:
+    def cost(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Cost:
         size: Dim = 0
-        for x in (*operands, *results):
+        for x in (*flat(operands), *results):
             size = size + dims.prod(x.shape) * x.dtype.itemsize
         return Cost(self.flops(operands, results, **attrs), size)
 
     # what is derived
+    def apply(self, t: Infer, types: Sequence[Any], attrs: dict[str, Any]) -> tuple[TensorType, ...]:
+        """The result types, under the merged policy of the operands. Raises InferError."""
+        results = self.infer(t, *types, **attrs)
+        policy = t.policy(flat(types))
+        out = results if isinstance(results, tuple) else (results,)
+        return tuple(TensorType(r.shape, r.dtype, _policy_of(policy, r.dtype)) for r in out)
+
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
         out: list[Parameter] = []
         for p in list(inspect.signature(self.infer).parameters.values())[1:]:
             note = str(p.annotation)
+            tensor = "TensorType" in note
             out.append(
-                Parameter(p.name, "TensorType" in note, "Sequence[TensorType]" in note, "None" in note and "TensorType" in note,
-                          p.default, note)  # fmt: skip
+                Parameter(p.name, tensor, tensor and "Sequence" in note, tensor and "None" in note, p.default, note)
             )
         return tuple(out)
 
     @cached_property
     def signature(self) -> str:
         """The public signature as text: `softmax(x, axis=-1)`."""
-        parts = [p.name if p.default is inspect.Parameter.empty else f"{p.name}={p.default!r}" for p in self.parameters]
-        return f"{self.name}({', '.join(parts)})"
+        return f"{self.name}({', '.join(p.name if p.required else f'{p.name}={p.default}' for p in self.parameters)})"
 
     @property
     def doc(self) -> str:
         return inspect.cleandoc(type(self).__doc__ or "")
+
+    @property
+    def function_names(self) -> tuple[str, ...]:
+        return (self.name,) if self.functions is None else self.functions
 
     @property
     def method_names(self) -> tuple[str, ...]:
@@ -254,14 +183,17 @@ class Operator:
         Raises TypeError with a message for people when they do not fit.
         """
         names = [p.name for p in self.parameters]
-        given: dict[str, Any] = {}
-        # permute(2, 0, 1), reshape(B, S, D), squeeze(): a trailing shape or axes parameter may be spelled out
-        if len(args) > len(names) and self.parameters and not self.parameters[-1].operand:
-            head = len(names) - 1
-            args = [*args[:head], tuple(args[head:])]
+        last = len(names) - 1
+        # permute(2, 0, 1), reshape(B, S, D), einsum(equation, a, b): the last parameter may be spelled out
+        if self.parameters and self.parameters[last].spread and len(args) > last:
+            alone = len(args) == len(names) and (
+                isinstance(args[last], (tuple, list)) or not self.parameters[last].variadic
+            )
+            if not alone:
+                args = [*args[:last], Spread(args[last:])]
         if len(args) > len(names):
             raise TypeError(f"{self.signature} takes {len(names)} arguments, {len(args)} were given")
-        given.update(zip(names, args, strict=False))
+        given: dict[str, Any] = dict(zip(names, args, strict=False))
         for key, value in kwargs.items():
             name = key if key in names else ALIASES.get(key, key)
             if name not in names:
@@ -272,14 +204,25 @@ class Operator:
         operands: list[Any] = []
         attrs: dict[str, Any] = {}
         for p in self.parameters:
-            if p.name not in given and p.default is inspect.Parameter.empty:
+            if p.name not in given and p.required:
                 raise TypeError(f"{self.signature} needs {p.name!r}")
             value = given.get(p.name, p.default)
             if p.operand:
-                operands.append(value)
+                operands.append(list(value) if p.variadic else value)
             else:
                 attrs[p.name] = value
         return operands, attrs
+
+
+def _policy_of(policy: Policy | None, dtype: DType) -> Policy | None:
+    """`policy` as far as it concerns results of this dtype: how floats are summed and rounded is nothing to integers."""
+    if policy is None:
+        return None
+    if dtype.is_float or dtype.is_complex:
+        kept = replace(policy, dtype=None)
+    else:
+        kept = replace(policy, dtype=None, accum=None, loss_scale=None, rounding=None, saturate=None)
+    return None if kept.empty else kept
 
 
 REGISTRY: dict[str, Operator] = {}
@@ -287,18 +230,21 @@ FUNCTIONS: dict[str, Operator] = {}
 """public function name -> operator"""
 METHODS: dict[str, Operator] = {}
 """Tensor method name -> operator"""
+PROPERTIES: dict[str, Operator] = {}
+"""Tensor property name -> operator"""
 
 
 def register(operator: Operator) -> None:
-    """Adds an operator. Raises ValueError where the name is taken."""
-    if operator.name in REGISTRY:
-        raise ValueError(f"operator {operator.name} is registered twice")
-    REGISTRY[operator.name] = operator
-    if operator.public:
-        for name in (operator.name, *operator.aliases):
-            FUNCTIONS[name] = operator
-    for name in operator.method_names if operator.public else ():
-        METHODS[name] = operator
+    """Adds an operator, its public names and its op's verifier. Raises ValueError where a name is taken."""
+    tables = ((REGISTRY, (operator.name,)), (FUNCTIONS, operator.function_names), (METHODS, operator.method_names),
+              (PROPERTIES, operator.properties))  # fmt: skip
+    for table, names in tables:
+        for name in names:
+            if name in table:
+                raise ValueError(f"{name} is taken by operator {table[name].name}")
+            table[name] = operator
+    op = f"graph.{operator.name}"
+    SPECS[op] = OpSpec(op, (type(operator).__doc__ or "").partition("\n")[0], verify_operator, effects=operator.effect)
 
 
 def operator_of(op: Op) -> Operator:
@@ -306,16 +252,19 @@ def operator_of(op: Op) -> Operator:
     return REGISTRY[op.name.removeprefix("graph.")]
 
 
+def scalar_of(op: Op) -> str | None:
+    """The scalar function that a map op applies (its name is the op's); None for other kinds."""
+    name = op.name.partition(".")[2]
+    return name if name in TABLE else None
+
+
 def split_operands(op: Op) -> list[Any]:
     """The operands of a `graph.*` op as its definition's parameters see them: lists for variadic, None for absent ones."""
-    segments = op.attrs.get("segments")
+    segments = cast("tuple[int, ...] | None", op.attrs.get("segments"))
     if segments is None:
         return list(op.operands)
     values: Iterator[Value] = iter(op.operands)
-    out: list[Any] = []
-    for n in segments:  # type: ignore[union-attr]
-        out.append(next(values) if n == -1 else None if n == -2 else [next(values) for _ in range(n)])  # type: ignore[operator, arg-type]
-    return out
+    return [next(values) if n == -1 else None if n == -2 else [next(values) for _ in range(n)] for n in segments]
 
 
 def attributes_of(op: Op) -> dict[str, Any]:
@@ -324,7 +273,45 @@ def attributes_of(op: Op) -> dict[str, Any]:
 
 
 def types_of(operands: Sequence[Any]) -> list[Any]:
-    return [[v.type for v in o] if isinstance(o, (list, tuple)) else None if o is None else o.type for o in operands]
+    return [[v.type for v in o] if isinstance(o, (list, tuple)) else None if o is None else o.type for o in operands]  # pyright: ignore
+
+
+def flat(operands: Sequence[Any]) -> list[Any]:
+    """Operands in one row: variadic ones spread out, absent ones left out."""
+    return [
+        v for o in operands if o is not None for v in (cast("list[Any]", o) if isinstance(o, (list, tuple)) else (o,))
+    ]
+
+
+def facts_of(op: Op) -> Facts:
+    """The asserts in force where `op` stands: attrs `divisible` and `equal` (pairs of dims) of its function."""
+    top = op
+    while (parent := top.parent) is not None:
+        top = parent
+    facts = Facts()
+    for a, b in cast("tuple[tuple[Dim, Dim], ...]", top.attrs.get("divisible", ())):
+        facts.assume_divisible(a, b)
+    for a, b in cast("tuple[tuple[Dim, Dim], ...]", top.attrs.get("equal", ())):
+        facts.assume_equal(a, b)
+    return facts
+
+
+def verify_operator(op: Op) -> None:
+    """The verifier of every operator's op: its shape rule, applied again, gives the result types it has."""
+    operator, facts = operator_of(op), facts_of(op)
+    t = Infer(operator, facts)
+    try:
+        types = operator.apply(t, types_of(split_operands(op)), attributes_of(op))
+    except InferError as e:
+        demand(False, op, e.diagnostic.message)
+        return
+    demand(not t.casts, op, f"operands {sorted(t.casts)} lack their conversion")
+    demand(len(types) == len(op.results), op, f"has {len(op.results)} results instead of {len(types)}")
+    for want, result in zip(types, op.results, strict=True):
+        have = result.type
+        ok = isinstance(have, TensorType) and have.dtype == want.dtype and have.rank == want.rank
+        ok = ok and all(dims.compare(a, b, facts) != "no" for a, b in zip(have.shape, want.shape, strict=True))
+        demand(ok, op, f"result is {have} instead of {want}")
 
 
 class GraphBuilder:
@@ -351,57 +338,75 @@ class GraphBuilder:
     def constant(self, value: bool | int | float | complex, dtype: DType) -> Value:
         """A rank-0 constant."""
         kept = complex(value) if dtype.is_complex else float(value) if dtype.is_float else int(value)  # type: ignore[arg-type]
+        kept = bool(kept) if dtype.kind == "bool" else kept
         return self.builder.value("graph.constant", (), TensorType((), dtype), {"value": kept})
+
+    def size(self, dim: Dim, dtype: DType) -> Value:
+        """A dim as a rank-0 number: a constant where it is known, else read at launch."""
+        return self.full((), dim, dtype) if isinstance(dim, Expr) else self.constant(dim, dtype)
+
+    def compute(self, x: Value) -> Value:
+        """`x` in the dtype that arithmetic is done in (f32 for narrower floats)."""
+        return self.to(x, tensor(x).dtype.compute)
+
+    def to(self, x: Value, dtype: DType) -> Value:
+        """`x` converted to `dtype`; itself where it has it."""
+        if tensor(x).dtype == dtype:
+            return x
+        if x.op is not None and x.op.name == "graph.constant":
+            return self.constant(cast("float", x.op.attrs["value"]), dtype)
+        return self.cast(x, dtype)
 
     def emit(self, operator: Operator, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
         """Applies the shape rule, then creates the op. Raises InferError. Returns a Value, or a tuple of Values."""
         operands = self.weak(operands)
         t = Infer(operator, self.facts, self.checks)
-        types = operator.infer(t, *types_of(operands), **attrs)
-        results = types if isinstance(types, tuple) else (types,)
-        flat: list[Value] = []
-        segments: list[int] = []
-        for o in operands:
-            if isinstance(o, list):
-                segments.append(len(o))
-                flat += o
-            elif o is None:
-                segments.append(-2)
-            else:
-                segments.append(-1)
-                flat.append(o)
-        final: dict[str, Attr] = {k: tuple(v) if isinstance(v, list) else v for k, v in {**attrs, **t.attrs}.items()}
+        for name, value in attrs.items():
+            if _dynamic(value):
+                t.fail("TS105", f"{name} of {operator.name} must be known at compile time, not computed from tensors")
+        types = operator.apply(t, types_of(operands), attrs)
+        values = [self.to(v, t.casts[i]) if i in t.casts else v for i, v in enumerate(flat(operands))]
+        segments = tuple(len(o) if isinstance(o, list) else -2 if o is None else -1 for o in operands)
+        final: dict[str, Attr] = {k: _plain(v) for k, v in {**attrs, **t.attrs}.items()}
         if any(s != -1 for s in segments):
-            final["segments"] = tuple(segments)
-        op = self.builder.op(f"graph.{operator.name}", flat, results, final)
-        return tuple(op.results) if isinstance(types, tuple) else op.result
+            final["segments"] = segments
+        op = self.builder.op(f"graph.{operator.name}", values, types, final)
+        return tuple(op.results) if operator.multiple else op.result
 
     def weak(self, operands: Sequence[Any]) -> list[Any]:
-        """Python numbers among the operands become constants of a dtype that adapts to the tensors beside them."""
-        tensors = [v for o in operands for v in (o if isinstance(o, (list, tuple)) else (o,)) if isinstance(v, Value)]
+        """Python numbers and dims among the operands become constants of a dtype that adapts to the tensors beside them."""
         other: DType | None = None
-        for v in tensors:
-            assert isinstance(v.type, TensorType)
-            if v.type.dtype.kind != "bool" or other is None:
-                other = v.type.dtype if other is None else dtypes.promote(other, v.type.dtype) or other
+        for v in flat(operands):
+            if isinstance(v, Value) and (tensor(v).dtype.kind != "bool" or other is None):
+                other = tensor(v).dtype if other is None else dtypes.promote(other, tensor(v).dtype) or other
 
         def one(o: Any) -> Any:
-            if isinstance(o, (bool, int, float, complex)):
-                dtype = dtypes.weak(o, other)
-                assert dtype is not None
-                return self.constant(o, dtype)
             if isinstance(o, (list, tuple)):
-                return [one(v) for v in o]
-            return o
+                return [one(v) for v in cast("list[Any]", o)]
+            if isinstance(o, Expr):
+                return self.size(o, dtypes.weak(0, other) or dtypes.int64)
+            dtype = dtypes.weak(o, other)
+            if dtype is None:
+                return o
+            if dtype.is_integer and not -dtype.maximum - 1 <= o <= dtype.maximum + 1 - (dtype.kind == "uint"):
+                raise InferError(Diagnostic("TS302", f"{o} does not fit {dtype}"))
+            return self.constant(o, dtype)
 
         return [one(o) for o in operands]
 
 
-def edit_fix(message: str, *edits: Edit) -> Fix:
-    return Fix(message, edits)
+def tensor(v: Value) -> TensorType:
+    """The type of a Graph IR value."""
+    assert isinstance(v.type, TensorType), v
+    return v.type
 
 
-def scalar_of(op: Op) -> str | None:
-    """The scalar function that a map op applies (its name is the op's); None for other kinds."""
-    name = op.name.partition(".")[2]
-    return name if name in TABLE else None
+def _dynamic(value: Any) -> bool:
+    return isinstance(value, Value) or (
+        isinstance(value, (tuple, list)) and any(map(_dynamic, cast("list[Any]", value)))
+    )
+
+
+def _plain(value: Any) -> Attr:
+    """An attribute as data: sequences become tuples."""
+    return tuple(_plain(v) for v in cast("list[Any]", value)) if isinstance(value, (list, tuple)) else value

@@ -1,0 +1,285 @@
+"""Sums of products: the primitive `contract`, and matmul, dot, outer and einsum, which are made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from string import ascii_letters, ascii_uppercase
+from typing import Any, cast
+
+from tessera.compiler.graph.infer import Suggestion
+from tessera.compiler.graph.operator import GraphBuilder, Infer, Operator, Parameter, tensor
+from tessera.compiler.ir.core import Value
+from tessera.compiler.ir.types import TensorType, shape_text
+from tessera.language import dims
+from tessera.language.dims import Dim
+from tessera.language.lazy import np
+
+
+class Contract(Operator):
+    """Sums of products as in einsum `lhs,rhs->out`, one letter per axis, none repeated within an operand.
+
+    Letters in all three are batches, those missing from `out` are summed over in ascending order in the accumulator
+    dtype, all others are rows or columns. The result has the operands' dtype.
+    """
+
+    kind = "contract"
+    functions = methods = ()
+
+    def infer(self, t: Infer, x: TensorType, y: TensorType, lhs: str, rhs: str, out: str) -> TensorType:
+        t.require(x, "number", 0)
+        t.require(y, "number", 1)
+        if len(lhs) != x.rank or len(rhs) != y.rank or len(set(lhs)) != len(lhs) or len(set(rhs)) != len(rhs):
+            t.fail("TS210", f"{lhs},{rhs}->{out} does not fit operands {shape_text(x.shape)}, {shape_text(y.shape)}")
+        summed = set(lhs) & set(rhs) - set(out)
+        if set(lhs + rhs) - summed != set(out) or len(set(out)) != len(out):
+            t.fail("TS210", f"{lhs},{rhs}->{out}: a letter of one operand must stand in the result")
+        size = dict(zip(lhs, x.shape, strict=True))
+        for letter, d in zip(rhs, y.shape, strict=True):
+            t.same(size.setdefault(letter, d), d, "TS203", f"contracted dimensions {size[letter]} and {d} differ")
+        return TensorType(tuple(size[c] for c in out), t.promote(x, y))
+
+    def reference(self, x: Any, y: Any, lhs: str, rhs: str, out: str) -> Any:
+        return np.einsum(f"{lhs},{rhs}->{out}", x, y)
+
+    def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
+        x, _ = operands
+        summed = (d for c, d in zip(attrs["lhs"], x.shape, strict=True) if c not in attrs["out"])
+        return dims.prod(results[0].shape) * dims.prod(summed) * 2
+
+    def adjoint(self, g: GraphBuilder, out_: Value, ct: Value, x: Value, y: Value, lhs: str, rhs: str, out: str) -> Any:
+        return (contract(g, ct, y, out, rhs, lhs), contract(g, ct, x, out, lhs, rhs))
+
+    def tangent(
+        self, g: GraphBuilder, out_: Value, tangents: Any, x: Value, y: Value, lhs: str, rhs: str, out: str
+    ) -> Any:
+        dx, dy = tangents
+        parts = [contract(g, dx, y, lhs, rhs, out)] if dx is not None else []
+        parts += [contract(g, x, dy, lhs, rhs, out)] if dy is not None else []
+        return parts[0] if len(parts) == 1 else g.add(*parts) if parts else None
+
+
+def contract(g: GraphBuilder, x: Value, y: Value, lhs: str, rhs: str, out: str) -> Value:
+    """`einsum(lhs,rhs->out)` of two operands; a multiplication where nothing is summed over.
+
+    A size of 1 in one operand stretches against the other's size.
+    """
+    x, lhs = _without_stretched(g, x, lhs, y, rhs)
+    y, rhs = _without_stretched(g, y, rhs, x, lhs)
+    x, lhs = _sum_lonely(g, x, lhs, rhs + out)
+    y, rhs = _sum_lonely(g, y, rhs, lhs + out)
+    if set(lhs) & set(rhs) - set(out):
+        return g.contract(x, y, lhs=lhs, rhs=rhs, out=out)
+    return g.mul(_aligned(g, x, lhs, out), _aligned(g, y, rhs, out))
+
+
+def _without_stretched(g: GraphBuilder, x: Value, labels: str, y: Value, others: str) -> tuple[Value, str]:
+    """`x` without axes of size 1 that stretch against the other operand."""
+    size, other = dict(zip(labels, tensor(x).shape, strict=True)), dict(zip(others, tensor(y).shape, strict=True))
+    kept = "".join(c for c in labels if not (c in other and size[c] == 1 and other[c] != 1))
+    return (x, labels) if kept == labels else (g.reshape(x, tuple(size[c] for c in kept)), kept)
+
+
+def _sum_lonely(g: GraphBuilder, x: Value, labels: str, needed: str) -> tuple[Value, str]:
+    """`x` summed over the axes that nobody else mentions."""
+    lonely = tuple(i for i, c in enumerate(labels) if c not in needed)
+    return (g.sum(x, axis=lonely), "".join(c for c in labels if c in needed)) if lonely else (x, labels)
+
+
+def _aligned(g: GraphBuilder, x: Value, labels: str, out: str) -> Value:
+    """`x` with its axes in the order of `out` and size 1 where it has none, so that it broadcasts."""
+    order = sorted(range(len(labels)), key=lambda i: out.index(labels[i]))
+    if order != list(range(len(labels))):
+        x = g.permute(x, tuple(order))
+    size = dict(zip((labels[i] for i in order), tensor(x).shape, strict=True))
+    shape = tuple(size.get(c, 1) for c in out)
+    return x if shape == tensor(x).shape else g.reshape(x, shape)
+
+
+def matmul_labels(x_rank: int, y_rank: int) -> tuple[str, str, str]:
+    """Letters for NumPy's matmul: the last axis of x against the last but one of y (its only one, for a vector)."""
+    batch = ascii_uppercase[: max(x_rank, y_rank, 2) - 2]
+    lhs = "k" if x_rank == 1 else batch[len(batch) - x_rank + 2 :] + "ik"
+    rhs = "k" if y_rank == 1 else batch[len(batch) - y_rank + 2 :] + "kj"
+    return lhs, rhs, batch + ("i" if x_rank > 1 else "") + ("j" if y_rank > 1 else "")
+
+
+class Matmul(Operator):
+    """The matrix product over the last two axes; leading axes are batches and broadcast. 1-D operands as in NumPy."""
+
+    functions = ("matmul", "gemm", "bmm", "mm")
+    methods = ("matmul", "bmm", "mm")
+
+    def infer(self, t: Infer, x: TensorType, y: TensorType) -> TensorType:
+        for i, v in enumerate((x, y)):
+            t.require(v, "number", operand=i)
+            if v.rank == 0:
+                t.fail("TS213", "matmul needs operands with at least one axis; * multiplies by a scalar", operand=i)
+        dtype = t.promote(x, y)
+        k, n = x.shape[-1], y.shape[0 if y.rank == 1 else -2]
+        message = f"{shape_text(x.shape)} @ {shape_text(y.shape)}: contracted dimensions {k} and {n} differ"
+        t.same(k, n, "TS203", message, suggestions=self.suggestions(t, x, y))
+        batch = t.broadcast(x.shape[:-2], y.shape[:-2])
+        return TensorType(batch + (x.shape[-2:-1] if x.rank > 1 else ()) + (y.shape[-1:] if y.rank > 1 else ()), dtype)
+
+    def suggestions(self, t: Infer, x: TensorType, y: TensorType) -> list[Suggestion]:
+        """Transposing one operand, where that makes the product possible."""
+
+        def equal(a: Dim, b: Dim) -> bool:
+            return dims.compare(a, b, t.facts) == "yes"
+
+        name = {2: "T"}
+        if y.rank > 1 and equal(x.shape[-1], y.shape[-1]):
+            suffix = name.get(y.rank, "mT")
+            return [Suggestion(f"the transpose of the right operand (.{suffix})", 1, f".{suffix}")]
+        if x.rank > 1 and equal(x.shape[-2], y.shape[0 if y.rank == 1 else -2]):
+            suffix = name.get(x.rank, "mT")
+            return [Suggestion(f"the transpose of the left operand (.{suffix})", 0, f".{suffix}")]
+        return []
+
+    def reference(self, x: Any, y: Any) -> Any:
+        return np.matmul(x, y)
+
+    def decompose(self, g: GraphBuilder, x: Value, y: Value) -> Value:
+        return contract(g, x, y, *matmul_labels(tensor(x).rank, tensor(y).rank))
+
+    def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
+        return dims.prod(results[0].shape) * operands[0].shape[-1] * 2
+
+
+class Dot(Operator):
+    """The inner product of the last axis of x with the last but one of y (its only one, for a vector), as in NumPy."""
+
+    def infer(self, t: Infer, x: TensorType, y: TensorType) -> TensorType:
+        dtype = t.promote(x, y)
+        t.require(x, "number", 0)
+        t.require(y, "number", 1)
+        if not x.rank or not y.rank:
+            return TensorType(x.shape + y.shape, dtype)
+        message = f"dot of {shape_text(x.shape)} and {shape_text(y.shape)}: contracted dimensions differ"
+        t.same(x.shape[-1], y.shape[max(y.rank - 2, 0)], "TS203", message)
+        return TensorType(x.shape[:-1] + (y.shape[:-2] + y.shape[-1:] if y.rank > 1 else ()), dtype)
+
+    def reference(self, x: Any, y: Any) -> Any:
+        return np.dot(x, y)
+
+    def decompose(self, g: GraphBuilder, x: Value, y: Value) -> Value:
+        nx, ny = tensor(x).rank, tensor(y).rank
+        if not nx or not ny:
+            return g.mul(x, y)
+        lhs, rest = ascii_letters[:nx], ascii_letters[nx : nx + ny - 1]
+        at = max(ny - 2, 0)
+        return contract(g, x, y, lhs, rest[:at] + lhs[-1] + rest[at:], lhs[:-1] + rest)
+
+    def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
+        x, y = operands
+        return dims.prod(results[0].shape) * (x.shape[-1] * 2 if x.rank and y.rank else 1)
+
+
+class Outer(Operator):
+    """All products of an element of x (flattened) with one of y (flattened): a matrix."""
+
+    def infer(self, t: Infer, x: TensorType, y: TensorType) -> TensorType:
+        return TensorType((dims.prod(x.shape), dims.prod(y.shape)), t.promote(x, y))
+
+    def reference(self, x: Any, y: Any) -> Any:
+        return np.outer(x, y)
+
+    def decompose(self, g: GraphBuilder, x: Value, y: Value) -> Value:
+        n, m = dims.prod(tensor(x).shape), dims.prod(tensor(y).shape)
+        return g.mul(g.reshape(x, (n, 1)), g.reshape(y, (1, m)))
+
+
+def parse_einsum(t: Infer, equation: object, ranks: Sequence[int]) -> tuple[list[str], str]:
+    """The letters of each operand and of the result, with an ellipsis spelled out in letters of its own."""
+    if not isinstance(equation, str):
+        t.fail("TS210", f"einsum needs an equation such as 'ij,jk->ik' first, not {equation!r}")
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    inputs = left.split(",")
+    if len(inputs) != len(ranks):
+        t.fail("TS210", f"einsum '{equation}' speaks of {len(inputs)} operands, {len(ranks)} were given")
+    free = [c for c in ascii_letters if c not in equation]
+    covered = [rank - len(term.replace("...", "")) for term, rank in zip(inputs, ranks, strict=True)]
+    dots = "".join(free[: max((n for n, term in zip(covered, inputs, strict=True) if "..." in term), default=0)])
+    terms: list[str] = []
+    for i, (term, n) in enumerate(zip(inputs, covered, strict=True)):
+        if ("..." not in term and n != 0) or n < 0:
+            t.fail("TS210", f"einsum '{equation}': '{term}' does not fit an operand with {ranks[i]} axes", operand=i)
+        terms.append(term.replace("...", dots[len(dots) - n :]))
+    letters = "".join(terms)
+    if not arrow:
+        right = "..." + "".join(sorted(c for c in set(letters) - set(dots) if letters.count(c) == 1))
+    out = right.replace("...", dots)
+    if not (letters + out).isalpha() or len(set(out)) != len(out) or set(out) - set(letters):
+        t.fail("TS210", f"einsum '{equation}': the result needs distinct letters that stand in an operand")
+    return terms, out
+
+
+class Einsum(Operator):
+    """Einstein summation: `einsum("bik,bkj->bij", x, y)`. Letters name axes; those not in the result are summed over.
+
+    A letter repeated within an operand takes its diagonal, `...` stands for any further axes, sizes of 1 stretch.
+    Operands are contracted from left to right.
+    """
+
+    methods = ()
+
+    @cached_property
+    def parameters(self) -> tuple[Parameter, ...]:
+        operands, equation = super().parameters
+        return (equation, operands)
+
+    def infer(self, t: Infer, operands: Sequence[TensorType], equation: str) -> TensorType:
+        if not operands:
+            t.fail("TS210", "einsum needs operands")
+        terms, out = parse_einsum(t, equation, [x.rank for x in operands])
+        t.canonical(equation=f"{','.join(terms)}->{out}")
+        size: dict[str, Dim] = {}
+        for i, (term, x) in enumerate(zip(terms, operands, strict=True)):
+            t.require(x, "number", operand=i)
+            for letter, d in zip(term, x.shape, strict=True):
+                known = size.setdefault(letter, d)
+                if 1 in (known, d):
+                    size[letter] = d if known == 1 else known
+                else:
+                    t.same(known, d, "TS210", f"einsum '{equation}': {letter} is {known} and {d}", operand=i)
+        return TensorType(tuple(size[c] for c in out), t.promote(*operands))
+
+    def reference(self, operands: Sequence[Any], equation: str) -> Any:
+        return np.einsum(equation, *operands, optimize=len(operands) > 2)
+
+    def decompose(self, g: GraphBuilder, operands: Sequence[Value], equation: str) -> Value:
+        left, _, out = equation.partition("->")
+        work = [_diagonal(g, x, term) for x, term in zip(operands, left.split(","), strict=True)]
+        while len(work) > 1:
+            (x, lhs), (y, rhs), *rest = work
+            needed = out + "".join(term for _, term in rest)
+            kept = "".join(dict.fromkeys(c for c in lhs + rhs if c in needed))
+            goal = out if not rest else kept
+            work = [(contract(g, x, y, lhs, rhs, goal), goal), *rest]
+        x, term = work[0]
+        x, term = _sum_lonely(g, x, term, out)
+        return _aligned(g, x, term, out)
+
+    def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
+        left, _, out = cast("str", attrs["equation"]).partition("->")
+        size: dict[str, Dim] = {}
+        for x, term in zip(operands[0], left.split(","), strict=True):
+            for c, d in zip(term, x.shape, strict=True):
+                size[c] = d if size.get(c, 1) == 1 else size[c]
+        return dims.prod(size.values()) * len(operands[0])
+
+
+def _diagonal(g: GraphBuilder, x: Value, term: str) -> tuple[Value, str]:
+    """`x` with each repeated letter reduced to one axis: the sum over the others of what lies on the diagonal."""
+    for i, c in enumerate(term):
+        if c in term[:i]:
+            shape, first = tensor(x).shape, term.index(c)
+            on = g.eq(_position(g, shape, i), _position(g, shape, first))
+            x = g.sum(g.where(on, x, 0), axis=(i,))
+            return _diagonal(g, x, term[:i] + term[i + 1 :])
+    return x, term
+
+
+def _position(g: GraphBuilder, shape: Sequence[Dim], axis: int) -> Value:
+    return g.iota(tuple(d if i == axis else 1 for i, d in enumerate(shape)), axis=axis)

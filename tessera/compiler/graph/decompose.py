@@ -1,0 +1,49 @@
+"""Operators in terms of simpler ones, down to the structural kinds that lowering knows."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from tessera.compiler.graph.operator import (
+    REGISTRY,
+    GraphBuilder,
+    attributes_of,
+    facts_of,
+    operator_of,
+    split_operands,
+    tensor,
+)
+from tessera.compiler.ir.core import Block, Builder, Op, Value
+from tessera.compiler.ir.spec import demand
+
+
+def decompose(func: Op, keep: Container[str] = ()) -> None:
+    """Replaces every op whose operator says how by simpler ones, in place. Operators named in `keep` stay."""
+    for op in func.walk():
+        if op is not func and op.block is not None:
+            expand(op, keep)
+
+
+def expand(op: Op, keep: Container[str] = ()) -> None:
+    """Replaces one op, and what it is replaced by, until only primitives are left."""
+    name = op.name.removeprefix("graph.")
+    if name in keep or name not in REGISTRY or (rule := operator_of(op).decompose) is None:
+        return
+    assert op.block is not None
+    block = Block()
+    g = GraphBuilder(Builder(block, span=op.span), facts_of(op))
+    found = rule(g, *split_operands(op), **attributes_of(op))
+    if found is None:
+        return
+    values: tuple[Value, ...] = found if isinstance(found, tuple) else (found,)
+    at = op.block.ops.index(op)
+    new = list(block.ops)
+    for i, inner in enumerate(new):
+        op.block.insert(at + i, inner)
+    for result, value in zip(op.results, values, strict=True):
+        demand(tensor(value).dtype == tensor(result).dtype, op, f"decomposes to {value.type} instead of {result.type}")
+        value.hint = value.hint or result.hint
+        result.replace_by(value)
+    op.erase()
+    for inner in new:
+        expand(inner, keep)

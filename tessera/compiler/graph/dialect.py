@@ -1,0 +1,40 @@
+"""The ops of Graph IR that are no operators: functions, constants and terminators. Control flow is in `control`."""
+
+from __future__ import annotations
+
+from tessera.compiler.ir.core import Op
+from tessera.compiler.ir.spec import demand, spec
+from tessera.compiler.ir.types import TensorType
+from tessera.language.dims import Expr
+
+
+@spec("graph.func", "A function. attrs: sym_name, arg_names; divisible, equal: the asserts in force, as pairs of dims. Its block's arguments "
+      "are tensors; scalars have rank 0.", effects=True)  # fmt: skip
+def _func(op: Op) -> None:
+    demand(isinstance(op.attrs.get("sym_name"), str), op, "needs sym_name")
+    names = op.attrs.get("arg_names")
+    args = op.region.block.args
+    demand(isinstance(names, tuple) and len(names) == len(args), op, "needs a name per argument")
+    for a in args:
+        demand(isinstance(a.type, TensorType), op, f"argument {a.hint} is no tensor")
+    for name in ("divisible", "equal"):
+        pairs = op.attrs.get(name, ())
+        ok = isinstance(pairs, tuple) and all(isinstance(p, tuple) and len(p) == 2 for p in pairs)
+        demand(ok, op, f"{name} holds pairs of dims")
+    demand(
+        bool(op.region.block.ops) and op.region.block.terminator.name == "graph.return", op, "ends with graph.return"
+    )
+
+
+@spec("graph.return", "Ends a function; operands are its results.", terminator=True, effects=True)
+def _return(op: Op) -> None:
+    demand(op.parent is None or op.parent.name == "graph.func", op, "stands in no function")
+    demand(not op.results, op, "has no results")
+
+
+@spec("graph.constant", "A rank-0 constant, attr `value`.")
+def _constant(op: Op) -> None:
+    t, value = op.result.type, op.attrs.get("value")
+    demand(isinstance(t, TensorType) and t.rank == 0, op, "is a scalar")
+    demand(isinstance(value, (bool, int, float, complex)) and not isinstance(value, Expr), op, "has a number as value")
+    demand(not op.operands, op, "has no operands")

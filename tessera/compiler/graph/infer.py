@@ -1,0 +1,229 @@
+"""What a shape rule may ask and say: axes, broadcasting, promotion, and rejections with counterexamples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from operator import index
+from typing import TYPE_CHECKING, NoReturn, SupportsIndex
+
+from tessera.compiler.ir.checks import Check
+from tessera.compiler.ir.core import Attr
+from tessera.compiler.ir.types import Shape, TensorType, shape_text
+from tessera.errors import Diagnostic, Fix, Note
+from tessera.language import dims, dtypes
+from tessera.language.dims import Dim, Expr, Facts
+from tessera.language.dtypes import DType
+from tessera.language.policies import Policy, PolicyError
+from tessera.language.scalars import Accepts
+
+if TYPE_CHECKING:
+    from tessera.compiler.graph.operator import Operator
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """Append `suffix` to the text of operand number `operand`, e.g. ".T"; it has been re-checked with the shapes at hand."""
+
+    message: str
+    operand: int
+    suffix: str
+
+
+class InferError(Exception):
+    """An operator rejects its operands. Carries a diagnostic without a place; whoever applied the operator adds it.
+
+    `suggestions` become fixes where the text of the operands is known.
+    """
+
+    def __init__(
+        self, diagnostic: Diagnostic, operand: int | None = None, suggestions: Sequence[Suggestion] = ()
+    ) -> None:
+        super().__init__(diagnostic.message)
+        self.diagnostic, self.operand, self.suggestions = diagnostic, operand, tuple(suggestions)
+
+
+@dataclass(slots=True)
+class Infer:
+    """What a shape rule may ask and say. `facts` are the asserts in force; `checks` collects launch-time checks."""
+
+    operator: Operator
+    facts: Facts = field(default_factory=Facts)
+    checks: list[Check] = field(default_factory=list[Check])
+    attrs: dict[str, Attr] = field(default_factory=dict[str, Attr])
+    """attributes in canonical form (axes non-negative and sorted), which replace the ones given"""
+    casts: dict[int, DType] = field(default_factory=dict[int, DType])
+    """operands (numbered with variadic ones spread out) that are converted before the operator sees them"""
+
+    def fail(
+        self,
+        code: str,
+        message: str,
+        *notes: str,
+        operand: int | None = None,
+        fixes: tuple[Fix, ...] = (),
+        label: str = "",
+        suggestions: Sequence[Suggestion] = (),
+    ) -> NoReturn:
+        """Rejects. `operand` is the index of the operand to underline; without it the whole call is."""
+        hints = (*notes, *(f"did you mean {s.message}?" for s in suggestions))
+        said = Diagnostic(code, message, notes=tuple(Note(n) for n in hints), fixes=fixes, label=label)
+        raise InferError(said, operand, suggestions)
+
+    def canonical(self, **attrs: Attr) -> None:
+        self.attrs.update(attrs)
+
+    # attributes
+    def integer(self, value: object, name: str, code: str = "TS213") -> int:
+        """An integer known at compile time (any kind of int, but not a bool)."""
+        if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+            self.fail(code, f"{name} must be an integer known at compile time, not {value!r}")
+        return index(value)
+
+    def dim(self, value: object, name: str = "size") -> Dim:
+        """A size: an integer or a symbolic dim."""
+        return value if isinstance(value, Expr) else self.integer(value, name)
+
+    def shape(self, value: object, name: str = "shape") -> Shape:
+        """A shape given as one size or a sequence of sizes."""
+        sizes: Sequence[object] = value if isinstance(value, (tuple, list)) else (value,)  # pyright: ignore
+        return tuple(self.dim(d, name) for d in sizes)
+
+    def dtype(self, value: object) -> DType:
+        """A dtype given in any spelling."""
+        found = dtypes.of(value)
+        if found is None:
+            self.fail("TS301", f"{value!r} is not a dtype")
+        return found
+
+    # dims
+    def same(
+        self,
+        a: Dim,
+        b: Dim,
+        code: str,
+        message: str,
+        operand: int | None = None,
+        suggestions: Sequence[Suggestion] = (),
+    ) -> None:
+        """Demands a == b: rejects with a counterexample, or notes a launch-time check where it is unknown."""
+        answer = dims.compare(a, b, self.facts)
+        if answer == "unknown":
+            self.checks.append(Check(a, b, f"{self.operator.name}: {message}"))
+        elif answer == "no":
+            self.fail(code, message, *counterexample(a, b), operand=operand, suggestions=suggestions)
+
+    def axis(self, x: TensorType, axis: object, name: str = "axis", extra: int = 0) -> int:
+        """`axis` counted from 0. `extra` = 1 for operators that insert an axis."""
+        rank = x.rank + extra
+        given = self.integer(axis, name, "TS204")
+        if not -rank <= given < rank:
+            count = f"{x.rank} ax{'i' if x.rank == 1 else 'e'}s"
+            self.fail("TS204", f"{name}={given} is out of range for {shape_text(x.shape)}, which has {count}")
+        return given % rank
+
+    def axes(self, x: TensorType, axis: object, name: str = "axis", extra: int = 0) -> tuple[int, ...]:
+        """`axis` as a sorted tuple; None means all axes."""
+        if axis is None:
+            return tuple(range(x.rank))
+        given: Sequence[object] = axis if isinstance(axis, (tuple, list)) else (axis,)  # pyright: ignore
+        found = [self.axis(x, a, name, extra) for a in given]
+        if len(set(found)) != len(found):
+            self.fail("TS204", f"{name}={axis} names an axis twice")
+        return tuple(sorted(found))
+
+    def broadcast(self, *shapes: Shape, code: str = "TS202") -> Shape:
+        """NumPy's rule: aligned at the right; a size of 1 stretches."""
+        rank = max(map(len, shapes))
+        out: list[Dim] = []
+        for i in range(rank):
+            size: Dim = 1
+            for s in shapes:
+                d = s[i - rank + len(s)] if i >= rank - len(s) else 1
+                if d == 1 or d == size:
+                    continue
+                if size == 1:
+                    size = d
+                    continue
+                answer = dims.compare(size, d, self.facts)
+                if answer == "no":
+                    both = " and ".join(shape_text(s) for s in shapes)
+                    message = f"{both} do not broadcast: {size} meets {d} at axis {i - rank}"
+                    self.fail(code, message, *counterexample(size, d))
+                if answer == "unknown":
+                    self.checks.append(Check(size, d, f"{self.operator.name}: broadcasting"))
+            out.append(size)
+        return tuple(out)
+
+    # dtypes
+    def require(self, x: TensorType, accepts: Accepts, operand: int | None = None) -> None:
+        """Demands a class of dtypes."""
+        d = x.dtype
+        ok = {
+            "any": True,
+            "number": d.kind != "bool",
+            "real": d.kind not in ("bool", "complex"),
+            "float": d.is_float,
+            "integer": d.is_integer,
+            "bool": d.kind == "bool",
+            "integral_or_bool": d.is_integer or d.kind == "bool",
+        }[accepts]
+        if not ok:
+            what = "integers or bools" if accepts == "integral_or_bool" else f"{accepts} elements"
+            self.fail("TS301", f"{self.operator.name} takes {what}, not {d}", operand=operand)
+
+    def promote(self, *types: TensorType, first: int = 0) -> DType:
+        """The common dtype of the operands from number `first` on, to which they are then converted."""
+        out = types[0].dtype
+        for t in types[1:]:
+            common = dtypes.promote(out, t.dtype)
+            if common is None:
+                message = f"{out} and {t.dtype} have no common dtype"
+                self.fail("TS302", f"{message}; say which with cast(x, {out}) or cast(x, {t.dtype})")
+            out = common
+        for i, t in enumerate(types, first):
+            self.convert(i, t, out)
+        return out
+
+    def convert(self, operand: int, x: TensorType, dtype: DType) -> TensorType:
+        """Operand number `operand` is converted to `dtype` before the operator sees it; gives the type it then has."""
+        if x.dtype != dtype or operand in self.casts:
+            self.casts[operand] = dtype
+        return x.with_dtype(dtype)
+
+    def floating(self, operand: int, x: TensorType) -> TensorType:
+        """Integers and bools are converted to f32, as every operator of mathematical analysis does."""
+        return x if x.dtype.is_float or x.dtype.is_complex else self.convert(operand, x, dtypes.f32)
+
+    def policy(self, operands: Sequence[TensorType]) -> Policy | None:
+        """The merged numerics policy of the operands."""
+        out: Policy | None = None
+        for x in operands:
+            if x.policy is None or x.policy.empty:
+                continue
+            try:
+                out = x.policy if out is None else out.merge(x.policy)
+            except PolicyError as e:
+                self.fail("TS305", f"the operands of {self.operator.name} disagree: {e}")
+        return out
+
+
+def counterexample(a: Dim, b: Dim) -> tuple[str, ...]:
+    """A note with sizes for which the two dims differ; nothing where both are numbers."""
+    example = dims.counterexample(a, b)
+    if not example:
+        return ()
+    sizes = ", ".join(f"{n}={v}" for n, v in example.items())
+    return (f"for example {sizes}: {dims.evaluate(a, example)} is not {dims.evaluate(b, example)}",)
+
+
+def at_least_zero(d: Dim) -> Dim:
+    """max(d, 0), which is d itself where its form shows that it is no difference: symbols stand for sizes."""
+    return d if _not_negative(d) else dims.dim_max(d, 0)
+
+
+def _not_negative(d: object) -> bool:
+    if not isinstance(d, Expr):
+        return isinstance(d, int) and d >= 0
+    atoms = [a for m, _ in d.terms for a in m]
+    return all(c >= 0 for _, c in d.terms) and all(a.op == "sym" or all(map(_not_negative, a.args)) for a in atoms)

@@ -1,0 +1,357 @@
+"""Reductions along axes, and prefix sums.
+
+`axis` is an axis, a tuple of axes or None for all of them; negative axes count from the end. Narrow floats are summed
+in f32 and integers in 64 bits. The order of summation belongs to the target and never depends on sizes of tiles.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar, TypeAlias
+
+from tessera.compiler.graph.infer import at_least_zero
+from tessera.compiler.graph.operator import GraphBuilder, Infer, Operator, tensor
+from tessera.compiler.ir.core import Value
+from tessera.compiler.ir.types import Shape, TensorType
+from tessera.language import dims, dtypes
+from tessera.language.dims import Dim
+from tessera.language.dtypes import DType
+from tessera.language.lazy import np
+from tessera.language.scalars import Accepts
+
+Axes: TypeAlias = "int | tuple[int, ...] | None"
+
+
+def reduced(shape: Shape, axes: Sequence[int], keepdims: bool) -> Shape:
+    """The shape that is left of `shape`."""
+    if keepdims:
+        return tuple(1 if i in axes else d for i, d in enumerate(shape))
+    return tuple(d for i, d in enumerate(shape) if i not in axes)
+
+
+def expanded(g: GraphBuilder, v: Value, x: Value, axis: Sequence[int]) -> Value:
+    """A result of a reduction of `x` with its axes put back as size 1, so that it broadcasts against `x`."""
+    return g.reshape(v, reduced(tensor(x).shape, axis, True))
+
+
+def elements(x: Value, axis: Sequence[int]) -> Dim:
+    """How many elements of `x` each result of a reduction over `axis` is made of."""
+    return dims.prod(tensor(x).shape[a] for a in axis)
+
+
+class Reduction(Operator, abstract=True):
+    """A reduction that lowering knows."""
+
+    kind = "reduce"
+    accepts: ClassVar[Accepts] = "number"
+    needs_elements: ClassVar[bool] = False
+
+    def infer(self, t: Infer, x: TensorType, axis: Axes = None, keepdims: bool = False) -> TensorType:
+        axes = t.axes(x, axis)
+        x = self.operand(t, x)
+        if self.needs_elements and any(x.shape[a] == 0 for a in axes):
+            t.fail("TS213", f"{self.name} of no elements is undefined: {x.pretty()} has size 0 along axis {axis}")
+        t.canonical(axis=axes, keepdims=bool(keepdims))
+        return TensorType(reduced(x.shape, axes, keepdims), self.result(x.dtype))
+
+    def operand(self, t: Infer, x: TensorType) -> TensorType:
+        """Checks and converts the operand."""
+        t.require(x, self.accepts)
+        return x
+
+    def result(self, dtype: DType) -> DType:
+        return dtype
+
+    def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
+        return dims.prod(operands[0].shape)
+
+
+class Sum(Reduction):
+    """The sum of the elements along `axis`. Integers and bools are summed as 64-bit integers."""
+
+    accepts = "any"
+
+    def operand(self, t: Infer, x: TensorType) -> TensorType:
+        return x if x.dtype.is_float or x.dtype.is_complex else t.convert(0, x, x.dtype.accumulate)
+
+    def reference(self, x: Any, axis: Axes, keepdims: bool) -> Any:
+        return np.sum(x, axis=axis, keepdims=keepdims)
+
+    def adjoint(self, g: GraphBuilder, out: Value, ct: Value, x: Value, axis: tuple[int, ...], keepdims: bool) -> Any:
+        return (g.broadcast_to(expanded(g, ct, x, axis), tensor(x).shape),)
+
+    def tangent(self, g: GraphBuilder, out: Value, tangents: Any, x: Value, axis: Axes, keepdims: bool) -> Value:
+        return g.sum(tangents[0], axis=axis, keepdims=keepdims)
+
+
+class Prod(Reduction):
+    """The product of the elements along `axis`. Integers and bools are multiplied as 64-bit integers."""
+
+    accepts = "any"
+    operand = Sum.operand
+
+    def reference(self, x: Any, axis: Axes, keepdims: bool) -> Any:
+        return np.prod(x, axis=axis, keepdims=keepdims)
+
+
+class Extremum(Reduction, abstract=True):
+    accepts = "real"
+    needs_elements = True
+
+    def adjoint(self, g: GraphBuilder, out: Value, ct: Value, x: Value, axis: tuple[int, ...], keepdims: bool) -> Any:
+        hit = g.cast(g.eq(x, expanded(g, out, x, axis)), tensor(x).dtype)  # ties share the cotangent
+        share = g.div(expanded(g, ct, x, axis), g.sum(hit, axis=axis, keepdims=True))
+        return (g.mul(hit, share),)
+
+
+class Max(Extremum):
+    """The largest element along `axis`; NaN if there is one."""
+
+    functions = methods = ("max", "amax")
+
+    def reference(self, x: Any, axis: Axes, keepdims: bool) -> Any:
+        return np.max(x, axis=axis, keepdims=keepdims)
+
+
+class Min(Extremum):
+    """The smallest element along `axis`; NaN if there is one."""
+
+    functions = methods = ("min", "amin")
+
+    def reference(self, x: Any, axis: Axes, keepdims: bool) -> Any:
+        return np.min(x, axis=axis, keepdims=keepdims)
+
+
+class Any_(Reduction):
+    """Whether any element along `axis` is true (not zero)."""
+
+    name = "any"
+    accepts = "any"
+
+    def operand(self, t: Infer, x: TensorType) -> TensorType:
+        return t.convert(0, x, dtypes.bool_)
+
+    def reference(self, x: Any, axis: Axes, keepdims: bool) -> Any:
+        return np.any(x, axis=axis, keepdims=keepdims)
+
+
+class All(Reduction):
+    """Whether all elements along `axis` are true (not zero)."""
+
+    accepts = "any"
+    operand = Any_.operand
+
+    def reference(self, x: Any, axis: Axes, keepdims: bool) -> Any:
+        return np.all(x, axis=axis, keepdims=keepdims)
+
+
+class ArgExtremum(Reduction, abstract=True):
+    accepts = "real"
+    needs_elements = True
+
+    def infer(self, t: Infer, x: TensorType, axis: int | None = None, keepdims: bool = False) -> TensorType:
+        if len(t.axes(x, axis)) not in (1, x.rank):
+            t.fail("TS204", f"{self.name} takes one axis, or None for the index into the flattened tensor")
+        return super().infer(t, x, axis, keepdims)
+
+    def result(self, dtype: DType) -> DType:
+        return dtypes.int64
+
+    def decompose(self, g: GraphBuilder, x: Value, axis: tuple[int, ...], keepdims: bool) -> Value | None:
+        if len(axis) == 1 and axis[0] < tensor(x).rank:
+            return None
+        flat = g.reshape(x, (dims.prod(tensor(x).shape),))
+        return g.reshape(g.emit(self, [flat], {"axis": 0}), reduced(tensor(x).shape, axis, keepdims))
+
+    def flat_axis(self, x: Any, axis: tuple[int, ...]) -> int | None:
+        return axis[0] if len(axis) == 1 else None
+
+
+class Argmax(ArgExtremum):
+    """The index of the first largest element along `axis`; the first NaN if there is one."""
+
+    def reference(self, x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
+        return np.argmax(x, axis=self.flat_axis(x, axis), keepdims=keepdims)
+
+
+class Argmin(ArgExtremum):
+    """The index of the first smallest element along `axis`; the first NaN if there is one."""
+
+    def reference(self, x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
+        return np.argmin(x, axis=self.flat_axis(x, axis), keepdims=keepdims)
+
+
+class Statistic(Operator, abstract=True):
+    """A reduction to floats that is made of simpler ones; integers count as f32."""
+
+    accepts: ClassVar[Accepts] = "any"
+
+    def infer(self, t: Infer, x: TensorType, axis: Axes = None, keepdims: bool = False) -> TensorType:
+        return self.rule(t, x, axis, keepdims)
+
+    def rule(self, t: Infer, x: TensorType, axis: Axes, keepdims: bool, **rest: Any) -> TensorType:
+        axes = t.axes(x, axis)
+        t.require(x, self.accepts)
+        t.canonical(axis=axes, keepdims=bool(keepdims), **rest)
+        return TensorType(reduced(x.shape, axes, keepdims), t.floating(0, x).dtype)
+
+    def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
+        return dims.prod(operands[0].shape)
+
+
+class Mean(Statistic):
+    """The sum of the elements along `axis` divided by their number."""
+
+    def reference(self, x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
+        with np.errstate(all="ignore"):
+            return np.sum(x, axis=axis, keepdims=keepdims) / math.prod(x.shape[a] for a in axis)
+
+    def decompose(self, g: GraphBuilder, x: Value, axis: tuple[int, ...], keepdims: bool) -> Value:
+        wide = g.compute(x)
+        mean = g.div(g.sum(wide, axis=axis, keepdims=keepdims), g.size(elements(x, axis), tensor(wide).dtype))
+        return g.to(mean, tensor(x).dtype)
+
+    def adjoint(self, g: GraphBuilder, out: Value, ct: Value, x: Value, axis: tuple[int, ...], keepdims: bool) -> Any:
+        share = g.div(expanded(g, ct, x, axis), g.size(elements(x, axis), tensor(x).dtype))
+        return (g.broadcast_to(share, tensor(x).shape),)
+
+
+class Var(Statistic):
+    """The variance along `axis`: squared distances from the mean, summed, divided by the number less `correction`.
+
+    Two passes, so that nothing cancels. `correction` (NumPy's `ddof`) 0 is the population's, 1 the sample's variance.
+    """
+
+    accepts = "real"
+
+    def infer(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, t: Infer, x: TensorType, axis: Axes = None, correction: int = 0, keepdims: bool = False
+    ) -> TensorType:
+        return self.rule(t, x, axis, keepdims, correction=t.integer(correction, "correction"))
+
+    def reference(self, x: Any, axis: tuple[int, ...], correction: int, keepdims: bool) -> Any:
+        with np.errstate(all="ignore"):
+            squares = np.square(x - np.mean(x, axis=axis, keepdims=True))
+            count = max(math.prod(x.shape[a] for a in axis) - correction, 0)
+            return np.sum(squares, axis=axis, keepdims=keepdims) / np.asarray(count, x.dtype)
+
+    def decompose(self, g: GraphBuilder, x: Value, axis: tuple[int, ...], correction: int, keepdims: bool) -> Value:
+        wide = g.compute(x)
+        far = g.sub(wide, g.mean(wide, axis=axis, keepdims=True))
+        count = at_least_zero(elements(x, axis) - correction)
+        var = g.div(g.sum(g.square(far), axis=axis, keepdims=keepdims), g.size(count, tensor(wide).dtype))
+        return g.to(var, tensor(x).dtype)
+
+    def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
+        return dims.prod(operands[0].shape) * 4
+
+
+class Std(Var):
+    """The standard deviation along `axis`: the square root of the variance."""
+
+    def reference(self, x: Any, axis: tuple[int, ...], correction: int, keepdims: bool) -> Any:
+        return np.sqrt(super().reference(x, axis, correction, keepdims))
+
+    def decompose(self, g: GraphBuilder, x: Value, axis: tuple[int, ...], correction: int, keepdims: bool) -> Value:
+        wide = g.var(g.compute(x), axis=axis, correction=correction, keepdims=keepdims)
+        return g.to(g.sqrt(wide), tensor(x).dtype)
+
+
+class Logsumexp(Statistic):
+    """log(sum(exp(x))) along `axis`, without overflow. Of elements that are all -inf it is -inf."""
+
+    accepts = "real"
+
+    def reference(self, x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
+        with np.errstate(all="ignore"):
+            top = np.max(x, axis=axis, keepdims=True, initial=-np.inf)
+            top = np.where(np.isfinite(top), top, 0).astype(x.dtype)
+            total = np.log(np.sum(np.exp(x - top), axis=axis, keepdims=True)) + top
+            return total if keepdims else np.squeeze(total, axis)
+
+    def decompose(self, g: GraphBuilder, x: Value, axis: tuple[int, ...], keepdims: bool) -> Value:
+        wide = g.compute(x)
+        top = g.max(wide, axis=axis, keepdims=True)
+        top = g.where(g.isfinite(top), top, 0.0)
+        total = g.add(g.log(g.sum(g.exp(g.sub(wide, top)), axis=axis, keepdims=True)), top)
+        return g.to(g.reshape(total, reduced(tensor(x).shape, axis, keepdims)), tensor(x).dtype)
+
+    def adjoint(self, g: GraphBuilder, out: Value, ct: Value, x: Value, axis: tuple[int, ...], keepdims: bool) -> Any:
+        p = g.exp(g.sub(x, expanded(g, out, x, axis)))
+        return (g.mul(p, expanded(g, ct, x, axis)),)
+
+    def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
+        return dims.prod(operands[0].shape) * 13
+
+
+class Norm(Statistic):
+    """The norm of order `ord` of the elements along `axis`: (sum |x|**ord)**(1/ord); `inf` and `-inf`: largest, smallest |x|."""
+
+    def infer(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, t: Infer, x: TensorType, ord: float = 2, axis: Axes = None, keepdims: bool = False
+    ) -> TensorType:
+        if isinstance(ord, bool) or not isinstance(ord, (int, float)) or ord == 0 or math.isnan(ord):  # pyright: ignore
+            t.fail("TS213", f"norm needs a number other than 0 as ord, not {ord!r}")
+        out = self.rule(t, x, axis, keepdims)
+        return out if not out.dtype.is_complex else out.with_dtype(dtypes.f32 if out.dtype.bits == 64 else dtypes.f64)
+
+    def reference(self, x: Any, ord: float, axis: tuple[int, ...], keepdims: bool) -> Any:
+        with np.errstate(all="ignore"):
+            a = np.abs(x)
+            if math.isinf(ord):
+                return (np.max if ord > 0 else np.min)(a, axis=axis, keepdims=keepdims)
+            return np.sum(a**ord, axis=axis, keepdims=keepdims) ** (1 / ord)
+
+    def decompose(self, g: GraphBuilder, x: Value, ord: float, axis: tuple[int, ...], keepdims: bool) -> Value:
+        a = g.abs(g.compute(x))
+        dtype = tensor(a).dtype if tensor(x).dtype.is_complex else tensor(x).dtype
+        if math.isinf(ord):
+            return g.to((g.max if ord > 0 else g.min)(a, axis=axis, keepdims=keepdims), dtype)
+        power = a if ord == 1 else g.square(a) if ord == 2 else g.pow(a, float(ord))
+        total = g.sum(power, axis=axis, keepdims=keepdims)
+        return g.to(total if ord == 1 else g.sqrt(total) if ord == 2 else g.pow(total, 1 / ord), dtype)
+
+    def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
+        return dims.prod(operands[0].shape) * 2
+
+
+class Scan(Operator, abstract=True):
+    """An inclusive prefix along one axis, in ascending order."""
+
+    kind = "scan"
+
+    def infer(self, t: Infer, x: TensorType, axis: int | None = None) -> TensorType:
+        wide = x if x.dtype.is_float or x.dtype.is_complex else t.convert(0, x, x.dtype.accumulate)
+        if axis is None and x.rank != 1:
+            t.canonical(axis=None)
+            return wide.with_shape((dims.prod(x.shape),))
+        t.canonical(axis=t.axis(x, 0 if axis is None else axis))
+        return wide
+
+    def decompose(self, g: GraphBuilder, x: Value, axis: int | None) -> Value | None:
+        if axis is not None:
+            return None
+        return g.emit(self, [g.reshape(x, (dims.prod(tensor(x).shape),))], {"axis": 0})
+
+
+class Cumsum(Scan):
+    """Running sums along `axis` (None: of the flattened tensor). Integers and bools are summed as 64-bit integers."""
+
+    def reference(self, x: Any, axis: int | None) -> Any:
+        return np.cumsum(x, axis=axis)
+
+    def adjoint(self, g: GraphBuilder, out: Value, ct: Value, x: Value, axis: int | None) -> Any:
+        if axis is None:
+            return (g.reshape(g.flip(g.cumsum(g.flip(ct, 0), 0), 0), tensor(x).shape),)
+        return (g.flip(g.cumsum(g.flip(ct, axis), axis), axis),)
+
+    def tangent(self, g: GraphBuilder, out: Value, tangents: Sequence[Value], x: Value, axis: int | None) -> Value:
+        return g.cumsum(tangents[0], axis=axis)
+
+
+class Cumprod(Scan):
+    """Running products along `axis` (None: of the flattened tensor). Integers and bools are multiplied as 64-bit integers."""
+
+    def reference(self, x: Any, axis: int | None) -> Any:
+        return np.cumprod(x, axis=axis)
