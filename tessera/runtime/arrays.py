@@ -1,0 +1,372 @@
+"""Arrays of any library as addresses with shapes, and results in the library that the arguments came from.
+
+Nothing here imports a library: an argument of type `torch.Tensor` exists only where PyTorch has been imported. Each
+library is one `Adapter`; what is not known by its type is taken through `__dlpack__`, `__cuda_array_interface__` or
+`__array_interface__`.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any
+
+from tessera.errors import Diagnostic, LaunchError, MissingDependency
+from tessera.language import dtypes
+from tessera.language.dtypes import DType
+from tessera.language.lazy import np
+from tessera.runtime import memory
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One array as a kernel sees it. `strides` in bytes; `owner` keeps the memory alive; `device` "cpu" or "cuda:0"."""
+
+    pointer: int
+    shape: tuple[int, ...]
+    dtype: DType
+    strides: tuple[int, ...]
+    device: str
+    writable: bool
+    owner: Any
+
+    @property
+    def contiguous(self) -> bool:
+        """C order without gaps; axes of size 1 may have any stride, and an array without elements is contiguous."""
+        return is_contiguous(self.shape, self.strides, self.dtype.itemsize)
+
+
+def is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bool:
+    if 0 in shape:
+        return True
+    expected = itemsize
+    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if size != 1 and stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def c_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """Strides in bytes of a C-contiguous array."""
+    out: list[int] = []
+    for size in reversed(shape):
+        out.append(itemsize)
+        itemsize *= size
+    return tuple(reversed(out))
+
+
+class Adapter:
+    """What the runtime does with the arrays of one library."""
+
+    name = ""
+    immutable: str = ""
+    """why a kernel may not store into these arrays, where it may not"""
+
+    def key(self, array: Any) -> Hashable:
+        """All that a prepared launch depends on except the address; cheap, as it is asked for at every call."""
+        raise NotImplementedError
+
+    def view(self, array: Any) -> View:
+        """Raises LaunchError TS501 with a reason for people where a kernel cannot see this array."""
+        raise NotImplementedError
+
+    def pointer(self, array: Any) -> int:
+        """The address, for an array whose key has been seen by `view` before."""
+        return self.view(array).pointer
+
+    def contiguous(self, array: Any) -> Any:
+        """A C-contiguous copy in the same library."""
+        raise NotImplementedError
+
+    def empty(self, shape: tuple[int, ...], dtype: DType, device: str) -> tuple[Any, int]:
+        """A new uninitialised array, possibly provisional (see `finish`), and its address."""
+        raise NotImplementedError
+
+    def finish(self, array: Any) -> Any:
+        """The result as the library wants it, once it has been written."""
+        return array
+
+    def numpy(self, array: Any) -> Any:
+        """The content as a NumPy array, shared where the library can."""
+        raise NotImplementedError
+
+    def wrap(self, array: Any) -> Any:
+        """A NumPy array as an array of this library, shared where it can be."""
+        raise NotImplementedError
+
+    def stream(self, device: str) -> int:
+        """The CUDA stream that the library's work is ordered on."""
+        return 0
+
+
+def dtype_of(dtype: Any, what: str = "an array") -> DType:
+    """Tessera's dtype for a library's. Raises LaunchError TS501 where there is none."""
+    found = dtypes.of(dtype)
+    if found is None:
+        hint = {
+            "O": " (a Python object in each element)", "U": " (text)", "S": " (bytes)", "M": " (dates)", "m": " (times)", "V": " (records)",
+        }.get(getattr(dtype, "kind", ""), "")  # fmt: skip
+        raise unusable(
+            f"{what} has dtype {dtype}{hint}, which no kernel can compute with; convert it with .astype(np.float32)"
+        )
+    return found
+
+
+def unusable(message: str) -> LaunchError:
+    return LaunchError(Diagnostic("TS501", message))
+
+
+class NumpyAdapter(Adapter):
+    name = "numpy"
+
+    def key(self, array: Any) -> Hashable:
+        return array.dtype, array.shape, array.strides
+
+    def view(self, array: Any) -> View:
+        dtype = dtype_of(array.dtype)
+        if not array.dtype.isnative:
+            raise unusable(f"the array's bytes are in foreign order ({array.dtype.str}); "
+                           'convert it with x.astype(x.dtype.newbyteorder("="))')  # fmt: skip
+        if type(array) is not np.ndarray and hasattr(array, "mask"):
+            raise unusable("a masked array has no meaning for a kernel; pass x.filled(value) or x.data")
+        interface = array.__array_interface__
+        return View(interface["data"][0], array.shape, dtype, array.strides, "cpu", array.flags.writeable, array)
+
+    def pointer(self, array: Any) -> int:
+        return array.__array_interface__["data"][0]
+
+    def contiguous(self, array: Any) -> Any:
+        copy = memory.empty(array.shape, array.dtype, array.nbytes, "a contiguous copy")
+        copy[...] = array
+        return copy
+
+    def empty(self, shape: tuple[int, ...], dtype: DType, device: str) -> tuple[Any, int]:
+        array = memory.empty(shape, dtype.numpy, math.prod(shape) * dtype.itemsize)
+        return array, array.__array_interface__["data"][0]
+
+    def numpy(self, array: Any) -> Any:
+        return np.asarray(array)
+
+    def wrap(self, array: Any) -> Any:
+        return array
+
+
+class CupyAdapter(Adapter):
+    name = "cupy"
+
+    def key(self, array: Any) -> Hashable:
+        return array.dtype, array.shape, array.strides, array.device.id
+
+    def view(self, array: Any) -> View:
+        dtype = dtype_of(array.dtype)
+        return View(array.data.ptr, array.shape, dtype, array.strides, f"cuda:{array.device.id}", True, array)
+
+    def pointer(self, array: Any) -> int:
+        return array.data.ptr
+
+    def contiguous(self, array: Any) -> Any:
+        return cupy().ascontiguousarray(array)
+
+    def empty(self, shape: tuple[int, ...], dtype: DType, device: str) -> tuple[Any, int]:
+        library = cupy()
+        index = int(device.partition(":")[2] or 0)
+        nbytes = math.prod(shape) * dtype.itemsize
+        with library.cuda.Device(index):
+            try:
+                array = library.empty(shape, dtype.numpy)
+            except library.cuda.memory.OutOfMemoryError:
+                free = library.cuda.runtime.memGetInfo()[0]
+                raise memory.too_large(nbytes, free, "result", device) from None
+        return array, array.data.ptr
+
+    def numpy(self, array: Any) -> Any:
+        return array.get()
+
+    def wrap(self, array: Any) -> Any:
+        return cupy().asarray(array)
+
+    def stream(self, device: str) -> int:
+        return cupy().cuda.get_current_stream().ptr
+
+
+class TorchAdapter(Adapter):
+    name = "torch"
+
+    def key(self, array: Any) -> Hashable:
+        # requires_grad is in the key because such tensors are refused where PyTorch records, see view()
+        return array.dtype, array.shape, array.stride(), array.device, array.requires_grad
+
+    def view(self, array: Any) -> View:
+        torch = sys.modules["torch"]
+        if array.layout != torch.strided:
+            raise unusable(f"the tensor is sparse ({array.layout}); pass x.to_dense()")
+        if array.is_conj() or array.is_neg():
+            raise unusable("the tensor is a lazy conjugate or negative; pass x.resolve_conj().resolve_neg()")
+        if array.requires_grad and torch.is_grad_enabled():
+            raise unusable("the tensor requires grad, and a kernel's results carry no PyTorch gradients; "
+                           "pass x.detach(), or call it under torch.no_grad()")  # fmt: skip
+        if array.device.type not in ("cpu", "cuda"):
+            raise LaunchError(
+                Diagnostic("TS504", f"the tensor lives on {array.device}; move it with x.cpu() or x.cuda()")
+            )
+        dtype = dtype_of(array.dtype)
+        device = "cpu" if array.device.type == "cpu" else f"cuda:{array.device.index or 0}"
+        strides = tuple(s * dtype.itemsize for s in array.stride())
+        return View(array.data_ptr(), tuple(array.shape), dtype, strides, device, True, array)
+
+    def pointer(self, array: Any) -> int:
+        return array.data_ptr()
+
+    def contiguous(self, array: Any) -> Any:
+        return array.detach().contiguous()
+
+    def empty(self, shape: tuple[int, ...], dtype: DType, device: str) -> tuple[Any, int]:
+        torch = sys.modules["torch"]
+        nbytes = math.prod(shape) * dtype.itemsize
+        if device == "cpu" and nbytes >= memory.RECYCLED and dtype.numpy.name in _PLAIN:
+            array = torch.from_numpy(memory.empty(shape, dtype.numpy, nbytes))
+        else:
+            try:
+                array = torch.empty(shape, dtype=torch_dtype(dtype), device=device)
+            except (torch.OutOfMemoryError, RuntimeError) as error:
+                if "memory" not in str(error):
+                    raise
+                raise memory.too_large(nbytes, None, "result", device) from None
+        return array, array.data_ptr()
+
+    def numpy(self, array: Any) -> Any:
+        torch = sys.modules["torch"]
+        array = array.detach().cpu()
+        dtype = dtype_of(array.dtype)
+        if dtype.numpy.name in _PLAIN:
+            return array.numpy()
+        return array.view({1: torch.uint8, 2: torch.int16}[dtype.itemsize]).numpy().view(dtype.numpy)
+
+    def wrap(self, array: Any) -> Any:
+        torch = sys.modules["torch"]
+        if array.dtype.name in _PLAIN:
+            return torch.from_numpy(array)
+        plain = array.view({1: np.uint8, 2: np.int16}[array.dtype.itemsize])
+        return torch.from_numpy(plain).view(torch_dtype(dtype_of(array.dtype)))
+
+    def stream(self, device: str) -> int:
+        return sys.modules["torch"].cuda.current_stream(device).cuda_stream
+
+
+_PLAIN = frozenset(
+    "float64 float32 float16 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool complex64 complex128".split()
+)
+"""dtypes that NumPy itself has, and that libraries exchange with it"""
+
+
+def torch_dtype(dtype: DType) -> Any:
+    """PyTorch's dtype object. Raises LaunchError TS501 where PyTorch has none."""
+    found = getattr(sys.modules["torch"], dtype.numpy_name, None)
+    if found is None:
+        raise unusable(f"PyTorch has no dtype for a result of {dtype}; pass NumPy arrays instead")
+    return found
+
+
+class JaxAdapter(Adapter):
+    """JAX's arrays on the CPU are read where they lie, through the NumPy view that JAX gives."""
+
+    name = "jax"
+    immutable = "JAX arrays are immutable"
+
+    def key(self, array: Any) -> Hashable:
+        return array.dtype, array.shape, array.sharding
+
+    def view(self, array: Any) -> View:
+        jax = sys.modules["jax"]
+        if isinstance(array, jax.core.Tracer):
+            raise unusable(
+                "a kernel cannot be called on values that JAX is tracing (inside jit, grad or vmap); call it outside"
+            )
+        devices = array.devices()
+        if len(devices) != 1:
+            raise LaunchError(
+                Diagnostic("TS504", f"the array is sharded over {len(devices)} devices; gather it on one first")
+            )
+        (device,) = devices
+        dtype = dtype_of(array.dtype)
+        strides = c_strides(array.shape, dtype.itemsize)
+        if device.platform == "cpu":
+            host = np.asarray(array)
+            return View(host.__array_interface__["data"][0], array.shape, dtype, host.strides, "cpu", False, host)
+        if device.platform in ("gpu", "cuda"):
+            array.block_until_ready()
+            pointer = array.unsafe_buffer_pointer()
+            return View(pointer, array.shape, dtype, strides, f"cuda:{device.local_hardware_id or 0}", False, array)
+        raise LaunchError(Diagnostic("TS504", f"the array lives on {device.platform}; move it with jax.device_put"))
+
+    def contiguous(self, array: Any) -> Any:
+        return array  # always is
+
+    def empty(self, shape: tuple[int, ...], dtype: DType, device: str) -> tuple[Any, int]:
+        return (CUPY if device.startswith("cuda") else NUMPY).empty(shape, dtype, device)
+
+    def finish(self, array: Any) -> Any:
+        return self.wrap(array)
+
+    def numpy(self, array: Any) -> Any:
+        return np.asarray(array)
+
+    def wrap(self, array: Any) -> Any:
+        # Shares the memory. JAX makes 64-bit results 32-bit unless jax_enable_x64 is set, as it does with its own.
+        jax = sys.modules["jax"]
+        if type(array) is np.ndarray and array.dtype.name not in _PLAIN:
+            return jax.numpy.asarray(array)
+        return jax.dlpack.from_dlpack(array)
+
+
+NUMPY, CUPY, TORCH, JAX = NumpyAdapter(), CupyAdapter(), TorchAdapter(), JaxAdapter()
+_BY_TYPE: dict[type, Adapter | None] = {}
+_EXTRA: list[Callable[[type], Adapter | None]] = []
+
+
+def register(find: Callable[[type], Adapter | None]) -> None:
+    """Adds a way to find the adapter of a type; asked before the libraries that are known here."""
+    _EXTRA.append(find)
+    _BY_TYPE.clear()
+
+
+def adapter_of(value: Any) -> Adapter | None:
+    """The adapter for an argument; None for what is not an array."""
+    kind = type(value)
+    try:
+        return _BY_TYPE[kind]
+    except KeyError:
+        found = _BY_TYPE[kind] = _find(kind)
+        return found
+
+
+def _find(kind: type) -> Adapter | None:
+    for find in _EXTRA:
+        if (found := find(kind)) is not None:
+            return found
+    modules = sys.modules
+    for module, name, adapter in (
+        ("numpy", "ndarray", NUMPY), ("torch", "Tensor", TORCH), ("jax", "Array", JAX), ("cupy", "ndarray", CUPY)
+    ):  # fmt: skip
+        library = modules.get(module)
+        base = getattr(library, name, None)
+        # jax.Array is an abstract class whose instances register: issubclass sees them too
+        if isinstance(base, type) and issubclass(kind, base):
+            return adapter
+    if any(hasattr(kind, name) for name in ("__dlpack__", "__cuda_array_interface__", "__array_interface__")):
+        from tessera.runtime.foreign import FOREIGN  # needs this module
+
+        return FOREIGN if not issubclass(kind, np.generic) else None
+    return None
+
+
+def cupy() -> Any:
+    """The CuPy module. Raises MissingDependency where it is not installed or finds no CUDA."""
+    try:
+        import cupy  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise MissingDependency("CuPy", "cuda", "memory on a CUDA device") from None
+    return cupy

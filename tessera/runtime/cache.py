@@ -1,0 +1,380 @@
+"""The disk cache: compiled artefacts by content, shared by all processes of a user.
+
+An entry is a few named blobs under one key. The index is an SQLite file; a blob is a file named by its SHA-256, written
+to a temporary name, synced and renamed, and checked when read: a crash at any moment leaves an entry whole or absent.
+Nothing is ever unpickled: blobs are JSON text and machine code.
+
+Two kinds of keys lead to an entry. The *content* key hashes the lowered program, the target's fingerprint, Tessera's
+version and the policy. The *front* key hashes what is known before any compiling (source text, argument types); it
+leads to content keys through the dependencies that were read at compile time, each with the fingerprint it had then,
+so that a hit needs no front end and a changed global never gives a stale kernel. (ccache's "direct mode".)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import tempfile
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tessera import knobs
+
+if TYPE_CHECKING:
+    import sqlite3
+
+FORMAT = 1
+"""Version of the layout on disk; another one lives in a folder of its own."""
+_TOUCH_AFTER = 600.0  # seconds: a hit rewrites the time of use at most this often, so that hits only read
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS entries (key TEXT PRIMARY KEY, label TEXT, created REAL, used REAL, size INTEGER);
+CREATE TABLE IF NOT EXISTS blobs (key TEXT, name TEXT, sha TEXT, size INTEGER, PRIMARY KEY (key, name));
+CREATE TABLE IF NOT EXISTS fronts (front TEXT, dependencies TEXT, key TEXT, note TEXT, PRIMARY KEY (front, dependencies));
+CREATE INDEX IF NOT EXISTS blobs_by_sha ON blobs (sha);
+CREATE INDEX IF NOT EXISTS fronts_by_key ON fronts (key);
+"""
+
+Dependencies = Sequence[tuple[str, str]]
+"""(name, fingerprint) of everything that was read outside the function's own text"""
+
+
+class CacheWarning(UserWarning):
+    """TS606: the disk cache cannot be used; compilation goes on without it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """`bytes` and `limit` in bytes; hits and misses count this process."""
+
+    directory: str
+    entries: int
+    bytes: int
+    limit: int
+    hits: int
+    misses: int
+    problem: str | None
+    """why the cache is out of use, if it is"""
+
+    def __str__(self) -> str:
+        state = (
+            f"out of use: {self.problem}" if self.problem else f"{self.entries} entries, {self.bytes / 2**20:.1f} MiB"
+        )
+        return f"{self.directory}: {state} (limit {self.limit / 2**20:.0f} MiB); {self.hits} hits, {self.misses} misses"
+
+
+def digest(*parts: str | bytes) -> str:
+    """A key: the SHA-256 of the parts, each preceded by its length so that no two lists of parts collide."""
+    h = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        h.update(len(data).to_bytes(8, "little"))
+        h.update(data)
+    return h.hexdigest()
+
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def _on_disk(doing: str, default: Any) -> Callable[[Method], Method]:
+    """A method that gives `default` where the disk fails: the cache is a convenience, never a reason to stop."""
+
+    def wrap(method: Method) -> Method:
+        @functools.wraps(method)
+        def call(self: DiskCache, *args: Any, **kwargs: Any) -> Any:
+            if self.problem is not None and (doing == "write" or self._connection is None):
+                return default
+            import sqlite3
+
+            try:
+                with self._lock:
+                    return method(self, *args, **kwargs)
+            except (OSError, sqlite3.Error) as error:
+                self._fail(doing, error)
+                return default
+
+        return call  # type: ignore[return-value]
+
+    return wrap
+
+
+class DiskCache:
+    """A cache in `directory` of at most `limit` bytes; the entries used longest ago go first.
+
+    No method raises because of the disk: what cannot be read is a miss, what cannot be written is not kept, and the
+    first failure is said once as a `CacheWarning` (TS606). Safe for threads, processes, and across `fork`.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], limit: int = 2 << 30) -> None:
+        self.directory = Path(directory) / f"v{FORMAT}"
+        self.limit = limit
+        self.hits = self.misses = 0
+        self.problem: str | None = None
+        self._lock = threading.RLock()
+        self._connection: sqlite3.Connection | None = None
+        self._writable = True
+        _all.add(self)
+
+    # What the runtime asks
+
+    @_on_disk("read", None)
+    def get(self, key: str) -> dict[str, bytes] | None:
+        """The blobs of an entry, checked against their checksums; None when it is absent or damaged."""
+        rows = self._db().execute("SELECT name, sha FROM blobs WHERE key = ?", (key,)).fetchall()
+        blobs = {name: data for name, sha in rows if (data := self._read(sha)) is not None}
+        if rows and len(blobs) == len(rows):
+            self._touch(key)
+            self.hits += 1
+            return blobs
+        if rows and self._writable:
+            self._discard([key])
+        self.misses += 1
+        return None
+
+    @_on_disk("write", None)
+    def put(self, key: str, blobs: Mapping[str, bytes], label: str = "") -> None:
+        """Stores an entry, replacing one of the same key. `label` is for people (`tessera cache`)."""
+        db = self._db()
+        waiting = {name: (hashlib.sha256(data).hexdigest(), self._write(data)) for name, data in blobs.items()}
+        now, size = time.time(), sum(map(len, blobs.values()))
+        with self._transaction(db, [temporary for _, temporary in waiting.values()]):
+            for sha, temporary in waiting.values():
+                self._place(temporary, sha)
+            db.execute("DELETE FROM blobs WHERE key = ?", (key,))
+            db.execute("INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?, ?)", (key, label, now, now, size))
+            rows = [(key, name, sha, len(blobs[name])) for name, (sha, _) in waiting.items()]
+            db.executemany("INSERT INTO blobs VALUES (?, ?, ?, ?)", rows)
+        self._evict()
+
+    @_on_disk("read", None)
+    def lookup(self, front: str, fingerprint: Callable[[str], str | None]) -> tuple[str, str] | None:
+        """(content key, note) behind a front key whose recorded dependencies all have the fingerprint they have now."""
+        found = self._db().execute("SELECT dependencies, key, note FROM fronts WHERE front = ?", (front,)).fetchall()
+        for text, key, note in found:
+            if all(fingerprint(name) == value for name, value in json.loads(text)):
+                return key, note
+        return None
+
+    @_on_disk("write", None)
+    def link(self, front: str, dependencies: Dependencies, key: str, note: str = "") -> None:
+        """Records that a front key with these dependencies leads to `key`; `note` is text that comes along."""
+        text = json.dumps([list(d) for d in dependencies])
+        self._db().execute("INSERT OR REPLACE INTO fronts VALUES (?, ?, ?, ?)", (front, text, key, note))
+
+    # What `tessera cache` asks
+
+    def stats(self) -> Stats:
+        """How full it is, and how it did in this process."""
+        entries, size = self._fill()
+        return Stats(str(self.directory), entries, size, self.limit, self.hits, self.misses, self.problem)
+
+    @_on_disk("read", (0, 0))
+    def _fill(self) -> tuple[int, int]:
+        return self._db().execute("SELECT COUNT(*), COALESCE(SUM(size), 0) FROM entries").fetchone()
+
+    @_on_disk("read", [])
+    def entries(self) -> list[tuple[str, str, int, float]]:
+        """(key, label, bytes, time of last use) of every entry, the latest first."""
+        return self._db().execute("SELECT key, label, size, used FROM entries ORDER BY used DESC").fetchall()
+
+    @_on_disk("write", 0)
+    def _clear(self) -> int:
+        keys = [key for (key,) in self._db().execute("SELECT key FROM entries")]
+        self._discard(keys)
+        self._sweep()
+        return len(keys)
+
+    def clear(self) -> int:
+        """Removes everything; returns the number of entries removed. A cache that was out of use is tried again."""
+        self.close()
+        self.problem = None
+        return self._clear()
+
+    @_on_disk("write", [])
+    def verify(self) -> list[str]:
+        """Reads every blob; discards damaged entries and leftovers of crashed writers. Returns the discarded keys."""
+        rows = self._db().execute("SELECT key, sha FROM blobs").fetchall()
+        bad = sorted({key for key, sha in rows if self._read(sha) is None})
+        self._discard(bad)
+        self._sweep()
+        return bad
+
+    def close(self) -> None:
+        """Closes the index; the next use opens it again."""
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+            self._connection = None
+
+    # The index
+
+    def _db(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._connection = self._open()
+        return self._connection
+
+    def _after_fork(self) -> None:
+        """In the child: another thread may have held the lock, and closing the parent's connection would drop its locks."""
+        self._lock = threading.RLock()
+        _abandoned.append(self._connection)
+        self._connection = None
+
+    def _open(self) -> sqlite3.Connection:
+        import sqlite3
+
+        path = self.directory / "index.sqlite"
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            return self._open_index(path)
+        except (OSError, sqlite3.OperationalError) as error:
+            if not path.exists():
+                raise
+            self._fail("write", error)  # a cache that was filled by another user or baked into an image still serves
+            self._writable = False
+            return sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True, check_same_thread=False)
+
+    def _open_index(self, path: Path) -> sqlite3.Connection:
+        import sqlite3
+
+        for last in (False, False, False, True):
+            db = sqlite3.connect(path, timeout=10.0, isolation_level=None, check_same_thread=False)
+            try:
+                db.execute("PRAGMA synchronous = NORMAL")
+                if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'fronts_by_key'").fetchone():
+                    db.execute("PRAGMA journal_mode = WAL")
+                    db.executescript(_SCHEMA)
+                return db
+            except sqlite3.DatabaseError as error:
+                db.close()
+                locked = "locked" in str(error)  # several processes create the index at once
+                if last or (isinstance(error, sqlite3.OperationalError) and not locked):
+                    raise
+                if locked:
+                    time.sleep(0.05)
+                    continue
+                for leftover in path.parent.glob(f"{path.name}*"):  # damaged; it is only a cache, so start afresh
+                    leftover.unlink(missing_ok=True)
+        raise AssertionError("unreachable")
+
+    def _fail(self, doing: str, error: Exception) -> None:
+        if self.problem is None:
+            self.problem = f"cannot {doing} {self.directory}: {error}"
+            text = f"TS606: the disk cache is not used: {self.problem}. Compiled kernels are kept in memory only; "
+            warnings.warn(text + "set TESSERA_CACHE_DIR to a folder that can be written", CacheWarning, stacklevel=4)
+
+    @contextlib.contextmanager
+    def _transaction(self, db: sqlite3.Connection, temporary: Sequence[Path] = ()) -> Iterator[None]:
+        """Commits, or on any exception (Ctrl-C too: the index must not stay locked) undoes and removes `temporary`."""
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            yield
+            db.execute("COMMIT")
+        except BaseException:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            for path in temporary:
+                path.unlink(missing_ok=True)
+            raise
+
+    def _touch(self, key: str) -> None:
+        now = time.time()
+        used = self._db().execute("SELECT used FROM entries WHERE key = ?", (key,)).fetchone()
+        if self._writable and used and used[0] < now - _TOUCH_AFTER:
+            self._db().execute("UPDATE entries SET used = ? WHERE key = ?", (now, key))
+
+    def _discard(self, keys: Sequence[str]) -> None:
+        db = self._db()
+        with self._transaction(db):
+            for key in keys:
+                shas = [sha for (sha,) in db.execute("SELECT DISTINCT sha FROM blobs WHERE key = ?", (key,))]
+                for table in ("blobs", "entries", "fronts"):
+                    db.execute(f"DELETE FROM {table} WHERE key = ?", (key,))
+                for sha in shas:
+                    if not db.execute("SELECT 1 FROM blobs WHERE sha = ? LIMIT 1", (sha,)).fetchone():
+                        self._path(sha).unlink(missing_ok=True)
+
+    def _evict(self) -> None:
+        db = self._db()
+        (size,) = db.execute("SELECT COALESCE(SUM(size), 0) FROM entries").fetchone()
+        if size <= self.limit:
+            return
+        doomed: list[str] = []
+        for key, entry_size in db.execute("SELECT key, size FROM entries ORDER BY used, created").fetchall():
+            if size <= self.limit * 0.9:  # some room, so that not every put evicts
+                break
+            doomed.append(key)
+            size -= entry_size
+        self._discard(doomed)
+
+    # Blobs
+
+    def _path(self, sha: str) -> Path:
+        return self.directory / "blobs" / sha[:2] / sha
+
+    def _read(self, sha: str) -> bytes | None:
+        try:
+            data = self._path(sha).read_bytes()
+        except FileNotFoundError:
+            return None
+        return data if hashlib.sha256(data).hexdigest() == sha else None
+
+    def _write(self, data: bytes) -> Path:
+        folder = self.directory / "blobs"
+        folder.mkdir(exist_ok=True, mode=0o700)
+        handle, name = tempfile.mkstemp(prefix="new-", dir=folder)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        except BaseException:
+            os.unlink(name)
+            raise
+        return Path(name)
+
+    def _place(self, temporary: Path, sha: str) -> None:
+        path = self._path(sha)
+        path.parent.mkdir(exist_ok=True, mode=0o700)
+        os.replace(temporary, path)
+
+    def _sweep(self) -> None:
+        """Removes files that no entry names: what a killed writer left behind (older than a minute: others write too)."""
+        known = {sha for (sha,) in self._db().execute("SELECT DISTINCT sha FROM blobs")}
+        old = time.time() - 60
+        for path in (self.directory / "blobs").rglob("*"):
+            with contextlib.suppress(FileNotFoundError):
+                if path.is_file() and path.name not in known and path.stat().st_mtime < old:
+                    path.unlink()
+
+
+_opened: dict[tuple[str, int], DiskCache] = {}
+_all: weakref.WeakSet[DiskCache] = weakref.WeakSet()
+_abandoned: list[object] = []
+
+
+def _after_fork() -> None:
+    for cache in _all:
+        cache._after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def default() -> DiskCache | None:
+    """The cache that TESSERA_CACHE_DIR names (by default the platform's folder for caches); None where it is off."""
+    directory, limit = knobs.cache_dir(), knobs.cache_limit()
+    if directory is None:
+        return None
+    key = (str(directory), limit)
+    if key not in _opened:
+        _opened[key] = DiskCache(directory, limit)
+    return _opened[key]

@@ -1,0 +1,43 @@
+"""The line of the user's program that called Tessera."""
+
+from __future__ import annotations
+
+import os
+import sys
+from itertools import islice
+from types import FrameType
+
+from tessera.errors import NOWHERE, Span, source_line
+
+_OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+def _caller() -> FrameType | None:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_OWN):
+        frame = frame.f_back
+    return frame
+
+
+def callsite() -> tuple[str, int]:
+    """(file, line) of the innermost frame outside Tessera; ("", 0) where there is none."""
+    frame = _caller()
+    return (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("", 0)
+
+
+def call_span() -> Span:
+    """The text of the call being made by the innermost frame outside Tessera, for carets."""
+    frame = _caller()
+    if frame is None:
+        return NOWHERE
+    file, index = frame.f_code.co_filename, frame.f_lasti // 2
+    line, end_line, start, end = next(islice(frame.f_code.co_positions(), index, None), (None,) * 4)
+    if line is None or end_line is None or start is None or end is None:
+        return Span(file, frame.f_lineno, 1, frame.f_lineno, 1)
+    return Span(file, line, _column(file, line, start), end_line, _column(file, end_line, end))
+
+
+def _column(file: str, line: int, offset: int) -> int:
+    """Code objects count bytes of UTF-8 from 0, spans characters from 1."""
+    text = source_line(file, line)
+    return offset + 1 if text is None else len(text.encode()[:offset].decode(errors="replace")) + 1

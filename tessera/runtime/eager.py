@@ -1,0 +1,97 @@
+"""Operators called directly, on arrays: each call is a one-operator function through the same compiler.
+
+`tessera.softmax`, Tensor methods and `tessera.op` are `OperatorFunction`s over the operator definitions. A call is
+compiled once per operand types, attributes and target. Operators that only re-index their operand move no data: they
+are views of the same memory.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tessera.compiler import graph as _graph  # its import registers the operators
+from tessera.compiler.graph.operator import FUNCTIONS, Operator
+from tessera.errors import LaunchError
+from tessera.language.dtypes import DType
+
+if TYPE_CHECKING:
+    from tessera.runtime.prepared import Prepared
+
+_STATIC_OPERANDS = frozenset({"pow"})
+"""operators whose Python numbers stay constants of the code: x ** 2 is a multiplication, x ** y is not"""
+
+
+class OperatorFunction:
+    """A public operator: `tessera.softmax(x, axis=-1)`. Takes arrays of any library and gives the same kind back."""
+
+    __slots__ = ("__doc__", "__name__", "__qualname__", "operator")
+
+    def __init__(self, name: str, operator: Operator) -> None:
+        self.operator = operator
+        self.__name__ = self.__qualname__ = name
+        self.__doc__ = f"{operator.signature}\n\n{operator.doc}"
+
+    @property
+    def __tessera_operator__(self) -> str:
+        return self.operator.name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return apply(self.operator, args, kwargs)
+
+    def __repr__(self) -> str:
+        return f"<operator {self.operator.signature}>"
+
+
+_functions: dict[str, OperatorFunction] = {}
+
+
+def function(name: str) -> OperatorFunction | None:
+    """The public operator function called `name`; None where there is none."""
+    if name not in _functions and name in FUNCTIONS:
+        _functions[name] = OperatorFunction(name, FUNCTIONS[name])
+    return _functions.get(name)
+
+
+class _Operators:
+    """`tessera.op`: every public operator as an attribute."""
+
+    def __getattr__(self, name: str) -> OperatorFunction:
+        found = function(name)
+        if found is None:
+            import difflib
+
+            close = difflib.get_close_matches(name, FUNCTIONS, n=1)
+            raise AttributeError(f"there is no operator {name!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
+        return found
+
+    def __dir__(self) -> list[str]:
+        return sorted(FUNCTIONS)
+
+
+op = _Operators()
+_prepared: dict[tuple[Any, ...], Prepared] = {}
+
+
+def apply(operator: Operator, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Runs one operator on arrays and Python numbers.
+
+    The result belongs to the library of the first array; with numbers alone it is a Tensor. Raises LaunchError or
+    CompileError with carets at the caller's line where the operator rejects its arguments.
+    """
+    from tessera.runtime.eager_launch import launch
+
+    try:
+        operands, attrs = operator.bind(args, kwargs)
+    except TypeError as error:
+        raise _bad_call(str(error)) from None
+    return launch(operator, operands, attrs)
+
+
+def _bad_call(message: str) -> LaunchError:
+    from tessera.errors import Diagnostic
+    from tessera.runtime.callsite import call_span
+
+    return LaunchError(Diagnostic("TS105", message, call_span()))

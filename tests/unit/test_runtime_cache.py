@@ -1,0 +1,288 @@
+"""The disk cache: content that survives, damage that does not matter, limits that hold, processes that share it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tessera.runtime.cache import CacheWarning, DiskCache, digest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return DiskCache(tmp_path)
+
+
+def blob_files(cache: DiskCache) -> list[Path]:
+    return [p for p in (cache.directory / "blobs").rglob("*") if p.is_file()]
+
+
+def test_an_entry_comes_back_in_another_object(cache, tmp_path):
+    cache.put("key", {"code.o": b"\x00\x01", "header.json": b"{}"}, "saxpy")
+    assert DiskCache(tmp_path).get("key") == {"code.o": b"\x00\x01", "header.json": b"{}"}
+    assert [(key, label, size) for key, label, size, _ in DiskCache(tmp_path).entries()] == [("key", "saxpy", 4)]
+
+
+def test_absent_is_none_and_counted(cache):
+    assert cache.get("nothing") is None
+    cache.put("key", {"a": b"1"})
+    cache.get("key")
+    assert (cache.stats().hits, cache.stats().misses, cache.stats().entries) == (1, 1, 1)
+
+
+def test_replacing_an_entry(cache):
+    cache.put("key", {"a": b"old", "b": b"gone"})
+    cache.put("key", {"a": b"new"})
+    assert cache.get("key") == {"a": b"new"}
+    assert cache.stats().bytes == 3
+
+
+def test_equal_blobs_are_stored_once_and_outlive_one_owner(cache):
+    cache.put("one", {"a": b"same"})
+    cache.put("two", {"a": b"same"})
+    assert len(blob_files(cache)) == 1
+    cache.put("one", {"a": b"other"})
+    assert cache.get("two") == {"a": b"same"}
+
+
+@pytest.mark.parametrize("damage", [b"", b"tampered", None])
+def test_a_damaged_blob_is_a_miss_and_is_discarded(cache, damage):
+    cache.put("key", {"code.o": b"good code", "header.json": b"{}"})
+    (victim,) = [p for p in blob_files(cache) if p.read_bytes() == b"good code"]
+    if damage is None:
+        victim.unlink()
+    else:
+        victim.write_bytes(damage)
+    assert cache.get("key") is None
+    assert cache.stats().entries == 0
+    cache.put("key", {"code.o": b"good code"})
+    assert cache.get("key") == {"code.o": b"good code"}
+
+
+def test_verify_finds_damage_that_nobody_read(cache):
+    cache.put("good", {"a": b"1"})
+    cache.put("bad", {"a": b"2"})
+    (victim,) = [p for p in blob_files(cache) if p.read_bytes() == b"2"]
+    victim.write_bytes(b"3")
+    assert cache.verify() == ["bad"]
+    assert cache.get("good") == {"a": b"1"}
+    assert cache.verify() == []
+
+
+def test_verify_removes_what_a_killed_writer_left(cache):
+    cache.put("key", {"a": b"1"})
+    leftover = cache.directory / "blobs" / "new-abandoned"
+    leftover.write_bytes(b"half")
+    os.utime(leftover, (time.time() - 3600,) * 2)
+    cache.verify()
+    assert not leftover.exists()
+    assert cache.get("key") == {"a": b"1"}
+
+
+def test_a_damaged_index_is_replaced(tmp_path):
+    first = DiskCache(tmp_path)
+    first.put("key", {"a": b"1"})
+    first.close()
+    (first.directory / "index.sqlite").write_bytes(b"this is no database at all, " * 64)
+    for suffix in ("-wal", "-shm"):
+        (first.directory / f"index.sqlite{suffix}").unlink(missing_ok=True)
+    second = DiskCache(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert second.get("key") is None
+        second.put("key", {"a": b"2"})
+    assert second.get("key") == {"a": b"2"}
+
+
+def test_the_oldest_go_when_it_is_full(tmp_path):
+    cache = DiskCache(tmp_path, limit=1000)
+    for i in range(8):
+        cache.put(f"key{i}", {"a": bytes([i]) * 200})
+    left = [key for key, *_ in cache.entries()]
+    assert cache.stats().bytes <= 1000
+    assert left == [f"key{i}" for i in range(7, 7 - len(left), -1)]
+    assert sum(p.stat().st_size for p in blob_files(cache)) == cache.stats().bytes
+
+
+def test_clear(cache):
+    for i in range(3):
+        cache.put(f"key{i}", {"a": bytes([i])})
+    assert cache.clear() == 3
+    assert cache.stats().entries == 0
+    assert blob_files(cache) == []
+
+
+def test_front_keys_follow_their_dependencies(cache):
+    cache.put("with 2", {"a": b"2"})
+    cache.put("with 3", {"a": b"3"})
+    cache.link("front", [("scale", "2.0")], "with 2", "plan 2")
+    cache.link("front", [("scale", "3.0")], "with 3", "plan 3")
+    assert cache.lookup("front", {"scale": "2.0"}.get) == ("with 2", "plan 2")
+    assert cache.lookup("front", {"scale": "3.0"}.get) == ("with 3", "plan 3")
+    assert cache.lookup("front", {"scale": "4.0"}.get) is None
+    assert cache.lookup("front", {}.get) is None
+    assert cache.lookup("other", {"scale": "2.0"}.get) is None
+
+
+def test_discarding_an_entry_takes_its_front_keys_along(tmp_path):
+    cache = DiskCache(tmp_path, limit=10)
+    cache.put("old", {"a": b"12345678"})
+    cache.link("front", [], "old", "plan")
+    cache.put("new", {"a": b"87654321"})
+    assert cache.lookup("front", {}.get) is None
+
+
+@given(st.lists(st.text(max_size=5), max_size=4), st.lists(st.text(max_size=5), max_size=4))
+def test_digests_differ_where_the_parts_do(a, b):
+    assert (digest(*a) == digest(*b)) == (a == b)
+
+
+def test_a_folder_that_cannot_be_made_warns_once_and_never_raises(tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    cache = DiskCache(tmp_path / "file" / "cache")
+    with pytest.warns(CacheWarning, match="TS606") as caught:
+        assert cache.get("key") is None
+        cache.put("key", {"a": b"1"})
+        assert cache.lookup("front", {}.get) is None
+        assert cache.verify() == []
+    assert len(caught) == 1
+    assert cache.stats().problem
+
+
+def test_a_full_disk_warns_once_and_reading_goes_on(cache, monkeypatch):
+    cache.put("key", {"a": b"1"})
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.warns(CacheWarning, match="No space left") as caught:
+        cache.put("other", {"a": b"2"})
+        cache.put("another", {"a": b"2"})
+    assert len(caught) == 1
+    assert cache.get("key") == {"a": b"1"}
+    assert not [p for p in blob_files(cache) if p.name.startswith("new-")]
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="permissions do not bind the superuser")
+def test_a_read_only_folder_still_serves(tmp_path):
+    first = DiskCache(tmp_path)
+    first.put("key", {"a": b"1"})
+    first.close()
+    folders = [first.directory, *[p for p in first.directory.rglob("*") if p.is_dir()]]
+    for folder in folders:
+        folder.chmod(0o500)
+    (first.directory / "index.sqlite").chmod(0o400)
+    try:
+        second = DiskCache(tmp_path)
+        with pytest.warns(CacheWarning):
+            assert second.get("key") == {"a": b"1"}
+            second.put("key2", {"a": b"1"})
+    finally:
+        for folder in folders:
+            folder.chmod(0o700)
+
+
+def test_a_read_only_index_still_serves(tmp_path, monkeypatch):
+    """The same without relying on permissions, which do not bind the superuser."""
+    first = DiskCache(tmp_path)
+    first.put("key", {"a": b"1"})
+    first.close()
+
+    def refuse(self, path):
+        raise sqlite3.OperationalError("attempt to write a readonly database")
+
+    monkeypatch.setattr(DiskCache, "_open_index", refuse)
+    second = DiskCache(tmp_path)
+    with pytest.warns(CacheWarning):
+        assert second.get("key") == {"a": b"1"}
+        assert second.get("absent") is None
+        second.put("key2", {"a": b"1"})
+
+
+def _write_many(directory: str, start: int) -> None:
+    cache = DiskCache(directory)
+    for i in range(start, start + 20):
+        cache.put(f"key{i % 30}", {"a": f"value {i % 30}".encode(), "b": b"shared"})
+    os._exit(0 if cache.problem is None else 1)
+
+
+def test_processes_write_at_once(tmp_path):
+    context = multiprocessing.get_context("fork")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # other tests may have started threads
+        workers = [context.Process(target=_write_many, args=(str(tmp_path), 10 * i)) for i in range(4)]
+        for worker in workers:
+            worker.start()
+    for worker in workers:
+        worker.join(60)
+        assert worker.exitcode == 0
+    cache = DiskCache(tmp_path)
+    assert cache.verify() == []
+    assert {key for key, *_ in cache.entries()} == {f"key{i}" for i in range(30)}
+    assert cache.get("key7") == {"a": b"value 7", "b": b"shared"}
+
+
+def test_threads_write_at_once(cache):
+    def work(start: int) -> None:
+        for i in range(10):
+            cache.put(f"key{start}.{i}", {"a": f"{start}.{i}".encode()})
+            assert cache.get(f"key{start}.{i}") == {"a": f"{start}.{i}".encode()}
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert cache.problem is None
+    assert cache.stats().entries == 40
+
+
+def test_a_forked_child_uses_it_too(cache):
+    cache.put("key", {"a": b"1"})
+    child = os.fork()
+    if child == 0:
+        good = cache.get("key") == {"a": b"1"}
+        cache.put("child", {"a": b"2"})
+        os._exit(0 if good and cache.problem is None else 1)
+    _, status = os.waitpid(child, 0)
+    assert status == 0
+    assert cache.get("child") == {"a": b"2"}
+
+
+def test_a_killed_writer_leaves_whole_entries(tmp_path):
+    """SIGKILL at arbitrary moments: whatever is found afterwards is complete."""
+    code = (
+        "import sys; from tessera.runtime.cache import DiskCache\n"
+        "c = DiskCache(sys.argv[1]); print('go', flush=True); i = 0\n"
+        "while True: c.put(f'key{i}', {'a': f'{i}'.encode() * 1000, 'b': f'{i}'.encode()}); i += 1\n"
+    )
+    for wait in (0.02, 0.05, 0.11):
+        writer = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, cwd=ROOT)
+        assert writer.stdout.readline() == b"go\n"
+        time.sleep(wait)
+        writer.send_signal(signal.SIGKILL)
+        writer.wait()
+        writer.stdout.close()
+        cache = DiskCache(tmp_path)
+        for key, *_ in cache.entries():
+            number = key.removeprefix("key").encode()
+            assert cache.get(key) == {"a": number * 1000, "b": number}
+        cache.put("after", {"a": b"1"})
+        assert cache.get("after") == {"a": b"1"}
+        assert cache.problem is None
+        cache.close()
