@@ -1,0 +1,170 @@
+// The machine, as NVRTC sees it: every instruction that the library uses and C++ has no word for.
+// host.h implements the same names for the emulator; nothing above this file contains PTX.
+#pragma once
+
+#define TS_FN __forceinline__
+#define TS_UNROLL _Pragma("unroll")
+
+namespace tessera {
+
+using u8 = unsigned char;
+using i8 = signed char;
+using u16 = unsigned short;
+using i16 = short;
+using u32 = unsigned int;
+using i32 = int;
+using u64 = unsigned long long;
+using i64 = long long;
+using idx = long long;
+
+namespace hw {
+
+constexpr int arch = __CUDA_ARCH__;
+
+// A block is one tile program: its threads are numbered along x, and the grid is linear.
+TS_FN int thread() { return threadIdx.x; }
+TS_FN int threads() { return blockDim.x; }
+TS_FN idx block() { return blockIdx.x; }
+
+TS_FN void sync() { __syncthreads(); }
+TS_FN u32 shuffle_xor(u32 v, int mask) { return __shfl_xor_sync(0xffffffffu, v, mask); }
+
+extern __shared__ __align__(128) u8 dynamic_shared[];
+TS_FN u8* shared_memory() { return dynamic_shared; }
+
+template <class T> TS_FN T load_global(const T* p) { return *p; }
+template <class T> TS_FN void store_global(T* p, T v) { *p = v; }
+template <class T> TS_FN T load_shared(const T* p) { return *p; }
+template <class T> TS_FN void store_shared(T* p, T v) { *p = v; }
+
+TS_FN u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
+
+// Asynchronous copy of 16 bytes from global to shared memory; it has landed after wait_async.
+TS_FN void copy_async16(void* shared, const void* global) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(shared)), "l"(global) : "memory");
+#else
+  *reinterpret_cast<uint4*>(shared) = *reinterpret_cast<const uint4*>(global);
+#endif
+}
+// Copies issued since the last commit become one group; wait_async<N> waits until at most the N latest are in flight.
+TS_FN void commit_async() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+template <int N> TS_FN void wait_async() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+#endif
+}
+TS_FN void wait_all_async() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
+template <class To, class From> TS_FN To bits_as(From v) {
+  static_assert(sizeof(To) == sizeof(From), "bits_as keeps the width");
+  To r;
+  memcpy(&r, &v, sizeof r);
+  return r;
+}
+
+TS_FN u16 f16_from(float x) {
+  u16 r;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(x));
+  return r;
+}
+TS_FN float f16_to(u16 x) {
+  float r;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(x));
+  return r;
+}
+TS_FN u16 bf16_from(float x) {
+#if __CUDA_ARCH__ >= 800
+  u16 r;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r) : "f"(x));
+  return r;
+#else
+  u32 b = bits_as<u32>(x);
+  if ((b & 0x7fffffffu) > 0x7f800000u) return 0x7fff;
+  return (u16)((b + 0x7fffu + ((b >> 16) & 1u)) >> 16);
+#endif
+}
+
+// The larger and the smaller of two floats; NaN if either is NaN; +0 is larger than -0.
+TS_FN float max_nan(float a, float b) {
+#if __CUDA_ARCH__ >= 800
+  float r;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+#else
+  return a != a || b != b ? a + b : fmaxf(a, b);
+#endif
+}
+TS_FN float min_nan(float a, float b) {
+#if __CUDA_ARCH__ >= 800
+  float r;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+#else
+  return a != a || b != b ? a + b : fminf(a, b);
+#endif
+}
+TS_FN double max_nan(double a, double b) { return a != a || b != b ? a + b : fmax(a, b); }
+TS_FN double min_nan(double a, double b) { return a != a || b != b ? a + b : fmin(a, b); }
+
+TS_FN u32 mul_high(u32 a, u32 b) { return __umulhi(a, b); }
+
+// Eight-row matrices of 16-byte rows, spread over the warp as mma operands want them (PTX ISA, ldmatrix).
+TS_FN void ldmatrix_x4(u32 (&r)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(row)) : "memory");
+}
+TS_FN void ldmatrix_x4_trans(u32 (&r)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(row)) : "memory");
+}
+
+// d += a @ b on the tensor cores; fragments as in the PTX ISA, mma.m16n8k*.
+TS_FN void mma_f16_k16(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(b[0]));
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[2]), "r"(a[3]), "r"(b[1]));
+#endif
+}
+TS_FN void mma_bf16_k16(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#endif
+}
+TS_FN void mma_tf32_k8(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#endif
+}
+
+TS_FN u64 clock_ns() {
+  u64 t;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
+  return t;
+}
+TS_FN u32 multiprocessor() {
+  u32 id;
+  asm volatile("mov.u32 %0, %%smid;" : "=r"(id));
+  return id;
+}
+
+}  // namespace hw
+}  // namespace tessera

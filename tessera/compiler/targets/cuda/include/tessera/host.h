@@ -1,0 +1,460 @@
+// The machine of device.cuh on an ordinary processor, for tests: each thread of a block is a fiber, blocks run one after
+// another. Threads change places at barriers and warp operations, in an order drawn from a seed. What a GPU would let
+// pass in silence is a fault here: accesses outside a buffer or misaligned, reads of uninitialised shared memory or of
+// copies that have not landed, threads or programs that race, barriers that not all threads reach.
+#pragma once
+#include <execinfo.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <ucontext.h>
+
+#define TS_FN inline
+#define TS_UNROLL
+#define __global__
+#define __launch_bounds__(...)
+
+namespace tessera {
+
+using u8 = unsigned char;
+using i8 = signed char;
+using u16 = unsigned short;
+using i16 = short;
+using u32 = unsigned int;
+using i32 = int;
+using u64 = unsigned long long;
+using i64 = long long;
+using idx = long long;
+
+namespace hw {
+
+constexpr int arch = TESSERA_ARCH;
+
+// Global memory that a launch may touch. Everything else is out of range.
+struct Region {
+  const char* name;
+  u64 begin, size;
+  i32 writable;
+};
+
+// Who touched a byte last, as 1 + the thread's number in the whole launch, and in which span between barriers.
+struct Shadow {
+  u32 writer, written, reader, read;
+  u32 readers_block;  // 1 + block of the readers, `many` for several
+};
+constexpr u32 many = 0xffffffffu;
+
+enum class State : u8 { ready, at_barrier, at_warp, done };
+enum class Collective : u8 { none, shuffle, ldmatrix, mma };
+
+struct PendingCopy { u8* to; const u8* from; int group; };
+struct Fiber {
+  ucontext_t first;
+  jmp_buf resume;
+  State state;
+  bool started;
+  void* payload;  // operands of the warp operation it waits in
+  PendingCopy* copies;
+  int n_copies, capacity, group;
+};
+struct Warp { Collective kind; int arrived; };
+
+struct Machine {
+  int threads, current, running;
+  idx block, grid;
+  u64 random;
+  u32 epoch;  // spans between barriers, over all blocks
+  u8* shared;
+  u64 shared_size;
+  u8* shared_state;  // 0 uninitialised, 1 written, 2 a copy is under way
+  Shadow* shared_shadow;
+  const Region* regions;
+  int n_regions;
+  Shadow** region_shadows;
+  Fiber* fibers;
+  int* order;
+  Warp warps[32];
+  u8* stacks;
+  ucontext_t main;
+  jmp_buf scheduler, fault;
+  void (*kernel)(void**);
+  void** args;
+  char* message;
+  int message_size;
+  void** trace;
+  int trace_size, traced;
+};
+inline Machine m;
+constexpr size_t stack_bytes = 512 << 10;
+
+[[noreturn]] inline void fail(const char* format, ...) {
+  va_list rest;
+  va_start(rest, format);
+  int n = snprintf(m.message, m.message_size, "program %lld, thread %d: ", m.block, m.current);
+  vsnprintf(m.message + n, m.message_size - n, format, rest);
+  va_end(rest);
+  m.traced = backtrace(m.trace, m.trace_size);
+  _longjmp(m.fault, 1);
+}
+
+inline u32 draw(u32 n) {
+  m.random = m.random * 6364136223846793005ull + 1442695040888963407ull;
+  return (u32)((m.random >> 33) % n);
+}
+
+inline void yield(State state) {
+  Fiber& f = m.fibers[m.current];
+  f.state = state;
+  if (!_setjmp(f.resume)) _longjmp(m.scheduler, 1);
+}
+inline void fiber_main() {
+  m.kernel(m.args);
+  m.fibers[m.current].state = State::done;
+  --m.running;
+  _longjmp(m.scheduler, 1);
+}
+inline void resume(int thread) {
+  m.current = thread;
+  Fiber& f = m.fibers[thread];
+  if (_setjmp(m.scheduler)) return;
+  if (f.started) _longjmp(f.resume, 1);
+  f.started = true;
+  setcontext(&f.first);
+}
+
+inline int thread() { return m.current; }
+inline int threads() { return m.threads; }
+inline idx block() { return m.block; }
+inline u8* shared_memory() { return m.shared; }
+inline void sync() { yield(State::at_barrier); }
+
+// A warp operation happens when all 32 lanes have arrived; the last one carries it out for all.
+inline void collective(Collective kind, void* payload, void (*perform)(void* (&lane)[32])) {
+  Warp& w = m.warps[m.current / 32];
+  if (w.arrived && w.kind != kind) fail("lanes of one warp have diverged: they wait in different warp operations");
+  w.kind = kind;
+  m.fibers[m.current].payload = payload;
+  if (++w.arrived < 32) return yield(State::at_warp);
+  w.arrived = 0;
+  int first = m.current / 32 * 32, self = m.current;
+  void* lanes[32];
+  for (int i = 0; i < 32; ++i) lanes[i] = m.fibers[first + i].payload;
+  perform(lanes);
+  m.current = self;
+  for (int i = 0; i < 32; ++i) m.fibers[first + i].state = State::ready;
+}
+
+inline u32 me() { return (u32)(m.block * m.threads + m.current) + 1; }
+
+inline void touch(Shadow* s, u64 n, bool write, const char* where, u64 offset) {
+  u32 id = me(), block = (u32)m.block + 1;
+  for (u64 i = 0; i < n; ++i, ++s) {
+    if (s->writer && s->writer != id) {
+      bool other = (s->writer - 1) / m.threads + 1 != block;
+      if (other || s->written == m.epoch)
+        fail("race on %s at byte %llu: %s here, written by %s %d without a barrier between", where, offset + i, write ? "written" : "read",
+             other ? "program" : "thread", other ? (int)((s->writer - 1) / m.threads) : (int)((s->writer - 1) % m.threads));
+    }
+    if (write) {
+      bool other = s->reader && s->readers_block != block;
+      if (other || (s->reader && s->reader != id && s->read == m.epoch))
+        fail("race on %s at byte %llu: written here, read by another %s without a barrier between", where, offset + i, other ? "program" : "thread");
+      s->writer = id;
+      s->written = m.epoch;
+    } else {
+      s->readers_block = !s->reader || s->readers_block == block ? block : many;
+      s->reader = s->reader && s->read == m.epoch && s->reader != id ? many : id;
+      s->read = m.epoch;
+    }
+  }
+}
+
+inline void check_global(const void* p, u64 n, u64 align, bool write) {
+  u64 a = (u64)p;
+  for (int i = 0; i < m.n_regions; ++i) {
+    const Region& r = m.regions[i];
+    if (a < r.begin || a >= r.begin + r.size) continue;
+    if (a + n > r.begin + r.size) fail("out of range: %llu bytes at byte %llu of %s, which has %llu", n, a - r.begin, r.name, r.size);
+    if (a % align) fail("misaligned: %llu bytes at byte %llu of %s", n, a - r.begin, r.name);
+    if (write && !r.writable) fail("written: %s, which the kernel does not declare as an output", r.name);
+    return touch(m.region_shadows[i] + (a - r.begin), n, write, r.name, a - r.begin);
+  }
+  fail("out of range: %s %llu bytes that belong to no buffer", write ? "writes" : "reads", n);
+}
+inline void check_shared(const void* p, u64 n, u64 align, bool write) {
+  u64 offset = (u64)((const u8*)p - m.shared);
+  if ((const u8*)p < m.shared || offset + n > m.shared_size) fail("out of range: %llu bytes at byte %lld of shared memory, which has %llu", n, (i64)offset, m.shared_size);
+  if (offset % align) fail("misaligned: %llu bytes at byte %llu of shared memory", n, offset);
+  for (u64 i = 0; i < n; ++i) {
+    u8& state = m.shared_state[offset + i];
+    if (state == 2) fail("shared memory at byte %llu is %s while an asynchronous copy into it is under way", offset + i, write ? "written" : "read");
+    if (!write && state == 0) fail("shared memory at byte %llu is read before anything was written there", offset + i);
+    if (write) state = 1;
+  }
+  touch(m.shared_shadow + offset, n, write, "shared memory", offset);
+}
+
+template <class T> inline T load_global(const T* p) {
+  check_global(p, sizeof(T), alignof(T), false);
+  T r;
+  memcpy(&r, (const void*)p, sizeof r);
+  return r;
+}
+template <class T> inline void store_global(T* p, T v) {
+  check_global(p, sizeof(T), alignof(T), true);
+  memcpy((void*)p, &v, sizeof v);
+}
+template <class T> inline T load_shared(const T* p) {
+  check_shared(p, sizeof(T), alignof(T), false);
+  T r;
+  memcpy(&r, (const void*)p, sizeof r);
+  return r;
+}
+template <class T> inline void store_shared(T* p, T v) {
+  check_shared(p, sizeof(T), alignof(T), true);
+  memcpy((void*)p, &v, sizeof v);
+}
+
+inline void commit_async() { ++m.fibers[m.current].group; }
+inline void land_async(int latest) {
+  Fiber& f = m.fibers[m.current];
+  int kept = 0;
+  for (int i = 0; i < f.n_copies; ++i) {
+    PendingCopy& c = f.copies[i];
+    if (c.group >= f.group - latest) {
+      f.copies[kept++] = c;
+      continue;
+    }
+    memcpy(c.to, c.from, 16);
+    memset(m.shared_state + (c.to - m.shared), 1, 16);
+    for (int b = 0; b < 16; ++b) m.shared_shadow[c.to - m.shared + b].written = m.epoch;
+  }
+  f.n_copies = kept;
+}
+template <int N> inline void wait_async() { land_async(N); }
+inline void wait_all_async() {
+  ++m.fibers[m.current].group;
+  land_async(0);
+}
+inline void copy_async16(void* shared, const void* global) {
+  check_global(global, 16, 16, false);
+  check_shared(shared, 16, 16, true);
+  if (arch < 800) {
+    memcpy(shared, global, 16);
+    return;
+  }
+  Fiber& f = m.fibers[m.current];
+  if (f.n_copies == f.capacity) f.copies = (PendingCopy*)realloc(f.copies, sizeof(PendingCopy) * (f.capacity = f.capacity * 2 + 16));
+  f.copies[f.n_copies++] = {(u8*)shared, (const u8*)global, f.group};
+  memset(m.shared_state + ((u8*)shared - m.shared), 2, 16);
+}
+
+template <class To, class From> inline To bits_as(From v) {
+  static_assert(sizeof(To) == sizeof(From), "bits_as keeps the width");
+  To r;
+  memcpy(&r, &v, sizeof r);
+  return r;
+}
+
+inline u16 f16_from(float x) {
+  u32 b = bits_as<u32>(x), sign = b >> 16 & 0x8000u, mag = b & 0x7fffffffu;
+  if (mag > 0x7f800000u) return 0x7fff;
+  if (mag >= 0x477ff000u) return (u16)(sign | 0x7c00u);
+  if (mag < 0x38800000u) return (u16)(sign | (u32)rintf(bits_as<float>(mag) * 16777216.0f));
+  return (u16)(sign | ((mag + 0xfffu + (mag >> 13 & 1u) - 0x38000000u) >> 13));
+}
+inline float f16_to(u16 x) {
+  u32 sign = (u32)(x & 0x8000) << 16, mag = x & 0x7fff;
+  if (mag >= 0x7c00) return bits_as<float>(sign | 0x7f800000u | (mag & 0x3ff) << 13);
+  float r = mag < 0x400 ? (float)mag * 5.9604644775390625e-8f : bits_as<float>((mag << 13) + 0x38000000u);
+  return bits_as<float>(bits_as<u32>(r) | sign);
+}
+inline u16 bf16_from(float x) {
+  u32 b = bits_as<u32>(x);
+  if ((b & 0x7fffffffu) > 0x7f800000u) return 0x7fff;
+  return (u16)((b + 0x7fffu + (b >> 16 & 1u)) >> 16);
+}
+template <class T> inline T max_nan(T a, T b) { return a != a || b != b ? a + b : a > b ? a : b > a ? b : signbit(a) ? b : a; }
+template <class T> inline T min_nan(T a, T b) { return a != a || b != b ? a + b : a < b ? a : b < a ? b : signbit(a) ? a : b; }
+inline u32 mul_high(u32 a, u32 b) { return (u32)((u64)a * b >> 32); }
+
+struct Shuffle { u32 value, result; int mask; };
+inline u32 shuffle_xor(u32 v, int mask) {
+  Shuffle s{v, 0, mask};
+  collective(Collective::shuffle, &s, [](void* (&lane)[32]) {
+    for (int i = 0; i < 32; ++i) {
+      Shuffle* own = (Shuffle*)lane[i];
+      own->result = ((Shuffle*)lane[(i ^ own->mask) & 31])->value;
+    }
+  });
+  return s.result;
+}
+
+struct MatrixLoad { u32 (*r)[4]; const u8* row; bool transposed; };
+inline void perform_ldmatrix(void* (&lane)[32]) {
+  u16 rows[32][8];
+  int first = m.current / 32 * 32;
+  for (int i = 0; i < 32; ++i) {
+    m.current = first + i;
+    const u8* row = ((MatrixLoad*)lane[i])->row;
+    check_shared(row, 16, 16, false);
+    memcpy(rows[i], row, 16);
+  }
+  for (int i = 0; i < 32; ++i) {
+    MatrixLoad* l = (MatrixLoad*)lane[i];
+    for (int x = 0; x < 4; ++x) {
+      int g = i / 4, q = i % 4 * 2;
+      u16 low = l->transposed ? rows[x * 8 + q][g] : rows[x * 8 + g][q];
+      u16 high = l->transposed ? rows[x * 8 + q + 1][g] : rows[x * 8 + g][q + 1];
+      (*l->r)[x] = (u32)low | (u32)high << 16;
+    }
+  }
+}
+inline void ldmatrix_x4(u32 (&r)[4], const void* row) {
+  MatrixLoad l{&r, (const u8*)row, false};
+  collective(Collective::ldmatrix, &l, perform_ldmatrix);
+}
+inline void ldmatrix_x4_trans(u32 (&r)[4], const void* row) {
+  MatrixLoad l{&r, (const u8*)row, true};
+  collective(Collective::ldmatrix, &l, perform_ldmatrix);
+}
+
+struct Mma { float (*d)[4]; const u32 (*a)[4]; const u32 (*b)[2]; };
+// Products of m16n8kK; `value(word, half)` decodes an element. Halves = 2: 16-bit elements, 1: 32-bit.
+template <int Halves, class Decode> inline void perform_mma(void* (&lane)[32], Decode value) {
+  constexpr int K = 8 * Halves;
+  float a[16][K], b[K][8];
+  for (int i = 0; i < 32; ++i) {
+    Mma* f = (Mma*)lane[i];
+    int g = i / 4, q = i % 4;
+    for (int x = 0; x < 4; ++x)
+      for (int h = 0; h < Halves; ++h) a[g + x % 2 * 8][x / 2 * (K / 2) + q * Halves + h] = value((*f->a)[x], h);
+    for (int x = 0; x < 2; ++x)
+      for (int h = 0; h < Halves; ++h) b[x * (K / 2) + q * Halves + h][g] = value((*f->b)[x], h);
+  }
+  for (int i = 0; i < 32; ++i)
+    for (int c = 0; c < 4; ++c) {
+      double sum = (*((Mma*)lane[i])->d)[c];
+      for (int k = 0; k < K; ++k) sum += (double)a[i / 4 + c / 2 * 8][k] * b[k][i % 4 * 2 + c % 2];
+      (*((Mma*)lane[i])->d)[c] = (float)sum;
+    }
+}
+inline void mma_f16_k16(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+  Mma f{&d, &a, &b};
+  collective(Collective::mma, &f, [](void* (&lane)[32]) { perform_mma<2>(lane, [](u32 w, int h) { return f16_to((u16)(w >> 16 * h)); }); });
+}
+inline void mma_bf16_k16(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+  Mma f{&d, &a, &b};
+  collective(Collective::mma, &f, [](void* (&lane)[32]) { perform_mma<2>(lane, [](u32 w, int h) { return bits_as<float>(w >> 16 * h << 16); }); });
+}
+inline void mma_tf32_k8(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+  Mma f{&d, &a, &b};
+  collective(Collective::mma, &f, [](void* (&lane)[32]) { perform_mma<1>(lane, [](u32 w, int) { return bits_as<float>(w & ~0x1fffu); }); });
+}
+
+inline u64 clock_ns() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (u64)t.tv_sec * 1000000000ull + (u64)t.tv_nsec;
+}
+inline u32 multiprocessor() { return 0; }
+
+inline void start_block() {
+  memset(m.shared, 0xff, m.shared_size);  // NaN, if anyone should get to see it
+  memset(m.shared_state, 0, m.shared_size);
+  memset((void*)m.shared_shadow, 0, sizeof(Shadow) * m.shared_size);
+  memset(m.warps, 0, sizeof m.warps);
+  m.running = m.threads;
+  ++m.epoch;
+  for (int t = 0; t < m.threads; ++t) {
+    Fiber& f = m.fibers[t];
+    f.state = State::ready;
+    f.started = false;
+    f.n_copies = f.group = 0;
+    getcontext(&f.first);
+    f.first.uc_stack.ss_sp = m.stacks + stack_bytes * t;
+    f.first.uc_stack.ss_size = stack_bytes;
+    f.first.uc_link = nullptr;
+    makecontext(&f.first, fiber_main, 0);
+    m.order[t] = t;
+  }
+}
+inline void run_block(u64 seed) {
+  start_block();
+  while (m.running) {
+    if (seed)
+      for (int i = m.threads - 1; i > 0; --i) {
+        int j = (int)draw(i + 1), x = m.order[i];
+        m.order[i] = m.order[j];
+        m.order[j] = x;
+      }
+    bool progress = false;
+    for (int i = 0; i < m.threads; ++i)
+      if (m.fibers[m.order[i]].state == State::ready) {
+        progress = true;
+        resume(m.order[i]);
+      }
+    if (progress || !m.running) continue;
+    int waiting = 0;
+    for (int t = 0; t < m.threads; ++t) waiting += m.fibers[t].state == State::at_barrier;
+    if (waiting != m.threads) fail("%d of %d threads wait at a barrier that the others do not reach", waiting, m.threads);
+    ++m.epoch;
+    for (int t = 0; t < m.threads; ++t) m.fibers[t].state = State::ready;
+  }
+  for (int t = 0; t < m.threads; ++t)
+    if (m.fibers[t].n_copies) fail("a program ended with asynchronous copies under way");
+}
+
+// Runs one launch. Returns 0, or 1 with a message and the return addresses of the place that failed.
+struct Launch {
+  void (*kernel)(void**);
+  void** args;
+  const Region* regions;
+  i64 n_regions, grid, threads, shared_size;
+  u64 seed;  // 0: threads take turns in order
+  char* message;
+  i64 message_size;
+  void** trace;
+  i64 trace_size, traced;
+};
+inline int emulate(Launch* l) {
+  memset((void*)&m, 0, sizeof m);
+  m.threads = (int)l->threads;
+  m.grid = l->grid;
+  m.random = l->seed;
+  m.shared_size = (u64)l->shared_size;
+  m.shared = (u8*)aligned_alloc(128, (m.shared_size + 255) / 128 * 128);
+  m.shared_state = (u8*)calloc(m.shared_size + 1, 1);
+  m.shared_shadow = (Shadow*)calloc(m.shared_size + 1, sizeof(Shadow));
+  m.regions = l->regions;
+  m.n_regions = (int)l->n_regions;
+  m.region_shadows = (Shadow**)calloc(m.n_regions + 1, sizeof(Shadow*));
+  for (int i = 0; i < m.n_regions; ++i) m.region_shadows[i] = (Shadow*)calloc(m.regions[i].size + 1, sizeof(Shadow));
+  m.fibers = (Fiber*)calloc(m.threads, sizeof(Fiber));
+  m.order = (int*)calloc(m.threads, sizeof(int));
+  m.stacks = (u8*)mmap(nullptr, stack_bytes * m.threads, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  m.kernel = l->kernel;
+  m.args = l->args;
+  m.message = l->message;
+  m.message_size = (int)l->message_size;
+  m.trace = l->trace;
+  m.trace_size = (int)l->trace_size;
+  int failed = _setjmp(m.fault);
+  if (!failed)
+    for (m.block = 0; m.block < m.grid; ++m.block) run_block(l->seed);
+  l->traced = m.traced;
+  for (int t = 0; t < m.threads; ++t) free(m.fibers[t].copies);
+  for (int i = 0; i < m.n_regions; ++i) free(m.region_shadows[i]);
+  munmap(m.stacks, stack_bytes * m.threads);
+  free(m.order), free(m.fibers), free(m.region_shadows), free(m.shared_shadow), free(m.shared_state), free(m.shared);
+  return failed;
+}
+
+}  // namespace hw
+}  // namespace tessera

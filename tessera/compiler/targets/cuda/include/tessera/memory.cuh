@@ -1,0 +1,144 @@
+// Views onto global memory, and the moves between them and tiles. Whatever lies outside a view reads as a fill value
+// and is not written, so ragged edges need no code of their own.
+#pragma once
+#include "tile.cuh"
+
+namespace tessera {
+
+template <class T, int R> struct View {
+  T* data;
+  idx shape[R ? R : 1];   // elements
+  idx stride[R ? R : 1];  // elements
+};
+template <int R> struct Offset { idx at[R ? R : 1]; };
+
+template <class T, int N> struct alignas(sizeof(T) * N) Pack { T e[N]; };
+
+TS_FN idx program() { return hw::block(); }
+
+// The view's axes, or a window of it: sizes and strides of the kept axes are the caller's.
+template <int R2, class T, int R> TS_FN View<T, R2> window(const View<T, R>& v, const Offset<R>& at, const Offset<R2>& shape, const Offset<R2>& stride) {
+  View<T, R2> w;
+  idx p = 0;
+  TS_UNROLL for (int a = 0; a < R; ++a) p += at.at[a] * v.stride[a];
+  w.data = v.data + p;
+  TS_UNROLL for (int a = 0; a < R2; ++a) { w.shape[a] = shape.at[a]; w.stride[a] = stride.at[a]; }
+  return w;
+}
+
+struct Everywhere { TS_FN bool operator[](int) const { return true; } };
+template <class L> struct Where {
+  const Tile<bool, L>& mask;
+  TS_FN bool operator[](int k) const { return mask.v[k]; }
+};
+
+// Calls vector(k, address) for registers k .. k+V-1 that are neighbours in memory and aligned, else single(k, address,
+// inside) for each. `limit` bounds the last coordinate: the end of a row that is walked in chunks.
+template <class B, class L, int V, class T, int R, class Vector, class Single>
+TS_FN void visit(const View<T, R>& view, const Offset<R>& at, idx limit, Vector vector, Single single) {
+  int t = hw::thread();
+  TS_UNROLL for (int k = 0; k < L::size; k += V) {
+    Coordinates<B::rank> coordinates = locate<B, L>(L::row(k, t), L::col(k, t));
+    const int(&c)[R ? R : 1] = coordinates.at;
+    idx p = 0, last = R ? at.at[R ? R - 1 : 0] + c[R ? R - 1 : 0] : 0;
+    bool inside = true;
+    TS_UNROLL for (int a = 0; a < R; ++a) {
+      p += (at.at[a] + c[a]) * view.stride[a];
+      if (a + 1 < R) inside = inside && (u64)(at.at[a] + c[a]) < (u64)view.shape[a];
+    }
+    idx end = R ? imin(view.shape[R ? R - 1 : 0], at.at[R ? R - 1 : 0] + limit) : 1;
+    if constexpr (V > 1) {
+      static_assert(B::size(B::rank - 1) % V == 0, "a vector lies in one row");
+      if (L::holds(k + V - 1, t) && inside && last >= 0 && last + V <= end && view.stride[R - 1] == 1 &&
+          (u64)(view.data + p) % (sizeof(T) * V) == 0) {
+        vector(k, view.data + p);
+        continue;
+      }
+    }
+    TS_UNROLL for (int u = 0; u < V; ++u)
+      single(k + u, view.data + p + (V > 1 ? u * view.stride[R ? R - 1 : 0] : 0),
+             L::holds(k + u, t) && inside && (R == 0 || (last + u >= 0 && last + u < end)));
+  }
+}
+constexpr idx no_limit = 0x7fffffffffffll;
+
+template <class L, class B> constexpr int vector_width = B::rank > 0 && B::size(B::rank ? B::rank - 1 : 0) % L::vector == 0 ? L::vector : 1;
+
+template <class L, class B, class T, int R, class Mask = Everywhere>
+TS_FN Tile<bare<T>, L> load(const View<T, R>& view, const Offset<R>& at, bare<T> fill, Mask mask = {}) {
+  using E = bare<T>;
+  constexpr bool masked = !same<Mask, Everywhere>;
+  constexpr int V = masked ? 1 : vector_width<L, B>;
+  Tile<E, L> r;
+  visit<B, L, V>(view, at, no_limit,
+      [&](int k, T* p) {
+        auto pack = hw::load_global(reinterpret_cast<const Pack<E, V>*>(p));
+        TS_UNROLL for (int u = 0; u < V; ++u) r.v[k + u] = pack.e[u];
+      },
+      [&](int k, T* p, bool inside) { r.v[k] = inside && mask[k] ? hw::load_global((const E*)p) : fill; });
+  return r;
+}
+template <class B, class T, class L, int R, class Mask = Everywhere>
+TS_FN void store(const View<T, R>& view, const Tile<T, L>& x, const Offset<R>& at, Mask mask = {}, idx limit = no_limit) {
+  constexpr bool masked = !same<Mask, Everywhere>;
+  constexpr int V = masked ? 1 : vector_width<L, B>;
+  if (!L::owner(hw::thread())) return;
+  visit<B, L, V>(view, at, limit,
+      [&](int k, T* p) {
+        Pack<T, V> pack;
+        TS_UNROLL for (int u = 0; u < V; ++u) pack.e[u] = x.v[k + u];
+        hw::store_global(reinterpret_cast<Pack<T, V>*>(p), pack);
+      },
+      [&](int k, T* p, bool inside) { if (inside && mask[k]) hw::store_global(p, x.v[k]); });
+}
+
+// One element, for all threads; one thread stores it.
+template <class T, int R> TS_FN bare<T> load_scalar(const View<T, R>& view, const Offset<R>& at, bare<T> fill, bool mask = true) {
+  idx p = 0;
+  TS_UNROLL for (int a = 0; a < R; ++a) {
+    p += at.at[a] * view.stride[a];
+    mask = mask && (u64)at.at[a] < (u64)view.shape[a];
+  }
+  return mask ? hw::load_global((const bare<T>*)(view.data + p)) : fill;
+}
+template <class T, int R> TS_FN void store_scalar(const View<T, R>& view, T x, const Offset<R>& at, bool mask = true) {
+  idx p = 0;
+  TS_UNROLL for (int a = 0; a < R; ++a) {
+    p += at.at[a] * view.stride[a];
+    mask = mask && (u64)at.at[a] < (u64)view.shape[a];
+  }
+  if (mask && hw::thread() == 0) hw::store_global(view.data + p, x);
+}
+
+// Elementwise access at computed indices, one index (tile or scalar) per axis; negative ones do not wrap around.
+template <class L, class T, int R, class Mask, class... I>
+TS_FN Tile<bare<T>, L> gather(const View<T, R>& view, bare<T> fill, Mask mask, const I&... index) {
+  Tile<bare<T>, L> r;
+  int t = hw::thread();
+  TS_UNROLL for (int k = 0; k < L::size; ++k) {
+    idx i[] = {(idx)element(index, k)..., 0}, p = 0;
+    bool inside = L::holds(k, t) && mask[k];
+    TS_UNROLL for (int a = 0; a < R; ++a) {
+      inside = inside && (u64)i[a] < (u64)view.shape[a];
+      p += i[a] * view.stride[a];
+    }
+    r.v[k] = inside ? hw::load_global((const bare<T>*)(view.data + p)) : fill;
+  }
+  return r;
+}
+template <class T, int R, class X, class L, class Mask, class... I>
+TS_FN void scatter(const View<T, R>& view, const Tile<X, L>& x, idx limit, Mask mask, const I&... index) {
+  int t = hw::thread();
+  if (!L::owner(t)) return;
+  TS_UNROLL for (int k = 0; k < L::size; ++k) {
+    idx i[] = {(idx)element(index, k)..., 0}, p = 0;
+    bool inside = L::holds(k, t) && mask[k] && L::col(k, t) < limit;
+    TS_UNROLL for (int a = 0; a < R; ++a) {
+      inside = inside && (u64)i[a] < (u64)view.shape[a];
+      p += i[a] * view.stride[a];
+    }
+    if (inside) hw::store_global(view.data + p, x.v[k]);
+  }
+}
+
+}  // namespace tessera
