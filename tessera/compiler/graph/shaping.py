@@ -57,7 +57,7 @@ class Transpose(View):
     def reference(self, x: Any, perm: tuple[int, ...]) -> Any:
         return np.transpose(x, perm)
 
-    def strided(self, shape: Shape, strides: Shape, offset: Dim, perm: tuple[int, ...]) -> Strided:
+    def strided(self, shape: Shape, strides: Shape, offset: Dim, /, perm: tuple[int, ...]) -> Strided:
         return tuple(shape[i] for i in perm), tuple(strides[i] for i in perm), offset
 
     def adjoint(self, g: GraphBuilder, out: Value, ct: Value, x: Value, perm: tuple[int, ...]) -> tuple[Value]:
@@ -131,7 +131,7 @@ class Reshape(View):
     def reference(self, x: Any, shape: tuple[int, ...]) -> Any:
         return np.reshape(x, shape)
 
-    def strided(self, shape: Shape, strides: Shape, offset: Dim, **attrs: Any) -> Strided:
+    def strided(self, shape: Shape, strides: Shape, offset: Dim, /, **attrs: Any) -> Strided:
         """Axes of both shapes are grouped by equal products; each group of the operand must itself be contiguous."""
         target: Shape = attrs["shape"]
         have = [(d, s) for d, s in zip(shape, strides, strict=True) if d != 1]
@@ -200,7 +200,7 @@ class BroadcastTo(View):
     def reference(self, x: Any, shape: tuple[int, ...]) -> Any:
         return np.broadcast_to(x, shape)
 
-    def strided(self, shape: Shape, strides: Shape, offset: Dim, **attrs: Any) -> Strided:
+    def strided(self, shape: Shape, strides: Shape, offset: Dim, /, **attrs: Any) -> Strided:
         target: Shape = attrs["shape"]
         lead = len(target) - len(shape)
         stretched = [0 if d == 1 else s for d, s in zip(shape, strides, strict=True)]
@@ -241,7 +241,7 @@ class Slice(View):
         return x[tuple(slice(*v) for v in zip(start, stop, step, strict=True))]
 
     def strided(
-        self, shape: Shape, strides: Shape, offset: Dim, start: Shape, stop: Shape, step: Sequence[int]
+        self, shape: Shape, strides: Shape, offset: Dim, /, start: Shape, stop: Shape, step: Sequence[int]
     ) -> Strided:
         at = offset
         for a, s in zip(start, strides, strict=True):
@@ -273,7 +273,7 @@ class Flip(View):
     def reference(self, x: Any, axis: tuple[int, ...]) -> Any:
         return np.flip(x, axis)
 
-    def strided(self, shape: Shape, strides: Shape, offset: Dim, axis: tuple[int, ...]) -> Strided:
+    def strided(self, shape: Shape, strides: Shape, offset: Dim, /, axis: tuple[int, ...]) -> Strided:
         for a in axis:
             offset = offset + (shape[a] - 1) * strides[a]
         return shape, tuple(-s if i in axis else s for i, s in enumerate(strides)), offset
