@@ -9,5 +9,7 @@ from tessera.compiler.graph import dialect as dialect
 from tessera.compiler.graph import elementwise as elementwise
 from tessera.compiler.graph import indexing as indexing
 from tessera.compiler.graph import joining as joining
+from tessera.compiler.graph import nn as nn
+from tessera.compiler.graph import random as random
 from tessera.compiler.graph import reductions as reductions
 from tessera.compiler.graph import shaping as shaping

@@ -252,6 +252,8 @@ class Lerp(Operator):
 class MaskedFill(Operator):
     """`value` where `mask` holds, else `x`."""
 
+    apart = ("mask",)
+
     def infer(self, t: Infer, x: TensorType, mask: TensorType, value: TensorType) -> TensorType:
         t.require(mask, "bool", operand=1)
         return TensorType(t.broadcast(x.shape, mask.shape, value.shape), t.convert(2, value, x.dtype).dtype)

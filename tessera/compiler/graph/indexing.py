@@ -23,6 +23,8 @@ class Take(Operator):
     Negative indices count from the end; indices outside read as 0.
     """
 
+    apart = ("indices",)
+
     kind = "gather"
 
     def infer(self, t: Infer, x: TensorType, indices: TensorType, axis: int | None = None) -> TensorType:
@@ -35,7 +37,7 @@ class Take(Operator):
 
     def reference(self, x: Any, indices: Any, axis: int | None) -> Any:
         x, axis = (x.reshape(-1), 0) if axis is None else (x, axis)
-        return _taken(x, indices, axis)
+        return taken(x, indices, axis)
 
     def decompose(self, g: GraphBuilder, x: Value, indices: Value, axis: int | None) -> Value | None:
         if axis is not None:
@@ -55,7 +57,7 @@ class Take(Operator):
         return None if tangents[0] is None else g.take(tangents[0], indices, axis=axis)
 
 
-def _taken(x: Any, indices: Any, axis: int) -> Any:
+def taken(x: Any, indices: Any, axis: int) -> Any:
     n = x.shape[axis]
     at = np.where(indices < 0, indices.astype(np.int64) + n, indices).astype(np.int64)
     inside = (at >= 0) & (at < n)
@@ -68,6 +70,8 @@ def _taken(x: Any, indices: Any, axis: int) -> Any:
 
 class TakeAlongAxis(Operator):
     """`out[i, j, k] = x[i, indices[i, j, k], k]` for axis 1: one index per element. Other axes broadcast."""
+
+    apart = ("indices",)
 
     functions = methods = ("take_along_axis", "gather")
 

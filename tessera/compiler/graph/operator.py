@@ -30,6 +30,7 @@ from tessera.compiler.ir.checks import Check
 from tessera.compiler.ir.core import Attr, Builder, Op, Value
 from tessera.compiler.ir.spec import SPECS, OpSpec, demand
 from tessera.compiler.ir.types import Shape, TensorType
+from tessera.errors import Diagnostic
 from tessera.language import dims, dtypes
 from tessera.language.dims import Dim, Expr, Facts
 from tessera.language.dtypes import DType
@@ -98,6 +99,8 @@ class Operator:
     """Tensor properties derived from it, e.g. `T`."""
     multiple: ClassVar[bool] = False
     """Whether it gives a tuple, such as `split`."""
+    apart: ClassVar[tuple[str, ...]] = ()
+    """Operands with dtypes of their own (masks, indices, seeds): Python numbers do not adapt across that line."""
     effect: ClassVar[bool] = False
 
     def __init_subclass__(cls, abstract: bool = False, **rest: Any) -> None:
@@ -351,15 +354,12 @@ class GraphBuilder:
 
     def to(self, x: Value, dtype: DType) -> Value:
         """`x` converted to `dtype`; itself where it has it."""
-        if tensor(x).dtype == dtype:
-            return x
-        if x.op is not None and x.op.name == "graph.constant":
-            return self.constant(cast("float", x.op.attrs["value"]), dtype)
-        return self.cast(x, dtype)
+        return x if tensor(x).dtype == dtype else self.cast(x, dtype)
 
     def emit(self, operator: Operator, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
         """Applies the shape rule, then creates the op. Raises InferError. Returns a Value, or a tuple of Values."""
-        operands = self.weak(operands)
+        names = [p.name for p in operator.parameters if p.operand]
+        operands = self.weak(operands, [i for i, name in enumerate(names) if name in operator.apart])
         t = Infer(operator, self.facts, self.checks)
         for name, value in attrs.items():
             if _dynamic(value):
@@ -373,32 +373,38 @@ class GraphBuilder:
         op = self.builder.op(f"graph.{operator.name}", values, types, final)
         return tuple(op.results) if operator.multiple else op.result
 
-    def weak(self, operands: Sequence[Any]) -> list[Any]:
-        """Python numbers and dims among the operands become constants of a dtype that adapts to the tensors beside them."""
+    def weak(self, operands: Sequence[Any], apart: Sequence[int] = ()) -> list[Any]:
+        """Python numbers and dims among the operands become constants, of a dtype that adapts to the tensors beside them.
+
+        Operands whose numbers are in `apart` stand for themselves.
+        """
         other: DType | None = None
-        for v in flat(operands):
+        for v in flat([o for i, o in enumerate(operands) if i not in apart]):
             if isinstance(v, Value) and (tensor(v).dtype.kind != "bool" or other is None):
                 other = tensor(v).dtype if other is None else dtypes.promote(other, tensor(v).dtype) or other
+        return [self._weak(o, None if i in apart else other) for i, o in enumerate(operands)]
 
-        def one(o: Any) -> Any:
-            if isinstance(o, (list, tuple)):
-                return [one(v) for v in cast("list[Any]", o)]
-            if isinstance(o, Expr):
-                return self.size(o, dtypes.weak(0, other) or dtypes.int64)
-            dtype = dtypes.weak(o, other)
-            if dtype is None:
-                return o
-            if dtype.is_integer and not -dtype.maximum - 1 <= o <= dtype.maximum + 1 - (dtype.kind == "uint"):
-                raise InferError(Diagnostic("TS302", f"{o} does not fit {dtype}"))
-            return self.constant(o, dtype)
-
-        return [one(o) for o in operands]
+    def _weak(self, o: Any, other: DType | None) -> Any:
+        if isinstance(o, (list, tuple)):
+            return [self._weak(v, other) for v in cast("list[Any]", o)]
+        if isinstance(o, Expr):
+            return self.size(o, dtypes.weak(0, other) or dtypes.int64)
+        dtype = dtypes.weak(o, other)
+        if dtype is None:
+            return o
+        if dtype.is_integer and not _lowest(dtype) <= o < _lowest(dtype) + 2**dtype.bits:
+            raise InferError(Diagnostic("TS302", f"{o} does not fit {dtype}"))
+        return self.constant(o, dtype)
 
 
 def tensor(v: Value) -> TensorType:
     """The type of a Graph IR value."""
     assert isinstance(v.type, TensorType), v
     return v.type
+
+
+def _lowest(dtype: DType) -> int:
+    return 0 if dtype.kind == "uint" else -(2 ** (dtype.bits - 1))
 
 
 def _dynamic(value: Any) -> bool:
