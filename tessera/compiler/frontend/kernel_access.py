@@ -1,0 +1,350 @@
+"""Subscripts of views: which block, lanes or elements they mean, and the loads and stores that they become."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tessera.compiler.frontend.kernel_coordinates import Coordinates
+from tessera.compiler.frontend.kernel_index import outer
+from tessera.compiler.frontend.kernel_tiles import KernelFault, Tiles, tile_type
+from tessera.compiler.frontend.kernel_values import Axis, Lanes, View, Window, marks
+from tessera.compiler.ir.core import Block, Value
+from tessera.compiler.ir.types import INDEX, Shape, TileType, ViewType, shape_text
+from tessera.errors import Span
+from tessera.language import dtypes
+from tessera.language.dims import Dim, Expr, prod
+from tessera.language.dtypes import DType
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Elements:
+    """Computed places of a view: one integer tile per axis, all of one shape."""
+
+    view: View
+    index: tuple[Value, ...]
+    axes: tuple[Axis, ...]
+    mask: Value | None
+    known: tuple[Dim, ...] = ()
+    """indices that are the same for all elements"""
+
+
+Place = Window | Elements
+
+
+@dataclass(slots=True)
+class Stored:
+    """A store as the race check sees it: the coordinates that its place depends on (None: computed)."""
+
+    view: View
+    marks: frozenset[str] | None
+    span: Span
+
+
+@dataclass(slots=True)
+class Memory:
+    """Loads and stores. `mask` is the condition of the masked statements around, if any."""
+
+    tiles: Tiles
+    coordinates: Coordinates
+    mask: Value | None = None
+    bound: frozenset[tuple[Dim, Dim]] = frozenset()
+    """what `mask` is known to say: (base of lanes, limit) for `base + lane < limit`"""
+    narrowed: bool = False
+    """whether `mask` says more than `bound`"""
+    stores: list[Stored] = field(default_factory=list[Stored])
+    written: set[int] = field(default_factory=set[int])
+    _subviews: dict[tuple[Block, Value, tuple[Dim, ...], tuple[int, ...]], Value] = field(
+        default_factory=dict[tuple[Block, Value, tuple[Dim, ...], tuple[int, ...]], Value]
+    )
+
+    # from a subscript to a place
+    def place(self, view: View, index: Any, storing: bool = False) -> Place:
+        """The elements that `view[index]` means. Raises KernelFault."""
+        items = list(index) if isinstance(index, tuple) else [index]
+        items = _ellipsis(items, len(view.shape))
+        if any(i is None for i in items):
+            raise KernelFault("TS402", "a new axis is inserted into a tile, not into memory: x[...][:, None]")
+        if len(items) > len(view.shape):
+            raise KernelFault("TS207", f"{len(items)} indices for {view.name}, which has the {len(view.shape)} axes {shape_text(view.shape)}")
+        start = self._alignment(view, items)
+        head = [self.coordinates.batch(view, axis).offset for axis in range(start)]
+        tail = [slice(None)] * (len(view.shape) - start - len(items))
+        full = [*head, *(self._plain(i) for i in items), *tail]
+        self._observe(view, full, storing)
+        if all(isinstance(i, (int, Expr, slice)) for i in full):
+            return self._window(view, full)
+        lanes = [i for i in full if isinstance(i, Lanes)]
+        if any(isinstance(i, Value) for i in full) or not _regular(lanes):
+            return self._elements(view, full)
+        return self._window(view, full)
+
+    def _plain(self, item: Any) -> Any:
+        """An index item as int, Dim, slice, Lanes or integer tile."""
+        if isinstance(item, bool) or not isinstance(item, (int, Expr, slice, Lanes, Value)):
+            raise KernelFault("TS207", f"{item!r} is no index; use sizes, slices, coordinates or integer tiles")
+        if isinstance(item, Value):
+            if item.type == INDEX:
+                return self.coordinates.of_index(item)
+            t = tile_type(item)
+            if not t.dtype.is_integer:
+                raise KernelFault("TS207", f"an index is an integer, not {t.pretty()}")
+            return self.coordinates.of_scalar(item) if t.rank == 0 else item
+        return item
+
+    def _alignment(self, view: View, items: list[Any]) -> int:
+        """How many leading axes no index mentions: the indices' own extents say where they belong."""
+        spare = len(view.shape) - len(items)
+        if not spare:
+            return 0
+        extents = [self.coordinates.extent_of(i) for i in items]
+        fits = [
+            p for p in range(spare + 1)
+            if all(e is None or e == view.shape[p + i] for i, e in enumerate(extents))
+        ]  # fmt: skip
+        if all(e is None for e in extents) and any(isinstance(i, Lanes) for i in items):
+            return spare  # lanes of linear_id run along the last axes
+        return fits[0] if fits else 0
+
+    def _observe(self, view: View, full: Sequence[Any], storing: bool) -> None:
+        """Tells program coordinates how far they go, from what they index."""
+        for axis, item in enumerate(full):
+            start = item.base if isinstance(item, Lanes) else item.start if isinstance(item, slice) else item
+            if isinstance(start, Expr):
+                self.coordinates.observe(start, view.shape[axis], 1 if storing else 2)
+
+    # windows
+    def _window(self, view: View, full: Sequence[Any]) -> Window:
+        offsets: list[Dim] = []
+        sizes: list[Dim] = []
+        kept: list[tuple[int, int]] = []
+        axes: dict[int, Axis] = {}
+        checked, launch = False, False
+        for a, item in enumerate(full):
+            extent = view.shape[a]
+            if isinstance(item, slice):
+                lower, size = self._slice(item, extent)
+                axes[a] = self._axis(lower, size, extent)
+            elif isinstance(item, Lanes):
+                lower, size, axes[a] = item.base, item.size, item.axis
+                checked = checked or not self.coordinates.is_origin(item)
+                launch = launch or item.launch is not None
+            else:
+                offsets.append(_from_end(item, extent))
+                sizes.append(1)
+                continue
+            kept.append((item.position if isinstance(item, Lanes) else a, a))
+            offsets.append(lower)
+            sizes.append(self.tiles.known(size))
+        order = [a for _, a in sorted(kept)] if any(isinstance(i, Lanes) and i.rank > 1 for i in full) else [a for _, a in kept]
+        if order != sorted(order):
+            raise KernelFault("TS402", f"the index tiles of {view.name} stand in another order than its axes; use .T on the result")
+        out = Window(view, tuple(offsets), tuple(sizes), tuple(order), tuple(axes[a] for a in order))
+        return self._masked(out, checked, launch)
+
+    def _masked(self, w: Window, checked: bool, launch: bool) -> Window:
+        """Adds the mask in force where it says more than the view's end does, and that of the launch's last lanes."""
+        mask = None
+        if self.mask is not None and tile_type(self.mask).shape == w.shape:
+            ends = {(w.offsets[a], w.view.shape[a]) for a in w.kept}
+            if self.narrowed or checked or not self.bound <= ends:
+                mask = self.mask
+        if checked and launch and mask is None and len(w.kept) == 1:
+            mask = self.coordinates.launch_mask(self.tiles, w.sizes[w.kept[0]])
+        return replace(w, mask=mask, checked=checked)
+
+    def _slice(self, s: slice, extent: Dim) -> tuple[Dim, Dim]:
+        if s.step not in (None, 1):
+            raise KernelFault("TS402", f"the slice's step is {s.step}; tiles are contiguous (gather with an index tile for strides)")
+        lower = _from_end(self._bound(s.start, 0), extent)
+        upper = _from_end(self._bound(s.stop, extent), extent)
+        size = upper - lower
+        if isinstance(size, int) and size <= 0:
+            raise KernelFault("TS207", f"the slice {lower}:{upper} is empty")
+        if marks(size):
+            raise KernelFault("TS404", f"the slice's width must be known at compile time; here it is {_text(size)}")
+        return lower, size
+
+    def _block(self, s: slice, extent: Dim) -> tuple[Dim, Dim, Axis]:
+        lower, size = self._slice(s, extent)
+        return lower, self.tiles.known(size), self._axis(lower, size, extent)
+
+    def _bound(self, value: Any, default: Dim) -> Dim:
+        if value is None:
+            return default
+        if isinstance(value, Value):
+            return self.coordinates.of_index(value) if value.type == INDEX else self.coordinates.of_scalar(value)
+        if isinstance(value, bool) or not isinstance(value, (int, Expr)):
+            raise KernelFault("TS207", f"a slice goes from and to integers, not {value!r}")
+        return value
+
+    def _axis(self, lower: Dim, size: Dim, extent: Dim) -> Axis:
+        if lower == 0 and size == extent:
+            return Axis(extent)
+        return self.coordinates.walking(lower, extent).axis
+
+    # computed places
+    def _elements(self, view: View, full: Sequence[Any]) -> Elements:
+        """NumPy's rule for index tiles: they broadcast with each other; slices stand behind them as further axes."""
+        advanced = [self.tile_of(i) for i in full if isinstance(i, (Lanes, Value))]
+        shaped, lead = self.tiles.together([self.tiles.cast(v, dtypes.int64) for v in advanced])
+        base = tile_type(shaped[0]).shape
+        blocks = [(a, *self._block(i, view.shape[a])) for a, i in enumerate(full) if isinstance(i, slice)]
+        if blocks and any(not isinstance(i, slice) for i in full[blocks[0][0] :]):
+            raise KernelFault("TS402", "slices stand behind the index tiles: x[rows, :]")
+        shape = (*base, *(size for _, _, size, _ in blocks))
+        axes = (*lead, *(axis for *_, axis in blocks))
+        given, behind = iter(shaped), iter(range(len(base), len(shape)))
+        index: list[Value] = []
+        for a, item in enumerate(full):
+            if isinstance(item, slice):
+                p = next(behind)
+                lower = next(lo for b, lo, _, _ in blocks if b == a)
+                index.append(self.ramp(lower, shape, p))
+            elif isinstance(item, (Lanes, Value)):
+                index.append(self.tiles.builder.broadcast(next(given), shape, tuple(range(len(base)))))
+            else:
+                index.append(self.tiles.full(shape, _from_end(item, view.shape[a]), dtypes.int64))
+        launch = any(isinstance(i, Lanes) and i.launch is not None for i in full)
+        mask = self.mask
+        if mask is None and launch and len(shape) == 1:
+            mask = self.coordinates.launch_mask(self.tiles, shape[0])
+        if mask is not None:
+            mask = self._fit_mask(mask, shape, axes)
+        return Elements(view, tuple(index), axes, mask, tuple(i for i in full if isinstance(i, (int, Expr))))
+
+    def _fit_mask(self, mask: Value, shape: Shape, axes: tuple[Axis, ...]) -> Value | None:
+        t = tile_type(mask)
+        if t.shape == shape:
+            return mask
+        if t.rank < len(shape) and t.shape == shape[: t.rank]:
+            return self.tiles.expand(mask, shape, tuple(range(t.rank)))
+        raise KernelFault("TS402", f"the mask {shape_text(t.shape)} does not fit the elements {shape_text(shape)}")
+
+    def ramp(self, base: Dim, shape: Shape, axis: int) -> Value:
+        """base, base + 1, ... along `axis` of a tile of `shape`, as int64."""
+        t = TileType(shape, dtypes.int64)
+        out = self.tiles.builder.value("tile.iota", (), t, {"axis": axis})
+        if base != 0:
+            out = self.tiles.builder.map("add", out, self.tiles.builder.broadcast(self.tiles.scalar(base, dtypes.int64), shape, ()))
+        return out
+
+    def tile_of(self, i: Lanes | Value) -> Value:
+        """Lanes as an int64 tile."""
+        if isinstance(i, Value):
+            return i
+        out = self.ramp(i.base, i.shape, i.position)
+        return self.tiles.identities.set(out, tuple(i.axis if a == i.position else Axis() for a in range(i.rank)))
+
+    # loads
+    def load(self, p: Place, fill: Any = 0) -> Value:
+        """The tile at a place, in the view's dtype."""
+        builder, tiles = self.tiles.builder, self.tiles
+        if isinstance(p, Elements):
+            operands = [p.view.value, *p.index, *([p.mask] if p.mask is not None else [])]
+            attrs: dict[str, Any] = {"fill": fill, **({"masked": True} if p.mask is not None else {})}
+            shape = tile_type(p.index[0]).shape
+            return tiles.identities.set(builder.value("tile.gather", operands, TileType(shape, p.view.dtype), attrs), p.axes)
+        view, offsets = self.subview(p)
+        out = builder.load(view, offsets, p.shape, p.mask, fill)
+        if p.checked and out.op is not None:
+            out.op.attrs["inside"] = True
+        return tiles.identities.set(out, p.axes)
+
+    def subview(self, p: Window) -> tuple[Value, list[Value]]:
+        """The view whose axes are exactly the window's, and the window's offsets in it."""
+        offsets = [self.tiles.indices.emit(p.offsets[a]) for a in p.kept]
+        if len(p.kept) == len(p.sizes):
+            return p.view.value, offsets
+        drop = tuple(a for a in range(len(p.sizes)) if a not in p.kept)
+        at = tuple(p.offsets[a] if a in drop else 0 for a in range(len(p.sizes)))
+        block: Block | None = self.tiles.builder.block
+        while block is not None:
+            if (known := self._subviews.get((block, p.view.value, at, drop))) is not None:
+                return known, offsets
+            block = outer(block)
+        shape = tuple(map(self.tiles.known, p.view.shape))
+        strides = p.view.type.strides or _contiguous(shape)
+        kept = tuple(shape[a] for a in p.kept)
+        inner = tuple(strides[a] for a in p.kept)
+        t = ViewType(kept, p.view.dtype, None if inner == _contiguous(kept) else inner)
+        sizes = tuple(1 if a in drop else shape[a] for a in range(len(shape)))
+        operands = [p.view.value, *(self.tiles.indices.emit(o) for o in at)]
+        out = self.tiles.builder.value("tile.subview", operands, t, {"sizes": sizes, "drop": drop}, p.view.name)
+        self._subviews[self.tiles.builder.block, p.view.value, at, drop] = out
+        return out, offsets
+
+    # stores
+    def store(self, p: Place, value: Any, span: Span) -> None:
+        """Writes a tile or number; it is broadcast to the place and converted to the view's dtype."""
+        axes = p.axes
+        shape = p.shape if isinstance(p, Window) else tile_type(p.index[0]).shape
+        tile = self._fitted(value, shape, axes, p.view)
+        self.written.add(p.view.argument)
+        builder = self.tiles.builder
+        if isinstance(p, Elements):
+            operands = [p.view.value, tile, *p.index, *([p.mask] if p.mask is not None else [])]
+            builder.op("tile.scatter", operands, (), {"masked": True} if p.mask is not None else {})
+            self.stores.append(Stored(p.view, None, span))
+            return
+        if self.mask is not None and tile_type(self.mask).shape != p.shape:
+            raise KernelFault("TS402", f"the condition has shape {shape_text(tile_type(self.mask).shape)}, the stored tile {shape_text(p.shape)}")
+        view, offsets = self.subview(p)
+        op = builder.store(view, tile, offsets, p.mask)
+        if p.checked:
+            op.attrs["inside"] = True
+        found = frozenset(m for o in p.offsets for m in marks(o))
+        self.stores.append(Stored(p.view, found, span))
+
+    def _fitted(self, value: Any, shape: Shape, axes: Sequence[Axis], view: View) -> Value:
+        tiles = self.tiles
+        tile = value if isinstance(value, Value) else tiles.scalar(value, view.dtype)
+        demand_storable(tile_type(tile).dtype, view.dtype, view.name)
+        tile = tiles.cast(tile, view.dtype)
+        if tile_type(tile).shape == shape:
+            for mine, theirs in zip(tiles.identities.of(tile), axes, strict=True):
+                mine.join(theirs)
+            return tile
+        like = tiles.identities.set(tiles.full(shape, 0, view.dtype), tuple(axes))
+        (out, wide), _ = tiles.together([tile, like])
+        if tile_type(wide).shape != shape:
+            raise KernelFault("TS402", f"a tile {shape_text(tile_type(tile).shape)} does not fit the place {shape_text(shape)} of {view.name}")
+        return out
+
+
+def demand_storable(source: DType, target: DType, name: str) -> None:
+    """Stores convert, but never drop a fraction or an imaginary part by surprise."""
+    lossy = (source.is_float and not (target.is_float or target.is_complex)) or (source.is_complex and not target.is_complex)
+    if lossy:
+        raise KernelFault("TS303", f"{source} does not go into {name}, which holds {target}, without an explicit cast")
+
+
+def _ellipsis(items: list[Any], rank: int) -> list[Any]:
+    if not any(i is ... for i in items):
+        return items
+    at = next(k for k, i in enumerate(items) if i is ...)
+    return [*items[:at], *[slice(None)] * (rank - len(items) + 1), *items[at + 1 :]]
+
+
+def _regular(lanes: Sequence[Lanes]) -> bool:
+    """Whether the lanes of an index run along axes of their own, so that they span a block."""
+    ranks = {i.rank for i in lanes}
+    positions = [i.position for i in lanes]
+    if len(lanes) <= 1:
+        return all(i.rank == 1 for i in lanes)
+    return len(ranks) == 1 and sorted(set(positions)) == list(range(next(iter(ranks))))
+
+
+def _from_end(d: Dim, extent: Dim) -> Dim:
+    """A negative constant counts from the end, as everywhere in Python."""
+    return extent + d if isinstance(d, int) and d < 0 else d
+
+
+def _contiguous(shape: Shape) -> Shape:
+    return tuple(prod(shape[a + 1 :]) for a in range(len(shape)))
+
+
+def _text(d: Dim) -> str:
+    return str(d).replace("%", "")
+

@@ -1,0 +1,447 @@
+"""The functions of `ts.tile`, one Python function each. Their Python signatures are the signatures that users see.
+
+The first parameter is the kernel layer; the others are what the program passes. They raise KernelFault.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tessera.compiler.frontend.kernel_tiles import KernelFault, static_size, tile_type
+from tessera.compiler.frontend.kernel_values import (
+    Axis, Context, Lanes, Panel, Shared, Transposed, View, Window, marks,
+)  # fmt: skip
+from tessera.compiler.frontend.values import Counting
+from tessera.compiler.ir.core import Value
+from tessera.compiler.ir.types import Shape, SharedType, TileType, shape_text
+from tessera.language import dtypes
+from tessera.language.dims import Expr
+from tessera.language.dtypes import DType
+from tessera.language.scalars import TABLE
+
+if TYPE_CHECKING:
+    from tessera.compiler.frontend.kernel_layer import KernelLayer
+
+TILE_FUNCTIONS: dict[str, Callable[..., Any]] = {}
+"""name -> function(layer, ...)"""
+SWIZZLES = ("none", "xor")
+
+
+def tile(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Registers a function of `ts.tile` under its names."""
+
+    def add(f: Callable[..., Any]) -> Callable[..., Any]:
+        for name in names:
+            TILE_FUNCTIONS[name] = f
+        return f
+
+    return add
+
+
+def signature(name: str) -> str:
+    """`mma(a, b, accumulator=None)`, for messages and hover."""
+    parameters = list(inspect.signature(TILE_FUNCTIONS[name]).parameters.values())[1:]
+    return f"{name}({', '.join(str(p.replace(annotation=p.empty)) for p in parameters)})"
+
+
+# where a program is
+
+
+@tile("context")
+def context(k: KernelLayer) -> Context:
+    """The bound dims and the schedule's parameters."""
+    return Context(k.dims(), k.config)
+
+
+@tile("linear_id")
+def linear_id(k: KernelLayer) -> Lanes:
+    """The global element index, as a vector of BLOCK lanes."""
+    size = k.setting("BLOCK")
+    c = k.coordinates.on_grid(("linear", None), "i", None, size, k.ev.builder.span)
+    return Lanes(c.offset, size, c.axis, launch=c)
+
+
+@tile("program_id")
+def program_id(k: KernelLayer, axis: int = 0) -> Expr:
+    """This program's number on grid axis `axis` (0, 1 or 2); the axis' length follows from what it indexes."""
+    if not isinstance(axis, int) or not 0 <= axis <= 2:
+        raise KernelFault("TS403", f"a grid has the axes 0, 1 and 2, not {axis!r}")
+    c = k.coordinates.on_grid(("program", axis), f"pid{axis}", None, 1, k.ev.builder.span)
+    c.number = axis
+    assert isinstance(c.offset, Expr)
+    return c.offset
+
+
+@tile("num_programs")
+def num_programs(k: KernelLayer, axis: int = 0) -> Expr:
+    """How many programs run along grid axis `axis`."""
+    program_id(k, axis)
+    c = k.coordinates.named[("program", axis)]
+    return k.coordinates.later(lambda: k.coordinates.count(c), f"programs{axis}")
+
+
+# loops
+
+
+def _counting(path: str, bounds: tuple[Any, ...]) -> Counting:
+    if not 1 <= len(bounds) <= 3:
+        raise KernelFault("TS105", f"range takes 1 to 3 arguments, {len(bounds)} were given")
+    start, stop, step = {1: (0, *bounds, 1), 2: (*bounds, 1), 3: bounds}[len(bounds)]
+    for b in (start, stop, step):
+        ok = isinstance(b, (int, Expr)) and not isinstance(b, bool)
+        if not ok and not (isinstance(b, Value) and isinstance(b.type, TileType) and not b.type.rank and b.type.dtype.is_integer):
+            raise KernelFault("TS105", f"range counts integers, not {b!r}")
+    if isinstance(step, int) and step <= 0:
+        raise KernelFault("TS105", f"a tile loop ascends: its step must be positive, not {step}")
+    return Counting(start, stop, step, path)
+
+
+@tile("range")
+def range_(k: KernelLayer, *bounds: Any) -> Counting:
+    """Outermost: a grid axis. Nested: a serial ascending loop."""
+    return _counting("tessera.tile.range", bounds)
+
+
+@tile("range_k")
+def range_k(k: KernelLayer, *bounds: Any) -> Counting:
+    """A serial ascending loop wherever it stands."""
+    return _counting("tessera.tile.range_k", bounds)
+
+
+@tile("static_range")
+def static_range(k: KernelLayer, *bounds: Any) -> range:
+    """A loop that is unrolled, over bounds known at compile time."""
+    known = [k.known(b) for b in bounds]
+    if not all(isinstance(b, int) for b in known) or not 1 <= len(known) <= 3:
+        raise KernelFault("TS404", "static_range is unrolled, so its bounds must be known at compile time")
+    return range(*known)
+
+
+@tile("cdiv")
+def cdiv(k: KernelLayer, a: Any, b: Any) -> Any:
+    """a / b rounded up."""
+    return -((-a) // b)
+
+
+# making tiles
+
+
+def _shape(k: KernelLayer, shape: Any) -> Shape:
+    sizes = shape if isinstance(shape, (tuple, list)) else (shape,)
+    out = tuple(static_size(s, "a tile's extent") for s in sizes)
+    for d in out:
+        if marks(d):
+            raise KernelFault("TS404", f"a tile's extent must be known at compile time, not {str(d).replace('%', '')}")
+    return out
+
+
+def _dtype(given: Any) -> DType:
+    found = dtypes.of(given)
+    if found is None:
+        raise KernelFault("TS301", f"{given!r} is not a dtype")
+    return found
+
+
+@tile("zeros")
+def zeros(k: KernelLayer, shape: Any, dtype: Any = dtypes.f32) -> Value:
+    """A tile of zeros."""
+    return k.tiles.full(_shape(k, shape), 0, _dtype(dtype))
+
+
+@tile("ones")
+def ones(k: KernelLayer, shape: Any, dtype: Any = dtypes.f32) -> Value:
+    """A tile of ones."""
+    return k.tiles.full(_shape(k, shape), 1, _dtype(dtype))
+
+
+@tile("full")
+def full(k: KernelLayer, shape: Any, value: Any, dtype: Any = dtypes.f32) -> Value:
+    """A tile that holds `value` everywhere."""
+    return k.tiles.full(_shape(k, shape), value, _dtype(dtype))
+
+
+@tile("zeros_like")
+def zeros_like(k: KernelLayer, x: Any) -> Value:
+    """Zeros of the shape and dtype of `x`."""
+    t = k.tile(x)
+    out = k.tiles.full(tile_type(t).shape, 0, tile_type(t).dtype)
+    return k.tiles.identities.like(out, t)
+
+
+@tile("arange")
+def arange(k: KernelLayer, start: Any, stop: Any = None) -> Lanes:
+    """The integers start, start + 1, ... below `stop`; with one argument from 0."""
+    lower, upper = (0, start) if stop is None else (start, stop)
+    if not (isinstance(lower, (int, Expr)) and isinstance(upper, (int, Expr))):
+        raise KernelFault("TS404", "arange goes from and to sizes known at compile time")
+    size = k.known(upper - lower)
+    if not isinstance(size, int) or size <= 0:
+        raise KernelFault("TS404", f"arange needs a positive length known at compile time, not {size}")
+    return Lanes(lower, size, Axis())
+
+
+# memory
+
+
+@tile("alloc_shared")
+def alloc_shared(k: KernelLayer, shape: Any, dtype: Any = dtypes.f32, swizzle: str = "none") -> Shared:
+    """A tile in shared memory, with nothing in it yet. `swizzle`: "none" or "xor"."""
+    if swizzle not in SWIZZLES:
+        raise KernelFault("TS105", f"swizzle is one of {', '.join(SWIZZLES)}, not {swizzle!r}")
+    t = SharedType(_shape(k, shape), _dtype(dtype), swizzle)
+    value = k.tiles.builder.value("tile.alloc_shared", (), t)
+    span = k.ev.builder.span
+    assert span is not None
+    return Shared("", value, tuple(Axis() for _ in t.shape), span)
+
+
+@tile("cp_async", "copy_async")
+def cp_async(k: KernelLayer, shared: Any, source: Any) -> None:
+    """Starts copying a block of a tensor into a shared tile; it has arrived after the next barrier."""
+    if not isinstance(shared, Shared):
+        raise KernelFault("TS406", "cp_async copies into a tile of alloc_shared")
+    w = source if isinstance(source, Window) else k.window_of(source)
+    if w.shape != shared.type.shape:
+        raise KernelFault("TS402", f"the block {shape_text(w.shape)} does not fit the shared tile {shape_text(shared.type.shape)}")
+    if w.view.dtype != shared.type.dtype:
+        raise KernelFault("TS402", f"{w.view.name} holds {w.view.dtype}, the shared tile {shared.type.dtype}; an async copy converts nothing")
+    view, offsets = k.memory.subview(w)
+    k.tiles.builder.op("tile.copy_async", [shared.value, view, *offsets])
+    shared.axes = w.axes
+    k.filled.add(shared.value)
+
+
+@tile("barrier")
+def barrier(k: KernelLayer) -> None:
+    """Waits for this program's async copies, then for all its threads."""
+    k.tiles.builder.op("tile.barrier")
+
+
+@tile("load")
+def load(k: KernelLayer, source: Any, shape: Any = None, mask: Any = None, other: Any = 0, prefetch: int = 1) -> Any:
+    """A block of a tensor as a tile. With `shape`, this program's block; axes that no output has are left to
+    `load_partition`. Elements masked out are `other`. `prefetch`: how many partitions are under way at once."""
+    if isinstance(source, Shared):
+        return k.tile(source)
+    if shape is not None:
+        if not isinstance(source, View):
+            raise KernelFault("TS406", "load(..., shape=...) takes a parameter of the kernel")
+        return k.panel(source, _shape(k, shape), prefetch)
+    place = source if isinstance(source, Window) else k.place_of(source)
+    if mask is not None:
+        place = k.masked(place, k.tile(mask))
+    return k.memory.load(place, other)
+
+
+@tile("load_partition")
+def load_partition(k: KernelLayer, panel: Any, *at: Any) -> Value:
+    """The partition of a loaded panel that starts at element `at` of its open axis (of each open axis, in order)."""
+    if not isinstance(panel, Panel):
+        raise KernelFault("TS402", "load_partition takes what load(tensor, shape=...) gave, with an axis that no output has")
+    return k.memory.load(k.partition(panel, at))
+
+
+@tile("store")
+def store(k: KernelLayer, target: Any, value: Any, mask: Any = None) -> None:
+    """Writes a tile to a block of a tensor; to a whole parameter, at this program's coordinates."""
+    if isinstance(target, Shared):
+        _store_shared(k, target, k.tile(value))
+        return
+    value = value if isinstance(value, (bool, int, float, complex, Expr)) else k.tile(value)
+    place = k.own_place(target, value) if isinstance(target, View) else target if isinstance(target, Window) else k.place_of(target)
+    if mask is not None:
+        place = k.masked(place, k.tile(mask))
+    assert k.ev.builder.span is not None
+    k.memory.store(place, value, k.ev.builder.span)
+
+
+def _store_shared(k: KernelLayer, target: Shared, value: Value) -> None:
+    if tile_type(value).shape != target.type.shape:
+        raise KernelFault("TS402", f"{shape_text(tile_type(value).shape)} does not fit the shared tile {shape_text(target.type.shape)}")
+    value = k.tiles.cast(value, target.type.dtype)
+    k.tiles.builder.op("tile.store_shared", (target.value, value))
+    target.axes = k.tiles.identities.of(value)
+    k.filled.add(target.value)
+
+
+@tile("gather")
+def gather(k: KernelLayer, source: Any, index: Any, *more: Any) -> Value:
+    """Elements of a tensor at computed indices, one integer tile per axis."""
+    if not isinstance(source, View):
+        raise KernelFault("TS406", "gather reads a parameter of the kernel")
+    return k.memory.load(k.memory.place(source, (index, *more)))
+
+
+@tile("scatter")
+def scatter(k: KernelLayer, target: Any, index: Any, value: Any) -> None:
+    """Writes elements at computed indices, which must be distinct."""
+    if not isinstance(target, View):
+        raise KernelFault("TS406", "scatter writes to a parameter of the kernel")
+    assert k.ev.builder.span is not None
+    k.memory.store(k.memory.place(target, index, storing=True), k.tile(value), k.ev.builder.span)
+
+
+# arithmetic
+
+
+@tile("mma", "dot")
+def mma(k: KernelLayer, a: Any, b: Any, accumulator: Any = None) -> Value:
+    """accumulator + a @ b. `accumulator`: a dtype (sums start at 0) or a tile; by default f32 for floats up to f32."""
+    left, left_axes = k.matrix(a)
+    right, right_axes = k.matrix(b)
+    given = k.tile(accumulator) if k.is_tile(accumulator) else accumulator
+    return k.tiles.mma(left, right, left_axes, right_axes, given)
+
+
+@tile("where")
+def where(k: KernelLayer, condition: Any, x: Any, y: Any) -> Value:
+    """x where the condition holds, else y."""
+    return k.tiles.where(k.operand(condition), k.operand(x), k.operand(y))
+
+
+@tile("cast")
+def cast(k: KernelLayer, x: Any, dtype: Any) -> Value:
+    """The elements converted to `dtype`, rounded to nearest even."""
+    value = k.operand(x)
+    return k.tiles.cast(value, _dtype(dtype)) if isinstance(value, Value) else k.tiles.scalar(value, _dtype(dtype))
+
+
+@tile("causal_mask")
+def causal_mask(k: KernelLayer, scores: Any, q0: Any, k0: Any, value: float = float("-inf")) -> Value:
+    """`scores` where query q0 + row is not before key k0 + column, else `value`."""
+    x = k.tile(scores)
+    t = tile_type(x)
+    if t.rank != 2:
+        raise KernelFault("TS402", f"causal_mask takes scores of two axes, not {t.pretty()}")
+    rows = k.memory.ramp(k.index(q0), t.shape, 0)
+    columns = k.memory.ramp(k.index(k0), t.shape, 1)
+    allowed = k.tiles.builder.map("ge", rows, columns)
+    k.tiles.identities.like(allowed, x)
+    return k.tiles.where(allowed, x, value)
+
+
+@tile("transpose", "permute", "trans")
+def transpose(k: KernelLayer, x: Any, *axes: Any) -> Any:
+    """The axes in reverse order, or in the order given."""
+    if isinstance(x, Shared) and not axes and len(x.type.shape) == 2:
+        return Transposed(x)
+    order = axes[0] if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes
+    return k.tiles.transpose(k.tile(x), tuple(order) or None)
+
+
+@tile("reshape", "view")
+def reshape(k: KernelLayer, x: Any, *shape: Any) -> Value:
+    """The same elements in C order under another shape."""
+    value = k.tile(x)
+    sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+    new = _shape(k, sizes)
+    if k.count(new) != k.count(tile_type(value).shape):
+        raise KernelFault("TS402", f"{shape_text(tile_type(value).shape)} cannot become {shape_text(new)}")
+    return k.tiles.reshape(value, new)
+
+
+@tile("expand_dims", "unsqueeze")
+def expand_dims(k: KernelLayer, x: Any, axis: int) -> Value:
+    """A new axis of size 1 at `axis`."""
+    value = k.tile(x)
+    rank = tile_type(value).rank + 1
+    if not isinstance(axis, int) or not -rank <= axis < rank:
+        raise KernelFault("TS204", f"axis {axis!r} is out of range")
+    return k.tiles.insert_axes(value, [axis % rank])
+
+
+@tile("print", "debug_print")
+def print_(k: KernelLayer, *values: Any) -> None:
+    """Shows tiles once per program, with the texts before them as labels."""
+    label = ""
+    for v in values:
+        if isinstance(v, str):
+            label = v
+            continue
+        shown = k.operand(v)
+        value = shown if isinstance(shown, Value) else k.tiles.scalar(shown, dtypes.int64 if isinstance(v, (int, Expr)) else dtypes.f32)
+        k.tiles.builder.op("tile.print", (value,), (), {"label": label})
+
+
+@tile("debug_assert", "device_assert", "static_assert")
+def debug_assert(k: KernelLayer, condition: Any, message: str = "") -> None:
+    """In debug mode every element must hold."""
+    known = k.operand(condition)
+    if not isinstance(known, Value):
+        if not known:
+            raise KernelFault("TS106", message or "the assertion is false")
+        return
+    k.tiles.builder.op("tile.assert", (k.tiles.truth(known),), (), {"message": message})
+
+
+# reductions
+
+
+def _reduction(name: str, op: str) -> None:
+    def along(k: KernelLayer, x: Any, axis: Any = None, keepdim: bool = False, keepdims: bool = False, dim: Any = None) -> Value:
+        return k.reduce(op, k.tile(x), dim if axis is None else axis, bool(keepdim or keepdims))
+
+    def rows(k: KernelLayer, x: Any, keepdim: bool = False) -> Value:
+        return k.reduce(op, _matrix(k, x, f"row_{name}"), 1, keepdim)
+
+    def columns(k: KernelLayer, x: Any, keepdim: bool = False) -> Value:
+        return k.reduce(op, _matrix(k, x, f"col_{name}"), 0, keepdim)
+
+    along.__doc__ = f"The {name} along `axis` (all axes without one)."
+    rows.__doc__ = f"The {name} of each row, as a vector that belongs to the rows."
+    columns.__doc__ = f"The {name} of each column, as a vector that belongs to the columns."
+    TILE_FUNCTIONS[name] = along
+    TILE_FUNCTIONS[f"row_{name}"] = rows
+    TILE_FUNCTIONS[f"col_{name}"] = columns
+
+
+def _matrix(k: KernelLayer, x: Any, name: str) -> Value:
+    value = k.tile(x)
+    if tile_type(value).rank != 2:
+        raise KernelFault("TS402", f"{name} takes a tile of two axes, not {tile_type(value).pretty()}")
+    return value
+
+
+for _name, _op in (("sum", "sum"), ("prod", "prod"), ("max", "max"), ("min", "min"), ("any", "any"), ("all", "all"),
+                   ("argmax", "argmax"), ("argmin", "argmin"), ("mean", "mean")):  # fmt: skip
+    _reduction(_name, _op)
+
+
+def _scan(name: str, op: str) -> None:
+    def along(k: KernelLayer, x: Any, axis: int = -1) -> Value:
+        return k.tiles.scan(op, k.tile(x), axis)
+
+    along.__doc__ = f"The running {op} along `axis`, in ascending order."
+    TILE_FUNCTIONS[name] = along
+
+
+for _name, _op in (("cumsum", "sum"), ("cumprod", "prod"), ("cummax", "max"), ("cummin", "min")):
+    _scan(_name, _op)
+
+
+# elementwise functions: all of language.scalars
+
+
+def _elementwise(name: str) -> Callable[..., Any]:
+    arity = TABLE[name].arity
+
+    def one(k: KernelLayer, x: Any) -> Any:
+        return k.apply(name, x)
+
+    def two(k: KernelLayer, x: Any, y: Any) -> Any:
+        return k.apply(name, x, y)
+
+    def three(k: KernelLayer, x: Any, y: Any, z: Any) -> Any:
+        return k.apply(name, x, y, z)
+
+    f = (one, two, three)[arity - 1]
+    f.__doc__ = TABLE[name].doc
+    return f
+
+
+for _name in TABLE:
+    TILE_FUNCTIONS.setdefault(_name, _elementwise(_name))
+for _alias, _name in (("fabs", "abs"), ("power", "pow"), ("negative", "neg")):
+    TILE_FUNCTIONS.setdefault(_alias, TILE_FUNCTIONS[_name])

@@ -1,0 +1,213 @@
+"""A kernel's coordinates: where each goes, on which grid axis it lies, and the ops that compute it.
+
+Grid axes: those that `program_id(n)` asks for by number come first, then implicit batch axes, then the others in the
+order in which the program meets them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tessera.compiler.frontend.kernel_index import Indices
+from tessera.compiler.frontend.kernel_tiles import KernelFault, Tiles
+from tessera.compiler.frontend.kernel_values import Coordinate, Lanes, View, marked, marks
+from tessera.compiler.ir.core import Block, Builder, Op, Value
+from tessera.compiler.ir.types import INDEX, TileType
+from tessera.errors import Span
+from tessera.language import dtypes
+from tessera.language.dims import Atom, Dim, Expr, ceildiv
+
+
+class Coordinates:
+    """`emit` builds indices; the ops of grid coordinates go to the start of the kernel."""
+
+    def __init__(self, entry: Block, indices: Indices, span: Span) -> None:
+        self.indices = indices
+        self.prologue = Builder(entry, 0, span)
+        self.grid: list[Coordinate] = []
+        self.named: dict[object, Coordinate] = {}
+        self._by_mark: dict[str, Coordinate] = {}
+        self._ids: dict[Coordinate, Op] = {}
+        self._candidates: dict[Coordinate, list[tuple[int, Dim]]] = {}
+        self._late: list[tuple[Op, Callable[[], Dim]]] = []
+        self._launch: dict[Dim, Value] = {}
+        self._fresh = 0
+
+    # making them
+    def on_grid(self, key: object, name: str, extent: Dim | None, step: Dim, span: Span | None = None, start: Dim = 0) -> Coordinate:
+        """The grid coordinate known under `key`, made at its first use: start, start + step, ... below `extent`."""
+        if key in self.named:
+            return self.named[key]
+        kind = "program" if extent is None else "grid"
+        c = Coordinate(name, marked(name), kind, extent, start, step, span)
+        if kind == "program":
+            self._candidates[c] = []
+        self._add(c)
+        self.named[key] = c
+        op = self.prologue.op("tile.program_id", (), (INDEX,), {"axis": 0}, hints=(name,))
+        self._ids[c] = op
+        value = op.result
+        for factor, name_ in ((step, "imul"), (start, "iadd")):
+            if factor != (1 if name_ == "imul" else 0):
+                operand = self.prologue.value("tile.dim", (), INDEX, {"dim": factor})
+                value = self.prologue.value(f"tile.{name_}", (value, operand), INDEX)
+        self.indices.bind(marked(name), value)
+        self.grid.append(c)
+        return c
+
+    def loop(self, name: str, extent: Dim | None, step: Dim, span: Span, value: Value) -> Coordinate:
+        """The counter of a serial loop."""
+        self._fresh += 1
+        unique = f"{name}#{self._fresh}"
+        c = Coordinate(name, marked(unique), "loop", extent, 0, step, span)
+        self._add(c)
+        self.indices.bind(marked(unique), value)
+        return c
+
+    def _add(self, c: Coordinate) -> None:
+        self._by_mark[str(c.offset)] = c
+
+    def batch(self, view: View, axis: int) -> Coordinate:
+        """The grid axis over a leading dim that no index mentions. Views with the same dim share it."""
+        extent = view.shape[axis]
+        key = ("batch", extent if isinstance(extent, Expr) else (axis, extent))
+        return self.on_grid(key, f"batch{len(self.grid)}", extent, 1)
+
+    def walking(self, lower: Dim, extent: Dim) -> Coordinate:
+        """The coordinate whose position is `lower`: the one it is, or one derived from it."""
+        c = self._by_mark.get(str(lower)) if isinstance(lower, Expr) else None
+        if c is not None and (c.extent == extent or c.extent is None):
+            return c
+        key = ("at", lower, extent)
+        if key not in self.named:
+            name = c.name if c is not None else str(lower).replace("%", "")
+            self.named[key] = Coordinate(name, lower, "derived", extent)
+        return self.named[key]
+
+    def of_index(self, value: Value) -> Dim:
+        """An index value as a Dim."""
+        return self._opaque(value)
+
+    def of_scalar(self, tile: Value) -> Dim:
+        """An integer scalar that the program computed, as an index."""
+        op = tile.op
+        if op is not None and op.name == "tile.to_scalar":
+            return self._opaque(op.operands[0])
+        builder = self.indices.builder
+        return self._opaque(builder.value("tile.to_index", (tile,), INDEX))
+
+    def _opaque(self, value: Value) -> Dim:
+        for mark, bound in self.indices.values.items():
+            if bound is value:
+                return marked(mark[1:])
+        self._fresh += 1
+        symbol = marked(f"{value.hint or 'index'}#{self._fresh}")
+        self.indices.bind(symbol, value)
+        return symbol
+
+    # what is known of them
+    def extent_of(self, item: Any) -> Dim | None:
+        """The dim that an index item walks, where its coordinate says so."""
+        start = item.base if isinstance(item, Lanes) else item.start if isinstance(item, slice) else item
+        if not isinstance(start, Expr):
+            return None
+        found = [c for m in sorted(marks(start)) if (c := self._by_mark.get(m)) is not None and c.extent is not None]
+        return found[0].extent if len(found) == 1 else None
+
+    def is_origin(self, lanes: Lanes) -> bool:
+        """Whether lanes start where their program's block does, so that only the view's end can cut them."""
+        return not isinstance(lanes.base, int) and bool(marks(lanes.base)) and _constant(lanes.base) == 0
+
+    def observe(self, start: Expr, extent: Dim, priority: int) -> None:
+        """A program coordinate is seen to index something that ends at `extent`: so it has ceil(extent / stride) steps."""
+        found = [m for m in marks(start) if (c := self._by_mark.get(m)) is not None and c.kind == "program"]
+        if len(found) != 1:
+            return
+        stride, rest = _linear(start, found[0])
+        if stride is not None and not any(self._by_mark[m].kind == "program" for m in marks(rest) if m in self._by_mark):
+            self._candidates[self._by_mark[found[0]]].append((priority, ceildiv(extent - _constant(rest), stride)))
+
+    # the end
+    def launch_mask(self, tiles: Tiles, size: Dim) -> Value:
+        """Which lanes of `linear_id` exist: those below the extent, which is known when all uses have been seen."""
+        if size not in self._launch:
+            c = self.named[("linear", None)]
+            limit = self.prologue.op("tile.dim", (), (INDEX,), {"dim": 0})
+            self._late.append((limit, lambda: self.extent(c)))
+            place = tiles.builder.block, tiles.builder.position
+            tiles.builder.block, tiles.builder.position = self.prologue.block, self.prologue.position
+            try:
+                lane = tiles.builder.value("tile.iota", (), TileType((size,), dtypes.int64), {"axis": 0})
+                base = tiles.builder.broadcast(tiles.of_index(self.indices.values[str(c.offset)]), (size,), ())
+                end = tiles.builder.broadcast(tiles.of_index(limit.result), (size,), ())
+                self._launch[size] = tiles.builder.map("lt", tiles.builder.map("add", base, lane), end)
+                self.prologue.position = tiles.builder.position
+            finally:
+                tiles.builder.block, tiles.builder.position = place
+        return self._launch[size]
+
+    def extent(self, c: Coordinate) -> Dim:
+        """How far `linear_id` runs: the bound it is compared with, else what is stored, else what is read."""
+        ranked = sorted(self._candidates[c], key=lambda p: p[0])
+        if not ranked:
+            raise KernelFault("TS403", f"nothing says how far {c.name} goes; index a tensor with it or compare it with a size")
+        return ranked[0][1]
+
+    def count(self, c: Coordinate) -> Dim:
+        """The length of a grid axis."""
+        if c.kind != "program":
+            assert c.extent is not None
+            return ceildiv(c.extent - c.start, c.step) if c.step != 1 else c.extent - c.start
+        total = self.extent(c)
+        return ceildiv(total, c.step) if c.step != 1 else total
+
+    def finish(self) -> tuple[Dim, ...]:
+        """Numbers the grid axes and fills in what was open. Raises KernelFault where an axis has no length."""
+        numbered = {c.number: c for c in self.grid if c.number is not None}
+        rest = sorted((c for c in self.grid if c.number is None), key=lambda c: not c.name.startswith("batch"))
+        waiting = iter(rest)
+        order: list[Coordinate | None] = []
+        for n in range(max(numbered, default=-1) + 1):
+            order.append(numbered.get(n))
+        order += list(waiting)
+        for axis, c in enumerate(order):
+            if c is not None:
+                self._ids[c].attrs["axis"] = axis
+        for op, dim in self._late:
+            op.attrs["dim"] = dim()
+        return tuple(1 if c is None else self.count(c) for c in order)
+
+    def later(self, dim: Callable[[], Dim], name: str) -> Expr:
+        """An index that is known when the kernel has been read: `num_programs`."""
+        op = self.prologue.op("tile.dim", (), (INDEX,), {"dim": 0}, hints=(name,))
+        self._late.append((op, dim))
+        self.indices.bind(marked(name), op.result)
+        return marked(name)
+
+
+def _constant(d: Dim) -> Dim:
+    """The part of an index that depends on no coordinate."""
+    if isinstance(d, int):
+        return d
+    out: Dim = 0
+    for monomial, c in d.terms:
+        term = Expr(((monomial, c),)) if monomial else c
+        if not marks(term):
+            out = out + term
+    return out
+
+
+def _linear(d: Expr, mark: str) -> tuple[int | None, Dim]:
+    """`d` as stride * mark + rest; stride None where it is not a constant."""
+    atom = Atom("sym", (mark,))
+    stride: int | None = None
+    rest: Dim = 0
+    for monomial, c in d.terms:
+        if monomial == (atom,):
+            stride = c
+        elif mark in marks(Expr(((monomial, c),)) if monomial else 0):
+            return None, d
+        else:
+            rest = rest + (Expr(((monomial, c),)) if monomial else c)
+    return stride, rest

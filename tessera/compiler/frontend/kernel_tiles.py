@@ -1,0 +1,307 @@
+"""Tile arithmetic: dtype rules, explicit broadcasts, reductions and matrix products, emitted as Tile IR.
+
+Low-precision floats are storage: arithmetic converts them to f32 and its results stay f32 until a cast or a store
+rounds them (docs/decisions). Only `mma` takes them as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tessera.compiler.frontend.kernel_axes import BroadcastError, Identities
+from tessera.compiler.frontend.kernel_index import Indices
+from tessera.compiler.frontend.kernel_values import Axes, Axis
+from tessera.compiler.ir.core import Value
+from tessera.compiler.ir.types import Shape, SharedType, TileType, shape_text
+from tessera.compiler.tile.dialect import TileBuilder
+from tessera.language import dtypes
+from tessera.language.dims import Dim, Expr
+from tessera.language.dtypes import DType
+from tessera.language.scalars import TABLE, Accepts
+
+NUMBERS = (bool, int, float, complex)
+
+
+class KernelFault(Exception):
+    """A rule of the tile language is broken. The layer adds the place."""
+
+    def __init__(self, code: str, message: str, *notes: Any) -> None:
+        super().__init__(message)
+        self.code, self.message, self.notes = code, message, notes
+
+
+class Tiles:
+    """Emits tile ops at the builder's place and keeps the axes' identities."""
+
+    def __init__(self, builder: TileBuilder, indices: Indices) -> None:
+        self.builder, self.indices = builder, indices
+        self.known = indices.known
+        self.identities = Identities()
+
+    # scalars and conversions
+    def scalar(self, value: Any, dtype: DType) -> Value:
+        """A Python number or an index as a rank-0 tile of `dtype`."""
+        if isinstance(value, Expr):
+            return self.builder.cast(self.of_index(self.indices.emit(value)), dtype)
+        if isinstance(value, complex) and not dtype.is_complex:
+            raise KernelFault("TS302", f"the complex number {value} does not fit {dtype}")
+        kept = complex(value) if dtype.is_complex else float(value) if dtype.is_float else int(value)
+        return self.builder.constant(bool(kept) if dtype.kind == "bool" else kept, dtype)
+
+    def of_index(self, value: Value) -> Value:
+        """An index value as an int64 scalar."""
+        return self.builder.value("tile.to_scalar", (value,), TileType((), dtypes.int64))
+
+    def cast(self, x: Value, dtype: DType) -> Value:
+        if tile_type(x).dtype == dtype:
+            return x
+        if tile_type(x).dtype.is_complex and not dtype.is_complex:
+            raise KernelFault("TS302", f"{tile_type(x).dtype} does not convert to {dtype}; take the real part")
+        return self.identities.like(self.builder.cast(x, dtype), x)
+
+    def compute(self, x: Value) -> Value:
+        """`x` in the dtype that arithmetic is done in."""
+        return self.cast(x, tile_type(x).dtype.compute)
+
+    def full(self, shape: Shape, value: Any, dtype: DType) -> Value:
+        if isinstance(value, Value):
+            if tile_type(value).rank:
+                raise KernelFault("TS402", f"full takes a number, not a tile {tile_type(value).pretty()}")
+            start = self.cast(value, dtype)
+        else:
+            start = self.scalar(value, dtype)
+        out = self.builder.broadcast(start, shape, ())
+        self.identities.of(out)
+        return out
+
+    # elementwise
+    def promote(self, operands: Sequence[Any]) -> tuple[list[Value], DType]:
+        """Operands in their common dtype; Python numbers and indices adapt to the tiles beside them."""
+        tiles = [self.compute(v) for v in operands if isinstance(v, Value)]
+        common: DType | None = None
+        for t in tiles:
+            dtype = tile_type(t).dtype
+            joint = dtype if common is None else dtypes.promote(common, dtype)
+            if joint is None:
+                raise KernelFault("TS302", f"{common} and {dtype} have no common dtype; convert one with cast(...)")
+            common = joint
+        for v in operands:
+            if not isinstance(v, Value):
+                weak = dtypes.weak(1 if isinstance(v, Expr) else v, common)
+                if weak is None:
+                    raise KernelFault("TS105", f"{v!r} is not a number")
+                common = weak if common is None else dtypes.promote(common, weak) or weak
+        assert common is not None
+        done = iter(tiles)
+        out = [self.cast(next(done), common) if isinstance(v, Value) else self.scalar(v, common) for v in operands]
+        return out, common
+
+    def map(self, name: str, *operands: Any) -> Value:
+        """An elementwise function of `language.scalars` over tiles, numbers and indices."""
+        values, dtype = self.promote(operands)
+        demand_dtype(name, dtype, TABLE[name].accepts)
+        if TABLE[name].gives == "float" and not (dtype.is_float or dtype.is_complex):
+            values = [self.cast(v, dtypes.f32) for v in values]
+        return self.aligned(name, values)
+
+    def where(self, condition: Any, x: Any, y: Any) -> Value:
+        if not isinstance(condition, Value):
+            condition = self.scalar(condition, dtypes.bool_)
+        condition = self.truth(condition)
+        same = {tile_type(v).dtype for v in (x, y) if isinstance(v, Value)}
+        if len(same) == 1 and isinstance(x, Value) and isinstance(y, Value):
+            values = [x, y]  # selecting rounds nothing: storage dtypes stay
+        else:
+            values, _ = self.promote((x, y))
+        return self.aligned("where", [condition, *values])
+
+    def truth(self, x: Value) -> Value:
+        """A tile of bools: what is not zero is true."""
+        if tile_type(x).dtype.kind == "bool":
+            return x
+        return self.map("ne", x, 0)
+
+    def aligned(self, name: str, values: list[Value]) -> Value:
+        """Broadcasts operands of one dtype to their common shape and applies the function."""
+        kept = next((k for v in values if (k := self.identities.kept.get(v))), None)
+        values, axes = self.together(values)
+        return self.identities.set(self.builder.map(name, *values), axes, kept)
+
+    def together(self, values: list[Value]) -> tuple[list[Value], Axes]:
+        """All operands in one shape, and the axes of what is made of them. The first one of the highest rank leads."""
+        try:
+            lead = max(values, key=lambda v: tile_type(v).rank)
+            shape = tile_type(lead).shape
+            for v in values:
+                if v is not lead:
+                    shape, places, _ = self.identities.pair(lead, v)
+                    lead = self.expand(lead, shape, places)
+            out: list[Value] = []
+            for v in values:
+                _, _, places = self.identities.pair(lead, v)
+                out.append(self.expand(v, shape, places))
+        except BroadcastError as e:
+            raise KernelFault("TS402", str(e)) from None
+        return out, self.identities.merged(shape, [(v, tuple(range(len(shape)))) for v in out])
+
+    def expand(self, x: Value, shape: Shape, places: tuple[int, ...]) -> Value:
+        """`x` broadcast so that its axis i lies at places[i] of `shape`."""
+        t = tile_type(x)
+        if t.shape == shape:
+            return x
+        mine = self.identities.of(x)
+        out = self.builder.broadcast(x, shape, places)
+        at = {p: a for p, a, n in zip(places, mine, t.shape, strict=True) if n == shape[p]}
+        return self.identities.set(out, tuple(at.get(p, Axis()) for p in range(len(shape))))
+
+    # shapes
+    def insert_axes(self, x: Value, positions: Sequence[int]) -> Value:
+        """`x[:, None]`: new axes of size 1 at the result's `positions`."""
+        t, axes = tile_type(x), list(self.identities.of(x))
+        shape = list(t.shape)
+        for p in sorted(positions):
+            shape.insert(p, 1)
+            axes.insert(p, Axis())
+        return self.identities.set(self.builder.reshape(x, tuple(shape)), tuple(axes))
+
+    def drop_axes(self, x: Value, positions: Sequence[int]) -> Value:
+        """Axes of size 1 taken out."""
+        t, axes = tile_type(x), self.identities.of(x)
+        keep = [i for i in range(t.rank) if i not in positions]
+        out = self.builder.reshape(x, tuple(t.shape[i] for i in keep))
+        return self.identities.set(out, tuple(axes[i] for i in keep))
+
+    def transpose(self, x: Value, perm: tuple[int, ...] | None = None) -> Value:
+        t, axes = tile_type(x), self.identities.of(x)
+        order = tuple(reversed(range(t.rank))) if perm is None else perm
+        if sorted(order) != list(range(t.rank)):
+            raise KernelFault("TS204", f"{perm} is no permutation of the {t.rank} axes of {shape_text(t.shape)}")
+        return self.identities.set(self.builder.transpose(x, order), tuple(axes[i] for i in order))
+
+    def reshape(self, x: Value, shape: Shape) -> Value:
+        out = self.builder.reshape(x, shape)
+        self.identities.of(out)
+        return out
+
+    # reductions
+    def axes_of(self, x: Value, axis: Any) -> tuple[int, ...]:
+        rank = tile_type(x).rank
+        if axis is None:
+            return tuple(range(rank))
+        given = axis if isinstance(axis, (tuple, list)) else (axis,)
+        for a in given:
+            if not isinstance(a, int) or isinstance(a, bool) or not -rank <= a < rank:
+                raise KernelFault("TS204", f"axis {a!r} is out of range for {shape_text(tile_type(x).shape)}")
+        out = tuple(sorted({a % rank for a in given}))
+        if len(out) != len(given):
+            raise KernelFault("TS204", f"axis={axis} names an axis twice")
+        return out
+
+    def reduce(self, name: str, x: Value, axis: Any, keepdim: bool = False) -> Value:
+        """`name` over `axis` (None: all). Sums of low-precision or narrow integer tiles are in the accumulator dtype."""
+        axes = self.axes_of(x, axis)
+        t = tile_type(x)
+        if name in ("sum", "prod"):
+            x = self.cast(x, t.dtype.accumulate)
+        elif name in ("any", "all"):
+            x = self.truth(x)
+        else:
+            demand_dtype(name, t.dtype, "real")
+            x = self.compute(x)
+        identities = self.identities.of(x)
+        out = self.builder.reduce(name, x, axes)
+        keep = tuple(i for i in range(t.rank) if i not in axes)
+        self.identities.set(out, tuple(identities[i] for i in keep), (t.rank, keep) if keep else None)
+        return self.insert_axes(out, axes) if keepdim else out
+
+    def scan(self, name: str, x: Value, axis: Any) -> Value:
+        (along,) = self.axes_of(x, axis)
+        x = self.cast(x, tile_type(x).dtype.accumulate)
+        out = self.builder.value("tile.scan", (x,), tile_type(x), {"op": name, "axis": along})
+        return self.identities.like(out, x)
+
+    # matrix products
+    def mma(self, a: Value, b: Value, a_axes: Axes, b_axes: Axes, accumulator: Any) -> Value:
+        """acc + a @ b. Operands of two dtypes meet in the narrower one, as tensor cores want it; sums are at least f32."""
+        at, bt = operand_type(a), operand_type(b)
+        if at.rank != 2 or bt.rank != 2:
+            raise KernelFault("TS402", f"mma takes tiles of two axes, not {at.pretty()} and {bt.pretty()}")
+        if at.shape[1] != bt.shape[0]:
+            hint = "; transpose the second one with .T" if at.shape[1] == bt.shape[1] else ""
+            raise KernelFault("TS402", f"mma contracts axis 1 of {shape_text(at.shape)} with axis 0 of {shape_text(bt.shape)}: "
+                                       f"{at.shape[1]} is not {bt.shape[0]}{hint}")  # fmt: skip
+        a, b = self._one_dtype(a, b)
+        shape = (at.shape[0], bt.shape[1])
+        acc = self._accumulator(accumulator, shape, operand_type(a).dtype)
+        out = self.builder.value("tile.mma", (a, b, acc), TileType(shape, tile_type(acc).dtype))
+        axes = (a_axes[0], b_axes[1])
+        for mine, theirs in zip(self.identities.of(acc), axes, strict=True):
+            mine.join(theirs)
+        return self.identities.set(out, axes)
+
+    def _one_dtype(self, a: Value, b: Value) -> tuple[Value, Value]:
+        x, y = operand_type(a).dtype, operand_type(b).dtype
+        for d in (x, y):
+            demand_dtype("mma", d, "number")
+        if x == y:
+            return a, b
+        if x.is_float != y.is_float or x.is_complex or y.is_complex:
+            raise KernelFault("TS302", f"mma of {x} and {y}: convert one with cast(...)")
+        narrow = x if x.bits < y.bits else y
+        if dtypes.promote(x, y) is None:
+            raise KernelFault("TS302", f"mma of {x} and {y}, which have no common dtype: convert one with cast(...)")
+        return self.as_operand(a, narrow), self.as_operand(b, narrow)
+
+    def as_operand(self, v: Value, dtype: DType) -> Value:
+        if operand_type(v).dtype == dtype:
+            return v
+        return self.cast(self.load_shared(v) if isinstance(v.type, SharedType) else v, dtype)
+
+    def load_shared(self, v: Value, axes: Axes | None = None) -> Value:
+        t = operand_type(v)
+        out = self.builder.value("tile.load_shared", (v,), TileType(t.shape, t.dtype))
+        if axes is not None:
+            self.identities.set(out, axes)
+        return out
+
+    def _accumulator(self, given: Any, shape: Shape, operand: DType) -> Value:
+        if isinstance(given, Value):
+            t = tile_type(given)
+            if t.shape != shape:
+                raise KernelFault("TS402", f"the accumulator is {shape_text(t.shape)}, the product {shape_text(shape)}")
+            return self.compute(given)
+        dtype = operand.accumulate if given is None else dtypes.of(given)
+        if dtype is None or dtype.kind != operand.accumulate.kind:
+            raise KernelFault("TS301", f"accumulator={given!r} is neither a dtype for products of {operand} nor a tile")
+        if dtype.is_low_precision:
+            raise KernelFault("TS301", f"sums of products need at least f32, not {dtype}; cast the result instead")
+        return self.full(shape, 0, dtype)
+
+
+def demand_dtype(name: str, d: DType, accepts: Accepts) -> None:
+    ok = {
+        "any": True, "number": d.kind != "bool", "real": d.kind not in ("bool", "complex"), "float": d.is_float,
+        "integer": d.is_integer, "bool": d.kind == "bool", "integral_or_bool": d.is_integer or d.kind == "bool",
+    }[accepts]  # fmt: skip
+    if not ok:
+        what = "integers or bools" if accepts == "integral_or_bool" else f"{accepts} elements"
+        raise KernelFault("TS301", f"{name} takes {what}, not {d}")
+
+
+def tile_type(v: Value) -> TileType:
+    assert isinstance(v.type, TileType), v
+    return v.type
+
+
+def operand_type(v: Value) -> TileType | SharedType:
+    assert isinstance(v.type, (TileType, SharedType)), v
+    return v.type
+
+
+def static_size(d: Any, what: str) -> Dim:
+    if isinstance(d, bool) or not isinstance(d, (int, Expr)):
+        raise KernelFault("TS404", f"{what} must be a size known at compile time, not {d!r}")
+    if isinstance(d, int) and d <= 0:
+        raise KernelFault("TS404", f"{what} must be positive, not {d}")
+    return d

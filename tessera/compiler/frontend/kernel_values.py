@@ -1,0 +1,192 @@
+"""What the kernel layer computes with, beside tiles (`ir.core.Value`) and index arithmetic (`dims.Dim`).
+
+Every index a kernel computes (`tile_m + 64`, `q_block`, `pid * BM`) is a Dim over the kernel's sizes and over symbols
+for its coordinates, so slice widths, offsets and bounds are decided by the dimension algebra. `kernel_index` turns
+such a Dim into index ops where it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from tessera.compiler.ir.core import Value
+from tessera.compiler.ir.types import SharedType, Shape, ViewType
+from tessera.language.dims import Dim, Expr, symbol, symbols
+from tessera.language.dtypes import DType
+from tessera.errors import Span
+
+MARK = "%"
+"""first character of the symbols that stand for coordinates and counters; no dim's name has it"""
+
+
+class Axis:
+    """The identity of a tile's axis: the coordinate it walks, or the dim it covers, or nothing known yet.
+
+    Broadcasting follows identities, so that `scores - row_max(scores)` subtracts row by row whatever the lengths are.
+    Axes without an origin (of `zeros`, `alloc_shared`) take on the one they are combined with.
+    """
+
+    __slots__ = ("_origin", "_parent")
+
+    def __init__(self, origin: Coordinate | Dim | None = None) -> None:
+        self._origin, self._parent = origin, None
+
+    def root(self) -> Axis:
+        axis: Axis = self
+        while axis._parent is not None:
+            axis = axis._parent
+        return axis
+
+    @property
+    def origin(self) -> Coordinate | Dim | None:
+        return self.root()._origin
+
+    def same(self, other: Axis) -> bool:
+        a, b = self.root(), other.root()
+        return a is b or (a._origin is not None and a._origin == b._origin)
+
+    def join(self, other: Axis) -> None:
+        """An axis of unknown identity becomes the other one; two known ones stay what they are."""
+        a, b = self.root(), other.root()
+        if a is b:
+            return
+        if a._origin is None:
+            a._parent = b
+        elif b._origin is None:
+            b._parent = a
+
+
+Axes = tuple[Axis, ...]
+
+
+@dataclass(slots=True, eq=False)
+class Coordinate:
+    """An index that walks a dim. `offset` stands for it in Dims; `extent` is where it ends, None until that is known.
+
+    grid: one step per program. loop: serial, inside a program. program: a grid axis asked for by `program_id` or
+    `linear_id`, whose length follows from what it indexes. derived: another coordinate displaced, or a fixed offset.
+    """
+
+    name: str
+    offset: Dim
+    kind: Literal["grid", "loop", "program", "derived"]
+    extent: Dim | None = None
+    start: Dim = 0
+    step: Dim = 1
+    span: Span | None = None
+    number: int | None = None
+    """the grid axis that `program_id(number)` asked for"""
+    axis: Axis = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.axis = Axis(self)
+
+
+def marked(name: str) -> Expr:
+    """The symbol of a coordinate or counter."""
+    return symbol(MARK + name)
+
+
+def marks(d: Dim) -> frozenset[str]:
+    """The coordinates and counters that occur in an index."""
+    return frozenset(s for s in symbols(d) if s.startswith(MARK))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class View:
+    """A tensor parameter, or a window onto one: the kernel's handle on global memory."""
+
+    name: str
+    value: Value
+    shape: Shape
+    dtype: DType
+    argument: int
+    """index among the kernel's arguments"""
+
+    @property
+    def type(self) -> ViewType:
+        assert isinstance(self.value.type, ViewType)
+        return self.value.type
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lanes:
+    """The index numbers base, base + 1, ... along `axis`, at `position` among `rank` axes (`i[:, None]` has rank 2).
+
+    `launch` marks those of `linear_id`, of which the last program has some too many.
+    """
+
+    base: Dim
+    size: int
+    axis: Axis
+    rank: int = 1
+    position: int = 0
+    launch: Coordinate | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.size if a == self.position else 1 for a in range(self.rank))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Window:
+    """A block of a view: `view[offsets : offsets + sizes]`, of which the tile has the axes `kept`."""
+
+    view: View
+    offsets: tuple[Dim, ...]
+    sizes: tuple[Dim, ...]
+    kept: tuple[int, ...]
+    """the view's axes that the tile has, in order"""
+    axes: Axes
+    mask: Value | None = None
+    checked: bool = False
+    """the program computed where it starts, so it must stay inside the view wherever `mask` holds"""
+
+    @property
+    def shape(self) -> tuple[Dim, ...]:
+        return tuple(self.sizes[a] for a in self.kept)
+
+
+@dataclass(slots=True, eq=False)
+class Shared:
+    """A shared tile. `axes` are those of what was last copied into it."""
+
+    name: str
+    value: Value
+    axes: Axes
+    span: Span
+
+    @property
+    def type(self) -> SharedType:
+        assert isinstance(self.value.type, SharedType)
+        return self.value.type
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Transposed:
+    """`shared.T`: read with its two axes exchanged."""
+
+    of: Shared
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Panel:
+    """`tile.load(A, shape=(BM, BK))` where A's axis `open` is walked by a loop: one block of it is a partition."""
+
+    view: View
+    shape: tuple[Dim, ...]
+    offsets: tuple[Dim | None, ...]
+    axes: tuple[Axis | None, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Context:
+    """`ts.tile.context()`: the bound dims and the schedule's parameters."""
+
+    sizes: Mapping[str, Dim]
+    config: Mapping[str, Any]
+
+
+KERNEL_VALUES = (View, Lanes, Window, Shared, Transposed, Panel, Context)
