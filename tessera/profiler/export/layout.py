@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from tessera.profiler.recording import Recording
@@ -154,9 +155,9 @@ def _place(
         kind = RESOURCE_NAMES.get(launch.device.partition(":")[0] if launch else "", "resource")
         row = process.row((1, resource, slot), f"{kind} {resource}, slot {slot}" if crowded else f"{kind} {resource}")
         kernel, source = (launch.kernel, launch.source) if launch else ("tile", "measured")
-        name, category = (phases[phase], "phase") if phases else (kernel, "tile")
+        name = kernel if phases is None else phases[phase]
         args = f'{{"tile":{tile},"launch":{launch_id},"line":{line},"source":"{source}"}}'
-        item = Slice(start, start + duration, name, category, args)
+        item = Slice(start, start + duration, name, "tile" if phases is None else "phase", args)
         row.append(item)
         yield launch_id, item
 
@@ -216,6 +217,7 @@ def args_text(**values: Any) -> str:
     return f"{{{','.join(members)}}}"
 
 
+@lru_cache(maxsize=4096, typed=True)  # a trace of a million tiles has a handful of names
 def text(value: str | float | None) -> str:
     """Strict JSON for one value, with every string written so that Perfetto reads it back."""
     return json.dumps(legible(value) if isinstance(value, str) else value, ensure_ascii=False, allow_nan=False)

@@ -79,7 +79,7 @@ def _headline(summary: Summary, recording: Recording) -> str:
     )
     titles = ("kernel", "launches", "time", "share", "intensity", "bandwidth", "rate", "of roof", "bound by", "time is")
     table = _table(titles, rows) if rows else "<p>No launch.</p>"
-    return f'<p class="facts">{html.escape(" · ".join(facts))}</p><section>{table}</section>'
+    return f'<p class="facts">{html.escape(" · ".join(facts))}</p><section class="scroll">{table}</section>'
 
 
 def _hints(hints: list[Hint]) -> str:

@@ -98,7 +98,7 @@ def _label(figure: go.Figure, text: str, ends: tuple[float, float], heights: lis
         xanchor="center" if sloped else "right",
         yanchor="middle" if sloped else "bottom",
         xshift=0 if sloped else -4,
-        yshift=11 if sloped else 0,
+        yshift=15 if sloped else 0,
         showarrow=False,
         font={"size": 11},
     )
@@ -106,7 +106,7 @@ def _label(figure: go.Figure, text: str, ends: tuple[float, float], heights: lis
 
 def _turn_labels(figure: go.Figure, decades: tuple[float, float]) -> None:
     """Turns the labels of slopes along their lines, for a plot of usual width: a line of slope 1 in decades."""
-    width, height = 900, figure.layout.height - 120
+    width, height = 760, figure.layout.height - 120
     angle = -math.degrees(math.atan2(height / decades[1], width / decades[0]))
     figure.for_each_annotation(lambda label: label.update(textangle=angle), selector={"name": "slope"})
 

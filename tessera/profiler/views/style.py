@@ -43,7 +43,9 @@ def styled(figure: go.Figure, title: str, height: int) -> go.Figure:
         hoverlabel={"align": "left", "namelength": -1},
         modebar={"bgcolor": "rgba(0,0,0,0)", "color": EDGE, "activecolor": TEXT, "orientation": "v"},
     )
-    figure.update_xaxes(gridcolor=GRID, linecolor=EDGE, zeroline=False, showline=True, ticks="outside", tickcolor=EDGE)
+    figure.update_xaxes(
+        title_standoff=8, gridcolor=GRID, linecolor=EDGE, zeroline=False, showline=True, ticks="outside", tickcolor=EDGE
+    )
     figure.update_yaxes(gridcolor=GRID, linecolor=EDGE, zeroline=False, showline=True, ticks="outside", tickcolor=EDGE)
     return figure
 
