@@ -1,0 +1,219 @@
+"""What `x[...]` means: integers, slices, None, `...` and integer tensors, by NumPy's rules.
+
+Against a symbolic size a non-negative stop clips, as in NumPy; any other bound must lie within the axis, which is
+checked at launch, so that `x[1:]` has the size S-1 and not S-min(1, S).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from tessera.compiler.graph.infer import InferError, at_least_zero
+from tessera.compiler.graph.operator import GraphBuilder, tensor
+from tessera.compiler.ir.checks import Check
+from tessera.compiler.ir.core import Value
+from tessera.compiler.ir.types import Shape, shape_text
+from tessera.errors import Diagnostic
+from tessera.language import dims, dtypes
+from tessera.language.dims import Dim, Expr
+
+
+def fail(message: str, code: str = "TS207") -> InferError:
+    return InferError(Diagnostic(code, message), 0)
+
+
+@dataclass(slots=True)
+class Axis:
+    """What happens to one axis: elements start, start + step, ... before stop, after reversal if `flip`.
+
+    `index` says that the axis is replaced by the axes of an integer tensor; `drop` that its one element is taken.
+    """
+
+    start: Dim
+    stop: Dim
+    step: int = 1
+    flip: bool = False
+    drop: bool = False
+    index: Value | None = None
+
+
+def subscript(g: GraphBuilder, x: Value, key: Any) -> Value:
+    """`x[key]`. Raises InferError (TS207, TS301) where the key does not fit."""
+    shape = tensor(x).shape
+    items = _items(g, shape, key if isinstance(key, tuple) else (key,))
+    axes = [_axis(g, item, size) for item, size in zip((i for i in items if i is not None), shape, strict=True)]
+    if any(a.index is not None and tensor(a.index).rank for a in axes):
+        for a in axes:
+            if a.drop:  # beside index tensors an integer counts as one of them
+                a.index, a.drop, a.start, a.stop = g.size(a.start, dtypes.int64), False, 0, a.stop
+    _restore_indexed(axes, shape)
+    flipped = tuple(i for i, a in enumerate(axes) if a.flip)
+    x = g.flip(x, flipped) if flipped else x
+    starts, stops, steps = ([getattr(a, n) for a in axes] for n in ("start", "stop", "step"))
+    if any(starts) or tuple(stops) != shape or any(s != 1 for s in steps):
+        x = g.slice(x, tuple(starts), tuple(stops), tuple(steps))
+    new = _gathered(g, x, axes, items) if any(a.index is not None for a in axes) else _plain(g, x, axes, items)
+    return new
+
+
+def _restore_indexed(axes: Sequence[Axis], shape: Shape) -> None:
+    """An axis that index tensors look into is not sliced."""
+    for a, size in zip(axes, shape, strict=True):
+        if a.index is not None:
+            a.start, a.stop = 0, size
+
+
+def _items(g: GraphBuilder, shape: Shape, key: tuple[Any, ...]) -> list[Any]:
+    """The key with `...` and missing axes spelled out; None stands for a new axis."""
+    items = [_listed(g, k) for k in key]
+    used = sum(i is not None and i is not Ellipsis for i in items)
+    dots = [i for i, item in enumerate(items) if item is Ellipsis]
+    if used > len(shape) or len(dots) > 1:
+        why = "more than one '...'" if len(dots) > 1 else f"{used} indices for {len(shape)} axes"
+        raise fail(f"{why} in a subscript of {shape_text(shape)}")
+    at = dots[0] if dots else len(items)
+    return [*items[:at], *(slice(None) for _ in range(len(shape) - used)), *items[at + 1 :]]
+
+
+def _listed(g: GraphBuilder, item: Any) -> Any:
+    """A (nested) list of integers as the tensor it stands for."""
+    if not isinstance(item, list) or not item:
+        return item
+    parts = [g.constant(i, dtypes.int64) if type(i) is int else _listed(g, i) for i in cast("list[Any]", item)]
+    return g.stack(parts) if all(isinstance(p, Value) for p in parts) else cast("list[Any]", item)
+
+
+def _axis(g: GraphBuilder, item: Any, size: Dim) -> Axis:
+    if isinstance(item, slice):
+        return _sliced(g, item, size)
+    if isinstance(item, Value):
+        dtype = tensor(item).dtype
+        if dtype.kind == "bool":
+            raise fail("the size of x[mask] depends on its values; use where(mask, x, other)")
+        if not dtype.is_integer:
+            raise fail(f"an index is an integer, not {dtype}", "TS301")
+        return Axis(0, size, index=item)
+    if isinstance(item, bool) or not isinstance(item, (int, Expr)):
+        raise fail(f"{item!r} is no index; integers, slices, None, '...' and integer tensors are")
+    at = item + size if isinstance(item, int) and item < 0 else item
+    _within(g, at + 1, size, f"index {item}")
+    if isinstance(at, int) and at < 0:
+        raise fail(f"index {item} is out of range for an axis of size {size}")
+    return Axis(at, at + 1, drop=True)
+
+
+def _within(g: GraphBuilder, bound: Dim, size: Dim, what: str) -> None:
+    """Demands bound <= size, now or at launch."""
+    room = size - bound
+    if isinstance(room, int) and room < 0:
+        raise fail(f"{what} is out of range for an axis of size {size}")
+    if at_least_zero(room) != room:
+        g.checks.append(Check(dims.dim_min(bound, size), bound, f"{what} lies within an axis of size {size}"))
+
+
+def _sliced(g: GraphBuilder, s: slice, size: Dim) -> Axis:
+    for bound in (s.start, s.stop, s.step):
+        if bound is not None and (isinstance(bound, bool) or not isinstance(bound, (int, Expr))):
+            raise fail(
+                f"slice bounds are integers known at compile time, not {bound!r}; take(x, start + iota(n)) moves"
+            )
+    step = 1 if s.step is None else s.step
+    if not isinstance(step, int) or step == 0:
+        raise fail(f"a slice step is an integer other than 0, not {step}")
+    if isinstance(size, int) and not isinstance(s.start, Expr) and not isinstance(s.stop, Expr):
+        first, _, _ = s.indices(size)
+        count = len(range(*s.indices(size)))
+        start = first if step > 0 else size - 1 - first
+        return Axis(start, start + (count - 1) * abs(step) + 1, abs(step), step < 0) if count else Axis(0, 0)
+    if step < 0:
+        if s.start is not None or s.stop is not None:
+            raise fail(f"a slice with a negative step of an axis of size {size} has no bounds: [::{step}]")
+        return Axis(0, size, -step, True)
+    start = 0 if s.start is None else s.start + size if isinstance(s.start, int) and s.start < 0 else s.start
+    stop = size if s.stop is None else s.stop + size if isinstance(s.stop, int) and s.stop < 0 else s.stop
+    if isinstance(start, int) and isinstance(stop, int) and start >= stop:
+        return Axis(0, 0)
+    if isinstance(s.stop, int) and s.stop >= 0:
+        stop = dims.dim_min(s.stop, size)
+    elif stop != size:
+        _within(g, stop, size, f"slice stop {s.stop}")
+        _within(g, 0, stop, f"slice stop {s.stop}")
+    if start != 0:
+        _within(g, start, stop, f"slice start {s.start}")
+        _within(g, 0, start, f"slice start {s.start}")
+    return Axis(start, stop, step)
+
+
+def _plain(g: GraphBuilder, x: Value, axes: Sequence[Axis], items: Sequence[Any]) -> Value:
+    """Drops and adds axes of size 1."""
+    sizes = iter(zip(axes, tensor(x).shape, strict=True))
+    shape: list[Dim] = []
+    for item in items:
+        if item is None:
+            shape.append(1)
+        elif not (pair := next(sizes))[0].drop:
+            shape.append(pair[1])
+    return x if tuple(shape) == tensor(x).shape else g.reshape(x, tuple(shape))
+
+
+def _gathered(g: GraphBuilder, x: Value, axes: Sequence[Axis], items: Sequence[Any]) -> Value:
+    """One take for all index tensors, from the axes they look into, made one."""
+    shape = tensor(x).shape
+    looked = [i for i, a in enumerate(axes) if a.index is not None]
+    order = [*looked, *(i for i in range(len(shape)) if i not in looked)]
+    places = [i for i, item in enumerate(items) if isinstance(item, (Value, int, Expr))]
+    together = places == list(range(places[0], places[0] + len(places))) if places else True
+    lead = 0 if not together else looked[0]
+    if together:
+        order = list(range(len(shape)))
+    x = x if order == list(range(len(shape))) else g.transpose(x, tuple(order))
+    sizes = [shape[i] for i in looked]
+    rest = [tensor(x).shape[i] for i in range(len(shape)) if not lead <= i < lead + len(looked)]
+    before, after = rest[:lead], rest[lead:]
+    if len(looked) > 1:
+        x = g.reshape(x, (*before, dims.prod(sizes), *after))
+    index = _linear(g, [cast("Value", axes[i].index) for i in looked], sizes)
+    x = g.take(x, index, axis=lead)
+    return _with_new_axes(g, x, axes, items, tensor(index).shape, together)
+
+
+def _linear(g: GraphBuilder, indices: Sequence[Value], sizes: Sequence[Dim]) -> Value:
+    """Row-major positions of index tuples; one with an index outside its axis lies outside altogether."""
+    if len(indices) == 1:
+        return indices[0]
+    total, position, inside = dims.prod(sizes), None, None
+    for i, (v, n) in enumerate(zip(indices, sizes, strict=True)):
+        at = g.to(v, dtypes.int64)
+        at = g.where(g.lt(at, 0), g.add(at, n), at)
+        ok = g.logical_and(g.ge(at, 0), g.lt(at, n))
+        inside = ok if inside is None else g.logical_and(inside, ok)
+        part = g.mul(at, dims.prod(sizes[i + 1 :]))
+        position = part if position is None else g.add(position, part)
+    return g.where(inside, position, total)
+
+
+def _with_new_axes(
+    g: GraphBuilder, x: Value, axes: Sequence[Axis], items: Sequence[Any], indexed: Shape, together: bool
+) -> Value:
+    """Puts size 1 where the key says None, and takes out dropped axes, behind a take."""
+    source = iter(axes)
+    kept = [d for i, d in enumerate(tensor(x).shape)]
+    first = next(i for i, a in enumerate(a for a in axes if not a.drop or a.index is not None) if a.index is not None)
+    at = first if together else 0
+    rest = iter(kept[:at] + kept[at + len(indexed) :])
+    shape: list[Dim] = [] if together else list(indexed)
+    placed = not together
+    for item in items:
+        if item is None:
+            shape.append(1)
+            continue
+        a = next(source)
+        if a.index is not None:
+            shape += [] if placed else list(indexed)
+            placed = True
+        else:
+            size = next(rest)
+            shape += [] if a.drop else [size]
+    return x if tuple(shape) == tensor(x).shape else g.reshape(x, tuple(shape))
