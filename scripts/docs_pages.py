@@ -19,6 +19,7 @@ FAMILIES = {
     "4": "Kernels and tiles",
     "5": "Launching",
     "6": "Targets and environment",
+    "7": "Profiling",
     "9": "Internal",
 }
 
