@@ -66,6 +66,8 @@ class Analysis:
     dependencies: tuple[tuple[str, str], ...] = ()
     undecided: tuple[Diagnostic, ...] = ()
     tuple_result: bool = False
+    capture_names: tuple[str, ...] = ()
+    """for each capture, the dotted name it was read from ("" where it has none), by which a later call reads it anew"""
 
     @property
     def name(self) -> str:
@@ -89,7 +91,7 @@ def analyse(
     `arguments` None: types come from the annotations, sizes are symbols. Otherwise it maps each parameter to its type.
     `dims` fixes named sizes. Never raises for a fault of the program: every finding is in `Analysis.diagnostics`.
     """
-    from tessera.compiler.frontend.entry import run  # here: the evaluator itself makes Analysis objects
+    from tessera.compiler.frontend.entry import run  # here: it makes Analysis objects itself
 
     return run(definition, arguments, dims or {})
 

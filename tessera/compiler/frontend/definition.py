@@ -74,6 +74,8 @@ class Definition:
     scope: Scope
     notes: tuple[object, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    type_parameters: tuple[str, ...] = ()
+    """dims declared as `def f[B, S](...)`, where this Python's syntax tree does not say so"""
 
     @cached_property
     def text(self) -> Source:
@@ -113,7 +115,7 @@ def live_definition(function: Callable[..., Any], kind: Kind = "function", optio
         raise unavailable(name, f"its source text ({code.co_filename}) cannot be read")
     text = "".join(lines)
     tree, notes = parse_module(text, code.co_filename)
-    node = _find(tree, code.co_firstlineno, "" if name == "<lambda>" else code.co_name)
+    node = find_function(tree, code.co_firstlineno, code.co_name)
     if node is None:
         raise unavailable(name, f"{code.co_filename} has changed since it was imported")
     return Definition(kind, name, code.co_filename, code.co_firstlineno, node, text, LiveScope(function), notes, options or {})
@@ -122,15 +124,18 @@ def live_definition(function: Callable[..., Any], kind: Kind = "function", optio
 @lru_cache(maxsize=64)
 def parse_module(text: str, file: str) -> tuple[ast.Module, tuple[object, ...]]:
     """Parses Python, or Tessera's dialect through its length-preserving rewrite. Raises CompileError (TS101)."""
-    from tessera.compiler.frontend.syntax import parse
+    try:
+        return ast.parse(text, file), ()
+    except (SyntaxError, ValueError, RecursionError):  # not plain Python: the dialect, or a mistake that it explains
+        from tessera.compiler.frontend.syntax import parse
 
-    return parse(text, file)
+        return parse(text, file)
 
 
-def _find(tree: ast.AST, line: int, name: str) -> FunctionNode | None:
+def find_function(tree: ast.AST, line: int, name: str) -> FunctionNode | None:
     for node in _functions(tree):
         if isinstance(node, ast.Lambda):
-            if not name and node.lineno == line:
+            if name in ("", "<lambda>") and node.lineno == line:
                 return node
         elif node.name == name and line in (node.lineno, *(d.lineno for d in node.decorator_list)):
             return node

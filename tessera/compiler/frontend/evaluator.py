@@ -9,47 +9,55 @@ from __future__ import annotations
 
 import ast
 import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from tessera.compiler.frontend import vocabulary
 from tessera.compiler.frontend.analysis import ExprInfo, Kind
 from tessera.compiler.frontend.definition import Definition
+from tessera.compiler.frontend.expressions import EXPRESSIONS
 from tessera.compiler.frontend.fingerprint import fingerprint
+from tessera.compiler.frontend.fixes import Pending
 from tessera.compiler.frontend.frame import Flow, Frame
+from tessera.compiler.frontend.inlining import assigned_names
 from tessera.compiler.frontend.layer import Layer
+from tessera.compiler.frontend.signature import Signature
+from tessera.compiler.frontend.statements import STATEMENTS
 from tessera.compiler.frontend.values import MISSING, UNKNOWN, Number, Unknown
 from tessera.compiler.ir.checks import Check
 from tessera.compiler.ir.core import Block, Builder
 from tessera.errors import Diagnostic, Diagnostics, Edit, Fix, Note, Span
+from tessera.language.annotations import Annotation
 from tessera.language.dims import Expr, Facts
 
 STEP_LIMIT = 200_000
 """statements that compile-time loops of one function may run"""
-CALL_LIMIT = 64
-"""depth of inlined calls"""
 
 
 class Evaluator:
-    """State of one analysis. `sizes` fixes named dims; `symbolic` says that types come from annotations alone."""
+    """State of one analysis. `sizes` fixes named dims."""
 
-    def __init__(
-        self, definition: Definition, layer: Callable[[Evaluator], Layer], sizes: Mapping[str, int], symbolic: bool
-    ) -> None:
-        self.definition, self.sizes, self.symbolic = definition, sizes, symbolic
+    def __init__(self, definition: Definition, layer: Callable[[Evaluator], Layer], sizes: Mapping[str, int]) -> None:
+        self.definition, self.sizes = definition, sizes
         self.live = definition.scope.live
         self.findings = Diagnostics(definition.name)
         self.facts = Facts()
         self.checks: list[Check] = []
         self.block = Block()
-        self.builder = Builder(self.block, span=definition.span)
+        self.builder: Builder = Builder(self.block, span=definition.span)
         self.dims: dict[str, Span] = {}
         self.infos: dict[tuple[Span, str], ExprInfo] = {}
         self.dependencies: dict[str, str] = {}
         self.undecided: list[Diagnostic] = []
+        self.pending: Pending = []
+        self.defaults: dict[str, Any] = {}
+        self.returns: Annotation | None = None
+        self.signature = Signature((), None, None, {})
         self.steps = 0
-        self.frame = Frame(definition.name, definition.text, definition.scope, key=definition.tree)
+        self.speculative = 0
+        """how many undecided branches are open: what fails inside may never happen"""
+        locals_ = assigned_names(definition.tree)
+        self.frame = Frame(definition.name, definition.text, definition.scope, key=definition.tree, locals=locals_)
         self.layer = layer(self)
 
     # findings
@@ -121,8 +129,18 @@ class Evaluator:
         return value
 
     def run(self, statements: list[ast.stmt]) -> Flow:
-        """Runs a block of statements. A branch over an abstract value may take the rest of the block with it."""
+        """Runs a block of statements. What stands behind the current one is kept: an early return makes it a branch."""
+        rests = self.frame.rests
+        rests.append((statements, 0))
+        try:
+            return self._run(statements, rests)
+        finally:
+            rests.pop()
+
+    def _run(self, statements: list[ast.stmt], rests: list[Any]) -> Flow:
+        top = len(rests) - 1
         for i, node in enumerate(statements):
+            rests[top] = (statements, i)
             self.steps += 1
             if self.steps > STEP_LIMIT:
                 self.error("TS102", f"more than {STEP_LIMIT} statements run at compile time; loop with ts.range(...)", node)
@@ -133,7 +151,7 @@ class Evaluator:
                 continue
             outer, self.builder.span = self.builder.span, self.frame.source.span(node)
             try:
-                flow = handler(self, node, statements[i + 1 :])
+                flow = handler(self, node)
             finally:
                 self.builder.span = outer
             if flow is not Flow.NEXT:
@@ -145,7 +163,7 @@ class Evaluator:
         name = node.id
         value = self.frame.lookup(name)
         if value is not MISSING:
-            if name in self.frame.maybe:
+            if name in self.frame.maybe and name in self.frame.names:
                 return self.error("TS110", f"{name!r} is assigned on some paths only; assign it before, on all of them", node)
             return value
         if name in self.frame.locals:
@@ -182,6 +200,16 @@ class Evaluator:
 
         return call(self, node, callee, args, kwargs)
 
+    def merged_returns(self, frame: Frame, returned: bool) -> Any:
+        """What a call of `frame` gives: one value, or as much as is known of several possible ones."""
+        from tessera.compiler.frontend.undecided import merge
+
+        value = frame.returned if returned else None
+        for other in frame.possible:
+            if not isinstance(other, Unknown):
+                value = other if isinstance(value, Unknown) else merge(self, other, value, frame.key)  # type: ignore[arg-type]
+        return value
+
     def decide(self, node: ast.expr, value: Any) -> bool | None:
         """The truth of a value that is known now; None where it is not (then it is abstract or unknown)."""
         if isinstance(value, (Unknown, Number)) or self.layer.owns(value):
@@ -195,16 +223,13 @@ class Evaluator:
             return None
 
     @contextmanager
-    def inside(self, frame: Frame):  # noqa: ANN201 - a context manager of nothing
+    def inside(self, frame: Frame) -> Iterator[None]:
         """Evaluates in another frame for a while."""
         outer, self.frame = self.frame, frame
         try:
             yield
         finally:
             self.frame = outer
-
-    def namespace_names(self, path: str) -> Iterable[str]:
-        return vocabulary.members(path)
 
 
 def _construct(node: ast.AST) -> str:
@@ -215,7 +240,3 @@ def _construct(node: ast.AST) -> str:
         ast.Match: "match",
     }  # fmt: skip
     return names.get(type(node), type(node).__name__)
-
-
-from tessera.compiler.frontend.expressions import EXPRESSIONS  # noqa: E402 - handlers take the class above
-from tessera.compiler.frontend.statements import STATEMENTS  # noqa: E402

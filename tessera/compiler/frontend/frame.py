@@ -42,6 +42,12 @@ class Frame:
     locals: frozenset[str] = frozenset()
     """names the function assigns anywhere, as Python's compiler sees them"""
     depth: int = 0
+    dims: dict[str, Any] = field(default_factory=dict[str, Any])
+    """named sizes of its annotations: a symbol, a number, or what the caller's sizes make of it"""
+    possible: list[Any] = field(default_factory=list[Any])
+    """values returned on paths that may or may not be taken"""
+    rests: list[Any] = field(default_factory=list[Any])
+    """for each open block, the statements behind the one that runs; None at a loop"""
     records: bool = True
     """whether the types of its expressions are kept: the analysed function itself and functions nested in it"""
 
@@ -52,6 +58,16 @@ class Frame:
                 return frame.names[name]
             frame = frame.outer
         return MISSING
+
+    def continuation(self) -> list[Any] | None:
+        """All statements that would run from here to the end of the function; None inside a loop."""
+        out: list[Any] = []
+        for rest in reversed(self.rests):
+            if rest is None:
+                return None
+            statements, i = rest
+            out += statements[i + 1 :]
+        return out
 
     def visible(self) -> Iterator[str]:
         """Every local name that can be seen from here."""

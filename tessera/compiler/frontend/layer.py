@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tessera.compiler.frontend.values import MISSING, Builtin, Counting, Method
 from tessera.compiler.ir.core import Op, Value
-from tessera.compiler.ir.types import Type
+from tessera.compiler.ir.types import TensorType, Type
 from tessera.errors import Span
+from tessera.language.annotations import Annotation
 
 if TYPE_CHECKING:
-    from tessera.compiler.frontend.analysis import ArgType
     from tessera.compiler.frontend.evaluator import Evaluator
-    from tessera.compiler.frontend.signature import Annotated
+    from tessera.compiler.frontend.frame import Flow
     from tessera.compiler.tile.program import Param
 
 Handler = Callable[..., Any]
@@ -36,19 +36,24 @@ class Layer:
 
     def __init__(self, ev: Evaluator) -> None:
         self.ev = ev
+        self.captures: list[Any] = []
 
     # parameters and result
-    def parameter(self, annotated: Annotated, argument: ArgType | Any, given: bool) -> Any:
-        """The value of a parameter. `given`: an argument was passed to `analyse`; else go by the annotation."""
+    def parameter(self, name: str, type: TensorType, annotation: Annotation, span: Span) -> Any:
+        """The value of a parameter that is passed when the program runs; rank 0 is a scalar. Called in order."""
         raise NotImplementedError
 
-    def returned(self, value: Any, span: Span, annotation: Annotated | None) -> Any:
+    def returned(self, value: Any, span: Span, annotation: Annotation | None) -> Any:
         """Checks and converts what a `return` of the analysed function itself gives (None when it falls off the end)."""
         return value
 
     def finish(self, value: Any) -> Op | None:
         """Builds the function's op around `ev.block` once the body has been evaluated without errors."""
         raise NotImplementedError
+
+    def capture_names(self) -> Sequence[str]:
+        """The dotted names that `captures` were read from."""
+        return ()
 
     def params(self) -> Sequence[Param]:
         """The runtime parameters, in the order of the op's arguments (captures follow them)."""
@@ -125,11 +130,11 @@ class Layer:
         return value
 
     # control flow over abstract values
-    def branch(self, node: ast.If, condition: Any, rest: list[ast.stmt]) -> Any:
-        """`if` on an owned value; returns a Flow. `rest` are the statements after it in its block."""
+    def branch(self, node: ast.If, condition: Any) -> Flow:
+        """`if` on an owned value. `ev.frame.continuation()` are the statements that would run after it."""
         from tessera.compiler.frontend import control
 
-        return control.branch(self.ev, node, condition, rest)
+        return control.branch(self.ev, node, condition)
 
     def choose(self, node: ast.IfExp, condition: Any) -> Any:
         """`a if condition else b` on an owned condition."""
@@ -137,14 +142,14 @@ class Layer:
 
         return control.choose(self.ev, node, condition)
 
-    def loop(self, node: ast.For, counting: Counting, rest: list[ast.stmt]) -> Any:
-        """`for i in ts.range(...)` or the layer's own range; returns a Flow."""
+    def loop(self, node: ast.For, counting: Counting) -> Flow:
+        """`for i in ts.range(...)` or the layer's own range."""
         from tessera.compiler.frontend import control
 
         return control.for_loop(self.ev, node, counting)
 
-    def repeat(self, node: ast.While, condition: Any) -> Any:
-        """`while` on an owned condition; returns a Flow."""
+    def repeat(self, node: ast.While, condition: Any) -> Flow:
+        """`while` on an owned condition."""
         from tessera.compiler.frontend import control
 
         return control.while_loop(self.ev, node)

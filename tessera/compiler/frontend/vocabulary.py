@@ -80,27 +80,9 @@ def _numpy(name: str) -> Any:
 @lru_cache(maxsize=1)
 def operators() -> dict[str, Any]:
     """Public operator functions by name (the families are loaded at first use)."""
-    from tessera.compiler.graph.operator import FUNCTIONS
+    from tessera.compiler.graph.operator import FUNCTIONS  # the package's import registers every family
 
-    _load_operators()
     return FUNCTIONS
-
-
-@lru_cache(maxsize=1)
-def methods() -> dict[str, Any]:
-    """Tensor methods by name."""
-    from tessera.compiler.graph.operator import METHODS
-
-    _load_operators()
-    return METHODS
-
-
-def _load_operators() -> None:
-    from importlib import import_module
-    from importlib.util import find_spec
-
-    if find_spec("tessera.compiler.graph.operators") is not None:
-        import_module("tessera.compiler.graph.operators")
 
 
 def members(path: str) -> Iterable[str]:

@@ -1,0 +1,123 @@
+"""Named sizes from actual ones: what `Tensor["B", "S"]` binds when an argument's shape is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tessera.language import dims
+from tessera.language.annotations import Annotation, ConstAnn, TensorAnn, TileAnn
+from tessera.language.dims import Dim, Expr, Facts
+
+
+@dataclass(frozen=True, slots=True)
+class Equation:
+    """Axis `axis` of parameter `name` (None: its value) is annotated `want` and is `have`."""
+
+    name: str
+    axis: int | None
+    want: Dim
+    have: Dim
+
+    @property
+    def place(self) -> str:
+        return f"axis {self.axis} of {self.name}" if self.axis is not None else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """An equation that does not hold: annotated size `expected` (in terms of what is bound), and where that came from."""
+
+    equation: Equation
+    expected: Dim
+    first: Equation | None
+
+
+def equations(name: str, annotation: Annotation, shape: Sequence[Dim]) -> list[Equation] | None:
+    """One equation per axis; None where the rank does not fit."""
+    wanted = annotation.shape if isinstance(annotation, (TensorAnn, TileAnn)) else None
+    if wanted is None:
+        return []
+    if ... in wanted:
+        i = wanted.index(...)
+        tail = len(wanted) - i - 1
+        if len(shape) < len(wanted) - 1:
+            return None
+        pairs = [*enumerate(wanted[:i]), *((len(shape) - tail + k, d) for k, d in enumerate(wanted[i + 1 :]))]
+    elif len(wanted) != len(shape):
+        return None
+    else:
+        pairs = list(enumerate(wanted))
+    return [Equation(name, axis, want, shape[axis]) for axis, want in pairs if isinstance(want, (int, Expr))]
+
+
+def value_equation(name: str, annotation: Annotation, value: Any) -> list[Equation]:
+    """`num_heads: Const[H]` binds H to the argument itself."""
+    if isinstance(annotation, ConstAnn) and annotation.dim is not None and isinstance(value, (int, Expr)):
+        return [Equation(name, None, annotation.dim, value)]
+    return []
+
+
+def solve(
+    given: Sequence[Equation], fixed: Mapping[str, Dim], facts: Facts
+) -> tuple[dict[str, Dim], list[Conflict], list[tuple[Dim, Dim, str]]]:
+    """Binds plain names first, then names that one linear equation determines; then every equation is checked.
+
+    Returns the sizes by name, the equations that fail, and those that are open until launch.
+    """
+    env: dict[str, Dim] = dict(fixed)
+    origin: dict[str, Equation] = {}
+    for e in given:
+        if dims.is_symbol(e.want) and str(e.want) not in env:
+            env[str(e.want)] = e.have
+            origin[str(e.want)] = e
+    _solve_rest(given, env, origin)
+    conflicts: list[Conflict] = []
+    open_: list[tuple[Dim, Dim, str]] = []
+    for e in given:
+        want = dims.substitute(e.want, env)
+        if dims.symbols(e.want) - env.keys():
+            continue
+        answer = dims.compare(want, e.have, facts)
+        if answer == "no":
+            first = next((origin[n] for n in sorted(dims.symbols(e.want)) if n in origin and origin[n] is not e), None)
+            conflicts.append(Conflict(e, want, first))
+        elif answer == "unknown":
+            open_.append((want, e.have, e.place))
+    return env, conflicts, open_
+
+
+def _solve_rest(given: Sequence[Equation], env: dict[str, Dim], origin: dict[str, Equation]) -> None:
+    progress = True
+    while progress:
+        progress = False
+        for e in given:
+            unknown = dims.symbols(e.want) - env.keys()
+            if len(unknown) != 1:
+                continue
+            (name,) = unknown
+            value = _solve_one(dims.substitute(e.want, env), name, e.have)
+            if value is not None:
+                env[name], origin[name], progress = value, e, True
+
+
+def _solve_one(want: Dim, name: str, have: Dim) -> Dim | None:
+    """The value of `name` for which `want` is `have`, where it occurs once and linearly (and exactly)."""
+    if isinstance(have, int) and dims.symbols(want) == {name}:
+        found, bad = dims.solve([(None, want, have)])
+        return None if bad else found.get(name)
+    constant = dims.substitute(want, {name: 0})
+    slope = dims.substitute(want, {name: 1}) - constant
+    if slope == 0 or want != slope * dims.symbol(name) + constant:
+        return None
+    rest = have - constant
+    return dims.floordiv(rest, slope) if dims.mod(rest, slope) == 0 else None
+
+
+def describe(c: Conflict) -> str:
+    """`B is 3 (axis 0 of x) and 4 (axis 0 of y)`."""
+    e = c.equation
+    if c.first is not None and dims.is_symbol(e.want):
+        return f"{e.want} is {c.first.have} ({c.first.place}) and {e.have} ({e.place})"
+    return f"{e.place} is {e.have}, but {e.want}" + (f" = {c.expected}" if c.expected != e.want else "") + " is expected"

@@ -1,0 +1,165 @@
+"""Analyses one definition: evaluates it, for each way its optional parameters may be given, and says all there is to say."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import Any
+
+from tessera.compiler.frontend import fixes
+from tessera.compiler.frontend.analysis import Analysis, ArgType
+from tessera.compiler.frontend.definition import Definition
+from tessera.compiler.frontend.evaluator import Evaluator
+from tessera.compiler.frontend.frame import Flow
+from tessera.compiler.frontend.layer import Layer
+from tessera.compiler.frontend.parameters import enter_definition
+from tessera.compiler.frontend.signature import Signature, definition_signature
+from tessera.compiler.frontend.values import UNKNOWN
+from tessera.errors import Diagnostic, Note
+from tessera.language.annotations import ScalarAnn, TensorAnn, TileAnn
+
+VARIANTS = 8
+"""ways to give the optional parameters that are all tried; beyond it, each of them alone"""
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """`absent`: optional tensors that are None; `defaults`: other values than the written ones of boolean parameters."""
+
+    absent: frozenset[str] = frozenset()
+    defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def text(self) -> str:
+        said = [f"{n} is None" for n in sorted(self.absent)] + [f"{n} is {v}" for n, v in self.defaults.items()]
+        return " and ".join(said)
+
+
+def run(
+    definition: Definition, arguments: Mapping[str, ArgType] | None, dims: Mapping[str, int], suggest: bool = True
+) -> Analysis:
+    """The analysis; with `suggest`, fixes are tried and offered."""
+    variants = [Variant()] if arguments is not None else _variants(definition_signature(definition))
+    found = [_evaluate(definition, arguments, dims, v) for v in variants]
+    analysis = found[0][0] if len(found) == 1 else _joined(variants, [a for a, _ in found])
+    if not suggest or analysis.ok:
+        return analysis
+    pending = found[0][1]
+
+    def again(changed: Definition) -> list[Diagnostic]:
+        return list(run(changed, arguments, dims, suggest=False).diagnostics)
+
+    mended = fixes.tried(definition, list(analysis.diagnostics), pending, again)
+    return replace(analysis, diagnostics=tuple(mended))
+
+
+def _variants(signature: Signature) -> list[Variant]:
+    """Optional tensors present and absent, boolean options on and off."""
+    choices: list[tuple[Variant, ...]] = []
+    for p in signature.parameters:
+        if isinstance(p.annotation, (TensorAnn, TileAnn)) and p.annotation.optional:
+            choices.append((Variant(), Variant(frozenset({p.name}))))
+        elif p.static and isinstance(p.annotation, ScalarAnn) and p.annotation.dtype.kind == "bool":
+            if isinstance(p.default, ast.Constant) and isinstance(p.default.value, bool):
+                choices.append((Variant(), Variant(defaults={p.name: not p.default.value})))
+    if 2 ** len(choices) <= VARIANTS:
+        return [_union(c) for c in product(*choices)]
+    return [Variant(), *(c[1] for c in choices)]
+
+
+def _union(parts: tuple[Variant, ...]) -> Variant:
+    absent = frozenset[str]().union(*(p.absent for p in parts))
+    return Variant(absent, {n: v for p in parts for n, v in p.defaults.items()})
+
+
+def _joined(variants: list[Variant], found: list[Analysis]) -> Analysis:
+    """All parameters given is what the IR and the hints are of; findings of the other ways say which way."""
+    first = found[0]
+    diagnostics = list(first.diagnostics)
+    infos = {(e.span, e.kind): e for e in first.expressions}
+    seen = {(d.code, d.span, d.message) for d in diagnostics}
+    dependencies = dict(first.dependencies)
+    for variant, other in zip(variants[1:], found[1:], strict=True):
+        for d in other.diagnostics:
+            if (d.code, d.span, d.message) not in seen:
+                seen.add((d.code, d.span, d.message))
+                diagnostics.append(d.with_notes(Note(f"when {variant.text()}")))
+        for e in other.expressions:
+            infos.setdefault((e.span, e.kind), e)
+        dependencies = {**dict(other.dependencies), **dependencies}
+    op = first.op if not any(d.severity == "error" for d in diagnostics) else None
+    return replace(
+        first, op=op, diagnostics=tuple(diagnostics), expressions=list(infos.values()), dependencies=tuple(dependencies.items())
+    )
+
+
+def layer_of(definition: Definition) -> Callable[[Evaluator], Layer]:
+    if definition.kind == "kernel":
+        from tessera.compiler.frontend.kernel_layer import KernelLayer
+
+        return KernelLayer
+    from tessera.compiler.frontend.function_layer import FunctionLayer
+
+    return FunctionLayer
+
+
+def _evaluate(
+    definition: Definition, arguments: Mapping[str, ArgType] | None, dims: Mapping[str, int], variant: Variant
+) -> tuple[Analysis, fixes.Pending]:
+    if variant.absent:
+        arguments = {**dict.fromkeys(variant.absent), **(arguments or {})}
+    ev = Evaluator(definition, layer_of(definition), dims)
+    ev.defaults = dict(variant.defaults)
+    op = None
+    try:
+        value = _body(ev, arguments, symbolic=arguments is None or bool(variant.absent))
+        if not ev.findings.errors and not ev.undecided:
+            op = ev.layer.finish(value)
+        tuple_result = isinstance(value, (tuple, list))
+    except RecursionError:
+        ev.error("TS102", f"{definition.name} is nested too deeply to be analysed", definition.span)
+        tuple_result = False
+    except Exception as e:  # a fault of ours must not take the editor or the session down
+        ev.error("TS900", f"{type(e).__name__}: {e}", definition.span, notes=[Note(_place(e))])
+        tuple_result = False
+    op = op if not ev.findings.errors and not ev.undecided else None
+    analysis = Analysis(
+        definition, op, tuple(ev.layer.params()), tuple(ev.layer.captures), tuple(ev.findings.items), list(ev.infos.values()),
+        tuple(dict.fromkeys(ev.checks)), ev.dims, tuple(ev.dependencies.items()), tuple(ev.undecided), tuple_result,
+        tuple(ev.layer.capture_names()),
+    )  # fmt: skip
+    return analysis, ev.pending
+
+
+def _body(ev: Evaluator, arguments: Mapping[str, ArgType] | None, symbolic: bool) -> Any:
+    enter_definition(ev, arguments, symbolic)
+    tree = ev.definition.tree
+    if isinstance(tree, ast.Lambda):
+        value = ev.eval(tree.body)
+        return ev.layer.returned(value, ev.frame.source.span(tree.body), None)
+    flow = ev.run(tree.body)
+    if flow is Flow.RETURN:
+        return ev.merged_returns(ev.frame, True)
+    if not _is_declaration(tree):
+        return ev.layer.returned(None, ev.definition.span, ev.returns)
+    ev.undecide(f"{ev.definition.name} has no body", ev.definition.span)
+    return UNKNOWN
+
+
+def _is_declaration(tree: ast.FunctionDef) -> bool:
+    """`def f(...): ...`, perhaps with a docstring: it says what something is, not what it does."""
+    return all(
+        isinstance(s, ast.Pass) or (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant)) for s in tree.body
+    )
+
+
+def _place(e: Exception) -> str:
+    trace = e.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return "no place is known"
+    return f"raised in {trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
+
+

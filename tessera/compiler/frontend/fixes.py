@@ -1,0 +1,130 @@
+"""Changes that would mend a finding. Each is tried on the text, and offered only when the function is better with it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from tessera.compiler.frontend.definition import Definition, Source, find_function, parse_module
+from tessera.compiler.ir.core import Op, Value
+from tessera.errors import CompileError, Diagnostic, Edit, Fix, Span
+
+if TYPE_CHECKING:
+    from tessera.compiler.frontend.evaluator import Evaluator
+
+TRIALS = 4
+"""fixes tried per finding"""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A fix that has not been tried, and the line that offers it."""
+
+    fix: Fix
+    said: str = ""
+
+
+Pending: TypeAlias = "list[tuple[int, list[Candidate]]]"
+"""findings by number, each with what may mend it"""
+
+
+def keepdim(ev: Evaluator, values: Iterable[Value]) -> list[Candidate]:
+    """`keepdim=True` at the reductions of this function that the values come from, nearest first."""
+    out: list[Candidate] = []
+    for op in _reductions(values):
+        call = _call_at(ev.definition.tree, ev.definition.text, op.span)
+        if call is None or any(k.arg in ("keepdim", "keepdims") for k in call.keywords):
+            continue
+        end = op.span
+        inside = Span(end.file, end.end_line, end.end_col - 1, end.end_line, end.end_col - 1)
+        text = ", keepdim=True" if call.args or call.keywords else "keepdim=True"
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else ast.unparse(call.func)
+        said = f"Did you forget keepdim=True in the {name} operation?"
+        out.append(Candidate(Fix(f"Add keepdim=True to {name}", (Edit(inside, text),)), said))
+    return out[:TRIALS]
+
+
+def _reductions(values: Iterable[Value]) -> list[Op]:
+    """Reductions without keepdims that the values are computed from, by distance."""
+    queue, seen, out = [v.op for v in values if v.op], set[int](), list[Op]()
+    while queue and len(seen) < 200:
+        op = queue.pop(0)
+        if id(op) in seen:
+            continue
+        seen.add(id(op))
+        if op.attrs.get("keepdims") is False and "axis" in op.attrs:
+            out.append(op)
+        queue += [v.op for v in op.operands if v.op]
+    return out
+
+
+def _call_at(tree: ast.AST, source: Source, span: Span) -> ast.Call | None:
+    if span.file != source.file:
+        return None
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and node.lineno == span.line and source.span(node) == span:
+            return node
+    return None
+
+
+def appended(ev: Evaluator, place: Any, suggestion: Any) -> Candidate | None:
+    """An operator's own suggestion: `.T` behind the text of an operand, in brackets where it is an expression."""
+    if isinstance(place, Span) or ev.frame.source.file != ev.definition.file:
+        return None
+    span = ev.span(place)
+    atomic = isinstance(place, (ast.Name, ast.Attribute, ast.Subscript, ast.Call))
+    start = Span(span.file, span.line, span.col, span.line, span.col)
+    end = Span(span.file, span.end_line, span.end_col, span.end_line, span.end_col)
+    edits = (Edit(end, suggestion.suffix),) if atomic else (Edit(start, "("), Edit(end, ")" + suggestion.suffix))
+    return Candidate(Fix(f"Use {suggestion.message}", edits))
+
+
+def tried(
+    definition: Definition,
+    found: list[Diagnostic],
+    pending: Pending,
+    analyse: Callable[[Definition], list[Diagnostic]],
+) -> list[Diagnostic]:
+    """The findings, each with those of its candidates under which it is gone and nothing new is wrong."""
+    out = list(found)
+    errors = [d for d in found if d.severity == "error"]
+    for index, candidates in pending:
+        if index >= len(out):
+            continue
+        for c in candidates[:TRIALS]:
+            changed = _edited(definition, c.fix)
+            if changed is None:
+                continue
+            left = [d for d in analyse(changed) if d.severity == "error"]
+            if len(left) < len(errors) and not _still(out[index], left):
+                message = f"{out[index].message}\n{c.said}" if c.said else out[index].message
+                out[index] = replace(out[index], message=message, fixes=(*out[index].fixes, c.fix))
+                break
+    return out
+
+
+def _still(d: Diagnostic, left: list[Diagnostic]) -> bool:
+    return any(o.code == d.code and o.span.line == d.span.line for o in left)
+
+
+def _edited(definition: Definition, fix: Fix) -> Definition | None:
+    """The definition with the fix applied to its text; None where the text no longer parses."""
+    try:
+        text = apply(definition.source, fix)
+        module, notes = parse_module(text, definition.file)
+    except CompileError:
+        return None
+    tree = find_function(module, definition.line, definition.name)
+    return replace(definition, tree=tree, source=text, notes=notes) if tree is not None else None
+
+
+def apply(text: str, fix: Fix) -> str:
+    """`text` with the fix's edits made, last first so that earlier places stay valid."""
+    lines = text.split("\n")
+    for edit in sorted(fix.edits, key=lambda e: (e.span.line, e.span.col), reverse=True):
+        s = edit.span
+        before, after = lines[s.line - 1][: s.col - 1], lines[s.end_line - 1][s.end_col - 1 :]
+        lines[s.line - 1 : s.end_line] = (before + edit.text + after).split("\n")
+    return "\n".join(lines)

@@ -1,0 +1,89 @@
+"""A call evaluated in place: a frame for the callee, its dims bound to the caller's sizes, recursion bounded."""
+
+from __future__ import annotations
+
+import ast
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from tessera.compiler.frontend.frame import Flow, Frame
+from tessera.compiler.frontend.values import UNKNOWN, Closure
+from tessera.errors import Note
+
+if TYPE_CHECKING:
+    from tessera.compiler.frontend.evaluator import Evaluator
+
+CALL_LIMIT = 24
+"""depth of inlined calls, and so of static recursion"""
+
+
+def inline(ev: Evaluator, node: ast.AST, closure: Closure, bound: dict[str, Any]) -> Any:
+    if ev.frame.depth >= CALL_LIMIT:
+        return _too_deep(ev, node, closure)
+    frame = callee_frame(ev, node, closure)
+    frame.names |= {n: ev.layer.accept(v) for n, v in bound.items()}
+    if isinstance(closure.node, ast.Lambda):
+        with ev.inside(frame):
+            return ev.eval(closure.node.body)
+    from tessera.compiler.frontend.parameters import enter_call
+
+    if closure.frame is None and not enter_call(ev, closure, frame, node):
+        return UNKNOWN
+    with ev.inside(frame):
+        flow = ev.run(closure.node.body)
+        return ev.merged_returns(frame, flow is Flow.RETURN)
+
+
+def callee_frame(ev: Evaluator, node: ast.AST, closure: Closure) -> Frame:
+    nested = closure.definition is ev.definition and closure.frame is not None
+    return Frame(
+        closure.name, closure.definition.text, closure.definition.scope, outer=closure.frame, caller=ev.frame,
+        call_span=ev.span(node), key=closure.node, locals=assigned_names(closure.node), records=nested and ev.frame.records,
+        depth=ev.frame.depth + 1,
+    )  # fmt: skip
+
+
+def _too_deep(ev: Evaluator, node: ast.AST, closure: Closure) -> Any:
+    """Says where the recursion started instead of repeating the chain."""
+    frame, times = ev.frame, 0
+    while frame.caller is not None:
+        times += frame.key is closure.node
+        frame = frame.caller
+    chain = ev.frame.chain()[-2:]
+    if times > 1:
+        message = f"{closure.name} calls itself more than {times} times, and every call is inlined; a recursion must end at compile time"
+    else:
+        message = f"calls are nested more than {CALL_LIMIT} deep, and every one is inlined"
+    saved, ev.frame = ev.frame, frame
+    try:
+        where = chain[-1].span if chain and chain[-1].span else saved.source.span(node)
+        return ev.error("TS108", message, where, notes=(Note("this call goes on without end", saved.source.span(node)),))
+    finally:
+        ev.frame = saved
+
+
+@lru_cache(maxsize=4096)
+def assigned_names(node: ast.FunctionDef | ast.Lambda) -> frozenset[str]:
+    """Names that a function assigns anywhere, which makes them local to it."""
+    if isinstance(node, ast.Lambda):
+        return frozenset()
+    return stored_names(node.body)
+
+
+def stored_names(statements: list[ast.stmt]) -> frozenset[str]:
+    """Names that statements assign, without looking into nested functions and comprehensions."""
+    out: set[str] = set()
+    stack: list[ast.AST] = list(statements)
+    while stack:
+        node = stack.pop()
+        if isinstance(node, ast.Name):
+            if isinstance(node.ctx, ast.Store):
+                out.add(node.id)
+            continue
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)):
+            out.add(node.name)
+            continue
+        if isinstance(node, (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
+            continue
+        stack.extend(ast.iter_child_nodes(node))
+    return frozenset(out)

@@ -1,0 +1,172 @@
+"""`left symbol right` and `symbol operand`: ordinary values are computed now, sizes by the dimension algebra, the rest by the layer."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tessera.compiler.frontend.values import UNKNOWN, Number, Unknown, has_unknown, is_static, type_name
+from tessera.language import dims
+from tessera.language.dims import DimError, Expr
+
+if TYPE_CHECKING:
+    from tessera.compiler.frontend.evaluator import Evaluator
+
+SYMBOLS: dict[type[ast.AST], str] = {
+    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**",
+    ast.MatMult: "@", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^", ast.LShift: "<<", ast.RShift: ">>",
+    ast.USub: "-", ast.UAdd: "+", ast.Invert: "~", ast.Not: "not",
+    ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",
+    ast.Is: "is", ast.IsNot: "is not", ast.In: "in", ast.NotIn: "not in",
+}  # fmt: skip
+
+PYTHON: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
+    "%": operator.mod, "**": operator.pow, "@": operator.matmul, "&": operator.and_, "|": operator.or_,
+    "^": operator.xor, "<<": operator.lshift, ">>": operator.rshift, "==": operator.eq, "!=": operator.ne,
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+UNARY: dict[str, Callable[[Any], Any]] = {"-": operator.neg, "+": operator.pos, "~": operator.invert}
+COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">="})
+_SIZE: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "//": dims.floordiv, "%": dims.mod,
+}  # fmt: skip
+LARGE = 10_000_000
+"""elements of a container, or bits of an integer, that compile-time arithmetic may make"""
+
+
+def operate(ev: Evaluator, node: ast.AST, symbol: str, left: Any, right: Any) -> Any:
+    if isinstance(left, Unknown) or isinstance(right, Unknown):
+        return UNKNOWN
+    if ev.layer.owns(left) or ev.layer.owns(right):
+        return ev.layer.binary(node, symbol, left, right)
+    if isinstance(left, (Expr, Number)) or isinstance(right, (Expr, Number)):
+        return _sized(ev, node, symbol, left, right)
+    if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)) and symbol in ("==", "!="):
+        return _same_items(ev, node, symbol, left, right)
+    if symbol in "+*" and isinstance(left, (list, tuple)) or isinstance(right, (list, tuple)) and symbol == "*":
+        return _python(ev, node, symbol, left, right)
+    if not (is_static(left) and is_static(right)):
+        if has_unknown(left) or has_unknown(right):
+            return UNKNOWN
+        return ev.error("TS105", f"{symbol} does not take {type_name(left)} and {type_name(right)}", node)
+    return _python(ev, node, symbol, left, right)
+
+
+def unary(ev: Evaluator, node: ast.AST, symbol: str, operand: Any) -> Any:
+    """`-x`, `+x`, `~x`; `not x` is a matter of truth, not of arithmetic."""
+    if isinstance(operand, Unknown):
+        return UNKNOWN
+    if ev.layer.owns(operand):
+        return ev.layer.unary(node, symbol, operand)
+    if isinstance(operand, Expr):
+        return -operand if symbol == "-" else operand
+    if isinstance(operand, Number):
+        return Number(operand.type, f"{symbol}{operand.text}")
+    try:
+        return UNARY[symbol](operand)
+    except Exception as e:
+        return ev.error("TS107", f"{type(e).__name__}: {e}", node)
+
+
+def _python(ev: Evaluator, node: ast.AST, symbol: str, left: Any, right: Any) -> Any:
+    if _explodes(symbol, left, right):
+        return ev.error("TS107", f"{symbol} would make a value too large to compute at compile time", node)
+    try:
+        return PYTHON[symbol](left, right)
+    except Exception as e:
+        return ev.error("TS107", f"{type(e).__name__}: {e}", node)
+
+
+def _explodes(symbol: str, left: Any, right: Any) -> bool:
+    """An editor evaluates what people are in the middle of typing: `10 ** 10 ** 10` must not hang it."""
+    if symbol == "**" and isinstance(left, int) and isinstance(right, int):
+        return left.bit_length() * max(right, 0) > LARGE
+    if symbol == "<<" and isinstance(right, int):
+        return right > LARGE
+    if symbol == "*":
+        for items, times in ((left, right), (right, left)):
+            if isinstance(items, (str, bytes, list, tuple)) and isinstance(times, int):
+                return len(items) * times > LARGE
+    return False
+
+
+def _sized(ev: Evaluator, node: ast.AST, symbol: str, left: Any, right: Any) -> Any:
+    """Arithmetic and comparison where at least one side is a symbolic size, or a number that depends on one."""
+    text = f"{_operand(left)} {symbol} {_operand(right)}"
+    if symbol in ("==", "!=") and not (_numeric(left) and _numeric(right)):
+        return symbol == "!="
+    if not (_numeric(left) and _numeric(right)):
+        return ev.error("TS105", f"{symbol} does not take {type_name(left)} and {type_name(right)}", node)
+    sizes = isinstance(left, (int, Expr)) and isinstance(right, (int, Expr))
+    if symbol in COMPARISONS:
+        answer = compare_sizes(ev, symbol, left, right) if sizes else None
+        return Number(bool, text) if answer is None else answer
+    if sizes and symbol in _SIZE:
+        try:
+            return ev.facts.normal(_SIZE[symbol](left, right)) if symbol in "//%" else _SIZE[symbol](left, right)
+        except DimError as e:
+            return ev.error("TS107", f"ZeroDivisionError: {e}", node)
+    if sizes and symbol == "**" and isinstance(right, int) and 0 <= right <= 8:
+        return dims.prod([left] * right)
+    if sizes and symbol == "/" and right == 0:
+        return ev.error("TS107", "ZeroDivisionError: division by zero", node)
+    whole = symbol != "/" and all(isinstance(v, (int, Expr)) or (isinstance(v, Number) and v.type is int) for v in (left, right))
+    return Number(int if whole else float, text)
+
+
+def compare_sizes(ev: Evaluator, symbol: str, left: Any, right: Any) -> bool | None:
+    """Whether a comparison holds for all sizes (True), for none (False), or for some (None). Symbols are at least 1."""
+    difference = ev.facts.normal(left) - ev.facts.normal(right)
+    low, high = _bounds(difference)
+    if symbol in ("==", "!="):
+        if difference == 0:
+            return symbol == "=="
+        return symbol == "!=" if (low is not None and low > 0) or (high is not None and high < 0) else None
+    if symbol in (">", ">="):
+        low, high, symbol = (None if high is None else -high), (None if low is None else -low), "<" + symbol[1:]
+    limit = -1 if symbol == "<" else 0
+    if high is not None and high <= limit:
+        return True
+    return False if low is not None and low > limit else None
+
+
+def _bounds(d: dims.Dim) -> tuple[int | None, int | None]:
+    """Least and greatest value of a polynomial whose atoms are at least 1 (symbols) or at least 0 (quotients)."""
+    if isinstance(d, int):
+        return d, d
+    low: int | None = 0
+    high: int | None = 0
+    for monomial, c in d.terms:
+        least = 1 if all(a.op == "sym" for a in monomial) else 0
+        if not monomial:
+            low, high = None if low is None else low + c, None if high is None else high + c
+        elif c > 0:
+            low, high = None if low is None else low + c * least, None
+        else:
+            low, high = None, None if high is None else high + c * least
+    return low, high
+
+
+def _same_items(ev: Evaluator, node: ast.AST, symbol: str, left: Any, right: Any) -> Any:
+    """`x.shape == (B, S)`: item by item, with the dimension algebra for sizes."""
+    if type(left) is not type(right) or len(left) != len(right):
+        return symbol == "!="
+    answers = [operate(ev, node, "==", a, b) for a, b in zip(left, right, strict=True)]
+    if any(a is False for a in answers):
+        return symbol == "!="
+    if all(a is True for a in answers):
+        return symbol == "=="
+    return UNKNOWN if any(isinstance(a, Unknown) for a in answers) else Number(bool, f"{left} {symbol} {right}")
+
+
+def _numeric(v: Any) -> bool:
+    return isinstance(v, (bool, int, float, complex, Expr, Number))
+
+
+def _operand(v: Any) -> str:
+    if isinstance(v, Number):
+        return f"({v.text})" if " " in v.text else v.text
+    return f"({v})" if isinstance(v, Expr) and len(v.terms) > 1 else str(v)

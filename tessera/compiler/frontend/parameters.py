@@ -1,0 +1,245 @@
+"""Parameters: from annotations and arguments to the values a body starts with.
+
+The analysed function's own parameters become arguments of its op; those of an inlined function are the caller's values,
+against which its annotations are checked.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from tessera.compiler.frontend.binding import Conflict, Equation, describe, equations, solve, value_equation
+from tessera.compiler.frontend.definition import source_of
+from tessera.compiler.frontend.frame import Frame
+from tessera.compiler.frontend.signature import Parameter, Signature, signature_of
+from tessera.compiler.frontend.values import UNKNOWN, Closure, Number, Static, Unknown, type_name
+from tessera.compiler.ir.checks import Check
+from tessera.compiler.ir.core import Value
+from tessera.compiler.ir.types import TensorType, shape_text
+from tessera.errors import Note, Span
+from tessera.language import dims, dtypes
+from tessera.language.annotations import ConstAnn, ScalarAnn, TensorAnn, TileAnn
+from tessera.language.annotations import Unknown as Unannotated
+from tessera.language.dims import Dim, Expr, Facts
+
+if TYPE_CHECKING:
+    from tessera.compiler.frontend.analysis import ArgType
+    from tessera.compiler.frontend.evaluator import Evaluator
+
+ABSENT = object()
+
+
+def enter_definition(ev: Evaluator, arguments: Mapping[str, ArgType] | None, symbolic: bool) -> None:
+    """Binds the analysed function's parameters and named sizes in its frame.
+
+    With `symbolic`, parameters without an argument go by their annotations; else by their defaults.
+    """
+    d = ev.definition
+    signature, findings = signature_of(d.tree, d.text, d.scope, d.type_parameters)
+    for f in findings:
+        ev.findings.add(f)
+    ev.signature, ev.returns = signature, signature.returns
+    env = _sizes(ev, signature, arguments or {})
+    ev.dims = dict(signature.dims)
+    names = {n: env.get(n, dims.symbol(n)) for n in signature.dims}
+    ev.frame.dims |= names
+    ev.frame.names |= names
+    for p in signature.parameters:
+        argument = arguments.get(p.name, ABSENT) if arguments is not None else ABSENT
+        value = _value(ev, p, argument, env, not symbolic)
+        ev.frame.names[p.name] = value
+        ev.record(p.span, value, p.name, "param")
+
+
+def _sizes(ev: Evaluator, signature: Signature, arguments: Mapping[str, ArgType]) -> dict[str, Dim]:
+    """The sizes of named dims from the arguments' shapes, every contradiction reported at its annotation."""
+    found: list[Equation] = []
+    for p in signature.parameters:
+        argument = arguments.get(p.name)
+        if isinstance(argument, TensorType):
+            pairs = equations(p.name, p.annotation, argument.shape)
+            if pairs is None:
+                have = shape_text(argument.shape)
+                ev.error("TS209", f"{p.name} has shape {have}, but its annotation is {p.annotation}", p.span)
+            found += pairs or []
+        elif isinstance(argument, Static):
+            found += value_equation(p.name, p.annotation, argument.value)
+    env, conflicts, open_ = solve(found, ev.sizes, ev.facts)
+    for c in conflicts:
+        span = _axis_span(signature, c.equation)
+        code = "TS208" if c.first is not None else "TS209"
+        notes = [Note(f"{c.equation.want} was bound by {c.first.place}", _axis_span(signature, c.first))] if c.first else []
+        ev.error(code, describe(c), span, notes=notes)
+    for want, have, place in open_:
+        ev.checks.append(Check(want, have, f"the size of {place}"))
+    return env
+
+
+def _axis_span(signature: Signature, e: Equation) -> Span:
+    parameter = next(p for p in signature.parameters if p.name == e.name)
+    spans = getattr(parameter.annotation, "spans", ())
+    wanted = getattr(parameter.annotation, "shape", None)
+    if e.axis is None or wanted is None or e.want not in wanted:
+        return parameter.span
+    return spans[wanted.index(e.want)] if len(spans) == len(wanted) else parameter.span
+
+
+def _value(ev: Evaluator, p: Parameter, argument: Any, env: Mapping[str, Dim], given: bool) -> Any:
+    if p.variadic:
+        return _variadic(ev, p, argument, given)
+    if argument is None:
+        return None
+    if argument is not ABSENT:
+        return _given(ev, p, argument, p.name)
+    if p.default is not None and (given or p.static or not p.annotated):
+        return _default(ev, p)
+    if given:
+        ev.error("TS105", f"{ev.definition.name} needs {p.name!r}", p.span)
+        return UNKNOWN
+    return _symbolic(ev, p, env)
+
+
+def _variadic(ev: Evaluator, p: Parameter, argument: Any, given: bool) -> Any:
+    if isinstance(argument, (tuple, list)):
+        return tuple(_given(ev, p, a, f"{p.name}.{i}") for i, a in enumerate(argument))
+    if isinstance(argument, dict):
+        return {k: _given(ev, p, a, f"{p.name}.{k}") for k, a in argument.items()}
+    if given:
+        return () if p.variadic == "*" else {}
+    return ev.undecide(f"the arguments that {p.variadic}{p.name} collects must be known", p.span)
+
+
+def _given(ev: Evaluator, p: Parameter, argument: Any, name: str) -> Any:
+    """An argument of `analyse`; tuples, lists and dicts of tensors become parameters one by one."""
+    if isinstance(argument, Static):
+        return argument.value
+    if isinstance(argument, (tuple, list)):
+        return type(argument)(_given(ev, p, a, f"{name}.{i}") for i, a in enumerate(argument))
+    if isinstance(argument, dict):
+        return {k: _given(ev, p, a, f"{name}.{k}") for k, a in argument.items()}
+    if not isinstance(argument, TensorType):
+        return argument
+    wanted = getattr(p.annotation, "dtype", None)
+    if wanted is not None and wanted != argument.dtype and isinstance(p.annotation, (TensorAnn, TileAnn)):
+        ev.error("TS304", f"{name} has elements of {argument.dtype}, but its annotation says {wanted}", p.span)
+        return UNKNOWN
+    policy = getattr(p.annotation, "policy", None)
+    type = TensorType(argument.shape, argument.dtype, argument.policy or policy)
+    return ev.layer.parameter(name, type, p.annotation, p.span)
+
+
+def _default(ev: Evaluator, p: Parameter) -> Any:
+    if p.name in ev.defaults:
+        return ev.defaults[p.name]
+    assert p.default is not None
+    return ev.eval(p.default)
+
+
+def _symbolic(ev: Evaluator, p: Parameter, env: Mapping[str, Dim]) -> Any:
+    """A parameter by its annotation alone. Without a dtype, f32 is shown."""
+    a = p.annotation
+    if isinstance(a, (TensorAnn, TileAnn)):
+        if a.shape is None or ... in a.shape:
+            return ev.undecide(f"the shape of {p.name} must be known", p.span)
+        shape = tuple(dims.substitute(d, env) for d in a.shape if isinstance(d, (int, Expr)))
+        return ev.layer.parameter(p.name, TensorType(shape, a.dtype or dtypes.f32, a.policy), a, p.span)
+    if isinstance(a, ConstAnn):
+        if a.dim is not None:
+            return dims.substitute(a.dim, env)
+        return _open(ev, p, {"int": int, "uint": int, "bool": bool}.get(a.dtype.kind, float) if a.dtype else int)
+    if isinstance(a, ScalarAnn):
+        if p.static:
+            return _open(ev, p, bool if a.dtype.kind == "bool" else int)
+        return ev.layer.parameter(p.name, TensorType((), a.dtype), a, p.span)
+    if isinstance(a, Unannotated) and p.default is not None:
+        return _default(ev, p)
+    return ev.undecide(f"the type of {p.name} must be known", p.span)
+
+
+def _open(ev: Evaluator, p: Parameter, kind: type) -> Any:
+    """A compile-time number that is not known yet. An integer may be a size, so it takes part in the dimension algebra."""
+    if kind is int:
+        return ev.sizes.get(p.name, dims.symbol(p.name))
+    return Number(kind, p.name)
+
+
+# inlined functions
+
+
+def enter_call(ev: Evaluator, closure: Closure, frame: Frame, node: ast.AST) -> bool:
+    """Binds the callee's named sizes to the caller's and checks its annotations. False: the call makes no sense."""
+    definition = closure.definition
+    source = source_of(definition.file, definition.source)
+    declared = definition.type_parameters if closure.node is definition.tree else ()
+    signature, _ = signature_of(closure.node, source, definition.scope, declared)
+    found: list[Equation] = []
+    ok = True
+    for p in signature.parameters:
+        value = frame.names.get(p.name)
+        if isinstance(value, Value) and isinstance(value.type, TensorType) and isinstance(p.annotation, TensorAnn):
+            pairs = equations(p.name, p.annotation, value.type.shape)
+            if pairs is None:
+                have = shape_text(value.type.shape)
+                _reject(ev, "TS209", f"{p.name} of {closure.name} is {p.annotation}, a tensor {have} is given", p.span, node)
+                ok = False
+            found += pairs or []
+            ok = _same_dtype(ev, closure, p, value.type, node) and ok
+        else:
+            found += value_equation(p.name, p.annotation, value)
+            ok = _fits(ev, closure, p, value, node) and ok
+    env, conflicts, open_ = solve(found, {}, ev.facts)
+    for c in conflicts:
+        code = "TS208" if c.first is not None else "TS209"
+        _reject(ev, code, f"{closure.name}: {describe(c)}", _axis_span(signature, c.equation), node, c)
+        ok = False
+    for want, have, place in open_:
+        ev.checks.append(Check(want, have, f"{closure.name}: {place}"))
+    frame.dims = {n: env.get(n, dims.symbol(n)) for n in signature.dims}
+    for name, size in frame.dims.items():
+        frame.names.setdefault(name, size)
+    return ok
+
+
+def _same_dtype(ev: Evaluator, closure: Closure, p: Parameter, type: TensorType, node: ast.AST) -> bool:
+    wanted = getattr(p.annotation, "dtype", None)
+    if wanted is None or wanted == type.dtype:
+        return True
+    _reject(ev, "TS304", f"{p.name} of {closure.name} holds {wanted}, a tensor of {type.dtype} is given", p.span, node)
+    return False
+
+
+def _fits(ev: Evaluator, closure: Closure, p: Parameter, value: Any, node: ast.AST) -> bool:
+    """A tensor where a compile-time value is needed, or the other way round."""
+    if isinstance(value, Unknown):
+        return True
+    tensor = isinstance(p.annotation, TensorAnn)
+    if tensor and value is None and (p.annotation.optional or p.default is not None):
+        return True
+    if tensor and not ev.layer.owns(value):
+        _reject(ev, "TS105", f"{p.name} of {closure.name} is a tensor, {type_name(value)} is given", p.span, node)
+        return False
+    if p.static and ev.layer.owns(value):
+        _reject(ev, "TS105", f"{p.name} of {closure.name} must be known at compile time, {type_name(value)} is given", p.span, node)
+        return False
+    return True
+
+
+def _reject(ev: Evaluator, code: str, message: str, declared: Span, node: ast.AST, conflict: Conflict | None = None) -> None:
+    notes = [Note("declared here", declared)]
+    if conflict is not None:
+        sizes = dims.counterexample(conflict.expected, conflict.equation.have)
+        if sizes:
+            notes.append(Note("for example " + ", ".join(f"{n}={v}" for n, v in sizes.items())))
+    ev.error(code, message, node, notes=notes)
+
+
+def facts_pairs(facts: Facts) -> dict[str, Any]:
+    """The asserts in force as attributes of the op."""
+    out: dict[str, Any] = {}
+    if facts.divisible:
+        out["divisible"] = tuple(facts.divisible)
+    if facts.equal:
+        out["equal"] = tuple((dims.symbol(n), d) for n, d in facts.equal.items())
+    return out

@@ -1,0 +1,195 @@
+"""Annotations as the evaluator sees them: read from syntax, with names looked up in the function's scope."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tessera.compiler.frontend import vocabulary
+from tessera.compiler.frontend.definition import Definition, Source
+from tessera.compiler.frontend.scope import Scope
+from tessera.compiler.frontend.values import MISSING, UNKNOWN, Builtin, ClassRef, Namespace, Unknown
+from tessera.errors import Diagnostic, Span
+from tessera.language import annotations
+from tessera.language.annotations import Annotation, AnnotationError, ConstAnn, ScalarAnn, TensorAnn, TileAnn, TupleAnn
+from tessera.language.dims import Dim, Expr, symbols
+
+if TYPE_CHECKING:
+    from tessera.compiler.frontend.evaluator import Evaluator
+
+NOTHING = annotations.Unknown()
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter. `static`: passed as an ordinary value that is known when the function is compiled."""
+
+    name: str
+    annotation: Annotation
+    span: Span
+    annotated: bool = False
+    static: bool = False
+    default: ast.expr | None = None
+    variadic: str = ""
+    """"*" or "**" for the two kinds that collect arguments"""
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """`dims` maps each named size to the place where it is written first."""
+
+    parameters: tuple[Parameter, ...]
+    returns: Annotation | None
+    returns_span: Span | None
+    dims: Mapping[str, Span]
+    type_parameters: tuple[str, ...] = ()
+
+
+def signature_of(
+    node: ast.FunctionDef | ast.Lambda, source: Source, scope: Scope, type_parameters: tuple[str, ...] = ()
+) -> tuple[Signature, list[Diagnostic]]:
+    """Reads a function's parameters. Annotations that cannot be understood count as absent; the findings say why."""
+    found: list[Diagnostic] = []
+    names = _type_parameters(node) or type_parameters
+
+    def read(annotation: ast.expr | None) -> Annotation:
+        if annotation is None:
+            return NOTHING
+        try:
+            return annotations.annotation_from_ast(annotation, lambda n: resolve(scope, n), source.span, names)
+        except AnnotationError as e:
+            found.extend(e.diagnostics)
+            return NOTHING
+
+    a = node.args
+    positional = [*a.posonlyargs, *a.args]
+    defaults: list[ast.expr | None] = [*[None] * (len(positional) - len(a.defaults)), *a.defaults]
+    out = [_parameter(p, read(p.annotation), source, d) for p, d in zip(positional, defaults, strict=True)]
+    if a.vararg is not None:
+        out.append(_parameter(a.vararg, NOTHING, source, None, "*"))
+    out += [_parameter(p, read(p.annotation), source, d) for p, d in zip(a.kwonlyargs, a.kw_defaults, strict=True)]
+    if a.kwarg is not None:
+        out.append(_parameter(a.kwarg, NOTHING, source, None, "**"))
+    written = node.returns if isinstance(node, ast.FunctionDef) else None
+    none = isinstance(written, ast.Constant) and written.value is None
+    returns = read(written) if written is not None and not none else None
+    dims = {name: _declared(source, node) for name in names}
+    for annotation in (*(p.annotation for p in out), returns):
+        for name, span in dims_in(annotation):
+            dims.setdefault(name, span)
+    return Signature(tuple(out), returns, source.span(written) if written is not None else None, dims, names), found
+
+
+def definition_signature(definition: Definition) -> Signature:
+    """The parameters of a definition, for who binds arguments to them."""
+    return signature_of(definition.tree, definition.text, definition.scope, definition.type_parameters)[0]
+
+
+def _type_parameters(node: ast.AST) -> tuple[str, ...]:
+    return tuple(p.name for p in getattr(node, "type_params", ()))
+
+
+def _declared(source: Source, node: ast.AST) -> Span:
+    params = getattr(node, "type_params", ())
+    return source.span(params[0]) if params else _line(source, node)
+
+
+def _line(source: Source, node: ast.AST) -> Span:
+    line = getattr(node, "lineno", 1)
+    return Span(source.file, line, 1, line, 1)
+
+
+def _parameter(arg: ast.arg, annotation: Annotation, source: Source, default: ast.expr | None, variadic: str = "") -> Parameter:
+    return Parameter(
+        arg.arg, annotation, source.span(arg), arg.annotation is not None, _static(arg.annotation, annotation), default, variadic
+    )
+
+
+def _static(node: ast.expr | None, annotation: Annotation) -> bool:
+    """Const, `int`, `bool`, `str`, `Int` and `Bool` are compile-time; `float`, `Float` and dtypes are passed when it runs."""
+    if isinstance(annotation, ConstAnn):
+        return True
+    if isinstance(annotation, ScalarAnn):
+        head = node.value if isinstance(node, ast.Subscript) else node
+        last = head.attr if isinstance(head, ast.Attribute) else head.id if isinstance(head, ast.Name) else ""
+        return not annotation.dtype.is_float and (annotation.python or last in ("Int", "Bool"))
+    return isinstance(annotation, annotations.Unknown) and annotation.text in ("str", "bytes")
+
+
+def resolve(scope: Scope, dotted: str) -> object:
+    """What a dotted name in an annotation stands for, in `annotation_from_ast`'s terms."""
+    head, *rest = dotted.split(".")
+    value: Any = scope.lookup(head)
+    for name in rest:
+        if value is MISSING or isinstance(value, Unknown):
+            break
+        if isinstance(value, Namespace):
+            value = vocabulary.member(value.path, name)
+        elif isinstance(value, ClassRef):
+            value = value.members.get(name, UNKNOWN)
+        else:
+            value = getattr(value, name, UNKNOWN) if scope.live else UNKNOWN
+    if value is MISSING:
+        return None
+    if isinstance(value, Unknown):
+        return annotations.Unknown(dotted) if dotted.rpartition(".")[2] not in ("Optional", "Union", "Annotated") else None
+    if isinstance(value, Builtin) and "." not in value.path:
+        return getattr(builtins, value.path)
+    return annotations.Unknown(dotted) if isinstance(value, (ClassRef, Namespace)) else value
+
+
+def dims_in(annotation: Annotation | None) -> list[tuple[str, Span]]:
+    """The named sizes of an annotation with their places."""
+    if isinstance(annotation, TupleAnn):
+        return [d for item in annotation.items for d in dims_in(item)]
+    sizes: tuple[Any, ...] = ()
+    if isinstance(annotation, (TensorAnn, TileAnn)):
+        sizes = annotation.shape or ()
+    elif isinstance(annotation, ConstAnn):
+        sizes = (annotation.dim,) if annotation.dim is not None else ()
+    if not isinstance(annotation, (TensorAnn, TileAnn, ConstAnn)):
+        return []
+    spans = annotation.spans
+    return [(n, spans[i]) for i, d in enumerate(sizes) if i < len(spans) for n in sorted(_names(d))]
+
+
+def _names(d: object) -> frozenset[str]:
+    return symbols(d) if isinstance(d, Expr) else frozenset()
+
+
+def subscripted(ev: Evaluator, node: ast.Subscript, builtin: Builtin) -> Any:
+    """`Batch = ts.Tensor["B", "D"]`: an annotation as a value; any other subscripted builtin says nothing."""
+    if builtin.path not in {f"tessera.{n}" for n in vocabulary.ANNOTATIONS}:
+        return UNKNOWN
+    scope = ev.frame.scope
+    try:
+        return annotations.annotation_from_ast(node, lambda n: resolve(scope, n), ev.span)
+    except AnnotationError as e:
+        for d in e.diagnostics:
+            ev.findings.add(d)
+        return UNKNOWN
+
+
+def check_claim(ev: Evaluator, node: ast.AnnAssign, value: Any) -> None:
+    """`y: Tensor["B", "D"] = ...`: the value must have the type that is claimed."""
+    from tessera.compiler.frontend.returns import check
+
+    frame = ev.frame
+    try:
+        found = annotations.annotation_from_ast(
+            node.annotation, lambda n: resolve(frame.scope, n), ev.span, tuple(frame.dims)
+        )
+    except AnnotationError as e:
+        for d in e.diagnostics:
+            ev.findings.add(d)
+        return
+    name = node.target.id if isinstance(node.target, ast.Name) else "the value"
+    check(ev, value, found, ev.span(node.annotation), ev.span(node.value or node), f"the annotation of {name}")
+
+
+def size_text(shape: tuple[Dim | Any, ...]) -> str:
+    """`"B", "C", 1, 1`, as in an annotation."""
+    return ", ".join("..." if d is ... else str(d) if isinstance(d, int) else f'"{d}"' for d in shape)

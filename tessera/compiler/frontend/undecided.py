@@ -1,0 +1,136 @@
+"""Branches and loops that cannot be decided yet: on a size that is still a symbol, or on something unknown.
+
+All paths are evaluated, so that mistakes in each are found and types flow on where the paths agree; the analysis then
+has no IR, and says what must be known (`Evaluator.undecided`).
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from tessera.compiler.frontend import assignment, asserts
+from tessera.compiler.frontend.frame import Flow
+from tessera.compiler.frontend.inlining import stored_names
+from tessera.compiler.frontend.snapshot import Snapshot
+from tessera.compiler.frontend.values import UNKNOWN, Counting, Number, Unknown, type_name
+from tessera.compiler.ir.core import Block, Value
+from tessera.language.dims import Expr
+
+if TYPE_CHECKING:
+    from tessera.compiler.frontend.evaluator import Evaluator
+
+
+def either(ev: Evaluator, node: ast.If, condition: Any) -> Flow:
+    """`if` whose condition is open: both paths, each under what it says about sizes."""
+    _because(ev, node.test, condition)
+    before = dict(ev.frame.names)
+    facts = ev.facts
+    paths: list[tuple[Flow, dict[str, Any], Any]] = []
+    for truth, body in ((True, node.body), (False, node.orelse)):
+        ev.frame.names = dict(before)
+        ev.facts = facts.copy()
+        with speculating(ev):
+            if not isinstance(condition, Unknown):
+                asserts.assume(ev, node.test, truth)
+            flow = ev.run(body)
+        paths.append((flow, ev.frame.names, ev.facts))
+        if flow is Flow.RETURN:
+            ev.frame.possible.append(ev.frame.returned)
+    ev.facts = facts
+    going = [p for p in paths if p[0] is Flow.NEXT]
+    if not going:
+        flows = {p[0] for p in paths}
+        ev.frame.names = paths[0][1]
+        return flows.pop() if len(flows) == 1 else Flow.RETURN if Flow.RETURN in flows else Flow.BREAK
+    if len(going) == 1:  # `if D % H != 0: raise ...` leaves D % H == 0 behind
+        ev.frame.names, learned = going[0][1], going[0][2]
+        if isinstance(condition, Number) and next(p for p in paths if p[0] is not Flow.NEXT)[0] is Flow.RETURN:
+            _keep(ev, learned)
+        return Flow.NEXT
+    ev.frame.names = merge_names(ev, going[0][1], going[1][1], node)
+    return Flow.NEXT
+
+
+def _keep(ev: Evaluator, learned: Any) -> None:
+    ev.facts.divisible[:] = learned.divisible
+    ev.facts.equal.update(learned.equal)
+
+
+def either_value(ev: Evaluator, node: ast.IfExp, condition: Any) -> Any:
+    _because(ev, node.test, condition)
+    with speculating(ev):
+        a, b = ev.eval(node.body), ev.eval(node.orelse)
+    return merge(ev, a, b, node)
+
+
+def loop(ev: Evaluator, node: ast.For | ast.While, iterable: Any) -> Flow:
+    """A loop of unknown length: its body once, after which what it assigns is only known if it kept its type."""
+    test = node.iter if isinstance(node, ast.For) else node.test
+    _because(ev, test, iterable)
+    before = dict(ev.frame.names)
+    for name in stored_names(node.body) & before.keys():
+        if not isinstance(before[name], Value):  # a counter or list: some later iteration's value, which is not known
+            ev.frame.names[name] = UNKNOWN
+    if isinstance(node, ast.For):
+        item = Number(int, ast.unparse(node.target)) if isinstance(iterable, Counting) else UNKNOWN
+        assignment.assign(ev, node.target, item)
+    with speculating(ev):
+        ev.run(node.body)
+    after = ev.frame.names
+    ev.frame.names = merge_names(ev, before, after, node)
+    for name in after.keys() - before.keys():
+        ev.frame.names[name] = after[name]
+    return Flow.NEXT
+
+
+@contextmanager
+def speculating(ev: Evaluator) -> Iterator[None]:
+    """Evaluates what may not happen: ops go to a block that is thrown away, and a failing assert is no finding."""
+    block = Block()
+    ev.speculative += 1
+    saved = Snapshot(ev.frame)
+    try:
+        with ev.builder.inside(block):
+            yield
+    finally:
+        ev.speculative -= 1
+        saved.restore()
+
+
+def merge_names(ev: Evaluator, a: dict[str, Any], b: dict[str, Any], at: ast.AST) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for name in {**a, **b}:
+        if name in a and name in b:
+            out[name] = merge(ev, a[name], b[name], at)
+        else:  # assigned on one path: when sizes are known it is there, or the name is unbound
+            out[name] = a[name] if name in a else b[name]
+    return out
+
+
+def merge(ev: Evaluator, a: Any, b: Any, at: ast.AST) -> Any:
+    """The value that is either `a` or `b`: known as far as both agree."""
+    if a is b:
+        return a
+    if isinstance(a, Value) and isinstance(b, Value):
+        return ev.layer.placeholder(a.type, ev.span(at)) if a.type == b.type else UNKNOWN
+    if isinstance(a, (list, tuple)) and type(a) is type(b) and len(a) == len(b):
+        return type(a)(merge(ev, x, y, at) for x, y in zip(a, b, strict=True))
+    if isinstance(a, dict) and isinstance(b, dict) and a.keys() == b.keys():
+        return {k: merge(ev, a[k], b[k], at) for k in a}
+    if type(a) is type(b) and isinstance(a, (bool, int, float, str, Expr)):
+        if a == b:
+            return a
+        return Number(type(a), "a value of either path") if isinstance(a, (bool, int, float)) else UNKNOWN
+    return UNKNOWN
+
+
+def _because(ev: Evaluator, at: ast.AST, condition: Any) -> None:
+    if isinstance(condition, Counting):
+        ev.undecide("the length of this loop must be known when it is compiled; or loop with ts.range(...)", at)
+    elif isinstance(condition, (Number, Expr)):
+        ev.undecide(f"{type_name(condition)} must be known to decide this", at)
+    else:
+        ev.undecide("this must be known when the function is compiled", at)
