@@ -1,0 +1,146 @@
+"""MLIR's generic text of any op, with stable value names, and the source span behind each printed line."""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from dataclasses import dataclass, field
+
+from tessera.compiler.ir.core import Attr, Block, Op, Region, Value
+from tessera.compiler.ir.types import IndexType, SharedType, TensorType, TileType, ViewType
+from tessera.errors import Span
+from tessera.language.dims import Expr
+from tessera.language.dtypes import DType
+
+_BARE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*$")
+_TYPES = (TensorType, TileType, ViewType, SharedType, IndexType)
+
+
+@dataclass(slots=True)
+class Printed:
+    """`text`, and for each of its lines the span of the op that it shows (None for braces and block headers)."""
+
+    text: str
+    spans: list[Span | None]
+
+
+def quote(text: str) -> str:
+    """A string literal: printable ASCII and UTF-8 as they are, the rest as MLIR's two-digit escapes."""
+    out: list[str] = []
+    for c in text:
+        if c in '"\\':
+            out.append("\\" + c)
+        elif c.isprintable():
+            out.append(c)
+        else:
+            out += [f"\\{b:02X}" for b in c.encode("utf-8", "surrogatepass")]
+    return '"' + "".join(out) + '"'
+
+
+def attribute(a: Attr) -> str:
+    """One attribute value."""
+    match a:
+        case None:
+            return "unit"
+        case bool():
+            return "true" if a else "false"
+        case int():
+            return f"{a} : i64" if -(2**63) <= a < 2**63 else f'#tessera.int<"{a}">'
+        case float():
+            return f"{_float(a)} : f64"
+        case complex():
+            return f'#tessera.complex<"{a!r}">'
+        case str():
+            return quote(a)
+        case DType():
+            return f'#tessera.dtype<"{a}">'
+        case Expr():
+            return f'#tessera.dim<"{a}">'
+        case tuple():
+            return "[" + ", ".join(map(attribute, a)) + "]"
+        case _ if isinstance(a, _TYPES):
+            return str(a)
+        case _:
+            raise TypeError(f"{a!r} is no attribute")
+
+
+def _float(x: float) -> str:
+    if math.isfinite(x):
+        text = repr(x)
+        mantissa, e, exponent = text.partition("e")
+        return (mantissa if "." in mantissa else mantissa + ".0") + e + exponent
+    return f"0x{struct.unpack('>Q', struct.pack('>d', x))[0]:016X}"
+
+
+@dataclass(slots=True)
+class Printer:
+    """Prints ops into `lines`. `locations` adds `loc(...)` to every op."""
+
+    locations: bool = False
+    lines: list[str] = field(default_factory=list)
+    spans: list[Span | None] = field(default_factory=list)
+    names: dict[Value, str] = field(default_factory=dict)
+    _taken: set[str] = field(default_factory=set)
+    _numbers: int = 0
+
+    def name(self, v: Value) -> str:
+        """`%hint`, made unique, or a number."""
+        if v not in self.names:
+            base = v.hint if _BARE.match(v.hint) else ""
+            found, i = base, 0
+            while not found or found in self._taken:
+                i += 1
+                found = f"{base}_{i}" if base else str(self._numbers)
+                self._numbers += not base
+            self._taken.add(found)
+            self.names[v] = "%" + found
+        return self.names[v]
+
+    def line(self, text: str, indent: int, span: Span | None) -> None:
+        self.lines.append("  " * indent + text)
+        self.spans.append(span)
+
+    def op(self, op: Op, indent: int = 0) -> None:
+        results = ", ".join(self.name(r) for r in op.results)
+        head = (results + " = " if results else "") + f'"{op.name}"(' + ", ".join(self.name(v) for v in op.operands) + ")"
+        if op.regions:
+            self.line(head + " ({", indent, op.span)
+            for i, region in enumerate(op.regions):
+                if i:
+                    self.line("}, {", indent, None)
+                self.region(region, indent)
+            head = "})"
+        self.line(head + self.tail(op), indent, None if op.regions else op.span)
+
+    def tail(self, op: Op) -> str:
+        attrs = ", ".join(f"{k} = {attribute(v)}" for k, v in op.attrs.items())
+        operands = ", ".join(str(v.type) for v in op.operands)
+        results = ", ".join(str(r.type) for r in op.results)
+        arrow = results if len(op.results) == 1 else f"({results})"
+        s = op.span
+        loc = f" loc({quote(s.file)}:{s.line}:{s.col} to {s.end_line}:{s.end_col})" if self.locations else ""
+        return (f" {{{attrs}}}" if attrs else "") + f" : ({operands}) -> {arrow}{loc}"
+
+    def region(self, region: Region, indent: int) -> None:
+        for i, block in enumerate(region.blocks):
+            self.block(block, indent, f"^bb{i}")
+
+    def block(self, block: Block, indent: int, label: str) -> None:
+        if block.args or label != "^bb0":
+            args = ", ".join(f"{self.name(a)}: {a.type}" for a in block.args)
+            self.line(f"{label}({args}):" if args else f"{label}:", indent, None)
+        for op in block.ops:
+            self.op(op, indent + 1)
+
+
+def print_op(op: Op, locations: bool = False) -> str:
+    """The op and everything in it as text, ending with a newline."""
+    return print_lines(op, locations).text
+
+
+def print_lines(op: Op, locations: bool = False) -> Printed:
+    """The same with the span behind each line, so that IR can be linked with source."""
+    printer = Printer(locations)
+    printer.op(op)
+    return Printed("\n".join(printer.lines) + "\n", printer.spans)
