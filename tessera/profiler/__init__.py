@@ -2,6 +2,19 @@
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
+
+from tessera.profiler.memory import profile_memory
 from tessera.profiler.session import Profiler, profiler
 
-__all__ = ["Profiler", "profiler"]
+__all__ = ["Profiler", "profile_memory", "profiler"]
+
+
+class _CallableModule(ModuleType):
+    """`ts.profiler` is this package as soon as anything has imported it, and `with ts.profiler()` must still work."""
+
+    __call__ = staticmethod(profiler)
+
+
+sys.modules[__name__].__class__ = _CallableModule

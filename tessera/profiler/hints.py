@@ -238,11 +238,11 @@ def launch_overhead(recording: Recording, _stats: list[KernelStats]) -> Iterator
     busy = sum(launch.duration or 0 for launch in ran)
     if len(gaps) < 3 or sum(gaps) < 0.2 * (busy + sum(gaps)):
         return
-    longest = statistics.median(launch.duration or 0 for launch in ran)
+    typical = statistics.median(launch.duration or 0 for launch in ran)
     yield Hint(
         kind="launch overhead",
         kernel="",
-        measured=f"{format_time(sum(gaps))} between {len(ran)} launches whose median is {format_time(longest)}",
+        measured=f"{format_time(sum(gaps))} between {len(ran)} launches whose median is {format_time(typical)}",
         ideal="one launch",
         cause="the kernels are short, so that starting them from Python takes a good part of the time",
         change="put the calls into one @ts.function, or give each call more work (a larger batch)",

@@ -35,10 +35,9 @@ class KernelStats:
     intensity: Quantity
     rate: Quantity
     bandwidth: Quantity
-    bandwidth_fraction: Quantity
-    """of the measured memory bandwidth"""
-    compute_fraction: Quantity
-    """of the compute ceiling for `dtype`"""
+    memory_peak: Quantity
+    compute_peak: Quantity
+    """the ceiling for `dtype`"""
     ideal: Quantity
     """least time in ns under the roofline"""
     bound: str
@@ -55,6 +54,14 @@ class KernelStats:
     @property
     def line(self) -> int:
         return int(self.launches[0].attributes.get("line", 0))
+
+    @property
+    def bandwidth_fraction(self) -> Quantity:
+        return _ratio(self.bandwidth, self.memory_peak, "")
+
+    @property
+    def compute_fraction(self) -> Quantity:
+        return _ratio(self.rate, self.compute_peak, "")
 
     @property
     def roof_fraction(self) -> float | None:
@@ -96,7 +103,7 @@ def _stats(group: list[LaunchEvent], dtype: str, total: int, machine: Machine) -
     ideal = Quantity(None, "ns", reason=flops.reason or size.reason)
     if flops.value is not None and size.value is not None:
         ideal = roofline_time(flops.value, size.value, dtype, machine)
-    memory, compute = machine.ceiling("bandwidth", "memory"), machine.ceiling("compute", dtype)
+    memory = machine.ceiling("bandwidth", "memory")
     return KernelStats(
         kernel=first.kernel,
         target=first.target,
@@ -110,8 +117,8 @@ def _stats(group: list[LaunchEvent], dtype: str, total: int, machine: Machine) -
         intensity=intensity,
         rate=rate,
         bandwidth=bandwidth,
-        bandwidth_fraction=_ratio(bandwidth, memory, ""),
-        compute_fraction=_ratio(rate, compute, ""),
+        memory_peak=memory,
+        compute_peak=machine.ceiling("compute", dtype),
         ideal=ideal,
         bound=_bound(ideal, duration, size, memory),
     )

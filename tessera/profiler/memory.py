@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import functools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from tessera.profiler.quantity import format_bytes
 from tessera.profiler.views.display import Plot
@@ -11,6 +12,9 @@ from tessera.runtime.events import MemoryEvent
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class MemoryReport(Plot):
@@ -32,6 +36,20 @@ class MemoryReport(Plot):
                 lines[event.file, event.line] = lines.get((event.file, event.line), 0) + event.delta
         return sorted(((*place, size) for place, size in lines.items()), key=lambda entry: -entry[2])
 
+    def details(self) -> str:
+        """The lines of a memory profile: peak, what is left, counts, and every line that allocated."""
+        taken = sum(event.delta for event in self.events if event.delta > 0)
+        given = -sum(event.delta for event in self.events if event.delta < 0)
+        lines = [f"  Peak usage: {format_bytes(max(self.peak.values(), default=0))}"]
+        lines += [f"  Current usage: {format_bytes(sum(self.current.values()))}"]
+        lines += [f"  Allocations: {sum(event.delta > 0 for event in self.events)}"]
+        lines += [f"  Deallocations: {sum(event.delta < 0 for event in self.events)}"]
+        lines += [f"  Not released: {format_bytes(max(taken - given, 0))}"]
+        if self.by_line():
+            lines += ["", "  Line by line:"]
+        lines += [f"    {file}:{line}: +{format_bytes(size)}" for file, line, size in sorted(self.by_line())]
+        return "\n".join(lines)
+
     def __str__(self) -> str:
         lines = ["Memory Usage:"]
         for device, peak in self.peak.items():
@@ -48,3 +66,20 @@ class MemoryReport(Plot):
         from tessera.profiler.views.memory import memory_figure
 
         return memory_figure(self.events)
+
+
+def profile_memory(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorator: prints what each call of `function` allocated, where, and what it still holds at its end."""
+
+    @functools.wraps(function)
+    def profiled(*args: P.args, **kwargs: P.kwargs) -> R:
+        from tessera.profiler.session import Profiler
+
+        with Profiler(tiles=False) as prof:
+            try:
+                return function(*args, **kwargs)
+            finally:
+                report = MemoryReport(prof.recording.memory)
+                print(f"Memory Profile for {function.__name__}:", report.details(), sep="\n")
+
+    return profiled

@@ -84,12 +84,12 @@ class Summary:
         lines = [f"  {kernel.kernel}: {format_time(kernel.duration)} ({format_percent(kernel.share)}{times}{modelled})"]
         if kernel.intensity.value is not None:
             lines.append(f"    - Arithmetic intensity: {format_value(kernel.intensity.value, 'ops/byte')}")
-        for label, figure, fraction in (
-            ("Memory bandwidth", kernel.bandwidth, kernel.bandwidth_fraction),
-            ("Compute rate", kernel.rate, kernel.compute_fraction),
+        for label, figure, peak in (
+            ("Memory bandwidth", kernel.bandwidth, kernel.memory_peak),
+            ("Compute rate", kernel.rate, kernel.compute_peak),
         ):
             if figure.value:
-                of_peak = f" ({format_percent(fraction.value)} of measured peak)" if fraction.value is not None else ""
+                of_peak = f" ({format_percent(figure.value / peak.value)} of {peak.source} peak)" if peak.value else ""
                 lines.append(f"    - {label}: {format_value(figure.value, figure.unit)}{of_peak}")
         lines.append(f"    - {_bound_text(kernel)}")
         lines += [f"    - Suggestion: {_suggestion(hint)}" for hint in self.hints if hint.kernel == kernel.kernel]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import numpy as np
 import pytest
 
 from tessera.errors import TesseraError
-from tessera.profiler import Profiler, profiler
+from tessera.profiler import Profiler, profile_memory, profiler
 from tessera.profiler.storage import ProfileError
 from tessera.runtime import events
 from tessera.runtime.events import CompileEvent, LaunchEvent, MemoryEvent, TileEvent
@@ -237,3 +239,46 @@ def test_allocations_are_summed_by_line() -> None:
     ).memory()
     assert report.by_line() == [("m.py", 4, 12), ("m.py", 3, 10)]
     assert (report.peak, report.current) == ({"cpu:0": 22}, {"cpu:0": 0})
+
+
+def test_profile_memory_prints_what_a_call_allocated(capsys: pytest.CaptureFixture[str]) -> None:
+    @profile_memory
+    def build(size: int) -> str:
+        """doc"""
+        events.publish(MemoryEvent(1, "cpu:0", size, size, "x", 3, "m.py"))
+        events.publish(MemoryEvent(2, "cpu:0", 2 * size, 3 * size, "y", 4, "m.py"))
+        events.publish(MemoryEvent(3, "cpu:0", -size, 2 * size, "x"))
+        if size == 7:
+            raise ZeroDivisionError
+        return "built"
+
+    assert (build(1000), build.__name__, build.__doc__) == ("built", "build", "doc")
+    assert capsys.readouterr().out.splitlines() == [
+        "Memory Profile for build:",
+        "  Peak usage: 3.00 kB",
+        "  Current usage: 2.00 kB",
+        "  Allocations: 2",
+        "  Deallocations: 1",
+        "  Not released: 2.00 kB",
+        "",
+        "  Line by line:",
+        "    m.py:3: +1.00 kB",
+        "    m.py:4: +2.00 kB",
+    ]
+    with pytest.raises(ZeroDivisionError):
+        build(7)
+    assert "Peak usage: 21 B" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import tessera as ts\nwith ts.profiler() as prof: pass",
+        "import tessera.profiler, tessera as ts\nwith ts.profiler(tiles=False) as prof: pass",
+        "import tessera as ts\nts.profiler\nimport tessera.profiler.storage as s\nwith ts.profiler() as prof: s.load",
+    ],
+)
+def test_the_package_may_be_called_whoever_imported_it_first(program: str) -> None:
+    code = f"{program}\nassert prof.launches() == [] and 'plotly' not in __import__('sys').modules"
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
