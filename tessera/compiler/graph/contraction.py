@@ -250,7 +250,8 @@ class Einsum(Operator):
 
     def decompose(self, g: GraphBuilder, operands: Sequence[Value], equation: str) -> Value:
         left, _, out = equation.partition("->")
-        work = [_diagonal(g, x, term) for x, term in zip(operands, left.split(","), strict=True)]
+        terms = left.split(",")
+        work: list[tuple[Value, str]] = [_diagonal(g, x, term) for x, term in zip(operands, terms, strict=True)]
         while len(work) > 1:
             (x, lhs), (y, rhs), *rest = work
             needed = out + "".join(term for _, term in rest)
@@ -262,7 +263,7 @@ class Einsum(Operator):
         return _aligned(g, x, term, out)
 
     def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
-        left, _, out = cast("str", attrs["equation"]).partition("->")
+        left = cast("str", attrs["equation"]).partition("->")[0]
         size: dict[str, Dim] = {}
         for x, term in zip(operands[0], left.split(","), strict=True):
             for c, d in zip(term, x.shape, strict=True):

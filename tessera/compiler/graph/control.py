@@ -37,8 +37,8 @@ def _if(op: Op) -> None:
         _yields(op, i, [r.type for r in op.results])
 
 
-@spec("graph.while", "Operands: initial values. Both regions take the carried values; region 0 yields whether to go on, "
-      "region 1 the next values; results are the last ones.", effects=True)  # fmt: skip
+@spec("graph.while", "Operands: initial values. Both regions take the carried values; region 0 yields whether to go "
+      "on, region 1 the next values; results are the last ones.", effects=True)  # fmt: skip
 def _while(op: Op) -> None:
     carried = [v.type for v in op.operands]
     demand(len(op.regions) == 2, op, "has two regions")
@@ -49,8 +49,8 @@ def _while(op: Op) -> None:
     _yields(op, 1, carried)
 
 
-@spec("graph.for", "Operands: lower, upper, step (rank-0 int64, step not 0) and initial values. The region takes the counter and the "
-      "carried values and yields the next ones; results are the last ones.")  # fmt: skip
+@spec("graph.for", "Operands: lower, upper, step (rank-0 int64, step not 0) and initial values. The region takes the "
+      "counter and the carried values and yields the next ones; results are the last ones.")  # fmt: skip
 def _for(op: Op) -> None:
     demand([v.type for v in op.operands[:3]] == [COUNTER] * 3, op, "bounds and step are int64 scalars")
     carried = [v.type for v in op.operands[3:]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container
+from typing import cast
 
 from tessera.compiler.graph.operator import (
     REGISTRY,
@@ -35,7 +36,7 @@ def expand(op: Op, keep: Container[str] = ()) -> None:
     found = rule(g, *split_operands(op), **attributes_of(op))
     if found is None:
         return
-    values: tuple[Value, ...] = found if isinstance(found, tuple) else (found,)
+    values = cast("tuple[Value, ...]", found if isinstance(found, tuple) else (found,))
     at = op.block.ops.index(op)
     new = list(block.ops)
     for i, inner in enumerate(new):

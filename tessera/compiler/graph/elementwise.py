@@ -1,18 +1,18 @@
 """Elementwise operators: one for each scalar function of `language.scalars`, and a few that are made of those.
 
 Operands broadcast by NumPy's rule and are converted to their common dtype first. To add a scalar function, add it to
-the table there (and its derivative here); to add an operator made of others, write a class like `Lerp`.
+the table there (and its derivative to `derivatives`); to add an operator made of others, write a class like `Lerp`.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from inspect import Parameter as Signature
 from inspect import signature
 from typing import Any, ClassVar
 
+from tessera.compiler.graph.derivatives import derivatives
 from tessera.compiler.graph.operator import GraphBuilder, Infer, Operator, Parameter, tensor
 from tessera.compiler.graph.rounding import round_to
 from tessera.compiler.ir.core import Value
@@ -32,86 +32,6 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "shift_right": ("right_shift",),
 }  # fmt: skip
 """NumPy's names where ours are shorter."""
-
-Derivative = Callable[..., Value] | None
-"""(g, v, out, *operands) -> v times the derivative by one operand. None: there is none, or it is zero."""
-
-
-def _by_comparison(name: str, first: bool) -> Callable[..., Value]:
-    """Half of the derivative each at a tie, as the mean of the one-sided ones."""
-
-    def times(g: GraphBuilder, v: Value, out: Value, x: Value, y: Value) -> Value:
-        a, b = (x, y) if first else (y, x)
-        compare = g.gt if name == "maximum" else g.lt
-        return g.where(g.eq(x, y), g.mul(v, 0.5), g.where(compare(a, b), v, 0.0))
-
-    return times
-
-
-DERIVATIVES: dict[str, tuple[Derivative, ...]] = {
-    "add": (lambda g, v, o, x, y: v, lambda g, v, o, x, y: v),
-    "sub": (lambda g, v, o, x, y: v, lambda g, v, o, x, y: g.neg(v)),
-    "mul": (lambda g, v, o, x, y: g.mul(v, y), lambda g, v, o, x, y: g.mul(v, x)),
-    "div": (lambda g, v, o, x, y: g.div(v, y), lambda g, v, o, x, y: g.neg(g.div(g.mul(v, o), y))),
-    "mod": (lambda g, v, o, x, y: v, lambda g, v, o, x, y: g.neg(g.mul(v, g.floor(g.div(x, y))))),
-    "pow": (
-        lambda g, v, o, x, y: g.mul(v, g.mul(y, g.pow(x, g.sub(y, 1)))),
-        lambda g, v, o, x, y: g.mul(v, g.mul(o, g.log(x))),
-    ),
-    "maximum": (_by_comparison("maximum", True), _by_comparison("maximum", False)),
-    "minimum": (_by_comparison("minimum", True), _by_comparison("minimum", False)),
-    "atan2": (
-        lambda g, v, o, y, x: g.div(g.mul(v, x), g.add(g.square(x), g.square(y))),
-        lambda g, v, o, y, x: g.neg(g.div(g.mul(v, y), g.add(g.square(x), g.square(y)))),
-    ),
-    "fma": (lambda g, v, o, x, y, z: g.mul(v, y), lambda g, v, o, x, y, z: g.mul(v, x), lambda g, v, o, x, y, z: v),
-    "where": (None, lambda g, v, o, c, x, y: g.where(c, v, 0), lambda g, v, o, c, x, y: g.where(c, 0, v)),
-    "neg": (lambda g, v, o, x: g.neg(v),),
-    "abs": (lambda g, v, o, x: g.mul(v, g.sign(x)),),
-    "exp": (lambda g, v, o, x: g.mul(v, o),),
-    "exp2": (lambda g, v, o, x: g.mul(v, g.mul(o, math.log(2))),),
-    "expm1": (lambda g, v, o, x: g.mul(v, g.add(o, 1)),),
-    "log": (lambda g, v, o, x: g.div(v, x),),
-    "log2": (lambda g, v, o, x: g.div(v, g.mul(x, math.log(2))),),
-    "log10": (lambda g, v, o, x: g.div(v, g.mul(x, math.log(10))),),
-    "log1p": (lambda g, v, o, x: g.div(v, g.add(x, 1)),),
-    "sqrt": (lambda g, v, o, x: g.div(g.mul(v, 0.5), o),),
-    "rsqrt": (lambda g, v, o, x: g.mul(g.mul(v, -0.5), g.div(o, x)),),
-    "reciprocal": (lambda g, v, o, x: g.neg(g.mul(v, g.square(o))),),
-    "square": (lambda g, v, o, x: g.mul(v, g.mul(x, 2)),),
-    "sin": (lambda g, v, o, x: g.mul(v, g.cos(x)),),
-    "cos": (lambda g, v, o, x: g.neg(g.mul(v, g.sin(x))),),
-    "tan": (lambda g, v, o, x: g.mul(v, g.add(g.square(o), 1)),),
-    "atan": (lambda g, v, o, x: g.div(v, g.add(g.square(x), 1)),),
-    "sinh": (lambda g, v, o, x: g.mul(v, g.cosh(x)),),
-    "cosh": (lambda g, v, o, x: g.mul(v, g.sinh(x)),),
-    "tanh": (lambda g, v, o, x: g.mul(v, g.sub(1, g.square(o))),),
-    "erf": (lambda g, v, o, x: g.mul(v, g.mul(g.exp(g.neg(g.square(x))), 2 / math.sqrt(math.pi))),),
-    "relu": (lambda g, v, o, x: g.where(g.gt(x, 0), v, 0),),
-    "sigmoid": (lambda g, v, o, x: g.mul(v, g.mul(o, g.sub(1, o))),),
-    "silu": (lambda g, v, o, x: g.mul(v, _silu_slope(g, o, x)),),
-    "softplus": (lambda g, v, o, x: g.mul(v, g.sigmoid(x)),),
-    "gelu": (lambda g, v, o, x: g.mul(v, _gelu_slope(g, x)),),
-    "gelu_tanh": (lambda g, v, o, x: g.mul(v, _gelu_tanh_slope(g, x)),),
-}
-
-
-def _silu_slope(g: GraphBuilder, out: Value, x: Value) -> Value:
-    s = g.sigmoid(x)  # s + x s (1 - s)
-    return g.add(s, g.mul(out, g.sub(1, s)))
-
-
-def _gelu_slope(g: GraphBuilder, x: Value) -> Value:
-    cdf = g.mul(g.add(g.erf(g.mul(x, math.sqrt(0.5))), 1), 0.5)
-    pdf = g.mul(g.exp(g.mul(g.square(x), -0.5)), 1 / math.sqrt(2 * math.pi))
-    return g.add(cdf, g.mul(x, pdf))
-
-
-def _gelu_tanh_slope(g: GraphBuilder, x: Value) -> Value:
-    c, square = math.sqrt(2 / math.pi), g.square(x)
-    u = g.tanh(g.mul(g.mul(x, c), g.add(g.mul(square, 0.044715), 1)))
-    inner = g.mul(g.add(g.mul(square, 3 * 0.044715), 1), c)
-    return g.add(g.mul(g.add(u, 1), 0.5), g.mul(g.mul(x, 0.5), g.mul(g.sub(1, g.square(u)), inner)))
 
 
 def sum_to(g: GraphBuilder, x: Value, shape: Shape) -> Value:
@@ -164,12 +84,12 @@ class Elementwise(Operator, abstract=True):
         return dims.prod(results[0].shape) * self.scalar.flops
 
     def adjoint(self, g: GraphBuilder, out: Value, ct: Value, *xs: Value) -> tuple[Value | None, ...]:
-        rules = DERIVATIVES.get(self.name, (None,) * len(xs))
+        rules = derivatives(self.name, len(xs))
         parts = [None if d is None else d(g, ct, out, *xs) for d in rules]
         return tuple(None if v is None else sum_to(g, v, tensor(x).shape) for v, x in zip(parts, xs, strict=True))
 
     def tangent(self, g: GraphBuilder, out: Value, tangents: Sequence[Value | None], *xs: Value) -> Value | None:
-        rules = DERIVATIVES.get(self.name, (None,) * len(xs))
+        rules = derivatives(self.name, len(xs))
         parts = [d(g, v, out, *xs) for d, v in zip(rules, tangents, strict=True) if d is not None and v is not None]
         total = parts[0] if parts else None
         for v in parts[1:]:
@@ -187,7 +107,10 @@ for _scalar in TABLE.values():
 
 
 class Cast(Operator):
-    """`x` with elements of `dtype`, rounded to nearest even; what is too large becomes infinite (fp8 and smaller: the largest)."""
+    """`x` with elements of `dtype`, rounded to nearest even; what is too large becomes infinite.
+
+    In formats of 8 bits and fewer it becomes the largest finite value.
+    """
 
     kind = "map"
     functions = ("cast", "astype")

@@ -56,9 +56,7 @@ def evaluate_op(op: Op, arrays: Sequence[Any], sizes: Mapping[str, int], env: Ar
     if op.name == "graph.constant":
         return [round_to(op.attrs["value"], tensor(op.result).dtype)]
     wide = {v: to_compute(a, tensor(v).dtype) for v, a in zip(op.operands, arrays, strict=True)}
-    operands = [
-        [wide[v] for v in o] if isinstance(o, list) else None if o is None else wide[o] for o in split_operands(op)
-    ]
+    operands = [_looked_up(wide, o) for o in split_operands(op)]
     operator = operator_of(op)
     found = operator.reference(*operands, **substituted(attributes_of(op), sizes))
     results = list(found) if operator.multiple else [found]
@@ -67,6 +65,12 @@ def evaluate_op(op: Op, arrays: Sequence[Any], sizes: Mapping[str, int], env: Ar
         shape = tuple(dims.evaluate(d, sizes) for d in tensor(r).shape)
         demand(a.shape == shape, op, f"its reference gave shape {list(a.shape)} instead of {list(shape)}")
     return out
+
+
+def _looked_up(arrays: Arrays, operand: Any) -> Any:
+    if isinstance(operand, list):
+        return [arrays[v] for v in cast("list[Value]", operand)]
+    return None if operand is None else arrays[operand]
 
 
 def substituted(value: Any, sizes: Mapping[str, int]) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import index
-from typing import TYPE_CHECKING, NoReturn, SupportsIndex
+from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, cast
 
 from tessera.compiler.ir.checks import Check
 from tessera.compiler.ir.core import Attr
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """Append `suffix` to the text of operand number `operand`, e.g. ".T"; it has been re-checked with the shapes at hand."""
+    """Append `suffix` to the text of operand number `operand`, e.g. ".T". Re-checked with the shapes at hand."""
 
     message: str
     operand: int
@@ -86,8 +86,7 @@ class Infer:
 
     def shape(self, value: object, name: str = "shape") -> Shape:
         """A shape given as one size or a sequence of sizes."""
-        sizes: Sequence[object] = value if isinstance(value, (tuple, list)) else (value,)  # pyright: ignore
-        return tuple(self.dim(d, name) for d in sizes)
+        return tuple(self.dim(d, name) for d in items(value))
 
     def dtype(self, value: object) -> DType:
         """A dtype given in any spelling."""
@@ -126,8 +125,7 @@ class Infer:
         """`axis` as a sorted tuple; None means all axes."""
         if axis is None:
             return tuple(range(x.rank))
-        given: Sequence[object] = axis if isinstance(axis, (tuple, list)) else (axis,)  # pyright: ignore
-        found = [self.axis(x, a, name, extra) for a in given]
+        found = [self.axis(x, a, name, extra) for a in items(axis)]
         if len(set(found)) != len(found):
             self.fail("TS204", f"{name}={axis} names an axis twice")
         return tuple(sorted(found))
@@ -206,6 +204,16 @@ class Infer:
             except PolicyError as e:
                 self.fail("TS305", f"the operands of {self.operator.name} disagree: {e}")
         return out
+
+
+def several(value: object) -> bool:
+    """Whether it is a tuple or list."""
+    return isinstance(value, (tuple, list))
+
+
+def items(value: object) -> list[Any]:
+    """The items of a tuple or list; anything else alone."""
+    return list(cast("tuple[Any, ...]", value)) if isinstance(value, (tuple, list)) else [value]
 
 
 def counterexample(a: Dim, b: Dim) -> tuple[str, ...]:

@@ -7,9 +7,10 @@ rest with its value.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
-from tessera.compiler.graph.infer import counterexample
+from tessera.compiler.graph.infer import counterexample, items, several
 from tessera.compiler.graph.operator import GraphBuilder, Infer, Operator, tensor
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import Shape, TensorType, shape_text
@@ -99,7 +100,7 @@ class Stack(Operator):
 
 
 class Pad(Operator):
-    """`x` with `value` around it: `pad_width` is a number, a pair (before, after), or a pair for each axis, as in NumPy."""
+    """`x` with `value` around it: `pad_width` is a number, a pair (before, after), or a pair per axis, as in NumPy."""
 
     kind = "join"
 
@@ -116,13 +117,14 @@ class Pad(Operator):
 
     def pairs(self, t: Infer, x: TensorType, width: object) -> tuple[tuple[Dim, Dim], ...]:
         """Before and after, for each axis."""
-        given: Sequence[Any] = width if isinstance(width, (tuple, list)) else (width, width)  # pyright: ignore
-        if x.rank and not any(isinstance(p, (tuple, list)) for p in given):
+        given = items(width) if several(width) else [width, width]
+        if x.rank and not any(map(several, given)):
             given = [given] * x.rank
-        if len(given) != x.rank or any(not isinstance(p, (tuple, list)) or len(p) != 2 for p in given):
+        if len(given) != x.rank or any(len(items(p)) != 2 for p in given):
             t.fail("TS213", f"pad_width={width} gives no pair for each of the {x.rank} axes of {shape_text(x.shape)}")
-        out = tuple((t.dim(a, "pad_width"), t.dim(b, "pad_width")) for a, b in given)
-        if any(isinstance(n, int) and n < 0 for pair in out for n in pair):
+        flat = [t.dim(n, "pad_width") for pair in given for n in items(pair)]
+        out = tuple(zip(flat[::2], flat[1::2], strict=True))
+        if any(isinstance(n, int) and n < 0 for n in flat):
             t.fail("TS213", f"pad_width={width} is negative; a slice cuts off")
         return out
 
@@ -152,12 +154,12 @@ class Split(Operator):
         return tuple(x.with_shape((*x.shape[:a], n - m, *x.shape[a + 1 :])) for m, n in bounds)
 
     def bounds(self, t: Infer | None, size: Dim, sections: Any) -> list[tuple[Dim, Dim]]:
-        if isinstance(sections, (tuple, list)):
-            cuts: list[Dim] = [0, *sections, size]  # pyright: ignore
-            ordered = all(not isinstance(d := n - m, int) or d >= 0 for m, n in zip(cuts, cuts[1:], strict=False))
+        if several(sections):
+            cuts: list[Any] = [0, *items(sections), size]
+            ordered = all(not isinstance(d := n - m, int) or d >= 0 for m, n in pairwise(cuts))
             if t is not None and not ordered:
                 t.fail("TS207", f"split positions {sections} do not ascend within an axis of size {size}")
-            return list(zip(cuts, cuts[1:], strict=False))
+            return list(pairwise(cuts))
         if t is not None:
             count = t.integer(sections, "sections")
             if count < 1:
@@ -214,7 +216,7 @@ class Roll(Operator):
                 t.fail("TS204", "roll of the flattened tensor takes one shift")
             t.canonical(shift=shifts, axis=None)
             return x
-        given = axis if isinstance(axis, (tuple, list)) else (axis,) * len(shifts)
+        given = items(axis) if several(axis) else [axis] * len(shifts)
         found = tuple(t.axis(x, a) for a in given)
         if len(found) != len(shifts):
             t.fail("TS204", f"roll got {len(shifts)} shifts for {len(found)} axes")

@@ -125,7 +125,7 @@ class LayerNorm(Normalization):
 
 
 class RmsNorm(Normalization):
-    """x / sqrt(mean(x * x) + eps) * weight over `axis` (Zhang and Sennrich 2019); weight has the shape of those axes."""
+    """x / sqrt(mean(x * x) + eps) * weight over `axis`; weight has the shape of those axes (Zhang, Sennrich 2019)."""
 
     def infer(
         self, t: Infer, x: TensorType, weight: TensorType | None = None, axis: Axes = -1, eps: float = 1e-6
@@ -234,9 +234,11 @@ class Attention(Operator):
         batch = ascii_uppercase[: len(q) - 3] if len(q) > 3 else ""
         if len(q) == 2:
             return q, "i", "j", "ij"
-        if q[-3] == k[-3]:
+        heads, served = q[len(q) - 3], k[len(k) - 3]
+        if heads == served:
             return q, batch + "hi", batch + "hj", batch + "hij"
-        return (*q[:-3], k[-3], dims.floordiv(q[-3], k[-3]), *q[-2:]), batch + "hgi", batch + "hj", batch + "hgij"
+        grouped = (*q[:-3], served, dims.floordiv(heads, served), *q[-2:])
+        return grouped, batch + "hgi", batch + "hj", batch + "hgij"
 
     def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
         q, k, v = operands[:3]
@@ -340,7 +342,8 @@ class Linear(Operator):
         if weight.rank != 2 or not x.rank or (bias is not None and bias.rank != 1):
             t.fail("TS213", f"linear needs a weight [m, n] and a bias [m], not {shape_text(weight.shape)}", operand=1)
         n, m = x.shape[-1], weight.shape[0]
-        message = f"linear of {shape_text(x.shape)} with a weight {shape_text(weight.shape)}: {n} and {weight.shape[1]} differ"
+        said = f"linear of {shape_text(x.shape)} with a weight {shape_text(weight.shape)}"
+        message = f"{said}: {n} and {weight.shape[1]} differ"
         t.same(n, weight.shape[1], "TS203", message, operand=1)
         if bias is not None:
             t.same(m, bias.shape[0], "TS203", f"linear gives {m} features, its bias has {bias.shape[0]}", operand=2)

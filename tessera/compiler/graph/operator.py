@@ -218,7 +218,7 @@ class Operator:
 
 
 def _policy_of(policy: Policy | None, dtype: DType) -> Policy | None:
-    """`policy` as far as it concerns results of this dtype: how floats are summed and rounded is nothing to integers."""
+    """`policy` as far as it concerns results of this dtype: how floats are rounded is nothing to integers."""
     if policy is None:
         return None
     if dtype.is_float or dtype.is_complex:
@@ -262,7 +262,7 @@ def scalar_of(op: Op) -> str | None:
 
 
 def split_operands(op: Op) -> list[Any]:
-    """The operands of a `graph.*` op as its definition's parameters see them: lists for variadic, None for absent ones."""
+    """The operands as the definition's parameters see them: lists for variadic, None for absent ones."""
     segments = cast("tuple[int, ...] | None", op.attrs.get("segments"))
     if segments is None:
         return list(op.operands)
@@ -311,8 +311,8 @@ def verify_operator(op: Op) -> None:
     demand(not t.casts, op, f"operands {sorted(t.casts)} lack their conversion")
     demand(len(types) == len(op.results), op, f"has {len(op.results)} results instead of {len(types)}")
     for want, result in zip(types, op.results, strict=True):
-        have = result.type
-        ok = isinstance(have, TensorType) and have.dtype == want.dtype and have.rank == want.rank
+        have = tensor(result)
+        ok = have.dtype == want.dtype and have.rank == want.rank
         ok = ok and all(dims.compare(a, b, facts) != "no" for a, b in zip(have.shape, want.shape, strict=True))
         demand(ok, op, f"result is {have} instead of {want}")
 
@@ -366,7 +366,7 @@ class GraphBuilder:
                 t.fail("TS105", f"{name} of {operator.name} must be known at compile time, not computed from tensors")
         types = operator.apply(t, types_of(operands), attrs)
         values = [self.to(v, t.casts[i]) if i in t.casts else v for i, v in enumerate(flat(operands))]
-        segments = tuple(len(o) if isinstance(o, list) else -2 if o is None else -1 for o in operands)
+        segments = tuple(len(flat([o])) if isinstance(o, list) else -2 if o is None else -1 for o in operands)
         final: dict[str, Attr] = {k: _plain(v) for k, v in {**attrs, **t.attrs}.items()}
         if any(s != -1 for s in segments):
             final["segments"] = segments
@@ -374,7 +374,7 @@ class GraphBuilder:
         return tuple(op.results) if operator.multiple else op.result
 
     def weak(self, operands: Sequence[Any], apart: Sequence[int] = ()) -> list[Any]:
-        """Python numbers and dims among the operands become constants, of a dtype that adapts to the tensors beside them.
+        """Python numbers and dims among the operands become constants; their dtype adapts to the tensors beside them.
 
         Operands whose numbers are in `apart` stand for themselves.
         """

@@ -26,7 +26,7 @@ WEYL = (0x9E3779B9, 0xBB67AE85)
 
 
 def philox(counter: Any, key: Any) -> Any:
-    """Philox4x32-10 on uint64 arrays: words 0 and 1 of the block (counter lo, counter hi, 0, 0), as word0 | word1 << 32."""
+    """Philox4x32-10 on uint64 arrays: word0 | word1 << 32 of the block (counter lo, counter hi, 0, 0)."""
     counter, key = np.asarray(counter, np.uint64), np.asarray(key, np.uint64)
     word, half = np.uint64(WORD), np.uint64(32)
     c0, c1 = counter & word, counter >> half
@@ -88,7 +88,7 @@ def draw(seed: Any, shape: tuple[int, ...]) -> Any:
 
 
 class Uniform(Distribution):
-    """Floats evenly spread over [low, high): the top 24 bits of a draw (53 for f64). Narrow floats may round up to high."""
+    """Floats evenly spread over [low, high): 24 bits of a draw, 53 for f64. Narrow floats may round up to high."""
 
     def infer(
         self, t: Infer, seed: TensorType, shape: Shape, low: float = 0.0, high: float = 1.0, dtype: DType = dtypes.f32

@@ -150,7 +150,9 @@ class ArgExtremum(Reduction, abstract=True):
     accepts = "real"
     needs_elements = True
 
-    def infer(self, t: Infer, x: TensorType, axis: int | None = None, keepdims: bool = False) -> TensorType:
+    def infer(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, t: Infer, x: TensorType, axis: int | None = None, keepdims: bool = False
+    ) -> TensorType:
         if len(t.axes(x, axis)) not in (1, x.rank):
             t.fail("TS204", f"{self.name} takes one axis, or None for the index into the flattened tensor")
         return super().infer(t, x, axis, keepdims)
@@ -286,7 +288,10 @@ class Logsumexp(Statistic):
 
 
 class Norm(Statistic):
-    """The norm of order `ord` of the elements along `axis`: (sum |x|**ord)**(1/ord); `inf` and `-inf`: largest, smallest |x|."""
+    """The norm of order `ord` of the elements along `axis`: (sum |x|**ord)**(1/ord).
+
+    The orders `inf` and `-inf` give the largest and the smallest |x|.
+    """
 
     def infer(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, t: Infer, x: TensorType, ord: float = 2, axis: Axes = None, keepdims: bool = False
@@ -351,7 +356,7 @@ class Cumsum(Scan):
 
 
 class Cumprod(Scan):
-    """Running products along `axis` (None: of the flattened tensor). Integers and bools are multiplied as 64-bit integers."""
+    """Running products along `axis` (None: of the flattened tensor). Integers and bools count as 64-bit integers."""
 
     def reference(self, x: Any, axis: int | None) -> Any:
         return np.cumprod(x, axis=axis)

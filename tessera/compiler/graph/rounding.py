@@ -9,7 +9,7 @@ from tessera.language.lazy import np
 
 
 def round_to(x: Any, dtype: DType) -> Any:
-    """The array `x` as `dtype`: to nearest even; too large becomes infinite, in formats of 8 bits and fewer the largest.
+    """The array `x` as `dtype`: to nearest even; too large becomes infinite, in 8 bits and fewer the largest.
 
     To bool it is x != 0. Floats outside an integer dtype's range have no defined result.
     """

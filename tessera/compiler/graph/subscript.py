@@ -42,7 +42,7 @@ class Axis:
 def subscript(g: GraphBuilder, x: Value, key: Any) -> Value:
     """`x[key]`. Raises InferError (TS207, TS301) where the key does not fit."""
     shape = tensor(x).shape
-    items = _items(g, shape, key if isinstance(key, tuple) else (key,))
+    items = _items(g, shape, cast("tuple[Any, ...]", key) if isinstance(key, tuple) else (key,))
     axes = [_axis(g, item, size) for item, size in zip((i for i in items if i is not None), shape, strict=True)]
     if any(a.index is not None and tensor(a.index).rank for a in axes):
         for a in axes:
@@ -79,15 +79,14 @@ def _items(g: GraphBuilder, shape: Shape, key: tuple[Any, ...]) -> list[Any]:
 
 def _listed(g: GraphBuilder, item: Any) -> Any:
     """A (nested) list of integers as the tensor it stands for."""
-    if not isinstance(item, list) or not item:
-        return item
-    parts = [g.constant(i, dtypes.int64) if type(i) is int else _listed(g, i) for i in cast("list[Any]", item)]
-    return g.stack(parts) if all(isinstance(p, Value) for p in parts) else cast("list[Any]", item)
+    given = cast("list[Any]", item if isinstance(item, list) else [])
+    parts = [g.constant(i, dtypes.int64) if type(i) is int else _listed(g, i) for i in given]
+    return g.stack(parts) if parts and all(isinstance(p, Value) for p in parts) else cast("Any", item)
 
 
 def _axis(g: GraphBuilder, item: Any, size: Dim) -> Axis:
     if isinstance(item, slice):
-        return _sliced(g, item, size)
+        return _sliced(g, cast("slice[Any, Any, Any]", item), size)
     if isinstance(item, Value):
         dtype = tensor(item).dtype
         if dtype.kind == "bool":
@@ -113,7 +112,7 @@ def _within(g: GraphBuilder, bound: Dim, size: Dim, what: str) -> None:
         g.checks.append(Check(dims.dim_min(bound, size), bound, f"{what} lies within an axis of size {size}"))
 
 
-def _sliced(g: GraphBuilder, s: slice, size: Dim) -> Axis:
+def _sliced(g: GraphBuilder, s: slice[Any, Any, Any], size: Dim) -> Axis:
     for bound in (s.start, s.stop, s.step):
         if bound is not None and (isinstance(bound, bool) or not isinstance(bound, (int, Expr))):
             raise fail(
@@ -199,7 +198,7 @@ def _with_new_axes(
 ) -> Value:
     """Puts size 1 where the key says None, and takes out dropped axes, behind a take."""
     source = iter(axes)
-    kept = [d for i, d in enumerate(tensor(x).shape)]
+    kept = list(tensor(x).shape)
     first = next(i for i, a in enumerate(a for a in axes if not a.drop or a.index is not None) if a.index is not None)
     at = first if together else 0
     rest = iter(kept[:at] + kept[at + len(indexed) :])
