@@ -12,9 +12,11 @@ import pytest
 
 from tessera.errors import MissingDependency
 from tessera.profiler import Profiler
+from tessera.profiler.machine import Ceiling, Machine
 from tessera.profiler.recording import Recording
 from tessera.profiler.views.gantt import MOST_BARS, bars_of, gantt_figure
 from tessera.profiler.views.histogram import histogram_figure
+from tessera.profiler.views.roofline import roofline_figure
 from tessera.profiler.views.style import escape, shorten
 from tessera.runtime.events import MemoryEvent, TileBatch, TileEvent
 from tests.conftest import require
@@ -211,3 +213,9 @@ def test_the_page_loads_nothing(tmp_path: Path) -> None:
     assert "default-src 'none'" in text
     assert text.count("<script>") == 2  # Plotly once, and the page's own
     assert not re.search(r"<(script|link|img)[^>]+(src|href)=", text.split("</head>")[1])
+
+
+def test_roofs_of_one_rate_share_a_label_that_keeps_their_origins() -> None:
+    roofs = [Ceiling("compute", "f16", 1e14, "measured", "x"), Ceiling("compute", "bf16", 1e14, "modelled", "y")]
+    figure = roofline_figure([], [Machine("cuda:0", "a GPU", 1, 1, tuple(roofs))])
+    assert [label.text for label in figure.layout.annotations] == ["f16, bf16 modelled 100 TFLOP/s (measured)"]

@@ -30,7 +30,8 @@ def histogram_figure(recording: Recording) -> go.Figure:
     scale, unit = time_unit(float(np.median(durations)))
     spread = float(durations.max() / np.median(durations)) > _LOG_FROM
     shortest, longest = float(durations.min()), float(durations.max()) * 1.0001
-    edges = np.geomspace(shortest, longest, _BINS + 1) if spread else np.linspace(0, longest, _BINS + 1)
+    bins = min(_BINS, 10 + len(durations) // 10)
+    edges = np.geomspace(shortest, longest, bins + 1) if spread else np.linspace(0, longest, bins + 1)
     kernels: dict[str, list[int]] = {}
     for launch in recording.launches:
         kernels.setdefault(launch.kernel, []).append(launch.launch)
@@ -58,5 +59,6 @@ def histogram_figure(recording: Recording) -> go.Figure:
     ends = [shortest / 1.5, longest * 1.5] if spread else [0, longest * 1.05]
     axis = {"type": "log", "dtick": "D2", "range": np.log10(np.array(ends) / scale).tolist()} if spread else {}
     figure.update_xaxes(title=f"time of a tile ({unit})", **(axis or {"range": [0, ends[1] / scale]}))
-    figure.update_yaxes(title="tiles", rangemode="tozero")
+    few = max(max(trace.y) for trace in figure.data) <= 5 if figure.data else False
+    figure.update_yaxes(title="tiles", rangemode="tozero", dtick=1 if few else None)
     return figure

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tessera.profiler.kernels import KernelStats
@@ -59,46 +60,60 @@ def roofline_figure(points: Sequence[KernelStats], machines: Sequence[Machine]) 
 
 
 def _add_ceilings(figure: go.Figure, machine: Machine, low: float, high: float, named: bool) -> None:
+    """Bandwidths rise until they meet the highest compute roof; compute roofs begin at the fastest memory."""
     go = graph_objects()
-    prefix = f"{machine.device} " if named else ""
-    top = max((ceiling.value for ceiling in machine.ceilings if ceiling.kind == "compute"), default=math.inf)
-    slowest = min((ceiling.value for ceiling in machine.ceilings if ceiling.kind == "bandwidth"), default=1.0)
-    for ceiling in machine.ceilings:
+    slopes = sorted((c for c in machine.ceilings if c.kind == "bandwidth"), key=lambda c: -c.value)
+    roofs = _distinct(c for c in machine.ceilings if c.kind == "compute")
+    top = roofs[0].value if roofs else math.inf
+    for ceiling in (*slopes, *roofs):
         sloped = ceiling.kind == "bandwidth"
-        # A bandwidth matters up to the highest compute roof, a compute roof from the fastest memory on.
-        ends = (low, min(high, top / ceiling.value)) if sloped else (min(ceiling.value / slowest, high) * 1e-3, high)
-        ends = (max(ends[0], low), ends[1])
-        if ends[1] <= ends[0]:
-            continue
-        heights = [end * ceiling.value if sloped else ceiling.value for end in ends]
-        label = f"{prefix}{ceiling.name} {format_value(ceiling.value, ceiling.unit)} ({ceiling.source})"
+        if sloped:
+            start, end = low, min(high, top / ceiling.value)
+        else:
+            start, end = max(low, ceiling.value / slopes[0].value) if slopes else low, high
+        heights = [start * ceiling.value, end * ceiling.value] if sloped else [ceiling.value] * 2
+        name = f"{machine.device} {ceiling.name}" if named else ceiling.name
+        label = escape(f"{name} {format_value(ceiling.value, ceiling.unit)} ({ceiling.source})")
         figure.add_trace(
             go.Scatter(
-                x=list(ends),
+                x=[start, end],
                 y=heights,
                 mode="lines",
                 line={"color": TEXT, "width": 2, "dash": _DASHES[ceiling.source]},
                 showlegend=False,
-                hovertemplate=f"{escape(label)}<br>{escape(ceiling.how)}<extra></extra>",
+                hovertemplate=f"{label}<br>{escape(ceiling.how)}<extra></extra>",
             )
         )
-        _label(figure, escape(label), ends, heights, sloped)
+        above = ceiling in (slopes[:1] + roofs[:1])  # the others are named below their line
+        if sloped:
+            middle = (math.sqrt(start * end), math.sqrt(heights[0] * heights[1]))
+            _label(figure, label, middle, "slope", 15 if above else -15)
+        else:
+            _label(figure, label, (end, heights[1]), "roof", 8 if above else -10)
 
 
-def _label(figure: go.Figure, text: str, ends: tuple[float, float], heights: list[float], sloped: bool) -> None:
-    """Compute roofs are named at their right end, bandwidths along the middle of their slope; all above the line."""
-    x, y = (math.log10(ends[1]), math.log10(heights[1]))
-    if sloped:
-        x, y = ((x + math.log10(ends[0])) / 2, (y + math.log10(heights[0])) / 2)
+def _distinct(roofs: Iterable[Ceiling]) -> list[Ceiling]:
+    """Highest first; dtypes of one rate share a line."""
+    found: dict[float, Ceiling] = {}
+    for roof in roofs:
+        known = found.setdefault(roof.value, roof)
+        if known is not roof:
+            other = roof.name if roof.source == known.source else f"{roof.name} {roof.source}"
+            found[roof.value] = replace(known, name=f"{known.name}, {other}")
+    return sorted(found.values(), key=lambda roof: -roof.value)
+
+
+def _label(figure: go.Figure, text: str, place: tuple[float, float], name: str, shift: float) -> None:
+    """Slopes are named in their middle, roofs at their right end; `shift` is in pixels above the line."""
     figure.add_annotation(
         text=text,
-        x=x,
-        y=y,
-        name="slope" if sloped else "roof",
-        xanchor="center" if sloped else "right",
-        yanchor="middle" if sloped else "bottom",
-        xshift=0 if sloped else -4,
-        yshift=15 if sloped else 0,
+        x=math.log10(place[0]),
+        y=math.log10(place[1]),
+        name=name,
+        xanchor="center" if name == "slope" else "right",
+        yanchor="middle",
+        xshift=0 if name == "slope" else -4,
+        yshift=shift,
         showarrow=False,
         font={"size": 11},
     )
@@ -117,7 +132,7 @@ def _intensity_range(points: Sequence[KernelStats], ceilings: Sequence[Ceiling])
     memory = [ceiling.value for ceiling in ceilings if ceiling.kind == "bandwidth"]
     ridges = [roof / slope for roof in compute for slope in memory]
     marks = [*ridges, *(point.intensity.value for point in points if point.intensity.value), 1.0]
-    return min(marks) / 8, max(marks) * 8
+    return min(marks) / 8, max(marks) * 40
 
 
 def _rate_range(points: Sequence[KernelStats], ceilings: Sequence[Ceiling]) -> tuple[float, float]:
