@@ -193,6 +193,7 @@ def live_call(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], kwargs
         return ev.error("TS105", f"{type_name(callee)} is not a function", node)
     if has_unknown(args) or has_unknown(kwargs):
         return UNKNOWN
+    args = [ev.layer.settle(a) for a in args]
     if is_static(args) and is_static(kwargs):
         return invoke(ev, node, callee, args, kwargs)
     return _abstract_call(ev, node, callee, args, kwargs)
@@ -217,7 +218,7 @@ def is_pure(callee: Any) -> bool:
 def _abstract_call(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """A live callable without Python source meets tensors or symbolic sizes."""
     given = [*leaves(args), *leaves(kwargs)]
-    tensors = [v for v in given if ev.layer.owns(v)]
+    tensors = [v for v in given if ev.layer.owns(v) and not isinstance(v, Expr)]
     name = getattr(callee, "__name__", type(callee).__name__)
     if getattr(callee, "__module__", "") == "math" and not tensors:
         whole = name in ("floor", "ceil", "isqrt", "gcd", "lcm", "comb", "perm", "factorial")
@@ -240,7 +241,8 @@ def _use_ours(ev: Evaluator, node: ast.AST, name: str, callee: Any, value: Any) 
     message = f"{f'{module}.' if module else ''}{name} cannot be called with {type_name(value)}"
     fixes: tuple[Fix, ...] = ()
     if name in operators():
-        alias = next((n for n in ev.frame.scope.names() if ev.frame.scope.lookup(n) == Namespace("tessera")), "")
+        aliases = [n for n in ev.frame.scope.names() if ev.frame.scope.lookup(n) == Namespace("tessera")]
+        alias = min(aliases, key=len, default="")
         message += f"; use {alias or 'tessera'}.{name}"
         if alias and isinstance(node, ast.Call):
             fixes = (Fix(f"Use {alias}.{name}", (Edit(ev.span(node.func), f"{alias}.{name}"),)),)

@@ -79,7 +79,7 @@ def _joined(variants: list[Variant], found: list[Analysis]) -> Analysis:
     diagnostics = list(first.diagnostics)
     infos = {(e.span, e.kind): e for e in first.expressions}
     seen = {(d.code, d.span, d.message) for d in diagnostics}
-    dependencies = dict(first.dependencies)
+    dependencies, readers = dict(first.dependencies), first.readers
     for variant, other in zip(variants[1:], found[1:], strict=True):
         for d in other.diagnostics:
             if (d.code, d.span, d.message) not in seen:
@@ -88,9 +88,11 @@ def _joined(variants: list[Variant], found: list[Analysis]) -> Analysis:
         for e in other.expressions:
             infos.setdefault((e.span, e.kind), e)
         dependencies = {**dict(other.dependencies), **dependencies}
+        readers = {**other.readers, **readers}
     op = first.op if not any(d.severity == "error" for d in diagnostics) else None
     return replace(
-        first, op=op, diagnostics=tuple(diagnostics), expressions=list(infos.values()), dependencies=tuple(dependencies.items())
+        first, op=op, diagnostics=tuple(diagnostics), expressions=list(infos.values()), dependencies=tuple(dependencies.items()),
+        readers=readers,
     )
 
 
@@ -109,7 +111,20 @@ def _evaluate(
 ) -> tuple[Analysis, fixes.Pending]:
     if variant.absent:
         arguments = {**dict.fromkeys(variant.absent), **(arguments or {})}
-    ev = Evaluator(definition, layer_of(definition), dims)
+    analysis, ev = _attempt(definition, arguments, dims, variant, layer_of(definition))
+    other = ev.layer.again()
+    if other is not None:
+        second, ev2 = _attempt(definition, arguments, dims, variant, other)
+        if second.ok or analysis.ok:
+            return second, ev2.pending
+    return analysis, ev.pending
+
+
+def _attempt(
+    definition: Definition, arguments: Mapping[str, ArgType] | None, dims: Mapping[str, int], variant: Variant,
+    layer: Callable[[Evaluator], Layer],
+) -> tuple[Analysis, Evaluator]:  # fmt: skip
+    ev = Evaluator(definition, layer, dims)
     ev.defaults = dict(variant.defaults)
     op = None
     try:
@@ -127,9 +142,9 @@ def _evaluate(
     analysis = Analysis(
         definition, op, tuple(ev.layer.params()), tuple(ev.layer.captures), tuple(ev.findings.items), list(ev.infos.values()),
         tuple(dict.fromkeys(ev.checks)), ev.dims, tuple(ev.dependencies.items()), tuple(ev.undecided), tuple_result,
-        tuple(ev.layer.capture_names()),
+        tuple(ev.layer.capture_names()), ev.readers,
     )  # fmt: skip
-    return analysis, ev.pending
+    return analysis, ev
 
 
 def _body(ev: Evaluator, arguments: Mapping[str, ArgType] | None, symbolic: bool) -> Any:
@@ -161,5 +176,3 @@ def _place(e: Exception) -> str:
     if trace is None:
         return "no place is known"
     return f"raised in {trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
-
-

@@ -51,6 +51,10 @@ class Layer:
         """Builds the function's op around `ev.block` once the body has been evaluated without errors."""
         raise NotImplementedError
 
+    def again(self) -> Callable[[Evaluator], Layer] | None:
+        """Another layer to evaluate the definition with, where an assumption of this one turned out wrong."""
+        return None
+
     def capture_names(self) -> Sequence[str]:
         """The dotted names that `captures` were read from."""
         return ()
@@ -124,6 +128,10 @@ class Layer:
         if isinstance(callee, Builtin) and callee.path in self.builtins:
             return self.builtins[callee.path](self.ev, node, args, kwargs)
         return self.ev.error("TS401", f"{callee.name} cannot be used in a {self.ev.definition.kind}", node)
+
+    def settle(self, value: Any) -> Any:
+        """An argument of an ordinary function that is called now: a size that is known becomes an integer."""
+        return value
 
     def accept(self, value: Any) -> Any:
         """A value given to an inlined function as an argument; a layer may convert it (views to tiles, say)."""
