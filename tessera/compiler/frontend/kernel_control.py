@@ -1,0 +1,194 @@
+"""Control flow of kernels: masked statements, uniform branches, grid axes and serial loops."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from tessera.compiler.frontend import control
+from tessera.compiler.frontend.carried import Carried
+from tessera.compiler.frontend.frame import Flow
+from tessera.compiler.frontend.inlining import stored_names
+from tessera.compiler.frontend.kernel_tiles import KernelFault, tile_type
+from tessera.compiler.frontend.kernel_values import Context, Panel, Shared, Transposed, View, marks
+from tessera.compiler.frontend.values import MISSING, Counting, Unknown
+from tessera.compiler.ir.core import Block, Region, Value
+from tessera.compiler.ir.types import INDEX, TileType
+from tessera.language import dtypes
+from tessera.language.dims import Dim, Expr
+
+if TYPE_CHECKING:
+    from tessera.compiler.frontend.kernel_layer import KernelLayer
+
+FIXED = (View, Shared, Transposed, Panel, Context)
+"""values that name something; no path and no loop can make another one of them"""
+
+
+# masks
+
+
+def branch(k: KernelLayer, node: ast.If, condition: Any, rest: list[ast.stmt]) -> Flow:
+    value = k.operand(condition)
+    if isinstance(value, Value) and isinstance(value.type, TileType) and value.type.rank:
+        return _masked_branch(k, node, k.tiles.truth(value), rest)
+    flow = control.branch(k.ev, node, condition, rest)
+    _identify_results(k)
+    return flow
+
+
+def _identify_results(k: KernelLayer) -> None:
+    """What a `tile.if` gives has the axes of what its regions yield."""
+    block = k.ev.builder.block
+    op = block.ops[-1] if block.ops else None
+    if op is None or op.name != "tile.if":
+        return
+    for i, result in enumerate(op.results):
+        if isinstance(result.type, TileType):
+            yields = [r.block.terminator.operands[i] for r in op.regions]
+            for a, b in zip(*(k.tiles.identities.of(y) for y in yields), strict=True):
+                a.join(b)
+            k.tiles.identities.like(result, yields[0])
+
+
+def _masked_branch(k: KernelLayer, node: ast.If, mask: Value, rest: list[ast.stmt]) -> Flow:
+    """`if i < n:` over lanes: both sides run, each stores only where its condition holds."""
+    flow = _under(k, node, mask, node.body)
+    inverse = k.tiles.map("logical_not", mask) if node.orelse or flow is Flow.RETURN else None
+    if inverse is not None and node.orelse:
+        _under(k, node, inverse, node.orelse)
+    if flow is not Flow.RETURN:
+        return Flow.NEXT
+    if k.ev.frame.returned is not None and not isinstance(k.ev.frame.returned, Unknown):
+        raise KernelFault("TS102", "a masked return gives no value; store the result where the condition holds")
+    assert inverse is not None
+    return _under(k, node, inverse, rest) if rest else Flow.RETURN
+
+
+def _under(k: KernelLayer, node: ast.If, mask: Value, body: list[ast.stmt]) -> Flow:
+    """Runs statements where `mask` holds; what they assign keeps its old value elsewhere."""
+    before = dict(k.ev.frame.names)
+    with masking(k, mask):
+        flow = k.ev.run(body)
+    for name, new in k.ev.frame.names.items():
+        old = before.get(name, MISSING)
+        if new is old or old is MISSING or isinstance(new, Unknown) or isinstance(old, Unknown):
+            continue
+        if isinstance(new, FIXED) or isinstance(old, FIXED):
+            raise KernelFault("TS212", f"{name!r} cannot change under a condition over lanes")
+        k.ev.frame.names[name] = k.tiles.where(mask, k.operand(new), k.operand(old))
+    return flow
+
+
+@contextmanager
+def masking(k: KernelLayer, mask: Value) -> Iterator[None]:
+    memory = k.memory
+    outer = memory.mask, memory.bound, memory.narrowed
+    bound, exact = k.conditions.get(mask, (frozenset[tuple[Dim, Dim]](), False))
+    if memory.mask is None:
+        memory.mask = mask
+    else:
+        memory.mask = k.tiles.map("logical_and", memory.mask, mask)
+    memory.bound, memory.narrowed = memory.bound | bound, memory.narrowed or not exact
+    try:
+        yield
+    finally:
+        memory.mask, memory.bound, memory.narrowed = outer
+
+
+# loops
+
+
+def loop(k: KernelLayer, node: ast.For, counting: Counting) -> Flow:
+    if not isinstance(node.target, ast.Name):
+        raise KernelFault("TS102", "the counter of a tile loop is one name")
+    if node is k.plan.outer and counting.path == "tessera.tile.range" and k.grid_loop:
+        return _grid_axis(k, node, node.target.id, counting)
+    return _serial(k, node, node.target, counting)
+
+
+def _grid_axis(k: KernelLayer, node: ast.For, name: str, counting: Counting) -> Flow:
+    """The outermost range: every program takes one of its steps."""
+    bounds = [counting.start, counting.stop, counting.step]
+    if any(isinstance(b, Value) or marks(b) for b in bounds):
+        return _serial(k, node, node.target, counting)  # type: ignore[arg-type]
+    c = k.coordinates.on_grid(node, name, counting.stop, counting.step, k.ev.span(node.iter), counting.start)
+    k.speculated = c
+    k.ev.assign_name(name, c.offset, node.target)
+    return k.ev.run(node.body)
+
+
+def _serial(k: KernelLayer, node: ast.For, target: ast.Name, counting: Counting) -> Flow:
+    ev = k.ev
+    bounds = [k.index(b) for b in (counting.start, counting.stop, counting.step)]
+    values = [k.indices.emit(b) for b in bounds]
+    if node.orelse:
+        ev.error("TS102", "else after a tile loop has no meaning; a loop without break always gets there", node.orelse[0])
+    extent = counting.stop if isinstance(counting.stop, (int, Expr)) else None
+    assigned = {n for n in stored_names(node.body) - {target.id} if not isinstance(ev.frame.lookup(n), FIXED)}
+    fixed = {n: v for n in stored_names(node.body) if isinstance(v := ev.frame.lookup(n), FIXED)}
+    span = ev.span(node.iter)
+    carried = Carried(ev, node, assigned)
+    for _ in range(control.ATTEMPTS):
+        body = Block()
+        counter = body.add_arg(INDEX, target.id)
+        c = k.coordinates.loop(target.id, extent, k.tiles.known(bounds[2]), span, counter)
+        carried.enter(body)
+        _identify(k, carried.initial, body.args[1:])
+        ev.assign_name(target.id, c.offset, target)
+        _run_body(k, node, body)
+        if carried.leave(body):
+            break
+        carried.discard(body)
+    for name, value in fixed.items():
+        if ev.frame.lookup(name) is not value:
+            ev.error("TS212", f"{name!r} names something else after an iteration; a tile loop cannot exchange it", node)
+    _join(k, carried.initial, carried.next)
+    control.finish(ev, body, carried.next, node)
+    op = ev.builder.op(
+        "tile.for", [*values, *carried.initial], [v.type for v in carried.initial], regions=[Region([body])], span=ev.span(node),
+        hints=[v.hint for v in body.args[1:]],
+    )  # fmt: skip
+    carried.after(op.results, {target.id})
+    _identify(k, carried.initial, op.results)
+    return Flow.NEXT
+
+
+def _run_body(k: KernelLayer, node: ast.For, block: Block) -> None:
+    k.ev.frame.rests.append(None)
+    try:
+        with k.ev.builder.inside(block):
+            flow = k.ev.run(node.body)
+    finally:
+        k.ev.frame.rests.pop()
+    if flow in (Flow.BREAK, Flow.RETURN):
+        word = "break" if flow is Flow.BREAK else "return"
+        where = next((n for n in ast.walk(node) if isinstance(n, (ast.Break, ast.Return))), node)
+        message = f"{word} inside a tile loop is not supported; let the loop run to its end"
+        k.ev.error("TS102", message, where)
+
+
+def _identify(k: KernelLayer, initial: list[Value], values: list[Value]) -> None:
+    for old, new in zip(initial, values, strict=True):
+        if isinstance(new.type, TileType) and isinstance(old.type, TileType):
+            k.tiles.identities.like(new, old)
+
+
+def _join(k: KernelLayer, initial: list[Value], after: list[Value]) -> None:
+    for old, new in zip(initial, after, strict=True):
+        if isinstance(new.type, TileType) and isinstance(old.type, TileType) and new.type.shape == old.type.shape:
+            for a, b in zip(k.tiles.identities.of(old), k.tiles.identities.of(new), strict=True):
+                a.join(b)
+
+
+def condition(k: KernelLayer, node: ast.AST, value: Any) -> Value | None:
+    """A branch condition that all threads of a program agree on."""
+    operand = k.operand(value)
+    if not isinstance(operand, Value):
+        operand = k.tiles.scalar(bool(operand), dtypes.bool_)
+    t = tile_type(operand)
+    if t.rank:
+        k.ev.error("TS102", f"the truth of a tile {t.pretty()} is not one value; reduce it with ts.tile.any or all, or use where", node)
+        return None
+    return k.tiles.truth(operand)
