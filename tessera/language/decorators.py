@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, ParamSpec, TypeVar, overload
 
-from tessera.errors import CompileError, Diagnostic
+from tessera.errors import CompileError, Diagnostic, TesseraError
 from tessera.language import policies
 from tessera.language.policies import Policy
 
@@ -54,7 +54,10 @@ class Program(Generic[P, R]):
         return self._definition
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        return _call(self, args, kwargs)
+        try:
+            return _call(self, args, kwargs)
+        except TesseraError as e:
+            raise e.with_traceback(None) from None  # the diagnostic points into the program; our own frames say nothing
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
