@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tessera import knobs
 from tessera.profiler.quantity import Quantity
 from tessera.runtime.events import Source
 
@@ -81,7 +82,7 @@ def machine_for(device: str) -> Machine:
     try:
         module = importlib.import_module(measurer)
         identity = repr((_SCHEMA, *module.identity(int(index or 0))))
-        path = _cache_folder() / f"ceilings-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json"
+        path = knobs.cache_dir() / f"ceilings-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json"
         machine = load_machine(path)
         if machine is None:
             machine = module.measure(device, int(index or 0))
@@ -118,12 +119,3 @@ def load_machine(path: Path) -> Machine | None:
 
 def _checksum(payload: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(payload, sort_keys=True).encode()).hexdigest()
-
-
-def _cache_folder() -> Path:
-    folder = os.environ.get("TESSERA_CACHE_DIR")
-    if folder:
-        return Path(folder)
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("tessera"))

@@ -144,19 +144,48 @@ def bars_figure(bars: Bars, window: tuple[int, int] | None = None) -> go.Figure:
     """`gantt_figure` from bars that are made already."""
     if not len(bars.start):
         return empty_figure("Tiles over time", "no tile records: profile with tiles=True and launch a kernel")
-    go = graph_objects()
     window = window or bars.first_window()
     scale, unit = time_unit(bars.span)
-    figure = go.Figure()
-    _overview(figure, bars, scale, unit)
     shown = bars.within(window)
+    figure = graph_objects().Figure()
+    _overview(figure, bars, scale, unit)
+    _tile_bars(figure, bars, shown, scale)
+    count = len(bars.rows)
+    height = 250 + min(max(count, 4) * 22, 380)
+    styled(figure, "Tiles over time", height)
+    split = 1 - 100 / height
+    below = split - 66 / height  # room for the overview's axis and the caption
+    left, right = window[0] / scale, window[1] / scale
+    hidden = {"showticklabels": False, "ticks": "", "showgrid": False}
+    figure.update_layout(
+        barmode="overlay",
+        showlegend=True,
+        margin={"l": 130},
+        xaxis={"anchor": "y", "range": [0, bars.span / scale], "showgrid": False},
+        yaxis={"domain": [split, 1.0], "type": "category", "autorange": "reversed", **hidden},
+        xaxis2={"anchor": "y2", "range": [left, right], "title": {"text": f"time ({unit})"}},
+        yaxis2={"domain": [0.0, below - 4 / height], "range": [count - 0.4, -0.6], **row_ticks(bars)},
+    )
+    figure.add_annotation(
+        text=bars_caption(len(shown), len(bars.start)), showarrow=False, x=0, xref="paper", xanchor="left",
+        y=below, yref="paper", yanchor="bottom", font={"size": 11},
+    )  # fmt: skip
+    figure.add_shape(
+        type="rect", xref="x", yref="y domain", x0=left, x1=right, y0=0, y1=1, line={"color": PALETTE[4], "width": 2}
+    )
+    return figure
+
+
+def _tile_bars(figure: go.Figure, bars: Bars, shown: np.ndarray, scale: float) -> None:
+    """One trace for each group, so that the legend can hide it. gantt.js counts on their order."""
+    go = graph_objects()
     edge = 0.5 if len(bars.rows) <= 48 else 0  # thin rows would be all edge
     for index, name in enumerate(bars.groups):
         mine = shown[bars.group[shown] == index]
         figure.add_trace(
             go.Bar(
                 orientation="h",
-                base=(bars.start[mine] / scale),
+                base=bars.start[mine] / scale,
                 x=bars.duration[mine] / scale,
                 y=bars.row[mine],
                 width=0.86,
@@ -169,39 +198,6 @@ def bars_figure(bars: Bars, window: tuple[int, int] | None = None) -> go.Figure:
                 yaxis="y2",
             )
         )
-    count = len(bars.rows)
-    height = 250 + min(max(count, 4) * 22, 380)
-    styled(figure, "Tiles over time", height)
-    split = 100 / height
-    below = 1 - split - 66 / height  # room for the overview's axis and the caption
-    figure.update_layout(
-        barmode="overlay",
-        showlegend=True,
-        margin={"l": 130},
-        xaxis={"anchor": "y", "range": [0, bars.span / scale], "showgrid": False, "ticklabelposition": "outside"},
-        yaxis={
-            "domain": [1 - split, 1.0],
-            "showticklabels": False,
-            "ticks": "",
-            "showgrid": False,
-            "autorange": "reversed",
-        },
-        xaxis2={"anchor": "y2", "range": [window[0] / scale, window[1] / scale], "title": {"text": f"time ({unit})"}},
-        yaxis2={
-            "domain": [0.0, 1 - split - 70 / figure.layout.height],
-            "range": [count - 0.4, -0.6],
-            **row_ticks(bars),
-        },
-    )
-    figure.add_annotation(
-        text=bars_caption(len(shown), len(bars.start)), showarrow=False, x=0, xref="paper", xanchor="left",
-        y=below, yref="paper", yanchor="bottom", font={"size": 11},
-    )  # fmt: skip
-    figure.add_shape(
-        type="rect", xref="x", yref="y domain", x0=window[0] / scale, x1=window[1] / scale, y0=0, y1=1,
-        line={"color": PALETTE[4], "width": 2},
-    )  # fmt: skip
-    return figure
 
 
 def _overview(figure: go.Figure, bars: Bars, scale: float, unit: str) -> None:
@@ -215,6 +211,7 @@ def _overview(figure: go.Figure, bars: Bars, scale: float, unit: str) -> None:
     figure.add_trace(
         go.Heatmap(
             z=busy.round(3),
+            y=[escape(name) for name in bars.rows],
             x0=bars.span / _BINS / 2 / scale,
             dx=bars.span / _BINS / scale,
             zmin=0.0,
@@ -222,7 +219,7 @@ def _overview(figure: go.Figure, bars: Bars, scale: float, unit: str) -> None:
             colorscale=HEAT,
             colorbar={"title": {"text": "busy", "side": "top"}, "len": 110, "lenmode": "pixels", "thickness": 10,
                       "y": 1.0, "yanchor": "top", "tickvals": [0, 1], "ticktext": ["0%", "100%"]},
-            hovertemplate="row %{y}: %{z:.0%} busy at %{x:.4~g} " + unit + "<extra></extra>",
+            hovertemplate="%{y}: %{z:.0%} busy at %{x:.4~g} " + unit + "<extra></extra>",
         )
     )  # fmt: skip
 
