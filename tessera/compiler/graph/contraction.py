@@ -90,7 +90,7 @@ def _aligned(g: GraphBuilder, x: Value, labels: str, out: str) -> Value:
     """`x` with its axes in the order of `out` and size 1 where it has none, so that it broadcasts."""
     order = sorted(range(len(labels)), key=lambda i: out.index(labels[i]))
     if order != list(range(len(labels))):
-        x = g.permute(x, tuple(order))
+        x = g.transpose(x, tuple(order))
     size = dict(zip((labels[i] for i in order), tensor(x).shape, strict=True))
     shape = tuple(size.get(c, 1) for c in out)
     return x if shape == tensor(x).shape else g.reshape(x, shape)

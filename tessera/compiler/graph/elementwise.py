@@ -118,7 +118,7 @@ class Cast(Operator):
 
     def infer(self, t: Infer, x: TensorType, dtype: DType) -> TensorType:
         target = t.dtype(dtype)
-        if x.dtype.is_complex and not target.is_complex:
+        if x.dtype.is_complex and not target.is_complex and target.kind != "bool":
             t.fail("TS301", f"cast from {x.dtype} to {target} would drop the imaginary part; use abs(x)", operand=0)
         t.canonical(dtype=target)
         return x.with_dtype(target)

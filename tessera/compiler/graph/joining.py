@@ -232,9 +232,7 @@ class Roll(Operator):
             flat = g.reshape(x, (dims.prod(shape),))
             return g.reshape(g.roll(flat, shift, axis=(0,)), shape)
         for by, a in zip(shift, axis, strict=True):
-            if shape[a] == 0:
-                continue
-            cut = dims.mod(-by, shape[a])
+            cut = dims.mod(-by, dims.dim_max(shape[a], 1))  # a symbolic size may turn out to be 0
             x = g.concat([part(g, x, a, cut, shape[a]), part(g, x, a, 0, cut)], axis=a)
         return x
 

@@ -95,6 +95,13 @@ class Prod(Reduction):
         return np.prod(x, axis=axis, keepdims=keepdims)
 
 
+def extreme(x: Any, sign: int) -> Any:
+    """The value of the array's dtype that no other is below (sign -1) or above (1): what max and min of nothing are."""
+    if x.dtype.kind in "iu":
+        return np.iinfo(x.dtype).max if sign > 0 else np.iinfo(x.dtype).min
+    return sign * np.inf
+
+
 class Extremum(Reduction, abstract=True):
     accepts = "real"
     needs_elements = True
@@ -111,7 +118,7 @@ class Max(Extremum):
     functions = methods = ("max", "amax")
 
     def reference(self, x: Any, axis: Axes, keepdims: bool) -> Any:
-        return np.max(x, axis=axis, keepdims=keepdims)
+        return np.max(x, axis=axis, keepdims=keepdims, initial=extreme(x, -1))
 
 
 class Min(Extremum):
@@ -120,7 +127,7 @@ class Min(Extremum):
     functions = methods = ("min", "amin")
 
     def reference(self, x: Any, axis: Axes, keepdims: bool) -> Any:
-        return np.min(x, axis=axis, keepdims=keepdims)
+        return np.min(x, axis=axis, keepdims=keepdims, initial=extreme(x, 1))
 
 
 class Any_(Reduction):
@@ -166,22 +173,25 @@ class ArgExtremum(Reduction, abstract=True):
         flat = g.reshape(x, (dims.prod(tensor(x).shape),))
         return g.reshape(g.emit(self, [flat], {"axis": 0}), reduced(tensor(x).shape, axis, keepdims))
 
-    def flat_axis(self, x: Any, axis: tuple[int, ...]) -> int | None:
-        return axis[0] if len(axis) == 1 else None
+    def found(self, search: Any, x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
+        """`search` (NumPy's argmax or argmin); 0 among no elements, which a symbolic size may turn out to be."""
+        if any(x.shape[a] == 0 for a in axis):
+            return np.zeros(reduced(x.shape, axis, keepdims), np.int64)
+        return search(x, axis=axis[0] if len(axis) == 1 else None, keepdims=keepdims)
 
 
 class Argmax(ArgExtremum):
     """The index of the first largest element along `axis`; the first NaN if there is one."""
 
     def reference(self, x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
-        return np.argmax(x, axis=self.flat_axis(x, axis), keepdims=keepdims)
+        return self.found(np.argmax, x, axis, keepdims)
 
 
 class Argmin(ArgExtremum):
     """The index of the first smallest element along `axis`; the first NaN if there is one."""
 
     def reference(self, x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
-        return np.argmin(x, axis=self.flat_axis(x, axis), keepdims=keepdims)
+        return self.found(np.argmin, x, axis, keepdims)
 
 
 class Statistic(Operator, abstract=True):
@@ -305,7 +315,7 @@ class Norm(Statistic):
         with np.errstate(all="ignore"):
             a = np.abs(x)
             if math.isinf(ord):
-                return (np.max if ord > 0 else np.min)(a, axis=axis, keepdims=keepdims)
+                return (np.max if ord > 0 else np.min)(a, axis=axis, keepdims=keepdims, initial=-math.copysign(np.inf, ord))
             return np.sum(a**ord, axis=axis, keepdims=keepdims) ** (1 / ord)
 
     def decompose(self, g: GraphBuilder, x: Value, ord: float, axis: tuple[int, ...], keepdims: bool) -> Value:

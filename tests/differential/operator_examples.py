@@ -1,0 +1,232 @@
+"""One or more examples of every operator, over symbolic sizes, from which the tests draw shapes, dtypes and values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tessera.compiler.graph.operator import REGISTRY, GraphBuilder
+from tessera.compiler.ir.core import Block, Builder, Op, Region, Value
+from tessera.compiler.ir.spec import SPECS
+from tessera.compiler.ir.types import TensorType
+from tessera.errors import Span
+from tessera.language import dims, dtypes
+from tessera.language.dims import Facts
+from tessera.language.dtypes import DType
+from tessera.language.scalars import TABLE
+
+HERE = Span("example.py", 1, 1, 1, 2)
+FLOATS = (dtypes.f32, dtypes.f64, dtypes.bf16, dtypes.f16)
+INTEGERS = (dtypes.int32, dtypes.int64, dtypes.int8, dtypes.uint8)
+GROUPS: dict[str, tuple[DType, ...]] = {
+    "float": FLOATS,
+    "real": FLOATS + INTEGERS,
+    "number": (*FLOATS, *INTEGERS, dtypes.complex64),
+    "any": (*FLOATS, *INTEGERS, dtypes.bool_, dtypes.complex64),
+    "integer": INTEGERS,
+    "integral_or_bool": (*INTEGERS, dtypes.bool_),
+    "bool": (dtypes.bool_,),
+}
+d = dims.parse
+
+
+@dataclass(frozen=True)
+class Arg:
+    """An operand: sizes as text ("B S 3"), a group of dtypes or one dtype, and the range of its values."""
+
+    shape: str
+    group: str = "float"
+    low: float = -3.0
+    high: float = 3.0
+
+    def sizes(self) -> tuple[dims.Dim, ...]:
+        return tuple(d(s) for s in self.shape.split())
+
+    def dtypes(self) -> tuple[DType, ...]:
+        own = dtypes.named(self.group)
+        return GROUPS[self.group] if self.group in GROUPS else (own,) if own is not None else ()
+
+
+@dataclass(frozen=True)
+class Example:
+    """`args` in the order of the operands: an Arg, a list of them for a variadic one, or None for an absent one."""
+
+    name: str
+    args: Sequence[Any] = ()
+    attrs: dict[str, Any] = field(default_factory=dict)
+    least: int = 0
+    """the smallest size its symbols may have"""
+    multiple: dict[str, int] = field(default_factory=dict)
+    """symbols whose sizes are multiples of a number"""
+
+    def __str__(self) -> str:
+        args = ", ".join(str([a.shape for a in x]) if isinstance(x, list) else "-" if x is None else f"[{x.shape}]" for x in self.args)
+        attrs = "".join(f", {k}={v}" for k, v in self.attrs.items())
+        return f"{self.name}({args}{attrs})"
+
+
+def E(name: str, *args: Any, least: int = 0, multiple: dict[str, int] | None = None, **attrs: Any) -> Example:  # noqa: N802
+    return Example(name, args, attrs, least, multiple or {})
+
+
+POSITIVE = {"log", "log2", "log10", "sqrt", "rsqrt", "reciprocal", "log1p"}
+NONZERO_RIGHT = {"div", "floordiv", "mod"}
+
+
+def _scalar_examples() -> list[Example]:
+    out: list[Example] = []
+    for s in TABLE.values():
+        low, high = (0.5, 4.0) if s.name in POSITIVE or s.name in ("pow",) else (-3.0, 3.0)
+        x = Arg("B S", s.accepts, low, high)
+        y = Arg("S", s.accepts, 1.0 if s.name in NONZERO_RIGHT else low, high)
+        if s.name in ("shift_left", "shift_right"):
+            x, y = Arg("B S", "integer", 0, 7), Arg("S", "integer", 0, 4)
+        if s.name == "where":
+            out.append(E("where", Arg("B 1", "bool"), Arg("S"), Arg("B S")))
+        else:
+            out.append(Example(s.name, (x, y, Arg("B 1", s.accepts))[: s.arity]))
+    return out
+
+
+X, XS = Arg("B S"), Arg("B S D")
+ANY, REAL, INT = Arg("B S", "any"), Arg("B S", "real"), Arg("B S", "integer")
+REDUCTIONS = [
+    E(name, x, axis=axis, keepdims=keep, least=0)
+    for name, x in [("sum", ANY), ("prod", Arg("B S", "any", 0.5, 1.5)), ("max", REAL), ("min", REAL), ("any", ANY), ("all", ANY),
+                    ("argmax", REAL), ("argmin", REAL), ("mean", ANY), ("var", REAL), ("std", REAL), ("logsumexp", REAL), ("norm", Arg("B S", "number"))]
+    for axis, keep in [(None, False), (-1, True), (0, False)]
+]  # fmt: skip
+EXAMPLES: list[Example] = [
+    *_scalar_examples(),
+    E("cast", X, dtype=dtypes.bf16), E("cast", X, dtype=dtypes.int32), E("cast", ANY, dtype=dtypes.complex64), E("cast", X, dtype=dtypes.bool_),
+    E("cast", X, dtype=dtypes.fp8_e4m3),
+    E("clip", REAL, Arg("S", "real", -1, 0), Arg("", "real", 0, 1)), E("clip", X, None, Arg("B 1")), E("clip", X, Arg("S"), None),
+    E("lerp", X, Arg("S"), Arg("")), E("masked_fill", ANY, Arg("B 1", "bool"), Arg("")),
+    *REDUCTIONS,
+    E("sum", XS, axis=(0, 2), keepdims=False), E("var", X, axis=1, correction=1, keepdims=True, least=2),
+    E("norm", X, ord=1, axis=-1), E("norm", X, ord=float("inf"), least=1), E("norm", X, ord=3.0, axis=(0, 1)),
+    E("norm", X, ord=float("-inf"), axis=0, least=1),
+    E("cumsum", ANY, axis=-1), E("cumsum", X, axis=None), E("cumprod", Arg("B S", "any", 0.5, 1.5), axis=0), E("cumprod", Arg("B S", "float", 0.5, 1.5), axis=None),
+    E("contract", Arg("B S D"), Arg("B D E"), lhs="bik", rhs="bkj", out="bij"), E("contract", Arg("S B D"), Arg("D"), lhs="ibk", rhs="k", out="ib"),
+    E("matmul", X, Arg("S D")), E("matmul", Arg("B S", "number"), Arg("S", "number")), E("matmul", Arg("S"), Arg("S D")), E("matmul", Arg("S"), Arg("S")),
+    E("matmul", Arg("B 1 S D"), Arg("E D S")), E("matmul", Arg("B S D"), Arg("D 3")), E("matmul", Arg("D"), Arg("B D S")),
+    E("dot", Arg("B S D"), Arg("E D 2")), E("dot", Arg("S"), Arg("S")), E("dot", Arg(""), X), E("outer", X, Arg("D")),
+    E("einsum", [Arg("B S D"), Arg("B D E")], equation="bik,bkj->bij"), E("einsum", [Arg("B S D"), Arg("E D")], equation="...k,jk->...j"),
+    E("einsum", [Arg("B B")], equation="ii"), E("einsum", [Arg("B S S")], equation="...ii->...i"), E("einsum", [X, X, Arg("S D")], equation="ij,ij,jk->k"),
+    E("einsum", [X, Arg("S D"), Arg("D")], equation="ab,bc,c"), E("einsum", [XS], equation="abc->ca"), E("einsum", [Arg("B 1 D"), Arg("S D E")], equation="...d,...de->...e"),
+    E("einsum", [X, Arg("D")], equation="ij,k->kij"),
+    E("transpose", XS), E("transpose", XS, perm=(2, 0, -2)), E("swapaxes", XS, axis1=0, axis2=-1), E("matrix_transpose", XS),
+    E("reshape", XS, shape=(d("S"), d("B*D"))), E("reshape", XS, shape=(-1, d("D")), least=1), E("reshape", Arg("6 S"), shape=(d("S"), 2, 3)), E("reshape", Arg("1 1"), shape=()),
+    E("broadcast_to", X, shape=(4, d("B"), d("S"))), E("broadcast_to", Arg("B 1"), shape=(-1, d("D"))), E("broadcast_to", Arg(""), shape=(d("D"),)),
+    E("slice", Arg("B 5"), start=(0, 1), stop=(d("B"), 5), step=(1, 2)), E("slice", Arg("S+2 D"), start=(1, 0), stop=(d("S+1"), d("D"))),
+    E("flip", XS, axis=None), E("flip", XS, axis=1), E("flip", XS, axis=(0, -1)),
+    E("squeeze", Arg("B 1 S 1"), axis=None), E("squeeze", Arg("B 1 S 1"), axis=(1,)), E("unsqueeze", X, axis=1), E("unsqueeze", X, axis=(0, -1)),
+    E("flatten", XS), E("flatten", XS, start=1), E("flatten", Arg("")),
+    E("concat", [X, Arg("B D"), Arg("B 2")], axis=1), E("concat", [X], axis=0), E("stack", [X, X, X], axis=-1), E("stack", [X, X]),
+    E("pad", X, pad_width=((1, 2), (0, d("D")))), E("pad", X, pad_width=1, value=float("-inf")), E("pad", Arg("S", "any"), pad_width=(2, 0)),
+    E("split", Arg("B 2*S"), sections=2, axis=1), E("split", Arg("7 B"), sections=(2, 5)), E("chunk", Arg("7 B"), chunks=3), E("chunk", Arg("B 4"), chunks=2, axis=-1),
+    E("roll", X, shift=1, axis=0), E("roll", X, shift=(-1, 2), axis=(0, 1)), E("roll", X, shift=3), E("roll", Arg("B 5"), shift=-2, axis=1),
+    E("repeat", X, repeats=2, axis=1), E("repeat", X, repeats=3), E("tile", X, reps=(2, 1, 3)), E("tile", XS, reps=(2,)),
+    E("take", XS, Arg("2 3", "integer", -1, 2), axis=1), E("take", Arg("B S", "any"), Arg("4", "integer", -9, 9)), E("take", X, Arg("", "integer", 0, 5), axis=-1),
+    E("take_along_axis", X, Arg("B 3", "integer", -4, 5), axis=1), E("take_along_axis", XS, Arg("B 1 D", "integer", 0, 3), axis=1), E("take_along_axis", Arg("1 S"), Arg("B S", "integer", 0, 1), axis=0),
+    E("one_hot", Arg("B S", "integer", -1, 4), depth=3), E("one_hot", Arg("B", "integer", 0, 4), depth=d("S"), dtype=dtypes.bool_),
+    E("tril", XS), E("tril", X, k=1), E("triu", X, k=-1), E("triu", Arg("S S", "any")),
+    E("iota", shape=(d("B"), 4), axis=1), E("iota", shape=(3,), dtype=dtypes.f32), E("full", shape=(d("B"), 2), value=2.5), E("full", shape=(2,), value=d("B*S"), dtype=dtypes.f32),
+    E("zeros", shape=(d("B"), 3)), E("ones", shape=(2, 2), dtype=dtypes.int8), E("zeros_like", ANY), E("ones_like", X, dtype=dtypes.bool_), E("full_like", X, value=7),
+    E("arange", start=5), E("arange", start=d("B")), E("arange", start=2, stop=d("S"), step=3, least=2), E("arange", start=7, stop=-2, step=-2, dtype=dtypes.f32), E("arange", start=0.0, stop=1.0, step=0.25),
+    E("linspace", start=-1.0, stop=2.0, num=7), E("linspace", start=0.0, stop=1.0, num=1), E("eye", n=3), E("eye", n=d("B"), m=4, k=1, dtype=dtypes.int32),
+    E("softmax", X, axis=-1, least=1), E("softmax", XS, axis=0, least=1), E("log_softmax", X, axis=1, least=1),
+    E("layer_norm", X, None, None, least=1), E("layer_norm", XS, Arg("D"), Arg("D"), least=1), E("layer_norm", XS, Arg("B D"), None, axis=(0, 2), least=1),
+    E("rms_norm", X, Arg("S"), least=1), E("rms_norm", XS, None, axis=1, least=1),
+    E("attention", Arg("B 4 S D"), Arg("B 4 K D"), Arg("B 4 K E"), None, least=1), E("attention", Arg("B 4 S D"), Arg("B 2 K D"), Arg("B 2 K D"), None, causal=True, least=1),
+    E("attention", Arg("S D"), Arg("K D"), Arg("K E"), Arg("S K", "bool"), least=1), E("attention", Arg("B S D"), Arg("B K D"), Arg("B K D"), Arg("K", "f32"), scale=0.5, least=1),
+    E("attention", Arg("H S D"), Arg("2 K D"), Arg("2 K D"), Arg("H S K", "bool"), causal=True, least=1, multiple={"H": 2}),
+    E("cross_entropy", Arg("B 5"), Arg("B", "integer", 0, 5), least=1), E("cross_entropy", Arg("B S 5"), Arg("B S", "integer", 0, 5), reduction="none", label_smoothing=0.1), E("cross_entropy", Arg("5"), Arg("", "integer", 0, 5), reduction="sum"),
+    E("mse", X, Arg("S"), least=1), E("mse", X, X, reduction="none"), E("linear", XS, Arg("E D"), Arg("E")), E("linear", Arg("D"), Arg("E D"), None),
+    E("embedding", Arg("B S", "integer", -1, 3), Arg("3 D")), E("leaky_relu", X), E("elu", X, alpha=0.5),
+    E("random_bits", Arg("", "integer", 0, 9), shape=(d("B"), 3)), E("random_bits", Arg("", "uint64", 0, 99), shape=(2, d("S")), offset=d("B")),
+    E("uniform", Arg("", "integer", 0, 9), shape=(d("B"), 3)), E("uniform", Arg("", "integer", 0, 9), shape=(5,), low=-1.0, high=3.0, dtype=dtypes.f64),
+    E("normal", Arg("", "integer", 0, 9), shape=(d("B"), 3)), E("normal", Arg("", "integer", 0, 9), shape=(3,), mean=2.0, std=0.5, dtype=dtypes.bf16),
+    E("randint", Arg("", "integer", 0, 9), shape=(d("B"), 3), low=-2, high=9), E("randint", Arg("", "integer", 0, 9), shape=(3,), low=0, high=2, dtype=dtypes.int8),
+    E("bernoulli", Arg("", "integer", 0, 9), shape=(d("B"), 3), p=0.25), E("dropout", X, Arg("", "integer", 0, 9), p=0.3), E("dropout", X, Arg("", "integer", 0, 9), p=1.0),
+]  # fmt: skip
+
+
+def symbols(example: Example) -> list[str]:
+    """The dims that an example leaves open."""
+    found: set[str] = set()
+    for a in example.args:
+        for x in a if isinstance(a, list) else [a] if a else []:
+            for size in x.sizes():
+                found |= dims.symbols(size)
+    return sorted(found | _symbols_in(tuple(example.attrs.values())))
+
+
+def _symbols_in(attrs: Any) -> set[str]:
+    if isinstance(attrs, tuple):
+        return set().union(*map(_symbols_in, attrs))
+    return set(dims.symbols(attrs)) if isinstance(attrs, dims.Expr) else set()
+
+
+def values(rng: np.random.Generator, arg: Arg, dtype: DType, sizes: dict[str, int]) -> np.ndarray:
+    shape = tuple(dims.evaluate(s, sizes) for s in arg.sizes())
+    if dtype.kind == "bool":
+        return rng.integers(0, 2, shape).astype(bool)
+    if dtype.is_integer:
+        low = max(arg.low, 0) if dtype.kind == "uint" else arg.low
+        return rng.integers(int(np.ceil(low)), max(int(arg.high), int(np.ceil(low)) + 1), shape).astype(dtype.numpy)
+    x = rng.uniform(arg.low, arg.high, shape)
+    return (x + 1j * rng.uniform(arg.low, arg.high, shape)).astype(dtype.numpy) if dtype.is_complex else x.astype(dtype.numpy)
+
+
+def function(types: Sequence[TensorType], body: Any, facts: Facts | None = None) -> Op:
+    """A graph.func of `body(g, *arguments)`."""
+    block = Block(types, [f"x{i}" for i in range(len(types))])
+    attrs = {"sym_name": "f", "arg_names": tuple(a.hint for a in block.args)}
+    func = Op("graph.func", (), (), HERE, attrs, [Region([block])])  # type: ignore[arg-type]
+    g = GraphBuilder(Builder(block, span=HERE), facts)
+    found = body(g, *block.args)
+    g.builder.op("graph.return", found if isinstance(found, (tuple, list)) else (found,))
+    return func
+
+
+def applied(example: Example, chosen: Sequence[DType]) -> Op:
+    """The function that applies the example's operator to arguments of the chosen dtypes.
+
+    A last argument, unused, has the size of each of its symbols: that binds those that only attributes mention.
+    """
+    rest = iter(chosen)
+    flat = [x for a in example.args if a is not None for x in (a if isinstance(a, list) else [a])]
+    types = [TensorType(x.sizes(), next(rest)) for x in flat]
+    types.append(TensorType(tuple(map(dims.symbol, symbols(example))), dtypes.bool_))
+
+    def body(g: GraphBuilder, *given: Value) -> Any:
+        values = iter(given)
+        operands = [None if a is None else [next(values) for _ in a] if isinstance(a, list) else next(values) for a in example.args]
+        names = [p.name for p in REGISTRY[example.name].parameters if p.operand]
+        return getattr(g, example.name)(**dict(zip(names, operands, strict=True)), **example.attrs)
+
+    return function(types, body)
+
+
+def verify(func: Op) -> None:
+    """Runs every op's own verifier."""
+    for op in func.walk():
+        SPECS[op.name].verify(op)
+
+
+TOLERANCE = {"f64": 1e-9, "f32": 2e-5, "f16": 8e-3, "bf16": 4e-2, "complex64": 2e-5, "complex128": 1e-9}
+
+
+def close(a: np.ndarray, b: np.ndarray, dtype: DType, factor: float = 1.0) -> None:
+    """Asserts equality within what rounding in `dtype` explains."""
+    assert a.shape == b.shape, (a.shape, b.shape)
+    kind = np.complex128 if dtype.is_complex else np.float64
+    if not (dtype.is_float or dtype.is_complex):
+        np.testing.assert_array_equal(a, b)
+        return
+    tolerance = TOLERANCE.get(dtype.name, 0.3) * factor
+    np.testing.assert_allclose(a.astype(kind), b.astype(kind), tolerance, tolerance)
