@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from tessera.compiler.frontend.definition import Definition
+from tessera.compiler.frontend.fingerprint import fingerprint
+from tessera.compiler.frontend.scope import Scope, read
 from tessera.compiler.frontend.values import Static
 from tessera.compiler.ir.checks import Check
 from tessera.compiler.ir.core import Op
@@ -68,6 +70,8 @@ class Analysis:
     tuple_result: bool = False
     capture_names: tuple[str, ...] = ()
     """for each capture, the dotted name it was read from ("" where it has none), by which a later call reads it anew"""
+    readers: Mapping[str, Scope | None] = field(default_factory=dict[str, "Scope | None"], repr=False, compare=False)
+    """where each dependency that can be read again was found; None: the definition's own scope"""
 
     @property
     def name(self) -> str:
@@ -96,4 +100,16 @@ def analyse(
     return run(definition, arguments, dims or {})
 
 
-__all__ = ["Analysis", "ArgType", "ExprInfo", "Static", "Type", "analyse", "type_text"]
+
+def changed(analysis: Analysis) -> list[tuple[str, str, str]]:
+    """What the function read from outside and is different now: (name, content then, content now)."""
+    out: list[tuple[str, str, str]] = []
+    for name, was in analysis.dependencies:
+        if name in analysis.readers:
+            now = fingerprint(read(analysis.readers[name] or analysis.definition.scope, name.rpartition(":")[2]))
+            if now != was:
+                out.append((name, was, now))
+    return out
+
+
+__all__ = ["Analysis", "ArgType", "ExprInfo", "Static", "Type", "analyse", "changed", "type_text"]

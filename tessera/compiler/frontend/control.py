@@ -95,7 +95,7 @@ def _merge_returns(ev: Evaluator, node: ast.If, test: Value, paths: list[Path]) 
         ev.error("TS102", "a value is returned on one path only; add a return at the end of the function", span)
         ev.frame.returned = UNKNOWN
         return Flow.RETURN
-    merger = Merger(ev, node, (a.block, b.block))
+    merger = Merger(ev, node.test, (a.block, b.block))
     template = merger.merge(a.returned, b.returned, "the returned value")
     ev.frame.returned = merger.fill(template, build(ev, node, test, paths, merger))
     ev.frame.return_span = a.return_span or b.return_span
@@ -108,7 +108,7 @@ def _unknown(*paths: Path) -> bool:
 
 def _merge_names(ev: Evaluator, node: ast.If, test: Value, paths: list[Path], before: dict[str, Any]) -> None:
     a, b = paths
-    merger = Merger(ev, node, (a.block, b.block))
+    merger = Merger(ev, node.test, (a.block, b.block))
     merged: dict[str, Any] = {}
     for name in {**a.names, **b.names}:
         if name in a.names and name in b.names:
@@ -142,7 +142,7 @@ def choose(ev: Evaluator, node: ast.IfExp, condition: Any) -> Any:
         with ev.builder.inside(block):
             value = ev.eval(side)
         paths.append(Path(block, {}, Flow.NEXT, value, None))
-    merger = Merger(ev, node, (paths[0].block, paths[1].block))
+    merger = Merger(ev, node.test, (paths[0].block, paths[1].block))
     template = merger.merge(paths[0].returned, paths[1].returned, "the value")
     return merger.fill(template, build(ev, node, test, paths, merger))
 

@@ -21,9 +21,10 @@ from tessera.compiler.frontend.fixes import Pending
 from tessera.compiler.frontend.frame import Flow, Frame
 from tessera.compiler.frontend.inlining import assigned_names
 from tessera.compiler.frontend.layer import Layer
+from tessera.compiler.frontend.scope import Scope, read
 from tessera.compiler.frontend.signature import Signature
 from tessera.compiler.frontend.statements import STATEMENTS
-from tessera.compiler.frontend.values import MISSING, UNKNOWN, Number, Unknown
+from tessera.compiler.frontend.values import MISSING, UNKNOWN, Builtin, Namespace, Number, OperatorRef, Unknown
 from tessera.compiler.ir.checks import Check
 from tessera.compiler.ir.core import Block, Builder
 from tessera.errors import Diagnostic, Diagnostics, Edit, Fix, Note, Span
@@ -48,6 +49,7 @@ class Evaluator:
         self.dims: dict[str, Span] = {}
         self.infos: dict[tuple[Span, str], ExprInfo] = {}
         self.dependencies: dict[str, str] = {}
+        self.readers: dict[str, Scope | None] = {}
         self.undecided: list[Diagnostic] = []
         self.pending: Pending = []
         self.defaults: dict[str, Any] = {}
@@ -111,7 +113,14 @@ class Evaluator:
 
     def depend(self, name: str, value: Any) -> None:
         """Notes that the result depends on something outside of the function's own text."""
-        self.dependencies.setdefault(name, fingerprint(value))
+        if isinstance(value, (Namespace, Builtin, OperatorRef)):
+            return  # the language itself, whose version is part of every key
+        scope = self.frame.scope
+        name = name if scope is self.definition.scope else f"{self.frame.source.file}:{name}"
+        if name not in self.dependencies:
+            self.dependencies[name] = was = fingerprint(value)
+            if fingerprint(read(scope, name.rpartition(":")[2])) == was:
+                self.readers[name] = None if scope is self.definition.scope else scope
 
     # evaluation
     def eval(self, node: ast.expr) -> Any:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
-from functools import lru_cache
 from types import ModuleType
 from typing import Any
 
@@ -20,7 +18,8 @@ DEPTH = 4
 def fingerprint(value: Any, depth: int = 0) -> str:
     """Plain values print themselves; containers their elements; functions hash their text; arrays say shape and dtype.
 
-    An array's elements are passed at each launch and are no part of the compiled code, so they are no part of this.
+    An array's elements are passed at each launch and are no part of the compiled code, so they are no part of this. An
+    array inside another object counts by its identity.
     """
     if isinstance(value, PLAIN):
         return repr(value)
@@ -33,7 +32,7 @@ def fingerprint(value: Any, depth: int = 0) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(f"{fingerprint(k, depth + 1)}: {fingerprint(v, depth + 1)}" for k, v in value.items()) + "}"
     if isinstance(value, Closure):
-        return f"{value.name}#{_of_tree(value.node)}"
+        return f"{value.name}#{_of_text(value)}"
     if isinstance(value, (ClassRef, Record)):
         return f"{type(value).__name__}{fingerprint(dict(value.members), depth + 1)}"
     if isinstance(value, ModuleType):
@@ -44,15 +43,29 @@ def fingerprint(value: Any, depth: int = 0) -> str:
 def _of_object(value: Any, depth: int) -> str:
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
     if shape is not None and dtype is not None:
-        return f"{type(value).__name__}{tuple(shape)} {dtype}"
+        which = f" {id(value):#x}" if depth else ""  # inside of something else it is not read anew at each launch
+        return f"{type(value).__name__}{tuple(shape)} {dtype}{which}"
     wrapped = getattr(value, "__wrapped__", value)
     code = getattr(wrapped, "__code__", None)
     if code is not None:
-        return f"{wrapped.__qualname__}#{_digest(code.co_code, repr(_constants(code)).encode())}"
+        read = _free_values(wrapped, code, depth)
+        return f"{wrapped.__qualname__}#{_digest(code.co_code, repr(_constants(code)).encode(), read.encode())}"
     members = getattr(value, "__dict__", None)
     if isinstance(members, dict) and not isinstance(value, type):
         return f"{type(value).__qualname__}{fingerprint(dict(members), depth + 1)}"
     return str(value) if hasattr(type(value), "__tessera_fingerprint__") else type(value).__qualname__ + _named(value)
+
+
+def _free_values(function: Any, code: Any, depth: int) -> str:
+    """What a function reads from outside, since it may be called at compile time."""
+    outside = getattr(function, "__globals__", {})
+    out = [f"{n}={fingerprint(outside[n], depth + 1)}" for n in code.co_names if n in outside]
+    for name, cell in zip(code.co_freevars, getattr(function, "__closure__", None) or (), strict=False):
+        try:
+            out.append(f"{name}={fingerprint(cell.cell_contents, depth + 1)}")
+        except ValueError:  # still empty
+            out.append(name)
+    return ";".join(out)
 
 
 def _named(value: Any) -> str:
@@ -65,9 +78,10 @@ def _constants(code: Any) -> tuple[Any, ...]:
     return (nested, code.co_names, code.co_varnames)
 
 
-@lru_cache(maxsize=1024)
-def _of_tree(node: ast.AST) -> str:
-    return _digest(ast.dump(node).encode())
+def _of_text(closure: Closure) -> str:
+    """Of the lines that the function stands in: cheaper than its tree, and a comment is no harm."""
+    lines, node = closure.definition.text.lines, closure.node
+    return _digest("\n".join(lines[node.lineno - 1 : node.end_lineno]).encode())
 
 
 def _digest(*parts: bytes) -> str:

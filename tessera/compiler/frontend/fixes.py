@@ -97,16 +97,19 @@ def tried(
             changed = _edited(definition, c.fix)
             if changed is None:
                 continue
-            left = [d for d in analyse(changed) if d.severity == "error"]
-            if len(left) < len(errors) and not _still(out[index], left):
+            if _better(out[index], errors, [d for d in analyse(changed) if d.severity == "error"]):
                 message = f"{out[index].message}\n{c.said}" if c.said else out[index].message
                 out[index] = replace(out[index], message=message, fixes=(*out[index].fixes, c.fix))
                 break
     return out
 
 
-def _still(d: Diagnostic, left: list[Diagnostic]) -> bool:
-    return any(o.code == d.code and o.span.line == d.span.line for o in left)
+def _better(d: Diagnostic, before: list[Diagnostic], after: list[Diagnostic]) -> bool:
+    """The finding is gone and no shape is wrong that was not: what was unknown before may show other mistakes."""
+    known = {(o.code, o.message) for o in before}
+    new = [o for o in after if (o.code, o.message) not in known]
+    gone = not any(o.code == d.code and o.span.line == d.span.line for o in after)
+    return gone and not any(o.code.startswith("TS2") for o in new)
 
 
 def _edited(definition: Definition, fix: Fix) -> Definition | None:

@@ -53,6 +53,10 @@ class FunctionLayer(Layer):
     def returned(self, value: Any, span: Span, annotation: Annotation | None) -> Any:
         if isinstance(value, list):
             value = tuple(value)
+        if value is None or (isinstance(value, tuple) and any(v is None for v in value)):
+            what = "nothing" if value is None else "None among its results"
+            self.ev.error("TS102", f"{self.ev.definition.name} returns {what}; what a function computes is what it returns", span)
+            return UNKNOWN
         for item in value if isinstance(value, tuple) else (value,):
             if not isinstance(item, (Value, Unknown, bool, int, float, complex, Expr, Number)) and item is not None:
                 self.ev.error("TS102", f"a function returns tensors, or a tuple of tensors, not {type_name(item)}", span)

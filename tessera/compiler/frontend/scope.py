@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any, Protocol
 
-from tessera.compiler.frontend.values import MISSING, Builtin, Namespace, OperatorRef
-from tessera.compiler.frontend.vocabulary import PYTHON_BUILTINS, is_own_module
+from tessera.compiler.frontend.values import MISSING, UNKNOWN, Builtin, ClassRef, Namespace, OperatorRef, Record, Unknown
+from tessera.compiler.frontend.vocabulary import PYTHON_BUILTINS, is_own_module, member
 
 
 class Scope(Protocol):
@@ -27,6 +27,27 @@ class Scope(Protocol):
     def names(self) -> Iterable[str]:
         """Every name that `lookup` knows, for "did you mean" and completion."""
         ...
+
+
+def read(scope: Scope, dotted: str) -> Any:
+    """The value of `name` or `name.attribute...` as it is now; MISSING where there is none."""
+    head, *rest = dotted.split(".")
+    value = scope.lookup(head)
+    for name in rest:
+        if value is MISSING or isinstance(value, Unknown):
+            return value
+        if isinstance(value, (ClassRef, Record)):
+            value = value.members.get(name, MISSING)
+        elif isinstance(value, Namespace):
+            value = member(value.path, name)
+        elif not scope.live:
+            return UNKNOWN
+        else:
+            try:
+                value = represent(getattr(value, name))
+            except Exception:  # it is gone, or a property of the user's class fails
+                return MISSING
+    return value
 
 
 class LiveScope:

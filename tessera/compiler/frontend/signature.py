@@ -6,12 +6,13 @@ import ast
 import builtins
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend import vocabulary
 from tessera.compiler.frontend.definition import Definition, Source
-from tessera.compiler.frontend.scope import Scope
-from tessera.compiler.frontend.values import MISSING, UNKNOWN, Builtin, ClassRef, Namespace, Unknown
+from tessera.compiler.frontend.scope import Scope, read
+from tessera.compiler.frontend.values import MISSING, UNKNOWN, Builtin, ClassRef, Namespace, Record, Unknown
 from tessera.errors import Diagnostic, Span
 from tessera.language import annotations
 from tessera.language.annotations import Annotation, AnnotationError, ConstAnn, ScalarAnn, TensorAnn, TileAnn, TupleAnn
@@ -52,6 +53,19 @@ def signature_of(
     node: ast.FunctionDef | ast.Lambda, source: Source, scope: Scope, type_parameters: tuple[str, ...] = ()
 ) -> tuple[Signature, list[Diagnostic]]:
     """Reads a function's parameters. Annotations that cannot be understood count as absent; the findings say why."""
+    if scope.live:  # names may be bound to other things the next time
+        return _read_signature(node, source, scope, type_parameters)
+    return _text_signature(node, source, scope, type_parameters)
+
+
+@lru_cache(maxsize=512)
+def _text_signature(node: Any, source: Source, scope: Scope, type_parameters: tuple[str, ...]) -> Any:
+    return _read_signature(node, source, scope, type_parameters)
+
+
+def _read_signature(
+    node: ast.FunctionDef | ast.Lambda, source: Source, scope: Scope, type_parameters: tuple[str, ...]
+) -> tuple[Signature, list[Diagnostic]]:
     found: list[Diagnostic] = []
     names = _type_parameters(node) or type_parameters
 
@@ -121,24 +135,14 @@ def _static(node: ast.expr | None, annotation: Annotation) -> bool:
 
 def resolve(scope: Scope, dotted: str) -> object:
     """What a dotted name in an annotation stands for, in `annotation_from_ast`'s terms."""
-    head, *rest = dotted.split(".")
-    value: Any = scope.lookup(head)
-    for name in rest:
-        if value is MISSING or isinstance(value, Unknown):
-            break
-        if isinstance(value, Namespace):
-            value = vocabulary.member(value.path, name)
-        elif isinstance(value, ClassRef):
-            value = value.members.get(name, UNKNOWN)
-        else:
-            value = getattr(value, name, UNKNOWN) if scope.live else UNKNOWN
+    value: Any = read(scope, dotted)
     if value is MISSING:
         return None
     if isinstance(value, Unknown):
         return annotations.Unknown(dotted) if dotted.rpartition(".")[2] not in ("Optional", "Union", "Annotated") else None
     if isinstance(value, Builtin) and "." not in value.path:
         return getattr(builtins, value.path)
-    return annotations.Unknown(dotted) if isinstance(value, (ClassRef, Namespace)) else value
+    return annotations.Unknown(dotted) if isinstance(value, (ClassRef, Record, Namespace)) else value
 
 
 def dims_in(annotation: Annotation | None) -> list[tuple[str, Span]]:

@@ -1,0 +1,173 @@
+"""Analysing a file as text: every function and kernel in it, without importing or running anything.
+
+The entry of `tessera check`, the notebook's panel and the language server. Results are kept per function by its text
+and by what it depends on, so that an edit in one body analyses that body alone.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tessera.compiler.frontend.analysis import Analysis, ExprInfo, analyse, changed
+from tessera.compiler.frontend.definition import Definition, parse_module
+from tessera.compiler.frontend.scope import Scope
+from tessera.compiler.frontend.text_scope import TextScope, decorated_kind
+from tessera.compiler.frontend.values import UNKNOWN
+from tessera.errors import NOWHERE, CompileError, Diagnostic, Span, register_source
+
+
+@dataclass(slots=True)
+class _Kept:
+    """One function's analysis, with its text and first line when it was made."""
+
+    text: str
+    line: int
+    analysis: Analysis
+
+
+@dataclass(slots=True)
+class FileAnalysis:
+    """What is known of one file. `update` takes its new text; `analyses` are in the order of the text."""
+
+    file: str
+    text: str = ""
+    scope: TextScope | None = None
+    analyses: list[Analysis] = field(default_factory=list[Analysis])
+    problems: list[Diagnostic] = field(default_factory=list[Diagnostic])
+    """findings that belong to no function: the file does not parse"""
+    _kept: dict[tuple[str, int], _Kept] = field(default_factory=dict[tuple[str, int], _Kept])
+
+    def update(self, text: str) -> list[Analysis]:
+        self.text = text
+        register_source(self.file, text)
+        try:
+            tree, _ = parse_module(text, self.file)
+        except CompileError as e:
+            self.problems = list(e.diagnostics)
+            return self.analyses
+        self.problems = []
+        self.scope = TextScope(self.file, text, tree)
+        lines = text.split("\n")
+        kept: dict[tuple[str, int], _Kept] = {}
+        count: dict[str, int] = {}
+        self.analyses = []
+        for definition in definitions(self.scope):
+            number = count[definition.name] = count.get(definition.name, 0) + 1
+            key = (definition.name, number)
+            own = "\n".join(lines[definition.line - 1 : definition.tree.end_lineno])
+            analysis = self._reuse(self._kept.get(key), own, definition) or analyse(definition)
+            kept[key] = _Kept(own, definition.line, analysis)
+            self.analyses.append(analysis)
+        self._kept = kept
+        return self.analyses
+
+    def _reuse(self, old: _Kept | None, text: str, definition: Definition) -> Analysis | None:
+        if old is None or old.text != text or old.analysis.definition.kind != definition.kind:
+            return None
+        if changed(replace(old.analysis, definition=definition)):
+            return None
+        shift = definition.line - old.line
+        if shift and not _local(old.analysis, old.line, text.count("\n")):
+            return None  # places in other functions have moved by other distances
+        return moved(old.analysis, definition, shift)
+
+    @property
+    def diagnostics(self) -> list[Diagnostic]:
+        """All findings, each once: a mistake in a helper is found by everyone who calls it."""
+        found = [*self.problems, *(d for a in self.analyses for d in a.diagnostics)]
+        return list({(d.code, d.span, d.message): d for d in reversed(found)}.values())[::-1]
+
+
+def _local(analysis: Analysis, line: int, extra: int) -> bool:
+    spans = [n.span for d in analysis.diagnostics for n in d.notes if n.span is not None and n.span.line]
+    spans += [d.span for d in analysis.diagnostics]
+    return all(line <= s.line <= line + extra for s in spans)
+
+
+def moved(analysis: Analysis, definition: Definition, by: int) -> Analysis:
+    """The same analysis for a definition that stands `by` lines further down."""
+    if not by:
+        return replace(analysis, definition=definition)
+
+    def at(s: Span) -> Span:
+        return Span(s.file, s.line + by, s.col, s.end_line + by, s.end_col) if s.line else s
+
+    def said(d: Diagnostic) -> Diagnostic:
+        notes = tuple(replace(n, span=at(n.span)) if n.span else n for n in d.notes)
+        fixes = tuple(replace(f, edits=tuple(replace(e, span=at(e.span)) for e in f.edits)) for f in d.fixes)
+        return replace(d, span=at(d.span), notes=notes, fixes=fixes)
+
+    if analysis.op is not None:
+        for op in analysis.op.walk():
+            op.span = at(op.span)
+    return replace(
+        analysis, definition=definition, diagnostics=tuple(map(said, analysis.diagnostics)),
+        expressions=[ExprInfo(at(e.span), e.type, e.name, e.kind) for e in analysis.expressions],
+        dims={n: at(s) for n, s in analysis.dims.items()}, undecided=tuple(map(said, analysis.undecided)),
+    )  # fmt: skip
+
+
+def analyse_file(source: str | Path, text: str | None = None) -> list[Analysis]:
+    """Analyses every `@ts.function` and `@ts.kernel` of a file, given by its path (and its text, where that is newer).
+
+    Raises CompileError (TS101) where the text does not parse, OSError where it cannot be read.
+    """
+    if text is None:
+        text = read_text(source)
+    found = FileAnalysis(str(source))
+    analyses = found.update(text)
+    if found.problems:
+        raise CompileError(found.problems)
+    return analyses
+
+
+def read_text(path: str | Path) -> str:
+    """A source file's text. Raises CompileError (TS101) where it is no text."""
+    data = Path(path).read_bytes()
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as e:
+        said = f"the file is not UTF-8 text (byte {data[e.start]:#04x} at offset {e.start})"
+        raise CompileError(Diagnostic("TS101", said, replace(NOWHERE, file=str(path)))) from None
+
+
+def definitions(scope: TextScope) -> Iterator[Definition]:
+    """The functions and kernels of a module, also inside classes, branches and other functions."""
+    yield from _definitions(scope, scope, scope.tree.body)
+
+
+def _definitions(scope: TextScope, names: Scope, body: list[ast.stmt]) -> Iterator[Definition]:
+    for node in body:
+        if isinstance(node, ast.FunctionDef):
+            kind = decorated_kind(scope, node)
+            if kind is not None:
+                yield replace(scope.definition(node, kind), scope=names)
+            else:
+                yield from _definitions(scope, InnerScope(names, node), node.body)
+        elif isinstance(node, (ast.ClassDef, ast.If, ast.With, ast.For, ast.While)):
+            yield from _definitions(scope, names, [*node.body, *getattr(node, "orelse", [])])
+        elif isinstance(node, ast.Try):
+            yield from _definitions(scope, names, [*node.body, *node.orelse, *node.finalbody])
+
+
+class InnerScope:
+    """The names of an ordinary function around a definition: they exist, but what they are is known when it runs."""
+
+    live = False
+
+    def __init__(self, outer: Scope, node: ast.FunctionDef) -> None:
+        from tessera.compiler.frontend.inlining import assigned_names
+
+        a = node.args
+        given = [p.arg for p in (*a.posonlyargs, *a.args, *a.kwonlyargs, *(v for v in (a.vararg, a.kwarg) if v))]
+        self._outer, self._own = outer, {*given, *assigned_names(node)}
+
+    def lookup(self, name: str) -> Any:
+        return UNKNOWN if name in self._own else self._outer.lookup(name)
+
+    def names(self) -> list[str]:
+        return [*self._own, *self._outer.names()]

@@ -1,0 +1,237 @@
+"""What a module's text says about its names: imports, constants, functions and classes. Nothing is imported or run.
+
+Constants are evaluated by the evaluator itself, in this scope, when they are first asked for.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from tessera.compiler.frontend import vocabulary
+from tessera.compiler.frontend.definition import Definition, Kind
+from tessera.compiler.frontend.layer import Layer
+from tessera.compiler.frontend.values import MISSING, UNKNOWN, Builtin, ClassRef, Closure, Namespace, has_unknown
+
+_DATACLASS = ("dataclass", "dataclasses.dataclass", "NamedTuple", "typing.NamedTuple")
+
+
+class ConstantLayer(Layer):
+    """Owns nothing: module constants are ordinary Python."""
+
+    def owns(self, value: Any) -> bool:
+        return False
+
+    def type_of(self, value: Any) -> Any:
+        return None
+
+
+class TextScope:
+    """Top-level names of one module. The last binding of a name counts, as it does after the module has run."""
+
+    live = False
+
+    def __init__(self, file: str, text: str, tree: ast.Module) -> None:
+        self.file, self.text, self.tree = file, text, tree
+        self._bindings: dict[str, ast.AST] = {}
+        self._values: dict[str, Any] = {}
+        self._stars: list[str] = []
+        for node in _statements(tree.body):
+            self._bind(node)
+
+    def _bind(self, node: ast.stmt) -> None:
+        match node:
+            case ast.Import(names=names):
+                for alias in names:
+                    self._bindings[alias.asname or alias.name.partition(".")[0]] = node
+            case ast.ImportFrom(names=names):
+                for alias in names:
+                    if alias.name == "*":
+                        self._stars.append(node.module or "")
+                    else:
+                        self._bindings[alias.asname or alias.name] = node
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.AsyncFunctionDef(name=name):
+                self._bindings[name] = node
+            case ast.Assign(targets=targets):
+                for target in targets:
+                    for name in _names(target):
+                        self._bindings[name] = node
+            case ast.AnnAssign(target=ast.Name(id=name), value=value) if value is not None:
+                self._bindings[name] = node
+            case ast.AugAssign() | ast.For() | ast.With():
+                for inner in ast.walk(node):
+                    if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
+                        self._bindings[inner.id] = node
+            case _:
+                pass
+
+    def names(self) -> Iterable[str]:
+        return [*self._bindings, *vocabulary.PYTHON_BUILTINS]
+
+    def lookup(self, name: str) -> Any:
+        if name in self._values:
+            return self._values[name]
+        node = self._bindings.get(name)
+        if node is None:
+            return self._unbound(name)
+        self._values[name] = UNKNOWN  # a constant defined by itself is not known
+        self._values[name] = value = self._evaluate(name, node)
+        return value
+
+    def _unbound(self, name: str) -> Any:
+        if name in vocabulary.PYTHON_BUILTINS:
+            return Builtin(name)
+        for module in self._stars:
+            found = vocabulary.member(module, name)
+            if found is not MISSING:
+                return found
+        import builtins
+
+        return UNKNOWN if hasattr(builtins, name) or name in ("__name__", "__file__", "__doc__") else MISSING
+
+    def _evaluate(self, name: str, node: ast.AST) -> Any:
+        match node:
+            case ast.Import(names=names):
+                alias = next(a for a in names if name in (a.asname, a.name.partition(".")[0]))
+                return Namespace(alias.name if alias.asname else name)
+            case ast.ImportFrom(names=names):
+                alias = next(a for a in names if name in (a.asname, a.name))
+                return imported(node.module or "", alias.name) if not node.level else UNKNOWN
+            case ast.FunctionDef():
+                return self._function(node)
+            case ast.ClassDef():
+                return self._class(node)
+            case ast.Assign(targets=[ast.Name()], value=value) | ast.AnnAssign(value=ast.expr() as value):
+                return self.constant(value)
+            case ast.Assign(targets=targets, value=value):
+                return self._unpacked(name, targets, value)
+            case _:
+                return UNKNOWN
+
+    def _function(self, node: ast.FunctionDef) -> Any:
+        kind = decorated_kind(self, node)
+        if kind is None and any(_dotted(d) not in ("staticmethod", "inline") for d in node.decorator_list):
+            return UNKNOWN
+        return Closure(node, self.definition(node, kind or "function"), None, _Defaults(self, node))
+
+    def definition(self, node: ast.FunctionDef, kind: Kind) -> Definition:
+        first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+        return Definition(kind, node.name, self.file, first, node, self.text, self)
+
+    def _class(self, node: ast.ClassDef) -> Any:
+        members: dict[str, Any] = {}
+        fields: list[str] = []
+        data = any(_dotted(d.func if isinstance(d, ast.Call) else d) in _DATACLASS for d in (*node.decorator_list, *node.bases))
+        for s in node.body:
+            match s:
+                case ast.AnnAssign(target=ast.Name(id=name), value=value):
+                    fields.append(name)
+                    if value is not None:
+                        members[name] = self.constant(value)
+                case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                    members[name] = self.constant(value)
+                case ast.FunctionDef(name=name):
+                    members[name] = self._function(s)
+                case _:
+                    pass
+        if node.bases and not data:
+            members = {n: UNKNOWN for n in members}
+            return UNKNOWN
+        return ClassRef(node.name, members, tuple(fields) if data else ())
+
+    def _unpacked(self, name: str, targets: list[ast.expr], value: ast.expr) -> Any:
+        """`B, S = 8, 128`"""
+        found = self.constant(value)
+        for target in targets:
+            if isinstance(target, ast.Name) and target.id == name:
+                return found
+            if isinstance(target, ast.Tuple) and isinstance(found, (tuple, list)) and len(found) == len(target.elts):
+                for t, v in zip(target.elts, found, strict=True):
+                    if isinstance(t, ast.Name) and t.id == name:
+                        return v
+        return UNKNOWN
+
+    def constant(self, node: ast.expr) -> Any:
+        """The value of an expression at module level; UNKNOWN where it is not a constant of the text."""
+        from tessera.compiler.frontend.evaluator import Evaluator
+
+        tree = ast.copy_location(ast.Lambda(ast.arguments([], [], None, [], [], None, []), node), node)
+        ev = Evaluator(Definition("function", "<module>", self.file, node.lineno, tree, self.text, self), ConstantLayer, {})
+        try:
+            value = ev.eval(node)
+        except Exception:  # a constant that cannot be computed is not known, which is no finding
+            return UNKNOWN
+        return UNKNOWN if ev.findings.items or has_unknown(value) else value
+
+
+class _Defaults(dict[str, Any]):
+    """Default values of a function of the file, evaluated when they are asked for."""
+
+    def __init__(self, scope: TextScope, node: ast.FunctionDef) -> None:
+        a = node.args
+        positional = [*a.posonlyargs, *a.args]
+        pairs = [*zip(positional[len(positional) - len(a.defaults) :], a.defaults, strict=True)]
+        pairs += [(p, d) for p, d in zip(a.kwonlyargs, a.kw_defaults, strict=True) if d is not None]
+        super().__init__({p.arg: d for p, d in pairs})
+        self._scope = scope
+
+    def __getitem__(self, name: str) -> Any:
+        return self._scope.constant(super().__getitem__(name))
+
+
+def imported(module: str, name: str) -> Any:
+    """`from module import name`; what Tessera does not have inside functions (its profiler, say) is merely unknown."""
+    if module in ("typing", "dataclasses", "__future__", "collections", "functools"):
+        return UNKNOWN
+    found = vocabulary.member(module, name)
+    if found is not MISSING:
+        return found
+    return Namespace(f"{module}.{name}") if f"{module}.{name}" in ("tessera.tile", "tessera.nn") else UNKNOWN
+
+
+def decorated_kind(scope: TextScope, node: ast.FunctionDef) -> Kind | None:
+    """Which of Tessera's layers a function's decorators put it in, through whatever name they were imported."""
+    for decorator in node.decorator_list:
+        target = decorator.func if isinstance(decorator, ast.Call) else decorator
+        head, _, rest = _dotted(target).partition(".")
+        if not head:
+            continue
+        value = scope.lookup(head)
+        path = value.path if isinstance(value, (Namespace, Builtin)) else ""
+        if not path.startswith("tessera"):
+            continue
+        name = f"{path}.{rest}".removeprefix("tessera.").partition(".")[0]
+        if name in vocabulary.KERNEL_DECORATORS:
+            return "kernel"
+        if name in vocabulary.FUNCTION_DECORATORS:
+            return "function"
+    return None
+
+
+def _dotted(node: ast.expr) -> str:
+    match node:
+        case ast.Name(id=name):
+            return name
+        case ast.Attribute(value=inner, attr=attr):
+            outer = _dotted(inner)
+            return f"{outer}.{attr}" if outer else ""
+        case _:
+            return ""
+
+
+def _names(target: ast.expr) -> Iterator[str]:
+    for node in ast.walk(target):
+        if isinstance(node, ast.Name):
+            yield node.id
+
+
+def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Top-level statements, also those inside `if` and `try`."""
+    for node in body:
+        if isinstance(node, ast.If):
+            yield from _statements([*node.body, *node.orelse])
+        elif isinstance(node, ast.Try):
+            yield from _statements([*(s for h in node.handlers for s in h.body), *node.body, *node.orelse])
+        else:
+            yield node
