@@ -50,6 +50,7 @@ def _wrap(d: object) -> str:
 Monomial: TypeAlias = tuple[Atom, ...]  # sorted, repeated for powers; () is the constant
 
 
+@lru_cache(maxsize=8192)
 def _key(m: Monomial) -> tuple[int, str]:
     return (-len(m), "*".join(map(str, m)))
 
@@ -78,7 +79,7 @@ class Expr:
         out: dict[Monomial, int] = {}
         for m1, c1 in self.terms:
             for m2, c2 in _terms(other).items():
-                m = tuple(sorted(m1 + m2, key=str))
+                m = tuple(sorted(m1 + m2, key=str)) if m1 and m2 else m1 + m2
                 out[m] = out.get(m, 0) + c1 * c2
         return _build(out)
 
@@ -127,8 +128,8 @@ def _build(terms: dict[Monomial, int]) -> Dim:
     kept = {m: c for m, c in terms.items() if c}
     if not kept:
         return 0
-    if len(kept) == 1 and () in kept:
-        return kept[()]
+    if len(kept) == 1:
+        return kept[()] if () in kept else Expr(tuple(kept.items()))
     return Expr(tuple(sorted(kept.items(), key=lambda t: _key(t[0]))))
 
 
