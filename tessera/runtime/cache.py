@@ -5,9 +5,8 @@ to a temporary name, synced and renamed, and checked when read: a crash at any m
 Nothing is ever unpickled: blobs are JSON text and machine code.
 
 Two kinds of keys lead to an entry. The *content* key hashes the lowered program, the target's fingerprint, Tessera's
-version and the policy. The *front* key hashes what is known before any compiling (source text, argument types); it
-leads to content keys through the dependencies that were read at compile time, each with the fingerprint it had then,
-so that a hit needs no front end and a changed global never gives a stale kernel. (ccache's "direct mode".)
+version and the policy. The *front* key hashes what is known before any compiling (source text, argument types,
+everything that is read from outside) and leads to the content key, so that a hit needs no front end.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import json
 import os
 import tempfile
 import threading
@@ -38,13 +36,10 @@ _TOUCH_AFTER = 600.0  # seconds: a hit rewrites the time of use at most this oft
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS entries (key TEXT PRIMARY KEY, label TEXT, created REAL, used REAL, size INTEGER);
 CREATE TABLE IF NOT EXISTS blobs (key TEXT, name TEXT, sha TEXT, size INTEGER, PRIMARY KEY (key, name));
-CREATE TABLE IF NOT EXISTS fronts (front TEXT, dependencies TEXT, key TEXT, note TEXT, PRIMARY KEY (front, dependencies));
+CREATE TABLE IF NOT EXISTS fronts (front TEXT PRIMARY KEY, key TEXT, note TEXT);
 CREATE INDEX IF NOT EXISTS blobs_by_sha ON blobs (sha);
 CREATE INDEX IF NOT EXISTS fronts_by_key ON fronts (key);
 """
-
-Dependencies = Sequence[tuple[str, str]]
-"""(name, fingerprint) of everything that was read outside the function's own text"""
 
 
 class CacheWarning(UserWarning):
@@ -155,19 +150,14 @@ class DiskCache:
         self._evict()
 
     @_on_disk("read", None)
-    def lookup(self, front: str, fingerprint: Callable[[str], str | None]) -> tuple[str, str] | None:
-        """(content key, note) behind a front key whose recorded dependencies all have the fingerprint they have now."""
-        found = self._db().execute("SELECT dependencies, key, note FROM fronts WHERE front = ?", (front,)).fetchall()
-        for text, key, note in found:
-            if all(fingerprint(name) == value for name, value in json.loads(text)):
-                return key, note
-        return None
+    def lookup(self, front: str) -> tuple[str, str] | None:
+        """(content key, note) behind a front key."""
+        return self._db().execute("SELECT key, note FROM fronts WHERE front = ?", (front,)).fetchone()
 
     @_on_disk("write", None)
-    def link(self, front: str, dependencies: Dependencies, key: str, note: str = "") -> None:
-        """Records that a front key with these dependencies leads to `key`; `note` is text that comes along."""
-        text = json.dumps([list(d) for d in dependencies])
-        self._db().execute("INSERT OR REPLACE INTO fronts VALUES (?, ?, ?, ?)", (front, text, key, note))
+    def link(self, front: str, key: str, note: str = "") -> None:
+        """Records that a front key leads to `key`; `note` is text that comes along."""
+        self._db().execute("INSERT OR REPLACE INTO fronts VALUES (?, ?, ?)", (front, key, note))
 
     # What `tessera cache` asks
 
@@ -370,11 +360,11 @@ if hasattr(os, "register_at_fork"):
 
 
 def default() -> DiskCache | None:
-    """The cache that TESSERA_CACHE_DIR names (by default the platform's folder for caches); None where it is off."""
-    directory, limit = knobs.cache_dir(), knobs.cache_limit()
-    if directory is None:
+    """The cache in TESSERA_CACHE_DIR (by default the user's cache folder); None where TESSERA_CACHE_SIZE is 0."""
+    limit = knobs.cache_limit()
+    if limit <= 0:
         return None
-    key = (str(directory), limit)
-    if key not in _opened:
-        _opened[key] = DiskCache(directory, limit)
-    return _opened[key]
+    directory = str(knobs.cache_dir())
+    if (directory, limit) not in _opened:
+        _opened[directory, limit] = DiskCache(directory, limit)
+    return _opened[directory, limit]

@@ -7,27 +7,16 @@ are views of the same memory.
 
 from __future__ import annotations
 
-import ast
-import sys
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
-from tessera.compiler import graph as _graph  # its import registers the operators
+import tessera.compiler.graph  # noqa: F401  (its import registers the operators)
 from tessera.compiler.graph.operator import FUNCTIONS, Operator
-from tessera.errors import LaunchError
-from tessera.language.dtypes import DType
-
-if TYPE_CHECKING:
-    from tessera.runtime.prepared import Prepared
-
-_STATIC_OPERANDS = frozenset({"pow"})
-"""operators whose Python numbers stay constants of the code: x ** 2 is a multiplication, x ** y is not"""
+from tessera.errors import Diagnostic, LaunchError
 
 
 class OperatorFunction:
     """A public operator: `tessera.softmax(x, axis=-1)`. Takes arrays of any library and gives the same kind back."""
-
-    __slots__ = ("__doc__", "__name__", "__qualname__", "operator")
 
     def __init__(self, name: str, operator: Operator) -> None:
         self.operator = operator
@@ -55,7 +44,7 @@ def function(name: str) -> OperatorFunction | None:
     return _functions.get(name)
 
 
-class _Operators:
+class Operators:
     """`tessera.op`: every public operator as an attribute."""
 
     def __getattr__(self, name: str) -> OperatorFunction:
@@ -71,8 +60,7 @@ class _Operators:
         return sorted(FUNCTIONS)
 
 
-op = _Operators()
-_prepared: dict[tuple[Any, ...], Prepared] = {}
+op = Operators()
 
 
 def apply(operator: Operator, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -81,17 +69,12 @@ def apply(operator: Operator, args: Sequence[Any], kwargs: dict[str, Any]) -> An
     The result belongs to the library of the first array; with numbers alone it is a Tensor. Raises LaunchError or
     CompileError with carets at the caller's line where the operator rejects its arguments.
     """
-    from tessera.runtime.eager_launch import launch
+    from tessera.runtime.eager_launch import launch  # NumPy and the compiler are loaded by the first use of a value
 
     try:
         operands, attrs = operator.bind(args, kwargs)
     except TypeError as error:
-        raise _bad_call(str(error)) from None
+        from tessera.runtime.callsite import call_span
+
+        raise LaunchError(Diagnostic("TS105", str(error), call_span())) from None
     return launch(operator, operands, attrs)
-
-
-def _bad_call(message: str) -> LaunchError:
-    from tessera.errors import Diagnostic
-    from tessera.runtime.callsite import call_span
-
-    return LaunchError(Diagnostic("TS105", message, call_span()))

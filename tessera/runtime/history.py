@@ -21,7 +21,7 @@ class Compilation:
     name: str
     fields: Mapping[str, Any]
     cache: str
-    """"miss" (compiled), "disk" (loaded)"""
+    """"miss" (compiled), "disk" (loaded), "hit" (the same content was in memory)"""
     duration: int
     """ns"""
 
@@ -81,7 +81,10 @@ _counts: dict[str, int] = {}
 def record(identity: str, compilation: Compilation) -> None:
     """Remembers a compilation of the function called `identity` (module and qualified name)."""
     with _lock:
-        _history.setdefault(identity, deque(maxlen=KEPT)).append(compilation)
+        known = _history.setdefault(identity, deque(maxlen=KEPT))
+        if known and compilation.cache == "hit" and known[-1].fields == compilation.fields:
+            return  # nothing was compiled or loaded: another spelling of the same call
+        known.append(compilation)
         _counts[identity] = _counts.get(identity, 0) + 1
 
 

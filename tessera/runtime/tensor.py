@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from tessera.compiler.graph import operators as _operators  # noqa: F401  (fills METHODS)
-from tessera.compiler.graph.operator import METHODS, REGISTRY, Operator
+import tessera.compiler.graph  # noqa: F401  (its import registers the operators)
+from tessera.compiler.graph.operator import METHODS, PROPERTIES, REGISTRY, Operator
 from tessera.language import dtypes
 from tessera.language.annotations import tensor_spec
 from tessera.language.dtypes import DType
@@ -308,6 +308,9 @@ def _install() -> None:
         METHOD_FUNCTIONS[name] = _method(name, operator)
         if name not in Tensor.__dict__:
             setattr(Tensor, name, METHOD_FUNCTIONS[name])
+    for name, operator in PROPERTIES.items():
+        if name not in Tensor.__dict__:
+            setattr(Tensor, name, property(_method(name, operator)))
     for (symbol, arity), name in BY_SYMBOL.items():
         operator = REGISTRY[name]
         if arity == 1:

@@ -1,0 +1,185 @@
+"""A launch that has been prepared: everything that one signature decides is decided here, once.
+
+`Prepared.run(values)` is what a repeated call costs: read addresses, allocate results, run.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tessera.errors import Diagnostic, LaunchError, Span
+from tessera.language import dims
+from tessera.language.dims import Dim
+from tessera.runtime import events, memory
+from tessera.runtime.arguments import Bound, Parameters
+from tessera.runtime.arrays import Adapter, View, adapter_of
+from tessera.runtime.build import Built
+from tessera.runtime.plan import Plan
+
+
+class Prepared:
+    """Code together with how the arguments of one signature reach it.
+
+    `adapters` has one entry per parameter of the plan, None for scalars; `copied` holds parameters that are passed as
+    contiguous copies; `library` makes the results; `env` has the sizes of the plan's free dims. `profiled` gives the
+    same code with tile records.
+    """
+
+    def __init__(
+        self, built: Built, adapters: Sequence[Adapter | None], copied: frozenset[int], library: Adapter, device: str,
+        env: Mapping[str, int],
+    ) -> None:  # fmt: skip
+        self.built, self.plan, self.env = built, built.plan, env
+        self.adapters, self.copied = tuple(adapters), copied
+        self.library, self.device = library, device
+        self.profiled: Callable[[], Built] | None = None
+        self._instrumented: Built | None = None
+        self._lock = threading.Lock()
+        self._sizes = [env[n] for n in self.plan.free]
+        self._scalars = tuple(i for i, p in enumerate(self.plan.params) if p.shape is None)
+        self._slots = [(s.param, tuple(dims.evaluate(d, env) for d in s.shape), s.dtype) for s in self.plan.slots]
+        self._refuse_too_large()
+
+    def _refuse_too_large(self) -> None:
+        """TS505 before anything is allocated, where results and temporaries together cannot fit."""
+        total = dims.evaluate(self.plan.workspace, self.env)
+        total += sum(math.prod(shape) * dtype.itemsize for param, shape, dtype in self._slots if param is None)
+        if self.device == "cpu" and total >= 1 << 28:
+            memory.require(total, f"{self.plan.name}: results and temporaries")
+
+    # One launch
+
+    def run(self, *values: Any) -> Any:
+        """Launches with the plan's parameters in order; returns the results."""
+        pointers, new, keep = self._pointers(values)
+        scalars = [values[i] for i in self._scalars]
+        stream = self.library.stream(self.device) if self.device != "cpu" else 0
+        if events.active():
+            self._observed(pointers, scalars, stream)
+        else:
+            self.built.code.executable().run(pointers, scalars, self._sizes, stream=stream)
+        del keep  # alive until the code has run
+        return self._results(values, new)
+
+    def _pointers(self, values: Sequence[Any]) -> tuple[list[int], dict[int, Any], list[Any]]:
+        pointers: list[int] = []
+        new: dict[int, Any] = {}
+        keep: list[Any] = []
+        for i, (param, shape, dtype) in enumerate(self._slots):
+            if param is None:
+                new[i], pointer = self.library.empty(shape, dtype, self.device)
+            else:
+                adapter, value = self.adapters[param], values[param]
+                assert adapter is not None
+                if param in self.copied:
+                    value = adapter.contiguous(value)
+                    keep.append(value)
+                pointer = adapter.pointer(value)
+            pointers.append(pointer)
+        return pointers, new, keep
+
+    def _results(self, values: Sequence[Any], new: Mapping[int, Any]) -> Any:
+        out: list[Any] = []
+        for i in self.plan.outputs:
+            param = self.plan.slots[i].param
+            out.append(self.library.finish(new[i]) if param is None else values[param])
+        if self.plan.tuple_result:
+            return tuple(out)
+        return out[0] if out else None
+
+    # A launch that somebody watches
+
+    def _observed(self, pointers: list[int], scalars: list[Any], stream: int) -> None:
+        from tessera.runtime.observe import observe
+
+        built = self.built
+        if events.tiles_wanted() and self.profiled is not None:
+            with self._lock:
+                self._instrumented = self._instrumented or self.profiled()
+            built = self._instrumented
+        observe(built, pointers, scalars, self._sizes, stream, self.env, self.device)
+
+
+def prepare(
+    built: Built, parameters: Parameters, bound: Bound, outside: Mapping[str, Callable[[], Any]],
+    library: Adapter | None = None,
+) -> Prepared:  # fmt: skip
+    """Checks the arguments of a call against the code and settles how they reach it. Raises LaunchError."""
+    plan, span = built.plan, parameters.definition.span
+    values = [bound.values[p.name] if p.name in bound.values else outside[p.name]() for p in plan.params]
+    adapters = [None if p.shape is None else adapter_of(v) for p, v in zip(plan.params, values, strict=True)]
+    views = {
+        p.name: bound.views.get(p.name) or a.view(v)
+        for p, a, v in zip(plan.params, adapters, values, strict=True)
+        if a is not None
+    }
+    copied = _copied(plan, views, span)
+    env = _env(plan, bound, span)
+    library = library or bound.adapter or _tensors()
+    return Prepared(built, adapters, copied, library, bound.device, env)
+
+
+def _tensors() -> Adapter:
+    from tessera.runtime.tensor import TENSOR  # only where no array says which library results belong to
+
+    return TENSOR
+
+
+def _env(plan: Plan, bound: Bound, span: Span) -> dict[str, int]:
+    """The sizes of the plan's free dims. Raises LaunchError TS502, TS209."""
+    missing = [name for name in plan.free if name not in bound.sizes]
+    if missing:
+        names = ", ".join(missing)
+        message = f"the size of {names} cannot be told from the arguments; fix it: ts.compile({plan.name}, dims={{{missing[0]!r}: ...}})"
+        raise LaunchError(Diagnostic("TS502", message, span, function=plan.name))
+    findings: list[Diagnostic] = []
+    for check in plan.checks:
+        left, right = _evaluate(check.left, bound.sizes), _evaluate(check.right, bound.sizes)
+        if left is not None and right is not None and left != right:
+            text = f"{check.why}: {check.left} is {left}, but {check.right} is {right}"
+            findings.append(Diagnostic("TS209", text, span, function=plan.name))
+    if findings:
+        raise LaunchError(findings)
+    return {name: bound.sizes[name] for name in plan.free}
+
+
+def _evaluate(dim: Dim, env: Mapping[str, int]) -> int | None:
+    try:
+        return dims.evaluate(dim, env)
+    except dims.DimError:
+        return None
+
+
+def _copied(plan: Plan, views: Mapping[str, View], span: Span) -> frozenset[int]:
+    """The parameters that must be copied to be contiguous.
+
+    Raises LaunchError TS503 for a parameter that the code stores to and that is read-only or not contiguous: a copy
+    would take the stores, and the caller's array would stay as it was.
+    """
+    copied: set[int] = set()
+    findings: list[Diagnostic] = []
+    for i, p in enumerate(plan.params):
+        view = views.get(p.name)
+        if view is None or (view.contiguous and (view.writable or not p.writes)):
+            continue
+        if not p.writes:
+            copied.add(i)
+            continue
+        if not view.writable:
+            why = "belongs to JAX, whose arrays never change" if _is_jax(view) else "is read-only"
+            fix = f"pass a copy: np.array({p.name})"
+        else:
+            why = f"is not contiguous (shape {list(view.shape)}, strides {list(view.strides)} bytes)"
+            fix = f"pass np.ascontiguousarray({p.name}) and copy the result back"
+        message = f"{plan.name} stores to {p.name}, but the array {why}; {fix}"
+        findings.append(Diagnostic("TS503", message, span, function=plan.name))
+    if findings:
+        raise LaunchError(findings)
+    return frozenset(copied)
+
+
+def _is_jax(view: View) -> bool:
+    return type(getattr(view.owner, "base", None)).__module__.partition(".")[0] in ("jax", "jaxlib")
