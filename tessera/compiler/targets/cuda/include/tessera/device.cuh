@@ -37,6 +37,9 @@ template <class T> TS_FN void store_global(T* p, T v) { *p = v; }
 template <class T> TS_FN T load_shared(const T* p) { return *p; }
 template <class T> TS_FN void store_shared(T* p, T v) { *p = v; }
 
+// A flag that any thread may raise.
+TS_FN void raise(u32* flag) { *(volatile u32*)flag = 1; }
+
 TS_FN u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 
 // Asynchronous copy of 16 bytes from global to shared memory; it has landed after wait_async.

@@ -26,16 +26,23 @@ template <int R2, class T, int R> TS_FN View<T, R2> window(const View<T, R>& v, 
   return w;
 }
 
+// The view cut off where a tile of `size` at `at` ends: for tiles that are walked in chunks.
+template <class T, int R> TS_FN View<T, R> clip(View<T, R> v, const Offset<R>& at, const Offset<R>& size) {
+  TS_UNROLL for (int a = 0; a < R; ++a) v.shape[a] = imin(v.shape[a], at.at[a] + size.at[a]);
+  return v;
+}
+
 struct Everywhere { TS_FN bool operator[](int) const { return true; } };
-template <class L> struct Where {
-  const Tile<bool, L>& mask;
-  TS_FN bool operator[](int k) const { return mask.v[k]; }
+template <class M> struct Where {
+  const M& mask;
+  TS_FN bool operator[](int k) const { return element(mask, k); }
 };
+template <class M> TS_FN Where<M> where_mask(const M& mask) { return {mask}; }
 
 // Calls vector(k, address) for registers k .. k+V-1 that are neighbours in memory and aligned, else single(k, address,
-// inside) for each. `limit` bounds the last coordinate: the end of a row that is walked in chunks.
+// inside) for each.
 template <class B, class L, int V, class T, int R, class Vector, class Single>
-TS_FN void visit(const View<T, R>& view, const Offset<R>& at, idx limit, Vector vector, Single single) {
+TS_FN void visit(const View<T, R>& view, const Offset<R>& at, Vector vector, Single single) {
   int t = hw::thread();
   TS_UNROLL for (int k = 0; k < L::size; k += V) {
     Coordinates<B::rank> coordinates = locate<B, L>(L::row(k, t), L::col(k, t));
@@ -46,7 +53,7 @@ TS_FN void visit(const View<T, R>& view, const Offset<R>& at, idx limit, Vector 
       p += (at.at[a] + c[a]) * view.stride[a];
       if (a + 1 < R) inside = inside && (u64)(at.at[a] + c[a]) < (u64)view.shape[a];
     }
-    idx end = R ? imin(view.shape[R ? R - 1 : 0], at.at[R ? R - 1 : 0] + limit) : 1;
+    idx end = R ? view.shape[R ? R - 1 : 0] : 1;
     if constexpr (V > 1) {
       static_assert(B::size(B::rank - 1) % V == 0, "a vector lies in one row");
       if (L::holds(k + V - 1, t) && inside && last >= 0 && last + V <= end && view.stride[R - 1] == 1 &&
@@ -60,8 +67,6 @@ TS_FN void visit(const View<T, R>& view, const Offset<R>& at, idx limit, Vector 
              L::holds(k + u, t) && inside && (R == 0 || (last + u >= 0 && last + u < end)));
   }
 }
-constexpr idx no_limit = 0x7fffffffffffll;
-
 template <class L, class B> constexpr int vector_width = B::rank > 0 && B::size(B::rank ? B::rank - 1 : 0) % L::vector == 0 ? L::vector : 1;
 
 template <class L, class B, class T, int R, class Mask = Everywhere>
@@ -70,7 +75,7 @@ TS_FN Tile<bare<T>, L> load(const View<T, R>& view, const Offset<R>& at, bare<T>
   constexpr bool masked = !same<Mask, Everywhere>;
   constexpr int V = masked ? 1 : vector_width<L, B>;
   Tile<E, L> r;
-  visit<B, L, V>(view, at, no_limit,
+  visit<B, L, V>(view, at,
       [&](int k, T* p) {
         auto pack = hw::load_global(reinterpret_cast<const Pack<E, V>*>(p));
         TS_UNROLL for (int u = 0; u < V; ++u) r.v[k + u] = pack.e[u];
@@ -79,11 +84,11 @@ TS_FN Tile<bare<T>, L> load(const View<T, R>& view, const Offset<R>& at, bare<T>
   return r;
 }
 template <class B, class T, class L, int R, class Mask = Everywhere>
-TS_FN void store(const View<T, R>& view, const Tile<T, L>& x, const Offset<R>& at, Mask mask = {}, idx limit = no_limit) {
+TS_FN void store(const View<T, R>& view, const Tile<T, L>& x, const Offset<R>& at, Mask mask = {}) {
   constexpr bool masked = !same<Mask, Everywhere>;
   constexpr int V = masked ? 1 : vector_width<L, B>;
   if (!L::owner(hw::thread())) return;
-  visit<B, L, V>(view, at, limit,
+  visit<B, L, V>(view, at,
       [&](int k, T* p) {
         Pack<T, V> pack;
         TS_UNROLL for (int u = 0; u < V; ++u) pack.e[u] = x.v[k + u];
@@ -127,12 +132,12 @@ TS_FN Tile<bare<T>, L> gather(const View<T, R>& view, bare<T> fill, Mask mask, c
   return r;
 }
 template <class T, int R, class X, class L, class Mask, class... I>
-TS_FN void scatter(const View<T, R>& view, const Tile<X, L>& x, idx limit, Mask mask, const I&... index) {
+TS_FN void scatter(const View<T, R>& view, const Tile<X, L>& x, idx rows_left, idx cols_left, Mask mask, const I&... index) {
   int t = hw::thread();
   if (!L::owner(t)) return;
   TS_UNROLL for (int k = 0; k < L::size; ++k) {
     idx i[] = {(idx)element(index, k)..., 0}, p = 0;
-    bool inside = L::holds(k, t) && mask[k] && L::col(k, t) < limit;
+    bool inside = L::holds(k, t) && mask[k] && L::row(k, t) < rows_left && L::col(k, t) < cols_left;
     TS_UNROLL for (int a = 0; a < R; ++a) {
       inside = inside && (u64)i[a] < (u64)view.shape[a];
       p += i[a] * view.stride[a];

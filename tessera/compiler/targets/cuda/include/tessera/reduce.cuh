@@ -1,12 +1,12 @@
 // Reductions along an axis. The order depends on the position along the axis alone, so that neither the layout nor the
-// number of warps changes a bit: positions that agree modulo 1024 are folded in ascending order; of those partial
+// number of warps changes a bit: positions that agree modulo 1024 (128 along rows) are folded in ascending order; of those partial
 // results neighbours (2p, 2p+1) are combined, then the upper half is folded onto the lower until one is left.
 #pragma once
 #include "tile.cuh"
 
 namespace tessera {
 
-constexpr int partials = 1024;
+constexpr int partials_of(int axis) { return axis == 1 ? 1024 : 128; }
 
 struct Sum {
   template <class T> TS_FN static T identity() {  // -0 is the one float that changes nothing, -0 included
@@ -103,9 +103,9 @@ template <class A> constexpr Low low_bit = A::t0 > 1 ? Low::t0 : A::In > 1 ? Low
 constexpr int halves_(int n) { return n <= 1 ? 0 : n <= 2 ? 1 : 2 * halves_((n + 1) / 2); }
 
 // Reduces w[n][register along A] for N vectors at once into out[n].
-template <class Op, class A, class T, int N> TS_FN void fold_axis(T (&w)[N][A::regs], T (&out)[N]) {
+template <class Op, class A, int partials, class T, int N> TS_FN void fold_axis(T (&w)[N][A::regs], T (&out)[N]) {
   constexpr int In = A::In, keep = A::low >= partials ? 1 : partials / A::low, Out = A::Out < keep ? A::Out : keep;
-  static_assert(A::low <= partials, "a layout spreads at most 1024 positions over threads");
+  static_assert(A::low <= partials, "a layout spreads at most one partial result each over threads");
   constexpr Low first = low_bit<A>;
   TS_UNROLL for (int n = 0; n < N; ++n)
     TS_UNROLL for (int k = Out * In; k < A::regs; ++k)
@@ -154,7 +154,7 @@ template <class Op, int A, class T, class L, class F> TS_FN auto reduce_with(F v
       w[n][i] = Along::exact || Along::position(i, t) < Along::extent ? value(k) : Op::template identity<T>();
     }
   Tile<T, Layout<One, Kept>> r;
-  fold_axis<Op, Along>(w, r.v);
+  fold_axis<Op, Along, partials_of(A)>(w, r.v);
   return r;
 }
 template <class Op, int A, class T, class L> TS_FN auto reduce(const Tile<T, L>& x) {
@@ -188,11 +188,31 @@ template <int A, class T, class L> TS_FN auto argmin(const Tile<T, L>& x) { retu
 template <class T, class L> TS_FN i64 argmax(const Tile<T, L>& x) { return arg_reduce<true, 1>(x).v[0]; }
 template <class T, class L> TS_FN i64 argmin(const Tile<T, L>& x) { return arg_reduce<false, 1>(x).v[0]; }
 
-// One chunk of a row that is too long for registers: the partial results take in the columns below `limit`.
-template <class Op, class T, class L> TS_FN void accumulate(Tile<T, L>& acc, const Tile<T, L>& x, idx limit) {
+// An axis that is too long for registers comes in chunks: each takes part in the partial results as far as `left`
+// positions of the axis are left.
+template <class Op, int A, class T, class L> TS_FN void accumulate(Tile<T, L>& acc, const Tile<T, L>& x, idx left) {
   int t = hw::thread();
   TS_UNROLL for (int k = 0; k < L::size; ++k)
-    if (L::col(k, t) < limit) acc.v[k] = Op::template combine<T>(acc.v[k], x.v[k]);
+    if ((A == 1 ? L::col(k, t) : L::row(k, t)) < left) acc.v[k] = Op::template combine<T>(acc.v[k], x.v[k]);
+}
+template <class T, class L> TS_FN Tile<Best<T>, L> best_so_far() {
+  Tile<Best<T>, L> r;
+  TS_UNROLL for (int k = 0; k < L::size; ++k) r.v[k] = Best<T>(0);
+  return r;
+}
+template <bool Largest, int A, class T, class L>
+TS_FN void take_better(Tile<Best<T>, L>& best, const Tile<T, L>& x, idx start, idx left) {
+  int t = hw::thread();
+  TS_UNROLL for (int k = 0; k < L::size; ++k) {
+    idx at = A == 1 ? L::col(k, t) : L::row(k, t);
+    if (at < left) best.v[k] = Arg<Largest>::combine(best.v[k], Best<T>(x.v[k], start + at));
+  }
+}
+template <bool Largest, int A, class T, class L> TS_FN auto best_position(const Tile<Best<T>, L>& x) {
+  auto best = reduce_with<Arg<Largest>, A, Best<T>, L>([&](int k) { return x.v[k]; });
+  Tile<i64, typename layout_<decltype(best)>::type> r;
+  TS_UNROLL for (int k = 0; k < decltype(r)::layout::size; ++k) r.v[k] = best.v[k].at;
+  return r;
 }
 
 }  // namespace tessera

@@ -1,0 +1,134 @@
+"""What a cubin says about its kernels: registers, stack and shared memory from the ELF file itself, SASS by nvdisasm."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import struct
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tessera.errors import MissingDependency
+
+# Attributes of the .nv.info sections (cubin ELF, as printed by `readelf` of the CUDA toolkit's cuobjdump -elf).
+_REGISTERS, _FRAME, _MIN_STACK = 0x2F, 0x11, 0x12
+
+
+@dataclass(frozen=True, slots=True)
+class KernelResources:
+    """Per thread: registers and stack bytes (spilled registers and local arrays); per block: static shared bytes."""
+
+    registers: int
+    stack: int
+    shared: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    name: str
+    kind: int
+    data: bytes
+    size: int
+    link: int
+
+
+def _sections(cubin: bytes) -> list[_Section]:
+    offset, = struct.unpack_from("<Q", cubin, 0x28)
+    entry, count, names = struct.unpack_from("<HHH", cubin, 0x3A)
+    headers = [struct.unpack_from("<IIQQQQIIQQ", cubin, offset + i * entry) for i in range(count)]
+    table = headers[names]
+    text = cubin[table[4] : table[4] + table[5]]
+    out: list[_Section] = []
+    for h in headers:
+        name = text[h[0] : text.index(b"\0", h[0])].decode()
+        data = b"" if h[1] == 8 else cubin[h[4] : h[4] + h[5]]  # SHT_NOBITS has no bytes in the file
+        out.append(_Section(name, h[1], data, h[5], h[6]))
+    return out
+
+
+def _symbols(sections: list[_Section]) -> list[str]:
+    table = next(s for s in sections if s.kind == 2)  # SHT_SYMTAB
+    text = sections[table.link].data
+    starts = [struct.unpack_from("<I", table.data, i)[0] for i in range(0, len(table.data), 24)]
+    return [text[s : text.index(b"\0", s)].decode() for s in starts]
+
+
+def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """(attribute, value) of a .nv.info section: format byte, attribute byte, then a size or the value itself."""
+    at = 0
+    while at + 4 <= len(data):
+        form, attribute, size = struct.unpack_from("<BBH", data, at)
+        at += 4
+        if form == 4:
+            yield attribute, data[at : at + size]
+            at += size
+
+
+def resources(cubin: bytes) -> dict[str, KernelResources]:
+    """The figures of every kernel in the file."""
+    sections = _sections(cubin)
+    symbols = _symbols(sections)
+    found: dict[str, dict[int, int]] = {}
+    for s in sections:
+        if s.name != ".nv.info":
+            continue
+        for attribute, value in _attributes(s.data):
+            if attribute in (_REGISTERS, _FRAME, _MIN_STACK) and len(value) >= 8:
+                symbol, amount = struct.unpack_from("<II", value)
+                found.setdefault(symbols[symbol], {})[attribute] = amount
+    shared = {s.name.removeprefix(".nv.shared."): s.size for s in sections if s.name.startswith(".nv.shared.") and "reserved" not in s.name}
+    kernels = [s.name.removeprefix(".text.") for s in sections if s.name.startswith(".text.")]
+    return {
+        k: KernelResources(a.get(_REGISTERS, 0), max(a.get(_FRAME, 0), a.get(_MIN_STACK, 0)), shared.get(k, 0))
+        for k in kernels
+        for a in (found.get(k, {}),)
+    }
+
+
+def binary(name: str) -> str:
+    """The path of nvdisasm or cuobjdump. Raises MissingDependency."""
+    try:
+        from cuda.pathfinder import find_nvidia_binary_utility
+
+        found = find_nvidia_binary_utility(name)
+    except ImportError:
+        found = None
+    path = found or shutil.which(name)
+    if not path:
+        raise MissingDependency(name, "cuda", "Showing machine code")
+    return str(path)
+
+
+def disassemble(cubin: bytes) -> str:
+    """SASS with `//## File "...", line N` marks of the .cu file."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "code.cubin"
+        path.write_bytes(cubin)
+        out = subprocess.run([binary("nvdisasm"), "-c", "-g", str(path)], capture_output=True, text=True, check=True)
+        return out.stdout
+
+
+_MARK = re.compile(r'//## File "([^"]*)", line (\d+)')
+_INSTRUCTION = re.compile(r"^\s*/\*([0-9a-f]+)\*/\s+(.*?)\s*;")
+
+
+def line_map(sass: str, file: str) -> list[tuple[int, int, str]]:
+    """(offset, line of `file`, instruction): an inlined call counts for the line of `file` that it was inlined into."""
+    out: list[tuple[int, int, str]] = []
+    line = 0
+    pending: list[tuple[str, int]] = []
+    for text in sass.splitlines():
+        if mark := _MARK.search(text):
+            pending.append((mark[1], int(mark[2])))
+            if inlined := re.search(r'inlined at "([^"]*)", line (\d+)', text):
+                pending.append((inlined[1], int(inlined[2])))
+        elif instruction := _INSTRUCTION.match(text):
+            for name, number in pending:
+                if name.endswith(file):
+                    line = number
+            pending = []
+            out.append((int(instruction[1], 16), line, instruction[2]))
+    return out

@@ -1,0 +1,252 @@
+"""Writers of loads, stores, gathers, views, shared tiles, products and debug asserts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tessera.compiler.ir.core import Op, Value
+from tessera.compiler.ir.types import SharedType, ViewType
+from tessera.compiler.targets.cuda import cxx
+from tessera.compiler.targets.cuda.barriers import shared_source
+from tessera.compiler.targets.cuda.emit import KernelEmitter, handles
+from tessera.compiler.targets.cuda.groups import dtype_of, is_scalar, is_tile, shape_of
+from tessera.compiler.targets.cuda.layout import Layout
+from tessera.language.dims import Dim, prod
+
+
+def _offsets(e: KernelEmitter, tile: Value, offsets: Sequence[Value]) -> list[str]:
+    """The offsets of the part of a tile that is held now: chunked axes start at their loop's variable."""
+    lines = e.lines_by_axis(tile)
+    out: list[str] = []
+    for a, v in enumerate(offsets):
+        text = e.expr(v)
+        start = e.origin.get(lines[a]) if a in lines else None
+        out.append(text if start is None else start if text == "0" else f"{text} + {start}")
+    return out
+
+
+def _whole_axis(view: ViewType, tile: Value, axis: int, offset: str) -> bool:
+    return offset == "0" and view.shape[axis] == shape_of(tile)[axis]
+
+
+def _clipped(e: KernelEmitter, view: Value, tile: Value, offsets: Sequence[Value]) -> str:
+    """The view, cut off where a chunked tile ends before the view does."""
+    t = view.type
+    assert isinstance(t, ViewType)
+    chunked = [a for a, line in e.lines_by_axis(tile).items() if line.chunk is not None]
+    if all(_whole_axis(t, tile, a, e.expr(offsets[a])) for a in chunked):
+        return e.expr(view)
+    sizes = cxx.braces(map(cxx.size, shape_of(tile)))
+    return f"ts::clip({e.expr(view)}, {cxx.braces(e.expr(v) for v in offsets)}, {sizes})"
+
+
+def _split(op: Op, first: int) -> tuple[Sequence[Value], Value | None]:
+    """Offsets (or indices) and mask of an access whose offsets start at operand `first`."""
+    rest = op.operands[first:]
+    return (rest[:-1], rest[-1]) if op.attrs.get("masked") else (rest, None)
+
+
+@handles("load")
+def _load(e: KernelEmitter, op: Op) -> None:
+    view, t = op.operands[0], op.result
+    offsets, mask = _split(op, 1)
+    e.headers.add("memory")
+    fill = cxx.literal(op.attrs.get("fill", 0), dtype_of(t))
+    default = e.expr(view)
+    if is_scalar(t):
+        where = f", {e.expr(mask)}" if mask is not None else ""
+        e.let(t, f"ts::load_scalar({e.expr(view)}, {cxx.braces(map(e.expr, offsets))}, {fill}{where})", f"{default}_value")
+        return
+    where = f", ts::where_mask({e.expr(mask)})" if mask is not None else ""
+    at = cxx.braces(_offsets(e, t, offsets))
+    e.let(t, f"ts::load<{e.layout(t)}, {e.box(t)}>({e.expr(view)}, {at}, {fill}{where})", f"{default}_tile")
+
+
+@handles("store")
+def _store(e: KernelEmitter, op: Op) -> None:
+    view, t = op.operands[0], op.operands[1]
+    offsets, mask = _split(op, 2)
+    e.headers.add("memory")
+    if is_scalar(t):
+        where = f", {e.expr(mask)}" if mask is not None else ""
+        value = f"({cxx.type_name(dtype_of(t))}){e.expr(t)}" if dtype_of(t).is_integer else e.expr(t)
+        e.source.write(f"ts::store_scalar({e.expr(view)}, {value}, {cxx.braces(map(e.expr, offsets))}{where});")
+        return
+    where = f", ts::where_mask({e.expr(mask)})" if mask is not None else ""
+    at = cxx.braces(_offsets(e, t, offsets))
+    e.source.write(f"ts::store<{e.box(t)}>({_clipped(e, view, t, offsets)}, {e.tile(t)}, {at}{where});")
+
+
+def _mask(e: KernelEmitter, mask: Value | None) -> str:
+    return f"ts::where_mask({e.expr(mask)})" if mask is not None else "ts::Everywhere()"
+
+
+@handles("gather")
+def _gather(e: KernelEmitter, op: Op) -> None:
+    view, t = op.operands[0], op.result
+    indices, mask = _split(op, 1)
+    e.headers.add("memory")
+    fill = cxx.literal(op.attrs.get("fill", 0), dtype_of(t))
+    if is_scalar(t):
+        where = f", {e.expr(mask)}" if mask is not None else ""
+        at = cxx.braces(f"(ts::idx){e.expr(v)}" for v in indices)
+        e.let(t, f"ts::load_scalar({e.expr(view)}, {at}, {fill}{where})", "gathered")
+        return
+    arguments = ", ".join([e.expr(view), fill, _mask(e, mask), *map(e.expr, indices)])
+    e.let(t, f"ts::gather<{e.layout(t)}>({arguments})", "gathered")
+
+
+@handles("scatter")
+def _scatter(e: KernelEmitter, op: Op) -> None:
+    view, t = op.operands[0], op.operands[1]
+    indices, mask = _split(op, 2)
+    e.headers.add("memory")
+    if is_scalar(t):
+        where = f", {e.expr(mask)}" if mask is not None else ""
+        at = cxx.braces(f"(ts::idx){e.expr(v)}" for v in indices)
+        e.source.write(f"ts::store_scalar({e.expr(view)}, {e.expr(t)}, {at}{where});")
+        return
+    row, col = e.grouping.of(t).lines
+    left = [f"{cxx.size(x.extent)} - {e.origin[x]}" if x in e.origin else cxx.size(x.extent) for x in (row, col)]
+    arguments = ", ".join([e.expr(view), e.tile(t), *left, _mask(e, mask), *map(e.expr, indices)])
+    e.source.write(f"ts::scatter({arguments});")
+
+
+@handles("subview")
+def _subview(e: KernelEmitter, op: Op) -> None:
+    view, t = op.operands[0], op.result.type
+    assert isinstance(t, ViewType)
+    e.headers.add("memory")
+    drop: tuple[int, ...] = op.attrs.get("drop", ())  # type: ignore[assignment]
+    sizes: tuple[Dim, ...] = op.attrs["sizes"]  # type: ignore[assignment]
+    kept = [a for a in range(len(sizes)) if a not in drop]
+    at = cxx.braces(map(e.expr, op.operands[1:]))
+    shape = cxx.braces(cxx.size(sizes[a]) for a in kept)
+    steps = cxx.braces(f"{e.expr(view)}.stride[{a}]" for a in kept)
+    e.let(op.result, f"ts::window<{len(kept)}>({e.expr(view)}, {at}, {shape}, {steps})", f"{e.expr(view)}_window")
+
+
+# shared memory
+def shared_shape(t: SharedType) -> tuple[int, int]:
+    """The matrix that a shared tile is stored as."""
+    shape = [int(d) for d in t.shape]  # type: ignore[call-overload]
+    return int(prod(shape[:-1])), shape[-1]  # type: ignore[call-overload]
+
+
+def declare_shared(e: KernelEmitter, key: Value | tuple[Op, int], t: SharedType, hint: str) -> str:
+    """A shared tile at its place in the block's shared memory."""
+    rows, cols = shared_shape(t)
+    e.headers.add("shared")
+    place = e.reserve(key, rows * cols * t.dtype.itemsize)
+    name = e.fresh(hint)
+    e.source.write(f"ts::Shared<{cxx.type_name(t.dtype)}, {rows}, {cols}> {name}(shared + {place});")
+    return name
+
+
+@handles("alloc_shared")
+def _alloc_shared(e: KernelEmitter, op: Op) -> None:
+    t = op.result.type
+    assert isinstance(t, SharedType)
+    e.env[op.result] = declare_shared(e, op.result, t, op.result.hint or "tile")
+
+
+@handles("copy_async")
+def _copy_async(e: KernelEmitter, op: Op) -> None:
+    shared, view = op.operands[:2]
+    t = shared.type
+    assert isinstance(t, SharedType) and isinstance(view.type, ViewType)
+    shape = [*(1,) * (view.type.rank - t.rank), *t.shape]
+    box = f"ts::Box<{', '.join(map(str, shape))}>"
+    at = cxx.braces(map(e.expr, op.operands[2:]))
+    e.source.write(f"ts::copy_async<{box}>({e.expr(shared)}, {e.expr(view)}, {at});")
+
+
+@handles("load_shared")
+def _load_shared(e: KernelEmitter, op: Op) -> None:
+    t = op.result
+    direct = all(_reads_directly(e, u, i) for u, i in t.uses)
+    if t.uses and direct:
+        return
+    if is_scalar(t):
+        e.let(t, f"ts::hw::load_shared({e.expr(op.operands[0])}.at(0, 0))")
+    else:
+        e.let(t, f"ts::load_shared<{e.layout(t)}>({e.expr(op.operands[0])})", f"{e.expr(op.operands[0])}_tile")
+
+
+def _reads_directly(e: KernelEmitter, user: Op, operand: int) -> bool:
+    if user.name == "tile.mma":
+        return e.reads_shared(user, operand)
+    return user.name == "tile.transpose" and bool(user.result.uses) and all(
+        u.name == "tile.mma" and e.reads_shared(u, i) for u, i in user.result.uses
+    )
+
+
+@handles("store_shared")
+def _store_shared(e: KernelEmitter, op: Op) -> None:
+    shared, t = op.operands
+    if is_scalar(t):
+        e.source.write(f"if (ts::hw::thread() == 0) ts::hw::store_shared({e.expr(shared)}.at(0, 0), {e.expr(t)});")
+    else:
+        e.source.write(f"ts::store_shared({e.expr(shared)}, {e.tile(t)});")
+
+
+# products
+def _feeds_from_registers(e: KernelEmitter, op: Op) -> bool:
+    """Whether operand a lies in the very registers that the product wants: an accumulator whose rows stay in a warp."""
+    a = op.operands[0]
+    if not is_tile(a) or a in e.splat or isinstance(a.type, SharedType) or not is_tile(op.result):
+        return False
+    la, lc = e.layout_of(a), e.layout_of(op.result)
+    return la.tensor_core and lc.tensor_core and la.col.t2 == 1 and la.row == lc.row and dtype_of(a).itemsize == 2
+
+
+@handles("mma")
+def _mma(e: KernelEmitter, op: Op) -> None:
+    e.headers |= {"mma", "shared"}
+    if is_scalar(op.result):
+        raise e.refuse(op, "a product with a single element: use sum(a * b)", "TS410")
+    parts: list[str] = []
+    staged: list[tuple[str, Value]] = []
+    for i, v in enumerate(op.operands[:2]):
+        source, transposed = shared_source(v, op)
+        if source is not None:
+            parts.append(f"ts::transposed({e.expr(source)})" if transposed else e.expr(source))
+        elif i == 0 and _feeds_from_registers(e, op):
+            parts.append(e.expr(v))
+        else:
+            name = declare_shared(e, (op, i), SharedType(shape_of(v), dtype_of(v)), f"{v.hint or 'ab'[i]}_staged")
+            staged.append((name, v))
+            parts.append(name)
+    if staged:
+        e.source.write("ts::sync();")
+        for name, v in staged:
+            _fill_staged(e, name, v)
+        e.source.write("ts::sync();")
+    e.let(op.result, f"ts::mma({', '.join(parts)}, {e.tile(op.operands[2])})", op.operands[2].hint or "product")
+
+
+def _fill_staged(e: KernelEmitter, name: str, v: Value) -> None:
+    if is_scalar(v):
+        e.source.write(f"if (ts::hw::thread() == 0) ts::hw::store_shared({name}.at(0, 0), {e.expr(v)});")
+    else:
+        e.source.write(f"ts::store_shared({name}, {e.tile(v)});")
+
+
+# debugging
+@handles("print")
+def _print(e: KernelEmitter, op: Op) -> None:
+    raise e.refuse(op, "The CUDA target cannot print tiles yet: a kernel has no channel to send them through.\n"
+                       "Print on the cpu or reference target, or store the tile to an output.")  # fmt: skip
+
+
+@handles("assert")
+def _assert(e: KernelEmitter, op: Op) -> None:
+    if not e.settings.debug:
+        return
+    e.headers.add("faults")
+    number = len(e.asserts)
+    e.asserts.append((str(op.attrs.get("message", "assertion failed")), op.span))
+    e.source.write(f"ts::check(faults, {number}, {e.expr(op.operands[0])});")
+
+
+__all__ = ["Layout", "declare_shared"]

@@ -1,0 +1,269 @@
+"""`emulator:sm_80`: the generated CUDA C++ compiled by the system's C++ compiler and run on the processor.
+
+The text is the GPU's, word for word; include/tessera/host.h takes the place of the instructions. Races, out-of-range
+accesses, reads of memory that nothing was written to and unreachable barriers are errors at the user's line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from tessera.compiler.targets.base import Artifact, TileRecorder
+from tessera.compiler.targets.cuda import nvrtc, steps
+from tessera.compiler.targets.cuda.generate import generate
+from tessera.compiler.targets.cuda.target import architecture, artifact, constants, settings_for
+from tessera.compiler.tile.program import Program
+from tessera.errors import DebugCheckError, Diagnostic, MissingDependency, Note, Span, TargetError
+
+# -O1: the emulator's own bookkeeping dominates; more would only cost compile time. No contraction, as on the device.
+FLAGS = ("-std=c++17", "-O1", "-g1", "-fPIC", "-ffp-contract=off", "-fno-stack-protector", "-U_FORTIFY_SOURCE", "-w")
+_TRACE = 48
+
+
+@lru_cache(maxsize=1)
+def compiler() -> tuple[str, ...]:
+    """The C++ compiler's command. Raises MissingDependency where there is none."""
+    chosen = os.environ.get("CXX")
+    for name in (chosen, "g++", "clang++", "c++"):
+        if name and (path := shutil.which(name)):
+            return (path,)
+    if importlib.util.find_spec("ziglang"):
+        return (sys.executable, "-m", "ziglang", "c++")
+    raise MissingDependency("a C++ compiler (g++, clang++ or the ziglang wheel)", "dev", "Emulating CUDA kernels")
+
+
+@lru_cache(maxsize=1)
+def _compiler_version() -> str:
+    out = subprocess.run([*compiler(), "--version"], capture_output=True, text=True, check=False)
+    return out.stdout.splitlines()[0] if out.stdout else "unknown"
+
+
+def _folder() -> Path:
+    """Where built libraries are kept: they are found again by the hash of what they are made of."""
+    base = os.environ.get("TESSERA_CACHE_DIR")
+    path = Path(base) / "emulator" if base else Path(tempfile.gettempdir()) / f"tessera-emulator-{os.getuid()}"
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return path
+
+
+class EmulatedTarget:
+    """`emulator:<architecture>`. Slow by design: for tests and for looking at a kernel's behaviour without a GPU."""
+
+    device = "cuda"
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.arch = architecture(name.removeprefix("emulator:"))
+
+    @property
+    def fingerprint(self) -> str:
+        return f"{self.name} {_compiler_version()} library-{nvrtc.library_fingerprint()}"
+
+    def compile(self, program: Program, *, profile: bool = False, debug: bool = False) -> Artifact:
+        """Raises TargetError (TS602, TS405 as for the GPU; TS603 where the C++ compiler fails)."""
+        generated = generate(program, settings_for(self.arch, profile, debug))
+        signatures = {k.name: k.signature for k in generated.kernels.values()}
+        library = build(generated.source, signatures, self.arch, program.name, generated.lines)
+        reason = "known of compiled GPU code only; compile for " + self.name.removeprefix("emulator:")
+        resources = {
+            k.name: {"threads": k.threads, "shared": k.shared, "registers": None, "registers_reason": reason}
+            for k in generated.kernels.values()
+        }
+        return artifact(self.name, program, generated, {"code.so": library.read_bytes()}, resources, profile)
+
+    def load(self, artifact: Artifact) -> EmulatedExecutable:
+        return EmulatedExecutable(artifact)
+
+
+def _host_text(source: str, signatures: Mapping[str, Sequence[str]]) -> str:
+    """The kernels' text and, for each, a function that unpacks its arguments."""
+    calls = ["#include <tessera/host.h>", '#include "code.cu"']
+    for name, types in signatures.items():
+        arguments = ", ".join(f"*({t}*)a[{i}]" for i, t in enumerate(types))
+        calls.append(f'extern "C" void emulated_{name}(void** a) {{ {name}({arguments}); }}')
+    calls.append('extern "C" int emulate(tessera::hw::Launch* launch) { return tessera::hw::emulate(launch); }')
+    return "\n".join(calls) + "\n"
+
+
+def build(source: str, signatures: Mapping[str, Sequence[str]], arch: int, name: str, lines: Sequence[Sequence[object]]) -> Path:
+    """The shared library of a generated file, from the cache where it has been built before."""
+    flags = (*FLAGS, f"-DTESSERA_ARCH={arch * 10}")
+    text = _host_text(source, signatures)
+    key = hashlib.sha256("\0".join([source, text, *flags, _compiler_version(), nvrtc.library_fingerprint()]).encode()).hexdigest()[:24]
+    folder = _folder() / key
+    library = folder / "code.so"
+    if library.exists():
+        return library
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "code.cu").write_text(source)
+    (folder / "host.cpp").write_text(text)
+    header = _precompiled(flags)
+    include = ["-include", str(header)] if header else []
+    with tempfile.NamedTemporaryFile(dir=folder, suffix=".so", delete=False) as made:
+        command = [*compiler(), *flags, *include, f"-I{nvrtc.INCLUDE}", "-shared", str(folder / "host.cpp"), "-o", made.name]
+    out = subprocess.run(command, capture_output=True, text=True, check=False)
+    if out.returncode:
+        os.unlink(made.name)
+        raise nvrtc.failed(out.stderr, source, "code.cu", lines, f"The C++ compiler ({name})")
+    os.replace(made.name, library)  # several processes may build the same library
+    return library
+
+
+def _precompiled(flags: Sequence[str]) -> Path | None:
+    """The whole device library as a precompiled header (g++ only): half of a small kernel's compile time."""
+    if "g++" not in Path(compiler()[0]).name:
+        return None
+    key = hashlib.sha256("\0".join([*flags, _compiler_version(), nvrtc.library_fingerprint()]).encode()).hexdigest()[:16]
+    folder = _folder() / f"headers-{key}"
+    made = folder / "all.h.gch"
+    if made.exists():
+        return folder / "all.h"
+    folder.mkdir(parents=True, exist_ok=True)
+    headers = sorted(p.name for p in (nvrtc.INCLUDE / "tessera").glob("*.cuh") if p.name != "device.cuh")
+    (folder / "all.h").write_text("".join(f"#include <tessera/{h}>\n" for h in ("host.h", *headers)))
+    with tempfile.NamedTemporaryFile(dir=folder, delete=False) as part:
+        command = [*compiler(), *flags, f"-I{nvrtc.INCLUDE}", "-x", "c++-header", str(folder / "all.h"), "-o", part.name]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        os.unlink(part.name)
+        return None
+    os.replace(part.name, made)
+    return folder / "all.h"
+
+
+class _Region(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("begin", ctypes.c_uint64), ("size", ctypes.c_uint64), ("writable", ctypes.c_int32)]
+
+
+class _Launch(ctypes.Structure):
+    _fields_ = [
+        ("kernel", ctypes.c_void_p), ("args", ctypes.POINTER(ctypes.c_void_p)), ("regions", ctypes.POINTER(_Region)),
+        ("n_regions", ctypes.c_int64), ("grid", ctypes.c_int64), ("threads", ctypes.c_int64), ("shared_size", ctypes.c_int64),
+        ("seed", ctypes.c_uint64), ("message", ctypes.c_char_p), ("message_size", ctypes.c_int64),
+        ("trace", ctypes.POINTER(ctypes.c_void_p)), ("trace_size", ctypes.c_int64), ("traced", ctypes.c_int64),
+    ]  # fmt: skip
+
+
+class EmulatedExecutable:
+    """Runs on addresses of host memory. `seed` 0: threads take turns in order; else in an order drawn from it."""
+
+    def __init__(self, artifact: Artifact) -> None:
+        self.artifact = artifact
+        self.plan = steps.Steps(artifact.meta, constants(artifact))
+        self.seed = 0
+        self._lock = threading.Lock()  # the emulated machine is one per library
+        key = hashlib.sha256(artifact.files["code.so"]).hexdigest()[:24]
+        self.path = _folder() / f"{key}.so"
+        if not self.path.exists():
+            part = self.path.with_suffix(f".{os.getpid()}")
+            part.write_bytes(artifact.files["code.so"])
+            os.replace(part, self.path)
+        self.library: Any = ctypes.CDLL(str(self.path))
+
+    def run(
+        self,
+        pointers: Sequence[int],
+        scalars: Sequence[bool | int | float | complex],
+        dims: Sequence[int],
+        *,
+        stream: int = 0,
+        record: TileRecorder | None = None,
+    ) -> None:
+        """Raises DebugCheckError TS506 where a kernel races or leaves its buffers."""
+        with self._lock:
+            self.plan.run(_HostMachine(self), pointers, scalars, dims, record)
+
+
+class _HostMachine:
+    def __init__(self, executable: EmulatedExecutable) -> None:
+        self.executable = executable
+        self.memory: dict[int, ctypes.Array[ctypes.c_char]] = {}
+
+    def allocate(self, size: int) -> int:
+        block = ctypes.create_string_buffer(size + 256)
+        ctypes.memset(block, 0xFF, size + 256)  # NaN: what nothing was written to must not look like a result
+        place = -(-ctypes.addressof(block) // 256) * 256
+        self.memory[place] = block
+        return place
+
+    def upload(self, address: int, data: bytes) -> None:
+        ctypes.memmove(address, data, len(data))
+
+    def download(self, address: int, size: int) -> bytes:
+        return ctypes.string_at(address, size)
+
+    def free(self, address: int) -> None:
+        del self.memory[address]
+
+    def launch(self, call: steps.Call) -> None:
+        x = self.executable
+        packed = [ctypes.create_string_buffer(a, len(a)) for a in call.arguments]
+        args = (ctypes.c_void_p * max(1, len(packed)))(*(ctypes.addressof(p) for p in packed))
+        merged: dict[int, tuple[str, int, int, bool]] = {}
+        for window in call.windows:
+            name, begin, size, writable = window
+            old = merged.get(begin)
+            merged[begin] = (name, begin, size, writable or bool(old and old[3]))
+        regions = (_Region * max(1, len(merged)))(*(_Region(n.encode(), b, s, w) for n, b, s, w in merged.values()))
+        message = ctypes.create_string_buffer(512)
+        trace = (ctypes.c_void_p * _TRACE)()
+        kernel = ctypes.cast(x.library[f"emulated_{call.kernel}"], ctypes.c_void_p)
+        launch = _Launch(
+            kernel, args, regions, len(merged), call.grid, call.threads, call.shared, x.seed,
+            ctypes.cast(message, ctypes.c_char_p), len(message), trace, _TRACE, 0,
+        )  # fmt: skip
+        if x.library.emulate(ctypes.byref(launch)):
+            raise fault(x, call.kernel, message.value.decode(), [int(a or 0) for a in trace[: launch.traced]])
+
+
+def fault(x: EmulatedExecutable, kernel: str, message: str, trace: Sequence[int]) -> DebugCheckError:
+    """What went wrong, at the user's line where the debug information leads to it."""
+    number = _generated_line(x, trace)
+    lines = x.artifact.source.splitlines()
+    span, notes = Span("<unknown>", 0, 0, 0, 0), []
+    if number:
+        notes.append(Note(f"generated line {number}: {lines[number - 1].strip()}"))
+        origin = [row for row in x.artifact.meta["lines"] if row[0] <= number]
+        if origin:
+            _, file, line = origin[-1]
+            span = Span(file, line, 1, line, 1)
+    return DebugCheckError(Diagnostic("TS506", message, span, notes=tuple(notes), function=kernel))
+
+
+def _generated_line(x: EmulatedExecutable, trace: Sequence[int]) -> int:
+    """The innermost line of code.cu among return addresses, by addr2line; 0 where it cannot be found."""
+    tool = shutil.which("addr2line")
+    base = _load_address(x.path)
+    if not tool or not base:
+        return 0
+    offsets = [hex(a - base - 1) for a in trace if a >= base]
+    with contextlib.suppress(subprocess.SubprocessError, OSError):
+        out = subprocess.run([tool, "-i", "-e", str(x.path), *offsets], capture_output=True, text=True, check=True, timeout=60)
+        for text in out.stdout.splitlines():
+            if found := re.search(r"code\.cu:(\d+)", text):
+                return int(found[1])
+    return 0
+
+
+def _load_address(path: Path) -> int:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/maps").read_text().splitlines():
+            if line.endswith(str(path)):
+                return int(line.partition("-")[0], 16)
+    return 0
+
+
+__all__ = ["EmulatedExecutable", "EmulatedTarget", "TargetError", "build", "compiler"]

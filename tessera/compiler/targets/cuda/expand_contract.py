@@ -1,0 +1,94 @@
+"""tile.contract -> a loop over k: stages of both operands are copied into shared memory ahead of the products that use
+them. Decides how much of k a stage holds and how many stages are under way."""
+
+from __future__ import annotations
+
+from tessera.compiler.ir.core import Op, Value
+from tessera.compiler.ir.types import TileType, ViewType
+from tessera.compiler.targets.cuda import cxx
+from tessera.compiler.targets.cuda.emit import KernelEmitter, handles, op_kernel
+from tessera.compiler.targets.cuda.groups import is_scalar
+
+STAGE_BYTES = 64
+"""Bytes of k per row of a stage: four 16-byte pieces, the least that the swizzle spreads over all banks."""
+
+
+def _k_runs_outside(view: ViewType, k_axis: int) -> bool:
+    """Whether neighbours in memory lie along the other axis: then the stage holds the operand transposed."""
+    return view.strides is not None and view.strides[1 - k_axis] == 1 and view.strides[k_axis] != 1
+
+
+@handles("contract")
+def expand_contract(e: KernelEmitter, op: Op) -> None:
+    """Writes the loop. Raises TargetError TS405 where even two stages exceed shared memory."""
+    if is_scalar(op.result):
+        raise e.refuse(op, "a product with a single element: use sum(a * b)", "TS410")
+    e.headers |= {"mma", "shared", "memory"}
+    a, b, row, col = op.operands
+    va, vb, t = a.type, b.type, op.result.type
+    assert isinstance(va, ViewType) and isinstance(vb, ViewType) and isinstance(t, TileType)
+    m, n = (int(d) for d in t.shape)  # type: ignore[call-overload]
+    depth = max(8, STAGE_BYTES // max(va.dtype.itemsize, vb.dtype.itemsize))
+    stages = _stages(e, op, m * depth * va.dtype.itemsize + depth * n * vb.dtype.itemsize)
+    left = _operand(e, op, 0, a, (m, depth), stages, row, k_axis=1)
+    right = _operand(e, op, 1, b, (depth, n), stages, col, k_axis=0)
+    acc, k, i = e.fresh(op.result.hint or "acc"), e.fresh("k"), e.fresh("stage")
+    fetch, size = e.fresh("fetch"), cxx.size(va.shape[1])
+    w = e.source
+    with w.block(f"auto {fetch} = [&](ts::idx {i}, ts::idx {k})"):
+        with w.block(f"if ({k} < {size})"):
+            w.write(left.copy(i, k))
+            w.write(right.copy(i, k))
+        w.write("ts::commit();")
+    w.lines[-1] += ";"
+    w.write(f"auto {acc} = ts::full<{e.layout(op.result)}>({cxx.literal(0, t.dtype)});")
+    w.write("ts::sync();")
+    for s in range(stages - 1):
+        w.write(f"{fetch}({s}, {s * depth});")
+    with w.block(f"for (ts::idx {k} = 0, {i} = 0; {k} < {size}; {k} += {depth}, ++{i})"):
+        w.write(f"ts::wait_for_stage<{stages - 2}>();")
+        w.write(f"{fetch}({i} + {stages - 1}, {k} + {(stages - 1) * depth});")
+        w.write(f"{acc} = ts::mma({left.use(i)}, {right.use(i)}, {acc});")
+    w.write("ts::barrier();")
+    e.env[op.result] = acc
+
+
+def _stages(e: KernelEmitter, op: Op, stage_bytes: int) -> int:
+    wanted = int(op_kernel(op).attrs.get("num_stages", 0) or (3 if e.settings.arch >= 80 else 2))  # type: ignore[call-overload]
+    free = e.settings.shared_limit - e.shared_bytes - e.scratch
+    stages = min(max(2, wanted), free // (stage_bytes + 256))
+    if stages < 2:
+        raise e.refuse(
+            op,
+            f"Two stages of this product take {2 * stage_bytes} bytes of shared memory; sm_{e.settings.arch} has {free} left"
+            f" of {e.settings.shared_limit} per block.\nUse a smaller tile.",
+            "TS405",
+        )
+    return stages
+
+
+class _operand:  # noqa: N801 - reads as a verb at its use
+    """The stages of one operand: how they are declared, filled and used."""
+
+    def __init__(
+        self, e: KernelEmitter, op: Op, number: int, view: Value, shape: tuple[int, int], stages: int, offset: Value, k_axis: int
+    ) -> None:
+        t = view.type
+        assert isinstance(t, ViewType)
+        self.swapped = _k_runs_outside(t, k_axis)
+        self.view, self.offset, self.k_axis = e.expr(view), e.expr(offset), k_axis
+        held = shape[::-1] if self.swapped else shape
+        self.box = f"ts::Box<{held[0]}, {held[1]}>"
+        self.name = e.fresh(f"{view.hint or 'ab'[number]}_stages")
+        size = -(-shape[0] * shape[1] * t.dtype.itemsize // 128) * 128
+        place = e.reserve((op, number), size * stages)
+        e.source.write(f"ts::Stages<{cxx.type_name(t.dtype)}, {held[0]}, {held[1]}, {stages}> {self.name}(shared + {place});")
+
+    def copy(self, stage: str, k: str) -> str:
+        at = [self.offset, k] if (self.k_axis == 1) != self.swapped else [k, self.offset]
+        view = f"ts::swap_axes({self.view})" if self.swapped else self.view
+        return f"ts::copy_async<{self.box}>({self.name}[{stage}], {view}, {{{at[0]}, {at[1]}}});"
+
+    def use(self, stage: str) -> str:
+        text = f"{self.name}[{stage}]"
+        return f"ts::transposed({text})" if self.swapped else text

@@ -1,0 +1,139 @@
+"""A whole Program as one CUDA C++ file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tessera.compiler.ir.core import Op, Value
+from tessera.compiler.ir.types import TileType, ViewType
+from tessera.compiler.targets.cuda import cxx, emit_memory, emit_tiles, expand_contract
+from tessera.compiler.targets.cuda.emit import KernelEmitter, Settings, emit_kernel, parameters
+from tessera.compiler.targets.cuda.groups import Grouping, dtype_of
+from tessera.compiler.targets.cuda.source import Source
+from tessera.compiler.tile.program import Program, Window
+from tessera.errors import Diagnostic, TargetError
+
+_WRITERS = (emit_memory, emit_tiles, expand_contract)  # imported for the handlers that they register
+
+
+@dataclass(slots=True)
+class Kernel:
+    """A generated kernel: what a launch must know."""
+
+    name: str
+    threads: int
+    shared: int
+    parameters: list[tuple[str, str]]
+    signature: list[str]
+    """C++ types of the parameters, for calls from the host"""
+    line: int
+    asserts: list[tuple[str, object]] = field(default_factory=list["tuple[str, object]"])
+    layouts: dict[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(slots=True)
+class Generated:
+    source: str
+    kernels: dict[Op, Kernel]
+    lines: list[list[object]]
+
+
+def generate(program: Program, settings: Settings) -> Generated:
+    """Writes every kernel of the program once. Raises TargetError where an op or size cannot be compiled."""
+    body = Source()
+    headers = {"memory"}
+    kernels: dict[Op, Kernel] = {}
+    taken: set[str] = set()
+    for kernel in dict.fromkeys(launch.kernel for launch in program.launches):
+        name = _unique(cxx.identifier(str(kernel.attrs["sym_name"])), taken)
+        body.write()
+        e = _generate_kernel(program, kernel, name, settings, body)
+        headers |= e.headers
+        kernels[kernel] = _describe(e, kernel, name, settings)
+    top = Source()
+    top.write(f"// {program.name}: written by Tessera for sm_{settings.arch}.")
+    for header in sorted(headers):
+        top.write(f"#include <tessera/{header}.cuh>")
+    top.write("namespace ts = tessera;")
+    for k in kernels.values():
+        k.line += len(top.lines)
+    top.splice(body)
+    return Generated(top.text, kernels, top.line_table())
+
+
+def _unique(name: str, taken: set[str]) -> str:
+    n, out = 1, name
+    while out in taken:
+        n += 1
+        out = f"{name}_{n}"
+    taken.add(out)
+    return out
+
+
+def choose_threads(kernel: Op, grouping: Grouping) -> int:
+    """The author's num_warps, else enough warps that a thread holds about sixteen elements of the largest tile.
+
+    Raises TargetError TS602 where num_warps is no power of two up to 32. The choice changes no result.
+    """
+    warps = kernel.attrs.get("num_warps")
+    if warps is None:
+        products = any(g.products for g in grouping.groups)
+        warps = 4
+        while warps < 16 and grouping.elements > 32 * warps * (32 if products else 16):
+            warps *= 2
+    if not isinstance(warps, int) or warps < 1 or warps > 32 or warps & (warps - 1):
+        raise TargetError(Diagnostic("TS602", f"num_warps is {warps}; CUDA kernels take 1, 2, 4, 8, 16 or 32", kernel.span))
+    return warps * 32
+
+
+def _generate_kernel(program: Program, kernel: Op, name: str, settings: Settings, body: Source) -> KernelEmitter:
+    grouping = Grouping(kernel)
+    warps = kernel.attrs.get("num_warps")
+    grouping.stream(64 * 32 * warps if isinstance(warps, int) else 16384)
+    threads = choose_threads(kernel, grouping)
+    e = emit_kernel(kernel, name, grouping, threads, settings, body, _aliases(program, kernel))
+    total = e.scratch + e.shared_bytes
+    if total > settings.shared_limit:
+        message = (
+            f"The kernel needs {total} bytes of shared memory per block ({e.shared_bytes} for tiles, {e.scratch} to exchange "
+            f"elements between threads); sm_{settings.arch} has {settings.shared_limit}.\nUse smaller tiles."
+        )
+        raise TargetError(Diagnostic("TS405", message, kernel.span))
+    return e
+
+
+def _aliases(program: Program, kernel: Op) -> dict[Value, Value]:
+    """Arguments that some launch binds to one buffer, each mapped to the first of them."""
+    args = kernel.region.block.args
+    parent = {a: a for a in args}
+
+    def find(a: Value) -> Value:
+        while parent[a] is not a:
+            a = parent[a]
+        return a
+
+    for launch in program.launches:
+        if launch.kernel is not kernel:
+            continue
+        first: dict[int, Value] = {}
+        for value, arg in zip(args, launch.args, strict=True):
+            if isinstance(arg, Window):
+                a, b = find(first.setdefault(arg.buffer, value)), find(value)
+                if a is not b:
+                    parent[b] = a
+    return {a: find(a) for a in args}
+
+
+def _describe(e: KernelEmitter, kernel: Op, name: str, settings: Settings) -> Kernel:
+    signature: list[str] = []
+    for arg in kernel.region.block.args:
+        if isinstance(arg.type, ViewType):
+            signature.append(f"{cxx.type_name(arg.type.dtype)}*")
+        else:
+            assert isinstance(arg.type, TileType)
+            signature.append(cxx.type_name(dtype_of(arg)))
+    wanted = parameters(kernel, settings)
+    kinds = {"dim": "ts::idx", "faults": "ts::Faults*", "records": "ts::TileRecord*"}
+    signature += [kinds[kind] for kind, _ in wanted[len(signature) :]]
+    layouts = {g.name: g.layout.spelling for g in e.grouping.groups if g.layout is not None}
+    return Kernel(name, e.threads, e.scratch + e.shared_bytes, wanted, signature, 0, e.asserts, layouts)

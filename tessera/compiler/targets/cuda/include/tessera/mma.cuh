@@ -1,0 +1,134 @@
+// acc + a @ b. Where the accumulator is a Fragment the products run on the tensor cores, 16 (tf32: 8) values of k at a
+// time; elsewhere each element is one chain of fused multiply-adds in ascending k.
+#pragma once
+#include "shared.cuh"
+
+namespace tessera {
+
+template <class S> struct plain_ { using type = S; static constexpr bool transposed = false; };
+template <class S> struct plain_<Transposed<S>> { using type = S; static constexpr bool transposed = true; };
+template <class S> TS_FN const S& untransposed(const S& s) { return s; }
+template <class S> TS_FN const S& untransposed(const Transposed<S>& s) { return s.of; }
+
+template <class T> constexpr int mma_k = same<T, tf32> ? 8 : 16;
+
+// The 16 x mma_k piece of `a` at (row, k): four registers per lane (PTX ISA, mma.m16n8k16, matrix A).
+template <class A> TS_FN void load_a(u32 (&r)[4], const A& a, int row, int k) {
+  using S = typename plain_<A>::type;
+  using T = typename S::type;
+  const S& s = untransposed(a);
+  int lane = hw::thread() % 32;
+  if constexpr (!plain_<A>::transposed && S::swizzled) {
+    hw::ldmatrix_x4(r, s.at(row + lane % 16, k + lane / 16 * (16 / sizeof(T))));
+  } else if constexpr (plain_<A>::transposed && S::swizzled && sizeof(T) == 2) {
+    hw::ldmatrix_x4_trans(r, s.at(k + lane % 8 + lane / 16 * 8, row + lane / 8 % 2 * 8));
+  } else {
+    constexpr int per = 4 / sizeof(T);  // elements per register
+    TS_UNROLL for (int x = 0; x < 4; ++x) {
+      Pack<T, per> pack;
+      TS_UNROLL for (int h = 0; h < per; ++h) {
+        int i = row + lane / 4 + x % 2 * 8, j = k + x / 2 * (4 * per) + lane % 4 * per + h;
+        pack.e[h] = hw::load_shared(plain_<A>::transposed ? s.at(j, i) : s.at(i, j));
+      }
+      r[x] = hw::bits_as<u32>(pack);
+    }
+  }
+}
+// Two mma_k x 8 pieces of `b` at (k, col) and (k, next): two registers each.
+template <class B> TS_FN void load_b(u32 (&r)[2][2], const B& b, int k, int col, int next) {
+  using S = typename plain_<B>::type;
+  using T = typename S::type;
+  const S& s = untransposed(b);
+  int lane = hw::thread() % 32;
+  if constexpr (!plain_<B>::transposed && S::swizzled && sizeof(T) == 2) {
+    u32 q[4];
+    hw::ldmatrix_x4_trans(q, s.at(k + lane % 16, lane < 16 ? col : next));
+    r[0][0] = q[0], r[0][1] = q[1], r[1][0] = q[2], r[1][1] = q[3];
+  } else if constexpr (plain_<B>::transposed && S::swizzled) {
+    u32 q[4];
+    hw::ldmatrix_x4(q, s.at((lane < 16 ? col : next) + lane % 8, k + lane / 8 % 2 * (16 / sizeof(T))));
+    r[0][0] = q[0], r[0][1] = q[1], r[1][0] = q[2], r[1][1] = q[3];
+  } else {
+    constexpr int per = 4 / sizeof(T);
+    TS_UNROLL for (int n = 0; n < 2; ++n)
+      TS_UNROLL for (int x = 0; x < 2; ++x) {
+        Pack<T, per> pack;
+        TS_UNROLL for (int h = 0; h < per; ++h) {
+          int i = k + x * (4 * per) + lane % 4 * per + h, j = (n ? next : col) + lane / 4;
+          pack.e[h] = hw::load_shared(plain_<B>::transposed ? s.at(j, i) : s.at(i, j));
+        }
+        r[n][x] = hw::bits_as<u32>(pack);
+      }
+  }
+}
+template <class T> TS_FN void mma_step(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+  if constexpr (same<T, f16>) hw::mma_f16_k16(d, a, b);
+  else if constexpr (same<T, bf16>) hw::mma_bf16_k16(d, a, b);
+  else hw::mma_tf32_k8(d, a, b);
+}
+
+template <class L> constexpr bool is_fragment = L::Row::t0 == 8;
+
+// Products on the tensor cores; `fetch_a(registers, m, k)` gives piece m of this warp's rows.
+template <class T, int K, class B, class L, class F> TS_FN void mma_fragments(Tile<float, L>& acc, const B& b, F fetch_a) {
+  constexpr int M = L::Row::Out, N = L::Col::Out;
+  int warp = hw::thread() / 32, across = warp % L::Col::t2;
+  TS_UNROLL for (int k = 0; k < K; k += mma_k<T>) {
+    u32 a[M][4];
+    TS_UNROLL for (int m = 0; m < M; ++m) fetch_a(a[m], m, k);
+    TS_UNROLL for (int n = 0; n < N; n += 2) {
+      u32 q[2][2];
+      int col = (n * L::Col::t2 + across) * 8, next = n + 1 < N ? col + L::Col::t2 * 8 : col;
+      load_b(q, b, k, col, next);
+      TS_UNROLL for (int m = 0; m < M; ++m)
+        TS_UNROLL for (int x = 0; x < 2; ++x)
+          if (n + x < N) {
+            float(&d)[4] = *reinterpret_cast<float(*)[4]>(&acc.v[(m * N + n + x) * 4]);
+            mma_step<T>(d, a[m], q[x]);
+          }
+    }
+  }
+}
+
+template <class A, class B, class X, class L> TS_FN Tile<X, L> mma(const A& a, const B& b, const Tile<X, L>& c) {
+  using T = typename A::type;
+  Tile<X, L> acc = c;
+  int t = hw::thread();
+  if constexpr (is_tile<A>) {  // an accumulator of the same rows, rounded: its registers are operand registers
+    using LA = typename A::layout;
+    static_assert(is_fragment<LA> && LA::Col::t2 == 1 && sizeof(T) == 2, "only fragments whose rows stay in a warp feed products");
+    mma_fragments<T, LA::cols>(acc, b, [&](u32(&r)[4], int m, int k) {
+      TS_UNROLL for (int x = 0; x < 4; ++x) {
+        int at = ((m * LA::Col::Out + k / 8 + x / 2) * 2 + x % 2) * 2;
+        Pack<T, 2> pack = {a.v[at], a.v[at + 1]};
+        r[x] = hw::bits_as<u32>(pack);
+      }
+    });
+  } else if constexpr (is_fragment<L>) {
+    int down = t / 32 / L::Col::t2 % L::Row::t1;
+    mma_fragments<T, A::cols>(acc, b, [&](u32(&r)[4], int m, int k) { load_a(r, a, (m * L::Row::t1 + down) * 16, k); });
+  } else {
+    const auto& sa = untransposed(a);
+    const auto& sb = untransposed(b);
+    for (int k = 0; k < A::cols; ++k) {
+      X av[L::Row::regs], bv[L::Col::regs];
+      TS_UNROLL for (int r = 0; r < L::Row::regs; ++r) {
+        int i = L::Row::position(r, t);
+        av[r] = L::Row::exact || i < L::rows ? cast<X>(hw::load_shared(plain_<A>::transposed ? sa.at(k, i) : sa.at(i, k))) : X(0);
+      }
+      TS_UNROLL for (int n = 0; n < L::Col::regs; ++n) {
+        int j = L::Col::position(n, t);
+        bv[n] = L::Col::exact || j < L::cols ? cast<X>(hw::load_shared(plain_<B>::transposed ? sb.at(j, k) : sb.at(k, j))) : X(0);
+      }
+      TS_UNROLL for (int r = 0; r < L::Row::regs; ++r)
+        TS_UNROLL for (int n = 0; n < L::Col::regs; ++n) {
+          X& d = acc.v[L::reg(r, n)];
+          if constexpr (is_float<X> || is_small<X>) d = scalar::fma(av[r], bv[n], d);
+          else d = scalar::add(d, scalar::mul(av[r], bv[n]));
+        }
+    }
+  }
+  return acc;
+}
+
+}  // namespace tessera

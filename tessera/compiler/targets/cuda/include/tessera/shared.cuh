@@ -1,0 +1,107 @@
+// Tiles in shared memory, and the asynchronous copies that fill them.
+#pragma once
+#include "memory.cuh"
+
+namespace tessera {
+
+TS_FN void sync() { hw::sync(); }
+// Waits for this program's asynchronous copies, then for all of its threads.
+TS_FN void barrier() {
+  hw::wait_all_async();
+  hw::sync();
+}
+
+// A matrix of R x C. Pieces of 16 bytes change places within groups of eight rows (xor swizzle), so that reading eight
+// rows of one column of pieces, as ldmatrix does, touches every bank once.
+template <class T, int R, int C> struct Shared {
+  using type = T;
+  static constexpr int rows = R, cols = C, piece = 16 / sizeof(T), pieces = C / piece;
+  static constexpr bool swizzled = C % piece == 0 && (pieces & (pieces - 1)) == 0 && pieces > 1;
+  static constexpr int spread = pieces >= 8 ? 8 : pieces, rows_per_line = pieces >= 8 ? 1 : 8 / (pieces ? pieces : 1);
+  T* data;
+  TS_FN explicit Shared(int byte) : data(reinterpret_cast<T*>(hw::shared_memory() + byte)) {}
+  TS_FN T* at(int r, int c) const {
+    if constexpr (swizzled) return data + r * C + ((c / piece ^ (r / rows_per_line % spread)) * piece + c % piece);
+    else return data + r * C + c;
+  }
+};
+// N shared tiles of one shape, for copies that run ahead of their use.
+template <class T, int R, int C, int N> struct Stages {
+  static constexpr int bytes = (R * C * (int)sizeof(T) + 127) / 128 * 128;
+  int first;
+  TS_FN explicit Stages(int byte) : first(byte) {}
+  TS_FN Shared<T, R, C> operator[](idx stage) const { return Shared<T, R, C>(first + (int)(stage % N) * bytes); }
+};
+// Closes the copies started so far as one stage.
+TS_FN void commit() { hw::commit_async(); }
+// Waits until at most `Latest` stages are under way, for all threads.
+template <int Latest> TS_FN void wait_for_stage() {
+  hw::wait_async<Latest>();
+  hw::sync();
+}
+template <class T> TS_FN View<T, 2> swap_axes(const View<T, 2>& v) { return {v.data, {v.shape[1], v.shape[0]}, {v.stride[1], v.stride[0]}}; }
+
+template <class S> struct Transposed {
+  using type = typename S::type;
+  static constexpr int rows = S::cols, cols = S::rows;
+  S of;
+};
+template <class S> TS_FN Transposed<S> transposed(const S& s) { return {s}; }
+
+template <class S, class L> constexpr int shared_vector = L::vector <= S::piece && S::piece % L::vector == 0 && S::cols % L::vector == 0 && L::cols == S::cols && S::cols % S::piece == 0 ? L::vector : 1;
+
+template <class S, class L> TS_FN void store_shared(const S& s, const Tile<typename S::type, L>& x) {
+  using T = typename S::type;
+  constexpr int V = shared_vector<S, L>;
+  int t = hw::thread();
+  if (!L::owner(t)) return;
+  TS_UNROLL for (int k = 0; k < L::size; k += V) {
+    if (!L::holds(k + V - 1, t)) continue;
+    int p = L::row(k, t) * L::cols + L::col(k, t);
+    Pack<T, V> pack;
+    TS_UNROLL for (int u = 0; u < V; ++u) pack.e[u] = x.v[k + u];
+    hw::store_shared(reinterpret_cast<Pack<T, V>*>(s.at(p / S::cols, p % S::cols)), pack);
+  }
+}
+template <class L, class S> TS_FN Tile<typename S::type, L> load_shared(const S& s) {
+  using T = typename S::type;
+  constexpr int V = shared_vector<S, L>;
+  int t = hw::thread();
+  Tile<T, L> r;
+  TS_UNROLL for (int k = 0; k < L::size; k += V) {
+    Pack<T, V> pack = {};
+    int p = L::row(k, t) * L::cols + L::col(k, t);
+    if (L::holds(k + V - 1, t)) pack = hw::load_shared(reinterpret_cast<const Pack<T, V>*>(s.at(p / S::cols, p % S::cols)));
+    TS_UNROLL for (int u = 0; u < V; ++u) r.v[k + u] = pack.e[u];
+  }
+  return r;
+}
+
+// Starts copying the tile of `view` at `at` into `s`; elements outside the view arrive as 0. B is the tile's shape.
+template <class B, class S, class T, int R> TS_FN void copy_async(const S& s, const View<T, R>& view, const Offset<R>& at) {
+  using E = typename S::type;
+  constexpr int last = B::size(R - 1), V = last % S::piece == 0 && S::cols % S::piece == 0 ? S::piece : 1;
+  constexpr int total = S::rows * S::cols / V;
+  for (int i = hw::thread(); i < total; i += hw::threads()) {
+    int p = i * V, rest = p;
+    idx offset = 0, end = 0;
+    bool inside = true;
+    TS_UNROLL for (int a = R - 1; a >= 0; --a) {
+      idx c = at.at[a] + rest % B::size(a);
+      rest /= B::size(a);
+      offset += c * view.stride[a];
+      if (a == R - 1) end = view.shape[a] - c;
+      inside = inside && c >= 0 && c < view.shape[a];
+    }
+    E* to = s.at(p / S::cols, p % S::cols);
+    const E* from = view.data + offset;
+    if (V > 1 && inside && end >= V && view.stride[R - 1] == 1 && (u64)from % 16 == 0) {
+      hw::copy_async16(to, from);
+    } else {
+      TS_UNROLL for (int u = 0; u < V; ++u)
+        hw::store_shared(to + u, inside && u < end ? hw::load_global(from + u * view.stride[R - 1]) : E(0));
+    }
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,28 @@
+// When a program ran, and where. One record per program, written by its first thread.
+#pragma once
+#include "math.cuh"
+
+namespace tessera {
+
+struct TileRecord {
+  u32 tile;   // linear index in the grid, last axis fastest
+  u32 sm;     // streaming multiprocessor
+  i32 slot;   // -1: which of the multiprocessor's slots it took is not recorded
+  u32 phase;  // index into the kernel's phases
+  u64 start;  // ns on the device's clock
+  u64 duration;
+};
+
+struct Timer {
+  TileRecord* records;
+  u64 start;
+  TS_FN explicit Timer(TileRecord* r) : records(r), start(hw::thread() == 0 ? hw::clock_ns() : 0) {}
+  TS_FN void stop() {
+    hw::sync();
+    if (hw::thread() != 0) return;
+    TileRecord record{(u32)hw::block(), hw::multiprocessor(), -1, 0, start, hw::clock_ns() - start};
+    hw::store_global(records + hw::block(), record);
+  }
+};
+
+}  // namespace tessera

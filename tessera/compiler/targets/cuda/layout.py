@@ -1,0 +1,138 @@
+"""Layouts: which element of a tile lies in which register of which thread. The mirror of include/tessera/tile.cuh.
+
+A tile is seen as a matrix: unit dims vanish, a vector is one row, and of more than two dims the leading ones are one
+axis. Each axis of the matrix is spread over threads and registers by digits of the position (see `Axis`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+PARTIALS = {1: 1024, 0: 128}
+"""How many interleaved partial results a reduction over columns (1) and over rows (0) keeps. Part of its meaning."""
+
+
+def power_of_two(n: int) -> int:
+    """The least power of two that is at least n."""
+    return 1 << max(0, n - 1).bit_length()
+
+
+def log2(n: int) -> int:
+    return n.bit_length() - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """From the position's lowest digit up: t0 threads, inner registers, t1 threads, t2 threads, outer registers."""
+
+    extent: int
+    t0: int = 1
+    s0: int = 0
+    inner: int = 1
+    t1: int = 1
+    s1: int = 0
+    t2: int = 1
+    s2: int = 0
+    outer: int = 1
+
+    @property
+    def registers(self) -> int:
+        return self.inner * self.outer
+
+    def warp_exchange(self, warps: int) -> bool:
+        """Whether a reduction along this axis crosses warps, which takes shared memory."""
+        return any((n - 1) << s >= 32 for n, s in ((self.t0, self.s0), (self.t1, self.s1), (self.t2, self.s2)))
+
+
+ONE = Axis(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """`spelling` is the C++ type, which is equal wherever the axes are."""
+
+    row: Axis
+    col: Axis
+    spelling: str = field(compare=False, default="")
+
+    @property
+    def registers(self) -> int:
+        return self.row.registers * self.col.registers
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.row.extent, self.col.extent
+
+    @property
+    def tensor_core(self) -> bool:
+        """Whether it is the accumulator of mma instructions."""
+        return self.row.t0 == 8
+
+    def rows(self, name: str) -> Layout:
+        """Vectors with one element per row; `name` is how this layout is called in the source."""
+        return Layout(ONE, self.row, f"ts::RowsOf<{name}>")
+
+    def cols(self, name: str) -> Layout:
+        return Layout(ONE, self.col, f"ts::ColsOf<{name}>")
+
+    def describe(self) -> str:
+        """For people: `64x128 f32`-like shapes are said elsewhere; this says who holds what."""
+        return self.spelling.removeprefix("ts::")
+
+
+def blocked(rows: int, cols: int, threads: int, vector: int, *, row_pairs: bool = False) -> Layout:
+    """Threads dealt out over a rows x cols tile: whole warps along a row where rows suffice for the other warps.
+
+    `vector`: neighbouring columns that one thread should hold; fewer where the tile is too small to occupy all threads.
+    `row_pairs`: two neighbouring rows per thread, which saves a reduction over rows its costliest exchange.
+    """
+    while vector > 1 and rows * cols < threads * vector:
+        vector //= 2
+    along = min(threads, power_of_two(-(-cols // vector)))
+    if rows >= threads // 32:
+        along = min(along, 32)
+    pair = 2 if row_pairs and rows >= 2 else 1
+    across = threads // along
+    while across > 1 and (across > power_of_two(-(-rows // pair)) or across * pair > PARTIALS[0]):
+        across, along = across // 2, along * 2
+    vector = max(1, min(vector, PARTIALS[1] // along))
+    row = Axis(rows, inner=pair, t1=across, s1=log2(along), outer=-(-rows // (pair * across)))
+    col = Axis(cols, inner=vector, t1=along, outer=-(-cols // (vector * along)))
+    tail = f", {pair}" if pair > 1 else ""
+    return Layout(row, col, f"ts::Blocked<{rows}, {cols}, {across}, {along}, {vector}{tail}>")
+
+
+def fragment(rows: int, cols: int, warps_down: int, warps_across: int) -> Layout:
+    """The accumulator of mma.m16n8 products spread over warps_down x warps_across warps."""
+    row = Axis(rows, 8, 2, 2, warps_down, 5 + log2(warps_across), outer=rows // (16 * warps_down))
+    col = Axis(cols, inner=2, t1=4, s1=0, t2=warps_across, s2=5, outer=cols // (8 * warps_across))
+    return Layout(row, col, f"ts::Fragment<{rows}, {cols}, {warps_down}, {warps_across}>")
+
+
+def warp_grid(rows: int, cols: int, warps: int, keep_rows: bool) -> tuple[int, int]:
+    """How warps divide an accumulator: down the rows first where rows are reduced or feed another product (a row then
+    stays inside one warp), else as square as it goes, which reads the fewest operand bytes from shared memory."""
+    best = (1, 1)
+    down = 1
+    while down <= warps and rows % (16 * down) == 0:
+        across = warps // down
+        while across > 1 and cols % (8 * across):
+            across //= 2
+        better = down * across > best[0] * best[1] or (
+            down * across == best[0] * best[1] and (keep_rows or rows // down + cols // across < rows // best[0] + cols // best[1])
+        )
+        if better:
+            best = (down, across)
+        down *= 2
+    return best
+
+
+def fold_scratch(kept: int, axis: Axis, threads: int, itemsize: int) -> int:
+    """Bytes of shared memory that reducing `kept` vectors along `axis` exchanges between warps at once (0: none)."""
+    if not axis.warp_exchange(threads // 32):
+        return 0
+    low = axis.t0 * axis.inner * axis.t1 * axis.t2
+    outer = min(axis.outer, max(1, PARTIALS[1] // low))
+    first_in_thread = axis.t0 == 1 and (axis.inner > 1 or (axis.t1 == 1 and axis.t2 == 1))
+    live = kept * (max(1, axis.inner // 2) if first_in_thread else outer * axis.inner)
+    return live * threads * itemsize

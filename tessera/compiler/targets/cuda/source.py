@@ -1,0 +1,58 @@
+"""The text of a generated .cu file, with the user's line behind each of its lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import PurePath
+
+from tessera.errors import Span, source_line
+
+
+class Source:
+    """Lines as they are written. `spans[i]` is what line i + 1 comes from; None for lines that stand for no op."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.spans: list[Span | None] = []
+        self.indent = 0
+        self.span: Span | None = None
+        self._said: tuple[str, int] | None = None
+
+    def write(self, text: str = "") -> None:
+        self.lines.append("  " * self.indent + text if text else "")
+        self.spans.append(self.span)
+
+    def at(self, span: Span) -> None:
+        """What follows comes from `span`; a comment shows the user's line where it changes."""
+        self.span = span
+        if span.line <= 0 or (span.file, span.line) == self._said:
+            return
+        self._said = (span.file, span.line)
+        text = source_line(span.file, span.line)
+        where = f"{PurePath(span.file).name}:{span.line}"
+        if self.lines and self.lines[-1] and not self.lines[-1].endswith("{"):
+            self.write()
+        # A trailing backslash would continue the comment onto the next line.
+        self.write(f"// {where}  {text.strip()}".rstrip("\\ ") if text else f"// {where}")
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        self.write(head + " {")
+        self.indent += 1
+        yield
+        self.indent -= 1
+        self._said = None
+        self.write("}")
+
+    def splice(self, other: Source) -> None:
+        self.lines += other.lines
+        self.spans += other.spans
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines) + "\n"
+
+    def line_table(self) -> list[list[object]]:
+        """[line of the .cu file, file, line] for every line that an op wrote."""
+        return [[i, s.file, s.line] for i, s in enumerate(self.spans, 1) if s is not None and s.line > 0]

@@ -1,0 +1,224 @@
+"""A Program's buffers and steps as JSON in the artefact, and the code that walks them at launch.
+
+The walk is the same on a GPU and in the emulator; `Machine` is what they do differently.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tessera.compiler.targets.base import TileRecorder
+from tessera.compiler.targets.cuda.generate import Generated
+from tessera.compiler.tile.program import Branch, Launch, Loop, Program, Step, Window
+from tessera.errors import LaunchError
+from tessera.language import dtypes
+from tessera.language.dims import evaluate, parse
+from tessera.language.lazy import np
+
+MAX_BLOCKS = 2**31 - 1
+PHASES = ("tile",)
+RECORD_BYTES = 32
+
+
+def describe(program: Program, generated: Generated) -> dict[str, Any]:
+    """Everything but code: what `Steps` needs to run the program."""
+    buffers = [
+        {"name": b.name, "role": b.role, "shape": [str(d) for d in b.shape], "dtype": b.dtype.name, "id": b.id} for b in program.buffers
+    ]
+    scalars = [i for i, p in enumerate(program.params) if p.shape is None]
+    kernels = {
+        k.name: {
+            "threads": k.threads,
+            "shared": k.shared,
+            "parameters": [list(p) for p in k.parameters],
+            "signature": k.signature,
+            "grid": [str(d) for d in op.attrs["grid"]],  # type: ignore[union-attr]
+            "asserts": [[message, str(span)] for message, span in k.asserts],
+            "layouts": k.layouts,
+            "writes": _written(op),
+        }
+        for op, k in generated.kernels.items()
+    }
+    steps = _steps(program.steps, generated, scalars)
+    return {"buffers": buffers, "free": list(program.free), "kernels": kernels, "steps": steps}
+
+
+def _written(kernel: Any) -> list[int]:
+    return [int(i) for i in kernel.attrs.get("writes", ())]
+
+
+def _steps(steps: Sequence[Step], generated: Generated, scalars: list[int]) -> list[Any]:
+    out: list[Any] = []
+    for step in steps:
+        match step:
+            case Launch():
+                args = [
+                    ["window", a.buffer, str(a.offset)] if isinstance(a, Window) else ["scalar", scalars.index(a.param), a.dtype.name]
+                    for a in step.args
+                ]
+                out.append(["launch", generated.kernels[step.kernel].name, args])
+            case Branch():
+                out.append(["branch", step.cond, _steps(step.then, generated, scalars), _steps(step.orelse, generated, scalars)])
+            case Loop():
+                out.append(["loop", step.cond, _steps(step.head, generated, scalars), _steps(step.body, generated, scalars)])
+    return out
+
+
+def pack_scalar(value: object, dtype_name: str) -> bytes:
+    """A scalar argument as the bytes that the kernel's parameter holds."""
+    if dtype_name == "f32" or dtype_name == "f64":
+        return np.array(value, dtype="f4" if dtype_name == "f32" else "f8").tobytes()
+    dtype = dtypes.BY_NAME[dtype_name]
+    if dtype.is_integer:
+        return (int(value) % (1 << dtype.bits)).to_bytes(dtype.itemsize, "little")  # type: ignore[call-overload]
+    return np.array(value).astype(dtype.numpy).tobytes()
+
+
+@dataclass(slots=True)
+class Call:
+    """One launch, ready to go: `arguments` are the bytes of each kernel parameter."""
+
+    kernel: str
+    grid: int
+    threads: int
+    shared: int
+    arguments: list[bytes]
+    windows: list[tuple[str, int, int, bool]]
+    """(name, address, bytes, whether it may be written) of every buffer it is given"""
+
+
+class Machine(Protocol):
+    """Where calls run. Addresses are plain integers."""
+
+    def allocate(self, size: int) -> int: ...
+    def upload(self, address: int, data: bytes) -> None: ...
+    def download(self, address: int, size: int) -> bytes: ...
+    def launch(self, call: Call) -> None: ...
+    def free(self, address: int) -> None: ...
+
+
+class Steps:
+    """The artefact's steps. One instance serves many runs; `workspace` memory is the machine's."""
+
+    def __init__(self, meta: Mapping[str, Any], constants: Mapping[int, bytes]) -> None:
+        self.meta, self.constants = meta, constants
+        self.buffers = {b["id"]: b for b in meta["buffers"]}
+        self.bound = [b["id"] for b in meta["buffers"] if b["role"] in ("input", "output")]
+        self._dims = {text: parse(text) for text in self._texts()}
+
+    def _texts(self) -> set[str]:
+        out = {d for b in self.meta["buffers"] for d in b["shape"]} | {d for k in self.meta["kernels"].values() for d in k["grid"]}
+        stack = list(self.meta["steps"])
+        while stack:
+            step = stack.pop()
+            if step[0] == "launch":
+                out |= {a[2] for a in step[2] if a[0] == "window"}
+            else:
+                stack += [*step[2], *step[3]]
+        return out
+
+    def size(self, text: str, env: Mapping[str, int]) -> int:
+        d = self._dims[text]
+        return d if isinstance(d, int) else evaluate(d, env)
+
+    def nbytes(self, buffer: Mapping[str, Any], env: Mapping[str, int]) -> int:
+        return math.prod(self.size(d, env) for d in buffer["shape"]) * dtypes.BY_NAME[buffer["dtype"]].itemsize
+
+    def run(
+        self, machine: Machine, pointers: Sequence[int], scalars: Sequence[object], dims: Sequence[int], record: TileRecorder | None = None
+    ) -> None:
+        env = dict(zip(self.meta["free"], dims, strict=True))
+        address = dict(zip(self.bound, pointers, strict=True))
+        own: list[int] = []
+        try:
+            for number, buffer in self.buffers.items():
+                if buffer["role"] in ("temp", "constant"):
+                    address[number] = machine.allocate(max(1, self.nbytes(buffer, env)))
+                    own.append(address[number])
+                if buffer["role"] == "constant":
+                    machine.upload(address[number], self.constants[number])
+            Run(self, machine, address, scalars, env, record).steps(self.meta["steps"])
+        finally:
+            for a in own:
+                machine.free(a)
+
+
+@dataclass(slots=True)
+class Run:
+    """One run of the steps with its addresses, scalars and sizes."""
+
+    plan: Steps
+    machine: Machine
+    address: dict[int, int]
+    scalars: Sequence[object]
+    env: Mapping[str, int]
+    record: TileRecorder | None
+
+    def steps(self, steps: Sequence[Any]) -> None:
+        for step in steps:
+            if step[0] == "launch":
+                self.launch(step[1], step[2])
+            elif step[0] == "branch":
+                self.steps(step[2] if self.holds(step[1]) else step[3])
+            else:
+                self.steps(step[2])
+                while self.holds(step[1]):
+                    self.steps(step[3])
+                    self.steps(step[2])
+
+    def holds(self, buffer: int) -> bool:
+        return self.machine.download(self.address[buffer], 1) != b"\0"
+
+    def launch(self, name: str, args: Sequence[Any]) -> None:
+        kernel = self.plan.meta["kernels"][name]
+        grid = math.prod(self.plan.size(d, self.env) for d in kernel["grid"])
+        if grid == 0:
+            return
+        if grid > MAX_BLOCKS:
+            raise LaunchError(f"{name} would need {grid} programs; one launch takes at most {MAX_BLOCKS}.\nUse larger tiles.")
+        call = Call(name, grid, kernel["threads"], kernel["shared"], [], [])
+        own: list[tuple[str, int, int]] = []
+        for kind, detail in kernel["parameters"]:
+            if kind in ("view", "scalar"):
+                self._argument(call, args[int(detail)], int(detail) in kernel["writes"])
+            elif kind == "dim":
+                call.arguments.append(int(self.env[detail]).to_bytes(8, "little", signed=True))
+            else:
+                size = 256 if kind == "faults" else RECORD_BYTES * grid
+                place = self.machine.allocate(size)
+                self.machine.upload(place, bytes(size))
+                own.append((kind, place, size))
+                call.arguments.append(place.to_bytes(8, "little"))
+                call.windows.append((kind, place, size, True))
+        try:
+            self.machine.launch(call)
+            for kind, place, size in own:
+                self._read_back(kind, self.machine.download(place, size), kernel["asserts"])
+        finally:
+            for _, place, _ in own:
+                self.machine.free(place)
+
+    def _argument(self, call: Call, arg: Sequence[Any], writes: bool) -> None:
+        if arg[0] == "scalar":
+            call.arguments.append(pack_scalar(self.scalars[arg[1]], arg[2]))
+            return
+        buffer = self.plan.buffers[arg[1]]
+        offset = self.plan.size(arg[2], self.env) * dtypes.BY_NAME[buffer["dtype"]].itemsize
+        base = self.address[arg[1]]
+        call.arguments.append((base + offset).to_bytes(8, "little"))
+        call.windows.append((buffer["name"], base, self.plan.nbytes(buffer, self.env), writes))
+
+    def _read_back(self, kind: str, data: bytes, asserts: Sequence[Sequence[str]]) -> None:
+        if kind == "faults":
+            from tessera.errors import DebugCheckError, Diagnostic
+
+            failed = [asserts[i] for i, flag in enumerate(np.frombuffer(data, np.uint32)[: len(asserts)]) if flag]
+            if failed:
+                raise DebugCheckError([Diagnostic("TS506", f"{message} ({span})") for message, span in failed])
+        elif self.record is not None:
+            layout = [("tile", "u4"), ("resource", "u4"), ("slot", "i4"), ("phase", "u4"), ("start", "u8"), ("duration", "u8")]
+            records = np.frombuffer(data, np.dtype(layout))
+            self.record.record({name: records[name].astype(np.int64) for name, _ in layout})

@@ -1,0 +1,97 @@
+"""The CUDA target: Program -> CUDA C++ -> cubin, on any machine; runs where there is a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from tessera.compiler.targets.base import CUDA_ARCHITECTURES, Artifact, Executable, unknown
+from tessera.compiler.targets.cuda import cubin, nvrtc, steps
+from tessera.compiler.targets.cuda.emit import Settings
+from tessera.compiler.targets.cuda.generate import Generated, generate
+from tessera.compiler.tile.program import Program
+from tessera.language import dtypes
+
+# Shared memory that one block may have, in bytes (CUDA C++ Programming Guide, compute capabilities).
+SHARED_LIMITS = {75: 65536, 80: 166912, 86: 101376, 89: 101376, 90: 232448, 100: 232448, 120: 101376}
+REGISTERS_PER_SM = 65536
+THREADS_PER_SM = {75: 1024, 80: 2048, 86: 1536, 89: 1536, 90: 2048, 100: 2048, 120: 1536}
+SHARED_PER_SM = {75: 65536, 80: 167936, 86: 102400, 89: 102400, 90: 233472, 100: 233472, 120: 102400}
+BLOCKS_PER_SM = {75: 16, 80: 32, 86: 16, 89: 24, 90: 32, 100: 32, 120: 24}
+
+
+def architecture(name: str) -> int:
+    """80 for "sm_80", 90 for "sm_90a". Raises TargetError TS601 for one that is not known."""
+    if name not in CUDA_ARCHITECTURES:
+        raise unknown(name)
+    return int(name.removeprefix("sm_").rstrip("af"))
+
+
+def settings_for(arch: int, profile: bool, debug: bool) -> Settings:
+    cores = {dtypes.f16} if arch < 80 else {dtypes.f16, dtypes.bf16, dtypes.tf32}
+    return Settings(arch, frozenset(cores), SHARED_LIMITS[arch], profile, debug)
+
+
+class CudaTarget:
+    """Compiles for one architecture ("sm_80"); `load` needs a device of it."""
+
+    device = "cuda"
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.arch = architecture(name)
+
+    @property
+    def fingerprint(self) -> str:
+        return f"{self.name} nvrtc-{nvrtc.version()} library-{nvrtc.library_fingerprint()}"
+
+    def compile(self, program: Program, *, profile: bool = False, debug: bool = False) -> Artifact:
+        """Raises TargetError (TS602 what it cannot do, TS405 shared memory, TS603 compiler) and MissingDependency."""
+        generated = generate(program, settings_for(self.arch, profile, debug))
+        code = nvrtc.compile_cubin(generated.source, self.name, program.name, generated.lines)
+        figures = cubin.resources(code)
+        resources = {k.name: self._resources(k.name, k.threads, k.shared, figures) for k in generated.kernels.values()}
+        return artifact(self.name, program, generated, {"code.cubin": code}, resources, profile)
+
+    def _resources(self, name: str, threads: int, shared: int, figures: dict[str, cubin.KernelResources]) -> dict[str, Any]:
+        r = figures[name]
+        out: dict[str, Any] = {"threads": threads, **asdict(r), "spills": r.stack, "shared": shared + r.shared}
+        out["blocks_per_sm"], out["occupancy"], out["occupancy_limiter"] = occupancy(self.arch, threads, r.registers, shared + r.shared)
+        return out
+
+    def load(self, artifact: Artifact) -> Executable:
+        from tessera.compiler.targets.cuda.device import DeviceExecutable  # needs a driver
+
+        return DeviceExecutable(artifact)
+
+    def disassemble(self, artifact: Artifact) -> str:
+        """SASS with marks of the lines in `artifact.source`."""
+        return cubin.disassemble(artifact.files["code.cubin"])
+
+
+def occupancy(arch: int, threads: int, registers: int, shared: int) -> tuple[int, float, str]:
+    """Resident blocks per multiprocessor, their share of its threads, and what bounds them: a static figure."""
+    per_warp = -(-registers * 32 // 256) * 256
+    limits = {
+        "registers": REGISTERS_PER_SM // max(1, per_warp * (threads // 32)),
+        "shared memory": SHARED_PER_SM[arch] // max(1, shared + (1024 if arch >= 80 else 0)),
+        "threads": THREADS_PER_SM[arch] // threads,
+        "blocks": BLOCKS_PER_SM[arch],
+    }
+    limiter = min(limits, key=lambda k: limits[k])
+    return limits[limiter], round(limits[limiter] * threads / THREADS_PER_SM[arch], 3), limiter
+
+
+def artifact(
+    target: str, program: Program, generated: Generated, files: dict[str, bytes], resources: dict[str, Any], profile: bool
+) -> Artifact:
+    """The artefact of either the real target or the emulator."""
+    meta = steps.describe(program, generated)
+    meta |= {"lines": generated.lines, "phases": list(steps.PHASES) if profile else [], "record_bytes": steps.RECORD_BYTES}
+    files = {"code.cu": generated.source.encode(), **files}
+    files |= {f"constant.{b.id}": b.data for b in program.buffers if b.data is not None}
+    return Artifact(target, program.name, generated.source, files, None, resources, meta)
+
+
+def constants(artifact: Artifact) -> dict[int, bytes]:
+    return {int(name.removeprefix("constant.")): data for name, data in artifact.files.items() if name.startswith("constant.")}
