@@ -17,7 +17,7 @@ _HOME: dict[str, str] = {
     **dict.fromkeys(("Tile", "Const", "Int", "Float", "Bool"), "tessera.language.annotations"),
     **dict.fromkeys(("accum", "loss_scale", "device", "stochastic_round", "saturate", "deterministic",
                      "NumericalPolicy", "Policy"), "tessera.language.policies"),
-    "install_import_hook": "tessera.language.importing",
+    "install_import_hook": "tessera.compiler.frontend.importing",
     # running them
     **dict.fromkeys(("compile", "Compiled"), "tessera.runtime.compiled"),
     "why_recompiled": "tessera.runtime.history",

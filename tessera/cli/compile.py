@@ -1,0 +1,46 @@
+"""`tessera compile`: code for a target as files, with a JSON of the resources it needs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tessera.cli.programs import lowered, sizes
+from tessera.runtime.compiled import save_artifact
+
+
+def compile(
+    where: Annotated[str, typer.Argument(metavar="FILE:NAME", help="A function or kernel in a file.")],
+    target: Annotated[str, typer.Option(help="cpu, sm_90a, a100, h100 ...")] = "auto",
+    output: Annotated[Path, typer.Option("-o", "--output", help="The folder to write to.")] = Path("."),
+    dims: Annotated[str | None, typer.Option(help="Sizes of named dims: B=8,S=128. Others stay symbolic.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the resources as JSON.")] = False,
+) -> None:
+    """Compile ahead of time: .cubin and .cu for a GPU, object and assembly for a CPU."""
+    program, chosen = lowered(where, target, sizes(dims))
+    artifact = chosen.compile(program.program)
+    written = save_artifact(artifact, output)
+    if as_json:
+        print(json.dumps({"files": [str(p) for p in written], "target": artifact.target, "resources": artifact.resources}, indent=1))
+        return
+    _table(artifact.resources)
+    for path in written:
+        print(f"wrote {path}  ({path.stat().st_size:,} bytes)")
+
+
+def _table(resources: dict[str, object]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    for kernel, figures in resources.items():
+        if not isinstance(figures, dict):
+            continue
+        table = Table(title=kernel, title_justify="left", show_header=False)
+        for name, value in figures.items():
+            if not name.endswith("_reason"):
+                reason = figures.get(f"{name}_reason", "")
+                table.add_row(name.replace("_", " "), f"- ({reason})" if value is None and reason else str(value))
+        Console().print(table)

@@ -1,0 +1,35 @@
+"""`tessera demo`: the first minute."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tessera.cli.run import execute
+
+SCRIPT = "examples/tour.tess"
+
+
+def demo(
+    output: Annotated[Path, typer.Option("-o", "--output", help="The folder for the profile.")] = Path("demo"),
+) -> None:
+    """Compile and run the tour on this machine's best target, and show where the time went."""
+    from tessera import profiler
+    from tessera.runtime import devices
+
+    script = next((p / SCRIPT for p in (Path.cwd(), Path(__file__).resolve().parents[2]) if (p / SCRIPT).is_file()), None)
+    if script is None:
+        raise typer.BadParameter(f"{SCRIPT} is not here; run the demo in a source checkout")
+    print(f"target: {devices.default_target()}   ({'; '.join(map(str, devices.devices()))})\n")
+    with profiler() as prof:
+        execute(script, [])
+    print()
+    print(prof.summary())
+    for hint in prof.hints():
+        print(hint)
+    output.mkdir(parents=True, exist_ok=True)
+    page = prof.to_html(output / "profile.html")
+    trace = prof.export_chrome_trace(output / "trace.json")
+    print(f"\n{page}: open it in a browser\n{trace}: open it at ui.perfetto.dev or chrome://tracing")

@@ -1,0 +1,92 @@
+"""`tessera doctor`: what this machine has, and what to install for the rest."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import platform
+import shutil
+from dataclasses import asdict, dataclass
+from typing import Annotated
+
+import typer
+
+import tessera
+from tessera import knobs
+from tessera.runtime import devices
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line: `ok` None means optional and absent."""
+
+    what: str
+    ok: bool | None
+    detail: str
+    remedy: str = ""
+
+
+LIBRARIES = (
+    ("llvmlite", "llvmlite", "the CPU target", ""),
+    ("cuda.core", "cuda-core", "the CUDA target", "nvrtc"),
+    ("cupy", "cupy-cuda13x", "running on a GPU", "cuda"),
+    ("plotly", "plotly", "profiles as figures", "plot"),
+    ("jupyterlab", "jupyterlab", "notebooks", "jupyter"),
+    ("pygls", "pygls", "the language server", "lsp"),
+    ("torch", "torch", "PyTorch arrays", "torch"),
+)
+
+
+def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False) -> None:
+    """Say what this machine can do."""
+    found = [*_machine(), *_devices(), *map(_library, LIBRARIES), _compiler()]
+    if as_json:
+        print(json.dumps([asdict(f) for f in found], indent=1))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(show_header=False, box=None, padding=(0, 1))
+    for f in found:
+        mark = {True: "[green]ok[/]", False: "[red]!![/]", None: "[dim]--[/]"}[f.ok]
+        table.add_row(mark, f.what, f.detail + (f"  [dim]{f.remedy}[/]" if f.remedy else ""))
+    Console().print(table)
+
+
+def _machine() -> list[Finding]:
+    return [
+        Finding("tessera", True, tessera.__version__),
+        Finding("python", True, f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
+        Finding("cache", True, str(knobs.cache_dir())),
+        Finding("default target", True, devices.default_target()),
+    ]
+
+
+def _devices() -> list[Finding]:
+    out = [Finding("device", True, str(d)) for d in devices.devices()]
+    if not devices.cuda_devices():
+        out.append(Finding("device", None, "no CUDA device", "kernels compile for every GPU all the same, and run on the CPU"))
+    return out
+
+
+def _library(entry: tuple[str, str, str, str]) -> Finding:
+    module, package, why, extra = entry
+    try:
+        present = importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        present = False
+    if not present:
+        return Finding(package, None if extra else False, f"not installed: {why}", f"pip install 'tessera[{extra}]'" if extra else "")
+    try:
+        version = importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        version = "installed"
+    return Finding(package, True, f"{version}: {why}")
+
+
+def _compiler() -> Finding:
+    path = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
+    if path:
+        return Finding("C++ compiler", True, f"{path}: emulating CUDA kernels")
+    return Finding("C++ compiler", None, "none: CUDA kernels cannot be emulated", "install g++, or pip install ziglang")

@@ -1,0 +1,60 @@
+"""What sub-commands share: finding a definition in a file, sizes on the command line, lowering without running."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from pathlib import Path
+
+import typer
+
+from tessera.compiler.frontend.analysis import Analysis, analyse
+from tessera.compiler.frontend.files import analyse_file
+from tessera.compiler.pipeline import Lowered, lower
+from tessera.compiler.targets import base as targets
+from tessera.compiler.targets.base import Target
+from tessera.errors import CompileError
+from tessera.runtime import devices
+
+
+def sizes(text: str | None) -> dict[str, int]:
+    """`B=8,S=4096` as a mapping."""
+    out: dict[str, int] = {}
+    for part in (text or "").replace(" ", "").split(","):
+        if not part:
+            continue
+        name, equals, value = part.partition("=")
+        if not equals or not name.isidentifier() or not value.isdigit():
+            raise typer.BadParameter(f"{part!r} is not NAME=SIZE, as in B=8,S=4096")
+        out[name] = int(value)
+    return out
+
+
+def find(where: str, dims: Mapping[str, int] | None = None) -> Analysis:
+    """The analysis of FILE:NAME under the given sizes, from the file's text alone. Raises CompileError with its findings."""
+    file, colon, name = where.rpartition(":")
+    if not colon or not name.isidentifier():
+        raise typer.BadParameter(f"{where!r} is not FILE:NAME, as in model.py:attention")
+    analyses = {a.name: a for a in read(file)}
+    if name not in analyses:
+        close = difflib.get_close_matches(name, analyses, n=1)
+        has = f"it has {', '.join(analyses)}" if analyses else "it has none"
+        raise typer.BadParameter(f"{file} has no function or kernel {name!r}{f'; did you mean {close[0]!r}?' if close else f'; {has}'}")
+    found = analyse(analyses[name].definition, None, dims) if dims else analyses[name]
+    if found.op is None:
+        raise CompileError([d for d in found.diagnostics if d.severity == "error"] or list(found.undecided))
+    return found
+
+
+def read(file: str) -> list[Analysis]:
+    """All analyses of a file; a file that cannot be read is the command line's fault."""
+    if not Path(file).is_file():
+        raise typer.BadParameter(f"there is no file {file}")
+    return analyse_file(file)
+
+
+def lowered(where: str, target: str, dims: Mapping[str, int]) -> tuple[Lowered, Target]:
+    """FILE:NAME as a program for `target`."""
+    found = find(where, dims)
+    chosen = targets.get(devices.resolve(target))
+    return lower(found, chosen), chosen

@@ -1,0 +1,41 @@
+"""`tessera run`: a script in Tessera's dialect or plain Python."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tessera.compiler.frontend.files import read_text
+from tessera.compiler.frontend.importing import install_import_hook
+from tessera.compiler.frontend.syntax import compile_module
+from tessera.errors import register_source
+
+
+def execute(path: Path, arguments: list[str], name: str = "__main__") -> dict[str, object]:
+    """Runs a file as a script; gives its namespace. Raises CompileError where it does not parse."""
+    if not path.is_file():
+        raise typer.BadParameter(f"there is no file {path}")
+    install_import_hook()
+    text = read_text(path)
+    register_source(str(path), text)
+    code = compile_module(text, str(path))
+    namespace: dict[str, object] = {"__name__": name, "__file__": str(path), "__builtins__": __builtins__}
+    saved, sys.argv = sys.argv, [str(path), *arguments]
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        exec(code, namespace)
+    finally:
+        sys.argv = saved
+        sys.path.remove(str(path.resolve().parent))
+    return namespace
+
+
+def run(
+    file: Annotated[Path, typer.Argument(help="A .tess or .py file.")],
+    arguments: Annotated[list[str] | None, typer.Argument(help="What the script finds in sys.argv.")] = None,
+) -> None:
+    """Run a script; .tess files may use the dialect (`~`, type parameters, policies in brackets)."""
+    execute(file, arguments or [])
