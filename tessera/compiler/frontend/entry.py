@@ -129,7 +129,7 @@ def _attempt(
     op = None
     try:
         value = _body(ev, arguments, symbolic=arguments is None or bool(variant.absent))
-        if not ev.findings.errors and not ev.undecided:
+        if not ev.findings.errors:  # also where something is undecided: a layer may have more to find
             op = ev.layer.finish(value)
         tuple_result = isinstance(value, (tuple, list))
     except RecursionError:
