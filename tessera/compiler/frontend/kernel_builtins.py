@@ -130,7 +130,7 @@ def cdiv(k: KernelLayer, a: Any, b: Any) -> Any:
 
 def _shape(k: KernelLayer, shape: Any) -> Shape:
     sizes = shape if isinstance(shape, (tuple, list)) else (shape,)
-    out = tuple(static_size(s, "a tile's extent") for s in sizes)
+    out = tuple(k.tiles.known(static_size(s, "a tile's extent")) for s in sizes)
     for d in out:
         if marks(d):
             raise KernelFault("TS404", f"a tile's extent must be known at compile time, not {str(d).replace('%', '')}")

@@ -29,11 +29,11 @@ FIXED = (View, Shared, Transposed, Panel, Context)
 # masks
 
 
-def branch(k: KernelLayer, node: ast.If, condition: Any, rest: list[ast.stmt]) -> Flow:
+def branch(k: KernelLayer, node: ast.If, condition: Any) -> Flow:
     value = k.operand(condition)
     if isinstance(value, Value) and isinstance(value.type, TileType) and value.type.rank:
-        return _masked_branch(k, node, k.tiles.truth(value), rest)
-    flow = control.branch(k.ev, node, condition, rest)
+        return _masked_branch(k, node, k.tiles.truth(value))
+    flow = control.branch(k.ev, node, condition)
     _identify_results(k)
     return flow
 
@@ -52,7 +52,7 @@ def _identify_results(k: KernelLayer) -> None:
             k.tiles.identities.like(result, yields[0])
 
 
-def _masked_branch(k: KernelLayer, node: ast.If, mask: Value, rest: list[ast.stmt]) -> Flow:
+def _masked_branch(k: KernelLayer, node: ast.If, mask: Value) -> Flow:
     """`if i < n:` over lanes: both sides run, each stores only where its condition holds."""
     flow = _under(k, node, mask, node.body)
     inverse = k.tiles.map("logical_not", mask) if node.orelse or flow is Flow.RETURN else None
@@ -62,8 +62,16 @@ def _masked_branch(k: KernelLayer, node: ast.If, mask: Value, rest: list[ast.stm
         return Flow.NEXT
     if k.ev.frame.returned is not None and not isinstance(k.ev.frame.returned, Unknown):
         raise KernelFault("TS102", "a masked return gives no value; store the result where the condition holds")
+    rest = k.ev.frame.continuation()
+    if rest is None:
+        raise KernelFault("TS102", "a return inside a loop would end some lanes only; put what follows under the opposite condition")
     assert inverse is not None
-    return _under(k, node, inverse, rest) if rest else Flow.RETURN
+    rests, k.ev.frame.rests = k.ev.frame.rests, []
+    try:
+        _under(k, node, inverse, rest)
+    finally:
+        k.ev.frame.rests = rests
+    return Flow.RETURN
 
 
 def _under(k: KernelLayer, node: ast.If, mask: Value, body: list[ast.stmt]) -> Flow:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend import kernel_control, kernel_operators, kernel_outputs
 from tessera.compiler.frontend.definition import Definition
+from tessera.compiler.frontend.frame import Flow
 from tessera.compiler.frontend.inlining import assigned_names
 from tessera.compiler.frontend.kernel_access import Memory, Place
 from tessera.compiler.frontend.kernel_builtins import TILE_FUNCTIONS, signature
@@ -33,6 +34,9 @@ from tessera.compiler.frontend.values import MISSING, UNKNOWN, Builtin, Counting
 from tessera.compiler.ir.core import Op, Region, Value
 from tessera.compiler.ir.types import INDEX, Shape, TensorType, TileType, Type, ViewType
 from tessera.compiler.tile.dialect import TileBuilder
+from tessera.compiler.tile.passes.check_rescale import check_rescale
+from tessera.compiler.tile.passes.place_barriers import place_barriers
+from tessera.compiler.tile.passes.remove_dead import remove_dead
 from tessera.compiler.tile.program import Param
 from tessera.errors import Edit, Fix, Note, Span
 from tessera.language import dims, dtypes
@@ -52,10 +56,8 @@ PROPERTIES = ("T", "shape", "dtype", "ndim")
 
 
 def configuration(definition: Definition) -> dict[str, Any]:
-    """The schedule's parameters: the first of each in the autotuner's space, then what `with_config` fixed."""
-    space = definition.options.get("space") or {}
-    first = {n: v[0] if isinstance(v, (list, tuple)) and v else v for n, v in dict(space).items()}
-    return first | dict(definition.options.get("config") or {})
+    """The schedule's parameters: what the decorator or `with_config` chose; `DEFAULTS` fill in the rest."""
+    return dict(definition.options.get("config") or {})
 
 
 def _returned_dims(definition: Definition) -> frozenset[str]:
@@ -553,10 +555,18 @@ class KernelLayer(Layer):
         raise KernelFault("TS105", f"{name} does not take {self.describe(args[0]) if args else 'nothing'} in a kernel")
 
     # control flow
-    @guarded
-    def branch(self, node: ast.AST, condition: Any, rest: list[ast.stmt]) -> Any:
-        assert isinstance(node, ast.If)
-        return kernel_control.branch(self, node, condition, rest)
+    def branch(self, node: ast.If, condition: Any) -> Flow:
+        return self._flow(node, kernel_control.branch, condition)
+
+    def loop(self, node: ast.For, counting: Counting) -> Flow:
+        return self._flow(node, kernel_control.loop, counting)
+
+    def _flow(self, node: ast.stmt, rule: Callable[..., Flow], value: Any) -> Flow:
+        try:
+            return rule(self, node, value)
+        except KernelFault as e:
+            self.ev.error(e.code, e.message, node)
+            return Flow.NEXT
 
     def choose(self, node: ast.IfExp, condition: Any) -> Any:
         return self._choose(node, condition)
@@ -564,11 +574,6 @@ class KernelLayer(Layer):
     @guarded
     def _choose(self, node: ast.IfExp, condition: Any) -> Any:
         return self.tiles.where(self.operand(condition), self.operand(self.ev.eval(node.body)), self.operand(self.ev.eval(node.orelse)))
-
-    @guarded
-    def loop(self, node: ast.AST, counting: Counting, rest: list[ast.stmt]) -> Any:
-        assert isinstance(node, ast.For)
-        return kernel_control.loop(self, node, counting)
 
     def assertion(self, node: ast.Assert, value: Any) -> None:
         message = node.msg.value if isinstance(node.msg, ast.Constant) else ast.unparse(node.test)
@@ -608,6 +613,9 @@ class KernelLayer(Layer):
 
     def finish(self, value: Any) -> Op | None:
         ev = self.ev
+        for name, named in ev.frame.names.items():
+            if isinstance(named, Shared):
+                named.value.hint = name
         for shared, span in self.reads:
             if shared.value not in self.filled:
                 ev.error("TS407", "this shared tile is read, but the kernel never writes to it", span,
@@ -622,7 +630,7 @@ class KernelLayer(Layer):
         except KernelFault as e:
             ev.error(e.code, e.message, ev.definition.span)
             return None
-        if self.retry or ev.findings.errors or ev.undecided or isinstance(value, Unknown):
+        if self.retry or ev.findings.errors or isinstance(value, Unknown):
             return None
         ev.block.append(Op("tile.return", (), (), ev.frame.return_span or ev.definition.span))
         attrs: dict[str, Any] = {
@@ -634,7 +642,11 @@ class KernelLayer(Layer):
             "num_warps": self._launch_setting("num_warps", "warps"),
             "num_stages": max(self._launch_setting("num_stages", "stages"), self.stages),
         }
-        return Op("tile.func", (), (), ev.definition.span, attrs, [Region([ev.block])])
+        kernel = Op("tile.func", (), (), ev.definition.span, attrs, [Region([ev.block])])
+        remove_dead(kernel)
+        for finding in (*place_barriers(kernel), *check_rescale(kernel)):
+            ev.findings.add(finding)
+        return kernel
 
     def _launch_setting(self, *names: str) -> int:
         return next((self.setting(n) for n in names if n in self.config), DEFAULTS[names[0]])

@@ -67,6 +67,21 @@ class ReferenceExecutable:
                     while memory[cond].data[0]:
                         self.steps((*body, *head), memory, scalars, sizes, record)
 
+    def steps(
+        self, steps: Sequence[Step], memory: dict[int, Memory], scalars: Mapping[int, Any], sizes: Mapping[str, int],
+        record: TileRecorder | None,
+    ) -> None:  # fmt: skip
+        for step in steps:
+            match step:
+                case Launch():
+                    self.launch(step, memory, scalars, sizes, record)
+                case Branch():
+                    self.steps(step.then if memory[step.cond].data[0] else step.orelse, memory, scalars, sizes, record)
+                case Loop():
+                    self.steps(step.head, memory, scalars, sizes, record)
+                    while memory[step.cond].data[0]:
+                        self.steps((*step.body, *step.head), memory, scalars, sizes, record)
+
     def memory(self, b: Buffer, sizes: Mapping[str, int], given: Any) -> Memory:
         count = evaluate(prod(b.shape), sizes)
         if b.role in ("input", "output"):

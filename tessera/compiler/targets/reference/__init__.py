@@ -1,0 +1,51 @@
+"""The `reference` target: Programs interpreted in NumPy, with every access checked. Slow on purpose, and the oracle.
+
+Bounds, uninitialised reads, races between programs and missing barriers are always checked; `debug` checks for NaN as well.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from tessera.compiler.ir.printer import print_op
+from tessera.compiler.targets.base import Artifact, Executable, Target
+from tessera.compiler.targets.reference.executable import ReferenceExecutable
+from tessera.compiler.targets.reference.program_text import decode, encode
+from tessera.compiler.tile.interpret import Options
+from tessera.compiler.tile.program import Program
+from tessera.errors import DeviceError, Diagnostic
+
+PROGRAM = "program.json"
+VERSION = 1
+"""of the artefact's format and of the interpreter's results"""
+
+
+class ReferenceTarget:
+    """Follows `targets.base.Target`."""
+
+    name = "reference"
+    device = "cpu"
+
+    @cached_property
+    def fingerprint(self) -> str:
+        import numpy
+
+        return f"reference-{VERSION} numpy-{numpy.__version__}"
+
+    def compile(self, program: Program, *, profile: bool = False, debug: bool = False) -> Artifact:
+        source = "\n".join(print_op(launch.kernel) for launch in program.launches)
+        resources = {
+            str(launch.kernel.attrs["sym_name"]): {"registers": None, "registers_reason": "the reference target interprets Tile IR"}
+            for launch in program.launches
+        }
+        meta = {"check_nan": debug, "phases": ["program"], "workspace_bytes": None}
+        return Artifact("reference", program.name, source, {PROGRAM: encode(program)}, None, resources, meta)
+
+    def load(self, artifact: Artifact) -> Executable:
+        if artifact.target != "reference" or PROGRAM not in artifact.files:
+            raise DeviceError(Diagnostic("TS605", f"the artefact is for {artifact.target}, not for the reference target"))
+        return ReferenceExecutable(decode(artifact.files[PROGRAM]), Options(check_nan=bool(artifact.meta.get("check_nan"))))
+
+
+def create(name: str) -> Target:
+    return ReferenceTarget()

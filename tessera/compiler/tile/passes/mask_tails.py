@@ -1,0 +1,322 @@
+"""Ragged edges: elements of a tile that lie beyond the end of what it was loaded from never enter a result.
+
+A block at the edge of a tensor is as large as any other; what it holds beyond the edge is padding. Every value knows
+which of its elements are (`Tail`: those with offset + j >= extent), and where elements are combined with each other, in a
+reduction or along the contracted axis of a product, padding is replaced by that reduction's identity. Elsewhere padding
+is harmless, for stores are clipped. Where sizes show that no block is ragged, nothing is inserted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+from tessera.compiler.ir.core import Block, Op, Value
+from tessera.compiler.ir.types import INDEX, SharedType, TileType, ViewType
+from tessera.compiler.tile.dialect import TileBuilder
+from tessera.compiler.tile.passes.bounds import Bounds, defined_in
+from tessera.language import dtypes
+from tessera.language.dims import Dim
+from tessera.language.dtypes import DType
+from tessera.language.scalars import TABLE
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """Element j along an axis exists where offset + j < extent."""
+
+    offset: Value
+    extent: Dim
+
+
+Tails = tuple[frozenset[Tail], ...]
+"""per axis of a tile: all of these must hold"""
+NONE: frozenset[Tail] = frozenset()
+
+
+def mask_tails(kernel: Op) -> None:
+    MaskTails(kernel).run()
+
+
+@dataclass(slots=True)
+class MaskTails:
+    """`padding`: what all padded elements of a value are, where that is known. `masks`: elementwise conditions of loads."""
+
+    kernel: Op
+    tails: dict[Value, Tails] = field(default_factory=dict[Value, Tails])
+    padding: dict[Value, float] = field(default_factory=dict[Value, float])
+    masks: dict[Value, frozenset[Value]] = field(default_factory=dict[Value, frozenset[Value]])
+
+    def run(self) -> None:
+        self.bounds = Bounds(self.kernel)
+        self.block(self.kernel.region.block)
+
+    bounds: Bounds = field(init=False)
+
+    def of(self, v: Value) -> Tails:
+        t = v.type
+        assert isinstance(t, (TileType, SharedType))
+        return self.tails.get(v, (NONE,) * len(t.shape))
+
+    def block(self, block: Block) -> None:
+        for op in list(block.ops):
+            self.step(op)
+
+    def step(self, op: Op) -> None:
+        name = op.name.partition(".")[2]
+        if name in TABLE:
+            self.elementwise(op)
+        elif name in _RULES:
+            _RULES[name](self, op)
+
+    # where tails come from
+    def load(self, op: Op) -> None:
+        view = cast(ViewType, op.operands[0].type)
+        offsets = op.operands[1 : 1 + view.rank]
+        self.tails[op.result] = self.window(view, offsets, cast(TileType, op.result.type).shape)
+        self.padding[op.result] = cast(float, op.attrs.get("fill", 0))
+        if op.attrs.get("masked"):
+            self.masks[op.result] = frozenset({op.operands[-1]})
+
+    def gather(self, op: Op) -> None:
+        if op.attrs.get("masked"):
+            self.masks[op.result] = frozenset({op.operands[-1]})
+            self.padding[op.result] = cast(float, op.attrs.get("fill", 0))
+
+    def window(self, view: ViewType, offsets: Sequence[Value], shape: Sequence[Dim]) -> Tails:
+        out: list[frozenset[Tail]] = []
+        for offset, size, extent in zip(offsets, shape, view.shape, strict=True):
+            out.append(NONE if self.bounds.inside(offset, size, extent) else frozenset({Tail(offset, extent)}))
+        return tuple(out)
+
+    def copy_async(self, op: Op) -> None:
+        shared, view = op.operands[0], cast(ViewType, op.operands[1].type)
+        self.tails[shared] = self.window(view, op.operands[2:], cast(SharedType, shared.type).shape)
+        self.padding[shared] = 0
+
+    def store_shared(self, op: Op) -> None:
+        shared, value = op.operands
+        self.tails[shared] = self.of(value)
+        self.padding.pop(shared, None)
+        if value in self.padding:
+            self.padding[shared] = self.padding[value]
+
+    def load_shared(self, op: Op) -> None:
+        self.like(op.result, op.operands[0])
+
+    # how they travel
+    def like(self, v: Value, source: Value) -> None:
+        self.tails[v] = self.of(source)
+        for table in (self.padding, self.masks):
+            if source in table:
+                table[v] = table[source]  # type: ignore[assignment]
+
+    def elementwise(self, op: Op) -> None:
+        tiles = op.operands
+        self.tails[op.result] = tuple(frozenset[Tail]().union(*axis) for axis in zip(*(self.of(v) for v in tiles), strict=True))
+        masks = frozenset[Value]().union(*(self.masks.get(v, frozenset()) for v in tiles))
+        if masks:
+            self.masks[op.result] = masks
+
+    def cast_(self, op: Op) -> None:
+        self.like(op.result, op.operands[0])
+
+    def transpose(self, op: Op) -> None:
+        x, perm = op.operands[0], cast("tuple[int, ...]", op.attrs["perm"])
+        self.tails[op.result] = tuple(self.of(x)[i] for i in perm)
+        if x in self.padding:
+            self.padding[op.result] = self.padding[x]
+
+    def broadcast(self, op: Op) -> None:
+        x, axes = op.operands[0], cast("tuple[int, ...]", op.attrs["axes"])
+        shape = cast(TileType, x.type).shape
+        out = [NONE] * cast(TileType, op.result.type).rank
+        for i, a in enumerate(axes):
+            out[a] = self.of(x)[i] if shape[i] != 1 else NONE
+        self.tails[op.result] = tuple(out)
+
+    def reshape(self, op: Op) -> None:
+        """Axes of size 1 come and go; what is really folded loses its tails' places, so padding must go before."""
+        x = op.operands[0]
+        before, after = cast(TileType, x.type).shape, cast(TileType, op.result.type).shape
+        kept = [(n, t) for n, t in zip(before, self.of(x), strict=True) if n != 1]
+        if [n for n, _ in kept] == [n for n in after if n != 1]:
+            rest = iter(t for _, t in kept)
+            self.tails[op.result] = tuple(next(rest) if n != 1 else NONE for n in after)
+            if x in self.padding:
+                self.padding[op.result] = self.padding[x]
+
+    # where elements are combined
+    def reduce(self, op: Op) -> None:
+        x, axes = op.operands[0], cast("tuple[int, ...]", op.attrs["axes"])
+        identity = identity_of(str(op.attrs["op"]), cast(TileType, x.type).dtype)
+        tails, masks = self.of(x), self.masks.get(x, frozenset[Value]())
+        if any(tails[a] for a in axes) or masks:
+            ragged = tuple(t if a in axes else NONE for a, t in enumerate(tails))
+            op.set_operand(0, self.masked(op, x, ragged, masks, identity))
+        self.tails[op.result] = tuple(t for a, t in enumerate(tails) if a not in axes)
+
+    def mma(self, op: Op) -> None:
+        a, b, acc = op.operands
+        inner = self.of(a)[1] | self.of(b)[0]
+        if inner:
+            op.set_operand(0, self.masked(op, a, (NONE, inner), frozenset(), 0))
+            op.set_operand(1, self.masked(op, b, (inner, NONE), frozenset(), 0))
+        rows, columns = self.of(acc)
+        self.tails[op.result] = (self.of(a)[0] | rows, self.of(b)[1] | columns)
+
+    def masked(self, op: Op, x: Value, tails: Tails, masks: frozenset[Value], identity: float) -> Value:
+        """`x` with padding replaced by the identity; `x` itself where its padding is that already."""
+        if x in self.padding and _same(self.padding[x], identity):
+            return x
+        assert op.block is not None
+        builder = TileBuilder(op.block, op.block.ops.index(op), op.span)
+        if isinstance(x.type, SharedType):
+            x = builder.value("tile.load_shared", (x,), TileType(x.type.shape, x.type.dtype))
+        t = cast(TileType, x.type)
+        valid: Value | None = None
+        for condition in [*self.conditions(builder, tails, t.shape), *sorted(masks, key=lambda m: id(m.owner))]:
+            valid = condition if valid is None else builder.map("logical_and", valid, condition)
+        if valid is None:
+            return x
+        return builder.map("where", valid, x, builder.full(t.shape, identity, t.dtype))
+
+    def conditions(self, builder: TileBuilder, tails: Tails, shape: tuple[Dim, ...]) -> list[Value]:
+        out: list[Value] = []
+        lane = TileType(shape, dtypes.int64)
+        for axis, found in enumerate(tails):
+            for tail in sorted(found, key=lambda t: str(t.extent)):
+                j = builder.value("tile.iota", (), lane, {"axis": axis})
+                left = builder.value("tile.isub", (builder.index(tail.extent), tail.offset), INDEX)
+                limit = builder.value("tile.to_scalar", (left,), TileType((), dtypes.int64))
+                out.append(builder.map("lt", j, builder.broadcast(limit, shape, ())))
+        return out
+
+    # control flow
+    def loop(self, op: Op) -> None:
+        """Carried tiles: padding of what they start with or become, as far as it is the same in every step."""
+        body, initial = op.region.block, op.operands[3:]
+        shared = {v: (self.tails.get(v), self.padding.get(v)) for v in self._shared(op) if not _filled_first(v, body)}
+        found = [self.of(v) if isinstance(v.type, TileType) else () for v in initial]
+        while True:
+            for arg, tails in zip(body.args[1:], found, strict=True):
+                self.tails[arg] = tails
+            probe = _Probe(self)
+            yields = probe.yields(body)
+            joined = [tuple(x | self._outside(y, body) for x, y in zip(t, n, strict=True)) for t, n in zip(found, yields, strict=True)]
+            differing = [v for v, before in shared.items() if (probe.tails.get(v), probe.padding.get(v)) != before]
+            if joined == found and not differing:
+                break
+            for v in differing:  # another content in each step: no one offset describes it
+                if probe.padding.get(v) != shared.pop(v)[1]:
+                    self.padding.pop(v, None)
+                self.tails.pop(v, None)
+            found = joined
+        self.block(body)
+        self.keep_old(op, body)
+        for result, tails in zip(op.results, found, strict=True):
+            self.tails[result] = tails
+
+    def _shared(self, op: Op) -> list[Value]:
+        return list(dict.fromkeys(o.operands[0] for o in op.walk() if o.name in ("tile.copy_async", "tile.store_shared")))
+
+    def _outside(self, tails: frozenset[Tail], body: Block) -> frozenset[Tail]:
+        """Those whose offset is known outside the loop."""
+        return frozenset(t for t in tails if not defined_in(t.offset, body))
+
+    def keep_old(self, op: Op, body: Block) -> None:
+        """`m = maximum(m, x)` over ragged x: what does not exist in this step leaves m as it was."""
+        end = body.terminator
+        for i, (arg, new) in enumerate(zip(body.args[1:], list(end.operands), strict=True)):
+            if not isinstance(new.type, TileType) or not new.type.rank or new is arg:
+                continue
+            local = tuple(frozenset(t for t in axis if defined_in(t.offset, body)) for axis in self.of(new))
+            if any(local) and depends(new, arg, body):
+                builder = TileBuilder(body, len(body.ops) - 1, op.span)
+                for condition in self.conditions(builder, local, new.type.shape):
+                    new = builder.map("where", condition, new, arg)
+                end.set_operand(i, new)
+
+    def branch(self, op: Op) -> None:
+        for region in op.regions:
+            self.block(region.block)
+        for i, result in enumerate(op.results):
+            if isinstance(result.type, TileType):
+                sides = [self.of(r.block.terminator.operands[i]) for r in op.regions]
+                blocks = [r.block for r in op.regions]
+                self.tails[result] = tuple(
+                    frozenset(t for side in axis for t in side if not any(defined_in(t.offset, b) for b in blocks))
+                    for axis in zip(*sides, strict=True)
+                )
+
+    def while_loop(self, op: Op) -> None:
+        for region in op.regions:
+            self.block(region.block)
+
+
+class _Probe(MaskTails):
+    """Follows tails through a loop's body without changing it."""
+
+    def __init__(self, outer: MaskTails) -> None:
+        super().__init__(outer.kernel, dict(outer.tails), dict(outer.padding), dict(outer.masks))
+        self.bounds = outer.bounds
+
+    def yields(self, body: Block) -> list[Tails]:
+        self.block(body)
+        return [self.of(v) if isinstance(v.type, TileType) else () for v in body.terminator.operands]
+
+    def masked(self, op: Op, x: Value, tails: Tails, masks: frozenset[Value], identity: float) -> Value:
+        return x
+
+    def keep_old(self, op: Op, body: Block) -> None:
+        return None
+
+
+def _filled_first(v: Value, body: Block) -> bool:
+    """Whether every step fills the shared tile before it reads it."""
+    for op in body.ops:
+        for inner in op.walk():
+            if v in inner.operands:
+                return inner.name in ("tile.copy_async", "tile.store_shared") and inner.operands[0] is v and inner.block is body
+    return False
+
+
+def depends(v: Value, on: Value, body: Block) -> bool:
+    """Whether `v` is computed, inside the block, from `on`."""
+    seen: set[Value] = set()
+    stack = [v]
+    while stack:
+        x = stack.pop()
+        if x is on:
+            return True
+        if x in seen:
+            continue
+        seen.add(x)
+        if x.op is not None and defined_in(x, body):
+            stack += [*x.op.operands, *(o for inner in x.op.walk() for o in inner.operands)]
+    return False
+
+
+def identity_of(name: str, dtype: DType) -> float:
+    """What leaves a reduction's result as it is."""
+    if name in ("sum", "any"):
+        return 0
+    if name in ("prod", "all"):
+        return 1
+    low = -math.inf if dtype.is_float else 0 if dtype.kind in ("uint", "bool") else -(2 ** (dtype.bits - 1))
+    high = math.inf if dtype.is_float else 1 if dtype.kind == "bool" else int(dtype.maximum) if dtype.bits < 64 else 2**63 - 1
+    return low if name in ("max", "argmax") else high
+
+
+def _same(a: float, b: float) -> bool:
+    return a == b
+
+
+_RULES = {
+    "load": MaskTails.load, "gather": MaskTails.gather, "copy_async": MaskTails.copy_async, "load_shared": MaskTails.load_shared,
+    "store_shared": MaskTails.store_shared, "cast": MaskTails.cast_, "transpose": MaskTails.transpose,
+    "broadcast": MaskTails.broadcast, "reshape": MaskTails.reshape, "reduce": MaskTails.reduce, "mma": MaskTails.mma,
+    "for": MaskTails.loop, "if": MaskTails.branch, "while": MaskTails.while_loop,
+}  # fmt: skip
