@@ -1,0 +1,209 @@
+"""`tessera.compile(f, target=..., dims=...)`: code ahead of a call, and everything that can be asked of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tessera import knobs
+from tessera.compiler.frontend.analysis import analyse
+from tessera.compiler.frontend.values import Static
+from tessera.compiler.ir.types import TensorType, shape_text
+from tessera.compiler.targets import base as targets
+from tessera.compiler.targets.base import Artifact, Target
+from tessera.errors import CompileError, Diagnostic, LaunchError
+from tessera.language import dims as algebra
+from tessera.language.annotations import TensorAnn
+from tessera.language.decorators import Function, Program
+from tessera.runtime import devices
+from tessera.runtime.arguments import Bound
+from tessera.runtime.arrays import adapter_of
+from tessera.runtime.build import Built
+from tessera.runtime.dispatch import Launcher
+from tessera.runtime.explanation import Explanation
+from tessera.runtime.requests import compile_with
+from tessera.runtime.watch import Watch, reads
+
+LEVELS = ("graph", "schedule", "tile", "target")
+
+
+class Compiled:
+    """A function or kernel compiled for one target. Callable where its target can run; never compiles again."""
+
+    def __init__(self, fn: Program[Any, Any], target: Target, dims: Mapping[str, int], arguments: Any) -> None:
+        self.function, self.target, self.dims = fn, target, dict(dims)
+        self._launcher = _FixedLauncher(self)
+        self._arguments = _types(self._launcher, arguments)
+        self.built: Built = self._build(profile=False)
+
+    def _build(self, profile: bool) -> Built:
+        parameters, watch = self._launcher.parameters, self._launcher.watch
+        shown = {f"argument {name}": str(t) for name, t in (self._arguments or {}).items()}
+        return compile_with(
+            self.function, parameters, self._arguments, shown, self.target, watch, self.dims, profile=profile
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs it. Raises LaunchError where the arguments are not those it was compiled for, DeviceError where its
+        target cannot run here."""
+        return self._launcher(args, kwargs)
+
+    @property
+    def name(self) -> str:
+        return self.function.name
+
+    @property
+    def artifact(self) -> Artifact:
+        return self.built.artifact
+
+    @property
+    def source(self) -> str:
+        """What the target compiled, as a person reads it: LLVM IR, CUDA C++ or Tile IR."""
+        return self.artifact.source
+
+    @property
+    def assembly(self) -> str | None:
+        """The machine's instructions; None where the target has none to show."""
+        return self.artifact.assembly
+
+    @property
+    def resources(self) -> dict[str, Any]:
+        """Per kernel what the target's compiler tells: registers, shared memory, spills ..."""
+        return self.artifact.resources
+
+    def ir(self, level: str = "graph") -> str:
+        """The IR at `level`: graph, schedule, tile or target. Raises ValueError for another level."""
+        if level not in LEVELS:
+            raise ValueError(f"level is one of {', '.join(LEVELS)}, not {level!r}")
+        return self.source if level == "target" else self.lowered.text(level)
+
+    @property
+    def lowered(self) -> Any:
+        """All levels of the compilation; made again where the code came from a cache."""
+        if self.built.lowered is not None:
+            return self.built.lowered
+        from tessera.compiler import pipeline
+
+        return pipeline.lower(analyse(self._launcher.parameters.definition, self._arguments, self.dims), self.target)
+
+    def explain(self) -> Explanation:
+        """What runs, where, with which kernels; where the code came from and what each stage took."""
+        return Explanation(self.built, self.target)
+
+    def save(self, directory: str | Path) -> list[Path]:
+        """Writes source, binaries, assembly and a JSON of the resources into `directory`; returns the files' paths."""
+        return save_artifact(self.artifact, directory, self.name)
+
+    def __repr__(self) -> str:
+        return f"<{self.name} compiled for {self.target.name}>"
+
+    def _repr_html_(self) -> str:
+        return self.explain()._repr_html_()
+
+
+def save_artifact(artifact: Artifact, directory: str | Path, name: str = "") -> list[Path]:
+    """Writes an artefact's source, binaries, assembly and a JSON of its resources; returns the files' paths."""
+    folder, name = Path(directory), name or artifact.name
+    folder.mkdir(parents=True, exist_ok=True)
+    gpu = targets.get(artifact.target).device == "cuda"
+    suffix = ".cu" if gpu else ".ll" if artifact.target == "cpu" else ".mlir"
+    contents: dict[str, bytes] = {f"{name}{suffix}": artifact.source.encode()}
+    for file, data in artifact.files.items():
+        contents[f"{name}{Path(file).suffix or '.' + file}"] = data
+    if artifact.assembly is not None:
+        contents[f"{name}{'.sass' if gpu else '.s'}"] = artifact.assembly.encode()
+    about = {"name": name, "target": artifact.target, "resources": artifact.resources, "meta": artifact.meta}
+    contents[f"{name}.json"] = json.dumps(about, indent=2, sort_keys=True, default=str).encode()
+    for file, data in contents.items():
+        (folder / file).write_bytes(data)
+    return [folder / file for file in contents]
+
+
+def compile(
+    f: Any,
+    target: str = "auto",
+    dims: Mapping[str, int] | None = None,
+    arguments: Mapping[str, Any] | Sequence[Any] | None = None,
+) -> Compiled:
+    """Compiles a function or kernel ahead of its first call.
+
+    `target`: "auto" (TESSERA_TARGET, else this machine), "cpu", "cuda", "sm_90a", "h100", "reference" ... A target that
+    is not in this machine compiles all the same. `dims` fixes named sizes; those left open stay open in the code.
+    `arguments`: example arrays or values, by name or in order, for parameters whose annotations leave something open.
+    Raises CompileError with every finding, TargetError TS601 for an unknown target, LaunchError for bad sizes.
+    """
+    fn = f if isinstance(f, Program) else Function(f)
+    fixed = dict(dims or {})
+    for name, size in fixed.items():
+        if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+            raise LaunchError(Diagnostic("TS501", f"dims[{name!r}] is {size!r}; a size is an integer from 0 up."))
+    wanted = knobs.target() if target == "auto" else target
+    return Compiled(fn, targets.get(devices.resolve(wanted)), fixed, arguments)
+
+
+def _types(launcher: Launcher, arguments: Mapping[str, Any] | Sequence[Any] | None) -> dict[str, Any] | None:
+    """Example arguments as `analyse` takes them."""
+    if arguments is None:
+        return None
+    if not isinstance(arguments, Mapping):
+        arguments = launcher.parameters.positions(tuple(arguments), {})
+    return {name: _type(value) for name, value in arguments.items()}
+
+
+def _type(value: Any) -> Any:
+    if isinstance(value, (TensorType, Static)) or value is None:
+        return value
+    if isinstance(value, TensorAnn):
+        if value.dtype is None or value.shape is None or ... in value.shape:
+            raise CompileError(
+                Diagnostic("TS211", f"{value} leaves the shape or dtype open; it cannot stand for an argument")
+            )
+        return TensorType(tuple(d for d in value.shape if d is not ...), value.dtype, value.policy)  # type: ignore[misc]
+    adapter = adapter_of(value)
+    if adapter is not None:
+        view = adapter.view(value)
+        return TensorType(view.shape, view.dtype)
+    if isinstance(value, (tuple, list)):
+        return type(value)(map(_type, value))
+    return Static(value)
+
+
+class _FixedLauncher(Launcher):
+    """Launches code that exists already: arguments of other types are refused instead of compiled for."""
+
+    def __init__(self, owner: Compiled) -> None:
+        super().__init__(owner.function)
+        self.owner = owner
+        self.watch = Watch(reads(owner.function))
+
+    def bind(self, values: Mapping[str, Any]) -> Bound:
+        return self.parameters.bind(values, self.owner.dims)
+
+    def build(self, bound: Bound, watch: Watch, target: Target, profile: bool = False) -> Built:
+        return self.owner._build(profile=True) if profile else self.owner.built
+
+    def target(self, bound: Bound) -> Target:
+        wanted = self.owner.target
+        if bound.device.partition(":")[0] != wanted.device:
+            message = f"{self.fn.name} was compiled for {wanted.name}, but its arguments live on {bound.device}."
+            raise LaunchError(Diagnostic("TS504", message, self.parameters.definition.span, function=self.fn.name))
+        return wanted
+
+    def check(self, bound: Bound, built: Built) -> None:
+        findings: list[Diagnostic] = []
+        span = self.parameters.definition.span
+        for p in built.plan.params:
+            view = bound.views.get(p.name)
+            if view is None or p.shape is None:
+                continue
+            want = tuple(algebra.substitute(d, bound.sizes) for d in p.shape)
+            if want != view.shape or p.dtype.numpy != view.dtype.numpy:
+                message = (
+                    f"{p.name} is {shape_text(view.shape)} {view.dtype}, but {self.fn.name} was compiled for "
+                    f"{shape_text(want)} {p.dtype}"
+                )
+                findings.append(Diagnostic("TS209", message, span, function=self.fn.name))
+        if findings:
+            raise LaunchError(findings)
