@@ -63,7 +63,10 @@ class Example:
     """symbols whose sizes are multiples of a number"""
 
     def __str__(self) -> str:
-        args = ", ".join(str([a.shape for a in x]) if isinstance(x, list) else "-" if x is None else f"[{x.shape}]" for x in self.args)
+        args = ", ".join(
+            str([a.shape for a in x]) if isinstance(x, list) else "-" if x is None else f"[{x.shape}]"
+            for x in self.args
+        )
         attrs = "".join(f", {k}={v}" for k, v in self.attrs.items())
         return f"{self.name}({args}{attrs})"
 
@@ -179,7 +182,11 @@ def values(rng: np.random.Generator, arg: Arg, dtype: DType, sizes: dict[str, in
         low = max(arg.low, 0) if dtype.kind == "uint" else arg.low
         return rng.integers(int(np.ceil(low)), max(int(arg.high), int(np.ceil(low)) + 1), shape).astype(dtype.numpy)
     x = rng.uniform(arg.low, arg.high, shape)
-    return (x + 1j * rng.uniform(arg.low, arg.high, shape)).astype(dtype.numpy) if dtype.is_complex else x.astype(dtype.numpy)
+    return (
+        (x + 1j * rng.uniform(arg.low, arg.high, shape)).astype(dtype.numpy)
+        if dtype.is_complex
+        else x.astype(dtype.numpy)
+    )
 
 
 def function(types: Sequence[TensorType], body: Any, facts: Facts | None = None) -> Op:
@@ -205,7 +212,10 @@ def applied(example: Example, chosen: Sequence[DType]) -> Op:
 
     def body(g: GraphBuilder, *given: Value) -> Any:
         values = iter(given)
-        operands = [None if a is None else [next(values) for _ in a] if isinstance(a, list) else next(values) for a in example.args]
+        operands = [
+            None if a is None else [next(values) for _ in a] if isinstance(a, list) else next(values)
+            for a in example.args
+        ]
         names = [p.name for p in REGISTRY[example.name].parameters if p.operand]
         return getattr(g, example.name)(**dict(zip(names, operands, strict=True)), **example.attrs)
 

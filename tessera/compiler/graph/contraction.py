@@ -250,7 +250,9 @@ class Einsum(Operator):
 
     def decompose(self, g: GraphBuilder, operands: Sequence[Value], equation: str) -> Value:
         left, _, out = equation.partition("->")
-        terms = left.split(",")
+        terms, dtype = left.split(","), tensor(operands[0]).dtype
+        if len(operands) > 2:  # what lies between two contractions is not rounded
+            operands = [g.compute(x) for x in operands]
         work: list[tuple[Value, str]] = [_diagonal(g, x, term) for x, term in zip(operands, terms, strict=True)]
         while len(work) > 1:
             (x, lhs), (y, rhs), *rest = work
@@ -260,7 +262,7 @@ class Einsum(Operator):
             work = [(contract(g, x, y, lhs, rhs, goal), goal), *rest]
         x, term = work[0]
         x, term = _sum_lonely(g, x, term, out)
-        return _aligned(g, x, term, out)
+        return g.to(_aligned(g, x, term, out), dtype)
 
     def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
         left = cast("str", attrs["equation"]).partition("->")[0]
