@@ -85,7 +85,7 @@ class Parameters:
         return bound.arguments
 
     def bind(self, values: Mapping[str, Any], dims: Mapping[str, int] | None = None) -> Bound:
-        """Sorts the arguments of a call, given by parameter. `dims` are fixed sizes. Raises LaunchError with every finding."""
+        """Sorts the arguments of a call, by parameter; `dims` are fixed sizes. Raises LaunchError with all findings."""
         out, findings = Bound(), list[Diagnostic]()
         for name, value in values.items():
             p = self.by_name[name]
@@ -187,7 +187,8 @@ class Parameters:
             p = self.by_name[name.partition(".")[0]]
             pairs = equations(name, p.annotation, view.shape)
             if pairs is None:
-                message = f"{name} has {len(view.shape)} ax{'is' if len(view.shape) == 1 else 'es'}.\nExpected: {p.annotation}\nReceived: {shape_text(view.shape)}"
+                count = f"{len(view.shape)} ax{'is' if len(view.shape) == 1 else 'es'}"
+                message = f"{name} has {count}.\nExpected: {p.annotation}\nReceived: {shape_text(view.shape)}"
                 findings.append(self._diagnostic("TS209", message, p))
             found += pairs or []
         for name, argument in out.arguments.items():

@@ -115,9 +115,12 @@ def build(request: Request) -> Built:
     built = _known(request, front, disk, clock) or _compile(request, front, disk, clock)
     if events.active():
         duration = perf_counter_ns() - clock.start
-        event = events.CompileEvent(request.name, request.target.name, clock.start, duration, built.stages, built.origin,  # type: ignore[arg-type]
-                                    {"key": built.key})  # fmt: skip
-        events.publish(event)
+        found: Any = built.origin
+        events.publish(
+            events.CompileEvent(
+                request.name, request.target.name, clock.start, duration, built.stages, found, {"key": built.key}
+            )
+        )
     return built
 
 

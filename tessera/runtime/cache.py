@@ -212,7 +212,7 @@ class DiskCache:
         return self._connection
 
     def _after_fork(self) -> None:
-        """In the child: another thread may have held the lock, and closing the parent's connection would drop its locks."""
+        """In the child: a thread may have held the lock, and closing the parent's connection would drop its locks."""
         self._lock = threading.RLock()
         _abandoned.append(self._connection)
         self._connection = None
@@ -336,7 +336,7 @@ class DiskCache:
         os.replace(temporary, path)
 
     def _sweep(self) -> None:
-        """Removes files that no entry names: what a killed writer left behind (older than a minute: others write too)."""
+        """Removes files that no entry names and that no writer can be busy with: they are older than a minute."""
         known = {sha for (sha,) in self._db().execute("SELECT DISTINCT sha FROM blobs")}
         old = time.time() - 60
         for path in (self.directory / "blobs").rglob("*"):

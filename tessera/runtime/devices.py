@@ -15,8 +15,8 @@ from tessera.errors import Diagnostic, LaunchError
 from tessera.runtime import memory
 
 _CPU_FEATURES = (
-    "sse4_2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512_bf16", "avx512_fp16", "avx512_vnni",
-    "amx_tile", "amx_bf16", "amx_int8", "asimd", "asimdhp", "bf16", "i8mm", "sve", "sve2",
+    "sse4_2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512_bf16", "avx512_fp16",
+    "avx512_vnni", "amx_tile", "amx_bf16", "amx_int8", "asimd", "asimdhp", "bf16", "i8mm", "sve", "sve2",
 )  # fmt: skip
 """what kernels may make use of, under the names of /proc/cpuinfo"""
 

@@ -19,9 +19,10 @@ from tessera.compiler.targets.base import Target
 from tessera.runtime import devices
 from tessera.runtime.arguments import Bound, Parameters
 from tessera.runtime.build import Built
+from tessera.runtime.codegen import define
 from tessera.runtime.prepared import Prepared, prepare
 from tessera.runtime.requests import compile_call
-from tessera.runtime.signatures import gather_function, key_function
+from tessera.runtime.signatures import gather_function, key_expression
 from tessera.runtime.watch import Watch, reads
 
 SIGNATURES = 1024
@@ -61,13 +62,25 @@ class Ready:
 
 
 class Site:
-    """All calls with one tuple of argument types."""
+    """All calls with one tuple of argument types. `call(*args)` runs what stands; else it asks `miss(args)`.
 
-    __slots__ = ("key", "table")
+    `call` is generated: key, look-up, guard and launch in one frame.
+    """
 
-    def __init__(self, key: Callable[..., Any]) -> None:
-        self.key = key
+    def __init__(self, key: str, names: dict[str, Any], count: int, miss: Callable[[tuple[Any, ...]], Any]) -> None:
         self.table: dict[Any, Ready] = {}
+        args = ", ".join(f"a{i}" for i in range(count))
+        names |= {"find": self.table.get, "miss": miss}
+        code = (
+            f"def call({args}):\n"
+            f" ready = find({key})\n"
+            f" if ready is not None and ready.guard(): return ready.run({args})\n"
+            f" return miss(({args}{',' if count == 1 else ''}))\n"
+            f"def key({args}): return {key}"
+        )
+        define(code, names)
+        self.call: Callable[..., Any] = names["call"]
+        self.key: Callable[..., Any] = names["key"]
 
     def add(self, key: Any, ready: Ready) -> None:
         while len(self.table) >= SIGNATURES:
@@ -97,11 +110,7 @@ class Launcher:
         if kwargs:
             args, sites = tuple(self.parameters.positions(args, kwargs).values()), self.named
         site = sites.get(tuple(map(type, args)))
-        if site is not None:
-            ready = site.table.get(site.key(*args))
-            if ready is not None and ready.guard():
-                return ready.run(*args)
-        return self.first(args, sites)
+        return self.first(args, sites) if site is None else site.call(*args)
 
     def first(self, args: tuple[Any, ...], sites: dict[tuple[type, ...], Site]) -> Any:
         """A call whose signature is new, or whose code no longer stands."""
@@ -109,7 +118,8 @@ class Launcher:
         with self.lock:
             types = tuple(map(type, args))
             if types not in sites:
-                sites[types] = Site(key_function(self.parameters, args, complete))
+                key, names = key_expression(self.parameters, args, complete)
+                sites[types] = Site(key, names, len(args), lambda args: self.first(args, sites))
             site = sites[types]
             ready = site.table.get(site.key(*args))  # another thread may have been here before
             if ready is None or not ready.guard():
@@ -123,21 +133,39 @@ class Launcher:
             values = dict(zip(self.parameters.python.parameters, args, strict=True))
         else:
             values = self.parameters.positions(args, {})
-        bound = self.parameters.bind(values)
+        bound = self.bind(values)
         target = self.target(bound)
-        watch = Watch(reads(self.fn))
-        built = compile_call(self.fn, self.parameters, bound, target, watch)
-        self.last = built
+        watch = self.watch or Watch(reads(self.fn))
+        self.last = built = self.build(bound, watch, target)
+        self.check(bound, built)
         getters = outside(built, watch)
         prepared = prepare(built, self.parameters, bound, getters)
-        prepared.profiled = lambda: compile_call(self.fn, self.parameters, bound, target, watch, profile=True)
+        prepared.profiled = lambda: self.build(bound, watch, target, profile=True)
         wanted = [p.name for p in built.plan.params]
         gather = gather_function(self.parameters, args, complete, bound, wanted, getters)
-        return Ready(_compose(prepared, gather), watch.guard(), prepared)
+        return Ready(_compose(prepared, gather), self.guard(watch), prepared)
+
+    # What `tessera.compile` does differently
+
+    watch: Watch | None = None
+    """the reads of code that is compiled once and for all"""
+
+    def bind(self, values: Mapping[str, Any]) -> Bound:
+        return self.parameters.bind(values)
+
+    def build(self, bound: Bound, watch: Watch, target: Target, profile: bool = False) -> Built:
+        return compile_call(self.fn, self.parameters, bound, target, watch, profile=profile)
 
     def target(self, bound: Bound) -> Target:
         """TESSERA_TARGET, else the target of the device that the arguments live on."""
         return targets.get(devices.resolve(knobs.target(), bound.device))
+
+    def check(self, bound: Bound, built: Built) -> None:
+        """Refuses arguments that the code is not for."""
+
+    def guard(self, watch: Watch) -> Callable[[], bool]:
+        """Whether a prepared launch still stands."""
+        return watch.guard()
 
 
 def outside(built: Built, watch: Watch) -> dict[str, Callable[[], Any]]:
@@ -147,7 +175,5 @@ def outside(built: Built, watch: Watch) -> dict[str, Callable[[], Any]]:
 
 
 def _compose(prepared: Prepared, gather: Callable[..., Any] | None) -> Callable[..., Any]:
-    if gather is None:
-        return prepared.run
-    run = prepared.run
-    return lambda *args: run(*gather(*args))
+    run = prepared.ready()
+    return run if gather is None else lambda *args: run(*gather(*args))

@@ -116,7 +116,7 @@ def _prepare(
     copied = frozenset(i for i, v in enumerate(used) if adapters[i] is not None and not by_array[id(v)].contiguous)
     prepared = Prepared(built, adapters, copied, library, device, {})
     prepared.profiled = lambda: build(replace(_request(operator, func, params, target, span), profile=True))
-    run = prepared.run
+    run = prepared.ready()
     return lambda flat: run(*[flat[i] for i in positions])
 
 

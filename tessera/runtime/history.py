@@ -103,7 +103,7 @@ def identity_of(function: Any) -> str:
 def why_recompiled(function: Any) -> Recompilation:
     """Which part of the key changed between the last two compilations of a function or kernel.
 
-    Print it, or let a notebook show it: "argument x axis 0: 8 -> 16", "global scale: 2.0 -> 3.0", "callee g was edited".
+    Print it, or let a notebook show it: "argument x axis 0: 8 -> 16", "global scale: 2.0 -> 3.0".
     """
     identity = identity_of(function)
     known = compilations(function)

@@ -38,29 +38,35 @@ class Prepared:
         self.profiled: Callable[[], Built] | None = None
         self._instrumented: Built | None = None
         self._lock = threading.Lock()
-        self._sizes = [env[n] for n in self.plan.free]
-        self._scalars = tuple(i for i, p in enumerate(self.plan.params) if p.shape is None)
-        self._slots = [(s.param, tuple(dims.evaluate(d, env) for d in s.shape), s.dtype) for s in self.plan.slots]
+        self.sizes = [env[n] for n in self.plan.free]
+        self.scalars = tuple(i for i, p in enumerate(self.plan.params) if p.shape is None)
+        self.slots = [(s.param, tuple(dims.evaluate(d, env) for d in s.shape), s.dtype) for s in self.plan.slots]
         self._refuse_too_large()
 
     def _refuse_too_large(self) -> None:
         """TS505 before anything is allocated, where results and temporaries together cannot fit."""
         total = dims.evaluate(self.plan.workspace, self.env)
-        total += sum(math.prod(shape) * dtype.itemsize for param, shape, dtype in self._slots if param is None)
+        total += sum(math.prod(shape) * dtype.itemsize for param, shape, dtype in self.slots if param is None)
         if self.device == "cpu" and total >= 1 << 28:
             memory.require(total, f"{self.plan.name}: results and temporaries")
 
     # One launch
 
+    def ready(self) -> Callable[..., Any]:
+        """Loads the code; what launches it: takes the plan's parameters in order, returns the results."""
+        from tessera.runtime.generated import generated_run
+
+        return generated_run(self) or self.run
+
     def run(self, *values: Any) -> Any:
-        """Launches with the plan's parameters in order; returns the results."""
+        """A launch, step by step; events are published where somebody listens."""
         pointers, new, keep = self._pointers(values)
-        scalars = [values[i] for i in self._scalars]
+        scalars = [values[i] for i in self.scalars]
         stream = self.library.stream(self.device) if self.device != "cpu" else 0
         if events.active():
             self._observed(pointers, scalars, stream)
         else:
-            self.built.code.executable().run(pointers, scalars, self._sizes, stream=stream)
+            self.built.code.executable().run(pointers, scalars, self.sizes, stream=stream)
         del keep  # alive until the code has run
         return self._results(values, new)
 
@@ -68,7 +74,7 @@ class Prepared:
         pointers: list[int] = []
         new: dict[int, Any] = {}
         keep: list[Any] = []
-        for i, (param, shape, dtype) in enumerate(self._slots):
+        for i, (param, shape, dtype) in enumerate(self.slots):
             if param is None:
                 new[i], pointer = self.library.empty(shape, dtype, self.device)
             else:
@@ -100,7 +106,7 @@ class Prepared:
             with self._lock:
                 self._instrumented = self._instrumented or self.profiled()
             built = self._instrumented
-        observe(built, pointers, scalars, self._sizes, stream, self.env, self.device)
+        observe(built, pointers, scalars, self.sizes, stream, self.env, self.device)
 
 
 def prepare(
@@ -133,7 +139,8 @@ def _env(plan: Plan, bound: Bound, span: Span) -> dict[str, int]:
     missing = [name for name in plan.free if name not in bound.sizes]
     if missing:
         names = ", ".join(missing)
-        message = f"the size of {names} cannot be told from the arguments; fix it: ts.compile({plan.name}, dims={{{missing[0]!r}: ...}})"
+        fix = f"ts.compile({plan.name}, dims={{{missing[0]!r}: ...}})"
+        message = f"the size of {names} cannot be told from the arguments; fix it with {fix}"
         raise LaunchError(Diagnostic("TS502", message, span, function=plan.name))
     findings: list[Diagnostic] = []
     for check in plan.checks:

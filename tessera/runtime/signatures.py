@@ -15,6 +15,7 @@ from tessera.language.dtypes import DType
 from tessera.language.lazy import np
 from tessera.runtime.arguments import Bound, Leaf, Parameters
 from tessera.runtime.arrays import adapter_of
+from tessera.runtime.codegen import expression
 
 _BY_VALUE = (bool, int, str, bytes, type(None), DType, type)
 
@@ -33,11 +34,11 @@ def places(parameters: Parameters, args: Sequence[Any], complete: bool) -> dict[
 
 
 def _lambda(count: int, body: str, names: dict[str, Any]) -> Callable[..., Any]:
-    return eval(f"lambda {', '.join(f'a{i}' for i in range(count))}: {body}", names)
+    return expression(f"lambda {', '.join(f'a{i}' for i in range(count))}: {body}", names)
 
 
-def key_function(parameters: Parameters, args: Sequence[Any], complete: bool) -> Callable[..., Any]:
-    """From the arguments to the key of their launch; for arguments of the same types as `args`."""
+def key_expression(parameters: Parameters, args: Sequence[Any], complete: bool) -> tuple[str, dict[str, Any]]:
+    """The key of a launch as an expression over `a0`, `a1` ..., and its names; for arguments of the types of `args`."""
     scalars = _scalars(parameters)
     by_place = {expression: path[0] for path, expression in places(parameters, args, complete).items()}
     parts: list[str] = []
@@ -58,7 +59,7 @@ def key_function(parameters: Parameters, args: Sequence[Any], complete: bool) ->
             parts.append(f"{a}.hex()")  # 0.0 and -0.0 are different constants, NaN is the same as itself
         else:
             parts.append(f"content({a})")
-    return _lambda(len(args), f"({', '.join(parts)}{',' if parts else ''})", names)
+    return f"({', '.join(parts)}{',' if parts else ''})", names
 
 
 def _scalars(parameters: Parameters) -> frozenset[str]:
@@ -83,7 +84,7 @@ def gather_function(
     parameters: Parameters, args: Sequence[Any], complete: bool, bound: Bound, wanted: Sequence[str],
     captured: Mapping[str, Callable[[], Any]],
 ) -> Callable[..., Any] | None:  # fmt: skip
-    """From a call's arguments to the values the code takes, named `wanted`; None where they are the arguments as they are."""
+    """From a call's arguments to the values `wanted` by the code; None where they are the arguments as they are."""
     where = places(parameters, args, complete)
     leaves = {leaf.name: leaf for leaf in bound.leaves}
     names: dict[str, Any] = {}

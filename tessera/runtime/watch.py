@@ -21,6 +21,7 @@ from tessera.compiler.frontend.fingerprint import fingerprint
 from tessera.language.dtypes import DType
 from tessera.runtime.arrays import adapter_of
 from tessera.runtime.cache import digest
+from tessera.runtime.codegen import expression
 
 DEPTH = 6
 """attributes of attributes of ... are followed this far"""
@@ -32,7 +33,7 @@ _OPAQUE = ("tessera", "numpy", "math", "builtins", "typing", "torch", "jax", "cu
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """One value read from outside. `path` names it the same way in every process: "scale", "config.heads", "g.scale"."""
+    """One value read from outside. `path` names it alike in every process: "scale", "config.heads", "g.scale"."""
 
     path: str
     get: Callable[[], Any]
@@ -165,7 +166,7 @@ def _add(
             if not isinstance(item, _PLAIN):
                 _add(f"{path}.{key}", _index_getter(get, key), item, "item", names, found, seen, depth - 1)
         return
-    if isinstance(value, types.ModuleType) and _opaque(value.__name__) or _opaque(type(value).__module__):
+    if _opaque(value.__name__ if isinstance(value, types.ModuleType) else type(value).__module__):
         return
     for name in names:  # attributes that the code may take from it
         item = _attribute(value, name)
@@ -255,7 +256,7 @@ class Watch:
             parts.append(f"get{i}(name{i}) is seen{i}")
         rest = self._content or self._arrays or any(r.place is None for r in self._same)
         joined = " and ".join(parts)
-        return eval("lambda: slow()" if rest else f"lambda: ({joined}) or slow()", names)
+        return expression("lambda: slow()" if rest else f"lambda: ({joined}) or slow()", names)
 
     def _slow_guard(self) -> Callable[[], bool]:
         settings = [_ENVIRONMENT.get(key) for key in _SETTINGS]

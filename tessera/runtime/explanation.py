@@ -1,0 +1,101 @@
+"""What was compiled and how, in a form for people: `Compiled.explain()`."""
+
+from __future__ import annotations
+
+import html
+from typing import Any
+
+from tessera.compiler.targets.base import Target
+from tessera.language.dims import Dim
+from tessera.runtime.build import Built
+
+_ORIGIN = {"miss": "compiled now", "disk": "loaded from the disk cache", "hit": "the same code was in memory"}
+
+
+class Explanation:
+    """What runs, where, with which kernels, and where the code came from. Print it, or let a notebook show it."""
+
+    def __init__(self, built: Built, target: Target) -> None:
+        self.name, self.target = built.plan.name, target.name
+        self.cache = built.origin
+        self.stages = [(stage, ns) for stage, ns in built.stages]
+        """(stage, ns) in order"""
+        self.kernels = [
+            {
+                "kernel": k.kernel,
+                "fuses": k.label,
+                "grid": tuple(map(_plain, k.grid)),
+                "flops": _plain(k.flops),
+                "bytes": _plain(k.bytes),
+                "file": k.file,
+                "line": k.line,
+                "resources": built.artifact.resources.get(k.kernel),
+            }
+            for k in built.plan.launches
+        ]
+        self.workspace = _plain(built.plan.workspace)
+        self.parameters = [
+            f"{p.name} {'scalar' if p.shape is None else [_plain(d) for d in p.shape]} {p.dtype}"
+            for p in built.plan.params
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything as plain data."""
+        return dict(vars(self))
+
+    def __str__(self) -> str:
+        total = sum(ns for _, ns in self.stages) / 1e6
+        lines = [f"{self.name} on {self.target}: {len(self.kernels)} kernel{'s' * (len(self.kernels) != 1)}"]
+        lines.append(f"  takes     {', '.join(self.parameters) or 'nothing'}")
+        for k in self.kernels:
+            grid = " x ".join(map(str, k["grid"])) or "1"
+            lines.append(f"  launches  {k['kernel']}: {k['fuses']}; grid {grid}; {_count(k['flops'], 'FLOP')}, "
+                         f"{_count(k['bytes'], 'B')}  ({k['file']}:{k['line']})")  # fmt: skip
+        lines.append(f"  workspace {_count(self.workspace, 'B')}")
+        stages = ", ".join(f"{stage} {ns / 1e6:.2f}" for stage, ns in self.stages)
+        lines.append(f"  cache     {_ORIGIN[self.cache]}, {total:.1f} ms ({stages})")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in cells)}</tr>"
+            for cells in (
+                (
+                    k["kernel"],
+                    k["fuses"],
+                    " × ".join(map(str, k["grid"])),
+                    _count(k["flops"], "FLOP"),
+                    _count(k["bytes"], "B"),
+                    k["line"],
+                )
+                for k in self.kernels
+            )
+        )
+        total = sum(ns for _, ns in self.stages) / 1e6
+        return (
+            f'<div class="tessera-explanation"><b>{_text(self.name)}</b> on {_text(self.target)}, '
+            f"{_text(_ORIGIN[self.cache])} in {total:.1f} ms<table><tr><th>kernel</th><th>fuses</th><th>grid</th>"
+            f"<th>work</th><th>traffic</th><th>line</th></tr>{rows}</table></div>"
+        )
+
+
+def _text(value: object) -> str:
+    return html.escape(str(value))
+
+
+def _plain(dim: Dim) -> int | str:
+    return dim if isinstance(dim, int) else str(dim)
+
+
+def _count(value: int | str, unit: str) -> str:
+    """`1.05 MB`; a symbolic count as it is."""
+    if isinstance(value, str):
+        return f"{value} {unit}"
+    scaled = float(value)
+    for prefix in ("", "k", "M", "G", "T"):
+        if scaled < 1000 or prefix == "T":
+            return f"{scaled:.3g} {prefix}{unit}"
+        scaled /= 1000
+    raise AssertionError
