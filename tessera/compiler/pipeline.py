@@ -23,6 +23,9 @@ from tessera.compiler.lower.graph_to_schedule import graph_to_schedule
 from tessera.compiler.lower.kernel_to_program import kernel_program
 from tessera.compiler.lower.schedule_to_tile import schedule_to_tile
 from tessera.compiler.targets.base import Target
+from tessera.compiler.tile.passes.fuse_accumulators import fuse_accumulators
+from tessera.compiler.tile.passes.mask_tails import mask_tails
+from tessera.compiler.tile.passes.remove_dead import remove_dead
 from tessera.compiler.tile.program import Program
 from tessera.errors import CompileError
 
@@ -33,6 +36,12 @@ GRAPH_PASSES: tuple[Callable[[Op], Any], ...] = (
     canonicalize,  # decompositions leave reshapes of reshapes and casts to the same dtype
     eliminate_common,  # after canonical forms, so that equal things look equal: one max(x) serves two softmaxes
     eliminate_dead,  # last: the others leave unused ops behind
+)
+
+KERNEL_PASSES: tuple[Callable[[Op], Any], ...] = (
+    fuse_accumulators,  # first: `acc += mma(a, b)` becomes one chain of products, whose operands are masked below
+    mask_tails,  # padding leaves reductions and products before any target looks at the kernel
+    remove_dead,  # last: the zeros that accumulators started from
 )
 
 LEVELS = ("graph", "schedule", "tile", "target")
@@ -85,8 +94,12 @@ def lower(analysis: Analysis, target: Target, after: Callable[[str, Op], None] |
         started = perf_counter_ns()
 
     if analysis.op.name == "tile.func":
-        program = kernel_program(analysis)
-        done("kernel_to_program", analysis.op)
+        kernel = clone(analysis.op, {})
+        for run in KERNEL_PASSES:
+            run(kernel)
+            done(run.__name__, kernel)
+        program = kernel_program(analysis, kernel)
+        done("kernel_to_program", kernel)
         return Lowered(program, None, None, stages)
     graph = clone(analysis.op, {})  # the analysis is cached and shown as the user wrote it
     for run in GRAPH_PASSES:
