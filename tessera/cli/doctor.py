@@ -45,12 +45,13 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print as JSON."
         print(json.dumps([asdict(f) for f in found], indent=1))
         return
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table(show_header=False, box=None, padding=(0, 1))
     for f in found:
         mark = {True: "[green]ok[/]", False: "[red]!![/]", None: "[dim]--[/]"}[f.ok]
-        table.add_row(mark, f.what, f.detail + (f"  [dim]{f.remedy}[/]" if f.remedy else ""))
+        table.add_row(mark, f.what, escape(f.detail) + (f"  [dim]{escape(f.remedy)}[/]" if f.remedy else ""))
     Console().print(table)
 
 

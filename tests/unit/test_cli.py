@@ -1,0 +1,112 @@
+"""The command line as people and scripts use it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = '''
+import tessera as ts
+raise SystemExit("the file was executed")
+
+@ts.function
+def scaled(x: ts.Tensor["B", "D"], w: ts.Tensor["D"]) -> ts.Tensor["B", "D"]:
+    return x * w
+
+@ts.kernel
+def saxpy(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32], alpha: ts.f32) -> ts.Tensor["n", ts.f32]:
+    i = ts.tile.linear_id()
+    if i < n:
+        y[i] = alpha * x[i] + y[i]
+    return y
+'''
+WRONG = PROGRAM.replace("x * w", "x @ w + x.mean(axis=5)")
+
+
+def tessera(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tessera.cli", *map(str, words)]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "good.py").write_text(PROGRAM)
+    (tmp_path / "wrong.py").write_text(WRONG)
+    return tmp_path
+
+
+def test_check_reports_without_executing(folder: Path) -> None:
+    good = tessera("check", "good.py", cwd=folder)
+    assert (good.returncode, good.stdout.strip()) == (0, "no errors in 1 file"), good.stderr
+    wrong = tessera("check", "wrong.py", "--json", cwd=folder)
+    assert wrong.returncode == 1 and "executed" not in wrong.stderr
+    (found,) = json.loads(wrong.stdout)["diagnostics"]
+    assert found["code"] == "TS204" and found["line"] == 7 and found["end_column"] > found["column"]
+    assert {"message", "file", "end_line", "notes", "fixes"} <= set(found)
+
+
+def test_check_searches_folders_and_lists_shapes(folder: Path) -> None:
+    result = tessera("check", ".", "--shapes", cwd=folder)
+    assert "good.py:6: x: [B, D] f32" in result.stdout and result.stdout.strip().endswith("1 error in 2 files")
+
+
+@pytest.mark.parametrize("level", ["graph", "schedule", "tile", "target"])
+def test_ir_shows_every_level(folder: Path, level: str) -> None:
+    result = tessera("ir", "good.py:scaled", "--level", level, "--target", "reference", "--dims", "B=4,D=8", cwd=folder)
+    assert result.returncode == 0, result.stderr
+    assert {"graph": "graph.mul", "schedule": "schedule.group", "tile": "tile.mul", "target": "tile.mul"}[level] in result.stdout
+
+
+def test_sizes_that_are_not_given_stay_symbolic(folder: Path) -> None:
+    result = tessera("ir", "good.py:saxpy", "--level", "tile", "--target", "reference", cwd=folder)
+    assert "!tessera.view<[n], f32>" in result.stdout
+
+
+@pytest.mark.parametrize("target, binary", [("cpu", ".o"), ("sm_90a", ".cubin")])
+def test_compile_writes_the_artefact_and_its_resources(folder: Path, target: str, binary: str) -> None:
+    result = tessera("compile", "good.py:saxpy", "--target", target, "-o", "out", "--json", cwd=folder)
+    assert result.returncode == 0, result.stderr
+    written = {Path(p).suffix: Path(p) for p in json.loads(result.stdout)["files"]}
+    assert (folder / written[binary]).stat().st_size > 500
+    assert json.loads((folder / written[".json"]).read_text())["resources"]
+
+
+def test_run_and_profile_a_script(folder: Path) -> None:
+    script = PROGRAM.replace('raise SystemExit("the file was executed")', "import sys, numpy as np")
+    script = script.replace("def scaled", "def scaled[B, D]").replace('"B", "D"', "B, D").replace('Tensor["D"]', "Tensor[D]")
+    script += "print(sys.argv[1:], scaled(np.ones((2, 3), 'f4'), np.arange(3, dtype='f4')).tolist())\n"
+    (folder / "script.tess").write_text(script)
+    result = tessera("run", "script.tess", "one", cwd=folder)
+    assert result.stdout.strip() == "['one'] [[0.0, 1.0, 2.0], [0.0, 1.0, 2.0]]", result.stderr
+    result = tessera("profile", "script.tess", "--html", "p.html", "--trace", "t.json", cwd=folder)
+    assert "scaled" in result.stdout and (folder / "p.html").stat().st_size > 1000, result.stderr
+    assert json.loads((folder / "t.json").read_text())["traceEvents"]
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (("check", "absent.py"), "no file absent.py"),
+        (("ir", "good.py:scald"), "did you mean 'scaled'"),
+        (("ir", "good.py:scaled", "--dims", "B=x"), "is not NAME=SIZE"),
+        (("ir", "good.py:scaled", "--level", "silicon"), "level is one of"),
+        (("compile", "good.py"), "FILE:NAME"),
+        (("compile", "good.py:scaled", "--target", "sm_42"), "TS601"),
+        (("frobnicate",), "No such command"),
+    ],
+)
+def test_mistakes_on_the_command_line_are_said_without_a_traceback(folder: Path, words: tuple[str, ...], said: str) -> None:
+    result = tessera(*words, cwd=folder)
+    text = " ".join((result.stderr + result.stdout).replace("│", " ").split())
+    assert result.returncode in (1, 2) and said in text and "Traceback" not in text
+
+
+def test_doctor_and_cache_speak_json(folder: Path) -> None:
+    found = json.loads(tessera("doctor", "--json", cwd=folder).stdout)
+    assert {"tessera", "python", "device", "llvmlite"} <= {f["what"] for f in found}
+    assert json.loads(tessera("cache", "stats", "--json", cwd=folder).stdout)
+    assert "every entry is whole" in tessera("cache", "verify", cwd=folder).stdout
