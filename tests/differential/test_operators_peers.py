@@ -55,13 +55,29 @@ def sample(shape: tuple[int, ...], dtype: DType = dtypes.f32, seed: int = 0) -> 
 
 
 UNARY: list[tuple[str, Callable[[Any], Any], Callable[[Any], Any]]] = [
-    ("exp", torch.exp, jnp.exp), ("expm1", torch.expm1, jnp.expm1), ("tanh", torch.tanh, jnp.tanh), ("erf", torch.erf, jax.scipy.special.erf),
-    ("sigmoid", torch.sigmoid, jax.nn.sigmoid), ("relu", torch.relu, jax.nn.relu), ("silu", F.silu, jax.nn.silu), ("softplus", F.softplus, jax.nn.softplus),
-    ("gelu", F.gelu, lambda x: jax.nn.gelu(x, approximate=False)), ("gelu_tanh", lambda x: F.gelu(x, approximate="tanh"), jax.nn.gelu),
-    ("elu", F.elu, jax.nn.elu), ("leaky_relu", F.leaky_relu, jax.nn.leaky_relu), ("abs", torch.abs, jnp.abs), ("neg", torch.neg, jnp.negative),
-    ("round", torch.round, jnp.round), ("floor", torch.floor, jnp.floor), ("sign", torch.sign, jnp.sign), ("square", torch.square, jnp.square),
-    ("sin", torch.sin, jnp.sin), ("cos", torch.cos, jnp.cos), ("atan", torch.atan, jnp.arctan), ("isnan", torch.isnan, jnp.isnan),
-]  # fmt: skip
+    ("exp", torch.exp, jnp.exp),
+    ("expm1", torch.expm1, jnp.expm1),
+    ("tanh", torch.tanh, jnp.tanh),
+    ("erf", torch.erf, jax.scipy.special.erf),
+    ("sigmoid", torch.sigmoid, jax.nn.sigmoid),
+    ("relu", torch.relu, jax.nn.relu),
+    ("silu", F.silu, jax.nn.silu),
+    ("softplus", F.softplus, jax.nn.softplus),
+    ("gelu", F.gelu, lambda x: jax.nn.gelu(x, approximate=False)),
+    ("gelu_tanh", lambda x: F.gelu(x, approximate="tanh"), jax.nn.gelu),
+    ("elu", F.elu, jax.nn.elu),
+    ("leaky_relu", F.leaky_relu, jax.nn.leaky_relu),
+    ("abs", torch.abs, jnp.abs),
+    ("neg", torch.neg, jnp.negative),
+    ("round", torch.round, jnp.round),
+    ("floor", torch.floor, jnp.floor),
+    ("sign", torch.sign, jnp.sign),
+    ("square", torch.square, jnp.square),
+    ("sin", torch.sin, jnp.sin),
+    ("cos", torch.cos, jnp.cos),
+    ("atan", torch.atan, jnp.arctan),
+    ("isnan", torch.isnan, jnp.isnan),
+]
 
 
 @pytest.mark.parametrize("name, of_torch, of_jax", UNARY, ids=[u[0] for u in UNARY])
@@ -100,9 +116,13 @@ def test_division_rounds_down_as_in_python(symbol: str, dtype: DType) -> None:
 
 
 PROMOTIONS = [
-    (dtypes.int32, dtypes.f32, dtypes.f32), (dtypes.int64, dtypes.bf16, dtypes.bf16), (dtypes.bf16, dtypes.f32, dtypes.f32),
-    (dtypes.uint8, dtypes.int8, dtypes.int16), (dtypes.bool_, dtypes.int8, dtypes.int8), (dtypes.f32, dtypes.f64, dtypes.f64),
-]  # fmt: skip
+    (dtypes.int32, dtypes.f32, dtypes.f32),
+    (dtypes.int64, dtypes.bf16, dtypes.bf16),
+    (dtypes.bf16, dtypes.f32, dtypes.f32),
+    (dtypes.uint8, dtypes.int8, dtypes.int16),
+    (dtypes.bool_, dtypes.int8, dtypes.int8),
+    (dtypes.f32, dtypes.f64, dtypes.f64),
+]
 
 
 @pytest.mark.parametrize("a, b, out", PROMOTIONS, ids=str)
@@ -115,12 +135,19 @@ def test_mixed_dtypes_promote_as_in_jax(a: DType, b: DType, out: DType) -> None:
 
 
 REDUCERS: list[tuple[str, Callable[..., Any], Callable[..., Any]]] = [
-    ("sum", torch.sum, jnp.sum), ("mean", torch.mean, jnp.mean), ("max", torch.amax, jnp.max), ("min", torch.amin, jnp.min),
+    ("sum", torch.sum, jnp.sum),
+    ("mean", torch.mean, jnp.mean),
+    ("max", torch.amax, jnp.max),
+    ("min", torch.amin, jnp.min),
     ("var", lambda x, dim, keepdim: torch.var(x, dim, correction=0, keepdim=keepdim), jnp.var),
     ("std", lambda x, dim, keepdim: torch.std(x, dim, correction=0, keepdim=keepdim), jnp.std),
     ("logsumexp", torch.logsumexp, jax.scipy.special.logsumexp),
-    ("norm", lambda x, dim, keepdim: torch.linalg.vector_norm(x, 2, dim, keepdim), lambda x, axis, keepdims: jnp.sqrt(jnp.sum(x * x, axis, keepdims=keepdims))),
-]  # fmt: skip
+    (
+        "norm",
+        lambda x, dim, keepdim: torch.linalg.vector_norm(x, 2, dim, keepdim),
+        lambda x, axis, keepdims: jnp.sqrt(jnp.sum(x * x, axis, keepdims=keepdims)),
+    ),
+]
 
 
 @pytest.mark.parametrize("name, of_torch, of_jax", REDUCERS, ids=[r[0] for r in REDUCERS])
@@ -157,8 +184,18 @@ def test_argmax_takes_the_first_and_the_first_nan() -> None:
     assert run(lambda g, v: g.argmin(v), np.array([[2, 0], [0, 1]]))[0] == 1
 
 
-MATMULS = [((3, 4), (4, 5)), ((4,), (4, 5)), ((3, 4), (4,)), ((4,), (4,)), ((2, 3, 4), (4, 5)), ((2, 3, 4), (2, 4, 5)), ((2, 1, 3, 4), (6, 4, 5)), ((4,), (2, 4, 5)),
-           ((0, 4), (4, 5)), ((3, 0), (0, 5))]  # fmt: skip
+MATMULS = [
+    ((3, 4), (4, 5)),
+    ((4,), (4, 5)),
+    ((3, 4), (4,)),
+    ((4,), (4,)),
+    ((2, 3, 4), (4, 5)),
+    ((2, 3, 4), (2, 4, 5)),
+    ((2, 1, 3, 4), (6, 4, 5)),
+    ((4,), (2, 4, 5)),
+    ((0, 4), (4, 5)),
+    ((3, 0), (0, 5)),
+]
 
 
 @pytest.mark.parametrize("a, b", MATMULS, ids=str)
@@ -169,11 +206,24 @@ def test_matmul(a: tuple[int, ...], b: tuple[int, ...]) -> None:
     close(mine, torch.matmul(torch.from_numpy(x), torch.from_numpy(y)).numpy(), out)
 
 
-@pytest.mark.parametrize("equation, shapes", [
-    ("ij,jk->ik", [(2, 3), (3, 4)]), ("ij,jk", [(2, 3), (3, 4)]), ("bij,bkj->bik", [(2, 3, 4), (2, 5, 4)]), ("...ij,jk->...ik", [(2, 2, 3), (3, 4)]), ("ii->i", [(3, 3)]),
-    ("ii", [(3, 3)]), ("ij->ji", [(2, 3)]), ("i,j->ij", [(2,), (3,)]), ("ij,ij->", [(2, 3), (2, 3)]), ("ij,jk,kl->il", [(2, 3), (3, 4), (4, 2)]), ("bhid,bhjd->bhij", [(1, 2, 3, 4), (1, 2, 5, 4)]),
-    ("...a,...a->...", [(2, 1, 4), (3, 4)]), ("a b, b c -> a c", [(2, 0), (0, 3)]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "equation, shapes",
+    [
+        ("ij,jk->ik", [(2, 3), (3, 4)]),
+        ("ij,jk", [(2, 3), (3, 4)]),
+        ("bij,bkj->bik", [(2, 3, 4), (2, 5, 4)]),
+        ("...ij,jk->...ik", [(2, 2, 3), (3, 4)]),
+        ("ii->i", [(3, 3)]),
+        ("ii", [(3, 3)]),
+        ("ij->ji", [(2, 3)]),
+        ("i,j->ij", [(2,), (3,)]),
+        ("ij,ij->", [(2, 3), (2, 3)]),
+        ("ij,jk,kl->il", [(2, 3), (3, 4), (4, 2)]),
+        ("bhid,bhjd->bhij", [(1, 2, 3, 4), (1, 2, 5, 4)]),
+        ("...a,...a->...", [(2, 1, 4), (3, 4)]),
+        ("a b, b c -> a c", [(2, 0), (0, 3)]),
+    ],
+)
 def test_einsum(equation: str, shapes: list[tuple[int, ...]]) -> None:
     arrays = [sample(s, seed=i) for i, s in enumerate(shapes)]
     mine, out = run(lambda g, *v: g.einsum(equation, *v), *arrays)
@@ -182,15 +232,24 @@ def test_einsum(equation: str, shapes: list[tuple[int, ...]]) -> None:
 
 
 SHAPING: list[tuple[str, Callable[[GraphBuilder, Any], Any], Callable[[Any], Any]]] = [
-    ("permute", lambda g, x: g.transpose(x, 2, 0, 1), lambda x: x.permute(2, 0, 1)), ("transpose of two", lambda g, x: g.transpose(x, 1, -1), lambda x: x.transpose(1, -1)),
-    ("mT", lambda g, x: g.matrix_transpose(x), lambda x: x.mT), ("reshape", lambda g, x: g.reshape(x, 4, -1), lambda x: x.reshape(4, -1)),
-    ("flatten", lambda g, x: g.flatten(x, 1), lambda x: x.flatten(1)), ("unsqueeze", lambda g, x: g.unsqueeze(x, -2), lambda x: x.unsqueeze(-2)),
-    ("expand", lambda g, x: g.broadcast_to(x, 5, -1, -1, -1), lambda x: x.expand(5, -1, -1, -1)), ("flip", lambda g, x: g.flip(x, (0, 2)), lambda x: x.flip(0, 2)),
-    ("roll", lambda g, x: g.roll(x, (1, -2), (0, 2)), lambda x: x.roll((1, -2), (0, 2))), ("tile", lambda g, x: g.tile(x, (2, 1, 1, 3)), lambda x: x.repeat(2, 1, 1, 3)),
-    ("repeat", lambda g, x: g.repeat(x, 3, 1), lambda x: x.repeat_interleave(3, 1)), ("tril", lambda g, x: g.tril(x, -1), lambda x: x.tril(-1)),
-    ("pad", lambda g, x: g.pad(x, ((0, 0), (1, 2), (3, 0)), value=7), lambda x: F.pad(x, (3, 0, 1, 2), value=7)), ("cumsum", lambda g, x: g.cumsum(x, -1), lambda x: x.cumsum(-1)),
-    ("cumprod", lambda g, x: g.cumprod(x, 0), lambda x: x.cumprod(0)), ("chunk", lambda g, x: g.chunk(x, 2, 2)[1], lambda x: x.chunk(2, 2)[1]), ("any", lambda g, x: g.any(x, 1), lambda x: x.any(1)),
-]  # fmt: skip
+    ("permute", lambda g, x: g.transpose(x, 2, 0, 1), lambda x: x.permute(2, 0, 1)),
+    ("transpose of two", lambda g, x: g.transpose(x, 1, -1), lambda x: x.transpose(1, -1)),
+    ("mT", lambda g, x: g.matrix_transpose(x), lambda x: x.mT),
+    ("reshape", lambda g, x: g.reshape(x, 4, -1), lambda x: x.reshape(4, -1)),
+    ("flatten", lambda g, x: g.flatten(x, 1), lambda x: x.flatten(1)),
+    ("unsqueeze", lambda g, x: g.unsqueeze(x, -2), lambda x: x.unsqueeze(-2)),
+    ("expand", lambda g, x: g.broadcast_to(x, 5, -1, -1, -1), lambda x: x.expand(5, -1, -1, -1)),
+    ("flip", lambda g, x: g.flip(x, (0, 2)), lambda x: x.flip(0, 2)),
+    ("roll", lambda g, x: g.roll(x, (1, -2), (0, 2)), lambda x: x.roll((1, -2), (0, 2))),
+    ("tile", lambda g, x: g.tile(x, (2, 1, 1, 3)), lambda x: x.repeat(2, 1, 1, 3)),
+    ("repeat", lambda g, x: g.repeat(x, 3, 1), lambda x: x.repeat_interleave(3, 1)),
+    ("tril", lambda g, x: g.tril(x, -1), lambda x: x.tril(-1)),
+    ("pad", lambda g, x: g.pad(x, ((0, 0), (1, 2), (3, 0)), value=7), lambda x: F.pad(x, (3, 0, 1, 2), value=7)),
+    ("cumsum", lambda g, x: g.cumsum(x, -1), lambda x: x.cumsum(-1)),
+    ("cumprod", lambda g, x: g.cumprod(x, 0), lambda x: x.cumprod(0)),
+    ("chunk", lambda g, x: g.chunk(x, 2, 2)[1], lambda x: x.chunk(2, 2)[1]),
+    ("any", lambda g, x: g.any(x, 1), lambda x: x.any(1)),
+]
 
 
 @pytest.mark.parametrize("name, mine, theirs", SHAPING, ids=[s[0] for s in SHAPING])

@@ -18,7 +18,7 @@ B, S, D, H = map(dims.symbol, "BSDH")
 f32, bf16, f16, int64, bool_ = dtypes.f32, dtypes.bf16, dtypes.f16, dtypes.int64, dtypes.bool_
 
 
-def T(*shape: Any, dtype: dtypes.DType = f32) -> TensorType:  # noqa: N802
+def T(*shape: Any, dtype: dtypes.DType = f32) -> TensorType:
     return TensorType(shape, dtype)
 
 
@@ -26,14 +26,29 @@ X, BSD = T(B, S), T(B, S, D)
 REJECTED: list[tuple[str, list[TensorType], Callable[..., Any], str]] = [
     ("TS202", [X, T(B)], lambda g, x, y: g.add(x, y), r"\[B, S\] and \[B\] do not broadcast: S meets B at axis -1"),
     ("TS202", [X], lambda g, x: g.broadcast_to(x, (B, 3)), r"\[B, S\] does not broadcast to \[B, 3\]"),
-    ("TS203", [X, T(D, S)], lambda g, x, y: g.matmul(x, y), r"\[B, S\] @ \[D, S\]: contracted dimensions S and D differ"),
+    (
+        "TS203",
+        [X, T(D, S)],
+        lambda g, x, y: g.matmul(x, y),
+        r"\[B, S\] @ \[D, S\]: contracted dimensions S and D differ",
+    ),
     ("TS203", [T(4, 8), T(2, 3)], lambda g, x, w: g.linear(x, w), "8 and 3 differ"),
-    ("TS203", [T(B, 5, S, D), T(B, 2, S, D)], lambda g, q, k: g.attention(q, k, k), "heads of q are no multiple of heads of k"),
+    (
+        "TS203",
+        [T(B, 5, S, D), T(B, 2, S, D)],
+        lambda g, q, k: g.attention(q, k, k),
+        "heads of q are no multiple of heads of k",
+    ),
     ("TS204", [X], lambda g, x: g.sum(x, axis=2), r"axis=2 is out of range for \[B, S\], which has 2 axes"),
     ("TS204", [X], lambda g, x: g.sum(x, axis=(0, -2)), "names an axis twice"),
     ("TS204", [X], lambda g, x: g.softmax(x, axis="S"), "must be an integer known at compile time, not 'S'"),
     ("TS204", [X], lambda g, x: g.transpose(x, (0, 0)), "no permutation"),
-    ("TS205", [T(4, 6)], lambda g, x: g.reshape(x, 5, 5), r"reshape of \[4, 6\] to \[5, 5\] does not keep the number of elements: 24, 25"),
+    (
+        "TS205",
+        [T(4, 6)],
+        lambda g, x: g.reshape(x, 5, 5),
+        r"reshape of \[4, 6\] to \[5, 5\] does not keep the number of elements: 24, 25",
+    ),
     ("TS205", [T(4, 6)], lambda g, x: g.reshape(x, -1, -1), "only one may be -1"),
     ("TS205", [X], lambda g, x: g.reshape(x, B, D), "B\\*S, B\\*D"),
     ("TS206", [X, T(B, D)], lambda g, x, y: g.concat([x, y]), "cannot be joined .* axis 1 is D, not S"),
@@ -59,10 +74,15 @@ REJECTED: list[tuple[str, list[TensorType], Callable[..., Any], str]] = [
     ("TS301", [X, T(B, dtype=f32)], lambda g, x, i: g.take(x, i, axis=0), "take takes integer elements, not f32"),
     ("TS301", [X], lambda g, x: g.cast(x, "float99"), "'float99' is not a dtype"),
     ("TS301", [T(B, dtype=dtypes.complex64)], lambda g, x: g.cast(x, f32), "imaginary"),
-    ("TS302", [T(B, dtype=f16), T(B, dtype=bf16)], lambda g, x, y: g.add(x, y), r"no common dtype; say which with cast\(x, f16\)"),
+    (
+        "TS302",
+        [T(B, dtype=f16), T(B, dtype=bf16)],
+        lambda g, x, y: g.add(x, y),
+        r"no common dtype; say which with cast\(x, f16\)",
+    ),
     ("TS302", [T(B, dtype=dtypes.int8)], lambda g, x: g.add(x, 300), "300 does not fit int8"),
     ("TS105", [X, T(dtype=int64)], lambda g, x, i: g.sum(x, axis=i), "axis of sum must be known at compile time"),
-]  # fmt: skip
+]
 
 
 def rejection(types: list[TensorType], body: Callable[..., Any], facts: Facts | None = None) -> InferError:
@@ -144,9 +164,15 @@ def test_symbolic_indices_are_checked_at_launch() -> None:
     )
 
 
-@pytest.mark.parametrize("call, words", [
-    (((), {}), "softmax(x, axis=-1) needs 'x'"), ((("x",), {"axes": 1}), "no parameter 'axes'"), ((("x", 1), {"dim": 1}), "got 'axis' twice"), ((("x", 1, 2), {}), "takes 2 arguments, 3 were given"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "call, words",
+    [
+        (((), {}), "softmax(x, axis=-1) needs 'x'"),
+        ((("x",), {"axes": 1}), "no parameter 'axes'"),
+        ((("x", 1), {"dim": 1}), "got 'axis' twice"),
+        ((("x", 1, 2), {}), "takes 2 arguments, 3 were given"),
+    ],
+)
 def test_calls_that_do_not_fit_the_signature(call: Any, words: str) -> None:
     with pytest.raises(TypeError) as caught:
         REGISTRY["softmax"].bind(*call)

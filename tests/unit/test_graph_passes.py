@@ -42,19 +42,45 @@ def canonical(body: Callable[..., Any], *types: TensorType) -> list[str]:
     return names(func)
 
 
-@pytest.mark.parametrize("body", [
-    lambda g, x: g.mul(x, 1), lambda g, x: g.mul(1.0, x), lambda g, x: g.div(x, 1), lambda g, x: g.sub(x, 0), lambda g, x: g.pow(x, 1), lambda g, x: g.neg(g.neg(x)),
-    lambda g, x: g.add(x, -0.0), lambda g, x: g.reshape(g.reshape(x, (S, B)), (B, S)), lambda g, x: g.transpose(g.transpose(x)), lambda g, x: g.cast(x, f32), lambda g, x: g.cast(g.cast(x, dtypes.f64), f32),
-    lambda g, x: g.broadcast_to(x, (B, S)), lambda g, x: subscript(g, x, slice(None)), lambda g, x: g.flip(g.flip(x, 1), 1), lambda g, x: g.sum(x, axis=()), lambda g, x: g.concat([x]),
-    lambda g, x: g.concat([x, g.zeros((B, 0))], axis=1), lambda g, x: g.pad(x, 0), lambda g, x: g.where(g.constant(True, dtypes.bool_), x, g.exp(x)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "body",
+    [
+        lambda g, x: g.mul(x, 1),
+        lambda g, x: g.mul(1.0, x),
+        lambda g, x: g.div(x, 1),
+        lambda g, x: g.sub(x, 0),
+        lambda g, x: g.pow(x, 1),
+        lambda g, x: g.neg(g.neg(x)),
+        lambda g, x: g.add(x, -0.0),
+        lambda g, x: g.reshape(g.reshape(x, (S, B)), (B, S)),
+        lambda g, x: g.transpose(g.transpose(x)),
+        lambda g, x: g.cast(x, f32),
+        lambda g, x: g.cast(g.cast(x, dtypes.f64), f32),
+        lambda g, x: g.broadcast_to(x, (B, S)),
+        lambda g, x: subscript(g, x, slice(None)),
+        lambda g, x: g.flip(g.flip(x, 1), 1),
+        lambda g, x: g.sum(x, axis=()),
+        lambda g, x: g.concat([x]),
+        lambda g, x: g.concat([x, g.zeros((B, 0))], axis=1),
+        lambda g, x: g.pad(x, 0),
+        lambda g, x: g.where(g.constant(True, dtypes.bool_), x, g.exp(x)),
+    ],
+)
 def test_what_changes_nothing_goes(body: Callable[..., Any]) -> None:
     assert canonical(body) == []
 
 
-@pytest.mark.parametrize("body", [
-    lambda g, x: g.add(x, 0.0), lambda g, x: g.sub(x, -0.0), lambda g, x: g.mul(x, 0), lambda g, x: g.floordiv(x, 1), lambda g, x: g.cast(g.cast(x, bf16), f32), lambda g, x: g.sub(x, x),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "body",
+    [
+        lambda g, x: g.add(x, 0.0),
+        lambda g, x: g.sub(x, -0.0),
+        lambda g, x: g.mul(x, 0),
+        lambda g, x: g.floordiv(x, 1),
+        lambda g, x: g.cast(g.cast(x, bf16), f32),
+        lambda g, x: g.sub(x, x),
+    ],
+)
 def test_what_may_change_a_bit_stays(body: Callable[..., Any]) -> None:
     assert canonical(body) != []
 

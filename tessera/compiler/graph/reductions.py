@@ -315,7 +315,9 @@ class Norm(Statistic):
         with np.errstate(all="ignore"):
             a = np.abs(x)
             if math.isinf(ord):
-                return (np.max if ord > 0 else np.min)(a, axis=axis, keepdims=keepdims, initial=-math.copysign(np.inf, ord))
+                return (np.max if ord > 0 else np.min)(
+                    a, axis=axis, keepdims=keepdims, initial=-math.copysign(np.inf, ord)
+                )
             return np.sum(a**ord, axis=axis, keepdims=keepdims) ** (1 / ord)
 
     def decompose(self, g: GraphBuilder, x: Value, ord: float, axis: tuple[int, ...], keepdims: bool) -> Value:

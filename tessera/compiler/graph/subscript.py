@@ -43,7 +43,8 @@ def subscript(g: GraphBuilder, x: Value, key: Any) -> Value:
     """`x[key]`. Raises InferError (TS207, TS301) where the key does not fit."""
     shape = tensor(x).shape
     items = _items(g, shape, cast("tuple[Any, ...]", key) if isinstance(key, tuple) else (key,))
-    axes = [_axis(g, item, size) for item, size in zip((i for i in items if i is not None), shape, strict=True)]
+    consuming = (i for i in items if i is not None and i is not Ellipsis)
+    axes = [_axis(g, item, size) for item, size in zip(consuming, shape, strict=True)]
     if any(a.index is not None and tensor(a.index).rank for a in axes):
         for a in axes:
             if a.drop:  # beside index tensors an integer counts as one of them
@@ -66,15 +67,18 @@ def _restore_indexed(axes: Sequence[Axis], shape: Shape) -> None:
 
 
 def _items(g: GraphBuilder, shape: Shape, key: tuple[Any, ...]) -> list[Any]:
-    """The key with `...` and missing axes spelled out; None stands for a new axis."""
+    """The key with slices for what `...` stands for and for missing axes; None stands for a new axis.
+
+    The `...` itself stays: by NumPy's rules it parts index tensors even where it stands for no axis.
+    """
     items = [_listed(g, k) for k in key]
     used = sum(i is not None and i is not Ellipsis for i in items)
     dots = [i for i, item in enumerate(items) if item is Ellipsis]
     if used > len(shape) or len(dots) > 1:
         why = "more than one '...'" if len(dots) > 1 else f"{used} indices for {len(shape)} axes"
         raise fail(f"{why} in a subscript of {shape_text(shape)}")
-    at = dots[0] if dots else len(items)
-    return [*items[:at], *(slice(None) for _ in range(len(shape) - used)), *items[at + 1 :]]
+    at = dots[0] + 1 if dots else len(items)
+    return [*items[:at], *(slice(None) for _ in range(len(shape) - used)), *items[at:]]
 
 
 def _listed(g: GraphBuilder, item: Any) -> Any:
@@ -152,7 +156,7 @@ def _plain(g: GraphBuilder, x: Value, axes: Sequence[Axis], items: Sequence[Any]
     for item in items:
         if item is None:
             shape.append(1)
-        elif not (pair := next(sizes))[0].drop:
+        elif item is not Ellipsis and not (pair := next(sizes))[0].drop:
             shape.append(pair[1])
     return x if tuple(shape) == tensor(x).shape else g.reshape(x, tuple(shape))
 
@@ -205,8 +209,8 @@ def _with_new_axes(
     shape: list[Dim] = [] if together else list(indexed)
     placed = not together
     for item in items:
-        if item is None:
-            shape.append(1)
+        if item is None or item is Ellipsis:
+            shape += [1] if item is None else []
             continue
         a = next(source)
         if a.index is not None:
