@@ -22,7 +22,8 @@ _HOME: dict[str, str] = {
     **dict.fromkeys(("compile", "Compiled"), "tessera.runtime.compiled"),
     "why_recompiled": "tessera.runtime.history",
     **dict.fromkeys(("devices", "set_num_threads", "get_num_threads"), "tessera.runtime.devices"),
-    **dict.fromkeys(("Tensor", "tensor", "asarray", "from_dlpack", "rand", "randn", "manual_seed"), "tessera.runtime.tensor"),
+    "Tensor": "tessera.runtime.tensor",
+    **dict.fromkeys(("tensor", "asarray", "from_dlpack", "empty", "rand", "randn", "manual_seed"), "tessera.runtime.creation"),
     "op": "tessera.runtime.eager",
     # looking at them
     **dict.fromkeys(("Profiler", "profile_memory"), "tessera.profiler"),

@@ -10,7 +10,7 @@ _FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "<generated>")
 
 
 def define(source: str, names: dict[str, Any]) -> dict[str, Any]:
-    """Runs `source`, which is made of this package's own text alone, with values for its free `names`; the namespace."""
+    """Runs `source`, which is text of this package alone, with values for its free `names`; returns the namespace."""
     exec(compile(source, _FILE, "exec"), names)
     return names
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import os
 import threading
-from collections.abc import Sequence
 from typing import Any
 
 from tessera.errors import Diagnostic, LaunchError
@@ -17,8 +16,6 @@ from tessera.language import dtypes
 from tessera.runtime.arrays import adapter_of
 from tessera.runtime.eager import function
 from tessera.runtime.tensor import Tensor
-
-Shape = int | Sequence[int]
 
 
 def asarray(data: Any, dtype: Any = None, device: str | None = None) -> Tensor:
@@ -108,13 +105,6 @@ def randn(*shape: Any, dtype: Any = dtypes.f32, seed: int | None = None, device:
     return _draw("normal", _shape(shape), seed, device, dtype=dtypes.of(dtype))
 
 
-def randint(
-    low: int, high: int, shape: Shape, dtype: Any = dtypes.int64, seed: int | None = None, device: str | None = None
-) -> Tensor:
-    """Integers from `low` up to, but not including, `high`."""
-    return _draw("randint", _shape((shape,)), seed, device, low, high, dtype=dtypes.of(dtype))
-
-
 # Tensors without data
 
 
@@ -137,7 +127,7 @@ class TensorNamespace:
 
     asarray = staticmethod(asarray)
     from_dlpack = staticmethod(from_dlpack)
-    rand, randn, randint, empty = staticmethod(rand), staticmethod(randn), staticmethod(randint), staticmethod(empty)
+    rand, randn, empty = staticmethod(rand), staticmethod(randn), staticmethod(empty)
     manual_seed = staticmethod(manual_seed)
 
     def __call__(self, data: Any, dtype: Any = None, device: str | None = None) -> Tensor:
