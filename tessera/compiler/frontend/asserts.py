@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from tessera.compiler.frontend.values import Number, Unknown
+from tessera.compiler.frontend.values import MISSING, Number, Unknown
 from tessera.compiler.ir.checks import Check
 from tessera.language.dims import Dim, Expr, Facts
 
@@ -87,8 +87,7 @@ def _sizes(ev: Evaluator, test: ast.expr) -> str:
     for node in ast.walk(test):
         if isinstance(node, ast.Name):
             value = ev.frame.lookup(node.id)
+            value = ev.frame.scope.lookup(node.id) if value is MISSING else value
             if isinstance(value, (int, float, str, bool)) or isinstance(value, Expr):
                 seen[node.id] = value
     return f" ({', '.join(f'{n} = {v}' for n, v in sorted(seen.items()))})" if seen else ""
-
-

@@ -80,7 +80,7 @@ class Carried:
         b = _leaves(new) if not isinstance(new, Unknown) else [UNKNOWN] * len(a)
         if len(a) != len(b) or (type(old) is not type(new) and isinstance(old, (list, tuple, dict, Record))):
             if not isinstance(new, Unknown):
-                self.ev.error("TS212", f"{name!r} has another structure after an iteration", self.node)
+                self.ev.error("TS212", f"{name!r} has another structure after an iteration", self.ev.header(self.node))
             b = [UNKNOWN] * len(a)
         return list(zip(a, b, strict=True))
 
@@ -88,7 +88,7 @@ class Carried:
         same = was is now or (is_static(was) and is_static(now) and type(was) is type(now) and was == now)
         if not same and now is not UNKNOWN:
             message = f"{name!r} is {type_name(was)} before the loop and {type_name(now)} after an iteration"
-            self.ev.error("TS212", f"{message}; how often the loop runs is only known when the program runs", self.node)
+            self.ev.error("TS212", f"{message}; how often the loop runs is only known when the program runs", self.ev.header(self.node))
 
     def _differs(self, name: str, now: Any, value: Value | None, i: int) -> None:
         if now is UNKNOWN:
@@ -99,7 +99,7 @@ class Carried:
             notes.append(Note(f"{value.type.pretty()} here", value.op.span))
         after = value.type.pretty() if value is not None else type_name(now)
         message = f"{name!r} is {first.type.pretty()} before the loop and {after} after an iteration"
-        self.ev.error("TS212", message, self.node, notes=notes)
+        self.ev.error("TS212", message, self.ev.header(self.node), notes=notes)
 
     def _rebuild(self, old: Any, values: Any) -> Any:
         """`old` with its carried leaves replaced by the next of `values`."""

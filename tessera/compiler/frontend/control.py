@@ -42,7 +42,7 @@ def branch(ev: Evaluator, node: ast.If, condition: Any) -> Flow:
     if flows == {Flow.RETURN}:
         return _merge_returns(ev, node, test, paths)
     if len(flows) > 1:
-        ev.error("TS102", "whether the loop is left or goes on would depend on tensor elements; use ts.where, or a while loop", node)
+        ev.error("TS102", "whether the loop is left or goes on would depend on tensor elements; use ts.where, or a while loop", ev.header(node))
     _merge_names(ev, node, test, paths, before)
     return flows.pop() if len(flows) == 1 else Flow.NEXT
 
@@ -60,7 +60,7 @@ def path(ev: Evaluator, body: list[ast.stmt], before: dict[str, Any], node: ast.
     if saved.changed():
         saved.restore()
         message = "a list or dict from outside is changed on a path that is taken or not when the program runs; assign a name instead"
-        ev.error("TS102", message, node)
+        ev.error("TS102", message, ev.header(node))
     return found
 
 
@@ -217,8 +217,8 @@ def _body(ev: Evaluator, node: ast.For | ast.While, block: Block) -> None:
         word = "break" if flow is Flow.BREAK else "return"
         message = f"{word} inside a loop that runs when the program runs is not supported; make it the condition of a while loop"
         where = next((n for n in ast.walk(node) if isinstance(n, (ast.Break, ast.Return))), node)
-        ev.error("TS102", message, where, notes=(Note("this loop", ev.span(node)),))
+        ev.error("TS102", message, where, notes=(Note("this loop", ev.header(node)),))
     if saved.changed():
         saved.restore()
         message = "a list or dict from outside is changed in a loop that runs when the program runs; its length must be known"
-        ev.error("TS102", message, node, notes=(Note("unroll it with ts.static_range if the number of iterations is known"),))
+        ev.error("TS102", message, ev.header(node), notes=(Note("unroll it with ts.static_range if the number of iterations is known"),))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import linecache
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -125,7 +126,9 @@ def live_definition(function: Callable[..., Any], kind: Kind = "function", optio
 def parse_module(text: str, file: str) -> tuple[ast.Module, tuple[object, ...]]:
     """Parses Python, or Tessera's dialect through its length-preserving rewrite. Raises CompileError (TS101)."""
     try:
-        return ast.parse(text, file), ()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)  # Python itself shows them when the file is run
+            return ast.parse(text, file), ()
     except (SyntaxError, ValueError, RecursionError):  # not plain Python: the dialect, or a mistake that it explains
         from tessera.compiler.frontend.syntax import parse
 

@@ -78,7 +78,7 @@ class Emission:
         return self.ev.error("TS105", f"{name} of {operator.name} is a tensor, {type_name(value)} is given", node)
 
     def subscript(self, node: ast.AST, value: Value, index: Any) -> Any:
-        from tessera.compiler.graph.indexing import subscript
+        from tessera.compiler.graph.subscript import subscript
 
         if any(isinstance(v, Number) for v in leaves(index)):
             return self.ev.undecide("the index must be known", node)

@@ -11,6 +11,7 @@ import ast
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from tessera.compiler.frontend.analysis import ExprInfo, Kind
@@ -55,6 +56,8 @@ class Evaluator:
         self.defaults: dict[str, Any] = {}
         self.returns: Annotation | None = None
         self.signature = Signature((), None, None, {})
+        self.item_spans: list[Span] = []
+        """places of the values of a `return a, b`"""
         self.steps = 0
         self.speculative = 0
         """how many undecided branches are open: what fails inside may never happen"""
@@ -65,6 +68,18 @@ class Evaluator:
     # findings
     def span(self, at: ast.AST | Span) -> Span:
         return at if isinstance(at, Span) else self.frame.source.span(at)
+
+    def header(self, node: ast.AST) -> Span:
+        """The place of a statement without its body: `for i in range(n)`."""
+        start = self.span(node)
+        head = getattr(node, "iter", None) or getattr(node, "test", None) or getattr(node, "subject", None)
+        if head is not None:
+            end = self.span(head)
+            return replace(start, end_line=end.end_line, end_col=end.end_col)
+        if start.line == start.end_line:
+            return start
+        first = self.frame.source.lines[start.line - 1].partition("#")[0].rstrip().rstrip(":")
+        return replace(start, end_line=start.line, end_col=max(len(first), start.col) + 1)
 
     def error(
         self, code: str, message: str, at: ast.AST | Span, *, label: str = "", notes: Iterable[Note] = (),
@@ -156,7 +171,7 @@ class Evaluator:
                 return Flow.RETURN
             handler = STATEMENTS.get(type(node))
             if handler is None:
-                self.error("TS102", f"{_construct(node)} is not supported in a {self.definition.kind}", node)
+                self.error("TS102", f"{_construct(node)} is not supported in a {self.definition.kind}", self.header(node))
                 continue
             outer, self.builder.span = self.builder.span, self.frame.source.span(node)
             try:

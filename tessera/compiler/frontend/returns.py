@@ -46,7 +46,9 @@ def _check_tuple(ev: Evaluator, value: Any, annotation: TupleAnn, written: Span 
         have = f"{len(value)} values" if isinstance(value, (tuple, list)) else type_name(value)
         ev.error("TS201", f"Expected: {len(annotation.items)} values   ({what}{_at(written)})\nReceived: {have}", span)
         return False
-    return all([check(ev, v, a, written, span, what) for v, a in zip(value, annotation.items, strict=True)])
+    spans = ev.item_spans if len(ev.item_spans) == len(value) else [span] * len(value)
+    items = zip(value, annotation.items, spans, strict=True)
+    return all([check(ev, v, a, written, s, what) for v, a, s in items])
 
 
 def _wrong_kind(ev: Evaluator, value: Any, annotation: Annotation, written: Span | None, span: Span, what: str) -> bool:

@@ -90,7 +90,12 @@ def represent(value: Any) -> Any:
     path = inspect.getattr_static(value, "__tessera_builtin__", None)
     if isinstance(path, str):
         return Builtin(path)
-    if callable(value) and getattr(value, "__module__", None) == "builtins":
+    module = getattr(value, "__module__", None)
+    if isinstance(module, str) and module.startswith("tessera."):
+        known = member("tessera", str(getattr(value, "__name__", "")))
+        if isinstance(known, Builtin):
+            return known
+    if callable(value) and module == "builtins":
         name = getattr(value, "__name__", "")
         if name in PYTHON_BUILTINS and getattr(builtins, name, None) is value:
             return Builtin(name)

@@ -73,7 +73,7 @@ def while_(ev: Evaluator, node: ast.While) -> Flow:
             return flow
         if flow is Flow.BREAK:
             return Flow.NEXT
-    ev.error("TS102", f"the loop runs more than {ITERATION_LIMIT} times at compile time; make its condition depend on a tensor", node)
+    ev.error("TS102", f"the loop runs more than {ITERATION_LIMIT} times at compile time; make its condition depend on a tensor", ev.header(node))
     return Flow.NEXT
 
 
@@ -128,6 +128,7 @@ def return_(ev: Evaluator, node: ast.Return) -> Flow:
     value = ev.eval(node.value) if node.value is not None else None
     span = ev.span(node.value if node.value is not None else node)
     if ev.frame.depth == 0:
+        ev.item_spans = [ev.span(e) for e in node.value.elts] if isinstance(node.value, ast.Tuple) else []
         value = ev.layer.returned(value, span, ev.returns)
         ev.record(span, value, kind="return")
     ev.frame.returned, ev.frame.return_span = value, span
@@ -162,7 +163,7 @@ def function(ev: Evaluator, node: ast.FunctionDef) -> Flow:
 
 def try_(ev: Evaluator, node: ast.Try) -> Flow:
     message = "try/except has no meaning in compiled code: nothing raises when it runs; move it out of the function"
-    ev.error("TS102", message, node)
+    ev.error("TS102", message, ev.header(node))
     return ev.run(node.body)
 
 

@@ -1,0 +1,118 @@
+"""Python that has no meaning in a function, each with what to do instead."""
+
+from __future__ import annotations
+
+import tessera as ts
+from tessera import Tensor
+
+
+@ts.function
+def tries(x: Tensor["D"]):
+    try:
+   #^^^ TS102
+        return x * 2
+    except ValueError:
+        return x
+
+
+@ts.function
+def stores(x: Tensor["D"]):
+    x[0] = 1.0
+   #^^^^ TS102
+    # says: where
+    return x
+
+
+@ts.function
+def returns_in_a_loop(x: Tensor["D"]):
+    for i in ts.range(10):
+        x = x * 2
+        if x.sum() > 100:
+            return x
+            #      ^ TS102
+    return x
+
+
+@ts.function
+def breaks(x: Tensor["D"]):
+    for i in ts.range(10):
+        x = x + i
+        break
+       #^^^^^ TS102
+    return x
+
+
+@ts.function
+def one_sided(x: Tensor["D"]):
+    if x.sum() > 0:
+        return x
+        #      ^ TS102
+        # says: on one path only
+
+
+@ts.function
+def appends(x: Tensor["D"]):
+    parts = []
+    if x.sum() > 0:
+   #^^^^^^^^^^^^^^ TS102
+        parts.append(x)
+    return x
+
+
+@ts.function
+def nothing(x: Tensor["D"]):
+   #^^^^^^^ TS102
+    y = x * 2
+
+
+@ts.function
+def text(x: Tensor["D"]):
+    return "done"
+    #      ^^^^^^ TS102
+
+
+@ts.function
+def prints(x: Tensor["D"]):
+    print(x)
+   #^^^^^^^^ TS102
+    return x
+
+
+@ts.function
+def very_long(x: Tensor["D"]):
+    for i in range(10**9):
+        #    ^^^^^^^^^^^^ TS102
+        x = x + i
+    return x
+
+
+@ts.function
+def explodes(x: Tensor["D"]):
+    return x * 10**10**10
+    #          ^^^^^^^^^^ TS107
+
+
+@ts.function
+def sets_global(x: Tensor["D"]):
+    global counter
+   #^^^^^^^^^^^^^^ TS102
+    return x
+
+
+@ts.function
+def matches(x: Tensor["D"], mode: str = "a"):
+    match mode:
+   #^^^^^^^^^^ TS102
+        case "a":
+            return x
+    return x * 2
+
+
+@ts.function
+def undecidable_exit(x: Tensor["D"]):
+    for i in range(3):
+        if x.sum() > i:
+       #^^^^^^^^^^^^^^ TS102
+            break
+        x = x * 2
+    return x

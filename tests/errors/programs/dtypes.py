@@ -1,0 +1,44 @@
+"""Element types that do not go together."""
+
+from __future__ import annotations
+
+import tessera as ts
+from tessera import Tensor, accum, bf16, f16, f32, f64, int32
+
+
+@ts.function
+def no_logarithm(x: Tensor["D", "bool"]):
+    return ts.log(x)
+    #             ^ TS301
+
+
+@ts.function
+def no_common(x: Tensor["D", f16], y: Tensor["D", bf16]):
+    return x + y
+    #      ^^^^^ TS302
+    # says: f16 and bf16 have no common dtype
+
+
+@ts.function
+def widened(x: Tensor["D", bf16]) -> Tensor["D", bf16]:
+    return x + ts.cast(x, f32)
+    #      ^^^^^^^^^^^^^^^^^^^ TS303 has dtype f32
+    # says: Expected: Tensor["D", bf16]
+    # says: Received: Tensor["D", f32]
+
+
+@ts.function
+def half(x: Tensor["D", f16]):
+    return x * 2
+
+
+@ts.function
+def given_other(x: Tensor["D", f64]):
+    return half(x)
+    #      ^^^^^^^ TS304
+
+
+@ts.function
+def disagree(x: Tensor["D", bf16 @ accum(f32)], y: Tensor["D", bf16 @ accum(f64)]):
+    return x + y
+    #      ^^^^^ TS305
