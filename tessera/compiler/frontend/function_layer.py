@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tessera.compiler.frontend import returns
 from tessera.compiler.frontend.emission import Emission
@@ -73,11 +73,12 @@ class FunctionLayer(Layer):
         if any(r is None for r in results) or ev.undecided:
             return None
         names = tuple(p.name for p in self.arguments)
-        for obj, (value_, name) in zip(self.captures, self._capture_args(names), strict=True):
-            del obj
+        for value_, name in self._capture_args(names):
             ev.block.args.append(value_)
             value_.index = len(ev.block.args) - 1
             names = (*names, name)
+            type = cast("TensorType", value_.type)
+            self.arguments.append(Param(name, type.shape, type.dtype))
         ev.block.append(Op("graph.return", [r for r in results if r is not None], (), span))
         attrs: dict[str, Any] = {"sym_name": ev.definition.name, "arg_names": names, **facts_pairs(ev.facts)}
         return Op("graph.func", (), (), ev.definition.span, attrs, [Region([ev.block])])

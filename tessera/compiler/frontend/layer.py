@@ -60,7 +60,7 @@ class Layer:
         return ()
 
     def params(self) -> Sequence[Param]:
-        """The runtime parameters, in the order of the op's arguments (captures follow them)."""
+        """The runtime parameters, in the order of the op's arguments; captured arrays come last."""
         return ()
 
     # values
