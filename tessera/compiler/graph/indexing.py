@@ -48,7 +48,8 @@ class Take(Operator):
         """A contraction with the indices' one-hot rows: sums in ascending order, whatever the indices are."""
         shape = tensor(x).shape if axis is not None else (dims.prod(tensor(x).shape),)
         a, count = axis or 0, dims.prod(tensor(indices).shape)
-        rows = g.one_hot(g.reshape(indices, (count,)), shape[a], dtype=tensor(ct).dtype)
+        at = g.to(g.reshape(indices, (count,)), dtypes.int64)
+        rows = g.one_hot(g.where(g.lt(at, 0), g.add(at, shape[a]), at), shape[a], dtype=tensor(ct).dtype)
         before, after = dims.prod(shape[:a]), dims.prod(shape[a + 1 :])
         summed = g.contract(g.reshape(ct, (before, count, after)), rows, lhs="bna", rhs="ni", out="bia")
         return (g.reshape(summed, tensor(x).shape), None)
