@@ -17,6 +17,10 @@ from tessera.language.dims import Dim, prod
 from tessera.language.dtypes import DType
 from tessera.language.scalars import TABLE
 
+STREAMABLE = frozenset(("load", "gather", "store", "scatter", "iota", "cast", "bitcast", "philox"))
+"""Ops that, like elementwise ones, may work on a tile part by part."""
+
+
 def squeezed(shape: Shape) -> tuple[int, ...]:
     """The axes that are left when those of size 1 are dropped."""
     return tuple(i for i, d in enumerate(shape) if d != 1)
@@ -259,16 +263,45 @@ class Grouping:
 
     # sizes
     def stream(self, budget: int) -> None:
-        """Marks the axes that are walked in chunks, so that no group holds more than `budget` elements at a time."""
+        """Marks the axes that are walked in chunks, so that no group holds more than `budget` elements at a time.
+
+        Axes of tiles that must be whole (operands of products, values carried by loops, scans, moves of elements) stay
+        whole where their size is known: such a tile spills rather than fails.
+        """
+        whole = self._whole_lines()
         for group in self.groups:
             row, col = group.lines
             if _held(row) * _held(col) <= budget:
                 continue
-            if not isinstance(col.extent, int) or col.extent > PARTIALS[1]:
+            if col not in whole and (not isinstance(col.extent, int) or col.extent > PARTIALS[1]):
                 col.chunk = PARTIALS[1]
-            if _held(row) * _held(col) > budget and len(group.shape) <= 2:
-                fits = max(1, budget // 2 // col.held)
+            if row not in whole and _held(row) * _held(col) > budget and len(group.shape) <= 2:
+                fits = max(1, budget // 2 // min(_held(col), budget))
                 row.chunk = PARTIALS[0] if self._folded(group) else power_of_two(fits + 1) // 2
+
+    def _whole_lines(self) -> set[Line]:
+        out: set[Line] = set()
+        for op in self.kernel.walk():
+            if op.name in ("tile.func", "tile.return"):
+                continue
+            here = self.streamable(op)
+            for v in (*op.operands, *op.results):
+                captured = v.owner is not op and (v.op.block if v.op else v.owner) is not op.block
+                if is_tile(v) and (captured or not here):
+                    out.update(line for line in self.of(v).lines if isinstance(line.extent, int))
+        return out
+
+    def streamable(self, op: Op) -> bool:
+        """Whether an op works on a part of its tiles at a time."""
+        name = op.name.partition(".")[2]
+        tiles = [v for v in (*op.operands, *op.results) if is_tile(v)]
+        if name in ("reshape", "transpose"):
+            return len({id(self.of(v)) for v in tiles}) <= 1
+        if name == "broadcast":
+            return len(tiles) < 2 or self.place(op) != "other"
+        if name == "reduce":
+            return not tiles or self.reduced(op) != "other"
+        return name in TABLE or name in STREAMABLE or not tiles
 
     def _folded(self, group: Group) -> bool:
         """Whether some reduction runs along the rows of the group's matrix."""

@@ -14,7 +14,6 @@ from tessera.compiler.targets.cuda.groups import Grouping, Line, is_tile
 from tessera.errors import Diagnostic, TargetError
 
 EFFECTS = ("tile.store", "tile.scatter")
-STREAMABLE = {"load", "gather", "store", "scatter", "iota", "broadcast", "cast", "bitcast", "reshape", "transpose", "reduce", "philox"}
 
 
 @dataclass(slots=True)
@@ -58,20 +57,9 @@ def plan(ops: Sequence[Op], grouping: Grouping) -> list[Op | Pass]:
     """The ops in an order that walks every chunked axis chunk by chunk."""
     lines = list(dict.fromkeys(line for op in ops for line in sorted(lines_of(op, grouping), key=id)))
     for op in ops:
-        name = op.name.partition(".")[2]
-        if lines_of(op, grouping) and (op.regions or op.name == "tile.yield" or not _streamable(name)):
+        if lines_of(op, grouping) and (op.regions or not grouping.streamable(op)):
             refuse(op, "needs the whole of a tile that is too large for registers")
-        if lines_of(op, grouping) and name in ("reshape", "transpose") and grouping.of(op.operands[0]) is not grouping.of(op.result):
-            refuse(op, "moves elements of a tile that is too large for registers")
-        if lines_of(op, grouping) and name == "broadcast" and is_tile(op.operands[0]) and grouping.place(op) == "other":
-            refuse(op, "moves elements of a tile that is too large for registers")
     return _plan(list(ops), lines, grouping)
-
-
-def _streamable(name: str) -> bool:
-    from tessera.language.scalars import TABLE
-
-    return name in TABLE or name in STREAMABLE
 
 
 def _plan(ops: list[Op], lines: list[Line], grouping: Grouping) -> list[Op | Pass]:
