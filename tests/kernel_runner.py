@@ -1,0 +1,69 @@
+"""Runs kernels on the reference target, from NumPy arrays to NumPy arrays, without the runtime."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tessera.compiler.frontend.analysis import Analysis, analyse
+from tessera.compiler.frontend.definition import live_definition
+from tessera.compiler.frontend.values import Static
+from tessera.compiler.ir.types import TensorType
+from tessera.compiler.ir.verifier import verify
+from tessera.compiler.pipeline import lower
+from tessera.compiler.targets import base
+from tessera.compiler.tile.program import Program
+from tessera.errors import CompileError
+from tessera.language import dtypes
+
+
+def check(kernel: Callable[..., Any], *args: Any, **config: Any) -> Analysis:
+    """The analysis of a plain Python function as a kernel; without `args`, by its annotations."""
+    function = getattr(kernel, "__wrapped__", kernel)
+    options = {**getattr(kernel, "options", {})}
+    options["config"] = {**options.get("config", {}), **config}
+    definition = live_definition(function, "kernel", options)
+    if not args:
+        return analyse(definition)
+    assert isinstance(definition.tree, ast.FunctionDef)
+    names = [a.arg for a in definition.tree.args.args]
+    return analyse(definition, {n: _argument(a) for n, a in zip(names, args, strict=False)})
+
+
+def _argument(a: Any) -> Any:
+    if isinstance(a, np.ndarray):
+        dtype = dtypes.of(a.dtype)
+        assert dtype is not None
+        return TensorType(a.shape, dtype)
+    return Static(a) if isinstance(a, (bool, int, str)) else TensorType((), dtypes.f32)
+
+
+def program(kernel: Callable[..., Any], *args: Any, **config: Any) -> Program:
+    """The Program for these arguments, verified behind each pass. Raises CompileError."""
+    analysis = check(kernel, *args, **config)
+    if analysis.op is None:
+        raise CompileError(list(analysis.diagnostics) or list(analysis.undecided))
+    verify(analysis.op)
+    return lower(analysis, base.get("reference"), lambda _, op: verify(op)).program
+
+
+def run(kernel: Callable[..., Any], *args: Any, debug: bool = True, **config: Any) -> Any:
+    """Runs a kernel; arrays that it stores to are changed in place. Gives what it returns. Raises DebugCheckError."""
+    p = program(kernel, *args, **config)
+    target = base.get("reference")
+    executable = target.load(target.compile(p, debug=debug))
+    arrays = [a for a in args if isinstance(a, np.ndarray)]
+    scalars = [a for a in args if isinstance(a, float)]
+    given = iter(arrays)
+    memory = {b.id: next(given) if b.param is not None else np.empty(b.shape, b.dtype.numpy) for b in p.buffers}
+    executable.run([m.ctypes.data for m in memory.values()], scalars, [])
+    results = [memory[o] for o in p.outputs]
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def codes(kernel: Callable[..., Any], *args: Any, **config: Any) -> list[str]:
+    """The codes of all errors, in order."""
+    return [d.code for d in check(kernel, *args, **config).diagnostics if d.severity == "error"]
