@@ -219,8 +219,8 @@ class TorchAdapter(Adapter):
     name = "torch"
 
     def key(self, array: Any) -> Hashable:
-        # requires_grad is in the key because such tensors are refused where PyTorch records, see view()
-        return array.dtype, array.shape, array.stride(), array.device, array.requires_grad
+        recorded = array.requires_grad and sys.modules["torch"].is_grad_enabled()  # such tensors are refused by view()
+        return array.dtype, array.shape, array.stride(), array.device, recorded
 
     def view(self, array: Any) -> View:
         torch = sys.modules["torch"]

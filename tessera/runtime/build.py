@@ -8,7 +8,6 @@ process by content as well, so that a re-run cell finds what it had.
 from __future__ import annotations
 
 import json
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from tessera.compiler.frontend.analysis import Analysis
 from tessera.compiler.targets.base import Artifact, Executable, Target
 from tessera.errors import CompileError
 from tessera.runtime import cache, events, plan
+from tessera.runtime.forking import Locked
 from tessera.runtime.plan import Plan
 
 RESIDENT = 512
@@ -47,18 +47,18 @@ class Request:
         return f"tessera {tessera.__version__} debug={self.debug} profile={self.profile}"
 
 
-class Code:
+class Code(Locked):
     """An artefact, and once it has been asked for, the executable loaded from it."""
 
     def __init__(self, artifact: Artifact, target: Target) -> None:
+        super().__init__()
         self.artifact, self.target = artifact, target
         self._executable: Executable | None = None
-        self._lock = threading.Lock()
 
     def executable(self) -> Executable:
         """Loads at the first call. Raises DeviceError where the code cannot run on this machine."""
         if self._executable is None:
-            with self._lock:
+            with self.lock:
                 if self._executable is None:
                     self._executable = self.target.load(self.artifact)
         return self._executable
@@ -188,13 +188,13 @@ def _compile(request: Request, front: str, disk: cache.DiskCache | None, clock: 
     return Built(its, code, key, origin, tuple(clock.stages), captures, held, lowered, analysis)
 
 
-class _Recent:
+class _Recent(Locked):
     """A table of bounded size, safe for threads; what was used longest ago goes first."""
 
     def __init__(self, limit: int) -> None:
+        super().__init__()
         self.limit = limit
         self.items: OrderedDict[str, Any] = OrderedDict()
-        self.lock = threading.Lock()
 
     def get(self, key: str) -> Any:
         with self.lock:

@@ -16,16 +16,15 @@ import functools
 import hashlib
 import os
 import tempfile
-import threading
 import time
 import warnings
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tessera import knobs
+from tessera.runtime.forking import Locked
 
 if TYPE_CHECKING:
     import sqlite3
@@ -90,7 +89,7 @@ def _on_disk(doing: str, default: Any) -> Callable[[Method], Method]:
             import sqlite3
 
             try:
-                with self._lock:
+                with self.lock:
                     return method(self, *args, **kwargs)
             except (OSError, sqlite3.Error) as error:
                 self._fail(doing, error)
@@ -101,7 +100,7 @@ def _on_disk(doing: str, default: Any) -> Callable[[Method], Method]:
     return wrap
 
 
-class DiskCache:
+class DiskCache(Locked):
     """A cache in `directory` of at most `limit` bytes; the entries used longest ago go first.
 
     No method raises because of the disk: what cannot be read is a miss, what cannot be written is not kept, and the
@@ -109,14 +108,13 @@ class DiskCache:
     """
 
     def __init__(self, directory: str | os.PathLike[str], limit: int = 2 << 30) -> None:
+        super().__init__()
         self.directory = Path(directory) / f"v{FORMAT}"
         self.limit = limit
         self.hits = self.misses = 0
         self.problem: str | None = None
-        self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
         self._writable = True
-        _all.add(self)
 
     # What the runtime asks
 
@@ -199,7 +197,7 @@ class DiskCache:
 
     def close(self) -> None:
         """Closes the index; the next use opens it again."""
-        with self._lock:
+        with self.lock:
             if self._connection is not None:
                 self._connection.close()
             self._connection = None
@@ -211,9 +209,9 @@ class DiskCache:
             self._connection = self._open()
         return self._connection
 
-    def _after_fork(self) -> None:
-        """In the child: a thread may have held the lock, and closing the parent's connection would drop its locks."""
-        self._lock = threading.RLock()
+    def after_fork(self) -> None:
+        """In the child: closing the parent's connection, even by forgetting it, would drop the parent's file locks."""
+        super().after_fork()
         _abandoned.append(self._connection)
         self._connection = None
 
@@ -346,17 +344,7 @@ class DiskCache:
 
 
 _opened: dict[tuple[str, int], DiskCache] = {}
-_all: weakref.WeakSet[DiskCache] = weakref.WeakSet()
 _abandoned: list[object] = []
-
-
-def _after_fork() -> None:
-    for cache in _all:
-        cache._after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 def default() -> DiskCache | None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tessera import knobs
 from tessera.compiler.frontend.analysis import analyse
+from tessera.compiler.frontend.fingerprint import fingerprint
 from tessera.compiler.frontend.values import Static
 from tessera.compiler.ir.types import TensorType, shape_text
 from tessera.compiler.targets import base as targets
@@ -18,7 +19,7 @@ from tessera.language import dims as algebra
 from tessera.language.annotations import TensorAnn
 from tessera.language.decorators import Function, Program
 from tessera.runtime import devices
-from tessera.runtime.arguments import Bound
+from tessera.runtime.arguments import Bound, Leaf
 from tessera.runtime.arrays import adapter_of
 from tessera.runtime.build import Built
 from tessera.runtime.dispatch import Launcher
@@ -35,14 +36,14 @@ class Compiled:
     def __init__(self, fn: Program[Any, Any], target: Target, dims: Mapping[str, int], arguments: Any) -> None:
         self.function, self.target, self.dims = fn, target, dict(dims)
         self._launcher = _FixedLauncher(self)
-        self._arguments = _types(self._launcher, arguments)
+        self.arguments = _types(self._launcher, arguments)
         self.built: Built = self._build(profile=False)
 
     def _build(self, profile: bool) -> Built:
         parameters, watch = self._launcher.parameters, self._launcher.watch
-        shown = {f"argument {name}": str(t) for name, t in (self._arguments or {}).items()}
+        shown = {f"argument {name}": str(t) for name, t in (self.arguments or {}).items()}
         return compile_with(
-            self.function, parameters, self._arguments, shown, self.target, watch, self.dims, profile=profile
+            self.function, parameters, self.arguments, shown, self.target, watch, self.dims, profile=profile
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -86,7 +87,7 @@ class Compiled:
             return self.built.lowered
         from tessera.compiler import pipeline
 
-        return pipeline.lower(analyse(self._launcher.parameters.definition, self._arguments, self.dims), self.target)
+        return pipeline.lower(analyse(self._launcher.parameters.definition, self.arguments, self.dims), self.target)
 
     def explain(self) -> Explanation:
         """What runs, where, with which kernels; where the code came from and what each stage took."""
@@ -179,7 +180,14 @@ class _FixedLauncher(Launcher):
         self.watch = Watch(reads(owner.function))
 
     def bind(self, values: Mapping[str, Any]) -> Bound:
-        return self.parameters.bind(values, self.owner.dims)
+        bound = self.parameters.bind(values, self.owner.dims)
+        for leaf in bound.leaves:  # an integer that was left open is a size of the code
+            if leaf.kind == "static" and isinstance(leaf.value, int):
+                bound.sizes.setdefault(leaf.name, leaf.value)
+        return bound
+
+    def guard(self, watch: Watch) -> Callable[[], bool]:
+        return watch.arrays_unchanged
 
     def build(self, bound: Bound, watch: Watch, target: Target, profile: bool = False) -> Built:
         return self.owner._build(profile=True) if profile else self.owner.built
@@ -192,8 +200,10 @@ class _FixedLauncher(Launcher):
         return wanted
 
     def check(self, bound: Bound, built: Built) -> None:
-        findings: list[Diagnostic] = []
         span = self.parameters.definition.span
+        findings = [
+            self._other_value(leaf) for leaf in bound.leaves if leaf.kind == "static" and self._differs(leaf, built)
+        ]
         for p in built.plan.params:
             view = bound.views.get(p.name)
             if view is None or p.shape is None:
@@ -207,3 +217,18 @@ class _FixedLauncher(Launcher):
                 findings.append(Diagnostic("TS209", message, span, function=self.fn.name))
         if findings:
             raise LaunchError(findings)
+
+    def _differs(self, leaf: Leaf, built: Built) -> bool:
+        """Whether a compile-time argument is not what the code was compiled for."""
+        if leaf.name in built.plan.free:
+            return False
+        given = self.owner.arguments
+        if given is not None and leaf.name in given:
+            compiled = given[leaf.name]
+            return fingerprint(compiled.value if isinstance(compiled, Static) else compiled) != fingerprint(leaf.value)
+        default = self.parameters.python.parameters[leaf.path[0]].default
+        return fingerprint(default) != fingerprint(leaf.value)
+
+    def _other_value(self, leaf: Leaf) -> Diagnostic:
+        message = f"{leaf.name} is {leaf.value!r}, but {self.fn.name} was compiled for another value of it"
+        return Diagnostic("TS501", message, self.parameters.by_name[leaf.path[0]].span, function=self.fn.name)

@@ -8,7 +8,6 @@ everything the function reads from outside is still what it was.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +19,7 @@ from tessera.runtime import devices
 from tessera.runtime.arguments import Bound, Parameters
 from tessera.runtime.build import Built
 from tessera.runtime.codegen import define
+from tessera.runtime.forking import Locked
 from tessera.runtime.prepared import Prepared, prepare
 from tessera.runtime.requests import compile_call
 from tessera.runtime.signatures import gather_function, key_expression
@@ -41,15 +41,9 @@ def call(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     return launcher(args, kwargs)
 
 
-_creating = threading.Lock()
-
-
 def launcher_of(fn: Any) -> Launcher:
     """The compiled forms of a function or kernel; they live as long as it does."""
-    with _creating:
-        if getattr(fn, "launcher", None) is None:
-            fn.launcher = Launcher(fn)
-    return fn.launcher
+    return vars(fn).setdefault("launcher", Launcher(fn))  # one step: of two threads, one is first
 
 
 @dataclass(slots=True)
@@ -88,14 +82,14 @@ class Site:
         self.table[key] = ready
 
 
-class Launcher:
+class Launcher(Locked):
     """The compiled forms of one function. `sites` is for calls with positional arguments alone, `named` for others."""
 
     def __init__(self, fn: Any) -> None:
+        super().__init__()  # the lock is reentrant: compiling may call other functions, and this one
         self.fn = fn
         self.sites: dict[tuple[type, ...], Site] = {}
         self.named: dict[tuple[type, ...], Site] = {}
-        self.lock = threading.RLock()  # reentrant: compiling may call other functions, and this one
         self.last: Built | None = None
         self._parameters: Parameters | None = None
 
@@ -135,7 +129,8 @@ class Launcher:
             values = self.parameters.positions(args, {})
         bound = self.bind(values)
         target = self.target(bound)
-        watch = self.watch or Watch(reads(self.fn))
+        statics = {leaf.name: leaf.value for leaf in bound.leaves if leaf.kind == "static"}
+        watch = self.watch or Watch(reads(self.fn, statics))
         self.last = built = self.build(bound, watch, target)
         self.check(bound, built)
         getters = outside(built, watch)

@@ -12,7 +12,7 @@ from tessera import knobs
 from tessera.compiler.frontend.analysis import Analysis
 from tessera.compiler.frontend.definition import Definition
 from tessera.compiler.graph.decompose import decompose
-from tessera.compiler.graph.operator import GraphBuilder, InferError, Operator, attributes_of, operator_of
+from tessera.compiler.graph.operator import REGISTRY, GraphBuilder, InferError, Operator, attributes_of
 from tessera.compiler.ir.core import Block, Builder, Op, Region, Value, clone
 from tessera.compiler.ir.types import TensorType
 from tessera.compiler.targets import base as targets
@@ -212,7 +212,8 @@ def _only_views(func: Op) -> bool:
     """Whether the operator, taken apart, only re-indexes its operand."""
     parts = clone(func, {})
     decompose(parts)
-    return all(op.name == "graph.return" or operator_of(op).kind == "view" for op in parts.region.block.ops)
+    operators = [REGISTRY.get(op.name.removeprefix("graph.")) for op in parts.region.block.ops[:-1]]
+    return all(o is not None and o.kind == "view" for o in operators)
 
 
 def _view_launch(operator: Operator, func: Op, library: Adapter, position: int) -> Callable[[list[Any]], Any]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import html
-import threading
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from tessera.runtime.forking import Locked
 
 KEPT = 64
 """compilations remembered per function"""
@@ -73,25 +74,30 @@ class Recompilation:
         return f"<pre>{html.escape(str(self))}</pre>"
 
 
-_lock = threading.Lock()
-_history: dict[str, deque[Compilation]] = {}
-_counts: dict[str, int] = {}
+class _History(Locked):
+    def __init__(self) -> None:
+        super().__init__()
+        self.recent: dict[str, deque[Compilation]] = {}
+        self.counts: dict[str, int] = {}
+
+
+_history = _History()
 
 
 def record(identity: str, compilation: Compilation) -> None:
     """Remembers a compilation of the function called `identity` (module and qualified name)."""
-    with _lock:
-        known = _history.setdefault(identity, deque(maxlen=KEPT))
+    with _history.lock:
+        known = _history.recent.setdefault(identity, deque(maxlen=KEPT))
         if known and compilation.cache == "hit" and known[-1].fields == compilation.fields:
             return  # nothing was compiled or loaded: another spelling of the same call
         known.append(compilation)
-        _counts[identity] = _counts.get(identity, 0) + 1
+        _history.counts[identity] = _history.counts.get(identity, 0) + 1
 
 
 def compilations(function: Any) -> list[Compilation]:
     """The remembered compilations of a function or kernel, the oldest first."""
-    with _lock:
-        return list(_history.get(identity_of(function), ()))
+    with _history.lock:
+        return list(_history.recent.get(identity_of(function), ()))
 
 
 def identity_of(function: Any) -> str:
@@ -109,8 +115,8 @@ def why_recompiled(function: Any) -> Recompilation:
     known = compilations(function)
     name = getattr(function, "name", None) or identity.rpartition(".")[2]
     if len(known) < 2:
-        return Recompilation(name, _counts.get(identity, 0))
-    return Recompilation(name, _counts[identity], tuple(compare(known[-2].fields, known[-1].fields)))
+        return Recompilation(name, _history.counts.get(identity, 0))
+    return Recompilation(name, _history.counts[identity], tuple(compare(known[-2].fields, known[-1].fields)))
 
 
 def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:

@@ -7,7 +7,6 @@ therefore come from blocks that return here when the last array over them is gon
 from __future__ import annotations
 
 import os
-import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from tessera.errors import Diagnostic, LaunchError
 from tessera.language.lazy import np
 from tessera.runtime import events
 from tessera.runtime.callsite import callsite
+from tessera.runtime.forking import Locked
 
 if TYPE_CHECKING:
     import numpy
@@ -30,13 +30,13 @@ IDLE_LIMIT = 512 << 20
 _CHECKED = 64 << 20  # requests below this are not held against the free memory: asking for it would cost more
 
 
-class _Pool:
+class _Pool(Locked):
     """Unused blocks by size, the latest returned first: its pages are the likeliest to be in a cache."""
 
     def __init__(self) -> None:
+        super().__init__()  # the lock is reentrant: a collection inside may release another block
         self.free: dict[int, list[numpy.ndarray]] = {}
         self.idle = 0
-        self.lock = threading.Lock()
 
     def take(self, size: int) -> numpy.ndarray | None:
         with self.lock:
@@ -61,19 +61,23 @@ class _Pool:
         return released
 
 
-_pool = _Pool()
-_held = 0
-_held_lock = threading.RLock()  # reentrant: a collection inside may release another block
+class _Meter(Locked):
+    """Bytes of the blocks that were made while somebody listened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held = 0
+
+    def change(self, delta: int, what: str) -> None:
+        with self.lock:
+            self.held += delta
+            total = self.held
+        if events.active():
+            file, line = callsite()
+            events.publish(events.MemoryEvent(time.perf_counter_ns(), "cpu:0", delta, total, what, line, file))
 
 
-def _after_fork() -> None:
-    global _held_lock
-    _held_lock = threading.RLock()
-    _pool.lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+_pool, _meter = _Pool(), _Meter()
 
 
 class _Block:
@@ -88,25 +92,15 @@ class _Block:
         self.tracked = 0
         if events.active():
             self.tracked = nbytes
-            _report(nbytes, what)
+            _meter.change(nbytes, what)
 
     def __del__(self) -> None:
         if _pool is None:  # the interpreter is going down
             return
         if self.tracked:
-            _report(-self.tracked, "release")
+            _meter.change(-self.tracked, "release")
         if self.raw.nbytes >= RECYCLED:
             _pool.give(self.raw)
-
-
-def _report(delta: int, what: str) -> None:
-    global _held
-    with _held_lock:
-        _held += delta
-        total = _held
-    if events.active():
-        file, line = callsite()
-        events.publish(events.MemoryEvent(time.perf_counter_ns(), "cpu:0", delta, total, what, line, file))
 
 
 def _aligned(size: int) -> Any:

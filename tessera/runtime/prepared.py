@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,10 +16,11 @@ from tessera.runtime import events, memory
 from tessera.runtime.arguments import Bound, Parameters
 from tessera.runtime.arrays import Adapter, View, adapter_of
 from tessera.runtime.build import Built
+from tessera.runtime.forking import Locked
 from tessera.runtime.plan import Plan
 
 
-class Prepared:
+class Prepared(Locked):
     """Code together with how the arguments of one signature reach it.
 
     `adapters` has one entry per parameter of the plan, None for scalars; `copied` holds parameters that are passed as
@@ -32,12 +32,12 @@ class Prepared:
         self, built: Built, adapters: Sequence[Adapter | None], copied: frozenset[int], library: Adapter, device: str,
         env: Mapping[str, int],
     ) -> None:  # fmt: skip
+        super().__init__()
         self.built, self.plan, self.env = built, built.plan, env
         self.adapters, self.copied = tuple(adapters), copied
         self.library, self.device = library, device
         self.profiled: Callable[[], Built] | None = None
         self._instrumented: Built | None = None
-        self._lock = threading.Lock()
         self.sizes = [env[n] for n in self.plan.free]
         self.scalars = tuple(i for i, p in enumerate(self.plan.params) if p.shape is None)
         self.slots = [(s.param, tuple(dims.evaluate(d, env) for d in s.shape), s.dtype) for s in self.plan.slots]
@@ -103,7 +103,7 @@ class Prepared:
 
         built = self.built
         if events.tiles_wanted() and self.profiled is not None:
-            with self._lock:
+            with self.lock:
                 self._instrumented = self._instrumented or self.profiled()
             built = self._instrumented
         observe(built, pointers, scalars, self.sizes, stream, self.env, self.device)

@@ -17,7 +17,7 @@ from tessera.runtime.arguments import Bound, Leaf, Parameters
 from tessera.runtime.arrays import adapter_of
 from tessera.runtime.codegen import expression
 
-_BY_VALUE = (bool, int, str, bytes, type(None), DType, type)
+_BY_VALUE = (bool, int, str, bytes, type(None), DType)
 
 
 def places(parameters: Parameters, args: Sequence[Any], complete: bool) -> dict[tuple[Any, ...], str]:
@@ -42,7 +42,7 @@ def key_expression(parameters: Parameters, args: Sequence[Any], complete: bool) 
     scalars = _scalars(parameters)
     by_place = {expression: path[0] for path, expression in places(parameters, args, complete).items()}
     parts: list[str] = []
-    names: dict[str, Any] = {"fingerprint": fingerprint, "content": content}
+    names: dict[str, Any] = {"content": content}
     for i, value in enumerate(args):
         a = f"a{i}"
         adapter = adapter_of(value)
@@ -53,7 +53,7 @@ def key_expression(parameters: Parameters, args: Sequence[Any], complete: bool) 
         elif adapter is not None:
             names[f"key{i}"] = adapter.key
             parts.append(f"key{i}({a})")
-        elif isinstance(value, _BY_VALUE) or inspect.isroutine(value):
+        elif isinstance(value, _BY_VALUE):
             parts.append(a)
         elif isinstance(value, float):
             parts.append(f"{a}.hex()")  # 0.0 and -0.0 are different constants, NaN is the same as itself
@@ -69,7 +69,11 @@ def _scalars(parameters: Parameters) -> frozenset[str]:
 
 
 def content(value: Any) -> Any:
-    """A hashable key of a nested or unusual argument: arrays by their keys, everything else by content."""
+    """A hashable key of a nested or unusual argument: arrays by their keys, plain values by content.
+
+    Other objects (configurations, models, functions) are themselves: a prepared launch keeps those it was made for
+    alive and watches what they hold.
+    """
     if isinstance(value, (tuple, list)):
         return type(value), tuple(map(content, value))
     if isinstance(value, dict):
@@ -77,7 +81,9 @@ def content(value: Any) -> Any:
     adapter = adapter_of(value)
     if adapter is not None:
         return type(value), adapter.key(value)
-    return type(value), fingerprint(value)
+    if isinstance(value, (*_BY_VALUE, float, complex, set, frozenset, slice, range)):
+        return type(value), fingerprint(value)
+    return type(value), id(value)
 
 
 def gather_function(

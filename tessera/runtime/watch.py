@@ -12,7 +12,7 @@ from __future__ import annotations
 import builtins
 import os
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +39,7 @@ class Read:
     get: Callable[[], Any]
     value: Any
     kind: str
-    """global, closure, callee, attribute, item"""
+    """global, closure, argument, callee, attribute, item"""
     place: tuple[dict[str, Any], str] | None = None
     """the namespace and name it is read from, where it is a plain one: asking there is quicker than `get`"""
 
@@ -98,18 +98,31 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
             yield from _codes(constant)
 
 
-def reads(function: Any) -> list[Read]:
-    """Everything that `function` may read from outside, in a fixed order. Missing names and builtins are left out."""
+def reads(function: Any, arguments: Mapping[str, Any] | None = None) -> list[Read]:
+    """Everything that `function` may read from outside, in a fixed order. Missing names and builtins are left out.
+
+    `arguments` are compile-time arguments by name: what functions and objects among them hold counts as well.
+    """
     found: dict[str, Read] = {}
-    _of_function(python_function(function), "", found, set(), DEPTH)
+    python = python_function(function)
+    _of_function(python, "", found, set(), DEPTH)
+    names = _names_of(python)
+    for name, value in (arguments or {}).items():
+        if not isinstance(value, (*_PLAIN, *_CHANGING, tuple)):
+            _add(name, lambda value=value: value, value, "argument", names, found, set(), DEPTH)
     return list(found.values())
+
+
+def _names_of(function: types.FunctionType) -> dict[str, None]:
+    """Every global, attribute and method name in a function's code."""
+    return dict.fromkeys(name for code in _codes(function.__code__) for name in code.co_names)
 
 
 def _of_function(function: types.FunctionType, prefix: str, found: dict[str, Read], seen: set[int], depth: int) -> None:
     if id(function.__code__) in seen or depth == 0:
         return
     seen.add(id(function.__code__))
-    names = dict.fromkeys(name for code in _codes(function.__code__) for name in code.co_names)
+    names = _names_of(function)
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     for name, cell in cells.items():
         get = _cell_getter(cell)
@@ -154,6 +167,9 @@ def _add(
     if is_function(value):
         inner = python_function(value)
         if not _opaque(getattr(inner, "__module__", None)):
+            if isinstance(value, types.MethodType):
+                owner = value.__self__
+                _attributes(path, lambda: owner, owner, _names_of(inner), found, seen, depth)
             _of_function(inner, f"{path}.", found, seen, depth - 1)
         return
     if isinstance(value, (list, tuple)):
@@ -168,7 +184,20 @@ def _add(
         return
     if _opaque(value.__name__ if isinstance(value, types.ModuleType) else type(value).__module__):
         return
-    for name in names:  # attributes that the code may take from it
+    _attributes(path, get, value, names, found, seen, depth)
+
+
+def _attributes(
+    path: str,
+    get: Callable[[], Any],
+    value: Any,
+    names: dict[str, None],
+    found: dict[str, Read],
+    seen: set[int],
+    depth: int,
+) -> None:
+    """Attributes that code with these names may take from a value."""
+    for name in names:
         item = _attribute(value, name)
         if item is not MISSING and not isinstance(item, types.BuiltinFunctionType):
             _add(f"{path}.{name}", _attribute_getter(get, name), item, "attribute", names, found, seen, depth - 1)
@@ -215,7 +244,13 @@ class Watch:
     def __init__(self, found: list[Read]) -> None:
         self.reads = found
         self.by_path = {r.path: r for r in found}
-        self._same = [r for r in found if not r.array and not isinstance(r.value, _CHANGING) and not _builtin(r)]
+        self._same = [
+            r
+            for r in found
+            if not (
+                r.array or isinstance(r.value, (*_CHANGING, types.MethodType)) or r.kind == "argument" or _builtin(r)
+            )
+        ]
         self._content = [(r, r.content()) for r in found if isinstance(r.value, _CHANGING)]
         self._arrays = [(r, _array_key(r.value)) for r in found if r.array]
 
@@ -236,6 +271,10 @@ class Watch:
         for r, content in self._content:
             if fingerprint(r.get()) != content:
                 return False
+        return self.arrays_unchanged()
+
+    def arrays_unchanged(self) -> bool:
+        """Whether the arrays that are read still have the shapes and dtypes they had."""
         return all(_array_key(r.get()) == key for r, key in self._arrays)
 
     def guard(self) -> Callable[[], bool]:

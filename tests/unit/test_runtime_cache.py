@@ -275,6 +275,8 @@ def test_a_killed_writer_leaves_whole_entries(tmp_path):
         writer.stdout.close()
         cache = DiskCache(tmp_path)
         for key, *_ in cache.entries():
+            if key == "after":
+                continue
             number = key.removeprefix("key").encode()
             assert cache.get(key) == {"a": number * 1000, "b": number}
         cache.put("after", {"a": b"1"})
