@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
+from tessera.compiler.frontend.syntax import parse
 from tessera.errors import CompileError, Diagnostic, Span
 
 if TYPE_CHECKING:
@@ -125,14 +126,12 @@ def live_definition(function: Callable[..., Any], kind: Kind = "function", optio
 @lru_cache(maxsize=64)
 def parse_module(text: str, file: str) -> tuple[ast.Module, tuple[object, ...]]:
     """Parses Python, or Tessera's dialect through its length-preserving rewrite. Raises CompileError (TS101)."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SyntaxWarning)  # Python itself shows them when the file is run
-            return ast.parse(text, file), ()
-    except (SyntaxError, ValueError, RecursionError):  # not plain Python: the dialect, or a mistake that it explains
-        from tessera.compiler.frontend.syntax import parse
-
-        return parse(text, file)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SyntaxWarning)  # Python itself shows them when the file is run
+        parsed = parse(text, file)
+    if parsed.tree is None:
+        raise CompileError(parsed.diagnostics)
+    return parsed.tree, parsed.notes
 
 
 def find_function(tree: ast.AST, line: int, name: str) -> FunctionNode | None:

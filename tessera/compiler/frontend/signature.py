@@ -90,7 +90,7 @@ def _read_signature(
     written = node.returns if isinstance(node, ast.FunctionDef) else None
     none = isinstance(written, ast.Constant) and written.value is None
     returns = read(written) if written is not None and not none else None
-    dims = {name: _declared(source, node) for name in names}
+    dims = {name: _declared(source, node, name) for name in names}
     for annotation in (*(p.annotation for p in out), returns):
         for name, span in dims_in(annotation):
             dims.setdefault(name, span)
@@ -106,9 +106,9 @@ def _type_parameters(node: ast.AST) -> tuple[str, ...]:
     return tuple(p.name for p in getattr(node, "type_params", ()))
 
 
-def _declared(source: Source, node: ast.AST) -> Span:
-    params = getattr(node, "type_params", ())
-    return source.span(params[0]) if params else _line(source, node)
+def _declared(source: Source, node: ast.AST, name: str) -> Span:
+    found = next((p for p in getattr(node, "type_params", ()) if p.name == name), None)
+    return source.span(found) if found else _line(source, node)
 
 
 def _line(source: Source, node: ast.AST) -> Span:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tessera.compiler.frontend import asserts, assignment, calls, undecided
 from tessera.compiler.frontend.expressions import iterate
 from tessera.compiler.frontend.frame import Flow
+from tessera.compiler.frontend.syntax import Sample
 from tessera.compiler.frontend.values import UNKNOWN, Closure, Counting, Record, Unknown, type_name
 
 if TYPE_CHECKING:
@@ -184,10 +185,18 @@ def delete(ev: Evaluator, node: ast.Delete) -> Flow:
     return Flow.NEXT
 
 
+def sample(ev: Evaluator, node: Sample) -> Flow:
+    ev.error("TS102", "`~` samples from a distribution, and this version of Tessera has no distributions", node)
+    for target in node.targets:
+        assignment.assign(ev, target, UNKNOWN)
+    return Flow.NEXT
+
+
 STATEMENTS: dict[type[ast.AST], Callable[[Any, Any], Flow]] = {
     ast.Expr: expression, ast.Assign: assign, ast.AnnAssign: annotated, ast.AugAssign: augmented, ast.If: if_,
     ast.While: while_, ast.For: for_, ast.With: with_, ast.Assert: assert_, ast.Return: return_, ast.Raise: raise_,
     ast.FunctionDef: function, ast.Try: try_, ast.TryStar: try_, ast.Delete: delete,
+    Sample: sample,
     ast.Pass: lambda ev, node: Flow.NEXT,
     ast.Break: lambda ev, node: Flow.BREAK,
     ast.Continue: lambda ev, node: Flow.CONTINUE,
