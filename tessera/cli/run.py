@@ -10,7 +10,7 @@ import typer
 
 from tessera.compiler.frontend.files import read_text
 from tessera.compiler.frontend.importing import install_import_hook
-from tessera.compiler.frontend.syntax import compile_module
+from tessera.compiler.frontend.syntax import compile_text
 from tessera.errors import register_source
 
 
@@ -21,7 +21,7 @@ def execute(path: Path, arguments: list[str], name: str = "__main__") -> dict[st
     install_import_hook()
     text = read_text(path)
     register_source(str(path), text)
-    code = compile_module(text, str(path))
+    code = compile_text(text, str(path))
     namespace: dict[str, object] = {"__name__": name, "__file__": str(path), "__builtins__": __builtins__}
     saved, sys.argv = sys.argv, [str(path), *arguments]
     sys.path.insert(0, str(path.resolve().parent))

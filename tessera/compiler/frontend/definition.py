@@ -38,8 +38,8 @@ class Source:
         return self._lines
 
     def span(self, node: ast.AST) -> Span:
-        line, end_line = node.lineno, node.end_lineno or node.lineno  # type: ignore[attr-defined]
-        col, end_col = node.col_offset, node.end_col_offset or 0  # type: ignore[attr-defined]
+        at: Any = node  # only expressions, statements and the like have a place, and only these come here
+        line, end_line, col, end_col = at.lineno, at.end_lineno or at.lineno, at.col_offset, at.end_col_offset or 0
         if self._ascii:
             return Span(self.file, line, col + 1, end_line, end_col + 1)
         return Span(self.file, line, self._column(line, col), end_line, self._column(end_line, end_col))
@@ -76,8 +76,6 @@ class Definition:
     scope: Scope
     notes: tuple[object, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    type_parameters: tuple[str, ...] = ()
-    """dims declared as `def f[B, S](...)`, where this Python's syntax tree does not say so"""
 
     @cached_property
     def text(self) -> Source:
@@ -103,7 +101,9 @@ def unavailable(name: str, why: str) -> CompileError:
     return CompileError(Diagnostic("TS109", f"{name} cannot be compiled: {why}", function=name))
 
 
-def live_definition(function: Callable[..., Any], kind: Kind = "function", options: Mapping[str, Any] | None = None) -> Definition:
+def live_definition(
+    function: Callable[..., Any], kind: Kind = "function", options: Mapping[str, Any] | None = None
+) -> Definition:
     """The definition behind a live Python function. Raises CompileError (TS109) when its text is not to be had."""
     from tessera.compiler.frontend.scope import LiveScope
 
@@ -120,7 +120,9 @@ def live_definition(function: Callable[..., Any], kind: Kind = "function", optio
     node = find_function(tree, code.co_firstlineno, code.co_name)
     if node is None:
         raise unavailable(name, f"{code.co_filename} has changed since it was imported")
-    return Definition(kind, name, code.co_filename, code.co_firstlineno, node, text, LiveScope(function), notes, options or {})
+    return Definition(
+        kind, name, code.co_filename, code.co_firstlineno, node, text, LiveScope(function), notes, options or {}
+    )
 
 
 @lru_cache(maxsize=64)

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from tessera.compiler.frontend.syntax import compile_module
+from tessera.compiler.frontend.syntax import compile_text
 from tessera.errors import register_source
 
 SUFFIX = ".tess"
@@ -22,7 +22,7 @@ class DialectLoader(SourceFileLoader):
     def get_code(self, fullname: str) -> CodeType:
         text = Path(self.path).read_bytes().decode("utf-8-sig")
         register_source(self.path, text)
-        return compile_module(text, self.path)
+        return compile_text(text, self.path)
 
 
 class DialectFinder(MetaPathFinder):
