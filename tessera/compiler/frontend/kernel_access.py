@@ -112,7 +112,7 @@ class Memory:
         for axis, item in enumerate(full):
             start = item.base if isinstance(item, Lanes) else item.start if isinstance(item, slice) else item
             if isinstance(start, Expr):
-                self.coordinates.observe(start, view.shape[axis], 1 if storing else 2)
+                self.coordinates.observe(start, view.shape[axis], 0 if storing else 2)
 
     # windows
     def _window(self, view: View, full: Sequence[Any]) -> Window:
@@ -145,14 +145,28 @@ class Memory:
 
     def _masked(self, w: Window, checked: bool, launch: bool) -> Window:
         """Adds the mask in force where it says more than the view's end does, and that of the launch's last lanes."""
-        mask = None
-        if self.mask is not None and tile_type(self.mask).shape == w.shape:
-            ends = {(w.offsets[a], w.view.shape[a]) for a in w.kept}
-            if self.narrowed or checked or not self.bound <= ends:
-                mask = self.mask
+        mask = self._along(w) if self._narrows(w, checked) else None
         if checked and launch and mask is None and len(w.kept) == 1:
             mask = self.coordinates.launch_mask(self.tiles, w.sizes[w.kept[0]])
         return replace(w, mask=mask, checked=checked)
+
+    def _narrows(self, w: Window, checked: bool) -> bool:
+        """Whether the condition in force says more than the end of the view does."""
+        ends = {(w.offsets[a], w.view.shape[a]) for a in w.kept}
+        return self.mask is not None and (self.narrowed or checked or not self.bound <= ends)
+
+    def _along(self, w: Window) -> Value | None:
+        """The mask in the window's shape; None where its axes are not the window's."""
+        assert self.mask is not None
+        if tile_type(self.mask).shape == w.shape:
+            return self.mask
+        places: list[int] = []
+        for axis in self.tiles.identities.of(self.mask):
+            found = [i for i, own in enumerate(w.axes) if own.same(axis)]
+            if len(found) != 1:
+                return None
+            places += found
+        return self.tiles.expand(self.mask, w.shape, tuple(places)) if sorted(set(places)) == places else None
 
     def _slice(self, s: slice, extent: Dim) -> tuple[Dim, Dim]:
         if s.step not in (None, 1):
@@ -288,7 +302,8 @@ class Memory:
             builder.op("tile.scatter", operands, (), {"masked": True} if p.mask is not None else {})
             self.stores.append(Stored(p.view, None, span))
             return
-        if self.mask is not None and tile_type(self.mask).shape != p.shape:
+        if self._narrows(p, p.checked) and p.mask is None:
+            assert self.mask is not None
             raise KernelFault("TS402", f"the condition has shape {shape_text(tile_type(self.mask).shape)}, the stored tile {shape_text(p.shape)}")
         view, offsets = self.subview(p)
         op = builder.store(view, tile, offsets, p.mask)

@@ -271,7 +271,7 @@ def gather(k: KernelLayer, source: Any, index: Any, *more: Any) -> Value:
     """Elements of a tensor at computed indices, one integer tile per axis."""
     if not isinstance(source, View):
         raise KernelFault("TS406", "gather reads a parameter of the kernel")
-    return k.memory.load(k.memory.place(source, (index, *more)))
+    return k.memory.load(k.memory.place(source, tuple(map(k.operand, (index, *more)))))
 
 
 @tile("scatter")
@@ -280,7 +280,7 @@ def scatter(k: KernelLayer, target: Any, index: Any, value: Any) -> None:
     if not isinstance(target, View):
         raise KernelFault("TS406", "scatter writes to a parameter of the kernel")
     assert k.ev.builder.span is not None
-    k.memory.store(k.memory.place(target, index, storing=True), k.tile(value), k.ev.builder.span)
+    k.memory.store(k.memory.place(target, tuple(map(k.operand, index)) if isinstance(index, tuple) else k.operand(index), storing=True), k.tile(value), k.ev.builder.span)
 
 
 # arithmetic

@@ -148,7 +148,8 @@ class Coordinates:
         return self._launch[size]
 
     def extent(self, c: Coordinate) -> Dim:
-        """How far `linear_id` runs: the bound it is compared with, else what is stored, else what is read."""
+        """How far a program coordinate runs: through what is stored at it, else to what it is compared with, else through
+        what is read."""
         ranked = sorted(self._candidates[c], key=lambda p: p[0])
         if not ranked:
             raise KernelFault("TS403", f"nothing says how far {c.name} goes; index a tensor with it or compare it with a size")
@@ -175,7 +176,7 @@ class Coordinates:
             if c is not None:
                 self._ids[c].attrs["axis"] = axis
         for op, dim in self._late:
-            op.attrs["dim"] = dim()
+            op.attrs["dim"] = self.indices.known(dim())
         return tuple(1 if c is None else self.count(c) for c in order)
 
     def later(self, dim: Callable[[], Dim], name: str) -> Expr:

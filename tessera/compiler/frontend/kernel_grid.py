@@ -20,6 +20,8 @@ from tessera.compiler.frontend.definition import Definition
 PREFIX = "tile_"
 SERIAL = "%serial"
 """the name under which the layer finds the range of an implicit serial loop"""
+REGISTER = "%register"
+"""the name of the conversion to the accumulator's dtype"""
 STORES = frozenset({"store", "cp_async", "copy_async", "store_shared"})
 """tile functions that write to their first argument"""
 
@@ -224,10 +226,11 @@ def _promote(statement: ast.stmt) -> list[ast.stmt]:
         assert isinstance(inner, ast.AugAssign)
         register = f"{ast.unparse(place)}"
         load = ast.Subscript(place.value, place.slice, ast.Load())
-        pre = ast.Assign([ast.Name(register, ast.Store())], load)
+        call = ast.Call(ast.Name(REGISTER, ast.Load()), [load], [])
+        pre = ast.Assign([ast.Name(register, ast.Store())], call)
         update = ast.AugAssign(ast.Name(register, ast.Store()), inner.op, inner.value)
         post = ast.Assign([ast.Subscript(place.value, place.slice, ast.Store())], ast.Name(register, ast.Load()))
-        for node in (load, pre, pre.targets[0], update, update.target, post, post.targets[0], post.value):
+        for node in (load, call, call.func, pre, pre.targets[0], update, update.target, post, post.targets[0], post.value):
             ast.copy_location(node, place if isinstance(node, ast.expr) else inner)
         body[i] = update
         before.append(pre)

@@ -19,6 +19,8 @@ class Indices:
     def __init__(self, builder: Builder, sizes: Mapping[str, int]) -> None:
         self.builder, self.sizes = builder, sizes
         self.values: dict[str, Value] = {}
+        self.given: dict[Dim, int] = {}
+        """sizes of whole expressions, such as B*H where neither B nor H is known"""
         self._known: dict[tuple[Block, Dim], Value] = {}
 
     def bind(self, symbol: Expr, value: Value) -> None:
@@ -26,7 +28,10 @@ class Indices:
 
     def known(self, d: Dim) -> Dim:
         """`d` with the sizes that are known put in."""
-        return substitute(d, self.sizes)
+        if isinstance(d, int):
+            return d
+        found = substitute(d, self.sizes)
+        return self.given.get(found, found)
 
     def emit(self, d: Dim) -> Value:
         """The index value of `d` at the builder's place."""

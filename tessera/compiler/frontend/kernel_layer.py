@@ -22,7 +22,7 @@ from tessera.compiler.frontend.inlining import assigned_names
 from tessera.compiler.frontend.kernel_access import Memory, Place
 from tessera.compiler.frontend.kernel_builtins import TILE_FUNCTIONS, signature
 from tessera.compiler.frontend.kernel_coordinates import Coordinates
-from tessera.compiler.frontend.kernel_grid import PREFIX, SERIAL, Plan, plan
+from tessera.compiler.frontend.kernel_grid import PREFIX, REGISTER, SERIAL, Plan, plan
 from tessera.compiler.frontend.kernel_index import Indices
 from tessera.compiler.frontend.kernel_tiles import NUMBERS, KernelFault, Tiles, tile_type
 from tessera.compiler.frontend.kernel_values import (
@@ -146,6 +146,8 @@ class KernelLayer(Layer):
         out: list[Dim] = []
         for a, (want, have) in enumerate(zip(wanted, actual, strict=True)):
             if isinstance(want, Expr):
+                if isinstance(have, int) and not isinstance(rest := dims.substitute(want, self.sizes), int):
+                    self.indices.given[rest] = have
                 out.append(want)
             elif isinstance(have, int):
                 name = f"{have}'{len(actual) - a}"
@@ -170,8 +172,8 @@ class KernelLayer(Layer):
         return value
 
     def free_name(self, name: str, node: ast.Name) -> Any:
-        if name == SERIAL:
-            return Builtin(f"tessera.tile.{SERIAL}")
+        if name in (SERIAL, REGISTER):
+            return Builtin(f"tessera.tile.{name}")
         if name not in self.plan.coordinates or not isinstance(self.ev.frame.scope.lookup(name), type(MISSING)):
             return MISSING
         return self._coordinate(node, name)
@@ -407,7 +409,7 @@ class KernelLayer(Layer):
     @guarded
     def subscript(self, node: ast.AST, value: Any, index: Any) -> Any:
         if isinstance(value, View):
-            place = self.memory.place(value, index)
+            place = self.memory.place(value, self._index(index))
             found = self.memory.load(place)
             if not isinstance(place, Window):
                 return found
@@ -419,6 +421,14 @@ class KernelLayer(Layer):
         if isinstance(value, Lanes) and value.rank == 1 and sorted(map(str, items)) == sorted(["None", str(slice(None))]):
             return replace(value, rank=2, position=items.index(slice(None)))
         return self._new_axes(self.tile(value), items)
+
+    def _index(self, index: Any) -> Any:
+        """An index whose tiles are values."""
+        if isinstance(index, tuple):
+            return tuple(map(self._index, index))
+        if isinstance(index, slice):
+            return slice(self._index(index.start), self._index(index.stop), index.step)
+        return self.operand(index) if isinstance(index, (Window, Shared, Transposed)) else index
 
     def _new_axes(self, x: Value, items: list[Any]) -> Value:
         t = tile_type(x)
@@ -438,7 +448,7 @@ class KernelLayer(Layer):
             return
         if not isinstance(value, View):
             raise KernelFault("TS406", f"{self.describe(value)} cannot be stored to; assign the name, or store to a parameter")
-        self.memory.store(self.memory.place(value, index, storing=True), self.operand(item), span)
+        self.memory.store(self.memory.place(value, self._index(index), storing=True), self.operand(item), span)
 
     def window_of(self, value: Any) -> Window:
         if isinstance(value, View):
@@ -503,6 +513,8 @@ class KernelLayer(Layer):
         path: str = callee.path
         if path == f"tessera.tile.{SERIAL}":
             return self._serial_call(node, str(args[0]))
+        if path == f"tessera.tile.{REGISTER}":
+            return self._register(node, args[0])
         if path.startswith("tessera.tile."):
             return self._tile_call(node, callee.name, args, kwargs)
         return self._python_call(node, callee.name, args, kwargs)
@@ -510,6 +522,10 @@ class KernelLayer(Layer):
     @guarded
     def _serial_call(self, node: ast.AST, name: str) -> Counting:
         return self._serial_range(name)
+
+    @guarded
+    def _register(self, node: ast.AST, value: Any) -> Value:
+        return self.tiles.compute(self.tile(value))
 
     def _graph_form(self, node: ast.AST, name: str) -> Any:
         fixes: tuple[Fix, ...] = ()

@@ -120,7 +120,7 @@ def _remember(k: KernelLayer, out: Value, symbol: str, left: Any, right: Any) ->
         return
     limit = right if symbol == "<" else right + 1
     if isinstance(left.base, Expr):
-        k.coordinates.observe(left.base, limit, 0)
+        k.coordinates.observe(left.base, limit, 1)
     k.conditions[out] = (frozenset({(left.base, limit)}), True)
 
 

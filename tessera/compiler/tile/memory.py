@@ -50,6 +50,7 @@ class View:
         return self.data.shape
 
     def window(self, index: tuple[Any, ...]) -> View:
+        index = (*index, ...)  # an array even where all axes are taken out
         parts = [None if a is None else a[index] for a in (self.written, self.writer, self.reader)]
         return View(self.name, self.data[index], *parts)
 
