@@ -11,7 +11,16 @@ from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any, Protocol
 
-from tessera.compiler.frontend.values import MISSING, UNKNOWN, Builtin, ClassRef, Namespace, OperatorRef, Record, Unknown
+from tessera.compiler.frontend.values import (
+    MISSING,
+    UNKNOWN,
+    Builtin,
+    ClassRef,
+    Namespace,
+    OperatorRef,
+    Record,
+    Unknown,
+)
 from tessera.compiler.frontend.vocabulary import PYTHON_BUILTINS, is_own_module, member
 
 
@@ -79,9 +88,9 @@ class LiveScope:
 
 
 def represent(value: Any) -> Any:
-    """A live object as the evaluator's value: Tessera's own modules and operators become names, so that both scopes agree."""
+    """A live object as the evaluator's value: Tessera's own modules and operators become names, as in a text."""
     if isinstance(value, ModuleType):
-        name = value.__name__
+        name = str(vars(value).get("__tessera_namespace__", value.__name__))
         return Namespace(name) if is_own_module(name) else value
     operator = inspect.getattr_static(value, "__tessera_operator__", None)
     if operator is not None:
