@@ -81,9 +81,8 @@ class LineBuilder(TileBuilder):
 
 
 def poisoned(shape: Sequence[int], dtype: DType) -> Any:
-    out = np.empty(shape, dtype.numpy)
-    out.view(np.uint8).fill(0xFF if dtype.kind != "bool" else 1)
-    return out
+    fill = b"\xff" if dtype.kind != "bool" else b"\x01"
+    return np.frombuffer(bytearray(fill * (int(np.prod(shape)) * dtype.itemsize)), dtype.numpy).reshape(shape)
 
 
 def sizes(shape: Shape, dims: dict[str, int]) -> tuple[int, ...]:

@@ -73,7 +73,7 @@ def elementwise_case(dtype: DType, names: list[str], n: int = 77) -> Case:
             t.store(views[f"{name}_out"], v, [t.index(0)])
 
     program = build("functions", [*ins, *outs], (1,), body)
-    tolerance = 2e-2 if dtype.bits <= 16 else 2e-6 if dtype.bits == 32 or dtype == dt.complex64 else 1e-12
+    tolerance = 2e-2 if dtype.bits <= 16 else 1e-12 if dtype in (dt.f64, dt.complex128) else 2e-6
     return Case(program, inputs, rtol=tolerance, atol=tolerance)
 
 
@@ -238,7 +238,7 @@ def symbolic_reduction(op: str, axis: int, sizes: tuple[int, int], dtype: DType 
         t.store(y, t.reduce(op, t.load(a, t.ints(0, 0), shape), (axis,), out), t.ints(0))
 
     program = build("rows", [Arg("x", shape, dtype), Arg("y", kept, out, out=True)], (1,), body, ("n",))
-    return Case(program, {"x": data(sizes, dtype)}, dims={"n": sizes[axis]}, rtol=1e-5, atol=1e-5)
+    return Case(program, {"x": data(sizes, dtype)}, dims={"n": sizes[axis]}, rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize("op", ["sum", "min", "argmax"])
@@ -377,7 +377,13 @@ def test_gather_and_scatter(masked: bool) -> None:
 
     args = [Arg("x", (20, 12), dt.f32), Arg("i", (n,), dt.int64), Arg("to", (n,), dt.int32), Arg("y", (n,), dt.f32, out=True)]
     inputs = {"x": normal(20, 12), "i": RNG.integers(-3, 25, n), "to": RNG.permutation(n), "y": normal(n)}
-    check(Case(build("gather", args, (1,), body), inputs))
+    row, col = inputs["i"], np.arange(n) % 12
+    seen = ((row >= 0) & (row < 20)) & (col < 9 if masked else True)
+    value = np.where(seen, inputs["x"][np.clip(row, 0, 19), col], np.float32(5))
+    expected = inputs["y"].copy()
+    kept = col < 9 if masked else np.ones(n, bool)
+    expected[inputs["to"][kept]] = value[kept]
+    check(Case(build("gather", args, (1,), body), inputs, {"y": expected}))
 
 
 def test_loops_branches_and_whiles() -> None:
@@ -442,7 +448,10 @@ def test_shared_tiles_hold_what_is_stored(swizzle: str, dtype: DType) -> None:
         t.store(y, t.transpose(t.map("add", first, second), (1, 0)), t.ints(0, 0))
 
     args = [Arg("x", (32, 32), dtype), Arg("y", (32, 16), dtype, out=True)]
-    check(Case(build("stage", args, (1,), body), {"x": data((32, 32), dtype)}, rtol=1e-2, atol=1e-2))
+    x = data((32, 32), dtype)
+    late = np.zeros((16, 32), x.dtype)
+    late[:, :27] = x[16:, 5:]
+    check(Case(build("stage", args, (1,), body), {"x": x}, {"y": (x[:16] + late).T}, rtol=1e-2, atol=1e-2))
 
 
 def test_a_missing_barrier_is_put_in() -> None:

@@ -146,9 +146,10 @@ def _transpose(e: KernelEmitter, op: Op) -> None:
 
 
 # reductions
-def _fold_bytes(e: KernelEmitter, x: Value, axis: int | str, arg: bool) -> None:
-    layout = e.layout_of(x)
-    itemsize = 16 if arg else dtype_of(x).itemsize
+def _fold_bytes(e: KernelEmitter, op: Op, axis: int | str) -> None:
+    """Scratch memory for what a reduction exchanges between warps."""
+    layout = e.layout_of(op.operands[0])
+    itemsize = 16 if str(op.attrs["op"]).startswith("arg") else dtype_of(op.result).itemsize
     if axis in (1, "all"):
         e.need_scratch(fold_scratch(layout.row.registers, layout.col, e.threads, itemsize))
     if axis == 0:
@@ -188,7 +189,7 @@ def _reduce(e: KernelEmitter, op: Op) -> None:
         return
     if name.startswith("arg") and axis == "all" and e.layout_of(x).shape[0] > 1:
         raise e.refuse(op, f"{name} over several axes at once needs its tile reshaped to one axis first")
-    _fold_bytes(e, x, axis, name.startswith("arg"))
+    _fold_bytes(e, op, axis)
     argument = "" if axis == "all" else f"<{axis}>"
     _give(e, op, f"ts::{name}{argument}({_widened(e, op)})", axis)
 
@@ -225,7 +226,7 @@ def _reduce_middle(e: KernelEmitter, op: Op) -> None:
 
     layout = blocked(rows, cols, e.threads, 1)
     e.headers |= {"rearrange", "reduce"}
-    e.need_scratch(rows * cols * dtype_of(x).itemsize)
+    e.need_scratch(rows * cols * max(dtype_of(x).itemsize, dtype_of(op.result).itemsize))
     e.need_scratch(fold_scratch(layout.row.registers, layout.col, e.threads, 16))
     boxes = f"ts::Box<{', '.join(map(str, sizes))}>, ts::Box<{', '.join(str(strides[a]) for a in order)}>"
     moved = e.fresh("moved")
@@ -275,7 +276,7 @@ def _accumulate(e: KernelEmitter, op: Op) -> None:
 def _end(e: KernelEmitter, op: Op) -> None:
     x, name = op.operands[0], str(op.attrs["op"])
     axis = e.grouping.reduced(op)
-    _fold_bytes(e, x, axis, name.startswith("arg"))
+    _fold_bytes(e, op, axis)
     argument = "" if axis == "all" else f"<{axis}>"
     if name.startswith("arg"):
         if axis == "all" and e.layout_of(x).shape[0] > 1:

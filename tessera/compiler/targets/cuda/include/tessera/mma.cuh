@@ -108,21 +108,25 @@ template <class A, class B, class X, class L> TS_FN Tile<X, L> mma(const A& a, c
     int down = t / 32 / L::Col::t2 % L::Row::t1;
     mma_fragments<T, A::cols>(acc, b, [&](u32(&r)[4], int m, int k) { load_a(r, a, (m * L::Row::t1 + down) * 16, k); });
   } else {
+    // A result with one column is held as a vector: its positions are then rows of the product.
+    constexpr bool column = L::rows == 1 && A::rows > 1;
+    using Down = choose<column, typename L::Col, typename L::Row>;
+    using Across = choose<column, typename L::Row, typename L::Col>;
     const auto& sa = untransposed(a);
     const auto& sb = untransposed(b);
     for (int k = 0; k < A::cols; ++k) {
-      X av[L::Row::regs], bv[L::Col::regs];
-      TS_UNROLL for (int r = 0; r < L::Row::regs; ++r) {
-        int i = L::Row::position(r, t);
-        av[r] = L::Row::exact || i < L::rows ? cast<X>(hw::load_shared(plain_<A>::transposed ? sa.at(k, i) : sa.at(i, k))) : X(0);
+      X av[Down::regs], bv[Across::regs];
+      TS_UNROLL for (int r = 0; r < Down::regs; ++r) {
+        int i = Down::position(r, t);
+        av[r] = Down::exact || i < Down::extent ? cast<X>(hw::load_shared(plain_<A>::transposed ? sa.at(k, i) : sa.at(i, k))) : X(0);
       }
-      TS_UNROLL for (int n = 0; n < L::Col::regs; ++n) {
-        int j = L::Col::position(n, t);
-        bv[n] = L::Col::exact || j < L::cols ? cast<X>(hw::load_shared(plain_<B>::transposed ? sb.at(j, k) : sb.at(k, j))) : X(0);
+      TS_UNROLL for (int n = 0; n < Across::regs; ++n) {
+        int j = Across::position(n, t);
+        bv[n] = Across::exact || j < Across::extent ? cast<X>(hw::load_shared(plain_<B>::transposed ? sb.at(j, k) : sb.at(k, j))) : X(0);
       }
-      TS_UNROLL for (int r = 0; r < L::Row::regs; ++r)
-        TS_UNROLL for (int n = 0; n < L::Col::regs; ++n) {
-          X& d = acc.v[L::reg(r, n)];
+      TS_UNROLL for (int r = 0; r < Down::regs; ++r)
+        TS_UNROLL for (int n = 0; n < Across::regs; ++n) {
+          X& d = acc.v[column ? L::reg(n, r) : L::reg(r, n)];
           if constexpr (is_float<X> || is_small<X>) d = scalar::fma(av[r], bv[n], d);
           else d = scalar::add(d, scalar::mul(av[r], bv[n]));
         }

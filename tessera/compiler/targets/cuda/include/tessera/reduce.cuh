@@ -56,7 +56,7 @@ template <class T> struct Best {
 };
 template <bool Largest> struct Arg {
   template <class B> TS_FN static B identity() { return B(0); }
-  template <class T> TS_FN static Best<T> combine(Best<T> a, Best<T> b) {
+  template <class B> TS_FN static B combine(B a, B b) {
     if (a.at < 0) return b;
     if (b.at < 0) return a;
     bool an = scalar::ne(a.value, a.value), bn = scalar::ne(b.value, b.value);
