@@ -22,7 +22,8 @@ RULES: dict[str, list[Rule]] = {}
 EXACT = {
     "add", "sub", "mul", "div", "floordiv", "mod", "maximum", "minimum", "eq", "ne", "lt", "le", "gt", "ge",
     "logical_and", "logical_or", "logical_xor", "logical_not", "bit_and", "bit_or", "bit_xor", "bit_not",
-    "shift_left", "shift_right", "neg", "abs", "sign", "floor", "ceil", "round", "trunc", "sqrt", "square", "where", "cast",
+    "shift_left", "shift_right", "neg", "abs", "sign", "floor", "ceil", "round", "trunc", "sqrt", "square", "where",
+    "cast",
 }  # fmt: skip
 """operators on constants whose results are the same bits everywhere (correctly rounded, or integers)"""
 

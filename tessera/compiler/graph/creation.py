@@ -181,7 +181,7 @@ class Linspace(Operator):
     def infer(self, t: Infer, start: float, stop: float, num: int = 50, dtype: DType = dtypes.f32) -> TensorType:
         out = TensorType(sizes(t, num), t.dtype(dtype))
         t.require(out, "float")
-        t.canonical(start=float(start), stop=float(stop), dtype=out.dtype)
+        t.canonical(start=t.number(start, "start"), stop=t.number(stop, "stop"), dtype=out.dtype)
         return out
 
     def reference(self, start: float, stop: float, num: int, dtype: DType) -> Any:

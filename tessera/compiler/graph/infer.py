@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import index
@@ -79,6 +80,14 @@ class Infer:
         if isinstance(value, bool) or not isinstance(value, SupportsIndex):
             self.fail(code, f"{name} must be an integer known at compile time, not {value!r}")
         return index(value)
+
+    def number(self, value: object, name: str, least: float = -math.inf, most: float = math.inf) -> float:
+        """A real number known at compile time, between `least` and `most`."""
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            self.fail("TS213", f"{name} must be a number known at compile time, not {value!r}")
+        if not least <= value <= most:
+            self.fail("TS213", f"{name} lies between {least} and {most}, unlike {value!r}")
+        return float(value)
 
     def dim(self, value: object, name: str = "size") -> Dim:
         """A size: an integer or a symbolic dim."""

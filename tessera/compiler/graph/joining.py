@@ -109,8 +109,7 @@ class Pad(Operator):
     ) -> TensorType:
         if mode != "constant":
             t.fail("TS213", f"pad knows mode 'constant', not {mode!r}")
-        if isinstance(value, bool) or not isinstance(value, (int, float)):  # pyright: ignore
-            t.fail("TS213", f"pad needs a number as value, not {value!r}")
+        t.number(value, "value")
         pairs = self.pairs(t, x, pad_width)
         t.canonical(pad_width=pairs, value=value)
         return x.with_shape(tuple(a + d + b for d, (a, b) in zip(x.shape, pairs, strict=True)))

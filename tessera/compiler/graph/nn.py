@@ -80,7 +80,7 @@ class Normalization(Operator, abstract=True):
                 t.fail("TS213", message, operand=i)
             for d, e in zip(want, p.shape, strict=True):
                 t.same(d, e, "TS213", message, operand=i)
-        t.canonical(axis=axes, eps=float(eps))
+        t.canonical(axis=axes, eps=t.number(eps, "eps"))
         return x
 
     def lined_up(self, g: GraphBuilder, p: Value, x: Value, axis: Sequence[int]) -> Value:
@@ -186,7 +186,7 @@ class Attention(Operator):
             if mask.dtype.kind not in ("bool", "float"):
                 t.fail("TS301", f"an attention mask is bool or float, not {mask.dtype}", operand=3)
             t.broadcast((*q.shape[:-1], k.shape[-2]), mask.shape)
-        t.canonical(causal=bool(causal), scale=None if scale is None else float(scale))
+        t.canonical(causal=bool(causal), scale=None if scale is None else t.number(scale, "scale"))
         return TensorType((*q.shape[:-1], v.shape[-1]), dtype)
 
     def reference(self, q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float | None) -> Any:
@@ -282,9 +282,7 @@ class CrossEntropy(Operator):
             t.fail("TS213", message, operand=1)
         for a, b in zip(logits.shape, labels.shape, strict=False):
             t.same(a, b, "TS213", message, operand=1)
-        if not 0 <= label_smoothing <= 1:
-            t.fail("TS213", f"label_smoothing lies between 0 and 1, unlike {label_smoothing!r}")
-        t.canonical(label_smoothing=float(label_smoothing))
+        t.canonical(label_smoothing=t.number(label_smoothing, "label_smoothing", 0, 1))
         return _averaged(t, reduction, logits.with_shape(logits.shape[:-1]))
 
     def reference(self, logits: Any, labels: Any, reduction: str, label_smoothing: float) -> Any:
@@ -387,7 +385,7 @@ class LeakyRelu(Operator):
 
     def infer(self, t: Infer, x: TensorType, slope: float = 0.01) -> TensorType:
         t.require(x, "float")
-        t.canonical(slope=float(slope))
+        t.canonical(slope=t.number(slope, "slope"))
         return x
 
     def reference(self, x: Any, slope: float) -> Any:
@@ -402,7 +400,7 @@ class Elu(Operator):
 
     def infer(self, t: Infer, x: TensorType, alpha: float = 1.0) -> TensorType:
         t.require(x, "float")
-        t.canonical(alpha=float(alpha))
+        t.canonical(alpha=t.number(alpha, "alpha"))
         return x
 
     def reference(self, x: Any, alpha: float) -> Any:

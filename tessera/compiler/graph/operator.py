@@ -32,7 +32,7 @@ from tessera.compiler.ir.spec import SPECS, OpSpec, demand
 from tessera.compiler.ir.types import Shape, TensorType
 from tessera.errors import Diagnostic
 from tessera.language import dims, dtypes
-from tessera.language.dims import Dim, Expr, Facts
+from tessera.language.dims import Dim, DimError, Expr, Facts
 from tessera.language.dtypes import DType
 from tessera.language.policies import Policy
 from tessera.language.scalars import TABLE
@@ -147,7 +147,10 @@ class Operator:
     # what is derived
     def apply(self, t: Infer, types: Sequence[Any], attrs: dict[str, Any]) -> tuple[TensorType, ...]:
         """The result types, under the merged policy of the operands. Raises InferError."""
-        results = self.infer(t, *types, **attrs)
+        try:
+            results = self.infer(t, *types, **attrs)
+        except DimError as e:
+            t.fail("TS213", f"{self.name}: {e}")
         policy = t.policy(flat(types))
         out = results if isinstance(results, tuple) else (results,)
         return tuple(TensorType(r.shape, r.dtype, _policy_of(policy, r.dtype)) for r in out)

@@ -44,6 +44,7 @@ class RandomBits(Operator):
 
     kind = "random"
     methods = ()
+    apart = ("seed",)
 
     def infer(self, t: Infer, seed: TensorType, shape: Shape, offset: Dim = 0) -> TensorType:
         if seed.rank:
@@ -69,6 +70,7 @@ class Distribution(Operator, abstract=True):
     """Made of `random_bits`; the reference follows the decomposition's arithmetic in NumPy."""
 
     methods = ()
+    apart = ("seed",)
 
     def bits(self, t: Infer, seed: TensorType, shape: Shape, dtype: object) -> TensorType:
         """Checks what all distributions share; the result's type."""
@@ -95,7 +97,7 @@ class Uniform(Distribution):
     ) -> TensorType:
         out = self.bits(t, seed, shape, dtype)
         t.require(out, "float")
-        t.canonical(low=float(low), high=float(high))
+        t.canonical(low=t.number(low, "low"), high=t.number(high, "high"))
         return out
 
     def reference(self, seed: Any, shape: tuple[int, ...], low: float, high: float, dtype: DType) -> Any:
@@ -118,7 +120,7 @@ class Normal(Distribution):
     ) -> TensorType:
         out = self.bits(t, seed, shape, dtype)
         t.require(out, "float")
-        t.canonical(mean=float(mean), std=float(std))
+        t.canonical(mean=t.number(mean, "mean"), std=t.number(std, "std"))
         return out
 
     def reference(self, seed: Any, shape: tuple[int, ...], mean: float, std: float, dtype: DType) -> Any:
@@ -166,9 +168,7 @@ class Bernoulli(Distribution):
     def infer(self, t: Infer, seed: TensorType, shape: Shape, p: float = 0.5) -> TensorType:
         out = self.bits(t, seed, shape, dtypes.bool_)
         del t.attrs["dtype"]
-        if not 0 <= p <= 1:
-            t.fail("TS213", f"a probability lies between 0 and 1, unlike {p!r}")
-        t.canonical(p=float(p))
+        t.canonical(p=t.number(p, "p", 0, 1))
         return out
 
     def reference(self, seed: Any, shape: tuple[int, ...], p: float) -> Any:
@@ -189,9 +189,9 @@ class Dropout(Operator):
     def infer(self, t: Infer, x: TensorType, key: TensorType, p: float = 0.5) -> TensorType:
         t.require(x, "float", operand=0)
         t.require(key, "integer", operand=1)
-        if key.rank or not 0 <= p <= 1:
-            t.fail("TS213", f"dropout needs one integer as key and a probability, not {p!r}")
-        t.canonical(p=float(p))
+        if key.rank:
+            t.fail("TS213", f"a key is one integer, not a tensor with {key.rank} axes", operand=1)
+        t.canonical(p=t.number(p, "p", 0, 1))
         return x
 
     def reference(self, x: Any, key: Any, p: float) -> Any:

@@ -1,0 +1,164 @@
+"""Type stubs of the public names, from the operator definitions: `python scripts/make_stubs.py` writes
+`tessera/__init__.pyi`, `--check` fails where it is out of date.
+
+Type checkers and editors read there what `tessera.__getattr__` resolves at run time.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import tessera
+from tessera.compiler.graph.operator import FUNCTIONS, METHODS, PROPERTIES, Operator, Parameter
+from tessera.language import dtypes
+from tessera.language.dtypes import DType
+from tessera.language.scalars import BY_SYMBOL
+from tessera.runtime.tensor import METHOD_FUNCTIONS, Tensor
+
+TARGET = Path(__file__).parents[1] / "tessera" / "__init__.pyi"
+HEAD = '''"""Public names of Tessera, for type checkers and editors. Made by scripts/make_stubs.py."""
+
+# ruff: noqa
+# fmt: off
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias, TypeVar
+
+from tessera.language.dims import Expr as _Expr
+from tessera.language.dtypes import DType as _DType
+{imports}
+
+Dim: TypeAlias = int | _Expr
+Shape: TypeAlias = Dim | Sequence[Dim]
+Axes: TypeAlias = int | tuple[int, ...] | None
+Number: TypeAlias = bool | int | float | complex
+DType: TypeAlias = _DType | str | type
+Array: TypeAlias = Any
+"""a Tensor, a number, or an array of NumPy, CuPy, PyTorch or JAX"""
+A = TypeVar("A")
+"""results belong to the library of the first array"""
+
+__version__: str
+'''
+DUNDERS = {
+    "+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod", "**": "pow", "&": "and",
+    "|": "or", "^": "xor", "<<": "lshift", ">>": "rshift",
+}  # fmt: skip
+COMPARISONS = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
+
+
+def default(value: object) -> str:
+    """A default as an expression."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return f'float("{value}")'
+    return value.name if isinstance(value, DType) else repr(value)
+
+
+def leader(operator: Operator) -> int:
+    """The number of the operand whose library the result belongs to; -1 where the result is a Tensor."""
+    return next((i for i, p in enumerate(operator.parameters) if p.operand and p.name != "seed"), -1)
+
+
+def annotation(p: Parameter, kind: str) -> str:
+    """The annotation users see; `kind` is that of one tensor."""
+    if not p.operand:
+        return p.annotation
+    kind = f"Sequence[{kind}]" if p.variadic else kind
+    return f"{kind} | None" if p.optional else kind
+
+
+def parameters(operator: Operator, of_method: bool = False) -> Iterable[str]:
+    """The parameters as in a `def`; of a method without the first, which is self."""
+    lead, last = -1 if of_method else leader(operator), len(operator.parameters) - 1
+    for i, p in enumerate(operator.parameters):
+        if of_method and i == 0:
+            continue
+        kind = "A" if i == lead else "Array"
+        if i == last and i and p.spread and (p.variadic or p.required):
+            yield f"*{p.name}: {kind if p.variadic else 'Any'}"  # may be spelled out
+        else:
+            text = f"{p.name}: {annotation(p, kind)}"
+            yield text if p.required else f"{text} = {default(p.default)}"
+
+
+def result(operator: Operator, of_method: bool = False) -> str:
+    own = "Tensor" if of_method or leader(operator) < 0 else "A"
+    return f"tuple[{own}, ...]" if operator.multiple else own
+
+
+def docstring(operator: Operator, indent: str) -> str:
+    lines = operator.doc.splitlines()
+    body = "\n".join(f"{indent}{line}" if line else "" for line in lines)
+    end = f"\n{indent}" if len(lines) > 1 else ""
+    return f'{indent}"""{body.strip()}{end}"""'
+
+
+def function(name: str, operator: Operator) -> str:
+    head = f"def {name}({', '.join(parameters(operator))}) -> {result(operator)}:"
+    return f"{head}\n{docstring(operator, '    ')}"
+
+
+def method(name: str, operator: Operator) -> str:
+    rest = ", ".join(("self", *parameters(operator, of_method=True)))
+    return f"    def {name}({rest}) -> {result(operator, True)}:\n{docstring(operator, '        ')}"
+
+
+def tensor_class() -> str:
+    """Operators as methods of Tensor, beside those it defines itself."""
+    lines = ["class Tensor(_Tensor):"]
+    lines += [f"    @property\n    def {name}(self) -> Tensor: ..." for name in PROPERTIES]
+    derived = {n: o for n, o in METHODS.items() if vars(Tensor).get(n) is METHOD_FUNCTIONS.get(n)}
+    lines += [method(name, operator) for name, operator in sorted(derived.items())]
+    for symbol, arity in BY_SYMBOL:
+        if arity == 2 and symbol in COMPARISONS:
+            lines.append(f"    def __{COMPARISONS[symbol]}__(self, other: Array) -> Tensor: ...  # type: ignore")
+        elif arity == 2:
+            lines += [f"    def __{r}{DUNDERS[symbol]}__(self, other: Array) -> Tensor: ..." for r in ("", "r")]
+    lines += [f"    def __{name}__(self) -> Tensor: ..." for name in ("neg", "invert", "abs")]
+    lines += [f"    def __{r}matmul__(self, other: Array) -> Tensor: ..." for r in ("", "r")]
+    lines.append("    def __getitem__(self, index: Any) -> Tensor: ...")
+    return "\n".join(lines)
+
+
+def imports(home: Mapping[str, str], modules: Mapping[str, str]) -> str:
+    """Names that live in modules of their own; a name that is an operator as well is that operator."""
+    lines = ["from tessera.runtime.tensor import Tensor as _Tensor"]
+    lines += [
+        f"from {module} import {name} as {name}"
+        for name, module in home.items()
+        if name not in FUNCTIONS | {"Tensor": 0}
+    ]
+    for name, module in modules.items():
+        parent = module.rpartition(".")[0]
+        lines.append(f"from {'.' if parent == 'tessera' else parent} import {name} as {name}")
+    return "\n".join(sorted(lines))
+
+
+def text() -> str:
+    """The whole stub file."""
+    names = vars(tessera)
+    parts = [HEAD.format(imports=imports(names["_HOME"], names["_MODULES"]))]
+    known = {n: d for n in names["_DTYPES"] if (d := dtypes.of("bool" if n == "bool_" else n)) is not None}
+    parts.append("\n".join(f"{n}: _DType" for n in known))
+    parts.append(tensor_class())
+    parts += [function(name, operator) for name, operator in sorted(FUNCTIONS.items())]
+    return "\n\n".join(parts) + "\n"
+
+
+def main(arguments: list[str]) -> int:
+    made = text()
+    if "--check" in arguments:
+        if not TARGET.exists() or TARGET.read_text(encoding="utf-8") != made:
+            print(f"{TARGET} is out of date; write it with: python scripts/make_stubs.py", file=sys.stderr)
+            return 1
+        return 0
+    TARGET.write_text(made, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,77 @@
+"""MkDocs hook: operators.md, every public operator by family, from the definitions."""
+
+from __future__ import annotations
+
+import sys
+from itertools import groupby
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+from tessera.compiler.graph import operators as _families  # noqa: F401  (fills the registry)
+from tessera.compiler.graph.elementwise import Elementwise
+from tessera.compiler.graph.operator import REGISTRY, Operator
+
+TITLES = {
+    "elementwise": "Elementwise",
+    "reductions": "Reductions and prefixes",
+    "contraction": "Contractions",
+    "shaping": "Shapes and order",
+    "joining": "Joining and cutting",
+    "indexing": "Positions and masks",
+    "creation": "New tensors",
+    "nn": "Neural networks",
+    "random": "Random numbers",
+}
+
+
+def on_files(files: Files, config: Any) -> Files:
+    files.append(File.generated(config, "operators.md", content=operators_page()))
+    return files
+
+
+def family(operator: Operator) -> str:
+    return type(operator).__module__.rpartition(".")[2]
+
+
+def operators_page() -> str:
+    """All public operators: families in the order of TITLES, operators in the order of their files."""
+    lines = [
+        "# Operators",
+        "",
+        "Functions of `tessera` and methods of a Tensor, in `@ts.function` and on arrays alike. `dim` and `keepdim`",
+        "are accepted for `axis` and `keepdims`. Positions of axes count from the end where they are negative.",
+    ]
+    public = [o for o in REGISTRY.values() if o.function_names or o.method_names or o.properties]
+    public.sort(key=lambda o: list(TITLES).index(family(o)))
+    for name, group in groupby(public, family):
+        module = sys.modules[f"tessera.compiler.graph.{name}"]
+        about = (module.__doc__ or "").split("\n\n")[0].replace("\n", " ")
+        lines += ["", f"## {TITLES[name]}", "", about]
+        members = list(group)
+        if scalars := [o for o in members if isinstance(o, Elementwise)]:
+            lines += ["", "| function | meaning | operator | flops |", "|---|---|---|---|", *map(_row, scalars)]
+        for operator in members:
+            if not isinstance(operator, Elementwise):
+                lines += ["", *_entry(operator)]
+    return "\n".join(lines) + "\n"
+
+
+def _row(operator: Elementwise) -> str:
+    s = operator.scalar
+    cells = (
+        f'<span id="{s.name}"></span>`{operator.signature}`',
+        s.doc,
+        f"`{s.symbol}`" if s.symbol else "",
+        str(s.flops),
+    )
+    return f"| {' | '.join(c.replace('|', chr(92) + '|') for c in cells)} |"
+
+
+def _entry(operator: Operator) -> list[str]:
+    also = [f"`{n}`" for n in operator.function_names if n != operator.name]
+    methods = [f"`x.{n}`" for n in (*operator.properties, *operator.method_names)]
+    notes = [f"also {', '.join(also)}"] * bool(also) + [f"as {', '.join(methods)}"] * bool(methods)
+    notes += [f"a primitive of lowering ({operator.kind})"] if operator.kind and operator.decompose is None else []
+    said = f"*{'; '.join(notes)}*" if notes else ""
+    return [f"### `{operator.signature}` {{ #{operator.name} }}", "", operator.doc, *(["", said] if said else [])]

@@ -1,0 +1,1016 @@
+"""Public names of Tessera, for type checkers and editors. Made by scripts/make_stubs.py."""
+
+# ruff: noqa
+# fmt: off
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias, TypeVar
+
+from tessera.language.dims import Expr as _Expr
+from tessera.language.dtypes import DType as _DType
+from . import errors as errors
+from . import knobs as knobs
+from . import profiler as profiler
+from tessera.compiler.frontend.importing import install_import_hook as install_import_hook
+from tessera.errors import CompileError as CompileError
+from tessera.errors import DebugCheckError as DebugCheckError
+from tessera.errors import DeviceError as DeviceError
+from tessera.errors import Diagnostic as Diagnostic
+from tessera.errors import LaunchError as LaunchError
+from tessera.errors import MissingDependency as MissingDependency
+from tessera.errors import TargetError as TargetError
+from tessera.errors import TesseraError as TesseraError
+from tessera.language import tile as tile
+from tessera.language.annotations import Bool as Bool
+from tessera.language.annotations import Const as Const
+from tessera.language.annotations import Float as Float
+from tessera.language.annotations import Int as Int
+from tessera.language.annotations import Tile as Tile
+from tessera.language.decorators import Function as Function
+from tessera.language.decorators import Kernel as Kernel
+from tessera.language.decorators import autotune as autotune
+from tessera.language.decorators import function as function
+from tessera.language.decorators import jit as jit
+from tessera.language.decorators import kernel as kernel
+from tessera.language.decorators import numerics as numerics
+from tessera.language.decorators import shape_checked as shape_checked
+from tessera.language.decorators import static_range as static_range
+from tessera.language.policies import NumericalPolicy as NumericalPolicy
+from tessera.language.policies import Policy as Policy
+from tessera.language.policies import accum as accum
+from tessera.language.policies import deterministic as deterministic
+from tessera.language.policies import device as device
+from tessera.language.policies import loss_scale as loss_scale
+from tessera.language.policies import saturate as saturate
+from tessera.language.policies import stochastic_round as stochastic_round
+from tessera.profiler import Profiler as Profiler
+from tessera.profiler import profile_memory as profile_memory
+from tessera.runtime.compiled import Compiled as Compiled
+from tessera.runtime.compiled import compile as compile
+from tessera.runtime.creation import asarray as asarray
+from tessera.runtime.creation import empty as empty
+from tessera.runtime.creation import from_dlpack as from_dlpack
+from tessera.runtime.creation import manual_seed as manual_seed
+from tessera.runtime.creation import rand as rand
+from tessera.runtime.creation import randn as randn
+from tessera.runtime.creation import tensor as tensor
+from tessera.runtime.devices import devices as devices
+from tessera.runtime.devices import get_num_threads as get_num_threads
+from tessera.runtime.devices import set_num_threads as set_num_threads
+from tessera.runtime.eager import op as op
+from tessera.runtime.history import why_recompiled as why_recompiled
+from tessera.runtime.tensor import Tensor as _Tensor
+
+Dim: TypeAlias = int | _Expr
+Shape: TypeAlias = Dim | Sequence[Dim]
+Axes: TypeAlias = int | tuple[int, ...] | None
+Number: TypeAlias = bool | int | float | complex
+DType: TypeAlias = _DType | str | type
+Array: TypeAlias = Any
+"""a Tensor, a number, or an array of NumPy, CuPy, PyTorch or JAX"""
+A = TypeVar("A")
+"""results belong to the library of the first array"""
+
+__version__: str
+
+
+f64: _DType
+f32: _DType
+tf32: _DType
+f16: _DType
+bf16: _DType
+fp8_e4m3: _DType
+fp8_e5m2: _DType
+fp6_e2m3: _DType
+fp6_e3m2: _DType
+fp4_e2m1: _DType
+int8: _DType
+int16: _DType
+int32: _DType
+int64: _DType
+uint8: _DType
+uint16: _DType
+uint32: _DType
+uint64: _DType
+bool_: _DType
+complex64: _DType
+complex128: _DType
+fp64: _DType
+fp32: _DType
+fp16: _DType
+fp8: _DType
+float64: _DType
+float32: _DType
+float16: _DType
+bfloat16: _DType
+
+class Tensor(_Tensor):
+    @property
+    def T(self) -> Tensor: ...
+    @property
+    def mT(self) -> Tensor: ...
+    def abs(self) -> Tensor:
+        """|x|."""
+    def absolute(self) -> Tensor:
+        """|x|."""
+    def add(self, y: Array) -> Tensor:
+        """x + y."""
+    def all(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
+        """Whether all elements along `axis` are true (not zero)."""
+    def amax(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
+        """The largest element along `axis`; NaN if there is one."""
+    def amin(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
+        """The smallest element along `axis`; NaN if there is one."""
+    def any(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
+        """Whether any element along `axis` is true (not zero)."""
+    def arctan(self) -> Tensor:
+        """Inverse tangent."""
+    def arctan2(self, x: Array) -> Tensor:
+        """The angle of the point (y, x)."""
+    def argmax(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
+        """The index of the first largest element along `axis`; the first NaN if there is one."""
+    def argmin(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
+        """The index of the first smallest element along `axis`; the first NaN if there is one."""
+    def atan(self) -> Tensor:
+        """Inverse tangent."""
+    def atan2(self, x: Array) -> Tensor:
+        """The angle of the point (y, x)."""
+    def bit_and(self, y: Array) -> Tensor:
+        """Bitwise and."""
+    def bit_not(self) -> Tensor:
+        """Bitwise not."""
+    def bit_or(self, y: Array) -> Tensor:
+        """Bitwise or."""
+    def bit_xor(self, y: Array) -> Tensor:
+        """Bitwise xor."""
+    def bitwise_and(self, y: Array) -> Tensor:
+        """Bitwise and."""
+    def bitwise_not(self) -> Tensor:
+        """Bitwise not."""
+    def bitwise_or(self, y: Array) -> Tensor:
+        """Bitwise or."""
+    def bitwise_xor(self, y: Array) -> Tensor:
+        """Bitwise xor."""
+    def bmm(self, y: Array) -> Tensor:
+        """The matrix product over the last two axes; leading axes are batches and broadcast. 1-D operands as in NumPy."""
+    def broadcast_to(self, *shape: Any) -> Tensor:
+        """`x` stretched to `shape` by NumPy's rule; a size of -1 keeps the operand's."""
+    def cast(self, dtype: DType) -> Tensor:
+        """`x` with elements of `dtype`, rounded to nearest even; what is too large becomes infinite.
+
+        In formats of 8 bits and fewer it becomes the largest finite value.
+        """
+    def ceil(self) -> Tensor:
+        """Smallest integer >= x."""
+    def chunk(self, chunks: int, axis: int = 0) -> tuple[Tensor, ...]:
+        """`x` cut along `axis` into `chunks` parts, all but the last of size ceil(size / chunks), as in PyTorch.
+
+        The size must be known, as it decides how many parts there are.
+        """
+    def clamp(self, min: Array | None = None, max: Array | None = None) -> Tensor:
+        """`x` kept between `min` and `max`, either of which may be absent; NaN stays NaN."""
+    def clip(self, min: Array | None = None, max: Array | None = None) -> Tensor:
+        """`x` kept between `min` and `max`, either of which may be absent; NaN stays NaN."""
+    def cos(self) -> Tensor:
+        """Cosine of radians."""
+    def cosh(self) -> Tensor:
+        """Hyperbolic cosine."""
+    def cumprod(self, axis: int | None = None) -> Tensor:
+        """Running products along `axis` (None: of the flattened tensor). Integers and bools count as 64-bit integers."""
+    def cumsum(self, axis: int | None = None) -> Tensor:
+        """Running sums along `axis` (None: of the flattened tensor). Integers and bools are summed as 64-bit integers."""
+    def div(self, y: Array) -> Tensor:
+        """x / y; integers divide as f32."""
+    def divide(self, y: Array) -> Tensor:
+        """x / y; integers divide as f32."""
+    def dot(self, y: Array) -> Tensor:
+        """The inner product of the last axis of x with the last but one of y (its only one, for a vector), as in NumPy."""
+    def dropout(self, key: Array, p: float = 0.5) -> Tensor:
+        """`x` with elements set to 0 with probability `p`, the others divided by 1 - p. `key` is the seed of the draw."""
+    def elu(self, alpha: float = 1.0) -> Tensor:
+        """x where it is positive, else alpha * (e**x - 1)."""
+    def eq(self, y: Array) -> Tensor:
+        """x == y."""
+    def equal(self, y: Array) -> Tensor:
+        """x == y."""
+    def erf(self) -> Tensor:
+        """Error function."""
+    def exp(self) -> Tensor:
+        """e**x."""
+    def exp2(self) -> Tensor:
+        """2**x."""
+    def expand(self, *shape: Any) -> Tensor:
+        """`x` stretched to `shape` by NumPy's rule; a size of -1 keeps the operand's."""
+    def expand_dims(self, *axis: Any) -> Tensor:
+        """`x` with new axes of size 1 at the positions `axis` of the result."""
+    def expm1(self) -> Tensor:
+        """e**x - 1, exact near 0."""
+    def flatten(self, start: int = 0, end: int = -1) -> Tensor:
+        """`x` with the axes `start` to `end` (inclusive) made one, in C order."""
+    def flip(self, axis: int | Sequence[int] | None = None) -> Tensor:
+        """`x` in reverse order along `axis`; None means along all axes."""
+    def floor(self) -> Tensor:
+        """Largest integer <= x."""
+    def floor_divide(self, y: Array) -> Tensor:
+        """Floor(x / y)."""
+    def floordiv(self, y: Array) -> Tensor:
+        """Floor(x / y)."""
+    def fma(self, y: Array, z: Array) -> Tensor:
+        """x * y + z, rounded once where the target can."""
+    def gather(self, indices: Array, axis: int = -1) -> Tensor:
+        """`out[i, j, k] = x[i, indices[i, j, k], k]` for axis 1: one index per element. Other axes broadcast."""
+    def ge(self, y: Array) -> Tensor:
+        """x >= y."""
+    def gelu(self) -> Tensor:
+        """x * Phi(x), Phi the normal distribution function (erf form)."""
+    def gelu_tanh(self) -> Tensor:
+        """Gelu's tanh approximation."""
+    def greater(self, y: Array) -> Tensor:
+        """x > y."""
+    def greater_equal(self, y: Array) -> Tensor:
+        """x >= y."""
+    def gt(self, y: Array) -> Tensor:
+        """x > y."""
+    def isfinite(self) -> Tensor:
+        """Whether x is neither NaN nor infinite."""
+    def isinf(self) -> Tensor:
+        """Whether x is infinite."""
+    def isnan(self) -> Tensor:
+        """Whether x is NaN."""
+    def layer_norm(self, weight: Array | None = None, bias: Array | None = None, axis: Axes = -1, eps: float = 1e-05) -> Tensor:
+        """(x - mean) / sqrt(var + eps) * weight + bias over `axis`; weight and bias have the shape of those axes."""
+    def le(self, y: Array) -> Tensor:
+        """x <= y."""
+    def leaky_relu(self, slope: float = 0.01) -> Tensor:
+        """x where it is positive, else slope * x."""
+    def left_shift(self, y: Array) -> Tensor:
+        """x << y."""
+    def lerp(self, y: Array, weight: Array) -> Tensor:
+        """`x + weight * (y - x)`: from x at weight 0 to y at weight 1."""
+    def less(self, y: Array) -> Tensor:
+        """x < y."""
+    def less_equal(self, y: Array) -> Tensor:
+        """x <= y."""
+    def log(self) -> Tensor:
+        """Natural logarithm."""
+    def log10(self) -> Tensor:
+        """Logarithm to base 10."""
+    def log1p(self) -> Tensor:
+        """Log(1 + x), exact near 0."""
+    def log2(self) -> Tensor:
+        """Logarithm to base 2."""
+    def log_softmax(self, axis: int = -1) -> Tensor:
+        """log(softmax(x)) along `axis`, computed as x - max - log(sum(exp(x - max)))."""
+    def logical_and(self, y: Array) -> Tensor:
+        """x and y."""
+    def logical_not(self) -> Tensor:
+        """Not x."""
+    def logical_or(self, y: Array) -> Tensor:
+        """x or y."""
+    def logical_xor(self, y: Array) -> Tensor:
+        """x xor y."""
+    def logsumexp(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
+        """log(sum(exp(x))) along `axis`, without overflow. Of elements that are all -inf it is -inf."""
+    def lt(self, y: Array) -> Tensor:
+        """x < y."""
+    def masked_fill(self, mask: Array, value: Array) -> Tensor:
+        """`value` where `mask` holds, else `x`."""
+    def matmul(self, y: Array) -> Tensor:
+        """The matrix product over the last two axes; leading axes are batches and broadcast. 1-D operands as in NumPy."""
+    def max(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
+        """The largest element along `axis`; NaN if there is one."""
+    def maximum(self, y: Array) -> Tensor:
+        """The larger of x and y; NaN if either is NaN."""
+    def mean(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
+        """The sum of the elements along `axis` divided by their number."""
+    def min(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
+        """The smallest element along `axis`; NaN if there is one."""
+    def minimum(self, y: Array) -> Tensor:
+        """The smaller of x and y; NaN if either is NaN."""
+    def mm(self, y: Array) -> Tensor:
+        """The matrix product over the last two axes; leading axes are batches and broadcast. 1-D operands as in NumPy."""
+    def mod(self, y: Array) -> Tensor:
+        """x - y * floor(x / y): the sign of y."""
+    def mul(self, y: Array) -> Tensor:
+        """x * y."""
+    def multiply(self, y: Array) -> Tensor:
+        """x * y."""
+    def ne(self, y: Array) -> Tensor:
+        """x != y."""
+    def neg(self) -> Tensor:
+        """-x."""
+    def negative(self) -> Tensor:
+        """-x."""
+    def norm(self, ord: float = 2, axis: Axes = None, keepdims: bool = False) -> Tensor:
+        """The norm of order `ord` of the elements along `axis`: (sum |x|**ord)**(1/ord).
+
+        The orders `inf` and `-inf` give the largest and the smallest |x|.
+        """
+    def not_equal(self, y: Array) -> Tensor:
+        """x != y."""
+    def one_hot(self, depth: Dim, dtype: DType = f32) -> Tensor:
+        """A new last axis of size `depth`, 1 at the position that `indices` says and 0 elsewhere."""
+    def outer(self, y: Array) -> Tensor:
+        """All products of an element of x (flattened) with one of y (flattened): a matrix."""
+    def pad(self, pad_width: int | tuple[Any, ...], mode: str = 'constant', value: float = 0) -> Tensor:
+        """`x` with `value` around it: `pad_width` is a number, a pair (before, after), or a pair per axis, as in NumPy."""
+    def permute(self, perm: Sequence[int] | None = None) -> Tensor:
+        """`x` with its axes in the order `perm`; without it, in reverse order.
+
+        Two axes spelled out, `x.transpose(1, 2)`, are exchanged, as in PyTorch; a tuple is always a permutation.
+        """
+    def pow(self, y: Array) -> Tensor:
+        """x to the power y."""
+    def power(self, y: Array) -> Tensor:
+        """x to the power y."""
+    def prod(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
+        """The product of the elements along `axis`. Integers and bools are multiplied as 64-bit integers."""
+    def ravel(self, start: int = 0, end: int = -1) -> Tensor:
+        """`x` with the axes `start` to `end` (inclusive) made one, in C order."""
+    def reciprocal(self) -> Tensor:
+        """1 / x."""
+    def relu(self) -> Tensor:
+        """Max(x, 0)."""
+    def remainder(self, y: Array) -> Tensor:
+        """x - y * floor(x / y): the sign of y."""
+    def repeat(self, repeats: int, axis: int | None = None) -> Tensor:
+        """Each element `repeats` times along `axis`; None: of the flattened tensor."""
+    def reshape(self, *shape: Any) -> Tensor:
+        """The same elements in C order under another shape; one size may be -1 and is solved for."""
+    def right_shift(self, y: Array) -> Tensor:
+        """x >> y, arithmetic when signed."""
+    def rms_norm(self, weight: Array | None = None, axis: Axes = -1, eps: float = 1e-06) -> Tensor:
+        """x / sqrt(mean(x * x) + eps) * weight over `axis`; weight has the shape of those axes (Zhang, Sennrich 2019)."""
+    def roll(self, shift: Any, axis: Any = None) -> Tensor:
+        """`x` shifted along `axis` by `shift` places; what falls off the end comes in at the start. None: flattened."""
+    def round(self) -> Tensor:
+        """Nearest integer, halves to even."""
+    def rsqrt(self) -> Tensor:
+        """1 / sqrt(x)."""
+    def shift_left(self, y: Array) -> Tensor:
+        """x << y."""
+    def shift_right(self, y: Array) -> Tensor:
+        """x >> y, arithmetic when signed."""
+    def sigmoid(self) -> Tensor:
+        """1 / (1 + e**-x)."""
+    def sign(self) -> Tensor:
+        """-1, 0 or 1."""
+    def silu(self) -> Tensor:
+        """x * sigmoid(x)."""
+    def sin(self) -> Tensor:
+        """Sine of radians."""
+    def sinh(self) -> Tensor:
+        """Hyperbolic sine."""
+    def softmax(self, axis: int = -1) -> Tensor:
+        """exp(x) / sum(exp(x)) along `axis`, with the maximum subtracted first. Of elements that are all -inf it is NaN."""
+    def softplus(self) -> Tensor:
+        """Log(1 + e**x) without overflow."""
+    def split(self, sections: int | tuple[int, ...], axis: int = 0) -> tuple[Tensor, ...]:
+        """`x` cut along `axis` into `sections` equal parts, or before each of the positions `sections`, as in NumPy."""
+    def sqrt(self) -> Tensor:
+        """Square root."""
+    def square(self) -> Tensor:
+        """x * x."""
+    def squeeze(self, axis: int | Sequence[int] | None = None) -> Tensor:
+        """`x` without axes of size 1: those named by `axis`, or all whose size is known to be 1."""
+    def std(self, axis: Axes = None, correction: int = 0, keepdims: bool = False) -> Tensor:
+        """The standard deviation along `axis`: the square root of the variance."""
+    def sub(self, y: Array) -> Tensor:
+        """x - y."""
+    def subtract(self, y: Array) -> Tensor:
+        """x - y."""
+    def sum(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
+        """The sum of the elements along `axis`. Integers and bools are summed as 64-bit integers."""
+    def swapaxes(self, axis1: int, axis2: int) -> Tensor:
+        """`x` with two axes exchanged."""
+    def take(self, indices: Array, axis: int | None = None) -> Tensor:
+        """The slices of `x` at `indices` along `axis`, which the axes of `indices` replace; None: of the flattened tensor.
+
+        Negative indices count from the end; indices outside read as 0.
+        """
+    def take_along_axis(self, indices: Array, axis: int = -1) -> Tensor:
+        """`out[i, j, k] = x[i, indices[i, j, k], k]` for axis 1: one index per element. Other axes broadcast."""
+    def tan(self) -> Tensor:
+        """Tangent of radians."""
+    def tanh(self) -> Tensor:
+        """Hyperbolic tangent."""
+    def tile(self, *reps: Any) -> Tensor:
+        """`x` repeated as a whole, `reps` times along each axis, as in NumPy."""
+    def transpose(self, perm: Sequence[int] | None = None) -> Tensor:
+        """`x` with its axes in the order `perm`; without it, in reverse order.
+
+        Two axes spelled out, `x.transpose(1, 2)`, are exchanged, as in PyTorch; a tuple is always a permutation.
+        """
+    def tril(self, k: int = 0) -> Tensor:
+        """`x` with zeros above diagonal number k of its last two axes."""
+    def triu(self, k: int = 0) -> Tensor:
+        """`x` with zeros below diagonal number k of its last two axes."""
+    def true_divide(self, y: Array) -> Tensor:
+        """x / y; integers divide as f32."""
+    def trunc(self) -> Tensor:
+        """x without its fraction."""
+    def unsqueeze(self, *axis: Any) -> Tensor:
+        """`x` with new axes of size 1 at the positions `axis` of the result."""
+    def var(self, axis: Axes = None, correction: int = 0, keepdims: bool = False) -> Tensor:
+        """The variance along `axis`: squared distances from the mean, summed, divided by the number less `correction`.
+
+        Two passes, so that nothing cancels. `correction` (NumPy's `ddof`) 0 is the population's, 1 the sample's variance.
+        """
+    def view(self, *shape: Any) -> Tensor:
+        """The same elements in C order under another shape; one size may be -1 and is solved for."""
+    def __add__(self, other: Array) -> Tensor: ...
+    def __radd__(self, other: Array) -> Tensor: ...
+    def __sub__(self, other: Array) -> Tensor: ...
+    def __rsub__(self, other: Array) -> Tensor: ...
+    def __mul__(self, other: Array) -> Tensor: ...
+    def __rmul__(self, other: Array) -> Tensor: ...
+    def __truediv__(self, other: Array) -> Tensor: ...
+    def __rtruediv__(self, other: Array) -> Tensor: ...
+    def __floordiv__(self, other: Array) -> Tensor: ...
+    def __rfloordiv__(self, other: Array) -> Tensor: ...
+    def __mod__(self, other: Array) -> Tensor: ...
+    def __rmod__(self, other: Array) -> Tensor: ...
+    def __pow__(self, other: Array) -> Tensor: ...
+    def __rpow__(self, other: Array) -> Tensor: ...
+    def __eq__(self, other: Array) -> Tensor: ...  # type: ignore
+    def __ne__(self, other: Array) -> Tensor: ...  # type: ignore
+    def __lt__(self, other: Array) -> Tensor: ...  # type: ignore
+    def __le__(self, other: Array) -> Tensor: ...  # type: ignore
+    def __gt__(self, other: Array) -> Tensor: ...  # type: ignore
+    def __ge__(self, other: Array) -> Tensor: ...  # type: ignore
+    def __and__(self, other: Array) -> Tensor: ...
+    def __rand__(self, other: Array) -> Tensor: ...
+    def __or__(self, other: Array) -> Tensor: ...
+    def __ror__(self, other: Array) -> Tensor: ...
+    def __xor__(self, other: Array) -> Tensor: ...
+    def __rxor__(self, other: Array) -> Tensor: ...
+    def __lshift__(self, other: Array) -> Tensor: ...
+    def __rlshift__(self, other: Array) -> Tensor: ...
+    def __rshift__(self, other: Array) -> Tensor: ...
+    def __rrshift__(self, other: Array) -> Tensor: ...
+    def __neg__(self) -> Tensor: ...
+    def __invert__(self) -> Tensor: ...
+    def __abs__(self) -> Tensor: ...
+    def __matmul__(self, other: Array) -> Tensor: ...
+    def __rmatmul__(self, other: Array) -> Tensor: ...
+    def __getitem__(self, index: Any) -> Tensor: ...
+
+def abs(x: A) -> A:
+    """|x|."""
+
+def absolute(x: A) -> A:
+    """|x|."""
+
+def add(x: A, y: Array) -> A:
+    """x + y."""
+
+def all(x: A, axis: Axes = None, keepdims: bool = False) -> A:
+    """Whether all elements along `axis` are true (not zero)."""
+
+def amax(x: A, axis: Axes = None, keepdims: bool = False) -> A:
+    """The largest element along `axis`; NaN if there is one."""
+
+def amin(x: A, axis: Axes = None, keepdims: bool = False) -> A:
+    """The smallest element along `axis`; NaN if there is one."""
+
+def any(x: A, axis: Axes = None, keepdims: bool = False) -> A:
+    """Whether any element along `axis` is true (not zero)."""
+
+def arange(start: float | Dim, stop: float | Dim | None = None, step: float | Dim = 1, dtype: DType | None = None) -> Tensor:
+    """start, start + step ... before stop; `arange(n)` counts from 0. Floats give f32, integers and dims int64."""
+
+def arctan(x: A) -> A:
+    """Inverse tangent."""
+
+def arctan2(y: A, x: Array) -> A:
+    """The angle of the point (y, x)."""
+
+def argmax(x: A, axis: int | None = None, keepdims: bool = False) -> A:
+    """The index of the first largest element along `axis`; the first NaN if there is one."""
+
+def argmin(x: A, axis: int | None = None, keepdims: bool = False) -> A:
+    """The index of the first smallest element along `axis`; the first NaN if there is one."""
+
+def astype(x: A, dtype: DType) -> A:
+    """`x` with elements of `dtype`, rounded to nearest even; what is too large becomes infinite.
+
+    In formats of 8 bits and fewer it becomes the largest finite value.
+    """
+
+def atan(x: A) -> A:
+    """Inverse tangent."""
+
+def atan2(y: A, x: Array) -> A:
+    """The angle of the point (y, x)."""
+
+def attention(q: A, k: Array, v: Array, mask: Array | None = None, causal: bool = False, scale: float | None = None) -> A:
+    """Scaled dot-product attention: softmax(q k^T * scale + mask) v over [..., heads, positions, features].
+
+    `k` and `v` may have fewer heads than `q` (grouped queries): each serves heads(q) / heads(k) query heads. `mask` is
+    bool (true: attend) or added to the scores, and broadcasts to [..., heads, queries, keys]. `causal` lets query i see
+    keys 0 to i. `scale` defaults to 1 / sqrt(features). A query that may see no key gets 0. Scores and sums are f32;
+    with narrower operands the weights are rounded to the operands' dtype before they meet `v`, as in FlashAttention.
+    """
+
+def bernoulli(seed: Array, shape: Shape, p: float = 0.5) -> Tensor:
+    """True with probability p."""
+
+def bit_and(x: A, y: Array) -> A:
+    """Bitwise and."""
+
+def bit_not(x: A) -> A:
+    """Bitwise not."""
+
+def bit_or(x: A, y: Array) -> A:
+    """Bitwise or."""
+
+def bit_xor(x: A, y: Array) -> A:
+    """Bitwise xor."""
+
+def bitwise_and(x: A, y: Array) -> A:
+    """Bitwise and."""
+
+def bitwise_not(x: A) -> A:
+    """Bitwise not."""
+
+def bitwise_or(x: A, y: Array) -> A:
+    """Bitwise or."""
+
+def bitwise_xor(x: A, y: Array) -> A:
+    """Bitwise xor."""
+
+def bmm(x: A, y: Array) -> A:
+    """The matrix product over the last two axes; leading axes are batches and broadcast. 1-D operands as in NumPy."""
+
+def broadcast_to(x: A, *shape: Any) -> A:
+    """`x` stretched to `shape` by NumPy's rule; a size of -1 keeps the operand's."""
+
+def cast(x: A, dtype: DType) -> A:
+    """`x` with elements of `dtype`, rounded to nearest even; what is too large becomes infinite.
+
+    In formats of 8 bits and fewer it becomes the largest finite value.
+    """
+
+def cat(xs: Sequence[A], axis: int = 0) -> A:
+    """The tensors one after the other along `axis`; all other sizes agree."""
+
+def ceil(x: A) -> A:
+    """Smallest integer >= x."""
+
+def chunk(x: A, chunks: int, axis: int = 0) -> tuple[A, ...]:
+    """`x` cut along `axis` into `chunks` parts, all but the last of size ceil(size / chunks), as in PyTorch.
+
+    The size must be known, as it decides how many parts there are.
+    """
+
+def clamp(x: A, min: Array | None = None, max: Array | None = None) -> A:
+    """`x` kept between `min` and `max`, either of which may be absent; NaN stays NaN."""
+
+def clip(x: A, min: Array | None = None, max: Array | None = None) -> A:
+    """`x` kept between `min` and `max`, either of which may be absent; NaN stays NaN."""
+
+def concat(xs: Sequence[A], axis: int = 0) -> A:
+    """The tensors one after the other along `axis`; all other sizes agree."""
+
+def concatenate(xs: Sequence[A], axis: int = 0) -> A:
+    """The tensors one after the other along `axis`; all other sizes agree."""
+
+def cos(x: A) -> A:
+    """Cosine of radians."""
+
+def cosh(x: A) -> A:
+    """Hyperbolic cosine."""
+
+def cross_entropy(logits: A, labels: Array, reduction: str = 'mean', label_smoothing: float = 0.0) -> A:
+    """-log_softmax(logits)[label] over the last axis, for integer labels of the shape of the other axes.
+
+    `label_smoothing` e mixes in the mean over all classes with weight e. A label outside the classes counts as 0.
+    """
+
+def cumprod(x: A, axis: int | None = None) -> A:
+    """Running products along `axis` (None: of the flattened tensor). Integers and bools count as 64-bit integers."""
+
+def cumsum(x: A, axis: int | None = None) -> A:
+    """Running sums along `axis` (None: of the flattened tensor). Integers and bools are summed as 64-bit integers."""
+
+def div(x: A, y: Array) -> A:
+    """x / y; integers divide as f32."""
+
+def divide(x: A, y: Array) -> A:
+    """x / y; integers divide as f32."""
+
+def dot(x: A, y: Array) -> A:
+    """The inner product of the last axis of x with the last but one of y (its only one, for a vector), as in NumPy."""
+
+def dropout(x: A, key: Array, p: float = 0.5) -> A:
+    """`x` with elements set to 0 with probability `p`, the others divided by 1 - p. `key` is the seed of the draw."""
+
+def einsum(equation: str, *operands: A) -> A:
+    """Einstein summation: `einsum("bik,bkj->bij", x, y)`. Letters name axes; those not in the result are summed over.
+
+    A letter repeated within an operand takes its diagonal, `...` stands for any further axes, sizes of 1 stretch.
+    Operands are contracted from left to right.
+    """
+
+def elu(x: A, alpha: float = 1.0) -> A:
+    """x where it is positive, else alpha * (e**x - 1)."""
+
+def embedding(indices: A, weight: Array) -> A:
+    """The rows of `weight` at `indices`; a row outside reads as 0."""
+
+def eq(x: A, y: Array) -> A:
+    """x == y."""
+
+def equal(x: A, y: Array) -> A:
+    """x == y."""
+
+def erf(x: A) -> A:
+    """Error function."""
+
+def exp(x: A) -> A:
+    """e**x."""
+
+def exp2(x: A) -> A:
+    """2**x."""
+
+def expand_dims(x: A, *axis: Any) -> A:
+    """`x` with new axes of size 1 at the positions `axis` of the result."""
+
+def expm1(x: A) -> A:
+    """e**x - 1, exact near 0."""
+
+def eye(n: Dim, m: Dim | None = None, k: int = 0, dtype: DType = f32) -> Tensor:
+    """A matrix of n rows and m columns (None: n) with ones on diagonal number k and zeros elsewhere."""
+
+def flatten(x: A, start: int = 0, end: int = -1) -> A:
+    """`x` with the axes `start` to `end` (inclusive) made one, in C order."""
+
+def flip(x: A, axis: int | Sequence[int] | None = None) -> A:
+    """`x` in reverse order along `axis`; None means along all axes."""
+
+def floor(x: A) -> A:
+    """Largest integer <= x."""
+
+def floor_divide(x: A, y: Array) -> A:
+    """Floor(x / y)."""
+
+def floordiv(x: A, y: Array) -> A:
+    """Floor(x / y)."""
+
+def fma(x: A, y: Array, z: Array) -> A:
+    """x * y + z, rounded once where the target can."""
+
+def full(shape: Shape, value: Number | Dim, dtype: DType | None = None) -> Tensor:
+    """A tensor of one value: a number, or a dim, which is read at launch."""
+
+def full_like(x: A, value: Number | Dim, dtype: DType | None = None) -> A:
+    """A tensor of one value with the shape, and unless said otherwise the dtype, of `x`."""
+
+def gather(x: A, indices: Array, axis: int = -1) -> A:
+    """`out[i, j, k] = x[i, indices[i, j, k], k]` for axis 1: one index per element. Other axes broadcast."""
+
+def ge(x: A, y: Array) -> A:
+    """x >= y."""
+
+def gelu(x: A) -> A:
+    """x * Phi(x), Phi the normal distribution function (erf form)."""
+
+def gelu_tanh(x: A) -> A:
+    """Gelu's tanh approximation."""
+
+def gemm(x: A, y: Array) -> A:
+    """The matrix product over the last two axes; leading axes are batches and broadcast. 1-D operands as in NumPy."""
+
+def greater(x: A, y: Array) -> A:
+    """x > y."""
+
+def greater_equal(x: A, y: Array) -> A:
+    """x >= y."""
+
+def gt(x: A, y: Array) -> A:
+    """x > y."""
+
+def iota(shape: Shape, dtype: DType = int64, axis: int = 0) -> Tensor:
+    """0, 1, 2 ... along `axis`, repeated along the others."""
+
+def isfinite(x: A) -> A:
+    """Whether x is neither NaN nor infinite."""
+
+def isinf(x: A) -> A:
+    """Whether x is infinite."""
+
+def isnan(x: A) -> A:
+    """Whether x is NaN."""
+
+def layer_norm(x: A, weight: Array | None = None, bias: Array | None = None, axis: Axes = -1, eps: float = 1e-05) -> A:
+    """(x - mean) / sqrt(var + eps) * weight + bias over `axis`; weight and bias have the shape of those axes."""
+
+def le(x: A, y: Array) -> A:
+    """x <= y."""
+
+def leaky_relu(x: A, slope: float = 0.01) -> A:
+    """x where it is positive, else slope * x."""
+
+def left_shift(x: A, y: Array) -> A:
+    """x << y."""
+
+def lerp(x: A, y: Array, weight: Array) -> A:
+    """`x + weight * (y - x)`: from x at weight 0 to y at weight 1."""
+
+def less(x: A, y: Array) -> A:
+    """x < y."""
+
+def less_equal(x: A, y: Array) -> A:
+    """x <= y."""
+
+def linear(x: A, weight: Array, bias: Array | None = None) -> A:
+    """x weight^T + bias: features [..., n] to [..., m], with a weight [m, n], as in PyTorch."""
+
+def linspace(start: float, stop: float, num: int = 50, dtype: DType = f32) -> Tensor:
+    """`num` numbers from start to stop, both included, evenly spaced."""
+
+def log(x: A) -> A:
+    """Natural logarithm."""
+
+def log10(x: A) -> A:
+    """Logarithm to base 10."""
+
+def log1p(x: A) -> A:
+    """Log(1 + x), exact near 0."""
+
+def log2(x: A) -> A:
+    """Logarithm to base 2."""
+
+def log_softmax(x: A, axis: int = -1) -> A:
+    """log(softmax(x)) along `axis`, computed as x - max - log(sum(exp(x - max)))."""
+
+def logical_and(x: A, y: Array) -> A:
+    """x and y."""
+
+def logical_not(x: A) -> A:
+    """Not x."""
+
+def logical_or(x: A, y: Array) -> A:
+    """x or y."""
+
+def logical_xor(x: A, y: Array) -> A:
+    """x xor y."""
+
+def logsumexp(x: A, axis: Axes = None, keepdims: bool = False) -> A:
+    """log(sum(exp(x))) along `axis`, without overflow. Of elements that are all -inf it is -inf."""
+
+def lt(x: A, y: Array) -> A:
+    """x < y."""
+
+def masked_fill(x: A, mask: Array, value: Array) -> A:
+    """`value` where `mask` holds, else `x`."""
+
+def matmul(x: A, y: Array) -> A:
+    """The matrix product over the last two axes; leading axes are batches and broadcast. 1-D operands as in NumPy."""
+
+def matrix_transpose(x: A) -> A:
+    """`x` with its last two axes exchanged."""
+
+def max(x: A, axis: Axes = None, keepdims: bool = False) -> A:
+    """The largest element along `axis`; NaN if there is one."""
+
+def maximum(x: A, y: Array) -> A:
+    """The larger of x and y; NaN if either is NaN."""
+
+def mean(x: A, axis: Axes = None, keepdims: bool = False) -> A:
+    """The sum of the elements along `axis` divided by their number."""
+
+def min(x: A, axis: Axes = None, keepdims: bool = False) -> A:
+    """The smallest element along `axis`; NaN if there is one."""
+
+def minimum(x: A, y: Array) -> A:
+    """The smaller of x and y; NaN if either is NaN."""
+
+def mm(x: A, y: Array) -> A:
+    """The matrix product over the last two axes; leading axes are batches and broadcast. 1-D operands as in NumPy."""
+
+def mod(x: A, y: Array) -> A:
+    """x - y * floor(x / y): the sign of y."""
+
+def mse(x: A, y: Array, reduction: str = 'mean') -> A:
+    """The mean (or sum, or each) of the squared differences of x and y."""
+
+def mse_loss(x: A, y: Array, reduction: str = 'mean') -> A:
+    """The mean (or sum, or each) of the squared differences of x and y."""
+
+def mul(x: A, y: Array) -> A:
+    """x * y."""
+
+def multiply(x: A, y: Array) -> A:
+    """x * y."""
+
+def ne(x: A, y: Array) -> A:
+    """x != y."""
+
+def neg(x: A) -> A:
+    """-x."""
+
+def negative(x: A) -> A:
+    """-x."""
+
+def norm(x: A, ord: float = 2, axis: Axes = None, keepdims: bool = False) -> A:
+    """The norm of order `ord` of the elements along `axis`: (sum |x|**ord)**(1/ord).
+
+    The orders `inf` and `-inf` give the largest and the smallest |x|.
+    """
+
+def normal(seed: Array, shape: Shape, mean: float = 0.0, std: float = 1.0, dtype: DType = f32) -> Tensor:
+    """Normally distributed floats: Box and Muller's transform (1958) of the two words of a draw."""
+
+def not_equal(x: A, y: Array) -> A:
+    """x != y."""
+
+def one_hot(indices: A, depth: Dim, dtype: DType = f32) -> A:
+    """A new last axis of size `depth`, 1 at the position that `indices` says and 0 elsewhere."""
+
+def ones(shape: Shape, dtype: DType = f32) -> Tensor:
+    """A tensor of ones."""
+
+def ones_like(x: A, dtype: DType | None = None) -> A:
+    """Ones with the shape, and unless said otherwise the dtype, of `x`."""
+
+def outer(x: A, y: Array) -> A:
+    """All products of an element of x (flattened) with one of y (flattened): a matrix."""
+
+def pad(x: A, pad_width: int | tuple[Any, ...], mode: str = 'constant', value: float = 0) -> A:
+    """`x` with `value` around it: `pad_width` is a number, a pair (before, after), or a pair per axis, as in NumPy."""
+
+def permute(x: A, perm: Sequence[int] | None = None) -> A:
+    """`x` with its axes in the order `perm`; without it, in reverse order.
+
+    Two axes spelled out, `x.transpose(1, 2)`, are exchanged, as in PyTorch; a tuple is always a permutation.
+    """
+
+def pow(x: A, y: Array) -> A:
+    """x to the power y."""
+
+def power(x: A, y: Array) -> A:
+    """x to the power y."""
+
+def prod(x: A, axis: Axes = None, keepdims: bool = False) -> A:
+    """The product of the elements along `axis`. Integers and bools are multiplied as 64-bit integers."""
+
+def randint(seed: Array, shape: Shape, low: int, high: int, dtype: DType = int64) -> Tensor:
+    """Integers from low up to, but not including, high. The bias is below (high - low) / 2**64."""
+
+def random_bits(seed: Array, shape: Shape, offset: Dim = 0) -> Tensor:
+    """64 random bits an element, as uint64. Element i draws from counter i + `offset` under the key `seed`."""
+
+def ravel(x: A, start: int = 0, end: int = -1) -> A:
+    """`x` with the axes `start` to `end` (inclusive) made one, in C order."""
+
+def reciprocal(x: A) -> A:
+    """1 / x."""
+
+def relu(x: A) -> A:
+    """Max(x, 0)."""
+
+def remainder(x: A, y: Array) -> A:
+    """x - y * floor(x / y): the sign of y."""
+
+def repeat(x: A, repeats: int, axis: int | None = None) -> A:
+    """Each element `repeats` times along `axis`; None: of the flattened tensor."""
+
+def reshape(x: A, *shape: Any) -> A:
+    """The same elements in C order under another shape; one size may be -1 and is solved for."""
+
+def right_shift(x: A, y: Array) -> A:
+    """x >> y, arithmetic when signed."""
+
+def rms_norm(x: A, weight: Array | None = None, axis: Axes = -1, eps: float = 1e-06) -> A:
+    """x / sqrt(mean(x * x) + eps) * weight over `axis`; weight has the shape of those axes (Zhang, Sennrich 2019)."""
+
+def roll(x: A, shift: Any, axis: Any = None) -> A:
+    """`x` shifted along `axis` by `shift` places; what falls off the end comes in at the start. None: flattened."""
+
+def round(x: A) -> A:
+    """Nearest integer, halves to even."""
+
+def rsqrt(x: A) -> A:
+    """1 / sqrt(x)."""
+
+def scaled_dot_product_attention(q: A, k: Array, v: Array, mask: Array | None = None, causal: bool = False, scale: float | None = None) -> A:
+    """Scaled dot-product attention: softmax(q k^T * scale + mask) v over [..., heads, positions, features].
+
+    `k` and `v` may have fewer heads than `q` (grouped queries): each serves heads(q) / heads(k) query heads. `mask` is
+    bool (true: attend) or added to the scores, and broadcasts to [..., heads, queries, keys]. `causal` lets query i see
+    keys 0 to i. `scale` defaults to 1 / sqrt(features). A query that may see no key gets 0. Scores and sums are f32;
+    with narrower operands the weights are rounded to the operands' dtype before they meet `v`, as in FlashAttention.
+    """
+
+def shift_left(x: A, y: Array) -> A:
+    """x << y."""
+
+def shift_right(x: A, y: Array) -> A:
+    """x >> y, arithmetic when signed."""
+
+def sigmoid(x: A) -> A:
+    """1 / (1 + e**-x)."""
+
+def sign(x: A) -> A:
+    """-1, 0 or 1."""
+
+def silu(x: A) -> A:
+    """x * sigmoid(x)."""
+
+def sin(x: A) -> A:
+    """Sine of radians."""
+
+def sinh(x: A) -> A:
+    """Hyperbolic sine."""
+
+def softmax(x: A, axis: int = -1) -> A:
+    """exp(x) / sum(exp(x)) along `axis`, with the maximum subtracted first. Of elements that are all -inf it is NaN."""
+
+def softplus(x: A) -> A:
+    """Log(1 + e**x) without overflow."""
+
+def split(x: A, sections: int | tuple[int, ...], axis: int = 0) -> tuple[A, ...]:
+    """`x` cut along `axis` into `sections` equal parts, or before each of the positions `sections`, as in NumPy."""
+
+def sqrt(x: A) -> A:
+    """Square root."""
+
+def square(x: A) -> A:
+    """x * x."""
+
+def squeeze(x: A, axis: int | Sequence[int] | None = None) -> A:
+    """`x` without axes of size 1: those named by `axis`, or all whose size is known to be 1."""
+
+def stack(xs: Sequence[A], axis: int = 0) -> A:
+    """Tensors of one shape along a new axis at position `axis` of the result."""
+
+def std(x: A, axis: Axes = None, correction: int = 0, keepdims: bool = False) -> A:
+    """The standard deviation along `axis`: the square root of the variance."""
+
+def sub(x: A, y: Array) -> A:
+    """x - y."""
+
+def subtract(x: A, y: Array) -> A:
+    """x - y."""
+
+def sum(x: A, axis: Axes = None, keepdims: bool = False) -> A:
+    """The sum of the elements along `axis`. Integers and bools are summed as 64-bit integers."""
+
+def swapaxes(x: A, axis1: int, axis2: int) -> A:
+    """`x` with two axes exchanged."""
+
+def take(x: A, indices: Array, axis: int | None = None) -> A:
+    """The slices of `x` at `indices` along `axis`, which the axes of `indices` replace; None: of the flattened tensor.
+
+    Negative indices count from the end; indices outside read as 0.
+    """
+
+def take_along_axis(x: A, indices: Array, axis: int = -1) -> A:
+    """`out[i, j, k] = x[i, indices[i, j, k], k]` for axis 1: one index per element. Other axes broadcast."""
+
+def tan(x: A) -> A:
+    """Tangent of radians."""
+
+def tanh(x: A) -> A:
+    """Hyperbolic tangent."""
+
+def transpose(x: A, perm: Sequence[int] | None = None) -> A:
+    """`x` with its axes in the order `perm`; without it, in reverse order.
+
+    Two axes spelled out, `x.transpose(1, 2)`, are exchanged, as in PyTorch; a tuple is always a permutation.
+    """
+
+def tril(x: A, k: int = 0) -> A:
+    """`x` with zeros above diagonal number k of its last two axes."""
+
+def triu(x: A, k: int = 0) -> A:
+    """`x` with zeros below diagonal number k of its last two axes."""
+
+def true_divide(x: A, y: Array) -> A:
+    """x / y; integers divide as f32."""
+
+def trunc(x: A) -> A:
+    """x without its fraction."""
+
+def uniform(seed: Array, shape: Shape, low: float = 0.0, high: float = 1.0, dtype: DType = f32) -> Tensor:
+    """Floats evenly spread over [low, high): 24 bits of a draw, 53 for f64. Narrow floats may round up to high."""
+
+def unsqueeze(x: A, *axis: Any) -> A:
+    """`x` with new axes of size 1 at the positions `axis` of the result."""
+
+def var(x: A, axis: Axes = None, correction: int = 0, keepdims: bool = False) -> A:
+    """The variance along `axis`: squared distances from the mean, summed, divided by the number less `correction`.
+
+    Two passes, so that nothing cancels. `correction` (NumPy's `ddof`) 0 is the population's, 1 the sample's variance.
+    """
+
+def where(c: A, x: Array, y: Array) -> A:
+    """x where the condition holds, else y."""
+
+def zeros(shape: Shape, dtype: DType = f32) -> Tensor:
+    """A tensor of zeros."""
+
+def zeros_like(x: A, dtype: DType | None = None) -> A:
+    """Zeros with the shape, and unless said otherwise the dtype, of `x`."""
