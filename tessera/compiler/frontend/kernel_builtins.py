@@ -228,7 +228,8 @@ def load(k: KernelLayer, source: Any, shape: Any = None, mask: Any = None, other
     if shape is not None:
         if not isinstance(source, View):
             raise KernelFault("TS406", "load(..., shape=...) takes a parameter of the kernel")
-        return k.panel(source, _shape(k, shape), prefetch)
+        _shape(k, shape)  # refuses what is no shape; the sizes go on as written, for `ctx.D` means all of D
+        return k.panel(source, tuple(shape) if isinstance(shape, (tuple, list)) else (shape,), prefetch)
     place = source if isinstance(source, Window) else k.place_of(source)
     if mask is not None:
         place = k.masked(place, k.tile(mask))

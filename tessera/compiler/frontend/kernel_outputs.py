@@ -64,17 +64,17 @@ def panel(k: KernelLayer, view: View, shape: Shape, prefetch: int) -> Any:
     output = k.output_dims()
     for a, size in enumerate(shape, start=spare):
         extent = view.shape[a]
-        if k.tiles.known(extent) == size:
+        if extent == size:
             offsets.append(0)
             axes.append(Axis(extent))
         elif extent in output:
-            c = k.named_coordinate(extent, size)
+            c = k.named_coordinate(extent, k.tiles.known(size))
             offsets.append(c.offset)
             axes.append(c.axis)
         else:
             offsets.append(None)
             axes.append(None)
-    sizes = (*[1] * spare, *shape)
+    sizes = (*[1] * spare, *map(k.tiles.known, shape))
     if None not in offsets:
         kept = tuple(range(spare, len(sizes)))
         found = tuple(a for a in axes if a is not None)
