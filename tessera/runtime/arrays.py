@@ -375,11 +375,11 @@ def _find(kind: type) -> Adapter | None:
     for module, name, adapter in (
         ("numpy", "ndarray", NUMPY), ("torch", "Tensor", TORCH), ("jax", "Array", JAX), ("cupy", "ndarray", CUPY)
     ):  # fmt: skip
-        library = modules.get(module)
-        base = getattr(library, name, None)
-        # jax.Array is an abstract class whose instances register: issubclass sees them too
+        base = getattr(modules.get(module), name, None)
         if isinstance(base, type) and issubclass(kind, base):
             return adapter
+    if "jax" in modules and issubclass(kind, modules["jax"].core.Tracer):
+        return JAX  # whose view says that it cannot be used
     if any(hasattr(kind, name) for name in ("__dlpack__", "__cuda_array_interface__", "__array_interface__")):
         from tessera.runtime.foreign import FOREIGN  # needs this module
 

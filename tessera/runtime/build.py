@@ -7,15 +7,19 @@ process by content as well, so that a re-run cell finds what it had.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
 import tessera
+from tessera import knobs
 from tessera.compiler.frontend.analysis import Analysis
+from tessera.compiler.ir.core import Op
 from tessera.compiler.targets.base import Artifact, Executable, Target
 from tessera.errors import CompileError
 from tessera.runtime import cache, events, plan
@@ -112,7 +116,9 @@ def build(request: Request) -> Built:
     clock = Clock()
     disk = cache.default()
     front = cache.digest("front", request.target.fingerprint, request.policy, *request.front)
-    built = _known(request, front, disk, clock) or _compile(request, front, disk, clock)
+    folder = knobs.dump()
+    built = _known(request, front, disk, clock) if folder is None else None  # a dump wants the passes to run
+    built = built or _compile(request, front, disk, clock, folder)
     if events.active():
         duration = perf_counter_ns() - clock.start
         found: Any = built.origin
@@ -153,14 +159,14 @@ def _code(key: str, request: Request, disk: cache.DiskCache | None) -> tuple[Cod
     return code, "disk"
 
 
-def _compile(request: Request, front: str, disk: cache.DiskCache | None, clock: Clock) -> Built:
+def _compile(request: Request, front: str, disk: cache.DiskCache | None, clock: Clock, folder: Path | None) -> Built:
     from tessera.compiler import pipeline  # the passes are loaded by the first compilation, not by a disk hit
 
     analysis = request.analyse()
     clock.done("analyse")
     if analysis.op is None:
         raise CompileError([d for d in analysis.diagnostics if d.severity == "error"] or list(analysis.undecided))
-    lowered = pipeline.lower(analysis, request.target)
+    lowered = pipeline.lower(analysis, request.target, _dumper(request.name, folder))
     clock.done("lower", lowered.stages)
     key = cache.digest(request.target.fingerprint, request.policy, *plan.canonical(lowered.program))
     code, origin = _code(key, request, disk)
@@ -186,6 +192,21 @@ def _compile(request: Request, front: str, disk: cache.DiskCache | None, clock: 
             disk.link(front, key, note)
     clock.done("store")
     return Built(its, code, key, origin, tuple(clock.stages), captures, held, lowered, analysis)
+
+
+def _dumper(name: str, folder: Path | None) -> Callable[[str, Op], None] | None:
+    """Writes the IR after each pass to `folder`/<name>.<number>.<pass>.mlir."""
+    if folder is None:
+        return None
+    from tessera.compiler.ir.printer import print_op
+
+    numbers = itertools.count()
+
+    def write(stage: str, op: Op) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name}.{next(numbers):02}.{stage}.mlir").write_text(print_op(op), encoding="utf-8")
+
+    return write
 
 
 class _Recent(Locked):

@@ -19,6 +19,7 @@ from tessera.compiler.targets import base as targets
 from tessera.compiler.tile.program import Param
 from tessera.errors import NOWHERE, CompileError, Diagnostic, LaunchError, Span
 from tessera.language import dtypes
+from tessera.language.dtypes import DType
 from tessera.runtime import devices
 from tessera.runtime.arrays import Adapter, View, adapter_of
 from tessera.runtime.build import Request, build
@@ -103,7 +104,8 @@ def _prepare(
     func, params, positions = _function(
         operator, operands, attrs, {id(a): v for a, v in zip(arrays, views, strict=True)}, span
     )
-    library = adapter_of(arrays[0]) if arrays else TENSOR
+    libraries = [adapter_of(a) for a in arrays]
+    library = TENSOR if TENSOR in libraries or not libraries else libraries[0]  # array + Tensor is a Tensor
     assert library is not None
     if device == "cpu" and len(arrays) == len(params) == 1 and _only_views(func):
         return _view_launch(operator, func, library, positions[0])
@@ -117,7 +119,14 @@ def _prepare(
     prepared = Prepared(built, adapters, copied, library, device, {})
     prepared.profiled = lambda: build(replace(_request(operator, func, params, target, span), profile=True))
     run = prepared.ready()
-    return lambda flat: run(*[flat[i] for i in positions])
+    limited = [(i, p.dtype) for i, p in zip(positions, params, strict=True) if p.shape is None and p.dtype.is_integer]
+
+    def call(flat: list[Any]) -> Any:
+        for i, dtype in limited:
+            _demand_fit(operator, flat[i], dtype)
+        return run(*[flat[i] for i in positions])
+
+    return call
 
 
 def _one_device(operator: Operator, views: list[View], span: Span) -> str:
@@ -146,7 +155,9 @@ def _function(
         if (view := views.get(id(value))) is not None:
             shape, dtype = view.shape, view.dtype
         elif isinstance(value, _NUMBERS) and operator.name not in _CONSTANT_NUMBERS:
-            shape, dtype = None, _number_dtype(operator, value, common, span)
+            shape, dtype = None, dtypes.weak(value, common)
+            assert dtype is not None
+            _demand_fit(operator, value, dtype)
         else:
             return value
         name = f"x{len(params)}"
@@ -173,12 +184,11 @@ def _function(
     return func, tuple(params), positions
 
 
-def _number_dtype(operator: Operator, value: Any, other: Any, span: Span) -> dtypes.DType:
-    dtype = dtypes.weak(value, other)
-    assert dtype is not None
-    if dtype.is_integer and not -dtype.maximum - 1 <= value <= dtype.maximum:
-        raise CompileError(Diagnostic("TS302", f"{value} does not fit {dtype}", span, function=operator.name))
-    return dtype
+def _demand_fit(operator: Operator, value: Any, dtype: DType) -> None:
+    """Python numbers adapt to the tensors beside them; one that does not fit is an error, not another number."""
+    low = -dtype.maximum - 1 if dtype.kind == "int" else 0
+    if dtype.is_integer and not low <= value <= dtype.maximum:
+        raise CompileError(Diagnostic("TS302", f"{value} does not fit {dtype}", call_span(), function=operator.name))
 
 
 def _request(operator: Operator, func: Op, params: tuple[Param, ...], target: targets.Target, span: Span) -> Request:
@@ -218,4 +228,9 @@ def _only_views(func: Op) -> bool:
 
 def _view_launch(operator: Operator, func: Op, library: Adapter, position: int) -> Callable[[list[Any]], Any]:
     attrs = attributes_of(func.region.block.ops[0])
-    return lambda flat: library.wrap(operator.reference(library.numpy(flat[position]), **attrs))
+
+    def view(flat: list[Any]) -> Any:
+        found = operator.reference(library.numpy(flat[position]), **attrs)
+        return tuple(map(library.wrap, found)) if operator.multiple else library.wrap(found)
+
+    return view

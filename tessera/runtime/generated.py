@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def generated_run(prepared: Prepared) -> Callable[..., Any] | None:
     """Straight code for a prepared launch; None where it has something that only the long way knows."""
-    if prepared.library is not NUMPY or prepared.copied or prepared.device != "cpu":
+    if prepared.library is not NUMPY or prepared.copied or prepared.device != "cpu" or prepared.poisoned:
         return None
     if any(a is not None and a is not NUMPY for a in prepared.adapters):
         return None

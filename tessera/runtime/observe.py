@@ -27,7 +27,7 @@ class Recorder:
 
 def observe(
     built: Built, pointers: Sequence[int], scalars: Sequence[Any], sizes: Sequence[int], stream: int,
-    env: Mapping[str, int], device: str,
+    env: Mapping[str, int], device: str, extra: Mapping[str, Any],
 ) -> None:  # fmt: skip
     """Runs, then publishes a LaunchEvent for every kernel of the program and the tiles that were recorded."""
     recorder = Recorder() if events.tiles_wanted() else None
@@ -41,9 +41,9 @@ def observe(
     ids = [events.new_launch() for _ in launches]
     extents = _extents(recorder, len(launches), start, duration)
     where = device if ":" in device else f"{device}:0"
-    place = callsite()
+    place = dict(zip(("call_file", "call_line"), callsite(), strict=True))
     for info, number, (begin, length, reason) in zip(launches, ids, extents, strict=True):
-        events.publish(_event(built, info, number, begin, length, reason, env, where, place))
+        events.publish(_event(built, info, number, begin, length, reason, env, where, {**extra, **place}))
     for columns in recorder.batches if recorder is not None else ():
         events.publish(_batch(columns, ids, built.artifact.meta))
 
@@ -74,7 +74,7 @@ def _extents(recorder: Recorder | None, count: int, start: int, duration: int) -
 
 def _event(
     built: Built, info: LaunchInfo, number: int, start: int, duration: int | None, reason: str, env: Mapping[str, int],
-    device: str, place: tuple[str, int],
+    device: str, more: Mapping[str, Any],
 ) -> LaunchEvent:  # fmt: skip
     def size(dim: Dim) -> int:
         return dims.evaluate(dim, env)
@@ -88,9 +88,8 @@ def _event(
         "dtype": info.dtype,
         "reads": tuple((buffer, size(d)) for buffer, d in info.reads),
         "writes": tuple((buffer, size(d)) for buffer, d in info.writes),
-        "call_file": place[0],
-        "call_line": place[1],
         "cache": built.origin,
+        **more,
         **{k: resources[k] for k in ("occupancy", "occupancy_limiter", "slots") if resources.get(k) is not None},
     }
     if device.startswith("cpu"):

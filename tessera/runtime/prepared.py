@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tessera import knobs
 from tessera.errors import Diagnostic, LaunchError, Span
 from tessera.language import dims
 from tessera.language.dims import Dim
@@ -42,6 +44,7 @@ class Prepared(Locked):
         self.scalars = tuple(i for i, p in enumerate(self.plan.params) if p.shape is None)
         self.slots = [(s.param, tuple(dims.evaluate(d, env) for d in s.shape), s.dtype) for s in self.plan.slots]
         self._refuse_too_large()
+        self.poisoned = device == "cpu" and knobs.debug()
 
     def _refuse_too_large(self) -> None:
         """TS505 before anything is allocated, where results and temporaries together cannot fit."""
@@ -64,7 +67,7 @@ class Prepared(Locked):
         scalars = [values[i] for i in self.scalars]
         stream = self.library.stream(self.device) if self.device != "cpu" else 0
         if events.active():
-            self._observed(pointers, scalars, stream)
+            self._observed(pointers, scalars, stream, sum(a.nbytes for a in keep))
         else:
             self.built.code.executable().run(pointers, scalars, self.sizes, stream=stream)
         del keep  # alive until the code has run
@@ -77,6 +80,8 @@ class Prepared(Locked):
         for i, (param, shape, dtype) in enumerate(self.slots):
             if param is None:
                 new[i], pointer = self.library.empty(shape, dtype, self.device)
+                if self.poisoned:  # what the code forgets to write shows as NaN or -1
+                    ctypes.memset(pointer, 0xFF, math.prod(shape) * dtype.itemsize)
             else:
                 adapter, value = self.adapters[param], values[param]
                 assert adapter is not None
@@ -98,7 +103,7 @@ class Prepared(Locked):
 
     # A launch that somebody watches
 
-    def _observed(self, pointers: list[int], scalars: list[Any], stream: int) -> None:
+    def _observed(self, pointers: list[int], scalars: list[Any], stream: int, copied: int) -> None:
         from tessera.runtime.observe import observe
 
         built = self.built
@@ -106,7 +111,8 @@ class Prepared(Locked):
             with self.lock:
                 self._instrumented = self._instrumented or self.profiled()
             built = self._instrumented
-        observe(built, pointers, scalars, self.sizes, stream, self.env, self.device)
+        extra = {"copied": copied} if copied else {}
+        observe(built, pointers, scalars, self.sizes, stream, self.env, self.device, extra)
 
 
 def prepare(
