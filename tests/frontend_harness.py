@@ -52,7 +52,9 @@ def golden(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     assert analysis.ok, render_all(analysis.diagnostics)
     assert analysis.op is not None, render_all(analysis.undecided)
     bound = inspect.signature(f).bind(*args, **kwargs).arguments
-    arrays = [np.float32(v) if isinstance(v, float) else v for v in bound.values() if isinstance(v, (np.ndarray, float))]
+    arrays = [
+        np.float32(v) if isinstance(v, float) else v for v in bound.values() if isinstance(v, (np.ndarray, float))
+    ]
     found = evaluate(analysis.op, [*arrays, *analysis.captures])
     return tuple(found) if analysis.tuple_result else found[0]
 

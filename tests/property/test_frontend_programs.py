@@ -17,8 +17,8 @@ from tests.frontend_harness import agree
 
 UNARY = ("-{x}", "abs({x})", "{x}.T.T", "{x} ** 2", "ts.tanh({x})", "{x}[::-1]", "{x} + {x}.mean(1, keepdims=True)")
 BINARY = (
-    "{x} + {y}", "{x} - {y}", "{x} * {y}", "ts.maximum({x}, {y})", "ts.where({x} > {y}, {x}, {y})", "{x} @ {y}.T @ {y} * 0.1",
-    "{x} if {y}.sum() > 0 else {y}", "{x} * {y}.max() * 0.5",
+    "{x} + {y}", "{x} - {y}", "{x} * {y}", "ts.maximum({x}, {y})", "ts.where({x} > {y}, {x}, {y})",
+    "{x} @ {y}.T @ {y} * 0.1", "{x} if {y}.sum() > 0 else {y}", "{x} * {y}.max() * 0.5",
 )  # fmt: skip
 
 
@@ -44,7 +44,11 @@ def programs(draw: st.DrawFn) -> str:
                 lines += [f"    if {new}.max() > 4:", f"        return {new} * 0.125"]
         elif kind == "for":
             n = draw(st.integers(0, 3))
-            lines += [f"    {new} = {x}", f"    for i{i} in ts.range({n}):", f"        {new} = {new} * 0.5 + {y} * i{i}"]
+            lines += [
+                f"    {new} = {x}",
+                f"    for i{i} in ts.range({n}):",
+                f"        {new} = {new} * 0.5 + {y} * i{i}",
+            ]
         elif kind == "while":
             lines += [f"    {new}, n{i} = {x}, 0", f"    while {new}.sum() + n{i} < 3 and n{i} < 4:",
                       f"        {new} = {new} + abs({y})", f"        n{i} = n{i} + 1"]  # fmt: skip
@@ -71,9 +75,10 @@ def test_programs_mean_what_they_mean_on_numpy(text: str, seed: int) -> None:
 
 
 CORPUS = [p.read_text() for p in sorted((Path(__file__).parents[1] / "errors" / "programs").glob("*.py"))]
-TOKENS = ["(", ")", "[", "]", "x", "None", "0", "-1", "1.5", "'a'", "B", "D", ".T", ".sum()", ".shape", "@", "*", "//", "%", ",", ":",
-          "if", "for", "in", "not", "lambda: x", "*x", "**x", "[x]", "{}", "x[0]", "...", "y", "range(3)", "ts.range(2)", "ts",
-          "ts.softmax", "Tensor", "True", "print", "return", "while", "10**9", "x.reshape(-1)", "float('inf')"]  # fmt: skip
+TOKENS = (  # noqa: SIM905 - tokens
+    "( ) [ ] x None 0 -1 1.5 'a' B D .T .sum() .shape @ * // % , : if for in not *x **x [x] {} x[0] ... y range(3) "
+    "ts.range(2) ts ts.softmax Tensor True print return while 10**9 x.reshape(-1) float('inf')"
+).split()
 
 
 def mutated(text: str, rng: random.Random) -> str:

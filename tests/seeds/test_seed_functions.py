@@ -1,4 +1,4 @@
-"""The functions of the seed documents, read as text: what they show as right is right, what they show as wrong is wrong."""
+"""The functions of the seed documents, read as text: what they show as right is right, and as wrong is wrong."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def types(a: Analysis) -> dict[str, str]:
 
 def test_layer_norm() -> None:
     a = read(
-        '''
+        """
 @tessera.function
 def layer_norm(x: Tensor["B", "S", "D"]) -> Tensor["B", "S", "D"]:
     mean = x.mean(axis=-1, keepdim=True)
     var = x.var(axis=-1, keepdim=True)
     return (x - mean) / sqrt(var + 1e-5)
-'''
+"""
     )["layer_norm"]
     assert a.ok and a.op is not None and not a.undecided
     assert types(a) == {"x": "[B, S, D] f32", "mean": "[B, S, 1] f32", "var": "[B, S, 1] f32"}
@@ -113,7 +113,7 @@ def transformer_block(x: Tensor["B", "S", "D"], num_heads: Const["H"]) -> Tensor
 
 
 def test_variable_length_attention_checks_both_paths() -> None:
-    text = '''
+    text = """
 @tessera.function
 def variable_length_attention(
     x: Tensor["B", "S", "D"],
@@ -122,7 +122,7 @@ def variable_length_attention(
     if mask is not None:
         x = x * mask{unsqueeze}
     return attention(x)
-'''
+"""
     right = read(ATTENTION + text.format(unsqueeze=".unsqueeze(-1)"))["variable_length_attention"]
     assert right.ok
     wrong = read(ATTENTION + text.format(unsqueeze=""))["variable_length_attention"]

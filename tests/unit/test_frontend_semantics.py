@@ -48,7 +48,7 @@ class TestBranches:
 
     def test_early_return_from_a_branch_decided_at_compile_time(self, x: np.ndarray) -> None:
         def f(x, deep):
-            if deep:
+            if deep:  # noqa: SIM102 - two statements are what is tested
                 if x.sum() > 0:
                     return x * 2
             return x - 1
@@ -181,7 +181,7 @@ class TestPython:
 
         def f(x, y):
             args = (x, y)
-            return helper(*args, y, scale=3.0, shift=1.5) + helper(x, **{"scale": 0.5})
+            return helper(*args, y, scale=3.0, shift=1.5) + helper(x, **{"scale": 0.5})  # noqa: PIE804
 
         agree(f, X, Y)
 
@@ -205,7 +205,7 @@ class TestPython:
             first, *others = [*rows, x[1]]
             named = {str(i): r for i, r in enumerate(others)}
             (a, b), c = (first, named["0"]), others[-1]
-            return a + b * c + sum([r for _, r in zip(range(2), others)])
+            return a + b * c + sum([r for _, r in zip(range(2), others, strict=False)])
 
         agree(f, X)
 

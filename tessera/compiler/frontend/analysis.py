@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 from tessera.compiler.frontend.definition import Definition
 from tessera.compiler.frontend.fingerprint import fingerprint
 from tessera.compiler.frontend.scope import Scope, read
-from tessera.compiler.frontend.values import Static
+from tessera.compiler.frontend.values import Static, is_tuple
 from tessera.compiler.ir.checks import Check
 from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.types import TensorType, Type
@@ -44,7 +44,7 @@ class ExprInfo:
 
 
 def type_text(type: Any) -> str:
-    if isinstance(type, tuple):
+    if is_tuple(type):
         return f"({', '.join(map(type_text, type))})"
     return type.pretty() if hasattr(type, "pretty") else str(type)
 
@@ -98,7 +98,6 @@ def analyse(
     from tessera.compiler.frontend.entry import run  # here: it makes Analysis objects itself
 
     return run(definition, arguments, dims or {})
-
 
 
 def changed(analysis: Analysis) -> list[tuple[str, str, str]]:

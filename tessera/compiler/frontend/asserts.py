@@ -1,4 +1,4 @@
-"""What an assert or a guard says about sizes: checked now where it can be, else a fact from here on and a check at launch."""
+"""What asserts and guards say about sizes: checked now where it can be, else a fact from here on, checked at launch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from tessera.compiler.frontend.values import MISSING, Number, Unknown
+from tessera.compiler.frontend.values import MISSING, Number, Unknown, is_tuple
 from tessera.compiler.ir.checks import Check
 from tessera.language.dims import Dim, Expr, Facts
 
@@ -74,7 +74,7 @@ def _equalities(ev: Evaluator, test: ast.expr, truth: bool) -> Iterator[tuple[Di
 
 
 def _pairs(a: Any, b: Any) -> Iterator[tuple[Dim, Dim]]:
-    if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
+    if is_tuple(a) and is_tuple(b) and len(a) == len(b):
         for x, y in zip(a, b, strict=True):
             yield from _pairs(x, y)
     elif isinstance(a, (int, Expr)) and isinstance(b, (int, Expr)) and a != b:
@@ -88,6 +88,6 @@ def _sizes(ev: Evaluator, test: ast.expr) -> str:
         if isinstance(node, ast.Name):
             value = ev.frame.lookup(node.id)
             value = ev.frame.scope.lookup(node.id) if value is MISSING else value
-            if isinstance(value, (int, float, str, bool)) or isinstance(value, Expr):
+            if isinstance(value, (int, float, str, bool, Expr)):
                 seen[node.id] = value
     return f" ({', '.join(f'{n} = {v}' for n, v in sorted(seen.items()))})" if seen else ""

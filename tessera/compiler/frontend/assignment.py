@@ -6,7 +6,16 @@ import ast
 from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend.operators import SYMBOLS
-from tessera.compiler.frontend.values import UNKNOWN, Record, Unknown, has_unknown, is_static, type_name
+from tessera.compiler.frontend.values import (
+    UNKNOWN,
+    Record,
+    Unknown,
+    has_unknown,
+    is_list,
+    is_sequence,
+    is_static,
+    type_name,
+)
 
 if TYPE_CHECKING:
     from tessera.compiler.frontend.evaluator import Evaluator
@@ -66,7 +75,9 @@ def _store_item(ev: Evaluator, target: ast.Subscript, value: Any) -> None:
         ev.error("TS102", f"items of {type_name(owner)} cannot be assigned here", target)
         return
     if not is_static(index):
-        ev.error("TS102", f"{type_name(owner)} cannot be indexed by {type_name(index)}, known only when the program runs", target)
+        what = "a list" if is_list(owner) else "a dict"
+        said = f"{what} cannot be indexed by {type_name(index)}, known only when the program runs"
+        ev.error("TS102", said, target)
         return
     try:
         owner[index] = value
@@ -79,7 +90,9 @@ def _store_attribute(ev: Evaluator, target: ast.Attribute, value: Any) -> None:
     if isinstance(owner, Record):
         owner.members[target.attr] = value
     elif not isinstance(owner, Unknown):
-        message = "a function has no side effects: attributes of objects from outside cannot be set; return the new value"
+        message = (
+            "a function has no side effects: attributes of objects from outside cannot be set; return the new value"
+        )
         ev.error("TS102", message, target)
 
 
@@ -100,11 +113,13 @@ def augment(ev: Evaluator, node: ast.AugAssign) -> None:
             _store_item(ev, target, ev.operate(node, symbol, old, item))
         return
     load: Any = ast.copy_location(
-        ast.Name(target.id, ast.Load()) if isinstance(target, ast.Name) else ast.Attribute(target.value, target.attr, ast.Load()),
+        ast.Name(target.id, ast.Load())
+        if isinstance(target, ast.Name)
+        else ast.Attribute(target.value, target.attr, ast.Load()),
         target,
     )
     old, item = ev.eval(load), ev.eval(node.value)
-    if isinstance(old, list) and symbol == "+" and isinstance(item, (list, tuple)):
+    if is_list(old) and symbol == "+" and is_sequence(item):
         old += list(item)  # Python's += changes the list itself
         return
     assign(ev, target, ev.operate(node, symbol, old, item))

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend import vocabulary
 from tessera.compiler.frontend.values import (
-    ABSTRACT, MISSING, UNKNOWN, ClassRef, Closure, Method, Namespace, Number, Record, Unknown, type_name,
+    ABSTRACT,
+    MISSING,
+    UNKNOWN,
+    ClassRef,
+    Closure,
+    Method,
+    Namespace,
+    Number,
+    Record,
+    Unknown,
+    type_name,
 )  # fmt: skip
 from tessera.errors import Span
 from tessera.language.dims import Expr
@@ -34,7 +44,7 @@ def attribute(ev: Evaluator, node: ast.Attribute, value: Any, name: str) -> Any:
         return unknown_attribute(ev, node, value, name, ())
     if isinstance(value, ABSTRACT):
         return ev.error("TS104", f"{type_name(value)} has no attribute {name!r}", node)
-    if isinstance(value, CONTAINERS) and type(value) in CONTAINERS:
+    if any(type(value) is kind for kind in CONTAINERS):
         return Method(value, name) if hasattr(value, name) else unknown_attribute(ev, node, value, name, dir(value))
     return _of_object(ev, node, value, name)
 
@@ -55,7 +65,9 @@ def _member(ev: Evaluator, node: ast.Attribute, module: Namespace, name: str) ->
     if found is not MISSING:
         return found
     hint, fixes = ev.suggest(name, vocabulary.members(module.path), name_span(ev, node))
-    return ev.error("TS104", f"{module.path} has no {name!r} that can be used in a {ev.definition.kind}{hint}", node, fixes=fixes)
+    return ev.error(
+        "TS104", f"{module.path} has no {name!r} that can be used in a {ev.definition.kind}{hint}", node, fixes=fixes
+    )
 
 
 def _of_record(ev: Evaluator, node: ast.Attribute, value: Record | ClassRef, name: str) -> Any:

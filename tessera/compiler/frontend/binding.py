@@ -27,7 +27,7 @@ class Equation:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """An equation that does not hold: annotated size `expected` (in terms of what is bound), and where that came from."""
+    """An equation that does not hold: the annotated size in terms of what is bound, and the equation that bound it."""
 
     equation: Equation
     expected: Dim
@@ -104,7 +104,7 @@ def _solve_rest(given: Sequence[Equation], env: dict[str, Dim], origin: dict[str
 
 def _solve_one(want: Dim, name: str, have: Dim) -> Dim | None:
     """The value of `name` for which `want` is `have`, where it occurs once and linearly (and exactly)."""
-    if isinstance(have, int) and dims.symbols(want) == {name}:
+    if isinstance(have, int) and dims.symbols(want) == frozenset((name,)):
         found, bad = dims.solve([(None, want, have)])
         return None if bad else found.get(name)
     constant = dims.substitute(want, {name: 0})
@@ -120,4 +120,6 @@ def describe(c: Conflict) -> str:
     e = c.equation
     if c.first is not None and dims.is_symbol(e.want):
         return f"{e.want} is {c.first.have} ({c.first.place}) and {e.have} ({e.place})"
-    return f"{e.place} is {e.have}, but {e.want}" + (f" = {c.expected}" if c.expected != e.want else "") + " is expected"
+    return (
+        f"{e.place} is {e.have}, but {e.want}" + (f" = {c.expected}" if c.expected != e.want else "") + " is expected"
+    )

@@ -13,9 +13,25 @@ from typing import TYPE_CHECKING, Any
 from tessera.compiler.frontend.definition import live_definition
 from tessera.compiler.frontend.scope import represent
 from tessera.compiler.frontend.values import (
-    ABSTRACT, MISSING, UNKNOWN, Builtin, ClassRef, Closure, Method, Namespace, Number, OperatorRef, Record, Unknown,
-    has_unknown, is_static, leaves, type_name,
-)  # fmt: skip
+    ABSTRACT,
+    MISSING,
+    UNKNOWN,
+    Builtin,
+    ClassRef,
+    Closure,
+    Method,
+    Namespace,
+    Number,
+    OperatorRef,
+    Record,
+    Unknown,
+    has_unknown,
+    is_dict,
+    is_sequence,
+    is_static,
+    leaves,
+    type_name,
+)
 from tessera.errors import CompileError, Edit, Fix
 from tessera.language.dims import Expr
 
@@ -35,7 +51,7 @@ def call_node(ev: Evaluator, node: ast.Call) -> Any:
         value = ev.eval(keyword.value)
         if keyword.arg is not None:
             kwargs[keyword.arg] = value
-        elif isinstance(value, dict) and all(isinstance(k, str) for k in value):
+        elif is_dict(value) and all(isinstance(k, str) for k in value):
             kwargs |= value
         elif not isinstance(value, Unknown):
             ev.error("TS105", f"** needs a dict with string keys, not {type_name(value)}", keyword.value)
@@ -81,7 +97,9 @@ def call_closure(ev: Evaluator, node: ast.AST, closure: Closure, args: list[Any]
     if plain and ev.live and is_static(args) and is_static(kwargs):
         return invoke(ev, node, closure.live, args, kwargs)
     if closure.definition.kind != ev.definition.kind and closure.frame is None and _decorated(closure):
-        return ev.error("TS401", f"the {closure.definition.kind} {closure.name} cannot be called from a {ev.definition.kind}", node)
+        return ev.error(
+            "TS401", f"the {closure.definition.kind} {closure.name} cannot be called from a {ev.definition.kind}", node
+        )
     bound = bind(ev, node, closure, args, kwargs)
     if bound is None:
         return UNKNOWN
@@ -112,9 +130,8 @@ def bind(
     by_name = {p.arg for p in (*a.args, *a.kwonlyargs)}
     bound: dict[str, Any] = dict(zip(positional, args, strict=False))
     problem = ""
-    if len(args) > len(positional):
-        if a.vararg is None:
-            problem = f"takes {len(positional)} positional arguments, {len(args)} were given"
+    if len(args) > len(positional) and a.vararg is None:
+        problem = f"takes {len(positional)} positional arguments, {len(args)} were given"
     if a.vararg is not None:
         bound[a.vararg.arg] = tuple(args[len(positional) :])
     extra: dict[str, Any] = {}
@@ -148,13 +165,14 @@ def bind(
 
 def adopt(ev: Evaluator, node: ast.AST, value: Any) -> Any:
     """A live object that was read from another one, as the evaluator's value."""
-    if isinstance(value, SIMPLE) or isinstance(value, ABSTRACT):
-        return value
-    value = represent(value)
-    if isinstance(value, ABSTRACT):
-        return value
-    adopted = ev.layer.adopt("", value, node)
-    return value if adopted is MISSING else adopted
+    found: Any = value
+    if isinstance(value, (*SIMPLE, *ABSTRACT)):
+        return found
+    found = represent(value)
+    if isinstance(found, ABSTRACT):
+        return found
+    adopted = ev.layer.adopt("", found, node)
+    return found if adopted is MISSING else adopted
 
 
 def closure_of(value: Any) -> Closure | None:
@@ -176,9 +194,13 @@ def live_call(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], kwargs
     """Calls a live object: by source where tensors are involved, directly where all arguments are ordinary values."""
     if isinstance(callee, functools.partial):
         return call(ev, node, represent(callee.func), [*callee.args, *args], {**callee.keywords, **kwargs})
-    if isinstance(callee, types.MethodType) and isinstance(callee.__func__, types.FunctionType):
-        if not (ev.live and is_static(args) and is_static(kwargs)):
-            return live_call(ev, node, callee.__func__, [callee.__self__, *args], kwargs)
+    plain = is_static(args) and is_static(kwargs)
+    if (
+        isinstance(callee, types.MethodType)
+        and isinstance(callee.__func__, types.FunctionType)
+        and not (ev.live and plain)
+    ):
+        return live_call(ev, node, callee.__func__, [callee.__self__, *args], kwargs)
     if isinstance(callee, types.FunctionType) or (hasattr(callee, "__wrapped__") and hasattr(callee, "definition")):
         try:
             closure = closure_of(callee)
@@ -211,7 +233,8 @@ def invoke(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], kwargs: d
 
 
 def is_pure(callee: Any) -> bool:
-    module = getattr(callee, "__module__", None) or getattr(type(getattr(callee, "__self__", None)), "__module__", "")
+    owner = getattr(callee, "__self__", None).__class__
+    module = getattr(callee, "__module__", None) or owner.__module__
     return module in ("math", "builtins", "_operator", "tessera.language.policies", "tessera.language.dims")
 
 
@@ -223,9 +246,10 @@ def _abstract_call(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], k
     if getattr(callee, "__module__", "") == "math" and not tensors:
         whole = name in ("floor", "ceil", "isqrt", "gcd", "lcm", "comb", "perm", "factorial")
         return Number(int if whole else float, f"{name}({', '.join(map(_text, args))})")
-    if isinstance(callee, type):
+    kind = callee.__class__
+    if issubclass(kind, type):
         return _construct(ev, node, callee, args, kwargs)
-    method = getattr(type(callee), "__call__", None)
+    method = inspect.getattr_static(kind, "__call__", None)
     if isinstance(method, types.FunctionType):
         return live_call(ev, node, method, [callee, *args], kwargs)
     if not tensors:
@@ -256,11 +280,13 @@ def _text(value: Any) -> str:
 # classes and containers
 
 
-def _construct(ev: Evaluator, node: ast.AST, cls: type, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    if issubclass(cls, tuple) and hasattr(cls, "_fields"):
+def _construct(ev: Evaluator, node: ast.AST, cls: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if tuple in cls.__mro__ and hasattr(cls, "_fields"):
         return invoke(ev, node, cls, args, kwargs)
-    if not is_dataclass(cls):
-        return ev.error("TS102", f"{cls.__name__} cannot be made of tensors; use a dataclass, tuple, list or dict", node)
+    record = is_dataclass(cls)
+    if not record:
+        name = getattr(cls, "__name__", "this class")
+        return ev.error("TS102", f"{name} cannot be made of tensors; use a dataclass, tuple, list or dict", node)
     names = [f.name for f in fields(cls) if f.init]
     try:
         given = inspect.signature(cls).bind(*args, **kwargs)
@@ -286,7 +312,9 @@ def _instance(ev: Evaluator, node: ast.AST, cls: ClassRef, args: list[Any], kwar
 
 def _record_method(ev: Evaluator, node: ast.AST, method: Method, args: list[Any], kwargs: dict[str, Any]) -> Any:
     owner: Record = method.owner
-    found = owner.cls.members.get(method.name) if isinstance(owner.cls, ClassRef) else getattr(owner.cls, method.name, None)
+    found = (
+        owner.cls.members.get(method.name) if isinstance(owner.cls, ClassRef) else getattr(owner.cls, method.name, None)
+    )
     if isinstance(found, types.FunctionType):
         return live_call(ev, node, found, [owner, *args], kwargs)
     return call(ev, node, UNKNOWN if found is None else found, [owner, *args], kwargs)
@@ -301,7 +329,7 @@ def _container_method(ev: Evaluator, node: ast.AST, method: Method, args: list[A
         return UNKNOWN if name != "format" else str(owner)
     if name in ("index", "count", "remove") and not is_static((owner, args)):
         return ev.error("TS102", f"{name} compares elements, which are not known at compile time", node)
-    if name == "extend" and args and not isinstance(args[0], (list, tuple)):
+    if name == "extend" and args and not is_sequence(args[0]):
         from tessera.compiler.frontend.expressions import iterate
 
         args = [iterate(ev, node, args[0]) or []]

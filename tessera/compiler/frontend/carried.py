@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend.merging import NUMBERS
-from tessera.compiler.frontend.values import UNKNOWN, Record, Unknown, is_static, type_name
+from tessera.compiler.frontend.values import UNKNOWN, Record, Unknown, is_dict, is_sequence, is_static, type_name
 from tessera.compiler.ir.core import Block, Value
 from tessera.compiler.ir.types import Type
 from tessera.errors import Note
@@ -62,7 +62,11 @@ class Carried:
                     self._unchanged(name, was, now)
                     continue
                 with self.ev.builder.inside(block):
-                    value = self.ev.layer.lift(now, self.initial[i].type, self.ev.span(self.node)) if now is not UNKNOWN else None
+                    value = (
+                        self.ev.layer.lift(now, self.initial[i].type, self.ev.span(self.node))
+                        if now is not UNKNOWN
+                        else None
+                    )
                 if value is not None and value.type != self.initial[i].type and self.number[i]:
                     with self.ev.builder.at(self.ev.span(self.node)):
                         retyped = self.ev.layer.lift(was, value.type, self.ev.span(self.node))
@@ -88,7 +92,11 @@ class Carried:
         same = was is now or (is_static(was) and is_static(now) and type(was) is type(now) and was == now)
         if not same and now is not UNKNOWN:
             message = f"{name!r} is {type_name(was)} before the loop and {type_name(now)} after an iteration"
-            self.ev.error("TS212", f"{message}; how often the loop runs is only known when the program runs", self.ev.header(self.node))
+            self.ev.error(
+                "TS212",
+                f"{message}; how often the loop runs is only known when the program runs",
+                self.ev.header(self.node),
+            )
 
     def _differs(self, name: str, now: Any, value: Value | None, i: int) -> None:
         if now is UNKNOWN:
@@ -103,9 +111,9 @@ class Carried:
 
     def _rebuild(self, old: Any, values: Any) -> Any:
         """`old` with its carried leaves replaced by the next of `values`."""
-        if isinstance(old, (list, tuple)):
+        if is_sequence(old):
             return type(old)(self._rebuild(v, values) for v in old)
-        if isinstance(old, dict):
+        if is_dict(old):
             return {k: self._rebuild(v, values) for k, v in old.items()}
         if isinstance(old, Record):
             return Record(old.type_name, self._rebuild(old.members, values), old.cls)
@@ -135,9 +143,9 @@ class Carried:
 
 
 def _leaves(value: Any) -> list[Any]:
-    if isinstance(value, (list, tuple)):
+    if is_sequence(value):
         return [leaf for v in value for leaf in _leaves(v)]
-    if isinstance(value, dict):
+    if is_dict(value):
         return [leaf for v in value.values() for leaf in _leaves(v)]
     return _leaves(value.members) if isinstance(value, Record) else [value]
 

@@ -42,7 +42,11 @@ def branch(ev: Evaluator, node: ast.If, condition: Any) -> Flow:
     if flows == {Flow.RETURN}:
         return _merge_returns(ev, node, test, paths)
     if len(flows) > 1:
-        ev.error("TS102", "whether the loop is left or goes on would depend on tensor elements; use ts.where, or a while loop", ev.header(node))
+        ev.error(
+            "TS102",
+            "whether the loop is left or goes on would depend on tensor elements; use ts.where, or a while loop",
+            ev.header(node),
+        )
     _merge_names(ev, node, test, paths, before)
     return flows.pop() if len(flows) == 1 else Flow.NEXT
 
@@ -59,7 +63,7 @@ def path(ev: Evaluator, body: list[ast.stmt], before: dict[str, Any], node: ast.
         ev.frame.names = outer
     if saved.changed():
         saved.restore()
-        message = "a list or dict from outside is changed on a path that is taken or not when the program runs; assign a name instead"
+        message = "a list or dict from outside is changed on a path that may not be taken; assign a name instead"
         ev.error("TS102", message, ev.header(node))
     return found
 
@@ -71,7 +75,9 @@ def _take_rest(ev: Evaluator, node: ast.If, paths: list[Path]) -> bool:
     continuation = ev.frame.continuation()
     if continuation is None:
         where = ended.return_span or ev.span(node)
-        message = "a return inside a loop would depend on tensor elements; keep the result in a name and return it after the loop"
+        message = (
+            "a return in a loop would depend on tensor elements; keep the result in a name, return it after the loop"
+        )
         ev.error("TS102", message, where)
         ev.frame.names = going.names
         return False
@@ -159,8 +165,13 @@ def for_loop(ev: Evaluator, node: ast.For, counting: Counting) -> Flow:
         ev.error("TS102", "the counter of this loop is one name", node.target)
         return undecided.loop(ev, node, counting)
     if node.orelse:
-        ev.error("TS102", "else after a loop over ts.range has no meaning; a loop without break always gets there", node.orelse[0])
+        ev.error(
+            "TS102",
+            "else after a loop over ts.range has no meaning; a loop without break always gets there",
+            node.orelse[0],
+        )
     carried = Carried(ev, node, stored_names(node.body) - {node.target.id})
+    body = Block()
     for _ in range(ATTEMPTS):
         body = Block()
         counter = body.add_arg(ev.layer.counter(), node.target.id)
@@ -173,7 +184,11 @@ def for_loop(ev: Evaluator, node: ast.For, counting: Counting) -> Flow:
     finish(ev, body, carried.next, node)
     operands = [b for b in bounds if b is not None] + carried.initial
     op = ev.builder.op(
-        f"{ev.layer.prefix}.for", operands, [v.type for v in carried.initial], regions=[Region([body])], span=ev.span(node)
+        f"{ev.layer.prefix}.for",
+        operands,
+        [v.type for v in carried.initial],
+        regions=[Region([body])],
+        span=ev.span(node),
     )
     carried.after(op.results, {node.target.id})
     return Flow.NEXT
@@ -181,6 +196,7 @@ def for_loop(ev: Evaluator, node: ast.For, counting: Counting) -> Flow:
 
 def while_loop(ev: Evaluator, node: ast.While) -> Flow:
     carried = Carried(ev, node, stored_names([*node.body, ast.Expr(node.test)]))
+    head, body, test = Block(), Block(), None
     for _ in range(ATTEMPTS):
         head, body = Block(), Block()
         carried.enter(head)
@@ -195,7 +211,7 @@ def while_loop(ev: Evaluator, node: ast.While) -> Flow:
             break
         carried.discard(head)
         carried.discard(body)
-    finish(ev, head, [test], node)
+    finish(ev, head, [test] if test is not None else [], node)
     finish(ev, body, carried.next, node)
     regions = [Region([head]), Region([body])]
     types = [v.type for v in carried.initial]
@@ -215,10 +231,17 @@ def _body(ev: Evaluator, node: ast.For | ast.While, block: Block) -> None:
         ev.frame.rests.pop()
     if flow in (Flow.BREAK, Flow.RETURN):
         word = "break" if flow is Flow.BREAK else "return"
-        message = f"{word} inside a loop that runs when the program runs is not supported; make it the condition of a while loop"
+        message = f"{word} has no meaning in a loop that runs when the program runs; make it the condition of a while"
         where = next((n for n in ast.walk(node) if isinstance(n, (ast.Break, ast.Return))), node)
         ev.error("TS102", message, where, notes=(Note("this loop", ev.header(node)),))
     if saved.changed():
         saved.restore()
-        message = "a list or dict from outside is changed in a loop that runs when the program runs; its length must be known"
-        ev.error("TS102", message, ev.header(node), notes=(Note("unroll it with ts.static_range if the number of iterations is known"),))
+        message = (
+            "a list or dict from outside is changed in a loop that runs when the program runs; its length must be known"
+        )
+        ev.error(
+            "TS102",
+            message,
+            ev.header(node),
+            notes=(Note("unroll it with ts.static_range if the number of iterations is known"),),
+        )

@@ -1,4 +1,4 @@
-"""Applies operators: Python numbers and sizes become constants, rejections become findings with places, notes and fixes."""
+"""Applies operators: numbers and sizes become constants, rejections become findings with places, notes and fixes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend import fixes
 from tessera.compiler.frontend.returns import bound_notes
-from tessera.compiler.frontend.values import UNKNOWN, Number, Unknown, has_unknown, leaves, type_name
+from tessera.compiler.frontend.values import (
+    UNKNOWN,
+    Number,
+    Unknown,
+    has_unknown,
+    is_dict,
+    is_sequence,
+    leaves,
+    type_name,
+)
 from tessera.compiler.graph.operator import GraphBuilder, InferError, Operator
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TensorType
@@ -38,7 +47,9 @@ class Emission:
     def constant(self, value: Any, dtype: DType) -> Value:
         return self.g.size(value, dtype) if isinstance(value, Expr) else self.g.constant(value, dtype)
 
-    def emit(self, node: ast.AST, operator: Operator, operands: list[Any], attrs: dict[str, Any], places: Places) -> Any:
+    def emit(
+        self, node: ast.AST, operator: Operator, operands: list[Any], attrs: dict[str, Any], places: Places
+    ) -> Any:
         """The operator's result, or UNKNOWN after a finding."""
         if has_unknown(operands) or has_unknown(attrs):
             return UNKNOWN
@@ -56,7 +67,16 @@ class Emission:
             return self.g.emit(operator, ready, attrs)
         except InferError as e:
             return self.reject(node, e, ready, places)
-        except (TypeError, ValueError, AttributeError, IndexError, KeyError, OverflowError, DimError, AssertionError) as e:
+        except (
+            TypeError,
+            ValueError,
+            AttributeError,
+            IndexError,
+            KeyError,
+            OverflowError,
+            DimError,
+            AssertionError,
+        ) as e:
             return self.ev.error("TS105", f"{operator.signature} does not take these arguments ({e})", node)
 
     def _operand(self, node: ast.AST, operator: Operator, value: Any, i: int, operands: list[Any]) -> Any:
@@ -68,7 +88,7 @@ class Emission:
             dtype = dtypes.weak(value.type(0), like.dtype if isinstance(like, TensorType) else None) or dtypes.f32
             self.ev.undecide(f"{value.text} must be known", node)
             return self.ev.layer.placeholder(TensorType((), dtype), self.ev.span(node))
-        if isinstance(value, (list, tuple)):
+        if is_sequence(value):
             items = [self._operand(node, operator, v, i, operands) for v in value]
             return UNKNOWN if any(isinstance(v, Unknown) for v in items) else items
         adopted = self.ev.layer.adopt("", value, node)
@@ -121,7 +141,7 @@ def _unsized(value: Any) -> str | None:
     """The text of a number among the attributes that depends on unknown sizes."""
     if isinstance(value, Number):
         return value.text
-    items: list[Any] = list(value.values()) if isinstance(value, dict) else list(value) if isinstance(value, (list, tuple)) else []
+    items: list[Any] = list(value.values()) if is_dict(value) else list(value) if is_sequence(value) else []
     return next((t for t in map(_unsized, items) if t is not None), None)
 
 

@@ -1,4 +1,4 @@
-"""Analyses one definition: evaluates it, for each way its optional parameters may be given, and says all there is to say."""
+"""Analyses one definition: evaluates it for each way its optional parameters may be given, and tries fixes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tessera.compiler.frontend.frame import Flow
 from tessera.compiler.frontend.layer import Layer
 from tessera.compiler.frontend.parameters import enter_definition
 from tessera.compiler.frontend.signature import Signature, definition_signature
-from tessera.compiler.frontend.values import UNKNOWN
+from tessera.compiler.frontend.values import UNKNOWN, is_sequence
 from tessera.errors import Diagnostic, Note
-from tessera.language.annotations import ScalarAnn, TensorAnn, TileAnn
+from tessera.language.annotations import TensorAnn, TileAnn
 
 VARIANTS = 8
 """ways to give the optional parameters that are all tried; beyond it, each of them alone"""
@@ -26,7 +26,7 @@ VARIANTS = 8
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """`absent`: optional tensors that are None; `defaults`: other values than the written ones of boolean parameters."""
+    """`absent`: optional tensors that are None; `defaults`: boolean parameters with other values than written."""
 
     absent: frozenset[str] = frozenset()
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -60,9 +60,8 @@ def _variants(signature: Signature) -> list[Variant]:
     for p in signature.parameters:
         if isinstance(p.annotation, (TensorAnn, TileAnn)) and p.annotation.optional:
             choices.append((Variant(), Variant(frozenset({p.name}))))
-        elif p.static and isinstance(p.annotation, ScalarAnn) and p.annotation.dtype.kind == "bool":
-            if isinstance(p.default, ast.Constant) and isinstance(p.default.value, bool):
-                choices.append((Variant(), Variant(defaults={p.name: not p.default.value})))
+        elif p.static and isinstance(p.default, ast.Constant) and isinstance(p.default.value, bool):
+            choices.append((Variant(), Variant(defaults={p.name: not p.default.value})))
     if 2 ** len(choices) <= VARIANTS:
         return [_union(c) for c in product(*choices)]
     return [Variant(), *(c[1] for c in choices)]
@@ -91,7 +90,11 @@ def _joined(variants: list[Variant], found: list[Analysis]) -> Analysis:
         readers = {**other.readers, **readers}
     op = first.op if not any(d.severity == "error" for d in diagnostics) else None
     return replace(
-        first, op=op, diagnostics=tuple(diagnostics), expressions=list(infos.values()), dependencies=tuple(dependencies.items()),
+        first,
+        op=op,
+        diagnostics=tuple(diagnostics),
+        expressions=list(infos.values()),
+        dependencies=tuple(dependencies.items()),
         readers=readers,
     )
 
@@ -131,7 +134,7 @@ def _attempt(
         value = _body(ev, arguments, symbolic=arguments is None or bool(variant.absent))
         if not ev.findings.errors:  # also where something is undecided: a layer may have more to find
             op = ev.layer.finish(value)
-        tuple_result = isinstance(value, (tuple, list))
+        tuple_result = is_sequence(value)
     except RecursionError:
         ev.error("TS102", f"{definition.name} is nested too deeply to be analysed", definition.span)
         tuple_result = False
@@ -140,7 +143,8 @@ def _attempt(
         tuple_result = False
     op = op if not ev.findings.errors and not ev.undecided else None
     analysis = Analysis(
-        definition, op, tuple(ev.layer.params()), tuple(ev.layer.captures), tuple(ev.findings.items), list(ev.infos.values()),
+        definition, op, tuple(ev.layer.params()), tuple(ev.layer.captures), tuple(ev.findings.items),
+        list(ev.infos.values()),
         tuple(dict.fromkeys(ev.checks)), ev.dims, tuple(ev.dependencies.items()), tuple(ev.undecided), tuple_result,
         tuple(ev.layer.capture_names()), ev.readers,
     )  # fmt: skip

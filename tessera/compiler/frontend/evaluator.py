@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import difflib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -25,7 +25,17 @@ from tessera.compiler.frontend.layer import Layer
 from tessera.compiler.frontend.scope import Scope, read
 from tessera.compiler.frontend.signature import Signature
 from tessera.compiler.frontend.statements import STATEMENTS
-from tessera.compiler.frontend.values import MISSING, UNKNOWN, Builtin, Namespace, Number, OperatorRef, Unknown
+from tessera.compiler.frontend.syntax import Sample
+from tessera.compiler.frontend.values import (
+    MISSING,
+    UNKNOWN,
+    Builtin,
+    Namespace,
+    Number,
+    OperatorRef,
+    Unknown,
+    is_tuple,
+)
 from tessera.compiler.ir.checks import Check
 from tessera.compiler.ir.core import Block, Builder
 from tessera.errors import Diagnostic, Diagnostics, Edit, Fix, Note, Span
@@ -103,7 +113,9 @@ class Evaluator:
 
     def suggest(self, name: str, known: Iterable[str], at: Span) -> tuple[str, tuple[Fix, ...]]:
         """`; did you mean 'x'?` and the fix that replaces the text at `at`, where a known name is close."""
-        close = difflib.get_close_matches(name, [k for k in dict.fromkeys(known) if not k.startswith("_")], n=1, cutoff=0.6)
+        close = difflib.get_close_matches(
+            name, [k for k in dict.fromkeys(known) if not k.startswith("_")], n=1, cutoff=0.6
+        )
         if not close:
             return "", ()
         return f"; did you mean {close[0]!r}?", (Fix(f"Change {name!r} to {close[0]!r}", (Edit(at, close[0]),)),)
@@ -121,7 +133,7 @@ class Evaluator:
         """The type of a value as people are shown it; None where there is none."""
         if isinstance(value, Expr):
             return value
-        if isinstance(value, tuple):
+        if is_tuple(value):
             parts = [self.shown(v) for v in value]
             return tuple(parts) if parts and None not in parts else None
         return self.layer.type_of(value)
@@ -167,11 +179,15 @@ class Evaluator:
             rests[top] = (statements, i)
             self.steps += 1
             if self.steps > STEP_LIMIT:
-                self.error("TS102", f"more than {STEP_LIMIT} statements run at compile time; loop with ts.range(...)", node)
+                self.error(
+                    "TS102", f"more than {STEP_LIMIT} statements run at compile time; loop with ts.range(...)", node
+                )
                 return Flow.RETURN
             handler = STATEMENTS.get(type(node))
             if handler is None:
-                self.error("TS102", f"{_construct(node)} is not supported in a {self.definition.kind}", self.header(node))
+                self.error(
+                    "TS102", f"{_construct(node)} is not supported in a {self.definition.kind}", self.header(node)
+                )
                 continue
             outer, self.builder.span = self.builder.span, self.frame.source.span(node)
             try:
@@ -188,7 +204,9 @@ class Evaluator:
         value = self.frame.lookup(name)
         if value is not MISSING:
             if name in self.frame.maybe and name in self.frame.names:
-                return self.error("TS110", f"{name!r} is assigned on some paths only; assign it before, on all of them", node)
+                return self.error(
+                    "TS110", f"{name!r} is assigned on some paths only; assign it before, on all of them", node
+                )
             return value
         if name in self.frame.locals:
             return self.error("TS110", f"{name!r} is used before it is assigned", node)
@@ -247,7 +265,7 @@ class Evaluator:
             return None
 
     @contextmanager
-    def inside(self, frame: Frame) -> Iterator[None]:
+    def inside(self, frame: Frame) -> Generator[None]:
         """Evaluates in another frame for a while."""
         outer, self.frame = self.frame, frame
         try:
@@ -257,10 +275,10 @@ class Evaluator:
 
 
 def _construct(node: ast.AST) -> str:
-    names = {
-        ast.Try: "try/except", ast.Await: "await", ast.Yield: "yield", ast.YieldFrom: "yield from", ast.Global: "global",
-        ast.Nonlocal: "nonlocal", ast.Import: "import", ast.ImportFrom: "import", ast.ClassDef: "a class definition",
-        ast.AsyncFunctionDef: "an async function", ast.AsyncFor: "async for", ast.AsyncWith: "async with", ast.Delete: "del",
-        ast.Match: "match",
+    names: dict[type[ast.AST], str] = {
+        Sample: "sampling with ~", ast.Try: "try/except", ast.Await: "await", ast.Yield: "yield",
+        ast.YieldFrom: "yield from", ast.Global: "global", ast.Nonlocal: "nonlocal", ast.Import: "import",
+        ast.ImportFrom: "import", ast.ClassDef: "a class definition", ast.AsyncFunctionDef: "an async function",
+        ast.AsyncFor: "async for", ast.AsyncWith: "async with", ast.Delete: "del", ast.Match: "match",
     }  # fmt: skip
     return names.get(type(node), type(node).__name__)

@@ -10,8 +10,18 @@ from tessera.compiler.frontend import attributes, calls, operators
 from tessera.compiler.frontend.frame import Frame
 from tessera.compiler.frontend.operators import COMPARISONS, SYMBOLS
 from tessera.compiler.frontend.values import (
-    UNKNOWN, Builtin, Closure, Number, Unknown, has_unknown, is_static, type_name,
-)  # fmt: skip
+    UNKNOWN,
+    Builtin,
+    Closure,
+    Number,
+    Unknown,
+    has_unknown,
+    is_dict,
+    is_sequence,
+    is_slice,
+    is_static,
+    type_name,
+)
 from tessera.language.dims import Expr
 
 if TYPE_CHECKING:
@@ -55,7 +65,8 @@ def boolean(ev: Evaluator, node: ast.BoolOp) -> Any:
             pending.append(value)
         elif truth is stop:
             # `tensor or True` is decided now only when nothing abstract stands before it
-            return value if not pending or not any(map(ev.layer.owns, pending)) and isinstance(value, bool) else UNKNOWN
+            sure = not pending or (isinstance(value, bool) and not any(map(ev.layer.owns, pending)))
+            return value if sure else UNKNOWN
     if not pending:
         return value
     if any(isinstance(v, Unknown) for v in pending):
@@ -70,7 +81,8 @@ def boolean(ev: Evaluator, node: ast.BoolOp) -> Any:
 
 def compare(ev: Evaluator, node: ast.Compare) -> Any:
     """Chained comparisons: `a < b < c` is `a < b and b < c`, each operand evaluated once."""
-    left, results = ev.eval(node.left), []
+    left: Any = ev.eval(node.left)
+    results: list[Any] = []
     for op, item in zip(node.ops, node.comparators, strict=True):
         right = ev.eval(item)
         result = compare_pair(ev, node, SYMBOLS[type(op)], left, right)
@@ -101,13 +113,15 @@ def compare_pair(ev: Evaluator, node: ast.AST, symbol: str, left: Any, right: An
 def _contains(ev: Evaluator, node: ast.AST, positive: bool, item: Any, container: Any) -> Any:
     if isinstance(item, Unknown) or isinstance(container, Unknown):
         return UNKNOWN
-    if isinstance(container, (list, tuple)) and not is_static(container):
+    if is_sequence(container) and not is_static(container):
         answers = [operators.operate(ev, node, "==", item, c) for c in container]
         if any(a is True for a in answers):
             return positive
         return not positive if all(a is False for a in answers) else UNKNOWN
     if ev.layer.owns(container) or ev.layer.owns(item):
-        return ev.error("TS102", f"`in` does not take {type_name(container)}; compare with == and reduce with any()", node)
+        return ev.error(
+            "TS102", f"`in` does not take {type_name(container)}; compare with == and reduce with any()", node
+        )
     try:
         return (item in container) is positive
     except Exception as e:
@@ -160,9 +174,11 @@ def subscript_value(ev: Evaluator, node: ast.AST, value: Any, index: Any) -> Any
 
 
 def _abstract_index(ev: Evaluator, node: ast.AST, value: Any, index: Any) -> Any:
-    if isinstance(index, (Expr, Number)) or isinstance(index, slice):
+    if isinstance(index, (Expr, Number)) or is_slice(index):
         return ev.undecide(f"the index {getattr(index, 'text', index)} must be known", node)
-    return ev.error("TS102", f"{type_name(value)} cannot be indexed by {type_name(index)}, known only when the program runs", node)
+    return ev.error(
+        "TS102", f"{type_name(value)} cannot be indexed by {type_name(index)}, known only when the program runs", node
+    )
 
 
 def slice_(ev: Evaluator, node: ast.Slice) -> Any:
@@ -204,8 +220,12 @@ def dict_(ev: Evaluator, node: ast.Dict) -> Any:
     for key, value in zip(node.keys, node.values, strict=True):
         item = ev.eval(value)
         if key is None:
-            if not isinstance(item, dict):
-                return UNKNOWN if isinstance(item, Unknown) else ev.error("TS105", f"** needs a dict, not {type_name(item)}", value)
+            if not is_dict(item):
+                return (
+                    UNKNOWN
+                    if isinstance(item, Unknown)
+                    else ev.error("TS105", f"** needs a dict, not {type_name(item)}", value)
+                )
             out.update(item)
             continue
         k = ev.eval(key)
@@ -222,7 +242,7 @@ def iterate(ev: Evaluator, node: ast.AST, value: Any) -> list[Any] | None:
     """The items of an iterable whose number is known now; None (after a finding, unless it is unknown) otherwise."""
     if isinstance(value, Unknown):
         return None
-    if isinstance(value, (list, tuple)):
+    if is_sequence(value):
         return list(value)
     if ev.layer.owns(value):
         return ev.layer.iterate(node, value)

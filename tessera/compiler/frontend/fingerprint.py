@@ -6,7 +6,7 @@ import hashlib
 from types import ModuleType
 from typing import Any
 
-from tessera.compiler.frontend.values import ClassRef, Closure, Record
+from tessera.compiler.frontend.values import ClassRef, Closure, Record, is_collection, is_dict
 from tessera.language.dims import Expr
 from tessera.language.dtypes import DType
 
@@ -25,12 +25,14 @@ def fingerprint(value: Any, depth: int = 0) -> str:
         return repr(value)
     if depth > DEPTH:
         return type(value).__qualname__
-    if isinstance(value, (list, tuple, set, frozenset)):
+    if is_collection(value):
         parts = [fingerprint(v, depth + 1) for v in value]
         parts = sorted(parts) if isinstance(value, (set, frozenset)) else parts
         return f"{type(value).__name__}({', '.join(parts)})"
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{fingerprint(k, depth + 1)}: {fingerprint(v, depth + 1)}" for k, v in value.items()) + "}"
+    if is_dict(value):
+        return (
+            "{" + ", ".join(f"{fingerprint(k, depth + 1)}: {fingerprint(v, depth + 1)}" for k, v in value.items()) + "}"
+        )
     if isinstance(value, Closure):
         return f"{value.name}#{_of_text(value)}"
     if isinstance(value, (ClassRef, Record)):
@@ -50,10 +52,11 @@ def _of_object(value: Any, depth: int) -> str:
     if code is not None:
         read = _free_values(wrapped, code, depth)
         return f"{wrapped.__qualname__}#{_digest(code.co_code, repr(_constants(code)).encode(), read.encode())}"
+    kind = value.__class__
     members = getattr(value, "__dict__", None)
-    if isinstance(members, dict) and not isinstance(value, type):
-        return f"{type(value).__qualname__}{fingerprint(dict(members), depth + 1)}"
-    return str(value) if hasattr(type(value), "__tessera_fingerprint__") else type(value).__qualname__ + _named(value)
+    if is_dict(members) and not isinstance(value, type):
+        return f"{kind.__qualname__}{fingerprint(dict(members), depth + 1)}"
+    return kind.__qualname__ + _named(value)
 
 
 def _free_values(function: Any, code: Any, depth: int) -> str:

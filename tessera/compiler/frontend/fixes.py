@@ -1,4 +1,4 @@
-"""Changes that would mend a finding. Each is tried on the text, and offered only when the function is better with it."""
+"""Changes that would mend a finding. Each is tried on the text, and offered only if the function is better with it."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class Frame:
     name: str
     source: Source
     scope: Scope
-    names: dict[str, Any] = field(default_factory=dict)
+    names: dict[str, Any] = field(default_factory=dict[str, Any])
     outer: Frame | None = None
     caller: Frame | None = None
     call_span: Span | None = None
@@ -37,7 +37,7 @@ class Frame:
     """identity of the function that runs, to find recursion"""
     returned: Any = None
     return_span: Span | None = None
-    maybe: set[str] = field(default_factory=set)
+    maybe: set[str] = field(default_factory=set[str])
     """names that are assigned on some paths only"""
     locals: frozenset[str] = frozenset()
     """names the function assigns anywhere, as Python's compiler sees them"""
@@ -79,8 +79,8 @@ class Frame:
     def chain(self) -> tuple[Note, ...]:
         """Who called whom, innermost call first."""
         notes: list[Note] = []
-        frame: Frame | None = self
-        while frame is not None and frame.caller is not None:
+        frame: Frame = self
+        while frame.caller is not None:
             notes.append(Note(f"{frame.name} was called from {frame.caller.name}", frame.call_span))
             frame = frame.caller
         return tuple(notes)

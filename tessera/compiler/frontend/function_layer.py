@@ -10,7 +10,19 @@ from tessera.compiler.frontend import returns
 from tessera.compiler.frontend.emission import Emission
 from tessera.compiler.frontend.layer import Layer
 from tessera.compiler.frontend.parameters import facts_pairs
-from tessera.compiler.frontend.values import MISSING, UNKNOWN, Builtin, Method, Number, OperatorRef, Unknown, has_unknown, type_name
+from tessera.compiler.frontend.values import (
+    MISSING,
+    UNKNOWN,
+    Builtin,
+    Method,
+    Number,
+    OperatorRef,
+    Unknown,
+    has_unknown,
+    is_list,
+    is_tuple,
+    type_name,
+)
 from tessera.compiler.graph.operator import FUNCTIONS, METHODS, PROPERTIES, REGISTRY, Operator
 from tessera.compiler.ir.core import Op, Region, Value
 from tessera.compiler.ir.types import TensorType, Type
@@ -29,7 +41,7 @@ COUNTER = TensorType((), dtypes.int64)
 
 
 class FunctionLayer(Layer):
-    """Tensors are `ir.core.Value`s of `TensorType`; every operator goes through `Emission`, which reports rejections."""
+    """Tensors are `ir.core.Value`s of `TensorType`. Operators go through `Emission`, which reports rejections."""
 
     prefix = "graph"
 
@@ -51,15 +63,19 @@ class FunctionLayer(Layer):
         return self.arguments
 
     def returned(self, value: Any, span: Span, annotation: Annotation | None) -> Any:
-        if isinstance(value, list):
+        if is_list(value):
             value = tuple(value)
-        if value is None or (isinstance(value, tuple) and any(v is None for v in value)):
+        if value is None or (is_tuple(value) and any(v is None for v in value)):
             what = "nothing" if value is None else "None among its results"
-            self.ev.error("TS102", f"{self.ev.definition.name} returns {what}; what a function computes is what it returns", span)
+            self.ev.error(
+                "TS102", f"{self.ev.definition.name} returns {what}; what a function computes is what it returns", span
+            )
             return UNKNOWN
-        for item in value if isinstance(value, tuple) else (value,):
+        for item in value if is_tuple(value) else (value,):
             if not isinstance(item, (Value, Unknown, bool, int, float, complex, Expr, Number)) and item is not None:
-                self.ev.error("TS102", f"a function returns tensors, or a tuple of tensors, not {type_name(item)}", span)
+                self.ev.error(
+                    "TS102", f"a function returns tensors, or a tuple of tensors, not {type_name(item)}", span
+                )
                 return UNKNOWN
         returns.check(self.ev, value, annotation, self.ev.signature.returns_span, span, "the return annotation")
         if isinstance(annotation, ScalarAnn) and isinstance(value, (bool, int, float)):
@@ -69,7 +85,7 @@ class FunctionLayer(Layer):
     def finish(self, value: Any) -> Op | None:
         ev = self.ev
         span = ev.frame.return_span or ev.definition.span
-        results = [self.lift(v, None, span) for v in (value if isinstance(value, tuple) else (value,))]
+        results = [self.lift(v, None, span) for v in (value if is_tuple(value) else (value,))]
         if any(r is None for r in results) or ev.undecided:
             return None
         names = tuple(p.name for p in self.arguments)
@@ -105,7 +121,12 @@ class FunctionLayer(Layer):
             return MISSING
         if not (hasattr(value, "__array_interface__") or hasattr(value, "__dlpack__")):
             return MISSING
-        if not hasattr(value, "__setitem__") and hasattr(value, "item") and tuple(value.shape) == () and not hasattr(value, "device_buffer"):
+        if (
+            not hasattr(value, "__setitem__")
+            and hasattr(value, "item")
+            and tuple(value.shape) == ()
+            and not hasattr(value, "device_buffer")
+        ):
             return value.item()
         if id(value) in self._captured:
             return self._captured[id(value)]
@@ -171,8 +192,8 @@ class FunctionLayer(Layer):
     def condition(self, node: ast.AST, value: Any) -> Value | None:
         type: TensorType = value.type
         if type.rank:
-            said = f"the truth of a tensor {type.pretty()} is not one value; reduce it with .any() or .all(), or choose with where(...)"
-            self.ev.error("TS213", said, node)
+            said = f"the truth of a tensor {type.pretty()} is not one value"
+            self.ev.error("TS213", f"{said}; reduce it with .any() or .all(), or choose with where(...)", node)
             return None
         if type.dtype == dtypes.bool_:
             return value
@@ -217,7 +238,9 @@ class FunctionLayer(Layer):
         if isinstance(callee, OperatorRef):
             return self.apply(node, REGISTRY[callee.name], args, kwargs)
         if isinstance(callee, Builtin) and callee.path.startswith("tessera.tile."):
-            return self.ev.error("TS401", f"ts.tile.{callee.name} belongs in a @ts.kernel; this is a @ts.function", node)
+            return self.ev.error(
+                "TS401", f"ts.tile.{callee.name} belongs in a @ts.kernel; this is a @ts.function", node
+            )
         return super().call(node, callee, args, kwargs)
 
     def apply(self, node: ast.AST, operator: Operator, args: list[Any], kwargs: dict[str, Any]) -> Any:

@@ -38,8 +38,8 @@ def callee_frame(ev: Evaluator, node: ast.AST, closure: Closure) -> Frame:
     nested = closure.definition is ev.definition and closure.frame is not None
     return Frame(
         closure.name, closure.definition.text, closure.definition.scope, outer=closure.frame, caller=ev.frame,
-        call_span=ev.span(node), key=closure.node, locals=assigned_names(closure.node), records=nested and ev.frame.records,
-        depth=ev.frame.depth + 1,
+        call_span=ev.span(node), key=closure.node, locals=assigned_names(closure.node),
+        records=nested and ev.frame.records, depth=ev.frame.depth + 1,
     )  # fmt: skip
 
 
@@ -51,13 +51,15 @@ def _too_deep(ev: Evaluator, node: ast.AST, closure: Closure) -> Any:
         frame = frame.caller
     chain = ev.frame.chain()[-2:]
     if times > 1:
-        message = f"{closure.name} calls itself more than {times} times, and every call is inlined; a recursion must end at compile time"
+        message = f"{closure.name} calls itself more than {times} times; inlined calls must end at compile time"
     else:
         message = f"calls are nested more than {CALL_LIMIT} deep, and every one is inlined"
     saved, ev.frame = ev.frame, frame
     try:
         where = chain[-1].span if chain and chain[-1].span else saved.source.span(node)
-        return ev.error("TS108", message, where, notes=(Note("this call goes on without end", saved.source.span(node)),))
+        return ev.error(
+            "TS108", message, where, notes=(Note("this call goes on without end", saved.source.span(node)),)
+        )
     finally:
         ev.frame = saved
 

@@ -44,7 +44,7 @@ class Layer:
         raise NotImplementedError
 
     def returned(self, value: Any, span: Span, annotation: Annotation | None) -> Any:
-        """Checks and converts what a `return` of the analysed function itself gives (None when it falls off the end)."""
+        """Checks and converts what a `return` of the analysed function gives (None when it falls off the end)."""
         return value
 
     def finish(self, value: Any) -> Op | None:
@@ -105,7 +105,9 @@ class Layer:
 
     def store(self, node: ast.AST, value: Any, index: Any, item: Any) -> None:
         """`value[index] = item`"""
-        self.ev.error("TS102", "tensors are values and cannot be changed in place; make a new one, e.g. with where(...)", node)
+        self.ev.error(
+            "TS102", "tensors are values and cannot be changed in place; make a new one, e.g. with where(...)", node
+        )
 
     def augment(self, node: ast.AST, value: Any, index: Any, symbol: str, item: Any) -> None:
         """`value[index] symbol= item`; by default read, operate, store."""

@@ -7,7 +7,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend.frame import Flow
-from tessera.compiler.frontend.values import UNKNOWN, Number, Record, Unknown, is_static, type_name
+from tessera.compiler.frontend.values import (
+    UNKNOWN,
+    Number,
+    Record,
+    Unknown,
+    is_dict,
+    is_list,
+    is_sequence,
+    is_static,
+    is_tuple,
+    type_name,
+)
 from tessera.compiler.ir.core import Block, Value
 from tessera.compiler.ir.types import Type
 from tessera.errors import Note, Span
@@ -51,9 +62,9 @@ class Merger:
             return a
         if isinstance(a, Unknown) or isinstance(b, Unknown):
             return UNKNOWN
-        if isinstance(a, (list, tuple)) and type(a) is type(b) and len(a) == len(b):
+        if is_sequence(a) and type(a) is type(b) and len(a) == len(b):
             return type(a)(self.merge(x, y, f"{what}[{i}]") for i, (x, y) in enumerate(zip(a, b, strict=True)))
-        if isinstance(a, dict) and isinstance(b, dict) and a.keys() == b.keys():
+        if is_dict(a) and is_dict(b) and a.keys() == b.keys():
             return {k: self.merge(a[k], b[k], f"{what}[{k!r}]") for k in a}
         if isinstance(a, Record) and isinstance(b, Record) and a.cls is b.cls and a.members.keys() == b.members.keys():
             members = {k: self.merge(v, b.members[k], f"{what}.{k}") for k, v in a.members.items()}
@@ -82,7 +93,9 @@ class Merger:
 
     def _differ(self, a: Any, b: Any, what: str) -> Unknown:
         """Neither the same nor of one type: nothing can stand for both."""
-        notes = [Note(f"{what} is {type_name(v)} here", v.op.span if isinstance(v, Value) and v.op else None) for v in (a, b)]
+        notes = [
+            Note(f"{what} is {type_name(v)} here", v.op.span if isinstance(v, Value) and v.op else None) for v in (a, b)
+        ]
         shapes = isinstance(a, Value) and isinstance(b, Value)
         message = f"{what} is {_shown(a)} on one path and {_shown(b)} on the other"
         reason = "" if shapes else "; which path is taken is only known when the program runs"
@@ -91,12 +104,12 @@ class Merger:
     def fill(self, template: Any, results: list[Value]) -> Any:
         if isinstance(template, Slot):
             return results[template.index]
-        if isinstance(template, list):
+        if is_list(template):
             template[:] = [self.fill(v, results) for v in template]
             return template
-        if type(template) is tuple:
+        if is_tuple(template):
             return tuple(self.fill(v, results) for v in template)
-        if isinstance(template, dict):
+        if is_dict(template):
             for k, v in template.items():
                 template[k] = self.fill(v, results)
             return template

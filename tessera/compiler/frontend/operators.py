@@ -1,4 +1,4 @@
-"""`left symbol right` and `symbol operand`: ordinary values are computed now, sizes by the dimension algebra, the rest by the layer."""
+"""Operators: ordinary values are computed now, sizes by the dimension algebra, the rest by the layer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tessera.compiler.frontend.values import UNKNOWN, Number, Unknown, has_unknown, is_static, type_name
+from tessera.compiler.frontend.values import UNKNOWN, Number, Unknown, has_unknown, is_sequence, is_static, type_name
 from tessera.language import dims
 from tessera.language.dims import DimError, Expr
 
@@ -22,16 +22,17 @@ SYMBOLS: dict[type[ast.AST], str] = {
     ast.Is: "is", ast.IsNot: "is not", ast.In: "in", ast.NotIn: "not in",
 }  # fmt: skip
 
+_: Any = operator  # whose stubs leave operand types open
 PYTHON: dict[str, Callable[[Any, Any], Any]] = {
-    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
-    "%": operator.mod, "**": operator.pow, "@": operator.matmul, "&": operator.and_, "|": operator.or_,
-    "^": operator.xor, "<<": operator.lshift, ">>": operator.rshift, "==": operator.eq, "!=": operator.ne,
-    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+    "+": _.add, "-": _.sub, "*": _.mul, "/": _.truediv, "//": _.floordiv,
+    "%": _.mod, "**": _.pow, "@": _.matmul, "&": _.and_, "|": _.or_,
+    "^": _.xor, "<<": _.lshift, ">>": _.rshift, "==": _.eq, "!=": _.ne,
+    "<": _.lt, "<=": _.le, ">": _.gt, ">=": _.ge,
 }  # fmt: skip
-UNARY: dict[str, Callable[[Any], Any]] = {"-": operator.neg, "+": operator.pos, "~": operator.invert}
+UNARY: dict[str, Callable[[Any], Any]] = {"-": _.neg, "+": _.pos, "~": _.invert}
 COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">="})
 _SIZE: dict[str, Callable[[Any, Any], Any]] = {
-    "+": operator.add, "-": operator.sub, "*": operator.mul, "//": dims.floordiv, "%": dims.mod,
+    "+": _.add, "-": _.sub, "*": _.mul, "//": dims.floordiv, "%": dims.mod,
 }  # fmt: skip
 LARGE = 10_000_000
 """elements of a container, or bits of an integer, that compile-time arithmetic may make"""
@@ -44,9 +45,9 @@ def operate(ev: Evaluator, node: ast.AST, symbol: str, left: Any, right: Any) ->
         return ev.layer.binary(node, symbol, left, right)
     if isinstance(left, (Expr, Number)) or isinstance(right, (Expr, Number)):
         return _sized(ev, node, symbol, left, right)
-    if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)) and symbol in ("==", "!="):
+    if is_sequence(left) and is_sequence(right) and symbol in ("==", "!="):
         return _same_items(ev, node, symbol, left, right)
-    if symbol in "+*" and isinstance(left, (list, tuple)) or isinstance(right, (list, tuple)) and symbol == "*":
+    if (symbol in "+*" and is_sequence(left)) or (symbol == "*" and is_sequence(right)):
         return _python(ev, node, symbol, left, right)
     if not (is_static(left) and is_static(right)):
         if has_unknown(left) or has_unknown(right):
@@ -88,7 +89,7 @@ def _explodes(symbol: str, left: Any, right: Any) -> bool:
         return right > LARGE
     if symbol == "*":
         for items, times in ((left, right), (right, left)):
-            if isinstance(items, (str, bytes, list, tuple)) and isinstance(times, int):
+            if (is_sequence(items) or isinstance(items, (str, bytes))) and isinstance(times, int):
                 return len(items) * times > LARGE
     return False
 
@@ -113,7 +114,9 @@ def _sized(ev: Evaluator, node: ast.AST, symbol: str, left: Any, right: Any) -> 
         return dims.prod([left] * right)
     if sizes and symbol == "/" and right == 0:
         return ev.error("TS107", "ZeroDivisionError: division by zero", node)
-    whole = symbol != "/" and all(isinstance(v, (int, Expr)) or (isinstance(v, Number) and v.type is int) for v in (left, right))
+    whole = symbol != "/" and all(
+        isinstance(v, (int, Expr)) or (isinstance(v, Number) and v.type is int) for v in (left, right)
+    )
     return Number(int if whole else float, text)
 
 

@@ -14,7 +14,7 @@ from tessera.compiler.frontend.binding import Conflict, Equation, describe, equa
 from tessera.compiler.frontend.definition import source_of
 from tessera.compiler.frontend.frame import Frame
 from tessera.compiler.frontend.signature import Parameter, Signature, signature_of
-from tessera.compiler.frontend.values import UNKNOWN, Closure, Number, Static, Unknown, type_name
+from tessera.compiler.frontend.values import UNKNOWN, Closure, Number, Static, Unknown, is_dict, is_sequence, type_name
 from tessera.compiler.ir.checks import Check
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TensorType, shape_text
@@ -37,7 +37,7 @@ def enter_definition(ev: Evaluator, arguments: Mapping[str, ArgType] | None, sym
     With `symbolic`, parameters without an argument go by their annotations; else by their defaults.
     """
     d = ev.definition
-    signature, findings = signature_of(d.tree, d.text, d.scope, d.type_parameters)
+    signature, findings = signature_of(d.tree, d.text, d.scope)
     for f in findings:
         ev.findings.add(f)
     ev.signature, ev.returns = signature, signature.returns
@@ -70,7 +70,9 @@ def _sizes(ev: Evaluator, signature: Signature, arguments: Mapping[str, ArgType]
     for c in conflicts:
         span = _axis_span(signature, c.equation)
         code = "TS208" if c.first is not None else "TS209"
-        notes = [Note(f"{c.equation.want} was bound by {c.first.place}", _axis_span(signature, c.first))] if c.first else []
+        notes = (
+            [Note(f"{c.equation.want} was bound by {c.first.place}", _axis_span(signature, c.first))] if c.first else []
+        )
         ev.error(code, describe(c), span, notes=notes)
     for want, have, place in open_:
         ev.checks.append(Check(want, have, f"the size of {place}"))
@@ -79,11 +81,12 @@ def _sizes(ev: Evaluator, signature: Signature, arguments: Mapping[str, ArgType]
 
 def _axis_span(signature: Signature, e: Equation) -> Span:
     parameter = next(p for p in signature.parameters if p.name == e.name)
-    spans = getattr(parameter.annotation, "spans", ())
-    wanted = getattr(parameter.annotation, "shape", None)
+    spans: tuple[Span, ...] = getattr(parameter.annotation, "spans", ())
+    wanted: Any = getattr(parameter.annotation, "shape", None)
     if e.axis is None or wanted is None or e.want not in wanted:
         return parameter.span
-    return spans[wanted.index(e.want)] if len(spans) == len(wanted) else parameter.span
+    found: int = wanted.index(e.want)
+    return spans[found] if len(spans) == len(wanted) else parameter.span
 
 
 def _value(ev: Evaluator, p: Parameter, argument: Any, env: Mapping[str, Dim], given: bool) -> Any:
@@ -102,9 +105,9 @@ def _value(ev: Evaluator, p: Parameter, argument: Any, env: Mapping[str, Dim], g
 
 
 def _variadic(ev: Evaluator, p: Parameter, argument: Any, given: bool) -> Any:
-    if isinstance(argument, (tuple, list)):
+    if is_sequence(argument):
         return tuple(_given(ev, p, a, f"{p.name}.{i}") for i, a in enumerate(argument))
-    if isinstance(argument, dict):
+    if is_dict(argument):
         return {k: _given(ev, p, a, f"{p.name}.{k}") for k, a in argument.items()}
     if given:
         return () if p.variadic == "*" else {}
@@ -115,9 +118,9 @@ def _given(ev: Evaluator, p: Parameter, argument: Any, name: str) -> Any:
     """An argument of `analyse`; tuples, lists and dicts of tensors become parameters one by one."""
     if isinstance(argument, Static):
         return argument.value
-    if isinstance(argument, (tuple, list)):
+    if is_sequence(argument):
         return type(argument)(_given(ev, p, a, f"{name}.{i}") for i, a in enumerate(argument))
-    if isinstance(argument, dict):
+    if is_dict(argument):
         return {k: _given(ev, p, a, f"{name}.{k}") for k, a in argument.items()}
     if not isinstance(argument, TensorType):
         return argument
@@ -126,8 +129,8 @@ def _given(ev: Evaluator, p: Parameter, argument: Any, name: str) -> Any:
         ev.error("TS304", f"{name} has elements of {argument.dtype}, but its annotation says {wanted}", p.span)
         return UNKNOWN
     policy = getattr(p.annotation, "policy", None)
-    type = TensorType(argument.shape, argument.dtype, argument.policy or policy)
-    return ev.layer.parameter(name, type, p.annotation, p.span)
+    passed = TensorType(argument.shape, argument.dtype, argument.policy or policy)
+    return ev.layer.parameter(name, passed, p.annotation, p.span)
 
 
 def _default(ev: Evaluator, p: Parameter) -> Any:
@@ -159,7 +162,7 @@ def _symbolic(ev: Evaluator, p: Parameter, env: Mapping[str, Dim]) -> Any:
 
 
 def _open(ev: Evaluator, p: Parameter, kind: type) -> Any:
-    """A compile-time number that is not known yet. An integer may be a size, so it takes part in the dimension algebra."""
+    """A compile-time number that is not known yet. An integer may be a size, so it is a symbol of the algebra."""
     if kind is int:
         return ev.sizes.get(p.name, dims.symbol(p.name))
     return Number(kind, p.name)
@@ -172,8 +175,7 @@ def enter_call(ev: Evaluator, closure: Closure, frame: Frame, node: ast.AST) -> 
     """Binds the callee's named sizes to the caller's and checks its annotations. False: the call makes no sense."""
     definition = closure.definition
     source = source_of(definition.file, definition.source)
-    declared = definition.type_parameters if closure.node is definition.tree else ()
-    signature, _ = signature_of(closure.node, source, definition.scope, declared)
+    signature, _ = signature_of(closure.node, source, definition.scope)
     found: list[Equation] = []
     ok = True
     for p in signature.parameters:
@@ -182,7 +184,9 @@ def enter_call(ev: Evaluator, closure: Closure, frame: Frame, node: ast.AST) -> 
             pairs = equations(p.name, p.annotation, value.type.shape)
             if pairs is None:
                 have = shape_text(value.type.shape)
-                _reject(ev, "TS209", f"{p.name} of {closure.name} is {p.annotation}, a tensor {have} is given", p.span, node)
+                _reject(
+                    ev, "TS209", f"{p.name} of {closure.name} is {p.annotation}, a tensor {have} is given", p.span, node
+                )
                 ok = False
             found += pairs or []
             ok = _same_dtype(ev, closure, p, value.type, node) and ok
@@ -221,12 +225,20 @@ def _fits(ev: Evaluator, closure: Closure, p: Parameter, value: Any, node: ast.A
         _reject(ev, "TS105", f"{p.name} of {closure.name} is a tensor, {type_name(value)} is given", p.span, node)
         return False
     if p.static and ev.layer.owns(value):
-        _reject(ev, "TS105", f"{p.name} of {closure.name} must be known at compile time, {type_name(value)} is given", p.span, node)
+        _reject(
+            ev,
+            "TS105",
+            f"{p.name} of {closure.name} must be known at compile time, {type_name(value)} is given",
+            p.span,
+            node,
+        )
         return False
     return True
 
 
-def _reject(ev: Evaluator, code: str, message: str, declared: Span, node: ast.AST, conflict: Conflict | None = None) -> None:
+def _reject(
+    ev: Evaluator, code: str, message: str, declared: Span, node: ast.AST, conflict: Conflict | None = None
+) -> None:
     notes = [Note("declared here", declared)]
     if conflict is not None:
         sizes = dims.counterexample(conflict.expected, conflict.equation.have)

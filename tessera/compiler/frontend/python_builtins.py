@@ -1,4 +1,4 @@
-"""Python's builtins inside functions and kernels: they run at compile time; over tensors the layer says what they mean."""
+"""Python's builtins in functions and kernels: they run at compile time; over tensors the layer says what they mean."""
 
 from __future__ import annotations
 
@@ -11,8 +11,18 @@ from typing import TYPE_CHECKING, Any
 from tessera.compiler.frontend.expressions import iterate
 from tessera.compiler.frontend.operators import compare_sizes
 from tessera.compiler.frontend.values import (
-    UNKNOWN, Builtin, Counting, Number, Unknown, has_unknown, is_static, leaves, type_name,
-)  # fmt: skip
+    UNKNOWN,
+    Builtin,
+    Counting,
+    Number,
+    Unknown,
+    has_unknown,
+    is_sequence,
+    is_static,
+    is_tuple,
+    leaves,
+    type_name,
+)
 from tessera.language import dims
 from tessera.language.dims import Expr
 
@@ -21,6 +31,7 @@ if TYPE_CHECKING:
 
 Args = list[Any]
 Kwargs = dict[str, Any]
+Lists = list[list[Any]]
 
 
 def _owned(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
@@ -56,7 +67,7 @@ def evaluate(ev: Evaluator, node: ast.AST, name: str, args: Args, kwargs: Kwargs
 
 def _of_sizes(ev: Evaluator, node: ast.AST, name: str, args: Args) -> Any:
     """min, max, abs, sum, int, float and str of symbolic sizes, and of numbers that depend on them."""
-    flat = list(args[0]) if len(args) == 1 and isinstance(args[0], (list, tuple)) else args
+    flat = list(args[0]) if len(args) == 1 and is_sequence(args[0]) else args
     sizes = all(isinstance(v, (int, Expr)) for v in flat)
     if name in ("min", "max") and sizes and flat:
         out = flat[0]
@@ -79,14 +90,22 @@ def _of_sizes(ev: Evaluator, node: ast.AST, name: str, args: Args) -> Any:
         return (ev.operate(node, "//", *args), ev.operate(node, "%", *args))
     if name == "pow" and len(args) == 2:
         return ev.operate(node, "**", *args)
-    kinds: dict[str, type] = {"float": float, "int": int, "bool": bool, "abs": float, "min": float, "max": float, "round": int}
+    kinds: dict[str, type] = {
+        "float": float,
+        "int": int,
+        "bool": bool,
+        "abs": float,
+        "min": float,
+        "max": float,
+        "round": int,
+    }
     if name in kinds and all(isinstance(v, (int, float, Expr, Number)) for v in flat):
         return Number(kinds[name], f"{name}({', '.join(str(getattr(v, 'text', v)) for v in flat)})")
     return UNKNOWN
 
 
 def len_(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
-    if len(args) == 1 and isinstance(args[0], (list, tuple, dict, set, str, range)):
+    if len(args) == 1 and any(isinstance(args[0], kind) for kind in (list, tuple, dict, set, str, range)):
         return len(args[0])
     return _plain("len")(ev, node, args, kwargs)
 
@@ -155,17 +174,17 @@ def _sequences(name: str) -> Callable[..., Any]:
     return run
 
 
-def _zip(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs, lists: list[list[Any]]) -> Any:
+def _zip(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs, lists: Lists) -> Any:
     if kwargs.get("strict") and len({len(x) for x in lists}) > 1:
         return ev.error("TS107", f"zip(strict=True): lengths {', '.join(str(len(x)) for x in lists)} differ", node)
     return list(zip(*lists, strict=False))
 
 
-def _map(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs, lists: list[list[Any]]) -> Any:
+def _map(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs, lists: Lists) -> Any:
     return [ev.call(node, args[0], list(items), {}) for items in zip(*lists, strict=False)]
 
 
-def _filter(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs, lists: list[list[Any]]) -> Any:
+def _filter(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs, lists: Lists) -> Any:
     out: list[Any] = []
     for item in lists[0]:
         kept = item if args[0] is None else ev.call(node, args[0], [item], {})
@@ -176,22 +195,30 @@ def _filter(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs, lists: lis
     return out
 
 
+def _enumerate(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs, lists: Lists) -> Any:
+    return evaluate(ev, node, "list", [enumerate(lists[0], *args[1:], **kwargs)], {})
+
+
+def _listed(kind: Callable[..., Any]) -> Callable[..., Any]:
+    """list, tuple, set and frozenset of the items."""
+
+    def run(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs, lists: Lists) -> Any:
+        try:
+            return kind(itertools.chain(*lists))
+        except TypeError as e:
+            return ev.error("TS107", f"TypeError: {e}", node)
+
+    return run
+
+
+def _reversed(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs, lists: Lists) -> Any:
+    return lists[0][::-1]
+
+
 _SEQUENCES: dict[str, Callable[..., Any]] = {
-    "zip": _zip, "map": _map, "filter": _filter,
-    "enumerate": lambda ev, node, args, kwargs, lists: list(enumerate(lists[0], *args[1:], **kwargs)),
-    "list": lambda ev, node, args, kwargs, lists: lists[0] if lists else [],
-    "tuple": lambda ev, node, args, kwargs, lists: tuple(lists[0]) if lists else (),
-    "reversed": lambda ev, node, args, kwargs, lists: list(reversed(lists[0])),
-    "set": lambda ev, node, args, kwargs, lists: _set(ev, node, lists, set),
-    "frozenset": lambda ev, node, args, kwargs, lists: _set(ev, node, lists, frozenset),
+    "zip": _zip, "map": _map, "filter": _filter, "enumerate": _enumerate, "reversed": _reversed,
+    "list": _listed(list), "tuple": _listed(tuple), "set": _listed(set), "frozenset": _listed(frozenset),
 }  # fmt: skip
-
-
-def _set(ev: Evaluator, node: ast.AST, lists: list[list[Any]], kind: Callable[..., Any]) -> Any:
-    try:
-        return kind(itertools.chain(*lists))
-    except TypeError as e:
-        return ev.error("TS107", f"TypeError: {e}", node)
 
 
 def dict_(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
@@ -206,9 +233,8 @@ def dict_(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
 def isinstance_(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
     if len(args) != 2 or has_unknown(args):
         return UNKNOWN if has_unknown(args) else ev.error("TS105", "isinstance takes 2 arguments", node)
-    value, wanted = args[0], args[1] if isinstance(args[1], tuple) else (args[1],)
-    names = {Builtin("int"): int, Builtin("float"): float, Builtin("bool"): bool, Builtin("str"): str, Builtin("list"): list,
-             Builtin("tuple"): tuple, Builtin("dict"): dict, Builtin("set"): set, Builtin("complex"): complex}  # fmt: skip
+    value, wanted = args[0], args[1] if is_tuple(args[1]) else (args[1],)
+    names: dict[Any, type] = {Builtin(t.__name__): t for t in (int, float, bool, complex, str, list, tuple, dict, set)}
     if ev.layer.owns(value):
         return any(isinstance(w, Builtin) and w.path in ("tessera.Tensor", "tessera.Tile") for w in wanted)
     kinds = tuple(names.get(w, w) if isinstance(w, Builtin) else w for w in wanted)
@@ -248,9 +274,10 @@ def hasattr_(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
     return hasattr(args[0], args[1]) if is_static(args[0]) else UNKNOWN
 
 
+_PLAIN = ("abs", "all", "any", "bool", "complex", "divmod", "float", "int", "max", "min", "pow", "repr", "round",
+          "slice", "sorted", "str", "sum", "type")  # fmt: skip
 BUILTINS: dict[str, Callable[..., Any]] = {
-    **{n: _plain(n) for n in ("abs", "all", "any", "bool", "complex", "divmod", "float", "int", "max", "min", "pow", "repr",
-                              "round", "slice", "sorted", "str", "sum", "type")},
+    **{n: _plain(n) for n in _PLAIN},
     **{n: _sequences(n) for n in _SEQUENCES},
     "len": len_, "range": range_, "dict": dict_, "isinstance": isinstance_, "print": print_, "getattr": getattr_,
     "hasattr": hasattr_, "tessera.range": structured_range, "tessera.static_range": static_range, "tessera.cdiv": cdiv,

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 from tessera.compiler.frontend import fixes
 from tessera.compiler.frontend.binding import Equation, equations, solve
 from tessera.compiler.frontend.signature import size_text
-from tessera.compiler.frontend.values import Unknown, has_unknown, type_name
+from tessera.compiler.frontend.values import Unknown, has_unknown, is_sequence, type_name
 from tessera.compiler.ir.checks import Check
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TensorType, TileType, ViewType, shape_text
 from tessera.errors import Note, Span
 from tessera.language import dims
-from tessera.language.annotations import Annotation, ConstAnn, ScalarAnn, TensorAnn, TileAnn, TupleAnn
+from tessera.language.annotations import Annotation, ScalarAnn, TensorAnn, TileAnn, TupleAnn
 from tessera.language.dims import Expr
 
 if TYPE_CHECKING:
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 SHAPED = (TensorType, TileType, ViewType)
 
 
-def check(ev: Evaluator, value: Any, annotation: Annotation | None, written: Span | None, span: Span, what: str) -> bool:
-    """Whether `value` is what `annotation` (written at `written`) says; reports TS201 or TS303 at the value's origin."""
+def check(
+    ev: Evaluator, value: Any, annotation: Annotation | None, written: Span | None, span: Span, what: str
+) -> bool:
+    """Whether `value` is what `annotation` (at `written`) says; reports TS201 or TS303 at the value's origin."""
     if annotation is None or isinstance(value, Unknown):
         return True
     if isinstance(annotation, TupleAnn):
@@ -34,21 +36,27 @@ def check(ev: Evaluator, value: Any, annotation: Annotation | None, written: Spa
         if not isinstance(value, Value) or not isinstance(value.type, SHAPED):
             return _wrong_kind(ev, value, annotation, written, span, what)
         return _check_tensor(ev, value, annotation, written, span, what)
-    if isinstance(annotation, ScalarAnn) and isinstance(value, Value) and isinstance(value.type, SHAPED) and value.type.shape:
+    if (
+        isinstance(annotation, ScalarAnn)
+        and isinstance(value, Value)
+        and isinstance(value.type, SHAPED)
+        and value.type.shape
+    ):
         return _wrong_kind(ev, value, annotation, written, span, what)
-    return isinstance(annotation, (ScalarAnn, ConstAnn)) or annotation is not None
+    return True
 
 
 def _check_tuple(ev: Evaluator, value: Any, annotation: TupleAnn, written: Span | None, span: Span, what: str) -> bool:
-    if not isinstance(value, (tuple, list)) or len(value) != len(annotation.items):
-        if has_unknown(value) and not isinstance(value, (tuple, list)):
+    if not is_sequence(value) or len(value) != len(annotation.items):
+        if has_unknown(value) and not is_sequence(value):
             return True
-        have = f"{len(value)} values" if isinstance(value, (tuple, list)) else type_name(value)
+        have = f"{len(value)} values" if is_sequence(value) else type_name(value)
         ev.error("TS201", f"Expected: {len(annotation.items)} values   ({what}{_at(written)})\nReceived: {have}", span)
         return False
     spans = ev.item_spans if len(ev.item_spans) == len(value) else [span] * len(value)
     items = zip(value, annotation.items, spans, strict=True)
-    return all([check(ev, v, a, written, s, what) for v, a, s in items])
+    wrong = [v for v, a, s in items if not check(ev, v, a, written, s, what)]
+    return not wrong
 
 
 def _wrong_kind(ev: Evaluator, value: Any, annotation: Annotation, written: Span | None, span: Span, what: str) -> bool:

@@ -50,24 +50,24 @@ class Signature:
 
 
 def signature_of(
-    node: ast.FunctionDef | ast.Lambda, source: Source, scope: Scope, type_parameters: tuple[str, ...] = ()
+    node: ast.FunctionDef | ast.Lambda, source: Source, scope: Scope
 ) -> tuple[Signature, list[Diagnostic]]:
     """Reads a function's parameters. Annotations that cannot be understood count as absent; the findings say why."""
     if scope.live:  # names may be bound to other things the next time
-        return _read_signature(node, source, scope, type_parameters)
-    return _text_signature(node, source, scope, type_parameters)
+        return _read_signature(node, source, scope)
+    return _text_signature(node, source, scope)
 
 
 @lru_cache(maxsize=512)
-def _text_signature(node: Any, source: Source, scope: Scope, type_parameters: tuple[str, ...]) -> Any:
-    return _read_signature(node, source, scope, type_parameters)
+def _text_signature(node: Any, source: Source, scope: Scope) -> Any:
+    return _read_signature(node, source, scope)
 
 
 def _read_signature(
-    node: ast.FunctionDef | ast.Lambda, source: Source, scope: Scope, type_parameters: tuple[str, ...]
+    node: ast.FunctionDef | ast.Lambda, source: Source, scope: Scope
 ) -> tuple[Signature, list[Diagnostic]]:
     found: list[Diagnostic] = []
-    names = _type_parameters(node) or type_parameters
+    names = _type_parameters(node)
 
     def read(annotation: ast.expr | None) -> Annotation:
         if annotation is None:
@@ -99,7 +99,7 @@ def _read_signature(
 
 def definition_signature(definition: Definition) -> Signature:
     """The parameters of a definition, for who binds arguments to them."""
-    return signature_of(definition.tree, definition.text, definition.scope, definition.type_parameters)[0]
+    return signature_of(definition.tree, definition.text, definition.scope)[0]
 
 
 def _type_parameters(node: ast.AST) -> tuple[str, ...]:
@@ -116,14 +116,22 @@ def _line(source: Source, node: ast.AST) -> Span:
     return Span(source.file, line, 1, line, 1)
 
 
-def _parameter(arg: ast.arg, annotation: Annotation, source: Source, default: ast.expr | None, variadic: str = "") -> Parameter:
+def _parameter(
+    arg: ast.arg, annotation: Annotation, source: Source, default: ast.expr | None, variadic: str = ""
+) -> Parameter:
     return Parameter(
-        arg.arg, annotation, source.span(arg), arg.annotation is not None, _static(arg.annotation, annotation), default, variadic
+        arg.arg,
+        annotation,
+        source.span(arg),
+        arg.annotation is not None,
+        _static(arg.annotation, annotation),
+        default,
+        variadic,
     )
 
 
 def _static(node: ast.expr | None, annotation: Annotation) -> bool:
-    """Const, `int`, `bool`, `str`, `Int` and `Bool` are compile-time; `float`, `Float` and dtypes are passed when it runs."""
+    """Const, `int`, `bool`, `str`, `Int`, `Bool` are compile-time; `float`, `Float`, dtypes are passed when it runs."""
     if isinstance(annotation, ConstAnn):
         return True
     if isinstance(annotation, ScalarAnn):
@@ -139,7 +147,9 @@ def resolve(scope: Scope, dotted: str) -> object:
     if value is MISSING:
         return None
     if isinstance(value, Unknown):
-        return annotations.Unknown(dotted) if dotted.rpartition(".")[2] not in ("Optional", "Union", "Annotated") else None
+        return (
+            annotations.Unknown(dotted) if dotted.rpartition(".")[2] not in ("Optional", "Union", "Annotated") else None
+        )
     if isinstance(value, Builtin) and "." not in value.path:
         return getattr(builtins, value.path)
     return annotations.Unknown(dotted) if isinstance(value, (ClassRef, Record, Namespace)) else value

@@ -1,11 +1,13 @@
-"""Lists, dicts and records that a branch or loop body may change, so that a path which need not be taken leaves no trace."""
+"""Lists, dicts and records that a branch or loop may change, so that a path which is not taken leaves no trace."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from tessera.compiler.frontend.frame import Frame
-from tessera.compiler.frontend.values import Record
+from tessera.compiler.frontend.values import Record, is_dict, is_list, is_tuple
+
+_MUTABLE = (list, dict, set, Record)
 
 
 class Snapshot:
@@ -20,29 +22,35 @@ class Snapshot:
             outer = outer.outer
 
     def _save(self, value: Any) -> None:
-        if isinstance(value, tuple):
+        if is_tuple(value):
             for v in value:
                 self._save(v)
-        if not isinstance(value, (list, dict, set, Record)) or id(value) in self._saved:
+        if type(value) not in _MUTABLE or id(value) in self._saved:
             return
-        content = value.members if isinstance(value, Record) else value
+        content: Any = value.members if isinstance(value, Record) else value
         self._saved[id(value)] = (value, content.copy())
         if not isinstance(value, set):
-            for v in list(content.values() if isinstance(content, dict) else content):
+            for v in list(content.values() if is_dict(content) else content):
                 self._save(v)
 
     def changed(self) -> bool:
         """Whether any container holds other objects now."""
         return any(not _same(value, content) for value, content in self._saved.values())
 
-    def restore(self) -> None:
+    def restore(self) -> list[Any]:
+        """Puts the old content back; gives the containers that had changed."""
+        found: list[Any] = []
         for value, content in self._saved.values():
+            if _same(value, content):
+                continue
+            found.append(value)
             target = value.members if isinstance(value, Record) else value
-            if isinstance(target, list):
+            if is_list(target):
                 target[:] = content
             else:
                 target.clear()
                 target.update(content)
+        return found
 
 
 def _same(value: Any, content: Any) -> bool:
@@ -51,6 +59,6 @@ def _same(value: Any, content: Any) -> bool:
         return now == content
     if len(now) != len(content):
         return False
-    if isinstance(now, dict):
+    if is_dict(now):
         return all(k in content and now[k] is content[k] for k in now)
     return all(a is b for a, b in zip(now, content, strict=True))

@@ -74,7 +74,11 @@ def while_(ev: Evaluator, node: ast.While) -> Flow:
             return flow
         if flow is Flow.BREAK:
             return Flow.NEXT
-    ev.error("TS102", f"the loop runs more than {ITERATION_LIMIT} times at compile time; make its condition depend on a tensor", ev.header(node))
+    ev.error(
+        "TS102",
+        f"the loop runs more than {ITERATION_LIMIT} times at compile time; make its condition depend on a tensor",
+        ev.header(node),
+    )
     return Flow.NEXT
 
 
@@ -101,7 +105,7 @@ def for_(ev: Evaluator, node: ast.For) -> Flow:
 
 
 def _iteration(ev: Evaluator, node: ast.For | ast.While) -> Flow:
-    """One iteration at compile time. What follows the loop does not follow a return in it, which is noted for branches."""
+    """One iteration at compile time. A return in it also skips the other iterations, which is marked for branches."""
     ev.frame.rests.append(None)
     try:
         return ev.run(node.body)
@@ -114,7 +118,11 @@ def with_(ev: Evaluator, node: ast.With) -> Flow:
     for item in node.items:
         context = ev.eval(item.context_expr)
         if not isinstance(context, Unknown):
-            ev.error("TS102", f"{type_name(context)} is not a context that a {ev.definition.kind} can enter", item.context_expr)
+            ev.error(
+                "TS102",
+                f"{type_name(context)} is not a context that a {ev.definition.kind} can enter",
+                item.context_expr,
+            )
         if item.optional_vars is not None:
             assignment.assign(ev, item.optional_vars, UNKNOWN)
     return ev.run(node.body)
@@ -139,7 +147,9 @@ def return_(ev: Evaluator, node: ast.Return) -> Flow:
 def raise_(ev: Evaluator, node: ast.Raise) -> Flow:
     """A raise that is reached for certain is a mistake of the arguments, found now."""
     if ev.builder.block is not ev.block and not ev.speculative:
-        ev.error("TS102", "whether this is raised would depend on tensor elements; use ts.where or check it outside", node)
+        ev.error(
+            "TS102", "whether this is raised would depend on tensor elements; use ts.where or check it outside", node
+        )
     elif not ev.speculative:
         ev.error("TS107", _raised(ev, node.exc), node)
     ev.frame.returned, ev.frame.return_span = UNKNOWN, ev.span(node)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend.expressions import iterate
-from tessera.compiler.frontend.values import UNKNOWN, OperatorRef, type_name
+from tessera.compiler.frontend.values import UNKNOWN, OperatorRef, is_sequence, type_name
 from tessera.compiler.ir.core import Value
 from tessera.language import dtypes
 from tessera.language.dtypes import DType
@@ -58,7 +58,11 @@ def _cast(dtype: DType) -> Callable[..., Any]:
     def run(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
         type: Any = args[0].type
         if type.rank:
-            return ev.error("TS213", f"only a scalar converts to one {dtype}, not {type.pretty()}; cast(x, {dtype}) converts all", node)
+            return ev.error(
+                "TS213",
+                f"only a scalar converts to one {dtype}, not {type.pretty()}; cast(x, {dtype}) converts all",
+                node,
+            )
         return ev.layer.call(node, OperatorRef("cast"), [args[0], dtype], {})
 
     return run
@@ -70,7 +74,9 @@ def _len(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _power(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
-    return ev.operate(node, "**", args[0], args[1]) if len(args) == 2 else ev.error("TS105", "pow takes 2 arguments", node)
+    return (
+        ev.operate(node, "**", args[0], args[1]) if len(args) == 2 else ev.error("TS105", "pow takes 2 arguments", node)
+    )
 
 
 def _effect(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
@@ -80,7 +86,8 @@ def _effect(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
 
 def _reject(name: str) -> Callable[..., Any]:
     def run(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
-        found = next(a for a in [*args, *kwargs.values()] if ev.layer.owns(a) or isinstance(a, (list, tuple, dict)))
+        given = [*args, *kwargs.values()]
+        found = next((a for a in given if ev.layer.owns(a) or is_sequence(a)), given[0])
         return ev.error("TS105", f"{name} cannot be called with {type_name(found)}", node)
 
     return run

@@ -12,7 +12,16 @@ from typing import Any
 from tessera.compiler.frontend import vocabulary
 from tessera.compiler.frontend.definition import Definition, Kind
 from tessera.compiler.frontend.layer import Layer
-from tessera.compiler.frontend.values import MISSING, UNKNOWN, Builtin, ClassRef, Closure, Namespace, has_unknown
+from tessera.compiler.frontend.values import (
+    MISSING,
+    UNKNOWN,
+    Builtin,
+    ClassRef,
+    Closure,
+    Namespace,
+    has_unknown,
+    is_sequence,
+)
 
 _DATACLASS = ("dataclass", "dataclasses.dataclass", "NamedTuple", "typing.NamedTuple")
 
@@ -122,7 +131,9 @@ class TextScope:
     def _class(self, node: ast.ClassDef) -> Any:
         members: dict[str, Any] = {}
         fields: list[str] = []
-        data = any(_dotted(d.func if isinstance(d, ast.Call) else d) in _DATACLASS for d in (*node.decorator_list, *node.bases))
+        data = any(
+            _dotted(d.func if isinstance(d, ast.Call) else d) in _DATACLASS for d in (*node.decorator_list, *node.bases)
+        )
         for s in node.body:
             match s:
                 case ast.AnnAssign(target=ast.Name(id=name), value=value):
@@ -136,7 +147,6 @@ class TextScope:
                 case _:
                     pass
         if node.bases and not data:
-            members = {n: UNKNOWN for n in members}
             return UNKNOWN
         return ClassRef(node.name, members, tuple(fields) if data else ())
 
@@ -146,7 +156,7 @@ class TextScope:
         for target in targets:
             if isinstance(target, ast.Name) and target.id == name:
                 return found
-            if isinstance(target, ast.Tuple) and isinstance(found, (tuple, list)) and len(found) == len(target.elts):
+            if isinstance(target, ast.Tuple) and is_sequence(found) and len(found) == len(target.elts):
                 for t, v in zip(target.elts, found, strict=True):
                     if isinstance(t, ast.Name) and t.id == name:
                         return v
@@ -157,7 +167,9 @@ class TextScope:
         from tessera.compiler.frontend.evaluator import Evaluator
 
         tree = ast.copy_location(ast.Lambda(ast.arguments([], [], None, [], [], None, []), node), node)
-        ev = Evaluator(Definition("function", "<module>", self.file, node.lineno, tree, self.text, self), ConstantLayer, {})
+        ev = Evaluator(
+            Definition("function", "<module>", self.file, node.lineno, tree, self.text, self), ConstantLayer, {}
+        )
         try:
             value = ev.eval(node)
         except Exception:  # a constant that cannot be computed is not known, which is no finding

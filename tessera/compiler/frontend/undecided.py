@@ -7,15 +7,15 @@ has no IR, and says what must be known (`Evaluator.undecided`).
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tessera.compiler.frontend import assignment, asserts
+from tessera.compiler.frontend import asserts, assignment
 from tessera.compiler.frontend.frame import Flow
 from tessera.compiler.frontend.inlining import stored_names
 from tessera.compiler.frontend.snapshot import Snapshot
-from tessera.compiler.frontend.values import UNKNOWN, Counting, Number, Unknown, type_name
+from tessera.compiler.frontend.values import UNKNOWN, Counting, Number, Unknown, is_dict, is_sequence, type_name
 from tessera.compiler.ir.core import Block, Value
 from tessera.language.dims import Expr
 
@@ -87,7 +87,7 @@ def loop(ev: Evaluator, node: ast.For | ast.While, iterable: Any) -> Flow:
 
 
 @contextmanager
-def speculating(ev: Evaluator) -> Iterator[None]:
+def speculating(ev: Evaluator) -> Generator[None]:
     """Evaluates what may not happen: ops go to a block that is thrown away, and a failing assert is no finding."""
     block = Block()
     ev.speculative += 1
@@ -97,7 +97,10 @@ def speculating(ev: Evaluator) -> Iterator[None]:
             yield
     finally:
         ev.speculative -= 1
-        saved.restore()
+        changed = {id(v) for v in saved.restore()}
+        for name, value in ev.frame.names.items():
+            if id(value) in changed:
+                ev.frame.names[name] = UNKNOWN  # it has the old content or the new one
 
 
 def merge_names(ev: Evaluator, a: dict[str, Any], b: dict[str, Any], at: ast.AST) -> dict[str, Any]:
@@ -116,9 +119,9 @@ def merge(ev: Evaluator, a: Any, b: Any, at: ast.AST) -> Any:
         return a
     if isinstance(a, Value) and isinstance(b, Value):
         return ev.layer.placeholder(a.type, ev.span(at)) if a.type == b.type else UNKNOWN
-    if isinstance(a, (list, tuple)) and type(a) is type(b) and len(a) == len(b):
+    if is_sequence(a) and type(a) is type(b) and len(a) == len(b):
         return type(a)(merge(ev, x, y, at) for x, y in zip(a, b, strict=True))
-    if isinstance(a, dict) and isinstance(b, dict) and a.keys() == b.keys():
+    if is_dict(a) and is_dict(b) and a.keys() == b.keys():
         return {k: merge(ev, a[k], b[k], at) for k in a}
     if type(a) is type(b) and isinstance(a, (bool, int, float, str, Expr)):
         if a == b:

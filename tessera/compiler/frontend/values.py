@@ -7,9 +7,9 @@ is a `dims.Expr`, a tensor or tile is an `ir.core.Value`. The classes here stand
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TensorType
@@ -104,7 +104,7 @@ class Closure:
     node: ast.FunctionDef | ast.Lambda
     definition: Definition
     frame: Frame | None = None
-    defaults: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
     live: Any = None
     """the live function object, which may be called when all arguments are ordinary values"""
 
@@ -131,6 +131,16 @@ class Record:
     cls: Any = None
 
 
+class LayerValue:
+    """Base of a layer's own kinds of values: blocks of memory, vectors of lanes. `described` is how messages call one."""
+
+    __slots__ = ()
+
+    @property
+    def described(self) -> str:
+        return f"a {type(self).__name__.lower()}"
+
+
 @dataclass(frozen=True, slots=True)
 class Static:
     """In `analyse(arguments=...)`: an ordinary Python value, known at compile time."""
@@ -138,18 +148,43 @@ class Static:
     value: Any
 
 
-ABSTRACT = (Value, Expr, Unknown, Number, Counting, Namespace, Builtin, OperatorRef, Method, Closure, ClassRef, Record)
+ABSTRACT = (Value, LayerValue, Expr, Unknown, Number, Counting, Namespace, Builtin, OperatorRef, Method, Closure, ClassRef, Record)
+
+
+# isinstance of an Any narrows to containers of unknown elements; these say that the elements are any values
+def is_list(value: Any) -> TypeGuard[list[Any]]:
+    return isinstance(value, list)
+
+
+def is_tuple(value: Any) -> TypeGuard[tuple[Any, ...]]:
+    return isinstance(value, tuple)
+
+
+def is_sequence(value: Any) -> TypeGuard[list[Any] | tuple[Any, ...]]:
+    return isinstance(value, (list, tuple))
+
+
+def is_collection(value: Any) -> TypeGuard[Collection[Any]]:
+    return isinstance(value, (list, tuple, set, frozenset))
+
+
+def is_dict(value: Any) -> TypeGuard[dict[Any, Any]]:
+    return isinstance(value, dict)
+
+
+def is_slice(value: Any) -> TypeGuard[slice[Any, Any, Any]]:
+    return isinstance(value, slice)
 
 
 def is_static(value: object) -> bool:
     """Whether `value` is an ordinary Python value through and through."""
     if isinstance(value, ABSTRACT):
         return False
-    if isinstance(value, (list, tuple, set, frozenset)):
+    if is_collection(value):
         return all(map(is_static, value))
-    if isinstance(value, dict):
+    if is_dict(value):
         return all(map(is_static, value.values())) and all(map(is_static, value.keys()))
-    if isinstance(value, slice):
+    if is_slice(value):
         return is_static((value.start, value.stop, value.step))
     return True
 
@@ -161,15 +196,15 @@ def has_unknown(value: object) -> bool:
 
 def leaves(value: object) -> Iterator[object]:
     """The elements of nested tuples, lists, dicts and records, in order; any other value is its own leaf."""
-    if isinstance(value, (list, tuple)):
+    if is_sequence(value):
         for v in value:
             yield from leaves(v)
-    elif isinstance(value, dict):
+    elif is_dict(value):
         for v in value.values():
             yield from leaves(v)
     elif isinstance(value, Record):
         yield from leaves(value.members)
-    elif isinstance(value, slice):
+    elif is_slice(value):
         yield from leaves((value.start, value.stop, value.step))
     else:
         yield value
@@ -180,6 +215,8 @@ def type_name(value: object) -> str:
     if isinstance(value, Value):
         kind = "a tensor" if isinstance(value.type, TensorType) else "a tile"
         return f"{kind} {value.type.pretty()}"
+    if isinstance(value, LayerValue):
+        return value.described
     if isinstance(value, Expr):
         return f"the size {value}"
     if isinstance(value, Number):

@@ -14,10 +14,11 @@ from tessera.compiler.frontend.values import MISSING, UNKNOWN, Builtin, Namespac
 from tessera.language import dtypes, policies
 
 PYTHON_BUILTINS = frozenset(
-    "abs all any bool complex dict divmod enumerate filter float frozenset getattr hasattr int isinstance len list map max "
-    "min pow print range repr reversed round set slice sorted str sum tuple type zip".split()
-)
-"""The builtins of Python that functions may call; all run at compile time, abs, min, max, sum and round over tensors too."""
+    ("abs", "all", "any", "bool", "complex", "dict", "divmod", "enumerate", "filter", "float", "frozenset", "getattr",
+     "hasattr", "int", "isinstance", "len", "list", "map", "max", "min", "pow", "print", "range", "repr", "reversed",
+     "round", "set", "slice", "sorted", "str", "sum", "tuple", "type", "zip")
+)  # fmt: skip
+"""The builtins of Python that functions may call. They run at compile time; some also mean something over tensors."""
 
 FUNCTION_DECORATORS = frozenset({"function", "shape_checked", "jit"})
 KERNEL_DECORATORS = frozenset({"kernel"})

@@ -1,4 +1,6 @@
 """Python that has no meaning in a function, each with what to do instead."""
+# fmt: off
+# ruff: noqa
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
 """Element types that do not go together."""
+# fmt: off
+# ruff: noqa
 
 from __future__ import annotations
 

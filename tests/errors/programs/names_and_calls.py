@@ -1,4 +1,6 @@
 """Names that do not exist and calls that do not fit."""
+# fmt: off
+# ruff: noqa
 
 from __future__ import annotations
 

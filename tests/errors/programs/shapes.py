@@ -1,4 +1,6 @@
 """Shapes that do not fit. A line of carets marks what is underlined and names the code; `fix` shows the line mended."""
+# fmt: off
+# ruff: noqa
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
 """Asserts over sizes: false ones, and what they allow."""
+# fmt: off
+# ruff: noqa
 
 from __future__ import annotations
 
