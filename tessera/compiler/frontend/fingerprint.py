@@ -44,7 +44,7 @@ def fingerprint(value: Any, depth: int = 0) -> str:
 
 def _of_object(value: Any, depth: int) -> str:
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
-    if shape is not None and dtype is not None:
+    if shape is not None and dtype is not None and not isinstance(value, type):  # a class has properties, not values
         which = f" {id(value):#x}" if depth else ""  # inside of something else it is not read anew at each launch
         return f"{type(value).__name__}{tuple(shape)} {dtype}{which}"
     wrapped = getattr(value, "__wrapped__", value)
