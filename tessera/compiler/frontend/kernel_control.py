@@ -13,7 +13,7 @@ from tessera.compiler.frontend.frame import Flow
 from tessera.compiler.frontend.inlining import stored_names
 from tessera.compiler.frontend.kernel_tiles import KernelFault, tile_type
 from tessera.compiler.frontend.kernel_values import Context, Panel, Shared, Transposed, View, marks
-from tessera.compiler.frontend.values import MISSING, Counting, Unknown
+from tessera.compiler.frontend.values import MISSING, UNKNOWN, Counting, Unknown
 from tessera.compiler.ir.core import Block, Region, Value
 from tessera.compiler.ir.types import INDEX, TileType
 from tessera.language import dtypes
@@ -146,6 +146,7 @@ def _serial(k: KernelLayer, node: ast.For, target: ast.Name, counting: Counting)
         _identify(k, carried.initial, body.args[1:])
         ev.assign_name(target.id, c.offset, target)
         _run_body(k, node, body)
+        found = len(ev.findings.errors)
         if carried.leave(body):
             break
         carried.discard(body)
@@ -160,6 +161,8 @@ def _serial(k: KernelLayer, node: ast.For, target: ast.Name, counting: Counting)
     )  # fmt: skip
     carried.after(op.results, {target.id})
     _identify(k, carried.initial, op.results)
+    if len(ev.findings.errors) > found:  # something does not keep its type: nothing more is said of what depends on it
+        ev.frame.names.update(dict.fromkeys(carried.names, UNKNOWN))
     return Flow.NEXT
 
 

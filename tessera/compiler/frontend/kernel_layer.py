@@ -26,11 +26,11 @@ from tessera.compiler.frontend.kernel_grid import PREFIX, REGISTER, SERIAL, Plan
 from tessera.compiler.frontend.kernel_index import Indices
 from tessera.compiler.frontend.kernel_tiles import NUMBERS, KernelFault, Tiles, tile_type
 from tessera.compiler.frontend.kernel_values import (
-    KERNEL_VALUES, Axes, Context, Coordinate, Lanes, Panel, Shared, Transposed, View, Window, marked, marks,
+    Axes, Context, Coordinate, Lanes, Panel, Shared, Transposed, View, Window, marked, marks,
 )  # fmt: skip
 from tessera.compiler.frontend.layer import Layer
 from tessera.compiler.frontend.signature import definition_signature
-from tessera.compiler.frontend.values import MISSING, UNKNOWN, Builtin, Counting, Method, Number, OperatorRef, Unknown, type_name
+from tessera.compiler.frontend.values import MISSING, UNKNOWN, Builtin, Counting, LayerValue, Method, Number, OperatorRef, Unknown, type_name
 from tessera.compiler.ir.core import Op, Region, Value
 from tessera.compiler.ir.types import INDEX, Shape, TensorType, TileType, Type, ViewType
 from tessera.compiler.tile.dialect import TileBuilder
@@ -176,7 +176,10 @@ class KernelLayer(Layer):
             return Builtin(f"tessera.tile.{name}")
         if name not in self.plan.coordinates or not isinstance(self.ev.frame.scope.lookup(name), type(MISSING)):
             return MISSING
-        return self._coordinate(node, name)
+        found = self._coordinate(node, name)
+        if isinstance(found, Unknown):
+            self.ev.frame.names[name] = found  # said once
+        return found
 
     def known_names(self) -> Sequence[str]:
         return [PREFIX + n.lower() for n in self.ev.dims]
@@ -235,7 +238,7 @@ class KernelLayer(Layer):
 
     # values
     def owns(self, value: Any) -> bool:
-        return isinstance(value, (Value, Expr, *KERNEL_VALUES))
+        return isinstance(value, (Value, Expr, LayerValue))
 
     def type_of(self, value: Any) -> Any:
         if isinstance(value, (Value, Shared)):
@@ -286,7 +289,7 @@ class KernelLayer(Layer):
             return self.placeholder(TileType((), weak), self.builder.span or self.ev.definition.span)
         if isinstance(value, Panel):
             raise KernelFault("TS402", f"{value.view.name} is loaded block by block; take one with load_partition(panel, k)")
-        raise KernelFault("TS105", f"a tile or number is needed here, not {self.describe(value)}")
+        raise KernelFault("TS105", f"a tile or number is needed here, not {type_name(value)}")
 
     def tile(self, value: Any) -> Value:
         """As `operand`, with numbers as rank-0 tiles."""
@@ -305,7 +308,7 @@ class KernelLayer(Layer):
             if isinstance(value.type, TileType) and not value.type.rank and value.type.dtype.is_integer:
                 return self.coordinates.of_scalar(value)
         if isinstance(value, bool) or not isinstance(value, (int, Expr)):
-            raise KernelFault("TS105", f"an integer or a coordinate is needed here, not {self.describe(value)}")
+            raise KernelFault("TS105", f"an integer or a coordinate is needed here, not {type_name(value)}")
         return value
 
     def matrix(self, value: Any) -> tuple[Value, Axes]:
@@ -319,9 +322,6 @@ class KernelLayer(Layer):
     def _note_read(self, shared: Shared) -> None:
         if self.builder.span is not None:
             self.reads.append((shared, self.builder.span))
-
-    def describe(self, value: Any) -> str:
-        return type_name(value) if not isinstance(value, KERNEL_VALUES) else f"a {type(value).__name__.lower()}"
 
     def lift(self, value: Any, like: Type | None, span: Span) -> Value | None:
         if isinstance(value, Unknown) or value is None:
@@ -447,13 +447,13 @@ class KernelLayer(Layer):
             TILE_FUNCTIONS["store"](self, value, item)
             return
         if not isinstance(value, View):
-            raise KernelFault("TS406", f"{self.describe(value)} cannot be stored to; assign the name, or store to a parameter")
+            raise KernelFault("TS406", f"{type_name(value)} cannot be stored to; assign the name, or store to a parameter")
         self.memory.store(self.memory.place(value, self._index(index), storing=True), self.operand(item), span)
 
     def window_of(self, value: Any) -> Window:
         if isinstance(value, View):
             return kernel_outputs.rows_of(self, value)
-        raise KernelFault("TS406", f"a block of a tensor is needed here, not {self.describe(value)}")
+        raise KernelFault("TS406", f"a block of a tensor is needed here, not {type_name(value)}")
 
     def place_of(self, value: Any) -> Place:
         return self.window_of(value)
@@ -568,7 +568,7 @@ class KernelLayer(Layer):
             return self._tile_call(node, name, args, kwargs)
         if name == "len" and isinstance(args[0], View):
             return args[0].shape[0]
-        raise KernelFault("TS105", f"{name} does not take {self.describe(args[0]) if args else 'nothing'} in a kernel")
+        raise KernelFault("TS105", f"{name} does not take {type_name(args[0]) if args else 'nothing'} in a kernel")
 
     # control flow
     def branch(self, node: ast.If, condition: Any) -> Flow:

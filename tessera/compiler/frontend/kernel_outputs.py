@@ -141,7 +141,8 @@ def _match(k: KernelLayer, view: View, t: TileType, axes: Sequence[Axis]) -> dic
         if a < 0:
             known = axes[i].origin is not None
             why = f"it runs along {axis_text(axes[i])}" if known else "nothing says which coordinate it belongs to"
-            raise KernelFault("TS403", f"axis {i} of the tile {t.pretty()} has no place in {view.name} {shape_text(view.shape)}: {why}")
+            raise KernelFault("TS403", f"axis {i} of the tile {t.pretty()} has no place in {view.name} {shape_text(view.shape)}: {why}. "
+                                       "Store it into a parameter at an index instead.")  # fmt: skip
         out[a] = i
         a -= 1
     return out

@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from tessera.compiler.frontend.values import LayerValue
 from tessera.compiler.ir.core import Value
-from tessera.compiler.ir.types import SharedType, Shape, ViewType
+from tessera.compiler.ir.types import SharedType, Shape, ViewType, shape_text
+from tessera.errors import Span
 from tessera.language.dims import Dim, Expr, symbol, symbols
 from tessera.language.dtypes import DType
-from tessera.errors import Span
 
 MARK = "%"
 """first character of the symbols that stand for coordinates and counters; no dim's name has it"""
@@ -95,7 +96,7 @@ def marks(d: Dim) -> frozenset[str]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class View:
+class View(LayerValue):
     """A tensor parameter, or a window onto one: the kernel's handle on global memory."""
 
     name: str
@@ -110,9 +111,13 @@ class View:
         assert isinstance(self.value.type, ViewType)
         return self.value.type
 
+    @property
+    def described(self) -> str:
+        return f"the tensor {self.name}"
+
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Lanes:
+class Lanes(LayerValue):
     """The index numbers base, base + 1, ... along `axis`, at `position` among `rank` axes (`i[:, None]` has rank 2).
 
     `launch` marks those of `linear_id`, of which the last program has some too many.
@@ -129,9 +134,13 @@ class Lanes:
     def shape(self) -> tuple[int, ...]:
         return tuple(self.size if a == self.position else 1 for a in range(self.rank))
 
+    @property
+    def described(self) -> str:
+        return f"a vector of {self.size} indices"
+
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Window:
+class Window(LayerValue):
     """A block of a view: `view[offsets : offsets + sizes]`, of which the tile has the axes `kept`."""
 
     view: View
@@ -148,9 +157,13 @@ class Window:
     def shape(self) -> tuple[Dim, ...]:
         return tuple(self.sizes[a] for a in self.kept)
 
+    @property
+    def described(self) -> str:
+        return f"a block {shape_text(self.shape)} of {self.view.name}"
+
 
 @dataclass(slots=True, eq=False)
-class Shared:
+class Shared(LayerValue):
     """A shared tile. `axes` are those of what was last copied into it."""
 
     name: str
@@ -163,16 +176,20 @@ class Shared:
         assert isinstance(self.value.type, SharedType)
         return self.value.type
 
+    @property
+    def described(self) -> str:
+        return f"a shared tile {self.type.pretty()}"
+
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Transposed:
+class Transposed(LayerValue):
     """`shared.T`: read with its two axes exchanged."""
 
     of: Shared
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Panel:
+class Panel(LayerValue):
     """`tile.load(A, shape=(BM, BK))` where A's axis `open` is walked by a loop: one block of it is a partition."""
 
     view: View
@@ -182,11 +199,8 @@ class Panel:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Context:
+class Context(LayerValue):
     """`ts.tile.context()`: the bound dims and the schedule's parameters."""
 
     sizes: Mapping[str, Dim]
     config: Mapping[str, Any]
-
-
-KERNEL_VALUES = (View, Lanes, Window, Shared, Transposed, Panel, Context)

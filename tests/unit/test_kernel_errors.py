@@ -1,0 +1,245 @@
+"""Mistakes in kernels: each gets its code at the user's own line, and says what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tests.kernel_runner import check, program
+
+CASES: list[tuple[Callable[..., Any], str, str, str]] = []
+"""(kernel, code, text that is underlined, part of the message)"""
+
+
+def wrong(code: str, at: str, says: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def add(f: Callable[..., Any]) -> Callable[..., Any]:
+        CASES.append((f, code, at, says))
+        return f
+
+    return add
+
+
+X = ts.tile  # the checker sees the module through any name
+
+
+@wrong("TS104", "ts.tile.row_maxx(v)", "did you mean 'row_max'")
+def unknown_function(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", ts.f32]):
+    v = x[tile_m:tile_m+8]
+    y[tile_m:tile_m+8] = ts.tile.row_maxx(v)
+
+
+@wrong("TS105", "ts.tile.zeros((4,), bf16=True)", "zeros(shape, dtype=f32)")
+def unknown_argument(y: ts.Tensor["M", ts.f32]):
+    y[tile_m:tile_m+4] = ts.tile.zeros((4,), bf16=True)
+
+
+@wrong("TS104", "ctx.BLOK_M", "BLOCK_M")
+def unknown_setting(y: ts.Tensor["M", ts.f32]):
+    ctx = ts.tile.context()
+    y[tile_m:tile_m+4] = ctx.BLOK_M
+
+
+@wrong("TS401", "ts.softmax(v)", "whole tensors")
+def graph_form(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", "N", ts.f32]):
+    v = x[tile_m:tile_m+8]
+    y[tile_m:tile_m+8] = ts.softmax(v)
+
+
+@wrong("TS401", "ts.exp(v)", "use ts.tile.exp")
+def graph_function_with_a_tile_twin(x: ts.Tensor["M", ts.f32], y: ts.Tensor["M", ts.f32]):
+    v = x[tile_m:tile_m+8]
+    y[tile_m:tile_m+8] = ts.exp(v)
+
+
+@wrong("TS402", "ts.tile.mma(a, b)", "8 is not 16; transpose the second one with .T")
+def mma_shapes(A: ts.Tensor["M", "K", ts.f32], B: ts.Tensor["N", "K", ts.f32], C: ts.Tensor["M", "N", ts.f32]):
+    a, b = A[tile_m:tile_m+4, 0:8], B[tile_n:tile_n+16, 0:8]
+    C[tile_m:tile_m+4, tile_n:tile_n+16] = ts.tile.mma(a, b)
+
+
+@wrong("TS301", "ts.tile.mma(a, a.T, accumulator=ts.bf16)", "at least f32")
+def mma_accumulator(A: ts.Tensor["M", "M", ts.bf16], C: ts.Tensor["M", "M", ts.f32]):
+    a = A[tile_m:tile_m+4, 0:8]
+    C[tile_m:tile_m+4, 0:4] = ts.tile.mma(a, a.T, accumulator=ts.bf16)
+
+
+@wrong("TS402", "v + w", "either axis")
+def ambiguous_vector(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", "N", ts.f32]):
+    v = x[tile_m:tile_m+8, tile_n:tile_n+8]
+    w = ts.tile.full((8,), 1.0)
+    y[tile_m:tile_m+8, tile_n:tile_n+8] = v + w
+
+
+@wrong("TS402", "v + w", "x[:, None]")
+def wrong_length(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", "N", ts.f32]):
+    v = x[tile_m:tile_m+8, tile_n:tile_n+4]
+    w = ts.tile.full((8,), 1.0)
+    y[tile_m:tile_m+8, tile_n:tile_n+4] = v + w
+
+
+@wrong("TS402", "ts.tile.row_sum(v) + ts.tile.col_sum(v)", "outer")
+def rows_plus_columns(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", ts.f32]):
+    v = x[tile_m:tile_m+8, 0:8]
+    y[tile_m:tile_m+8] = ts.tile.row_sum(v) + ts.tile.col_sum(v)
+
+
+@wrong("TS403", "tile_q", "bound: M")
+def coordinate_without_a_dim(x: ts.Tensor["M", ts.f32]):
+    x[tile_q:tile_q+8] = 0.0
+
+
+@wrong("TS403", "C[tile_m:tile_m+8, tile_n:tile_n+8] = ts.tile.mma(a, b)", "accumulate with +=")
+def overwritten(A: ts.Tensor["M", "K", ts.f32], B: ts.Tensor["K", "N", ts.f32], C: ts.Tensor["M", "N", ts.f32]):
+    a, b = A[tile_m:tile_m+8, tile_k:tile_k+8], B[tile_k:tile_k+8, tile_n:tile_n+8]
+    C[tile_m:tile_m+8, tile_n:tile_n+8] = ts.tile.mma(a, b)
+
+
+@wrong("TS403", "ts.tile.zeros((8,))", "Store it into a parameter")
+def result_without_a_place(x: ts.Tensor["M", ts.f32]) -> ts.Tensor["M", ts.f32]:
+    return ts.tile.zeros((8,))
+
+
+@wrong("TS403", "ts.tile.sum(x, axis=0)", "divided among programs")
+def reduction_over_programs(x: ts.Tensor["M", "N", ts.f32]) -> ts.Tensor["N", ts.f32]:
+    return ts.tile.sum(x, axis=0)
+
+
+@wrong("TS404", "x[i:2*i]", "width must be known")
+def slice_of_unknown_width(x: ts.Tensor["M", ts.f32], y: ts.Tensor["M", ts.f32]):
+    for i in ts.tile.range(0, M, 8):
+        y[i:i+8] = ts.tile.sum(x[i:2*i])
+
+
+@wrong("TS404", "ts.tile.alloc_shared((n, 8))", "known at compile time")
+def extent_from_a_scalar(x: ts.Tensor["M", ts.f32], n: ts.int32):
+    s = ts.tile.alloc_shared((n, 8))
+    x[tile_m:tile_m+8] = 0.0
+
+
+@wrong("TS406", "stores_nothing", "stores to nothing")
+def stores_nothing(x: ts.Tensor["M", ts.f32]):
+    v = x[tile_m:tile_m+8]
+
+
+@wrong("TS406", "v[0:4]", "store to a parameter")
+def store_to_a_tile(x: ts.Tensor["M", ts.f32]):
+    v = x[tile_m:tile_m+8] + 1
+    v[0:4] = 1.0
+
+
+@wrong("TS406", "s[tile_m:tile_m+8]", "programs along tile_n (N)")
+def race(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", "N", ts.f32], s: ts.Tensor["M", ts.f32]):
+    y[tile_m:tile_m+8, tile_n:tile_n+8] = 0.0
+    s[tile_m:tile_m+8] = ts.tile.row_sum(x[tile_m:tile_m+8, tile_n:tile_n+8])
+
+
+@wrong("TS407", "ts.tile.mma(s, s)", "never writes to it")
+def shared_never_written(y: ts.Tensor["M", "N", ts.f32]):
+    s = ts.tile.alloc_shared((8, 8), ts.f32)
+    y[tile_m:tile_m+8, tile_n:tile_n+8] = ts.tile.mma(s, s)
+
+
+@wrong("TS402", "ts.tile.cp_async(s, x[tile_m:tile_m+8])", "[8] does not fit the shared tile [4]")
+def copy_of_another_shape(x: ts.Tensor["M", ts.f32]):
+    s = ts.tile.alloc_shared((4,), ts.f32)
+    ts.tile.cp_async(s, x[tile_m:tile_m+8])
+    x[tile_m:tile_m+8] = 0.0
+
+
+@wrong("TS303", "k[tile_m:tile_m+8]", "without an explicit cast")
+def float_into_integers(x: ts.Tensor["M", ts.f32], k: ts.Tensor["M", ts.int32]):
+    k[tile_m:tile_m+8] = x[tile_m:tile_m+8]
+
+
+@wrong("TS302", "ts.tile.mma(x[tile_m:tile_m+8, 0:8], w[0:8, 0:8])", "no common dtype")
+def two_formats(x: ts.Tensor["M", "K", ts.f16], w: ts.Tensor["K", "K", ts.bf16], y: ts.Tensor["M", "K", ts.f32]):
+    y[tile_m:tile_m+8, 0:8] = ts.tile.mma(x[tile_m:tile_m+8, 0:8], w[0:8, 0:8])
+
+
+@wrong("TS403", "tile_m", "width that is known")
+def coordinate_of_unknown_width(x: ts.Tensor["M", ts.f32], y: ts.Tensor["M", ts.f32]):
+    y[tile_m:tile_m*2] = x[tile_m:tile_m*2]
+
+
+@wrong("TS207", "x[tile_m:tile_m+8, 0]", "2 indices for x, which has the 1 axes [M]")
+def too_many_indices(x: ts.Tensor["M", ts.f32], y: ts.Tensor["M", ts.f32]):
+    y[tile_m:tile_m+8] = x[tile_m:tile_m+8, 0]
+
+
+@wrong("TS204", "ts.tile.sum(x[tile_m:tile_m+8], axis=1)", "out of range")
+def axis_out_of_range(x: ts.Tensor["M", ts.f32], y: ts.Tensor["M", ts.f32]):
+    y[tile_m:tile_m+8] = ts.tile.sum(x[tile_m:tile_m+8], axis=1)
+
+
+@wrong("TS102", "v > 0", "reduce it with ts.tile.any or all")
+def loop_over_lanes(x: ts.Tensor["M", ts.f32], y: ts.Tensor["M", ts.f32]):
+    v = x[tile_m:tile_m+8] + 0
+    while v > 0:
+        v = v - 1
+    y[tile_m:tile_m+8] = v
+
+
+@wrong("TS102", "break", "let the loop run")
+def break_in_a_tile_loop(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", ts.f32]):
+    total = ts.tile.zeros((8,))
+    for k in ts.tile.range_k(0, N, 8):
+        total += ts.tile.row_sum(x[tile_m:tile_m+8, k:k+8])
+        break
+    y[tile_m:tile_m+8] = total
+
+
+@wrong("TS212", "for k in ts.tile.range_k(0, N, 8)", "[8] f32 before the loop and [8, 8] f32")
+def shape_grows_in_a_loop(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", "N", ts.f32]):
+    total = ts.tile.zeros((8,))
+    for k in ts.tile.range_k(0, N, 8):
+        total = x[tile_m:tile_m+8, k:k+8] + 1
+    y[tile_m:tile_m+8, 0:8] = total
+
+
+@wrong("TS108", "forever(x)", "itself")
+def recursion(x: ts.Tensor["M", ts.f32]):
+    x[tile_m:tile_m+8] = forever(x)
+
+
+def forever(x):
+    return forever(x)
+
+
+@wrong("TS103", "nothing", "not defined")
+def unknown_name(x: ts.Tensor["M", ts.f32]):
+    x[tile_m:tile_m+8] = nothing
+
+
+@pytest.mark.parametrize(("kernel", "code", "at", "says"), CASES, ids=[c[0].__name__ for c in CASES])
+def test_mistake(kernel: Callable[..., Any], code: str, at: str, says: str) -> None:
+    analysis = check(kernel)
+    errors = [d for d in analysis.diagnostics if d.severity == "error"]
+    assert errors, "nothing was found"
+    text = "\n\n".join(d.render() for d in errors)
+    first = errors[0]
+    assert first.code == code, text
+    assert says in first.message, text
+    assert analysis.definition.text.segment(first.span).startswith(at) or at in analysis.definition.text.segment(first.span), text
+    assert analysis.op is None
+    assert len(errors) == 1, text
+
+
+def test_tile_functions_outside_kernels() -> None:
+    with pytest.raises(ts.CompileError, match="inside a @ts.kernel only") as e:
+        ts.tile.zeros((4,))
+    assert e.value.code == "TS401"
+
+
+def needs_n(x: ts.Tensor["M", "N", ts.f32]) -> ts.Tensor["M", ts.f32]:
+    return ts.tile.row_sum(x)
+
+
+def test_static_extents_are_asked_for_when_it_is_compiled() -> None:
+    with pytest.raises(ts.CompileError, match="N must have a size") as e:
+        program(needs_n)
+    assert e.value.code == "TS404"
+    program(needs_n, np.zeros((4, 5), np.float32))
