@@ -103,11 +103,11 @@ def binary(name: str) -> str:
 
 
 def disassemble(cubin: bytes) -> str:
-    """SASS with `//## File "...", line N` marks of the .cu file."""
+    """SASS with `//## File "...", line N` marks, inlined calls with the places that they were inlined into."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "code.cubin"
         path.write_bytes(cubin)
-        out = subprocess.run([binary("nvdisasm"), "-c", "-g", str(path)], capture_output=True, text=True, check=True)
+        out = subprocess.run([binary("nvdisasm"), "-c", "-gi", str(path)], capture_output=True, text=True, check=True)
         return out.stdout
 
 

@@ -12,6 +12,7 @@ from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import INDEX, IndexType, SharedType, TileType, ViewType
 from tessera.compiler.targets.cuda import cxx, stream
 from tessera.compiler.targets.cuda.barriers import barriers, shared_source
+from tessera.compiler.targets.cuda.bounds import Bounds
 from tessera.compiler.targets.cuda.groups import Grouping, Line, dtype_of, is_scalar, is_tile, squeezed
 from tessera.compiler.targets.cuda.layout import Layout
 from tessera.compiler.targets.cuda.source import Source
@@ -55,6 +56,7 @@ class KernelEmitter:
     settings: Settings
     source: Source
     alias: Mapping[Value, Value]
+    bounds: Bounds
     env: dict[Value, str] = field(default_factory=dict[Value, str])
     splat: set[Value] = field(default_factory=set[Value])
     origin: dict[Line, str] = field(default_factory=dict[Line, str])
@@ -200,11 +202,18 @@ class KernelEmitter:
 
 
 def emit_kernel(
-    kernel: Op, name: str, grouping: Grouping, threads: int, settings: Settings, source: Source, alias: Mapping[Value, Value]
+    kernel: Op,
+    name: str,
+    grouping: Grouping,
+    threads: int,
+    settings: Settings,
+    source: Source,
+    alias: Mapping[Value, Value],
+    aligned: frozenset[Value],
 ) -> KernelEmitter:
     """Writes `kernel` as a __global__ function called `name`; the result knows its headers and shared memory."""
     layouts = grouping.assign(threads, settings.tensor_cores)
-    e = KernelEmitter(kernel, grouping, threads, settings, source, alias)
+    e = KernelEmitter(kernel, grouping, threads, settings, source, alias, Bounds(kernel, aligned))
     e.needed = barriers(kernel, grouping, alias)
     e.names |= {name, "ts", "program"}
     source.at(kernel.span)
@@ -213,7 +222,7 @@ def emit_kernel(
         for alias_name, layout in layouts.items():
             source.write(f"using {alias_name} = {layout.spelling};")
         frame = len(source.lines)
-        source.write()
+        source.write("// views")
         for arg in kernel.region.block.args:
             if isinstance(arg.type, ViewType):
                 _declare_view(e, arg)
@@ -223,8 +232,8 @@ def emit_kernel(
         e.emit_block(kernel.region.block)
         if settings.profile:
             source.write("timer.stop();")
-    if e.shared:  # known now: shared tiles lie behind the scratch area
-        source.lines[frame] = f"  constexpr int shared = {e.scratch};"
+    # Known now: shared tiles lie behind the scratch area.
+    source.lines[frame] = f"  constexpr int shared = {e.scratch};" if e.shared else ""
     return e
 
 
@@ -334,6 +343,9 @@ def _declare_view(e: KernelEmitter, arg: Value) -> None:
 def _program_id(e: KernelEmitter, op: Op) -> None:
     grid: tuple[Dim, ...] = op_kernel(op).attrs["grid"]  # type: ignore[assignment]
     axis = int(op.attrs["axis"])  # type: ignore[call-overload]
+    if grid[axis] == 1:
+        e.env[op.result] = "0"
+        return
     inner: Dim = 1
     for d in grid[axis + 1 :]:
         inner = inner * d

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import SharedType, ViewType
 from tessera.compiler.targets.cuda import cxx
 from tessera.compiler.targets.cuda.barriers import shared_source
+from tessera.compiler.targets.cuda.bounds import Range, overhangs
 from tessera.compiler.targets.cuda.emit import KernelEmitter, handles
 from tessera.compiler.targets.cuda.groups import dtype_of, is_scalar, is_tile, shape_of
 from tessera.compiler.targets.cuda.layout import Layout
@@ -23,6 +25,25 @@ def _offsets(e: KernelEmitter, tile: Value, offsets: Sequence[Value]) -> list[st
         start = e.origin.get(lines[a]) if a in lines else None
         out.append(text if start is None else start if text == "0" else f"{text} + {start}")
     return out
+
+
+def access(e: KernelEmitter, view: Value, tile: Value, offsets: Sequence[Value], vector: int) -> str:
+    """What is proved of an access: `ts::Aligned<axes that may overhang>` or `ts::Unaligned<...>`."""
+    t = view.type
+    assert isinstance(t, ViewType)
+    lines = e.lines_by_axis(tile)
+    edges: list[str] = []
+    ranges = [e.bounds.of(o) for o in offsets]
+    for a, (o, d) in enumerate(zip(offsets, shape_of(tile), strict=True)):
+        line = lines.get(a)
+        reach: Dim | None = d
+        if line is not None and line.chunk is not None:
+            reach = -(-d // line.chunk) * line.chunk if isinstance(d, int) else None
+            ranges[a] = Range(multiple=math.gcd(ranges[a].multiple, line.chunk))
+        if overhangs(t.shape[a], e.bounds.of(o), reach):
+            edges.append(str(a))
+    kind = "Aligned" if e.bounds.vectors(view, ranges, vector) else "Unaligned"
+    return f"ts::{kind}<{', '.join(edges)}>"
 
 
 def _whole_axis(view: ViewType, tile: Value, axis: int, offset: str) -> bool:
@@ -59,7 +80,8 @@ def _load(e: KernelEmitter, op: Op) -> None:
         return
     where = f", ts::where_mask({e.expr(mask)})" if mask is not None else ""
     at = cxx.braces(_offsets(e, t, offsets))
-    e.let(t, f"ts::load<{e.layout(t)}, {e.box(t)}>({e.expr(view)}, {at}, {fill}{where})", f"{default}_tile")
+    known = access(e, view, t, offsets, e.layout_of(t).vector)
+    e.let(t, f"ts::load<{e.layout(t)}, {e.box(t)}, {known}>({e.expr(view)}, {at}, {fill}{where})", f"{default}_tile")
 
 
 @handles("store")
@@ -74,7 +96,8 @@ def _store(e: KernelEmitter, op: Op) -> None:
         return
     where = f", ts::where_mask({e.expr(mask)})" if mask is not None else ""
     at = cxx.braces(_offsets(e, t, offsets))
-    e.source.write(f"ts::store<{e.box(t)}>({_clipped(e, view, t, offsets)}, {e.tile(t)}, {at}{where});")
+    known = access(e, view, t, offsets, e.layout_of(t).vector)
+    e.source.write(f"ts::store<{e.box(t)}, {known}>({_clipped(e, view, t, offsets)}, {e.tile(t)}, {at}{where});")
 
 
 def _mask(e: KernelEmitter, mask: Value | None) -> str:
@@ -158,7 +181,19 @@ def _copy_async(e: KernelEmitter, op: Op) -> None:
     shape = [*(1,) * (view.type.rank - t.rank), *t.shape]
     box = f"ts::Box<{', '.join(map(str, shape))}>"
     at = cxx.braces(map(e.expr, op.operands[2:]))
-    e.source.write(f"ts::copy_async<{box}>({e.expr(shared)}, {e.expr(view)}, {at});")
+    known = copy_access(e, view, shape, [e.bounds.of(o) for o in op.operands[2:]])
+    e.source.write(f"ts::copy_async<{box}, {known}>({e.expr(shared)}, {e.expr(view)}, {at});")
+
+
+def copy_access(e: KernelEmitter, view: Value, shape: Sequence[Dim], offsets: Sequence[Range], swapped: bool = False) -> str:
+    """What is proved of a copy into shared memory, which moves 16 bytes at a time."""
+    t = view.type
+    assert isinstance(t, ViewType)
+    edges = [str(a) for a, (r, d) in enumerate(zip(offsets, shape, strict=True)) if overhangs(t.shape[a], r, d)]
+    if swapped:
+        return f"ts::Unaligned<{', '.join(str(1 - int(a)) for a in reversed(edges))}>"
+    kind = "Aligned" if e.bounds.vectors(view, list(offsets), max(1, 16 // t.dtype.itemsize)) else "Unaligned"
+    return f"ts::{kind}<{', '.join(edges)}>"
 
 
 @handles("load_shared")

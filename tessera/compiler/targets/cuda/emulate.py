@@ -205,6 +205,9 @@ class _HostMachine:
     def download(self, address: int, size: int) -> bytes:
         return ctypes.string_at(address, size)
 
+    def copy(self, to: int, source: int, size: int) -> None:
+        ctypes.memmove(to, source, size)
+
     def free(self, address: int) -> None:
         del self.memory[address]
 

@@ -6,7 +6,9 @@ from __future__ import annotations
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import TileType, ViewType
 from tessera.compiler.targets.cuda import cxx
+from tessera.compiler.targets.cuda.bounds import Range
 from tessera.compiler.targets.cuda.emit import KernelEmitter, handles, op_kernel
+from tessera.compiler.targets.cuda.emit_memory import copy_access
 from tessera.compiler.targets.cuda.groups import is_scalar
 
 STAGE_BYTES = 64
@@ -75,19 +77,23 @@ class _operand:  # noqa: N801 - reads as a verb at its use
     ) -> None:
         t = view.type
         assert isinstance(t, ViewType)
+        depth_total, step = t.shape[k_axis], shape[k_axis]
         self.swapped = _k_runs_outside(t, k_axis)
         self.view, self.offset, self.k_axis = e.expr(view), e.expr(offset), k_axis
         held = shape[::-1] if self.swapped else shape
         self.box = f"ts::Box<{held[0]}, {held[1]}>"
         self.name = e.fresh(f"{view.hint or 'ab'[number]}_stages")
         size = -(-shape[0] * shape[1] * t.dtype.itemsize // 128) * 128
+        steps = Range(0, None if not isinstance(depth_total, int) else (depth_total - 1) // step * step, step)
+        ranges = [e.bounds.of(offset), steps] if k_axis == 1 else [steps, e.bounds.of(offset)]
+        self.known = copy_access(e, view, shape, ranges, self.swapped)
         place = e.reserve((op, number), size * stages)
         e.source.write(f"ts::Stages<{cxx.type_name(t.dtype)}, {held[0]}, {held[1]}, {stages}> {self.name}(shared + {place});")
 
     def copy(self, stage: str, k: str) -> str:
         at = [self.offset, k] if (self.k_axis == 1) != self.swapped else [k, self.offset]
         view = f"ts::swap_axes({self.view})" if self.swapped else self.view
-        return f"ts::copy_async<{self.box}>({self.name}[{stage}], {view}, {{{at[0]}, {at[1]}}});"
+        return f"ts::copy_async<{self.box}, {self.known}>({self.name}[{stage}], {view}, {{{at[0]}, {at[1]}}});"
 
     def use(self, stage: str) -> str:
         text = f"{self.name}[{stage}]"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import TileType, ViewType
 from tessera.compiler.targets.cuda import cxx, emit_memory, emit_tiles, expand_contract
+from tessera.compiler.targets.cuda.bounds import divisor
 from tessera.compiler.targets.cuda.emit import KernelEmitter, Settings, emit_kernel, parameters
 from tessera.compiler.targets.cuda.groups import Grouping, dtype_of
 from tessera.compiler.targets.cuda.source import Source
@@ -91,7 +92,7 @@ def _generate_kernel(program: Program, kernel: Op, name: str, settings: Settings
     warps = kernel.attrs.get("num_warps")
     grouping.stream(64 * 32 * warps if isinstance(warps, int) else 16384)
     threads = choose_threads(kernel, grouping)
-    e = emit_kernel(kernel, name, grouping, threads, settings, body, _aliases(program, kernel))
+    e = emit_kernel(kernel, name, grouping, threads, settings, body, _aliases(program, kernel), _aligned(program, kernel))
     total = e.scratch + e.shared_bytes
     if total > settings.shared_limit:
         message = (
@@ -122,6 +123,18 @@ def _aliases(program: Program, kernel: Op) -> dict[Value, Value]:
                 if a is not b:
                     parent[b] = a
     return {a: find(a) for a in args}
+
+
+def _aligned(program: Program, kernel: Op) -> frozenset[Value]:
+    """Arguments that start at a multiple of 16 bytes in every launch. Buffers do: `steps` sees to it."""
+    args = kernel.region.block.args
+    off: set[Value] = set()
+    for launch in program.launches:
+        if launch.kernel is kernel:
+            for arg, window in zip(args, launch.args, strict=True):
+                if isinstance(window, Window) and isinstance(arg.type, ViewType) and divisor(window.offset) * arg.type.dtype.itemsize % 16:
+                    off.add(arg)
+    return frozenset(a for a in args if a not in off)
 
 
 def _describe(e: KernelEmitter, kernel: Op, name: str, settings: Settings) -> Kernel:

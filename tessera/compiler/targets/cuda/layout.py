@@ -64,6 +64,11 @@ class Layout:
         return self.row.extent, self.col.extent
 
     @property
+    def vector(self) -> int:
+        """Neighbouring columns in neighbouring registers: what one load or store moves at most."""
+        return self.col.inner if self.col.t0 == 1 else 1
+
+    @property
     def tensor_core(self) -> bool:
         """Whether it is the accumulator of mma instructions."""
         return self.row.t0 == 8

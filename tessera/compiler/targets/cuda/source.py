@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import PurePath
 
@@ -18,32 +18,39 @@ class Source:
         self.indent = 0
         self.span: Span | None = None
         self._said: tuple[str, int] | None = None
+        self._comment = ""  # written before the next statement, so that an op without one leaves none
 
     def write(self, text: str = "") -> None:
-        self.lines.append("  " * self.indent + text if text else "")
+        if self._comment and text:
+            if self.lines and self.lines[-1] and not self.lines[-1].endswith("{"):
+                self._put("")
+            self._put("  " * self.indent + self._comment)
+            self._comment = ""
+        self._put("  " * self.indent + text if text else "")
+
+    def _put(self, line: str) -> None:
+        self.lines.append(line)
         self.spans.append(self.span)
 
     def at(self, span: Span) -> None:
-        """What follows comes from `span`; a comment shows the user's line where it changes."""
+        """What follows comes from `span`; where that is another line of the user's, a comment shows it."""
         self.span = span
         if span.line <= 0 or (span.file, span.line) == self._said:
             return
         self._said = (span.file, span.line)
         text = source_line(span.file, span.line)
         where = f"{PurePath(span.file).name}:{span.line}"
-        if self.lines and self.lines[-1] and not self.lines[-1].endswith("{"):
-            self.write()
         # A trailing backslash would continue the comment onto the next line.
-        self.write(f"// {where}  {text.strip()}".rstrip("\\ ") if text else f"// {where}")
+        self._comment = f"// {where}  {text.strip()}".rstrip("\\ ") if text else f"// {where}"
 
     @contextmanager
-    def block(self, head: str) -> Iterator[None]:
+    def block(self, head: str) -> Generator[None]:
         self.write(head + " {")
         self.indent += 1
         yield
         self.indent -= 1
-        self._said = None
-        self.write("}")
+        self._said, self._comment = None, ""
+        self._put("  " * self.indent + "}")
 
     def splice(self, other: Source) -> None:
         self.lines += other.lines

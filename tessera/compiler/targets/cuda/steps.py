@@ -6,7 +6,7 @@ The walk is the same on a GPU and in the emulator; `Machine` is what they do dif
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -21,6 +21,8 @@ from tessera.language.lazy import np
 MAX_BLOCKS = 2**31 - 1
 PHASES = ("tile",)
 RECORD_BYTES = 32
+ALIGNMENT = 16
+"""Bytes that the start of every buffer is a multiple of; an argument that is not gets copied to one that is."""
 
 
 def describe(program: Program, generated: Generated) -> dict[str, Any]:
@@ -96,6 +98,7 @@ class Machine(Protocol):
     def allocate(self, size: int) -> int: ...
     def upload(self, address: int, data: bytes) -> None: ...
     def download(self, address: int, size: int) -> bytes: ...
+    def copy(self, to: int, source: int, size: int) -> None: ...
     def launch(self, call: Call) -> None: ...
     def free(self, address: int) -> None: ...
 
@@ -107,18 +110,21 @@ class Steps:
         self.meta, self.constants = meta, constants
         self.buffers = {b["id"]: b for b in meta["buffers"]}
         self.bound = [b["id"] for b in meta["buffers"] if b["role"] in ("input", "output")]
+        self.written = {a[1] for name, args in self._launches() for i, a in enumerate(args) if i in meta["kernels"][name]["writes"]}
         self._dims = {text: parse(text) for text in self._texts()}
 
-    def _texts(self) -> set[str]:
-        out = {d for b in self.meta["buffers"] for d in b["shape"]} | {d for k in self.meta["kernels"].values() for d in k["grid"]}
+    def _launches(self) -> Iterator[tuple[str, list[Any]]]:
         stack = list(self.meta["steps"])
         while stack:
             step = stack.pop()
             if step[0] == "launch":
-                out |= {a[2] for a in step[2] if a[0] == "window"}
+                yield step[1], step[2]
             else:
                 stack += [*step[2], *step[3]]
-        return out
+
+    def _texts(self) -> set[str]:
+        out = {d for b in self.meta["buffers"] for d in b["shape"]} | {d for k in self.meta["kernels"].values() for d in k["grid"]}
+        return out | {a[2] for _, args in self._launches() for a in args if a[0] == "window"}
 
     def size(self, text: str, env: Mapping[str, int]) -> int:
         d = self._dims[text]
@@ -133,14 +139,25 @@ class Steps:
         env = dict(zip(self.meta["free"], dims, strict=True))
         address = dict(zip(self.bound, pointers, strict=True))
         own: list[int] = []
+        moved: list[tuple[int, int, int]] = []
         try:
             for number, buffer in self.buffers.items():
+                place = address.get(number, 0)
+                if place % ALIGNMENT:  # kernels move 16 bytes at a time
+                    size = self.nbytes(buffer, env)
+                    address[number] = machine.allocate(max(1, size))
+                    own.append(address[number])
+                    machine.copy(address[number], place, size)
+                    if number in self.written:
+                        moved.append((place, address[number], size))
                 if buffer["role"] in ("temp", "constant"):
                     address[number] = machine.allocate(max(1, self.nbytes(buffer, env)))
                     own.append(address[number])
                 if buffer["role"] == "constant":
                     machine.upload(address[number], self.constants[number])
             Run(self, machine, address, scalars, env, record).steps(self.meta["steps"])
+            for place, copy, size in moved:
+                machine.copy(place, copy, size)
         finally:
             for a in own:
                 machine.free(a)

@@ -39,43 +39,57 @@ template <class M> struct Where {
 };
 template <class M> TS_FN Where<M> where_mask(const M& mask) { return {mask}; }
 
+// What is known of an access: the axes along which the tile may hang over the view's edge, and whether vectors of the
+// layout are contiguous and aligned. Nothing known: every axis may, and each vector is looked at.
+template <bool Aligned_, int... Edge> struct Access {
+  static constexpr bool aligned = Aligned_;
+  static constexpr bool edge(int axis) { return ((axis == Edge) || ...); }
+};
+template <int... Edge> using Aligned = Access<true, Edge...>;
+template <int... Edge> using Unaligned = Access<false, Edge...>;
+
 // Calls vector(k, address) for registers k .. k+V-1 that are neighbours in memory and aligned, else single(k, address,
 // inside) for each.
-template <class B, class L, int V, class T, int R, class Vector, class Single>
+template <class B, class L, class A, int V, class T, int R, class Vector, class Single>
 TS_FN void visit(const View<T, R>& view, const Offset<R>& at, Vector vector, Single single) {
+  constexpr int last = R ? R - 1 : 0;
   int t = hw::thread();
+  T* base = view.data;
+  TS_UNROLL for (int a = 0; a < R; ++a) base += at.at[a] * view.stride[a];
   TS_UNROLL for (int k = 0; k < L::size; k += V) {
-    Coordinates<B::rank> coordinates = locate<B, L>(L::row(k, t), L::col(k, t));
-    const int(&c)[R ? R : 1] = coordinates.at;
-    idx p = 0, last = R ? at.at[R ? R - 1 : 0] + c[R ? R - 1 : 0] : 0;
-    bool inside = true;
+    Coordinates<B::rank> c = locate<B, L>(L::row(k, t), L::col(k, t));
+    idx p = 0, i = R ? at.at[last] + c.at[last] : 0;
+    bool inside = L::holds(k, t);
     TS_UNROLL for (int a = 0; a < R; ++a) {
-      p += (at.at[a] + c[a]) * view.stride[a];
-      if (a + 1 < R) inside = inside && (u64)(at.at[a] + c[a]) < (u64)view.shape[a];
+      p += c.at[a] * view.stride[a];
+      if (a < last && A::edge(a)) inside = inside && (u64)(at.at[a] + c.at[a]) < (u64)view.shape[a];
     }
-    idx end = R ? view.shape[R ? R - 1 : 0] : 1;
     if constexpr (V > 1) {
       static_assert(B::size(B::rank - 1) % V == 0, "a vector lies in one row");
-      if (L::holds(k + V - 1, t) && inside && last >= 0 && last + V <= end && view.stride[R - 1] == 1 &&
-          (u64)(view.data + p) % (sizeof(T) * V) == 0) {
-        vector(k, view.data + p);
-        continue;
+      bool whole = inside && (!A::edge(last) || (i >= 0 && i + V <= view.shape[last]));
+      bool together = A::aligned || (view.stride[last] == 1 && (u64)(base + p) % (sizeof(T) * V) == 0);
+      if (whole && together) vector(k, base + p);
+      else if constexpr (A::edge(last) || !A::aligned) {
+        TS_UNROLL for (int u = 0; u < V; ++u)
+          single(k + u, base + p + u * view.stride[last], inside && L::holds(k + u, t) && (u64)(i + u) < (u64)view.shape[last]);
+      } else {
+        TS_UNROLL for (int u = 0; u < V; ++u) single(k + u, base, false);
       }
+    } else {
+      single(k, base + p, inside && (!R || !A::edge(last) || (u64)i < (u64)view.shape[last]));
     }
-    TS_UNROLL for (int u = 0; u < V; ++u)
-      single(k + u, view.data + p + (V > 1 ? u * view.stride[R ? R - 1 : 0] : 0),
-             L::holds(k + u, t) && inside && (R == 0 || (last + u >= 0 && last + u < end)));
   }
 }
+
 template <class L, class B> constexpr int vector_width = B::rank > 0 && B::size(B::rank ? B::rank - 1 : 0) % L::vector == 0 ? L::vector : 1;
 
-template <class L, class B, class T, int R, class Mask = Everywhere>
+template <class L, class B, class A, class T, int R, class Mask = Everywhere>
 TS_FN Tile<bare<T>, L> load(const View<T, R>& view, const Offset<R>& at, bare<T> fill, Mask mask = {}) {
   using E = bare<T>;
   constexpr bool masked = !same<Mask, Everywhere>;
   constexpr int V = masked ? 1 : vector_width<L, B>;
   Tile<E, L> r;
-  visit<B, L, V>(view, at,
+  visit<B, L, A, V>(view, at,
       [&](int k, T* p) {
         auto pack = hw::load_global(reinterpret_cast<const Pack<E, V>*>(p));
         TS_UNROLL for (int u = 0; u < V; ++u) r.v[k + u] = pack.e[u];
@@ -83,12 +97,12 @@ TS_FN Tile<bare<T>, L> load(const View<T, R>& view, const Offset<R>& at, bare<T>
       [&](int k, T* p, bool inside) { r.v[k] = inside && mask[k] ? hw::load_global((const E*)p) : fill; });
   return r;
 }
-template <class B, class T, class L, int R, class Mask = Everywhere>
+template <class B, class A, class T, class L, int R, class Mask = Everywhere>
 TS_FN void store(const View<T, R>& view, const Tile<T, L>& x, const Offset<R>& at, Mask mask = {}) {
   constexpr bool masked = !same<Mask, Everywhere>;
   constexpr int V = masked ? 1 : vector_width<L, B>;
   if (!L::owner(hw::thread())) return;
-  visit<B, L, V>(view, at,
+  visit<B, L, A, V>(view, at,
       [&](int k, T* p) {
         Pack<T, V> pack;
         TS_UNROLL for (int u = 0; u < V; ++u) pack.e[u] = x.v[k + u];

@@ -77,25 +77,28 @@ template <class L, class S> TS_FN Tile<typename S::type, L> load_shared(const S&
   return r;
 }
 
-// Starts copying the tile of `view` at `at` into `s`; elements outside the view arrive as 0. B is the tile's shape.
-template <class B, class S, class T, int R> TS_FN void copy_async(const S& s, const View<T, R>& view, const Offset<R>& at) {
+// Starts copying the tile of `view` at `at` into `s`; elements outside the view arrive as 0. B is the tile's shape, A
+// what is known of the access.
+template <class B, class A, class S, class T, int R> TS_FN void copy_async(const S& s, const View<T, R>& view, const Offset<R>& at) {
   using E = typename S::type;
   constexpr int last = B::size(R - 1), V = last % S::piece == 0 && S::cols % S::piece == 0 ? S::piece : 1;
   constexpr int total = S::rows * S::cols / V;
+  const E* base = view.data;
+  TS_UNROLL for (int a = 0; a < R; ++a) base += at.at[a] * view.stride[a];
   for (int i = hw::thread(); i < total; i += hw::threads()) {
     int p = i * V, rest = p;
     idx offset = 0, end = 0;
     bool inside = true;
     TS_UNROLL for (int a = R - 1; a >= 0; --a) {
-      idx c = at.at[a] + rest % B::size(a);
+      int c = rest % B::size(a);
       rest /= B::size(a);
       offset += c * view.stride[a];
-      if (a == R - 1) end = view.shape[a] - c;
-      inside = inside && c >= 0 && c < view.shape[a];
+      if (A::edge(a)) inside = inside && (u64)(at.at[a] + c) < (u64)view.shape[a];
+      if (a == R - 1) end = A::edge(a) ? view.shape[a] - at.at[a] - c : V;
     }
     E* to = s.at(p / S::cols, p % S::cols);
-    const E* from = view.data + offset;
-    if (V > 1 && inside && end >= V && view.stride[R - 1] == 1 && (u64)from % 16 == 0) {
+    const E* from = base + offset;
+    if (V > 1 && inside && end >= V && (A::aligned || (view.stride[R - 1] == 1 && (u64)from % 16 == 0))) {
       hw::copy_async16(to, from);
     } else {
       TS_UNROLL for (int u = 0; u < V; ++u)
