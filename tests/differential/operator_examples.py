@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,6 @@ import numpy as np
 
 from tessera.compiler.graph.operator import REGISTRY, GraphBuilder
 from tessera.compiler.ir.core import Block, Builder, Op, Region, Value
-from tessera.compiler.ir.spec import SPECS
 from tessera.compiler.ir.types import TensorType
 from tessera.errors import Span
 from tessera.language import dims, dtypes
@@ -320,15 +319,18 @@ def function(types: Sequence[TensorType], body: Any, facts: Facts | None = None)
     return func
 
 
-def applied(example: Example, chosen: Sequence[DType]) -> Op:
+def applied(example: Example, chosen: Sequence[DType], sizes: Mapping[str, int] | None = None) -> Op:
     """The function that applies the example's operator to arguments of the chosen dtypes.
 
     A last argument, unused, has the size of each of its symbols: that binds those that only attributes mention.
+    With `sizes`, they are put in for the symbols.
     """
+    known = sizes or {}
     rest = iter(chosen)
     flat = [x for a in example.args if a is not None for x in (a if isinstance(a, list) else [a])]
-    types = [TensorType(x.sizes(), next(rest)) for x in flat]
-    types.append(TensorType(tuple(map(dims.symbol, symbols(example))), dtypes.bool_))
+    types = [TensorType(substituted(x.sizes(), known), next(rest)) for x in flat]
+    types.append(TensorType(substituted(tuple(map(dims.symbol, symbols(example))), known), dtypes.bool_))
+    attrs = {k: substituted(v, known) for k, v in example.attrs.items()}
 
     def body(g: GraphBuilder, *given: Value) -> Any:
         values = iter(given)
@@ -337,15 +339,16 @@ def applied(example: Example, chosen: Sequence[DType]) -> Op:
             for a in example.args
         ]
         names = [p.name for p in REGISTRY[example.name].parameters if p.operand]
-        return getattr(g, example.name)(**dict(zip(names, operands, strict=True)), **example.attrs)
+        return getattr(g, example.name)(**dict(zip(names, operands, strict=True)), **attrs)
 
     return function(types, body)
 
 
-def verify(func: Op) -> None:
-    """Runs every op's own verifier."""
-    for op in func.walk():
-        SPECS[op.name].verify(op)
+def substituted(value: Any, sizes: Mapping[str, int]) -> Any:
+    """`value` with sizes for the symbols in it."""
+    if isinstance(value, tuple):
+        return tuple(substituted(v, sizes) for v in value)
+    return dims.substitute(value, sizes) if isinstance(value, dims.Expr) else value
 
 
 TOLERANCE = {"f64": 1e-9, "f32": 2e-5, "f16": 8e-3, "bf16": 4e-2, "complex64": 2e-5, "complex128": 1e-9}

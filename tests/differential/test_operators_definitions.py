@@ -15,8 +15,9 @@ from tessera.compiler.graph.eliminate_common import eliminate_common
 from tessera.compiler.graph.eliminate_dead import eliminate_dead
 from tessera.compiler.graph.evaluate import evaluate
 from tessera.compiler.graph.operator import REGISTRY, attributes_of, operator_of, split_operands, tensor, types_of
+from tessera.compiler.ir.verifier import verify
 from tessera.language import dims
-from tests.differential.operator_examples import EXAMPLES, Example, applied, close, symbols, values, verify
+from tests.differential.operator_examples import EXAMPLES, Example, applied, close, symbols, values
 
 PRIMITIVE = {"map", "reduce", "contract", "view", "join", "gather", "scatter", "scan", "random", "generate"}
 

@@ -18,8 +18,9 @@ from tessera.compiler.graph.operator import (
     tensor,
 )
 from tessera.compiler.ir.core import Builder, Op, Value
+from tessera.compiler.ir.verifier import verify
 from tessera.language import dtypes
-from tests.differential.operator_examples import EXAMPLES, HERE, Arg, Example, applied, symbols, values, verify
+from tests.differential.operator_examples import EXAMPLES, HERE, Arg, Example, applied, symbols, values
 
 SMOOTH_ENOUGH = [e for e in EXAMPLES if e.name not in ("round", "floor", "ceil", "trunc", "sign", "floordiv")]
 SIZES = {"B": 2, "S": 3, "D": 2, "E": 4, "K": 3, "H": 2}

@@ -15,9 +15,10 @@ import pytest
 from tessera.compiler.graph.operator import FUNCTIONS, METHODS, PROPERTIES, REGISTRY, Operator
 from tessera.compiler.ir.spec import SPECS
 from tessera.compiler.ir.types import TensorType
+from tessera.compiler.ir.verifier import verify
 from tessera.language import dims, dtypes
 from tests.conftest import require
-from tests.differential.operator_examples import function, verify
+from tests.differential.operator_examples import function
 
 ROOT = Path(__file__).parents[2]
 

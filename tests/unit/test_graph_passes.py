@@ -21,9 +21,10 @@ from tessera.compiler.graph.subscript import subscript
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.spec import InvalidIR
 from tessera.compiler.ir.types import TensorType
+from tessera.compiler.ir.verifier import verify
 from tessera.errors import LaunchError
 from tessera.language import dims, dtypes
-from tests.differential.operator_examples import function, verify
+from tests.differential.operator_examples import function
 
 B, S = dims.symbol("B"), dims.symbol("S")
 X = TensorType((B, S), dtypes.f32)

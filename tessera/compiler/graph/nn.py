@@ -13,7 +13,7 @@ from typing import Any
 from tessera.compiler.graph.contraction import contract
 from tessera.compiler.graph.indexing import taken
 from tessera.compiler.graph.operator import GraphBuilder, Infer, Operator, tensor
-from tessera.compiler.graph.reductions import Axes
+from tessera.compiler.graph.reductions import Axes, mean
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import Shape, TensorType, shape_text
 from tessera.language import dims, dtypes
@@ -107,8 +107,8 @@ class LayerNorm(Normalization):
         return self.rule(t, x, axis, eps, (weight, bias))
 
     def reference(self, x: Any, weight: Any, bias: Any, axis: tuple[int, ...], eps: float) -> Any:
-        far = x - np.mean(x, axis=axis, keepdims=True)
-        out = far / np.sqrt(np.mean(np.square(far), axis=axis, keepdims=True) + x.dtype.type(eps))
+        far = x - mean(x, axis, True)
+        out = far / np.sqrt(mean(np.square(far), axis, True) + x.dtype.type(eps))
         out = out if weight is None else out * _lined_up(weight, x, axis)
         return out if bias is None else out + _lined_up(bias, x, axis)
 
@@ -133,7 +133,7 @@ class RmsNorm(Normalization):
         return self.rule(t, x, axis, eps, (weight,))
 
     def reference(self, x: Any, weight: Any, axis: tuple[int, ...], eps: float) -> Any:
-        out = x / np.sqrt(np.mean(np.square(x), axis=axis, keepdims=True) + x.dtype.type(eps))
+        out = x / np.sqrt(mean(np.square(x), axis, True) + x.dtype.type(eps))
         return out if weight is None else out * _lined_up(weight, x, axis)
 
     def decompose(self, g: GraphBuilder, x: Value, weight: Value | None, axis: tuple[int, ...], eps: float) -> Value:

@@ -212,12 +212,17 @@ class Statistic(Operator, abstract=True):
         return dims.prod(operands[0].shape)
 
 
+def mean(x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
+    """NumPy's mean without its warning: of no elements it is NaN."""
+    with np.errstate(all="ignore"):
+        return np.sum(x, axis=axis, keepdims=keepdims) / np.asarray(math.prod(x.shape[a] for a in axis), x.dtype)
+
+
 class Mean(Statistic):
     """The sum of the elements along `axis` divided by their number."""
 
     def reference(self, x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
-        with np.errstate(all="ignore"):
-            return np.sum(x, axis=axis, keepdims=keepdims) / math.prod(x.shape[a] for a in axis)
+        return mean(x, axis, keepdims)
 
     def decompose(self, g: GraphBuilder, x: Value, axis: tuple[int, ...], keepdims: bool) -> Value:
         wide = g.compute(x)
@@ -244,7 +249,7 @@ class Var(Statistic):
 
     def reference(self, x: Any, axis: tuple[int, ...], correction: int, keepdims: bool) -> Any:
         with np.errstate(all="ignore"):
-            squares = np.square(x - np.mean(x, axis=axis, keepdims=True))
+            squares = np.square(x - mean(x, axis, True))
             count = max(math.prod(x.shape[a] for a in axis) - correction, 0)
             return np.sum(squares, axis=axis, keepdims=keepdims) / np.asarray(count, x.dtype)
 
