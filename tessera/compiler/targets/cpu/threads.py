@@ -2,8 +2,9 @@
 
 Workers run native code that waits for the pool's epoch to change: first spinning, then asleep in the kernel (a futex on
 Linux, short sleeps elsewhere). A launch hands out tiles in chunks from a shared counter, takes part itself, and
-returns when all are done. Which worker runs a tile never matters to a result. A pool that another thread is using is
-not waited for: that launch runs on its caller alone.
+returns when all are done; a worker that wakes too late finds the launch closed and is not waited for. Which worker
+runs a tile never matters to a result. A pool that another thread is using is not waited for either: that launch runs
+on its caller alone.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from tessera import knobs
 from tessera.compiler.targets.cpu import isa, jit
 
 # The pool's fields, each on a cache line of its own (in bytes).
-EPOCH, TASK, COUNTER, DONE, SLEEPERS, STOP, BUSY, SIZE = range(0, 8 * 64, 64)
-_BYTES = 8 * 64
+EPOCH, TASK, COUNTER, ACTIVE, OPEN, SLEEPERS, STOP, BUSY, SIZE = range(0, 9 * 64, 64)
+_BYTES = 9 * 64
 _SPINS = 4000
 """rounds of waiting before a worker goes to sleep: some 20 microseconds, longer than the gap between two launches"""
 
@@ -88,12 +89,13 @@ out:
 
 define void @tessera_worker(ptr %pool, i64 %worker, i64 %spins) #0 {{
 entry:
-{field("done", DONE)}
+{field("active", ACTIVE)}
+{field("open", OPEN)}
 {field("sleepers", SLEEPERS)}
 {field("stop", STOP)}
   br label %idle
 idle:
-  %last = phi i32 [ 0, %entry ], [ %epoch, %work ]
+  %last = phi i32 [ 0, %entry ], [ %epoch, %left ]
   br label %look
 look:
   %spun = phi i64 [ 0, %idle ], [ %spun1, %spin ], [ 0, %woken ]
@@ -117,10 +119,17 @@ woken:
 go:
   %stopping = load atomic i32, ptr %stop acquire, align 4
   %ends = icmp ne i32 %stopping, 0
-  br i1 %ends, label %exit, label %work
+  br i1 %ends, label %exit, label %enter
+enter:
+  %a1 = atomicrmw add ptr %active, i32 1 seq_cst
+  %o = load atomic i32, ptr %open seq_cst, align 4
+  %late = icmp eq i32 %o, 0
+  br i1 %late, label %left, label %work
 work:
   call void @share(ptr %pool, i64 %worker)
-  %d = atomicrmw add ptr %done, i32 1 release
+  br label %left
+left:
+  %a2 = atomicrmw sub ptr %active, i32 1 release
   br label %idle
 exit:
   ret void
@@ -130,7 +139,8 @@ define void @{RUN}(ptr %pool, ptr %fn, ptr %data, i64 %count, i64 %grain) #0 {{
 entry:
 {field("task", TASK)}
 {field("counter", COUNTER)}
-{field("done", DONE)}
+{field("active", ACTIVE)}
+{field("open", OPEN)}
 {field("sleepers", SLEEPERS)}
 {field("busy", BUSY)}
 {field("size", SIZE)}
@@ -155,7 +165,7 @@ start:
   %gp = getelementptr i64, ptr %task, i64 3
   store i64 %grain, ptr %gp
   store atomic i64 0, ptr %counter monotonic, align 8
-  store atomic i32 0, ptr %done monotonic, align 4
+  store atomic i32 1, ptr %open seq_cst, align 4
   %e = atomicrmw add ptr %pool, i32 1 seq_cst
   %s = load atomic i32, ptr %sleepers seq_cst, align 4
   %any = icmp ne i32 %s, 0
@@ -165,11 +175,12 @@ wake:
   br label %take
 take:
   call void @share(ptr %pool, i64 0)
+  store atomic i32 0, ptr %open seq_cst, align 4
   br label %wait
 wait:
   %n = phi i64 [ 0, %take ], [ %n1, %pause ], [ 0, %yield ]
-  %d = load atomic i32, ptr %done acquire, align 4
-  %all = icmp sge i32 %d, %workers
+  %a = load atomic i32, ptr %active seq_cst, align 4
+  %all = icmp eq i32 %a, 0
   br i1 %all, label %exit, label %more
 more:
   %n1 = add i64 %n, 1
