@@ -1,0 +1,492 @@
+"""Writes LLVM IR text: typed values, loops, vectors.
+
+Two things make the text good enough to skip LLVM's mid-level passes. Every value knows the loop scope it belongs to,
+the innermost scope among its operands; a pure instruction is placed in that scope, in front of the loop being written
+(so invariants leave loops by themselves). And a pure instruction that was already written in a live scope is reused.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+Lines: TypeAlias = "list[str | Lines]"
+
+
+class Ty:
+    """An LLVM first-class type: a scalar or a vector of `lanes` scalars. `kind` is "f", "i" or "p"."""
+
+    __slots__ = ("bits", "elem", "kind", "lanes", "suffix", "text")
+
+    def __init__(self, kind: str, bits: int, lanes: int) -> None:
+        self.kind, self.bits, self.lanes = kind, bits, lanes
+        self.elem = {"p": "ptr", "i": f"i{bits}", "f": {16: "half", 32: "float", 64: "double"}.get(bits, "")}[kind]
+        self.text = self.elem if lanes == 1 else f"<{lanes} x {self.elem}>"
+        scalar = "p0" if kind == "p" else f"{kind}{bits}"
+        self.suffix = scalar if lanes == 1 else f"v{lanes}{scalar}"
+        """the type's name inside intrinsic names"""
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def wide(self, lanes: int) -> Ty:
+        return ty(self.kind, self.bits, lanes)
+
+    @property
+    def scalar(self) -> Ty:
+        return ty(self.kind, self.bits, 1)
+
+    def as_int(self) -> Ty:
+        return ty("i", self.bits, self.lanes)
+
+
+@lru_cache(maxsize=512)
+def ty(kind: str, bits: int, lanes: int = 1) -> Ty:
+    return Ty(kind, bits, lanes)
+
+
+F32, F64, I1, I8, I16, I32, I64 = (
+    ty("f", 32), ty("f", 64), ty("i", 1), ty("i", 8), ty("i", 16), ty("i", 32), ty("i", 64),
+)  # fmt: skip
+PTR = ty("p", 64)
+
+
+class Val:
+    """An SSA value or a constant: its text, its type, and the scope (loop depth) it is defined in."""
+
+    __slots__ = ("const", "ref", "scope", "ty")
+
+    def __init__(self, ref: str, ty: Ty, scope: int = 0, const: float | int | None = None) -> None:
+        self.ref, self.ty, self.scope, self.const = ref, ty, scope, const
+
+    def __repr__(self) -> str:
+        return f"{self.ty.text} {self.ref}"
+
+
+Index: TypeAlias = "int | Val"
+"""An i64 number: known, or a scalar value."""
+
+
+@lru_cache(maxsize=4096)
+def float_text(x: float, bits: int) -> str:
+    """A float constant as LLVM reads it exactly: the bits of the (rounded) value as a double, in hex."""
+    if bits == 32:
+        try:
+            x = struct.unpack("f", struct.pack("f", x))[0]
+        except OverflowError:
+            x = float("inf") if x > 0 else float("-inf")
+    if bits == 16:
+        return f"0xH{struct.unpack('<H', struct.pack('<e', x))[0]:04X}"
+    return f"0x{struct.unpack('<Q', struct.pack('<d', x))[0]:016X}"
+
+
+def const(value: float | int | bool, t: Ty) -> Val:
+    """A constant of type `t`, in every lane."""
+    if t.kind == "f":
+        text = float_text(float(value), t.bits)
+    elif t.bits == 1:
+        text = "true" if value else "false"
+    else:
+        v = int(value) & ((1 << t.bits) - 1)
+        text = str(v - (1 << t.bits) if v >> (t.bits - 1) else v)
+    return Val(text if t.lanes == 1 else f"splat ({t.elem} {text})", t, 0, value)
+
+
+@dataclass(slots=True)
+class Scope:
+    """A loop body or branch being written. `front` is the place just before it, in the enclosing scope."""
+
+    front: Lines
+    known: dict[str, Val] = field(default_factory=dict)
+    memo: dict[Any, Any] = field(default_factory=dict)
+
+
+class Loop:
+    """An open loop: `index` counts, `carried` holds this iteration's values; assign `next` before it closes."""
+
+    def __init__(self, index: Val, carried: list[Val]) -> None:
+        self.index, self.carried = index, carried
+        self.next: Sequence[Val] = ()
+        self.results: list[Val] = []
+
+
+class Module:
+    """The text of one compilation unit."""
+
+    def __init__(self, attributes: str = "") -> None:
+        self.declarations: dict[str, None] = {}
+        self.globals: list[str] = []
+        self.functions: list[Function] = []
+        self.attributes = attributes
+        self.metadata = ["!0 = !{i32 1}"]
+
+    def declare(self, text: str) -> None:
+        self.declarations[text] = None
+
+    def text(self) -> str:
+        parts = [f.text() for f in self.functions]
+        head = [*self.globals, *self.declarations]
+        tail = [f"attributes #0 = {{ nounwind {self.attributes} }}", *self.metadata]
+        return "\n".join([*head, *parts, *tail]) + "\n"
+
+
+class Function:
+    """One function being written, at its current end. Numbers may be ints wherever an `Index` is taken."""
+
+    def __init__(self, module: Module, name: str, params: Sequence[tuple[str, Ty]], result: str = "void") -> None:
+        self.module, self.name, self.params, self.result = module, name, list(params), result
+        self.body: Lines = []
+        self.entry: list[str] = []
+        self.out: Lines = self.body
+        self.scopes: list[Scope] = [Scope([])]
+        self.label = "entry"
+        self._n = 0
+        module.functions.append(self)
+
+    # -- values ------------------------------------------------------------------------------------------------------
+    @property
+    def depth(self) -> int:
+        return len(self.scopes) - 1
+
+    def param(self, i: int) -> Val:
+        return Val(f"%{self.params[i][0]}", self.params[i][1])
+
+    def fresh(self, prefix: str = "%v") -> str:
+        self._n += 1
+        return f"{prefix}{self._n}"
+
+    def op(self, rhs: str, t: Ty, deps: Sequence[Val]) -> Val:
+        """A pure instruction: reused where known, else placed in the innermost scope of its operands."""
+        scope = 0
+        for d in deps:
+            if d.scope > scope:
+                scope = d.scope
+        scopes = self.scopes
+        known = scopes[scope].known
+        if (found := known.get(rhs)) is not None:
+            return found
+        self._n += 1
+        v = Val(f"%v{self._n}", t, scope)
+        line = f"  {v.ref} = {rhs}"
+        if scope == len(scopes) - 1:
+            self.out.append(line)
+        else:
+            scopes[scope + 1].front.append(line)
+        known[rhs] = v
+        return v
+
+    def effect(self, rhs: str, t: Ty) -> Val:
+        """An instruction that must stay where it is (a load, a call), with a result."""
+        self._n += 1
+        v = Val(f"%v{self._n}", t, len(self.scopes) - 1)
+        self.out.append(f"  {v.ref} = {rhs}")
+        return v
+
+    def do(self, line: str) -> None:
+        self.out.append("  " + line)
+
+    def here(self, v: Val) -> Val:
+        """The same value, seen as defined in the current scope (so that what depends on it stays here)."""
+        return Val(v.ref, v.ty, self.depth, v.const)
+
+    def remember(self, key: Any, value: Any) -> Any:
+        self.scopes[-1].memo[key] = value
+        return value
+
+    def recall(self, key: Any) -> Any:
+        for s in reversed(self.scopes):
+            if key in s.memo:
+                return s.memo[key]
+        return None
+
+    # -- control flow ------------------------------------------------------------------------------------------------
+    def place(self, label: str) -> None:
+        self.out.append(f"{label}:")
+        self.label = label
+
+    def _push(self) -> None:
+        front: Lines = []
+        self.out.append(front)
+        self.scopes.append(Scope(front))
+
+    @contextmanager
+    def loop(self, lo: Index, hi: Index, step: Index = 1, carried: Sequence[Val] = ()) -> Iterator[Loop]:
+        """for index in range(lo, hi, step), tested at the top, signed. After it, `results` are the last carried values."""
+        self._n += 1
+        k = self._n
+        head, body, done = f"h{k}", f"b{k}", f"x{k}"
+        before = self.label
+        self._push()
+        self.do(f"br label %{head}")
+        self.place(head)
+        phis: list[str] = []
+        self.out.append(phis)  # type: ignore[arg-type]
+        depth = self.depth
+        o = Loop(Val(f"%i{k}", I64, depth), [Val(f"%c{k}_{j}", c.ty, depth) for j, c in enumerate(carried)])
+        self.do(f"%t{k} = icmp slt i64 {o.index.ref}, {text(hi)}")
+        self.do(f"br i1 %t{k}, label %{body}, label %{done}")
+        self.place(body)
+        yield o
+        self.do(f"%n{k} = add nsw i64 {o.index.ref}, {text(step)}")
+        end = self.label
+        self.do(f"br label %{head}")
+        phis.append(f"  {o.index.ref} = phi i64 [ {text(lo)}, %{before} ], [ %n{k}, %{end} ]")
+        for c, init, nxt in zip(o.carried, carried, o.next, strict=True):
+            phis.append(f"  {c.ref} = phi {c.ty.text} [ {init.ref}, %{before} ], [ {nxt.ref}, %{end} ]")
+        self.scopes.pop()
+        self.place(done)
+        o.results = [Val(c.ref, c.ty, self.depth) for c in o.carried]
+
+    @contextmanager
+    def when(self, condition: Val | bool) -> Iterator[None]:
+        """Runs the body if `condition` holds; no code for a condition known here."""
+        if condition is True or (isinstance(condition, Val) and condition.const is True):
+            yield
+            return
+        self._n += 1
+        k = self._n
+        self._push()
+        self.do(f"br i1 {condition.ref}, label %y{k}, label %n{k}")  # type: ignore[union-attr]
+        self.place(f"y{k}")
+        yield
+        self.do(f"br label %n{k}")
+        self.scopes.pop()
+        self.place(f"n{k}")
+
+    def while_loop(
+        self, carried: Sequence[Val], test: Callable[[list[Val]], Val], body: Callable[[list[Val]], Sequence[Val]]
+    ) -> list[Val]:
+        """while test(values): values = body(values). `test` may write blocks of its own."""
+        self._n += 1
+        k = self._n
+        before = self.label
+        self._push()
+        self.do(f"br label %h{k}")
+        self.place(f"h{k}")
+        phis: list[str] = []
+        self.out.append(phis)  # type: ignore[arg-type]
+        values = [Val(f"%c{k}_{j}", c.ty, self.depth) for j, c in enumerate(carried)]
+        go = test(values)
+        self.do(f"br i1 {go.ref}, label %b{k}, label %x{k}")
+        self._push()
+        self.place(f"b{k}")
+        nexts = body(values)
+        end = self.label
+        self.do(f"br label %h{k}")
+        self.scopes.pop()
+        for v, init, nxt in zip(values, carried, nexts, strict=True):
+            phis.append(f"  {v.ref} = phi {v.ty.text} [ {init.ref}, %{before} ], [ {nxt.ref}, %{end} ]")
+        self.scopes.pop()
+        self.place(f"x{k}")
+        return [Val(v.ref, v.ty, self.depth) for v in values]
+
+    def choose(self, condition: Val, then: Any, otherwise: Any) -> list[Val]:
+        """Calls one of two writers, each returning a list of values; gives the values of the one that ran."""
+        self._n += 1
+        k = self._n
+        self._push()
+        self.do(f"br i1 {condition.ref}, label %y{k}, label %n{k}")
+        self.place(f"y{k}")
+        a: list[Val] = then()
+        ya = self.label
+        self.do(f"br label %e{k}")
+        self.scopes.pop()
+        self._push()
+        self.place(f"n{k}")
+        b: list[Val] = otherwise()
+        yb = self.label
+        self.do(f"br label %e{k}")
+        self.scopes.pop()
+        self.place(f"e{k}")
+        return [
+            self.effect(f"phi {x.ty.text} [ {x.ref}, %{ya} ], [ {y.ref}, %{yb} ]", x.ty)
+            for x, y in zip(a, b, strict=True)
+        ]
+
+    # -- index numbers -----------------------------------------------------------------------------------------------
+    def _i(self, name: str, a: Index, b: Index) -> Val:
+        return self.op(f"{name} i64 {text(a)}, {text(b)}", I64, [v for v in (a, b) if isinstance(v, Val)])
+
+    def add(self, a: Index, b: Index) -> Index:
+        if isinstance(a, int) and isinstance(b, int):
+            return a + b
+        if a == 0 or b == 0:
+            return b if a == 0 else a
+        return self._i("add nsw", a, b)
+
+    def sub(self, a: Index, b: Index) -> Index:
+        if isinstance(a, int) and isinstance(b, int):
+            return a - b
+        return a if b == 0 else self._i("sub nsw", a, b)
+
+    def mul(self, a: Index, b: Index) -> Index:
+        if isinstance(a, int) and isinstance(b, int):
+            return a * b
+        if a == 0 or b == 0:
+            return 0
+        if a == 1 or b == 1:
+            return b if a == 1 else a
+        return self._i("mul nsw", a, b)
+
+    def div(self, a: Index, b: Index) -> Index:
+        """Floor division by a divisor that is positive."""
+        if isinstance(a, int) and isinstance(b, int):
+            return a // b
+        if b == 1:
+            return a
+        if isinstance(b, int) and b & (b - 1) == 0:
+            return self._i("ashr", a, b.bit_length() - 1)
+        q, r = self._i("sdiv", a, b), self._i("srem", a, b)
+        return self.sub(q, self.op(f"lshr i64 {r.ref}, 63", I64, [r]))
+
+    def mod(self, a: Index, b: Index) -> Index:
+        if isinstance(a, int) and isinstance(b, int):
+            return a % b
+        if isinstance(b, int) and b & (b - 1) == 0:
+            return self._i("and", a, b - 1)
+        return self.sub(a, self.mul(self.div(a, b), b))
+
+    def smin(self, a: Index, b: Index) -> Index:
+        if isinstance(a, int) and isinstance(b, int):
+            return min(a, b)
+        return self.intrinsic("smin", I64, self.index(a), self.index(b))
+
+    def smax(self, a: Index, b: Index) -> Index:
+        if isinstance(a, int) and isinstance(b, int):
+            return max(a, b)
+        return self.intrinsic("smax", I64, self.index(a), self.index(b))
+
+    def icmp(self, predicate: str, a: Index, b: Index) -> Val:
+        if isinstance(a, int) and isinstance(b, int):
+            known = {"slt": a < b, "sle": a <= b, "sgt": a > b, "sge": a >= b, "eq": a == b, "ne": a != b}[predicate]
+            return const(known, I1)
+        return self.op(f"icmp {predicate} i64 {text(a)}, {text(b)}", I1, [v for v in (a, b) if isinstance(v, Val)])
+
+    def index(self, a: Index) -> Val:
+        return a if isinstance(a, Val) else const(a, I64)
+
+    # -- memory ------------------------------------------------------------------------------------------------------
+    def gep(self, p: Val, i: Index, elem: str) -> Val:
+        if i == 0:
+            return p
+        deps = [p, i] if isinstance(i, Val) else [p]
+        return self.op(f"getelementptr {elem}, ptr {p.ref}, i64 {text(i)}", PTR, deps)
+
+    def load(self, p: Val, t: Ty, align: int | None = None) -> Val:
+        return self.effect(f"load {t.text}, ptr {p.ref}, align {align or max(1, t.bits // 8)}", t)
+
+    def load_pure(self, p: Val, t: Ty, align: int | None = None) -> Val:
+        """A load of memory that does not change while this function runs."""
+        return self.op(f"load {t.text}, ptr {p.ref}, align {align or max(1, t.bits // 8)}", t, [p])
+
+    def load_once(self, rhs: str, t: Ty, deps: Sequence[Val], floor: int) -> Val:
+        """A load of memory that does not change inside scope `floor`: placed as far out as its address and that allow."""
+        scope = max([floor, *(d.scope for d in deps)])
+        self._n += 1
+        v = Val(f"%v{self._n}", t, scope)
+        place = self.out if scope == self.depth else self.scopes[scope + 1].front
+        place.append(f"  {v.ref} = {rhs}")
+        return v
+
+    def store(self, v: Val, p: Val, align: int | None = None, *, nontemporal: bool = False) -> None:
+        tail = ", !nontemporal !0" if nontemporal else ""
+        self.do(f"store {v.ty.text} {v.ref}, ptr {p.ref}, align {align or max(1, v.ty.bits // 8)}{tail}")
+
+    def alloca(self, elem: str, count: int, align: int = 64) -> Val:
+        ref = self.fresh()
+        self.entry.append(f"  {ref} = alloca [{count} x {elem}], align {align}")
+        return Val(ref, PTR)
+
+    # -- vectors -----------------------------------------------------------------------------------------------------
+    def splat(self, v: Val, lanes: int) -> Val:
+        if v.ty.lanes == lanes:
+            return v
+        t = v.ty.wide(lanes)
+        if v.const is not None:
+            return const(v.const, t)
+        one = self.op(f"insertelement {t.text} poison, {v.ty.text} {v.ref}, i64 0", t, [v])
+        return self.op(f"shufflevector {t.text} {one.ref}, {t.text} poison, <{lanes} x i32> zeroinitializer", t, [one])
+
+    def align_lanes(self, *values: Val) -> list[Val]:
+        """The same values with as many lanes each as the widest has."""
+        lanes = max(v.ty.lanes for v in values)
+        return [v if v.ty.lanes == lanes else self.splat(v, lanes) for v in values]
+
+    def binary(self, name: str, a: Val, b: Val) -> Val:
+        if a.ty.lanes != b.ty.lanes:
+            a, b = self.align_lanes(a, b)
+        return self.op(f"{name} {a.ty.text} {a.ref}, {b.ref}", a.ty, (a, b))
+
+    def compare(self, name: str, a: Val, b: Val) -> Val:
+        if a.ty.lanes != b.ty.lanes:
+            a, b = self.align_lanes(a, b)
+        return self.op(f"{name} {a.ty.text} {a.ref}, {b.ref}", ty("i", 1, a.ty.lanes), (a, b))
+
+    def select(self, c: Val, a: Val, b: Val) -> Val:
+        if c.const is not None:
+            return a if c.const else b
+        a, b = self.align_lanes(a, b)
+        if c.ty.lanes > a.ty.lanes:
+            a, b = self.splat(a, c.ty.lanes), self.splat(b, c.ty.lanes)
+        return self.op(f"select {c.ty.text} {c.ref}, {a.ty.text} {a.ref}, {b.ty.text} {b.ref}", a.ty, (c, a, b))
+
+    def convert(self, name: str, v: Val, t: Ty) -> Val:
+        """`name` is an LLVM conversion (zext, fptosi, bitcast ...); the result keeps v's lanes."""
+        t = t.wide(v.ty.lanes)
+        return v if t is v.ty else self.op(f"{name} {v.ty.text} {v.ref} to {t.text}", t, (v,))
+
+    def intrinsic(self, name: str, t: Ty, *args: Val) -> Val:
+        """llvm.<name>.<t>(args), pure; arguments keep their own types."""
+        kinds = ", ".join(a.ty.text for a in args)
+        self.module.declare(f"declare {t.text} @llvm.{name}.{t.suffix}({kinds})")
+        return self.op(f"call {t.text} @llvm.{name}.{t.suffix}({', '.join(map(repr, args))})", t, args)
+
+    def call_pure(self, name: str, t: Ty, *args: Val) -> Val:
+        self.module.declare(f"declare {t.text} @{name}({', '.join(a.ty.text for a in args)})")
+        return self.op(f"call {t.text} @{name}({', '.join(map(repr, args))})", t, args)
+
+    def shuffle(self, a: Val, b: Val | None, lanes: Sequence[int]) -> Val:
+        """Lanes of a then b, by number; -1 is any."""
+        t = a.ty.wide(len(lanes))
+        mask = ", ".join("i32 poison" if i < 0 else f"i32 {i}" for i in lanes)
+        other = b.ref if b else "poison"
+        return self.op(
+            f"shufflevector {a.ty.text} {a.ref}, {a.ty.text} {other}, <{len(lanes)} x i32> <{mask}>",
+            t,
+            (a, b) if b else (a,),
+        )
+
+    def extract(self, v: Val, lane: int) -> Val:
+        if v.ty.lanes == 1:
+            return v
+        return self.op(f"extractelement {v.ty.text} {v.ref}, i64 {lane}", v.ty.scalar, (v,))
+
+    def lane_numbers(self, t: Ty) -> Val:
+        """0, 1, 2 ... in the lanes of integer type `t`."""
+        if t.lanes == 1:
+            return const(0, t)
+        return Val("<" + ", ".join(f"{t.elem} {i}" for i in range(t.lanes)) + ">", t)
+
+    # -- text --------------------------------------------------------------------------------------------------------
+    def text(self) -> str:
+        out: list[str] = []
+        _flatten(self.body, out)
+        head = ", ".join(f"{t.text} %{n}" for n, t in self.params)
+        last = [] if out and out[-1].lstrip().startswith("ret ") else ["  ret void"]
+        return "\n".join([f"define {self.result} @{self.name}({head}) #0 {{", "entry:", *self.entry, *out, *last, "}"])
+
+
+def _flatten(lines: Lines, out: list[str]) -> None:
+    for item in lines:
+        if isinstance(item, str):
+            out.append(item)
+        else:
+            _flatten(item, out)
+
+
+def text(i: Index) -> str:
+    return str(i) if isinstance(i, int) else i.ref
