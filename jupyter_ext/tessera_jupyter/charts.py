@@ -1,0 +1,183 @@
+"""Tiles over time and the roofline as SVG: a few kilobytes that need no library and stay readable in a saved notebook.
+
+The figures of `prof.timeline()` and `prof.roofline()` are the interactive ones; these show the same data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tessera.profiler.kernels import KernelStats
+from tessera.profiler.machine import Ceiling
+from tessera.profiler.quantity import format_percent, format_time, format_value
+from tessera.profiler.recording import Recording
+from tessera.profiler.roofline import Roofline
+from tessera.profiler.views.gantt import Bars, bars_of
+from tessera.profiler.views.style import PALETTE, shorten, time_unit
+from tessera_jupyter.markup import text
+
+_WIDTH, _LEFT, _RIGHT = 760, 96, 14
+_ROW = 20
+_MOST_BARS = 250
+_MOST_ROWS = 24
+
+
+def gantt(recording: Recording) -> str:
+    """The tiles of each lane as bars, the longest of them where there are too many to draw."""
+    bars = bars_of(recording)
+    if not len(bars.start):
+        return '<p class="ts-why">No tile records: this run was recorded without tiles, or launched no kernel.</p>'
+    rows = bars.rows[:_MOST_ROWS]
+    shown = bars.within((0, bars.span))
+    shown = shown[bars.row[shown] < len(rows)]
+    shown = sorted(shown.tolist(), key=lambda i: -int(bars.duration[i]))[:_MOST_BARS]
+    top, height = 22, 22 + _ROW * len(rows) + 34
+    scale = (_WIDTH - _LEFT - _RIGHT) / bars.span
+    parts = [f'<text x="{_LEFT - 8}" y="{top + _ROW * i + 14}" text-anchor="end">{text(r)}</text>' for i, r in enumerate(rows)]
+    parts += _legend(bars)
+    parts += [_bar(bars, i, scale, top) for i in shown]
+    parts += _time_axis(bars.span, scale, top + _ROW * len(rows))
+    count = f"{len(shown):,} of {len(bars.start):,} tiles" if len(shown) < len(bars.start) else f"all {len(shown):,} tiles"
+    label = f"Tiles over time: {count} on {len(bars.rows)} lanes in {format_time(bars.span)}"
+    return _svg("gantt", label, height, parts)
+
+
+def _bar(bars: Bars, i: int, scale: float, top: int) -> str:
+    start, duration = int(bars.start[i]), int(bars.duration[i])
+    line = f", line {bars.line[i]}" if bars.line[i] else ""
+    name = bars.groups[bars.group[i]]
+    title = f"tile {bars.tile[i]}: {name}, {format_time(duration)} from {format_time(start)}{line}"
+    return (
+        f'<rect x="{_LEFT + start * scale:.1f}" y="{top + _ROW * int(bars.row[i]) + 2}" width="{max(duration * scale, 0.5):.1f}" '
+        f'height="{_ROW - 4}" fill="{PALETTE[int(bars.group[i]) % len(PALETTE)]}"><title>{text(title)}</title></rect>'
+    )
+
+
+def _legend(bars: Bars) -> list[str]:
+    parts, x = [], float(_LEFT)
+    for i, name in enumerate(bars.groups[: len(PALETTE)]):
+        label = shorten(name)
+        parts.append(f'<rect x="{x:.0f}" y="5" width="10" height="10" fill="{PALETTE[i]}"/>')
+        parts.append(f'<text x="{x + 14:.0f}" y="14">{text(label)}</text>')
+        x += 30 + 6.6 * len(label)
+    return parts
+
+
+def _time_axis(span: int, scale: float, y: int) -> list[str]:
+    unit_size, unit = time_unit(span)
+    step = _round_step(span / unit_size / 6)
+    parts = [f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y}" y2="{y}" class="ts-axis"/>']
+    for i in range(int(span / unit_size / step) + 1):
+        x = _LEFT + i * step * unit_size * scale
+        parts.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{y}" y2="{y + 4}" class="ts-axis"/>')
+        parts.append(f'<text x="{x:.1f}" y="{y + 16}" text-anchor="middle">{i * step:g}</text>')
+    return [*parts, f'<text x="{_WIDTH - _RIGHT}" y="{y + 30}" text-anchor="end">time ({unit})</text>']
+
+
+def _round_step(rough: float) -> float:
+    """The next of 1, 2, 5 times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(rough)) if rough > 0 else 1.0
+    return next(m * power for m in (1, 2, 5, 10) if m * power >= rough * 0.999)
+
+
+def roofline(found: Roofline) -> str:
+    """Rate over intensity, both logarithmic, kernels as points under the machine's ceilings."""
+    ceilings = [c for machine in found.machines.values() for c in machine.ceilings]
+    if not found.points:
+        why = "; ".join(f"{kernel}: {reason}" for kernel, reason in found.missing.items()) or "no kernel has run"
+        return f'<p class="ts-why">No roofline: {text(why)}.</p>'
+    return _Plane(found.points, ceilings).draw()
+
+
+class _Plane:
+    """The chart's two logarithmic axes and what is drawn on them."""
+
+    height, top, bottom = 300, 16, 40
+
+    def __init__(self, points: Sequence[KernelStats], ceilings: Sequence[Ceiling]) -> None:
+        self.points = points
+        self.slopes = sorted((c for c in ceilings if c.kind == "bandwidth"), key=lambda c: -c.value)
+        roofs = sorted((c for c in ceilings if c.kind == "compute"), key=lambda c: -c.value)
+        used = {p.dtype for p in points}
+        self.roofs = [c for c in roofs if c.name in used] or roofs[:1]
+        xs = [p.intensity.value or 1 for p in points] + [r.value / s.value for r in self.roofs for s in self.slopes]
+        ys = [p.rate.value or 1 for p in points] + [r.value for r in self.roofs]
+        self.x0, self.x1 = math.log10(min(xs) / 4), math.log10(max(xs) * 12)
+        self.y0, self.y1 = math.log10(min(ys) / 4), math.log10(max(ys) * 2.5)
+
+    def x(self, value: float) -> float:
+        return _LEFT + (math.log10(value) - self.x0) / (self.x1 - self.x0) * (_WIDTH - _LEFT - _RIGHT)
+
+    def y(self, value: float) -> float:
+        part = (math.log10(value) - self.y0) / (self.y1 - self.y0)
+        return self.height - self.bottom - part * (self.height - self.top - self.bottom)
+
+    def draw(self) -> str:
+        parts = [*self.axes(), *self.ceiling_lines(), *(self.point(i, p) for i, p in enumerate(self.points))]
+        return _svg("roofline", "Roofline: arithmetic rate over operations per byte", self.height, parts)
+
+    def axes(self) -> list[str]:
+        base, right = self.height - self.bottom, _WIDTH - _RIGHT
+        parts = []
+        for e in range(math.ceil(self.x0), math.floor(self.x1) + 1):
+            x = self.x(10.0**e)
+            parts.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{self.top}" y2="{base}" class="ts-grid"/>')
+            parts.append(f'<text x="{x:.1f}" y="{base + 15}" text-anchor="middle">{10.0**e:g}</text>')
+        for e in range(math.ceil(self.y0), math.floor(self.y1) + 1):
+            y = self.y(10.0**e)
+            parts.append(f'<line x1="{_LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}" class="ts-grid"/>')
+            label = format_value(10.0**e, "FLOP/s").replace(".00", "")
+            parts.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{label}</text>')
+        return [*parts, f'<text x="{right}" y="{base + 32}" text-anchor="end">arithmetic intensity (ops/byte)</text>']
+
+    def ceiling_lines(self) -> list[str]:
+        left, right = 10.0**self.x0, 10.0**self.x1
+        peak = self.roofs[0].value if self.roofs else 10.0**self.y1
+        steepest = self.slopes[0].value if self.slopes else 0.0
+        parts: list[str] = []
+        for c in self.slopes:
+            begin = max(left, 10.0**self.y0 / c.value)  # where the slope enters the plane
+            parts.append(self._line(c, (begin, begin * c.value), (peak / c.value, peak)))
+        for c in self.roofs:
+            parts.append(self._line(c, (c.value / steepest if steepest else left, c.value), (right, c.value)))
+            name = f"{c.name} {format_value(c.value, c.unit)} ({c.source})"
+            parts.append(f'<text x="{_WIDTH - _RIGHT - 4}" y="{self.y(c.value) - 5:.1f}" text-anchor="end">{text(name)}</text>')
+        return parts + self._slope_labels(peak)
+
+    def _slope_labels(self, peak: float) -> list[str]:
+        """Bandwidths are named where they enter the plane, each on a height of its own."""
+        parts = []
+        for i, c in enumerate(self.slopes):
+            rate = 10.0 ** (self.y0 + (0.3 + 0.25 * i) * (math.log10(peak) - self.y0))
+            name = f"{c.name} {format_value(c.value, c.unit)} ({c.source})"
+            x, y = self.x(rate / c.value), self.y(rate)
+            side, anchor = (8, "start") if i else (-8, "end")
+            x, anchor = (x + side, anchor) if x + side > _LEFT + 150 or anchor == "start" else (x + 8, "start")
+            parts.append(f'<text x="{x:.1f}" y="{y + (10 if i else 0):.1f}" text-anchor="{anchor}">{text(name)}</text>')
+        return parts
+
+    def _line(self, c: Ceiling, start: tuple[float, float], end: tuple[float, float]) -> str:
+        dash = "" if c.source == "measured" else ' stroke-dasharray="6 4"'
+        ends = f'x1="{self.x(start[0]):.1f}" y1="{self.y(start[1]):.1f}" x2="{self.x(end[0]):.1f}" y2="{self.y(end[1]):.1f}"'
+        title = f"{c.name}: {format_value(c.value, c.unit)} ({c.source}: {c.how})"
+        return f'<line {ends} class="ts-roof"{dash}><title>{text(title)}</title></line>'
+
+    def point(self, i: int, p: KernelStats) -> str:
+        assert p.intensity.value is not None and p.rate.value is not None
+        x, y = self.x(p.intensity.value), self.y(p.rate.value)
+        of_roof = f", {format_percent(p.roof_fraction)} of the roof" if p.roof_fraction is not None else ""
+        rate = f"{format_value(p.rate.value, 'FLOP/s')} ({p.rate.source})"
+        title = f"{p.kernel}: {rate} at {format_value(p.intensity.value, 'ops/byte')}{of_roof}"
+        side, anchor = (10, "start") if x < _WIDTH * 0.7 else (-10, "end")
+        return (
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="6" fill="{PALETTE[i % len(PALETTE)]}" class="ts-point"><title>{text(title)}</title></circle>'
+            f'<text x="{x + side:.1f}" y="{y + 14:.1f}" text-anchor="{anchor}">{text(shorten(p.kernel))}</text>'
+        )
+
+
+def _svg(name: str, label: str, height: int, parts: Sequence[str]) -> str:
+    return (
+        f'<figure class="ts-chart ts-{name}"><figcaption>{text(label)}</figcaption>'
+        f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{text(label)}">{"".join(parts)}</svg></figure>'
+    )

@@ -1,0 +1,137 @@
+"""Diagnostics in a notebook: carets into the cell, fixes as the lines they would give, who called whom."""
+
+from __future__ import annotations
+
+import html
+import linecache
+import traceback
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+
+import IPython
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.display import display
+
+import tessera
+from tessera.errors import Diagnostic, Edit, Fix, Note, Span, TesseraError, register_source, render, render_html, source_line
+
+_NOT_USERS = (str(Path(tessera.__file__).parent), str(Path(__file__).parent), str(Path(IPython.__file__).parent))
+_FIX = "font-family:var(--jp-code-font-family,monospace);font-size:var(--jp-code-font-size,13px);margin:0 0 .8em 1em"
+_OLD, _NEW = "color:var(--jp-error-color1,#c62828)", "color:var(--jp-success-color1,#2e7d32)"
+
+
+def show(diagnostics: Sequence[Diagnostic]) -> None:
+    """Displays findings: HTML where the front end can, the same as text elsewhere."""
+    bundle = {"text/html": as_html(diagnostics), "text/plain": as_text(diagnostics)}
+    display(bundle, raw=True)
+
+
+def as_html(diagnostics: Iterable[Diagnostic]) -> str:
+    return "".join(render_html([d]) + "".join(map(_fix_html, d.fixes)) for d in diagnostics)
+
+
+def as_text(diagnostics: Iterable[Diagnostic]) -> str:
+    return "\n\n".join("\n".join([render(d), *map(_fix_text, d.fixes)]) for d in diagnostics)
+
+
+def _fix_html(fix: Fix) -> str:
+    rows = [f"<b>Fix</b>: {html.escape(fix.message)}"]
+    for old, new in changed_lines(fix.edits):
+        rows += [f'<span style="{_OLD}">- {html.escape(old)}</span>'] if old else []
+        rows += [f'<span style="{_NEW}">+ {html.escape(new)}</span>']
+    return f'<pre class="tessera-fix" style="{_FIX}">' + "\n".join(rows) + "</pre>"
+
+
+def _fix_text(fix: Fix) -> str:
+    rows = [f"  fix: {fix.message}"]
+    for old, new in changed_lines(fix.edits):
+        rows += [f"    - {old}"] if old else []
+        rows += [f"    + {new}"]
+    return "\n".join(rows)
+
+
+def changed_lines(edits: Iterable[Edit]) -> list[tuple[str, str]]:
+    """(lines as they are, lines as the edits make them), without their common indentation."""
+    out: list[tuple[str, str]] = []
+    by_line: dict[tuple[str, int, int], list[Edit]] = {}
+    for edit in edits:
+        by_line.setdefault((edit.span.file, edit.span.line, edit.span.end_line), []).append(edit)
+    for (file, first, last), group in sorted(by_line.items()):
+        old = [source_line(file, n) or "" for n in range(first, last + 1)]
+        text, start_of_last = "\n".join(old), len("\n".join(old)) - len(old[-1])
+        for edit in sorted(group, key=lambda e: (e.span.line, e.span.col), reverse=True):
+            text = text[: edit.span.col - 1] + edit.text + text[start_of_last + edit.span.end_col - 1 :]
+        out.append((_outdented("\n".join(old)), _outdented(text)))
+    return out
+
+
+def _outdented(text: str) -> str:
+    return "\n".join(line.strip() for line in text.splitlines())
+
+
+def hook(shell: InteractiveShell) -> None:
+    """From now on a TesseraError that reaches the notebook shows its diagnostics and the user's own calls, no more."""
+    shell.set_custom_exc((TesseraError,), _handle)
+
+
+def unhook(shell: InteractiveShell) -> None:
+    shell.set_custom_exc((), None)
+
+
+def _handle(
+    shell: InteractiveShell, etype: type[BaseException], value: TesseraError, tb: TracebackType | None,
+    tb_offset: int | None = None,
+) -> None:  # fmt: skip
+    if _TOLD not in vars(value):
+        tell(shell, value, tb)
+    shell.showtraceback((etype, value, tb))
+
+
+_TOLD = "_render_traceback_"
+
+
+def tell(shell: InteractiveShell, error: Exception, tb: TracebackType | None, closing: str = "") -> None:
+    """Shows an error that is about to be raised; what the notebook prints of it then are no more than a few lines.
+
+    A TesseraError shows its findings, with the user's calls that led there; any other its traceback from `tb` on.
+    """
+    lines: list[str]
+    if isinstance(error, TesseraError):
+        show([_named(shell, d.with_notes(*_calls(tb, d))) for d in error.diagnostics])
+        kinds = ", ".join(dict.fromkeys(f"{d.kind} {d.code}" for d in error.diagnostics))
+        lines = [f"{type(error).__name__}: {closing or kinds}"]
+    else:
+        lines = shell.InteractiveTB.structured_traceback(type(error), error, tb)
+    setattr(error, _TOLD, lambda: lines)
+
+
+def _calls(tb: TracebackType | None, d: Diagnostic) -> list[Note]:
+    """The user's lines that led to an error, the outermost first, as far as the diagnostic does not show them itself."""
+    out: list[Note] = []
+    known = {(s.file, s.line) for s in (d.span, *(n.span for n in d.notes)) if s is not None}
+    for frame in traceback.extract_tb(tb):
+        own = frame.filename.startswith(_NOT_USERS) or not linecache.getlines(frame.filename)
+        line = frame.lineno or 0
+        if own or (frame.filename, line) in known or (frame.line or "").startswith("get_ipython()"):
+            continue
+        end = frame.end_colno or 0
+        span = Span(frame.filename, line, (frame.colno or 0) + 1, frame.end_lineno or line, end + 1)
+        out.append(Note(f"called by: {frame.line}", span))
+    return out
+
+
+def _named(shell: InteractiveShell, d: Diagnostic) -> Diagnostic:
+    """The same, where cells that the kernel keeps in temporary files go by the name that the notebook shows."""
+
+    def named(span: Span | None) -> Span | None:
+        found = shell.compile.format_code_name(span.file) if span is not None else None
+        if span is None or found is None:
+            return span
+        if not linecache.getlines(found[1]):
+            register_source(found[1], "".join(linecache.getlines(span.file)))
+        return replace(span, file=found[1])
+
+    notes = tuple(replace(n, span=named(n.span)) for n in d.notes)
+    return replace(d, span=named(d.span) or d.span, notes=notes)

@@ -1,0 +1,89 @@
+"""The Kernel tab: what each kernel takes from the machine, known without running it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tessera_jupyter.markup import hinted, origin, table, text, unknown
+from tessera_jupyter.subject import Subject
+
+# resource -> (heading, unit), in the order of the table. Those of the target's device are always shown.
+_GPU = {
+    "threads": ("threads", "per block"),
+    "registers": ("registers", "per thread"),
+    "spills": ("spills", "B per thread"),
+    "shared": ("shared memory", "B per block"),
+    "blocks_per_sm": ("resident blocks", "per multiprocessor"),
+    "occupancy": ("occupancy", ""),
+}
+_CPU = {
+    "vector_width": ("vector width", "bits"),
+    "registers": ("vector registers", ""),
+    "spills": ("spills", "B"),
+    "instructions": ("instruction mix", ""),
+}
+_MERGED = ("occupancy_limiter", "stack")
+"""shown beside another figure, or the same as one"""
+
+
+def kernel_tab(subjects: Sequence[Subject]) -> str:
+    return "".join(_subject(s) for s in subjects)
+
+
+def _subject(subject: Subject) -> str:
+    if subject.compiled is None:
+        body = f'<p class="ts-why">{text(subject.why)}</p>'
+    else:
+        body = f"<p>{_summary(subject)}</p>{_table(subject)}"
+    return f'<section class="ts-subject" data-name="{text(subject.path)}"><h4>{text(subject.path)}</h4>{body}</section>'
+
+
+def _summary(subject: Subject) -> str:
+    assert subject.compiled is not None
+    explained = subject.compiled.explain()
+    count = len(explained.kernels)
+    return text(
+        f"{subject.path} on {explained.target}: {count} kernel{'s' * (count != 1)}; "
+        f"takes {', '.join(explained.parameters) or 'nothing'}; workspace {explained.workspace} B"
+    )
+
+
+def _table(subject: Subject) -> str:
+    assert subject.compiled is not None
+    kernels = subject.compiled.explain().kernels
+    rows: list[tuple[str, ...]] = [
+        ("fuses", *(text(k["fuses"]) for k in kernels), ""),
+        ("grid", *(text(" × ".join(map(str, k["grid"])) or "1") for k in kernels), origin("static")),
+        ("operations", *(text(k["flops"]) for k in kernels), origin("modelled")),
+        ("least traffic (B)", *(text(k["bytes"]) for k in kernels), origin("modelled")),
+    ]
+    resources: list[Mapping[str, Any]] = [k["resources"] or {} for k in kernels]
+    for name, (heading, unit) in _figures(subject, resources).items():
+        label = f"{text(heading)} <small>{text(unit)}</small>" if unit else text(heading)
+        rows.append((label, *(_cell(name, r, subject.compiled.target.name) for r in resources), origin("static")))
+    return table(("", *(k["kernel"] for k in kernels), "known"), rows)
+
+
+def _figures(subject: Subject, resources: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, str]]:
+    """What the device's kernels are judged by, then whatever else the target tells."""
+    assert subject.compiled is not None
+    known = dict(_GPU if subject.compiled.target.device == "cuda" else _CPU)
+    for name in (n for r in resources for n in r):
+        if not name.endswith("_reason") and name not in (*known, *_MERGED):
+            known[name] = (name.replace("_", " "), "")
+    return known
+
+
+def _cell(name: str, resources: Mapping[str, Any], target: str) -> str:
+    value = resources.get(name)
+    if value is None:
+        return unknown(str(resources.get(f"{name}_reason") or f"the {target} target does not tell"))
+    if name == "occupancy":
+        limiter = str(resources.get("occupancy_limiter") or "")
+        return hinted(f"{value:.0%}", f"limited by {limiter}") + (f" <small>{text(limiter)}</small>" if limiter else "")
+    if isinstance(value, Mapping):
+        return text(", ".join(f"{k} {v}" for k, v in value.items()))
+    if isinstance(value, (list, tuple)):
+        return text(", ".join(map(str, value)))
+    return text(f"{value:,}" if isinstance(value, int) else value)

@@ -1,0 +1,50 @@
+"""The IR tab: the source beside every level of its compilation, lines that belong together linked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tessera_jupyter.markup import python, text
+from tessera_jupyter.shapes import source_lines
+from tessera_jupyter.subject import Level, Line, Subject
+
+
+def ir_tab(subjects: Sequence[Subject]) -> str:
+    return "".join(_subject(s) for s in subjects)
+
+
+def _subject(subject: Subject) -> str:
+    definition = subject.analysis.definition
+    source = "".join(
+        f'<span class="ts-l" data-l="{n}"><i class="ts-n">{n:>3} </i>{python(line)}\n</span>'
+        for n, line in source_lines(subject.analysis)
+    )
+    target = subject.compiled.target.name if subject.compiled is not None else ""
+    levels = "".join(_level(level, definition.file, subject.path, target) for level in subject.levels())
+    return (
+        f'<section class="ts-subject ts-linked" data-name="{text(subject.path)}"><h4>{text(subject.path)}</h4>'
+        f'<div class="ts-columns"><div class="ts-column"><b class="ts-head">Source</b><pre data-side="source">{source}</pre></div>'
+        f"{levels}</div></section>"
+    )
+
+
+def _level(level: Level, file: str, path: str, target: str) -> str:
+    body = "".join(_line(line, file) for line in level.lines)
+    if level.more:
+        body += f'<span class="ts-more">... {level.more} more lines: %tessera ir {text(path)} --level {level.name}\n</span>'
+    content = f'<pre data-side="{level.name}">{body}</pre>' if level.lines else f'<p class="ts-why">{text(level.why)}</p>'
+    title = level.title + (f" ({target})" if level.name == "target" and target else "")
+    return (
+        f'<details class="ts-column ts-level" data-level="{level.name}"><summary class="ts-head">{text(title)}</summary>'
+        f"{content}</details>"
+    )
+
+
+def _line(line: Line, file: str) -> str:
+    """Linked where it comes from this cell; a line from elsewhere says where from."""
+    if not line.first:
+        return f"<span>{text(line.text)}\n</span>"
+    if line.file != file:
+        return f'<span title="from {text(line.file)}, line {line.first}">{text(line.text)}\n</span>'
+    numbers = " ".join(map(str, range(line.first, line.last + 1)))
+    return f'<span class="ts-l" data-l="{numbers}">{text(line.text)}\n</span>'

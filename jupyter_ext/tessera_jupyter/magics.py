@@ -1,0 +1,235 @@
+"""`%%tessera` and `%tessera`."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from IPython.core.error import TryNext, UsageError
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
+from IPython.display import HTML, display
+
+import tessera
+from tessera.compiler.frontend.analysis import analyse
+from tessera.compiler.targets import base as targets
+from tessera.errors import CompileError
+from tessera.language.decorators import Function, Program
+from tessera.profiler import Profiler
+from tessera.runtime import devices
+from tessera.runtime.compiled import Compiled
+from tessera_jupyter import cell as cells
+from tessera_jupyter import command, findings
+from tessera_jupyter.command import Request
+from tessera_jupyter.markup import table, text
+from tessera_jupyter.panel import Panel, fill, show
+from tessera_jupyter.progress import progress
+from tessera_jupyter.subject import Subject, subject
+
+_KEYS = ("%tessera", "%%tessera")
+
+
+class _Shown(Profiler):
+    """A profiler whose panel stands in the notebook already: `prof = %tessera profile f(x)` keeps it."""
+
+    def _ipython_display_(self) -> None:
+        pass
+
+
+@magics_class
+class TesseraMagics(Magics):
+    """One magic: with two signs it runs a cell of the dialect, with one it asks about what is there."""
+
+    shell: InteractiveShell
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        super().__init__(shell)
+        self._raw = ""
+        self._profiles: dict[int, Profiler] = {}
+
+    @classmethod
+    def install(cls, shell: InteractiveShell) -> None:
+        magics = cls(shell)
+        shell.register_magics(magics)
+        shell.events.register("pre_run_cell", magics._remember)
+        for key in _KEYS:
+            shell.set_hook("complete_command", magics._complete, str_key=key)
+        findings.hook(shell)
+
+    @classmethod
+    def remove(cls, shell: InteractiveShell) -> None:
+        magics = shell.magics_manager.registry.pop(cls.__name__, None)
+        if magics is None:
+            return
+        for kind in ("line", "cell"):
+            shell.magics_manager.magics[kind].pop("tessera", None)
+        shell.events.unregister("pre_run_cell", magics._remember)
+        for key in _KEYS:
+            shell.strdispatchers["complete_command"].s_matches(key)
+            shell.strdispatchers["complete_command"].strs.pop(key, None)
+        findings.unhook(shell)
+
+    def _remember(self, info: Any) -> None:
+        self._raw = info.raw_cell
+
+    @no_var_expand
+    @line_cell_magic
+    def tessera(self, line: str, cell: str | None = None) -> Any:
+        """Tessera in this notebook.
+
+        %%tessera [--target T] [--dims S=4096,D=1024] [--profile "f(x)"] [--show shapes,ir,kernel,profile,hints]
+            Runs the cell, which is Python plus Tessera's dialect, checks every function and kernel in it, and shows
+            shapes, IR and resources under it.
+        %tessera profile f(x) [-o page.html]    %tessera hints f(x)    %tessera memory f(x)
+        %tessera ir f [--level L] [--target T] [--dims ...]    %tessera why f
+        %tessera trace f(x) [-o trace.json]    %tessera doctor
+        """
+        if cell is not None:
+            return self._cell(command.cell_request(line), cell)
+        name, request = command.line_request(line)
+        return getattr(self, f"_{name}")(request)
+
+    # %%tessera
+
+    def _cell(self, request: Request, body: str) -> None:
+        _check_target(request.target)
+        outcome = cells.run(self.shell, body, cells.lines_above(self._raw, body), request.dims)
+        if outcome.errors:
+            self._refuse(outcome)
+        if outcome.error is not None:
+            findings.tell(self.shell, outcome.error, outcome.error.__traceback__)
+            raise outcome.error
+        subjects = self._subjects(outcome, request)
+        profile = self._record(request.profile) if request.profile else None
+        if subjects or profile:
+            first = "profile" if profile is not None else ""
+            show(Panel(tuple(subjects), profile, request.show, first))
+
+    def _refuse(self, outcome: cells.Outcome) -> None:
+        """Shows every finding, takes the broken definitions out of the namespace, and fails the cell."""
+        broken = cells.forget_broken(self.shell, outcome)
+        count = len(outcome.errors)
+        said = f"{count} error{'s' * (count != 1)}, shown above."
+        if broken:
+            said += f" {', '.join(broken)} {'is' if len(broken) == 1 else 'are'} not defined until that is fixed."
+        error = CompileError(outcome.diagnostics)
+        findings.tell(self.shell, error, None, said)
+        raise error
+
+    def _subjects(self, outcome: cells.Outcome, request: Request) -> list[Subject]:
+        found: list[Subject] = []
+        for each in outcome.defined:
+            with progress(f"Compiling {each.path}"):
+                found.append(subject(each.path, each.program, each.analysis, request.target, request.dims))
+        return found
+
+    # %tessera ...
+
+    def _profile(self, request: Request) -> Profiler:
+        profile = self._record(request.expression)
+        if request.output:
+            print(f"wrote {profile.to_html(Path(request.output).expanduser())}: open it in a browser")
+        display(Panel((), profile, ("profile", "hints")))
+        return profile
+
+    def _hints(self, request: Request) -> None:
+        program = self.shell.user_ns.get(request.expression)
+        if isinstance(program, Program):
+            profile = self._profiles.get(id(program))
+            if profile is None:
+                call = f"{request.expression}(...)"
+                raise UsageError(f"{request.expression} has not been profiled; give a call to run: %tessera hints {call}")
+        else:
+            profile = self._record(request.expression)
+        display(Panel((), profile, ("hints", "profile")))
+
+    def _trace(self, request: Request) -> None:
+        path = self._record(request.expression).export_chrome_trace(Path(request.output or "trace.json").expanduser())
+        print(f"wrote {path}: open it at ui.perfetto.dev or chrome://tracing")
+
+    def _memory(self, request: Request) -> None:
+        report = self._record(request.expression).memory()
+        display({"text/html": f"<pre>{text(report.details())}</pre>", "text/plain": report.details()}, raw=True)
+
+    def _ir(self, request: Request) -> None:
+        _check_target(request.target)
+        program = self._program(request.expression)
+        analysis = analyse(program.definition(), None, request.dims)
+        if not analysis.ok:
+            raise CompileError([d for d in analysis.diagnostics if d.severity == "error"])
+        with progress(f"Compiling {request.expression}"):
+            if request.level:
+                print(tessera.compile(program, target=request.target, dims=request.dims).ir(request.level))
+                return
+            found = subject(request.expression, program, analysis, request.target, request.dims)
+        display(Panel((found,), None, ("ir", "shapes", "kernel")))
+
+    def _why(self, request: Request) -> None:
+        display(tessera.why_recompiled(self._program(request.expression)))
+
+    def _doctor(self, request: Request) -> None:
+        command_line = [sys.executable, "-m", "tessera.cli", "doctor", "--json"]
+        answer = subprocess.run(command_line, capture_output=True, text=True, check=False)
+        if answer.returncode:
+            raise UsageError(f"tessera doctor failed: {answer.stderr.strip()[-500:]}")
+        marks = {True: "ok", False: "!!", None: "--"}
+        rows = [(f["what"], marks[f["ok"]], f["detail"], f["remedy"]) for f in json.loads(answer.stdout)]
+        plain = "\n".join("  ".join(filter(None, (mark, what, detail, remedy))) for what, mark, detail, remedy in rows)
+        markup = table(("", "", "", ""), [tuple(map(text, row)) for row in rows])
+        display({"text/html": markup, "text/plain": plain}, raw=True)
+
+    # what they share
+
+    def _program(self, expression: str) -> Program[Any, Any]:
+        """The function or kernel that an expression names. Raises UsageError."""
+        value = self._value(expression)
+        if isinstance(value, Compiled):
+            return value.function
+        if isinstance(value, Program):
+            return value
+        if callable(value) and hasattr(value, "__code__"):
+            return Function(value)
+        known = ", ".join(self._names()) or "none yet"
+        raise UsageError(f"{expression} is no function or kernel of Tessera. Defined in this notebook: {known}")
+
+    def _value(self, expression: str) -> Any:
+        try:
+            return self.shell.ev(expression)
+        except (NameError, SyntaxError) as e:
+            close = difflib.get_close_matches(expression, self._names(), n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise UsageError(f"{expression!r}: {e}{hint}") from None
+
+    def _names(self) -> list[str]:
+        return sorted(name for name, v in self.shell.user_ns.items() if isinstance(v, Program) and not name.startswith("_"))
+
+    def _record(self, expression: str) -> Profiler:
+        """Runs an expression under the profiler; the panels of the functions that ran are filled with it."""
+        try:
+            code = compile(expression, "<%tessera>", "eval")
+        except SyntaxError as e:
+            raise UsageError(f"{expression!r} is not an expression that could be run: {e.msg}") from None
+        with progress(f"Running {expression}"), _Shown() as profile:
+            eval(code, self.shell.user_ns)
+        ran = {str(launch.attributes.get("function", launch.kernel)) for launch in profile.recording.launches}
+        programs = [v for v in self.shell.user_ns.values() if isinstance(v, Program) and v.name in ran]
+        self._profiles |= {id(p): profile for p in programs}
+        fill(programs, profile)
+        return profile
+
+    def _complete(self, _: Any, event: Any) -> list[str]:
+        line = event.line[: len(event.text_until_cursor)] if hasattr(event, "text_until_cursor") else event.line
+        found = command.completions(line, self._names())
+        if not found:
+            raise TryNext
+        return found
+
+
+def _check_target(name: str) -> None:
+    """Raises TargetError TS601, with the nearest name, before anything runs."""
+    if name != "auto":
+        targets.get(devices.resolve(name))

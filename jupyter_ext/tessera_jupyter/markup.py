@@ -1,0 +1,51 @@
+"""The few pieces of HTML that the panel is made of. Whatever comes from a program goes through `text`."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable, Sequence
+from keyword import kwlist
+
+
+def text(value: object) -> str:
+    """Escaped, so that nothing in a program, a file name or an error can become markup."""
+    return html.escape(str(value))
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """`head` is plain text; the cells of `rows` are markup, the first of each a row header."""
+    top = "".join(f"<th>{text(h)}</th>" for h in head)
+    body = "".join(f"<tr><th>{first}</th>{''.join(f'<td>{cell}</td>' for cell in rest)}</tr>" for first, *rest in rows)
+    return f'<div class="ts-scroll"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def hinted(markup: str, hint: str) -> str:
+    """Markup with a tooltip, which a keyboard can reach too."""
+    return f'<abbr tabindex="0" title="{text(hint)}">{markup}</abbr>' if hint else markup
+
+
+def unknown(reason: str) -> str:
+    """A figure that is not to be had."""
+    return hinted("-", reason or "not known")
+
+
+def origin(source: str) -> str:
+    """How a figure is known: measured, modelled or static."""
+    return f'<small class="ts-origin">{text(source)}</small>'
+
+
+_PYTHON = re.compile(
+    r"""(?P<comment>\#.*)|(?P<string>[rbfRBF]{0,2}(?:"[^"\n]*"|'[^'\n]*'))|(?P<number>\b\d[\w.]*)"""
+    rf"|(?P<decorator>^\s*@[\w.]+)|(?P<keyword>\b(?:{'|'.join(kwlist)})\b)",
+    re.M,
+)
+
+
+def python(line: str) -> str:
+    """One line of source with its tokens marked, for colours."""
+    out, at = [], 0
+    for m in _PYTHON.finditer(line):
+        out += [text(line[at : m.start()]), f'<i class="ts-{m.lastgroup}">{text(m.group())}</i>']
+        at = m.end()
+    return "".join([*out, text(line[at:])])

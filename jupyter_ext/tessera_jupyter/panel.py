@@ -1,0 +1,120 @@
+"""The panel under a cell: one output that is interactive where scripts run and readable where they do not.
+
+It is HTML with a small script that turns its sections into tabs. The same markup is the saved notebook's, nbconvert's
+and GitHub's; it asks for nothing from anywhere, and needs no kernel to be alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from IPython.display import DisplayHandle, display
+
+from tessera.errors import Diagnostic
+from tessera.language.decorators import Program
+from tessera.profiler import Profiler
+from tessera_jupyter.command import TABS
+from tessera_jupyter.findings import as_text
+from tessera_jupyter.kernel_table import kernel_tab
+from tessera_jupyter.linked_ir import ir_tab
+from tessera_jupyter.markup import text
+from tessera_jupyter.profile_tabs import hints_tab, profile_tab
+from tessera_jupyter.shapes import shapes_tab
+from tessera_jupyter.subject import Subject
+
+_TITLES = {"shapes": "Shapes", "ir": "IR", "kernel": "Kernel", "profile": "Profile", "hints": "Hints"}
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """What is shown of some functions and kernels, of a recorded run, or of both. `first`: the tab that is open."""
+
+    subjects: tuple[Subject, ...] = ()
+    profile: Profiler | None = None
+    show: tuple[str, ...] = TABS
+    first: str = ""
+
+    @property
+    def remarks(self) -> list[Diagnostic]:
+        """Warnings and notes of the analysis."""
+        return [d for s in self.subjects for d in s.analysis.diagnostics if d.severity != "error"]
+
+    @property
+    def _example(self) -> str:
+        """A call of the first function, for the hint on how to profile it."""
+        if not self.subjects:
+            return "f(x)"
+        names = [e.name for e in self.subjects[0].analysis.expressions if e.kind == "param"]
+        return f"{self.subjects[0].path}({', '.join(names)})"
+
+    def html(self) -> str:
+        """The panel as it stands in the notebook."""
+        contents = {
+            "shapes": lambda: shapes_tab(self.subjects),
+            "ir": lambda: ir_tab(self.subjects),
+            "kernel": lambda: kernel_tab(self.subjects),
+            "profile": lambda: profile_tab(self.profile, self._example),
+            "hints": lambda: hints_tab(self.profile, self.remarks, self._example),
+        }
+        first = self.first if self.first in self.show else self.show[0]
+        tabs = "".join(
+            f'<details class="ts-tab ts-{name}"{" open data-first" if name == first else ""}>'
+            f"<summary>{_title(name, self)}</summary>{contents[name]()}</details>"
+            for name in self.show
+        )
+        style, script = _resource("panel.css"), _resource("panel.js")
+        return f'<div class="tessera-panel"><style>{style}</style>{tabs}<script>{script}</script></div>'
+
+    def text(self) -> str:
+        """The same in a few lines, for a terminal."""
+        lines = [f"{s.analysis.definition.kind} {s.path}: {s.signature}" for s in self.subjects]
+        lines += [as_text(self.remarks)] if self.remarks else []
+        if self.profile is not None:
+            lines.append(str(self.profile.summary()))
+        return "\n".join(lines)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return {"text/html": self.html(), "text/plain": self.text()}
+
+
+def _title(name: str, panel: Panel) -> str:
+    """Hints says how many there are."""
+    if name != "hints":
+        return _TITLES[name]
+    count = len(panel.remarks) + (len(panel.profile.hints()) if panel.profile is not None else 0)
+    return text(f"Hints ({count})" if count else "Hints")
+
+
+@cache
+def _resource(name: str) -> str:
+    """The style or the script, without the indentation that only readers of the file need."""
+    source = files("tessera_jupyter").joinpath(name).read_text(encoding="utf-8")
+    lines = (line.strip() for line in source.splitlines())
+    return "\n".join(line for line in lines if line and not line.startswith("//"))
+
+
+_shown: WeakKeyDictionary[Program[Any, Any], tuple[DisplayHandle, Panel]] = WeakKeyDictionary()
+
+
+def show(panel: Panel) -> None:
+    """Displays a panel and remembers where, so that a later profile of its functions can fill its tabs."""
+    handle = display(panel, display_id=True)
+    if handle is not None:
+        for s in panel.subjects:
+            _shown[s.program] = handle, panel
+
+
+def fill(programs: Sequence[Program[Any, Any]], profile: Profiler) -> None:
+    """Puts a profile into the panels of the cells that defined `programs`."""
+    for program in programs:
+        if program in _shown:
+            handle, panel = _shown[program]
+            panel = replace(panel, profile=profile)
+            for s in panel.subjects:
+                _shown[s.program] = handle, panel
+            handle.update(panel)

@@ -1,0 +1,78 @@
+"""The Profile and Hints tabs: where the time of a run went, and what would change it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tessera.errors import Diagnostic
+from tessera.profiler import Profiler
+from tessera.profiler.hints import Hint
+from tessera.profiler.kernels import KernelStats
+from tessera.profiler.quantity import Quantity, format_percent, format_time, format_value
+from tessera_jupyter.charts import gantt, roofline
+from tessera_jupyter.findings import as_html
+from tessera_jupyter.markup import hinted, origin, table, text, unknown
+
+_NOT_RUN = "Not run yet: <code>%tessera profile {}</code> fills this tab."
+
+
+def profile_tab(profile: Profiler | None, example: str) -> str:
+    if profile is None:
+        return f'<p class="ts-why">{_NOT_RUN.format(text(example))}</p>'
+    summary = profile.summary()
+    busy = sum(kernel.duration for kernel in summary.kernels)
+    launches, tiles = len(profile.recording.launches), len(profile.recording.tiles)
+    facts = f"{format_time(summary.region)} recorded · {format_time(busy)} in kernels · {launches:,} launches · {tiles:,} tiles"
+    return (
+        f"<p>{text(facts)} · {text(summary.overhead)}</p>{_kernels(summary.kernels)}"
+        f"{gantt(profile.recording)}{roofline(profile.roofline())}"
+        f'<details class="ts-plain"><summary>As text</summary><pre>{text(summary)}\n\n{text(profile.timeline())}</pre></details>'
+    )
+
+
+def hints_tab(profile: Profiler | None, remarks: Sequence[Diagnostic], example: str) -> str:
+    """What the analysis remarks about the program, then what its last run shows."""
+    said = as_html(remarks)
+    if profile is None:
+        return said + f'<p class="ts-why">{_NOT_RUN.format(text(example))}</p>'
+    hints = profile.hints()
+    items = "".join(f"<li>{_hint(h)}</li>" for h in hints)
+    return said + (f'<ol class="ts-hints">{items}</ol>' if hints else "<p>Nothing worth changing in this run.</p>")
+
+
+def _hint(hint: Hint) -> str:
+    low, high = hint.saving
+    place = f" <small>line {hint.line}</small>" if hint.line else ""
+    share = f"up to {format_percent(hint.whole_run[1])} of the run"
+    return (
+        f"<b>{text(hint.kernel or 'whole run')}: {text(hint.kind)}</b>{place} "
+        f"<span>saves {format_time(low)} to {format_time(high)}, {share} {origin(hint.source)}</span><br>"
+        f"{text(hint.measured)}; ideal {text(hint.ideal)}; {text(hint.cause)}.<br><em>{text(hint.change)}</em>"
+    )
+
+
+def _kernels(kernels: Sequence[KernelStats]) -> str:
+    if not kernels:
+        return "<p>No kernel was launched.</p>"
+    rows = [
+        (
+            text(k.kernel),
+            f"{len(k.launches):,}",
+            f"{format_time(k.duration)} {origin(k.source)}",
+            f'<span class="ts-meter" style="width:{max(2, min(k.share, 1) * 60):.0f}px"></span> {format_percent(k.share)}',
+            _figure(k.intensity),
+            _figure(k.bandwidth),
+            _figure(k.rate),
+            unknown(k.ideal.reason) if k.roof_fraction is None else format_percent(k.roof_fraction),
+            hinted(text(k.bound), k.ideal.reason),
+        )
+        for k in kernels
+    ]
+    head = ("kernel", "launches", "time", "share", "intensity", "bandwidth", "rate", "of roof", "bound by")
+    return table(head, rows)
+
+
+def _figure(quantity: Quantity) -> str:
+    if quantity.value is None:
+        return unknown(quantity.reason)
+    return f"{format_value(quantity.value, quantity.unit)} {origin(quantity.source)}"

@@ -1,0 +1,53 @@
+"""Says what is being waited for, when it takes longer than a second; says nothing otherwise."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import monotonic
+
+from IPython.display import display
+
+from tessera_jupyter.markup import text
+
+PATIENCE = 1.0
+"""seconds before anything is shown"""
+_INTERVAL = 0.5
+
+
+@contextmanager
+def progress(what: str) -> Iterator[None]:
+    """Shows `what` with the seconds that have passed while the block runs, and takes it away afterwards.
+
+    The block stays in the main thread, so that interrupting the kernel stops it as it stops anything else.
+    """
+    done = threading.Event()
+    context = contextvars.copy_context()  # a thread's display belongs to the cell that started it
+    ticker = threading.Thread(target=context.run, args=(_tick, what, done), daemon=True)
+    ticker.start()
+    try:
+        yield
+    finally:
+        done.set()
+        ticker.join()
+
+
+def _tick(what: str, done: threading.Event) -> None:
+    begin = monotonic()
+    if done.wait(PATIENCE):
+        return
+    handle = display(_bundle(what, monotonic() - begin), raw=True, display_id=True)
+    while not done.wait(_INTERVAL):
+        handle.update(_bundle(what, monotonic() - begin), raw=True)
+    handle.update({"text/html": "", "text/plain": ""}, raw=True)
+
+
+def _bundle(what: str, seconds: float) -> dict[str, str]:
+    said = f"{what} ... {seconds:.1f} s"
+    style = "color:var(--jp-ui-font-color2,#777)"
+    return {
+        "text/html": f'<div class="tessera-progress" style="{style}">{text(said)} (interrupt the kernel to stop)</div>',
+        "text/plain": said,
+    }

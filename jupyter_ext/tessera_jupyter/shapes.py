@@ -1,0 +1,55 @@
+"""The Shapes tab: the source, each line with what is known of its values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tessera.compiler.frontend.analysis import Analysis, ExprInfo
+from tessera_jupyter.markup import python, text
+from tessera_jupyter.subject import Subject
+
+
+def shapes_tab(subjects: Sequence[Subject]) -> str:
+    """One table for each function or kernel."""
+    return "".join(_table(subject.analysis) for subject in subjects)
+
+
+def source_lines(analysis: Analysis) -> list[tuple[int, str]]:
+    """(number, text) of the definition's lines, decorators included."""
+    definition = analysis.definition
+    last = definition.tree.end_lineno or definition.line
+    return [(n, definition.text.lines[n - 1]) for n in range(definition.line, last + 1)]
+
+
+def _table(analysis: Analysis) -> str:
+    by_line: dict[int, list[ExprInfo]] = {}
+    for info in analysis.expressions:
+        if info.span.file == analysis.definition.file:
+            by_line.setdefault(info.span.line, []).append(info)
+    rows = "".join(_row(analysis, n, line, by_line.get(n, [])) for n, line in source_lines(analysis))
+    caption = f"{analysis.definition.kind} {analysis.name}"
+    return f'<div class="ts-scroll"><table class="ts-shapes" aria-label="{text(caption)}"><tbody>{rows}</tbody></table></div>'
+
+
+def _row(analysis: Analysis, number: int, line: str, infos: list[ExprInfo]) -> str:
+    every = dict.fromkeys(f"{analysis.definition.text.segment(i.span)}: {i.text}" for i in infos)
+    shown = "".join(f"<span>{_label(info)}</span> " for info in main_infos(infos))
+    title = f' title="{text(chr(10).join(every))}"' if every else ""
+    return (
+        f'<tr><td class="ts-number">{number}</td><td><code>{python(line)}</code></td>'
+        f'<td class="ts-type"{title}>{shown}</td></tr>'
+    )
+
+
+def main_infos(infos: Iterable[ExprInfo]) -> list[ExprInfo]:
+    """What is worth a line's margin: parameters, assigned names and results, else its widest expression."""
+    infos = list(infos)
+    named = [i for i in infos if i.kind != "expr"]
+    if not named and infos:
+        named = [max(infos, key=lambda i: (i.span.end_line, i.span.end_col - i.span.col))]
+    return list({(i.kind, i.name, i.text): i for i in named}.values())
+
+
+def _label(info: ExprInfo) -> str:
+    mark = {"return": "&rarr; ", "expr": ""}.get(info.kind, f"<b>{text(info.name)}</b> ")
+    return mark + text(info.text)

@@ -1,0 +1,114 @@
+"""What a panel knows of one function or kernel: its analysis, its code, and the IR at every level with source lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import tessera
+from tessera.compiler.frontend.analysis import Analysis
+from tessera.compiler.ir.core import Op
+from tessera.compiler.ir.printer import print_lines
+from tessera.errors import Span, TesseraError, render_all
+from tessera.language.decorators import Program
+from tessera.runtime.compiled import LEVELS, Compiled
+
+MOST_LINES = 300
+"""of one level in a panel; `%tessera ir f --level ...` has them all"""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of IR or generated code, and the lines of the user's text that it comes from (0, 0: none)."""
+
+    text: str
+    file: str = ""
+    first: int = 0
+    last: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One level of the compilation. `more`: how many lines were left out; `why`: why there are none."""
+
+    name: str
+    lines: tuple[Line, ...]
+    more: int = 0
+    why: str = ""
+
+    @property
+    def title(self) -> str:
+        return self.name.capitalize()
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A function or kernel. `compiled` is None where it cannot be compiled as it stands; `why` says what is missing."""
+
+    path: str
+    program: Program[Any, Any]
+    analysis: Analysis
+    compiled: Compiled | None
+    why: str = ""
+
+    @property
+    def signature(self) -> str:
+        """`x [B, S] f32, w [S] f32 -> [B, S] f32`, as far as it is known."""
+        given = [f"{e.name} {e.text}" for e in self.analysis.expressions if e.kind == "param"]
+        returned = [e.text for e in self.analysis.expressions if e.kind == "return"]
+        return ", ".join(given) + (f" -> {returned[-1]}" if returned else "")
+
+    def levels(self, most: int = MOST_LINES) -> list[Level]:
+        """Graph, Schedule, Tile and Target, each with at most `most` lines."""
+        if self.compiled is None:
+            return [Level(name, (), why=self.why) for name in LEVELS]
+        return [_level(self.compiled, name, most) for name in LEVELS]
+
+
+def subject(path: str, program: Program[Any, Any], analysis: Analysis, target: str, dims: Mapping[str, int]) -> Subject:
+    """Compiles for a panel. What prevents it is told in the panel; no error is raised for it."""
+    if not analysis.ok:
+        return Subject(path, program, analysis, None, "it has errors")
+    if analysis.op is None:
+        open_questions = "; ".join(d.message for d in analysis.undecided)
+        return Subject(path, program, analysis, None, f"compiled at its first call: {open_questions}")
+    try:
+        return Subject(path, program, analysis, tessera.compile(program, target=target, dims=dims))
+    except TesseraError as e:
+        return Subject(path, program, analysis, None, render_all(e.diagnostics))
+
+
+def _level(compiled: Compiled, name: str, most: int) -> Level:
+    if name == "target":
+        lines = list(_target_lines(compiled))
+    else:
+        lines = list(_op_lines(compiled.lowered.ops(name)))
+        if not lines:
+            return Level(name, (), why=f"{compiled.name} is a kernel: it starts as Tile IR")
+    return Level(name, tuple(lines[:most]), max(0, len(lines) - most))
+
+
+def _op_lines(ops: list[Op]) -> Iterator[Line]:
+    for op in ops:
+        printed = print_lines(op)
+        for text, span in zip(printed.text.splitlines(), printed.spans, strict=True):
+            yield _line(text, span)
+
+
+def _target_lines(compiled: Compiled) -> Iterator[Line]:
+    """The generated code. A target says in `meta["lines"]` where its lines come from: [line, file, user's line]."""
+    table = {int(line): (file, int(at)) for line, file, at in compiled.artifact.meta.get("lines", ())}
+    texts = compiled.source.splitlines()
+    if not table:
+        tile = list(_op_lines(compiled.lowered.ops("tile")))
+        if [line.text for line in tile] == [text for text in texts if text]:  # a target that prints Tile IR
+            yield from tile
+            return
+    for number, text in enumerate(texts, 1):
+        file, at = table.get(number, ("", 0))
+        yield Line(text, file, at, at)
+
+
+def _line(text: str, span: Span | None) -> Line:
+    return Line(text) if span is None or span.line <= 0 else Line(text, span.file, span.line, span.end_line)
