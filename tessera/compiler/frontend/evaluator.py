@@ -132,7 +132,7 @@ class Evaluator:
     def shown(self, value: Any) -> Any:
         """The type of a value as people are shown it; None where there is none."""
         if isinstance(value, Expr):
-            return value
+            return self.layer.type_of(value) or value
         if is_tuple(value):
             parts = [self.shown(v) for v in value]
             return tuple(parts) if parts and None not in parts else None

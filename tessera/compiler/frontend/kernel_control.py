@@ -22,6 +22,8 @@ from tessera.language.dims import Dim, Expr
 if TYPE_CHECKING:
     from tessera.compiler.frontend.kernel_layer import KernelLayer
 
+IMPLICIT = "tessera.tile.%serial"
+"""the path of the range of an implicit serial coordinate"""
 FIXED = (View, Shared, Transposed, Panel, Context)
 """values that name something; no path and no loop can make another one of them"""
 
@@ -144,7 +146,9 @@ def _serial(k: KernelLayer, node: ast.For, target: ast.Name, counting: Counting)
         c = k.coordinates.loop(target.id, extent, k.tiles.known(bounds[2]), span, counter)
         carried.enter(body)
         _identify(k, carried.initial, body.args[1:])
-        ev.assign_name(target.id, c.offset, target)
+        ev.frame.names[target.id] = c.offset
+        if counting.path != IMPLICIT:  # a counter that the text does not show is not shown as assigned either
+            ev.assign_name(target.id, c.offset, target)
         _run_body(k, node, body)
         found = len(ev.findings.errors)
         if carried.leave(body):

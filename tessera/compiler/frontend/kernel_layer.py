@@ -173,7 +173,7 @@ class KernelLayer(Layer):
 
     def free_name(self, name: str, node: ast.Name) -> Any:
         if name in (SERIAL, REGISTER):
-            return Builtin(f"tessera.tile.{name}")
+            return Builtin(kernel_control.IMPLICIT if name == SERIAL else f"tessera.tile.{REGISTER}")
         if name not in self.plan.coordinates or not isinstance(self.ev.frame.scope.lookup(name), type(MISSING)):
             return MISSING
         found = self._coordinate(node, name)
@@ -226,7 +226,7 @@ class KernelLayer(Layer):
         return width
 
     def _serial_range(self, name: str) -> Counting:
-        return Counting(0, self._dim_of(name), self._width(name), "tessera.tile.range_k")
+        return Counting(0, self._dim_of(name), self._width(name), kernel_control.IMPLICIT)
 
     def output_dims(self) -> set[Dim]:
         stored = [self.views[n].shape for n in self.plan.stored if n in self.views]
@@ -243,6 +243,8 @@ class KernelLayer(Layer):
     def type_of(self, value: Any) -> Any:
         if isinstance(value, (Value, Shared)):
             return value.type
+        if isinstance(value, Expr):
+            return INDEX if marks(value) else value
         if isinstance(value, View):
             return ViewType(tuple(d if "'" not in str(d) else self.tiles.known(d) for d in value.shape), value.dtype)
         if isinstance(value, Window):
@@ -511,7 +513,7 @@ class KernelLayer(Layer):
         if isinstance(callee, OperatorRef):
             return self._graph_form(node, callee.name)
         path: str = callee.path
-        if path == f"tessera.tile.{SERIAL}":
+        if path == kernel_control.IMPLICIT:
             return self._serial_call(node, str(args[0]))
         if path == f"tessera.tile.{REGISTER}":
             return self._register(node, args[0])
@@ -629,6 +631,7 @@ class KernelLayer(Layer):
 
     def finish(self, value: Any) -> Op | None:
         ev = self.ev
+        ev.infos = {key: info for key, info in ev.infos.items() if not info.name or info.name.isidentifier()}
         for name, named in ev.frame.names.items():
             if isinstance(named, Shared):
                 named.value.hint = name
