@@ -113,7 +113,8 @@ class Parameters:
         name = ".".join(map(str, path))
         wants_array = isinstance(p.annotation, (TensorAnn, TileAnn))
         scalar = p.annotation if isinstance(p.annotation, ScalarAnn) and not p.static else None
-        if value is None and not (wants_array and not p.annotation.optional and p.default is None):
+        demanded = (wants_array or scalar is not None) and not p.annotation.optional and p.default is None
+        if value is None and not demanded:
             return self._keep(out, Leaf(name, path, None, "static"), "None", None)
         adapter = None if scalar is not None or p.static else adapter_of(value)
         if adapter is None and wants_array:

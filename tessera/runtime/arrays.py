@@ -78,6 +78,10 @@ class Adapter:
         """The address, for an array whose key has been seen by `view` before."""
         return self.view(array).pointer
 
+    def writable(self, array: Any) -> bool:
+        """Whether a kernel may store into it, for an array whose key has been seen by `view` before."""
+        return not self.immutable
+
     def contiguous(self, array: Any) -> Any:
         """A C-contiguous copy in the same library."""
         raise NotImplementedError
@@ -143,6 +147,9 @@ class NumpyAdapter(Adapter):
 
     def pointer(self, array: Any) -> int:
         return self.pointer_reader()(array)
+
+    def writable(self, array: Any) -> bool:
+        return array.flags.writeable
 
     def pointer_reader(self) -> Callable[[Any], int]:
         """The quickest way to an array's address."""
@@ -298,7 +305,7 @@ class JaxAdapter(Adapter):
     """JAX's arrays on the CPU are read where they lie, through the NumPy view that JAX gives."""
 
     name = "jax"
-    immutable = "JAX arrays are immutable"
+    immutable = "belongs to JAX, whose arrays never change"
 
     def key(self, array: Any) -> Hashable:
         return array.dtype, array.shape, array.sharding

@@ -56,6 +56,9 @@ class ForeignAdapter(Adapter):
         inner = NUMPY if isinstance(storage, np.ndarray) else CUPY
         return inner.view(storage)
 
+    def writable(self, array: Any) -> bool:
+        return self.view(array).writable
+
     def contiguous(self, array: Any) -> Any:
         storage = storage_of(array)
         return (NUMPY if isinstance(storage, np.ndarray) else CUPY).contiguous(storage)

@@ -38,7 +38,8 @@ def generated_run(prepared: Prepared) -> Callable[..., Any] | None:
         "pointer": NUMPY.pointer_reader(),
         "sizes": tuple(prepared.sizes),
     }
-    lines: list[str] = []
+    args = ", ".join(f"v{i}" for i in range(len(prepared.plan.params)))
+    lines = [f"if not v{i}.flags.writeable: return slow({args})" for i in prepared.written]
     arrays: list[str] = []
     for i, (param, shape, dtype) in enumerate(prepared.slots):
         if param is not None:
@@ -64,7 +65,6 @@ def generated_run(prepared: Prepared) -> Callable[..., Any] | None:
         lines.append(f"execute(({pointers}), ({''.join(f'{s}, ' for s in scalars)}), sizes)")
     results = [f"v{p}" if (p := prepared.plan.slots[i].param) is not None else f"o{i}" for i in prepared.plan.outputs]
     whole = f"({''.join(f'{r}, ' for r in results)})" if prepared.plan.tuple_result else (results or ["None"])[0]
-    args = ", ".join(f"v{i}" for i in range(len(prepared.plan.params)))
     body = [
         f"def run({args}):",
         f" if active(): return slow({args})",

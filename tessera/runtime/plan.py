@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tessera.compiler.ir.checks import Check
@@ -67,7 +67,9 @@ class Plan:
                 workspace = workspace + dims.prod(b.shape) * b.dtype.itemsize
         launches = tuple(_info(program, launch) for launch in program.launches)
         outputs = tuple(position[i] for i in program.outputs)
-        return Plan(program.name, program.params, slots, outputs, program.free, program.checks, program.tuple_result,
+        written = {s.param for i, s in enumerate(slots) if passed[i].id in {b for k in launches for b, _ in k.writes}}
+        params = tuple(replace(p, writes=p.writes or i in written) for i, p in enumerate(program.params))
+        return Plan(program.name, params, slots, outputs, program.free, program.checks, program.tuple_result,
                     launches, workspace)  # fmt: skip
 
     def to_json(self) -> str:

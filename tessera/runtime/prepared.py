@@ -11,13 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tessera import knobs
-from tessera.errors import Diagnostic, LaunchError, Span
+from tessera.errors import NOWHERE, Diagnostic, LaunchError, Note, Span
 from tessera.language import dims
 from tessera.language.dims import Dim
 from tessera.runtime import events, memory
 from tessera.runtime.arguments import Bound, Parameters
 from tessera.runtime.arrays import Adapter, View, adapter_of
 from tessera.runtime.build import Built
+from tessera.runtime.callsite import call_span
 from tessera.runtime.forking import Locked
 from tessera.runtime.plan import Plan
 
@@ -32,18 +33,19 @@ class Prepared(Locked):
 
     def __init__(
         self, built: Built, adapters: Sequence[Adapter | None], copied: frozenset[int], library: Adapter, device: str,
-        env: Mapping[str, int],
+        env: Mapping[str, int], span: Span = NOWHERE,
     ) -> None:  # fmt: skip
         super().__init__()
         self.built, self.plan, self.env = built, built.plan, env
         self.adapters, self.copied = tuple(adapters), copied
-        self.library, self.device = library, device
+        self.library, self.device, self.span = library, device, span
         self.profiled: Callable[[], Built] | None = None
         self._instrumented: Built | None = None
         self.sizes = [env[n] for n in self.plan.free]
         self.scalars = tuple(i for i, p in enumerate(self.plan.params) if p.shape is None)
         self.slots = [(s.param, tuple(dims.evaluate(d, env) for d in s.shape), s.dtype) for s in self.plan.slots]
         self._refuse_too_large()
+        self.written = tuple(i for i, p in enumerate(self.plan.params) if p.writes)
         self.poisoned = device == "cpu" and knobs.debug()
 
     def _refuse_too_large(self) -> None:
@@ -63,6 +65,9 @@ class Prepared(Locked):
 
     def run(self, *values: Any) -> Any:
         """A launch, step by step; events are published where somebody listens."""
+        for i in self.written:
+            if not self.adapters[i].writable(values[i]):  # type: ignore[union-attr]
+                raise LaunchError(_unwritable(self.plan, self.plan.params[i].name, "is read-only", self.span))
         pointers, new, keep = self._pointers(values)
         scalars = [values[i] for i in self.scalars]
         stream = self.library.stream(self.device) if self.device != "cpu" else 0
@@ -128,10 +133,10 @@ def prepare(
         for p, a, v in zip(plan.params, adapters, values, strict=True)
         if a is not None
     }
-    copied = _copied(plan, views, span)
+    copied = _copied(plan, adapters, views, span)
     env = _env(plan, bound, span)
     library = library or bound.adapter or _tensors()
-    return Prepared(built, adapters, copied, library, bound.device, env)
+    return Prepared(built, adapters, copied, library, bound.device, env, span)
 
 
 def _tensors() -> Adapter:
@@ -166,7 +171,9 @@ def _evaluate(dim: Dim, env: Mapping[str, int]) -> int | None:
         return None
 
 
-def _copied(plan: Plan, views: Mapping[str, View], span: Span) -> frozenset[int]:
+def _copied(
+    plan: Plan, adapters: Sequence[Adapter | None], views: Mapping[str, View], span: Span
+) -> frozenset[int]:
     """The parameters that must be copied to be contiguous.
 
     Raises LaunchError TS503 for a parameter that the code stores to and that is read-only or not contiguous: a copy
@@ -182,17 +189,22 @@ def _copied(plan: Plan, views: Mapping[str, View], span: Span) -> frozenset[int]
             copied.add(i)
             continue
         if not view.writable:
-            why = "belongs to JAX, whose arrays never change" if _is_jax(view) else "is read-only"
-            fix = f"pass a copy: np.array({p.name})"
+            why = adapters[i].immutable or "is read-only"  # type: ignore[union-attr]
         else:
             why = f"is not contiguous (shape {list(view.shape)}, strides {list(view.strides)} bytes)"
-            fix = f"pass np.ascontiguousarray({p.name}) and copy the result back"
-        message = f"{plan.name} stores to {p.name}, but the array {why}; {fix}"
-        findings.append(Diagnostic("TS503", message, span, function=plan.name))
+        findings.append(_unwritable(plan, p.name, why, span))
     if findings:
         raise LaunchError(findings)
     return frozenset(copied)
 
 
-def _is_jax(view: View) -> bool:
-    return type(getattr(view.owner, "base", None)).__module__.partition(".")[0] in ("jax", "jaxlib")
+def _unwritable(plan: Plan, name: str, why: str, span: Span) -> Diagnostic:
+    fix = (
+        f"pass np.ascontiguousarray({name}) and copy the result back"
+        if "contiguous" in why
+        else f"pass np.array({name})"
+    )
+    called = Note("called here", call_span())
+    return Diagnostic(
+        "TS503", f"{plan.name} stores to {name}, but the array {why}; {fix}", span, notes=(called,), function=plan.name
+    )

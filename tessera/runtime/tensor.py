@@ -250,6 +250,9 @@ class TensorAdapter(Adapter):
     def pointer(self, array: Tensor) -> int:
         return self.inner(array).pointer(array._data)
 
+    def writable(self, array: Tensor) -> bool:
+        return self.inner(array).writable(array._data)
+
     def contiguous(self, array: Tensor) -> Tensor:
         return array.contiguous()
 
