@@ -7,7 +7,6 @@ import functools
 import inspect
 import types
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend.definition import live_definition
@@ -283,11 +282,10 @@ def _text(value: Any) -> str:
 def _construct(ev: Evaluator, node: ast.AST, cls: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if tuple in cls.__mro__ and hasattr(cls, "_fields"):
         return invoke(ev, node, cls, args, kwargs)
-    record = is_dataclass(cls)
-    if not record:
-        name = getattr(cls, "__name__", "this class")
-        return ev.error("TS102", f"{name} cannot be made of tensors; use a dataclass, tuple, list or dict", node)
-    names = [f.name for f in fields(cls) if f.init]
+    declared: dict[str, Any] | None = getattr(cls, "__dataclass_fields__", None)
+    if declared is None:
+        return ev.error("TS102", f"{cls.__name__} cannot be made of tensors; use a dataclass, tuple, list or dict", node)
+    names = [n for n, f in declared.items() if f.init]
     try:
         given = inspect.signature(cls).bind(*args, **kwargs)
     except TypeError as e:

@@ -38,7 +38,7 @@ def branch(ev: Evaluator, node: ast.If, condition: Any) -> Flow:
         if not _take_rest(ev, node, paths):
             return Flow.NEXT
         flows = {Flow.RETURN}
-    ev.facts.divisible[:], ev.facts.equal = facts.divisible, facts.equal
+    ev.facts = facts
     if flows == {Flow.RETURN}:
         return _merge_returns(ev, node, test, paths)
     if len(flows) > 1:

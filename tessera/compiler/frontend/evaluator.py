@@ -17,6 +17,7 @@ from typing import Any
 from tessera.compiler.frontend.analysis import ExprInfo, Kind
 from tessera.compiler.frontend.definition import Definition
 from tessera.compiler.frontend.expressions import EXPRESSIONS
+from tessera.compiler.frontend.facts import RememberingFacts
 from tessera.compiler.frontend.fingerprint import fingerprint
 from tessera.compiler.frontend.fixes import Pending
 from tessera.compiler.frontend.frame import Flow, Frame
@@ -42,6 +43,7 @@ from tessera.errors import Diagnostic, Diagnostics, Edit, Fix, Note, Span
 from tessera.language.annotations import Annotation
 from tessera.language.dims import Expr, Facts
 
+QUIET = frozenset({ast.Constant, ast.Name, ast.Tuple, ast.List, ast.Slice, ast.Dict, ast.JoinedStr, ast.FormattedValue})
 STEP_LIMIT = 200_000
 """statements that compile-time loops of one function may run"""
 
@@ -53,7 +55,7 @@ class Evaluator:
         self.definition, self.sizes = definition, sizes
         self.live = definition.scope.live
         self.findings = Diagnostics(definition.name)
-        self.facts = Facts()
+        self.facts: Facts = RememberingFacts()
         self.checks: list[Check] = []
         self.block = Block()
         self.builder: Builder = Builder(self.block, span=definition.span)
@@ -155,13 +157,19 @@ class Evaluator:
         handler = EXPRESSIONS.get(type(node))
         if handler is None:
             return self.error("TS102", f"{_construct(node)} is not supported in a {self.definition.kind}", node)
-        outer, self.builder.span = self.builder.span, self.frame.source.span(node)
+        if type(node) in QUIET:  # these emit nothing, and their parts know their own places
+            value = handler(self, node)
+            if self.layer.owns(value):
+                self.record(node, value)
+            return value
+        outer = self.builder.span
+        self.builder.span = span = self.frame.source.span(node)
         try:
             value = handler(self, node)
         finally:
             self.builder.span = outer
-        if self.layer.owns(value) and not isinstance(node, ast.Constant):
-            self.record(node, value)
+        if self.layer.owns(value):
+            self.record(span, value)
         return value
 
     def run(self, statements: list[ast.stmt]) -> Flow:

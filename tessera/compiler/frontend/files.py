@@ -7,13 +7,16 @@ and by what it depends on, so that an edit in one body analyses that body alone.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import gc
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tessera.compiler.frontend.analysis import Analysis, ExprInfo, analyse, changed
-from tessera.compiler.frontend.definition import Definition, parse_module
+from tessera.compiler.frontend.definition import Definition
+from tessera.compiler.frontend.reparse import Parsed, parsed
 from tessera.compiler.frontend.scope import Scope
 from tessera.compiler.frontend.text_scope import TextScope, decorated_kind
 from tessera.compiler.frontend.values import UNKNOWN
@@ -40,18 +43,24 @@ class FileAnalysis:
     problems: list[Diagnostic] = field(default_factory=list[Diagnostic])
     """findings that belong to no function: the file does not parse"""
     _kept: dict[tuple[str, int], _Kept] = field(default_factory=dict[tuple[str, int], _Kept])
+    _parsed: Parsed | None = None
 
     def update(self, text: str) -> list[Analysis]:
+        """Analyses the new text. While it does not parse, the analyses of the last text that did stay."""
         self.text = text
         register_source(self.file, text)
+        with collector_paused():
+            return self._update(text)
+
+    def _update(self, text: str) -> list[Analysis]:
         try:
-            tree, _ = parse_module(text, self.file)
+            self._parsed = parsed(text, self.file, self._parsed)
         except CompileError as e:
             self.problems = list(e.diagnostics)
             return self.analyses
         self.problems = []
-        self.scope = TextScope(self.file, text, tree)
-        lines = text.split("\n")
+        self.scope = TextScope(self.file, text, self._parsed.tree)
+        lines = self._parsed.lines
         kept: dict[tuple[str, int], _Kept] = {}
         count: dict[str, int] = {}
         self.analyses = []
@@ -80,6 +89,18 @@ class FileAnalysis:
         """All findings, each once: a mistake in a helper is found by everyone who calls it."""
         found = [*self.problems, *(d for a in self.analyses for d in a.diagnostics)]
         return list({(d.code, d.span, d.message): d for d in reversed(found)}.values())[::-1]
+
+
+@contextmanager
+def collector_paused() -> Generator[None]:
+    """No cyclic garbage collection: trees and IR are many small objects, all in use until the end."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _local(analysis: Analysis, line: int, extra: int) -> bool:

@@ -58,7 +58,7 @@ def signature_of(
     return _text_signature(node, source, scope)
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=128)
 def _text_signature(node: Any, source: Source, scope: Scope) -> Any:
     return _read_signature(node, source, scope)
 

@@ -12,6 +12,7 @@ from typing import Any
 from tessera.compiler.frontend import vocabulary
 from tessera.compiler.frontend.definition import Definition, Kind
 from tessera.compiler.frontend.layer import Layer
+from tessera.compiler.frontend.reparse import first_line
 from tessera.compiler.frontend.values import (
     MISSING,
     UNKNOWN,
@@ -125,8 +126,7 @@ class TextScope:
         return Closure(node, self.definition(node, kind or "function"), None, _Defaults(self, node))
 
     def definition(self, node: ast.FunctionDef, kind: Kind) -> Definition:
-        first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-        return Definition(kind, node.name, self.file, first, node, self.text, self)
+        return Definition(kind, node.name, self.file, first_line(node), node, self.text, self)
 
     def _class(self, node: ast.ClassDef) -> Any:
         members: dict[str, Any] = {}

@@ -48,15 +48,10 @@ def either(ev: Evaluator, node: ast.If, condition: Any) -> Flow:
     if len(going) == 1:  # `if D % H != 0: raise ...` leaves D % H == 0 behind
         ev.frame.names, learned = going[0][1], going[0][2]
         if isinstance(condition, Number) and next(p for p in paths if p[0] is not Flow.NEXT)[0] is Flow.RETURN:
-            _keep(ev, learned)
+            ev.facts = learned
         return Flow.NEXT
     ev.frame.names = merge_names(ev, going[0][1], going[1][1], node)
     return Flow.NEXT
-
-
-def _keep(ev: Evaluator, learned: Any) -> None:
-    ev.facts.divisible[:] = learned.divisible
-    ev.facts.equal.update(learned.equal)
 
 
 def either_value(ev: Evaluator, node: ast.IfExp, condition: Any) -> Any:

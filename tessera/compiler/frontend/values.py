@@ -189,9 +189,20 @@ def is_static(value: object) -> bool:
     return True
 
 
+_NESTED = frozenset({list, tuple, dict, slice, Record})
+
+
 def has_unknown(value: object) -> bool:
     """Whether `value` is, or holds, something unknown."""
-    return any(isinstance(leaf, Unknown) for leaf in leaves(value))
+    if isinstance(value, Unknown):
+        return True
+    if is_sequence(value):
+        return any(v is UNKNOWN or (v.__class__ in _NESTED and has_unknown(v)) for v in value)
+    if is_dict(value):
+        return any(has_unknown(v) for v in value.values())
+    if isinstance(value, Record):
+        return has_unknown(value.members)
+    return is_slice(value) and has_unknown((value.start, value.stop, value.step))
 
 
 def leaves(value: object) -> Iterator[object]:
