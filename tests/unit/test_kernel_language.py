@@ -428,3 +428,83 @@ def test_types_of_expressions_are_recorded() -> None:
     named = {e.name: e.text for e in analysis.expressions if e.kind == "assign"}
     assert named == {"v": "[8, 8] f32", "bias": "[8] f32"}
     assert analysis.params[2].writes and not analysis.params[0].writes
+
+
+# what stands around kernels
+
+
+WEIGHTS = np.arange(6, dtype=np.float32)
+SCALE = 3
+
+
+def helper(v, factor):
+    return v * factor + WEIGHTS[tile_helper() : 6]
+
+
+def tile_helper():
+    return 0
+
+
+def captures(x: ts.Tensor["M", "N", ts.f32]) -> ts.Tensor["M", "N", ts.f32]:
+    return helper(x, SCALE)
+
+
+def test_helpers_are_inlined_and_arrays_of_the_module_are_arguments() -> None:
+    x = normal(4, 6)
+    analysis = check(captures, x)
+    assert [a is WEIGHTS for a in analysis.captures] == [True] and analysis.capture_names == ("WEIGHTS",)
+    assert [p.name for p in analysis.params] == ["x", "WEIGHTS"]
+    assert dict(analysis.dependencies).keys() >= {"SCALE"}
+
+
+def newton(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
+    i = ts.tile.linear_id()
+    v = x[i]
+    r = v * 0 + 1
+    while ts.tile.any(ts.tile.abs(r * r - v) > 1e-4):
+        r = (r + v / r) * 0.5
+    y[i] = r
+
+
+def test_while_on_what_a_program_agrees_on() -> None:
+    x, y = rng.random(30).astype(np.float32) + 0.5, normal(30)
+    run(newton, x, y, BLOCK=16)
+    np.testing.assert_allclose(y, np.sqrt(x), atol=1e-3)
+
+
+def test_sizes_stay_open_or_are_fixed() -> None:
+    from tessera.compiler.frontend.analysis import analyse
+    from tessera.compiler.frontend.definition import live_definition
+    from tessera.compiler.lower.kernel_to_program import kernel_program
+
+    open_ = kernel_program(analyse(live_definition(rows_by_range, "kernel"), dims={"N": 8}))
+    assert open_.free == ("M",) and str(open_.launches[0].kernel.attrs["grid"][0]) == "(M+7)//8"  # type: ignore[index]
+    fixed = kernel_program(analyse(live_definition(rows_by_range, "kernel"), dims={"N": 8, "M": 20}))
+    assert fixed.free == () and fixed.launches[0].kernel.attrs["grid"] == (3,)
+    assert fixed.buffers[0].shape == (20, 8) and fixed.launches[0].bytes == 2 * 20 * 8 * 4
+
+
+def printing(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
+    i = ts.tile.linear_id()
+    print("x is", x[i])
+    y[i] = x[i]
+
+
+def test_print_shows_a_tile_once_per_program(capsys: pytest.CaptureFixture[str]) -> None:
+    x, y = np.arange(3, dtype=np.float32), normal(3)
+    run(printing, x, y, BLOCK=2)
+    assert capsys.readouterr().out.count("x is in program") == 2
+
+
+def reductions(x: ts.Tensor["M", "N", ts.int32], y: ts.Tensor["M", ts.int64], z: ts.Tensor["M", ts.bool_]):
+    v = x[tile_m:tile_m+4]
+    y[tile_m:tile_m+4] = ts.tile.argmax(v, axis=1) + ts.tile.sum(v, axis=1)
+    z[tile_m:tile_m+4] = ts.tile.any(v > 5, axis=-1) & ~ts.tile.all(v > 5, axis=-1)
+
+
+def test_integer_and_bool_reductions() -> None:
+    x = rng.integers(-9, 9, (6, 5)).astype(np.int32)
+    y, z = np.empty(6, np.int64), np.empty(6, np.bool_)
+    run(reductions, x, y, z)
+    np.testing.assert_array_equal(y, x.argmax(1) + x.sum(1))
+    np.testing.assert_array_equal(z, (x > 5).any(1) & ~(x > 5).all(1))

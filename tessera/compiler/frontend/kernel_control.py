@@ -170,7 +170,43 @@ def _serial(k: KernelLayer, node: ast.For, target: ast.Name, counting: Counting)
     return Flow.NEXT
 
 
-def _run_body(k: KernelLayer, node: ast.For, block: Block) -> None:
+def repeat(k: KernelLayer, node: ast.While, value: Any) -> Flow:
+    """`while` on something that a whole program agrees on."""
+    ev = k.ev
+    if condition(k, node.test, value) is None:  # evaluated before the loop: says whether it can be a condition at all
+        ev.frame.names.update(dict.fromkeys(stored_names(node.body), UNKNOWN))
+        return Flow.NEXT
+    assigned = stored_names([*node.body, ast.Expr(node.test)])
+    carried = Carried(ev, node, {n for n in assigned if not isinstance(ev.frame.lookup(n), FIXED)})
+    for _ in range(control.ATTEMPTS):
+        head, body = Block(), Block()
+        carried.enter(head)
+        _identify(k, carried.initial, head.args)
+        with ev.builder.inside(head):
+            test = condition(k, node.test, ev.eval(node.test))
+        carried.enter(body)
+        _identify(k, carried.initial, body.args)
+        found = len(ev.findings.errors)
+        _run_body(k, node, body)
+        if carried.leave(body) or test is None:
+            break
+        carried.discard(head)
+        carried.discard(body)
+    if test is None or len(ev.findings.errors) > found:
+        ev.frame.names.update(dict.fromkeys(carried.names, UNKNOWN))
+        return Flow.NEXT
+    _join(k, carried.initial, carried.next)
+    control.finish(ev, head, [test], node)
+    control.finish(ev, body, carried.next, node)
+    regions = [Region([head]), Region([body])]
+    types = [v.type for v in carried.initial]
+    op = ev.builder.op("tile.while", carried.initial, types, regions=regions, span=ev.span(node))
+    carried.after(op.results, set())
+    _identify(k, carried.initial, op.results)
+    return Flow.NEXT
+
+
+def _run_body(k: KernelLayer, node: ast.For | ast.While, block: Block) -> None:
     k.ev.frame.rests.append(None)
     try:
         with k.ev.builder.inside(block):

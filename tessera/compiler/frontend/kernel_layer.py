@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tessera.compiler.frontend import kernel_control, kernel_operators, kernel_outputs
+from tessera.compiler.frontend import kernel_captures, kernel_control, kernel_operators, kernel_outputs
 from tessera.compiler.frontend.definition import Definition
 from tessera.compiler.frontend.frame import Flow
 from tessera.compiler.frontend.inlining import assigned_names
@@ -100,6 +100,8 @@ class KernelLayer(Layer):
         self.conditions: dict[Value, tuple[frozenset[tuple[Dim, Dim]], bool]] = {}
         self.views: dict[str, View] = {}
         self.arguments: list[Param] = []
+        self.captured: list[View] = []
+        self.capture_nodes: list[ast.AST] = []
         self.loaded: dict[Window, Value] = {}
         self.filled: set[Value] = set()
         self.reads: list[tuple[Shared, Span]] = []
@@ -159,6 +161,12 @@ class KernelLayer(Layer):
 
     def params(self) -> Sequence[Param]:
         return [replace(p, writes=i in self.memory.written) for i, p in enumerate(self.arguments)]
+
+    def adopt(self, name: str, value: Any, node: ast.AST) -> Any:
+        return kernel_captures.capture(self, name, value, node)
+
+    def capture_names(self) -> Sequence[str]:
+        return [ast.unparse(n) if isinstance(n, (ast.Name, ast.Attribute)) else "" for n in self.capture_nodes]
 
     # names
     def dims(self) -> dict[str, Dim]:
@@ -578,6 +586,9 @@ class KernelLayer(Layer):
 
     def loop(self, node: ast.For, counting: Counting) -> Flow:
         return self._flow(node, kernel_control.loop, counting)
+
+    def repeat(self, node: ast.While, condition: Any) -> Flow:
+        return self._flow(node, kernel_control.repeat, condition)
 
     def _flow(self, node: ast.stmt, rule: Callable[..., Flow], value: Any) -> Flow:
         try:
