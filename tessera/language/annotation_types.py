@@ -264,12 +264,12 @@ def dim_of(item: Item) -> Dim | EllipsisType:
         except DimError as e:
             near = closest(value, dtypes.BY_NAME)
             fail(f"{e}" + (f". Did you mean {near}?" if near else ""), item.span)
+    if isinstance(value, Expr):
+        return value
     if isinstance(value, SupportsIndex) and not isinstance(value, bool):
         value = value.__index__()
         if value < 0:
             fail(f"a size cannot be {value}", item.span)
-        return value
-    if isinstance(value, Expr):
         return value
     fail(f"{value!r} is neither a dim (a name in quotes, an integer, ...) nor a dtype nor a policy", item.span)
 

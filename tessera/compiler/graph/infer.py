@@ -77,6 +77,8 @@ class Infer:
     # attributes
     def integer(self, value: object, name: str, code: str = "TS213") -> int:
         """An integer known at compile time (any kind of int, but not a bool)."""
+        if type(value) is int:  # nearly always; asking a protocol takes microseconds
+            return value
         if isinstance(value, bool) or not isinstance(value, SupportsIndex):
             self.fail(code, f"{name} must be an integer known at compile time, not {value!r}")
         return index(value)
