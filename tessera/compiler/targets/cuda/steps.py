@@ -163,6 +163,14 @@ class Steps:
                 machine.free(a)
 
 
+def grid_size(plan: Steps, name: str, env: Mapping[str, int]) -> int:
+    """The number of programs of a launch. Raises LaunchError beyond what one launch takes."""
+    grid = math.prod(plan.size(d, env) for d in plan.meta["kernels"][name]["grid"])
+    if grid > MAX_BLOCKS:
+        raise LaunchError(f"{name} would need {grid} programs; one launch takes at most {MAX_BLOCKS}.\nUse larger tiles.")
+    return grid
+
+
 @dataclass(slots=True)
 class Run:
     """One run of the steps with its addresses, scalars and sizes."""
@@ -191,11 +199,9 @@ class Run:
 
     def launch(self, name: str, args: Sequence[Any]) -> None:
         kernel = self.plan.meta["kernels"][name]
-        grid = math.prod(self.plan.size(d, self.env) for d in kernel["grid"])
+        grid = grid_size(self.plan, name, self.env)
         if grid == 0:
             return
-        if grid > MAX_BLOCKS:
-            raise LaunchError(f"{name} would need {grid} programs; one launch takes at most {MAX_BLOCKS}.\nUse larger tiles.")
         call = Call(name, grid, kernel["threads"], kernel["shared"], [], [])
         own: list[tuple[str, int, int]] = []
         for kind, detail in kernel["parameters"]:

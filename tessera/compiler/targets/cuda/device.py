@@ -1,0 +1,220 @@
+"""Running a cubin through the driver API on raw device pointers, on the caller's stream.
+
+The context is the current one (CuPy's and PyTorch's primary context) or device 0's primary context. Memory that a
+program needs for itself is allocated in stream order, so that concurrent runs on several streams do not meet.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tessera.compiler.targets.base import Artifact, TileRecorder
+from tessera.compiler.targets.cuda import steps
+from tessera.compiler.targets.cuda.target import architecture, constants
+from tessera.errors import DeviceError, MissingDependency
+from tessera.language import dtypes
+
+DEFAULT_SHARED_LIMIT = 48 * 1024
+"""Dynamic shared memory that a kernel may have without asking for more."""
+
+
+def driver() -> Any:
+    """The driver bindings, initialised. Raises MissingDependency or DeviceError."""
+    try:
+        bindings = importlib.import_module("cuda.bindings.driver")
+    except ImportError as e:
+        raise MissingDependency("cuda.bindings", "cuda", "Running on a GPU") from e
+    try:
+        (status,) = bindings.cuInit(0)
+    except Exception as e:  # the bindings raise their own types where there is no driver library
+        raise DeviceError("There is no NVIDIA driver on this machine; compiling for CUDA works, running does not.") from e
+    if int(status):
+        raise DeviceError(f"The NVIDIA driver cannot be used: {status.name}")
+    return bindings
+
+
+class Driver:
+    """The driver's functions with errors raised as DeviceError."""
+
+    def __init__(self, bindings: Any) -> None:
+        self.bindings = bindings
+
+    def __call__(self, name: str, *arguments: Any) -> Any:
+        status, *values = getattr(self.bindings, name)(*arguments)
+        if int(status):
+            raise DeviceError(f"{name} failed: {getattr(status, 'name', status)}")
+        return values[0] if values else None
+
+    def ensure_context(self) -> None:
+        if not int(self("cuCtxGetCurrent")):
+            self("cuCtxSetCurrent", self("cuDevicePrimaryCtxRetain", self("cuDeviceGet", 0)))
+
+    def capability(self) -> tuple[int, int]:
+        attribute = self.bindings.CUdevice_attribute
+        device = self("cuCtxGetDevice")
+        major = self("cuDeviceGetAttribute", attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device)
+        minor = self("cuDeviceGetAttribute", attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device)
+        return int(major), int(minor)
+
+
+def check_capability(target: str, capability: tuple[int, int]) -> None:
+    """A cubin runs on its own major version from its minor version up; an `a` cubin only on its very own."""
+    major, minor = divmod(architecture(target), 10)
+    same = capability == (major, minor) if target.endswith("a") else capability[0] == major and capability[1] >= minor
+    if not same:
+        raise DeviceError(f"Code for {target} does not run on this device (compute capability {capability[0]}.{capability[1]})")
+
+
+@dataclass(slots=True)
+class Prepared:
+    """A launch with everything settled but pointers and scalars: `slots` says where those go in the parameters."""
+
+    function: Any
+    grid: int
+    threads: int
+    shared: int
+    block: Any
+    """the bytes of all parameters, eight to each or more"""
+    parameters: Any
+    """void*[]: the address of each parameter"""
+    pointers: list[tuple[int, int, int]]
+    """(offset in block, buffer, bytes to add)"""
+    scalars: list[tuple[int, int, str]]
+    """(offset in block, scalar, dtype)"""
+
+
+class DeviceExecutable:
+    """Loaded code. Thread-safe: each run has parameters of its own."""
+
+    def __init__(self, artifact: Artifact, bindings: Any = None) -> None:
+        self.driver = Driver(bindings or driver())
+        self.driver.ensure_context()
+        check_capability(artifact.target, self.driver.capability())
+        self.artifact = artifact
+        self.plan = steps.Steps(artifact.meta, constants(artifact))
+        self._functions: dict[tuple[int, str], Any] = {}
+        self._prepared: dict[tuple[int, ...], list[Prepared]] = {}
+        self._lock = threading.Lock()
+        self._plain = self._is_plain()
+
+    def _is_plain(self) -> bool:
+        """Whether a run is nothing but launches on the caller's buffers: these have a fast path."""
+        meta = self.artifact.meta
+        extra = {kind for k in meta["kernels"].values() for kind, _ in k["parameters"]} - {"view", "scalar", "dim"}
+        own = any(b["role"] in ("temp", "constant") for b in meta["buffers"])
+        return not extra and not own and all(step[0] == "launch" for step in meta["steps"])
+
+    def function(self, name: str) -> Any:
+        """The kernel in the current context, loaded at its first use."""
+        context = int(self.driver("cuCtxGetCurrent"))
+        if (context, name) not in self._functions:
+            with self._lock:
+                module = self.driver("cuModuleLoadData", self.artifact.files["code.cubin"])
+                for kernel, facts in self.artifact.meta["kernels"].items():
+                    f = self.driver("cuModuleGetFunction", module, kernel.encode())
+                    if facts["shared"] > DEFAULT_SHARED_LIMIT:
+                        attribute = self.driver.bindings.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+                        self.driver("cuFuncSetAttribute", f, attribute, facts["shared"])
+                    self._functions[context, kernel] = f
+        return self._functions[context, name]
+
+    def run(
+        self,
+        pointers: Sequence[int],
+        scalars: Sequence[bool | int | float | complex],
+        dims: Sequence[int],
+        *,
+        stream: int = 0,
+        record: TileRecorder | None = None,
+    ) -> None:
+        """Enqueues the program's launches on `stream`; waits only where a branch or a record needs a result."""
+        self.driver.ensure_context()
+        if self._plain and not any(p % steps.ALIGNMENT for p in pointers):
+            self._run_prepared(pointers, scalars, dims, stream)
+        else:
+            self.plan.run(_DeviceMachine(self, stream), pointers, scalars, dims, record)
+
+    def _run_prepared(self, pointers: Sequence[int], scalars: Sequence[Any], dims: Sequence[int], stream: int) -> None:
+        key = (threading.get_ident(), int(self.driver("cuCtxGetCurrent")), *dims)
+        prepared = self._prepared.get(key)
+        if prepared is None:
+            prepared = self._prepared[key] = self._prepare(dims)
+        address = dict(zip(self.plan.bound, pointers, strict=True))
+        launch = self.driver.bindings.cuLaunchKernel
+        for p in prepared:
+            start = ctypes.addressof(p.block)
+            for offset, buffer, add in p.pointers:
+                ctypes.c_uint64.from_address(start + offset).value = address[buffer] + add
+            for offset, number, dtype in p.scalars:
+                data = steps.pack_scalar(scalars[number], dtype)
+                ctypes.memmove(start + offset, data, len(data))
+            (status,) = launch(p.function, p.grid, 1, 1, p.threads, 1, 1, p.shared, stream, ctypes.addressof(p.parameters), 0)
+            if int(status):
+                raise DeviceError(f"cuLaunchKernel failed: {status.name}")
+
+    def _prepare(self, dims: Sequence[int]) -> list[Prepared]:
+        env = dict(zip(self.artifact.meta["free"], dims, strict=True))
+        out: list[Prepared] = []
+        for _, name, args in self.artifact.meta["steps"]:
+            facts = self.artifact.meta["kernels"][name]
+            grid = steps.grid_size(self.plan, name, env)
+            if grid:
+                p = _parameters(self.plan, facts["parameters"], args, env)
+                p.function, p.grid, p.threads, p.shared = self.function(name), grid, facts["threads"], facts["shared"]
+                out.append(p)
+        return out
+
+
+def _parameters(plan: steps.Steps, kinds: Sequence[Sequence[str]], args: Sequence[Any], env: dict[str, int]) -> Prepared:
+    """The parameter block of a launch; sixteen bytes to each parameter hold the widest scalar."""
+    block = ctypes.create_string_buffer(16 * max(1, len(kinds)))
+    start = ctypes.addressof(block)
+    table = (ctypes.c_void_p * max(1, len(kinds)))(*(start + 16 * i for i in range(max(1, len(kinds)))))
+    p = Prepared(None, 0, 0, 0, block, table, [], [])
+    for i, (kind, detail) in enumerate(kinds):
+        if kind == "dim":
+            ctypes.c_int64.from_address(start + 16 * i).value = env[detail]
+            continue
+        arg = args[int(detail)]
+        if arg[0] == "scalar":
+            p.scalars.append((16 * i, arg[1], arg[2]))
+        else:
+            itemsize = dtypes.BY_NAME[plan.buffers[arg[1]]["dtype"]].itemsize
+            p.pointers.append((16 * i, arg[1], plan.size(arg[2], env) * itemsize))
+    return p
+
+
+class _DeviceMachine:
+    """`steps.Machine` on a stream of the current context."""
+
+    def __init__(self, executable: DeviceExecutable, stream: int) -> None:
+        self.executable, self.driver, self.stream = executable, executable.driver, stream
+
+    def allocate(self, size: int) -> int:
+        return int(self.driver("cuMemAllocAsync", size, self.stream))
+
+    def free(self, address: int) -> None:
+        self.driver("cuMemFreeAsync", address, self.stream)
+
+    def upload(self, address: int, data: bytes) -> None:
+        self.driver("cuMemcpyHtoDAsync", address, data, len(data), self.stream)
+
+    def download(self, address: int, size: int) -> bytes:
+        out = ctypes.create_string_buffer(size)
+        self.driver("cuMemcpyDtoHAsync", ctypes.addressof(out), address, size, self.stream)
+        self.driver("cuStreamSynchronize", self.stream)
+        return out.raw
+
+    def copy(self, to: int, source: int, size: int) -> None:
+        self.driver("cuMemcpyDtoDAsync", to, source, size, self.stream)
+
+    def launch(self, call: steps.Call) -> None:
+        packed = [ctypes.create_string_buffer(a, max(16, len(a))) for a in call.arguments]
+        table = (ctypes.c_void_p * max(1, len(packed)))(*(ctypes.addressof(p) for p in packed))
+        function = self.executable.function(call.kernel)
+        self.driver("cuLaunchKernel", function, call.grid, 1, 1, call.threads, 1, 1, call.shared, self.stream, ctypes.addressof(table), 0)

@@ -1,0 +1,228 @@
+"""The launching code of the CUDA target over a driver made of host memory and the emulator."""
+
+from __future__ import annotations
+
+import ctypes
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tessera.compiler.targets import base
+from tessera.compiler.targets.cuda import steps
+from tessera.compiler.targets.cuda.device import DeviceExecutable, check_capability
+from tessera.compiler.targets.cuda.emulate import EmulatedExecutable, _HostMachine
+from tessera.compiler.tile.program import Program
+from tessera.errors import DebugCheckError, DeviceError, LaunchError
+from tessera.language import dtypes as dt
+from tests.conftest import require
+from tests.emulator import kernels as k
+from tests.emulator.programs import loop_program, two_step_program
+
+require("g++")
+
+
+class HostDriver:
+    """The part of cuda.bindings.driver that is used, on host memory. Kernels run in the emulator."""
+
+    CUdevice_attribute = SimpleNamespace(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR=0, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR=1)
+    CUfunction_attribute = SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES=8)
+
+    def __init__(self, emulated: EmulatedExecutable, fail: str = "") -> None:
+        self.machine, self.emulated, self.fail = _HostMachine(emulated), emulated, fail
+        self.calls: list[str] = []
+        self.shared_raised: dict[str, int] = {}
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("cu") and object.__getattribute__(self, "fail") == name:
+            return lambda *_: (SimpleNamespace(name="CUDA_ERROR_X", __int__=lambda: 1) and _Status(),)
+        return object.__getattribute__(self, name)
+
+    def cuCtxGetCurrent(self) -> Any:  # noqa: N802 - the driver's names
+        return 0, 7
+
+    def cuCtxGetDevice(self) -> Any:  # noqa: N802
+        return 0, 0
+
+    def cuDeviceGetAttribute(self, attribute: int, _: int) -> Any:  # noqa: N802
+        return 0, (8, 6)[attribute]
+
+    def cuModuleLoadData(self, code: bytes) -> Any:  # noqa: N802
+        self.calls.append("load")
+        return 0, code
+
+    def cuModuleGetFunction(self, _: Any, name: bytes) -> Any:  # noqa: N802
+        return 0, name.decode()
+
+    def cuFuncSetAttribute(self, f: str, _: int, size: int) -> Any:  # noqa: N802
+        self.shared_raised[f] = size
+        return (0,)
+
+    def cuMemAllocAsync(self, size: int, _: int) -> Any:  # noqa: N802
+        return 0, self.machine.allocate(size)
+
+    def cuMemFreeAsync(self, address: int, _: int) -> Any:  # noqa: N802
+        self.machine.free(address)
+        return (0,)
+
+    def cuMemcpyHtoDAsync(self, to: int, data: bytes, size: int, _: int) -> Any:  # noqa: N802
+        ctypes.memmove(to, data, size)
+        return (0,)
+
+    def cuMemcpyDtoHAsync(self, to: int, source: int, size: int, _: int) -> Any:  # noqa: N802
+        ctypes.memmove(to, source, size)
+        return (0,)
+
+    cuMemcpyDtoDAsync = cuMemcpyDtoHAsync  # noqa: N815
+
+    def cuStreamSynchronize(self, _: int) -> Any:  # noqa: N802
+        return (0,)
+
+    def cuLaunchKernel(self, name: str, gx: int, gy: int, gz: int, bx: int, by: int, bz: int, shared: int, stream: int, params: int, extra: int) -> Any:  # noqa: N802
+        assert (gy, gz, by, bz, extra) == (1, 1, 1, 1, 0)
+        self.calls.append(f"{name} on {stream}")
+        facts = self.emulated.artifact.meta["kernels"][name]
+        table = (ctypes.c_void_p * len(facts["parameters"])).from_address(params)
+        arguments = [ctypes.string_at(p, 16) for p in table]
+        everything = [("memory", 1, 2**63 - 1, True)]
+        assert (bx, shared) == (facts["threads"], facts["shared"])
+        library, packed = self.emulated.library, [ctypes.create_string_buffer(a, 16) for a in arguments]
+        del everything
+        self.machine_launch(library, name, gx, packed, facts)
+        return (0,)
+
+    def machine_launch(self, library: Any, name: str, grid: int, packed: list[Any], facts: dict[str, Any]) -> None:
+        """Pointers stand for the whole of the test's arrays."""
+        windows = [(n, b, s, True) for n, b, s in self.windows]
+        windows += [("own", place, len(block) - 256, True) for place, block in self.machine.memory.items()]
+        self.machine.launch(steps.Call(name, grid, facts["threads"], facts["shared"], [p.raw for p in packed], windows))
+
+    windows: list[tuple[str, int, int]] = []  # noqa: RUF012 - set by each test
+
+
+class _Status(int):
+    name = "CUDA_ERROR_X"
+
+    def __new__(cls) -> _Status:
+        return super().__new__(cls, 1)
+
+
+def loaded(program: Program, **options: Any) -> tuple[DeviceExecutable, HostDriver]:
+    target = base.get("emulator:sm_80")
+    artifact = target.compile(program, **options)
+    emulated: Any = target.load(artifact)
+    artifact.target = "sm_80"
+    artifact.files["code.cubin"] = b"cubin"
+    bindings = HostDriver(emulated)
+    return DeviceExecutable(artifact, bindings), bindings
+
+
+def aligned(x: Any) -> Any:
+    raw = np.empty(x.nbytes + 256, np.uint8)
+    start = -raw.ctypes.data % 256
+    out = raw[start : start + x.nbytes].view(x.dtype).reshape(x.shape)
+    out[...] = x
+    return out
+
+
+def use(bindings: HostDriver, *arrays: Any) -> list[int]:
+    bindings.windows = [(f"array{i}", a.ctypes.data, a.nbytes) for i, a in enumerate(arrays)]
+    return [a.ctypes.data for a in arrays]
+
+
+def test_prepared_launches_take_new_pointers_scalars_and_sizes() -> None:
+    executable, bindings = loaded(k.saxpy(dim=k.N).program)
+    for n, alpha in ((1000, 2.0), (1000, -1.0), (256, 0.5)):
+        x, y = aligned(k.normal(n)), aligned(k.normal(n))
+        expected = np.float32(alpha) * x + y
+        executable.run(use(bindings, x, y), [alpha], [n], stream=5)
+        np.testing.assert_array_equal(y, expected)
+    assert bindings.calls.count("load") == 1, "the module is loaded once"
+    assert bindings.calls.count("saxpy on 5") == 3
+
+
+def test_misaligned_arrays_are_copied_and_written_back() -> None:
+    executable, bindings = loaded(k.saxpy(n=500).program)
+    x, y = aligned(k.normal(501))[1:], aligned(k.normal(501))[1:]
+    expected = np.float32(3) * x + y
+    executable.run(use(bindings, x, y), [3.0], [])
+    np.testing.assert_array_equal(y, expected)
+
+
+def test_no_launch_for_an_empty_array() -> None:
+    executable, bindings = loaded(k.saxpy(dim=k.N).program)
+    x = aligned(np.zeros(4, np.float32))
+    executable.run(use(bindings, x, x), [1.0], [0])
+    assert not [c for c in bindings.calls if "saxpy" in c]
+
+
+def test_temporaries_constants_and_several_launches() -> None:
+    program, x, expected = two_step_program()
+    executable, bindings = loaded(program)
+    x, y = aligned(x), aligned(np.zeros_like(x))
+    executable.run(use(bindings, x, y), [], [])
+    np.testing.assert_allclose(y, expected, rtol=1e-6)
+    assert not bindings.machine.memory, "what a run allocates it frees"
+
+
+def test_loops_and_branches_follow_what_kernels_write() -> None:
+    program, expected = loop_program()
+    executable, bindings = loaded(program)
+    x, out = aligned(np.array([5.0], np.float32)), aligned(np.zeros(1, np.float32))
+    executable.run(use(bindings, x, out), [], [])
+    assert out[0] == expected
+
+
+def test_debug_asserts_come_back_as_findings() -> None:
+    from tests.emulator.programs import assert_program
+
+    executable, bindings = loaded(assert_program(), debug=True)
+    x = aligned(np.ones(40, np.float32))
+    executable.run(use(bindings, x), [], [])
+    x[33] = -1
+    with pytest.raises(DebugCheckError, match="x must be positive"):
+        executable.run(use(bindings, x), [], [])
+
+
+def test_profiled_runs_give_a_record_per_program() -> None:
+    seen: list[dict[str, Any]] = []
+    executable, bindings = loaded(k.softmax(rows=6, block=2).program, profile=True)
+    x = aligned(k.normal(6, 200))
+    executable.run(use(bindings, x, aligned(np.zeros_like(x))), [], [], record=SimpleNamespace(record=seen.append))
+    (columns,) = seen
+    assert columns["tile"].tolist() == [0, 1, 2] and (columns["duration"] > 0).all()
+    assert columns["slot"].tolist() == [-1] * 3 and columns["phase"].tolist() == [0] * 3
+
+
+def test_driver_errors_are_device_errors() -> None:
+    executable, bindings = loaded(k.saxpy(n=100).program)
+    bindings.fail = "cuLaunchKernel"
+    x = aligned(k.normal(100))
+    with pytest.raises(DeviceError, match="CUDA_ERROR_X"):
+        executable.run(use(bindings, x, x), [1.0], [])
+
+
+@pytest.mark.parametrize(("target", "capability", "runs"), [("sm_80", (8, 0), True), ("sm_80", (8, 9), True), ("sm_86", (8, 0), False),
+                         ("sm_80", (9, 0), False), ("sm_90a", (9, 0), True), ("sm_100a", (10, 3), False), ("sm_120", (12, 0), True)])  # fmt: skip
+def test_code_runs_on_its_own_architecture_only(target: str, capability: tuple[int, int], runs: bool) -> None:
+    if runs:
+        check_capability(target, capability)
+    else:
+        with pytest.raises(DeviceError, match=target):
+            check_capability(target, capability)
+
+
+def test_grids_beyond_the_limit_are_refused() -> None:
+    executable, bindings = loaded(k.saxpy(block=1, dim=k.N).program)
+    x = aligned(k.normal(16))
+    with pytest.raises(LaunchError, match="at most 2147483647"):
+        executable.run(use(bindings, x, x), [1.0], [2**32])
+
+
+def test_scalars_are_packed_in_their_dtype() -> None:
+    assert steps.pack_scalar(1.5, "bf16") == b"\xc0\x3f"
+    assert steps.pack_scalar(-1, "int16") == b"\xff\xff"
+    assert steps.pack_scalar(True, "bool") == b"\x01"
+    assert steps.pack_scalar(1 + 2j, "complex64") == np.complex64(1 + 2j).tobytes()
+    assert all(len(steps.pack_scalar(1, d.name)) == d.itemsize for d in dt.ALL)
