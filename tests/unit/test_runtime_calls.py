@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from functools import partial
 from pathlib import Path
@@ -452,22 +451,6 @@ def test_an_interrupt_while_compiling_leaves_everything_usable(monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             f(x)
     np.testing.assert_array_equal(f(x), [12, 12])
-
-
-def test_a_forked_child_can_call_and_compile():
-    x, y = arrays()
-    want = scaled(x, y)
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            same = (scaled(x, y) == want).all()
-            other = (scaled(x[:1], y, 3) == x[:1] * 3 + y).all()
-            status = 0 if same and other else 2
-        finally:
-            os._exit(status)
-    _, status = os.waitpid(child, 0)
-    assert status == 0
 
 
 def test_functions_may_be_called_while_others_compile():
