@@ -100,7 +100,7 @@ class Expr:
     def __str__(self) -> str:
         parts: list[str] = []
         for m, c in self.terms:
-            factors = [f"({a})" if a.op in ("//", "%") and (len(m) > 1 or abs(c) != 1) else str(a) for a in m]
+            factors = [f"({a})" if a.op in ("//", "%") and (len(m) > 1 or c != 1) else str(a) for a in m]
             if abs(c) != 1 or not m:
                 factors.insert(0, str(abs(c)))
             parts.append(("-" if c < 0 else "+" if parts else "") + "*".join(factors))

@@ -33,7 +33,9 @@ class PolicyPart:
     def __str__(self) -> str:
         if self.value is True:
             return f"@{self.name}"
-        return f"@{self.name}({self.value})"
+        if self.name == "rounding":
+            return f"@{self.value}_round"
+        return f"@{self.name}({self.value!r})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,9 @@ class Policy:
 
     def parts(self) -> list[PolicyPart]:
         return [
-            PolicyPart(f.name, v) for f in fields(self) if f.name != "dtype" and (v := getattr(self, f.name)) is not None
+            PolicyPart(f.name, v)
+            for f in fields(self)
+            if f.name != "dtype" and (v := getattr(self, f.name)) is not None
         ]
 
     @property
@@ -92,6 +96,8 @@ def loss_scale(scale: float) -> PolicyPart:
 
 def device(name: str) -> PolicyPart:
     """Placement, e.g. "gpu:0"."""
+    if not re.fullmatch(r"[\w.:-]+", str(name)):
+        raise PolicyError(f"{name!r} is not the name of a device")
     return PolicyPart("device", str(name))
 
 
@@ -100,7 +106,16 @@ saturate = PolicyPart("saturate", True)
 deterministic = PolicyPart("deterministic", True)
 
 
-def NumericalPolicy(  # noqa: N802 - the seeds' spelling
+_FLAGS = {
+    "stochastic_round": stochastic_round,
+    "nearest_round": PolicyPart("rounding", "nearest"),
+    "saturate": saturate,
+    "deterministic": deterministic,
+    "fast": PolicyPart("fast", True),
+}
+
+
+def NumericalPolicy(
     accumulation: object = dtypes.f32,
     rounding: str = "nearest",
     loss_scale: float = 1.0,
@@ -145,8 +160,8 @@ def parse(text: str) -> Policy:
 
 def clause(name: str, argument: str | None) -> PolicyPart:
     """One `@name(argument)` as text."""
-    if name in ("stochastic_round", "saturate", "deterministic") and not argument:
-        return {"stochastic_round": stochastic_round, "saturate": saturate, "deterministic": deterministic}[name]
+    if name in _FLAGS and not argument:
+        return _FLAGS[name]
     if argument is None:
         raise PolicyError(f"@{name} is not a policy or lacks its argument")
     if name == "accum":
@@ -159,4 +174,6 @@ def clause(name: str, argument: str | None) -> PolicyPart:
         return loss_scale(value)
     if name == "device":
         return device(value)
-    raise PolicyError(f"@{name} is not a policy; known: accum, loss_scale, stochastic_round, saturate, deterministic, device")
+    raise PolicyError(
+        f"@{name} is not a policy; known: accum, loss_scale, stochastic_round, saturate, deterministic, device"
+    )

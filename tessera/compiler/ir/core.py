@@ -6,7 +6,7 @@ and regions, and always a source span. The structure is MLIR's; `printer` writes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeAlias
 
@@ -16,7 +16,7 @@ from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
 
 # Attributes are plain data, so that printing, hashing, comparing and saving need no code per dialect.
-Attr: TypeAlias = "None | bool | int | float | complex | str | DType | Dim | Type | tuple[Attr, ...]"
+Attr: TypeAlias = "bool | int | float | complex | str | DType | Dim | Type | tuple[Attr, ...] | None"
 
 
 class Value:
@@ -214,7 +214,7 @@ class Builder:
         return self.op(name, operands, (type,), attrs, hints=(hint,) if hint else ()).result
 
     @contextmanager
-    def at(self, span: Span) -> Iterator[Builder]:
+    def at(self, span: Span) -> Generator[Builder]:
         """Spans of what is created inside default to `span`."""
         old, self.span = self.span, span
         try:
@@ -223,7 +223,7 @@ class Builder:
             self.span = old
 
     @contextmanager
-    def inside(self, block: Block) -> Iterator[Builder]:
+    def inside(self, block: Block) -> Generator[Builder]:
         """Creates at the end of `block` for a while."""
         old = self.block, self.position
         self.block, self.position = block, None

@@ -8,13 +8,11 @@ import struct
 from dataclasses import dataclass, field
 
 from tessera.compiler.ir.core import Attr, Block, Op, Region, Value
-from tessera.compiler.ir.types import IndexType, SharedType, TensorType, TileType, ViewType
 from tessera.errors import Span
 from tessera.language.dims import Expr
 from tessera.language.dtypes import DType
 
 _BARE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*$")
-_TYPES = (TensorType, TileType, ViewType, SharedType, IndexType)
 
 
 @dataclass(slots=True)
@@ -50,7 +48,7 @@ def attribute(a: Attr) -> str:
         case float():
             return f"{_float(a)} : f64"
         case complex():
-            return f'#tessera.complex<"{a!r}">'
+            return f'#tessera.complex<"{a.real!r} {a.imag!r}">'
         case str():
             return quote(a)
         case DType():
@@ -59,10 +57,8 @@ def attribute(a: Attr) -> str:
             return f'#tessera.dim<"{a}">'
         case tuple():
             return "[" + ", ".join(map(attribute, a)) + "]"
-        case _ if isinstance(a, _TYPES):
-            return str(a)
         case _:
-            raise TypeError(f"{a!r} is no attribute")
+            return str(a)  # a type
 
 
 def _float(x: float) -> str:
@@ -73,15 +69,21 @@ def _float(x: float) -> str:
     return f"0x{struct.unpack('>Q', struct.pack('>d', x))[0]:016X}"
 
 
+def location(s: Span) -> str:
+    """MLIR's fused location of the first and the last place of a span."""
+    file = quote(s.file)
+    return f"loc(fused[{file}:{s.line}:{s.col}, {file}:{s.end_line}:{s.end_col}])"
+
+
 @dataclass(slots=True)
 class Printer:
     """Prints ops into `lines`. `locations` adds `loc(...)` to every op."""
 
     locations: bool = False
-    lines: list[str] = field(default_factory=list)
-    spans: list[Span | None] = field(default_factory=list)
-    names: dict[Value, str] = field(default_factory=dict)
-    _taken: set[str] = field(default_factory=set)
+    lines: list[str] = field(default_factory=list[str])
+    spans: list[Span | None] = field(default_factory=list["Span | None"])
+    names: dict[Value, str] = field(default_factory=dict[Value, str])
+    _taken: set[str] = field(default_factory=set[str])
     _numbers: int = 0
 
     def name(self, v: Value) -> str:
@@ -103,7 +105,9 @@ class Printer:
 
     def op(self, op: Op, indent: int = 0) -> None:
         results = ", ".join(self.name(r) for r in op.results)
-        head = (results + " = " if results else "") + f'"{op.name}"(' + ", ".join(self.name(v) for v in op.operands) + ")"
+        head = (
+            (results + " = " if results else "") + f'"{op.name}"(' + ", ".join(self.name(v) for v in op.operands) + ")"
+        )
         if op.regions:
             self.line(head + " ({", indent, op.span)
             for i, region in enumerate(op.regions):
@@ -118,8 +122,7 @@ class Printer:
         operands = ", ".join(str(v.type) for v in op.operands)
         results = ", ".join(str(r.type) for r in op.results)
         arrow = results if len(op.results) == 1 else f"({results})"
-        s = op.span
-        loc = f" loc({quote(s.file)}:{s.line}:{s.col} to {s.end_line}:{s.end_col})" if self.locations else ""
+        loc = f" {location(op.span)}" if self.locations else ""
         return (f" {{{attrs}}}" if attrs else "") + f" : ({operands}) -> {arrow}{loc}"
 
     def region(self, region: Region, indent: int) -> None:
