@@ -37,6 +37,8 @@ class Matmul:
     lhs_along: str = ""
     rhs_along: str = ""
     rows: int = 1 << 30
+    accumulate: bool = False
+    """C holds what the products are added to"""
 
     @property
     def element(self) -> Ty:
@@ -58,7 +60,7 @@ class Matmul:
     @property
     def name(self) -> str:
         along = f"{self.lhs_along or 'x'}{self.rhs_along or 'x'}"
-        return f"matmul_{self.lhs}_{self.rhs}_{self.acc}_{along}_{self.mr}x{self.nr}"
+        return f"matmul_{self.lhs}_{self.rhs}_{self.acc}_{along}_{self.mr}x{self.nr}{'_add' if self.accumulate else ''}"
 
     def padded_rows(self, m: int) -> int:
         return -(-m // self.mr) * self.mr
@@ -89,11 +91,12 @@ def matmul_function(module: Module, kind: Matmul) -> str:
     panels = fn.div(fn.add(m, kind.mr - 1), kind.mr)
     packed_rhs = fn.gep(work, fn.add(fn.mul(fn.mul(panels, kind.mr), KC), kind.lanes), elem)
     packed_rhs = _aligned(fn, packed_rhs)
-    with fn.when(fn.icmp("eq", k, 0)):
-        _clear(fn, kind, c, fn.mul(fn.mul(panels, kind.mr), ldc))
+    if not kind.accumulate:
+        with fn.when(fn.icmp("eq", k, 0)):
+            _clear(fn, kind, c, fn.mul(fn.mul(panels, kind.mr), ldc))
     with fn.loop(0, k, KC) as slab:
         kc = fn.smin(KC, fn.sub(k, slab.index))
-        first = fn.icmp("eq", slab.index, 0)
+        first = const(False, I1) if kind.accumulate else fn.icmp("eq", slab.index, 0)
         with fn.loop(0, panels) as p:
             row = fn.mul(p.index, kind.mr)
             source = fn.gep(a, fn.add(fn.mul(row, sam), fn.mul(slab.index, sak)), memory_element(kind.lhs))

@@ -180,7 +180,7 @@ class Memory:
             self.fn.store(raw, self.fn.select(mask, p, self._safe(d)), _align(d))
         else:
             wide = self._storage_mask(self.fn.splat(mask, lanes), d)
-                self.fn.module.declare(f"declare void @llvm.masked.store.{raw.ty.suffix}.p0({raw.ty.text}, ptr, {wide.ty.text})")
+            self.fn.module.declare(f"declare void @llvm.masked.store.{raw.ty.suffix}.p0({raw.ty.text}, ptr, {wide.ty.text})")
             self.fn.do(f"call void @llvm.masked.store.{raw.ty.suffix}.p0({raw!r}, ptr align {_align(d)} {p.ref}, {wide!r})")
 
     def scatter(self, x: Elem, pointers: Val, d: DType, mask: Val | None) -> None:

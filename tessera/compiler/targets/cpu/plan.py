@@ -10,7 +10,7 @@ around several nests), in the order of the program. Matrix products, scans and o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -89,10 +89,13 @@ def touched(op: Op) -> Iterator[Value]:
 
 class Planner:
     """Plans one block. `memory(view)` names the memory behind a view or shared tile: two accesses may meet only if
-    their memory is the same. `needed` are values that others want in scratch memory."""
+    their memory is the same. `needed` are values that others want in scratch memory, `direct` operands of products that
+    are read from global memory."""
 
-    def __init__(self, block: Block, memory: Callable[[Value], object], needed: Iterable[Value] = ()) -> None:
-        self.block, self.memory = block, memory
+    def __init__(
+        self, block: Block, memory: Callable[[Value], object], needed: Iterable[Value] = (), direct: Set[Value] = frozenset()
+    ) -> None:
+        self.block, self.memory, self.direct = block, memory, direct
         self.position = {op: i for i, op in enumerate(block.ops)}
         self.spaces = Spaces(block.ops)
         self.kept: set[Value] = {v for v in needed if self._here(v)}
@@ -159,9 +162,7 @@ class Planner:
         for op in self.block.ops:
             for o in op.walk() if op.regions else (op,):
                 if o.name == "tile.mma":
-                    self.kept.update(v for v in o.operands if self._here(v))
-                elif o.name == "tile.scan" and self._here(o.operands[0]) and self.price(o.operands[0]) >= 1000:
-                    self.kept.add(o.operands[0])
+                    self.kept.update(v for v in o.operands[:2] if self._here(v) and v not in self.direct)
             if op.name == "tile.reshape" and reshaped_axes(op) is None and self._here(op.operands[0]):
                 self.kept.add(op.operands[0])
         for op in self.block.ops:

@@ -217,7 +217,7 @@ class Pool:
     def __init__(self, size: int) -> None:
         self._memory = (ctypes.c_char * (_BYTES + 64))()
         self.address = -(-ctypes.addressof(self._memory) // 64) * 64
-        self._field(SIZE).value = size
+        self._field(SIZE).value = self.size = size
         code = _code()  # kept by the cache: the workers run in it
         native = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(code.address("tessera_worker"))
         self._threads = [

@@ -1,0 +1,169 @@
+"""Compiled Programs in this process: frames, workspaces, runs."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tessera.compiler.targets.base import Artifact, TileRecorder
+from tessera.compiler.targets.cpu import threads
+from tessera.compiler.targets.cpu.frame import (
+    FIRST,
+    POOL,
+    RECORD_CAPACITY,
+    RECORD_STRIDE,
+    RECORDS,
+    RUN,
+    SCRATCH,
+    SCRATCH_STRIDE,
+)
+from tessera.compiler.targets.cpu.jit import Loaded
+from tessera.compiler.targets.cpu.ticks import Records
+from tessera.language import dims, dtypes
+from tessera.language.dims import Dim
+from tessera.language.dtypes import DType
+
+CODE = "code.o"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A temporary's or constant's slot and size."""
+
+    slot: int
+    bytes: Dim
+
+
+class Workspace:
+    """Memory of one call at a time: temporaries, then each worker's scratch. Pages appear when they are touched."""
+
+    def __init__(self, size: int) -> None:
+        self.size = max(size, 1)
+        self._map = mmap.mmap(-1, self.size + 4096)
+        if hasattr(mmap, "MADV_HUGEPAGE") and size >= 1 << 22:
+            self._map.madvise(mmap.MADV_HUGEPAGE)
+        self._hold = ctypes.c_char.from_buffer(self._map)
+        self.address = -(-ctypes.addressof(self._hold) // 64) * 64
+
+
+class CpuExecutable:
+    """Follows `targets.base.Executable`. Safe to call from several threads at once: each call has its own workspace."""
+
+    def __init__(self, artifact: Artifact) -> None:
+        meta = artifact.meta
+        self.meta = meta
+        self._code = Loaded(artifact.files[CODE])
+        self.entry = self._code.address("run")
+        self._call: Any = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.entry)
+        layout: Mapping[str, Any] = meta["frame"]
+        self.slots = int(layout["size"])
+        self.bound = [FIRST + i for i in layout["bound"]]
+        self.free = [str(n) for n in layout["free"]]
+        self.dim_slot = int(layout["dims"])
+        self.scalars: list[tuple[int, DType]] = [(int(s), dtypes.BY_NAME[d]) for s, d in layout["scalars"]]
+        self.temps = [Place(FIRST + i, dims.parse(size)) for i, size in layout["temps"]]
+        self.scratch: Dim = dims.parse(meta["scratch"])
+        self._constants = {FIRST + i: _aligned_copy(artifact.files[name]) for i, name in layout["constants"]}
+        self._idle: list[Workspace] = []
+        self._sizes: dict[tuple[int, ...], tuple[list[tuple[int, int]], int, int]] = {}
+        self._run_address = threads.run_address()
+        self.records_tiles = bool(meta["phases"])
+
+    # -- one call ----------------------------------------------------------------------------------------------------
+    def run(
+        self,
+        pointers: Sequence[int],
+        scalars: Sequence[bool | int | float | complex],
+        dims: Sequence[int],
+        *,
+        stream: int = 0,
+        record: TileRecorder | None = None,
+    ) -> None:
+        """Returns when the outputs are written."""
+        pool = threads.pool()
+        temps, size, stride = self._layout(tuple(dims))
+        total = size + stride * (pool.size + 1)
+        frame: list[int] = [0] * self.slots
+        frame[POOL], frame[RUN] = pool.address, self._run_address
+        workspace = None
+        if total:
+            workspace = self._take(total)
+            frame[SCRATCH], frame[SCRATCH_STRIDE] = workspace.address + size, stride
+            for slot, offset in temps:
+                frame[slot] = workspace.address + offset
+        for slot, address in self._constants.items():
+            frame[slot] = address.address
+        for slot, pointer in zip(self.bound, pointers, strict=True):
+            frame[slot] = pointer
+        for i, n in enumerate(dims):
+            frame[self.dim_slot + i] = n
+        for (slot, dtype), value in zip(self.scalars, scalars, strict=True):
+            frame[slot : slot + 2] = scalar_slots(value, dtype)
+        records = Records(pool.size + 1) if self.records_tiles else None
+        if records is not None:
+            frame[RECORDS], frame[RECORD_STRIDE], frame[RECORD_CAPACITY] = records.slots()
+        try:
+            self._call((ctypes.c_int64 * self.slots)(*frame))
+        finally:
+            if workspace is not None:
+                self._idle.append(workspace)
+        if records is not None and record is not None:
+            for columns in records.columns():
+                record.record(columns)
+
+    def _layout(self, sizes: tuple[int, ...]) -> tuple[list[tuple[int, int]], int, int]:
+        """Offsets of the temporaries, their total, and the scratch bytes of one worker, for these sizes."""
+        found = self._sizes.get(sizes)
+        if found is None:
+            env = dict(zip(self.free, sizes, strict=True))
+            at, temps = 0, []
+            for t in self.temps:
+                temps.append((t.slot, at))
+                at += -(-dims.evaluate(t.bytes, env) // 64) * 64
+            stride = -(-dims.evaluate(self.scratch, env) // 4096) * 4096
+            if len(self._sizes) > 64:
+                self._sizes.clear()
+            found = self._sizes[sizes] = temps, at, stride
+        return found
+
+    def _take(self, size: int) -> Workspace:
+        try:
+            workspace = self._idle.pop()  # atomic: two calls never get the same one
+        except IndexError:
+            return Workspace(size)
+        return workspace if workspace.size >= size else Workspace(size)
+
+
+class _aligned_copy:  # noqa: N801 - a value, not an interface
+    """Constant bytes at an address aligned to 64."""
+
+    def __init__(self, data: bytes) -> None:
+        self._memory = ctypes.create_string_buffer(len(data) + 64)
+        self.address = -(-ctypes.addressof(self._memory) // 64) * 64
+        ctypes.memmove(self.address, data, len(data))
+
+
+def scalar_slots(value: bool | int | float | complex, dtype: DType) -> tuple[int, int]:
+    """A scalar parameter's two slots: its bytes as memory holds them."""
+    if dtype.is_complex:
+        z = complex(value)
+        text = struct.pack("<ff8x" if dtype.bits == 64 else "<dd", z.real, z.imag)
+    elif dtype.name in ("f32", "tf32", "f64"):
+        text = struct.pack("<f12x" if dtype.bits == 32 else "<d8x", _real(value))
+    elif dtype.is_float:
+        import numpy as np
+
+        text = np.asarray(_real(value), dtype.numpy).tobytes().ljust(16, b"\0")
+    else:
+        number = int(bool(value)) if dtype.kind == "bool" else int(_real(value))
+        text = (number & ((1 << 64) - 1)).to_bytes(8, "little") + bytes(8)
+    low, high = struct.unpack("<qq", text)
+    return low, high
+
+
+def _real(value: bool | int | float | complex) -> int | float:
+    return value.real if isinstance(value, complex) else value

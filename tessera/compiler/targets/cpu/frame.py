@@ -1,0 +1,56 @@
+"""The frame: one block of 8-byte slots that holds all a call knows, passed by address to every generated function."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tessera.compiler.targets.cpu.emit import I64, PTR, Function, Ty, Val
+from tessera.compiler.tile.program import Program
+
+POOL, RUN, SCRATCH, SCRATCH_STRIDE, RECORDS, RECORD_STRIDE, RECORD_CAPACITY, FIRST = range(8)
+"""slots: the pool's cell and its entry point, the workers' scratch memory, tile records; then buffers, scalars (two
+slots each), sizes of free dims"""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The layout of a Program's frame."""
+
+    buffers: tuple[int, ...]
+    scalars: tuple[int, ...]
+    free: tuple[str, ...]
+
+    @staticmethod
+    def of(program: Program) -> Frame:
+        scalars = tuple(i for i, p in enumerate(program.params) if p.shape is None)
+        return Frame(tuple(b.id for b in program.buffers), scalars, program.free)
+
+    def buffer_slot(self, buffer: int) -> int:
+        return FIRST + self.buffers.index(buffer)
+
+    def scalar_slot(self, param: int) -> int:
+        return FIRST + len(self.buffers) + 2 * self.scalars.index(param)
+
+    def dim_slot(self, name: str) -> int:
+        return FIRST + len(self.buffers) + 2 * len(self.scalars) + self.free.index(name)
+
+    @property
+    def size(self) -> int:
+        """Slots."""
+        return FIRST + len(self.buffers) + 2 * len(self.scalars) + len(self.free)
+
+    # code that reads it
+    def load_slot(self, fn: Function, frame: Val, slot: int, t: Ty) -> Val:
+        return fn.load_pure(fn.gep(frame, slot, "i64"), t, 8)
+
+    def load_buffer(self, fn: Function, frame: Val, buffer: int) -> Val:
+        return self.load_slot(fn, frame, self.buffer_slot(buffer), PTR)
+
+    def load_dim(self, fn: Function, frame: Val, name: str) -> Val:
+        return self.load_slot(fn, frame, self.dim_slot(name), I64)
+
+    def scalar_address(self, fn: Function, frame: Val, param: int) -> Val:
+        return fn.gep(frame, self.scalar_slot(param), "i64")
+
+

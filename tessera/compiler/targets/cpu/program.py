@@ -1,0 +1,138 @@
+"""A whole Program as LLVM IR: one function per launch and `run(frame)`, which makes the launches in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tessera.compiler.targets.cpu import jit
+from tessera.compiler.targets.cpu.emit import I1, I8, PTR, Function, Index, Module, Val, const
+from tessera.compiler.targets.cpu.evaluate import Evaluator
+from tessera.compiler.targets.cpu.frame import POOL, RUN, Frame
+from tessera.compiler.targets.cpu.isa import VectorISA
+from tessera.compiler.targets.cpu.kernel import KernelFunction
+from tessera.compiler.targets.cpu.record import Recording
+from tessera.compiler.tile.program import Branch, Launch, Loop, Program, Step
+from tessera.language.dims import Dim, dim_max, prod
+
+ALONE_NS = 15_000
+"""a launch that takes less than this on one core is not worth waking workers for"""
+CHUNKS = 64
+"""pieces a launch is handed out in: enough to balance, few enough to keep memory accesses long"""
+
+
+class ProgramWriter:
+    """`text` and `meta` once written: scratch bytes per worker, phases of tile records, kernels by name."""
+
+    def __init__(self, program: Program, isa: VectorISA, profile: bool) -> None:
+        self.program, self.isa = program, isa
+        self.frame = Frame.of(program)
+        self.module = Module(jit.attributes(isa))
+        self.scratch: Dim = 0
+        self.kernels: dict[int, tuple[str, KernelFunction]] = {}
+        self.recording = Recording() if profile else None
+        self._write_kernels()
+        self._write_run()
+
+    def _write_kernels(self) -> None:
+        taken: set[str] = set()
+        for i, launch in enumerate(self.program.launches):
+            if id(launch) in self.kernels:
+                continue
+            base = "".join(c if c.isalnum() or c == "_" else "_" for c in str(launch.kernel.attrs["sym_name"]))
+            name = base if base not in taken and base != "run" else f"{base}_{i}"
+            taken.add(name)
+            kernel = KernelFunction(self.module, name, launch, self.frame, self.isa)
+            if self.recording is not None:
+                self.recording.write(kernel, i, name)
+            else:
+                kernel.write()
+            self.kernels[id(launch)] = (name, kernel)
+            need = kernel.scratch_bytes
+            both_known = isinstance(need, int) and isinstance(self.scratch, int)
+            self.scratch = dim_max(self.scratch, need) if both_known else self.scratch + need
+
+    # -- run ---------------------------------------------------------------------------------------------------------
+    def _write_run(self) -> None:
+        fn = Function(self.module, "run", [("frame", PTR)])
+        self.fn = fn
+        first = next(iter(self.program.launches), None)
+        self.dims = {n: self.frame.load_dim(fn, fn.param(0), n) for n in self.frame.free}
+        self.ev = Evaluator(first.kernel, fn, self.isa, self.dims) if first is not None else None
+        self._steps(self.program.steps)
+
+    def _steps(self, steps: Sequence[Step]) -> None:
+        for step in steps:
+            match step:
+                case Launch():
+                    self._launch(step)
+                case Branch():
+                    go = self._flag(step.cond)
+                    with self.fn.when(go):
+                        self._steps(step.then)
+                    with self.fn.when(self.fn.binary("xor", go, const(True, I1))):
+                        self._steps(step.orelse)
+                case Loop():
+                    self._loop(step)
+
+    def _flag(self, buffer: int) -> Val:
+        p = self.fn.here(self.frame.load_buffer(self.fn, self.fn.param(0), buffer))
+        return self.fn.compare("icmp ne", self.fn.load(p, I8, 1), const(0, I8))
+
+    def _loop(self, step: Loop) -> None:
+        def test(_: list[Val]) -> Val:
+            self._steps(step.head)
+            return self._flag(step.cond)
+
+        def body(_: list[Val]) -> list[Val]:
+            self._steps(step.body)
+            return []
+
+        self.fn.while_loop([], test, body)
+
+    def _launch(self, launch: Launch) -> None:
+        fn = self.fn
+        assert self.ev is not None
+        name, _ = self.kernels[id(launch)]
+        grid: Sequence[Dim] = launch.kernel.attrs["grid"]  # type: ignore[assignment]
+        total = self.ev.dim(prod(grid))
+        frame = fn.param(0)
+        work = self._nanoseconds(launch, prod(grid))
+        alone = f"call void @{name}({frame!r}, i64 0, {fn.index(total)!r}, i64 0)"
+        if isinstance(work, int) and work < ALONE_NS or (isinstance(total, int) and total <= 1):
+            fn.do(alone)
+            return
+        run = self.frame.load_slot(fn, frame, RUN, PTR)
+        pool = self.frame.load_slot(fn, frame, POOL, PTR)
+        grain = fn.div(fn.add(total, CHUNKS - 1), CHUNKS)
+        grain = fn.smax(grain, 1)
+        shared = f"call void {run.ref}({pool!r}, ptr @{name}, {frame!r}, {fn.index(total)!r}, {fn.index(grain)!r})"
+        if isinstance(work, int):
+            fn.do(shared)
+            return
+        fn.choose(fn.icmp("sge", work, ALONE_NS), lambda: self._do(shared), lambda: self._do(alone))
+
+    def _do(self, line: str) -> list[Val]:
+        self.fn.do(line)
+        return []
+
+    def _nanoseconds(self, launch: Launch, grid: Dim) -> Index:
+        """A guess of the launch's time on one core: what it moves at 8 bytes a ns, what it computes at 8 flops a ns."""
+        assert self.ev is not None
+        total = (launch.bytes + launch.flops) if launch.bytes or launch.flops else grid * 1000
+        return self.fn.div(self.ev.dim(total), 8)
+
+    # -- results -----------------------------------------------------------------------------------------------------
+    def text(self) -> str:
+        return self.module.text()
+
+    def meta(self) -> dict[str, Any]:
+        return {
+            "isa": self.isa.name,
+            "features": self.isa.features,
+            "scratch": str(self.scratch),
+            "phases": self.recording.phases if self.recording else [],
+            "kernels": [name for name, _ in self.kernels.values()],
+        }
+
+

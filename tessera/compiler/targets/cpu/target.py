@@ -1,0 +1,87 @@
+"""The `cpu` target: Programs to native code through LLVM."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+from tessera.compiler.targets.base import Artifact, Executable
+from tessera.compiler.targets.cpu import isa, jit
+from tessera.compiler.targets.cpu.frame import FIRST, Frame
+from tessera.compiler.targets.cpu.isa import VectorISA
+from tessera.compiler.targets.cpu.program import ProgramWriter
+from tessera.compiler.tile.program import Program
+from tessera.errors import DeviceError, Diagnostic
+from tessera.language.dims import prod
+
+VERSION = 1
+"""of the code that this package generates; part of cache keys"""
+
+
+class CpuTarget:
+    """Follows `targets.base.Target`. `level` asks for a narrower instruction set than the machine's (see isa.LEVELS)."""
+
+    name = "cpu"
+    device = "cpu"
+
+    def __init__(self, level: str | None = None) -> None:
+        self._level = level
+
+    @cached_property
+    def isa(self) -> VectorISA:
+        jit.binding()
+        return isa.host(self._level)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        llvm = jit.binding()
+        version = ".".join(map(str, llvm.llvm_version_info))
+        return f"cpu-{VERSION} llvm-{version} {self.isa.name} {self.isa.cpu} {self.isa.features}"
+
+    def compile(self, program: Program, *, profile: bool = False, debug: bool = False) -> Artifact:
+        """Raises TargetError TS602 where a Program holds what this target cannot compile."""
+        from tessera.compiler.targets.cpu.executable import CODE
+
+        writer = ProgramWriter(program, self.isa, profile)
+        text = writer.text()
+        files = {CODE: jit.compile_object(text, self.isa, program.name)}
+        files |= {f"constant{b.id}": b.data or b"" for b in program.buffers if b.role == "constant"}
+        meta = writer.meta() | {"frame": _layout(program, writer.frame)}
+        return Artifact("cpu", program.name, text, files, None, self._resources(writer), meta)
+
+    def load(self, artifact: Artifact) -> Executable:
+        from tessera.compiler.targets.cpu.executable import CpuExecutable
+
+        if artifact.target != "cpu" or not self._runs_here(artifact):
+            need = artifact.meta.get("isa", artifact.target)
+            raise DeviceError(Diagnostic("TS605", f"The code of {artifact.name} needs {need}, which this machine lacks."))
+        return CpuExecutable(artifact)
+
+    def _runs_here(self, artifact: Artifact) -> bool:
+        needed = {f[1:] for f in str(artifact.meta.get("features", "")).split(",") if f.startswith("+")}
+        return needed <= {f[1:] for f in isa.host().features.split(",") if f.startswith("+")}
+
+    def assembly(self, artifact: Artifact) -> str:
+        """The assembly of an artefact: compiled again from its LLVM IR, which is kept as its source."""
+        return jit.assembly(artifact.source, self.isa)
+
+    def _resources(self, writer: ProgramWriter) -> dict[str, Any]:
+        return {
+            name: {"vector_bits": self.isa.bits, "isa": self.isa.name, "stack_bytes": k._stack, "scratch_bytes": str(k.scratch_bytes)}
+            for name, k in writer.kernels.values()
+        }
+
+
+def _layout(program: Program, frame: Frame) -> dict[str, Any]:
+    """Where a call puts what it knows: numbers are places among the buffers' slots."""
+    bound = [i for i, b in enumerate(program.buffers) if b.role in ("input", "output")]
+    temps = [(i, str(prod(b.shape) * b.dtype.itemsize)) for i, b in enumerate(program.buffers) if b.role == "temp"]
+    constants = [(i, f"constant{b.id}") for i, b in enumerate(program.buffers) if b.role == "constant"]
+    scalars = [(frame.scalar_slot(i), program.params[i].dtype.name) for i in frame.scalars]
+    dims = FIRST + len(frame.buffers) + 2 * len(frame.scalars)
+    return {
+        "size": frame.size, "bound": bound, "temps": temps, "constants": constants, "scalars": scalars,
+        "dims": dims, "free": list(program.free),
+    }  # fmt: skip
+
+

@@ -1,0 +1,88 @@
+"""Tile records of one run, from time-stamp counter to nanoseconds of `time.perf_counter_ns`."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+from tessera.compiler.targets.cpu import isa, jit
+from tessera.compiler.targets.cpu.record import HEADER_BYTES, LAUNCH_SHIFT, RECORD_BYTES
+
+CAPACITY = 1 << 18
+"""records per worker and run"""
+
+_READ = """
+declare i64 @llvm.readcyclecounter()
+define i64 @ticks() {
+  %t = call i64 @llvm.readcyclecounter()
+  ret i64 %t
+}
+"""
+
+
+@lru_cache(maxsize=1)
+def _reader() -> tuple[jit.Loaded, Any]:
+    code = jit.Loaded(jit.compile_object(_READ, isa.host(), "ticks"))
+    return code, ctypes.PYFUNCTYPE(ctypes.c_int64)(code.address("ticks"))
+
+
+def _pair() -> tuple[int, int]:
+    """The counter and the clock at one moment: the closest of a few readings."""
+    read = _reader()[1]
+    best = None
+    for _ in range(5):
+        before, t, after = time.perf_counter_ns(), read(), time.perf_counter_ns()
+        if best is None or after - before < best[0]:
+            best = after - before, t, (before + after) // 2
+    assert best is not None
+    return best[1], best[2]
+
+
+@lru_cache(maxsize=1)
+def _origin() -> tuple[int, int]:
+    return _pair()
+
+
+class Records:
+    """Room for the records of `workers` workers; the counter is calibrated over the run and all since the first."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self.stride = HEADER_BYTES + CAPACITY * RECORD_BYTES
+        import mmap
+
+        self._map = mmap.mmap(-1, self.stride * workers + 64)
+        self._hold = ctypes.c_char.from_buffer(self._map)
+        self.address = ctypes.addressof(self._hold)
+        _origin()
+        self._start = _pair()
+
+    def slots(self) -> tuple[int, int, int]:
+        """Frame slots: address, bytes per worker, records per worker."""
+        return self.address, self.stride, CAPACITY
+
+    def columns(self) -> Iterator[dict[str, Any]]:
+        """One dictionary per worker that recorded: launch, tile, resource, phase, start, duration."""
+        import numpy as np
+
+        end, origin = _pair(), _origin()
+        first = origin if end[1] - origin[1] > end[1] - self._start[1] else self._start
+        rate = (end[1] - first[1]) / max(1, end[0] - first[0])
+        for w in range(self.workers):
+            count = ctypes.c_int64.from_address(self.address + w * self.stride).value
+            if not count:
+                continue
+            raw = np.frombuffer(self._map, np.int64, 4 * count, w * self.stride + HEADER_BYTES).reshape(count, 4).copy()
+            start = np.rint((raw[:, 2] - end[0]) * rate).astype(np.int64) + end[1]
+            stop = np.rint((raw[:, 3] - end[0]) * rate).astype(np.int64) + end[1]
+            yield {
+                "launch": raw[:, 0] >> LAUNCH_SHIFT,
+                "tile": raw[:, 0] & ((1 << LAUNCH_SHIFT) - 1),
+                "resource": np.full(count, w),
+                "phase": raw[:, 1],
+                "start": start,
+                "duration": stop - start,
+            }
