@@ -67,7 +67,10 @@ class Memory:
         if any(i is None for i in items):
             raise KernelFault("TS402", "a new axis is inserted into a tile, not into memory: x[...][:, None]")
         if len(items) > len(view.shape):
-            raise KernelFault("TS207", f"{len(items)} indices for {view.name}, which has the {len(view.shape)} axes {shape_text(view.shape)}")
+            raise KernelFault(
+                "TS207",
+                f"{len(items)} indices for {view.name}, which has the {len(view.shape)} axes {shape_text(view.shape)}",
+            )
         start = self._alignment(view, items)
         head = [self.coordinates.batch(view, axis).offset for axis in range(start)]
         tail = [slice(None)] * (len(view.shape) - start - len(items))
@@ -137,9 +140,15 @@ class Memory:
             kept.append((item.position if isinstance(item, Lanes) else a, a))
             offsets.append(lower)
             sizes.append(self.tiles.known(size))
-        order = [a for _, a in sorted(kept)] if any(isinstance(i, Lanes) and i.rank > 1 for i in full) else [a for _, a in kept]
+        order = (
+            [a for _, a in sorted(kept)]
+            if any(isinstance(i, Lanes) and i.rank > 1 for i in full)
+            else [a for _, a in kept]
+        )
         if order != sorted(order):
-            raise KernelFault("TS402", f"the index tiles of {view.name} stand in another order than its axes; use .T on the result")
+            raise KernelFault(
+                "TS402", f"the index tiles of {view.name} stand in another order than its axes; use .T on the result"
+            )
         out = Window(view, tuple(offsets), tuple(sizes), tuple(order), tuple(axes[a] for a in order))
         return self._masked(out, checked, launch)
 
@@ -170,7 +179,9 @@ class Memory:
 
     def _slice(self, s: slice, extent: Dim) -> tuple[Dim, Dim]:
         if s.step not in (None, 1):
-            raise KernelFault("TS402", f"the slice's step is {s.step}; tiles are contiguous (gather with an index tile for strides)")
+            raise KernelFault(
+                "TS402", f"the slice's step is {s.step}; tiles are contiguous (gather with an index tile for strides)"
+            )
         lower = _from_end(self._bound(s.start, 0), extent)
         upper = _from_end(self._bound(s.stop, extent), extent)
         size = upper - lower
@@ -241,7 +252,9 @@ class Memory:
         t = TileType(shape, dtypes.int64)
         out = self.tiles.builder.value("tile.iota", (), t, {"axis": axis})
         if base != 0:
-            out = self.tiles.builder.map("add", out, self.tiles.builder.broadcast(self.tiles.scalar(base, dtypes.int64), shape, ()))
+            out = self.tiles.builder.map(
+                "add", out, self.tiles.builder.broadcast(self.tiles.scalar(base, dtypes.int64), shape, ())
+            )
         return out
 
     def tile_of(self, i: Lanes | Value) -> Value:
@@ -259,7 +272,9 @@ class Memory:
             operands = [p.view.value, *p.index, *([p.mask] if p.mask is not None else [])]
             attrs: dict[str, Any] = {"fill": fill, **({"masked": True} if p.mask is not None else {})}
             shape = tile_type(p.index[0]).shape
-            return tiles.identities.set(builder.value("tile.gather", operands, TileType(shape, p.view.dtype), attrs), p.axes)
+            return tiles.identities.set(
+                builder.value("tile.gather", operands, TileType(shape, p.view.dtype), attrs), p.axes
+            )
         view, offsets = self.subview(p)
         out = builder.load(view, offsets, p.shape, p.mask, fill)
         if p.checked and out.op is not None:
@@ -304,7 +319,10 @@ class Memory:
             return
         if self._narrows(p, p.checked) and p.mask is None:
             assert self.mask is not None
-            raise KernelFault("TS402", f"the condition has shape {shape_text(tile_type(self.mask).shape)}, the stored tile {shape_text(p.shape)}")
+            raise KernelFault(
+                "TS402",
+                f"the condition has shape {shape_text(tile_type(self.mask).shape)}, the stored tile {shape_text(p.shape)}",
+            )
         view, offsets = self.subview(p)
         op = builder.store(view, tile, offsets, p.mask)
         if p.checked:
@@ -324,13 +342,18 @@ class Memory:
         like = tiles.identities.set(tiles.full(shape, 0, view.dtype), tuple(axes))
         (out, wide), _ = tiles.together([tile, like])
         if tile_type(wide).shape != shape:
-            raise KernelFault("TS402", f"a tile {shape_text(tile_type(tile).shape)} does not fit the place {shape_text(shape)} of {view.name}")
+            raise KernelFault(
+                "TS402",
+                f"a tile {shape_text(tile_type(tile).shape)} does not fit the place {shape_text(shape)} of {view.name}",
+            )
         return out
 
 
 def demand_storable(source: DType, target: DType, name: str) -> None:
     """Stores convert, but never drop a fraction or an imaginary part by surprise."""
-    lossy = (source.is_float and not (target.is_float or target.is_complex)) or (source.is_complex and not target.is_complex)
+    lossy = (source.is_float and not (target.is_float or target.is_complex)) or (
+        source.is_complex and not target.is_complex
+    )
     if lossy:
         raise KernelFault("TS303", f"{source} does not go into {name}, which holds {target}, without an explicit cast")
 
@@ -362,4 +385,3 @@ def _contiguous(shape: Shape) -> Shape:
 
 def _text(d: Dim) -> str:
     return str(d).replace("%", "")
-

@@ -48,7 +48,9 @@ class Identities:
         by_position = reduced[1] if reduced and reduced[0] == tt.rank else None
         out: list[int] = []
         for i, axis in enumerate(mine):
-            found = self._axis(axis, vt.shape[i], theirs, tt.shape, by_position[i] if by_position else None, vt.rank == 1)
+            found = self._axis(
+                axis, vt.shape[i], theirs, tt.shape, by_position[i] if by_position else None, vt.rank == 1
+            )
             if found is None:
                 found = self._trailing(v, target, i)
             out.append(found)
@@ -60,9 +62,7 @@ class Identities:
                 mine[i].join(theirs[p])
         return tuple(out)
 
-    def _axis(
-        self, axis: Axis, size: Dim, theirs: Axes, shape: Shape, position: int | None, alone: bool
-    ) -> int | None:
+    def _axis(self, axis: Axis, size: Dim, theirs: Axes, shape: Shape, position: int | None, alone: bool) -> int | None:
         known = [p for p, a in enumerate(theirs) if a.same(axis)]
         if position is not None and (position in known or not known) and shape[position] in (size, 1):
             return position

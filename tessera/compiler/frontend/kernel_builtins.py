@@ -9,9 +9,19 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from tessera.compiler.frontend import kernel_names, kernel_outputs
+from tessera.compiler.frontend.kernel_grid import REGISTER, SERIAL
 from tessera.compiler.frontend.kernel_tiles import KernelFault, static_size, tile_type
 from tessera.compiler.frontend.kernel_values import (
-    Axis, Context, Lanes, Panel, Shared, Transposed, View, Window, marks,
+    Axis,
+    Context,
+    Lanes,
+    Panel,
+    Shared,
+    Transposed,
+    View,
+    Window,
+    marks,
 )  # fmt: skip
 from tessera.compiler.frontend.values import Counting
 from tessera.compiler.ir.core import Value
@@ -22,7 +32,7 @@ from tessera.language.dtypes import DType
 from tessera.language.scalars import TABLE
 
 if TYPE_CHECKING:
-    from tessera.compiler.frontend.kernel_layer import KernelLayer
+    from tessera.compiler.frontend.kernel_state import KernelState
 
 TILE_FUNCTIONS: dict[str, Callable[..., Any]] = {}
 """name -> function(layer, ...)"""
@@ -50,13 +60,13 @@ def signature(name: str) -> str:
 
 
 @tile("context")
-def context(k: KernelLayer) -> Context:
+def context(k: KernelState) -> Context:
     """The bound dims and the schedule's parameters."""
     return Context(k.dims(), k.config)
 
 
 @tile("linear_id")
-def linear_id(k: KernelLayer) -> Lanes:
+def linear_id(k: KernelState) -> Lanes:
     """The global element index, as a vector of BLOCK lanes."""
     size = k.setting("BLOCK")
     c = k.coordinates.on_grid(("linear", None), "i", None, size, k.ev.builder.span)
@@ -64,7 +74,7 @@ def linear_id(k: KernelLayer) -> Lanes:
 
 
 @tile("program_id")
-def program_id(k: KernelLayer, axis: int = 0) -> Expr:
+def program_id(k: KernelState, axis: int = 0) -> Expr:
     """This program's number on grid axis `axis` (0, 1 or 2); the axis' length follows from what it indexes."""
     if not isinstance(axis, int) or not 0 <= axis <= 2:
         raise KernelFault("TS403", f"a grid has the axes 0, 1 and 2, not {axis!r}")
@@ -75,7 +85,7 @@ def program_id(k: KernelLayer, axis: int = 0) -> Expr:
 
 
 @tile("num_programs")
-def num_programs(k: KernelLayer, axis: int = 0) -> Expr:
+def num_programs(k: KernelState, axis: int = 0) -> Expr:
     """How many programs run along grid axis `axis`."""
     program_id(k, axis)
     c = k.coordinates.named[("program", axis)]
@@ -91,7 +101,9 @@ def _counting(path: str, bounds: tuple[Any, ...]) -> Counting:
     start, stop, step = {1: (0, *bounds, 1), 2: (*bounds, 1), 3: bounds}[len(bounds)]
     for b in (start, stop, step):
         ok = isinstance(b, (int, Expr)) and not isinstance(b, bool)
-        if not ok and not (isinstance(b, Value) and isinstance(b.type, TileType) and not b.type.rank and b.type.dtype.is_integer):
+        if not ok and not (
+            isinstance(b, Value) and isinstance(b.type, TileType) and not b.type.rank and b.type.dtype.is_integer
+        ):
             raise KernelFault("TS105", f"range counts integers, not {b!r}")
     if isinstance(step, int) and step <= 0:
         raise KernelFault("TS105", f"a tile loop ascends: its step must be positive, not {step}")
@@ -99,19 +111,19 @@ def _counting(path: str, bounds: tuple[Any, ...]) -> Counting:
 
 
 @tile("range")
-def range_(k: KernelLayer, *bounds: Any) -> Counting:
+def range_(k: KernelState, *bounds: Any) -> Counting:
     """Outermost: a grid axis. Nested: a serial ascending loop."""
     return _counting("tessera.tile.range", bounds)
 
 
 @tile("range_k")
-def range_k(k: KernelLayer, *bounds: Any) -> Counting:
+def range_k(k: KernelState, *bounds: Any) -> Counting:
     """A serial ascending loop wherever it stands."""
     return _counting("tessera.tile.range_k", bounds)
 
 
 @tile("static_range")
-def static_range(k: KernelLayer, *bounds: Any) -> range:
+def static_range(k: KernelState, *bounds: Any) -> range:
     """A loop that is unrolled, over bounds known at compile time."""
     known = [k.known(b) for b in bounds]
     if not all(isinstance(b, int) for b in known) or not 1 <= len(known) <= 3:
@@ -120,15 +132,27 @@ def static_range(k: KernelLayer, *bounds: Any) -> range:
 
 
 @tile("cdiv")
-def cdiv(k: KernelLayer, a: Any, b: Any) -> Any:
+def cdiv(k: KernelState, a: Any, b: Any) -> Any:
     """a / b rounded up."""
     return -((-a) // b)
+
+
+@tile(SERIAL)
+def serial(k: KernelState, name: str) -> Counting:
+    """The range of an implicit serial coordinate; `kernel_grid.plan` writes it."""
+    return Counting(0, kernel_names.dim_of(k, name), kernel_names.width(k, name), f"tessera.tile.{SERIAL}")
+
+
+@tile(REGISTER)
+def register(k: KernelState, x: Any) -> Value:
+    """What an accumulation in registers starts from, in the accumulator's dtype; `kernel_grid.plan` writes it."""
+    return k.tiles.compute(k.tile(x))
 
 
 # making tiles
 
 
-def _shape(k: KernelLayer, shape: Any) -> Shape:
+def _shape(k: KernelState, shape: Any) -> Shape:
     sizes = shape if isinstance(shape, (tuple, list)) else (shape,)
     out = tuple(k.tiles.known(static_size(s, "a tile's extent")) for s in sizes)
     for d in out:
@@ -145,25 +169,25 @@ def _dtype(given: Any) -> DType:
 
 
 @tile("zeros")
-def zeros(k: KernelLayer, shape: Any, dtype: Any = dtypes.f32) -> Value:
+def zeros(k: KernelState, shape: Any, dtype: Any = dtypes.f32) -> Value:
     """A tile of zeros."""
     return k.tiles.full(_shape(k, shape), 0, _dtype(dtype))
 
 
 @tile("ones")
-def ones(k: KernelLayer, shape: Any, dtype: Any = dtypes.f32) -> Value:
+def ones(k: KernelState, shape: Any, dtype: Any = dtypes.f32) -> Value:
     """A tile of ones."""
     return k.tiles.full(_shape(k, shape), 1, _dtype(dtype))
 
 
 @tile("full")
-def full(k: KernelLayer, shape: Any, value: Any, dtype: Any = dtypes.f32) -> Value:
+def full(k: KernelState, shape: Any, value: Any, dtype: Any = dtypes.f32) -> Value:
     """A tile that holds `value` everywhere."""
     return k.tiles.full(_shape(k, shape), value, _dtype(dtype))
 
 
 @tile("zeros_like")
-def zeros_like(k: KernelLayer, x: Any) -> Value:
+def zeros_like(k: KernelState, x: Any) -> Value:
     """Zeros of the shape and dtype of `x`."""
     t = k.tile(x)
     out = k.tiles.full(tile_type(t).shape, 0, tile_type(t).dtype)
@@ -171,7 +195,7 @@ def zeros_like(k: KernelLayer, x: Any) -> Value:
 
 
 @tile("arange")
-def arange(k: KernelLayer, start: Any, stop: Any = None) -> Lanes:
+def arange(k: KernelState, start: Any, stop: Any = None) -> Lanes:
     """The integers start, start + 1, ... below `stop`; with one argument from 0."""
     lower, upper = (0, start) if stop is None else (start, stop)
     if not (isinstance(lower, (int, Expr)) and isinstance(upper, (int, Expr))):
@@ -186,7 +210,7 @@ def arange(k: KernelLayer, start: Any, stop: Any = None) -> Lanes:
 
 
 @tile("alloc_shared")
-def alloc_shared(k: KernelLayer, shape: Any, dtype: Any = dtypes.f32, swizzle: str = "none") -> Shared:
+def alloc_shared(k: KernelState, shape: Any, dtype: Any = dtypes.f32, swizzle: str = "none") -> Shared:
     """A tile in shared memory, with nothing in it yet. `swizzle`: "none" or "xor"."""
     if swizzle not in SWIZZLES:
         raise KernelFault("TS105", f"swizzle is one of {', '.join(SWIZZLES)}, not {swizzle!r}")
@@ -198,15 +222,20 @@ def alloc_shared(k: KernelLayer, shape: Any, dtype: Any = dtypes.f32, swizzle: s
 
 
 @tile("cp_async", "copy_async")
-def cp_async(k: KernelLayer, shared: Any, source: Any) -> None:
+def cp_async(k: KernelState, shared: Any, source: Any) -> None:
     """Starts copying a block of a tensor into a shared tile; it has arrived after the next barrier."""
     if not isinstance(shared, Shared):
         raise KernelFault("TS406", "cp_async copies into a tile of alloc_shared")
     w = source if isinstance(source, Window) else k.window_of(source)
     if w.shape != shared.type.shape:
-        raise KernelFault("TS402", f"the block {shape_text(w.shape)} does not fit the shared tile {shape_text(shared.type.shape)}")
+        raise KernelFault(
+            "TS402", f"the block {shape_text(w.shape)} does not fit the shared tile {shape_text(shared.type.shape)}"
+        )
     if w.view.dtype != shared.type.dtype:
-        raise KernelFault("TS402", f"{w.view.name} holds {w.view.dtype}, the shared tile {shared.type.dtype}; an async copy converts nothing")
+        raise KernelFault(
+            "TS402",
+            f"{w.view.name} holds {w.view.dtype}, the shared tile {shared.type.dtype}; an async copy converts nothing",
+        )
     view, offsets = k.memory.subview(w)
     k.tiles.builder.op("tile.copy_async", [shared.value, view, *offsets])
     shared.axes = w.axes
@@ -214,13 +243,13 @@ def cp_async(k: KernelLayer, shared: Any, source: Any) -> None:
 
 
 @tile("barrier")
-def barrier(k: KernelLayer) -> None:
+def barrier(k: KernelState) -> None:
     """Waits for this program's async copies, then for all its threads."""
     k.tiles.builder.op("tile.barrier")
 
 
 @tile("load")
-def load(k: KernelLayer, source: Any, shape: Any = None, mask: Any = None, other: Any = 0, prefetch: int = 1) -> Any:
+def load(k: KernelState, source: Any, shape: Any = None, mask: Any = None, other: Any = 0, prefetch: int = 1) -> Any:
     """A block of a tensor as a tile. With `shape`, this program's block; axes that no output has are left to
     `load_partition`. Elements masked out are `other`. `prefetch`: how many partitions are under way at once."""
     if isinstance(source, Shared):
@@ -229,38 +258,49 @@ def load(k: KernelLayer, source: Any, shape: Any = None, mask: Any = None, other
         if not isinstance(source, View):
             raise KernelFault("TS406", "load(..., shape=...) takes a parameter of the kernel")
         _shape(k, shape)  # refuses what is no shape; the sizes go on as written, for `ctx.D` means all of D
-        return k.panel(source, tuple(shape) if isinstance(shape, (tuple, list)) else (shape,), prefetch)
-    place = source if isinstance(source, Window) else k.place_of(source)
+        return kernel_outputs.panel(k, source, tuple(shape) if isinstance(shape, (tuple, list)) else (shape,), prefetch)
+    place = source if isinstance(source, Window) else k.window_of(source)
     if mask is not None:
         place = k.masked(place, k.tile(mask))
     return k.memory.load(place, other)
 
 
 @tile("load_partition")
-def load_partition(k: KernelLayer, panel: Any, *at: Any) -> Value:
+def load_partition(k: KernelState, panel: Any, *at: Any) -> Value:
     """The partition of a loaded panel that starts at element `at` of its open axis (of each open axis, in order)."""
     if not isinstance(panel, Panel):
-        raise KernelFault("TS402", "load_partition takes what load(tensor, shape=...) gave, with an axis that no output has")
-    return k.memory.load(k.partition(panel, at))
+        raise KernelFault(
+            "TS402", "load_partition takes what load(tensor, shape=...) gave, with an axis that no output has"
+        )
+    return k.memory.load(kernel_outputs.partition(k, panel, at))
 
 
 @tile("store")
-def store(k: KernelLayer, target: Any, value: Any, mask: Any = None) -> None:
+def store(k: KernelState, target: Any, value: Any, mask: Any = None) -> None:
     """Writes a tile to a block of a tensor; to a whole parameter, at this program's coordinates."""
     if isinstance(target, Shared):
         _store_shared(k, target, k.tile(value))
         return
     value = value if isinstance(value, (bool, int, float, complex, Expr)) else k.tile(value)
-    place = k.own_place(target, value) if isinstance(target, View) else target if isinstance(target, Window) else k.place_of(target)
+    place = (
+        kernel_outputs.own_place(k, target, value)
+        if isinstance(target, View)
+        else target
+        if isinstance(target, Window)
+        else k.window_of(target)
+    )
     if mask is not None:
         place = k.masked(place, k.tile(mask))
     assert k.ev.builder.span is not None
     k.memory.store(place, value, k.ev.builder.span)
 
 
-def _store_shared(k: KernelLayer, target: Shared, value: Value) -> None:
+def _store_shared(k: KernelState, target: Shared, value: Value) -> None:
     if tile_type(value).shape != target.type.shape:
-        raise KernelFault("TS402", f"{shape_text(tile_type(value).shape)} does not fit the shared tile {shape_text(target.type.shape)}")
+        raise KernelFault(
+            "TS402",
+            f"{shape_text(tile_type(value).shape)} does not fit the shared tile {shape_text(target.type.shape)}",
+        )
     value = k.tiles.cast(value, target.type.dtype)
     k.tiles.builder.op("tile.store_shared", (target.value, value))
     target.axes = k.tiles.identities.of(value)
@@ -268,7 +308,7 @@ def _store_shared(k: KernelLayer, target: Shared, value: Value) -> None:
 
 
 @tile("gather")
-def gather(k: KernelLayer, source: Any, index: Any, *more: Any) -> Value:
+def gather(k: KernelState, source: Any, index: Any, *more: Any) -> Value:
     """Elements of a tensor at computed indices, one integer tile per axis."""
     if not isinstance(source, View):
         raise KernelFault("TS406", "gather reads a parameter of the kernel")
@@ -276,19 +316,25 @@ def gather(k: KernelLayer, source: Any, index: Any, *more: Any) -> Value:
 
 
 @tile("scatter")
-def scatter(k: KernelLayer, target: Any, index: Any, value: Any) -> None:
+def scatter(k: KernelState, target: Any, index: Any, value: Any) -> None:
     """Writes elements at computed indices, which must be distinct."""
     if not isinstance(target, View):
         raise KernelFault("TS406", "scatter writes to a parameter of the kernel")
     assert k.ev.builder.span is not None
-    k.memory.store(k.memory.place(target, tuple(map(k.operand, index)) if isinstance(index, tuple) else k.operand(index), storing=True), k.tile(value), k.ev.builder.span)
+    k.memory.store(
+        k.memory.place(
+            target, tuple(map(k.operand, index)) if isinstance(index, tuple) else k.operand(index), storing=True
+        ),
+        k.tile(value),
+        k.ev.builder.span,
+    )
 
 
 # arithmetic
 
 
 @tile("mma", "dot")
-def mma(k: KernelLayer, a: Any, b: Any, accumulator: Any = None) -> Value:
+def mma(k: KernelState, a: Any, b: Any, accumulator: Any = None) -> Value:
     """accumulator + a @ b. `accumulator`: a dtype (sums start at 0) or a tile; by default f32 for floats up to f32."""
     left, left_axes = k.matrix(a)
     right, right_axes = k.matrix(b)
@@ -297,20 +343,20 @@ def mma(k: KernelLayer, a: Any, b: Any, accumulator: Any = None) -> Value:
 
 
 @tile("where")
-def where(k: KernelLayer, condition: Any, x: Any, y: Any) -> Value:
+def where(k: KernelState, condition: Any, x: Any, y: Any) -> Value:
     """x where the condition holds, else y."""
     return k.tiles.where(k.operand(condition), k.operand(x), k.operand(y))
 
 
 @tile("cast")
-def cast(k: KernelLayer, x: Any, dtype: Any) -> Value:
+def cast(k: KernelState, x: Any, dtype: Any) -> Value:
     """The elements converted to `dtype`, rounded to nearest even."""
     value = k.operand(x)
     return k.tiles.cast(value, _dtype(dtype)) if isinstance(value, Value) else k.tiles.scalar(value, _dtype(dtype))
 
 
 @tile("causal_mask")
-def causal_mask(k: KernelLayer, scores: Any, q0: Any, k0: Any, value: float = float("-inf")) -> Value:
+def causal_mask(k: KernelState, scores: Any, q0: Any, k0: Any, value: float = float("-inf")) -> Value:
     """`scores` where query q0 + row is not before key k0 + column, else `value`."""
     x = k.tile(scores)
     t = tile_type(x)
@@ -324,7 +370,7 @@ def causal_mask(k: KernelLayer, scores: Any, q0: Any, k0: Any, value: float = fl
 
 
 @tile("transpose", "permute", "trans")
-def transpose(k: KernelLayer, x: Any, *axes: Any) -> Any:
+def transpose(k: KernelState, x: Any, *axes: Any) -> Any:
     """The axes in reverse order, or in the order given."""
     if isinstance(x, Shared) and not axes and len(x.type.shape) == 2:
         return Transposed(x)
@@ -333,7 +379,7 @@ def transpose(k: KernelLayer, x: Any, *axes: Any) -> Any:
 
 
 @tile("reshape", "view")
-def reshape(k: KernelLayer, x: Any, *shape: Any) -> Value:
+def reshape(k: KernelState, x: Any, *shape: Any) -> Value:
     """The same elements in C order under another shape."""
     value = k.tile(x)
     sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
@@ -344,7 +390,7 @@ def reshape(k: KernelLayer, x: Any, *shape: Any) -> Value:
 
 
 @tile("expand_dims", "unsqueeze")
-def expand_dims(k: KernelLayer, x: Any, axis: int) -> Value:
+def expand_dims(k: KernelState, x: Any, axis: int) -> Value:
     """A new axis of size 1 at `axis`."""
     value = k.tile(x)
     rank = tile_type(value).rank + 1
@@ -354,7 +400,7 @@ def expand_dims(k: KernelLayer, x: Any, axis: int) -> Value:
 
 
 @tile("print", "debug_print")
-def print_(k: KernelLayer, *values: Any) -> None:
+def print_(k: KernelState, *values: Any) -> None:
     """Shows tiles once per program, with the texts before them as labels."""
     label = ""
     for v in values:
@@ -362,12 +408,16 @@ def print_(k: KernelLayer, *values: Any) -> None:
             label = v
             continue
         shown = k.operand(v)
-        value = shown if isinstance(shown, Value) else k.tiles.scalar(shown, dtypes.int64 if isinstance(v, (int, Expr)) else dtypes.f32)
+        value = (
+            shown
+            if isinstance(shown, Value)
+            else k.tiles.scalar(shown, dtypes.int64 if isinstance(v, (int, Expr)) else dtypes.f32)
+        )
         k.tiles.builder.op("tile.print", (value,), (), {"label": label})
 
 
 @tile("debug_assert", "device_assert", "static_assert")
-def debug_assert(k: KernelLayer, condition: Any, message: str = "") -> None:
+def debug_assert(k: KernelState, condition: Any, message: str = "") -> None:
     """In debug mode every element must hold."""
     known = k.operand(condition)
     if not isinstance(known, Value):
@@ -381,13 +431,15 @@ def debug_assert(k: KernelLayer, condition: Any, message: str = "") -> None:
 
 
 def _reduction(name: str, op: str) -> None:
-    def along(k: KernelLayer, x: Any, axis: Any = None, keepdim: bool = False, keepdims: bool = False, dim: Any = None) -> Value:
+    def along(
+        k: KernelState, x: Any, axis: Any = None, keepdim: bool = False, keepdims: bool = False, dim: Any = None
+    ) -> Value:
         return k.reduce(op, k.tile(x), dim if axis is None else axis, bool(keepdim or keepdims))
 
-    def rows(k: KernelLayer, x: Any, keepdim: bool = False) -> Value:
+    def rows(k: KernelState, x: Any, keepdim: bool = False) -> Value:
         return k.reduce(op, _matrix(k, x, f"row_{name}"), 1, keepdim)
 
-    def columns(k: KernelLayer, x: Any, keepdim: bool = False) -> Value:
+    def columns(k: KernelState, x: Any, keepdim: bool = False) -> Value:
         return k.reduce(op, _matrix(k, x, f"col_{name}"), 0, keepdim)
 
     along.__doc__ = f"The {name} along `axis` (all axes without one)."
@@ -398,7 +450,7 @@ def _reduction(name: str, op: str) -> None:
     TILE_FUNCTIONS[f"col_{name}"] = columns
 
 
-def _matrix(k: KernelLayer, x: Any, name: str) -> Value:
+def _matrix(k: KernelState, x: Any, name: str) -> Value:
     value = k.tile(x)
     if tile_type(value).rank != 2:
         raise KernelFault("TS402", f"{name} takes a tile of two axes, not {tile_type(value).pretty()}")
@@ -411,7 +463,7 @@ for _name, _op in (("sum", "sum"), ("prod", "prod"), ("max", "max"), ("min", "mi
 
 
 def _scan(name: str, op: str) -> None:
-    def along(k: KernelLayer, x: Any, axis: int = -1) -> Value:
+    def along(k: KernelState, x: Any, axis: int = -1) -> Value:
         return k.tiles.scan(op, k.tile(x), axis)
 
     along.__doc__ = f"The running {op} along `axis`, in ascending order."
@@ -428,13 +480,13 @@ for _name, _op in (("cumsum", "sum"), ("cumprod", "prod"), ("cummax", "max"), ("
 def _elementwise(name: str) -> Callable[..., Any]:
     arity = TABLE[name].arity
 
-    def one(k: KernelLayer, x: Any) -> Any:
+    def one(k: KernelState, x: Any) -> Any:
         return k.apply(name, x)
 
-    def two(k: KernelLayer, x: Any, y: Any) -> Any:
+    def two(k: KernelState, x: Any, y: Any) -> Any:
         return k.apply(name, x, y)
 
-    def three(k: KernelLayer, x: Any, y: Any, z: Any) -> Any:
+    def three(k: KernelState, x: Any, y: Any, z: Any) -> Any:
         return k.apply(name, x, y, z)
 
     f = (one, two, three)[arity - 1]

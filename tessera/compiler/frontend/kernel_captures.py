@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
+from tessera.compiler.frontend import kernel_names
 from tessera.compiler.frontend.kernel_values import View
 from tessera.compiler.frontend.values import MISSING
 from tessera.compiler.ir.types import TensorType
@@ -12,7 +13,7 @@ from tessera.language import dtypes
 from tessera.language.annotations import Unknown
 
 if TYPE_CHECKING:
-    from tessera.compiler.frontend.kernel_layer import KernelLayer
+    from tessera.compiler.frontend.kernel_state import KernelState
 
 
 def is_array(value: Any) -> bool:
@@ -21,7 +22,7 @@ def is_array(value: Any) -> bool:
     return hasattr(value, "__array_interface__") or hasattr(value, "__dlpack__")
 
 
-def capture(k: KernelLayer, name: str, value: Any, node: ast.AST) -> Any:
+def capture(k: KernelState, name: str, value: Any, node: ast.AST) -> Any:
     """The view of a live array, made at its first use; a NumPy scalar is a number; anything else is MISSING."""
     if not is_array(value):
         return MISSING
@@ -33,7 +34,8 @@ def capture(k: KernelLayer, name: str, value: Any, node: ast.AST) -> Any:
     dtype = dtypes.of(value.dtype)
     if dtype is None:
         return k.ev.error("TS301", f"an array of {value.dtype} cannot be used; no dtype corresponds to it", node)
-    found = k.parameter(_free_name(k, name or _name_of(node)), TensorType(tuple(map(int, value.shape)), dtype), Unknown(), k.ev.span(node))
+    type = TensorType(tuple(map(int, value.shape)), dtype)
+    found = kernel_names.parameter(k, _free_name(k, name or _name_of(node)), type, Unknown())
     assert isinstance(found, View)
     k.captures.append(value)
     k.captured.append(found)
@@ -45,6 +47,6 @@ def _name_of(node: ast.AST) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else "captured"
 
 
-def _free_name(k: KernelLayer, name: str) -> str:
+def _free_name(k: KernelState, name: str) -> str:
     taken = {p.name for p in k.arguments}
     return next(n for i in range(len(taken) + 1) if (n := f"{name}_{i}" if i else name) not in taken)

@@ -11,6 +11,7 @@ from tessera.compiler.frontend import control
 from tessera.compiler.frontend.carried import Carried
 from tessera.compiler.frontend.frame import Flow
 from tessera.compiler.frontend.inlining import stored_names
+from tessera.compiler.frontend.kernel_grid import SERIAL
 from tessera.compiler.frontend.kernel_tiles import KernelFault, tile_type
 from tessera.compiler.frontend.kernel_values import Context, Panel, Shared, Transposed, View, marks
 from tessera.compiler.frontend.values import MISSING, UNKNOWN, Counting, Unknown
@@ -20,10 +21,8 @@ from tessera.language import dtypes
 from tessera.language.dims import Dim, Expr
 
 if TYPE_CHECKING:
-    from tessera.compiler.frontend.kernel_layer import KernelLayer
+    from tessera.compiler.frontend.kernel_state import KernelState
 
-IMPLICIT = "tessera.tile.%serial"
-"""the path of the range of an implicit serial coordinate"""
 FIXED = (View, Shared, Transposed, Panel, Context)
 """values that name something; no path and no loop can make another one of them"""
 
@@ -31,7 +30,7 @@ FIXED = (View, Shared, Transposed, Panel, Context)
 # masks
 
 
-def branch(k: KernelLayer, node: ast.If, condition: Any) -> Flow:
+def branch(k: KernelState, node: ast.If, condition: Any) -> Flow:
     value = k.operand(condition)
     if isinstance(value, Value) and isinstance(value.type, TileType) and value.type.rank:
         return _masked_branch(k, node, k.tiles.truth(value))
@@ -40,7 +39,7 @@ def branch(k: KernelLayer, node: ast.If, condition: Any) -> Flow:
     return flow
 
 
-def _identify_results(k: KernelLayer) -> None:
+def _identify_results(k: KernelState) -> None:
     """What a `tile.if` gives has the axes of what its regions yield."""
     block = k.ev.builder.block
     op = block.ops[-1] if block.ops else None
@@ -54,7 +53,7 @@ def _identify_results(k: KernelLayer) -> None:
             k.tiles.identities.like(result, yields[0])
 
 
-def _masked_branch(k: KernelLayer, node: ast.If, mask: Value) -> Flow:
+def _masked_branch(k: KernelState, node: ast.If, mask: Value) -> Flow:
     """`if i < n:` over lanes: both sides run, each stores only where its condition holds."""
     flow = _under(k, node, mask, node.body)
     inverse = k.tiles.map("logical_not", mask) if node.orelse or flow is Flow.RETURN else None
@@ -66,7 +65,9 @@ def _masked_branch(k: KernelLayer, node: ast.If, mask: Value) -> Flow:
         raise KernelFault("TS102", "a masked return gives no value; store the result where the condition holds")
     rest = k.ev.frame.continuation()
     if rest is None:
-        raise KernelFault("TS102", "a return inside a loop would end some lanes only; put what follows under the opposite condition")
+        raise KernelFault(
+            "TS102", "a return inside a loop would end some lanes only; put what follows under the opposite condition"
+        )
     assert inverse is not None
     rests, k.ev.frame.rests = k.ev.frame.rests, []
     try:
@@ -76,7 +77,7 @@ def _masked_branch(k: KernelLayer, node: ast.If, mask: Value) -> Flow:
     return Flow.RETURN
 
 
-def _under(k: KernelLayer, node: ast.If, mask: Value, body: list[ast.stmt]) -> Flow:
+def _under(k: KernelState, node: ast.If, mask: Value, body: list[ast.stmt]) -> Flow:
     """Runs statements where `mask` holds; what they assign keeps its old value elsewhere."""
     before = dict(k.ev.frame.names)
     with masking(k, mask):
@@ -92,7 +93,7 @@ def _under(k: KernelLayer, node: ast.If, mask: Value, body: list[ast.stmt]) -> F
 
 
 @contextmanager
-def masking(k: KernelLayer, mask: Value) -> Iterator[None]:
+def masking(k: KernelState, mask: Value) -> Iterator[None]:
     memory = k.memory
     outer = memory.mask, memory.bound, memory.narrowed
     bound, exact = k.conditions.get(mask, (frozenset[tuple[Dim, Dim]](), False))
@@ -110,7 +111,7 @@ def masking(k: KernelLayer, mask: Value) -> Iterator[None]:
 # loops
 
 
-def loop(k: KernelLayer, node: ast.For, counting: Counting) -> Flow:
+def loop(k: KernelState, node: ast.For, counting: Counting) -> Flow:
     if not isinstance(node.target, ast.Name):
         raise KernelFault("TS102", "the counter of a tile loop is one name")
     if node is k.plan.outer and counting.path == "tessera.tile.range" and k.grid_loop:
@@ -118,7 +119,7 @@ def loop(k: KernelLayer, node: ast.For, counting: Counting) -> Flow:
     return _serial(k, node, node.target, counting)
 
 
-def _grid_axis(k: KernelLayer, node: ast.For, name: str, counting: Counting) -> Flow:
+def _grid_axis(k: KernelState, node: ast.For, name: str, counting: Counting) -> Flow:
     """The outermost range: every program takes one of its steps."""
     bounds = [counting.start, counting.stop, counting.step]
     if any(isinstance(b, Value) or marks(b) for b in bounds):
@@ -129,12 +130,14 @@ def _grid_axis(k: KernelLayer, node: ast.For, name: str, counting: Counting) -> 
     return k.ev.run(node.body)
 
 
-def _serial(k: KernelLayer, node: ast.For, target: ast.Name, counting: Counting) -> Flow:
+def _serial(k: KernelState, node: ast.For, target: ast.Name, counting: Counting) -> Flow:
     ev = k.ev
     bounds = [k.index(b) for b in (counting.start, counting.stop, counting.step)]
     values = [k.indices.emit(b) for b in bounds]
     if node.orelse:
-        ev.error("TS102", "else after a tile loop has no meaning; a loop without break always gets there", node.orelse[0])
+        ev.error(
+            "TS102", "else after a tile loop has no meaning; a loop without break always gets there", node.orelse[0]
+        )
     extent = counting.stop if isinstance(counting.stop, (int, Expr)) else None
     assigned = {n for n in stored_names(node.body) - {target.id} if not isinstance(ev.frame.lookup(n), FIXED)}
     fixed = {n: v for n in stored_names(node.body) if isinstance(v := ev.frame.lookup(n), FIXED)}
@@ -147,7 +150,9 @@ def _serial(k: KernelLayer, node: ast.For, target: ast.Name, counting: Counting)
         carried.enter(body)
         _identify(k, carried.initial, body.args[1:])
         ev.frame.names[target.id] = c.offset
-        if counting.path != IMPLICIT:  # a counter that the text does not show is not shown as assigned either
+        if (
+            counting.path != f"tessera.tile.{SERIAL}"
+        ):  # a counter that the text does not show is not shown as assigned either
             ev.assign_name(target.id, c.offset, target)
         _run_body(k, node, body)
         found = len(ev.findings.errors)
@@ -170,7 +175,7 @@ def _serial(k: KernelLayer, node: ast.For, target: ast.Name, counting: Counting)
     return Flow.NEXT
 
 
-def repeat(k: KernelLayer, node: ast.While, value: Any) -> Flow:
+def repeat(k: KernelState, node: ast.While, value: Any) -> Flow:
     """`while` on something that a whole program agrees on."""
     ev = k.ev
     if condition(k, node.test, value) is None:  # evaluated before the loop: says whether it can be a condition at all
@@ -206,7 +211,7 @@ def repeat(k: KernelLayer, node: ast.While, value: Any) -> Flow:
     return Flow.NEXT
 
 
-def _run_body(k: KernelLayer, node: ast.For | ast.While, block: Block) -> None:
+def _run_body(k: KernelState, node: ast.For | ast.While, block: Block) -> None:
     k.ev.frame.rests.append(None)
     try:
         with k.ev.builder.inside(block):
@@ -220,26 +225,30 @@ def _run_body(k: KernelLayer, node: ast.For | ast.While, block: Block) -> None:
         k.ev.error("TS102", message, where)
 
 
-def _identify(k: KernelLayer, initial: list[Value], values: list[Value]) -> None:
+def _identify(k: KernelState, initial: list[Value], values: list[Value]) -> None:
     for old, new in zip(initial, values, strict=True):
         if isinstance(new.type, TileType) and isinstance(old.type, TileType):
             k.tiles.identities.like(new, old)
 
 
-def _join(k: KernelLayer, initial: list[Value], after: list[Value]) -> None:
+def _join(k: KernelState, initial: list[Value], after: list[Value]) -> None:
     for old, new in zip(initial, after, strict=True):
         if isinstance(new.type, TileType) and isinstance(old.type, TileType) and new.type.shape == old.type.shape:
             for a, b in zip(k.tiles.identities.of(old), k.tiles.identities.of(new), strict=True):
                 a.join(b)
 
 
-def condition(k: KernelLayer, node: ast.AST, value: Any) -> Value | None:
+def condition(k: KernelState, node: ast.AST, value: Any) -> Value | None:
     """A branch condition that all threads of a program agree on."""
     operand = k.operand(value)
     if not isinstance(operand, Value):
         operand = k.tiles.scalar(bool(operand), dtypes.bool_)
     t = tile_type(operand)
     if t.rank:
-        k.ev.error("TS102", f"the truth of a tile {t.pretty()} is not one value; reduce it with ts.tile.any or all, or use where", node)
+        k.ev.error(
+            "TS102",
+            f"the truth of a tile {t.pretty()} is not one value; reduce it with ts.tile.any or all, or use where",
+            node,
+        )
         return None
     return k.tiles.truth(operand)

@@ -35,7 +35,9 @@ class Coordinates:
         self._fresh = 0
 
     # making them
-    def on_grid(self, key: object, name: str, extent: Dim | None, step: Dim, span: Span | None = None, start: Dim = 0) -> Coordinate:
+    def on_grid(
+        self, key: object, name: str, extent: Dim | None, step: Dim, span: Span | None = None, start: Dim = 0
+    ) -> Coordinate:
         """The grid coordinate known under `key`, made at its first use: start, start + step, ... below `extent`."""
         if key in self.named:
             return self.named[key]
@@ -125,7 +127,9 @@ class Coordinates:
         if len(found) != 1:
             return
         stride, rest = _linear(start, found[0])
-        if stride is not None and not any(self._by_mark[m].kind == "program" for m in marks(rest) if m in self._by_mark):
+        if stride is not None and not any(
+            self._by_mark[m].kind == "program" for m in marks(rest) if m in self._by_mark
+        ):
             self._candidates[self._by_mark[found[0]]].append((priority, ceildiv(extent - _constant(rest), stride)))
 
     # the end
@@ -152,7 +156,9 @@ class Coordinates:
         what is read."""
         ranked = sorted(self._candidates[c], key=lambda p: p[0])
         if not ranked:
-            raise KernelFault("TS403", f"nothing says how far {c.name} goes; index a tensor with it or compare it with a size")
+            raise KernelFault(
+                "TS403", f"nothing says how far {c.name} goes; index a tensor with it or compare it with a size"
+            )
         return ranked[0][1]
 
     def count(self, c: Coordinate) -> Dim:

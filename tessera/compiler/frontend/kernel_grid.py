@@ -126,7 +126,12 @@ def writes(statements: Sequence[ast.AST]) -> set[str]:
     for statement in statements:
         out |= set(_stored_names(statement))
         for node in ast.walk(statement):
-            if isinstance(node, ast.Call) and _callee(node) in STORES and node.args and isinstance(node.args[0], ast.Name):
+            if (
+                isinstance(node, ast.Call)
+                and _callee(node) in STORES
+                and node.args
+                and isinstance(node.args[0], ast.Name)
+            ):
                 out.add(node.args[0].id)
     return out
 
@@ -198,7 +203,11 @@ def _carried(body: Sequence[ast.stmt]) -> set[str]:
 
 
 def _synchronises(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call) and _callee(statement.value) == "barrier"
+    return (
+        isinstance(statement, ast.Expr)
+        and isinstance(statement.value, ast.Call)
+        and _callee(statement.value) == "barrier"
+    )
 
 
 def _note_overwrite(name: str, statement: ast.stmt, out: Plan) -> None:
@@ -216,7 +225,11 @@ def _promote(statement: ast.stmt) -> list[ast.stmt]:
     if not isinstance(statement, ast.For):
         return [statement]
     body = [s for inner in statement.body for s in _promote(inner)]
-    changing = writes([statement.target, *body]) if not isinstance(statement.target, ast.Name) else writes(body) | {statement.target.id}
+    changing = (
+        writes([statement.target, *body])
+        if not isinstance(statement.target, ast.Name)
+        else writes(body) | {statement.target.id}
+    )
     before: list[ast.stmt] = []
     after: list[ast.stmt] = []
     for i, inner in enumerate(body):
@@ -230,7 +243,18 @@ def _promote(statement: ast.stmt) -> list[ast.stmt]:
         pre = ast.Assign([ast.Name(register, ast.Store())], call)
         update = ast.AugAssign(ast.Name(register, ast.Store()), inner.op, inner.value)
         post = ast.Assign([ast.Subscript(place.value, place.slice, ast.Store())], ast.Name(register, ast.Load()))
-        for node in (load, call, call.func, pre, pre.targets[0], update, update.target, post, post.targets[0], post.value):
+        for node in (
+            load,
+            call,
+            call.func,
+            pre,
+            pre.targets[0],
+            update,
+            update.target,
+            post,
+            post.targets[0],
+            post.value,
+        ):
             ast.copy_location(node, place if isinstance(node, ast.expr) else inner)
         body[i] = update
         before.append(pre)
@@ -241,7 +265,11 @@ def _promote(statement: ast.stmt) -> list[ast.stmt]:
 
 def _accumulated(inner: ast.stmt, body: list[ast.stmt], changing: set[str]) -> ast.Subscript | None:
     """The place of `C[i] op= x` where nothing else in the loop touches C and the index stays."""
-    if not (isinstance(inner, ast.AugAssign) and isinstance(inner.target, ast.Subscript) and isinstance(inner.target.value, ast.Name)):
+    if not (
+        isinstance(inner, ast.AugAssign)
+        and isinstance(inner.target, ast.Subscript)
+        and isinstance(inner.target.value, ast.Name)
+    ):
         return None
     base = inner.target.value.id
     if any(n.id in changing for n in names([inner.target.slice])):
@@ -260,7 +288,11 @@ def _outermost(body: list[ast.stmt]) -> ast.For | None:
     only then is reading it in order meaningful. Where results leave the loop, as in the quick-start attention, they
     can only be meant per program.
     """
-    loops = [s for s in body if isinstance(s, ast.For) and isinstance(s.iter, ast.Call) and _callee(s.iter) in ("range", SERIAL)]
+    loops = [
+        s
+        for s in body
+        if isinstance(s, ast.For) and isinstance(s.iter, ast.Call) and _callee(s.iter) in ("range", SERIAL)
+    ]
     if len(loops) != 1 or _callee(loops[0].iter) == SERIAL:  # type: ignore[arg-type]
         return None
     loop = loops[0]

@@ -15,17 +15,17 @@ from tessera.language.dims import Dim, DimError, Expr
 from tessera.language.scalars import BY_SYMBOL
 
 if TYPE_CHECKING:
-    from tessera.compiler.frontend.kernel_layer import KernelLayer
+    from tessera.compiler.frontend.kernel_state import KernelState
 
 _MIRROR = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "==": "==", "!=": "!="}
 _SIZES = {"//": dims.floordiv, "%": dims.mod}
 
 
-def binary(k: KernelLayer, node: ast.AST, symbol: str, left: Any, right: Any) -> Any:
+def binary(k: KernelState, node: ast.AST, symbol: str, left: Any, right: Any) -> Any:
     left, right = _indexed(k, left), _indexed(k, right)
     if _sizes(left) and _sizes(right):
         return _of_sizes(k, symbol, left, right)
-    if isinstance(left, Expr) and isinstance(right, float) or isinstance(right, Expr) and isinstance(left, float):
+    if (isinstance(left, Expr) and isinstance(right, float)) or (isinstance(right, Expr) and isinstance(left, float)):
         return _of_numbers(k, symbol, left, right)
     if (lanes := _of_lanes(symbol, left, right)) is not None:
         return lanes
@@ -44,7 +44,7 @@ def binary(k: KernelLayer, node: ast.AST, symbol: str, left: Any, right: Any) ->
     return out
 
 
-def _indexed(k: KernelLayer, v: Any) -> Any:
+def _indexed(k: KernelState, v: Any) -> Any:
     return k.coordinates.of_index(v) if isinstance(v, Value) and v.type == INDEX else v
 
 
@@ -52,7 +52,7 @@ def _sizes(v: Any) -> bool:
     return isinstance(v, (int, Expr)) and not isinstance(v, bool)
 
 
-def _of_sizes(k: KernelLayer, symbol: str, a: Dim, b: Dim) -> Any:
+def _of_sizes(k: KernelState, symbol: str, a: Dim, b: Dim) -> Any:
     try:
         if symbol in ("+", "-", "*"):
             return PYTHON[symbol](a, b)
@@ -67,7 +67,7 @@ def _of_sizes(k: KernelLayer, symbol: str, a: Dim, b: Dim) -> Any:
     return _of_numbers(k, symbol, a, b)
 
 
-def compare(k: KernelLayer, symbol: str, a: Dim, b: Dim) -> Any:
+def compare(k: KernelState, symbol: str, a: Dim, b: Dim) -> Any:
     """True or False where it holds for all or no sizes and programs; else a bool that each program computes."""
     x, y = k.tiles.known(a), k.tiles.known(b)
     if isinstance(x, int) and isinstance(y, int):
@@ -81,7 +81,7 @@ def compare(k: KernelLayer, symbol: str, a: Dim, b: Dim) -> Any:
     return k.tiles.map(BY_SYMBOL[symbol, 2], k.tiles.scalar(x, dtypes.int64), k.tiles.scalar(y, dtypes.int64))
 
 
-def _of_numbers(k: KernelLayer, symbol: str, a: Any, b: Any) -> Any:
+def _of_numbers(k: KernelState, symbol: str, a: Any, b: Any) -> Any:
     """Arithmetic that leaves the integers, such as `1 / S`: now where sizes are known, else in each program."""
     x, y = k.known(a), k.known(b)
     if isinstance(x, NUMBERS) and isinstance(y, NUMBERS):
@@ -109,10 +109,17 @@ def _of_lanes(symbol: str, left: Any, right: Any) -> Lanes | None:
 
 def _displaced(x: Lanes, base: Dim) -> Lanes:
     """Another base is another place, so the lanes get an identity of their own, except from `arange`."""
-    return Lanes(base, x.size, x.axis if x.launch is not None or isinstance(x.base, int) else Axis(), x.rank, x.position, x.launch)
+    return Lanes(
+        base,
+        x.size,
+        x.axis if x.launch is not None or isinstance(x.base, int) else Axis(),
+        x.rank,
+        x.position,
+        x.launch,
+    )
 
 
-def _remember(k: KernelLayer, out: Value, symbol: str, left: Any, right: Any) -> None:
+def _remember(k: KernelState, out: Value, symbol: str, left: Any, right: Any) -> None:
     """`i < n` bounds lanes: the condition is what the end of a tensor of n elements says anyway."""
     if isinstance(right, Lanes):
         left, right, symbol = right, left, _MIRROR[symbol]
@@ -124,7 +131,7 @@ def _remember(k: KernelLayer, out: Value, symbol: str, left: Any, right: Any) ->
     k.conditions[out] = (frozenset({(left.base, limit)}), True)
 
 
-def unary(k: KernelLayer, symbol: str, operand: Any) -> Any:
+def unary(k: KernelState, symbol: str, operand: Any) -> Any:
     operand = _indexed(k, operand)
     if isinstance(operand, Expr):
         if symbol == "~":
@@ -138,7 +145,7 @@ def unary(k: KernelLayer, symbol: str, operand: Any) -> Any:
     return k.apply("neg", operand)
 
 
-def logical(k: KernelLayer, symbol: str, values: list[Any]) -> Any:
+def logical(k: KernelState, symbol: str, values: list[Any]) -> Any:
     """`and`, `or`, `not` element by element."""
     tiles = [k.tiles.truth(k.tile(v)) for v in values]
     if symbol == "not":

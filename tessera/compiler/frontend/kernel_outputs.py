@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from tessera.compiler.frontend import kernel_names
 from tessera.compiler.frontend.kernel_axes import axis_text
 from tessera.compiler.frontend.kernel_tiles import KernelFault, tile_type
 from tessera.compiler.frontend.kernel_values import Axis, Coordinate, Panel, View, Window
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import Shape, TileType, ViewType, shape_text
-from tessera.language.dims import Dim, Expr
+from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
 
 if TYPE_CHECKING:
-    from tessera.compiler.frontend.kernel_layer import KernelLayer
+    from tessera.compiler.frontend.kernel_state import KernelState
 
 ROW_ELEMENTS = 8192
 """elements of a row block that a parameter read as a whole is divided into"""
@@ -23,7 +24,7 @@ ROW_ELEMENTS = 8192
 # a parameter read as a whole: its row block
 
 
-def rows_of(k: KernelLayer, view: View) -> Window:
+def rows_of(k: KernelState, view: View) -> Window:
     """The rows of this program: leading axes are grid axes, the last one is whole."""
     rank = len(view.shape)
     offsets: list[Dim] = [0] * rank
@@ -34,7 +35,9 @@ def rows_of(k: KernelLayer, view: View) -> Window:
         offsets[a] = k.coordinates.batch(view, a).offset
     if rank >= 2:
         extent = view.shape[rank - 2]
-        c = k.coordinates.on_grid(("rows", extent), f"rows_{str(extent).replace('%', '')}", extent, rows_per_program(k, view))
+        c = k.coordinates.on_grid(
+            ("rows", extent), f"rows_{str(extent).replace('%', '')}", extent, rows_per_program(k, view)
+        )
         k.divided.add(c)
         offsets[rank - 2], sizes[rank - 2] = c.offset, c.step
         axes.append(c.axis)
@@ -44,7 +47,7 @@ def rows_of(k: KernelLayer, view: View) -> Window:
     return Window(view, tuple(offsets), tuple(sizes), tuple(kept), tuple(axes))
 
 
-def rows_per_program(k: KernelLayer, view: View) -> int:
+def rows_per_program(k: KernelState, view: View) -> int:
     if "ROWS" in k.config:
         return k.setting("ROWS")
     width = k.tiles.known(view.shape[-1])
@@ -54,21 +57,23 @@ def rows_per_program(k: KernelLayer, view: View) -> int:
 # Tile parameters loaded with a shape
 
 
-def panel(k: KernelLayer, view: View, shape: Shape, prefetch: int) -> Any:
+def panel(k: KernelState, view: View, shape: Shape, prefetch: int) -> Any:
     """This program's block of a parameter; axes whose dim no output has stay open for `load_partition`."""
     spare = len(view.shape) - len(shape)
     if spare < 0:
-        raise KernelFault("TS402", f"{view.name} has {len(view.shape)} axes, the shape {shape_text(shape)} has {len(shape)}")
+        raise KernelFault(
+            "TS402", f"{view.name} has {len(view.shape)} axes, the shape {shape_text(shape)} has {len(shape)}"
+        )
     offsets: list[Dim | None] = [k.coordinates.batch(view, a).offset for a in range(spare)]
     axes: list[Axis | None] = [None] * spare
-    output = k.output_dims()
+    output = kernel_names.output_dims(k)
     for a, size in enumerate(shape, start=spare):
         extent = view.shape[a]
         if extent == size:
             offsets.append(0)
             axes.append(Axis(extent))
         elif extent in output:
-            c = k.named_coordinate(extent, k.tiles.known(size))
+            c = kernel_names.named_coordinate(k, extent, k.tiles.known(size))
             offsets.append(c.offset)
             axes.append(c.axis)
         else:
@@ -83,23 +88,27 @@ def panel(k: KernelLayer, view: View, shape: Shape, prefetch: int) -> Any:
     return Panel(view, sizes, tuple(offsets), tuple(axes))
 
 
-def partition(k: KernelLayer, p: Panel, at: Sequence[Any]) -> Window:
+def partition(k: KernelState, p: Panel, at: Sequence[Any]) -> Window:
     open_axes = [a for a, o in enumerate(p.offsets) if o is None]
     if len(at) != len(open_axes):
         names = ", ".join(str(p.view.shape[a]) for a in open_axes)
-        raise KernelFault("TS402", f"the panel of {p.view.name} is open along {names}: {len(open_axes)} positions, not {len(at)}")
+        raise KernelFault(
+            "TS402", f"the panel of {p.view.name} is open along {names}: {len(open_axes)} positions, not {len(at)}"
+        )
     offsets, axes = list(p.offsets), list(p.axes)
     for a, position in zip(open_axes, at, strict=True):
         offsets[a] = k.index(position)
         axes[a] = k.coordinates.walking(offsets[a], p.view.shape[a]).axis  # type: ignore[arg-type]
     kept = tuple(a for a, axis in enumerate(axes) if axis is not None)
-    return Window(p.view, tuple(o for o in offsets if o is not None), p.shape, kept, tuple(a for a in axes if a is not None))
+    return Window(
+        p.view, tuple(o for o in offsets if o is not None), p.shape, kept, tuple(a for a in axes if a is not None)
+    )
 
 
 # stores at the program's own coordinates
 
 
-def own_place(k: KernelLayer, view: View, value: Any) -> Window:
+def own_place(k: KernelState, view: View, value: Any) -> Window:
     """The block of `view` that a tile with these axes belongs to. Raises KernelFault TS403 where that is open."""
     tile = value if isinstance(value, Value) else k.tiles.scalar(value, view.dtype)
     t, axes = tile_type(tile), k.tiles.identities.of(tile)
@@ -122,7 +131,7 @@ def own_place(k: KernelLayer, view: View, value: Any) -> Window:
     return Window(view, tuple(offsets), tuple(sizes), kept, tuple(axes[places[a]] for a in kept))
 
 
-def _batch_offset(k: KernelLayer, view: View, axis: int) -> Dim:
+def _batch_offset(k: KernelState, view: View, axis: int) -> Dim:
     extent = view.shape[axis]
     found = [c for c in k.coordinates.grid if c.extent == extent and c.step == 1]
     if not found:
@@ -131,7 +140,7 @@ def _batch_offset(k: KernelLayer, view: View, axis: int) -> Dim:
     return found[0].offset
 
 
-def _match(k: KernelLayer, view: View, t: TileType, axes: Sequence[Axis]) -> dict[int, int]:
+def _match(k: KernelState, view: View, t: TileType, axes: Sequence[Axis]) -> dict[int, int]:
     """For axes of the view: the axis of the tile that lies along it. From the last axis on, by identity, in order."""
     out: dict[int, int] = {}
     a = len(view.shape) - 1
@@ -148,7 +157,7 @@ def _match(k: KernelLayer, view: View, t: TileType, axes: Sequence[Axis]) -> dic
     return out
 
 
-def _lies_along(k: KernelLayer, axis: Axis, size: Dim, extent: Dim) -> bool:
+def _lies_along(k: KernelState, axis: Axis, size: Dim, extent: Dim) -> bool:
     origin = axis.origin
     if isinstance(origin, Coordinate):
         end = origin.extent if origin.extent is not None else k.coordinates.extent(origin)
@@ -158,7 +167,7 @@ def _lies_along(k: KernelLayer, axis: Axis, size: Dim, extent: Dim) -> bool:
     return size == k.tiles.known(extent)
 
 
-def inferred_shape(k: KernelLayer, tile: Value) -> tuple[Dim, ...]:
+def inferred_shape(k: KernelState, tile: Value) -> tuple[Dim, ...]:
     """The whole that a program's tile is a block of, where no annotation says it: batch axes, then the tile's own."""
     out: list[Dim] = [c.extent for c in k.coordinates.grid if c.name.startswith("batch") and c.extent is not None]
     for axis, size in zip(k.tiles.identities.of(tile), tile_type(tile).shape, strict=True):
@@ -170,14 +179,14 @@ def inferred_shape(k: KernelLayer, tile: Value) -> tuple[Dim, ...]:
     return tuple(out)
 
 
-def allocate(k: KernelLayer, shape: tuple[Dim, ...], dtype: DType, name: str) -> View:
+def allocate(k: KernelState, shape: tuple[Dim, ...], dtype: DType, name: str) -> View:
     """A further argument of the kernel, for a result that no parameter receives."""
     concrete = tuple(map(k.tiles.known, shape))
     value = k.ev.block.add_arg(ViewType(concrete, dtype), name)
     return View(name, value, shape, dtype, len(k.ev.block.args) - 1)
 
 
-def races(k: KernelLayer) -> list[tuple[Any, Coordinate]]:
+def races(k: KernelState) -> list[tuple[Any, Coordinate]]:
     """Stores that programs of one grid axis all make to the same place: (store, the axis' coordinate)."""
     out: list[tuple[Any, Coordinate]] = []
     for s in k.memory.stores:
@@ -188,7 +197,3 @@ def races(k: KernelLayer) -> list[tuple[Any, Coordinate]]:
             if str(c.offset) not in s.marks and known != 1:
                 out.append((s, c))
     return out
-
-
-def dims_of(shape: tuple[Any, ...] | None) -> set[Dim]:
-    return {d for d in shape or () if isinstance(d, (int, Expr))}

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from tessera.compiler.frontend.values import LayerValue
 from tessera.compiler.ir.core import Value
-from tessera.compiler.ir.types import SharedType, Shape, ViewType, shape_text
+from tessera.compiler.ir.types import Shape, SharedType, ViewType, shape_text
 from tessera.errors import Span
 from tessera.language.dims import Dim, Expr, symbol, symbols
 from tessera.language.dtypes import DType

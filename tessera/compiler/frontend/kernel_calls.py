@@ -1,0 +1,64 @@
+"""Calls in kernels: functions of `ts.tile`, Python's builtins over tiles, and operators that belong elsewhere."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from tessera.compiler.frontend.kernel_builtins import TILE_FUNCTIONS, signature
+from tessera.compiler.frontend.kernel_tiles import NUMBERS, KernelFault
+from tessera.compiler.frontend.kernel_values import View
+from tessera.compiler.frontend.values import type_name
+from tessera.errors import Edit, Fix, Span
+from tessera.language import dtypes
+from tessera.language.dims import Expr
+
+if TYPE_CHECKING:
+    from tessera.compiler.frontend.kernel_state import KernelState
+
+PYTHON_NAMES = {"abs": "abs", "max": "maximum", "min": "minimum", "round": "round", "pow": "pow"}
+
+
+def graph_form(k: KernelState, node: ast.AST, name: str) -> Any:
+    fixes: tuple[Fix, ...] = ()
+    hint = "; a kernel uses the functions of ts.tile"
+    if name in TILE_FUNCTIONS:
+        hint = f"; use ts.tile.{name} here"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            owner = k.ev.span(node.func.value)
+            at = Span(owner.file, owner.end_line, owner.end_col, owner.end_line, owner.end_col)
+            fixes = (Fix(f"Use the tile function {name}", (Edit(at, ".tile"),)),)
+    return k.ev.error("TS401", f"{name} works on whole tensors and cannot be used in a kernel{hint}", node, fixes=fixes)
+
+
+def tile_call(k: KernelState, node: ast.AST, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    f = TILE_FUNCTIONS.get(name)
+    if f is None:
+        close = difflib.get_close_matches(name, TILE_FUNCTIONS, 1, 0.6)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        return k.ev.error("TS104", f"ts.tile has no function {name!r}{hint}", node)
+    try:
+        bound = inspect.signature(f).bind(k, *args, **kwargs)
+    except TypeError as e:
+        raise KernelFault("TS105", f"{signature(name)}: {e}") from None
+    return f(*bound.args, **bound.kwargs)
+
+
+def python_call(k: KernelState, node: ast.AST, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """Python's builtins over tiles, lanes and sizes."""
+    known = [k.known(a) for a in args]
+    if name in ("int", "float", "bool", "complex") and len(args) == 1:
+        if isinstance(known[0], NUMBERS):
+            return {"int": int, "float": float, "bool": bool, "complex": complex}[name](known[0])
+        if name == "int" and isinstance(args[0], Expr):
+            return args[0]
+        return k.tiles.cast(k.tile(args[0]), {"int": dtypes.int64, "bool": dtypes.bool_}.get(name, dtypes.f32))
+    if name in PYTHON_NAMES and len(args) == (1 if name in ("abs", "round") else 2):
+        return k.apply(PYTHON_NAMES[name], *args)
+    if name in ("max", "min", "sum", "any", "all", "print") and args:
+        return tile_call(k, node, name, args, kwargs)
+    if name == "len" and isinstance(args[0], View):
+        return args[0].shape[0]
+    raise KernelFault("TS105", f"{name} does not take {type_name(args[0]) if args else 'nothing'} in a kernel")

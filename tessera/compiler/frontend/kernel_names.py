@@ -1,0 +1,130 @@
+"""Names in kernels: parameters with the dims of their annotations, and coordinates called after dims."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tessera.compiler.frontend.kernel_grid import PREFIX
+from tessera.compiler.frontend.kernel_tiles import KernelFault
+from tessera.compiler.frontend.kernel_values import Coordinate, View, marked, marks
+from tessera.compiler.frontend.values import MISSING, UNKNOWN
+from tessera.compiler.ir.types import Shape, TensorType, TileType, ViewType
+from tessera.compiler.tile.program import Param
+from tessera.language import dims
+from tessera.language.annotations import Annotation, TensorAnn, TileAnn, TupleAnn
+from tessera.language.dims import Dim, Expr
+
+if TYPE_CHECKING:
+    from tessera.compiler.frontend.kernel_state import KernelState
+
+PRIVATE = "'"
+"""in the symbols of sizes that have no name: the size, and the axis counted from the last"""
+
+
+def parameter(k: KernelState, name: str, type: TensorType, annotation: Annotation) -> Any:
+    """The next argument of the kernel: a view of memory, or a scalar."""
+    _name_dims(k)
+    argument = len(k.arguments)
+    if type.rank == 0 and not isinstance(annotation, (TensorAnn, TileAnn)):
+        k.arguments.append(Param(name, None, type.dtype))
+        return k.ev.block.add_arg(TileType((), type.dtype), name)
+    shape = _symbolic_shape(k, type.shape, annotation)
+    concrete = tuple(map(k.tiles.known, shape))
+    k.arguments.append(Param(name, concrete, type.dtype, optional=bool(getattr(annotation, "optional", False))))
+    value = k.ev.block.add_arg(ViewType(concrete, type.dtype), name)
+    k.views[name] = View(name, value, shape, type.dtype, argument)
+    return k.views[name]
+
+
+def _name_dims(k: KernelState) -> None:
+    """In a kernel the name of a dim stays symbolic, so that axes keep their identity; its size is known beside it."""
+    for name, size in k.ev.frame.dims.items():
+        if isinstance(size, int):
+            k.sizes[name] = size
+            k.ev.frame.names[name] = dims.symbol(name)
+
+
+def _symbolic_shape(k: KernelState, actual: Shape, annotation: Annotation) -> Shape:
+    """Dims as annotated, so that axes keep their identity; sizes without a name get a symbol for that size."""
+    wanted: Sequence[Any] = getattr(annotation, "shape", None) or (...,)
+    if ... in wanted:
+        at = list(wanted).index(...)
+        spare = len(actual) - len(wanted) + 1
+        wanted = [*wanted[:at], *[None] * spare, *wanted[at + 1 :]]
+    out: list[Dim] = []
+    for a, (want, have) in enumerate(zip(wanted, actual, strict=True)):
+        if isinstance(want, Expr):
+            if isinstance(have, int) and not isinstance(rest := dims.substitute(want, k.sizes), int):
+                k.indices.given[rest] = have
+            out.append(want)
+        elif isinstance(have, int):
+            name = f"{have}{PRIVATE}{len(actual) - a}"
+            k.sizes[name] = have
+            out.append(dims.symbol(name))
+        else:
+            out.append(have)
+    return tuple(out)
+
+
+def implicit(k: KernelState, name: str) -> Coordinate:
+    """`tile_m`: the grid coordinate over the dim M."""
+    return named_coordinate(k, dim_of(k, name), width(k, name), name)
+
+
+def named_coordinate(k: KernelState, extent: Dim, step: Dim, name: str = "") -> Coordinate:
+    """The grid coordinate over a dim, whichever way the program names it."""
+    c = k.coordinates.on_grid(("tile", extent), name or f"{PREFIX}{extent}".lower(), extent, step, k.builder.span)
+    if c.step != step:
+        raise KernelFault("TS403", f"{c.name} walks {extent} in steps of {c.step} and of {step}; use one width")
+    return c
+
+
+def dim_of(k: KernelState, name: str) -> Dim:
+    """The dim that `tile_m` walks: M. Raises KernelFault."""
+    wanted = name.removeprefix(PREFIX).lower()
+    for known in k.ev.dims:
+        if known.lower() == wanted:
+            return dims.symbol(known)
+    named = ", ".join(k.ev.dims) or "none"
+    raise KernelFault("TS403", f"{name} walks the dim {wanted.upper()}, which no annotation binds (bound: {named})")
+
+
+def width(k: KernelState, name: str) -> Dim:
+    """How far the coordinate goes in one step: the width of the slice that it starts."""
+    s = k.plan.widths.get(name)
+    if s is None:
+        return 1
+    assert s.upper is not None
+    names, symbol = k.ev.frame.names, marked(name)
+    saved = names.get(name, MISSING)
+    names[name] = symbol
+    try:
+        upper = k.ev.eval(s.upper)
+    finally:
+        names.pop(name)
+        if saved is not MISSING:
+            names[name] = saved
+    width = k.known(upper - symbol) if isinstance(upper, (int, Expr)) else UNKNOWN
+    if not isinstance(width, (int, Expr)) or marks(width) or (isinstance(width, int) and width <= 0):
+        raise KernelFault("TS403", f"the slice that {name} starts must have a width that is known at compile time")
+    return width
+
+
+def shown_shape(k: KernelState, shape: Shape) -> Shape:
+    """A parameter's shape for people: private symbols give way to the sizes they stand for."""
+    return tuple(k.tiles.known(d) if PRIVATE in str(d) else d for d in shape)
+
+
+def output_dims(k: KernelState) -> set[Dim]:
+    """The dims of what the kernel stores to, or else of what it says it returns."""
+    stored = [k.views[n].shape for n in k.plan.stored if n in k.views]
+    if stored:
+        return set().union(*map(_dims_of, stored))
+    returns = k.ev.returns
+    items = returns.items if isinstance(returns, TupleAnn) else (returns,)
+    return set().union(*(_dims_of(getattr(a, "shape", None)) for a in items))
+
+
+def _dims_of(shape: tuple[Any, ...] | None) -> set[Dim]:
+    return {d for d in shape or () if isinstance(d, (int, Expr))}

@@ -1,0 +1,110 @@
+"""The end of a kernel: its results get their places, its grid its lengths, and the whole is looked over."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tessera.compiler.frontend import kernel_outputs
+from tessera.compiler.frontend.kernel_tiles import KernelFault, tile_type
+from tessera.compiler.frontend.kernel_values import Shared, View
+from tessera.compiler.frontend.values import Unknown
+from tessera.compiler.ir.core import Op, Region
+from tessera.compiler.tile.passes.check_rescale import check_rescale
+from tessera.compiler.tile.passes.place_barriers import place_barriers
+from tessera.compiler.tile.passes.remove_dead import remove_dead
+from tessera.errors import Note, Span
+from tessera.language.annotations import Annotation, TupleAnn
+
+if TYPE_CHECKING:
+    from tessera.compiler.frontend.kernel_state import KernelState
+
+
+def returned(k: KernelState, value: Any, span: Span, annotation: Annotation | None) -> None:
+    """What `return` gives: a parameter that was stored to, or tiles that get outputs of their own."""
+    items = value if isinstance(value, tuple) else () if value is None else (value,)
+    wanted = annotation.items if isinstance(annotation, TupleAnn) else (annotation,) * max(len(items), 1)
+    if isinstance(annotation, TupleAnn) and len(wanted) != len(items):
+        message = f"Expected: {len(wanted)} values   (the return annotation)\nReceived: {len(items)} values"
+        k.ev.error("TS201", message, span)
+        return
+    for i, item in enumerate(items):
+        if isinstance(item, Unknown):
+            continue
+        try:
+            _result(k, item, span, wanted[i], "result" if len(items) == 1 else f"result{i}")
+        except KernelFault as e:
+            k.ev.error(e.code, e.message, span)
+
+
+def _result(k: KernelState, item: Any, span: Span, wanted: Annotation | None, name: str) -> None:
+    if k.builder.block is not k.ev.block:
+        raise KernelFault("TS102", "a kernel returns once, at its end")
+    if isinstance(item, View) and item.argument in k.memory.written:
+        k.results.append(item.argument)
+        return
+    with k.builder.at(span):
+        tile = k.tile(item)
+        shape = getattr(wanted, "shape", None)
+        dtype = getattr(wanted, "dtype", None) or tile_type(tile).dtype
+        if shape is None or ... in shape:
+            shape = kernel_outputs.inferred_shape(k, tile)
+        view = kernel_outputs.allocate(k, shape, dtype, name)
+        k.memory.store(kernel_outputs.own_place(k, view, tile), tile, span)
+    k.results.append(view.argument)
+
+
+def finish(k: KernelState, value: Any) -> Op | None:
+    """The `tile.func`; None where something is wrong, or where the kernel is to be read again."""
+    ev = k.ev
+    ev.infos = {key: info for key, info in ev.infos.items() if not info.name or info.name.isidentifier()}
+    for name, named in ev.frame.names.items():
+        if isinstance(named, Shared):
+            named.value.hint = name
+    _check_memory(k, value)
+    try:
+        grid = tuple(map(k.tiles.known, k.coordinates.finish()))
+        _check_races(k)
+    except KernelFault as e:
+        ev.error(e.code, e.message, ev.definition.span)
+        return None
+    if k.retry or ev.findings.errors or isinstance(value, Unknown):
+        return None
+    ev.block.append(Op("tile.return", (), (), ev.frame.return_span or ev.definition.span))
+    attrs: dict[str, Any] = {
+        "sym_name": ev.definition.name,
+        "grid": grid,
+        "arg_names": tuple(a.hint for a in ev.block.args),
+        "writes": tuple(sorted(k.memory.written)),
+        "returns": tuple(k.results),
+        "num_warps": k.setting("num_warps", "warps"),
+        "num_stages": max(k.setting("num_stages", "stages"), k.stages),
+    }
+    kernel = Op("tile.func", (), (), ev.definition.span, attrs, [Region([ev.block])])
+    remove_dead(kernel)
+    for finding in (*place_barriers(kernel), *check_rescale(kernel)):
+        ev.findings.add(finding)
+    return kernel
+
+
+def _check_memory(k: KernelState, value: Any) -> None:
+    ev = k.ev
+    for shared, span in k.reads:
+        if shared.value not in k.filled:
+            message = "this shared tile is read, but the kernel never writes to it"
+            ev.error("TS407", message, span, notes=[Note("allocated here", shared.span)])
+    for name, statement in k.plan.overwritten:
+        message = f"every step of {name} overwrites this place; accumulate with +=, or index it with {name}"
+        ev.error("TS403", message, statement)
+    if not k.memory.written and not isinstance(value, Unknown) and not ev.findings.errors:
+        ev.error("TS406", "the kernel stores to nothing and returns nothing", ev.definition.span)
+
+
+def _check_races(k: KernelState) -> None:
+    """Every grid axis must show in the place of every store; an outermost range that does not is a serial loop."""
+    for stored, c in kernel_outputs.races(k):
+        if c is k.speculated:
+            k.retry = True
+            return
+        where = f"programs along {c.name} ({c.extent})" if c.extent is not None else f"programs along {c.name}"
+        advice = f"index it with {c.name}, or reduce over {c.name} in a loop"
+        k.ev.error("TS406", f"all {where} store to the same place of {stored.view.name}; {advice}", stored.span)

@@ -1,0 +1,254 @@
+"""The state of the kernel layer: what every rule of the tile language reads and changes, and its conversions of values."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tessera.compiler.frontend import kernel_outputs
+from tessera.compiler.frontend.definition import Definition
+from tessera.compiler.frontend.inlining import assigned_names
+from tessera.compiler.frontend.kernel_access import Memory, Place
+from tessera.compiler.frontend.kernel_coordinates import Coordinates
+from tessera.compiler.frontend.kernel_grid import Plan, plan
+from tessera.compiler.frontend.kernel_index import Indices
+from tessera.compiler.frontend.kernel_tiles import NUMBERS, KernelFault, Tiles, tile_type
+from tessera.compiler.frontend.kernel_values import (
+    Axes,
+    Coordinate,
+    Lanes,
+    Panel,
+    Shared,
+    Transposed,
+    View,
+    Window,
+)  # fmt: skip
+from tessera.compiler.frontend.layer import Layer
+from tessera.compiler.frontend.signature import definition_signature
+from tessera.compiler.frontend.values import Number, Unknown, type_name
+from tessera.compiler.ir.core import Value
+from tessera.compiler.ir.types import INDEX, Shape, TileType, Type
+from tessera.compiler.tile.dialect import TileBuilder
+from tessera.compiler.tile.program import Param
+from tessera.errors import Span
+from tessera.language import dims, dtypes
+from tessera.language.annotations import TupleAnn
+from tessera.language.dims import Dim, Expr
+
+if TYPE_CHECKING:
+    from tessera.compiler.frontend.evaluator import Evaluator
+
+DEFAULTS: dict[str, Any] = {
+    "BM": 64, "BN": 64, "BK": 32, "BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32, "BLOCK": 1024, "BLOCK_SIZE": 1024,
+    "num_warps": 4, "warps": 4, "num_stages": 2, "stages": 2, "vector": 4,
+}  # fmt: skip
+"""the schedule's parameters where neither the autotuner nor `with_config` says anything"""
+
+
+def returned_dims(definition: Definition) -> frozenset[str]:
+    """The dims of what a kernel says it returns."""
+    returns = definition_signature(definition).returns
+    items = returns.items if isinstance(returns, TupleAnn) else (returns,)
+    return frozenset(str(d) for a in items for d in getattr(a, "shape", None) or ())
+
+
+class KernelState(Layer):
+    """What is known of one kernel while it is read. `sizes` are the dims that are known; `grid_loop`: the outermost range is a grid axis."""
+
+    prefix = "tile"
+
+    def __init__(self, ev: Evaluator, grid_loop: bool = True) -> None:
+        super().__init__(ev)
+        self.plan: Plan = plan(ev.definition, returned_dims(ev.definition))
+        ev.definition = self.plan.definition
+        ev.frame.locals = assigned_names(ev.definition.tree)
+        self.config, self.grid_loop = dict(ev.definition.options.get("config") or {}), grid_loop
+        self.sizes: dict[str, int] = dict(ev.sizes)
+        self.builder = TileBuilder(ev.block, span=ev.definition.span)
+        ev.builder = self.builder
+        self.indices = Indices(self.builder, self.sizes)
+        self.coordinates = Coordinates(ev.block, self.indices, ev.definition.span)
+        self.tiles = Tiles(self.builder, self.indices)
+        self.memory = Memory(self.tiles, self.coordinates)
+        self.conditions: dict[Value, tuple[frozenset[tuple[Dim, Dim]], bool]] = {}
+        self.views: dict[str, View] = {}
+        self.arguments: list[Param] = []
+        self.captured: list[View] = []
+        self.capture_nodes: list[ast.AST] = []
+        self.loaded: dict[Window, Value] = {}
+        self.filled: set[Value] = set()
+        self.reads: list[tuple[Shared, Span]] = []
+        self.divided: set[Coordinate] = set()
+        self.results: list[int] = []
+        self.speculated: Coordinate | None = None
+        self.stages = 0
+        self.retry = False
+        """the outermost range turned out not to tell programs apart: evaluate again with it serial"""
+
+    def dims(self) -> dict[str, Dim]:
+        return {n: dims.symbol(n) for n in self.ev.dims}
+
+    def setting(self, *names: str) -> int:
+        """A schedule parameter that is an integer, under the first of its names that is set. Raises KernelFault."""
+        name = next((n for n in names if n in self.config), names[0])
+        value = self.config.get(name, DEFAULTS.get(name))
+        if not isinstance(value, int) or value <= 0:
+            raise KernelFault("TS404", f"the configuration's {name} must be a positive integer, not {value!r}")
+        return value
+
+    # values
+    def known(self, d: Any) -> Any:
+        """A size with what is known put in; anything else as it is."""
+        return self.tiles.known(d) if isinstance(d, Expr) else d
+
+    def settle(self, value: Any) -> Any:
+        return self.known(value)
+
+    def count(self, shape: Shape) -> Dim:
+        return self.tiles.known(dims.prod(shape))
+
+    def is_tile(self, value: Any) -> bool:
+        return isinstance(value, (Value, Window, Lanes, Shared, Transposed, View))
+
+    def operand(self, value: Any) -> Any:
+        """A value of the program as a tile, or a number or size that adapts to the tiles beside it."""
+        if isinstance(value, Value):
+            return self.coordinates.of_index(value) if value.type == INDEX else value
+        if isinstance(value, (*NUMBERS, Expr)):
+            return value
+        if isinstance(value, Lanes):
+            return self.memory.tile_of(value)
+        if isinstance(value, Window):
+            return self.loaded[value] if value in self.loaded else self.memory.load(value)
+        if isinstance(value, Shared):
+            self._note_read(value)
+            return self.tiles.load_shared(value.value, value.axes)
+        if isinstance(value, Transposed):
+            return self.tiles.transpose(self.operand(value.of))
+        if isinstance(value, View):
+            return self.memory.load(kernel_outputs.rows_of(self, value))
+        if isinstance(value, Number):
+            self.ev.undecide(f"{value.text} must be known", self.builder.span or self.ev.definition.span)
+            weak = dtypes.weak(value.type(0), None) or dtypes.f32
+            return self.placeholder(TileType((), weak), self.builder.span or self.ev.definition.span)
+        if isinstance(value, Panel):
+            raise KernelFault(
+                "TS402", f"{value.view.name} is loaded block by block; take one with load_partition(panel, k)"
+            )
+        raise KernelFault("TS105", f"a tile or number is needed here, not {type_name(value)}")
+
+    def tile(self, value: Any) -> Value:
+        """As `operand`, with numbers as rank-0 tiles."""
+        found = self.operand(value)
+        if isinstance(found, Value):
+            return found
+        dtype = dtypes.weak(0 if isinstance(found, Expr) else found, None)
+        assert dtype is not None
+        return self.tiles.scalar(found, dtype)
+
+    def index(self, value: Any) -> Dim:
+        """An integer as an index. Raises KernelFault."""
+        if isinstance(value, Value):
+            if value.type == INDEX:
+                return self.coordinates.of_index(value)
+            if isinstance(value.type, TileType) and not value.type.rank and value.type.dtype.is_integer:
+                return self.coordinates.of_scalar(value)
+        if isinstance(value, bool) or not isinstance(value, (int, Expr)):
+            raise KernelFault("TS105", f"an integer or a coordinate is needed here, not {type_name(value)}")
+        return value
+
+    def matrix(self, value: Any) -> tuple[Value, Axes]:
+        """An operand of mma: a shared tile as it is, anything else as a tile."""
+        if isinstance(value, Shared):
+            self._note_read(value)
+            return value.value, value.axes
+        found = self.tile(value)
+        return found, self.tiles.identities.of(found)
+
+    def _note_read(self, shared: Shared) -> None:
+        if self.builder.span is not None:
+            self.reads.append((shared, self.builder.span))
+
+    def lift(self, value: Any, like: Type | None, span: Span) -> Value | None:
+        if isinstance(value, Unknown) or value is None:
+            return None
+        with self.builder.at(span):
+            try:
+                if isinstance(value, Value) and (value.type == INDEX or not isinstance(like, TileType)):
+                    return value
+                if isinstance(value, Expr) and (like is None or like == INDEX):
+                    return self.indices.emit(value)
+                if like == INDEX:
+                    return self.indices.emit(self.index(value))
+                return self._like(value, like)
+            except KernelFault as e:
+                self.ev.error(e.code, e.message, span)
+                return None
+
+    def _like(self, value: Any, like: Type | None) -> Value:
+        found = self.operand(value)
+        if isinstance(found, Value):
+            return found
+        if isinstance(like, TileType):
+            dtype = dtypes.weak(0 if isinstance(found, Expr) else found, like.dtype) or like.dtype
+            return self.tiles.full(like.shape, found, dtype)
+        return self.tile(found)
+
+    # arithmetic
+    def remember_both(self, out: Value, a: Any, b: Any) -> None:
+        """`out` holds where both conditions hold."""
+        nothing: tuple[frozenset[tuple[Dim, Dim]], bool] = (frozenset(), False)
+        (x, exact), (y, both) = self.conditions.get(a, nothing), self.conditions.get(b, nothing)
+        self.conditions[out] = (x | y, exact and both)
+
+    def apply(self, name: str, *values: Any) -> Any:
+        """An elementwise function over anything."""
+        operands = [self.operand(v) for v in values]
+        if name in ("maximum", "minimum") and all(isinstance(v, (int, Expr)) for v in operands):
+            return (dims.dim_max if name == "maximum" else dims.dim_min)(*operands)
+        if name == "where":
+            return self.tiles.where(*operands)
+        return self.tiles.map(name, *operands)
+
+    def reduce(self, name: str, x: Value, axis: Any, keepdim: bool) -> Value:
+        """A reduction. Raises KernelFault where the axis is spread over programs."""
+        identities = self.tiles.identities.of(x)
+        axes = self.tiles.axes_of(x, axis)
+        for a in axes:
+            if (origin := identities[a].origin) in self.divided:
+                assert isinstance(origin, Coordinate)
+                why = f"axis {a} ({origin.extent}) is divided among programs, so no program sees all of it"
+                raise KernelFault("TS403", f"{why}; reduce along the last axis, or load the block with slices")
+        if name != "mean":
+            return self.tiles.reduce(name, x, axes, keepdim)
+        count: Dim = 1
+        for a in axes:
+            origin, size = identities[a].origin, tile_type(x).shape[a]
+            if isinstance(origin, Coordinate) and origin.extent is not None:
+                size = dims.dim_min(size, origin.extent - origin.offset)  # the last block is shorter
+            count = count * size
+        total = self.tiles.reduce("sum", x, axes, keepdim)
+        return self.tiles.map("div", total, count)
+
+    # memory
+    def index_tiles(self, index: Any) -> Any:
+        """An index in which tiles are values."""
+        if isinstance(index, tuple):
+            return tuple(map(self.index_tiles, index))
+        if isinstance(index, slice):
+            return slice(self.index_tiles(index.start), self.index_tiles(index.stop), index.step)
+        return self.operand(index) if isinstance(index, (Window, Shared, Transposed)) else index
+
+    def window_of(self, value: Any) -> Window:
+        if isinstance(value, View):
+            return kernel_outputs.rows_of(self, value)
+        raise KernelFault("TS406", f"a block of a tensor is needed here, not {type_name(value)}")
+
+    def masked(self, place: Place, mask: Value) -> Place:
+        """A place narrowed by an explicit mask."""
+        shape = place.shape if isinstance(place, Window) else tile_type(place.index[0]).shape
+        like = self.tiles.identities.set(self.tiles.full(shape, False, dtypes.bool_), place.axes)
+        (wide, _), _ = self.tiles.together([self.tiles.truth(mask), like])
+        both = wide if place.mask is None else self.tiles.map("logical_and", place.mask, wide)
+        return replace(place, mask=both)
