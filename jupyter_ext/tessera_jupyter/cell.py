@@ -153,6 +153,7 @@ def _analysed(program: Program[Any, Any], dims: Mapping[str, int]) -> Analysis:
 
 
 def _once(diagnostics: list[Diagnostic]) -> list[Diagnostic]:
-    """Each finding once, in the order of the text: a mistake in a helper is found by everyone who calls it."""
-    unique = {(d.code, d.span, d.message): d for d in reversed(diagnostics)}
+    """Each finding once, in the order of the text: a mistake in a helper is found by everyone who calls it, and a
+    mistake in a function by the call that follows it."""
+    unique = {(d.code, d.span): d for d in reversed(diagnostics)}
     return sorted(unique.values(), key=lambda d: (d.span.file, d.span.line, d.span.col))

@@ -38,8 +38,9 @@ def gantt(recording: Recording) -> str:
     parts += _legend(bars)
     parts += [_bar(bars, i, scale, top) for i in shown]
     parts += _time_axis(bars.span, scale, top + _ROW * len(rows))
-    count = f"{len(shown):,} of {len(bars.start):,} tiles" if len(shown) < len(bars.start) else f"all {len(shown):,} tiles"
-    label = f"Tiles over time: {count} on {len(bars.rows)} lanes in {format_time(bars.span)}"
+    total, lanes = len(bars.start), len(bars.rows)
+    count = f"the longest {len(shown):,} of {total:,}" if len(shown) < total else f"{total:,}"
+    label = f"Tiles over time: {count} on {lanes} lane{'s' * (lanes != 1)} in {format_time(bars.span)}"
     return _svg("gantt", label, height, parts)
 
 
@@ -115,7 +116,8 @@ class _Plane:
 
     def draw(self) -> str:
         parts = [*self.axes(), *self.ceiling_lines(), *(self.point(i, p) for i, p in enumerate(self.points))]
-        return _svg("roofline", "Roofline: arithmetic rate over operations per byte", self.height, parts)
+        known = "; ".join(f"{c.name} {format_value(c.value, c.unit)} {c.source}" for c in (*self.slopes, *self.roofs))
+        return _svg("roofline", f"Roofline ({known})", self.height, parts)
 
     def axes(self) -> list[str]:
         base, right = self.height - self.bottom, _WIDTH - _RIGHT
@@ -127,7 +129,7 @@ class _Plane:
         for e in range(math.ceil(self.y0), math.floor(self.y1) + 1):
             y = self.y(10.0**e)
             parts.append(f'<line x1="{_LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}" class="ts-grid"/>')
-            label = format_value(10.0**e, "FLOP/s").replace(".00", "")
+            label = format_value(10.0**e, "FLOP/s").replace(".00", "").replace(".0", "")
             parts.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{label}</text>')
         return [*parts, f'<text x="{right}" y="{base + 32}" text-anchor="end">arithmetic intensity (ops/byte)</text>']
 
@@ -139,23 +141,16 @@ class _Plane:
         for c in self.slopes:
             begin = max(left, 10.0**self.y0 / c.value)  # where the slope enters the plane
             parts.append(self._line(c, (begin, begin * c.value), (peak / c.value, peak)))
+            parts.append(self._slope_label(c, begin))
         for c in self.roofs:
             parts.append(self._line(c, (c.value / steepest if steepest else left, c.value), (right, c.value)))
-            name = f"{c.name} {format_value(c.value, c.unit)} ({c.source})"
-            parts.append(f'<text x="{_WIDTH - _RIGHT - 4}" y="{self.y(c.value) - 5:.1f}" text-anchor="end">{text(name)}</text>')
-        return parts + self._slope_labels(peak)
-
-    def _slope_labels(self, peak: float) -> list[str]:
-        """Bandwidths are named where they enter the plane, each on a height of its own."""
-        parts = []
-        for i, c in enumerate(self.slopes):
-            rate = 10.0 ** (self.y0 + (0.3 + 0.25 * i) * (math.log10(peak) - self.y0))
-            name = f"{c.name} {format_value(c.value, c.unit)} ({c.source})"
-            x, y = self.x(rate / c.value), self.y(rate)
-            side, anchor = (8, "start") if i else (-8, "end")
-            x, anchor = (x + side, anchor) if x + side > _LEFT + 150 or anchor == "start" else (x + 8, "start")
-            parts.append(f'<text x="{x:.1f}" y="{y + (10 if i else 0):.1f}" text-anchor="{anchor}">{text(name)}</text>')
+            place = f'x="{_WIDTH - _RIGHT - 4}" y="{self.y(c.value) - 5:.1f}" text-anchor="end"'
+            parts.append(f"<text {place}>{text(c.name)}</text>")
         return parts
+
+    def _slope_label(self, c: Ceiling, begin: float) -> str:
+        """Below the start of its slope, which rises away from it; the caption has the figures."""
+        return f'<text x="{self.x(begin) + 6:.1f}" y="{self.y(begin * c.value) + 14:.1f}">{text(c.name)}</text>'
 
     def _line(self, c: Ceiling, start: tuple[float, float], end: tuple[float, float]) -> str:
         dash = "" if c.source == "measured" else ' stroke-dasharray="6 4"'

@@ -44,8 +44,8 @@ def _summary(subject: Subject) -> str:
     explained = subject.compiled.explain()
     count = len(explained.kernels)
     return text(
-        f"{subject.path} on {explained.target}: {count} kernel{'s' * (count != 1)}; "
-        f"takes {', '.join(explained.parameters) or 'nothing'}; workspace {explained.workspace} B"
+        f"{subject.signature} on {explained.target}: {count} kernel{'s' * (count != 1)}, "
+        f"workspace {_count(explained.workspace)} B"
     )
 
 
@@ -55,13 +55,14 @@ def _table(subject: Subject) -> str:
     rows: list[tuple[str, ...]] = [
         ("fuses", *(text(k["fuses"]) for k in kernels), ""),
         ("grid", *(text(" × ".join(map(str, k["grid"])) or "1") for k in kernels), origin("static")),
-        ("operations", *(text(k["flops"]) for k in kernels), origin("modelled")),
-        ("least traffic (B)", *(text(k["bytes"]) for k in kernels), origin("modelled")),
+        ("operations", *(text(_count(k["flops"])) for k in kernels), origin("static")),
+        ("least traffic <small>B</small>", *(text(_count(k["bytes"])) for k in kernels), origin("static")),
     ]
     resources: list[Mapping[str, Any]] = [k["resources"] or {} for k in kernels]
     for name, (heading, unit) in _figures(subject, resources).items():
         label = f"{text(heading)} <small>{text(unit)}</small>" if unit else text(heading)
-        rows.append((label, *(_cell(name, r, subject.compiled.target.name) for r in resources), origin("static")))
+        known = origin("static") if any(r.get(name) is not None for r in resources) else ""
+        rows.append((label, *(_cell(name, r, subject.compiled.target.name) for r in resources), known))
     return table(("", *(k["kernel"] for k in kernels), "known"), rows)
 
 
@@ -84,6 +85,9 @@ def _cell(name: str, resources: Mapping[str, Any], target: str) -> str:
         return hinted(f"{value:.0%}", f"limited by {limiter}") + (f" <small>{text(limiter)}</small>" if limiter else "")
     if isinstance(value, Mapping):
         return text(", ".join(f"{k} {v}" for k, v in value.items()))
-    if isinstance(value, (list, tuple)):
-        return text(", ".join(map(str, value)))
-    return text(f"{value:,}" if isinstance(value, int) else value)
+    return text(", ".join(map(str, value)) if isinstance(value, (list, tuple)) else _count(value))
+
+
+def _count(value: Any) -> str:
+    """A number with its thousands apart; a size that depends on dims as it is."""
+    return f"{value:,}" if isinstance(value, int) else str(value)

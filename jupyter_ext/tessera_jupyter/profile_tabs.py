@@ -22,12 +22,16 @@ def profile_tab(profile: Profiler | None, example: str) -> str:
     summary = profile.summary()
     busy = sum(kernel.duration for kernel in summary.kernels)
     launches, tiles = len(profile.recording.launches), len(profile.recording.tiles)
-    facts = f"{format_time(summary.region)} recorded · {format_time(busy)} in kernels · {launches:,} launches · {tiles:,} tiles"
+    facts = f"{format_time(summary.region)} recorded · {format_time(busy)} in kernels · {_count(launches, 'launch', 'es')} · {_count(tiles, 'tile')}"
     return (
         f"<p>{text(facts)} · {text(summary.overhead)}</p>{_kernels(summary.kernels)}"
         f"{gantt(profile.recording)}{roofline(profile.roofline())}"
         f'<details class="ts-plain"><summary>As text</summary><pre>{text(summary)}\n\n{text(profile.timeline())}</pre></details>'
     )
+
+
+def _count(n: int, what: str, plural: str = "s") -> str:
+    return f"{n:,} {what}{plural * (n != 1)}"
 
 
 def hints_tab(profile: Profiler | None, remarks: Sequence[Diagnostic], example: str) -> str:

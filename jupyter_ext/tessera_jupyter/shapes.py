@@ -10,8 +10,9 @@ from tessera_jupyter.subject import Subject
 
 
 def shapes_tab(subjects: Sequence[Subject]) -> str:
-    """One table for each function or kernel."""
-    return "".join(_table(subject.analysis) for subject in subjects)
+    """One table, a body for each function or kernel, so that their columns stand under each other."""
+    bodies = "".join(_body(subject.analysis) for subject in subjects)
+    return f'<div class="ts-scroll"><table class="ts-shapes">{bodies}</table></div>'
 
 
 def source_lines(analysis: Analysis) -> list[tuple[int, str]]:
@@ -21,14 +22,14 @@ def source_lines(analysis: Analysis) -> list[tuple[int, str]]:
     return [(n, definition.text.lines[n - 1]) for n in range(definition.line, last + 1)]
 
 
-def _table(analysis: Analysis) -> str:
+def _body(analysis: Analysis) -> str:
     by_line: dict[int, list[ExprInfo]] = {}
     for info in analysis.expressions:
         if info.span.file == analysis.definition.file:
             by_line.setdefault(info.span.line, []).append(info)
     rows = "".join(_row(analysis, n, line, by_line.get(n, [])) for n, line in source_lines(analysis))
     caption = f"{analysis.definition.kind} {analysis.name}"
-    return f'<div class="ts-scroll"><table class="ts-shapes" aria-label="{text(caption)}"><tbody>{rows}</tbody></table></div>'
+    return f'<tbody aria-label="{text(caption)}">{rows}</tbody>'
 
 
 def _row(analysis: Analysis, number: int, line: str, infos: list[ExprInfo]) -> str:

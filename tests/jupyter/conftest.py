@@ -1,0 +1,229 @@
+"""A notebook session in this process, a real JupyterLab, and a real browser."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import require
+
+ROOT = Path(__file__).parents[2]
+_NO_NEWS = {"fetchNews": "false", "checkForUpdates": False}
+_FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
+_FLAGS += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
+
+
+@dataclass
+class Ran:
+    """What a cell gave: `displays` are mime bundles in order, `error` what it raised."""
+
+    displays: list[dict[str, Any]]
+    stdout: str
+    stderr: str
+    error: BaseException | None
+    result: Any
+
+    @property
+    def html(self) -> str:
+        return "\n".join(d.get("text/html", "") for d in self.displays)
+
+    @property
+    def text(self) -> str:
+        return "\n".join(d.get("text/plain", "") for d in self.displays)
+
+
+class Notebook:
+    """Cells run as the kernel runs them, with their outputs kept."""
+
+    def __init__(self) -> None:
+        from IPython.core.interactiveshell import InteractiveShell
+
+        InteractiveShell.clear_instance()
+        self.shell = InteractiveShell.instance()
+        self.shell.history_manager.enabled = False
+
+    def run(self, cell: str) -> Ran:
+        from IPython.utils.capture import capture_output
+
+        with capture_output() as out:
+            result = self.shell.run_cell(cell, store_history=True)
+        displays = [o.data for o in out.outputs]
+        return Ran(displays, out.stdout, out.stderr, result.error_before_exec or result.error_in_exec, result.result)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.shell.user_ns[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.shell.user_ns
+
+
+@pytest.fixture
+def nb() -> Iterator[Notebook]:
+    """A session with the extension loaded."""
+    require("IPython")
+    notebook = Notebook()
+    started = notebook.run("%load_ext tessera_jupyter\nimport numpy as np\nimport tessera as ts\nfrom tessera import Tensor")
+    assert started.error is None
+    yield notebook
+    notebook.shell.clear_instance()
+
+
+def environment() -> dict[str, str]:
+    """For kernels: a plain checkout needs no installation."""
+    paths = [str(ROOT), str(ROOT / "jupyter_ext"), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+
+
+def _free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+@dataclass
+class Server:
+    url: str
+    root: Path
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """JupyterLab on a port of its own, with settings and files of its own."""
+    require("jupyterlab")
+    home = tmp_path_factory.mktemp("jupyter")
+    root = home / "root"
+    root.mkdir()
+    news = home / "settings/@jupyterlab/apputils-extension/notification.jupyterlab-settings"
+    news.parent.mkdir(parents=True)
+    news.write_text(json.dumps(_NO_NEWS))
+    folders = {"JUPYTER_CONFIG_DIR": "cfg", "JUPYTER_DATA_DIR": "data", "JUPYTER_RUNTIME_DIR": "rt", "IPYTHONDIR": "ipython"}
+    folders |= {"JUPYTERLAB_SETTINGS_DIR": "settings", "JUPYTERLAB_WORKSPACES_DIR": "ws", "HOME": ""}
+    env = environment() | {name: str(home / folder) for name, folder in folders.items()}
+    port = _free_port()
+    words = ["--allow-root", "--no-browser", "--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}"]
+    words += ["--ServerApp.port_retries=0", "--IdentityProvider.token=", f"--ServerApp.root_dir={root}"]
+    words += ["--LabApp.expose_app_in_browser=True"]
+    with (home / "server.log").open("wb") as log:
+        process = subprocess.Popen([sys.executable, "-m", "jupyterlab", *words], env=env, stdout=log, stderr=log, start_new_session=True)
+        try:
+            _wait_for(f"http://127.0.0.1:{port}/api/status", process)
+            yield Server(f"http://127.0.0.1:{port}", root)
+        finally:
+            process.send_signal(signal.SIGTERM)  # the server shuts its kernels down itself
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            urllib.request.urlopen(url, timeout=1)
+            return
+        assert process.poll() is None, "JupyterLab has ended"
+        time.sleep(0.1)
+    pytest.fail("JupyterLab does not answer")
+
+
+@pytest.fixture(scope="module")
+def window() -> Iterator[Any]:
+    """A browser for the tests of one file. Playwright's own fixtures would keep an event loop for the whole session,
+    in which the tests of asynchronous code could not run."""
+    api = require("playwright.sync_api")
+    names = ("chromium", "chromium-browser", "google-chrome")
+    path = next((p for p in map(shutil.which, names) if p), None) or require("chromium")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=_FLAGS)
+        yield browser.new_context(viewport={"width": 1280, "height": 1000})
+        browser.close()
+
+
+class Page:
+    """A notebook open in JupyterLab."""
+
+    def __init__(self, page: Any, shots: Path) -> None:
+        self.page, self._shots = page, shots
+
+    def run_all(self, timeout: float = 120) -> None:
+        """Runs every cell through JupyterLab's own command and waits for the kernel to be idle."""
+        self.page.set_default_timeout(timeout * 1000)
+        self.page.evaluate("window.jupyterapp.commands.execute('notebook:run-all-cells')")
+        self.settle()
+
+    def run(self, index: int, text: str | None = None) -> None:
+        """Runs one cell, after replacing its text if that is given."""
+        self.page.evaluate(
+            """async ([index, text]) => {
+                const notebook = window.jupyterapp.shell.currentWidget.content;
+                notebook.activeCellIndex = index;
+                if (text !== null) notebook.activeCell.model.sharedModel.setSource(text);
+                await window.jupyterapp.commands.execute('notebook:run-cell');
+            }""",
+            [index, text],
+        )
+        self.settle()
+
+    def settle(self) -> None:
+        self.page.wait_for_function(
+            """() => {
+                const panel = window.jupyterapp.shell.currentWidget;
+                return panel.sessionContext.session?.kernel?.status === 'idle'
+                    && panel.content.widgets.every(c => c.model.type !== 'code' || c.model.executionState !== 'running');
+            }"""
+        )
+        self.page.wait_for_timeout(200)  # the last outputs are drawn
+
+    def output(self, index: int) -> Any:
+        """The output area of cell `index`, scrolled to."""
+        self.page.evaluate("i => window.jupyterapp.shell.currentWidget.content.scrollToItem(i)", index)
+        cell = self.page.locator(f'.jp-Notebook .jp-Cell[data-windowed-list-index="{index}"] .jp-OutputArea')
+        return cell.first
+
+    def shot(self, name: str) -> Path:
+        path = self._shots / f"{name}.png"
+        self.page.screenshot(path=path)
+        return path
+
+
+@pytest.fixture
+def lab(server: Server, window: Any, tmp_path: Path) -> Iterator[Callable[..., Page]]:
+    """`lab("name.ipynb", "cell", ...)` opens a notebook of these cells; `lab(path)` opens a copy of a file."""
+    import nbformat
+    from nbformat.v4 import new_code_cell, new_notebook
+
+    pages: list[Any] = []
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+
+    def open_notebook(name: str | Path, *cells: str) -> Page:
+        if isinstance(name, Path):
+            shutil.copy(name, server.root / name.name)
+        else:
+            nbformat.write(new_notebook(cells=[new_code_cell(c) for c in cells], metadata=kernel), server.root / name)
+        page = window.new_page()
+        pages.append(page)
+        page.goto(f"{server.url}/lab/tree/{Path(name).name}?reset")
+        page.locator(".jp-Notebook .jp-CodeCell").first.wait_for(timeout=60_000)
+        page.evaluate("""async () => { const p = window.jupyterapp.shell.currentWidget; await p.context.ready;
+            await p.sessionContext.ready; await p.sessionContext.session.kernel.info; }""")
+        return Page(page, tmp_path)
+
+    yield open_notebook
+    for page in pages:
+        with contextlib.suppress(Exception):  # the kernel is the test's own; a page that crashed has failed already
+            page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.shutdown()")
+        page.close()

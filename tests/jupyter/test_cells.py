@@ -1,0 +1,155 @@
+"""`%%tessera` cells: what they define, where their errors point, and that nothing stale is ever run."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tessera.errors import CompileError, LaunchError
+
+NORM = """%%tessera
+@ts.function
+def norm(x: Tensor["B", "D"]) -> Tensor["B", "D"]:
+    mean = x.mean(axis=-1, keepdim=True)
+    return x - mean
+"""
+BROKEN = NORM.replace(", keepdim=True", "")
+
+
+@pytest.fixture(autouse=True)
+def interpreted(monkeypatch):
+    """These tests are about cells, not about code generation."""
+    monkeypatch.setenv("TESSERA_TARGET", "reference")
+
+
+def test_a_cell_defines_and_shows(nb):
+    ran = nb.run(NORM)
+    assert ran.error is None
+    assert "norm" in nb
+    x = np.array([[1.0, 3.0]], np.float32)
+    assert nb["norm"](x).tolist() == [[-1.0, 1.0]]
+    assert "function norm: x [B, D] f32 -&gt; [B, D] f32".replace("-&gt;", "->") in ran.text
+    assert "tessera-panel" in ran.html
+
+
+def test_the_last_expression_is_the_result(nb):
+    ran = nb.run(NORM + "norm(np.array([[1.0, 3.0]], np.float32)).tolist()")
+    assert ran.error is None
+    assert nb["_"] == [[-1.0, 1.0]]
+
+
+def test_carets_point_into_the_cell_as_it_is_seen(nb):
+    ran = nb.run("\n\n" + BROKEN)
+    (d,) = [d for d in ran.error.diagnostics if d.severity == "error"]
+    assert d.code == "TS202"
+    assert (d.span.line, d.span.col, d.span.end_col) == (7, 12, 20)  # two blank lines and the magic's stand above
+    assert "  7 |     return x - mean" in ran.text
+    assert "    |            ^^^^^^^^ " in ran.text
+
+
+def test_a_cell_under_another_magic_keeps_its_lines(nb):
+    ran = nb.run("%%capture --no-stdout --no-stderr --no-display\n" + BROKEN)
+    assert ran.error is None or ran.error.diagnostics[0].span.line == 6
+
+
+def test_every_error_is_shown_with_its_fix(nb):
+    ran = nb.run(BROKEN + "\n@ts.function\ndef other(x: Tensor['n']) -> Tensor['n']:\n    return x + nowhere\n")
+    assert {d.code for d in ran.error.diagnostics} == {"TS202", "TS103"}
+    assert "+ mean = x.mean(axis=-1, keepdim=True)" in ran.html
+    assert "fix: " in ran.text
+    assert "2 errors, shown above" in ran.stdout
+    assert len(ran.stdout.splitlines()) == 1  # no traceback through Tessera
+
+
+def test_an_error_defines_nothing_broken_and_keeps_what_is_right(nb):
+    nb.run(NORM)
+    ran = nb.run(BROKEN + "\n@ts.function\ndef twice(x: Tensor['n']) -> Tensor['n']:\n    return x * 2\n")
+    assert isinstance(ran.error, CompileError)
+    assert "norm" not in nb  # neither the broken one nor the old one, which would be stale
+    assert nb["twice"](np.ones(2, np.float32)).tolist() == [2.0, 2.0]
+    assert nb.run(NORM).error is None
+    assert "norm" in nb
+
+
+def test_a_broken_function_called_in_its_own_cell_is_told_once(nb):
+    ran = nb.run(BROKEN + "norm(np.ones((2, 3), np.float32))")
+    assert len(ran.displays) == 1
+    assert ran.text.count("TS202") == 1
+
+
+def test_the_dialect_is_understood(nb):
+    ran = nb.run(
+        "%%tessera\n@ts.function\ndef scale[B, D](x: Tensor[B, D, dtype=f32, @accum(f32)]) -> Tensor[B, D]:\n    return x * 2\n"
+        "scale(np.ones((1, 2), np.float32))"
+    )
+    assert ran.error is None, ran.text
+    assert nb["_"].tolist() == [[2.0, 2.0]]
+
+
+def test_a_syntax_error_points_at_its_place(nb):
+    ran = nb.run("%%tessera\nx = 1\ndef f(:\n    pass\n")
+    assert ran.error.code == "TS101"
+    assert ran.error.diagnostics[0].span.line == 3
+    assert nb.run("1 + 1").result == 2
+
+
+def test_another_exception_shows_the_users_frames_only(nb):
+    ran = nb.run("%%tessera\ndef f(x):\n    return 1 / x\nf(0)\n")
+    assert isinstance(ran.error, ZeroDivisionError)
+    assert "tessera_jupyter" not in ran.stdout
+    assert "In[" in ran.stdout and "---->" in ran.stdout
+
+
+def test_an_edited_cell_gives_new_results(nb):
+    nb.run(NORM)
+    x = np.array([[1.0, 3.0]], np.float32)
+    before = nb["norm"](x)
+    nb.run(NORM.replace("x - mean", "x + mean"))
+    assert not np.array_equal(nb["norm"](x), before)
+    assert nb["norm"](x).tolist() == [[3.0, 5.0]]
+
+
+def test_an_edited_helper_reaches_its_callers(nb):
+    nb.run("%%tessera\n@ts.function\ndef inner(x: Tensor['n']) -> Tensor['n']:\n    return x + 1\n")
+    nb.run("%%tessera\n@ts.function\ndef outer(x: Tensor['n']) -> Tensor['n']:\n    return inner(x) * 10\n")
+    x = np.zeros(2, np.float32)
+    assert nb["outer"](x).tolist() == [10.0, 10.0]
+    nb.run("%%tessera\n@ts.function\ndef inner(x: Tensor['n']) -> Tensor['n']:\n    return x + 2\n")
+    assert nb["outer"](x).tolist() == [20.0, 20.0]
+    nb.run("SCALE = 3.0")
+    nb.run("%%tessera\n@ts.function\ndef scaled(x: Tensor['n']) -> Tensor['n']:\n    return (x + 1) * SCALE\n")
+    assert nb["scaled"](x).tolist() == [3.0, 3.0]
+    nb.run("SCALE = 4.0")
+    assert nb["scaled"](x).tolist() == [4.0, 4.0]
+
+
+def test_a_launch_error_names_the_calling_line(nb):
+    nb.run(NORM)
+    ran = nb.run("y = 1\nnorm(np.ones(3, np.float32))")
+    assert isinstance(ran.error, LaunchError)
+    assert ":2:" in ran.text  # the line of the call, under the cell's own name
+    assert "ipython-input" not in ran.text
+    assert len(ran.stdout.splitlines()) == 1
+
+
+def test_methods_of_a_class_are_found(nb):
+    ran = nb.run(
+        "%%tessera\nclass Model:\n    @ts.function\n    def double(x: Tensor['n']) -> Tensor['n']:\n        return x * 2\n"
+    )
+    assert ran.error is None
+    assert "Model.double" in ran.text
+
+
+def test_source_is_escaped(nb):
+    ran = nb.run("%%tessera\n@ts.function\ndef f(x: Tensor['n']) -> Tensor['n']:\n    '<script>alert(1)</script>'\n    return x\n")
+    assert ran.error is None
+    assert "<script>alert" not in ran.html
+    ran = nb.run("%%tessera\n@ts.function\ndef f(x: Tensor['n']) -> Tensor['n']:\n    return x + '<img src=x onerror=alert(1)>'\n")
+    assert isinstance(ran.error, CompileError)
+    assert "<img" not in ran.html
+
+
+def test_an_interrupt_leaves_the_session_usable(nb):
+    ran = nb.run("%%tessera\nraise KeyboardInterrupt\n")
+    assert isinstance(ran.error, KeyboardInterrupt)
+    assert nb.run(NORM).error is None

@@ -1,0 +1,197 @@
+"""The options of `%%tessera` and the sub-commands of `%tessera`."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from IPython.core.error import UsageError
+
+from tessera.profiler import Profiler
+from tessera_jupyter import command
+
+DOUBLE = "%%tessera\n@ts.function\ndef double(x: Tensor['n']) -> Tensor['n']:\n    return x * 2\n"
+CALL = "double(np.ones(8, np.float32))"
+
+
+@pytest.fixture(autouse=True)
+def interpreted(monkeypatch):
+    monkeypatch.setenv("TESSERA_TARGET", "reference")
+
+
+@pytest.fixture
+def doubled(nb):
+    assert nb.run(DOUBLE).error is None
+    return nb
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("profile f(x, 'a b') -o out.html", ["profile", "f(x, 'a b')", "-o", "out.html"]),
+        ('--profile "f(x)"  --dims S=1', ["--profile", '"f(x)"', "--dims", "S=1"]),
+        ("f([1, 2])[0]", ["f([1, 2])[0]"]),
+        (r'f("it\"s one")', [r'f("it\"s one")']),
+        ("", []),
+    ],
+)
+def test_words(line, expected):
+    assert command.words(line) == expected
+
+
+def test_cell_options():
+    request = command.cell_request('--target sm_90a --dims S=4_096,D=8 --profile "f(x)" --show ir,shapes')
+    assert request.target == "sm_90a"
+    assert request.dims == {"S": 4096, "D": 8}
+    assert request.profile == "f(x)"
+    assert request.show == ("shapes", "ir")
+    assert command.cell_request("--target=cpu").target == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("--dim S=1", "did you mean --dims"),
+        ("--dims S", "NAME=SIZE"),
+        ("--dims", "needs a value"),
+        ("--show shape", "did you mean shapes"),
+        ("f(x)", "--profile 'f(x)'"),
+        ("--level tile", "no option --level"),
+    ],
+)
+def test_wrong_cell_options_say_what_is_right(line, said):
+    with pytest.raises(UsageError, match=re.escape(said)):
+        command.cell_request(line)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("", "what to do"),
+        ("profil f(x)", "did you mean profile"),
+        ("profile", "needs"),
+        ("doctor now", "takes nothing"),
+        ("ir f --level tiles", "did you mean tile"),
+        ("why f -o x", "no option -o"),
+    ],
+)
+def test_wrong_commands_say_what_is_right(line, said):
+    with pytest.raises(UsageError, match=said):
+        command.line_request(line)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("%tessera pr", ["profile"]),
+        ("%tessera ir ", ["double", "--level", "--target", "--dims"]),
+        ("%tessera ir double --level t", ["tile", "target"]),
+        ("%%tessera --t", ["--target"]),
+        ("%%tessera --show shapes,i", ["shapes,ir"]),
+        ("%%tessera --target refer", ["reference"]),
+    ],
+)
+def test_completion(line, expected):
+    assert command.completions(line, ["double"]) == expected
+
+
+def test_the_shell_completes(doubled):
+    assert "profile" in doubled.shell.complete("pro", "%tessera pro", 12)[1]
+    assert "double" in doubled.shell.complete("dou", "%tessera ir dou", 15)[1]
+
+
+def test_unknown_target_is_refused_before_anything_runs(nb):
+    ran = nb.run("%%tessera --target h10\nmade = 1")
+    assert ran.error.code == "TS601"
+    assert "h100" in ran.text
+    assert "made" not in nb
+
+
+def test_profile_runs_once_and_gives_the_profiler(doubled):
+    doubled.run("calls = []")
+    ran = doubled.run(f"prof = %tessera profile (calls.append(1), {CALL})")
+    assert ran.error is None
+    assert isinstance(doubled["prof"], Profiler)
+    assert len(doubled["prof"].launches()) == 1
+    assert doubled["calls"] == [1]
+    assert "Tiles over time" in ran.html
+
+
+def test_profile_fills_the_panel_of_the_defining_cell(doubled):
+    ran = doubled.run(f"%tessera profile {CALL}")
+    updated = ran.displays[0]["text/html"]
+    assert "ts-shapes" in updated  # the cell's panel
+    assert "Tiles over time" in updated
+
+
+def test_profile_of_a_cell(nb):
+    ran = nb.run(DOUBLE.replace("%%tessera", f'%%tessera --profile "{CALL}"'))
+    assert ran.error is None
+    assert "Tiles over time" in ran.html
+
+
+def test_profile_writes_a_page(doubled, tmp_path):
+    ran = doubled.run(f"%tessera profile {CALL} -o {tmp_path}/page.html")
+    assert ran.error is None
+    assert "wrote" in ran.stdout
+    assert "<!DOCTYPE html>" in (tmp_path / "page.html").read_text()[:100]
+
+
+@pytest.mark.parametrize("expression", ["double(", "missing(1)", "1 +"])
+def test_an_expression_that_cannot_run_leaves_the_session_usable(doubled, expression):
+    assert doubled.run(f"%tessera profile {expression}").error is not None
+    assert doubled.run(CALL).error is None
+
+
+def test_ir(doubled):
+    ran = doubled.run("%tessera ir double --level tile")
+    assert '"tile.func"' in ran.stdout
+    ran = doubled.run("%tessera ir double --dims n=16")
+    assert "ts-linked" in ran.html
+    assert "[16]" in ran.html
+
+
+def test_ir_of_something_else(doubled):
+    ran = doubled.run("%tessera ir doubel")
+    assert isinstance(ran.error, UsageError)
+    assert "did you mean double" in ran.stderr
+    assert "no function or kernel" in doubled.run("%tessera ir np").stderr
+
+
+def test_hints(doubled):
+    assert "has not been profiled" in doubled.run("%tessera hints double").stderr
+    assert doubled.run(f"%tessera hints {CALL}").error is None
+    ran = doubled.run("%tessera hints double")
+    assert ran.error is None
+    assert "ts-hints" in ran.html
+
+
+def test_why(doubled):
+    doubled.run(CALL)
+    doubled.run(CALL.replace("8", "16"))
+    ran = doubled.run("%tessera why double")
+    assert "8 -> 16" in ran.text
+
+
+def test_trace(doubled, tmp_path):
+    assert doubled.run(f"%tessera trace {CALL} -o {tmp_path}/trace.json").error is None
+    assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+
+
+def test_memory(doubled):
+    assert "Peak usage" in doubled.run(f"%tessera memory {CALL}").text
+
+
+def test_doctor(nb):
+    ran = nb.run("%tessera doctor")
+    assert ran.error is None
+    assert "default target" in ran.text
+
+
+def test_unloading_takes_everything_away(nb):
+    assert nb.run("%unload_ext tessera_jupyter").error is None
+    assert isinstance(nb.run("%tessera doctor").error, UsageError)
+    assert nb.run("1 + 1").result == 2
+    assert nb.run("%load_ext tessera_jupyter").error is None
+    assert nb.run(DOUBLE).error is None
