@@ -77,11 +77,14 @@ def solve(
     open_: list[tuple[Dim, Dim, str]] = []
     for e in given:
         want = dims.substitute(e.want, env)
-        if dims.symbols(e.want) - env.keys():
+        first = next((origin[n] for n in sorted(dims.symbols(e.want)) if n in origin and origin[n] is not e), None)
+        unknown = dims.symbols(e.want) - env.keys()
+        if unknown:
+            if len(unknown) == 1 and isinstance(e.have, int) and _is_linear(want, next(iter(unknown))):
+                conflicts.append(Conflict(e, want, first))  # no size of it makes 8*B 65
             continue
         answer = dims.compare(want, e.have, facts)
         if answer == "no":
-            first = next((origin[n] for n in sorted(dims.symbols(e.want)) if n in origin and origin[n] is not e), None)
             conflicts.append(Conflict(e, want, first))
         elif answer == "unknown":
             open_.append((want, e.have, e.place))
@@ -107,12 +110,18 @@ def _solve_one(want: Dim, name: str, have: Dim) -> Dim | None:
     if isinstance(have, int) and dims.symbols(want) == frozenset((name,)):
         found, bad = dims.solve([(None, want, have)])
         return None if bad else found.get(name)
+    if not _is_linear(want, name):
+        return None
     constant = dims.substitute(want, {name: 0})
     slope = dims.substitute(want, {name: 1}) - constant
-    if slope == 0 or want != slope * dims.symbol(name) + constant:
-        return None
     rest = have - constant
     return dims.floordiv(rest, slope) if dims.mod(rest, slope) == 0 else None
+
+
+def _is_linear(want: Dim, name: str) -> bool:
+    constant = dims.substitute(want, {name: 0})
+    slope = dims.substitute(want, {name: 1}) - constant
+    return slope != 0 and want == slope * dims.symbol(name) + constant
 
 
 def describe(c: Conflict) -> str:

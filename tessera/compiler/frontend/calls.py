@@ -264,7 +264,8 @@ def _use_ours(ev: Evaluator, node: ast.AST, name: str, callee: Any, value: Any) 
     message = f"{f'{module}.' if module else ''}{name} cannot be called with {type_name(value)}"
     fixes: tuple[Fix, ...] = ()
     if name in operators():
-        aliases = [n for n in ev.frame.scope.names() if ev.frame.scope.lookup(n) == Namespace("tessera")]
+        known = {n: ev.frame.scope.lookup(n) for n in ev.frame.scope.names()}
+        aliases = [n for n, v in known.items() if isinstance(v, Namespace) and v.path == "tessera"]
         alias = min(aliases, key=len, default="")
         message += f"; use {alias or 'tessera'}.{name}"
         if alias and isinstance(node, ast.Call):
@@ -284,7 +285,9 @@ def _construct(ev: Evaluator, node: ast.AST, cls: Any, args: list[Any], kwargs: 
         return invoke(ev, node, cls, args, kwargs)
     declared: dict[str, Any] | None = getattr(cls, "__dataclass_fields__", None)
     if declared is None:
-        return ev.error("TS102", f"{cls.__name__} cannot be made of tensors; use a dataclass, tuple, list or dict", node)
+        return ev.error(
+            "TS102", f"{cls.__name__} cannot be made of tensors; use a dataclass, tuple, list or dict", node
+        )
     names = [n for n, f in declared.items() if f.init]
     try:
         given = inspect.signature(cls).bind(*args, **kwargs)

@@ -116,7 +116,7 @@ def live_definition(
     if not lines:
         raise unavailable(name, f"its source text ({code.co_filename}) cannot be read")
     text = "".join(lines)
-    tree, notes = parse_module(text, code.co_filename)
+    tree, notes = live_module(text, code.co_filename)
     node = find_function(tree, code.co_firstlineno, code.co_name)
     if node is None:
         raise unavailable(name, f"{code.co_filename} has changed since it was imported")
@@ -126,6 +126,11 @@ def live_definition(
 
 
 @lru_cache(maxsize=64)
+def live_module(text: str, file: str) -> tuple[ast.Module, tuple[object, ...]]:
+    """The tree of a module whose functions are live; shared, and never changed."""
+    return parse_module(text, file)
+
+
 def parse_module(text: str, file: str) -> tuple[ast.Module, tuple[object, ...]]:
     """Parses Python, or Tessera's dialect through its length-preserving rewrite. Raises CompileError (TS101)."""
     with warnings.catch_warnings():

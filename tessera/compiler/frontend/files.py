@@ -22,6 +22,9 @@ from tessera.compiler.frontend.text_scope import TextScope, decorated_kind
 from tessera.compiler.frontend.values import UNKNOWN
 from tessera.errors import NOWHERE, CompileError, Diagnostic, Span, register_source
 
+_NAMES = frozenset({"TS103", "TS104", "TS105", "TS211"})
+"""findings that may depend on names that were not there"""
+
 
 @dataclass(slots=True)
 class _Kept:
@@ -77,6 +80,8 @@ class FileAnalysis:
     def _reuse(self, old: _Kept | None, text: str, definition: Definition) -> Analysis | None:
         if old is None or old.text != text or old.analysis.definition.kind != definition.kind:
             return None
+        if any(d.code in _NAMES for d in old.analysis.diagnostics):
+            return None  # the name may exist by now, or another one may be the one that was meant
         if changed(replace(old.analysis, definition=definition)):
             return None
         shift = definition.line - old.line

@@ -52,11 +52,11 @@ def _of_object(value: Any, depth: int) -> str:
     if code is not None:
         read = _free_values(wrapped, code, depth)
         return f"{wrapped.__qualname__}#{_digest(code.co_code, repr(_constants(code)).encode(), read.encode())}"
-    kind = value.__class__
+    kind = str(getattr(type(value), "__qualname__", ""))
     members = getattr(value, "__dict__", None)
     if is_dict(members) and not isinstance(value, type):
-        return f"{kind.__qualname__}{fingerprint(dict(members), depth + 1)}"
-    return kind.__qualname__ + _named(value)
+        return f"{kind}{fingerprint(dict(members), depth + 1)}"
+    return kind + _named(value)
 
 
 def _free_values(function: Any, code: Any, depth: int) -> str:
@@ -84,7 +84,8 @@ def _constants(code: Any) -> tuple[Any, ...]:
 def _of_text(closure: Closure) -> str:
     """Of the lines that the function stands in: cheaper than its tree, and a comment is no harm."""
     lines, node = closure.definition.text.lines, closure.node
-    return _digest("\n".join(lines[node.lineno - 1 : node.end_lineno]).encode())
+    given = [fingerprint(closure.defaults[n], 1) for n in closure.defaults]
+    return _digest("\n".join([*lines[node.lineno - 1 : node.end_lineno], *given]).encode())
 
 
 def _digest(*parts: bytes) -> str:

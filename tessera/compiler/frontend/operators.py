@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend.values import UNKNOWN, Number, Unknown, has_unknown, is_sequence, is_static, type_name
 from tessera.language import dims
-from tessera.language.dims import DimError, Expr
+from tessera.language.dims import DimError, Expr, Facts
 
 if TYPE_CHECKING:
     from tessera.compiler.frontend.evaluator import Evaluator
@@ -107,17 +107,27 @@ def _sized(ev: Evaluator, node: ast.AST, symbol: str, left: Any, right: Any) -> 
         return Number(bool, text) if answer is None else answer
     if sizes and symbol in _SIZE:
         try:
-            return ev.facts.normal(_SIZE[symbol](left, right)) if symbol in "//%" else _SIZE[symbol](left, right)
+            found = _SIZE[symbol](left, right)
+            return ev.facts.normal(found) if symbol in ("//", "%") else whole(found, ev.facts)
         except DimError as e:
             return ev.error("TS107", f"ZeroDivisionError: {e}", node)
     if sizes and symbol == "**" and isinstance(right, int) and 0 <= right <= 8:
         return dims.prod([left] * right)
     if sizes and symbol == "/" and right == 0:
         return ev.error("TS107", "ZeroDivisionError: division by zero", node)
-    whole = symbol != "/" and all(
+    integer = symbol != "/" and all(
         isinstance(v, (int, Expr)) or (isinstance(v, Number) and v.type is int) for v in (left, right)
     )
-    return Number(int if whole else float, text)
+    return Number(int if integer else float, text)
+
+
+def whole(d: Any, facts: Facts) -> Any:
+    """`H * (D // H)` is D where H divides D."""
+    for a, b in facts.divisible:
+        part = b * dims.floordiv(a, b)
+        if isinstance(d, Expr) and isinstance(part, Expr) and dims.mod(d, part) == 0:
+            d = dims.floordiv(d, part) * a
+    return d
 
 
 def compare_sizes(ev: Evaluator, symbol: str, left: Any, right: Any) -> bool | None:

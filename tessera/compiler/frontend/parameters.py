@@ -13,8 +13,19 @@ from typing import TYPE_CHECKING, Any
 from tessera.compiler.frontend.binding import Conflict, Equation, describe, equations, solve, value_equation
 from tessera.compiler.frontend.definition import source_of
 from tessera.compiler.frontend.frame import Frame
+from tessera.compiler.frontend.scope import Scope, read
 from tessera.compiler.frontend.signature import Parameter, Signature, signature_of
-from tessera.compiler.frontend.values import UNKNOWN, Closure, Number, Static, Unknown, is_dict, is_sequence, type_name
+from tessera.compiler.frontend.values import (
+    MISSING,
+    UNKNOWN,
+    Closure,
+    Number,
+    Static,
+    Unknown,
+    is_dict,
+    is_sequence,
+    type_name,
+)
 from tessera.compiler.ir.checks import Check
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TensorType, shape_text
@@ -41,16 +52,26 @@ def enter_definition(ev: Evaluator, arguments: Mapping[str, ArgType] | None, sym
     for f in findings:
         ev.findings.add(f)
     ev.signature, ev.returns = signature, signature.returns
+    _depend(ev, signature, d.scope)
     env = _sizes(ev, signature, arguments or {})
     ev.dims = dict(signature.dims)
-    names = {n: env.get(n, dims.symbol(n)) for n in signature.dims}
-    ev.frame.dims |= names
-    ev.frame.names |= names
+    sizes = {n: env.get(n, dims.symbol(n)) for n in signature.dims}
+    ev.frame.dims |= sizes
+    bad = bool(ev.findings.errors)  # then a size that is not bound is not known either
+    ev.frame.names |= {n: UNKNOWN if bad and n not in env else d for n, d in sizes.items()}
     for p in signature.parameters:
         argument = arguments.get(p.name, ABSENT) if arguments is not None else ABSENT
         value = _value(ev, p, argument, env, not symbolic)
         ev.frame.names[p.name] = value
         ev.record(p.span, value, p.name, "param")
+
+
+def _depend(ev: Evaluator, signature: Signature, scope: Scope) -> None:
+    """A constant in an annotation is as much part of the result as one in the body."""
+    for name in signature.reads:
+        value = read(scope, name)
+        if value is not MISSING and not isinstance(value, Unknown):
+            ev.depend(name, value)
 
 
 def _sizes(ev: Evaluator, signature: Signature, arguments: Mapping[str, ArgType]) -> dict[str, Dim]:
@@ -69,7 +90,7 @@ def _sizes(ev: Evaluator, signature: Signature, arguments: Mapping[str, ArgType]
     env, conflicts, open_ = solve(found, ev.sizes, ev.facts)
     for c in conflicts:
         span = _axis_span(signature, c.equation)
-        code = "TS208" if c.first is not None else "TS209"
+        code = "TS208" if c.first is not None and dims.is_symbol(c.equation.want) else "TS209"
         notes = (
             [Note(f"{c.equation.want} was bound by {c.first.place}", _axis_span(signature, c.first))] if c.first else []
         )
@@ -176,6 +197,8 @@ def enter_call(ev: Evaluator, closure: Closure, frame: Frame, node: ast.AST) -> 
     definition = closure.definition
     source = source_of(definition.file, definition.source)
     signature, _ = signature_of(closure.node, source, definition.scope)
+    with ev.inside(frame):
+        _depend(ev, signature, definition.scope)
     found: list[Equation] = []
     ok = True
     for p in signature.parameters:
@@ -195,7 +218,7 @@ def enter_call(ev: Evaluator, closure: Closure, frame: Frame, node: ast.AST) -> 
             ok = _fits(ev, closure, p, value, node) and ok
     env, conflicts, open_ = solve(found, {}, ev.facts)
     for c in conflicts:
-        code = "TS208" if c.first is not None else "TS209"
+        code = "TS208" if c.first is not None and dims.is_symbol(c.equation.want) else "TS209"
         _reject(ev, code, f"{closure.name}: {describe(c)}", _axis_span(signature, c.equation), node, c)
         ok = False
     for want, have, place in open_:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
+from typing import Any
 
 from tessera.compiler.frontend.definition import parse_module
+from tessera.compiler.frontend.values import is_list
 from tessera.errors import CompileError
 
 
@@ -90,8 +92,8 @@ def _shift(node: ast.AST, by: int) -> None:
             n.lineno += by  # type: ignore[attr-defined]
             n.end_lineno += by  # type: ignore[attr-defined]
         for name in n._fields:
-            value = getattr(n, name, None)
+            value: Any = getattr(n, name, None)
             if isinstance(value, ast.AST):
                 stack.append(value)
-            elif value.__class__ is list:
+            elif is_list(value):
                 stack += [v for v in value if isinstance(v, ast.AST)]

@@ -47,6 +47,8 @@ class Signature:
     returns_span: Span | None
     dims: Mapping[str, Span]
     type_parameters: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
+    """names of the scope that the annotations mention"""
 
 
 def signature_of(
@@ -68,12 +70,17 @@ def _read_signature(
 ) -> tuple[Signature, list[Diagnostic]]:
     found: list[Diagnostic] = []
     names = _type_parameters(node)
+    reads: dict[str, None] = {}
+
+    def named(dotted: str) -> object:
+        reads[dotted] = None
+        return resolve(scope, dotted)
 
     def read(annotation: ast.expr | None) -> Annotation:
         if annotation is None:
             return NOTHING
         try:
-            return annotations.annotation_from_ast(annotation, lambda n: resolve(scope, n), source.span, names)
+            return annotations.annotation_from_ast(annotation, named, source.span, names)
         except AnnotationError as e:
             found.extend(e.diagnostics)
             return NOTHING
@@ -94,7 +101,9 @@ def _read_signature(
     for annotation in (*(p.annotation for p in out), returns):
         for name, span in dims_in(annotation):
             dims.setdefault(name, span)
-    return Signature(tuple(out), returns, source.span(written) if written is not None else None, dims, names), found
+    return Signature(
+        tuple(out), returns, source.span(written) if written is not None else None, dims, names, tuple(reads)
+    ), found
 
 
 def definition_signature(definition: Definition) -> Signature:

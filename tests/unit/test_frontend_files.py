@@ -1,0 +1,215 @@
+"""Files as text: nothing runs, edits reach only what depends on them, and places stay right."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+from tessera.compiler.frontend.analysis import Analysis
+from tessera.compiler.frontend.files import FileAnalysis, analyse_file
+from tessera.errors import CompileError
+
+TEXT = '''"""Ünïcode before code: ✓"""
+import math
+
+import tessera as ts
+from tessera import Tensor
+
+EPS, WIDTH = 1e-5, 8
+SCALE = 1 / math.sqrt(WIDTH)
+
+
+class Settings:
+    heads = 4
+    wide = True
+
+
+def helper(x, k=SCALE):
+    return x * k
+
+
+@ts.function
+def first(x: Tensor["B", "D"]):
+    é = "ü"; y = helper(x)
+    return y.sum(-1)
+
+
+@ts.function
+def second(x: Tensor["B", "D"]):
+    m = x.mean(-1)
+    return x - m
+
+
+@ts.function
+def third(x: Tensor["B", WIDTH]):
+    z = first(x) * Settings.heads
+    return z if Settings.wide else x
+'''
+
+
+def read(text: str, file: FileAnalysis | None = None) -> FileAnalysis:
+    file = file or FileAnalysis("model.py")
+    file.update(text)
+    return file
+
+
+def state(file: FileAnalysis) -> object:
+    """All that editors see."""
+    return [
+        (a.name, a.definition.line, sorted((str(e.span), str(e), e.text) for e in a.expressions), a.diagnostics, a.dims)
+        for a in file.analyses
+    ]
+
+
+def by_name(file: FileAnalysis) -> dict[str, Analysis]:
+    return {a.name: a for a in file.analyses}
+
+
+def test_types_of_a_file() -> None:
+    found = by_name(read(TEXT))
+    assert [e.text for e in found["first"].expressions if e.name == "y"] == ["[B, D] f32"]
+    assert [e.text for e in found["third"].expressions if e.name == "z"] == ["[B] f32"]
+    assert [d.code for d in found["second"].diagnostics] == ["TS202"]
+
+
+def test_columns_count_characters() -> None:
+    (y,) = [e for e in by_name(read(TEXT))["first"].expressions if e.name == "y" and e.kind == "assign"]
+    line = TEXT.split("\n")[y.span.line - 1]
+    assert line[y.span.col - 1 : y.span.end_col - 1] == "y"
+
+
+def test_nothing_is_executed(tmp_path: Path) -> None:
+    marker = tmp_path / "ran"
+    path = tmp_path / "evil.py"
+    path.write_text(
+        f"""
+import evil_module_that_does_not_exist
+import tessera as ts
+open({str(marker)!r}, "w").write("x")
+SIDE = open({str(marker)!r}, "w").write("y")
+def payload(x, k=open({str(marker)!r}, "w")):
+    open({str(marker)!r}, "w")
+    return x
+@ts.function
+def f(x: ts.Tensor["D"]):
+    __import__("os").system("touch {marker}")
+    eval("open({str(marker)!r}, 'w')")
+    return payload(x * SIDE, evil_module_that_does_not_exist.f())
+"""
+    )
+    analyse_file(path)
+    assert not marker.exists() and "evil_module_that_does_not_exist" not in sys.modules
+
+
+def test_an_edit_in_one_body_analyses_that_body_and_its_callers() -> None:
+    file = read(TEXT)
+    before = by_name(file)
+    file.update(TEXT.replace("x - m", "x + m"))
+    after = by_name(file)
+    assert before["first"].op is after["first"].op and before["third"].op is after["third"].op
+    file.update(TEXT.replace("return x * k", "return x + k"))
+    again = by_name(file)
+    assert again["first"].op is not after["first"].op and again["third"].op is not after["third"].op
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_edited_files_are_analysed_as_from_scratch(seed: int) -> None:
+    rng = random.Random(seed)
+    file, text = read(TEXT), TEXT
+    for _ in range(6):
+        lines = text.split("\n")
+        i = rng.randrange(3, len(lines))
+        edit = rng.choice(["insert", "delete", "double", "change", "join", "comment"])
+        if edit == "insert":
+            lines.insert(
+                i, rng.choice(["", "# note", "    ", "    w = x", "N = 3", "@ts.function", "else:", '"""', "x = ("])
+            )
+        elif edit == "delete":
+            del lines[i]
+        elif edit == "double":
+            lines.insert(i, lines[i])
+        elif edit == "change":
+            lines[i] = lines[i].replace("x", rng.choice(["x", "y", "x.T", "(x", "x]"]), 1)
+        elif edit == "join":
+            lines[i - 1 : i + 1] = [lines[i - 1] + "; " + lines[i].strip()]
+        else:
+            lines[i] = "#" + lines[i]
+        text = "\n".join(lines) if rng.random() < 0.8 else TEXT
+        file.update(text)
+        fresh = read(text)
+        assert [d.message for d in file.problems] == [d.message for d in fresh.problems]
+        if not fresh.problems:
+            assert state(file) == state(fresh)
+
+
+def test_analyses_stay_while_the_file_does_not_parse() -> None:
+    file = read(TEXT)
+    file.update(TEXT + "\ndef broken(:\n")
+    assert [d.code for d in file.problems] == ["TS101"] and len(file.analyses) == 3
+    assert file.problems[0].span.line == TEXT.count("\n") + 2
+
+
+def test_bad_files(tmp_path: Path) -> None:
+    binary = tmp_path / "binary.py"
+    binary.write_bytes(b"\xff\xfe\x00\x01")
+    with pytest.raises(CompileError) as e:
+        analyse_file(binary)
+    assert e.value.code == "TS101"
+    with pytest.raises(CompileError):
+        analyse_file("x.py", "def f(:\n")
+    with pytest.raises(OSError):
+        analyse_file(tmp_path / "absent.py")
+    bom = tmp_path / "bom.py"
+    bom.write_bytes(
+        b"\xef\xbb\xbfimport tessera as ts\r\n@ts.function\r\ndef f(x: ts.Tensor['D']):\r\n    return x.sun()\r\n"
+    )
+    (a,) = analyse_file(bom)
+    assert [(d.code, d.span.line, d.span.col) for d in a.diagnostics] == [("TS104", 4, 12)]
+
+
+def test_type_parameters_and_dialect() -> None:
+    (a,) = analyse_file(
+        "d.tess",
+        """import tessera as ts
+from tessera import Tensor, Const, bf16, accum, f32
+@ts.function
+def block[B, S, D, H](x: Tensor[B, S, D, dtype=bf16, @accum(f32)], heads: Const[H]) -> Tensor[B, S, D]:
+    assert D % H == 0
+    return x.reshape(B, S, H, D // H).reshape(B, S, H * (D // H))
+""",
+    )
+    assert a.ok and a.op is not None
+    assert [e.text for e in a.expressions if e.kind == "return"] == ["[B, S, D] bf16 @accum(f32)"]
+
+
+def test_methods_nested_functions_and_aliases() -> None:
+    found = by_name(
+        read("""
+import tessera
+from tessera import function as compiled, Tensor as T
+
+class Model:
+    @compiled
+    def forward(self, x: T["B", "D"]):
+        y = x.sum(-1)
+        return self.head(y)
+
+def factory(width):
+    @tessera.jit
+    def inner(x: T["B", "D"]):
+        z = x * width
+        return x @ x
+    return inner
+
+if True:
+    @tessera.function
+    def guarded(x: T["B", "D"]):
+        return x.summ()
+""")
+    )
+    assert [e.text for e in found["forward"].expressions if e.name == "y"] == ["[B] f32"]
+    assert [d.code for d in found["inner"].diagnostics] == ["TS203"]
+    assert [d.code for d in found["guarded"].diagnostics] == ["TS104"]
