@@ -193,11 +193,8 @@ class _FixedLauncher(Launcher):
         return self.owner._build(profile=True) if profile else self.owner.built
 
     def target(self, bound: Bound) -> Target:
-        wanted = self.owner.target
-        if bound.device.partition(":")[0] != wanted.device:
-            message = f"{self.fn.name} was compiled for {wanted.name}, but its arguments live on {bound.device}."
-            raise LaunchError(Diagnostic("TS504", message, self.parameters.definition.span, function=self.fn.name))
-        return wanted
+        self.demand_home(self.owner.target, bound)
+        return self.owner.target
 
     def check(self, bound: Bound, built: Built) -> None:
         span = self.parameters.definition.span

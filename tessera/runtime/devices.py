@@ -9,10 +9,13 @@ import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tessera import knobs
 from tessera.errors import Diagnostic, LaunchError
 from tessera.runtime import memory
+
+if TYPE_CHECKING:
+    from tessera.compiler.targets.base import Target
 
 _CPU_FEATURES = (
     "sse4_2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512_bf16", "avx512_fp16",
@@ -130,11 +133,6 @@ def target_for(device: str) -> str:
     return found[index].target
 
 
-def default_target() -> str:
-    """The target for calls without array arguments: TESSERA_TARGET, else "cpu"; "cuda" means the first CUDA device."""
-    return resolve(knobs.target())
-
-
 def resolve(name: str, device: str = "cpu") -> str:
     """The name of a concrete target: "auto" goes by where the arguments live, "cuda" by the first device present."""
     if name == "auto":
@@ -145,6 +143,11 @@ def resolve(name: str, device: str = "cpu") -> str:
             return target_for(device)
         return found[0].target if found else "sm_90a"  # compiling needs no device; running says what is missing
     return name
+
+
+def home(target: Target) -> str:
+    """Where a target's arrays live: "cpu" or "cuda". The emulator compiles as for a GPU and runs on host memory."""
+    return "cpu" if target.name.startswith("emulator:") else target.device
 
 
 def set_num_threads(count: int) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from tessera import knobs
 from tessera.compiler.targets import base as targets
 from tessera.compiler.targets.base import Target
+from tessera.errors import Diagnostic, LaunchError
 from tessera.runtime import devices
 from tessera.runtime.arguments import Bound, Parameters
 from tessera.runtime.build import Built
@@ -153,7 +154,15 @@ class Launcher(Locked):
 
     def target(self, bound: Bound) -> Target:
         """TESSERA_TARGET, else the target of the device that the arguments live on."""
-        return targets.get(devices.resolve(knobs.target(), bound.device))
+        target = targets.get(devices.resolve(knobs.target(), bound.device))
+        self.demand_home(target, bound)
+        return target
+
+    def demand_home(self, target: Target, bound: Bound) -> None:
+        """Refuses arrays that live where the target's code cannot reach them."""
+        if bound.views and bound.device.partition(":")[0] != devices.home(target):
+            message = f"{self.fn.name} is compiled for {target.name}, but its arguments live on {bound.device}."
+            raise LaunchError(Diagnostic("TS504", message, self.parameters.definition.span, function=self.fn.name))
 
     def check(self, bound: Bound, built: Built) -> None:
         """Refuses arguments that the code is not for."""

@@ -171,9 +171,7 @@ def _evaluate(dim: Dim, env: Mapping[str, int]) -> int | None:
         return None
 
 
-def _copied(
-    plan: Plan, adapters: Sequence[Adapter | None], views: Mapping[str, View], span: Span
-) -> frozenset[int]:
+def _copied(plan: Plan, adapters: Sequence[Adapter | None], views: Mapping[str, View], span: Span) -> frozenset[int]:
     """The parameters that must be copied to be contiguous.
 
     Raises LaunchError TS503 for a parameter that the code stores to and that is read-only or not contiguous: a copy

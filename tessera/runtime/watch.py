@@ -13,7 +13,7 @@ import builtins
 import os
 import types
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tessera import knobs
@@ -103,49 +103,17 @@ def reads(function: Any, arguments: Mapping[str, Any] | None = None) -> list[Rea
 
     `arguments` are compile-time arguments by name: what functions and objects among them hold counts as well.
     """
-    found: dict[str, Read] = {}
-    python = python_function(function)
-    _of_function(python, "", found, set(), DEPTH)
-    names = _names_of(python)
+    walk, python = _Walk(), python_function(function)
+    walk.function(python, "", DEPTH)
     for name, value in (arguments or {}).items():
         if not isinstance(value, (*_PLAIN, *_CHANGING, tuple)):
-            _add(name, lambda value=value: value, value, "argument", names, found, set(), DEPTH)
-    return list(found.values())
+            walk.add(Read(name, lambda value=value: value, value, "argument"), _names_of(python), DEPTH)
+    return list(walk.found.values())
 
 
 def _names_of(function: types.FunctionType) -> dict[str, None]:
     """Every global, attribute and method name in a function's code."""
     return dict.fromkeys(name for code in _codes(function.__code__) for name in code.co_names)
-
-
-def _of_function(function: types.FunctionType, prefix: str, found: dict[str, Read], seen: set[int], depth: int) -> None:
-    if id(function.__code__) in seen or depth == 0:
-        return
-    seen.add(id(function.__code__))
-    names = _names_of(function)
-    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
-    for name, cell in cells.items():
-        get = _cell_getter(cell)
-        _add(f"{prefix}{name}", get, get(), "closure", names, found, seen, depth)
-    scope = function.__globals__
-    for name in names:
-        if name in scope:
-            _global(prefix, name, scope, names, found, seen, depth)
-    for name in sorted(set(_annotation_names(function)) & scope.keys() - set(names)):
-        _global(prefix, name, scope, names, found, seen, depth)
-
-
-def _global(
-    prefix: str,
-    name: str,
-    scope: dict[str, Any],
-    names: dict[str, None],
-    found: dict[str, Read],
-    seen: set[int],
-    depth: int,
-) -> None:
-    place = (scope, name)
-    _add(f"{prefix}{name}", lambda: scope.get(name, MISSING), scope[name], "global", names, found, seen, depth, place)
 
 
 def _annotation_names(function: types.FunctionType) -> Iterator[str]:
@@ -155,52 +123,58 @@ def _annotation_names(function: types.FunctionType) -> Iterator[str]:
             yield from "".join(c if c.isalnum() or c == "_" else " " for c in note).split()
 
 
-def _add(
-    path: str, get: Callable[[], Any], value: Any, kind: str, names: dict[str, None], found: dict[str, Read],
-    seen: set[int], depth: int, place: tuple[dict[str, Any], str] | None = None,
-) -> None:  # fmt: skip
-    if path in found or value is MISSING:
-        return
-    found[path] = Read(path, get, value, "callee" if is_function(value) else kind, place)
-    if depth == 0 or isinstance(value, (*_PLAIN, type)) or adapter_of(value) is not None:
-        return
-    if is_function(value):
+class _Walk:
+    """Follows what code may read. `names` are those that the code at hand may take from a value."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, Read] = {}
+        self.seen: set[types.CodeType] = set()
+
+    def function(self, function: types.FunctionType, prefix: str, depth: int) -> None:
+        if function.__code__ in self.seen or depth == 0:
+            return
+        self.seen.add(function.__code__)
+        names, scope = _names_of(function), function.__globals__
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            get = _cell_getter(cell)
+            self.add(Read(f"{prefix}{name}", get, get(), "closure"), names, depth)
+        annotated = dict.fromkeys(sorted(_annotation_names(function)))
+        for name in names | annotated:
+            if name in scope:
+                get = _global_getter(scope, name)
+                self.add(Read(f"{prefix}{name}", get, scope[name], "global", (scope, name)), names, depth)
+
+    def add(self, read: Read, names: dict[str, None], depth: int) -> None:
+        """Notes a read, and what can be reached from its value."""
+        value, path, get = read.value, read.path, read.get
+        if path in self.found or value is MISSING:
+            return
+        self.found[path] = replace(read, kind="callee") if is_function(value) else read
+        if depth == 0 or isinstance(value, (*_PLAIN, type)) or read.array:
+            return
+        if is_function(value):
+            self.callee(value, path, depth)
+        elif isinstance(value, (list, tuple, dict)):
+            for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+                if not isinstance(item, _PLAIN):
+                    self.add(Read(f"{path}.{key}", _index_getter(get, key), item, "item"), names, depth - 1)
+        elif not _opaque(value.__name__ if isinstance(value, types.ModuleType) else type(value).__module__):
+            self.attributes(value, get, path, names, depth)
+
+    def callee(self, value: Any, path: str, depth: int) -> None:
         inner = python_function(value)
-        if not _opaque(getattr(inner, "__module__", None)):
-            if isinstance(value, types.MethodType):
-                owner = value.__self__
-                _attributes(path, lambda: owner, owner, _names_of(inner), found, seen, depth)
-            _of_function(inner, f"{path}.", found, seen, depth - 1)
-        return
-    if isinstance(value, (list, tuple)):
-        for i, item in enumerate(value):
-            if not isinstance(item, _PLAIN):
-                _add(f"{path}.{i}", _index_getter(get, i), item, "item", names, found, seen, depth - 1)
-        return
-    if isinstance(value, dict):
-        for key, item in value.items():
-            if not isinstance(item, _PLAIN):
-                _add(f"{path}.{key}", _index_getter(get, key), item, "item", names, found, seen, depth - 1)
-        return
-    if _opaque(value.__name__ if isinstance(value, types.ModuleType) else type(value).__module__):
-        return
-    _attributes(path, get, value, names, found, seen, depth)
+        if _opaque(getattr(inner, "__module__", None)):
+            return
+        if isinstance(value, types.MethodType):
+            owner = value.__self__
+            self.attributes(owner, lambda: owner, path, _names_of(inner), depth)
+        self.function(inner, f"{path}.", depth - 1)
 
-
-def _attributes(
-    path: str,
-    get: Callable[[], Any],
-    value: Any,
-    names: dict[str, None],
-    found: dict[str, Read],
-    seen: set[int],
-    depth: int,
-) -> None:
-    """Attributes that code with these names may take from a value."""
-    for name in names:
-        item = _attribute(value, name)
-        if item is not MISSING and not isinstance(item, types.BuiltinFunctionType):
-            _add(f"{path}.{name}", _attribute_getter(get, name), item, "attribute", names, found, seen, depth - 1)
+    def attributes(self, value: Any, get: Callable[[], Any], path: str, names: dict[str, None], depth: int) -> None:
+        for name in names:
+            item = _attribute(value, name)
+            if item is not MISSING and not isinstance(item, types.BuiltinFunctionType):
+                self.add(Read(f"{path}.{name}", _attribute_getter(get, name), item, "attribute"), names, depth - 1)
 
 
 def _opaque(module: str | None) -> bool:
@@ -212,6 +186,10 @@ def _attribute(value: Any, name: str) -> Any:
         return getattr(value, name, MISSING)
     except Exception:  # a property of the user's that fails is the compiler's to report
         return MISSING
+
+
+def _global_getter(scope: dict[str, Any], name: str) -> Callable[[], Any]:
+    return lambda: scope.get(name, MISSING)
 
 
 def _cell_getter(cell: types.CellType) -> Callable[[], Any]:
