@@ -18,13 +18,15 @@ class Sizes:
     columns: int
     contract_rows: int
     contract_columns: int
+    contract_programs: int
+    """programs that a contraction is split into where it is large enough, rows first"""
 
 
 SIZES: dict[str, Sizes] = {
     # One program should run for microseconds (a worker's hand-over costs one) and stay in the first-level cache.
-    "cpu": Sizes(elements=16384, row_elements=8192, rows=64, columns=256, contract_rows=4096, contract_columns=512),
+    "cpu": Sizes(elements=16384, row_elements=8192, rows=64, columns=256, contract_rows=504, contract_columns=512, contract_programs=4),
     # 128 threads with eight elements each; a row is spread over the block's threads.
-    "cuda": Sizes(elements=1024, row_elements=4096, rows=16, columns=64, contract_rows=64, contract_columns=64),
+    "cuda": Sizes(elements=1024, row_elements=4096, rows=16, columns=64, contract_rows=64, contract_columns=64, contract_programs=1),
 }
 
 
@@ -66,8 +68,27 @@ def row_block(dims: Shape, inner: tuple[bool, ...], device: str) -> tuple[Dim, .
 
 
 def contract_block(m: Dim, n: Dim, device: str) -> tuple[int, int]:
+    """Rows and columns of a product that one program computes.
+
+    Sharing out rows repeats the packing of the right operand, which is a copy; sharing out columns repeats that of
+    the left one, which is a transposition. So rows are shared first, in multiples of the 14 that a register block has.
+    """
     s = sizes_for(device)
-    return _clip(m, s.contract_rows), _clip(n, s.contract_columns)
+    rows, columns = _clip(m, s.contract_rows), _clip(n, s.contract_columns)
+    if not isinstance(m, int) or not isinstance(n, int) or s.contract_programs == 1:
+        return rows, columns
+    if m >= 8 * _ROWS:
+        rows = min(rows, _up(-(-m // s.contract_programs), _ROWS))
+    elif m * n >= 64 * 64:
+        columns = min(columns, max(64, _up(-(-n // s.contract_programs), 32)))
+    return max(1, min(rows, m)), max(1, min(columns, n))
+
+
+_ROWS = 14
+
+
+def _up(n: int, to: int) -> int:
+    return -(-n // to) * to
 
 
 def _clip(d: Dim, limit: int) -> int:
