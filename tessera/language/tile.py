@@ -19,7 +19,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _outside(name: str) -> NoReturn:
-    raise CompileError(Diagnostic("TS401", f"ts.tile.{name} has a meaning inside a @ts.kernel only; it was called from plain Python."))
+    raise CompileError(
+        Diagnostic("TS401", f"ts.tile.{name} has a meaning inside a @ts.kernel only; it was called from plain Python.")
+    )
 
 
 def _tile(f: F) -> F:
@@ -117,7 +119,7 @@ def alloc_shared(shape: Any, dtype: Any = dtypes.f32, swizzle: str = "none") -> 
 
 @_tile
 def cp_async(shared: Any, source: Any) -> None:
-    """Starts copying a block of a tensor into a shared tile of its shape and dtype; it is there after the next barrier."""
+    """Starts copying a block of a tensor into a shared tile of its shape and dtype; there after the next barrier."""
 
 
 copy_async = cp_async
@@ -243,7 +245,10 @@ _SCANS = {"cumsum": "sum", "cumprod": "product", "cummax": "maximum", "cummin": 
 _ALIASES = {"fabs": "abs", "power": "pow", "negative": "neg"}
 _DOCS: dict[str, str] = {
     **{n: f"{n}(x, axis=None, keepdim=False): the {n} along `axis`, or of all elements." for n in _REDUCTIONS},
-    **{f"row_{n}": f"The {n} of each row of a tile of two axes: a vector that belongs to the rows." for n in _REDUCTIONS},
+    **{
+        f"row_{n}": f"The {n} of each row of a tile of two axes: a vector that belongs to the rows."
+        for n in _REDUCTIONS
+    },
     **{f"col_{n}": f"The {n} of each column: a vector that belongs to the columns." for n in _REDUCTIONS},
     **{n: f"{n}(x, axis=-1): the running {what} along `axis`." for n, what in _SCANS.items()},
     **{n: f"{s.doc}, element by element." for n, s in TABLE.items()},

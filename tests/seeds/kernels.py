@@ -1,3 +1,5 @@
+# ruff: noqa: C408, W291, W293
+# fmt: off
 """The kernels of the seeds, as their authors wrote them (decorators and all)."""
 
 from __future__ import annotations

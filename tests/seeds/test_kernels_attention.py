@@ -1,4 +1,4 @@
-"""The quick-start's attention, as written and put right, against its own arithmetic in NumPy and PyTorch's attention."""
+"""The quick-start's attention, as written and put right, against its arithmetic in NumPy and PyTorch's attention."""
 
 from __future__ import annotations
 
@@ -80,30 +80,36 @@ def test_grid_is_batches_by_query_blocks() -> None:
     assert program(flash_attention, q, k, v, True, BLOCK_M=32).launches[0].kernel.attrs["grid"] == (6, 4)
 
 
-def corrected(Q: ts.Tensor["B*H", "S", "D", ts.bf16], K: ts.Tensor["B*H", "S", "D", ts.bf16], V: ts.Tensor["B*H", "S", "D", ts.bf16],
-              is_causal: bool = True) -> ts.Tensor["B*H", "S", "D", ts.bf16]:
+def corrected(
+    Q: ts.Tensor["B*H", "S", "D", ts.bf16],
+    K: ts.Tensor["B*H", "S", "D", ts.bf16],
+    V: ts.Tensor["B*H", "S", "D", ts.bf16],
+    is_causal: bool = True,
+) -> ts.Tensor["B*H", "S", "D", ts.bf16]:
     ctx = ts.tile.context()
     BM, BN = ctx.BLOCK_M, ctx.BLOCK_N
     acc = ts.tile.zeros((BM, ctx.D))
     m_i = ts.tile.full((BM,), -float("inf"))
     l_i = ts.tile.zeros((BM,))
     for q_block in ts.tile.range(0, ctx.S, BM):
-        q = Q[q_block:q_block+BM]
+        q = Q[q_block : q_block + BM]
         for kv_block in ts.tile.range(0, ctx.S, BN):
-            scores = ts.tile.mma(q, K[kv_block:kv_block+BN].T) * (1.0 / math.sqrt(ctx.D))
+            scores = ts.tile.mma(q, K[kv_block : kv_block + BN].T) * (1.0 / math.sqrt(ctx.D))
             if is_causal:
                 scores = ts.tile.causal_mask(scores, q_block, kv_block)
             m_new = ts.tile.maximum(m_i, ts.tile.row_max(scores))
             alpha = ts.tile.exp(m_i - m_new)
             p = ts.tile.exp(scores - m_new)
             l_i = alpha * l_i + ts.tile.row_sum(p)
-            acc = alpha * acc + ts.tile.mma(p, V[kv_block:kv_block+BN])
+            acc = alpha * acc + ts.tile.mma(p, V[kv_block : kv_block + BN])
             m_i = m_new
     return acc / l_i[:, None]
 
 
 @pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize(("S", "D", "block_m", "block_n"), [(128, 32, 64, 64), (100, 16, 32, 32), (33, 16, 16, 64), (64, 64, 64, 64)])
+@pytest.mark.parametrize(
+    ("S", "D", "block_m", "block_n"), [(128, 32, 64, 64), (100, 16, 32, 32), (33, 16, 16, 64), (64, 64, 64, 64)]
+)
 def test_corrected_is_attention_for_all_blocks(S: int, D: int, block_m: int, block_n: int, causal: bool) -> None:
     q, k, v = inputs(2, S, D)
     assert not [d for d in check(corrected).diagnostics if d.code == "TS311"]

@@ -24,7 +24,9 @@ from tessera.language.dtypes import bf16, f32, int64
 SPAN = Span("hand.py", 7, 3, 7, 9)
 
 
-def kernel(views: list[ViewType], grid: tuple[int, ...], body: Callable[..., None], writes: tuple[int, ...] = (0,)) -> Op:
+def kernel(
+    views: list[ViewType], grid: tuple[int, ...], body: Callable[..., None], writes: tuple[int, ...] = (0,)
+) -> Op:
     """A verified tile.func whose body is written by `body(builder, *view arguments)`."""
     block = Block(views, [f"v{i}" for i in range(len(views))])
     b = TileBuilder(block, span=SPAN)
@@ -54,7 +56,11 @@ def test_loads_are_clipped_and_filled() -> None:
         b.store(out, b.load(x, [b.index(3)], (4,), fill=-1.0), [zero(b)])
 
     out = np.zeros(4, np.float32)
-    run_kernel(kernel([ViewType((4,), f32), ViewType((5,), f32)], (1,), body), [View("out", out), View("x", np.arange(5, dtype=np.float32))], {})
+    run_kernel(
+        kernel([ViewType((4,), f32), ViewType((5,), f32)], (1,), body),
+        [View("out", out), View("x", np.arange(5, dtype=np.float32))],
+        {},
+    )
     assert out.tolist() == [3, 4, -1, -1]
 
 
@@ -218,7 +224,12 @@ def test_loops_and_branches() -> None:
         with b.inside(inner):
             i = b.value("tile.to_scalar", (inner.args[0],), TileType((), int64))
             b.op("tile.yield", (b.map("add", inner.args[1], i),))
-        loop = b.op("tile.for", (b.index(1), b.index(10), b.index(3), b.constant(0, int64)), (TileType((), int64),), regions=[Region([inner])])
+        loop = b.op(
+            "tile.for",
+            (b.index(1), b.index(10), b.index(3), b.constant(0, int64)),
+            (TileType((), int64),),
+            regions=[Region([inner])],
+        )
         test = b.map("gt", loop.result, b.constant(5, int64))
         sides = []
         for value in (1.0, 2.0):
@@ -245,7 +256,7 @@ def test_casts_round_and_small_floats_saturate(dtype: dtypes.DType) -> None:
     run_kernel(kernel([ViewType((4,), f32), ViewType((4,), f32)], (1,), body), [View("out", out), View("x", x)], {})
     if dtype.bits <= 8:
         assert out[0] == dtype.maximum and out[1] == -dtype.maximum
-    assert out[3] == 1.0 and abs(out[2] - 0.1) < 0.1 * 2.0 ** -dtype.mantissa
+    assert out[3] == 1.0 and abs(out[2] - 0.1) < 0.1 * 2.0**-dtype.mantissa
 
 
 def test_target_runs_a_program_from_its_artifact() -> None:
@@ -269,7 +280,9 @@ def test_an_output_left_unwritten_is_found() -> None:
         b.store(out, b.full((4,), 1.0, f32), [zero(b)])
 
     op = kernel([ViewType((6,), f32)], (1,), body)
-    p = Program("k", (), (Buffer(0, "out", (6,), f32, "output"),), (Launch(op, (Window(0),), SPAN, 0, 0, ""),), (0,), span=SPAN)
+    p = Program(
+        "k", (), (Buffer(0, "out", (6,), f32, "output"),), (Launch(op, (Window(0),), SPAN, 0, 0, ""),), (0,), span=SPAN
+    )
     target, out = base.get("reference"), np.empty(6, np.float32)
     with fault("2 of the 6 elements of out were never written"):
         target.load(target.compile(p)).run([out.ctypes.data], [], [])

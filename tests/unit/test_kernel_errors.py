@@ -11,6 +11,7 @@ import pytest
 import tessera as ts
 from tests.kernel_runner import check, program
 
+# fmt: off
 CASES: list[tuple[Callable[..., Any], str, str, str]] = []
 """(kernel, code, text that is underlined, part of the message)"""
 
@@ -21,9 +22,6 @@ def wrong(code: str, at: str, says: str) -> Callable[[Callable[..., Any]], Calla
         return f
 
     return add
-
-
-X = ts.tile  # the checker sees the module through any name
 
 
 @wrong("TS104", "ts.tile.row_maxx(v)", "did you mean 'row_max'")
@@ -214,6 +212,9 @@ def unknown_name(x: ts.Tensor["M", ts.f32]):
     x[tile_m:tile_m+8] = nothing
 
 
+# fmt: on
+
+
 @pytest.mark.parametrize(("kernel", "code", "at", "says"), CASES, ids=[c[0].__name__ for c in CASES])
 def test_mistake(kernel: Callable[..., Any], code: str, at: str, says: str) -> None:
     analysis = check(kernel)
@@ -223,13 +224,13 @@ def test_mistake(kernel: Callable[..., Any], code: str, at: str, says: str) -> N
     first = errors[0]
     assert first.code == code, text
     assert says in first.message, text
-    assert analysis.definition.text.segment(first.span).startswith(at) or at in analysis.definition.text.segment(first.span), text
+    assert at in analysis.definition.text.segment(first.span), text
     assert analysis.op is None
     assert len(errors) == 1, text
 
 
 def test_tile_functions_outside_kernels() -> None:
-    with pytest.raises(ts.CompileError, match="inside a @ts.kernel only") as e:
+    with pytest.raises(ts.CompileError, match=r"inside a @ts\.kernel only") as e:
         ts.tile.zeros((4,))
     assert e.value.code == "TS401"
 

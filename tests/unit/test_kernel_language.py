@@ -162,7 +162,7 @@ def test_num_programs() -> None:
 
 def square(A: ts.Tensor["M", "K", ts.f32], B: ts.Tensor["K", "N", ts.f32]) -> ts.Tensor["M", "N", ts.f32]:
     acc = ts.tile.zeros((16, 16))
-    acc += ts.tile.mma(A[tile_m:tile_m+16, tile_k:tile_k+8], B[tile_k:tile_k+8, tile_n:tile_n+16])
+    acc += ts.tile.mma(A[tile_m : tile_m + 16, tile_k : tile_k + 8], B[tile_k : tile_k + 8, tile_n : tile_n + 16])
     return ts.tile.maximum(acc, 0)
 
 
@@ -173,13 +173,17 @@ def test_serial_coordinate_accumulates_and_the_rest_follows_it(shape: tuple[int,
     np.testing.assert_allclose(run(square, a, b), np.maximum(a @ b, 0), rtol=1e-4, atol=1e-5)
 
 
-def epilogue(A: ts.Tensor["M", "K", ts.f32], B: ts.Tensor["K", "N", ts.f32], bias: ts.Tensor["N", ts.f32],
-             C: ts.Tensor["M", "N", ts.f32]):
-    a = A[tile_m:tile_m+16, tile_k:tile_k+8]
+def epilogue(
+    A: ts.Tensor["M", "K", ts.f32],
+    B: ts.Tensor["K", "N", ts.f32],
+    bias: ts.Tensor["N", ts.f32],
+    C: ts.Tensor["M", "N", ts.f32],
+):
+    a = A[tile_m : tile_m + 16, tile_k : tile_k + 8]
     acc = ts.tile.zeros((16, 16))
-    b = B[tile_k:tile_k+8, tile_n:tile_n+16]
+    b = B[tile_k : tile_k + 8, tile_n : tile_n + 16]
     acc += ts.tile.mma(a, b)
-    C[tile_m:tile_m+16, tile_n:tile_n+16] = ts.tile.gelu(acc + bias[tile_n:tile_n+16])
+    C[tile_m : tile_m + 16, tile_n : tile_n + 16] = ts.tile.gelu(acc + bias[tile_n : tile_n + 16])
 
 
 def test_initial_values_before_and_epilogue_after_the_serial_loop() -> None:
@@ -191,7 +195,7 @@ def test_initial_values_before_and_epilogue_after_the_serial_loop() -> None:
 
 
 def accumulate_bf16(A: ts.Tensor["M", "K", ts.bf16], C: ts.Tensor["M", ts.bf16]):
-    C[tile_m:tile_m+4] += ts.tile.row_sum(A[tile_m:tile_m+4, tile_k:tile_k+2])
+    C[tile_m : tile_m + 4] += ts.tile.row_sum(A[tile_m : tile_m + 4, tile_k : tile_k + 2])
 
 
 def test_accumulation_is_in_f32_and_rounded_once() -> None:
@@ -208,8 +212,8 @@ def test_accumulation_is_in_f32_and_rounded_once() -> None:
 
 def rows_by_range(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", "N", ts.f32]):
     for i in ts.tile.range(0, M, 8):
-        v = x[i:i+8]
-        y[i:i+8] = v - ts.tile.row_max(v)
+        v = x[i : i + 8]
+        y[i : i + 8] = v - ts.tile.row_max(v)
 
 
 def test_outermost_range_is_a_grid_axis() -> None:
@@ -222,9 +226,9 @@ def test_outermost_range_is_a_grid_axis() -> None:
 def running_sum(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", "N", ts.f32]):
     carry = ts.tile.zeros((N,))
     for i in ts.tile.range(0, M, 4):
-        total = ts.tile.cumsum(x[i:i+4], axis=0) + carry
-        y[i:i+4] = total
-        carry = carry + ts.tile.col_sum(x[i:i+4])
+        total = ts.tile.cumsum(x[i : i + 4], axis=0) + carry
+        y[i : i + 4] = total
+        carry = carry + ts.tile.col_sum(x[i : i + 4])
 
 
 def test_a_range_that_carries_and_stores_runs_in_order() -> None:
@@ -237,8 +241,8 @@ def test_a_range_that_carries_and_stores_runs_in_order() -> None:
 def explicit_k(A: ts.Tensor["M", "K", ts.f32], B: ts.Tensor["K", "N", ts.f32], C: ts.Tensor["M", "N", ts.f32]):
     acc = ts.tile.zeros((16, 16))
     for k in ts.tile.range(0, K, 8):
-        acc += ts.tile.mma(A[tile_m:tile_m+16, k:k+8], B[k:k+8, tile_n:tile_n+16])
-    C[tile_m:tile_m+16, tile_n:tile_n+16] = acc
+        acc += ts.tile.mma(A[tile_m : tile_m + 16, k : k + 8], B[k : k + 8, tile_n : tile_n + 16])
+    C[tile_m : tile_m + 16, tile_n : tile_n + 16] = acc
 
 
 def test_an_outermost_range_that_no_output_depends_on_is_serial() -> None:
@@ -251,10 +255,10 @@ def test_an_outermost_range_that_no_output_depends_on_is_serial() -> None:
 def three_passes(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", "N", ts.f32]):
     total = ts.tile.zeros((4,))
     for k in ts.tile.range(0, N, 8):
-        total += ts.tile.row_sum(x[tile_m:tile_m+4, k:k+8])
+        total += ts.tile.row_sum(x[tile_m : tile_m + 4, k : k + 8])
     mean = total / N
     for k in ts.tile.range(0, N, 8):
-        y[tile_m:tile_m+4, k:k+8] = x[tile_m:tile_m+4, k:k+8] - mean
+        y[tile_m : tile_m + 4, k : k + 8] = x[tile_m : tile_m + 4, k : k + 8] - mean
 
 
 def test_several_ranges_are_serial() -> None:
@@ -283,9 +287,9 @@ def triangle(x: ts.Tensor["N", "N", ts.f32], y: ts.Tensor["N", ts.f32]):
     for i in ts.tile.range(0, N, 4):
         total = ts.tile.zeros((4,))
         for j in ts.tile.range(0, i + 4, 4):
-            block = x[i:i+4, j:j+4]
+            block = x[i : i + 4, j : j + 4]
             total += ts.tile.row_sum(ts.tile.causal_mask(block, i, j, 0.0))
-        y[i:i+4] = total
+        y[i : i + 4] = total
 
 
 @pytest.mark.parametrize("n", [4, 8, 11])
@@ -298,9 +302,11 @@ def test_bounds_that_depend_on_an_outer_index(n: int) -> None:
 # batch axes and whole parameters
 
 
-def scale_rows(x: ts.Tensor["B", "H", "S", "D", ts.f32], w: ts.Tensor["H", "D", ts.f32]) -> ts.Tensor["B", "H", "S", "D", ts.f32]:
+def scale_rows(
+    x: ts.Tensor["B", "H", "S", "D", ts.f32], w: ts.Tensor["H", "D", ts.f32]
+) -> ts.Tensor["B", "H", "S", "D", ts.f32]:
     for s in ts.tile.range(0, S, 4):
-        v = x[s:s+4]
+        v = x[s : s + 4]
     return v * 2
 
 
@@ -339,9 +345,9 @@ def test_several_results() -> None:
 
 
 def by_identity(x: ts.Tensor["M", "N", ts.f32], b: ts.Tensor["N", ts.f32], y: ts.Tensor["M", "N", ts.f32]):
-    v = x[tile_m:tile_m+8, tile_n:tile_n+8]
-    bias = b[tile_n:tile_n+8]
-    y[tile_m:tile_m+8, tile_n:tile_n+8] = v * ts.tile.row_sum(v) + bias - ts.tile.col_max(v)
+    v = x[tile_m : tile_m + 8, tile_n : tile_n + 8]
+    bias = b[tile_n : tile_n + 8]
+    y[tile_m : tile_m + 8, tile_n : tile_n + 8] = v * ts.tile.row_sum(v) + bias - ts.tile.col_max(v)
 
 
 def test_vectors_find_their_axis_in_a_square_block() -> None:
@@ -351,8 +357,8 @@ def test_vectors_find_their_axis_in_a_square_block() -> None:
 
 
 def swapped_roles(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["N", "M", ts.f32]):
-    v = x[tile_m:tile_m+8, tile_n:tile_n+8]
-    y[tile_n:tile_n+8, tile_m:tile_m+8] = v.T * ts.tile.row_max(v)
+    v = x[tile_m : tile_m + 8, tile_n : tile_n + 8]
+    y[tile_n : tile_n + 8, tile_m : tile_m + 8] = v.T * ts.tile.row_max(v)
 
 
 def test_identity_survives_transposition() -> None:
@@ -383,10 +389,10 @@ def test_branch_on_a_scalar(alpha: float) -> None:
 
 def first_block(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
     for i in ts.tile.range(0, n, 4):
-        v = x[i:i+4]
+        v = x[i : i + 4]
         if i == 0:
             v = v + 10
-        y[i:i+4] = v
+        y[i : i + 4] = v
 
 
 def test_branch_on_a_coordinate() -> None:
@@ -497,9 +503,9 @@ def test_print_shows_a_tile_once_per_program(capsys: pytest.CaptureFixture[str])
 
 
 def reductions(x: ts.Tensor["M", "N", ts.int32], y: ts.Tensor["M", ts.int64], z: ts.Tensor["M", ts.bool_]):
-    v = x[tile_m:tile_m+4]
-    y[tile_m:tile_m+4] = ts.tile.argmax(v, axis=1) + ts.tile.sum(v, axis=1)
-    z[tile_m:tile_m+4] = ts.tile.any(v > 5, axis=-1) & ~ts.tile.all(v > 5, axis=-1)
+    v = x[tile_m : tile_m + 4]
+    y[tile_m : tile_m + 4] = ts.tile.argmax(v, axis=1) + ts.tile.sum(v, axis=1)
+    z[tile_m : tile_m + 4] = ts.tile.any(v > 5, axis=-1) & ~ts.tile.all(v > 5, axis=-1)
 
 
 def test_integer_and_bool_reductions() -> None:

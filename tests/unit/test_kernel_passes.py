@@ -86,58 +86,56 @@ def test_no_hazard_is_left(seed: int) -> None:
 # ragged edges
 
 
-
-
 def smallest(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", ts.f32]):
     best = ts.tile.full((4,), float("inf"))
     for k in ts.tile.range_k(0, N, 8):
-        best = ts.tile.minimum(best, ts.tile.row_min(x[tile_m:tile_m+4, k:k+8]))
-    y[tile_m:tile_m+4] = best
+        best = ts.tile.minimum(best, ts.tile.row_min(x[tile_m : tile_m + 4, k : k + 8]))
+    y[tile_m : tile_m + 4] = best
 
 
 def elementwise_then_reduced(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", ts.f32]):
     best = ts.tile.full((4, 8), float("inf"))
     for k in ts.tile.range_k(0, N, 8):
-        best = ts.tile.minimum(best, x[tile_m:tile_m+4, k:k+8])
-    y[tile_m:tile_m+4] = ts.tile.row_min(best)
+        best = ts.tile.minimum(best, x[tile_m : tile_m + 4, k : k + 8])
+    y[tile_m : tile_m + 4] = ts.tile.row_min(best)
 
 
 def product(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", ts.f32]):
     total = ts.tile.ones((4,))
     for k in ts.tile.range_k(0, N, 8):
-        total *= ts.tile.prod(x[tile_m:tile_m+4, k:k+8], axis=1)
-    y[tile_m:tile_m+4] = total
+        total *= ts.tile.prod(x[tile_m : tile_m + 4, k : k + 8], axis=1)
+    y[tile_m : tile_m + 4] = total
 
 
 def exponentials(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", ts.f32]):
     total = ts.tile.zeros((4,))
     for k in ts.tile.range_k(0, N, 8):
-        total += ts.tile.row_sum(ts.tile.exp(x[tile_m:tile_m+4, k:k+8]))
-    y[tile_m:tile_m+4] = total
+        total += ts.tile.row_sum(ts.tile.exp(x[tile_m : tile_m + 4, k : k + 8]))
+    y[tile_m : tile_m + 4] = total
 
 
 def weighted(x: ts.Tensor["M", "N", ts.f32], w: ts.Tensor["N", "D", ts.f32], y: ts.Tensor["M", "D", ts.f32]):
     acc = ts.tile.zeros((4, 8))
     for k in ts.tile.range_k(0, N, 8):
-        e = 1.0 / x[tile_m:tile_m+4, k:k+8]  # infinite in the padding
-        acc += ts.tile.mma(e, w[k:k+8, tile_d:tile_d+8])
-    y[tile_m:tile_m+4, tile_d:tile_d+8] = acc
+        e = 1.0 / x[tile_m : tile_m + 4, k : k + 8]  # infinite in the padding
+        acc += ts.tile.mma(e, w[k : k + 8, tile_d : tile_d + 8])
+    y[tile_m : tile_m + 4, tile_d : tile_d + 8] = acc
 
 
 def through_shared_memory(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", ts.f32]):
     s = ts.tile.alloc_shared((4, 8), ts.f32)
     total = ts.tile.full((4,), -float("inf"))
     for k in ts.tile.range_k(0, N, 8):
-        ts.tile.cp_async(s, x[tile_m:tile_m+4, k:k+8])
+        ts.tile.cp_async(s, x[tile_m : tile_m + 4, k : k + 8])
         ts.tile.barrier()
         total = ts.tile.maximum(total, ts.tile.row_max(s - 100))
-    y[tile_m:tile_m+4] = total
+    y[tile_m : tile_m + 4] = total
 
 
 def mean_of_blocks(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", ts.f32]):
     for i in ts.tile.range(0, M, 4):
-        block = x[i:i+4]
-        y[i:i+4] = ts.tile.row_sum(block * 0) + ts.tile.mean(block)
+        block = x[i : i + 4]
+        y[i : i + 4] = ts.tile.row_sum(block * 0) + ts.tile.mean(block)
 
 
 MODELS = {
@@ -161,7 +159,11 @@ def test_padding_never_enters_a_result(kernel: object, shape: tuple[int, int]) -
 
 @pytest.mark.parametrize("n", [8, 13])
 def test_padding_never_enters_a_product(n: int) -> None:
-    x, w, y = (rng.random((5, n)) + 0.5).astype(np.float32), rng.random((n, 6)).astype(np.float32), np.empty((5, 6), np.float32)
+    x, w, y = (
+        (rng.random((5, n)) + 0.5).astype(np.float32),
+        rng.random((n, 6)).astype(np.float32),
+        np.empty((5, 6), np.float32),
+    )
     run(weighted, x, w, y)
     np.testing.assert_allclose(y, (1 / x) @ w, rtol=1e-5)
 

@@ -319,10 +319,8 @@ class Memory:
             return
         if self._narrows(p, p.checked) and p.mask is None:
             assert self.mask is not None
-            raise KernelFault(
-                "TS402",
-                f"the condition has shape {shape_text(tile_type(self.mask).shape)}, the stored tile {shape_text(p.shape)}",
-            )
+            condition, stored = shape_text(tile_type(self.mask).shape), shape_text(p.shape)
+            raise KernelFault("TS402", f"the condition has shape {condition}, the stored tile {stored}")
         view, offsets = self.subview(p)
         op = builder.store(view, tile, offsets, p.mask)
         if p.checked:

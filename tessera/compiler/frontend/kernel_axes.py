@@ -55,8 +55,8 @@ class Identities:
                 found = self._trailing(v, target, i)
             out.append(found)
         if sorted(set(out)) != out:
-            raise BroadcastError(f"the axes of {shape_text(vt.shape)} cannot be matched with those of {shape_text(tt.shape)}; "
-                                 "insert axes with x[:, None]")  # fmt: skip
+            both = f"{shape_text(vt.shape)} cannot be matched with those of {shape_text(tt.shape)}"
+            raise BroadcastError(f"the axes of {both}; insert axes with x[:, None]")
         for i, p in enumerate(out):
             if vt.shape[i] != 1:
                 mine[i].join(theirs[p])
@@ -84,13 +84,13 @@ class Identities:
             raise BroadcastError(f"{shape_text(vt.shape)} does not broadcast with {shape_text(tt.shape)}{hint}")
         if vt.rank == 1 and tt.rank == 2 and tt.shape[0] == tt.shape[1] != 1:
             raise BroadcastError(
-                f"{shape_text(vt.shape)} may run along either axis of {shape_text(tt.shape)}; write x[:, None] for one value "
-                "per row or x[None, :] for one per column"
+                f"{shape_text(vt.shape)} may run along either axis of {shape_text(tt.shape)}; "
+                "write x[:, None] for one value per row or x[None, :] for one per column"
             )
         return last
 
     def pair(self, a: Value, b: Value) -> tuple[Shape, tuple[int, ...], tuple[int, ...]]:
-        """The common shape of two tiles and, for each, the result axes that its own axes become. Raises BroadcastError."""
+        """The common shape of two tiles, and the result axes that the axes of each become. Raises BroadcastError."""
         at, bt = _type(a), _type(b)
         if at.rank < bt.rank:
             shape, y, x = self.pair(b, a)

@@ -164,10 +164,9 @@ def _serial(k: KernelState, node: ast.For, target: ast.Name, counting: Counting)
             ev.error("TS212", f"{name!r} names something else after an iteration; a tile loop cannot exchange it", node)
     _join(k, carried.initial, carried.next)
     control.finish(ev, body, carried.next, node)
-    op = ev.builder.op(
-        "tile.for", [*values, *carried.initial], [v.type for v in carried.initial], regions=[Region([body])], span=ev.span(node),
-        hints=[v.hint for v in body.args[1:]],
-    )  # fmt: skip
+    types, hints = [v.type for v in carried.initial], [v.hint for v in body.args[1:]]
+    operands, regions = [*values, *carried.initial], [Region([body])]
+    op = ev.builder.op("tile.for", operands, types, regions=regions, span=ev.span(node), hints=hints)
     carried.after(op.results, {target.id})
     _identify(k, carried.initial, op.results)
     if len(ev.findings.errors) > found:  # something does not keep its type: nothing more is said of what depends on it

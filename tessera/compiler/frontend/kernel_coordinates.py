@@ -122,7 +122,7 @@ class Coordinates:
         return not isinstance(lanes.base, int) and bool(marks(lanes.base)) and _constant(lanes.base) == 0
 
     def observe(self, start: Expr, extent: Dim, priority: int) -> None:
-        """A program coordinate is seen to index something that ends at `extent`: so it has ceil(extent / stride) steps."""
+        """A program coordinate is seen to index what ends at `extent`: so it has ceil(extent / stride) steps."""
         found = [m for m in marks(start) if (c := self._by_mark.get(m)) is not None and c.kind == "program"]
         if len(found) != 1:
             return
@@ -152,8 +152,8 @@ class Coordinates:
         return self._launch[size]
 
     def extent(self, c: Coordinate) -> Dim:
-        """How far a program coordinate runs: through what is stored at it, else to what it is compared with, else through
-        what is read."""
+        """How far a program coordinate runs: through what is stored at it, else to what it is compared with, else
+        through what is read."""
         ranked = sorted(self._candidates[c], key=lambda p: p[0])
         if not ranked:
             raise KernelFault(

@@ -2,7 +2,7 @@
 
 `plan` rewrites the body, statement by statement and with every node's place kept:
 
-- `tile_k`, a free name that indexes no output, becomes `for tile_k in <serial>:` around the statements that depend on it;
+- `tile_k`, a free name that indexes no output, becomes `for tile_k in <serial>:` around the statements that need it;
 - `C[m, n] += x` in a loop that `m`, `n` do not depend on becomes an accumulation in registers, loaded before the loop
   and stored once after it.
 
@@ -298,7 +298,7 @@ def _outermost(body: list[ast.stmt]) -> ast.For | None:
     loop = loops[0]
     earlier = writes(body[: body.index(loop)])
     carried = _carried(_flat(loop.body)) & earlier
-    stores = any(isinstance(t, ast.Subscript) or isinstance(t, ast.Name) for s in loop.body for t in _store_targets(s))
+    stores = any(isinstance(t, (ast.Subscript, ast.Name)) for s in loop.body for t in _store_targets(s))
     return None if carried and stores else loop
 
 

@@ -135,8 +135,8 @@ def _batch_offset(k: KernelState, view: View, axis: int) -> Dim:
     extent = view.shape[axis]
     found = [c for c in k.coordinates.grid if c.extent == extent and c.step == 1]
     if not found:
-        raise KernelFault("TS403", f"nothing in the kernel walks the axis {extent} of {view.name}, so its place is not known; "
-                                   f"store with an index: {view.name}[...] = value")  # fmt: skip
+        open_ = f"nothing in the kernel walks the axis {extent} of {view.name}, so its place is not known"
+        raise KernelFault("TS403", f"{open_}; store with an index: {view.name}[...] = value")
     return found[0].offset
 
 
@@ -150,8 +150,8 @@ def _match(k: KernelState, view: View, t: TileType, axes: Sequence[Axis]) -> dic
         if a < 0:
             known = axes[i].origin is not None
             why = f"it runs along {axis_text(axes[i])}" if known else "nothing says which coordinate it belongs to"
-            raise KernelFault("TS403", f"axis {i} of the tile {t.pretty()} has no place in {view.name} {shape_text(view.shape)}: {why}. "
-                                       "Store it into a parameter at an index instead.")  # fmt: skip
+            lost = f"axis {i} of the tile {t.pretty()} has no place in {view.name} {shape_text(view.shape)}"
+            raise KernelFault("TS403", f"{lost}: {why}. Store it into a parameter at an index instead.")
         out[a] = i
         a -= 1
     return out

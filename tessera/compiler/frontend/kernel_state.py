@@ -1,4 +1,4 @@
-"""The state of the kernel layer: what every rule of the tile language reads and changes, and its conversions of values."""
+"""The state of the kernel layer: what every rule of the tile language reads and changes, and conversions of values."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ def returned_dims(definition: Definition) -> frozenset[str]:
 
 
 class KernelState(Layer):
-    """What is known of one kernel while it is read. `sizes` are the dims that are known; `grid_loop`: the outermost range is a grid axis."""
+    """What is known of one kernel while it is read. `sizes`: the dims that are known; `grid_loop`: the outermost range is
+    a grid axis."""
 
     prefix = "tile"
 

@@ -199,7 +199,7 @@ class Tiles:
         return out
 
     def reduce(self, name: str, x: Value, axis: Any, keepdim: bool = False) -> Value:
-        """`name` over `axis` (None: all). Sums of low-precision or narrow integer tiles are in the accumulator dtype."""
+        """`name` over `axis` (None: all). Sums of low-precision or narrow integers are in the accumulator dtype."""
         axes = self.axes_of(x, axis)
         t = tile_type(x)
         if name in ("sum", "prod"):
@@ -223,14 +223,14 @@ class Tiles:
 
     # matrix products
     def mma(self, a: Value, b: Value, a_axes: Axes, b_axes: Axes, accumulator: Any) -> Value:
-        """acc + a @ b. Operands of two dtypes meet in the narrower one, as tensor cores want it; sums are at least f32."""
+        """acc + a @ b. Operands of two dtypes meet in the narrower one, as tensor cores want it; sums are in f32 or more."""
         at, bt = operand_type(a), operand_type(b)
         if at.rank != 2 or bt.rank != 2:
             raise KernelFault("TS402", f"mma takes tiles of two axes, not {at.pretty()} and {bt.pretty()}")
         if at.shape[1] != bt.shape[0]:
             hint = "; transpose the second one with .T" if at.shape[1] == bt.shape[1] else ""
-            raise KernelFault("TS402", f"mma contracts axis 1 of {shape_text(at.shape)} with axis 0 of {shape_text(bt.shape)}: "
-                                       f"{at.shape[1]} is not {bt.shape[0]}{hint}")  # fmt: skip
+            both = f"axis 1 of {shape_text(at.shape)} with axis 0 of {shape_text(bt.shape)}"
+            raise KernelFault("TS402", f"mma contracts {both}: {at.shape[1]} is not {bt.shape[0]}{hint}")
         a, b = self._one_dtype(a, b)
         shape = (at.shape[0], bt.shape[1])
         acc = self._accumulator(accumulator, shape, operand_type(a).dtype)

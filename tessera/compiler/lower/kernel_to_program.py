@@ -45,13 +45,10 @@ def kernel_program(analysis: Analysis, kernel: Op | None = None) -> Program:
 def _demand_static_tiles(op: Op, name: str) -> None:
     for inner in op.walk():
         for v in inner.results:
-            if isinstance(v.type, (TileType, SharedType)) and (open_ := set().union(*map(symbols, v.type.shape))):
-                raise CompileError(
-                    Diagnostic(
-                        "TS404", f"this tile is {v.type.pretty()}; {', '.join(sorted(open_))} must have a size when the kernel is compiled",
-                        inner.span, function=name,
-                    )
-                )  # fmt: skip
+            if isinstance(v.type, (TileType, SharedType)) and (found := set().union(*map(symbols, v.type.shape))):
+                needed = f"{', '.join(sorted(found))} must have a size when the kernel is compiled"
+                message = f"this tile is {v.type.pretty()}; {needed}"
+                raise CompileError(Diagnostic("TS404", message, inner.span, function=name))
 
 
 def free_dims(op: Op) -> tuple[str, ...]:
@@ -77,7 +74,9 @@ def traffic(op: Op) -> Dim:
     total: Dim = 0
     for i, a in enumerate(op.region.block.args):
         if isinstance(a.type, ViewType):
-            read = any(user.name not in ("tile.store", "tile.scatter") or user.operands[0] is not a for user in _users(a))
+            read = any(
+                user.name not in ("tile.store", "tile.scatter") or user.operands[0] is not a for user in _users(a)
+            )
             total = total + prod(a.type.shape) * a.type.dtype.itemsize * (int(read) + int(i in writes))
     return total
 
@@ -132,7 +131,11 @@ def _size(v: Value, grid: tuple[Dim, ...]) -> Dim:
     op = v.op
     if op is None:
         loop = v.owner.region.op if isinstance(v.owner, Block) and v.owner.region else None
-        return floordiv(_size(loop.operands[0], grid) + _size(loop.operands[1], grid), 2) if loop is not None and loop.name == "tile.for" else 1
+        return (
+            floordiv(_size(loop.operands[0], grid) + _size(loop.operands[1], grid), 2)
+            if loop is not None and loop.name == "tile.for"
+            else 1
+        )
     if op.name == "tile.dim":
         return cast(Dim, op.attrs["dim"])
     if op.name == "tile.program_id":

@@ -1,4 +1,4 @@
-"""The arithmetic of Tile IR on NumPy arrays: conversions, elementwise functions, reductions, sums of products, Philox."""
+"""The arithmetic of Tile IR on NumPy arrays: conversions, elementwise functions, reductions, products, Philox."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from tessera.language.scalars import REDUCERS
 
 @dataclass(slots=True)
 class Options:
-    """`check_nan`: a NaN that is stored is a fault, said where it arose. `on_print` receives (label, program, array)."""
+    """`check_nan`: storing a NaN is a fault, said where it arose. `on_print` receives (label, program, array)."""
 
     check_nan: bool = False
     on_print: Callable[[str, tuple[int, ...], Any], None] | None = None
@@ -202,7 +202,9 @@ class Interpreter:
         sizes = [self.size(d) for d in op.attrs["sizes"]]  # type: ignore[union-attr, arg-type]
         return view.subview(op, offsets, sizes, op.attrs.get("drop", ()))
 
-    def window(self, op: Op, view: View, offsets: Sequence[int], shape: Sequence[int], fill: Any, mask: Any = None) -> Any:
+    def window(
+        self, op: Op, view: View, offsets: Sequence[int], shape: Sequence[int], fill: Any, mask: Any = None
+    ) -> Any:
         """The tile at `offsets`; what lies outside the view, or is masked out, is `fill`."""
         out = np.full(shape, fill, view.data.dtype)
         source, target = _clip(offsets, shape, view.shape)
@@ -213,13 +215,17 @@ class Interpreter:
         out[target] = values if used is None else np.where(used, values, out[target])
         return out
 
-    def demand_inside(self, op: Op, view: View, offsets: Sequence[int], shape: Sequence[int], target: Any, mask: Any) -> None:
+    def demand_inside(
+        self, op: Op, view: View, offsets: Sequence[int], shape: Sequence[int], target: Any, mask: Any
+    ) -> None:
         """An access that the program computed itself must stay inside the view wherever its mask holds."""
         outside = np.ones(shape, bool)
         outside[target] = False
         if np.any(outside if mask is None else outside & mask):
             lo, hi = list(offsets), [o + n for o, n in zip(offsets, shape, strict=True)]
-            fault(op, f"The access {lo} to {hi} leaves {view.name}, which has shape {list(view.shape)}, without a mask.")
+            fault(
+                op, f"The access {lo} to {hi} leaves {view.name}, which has shape {list(view.shape)}, without a mask."
+            )
 
     def load(self, op: Op) -> Any:
         view, *rest = self.operands(op)
@@ -237,8 +243,12 @@ class Interpreter:
         view.write(op, source, tile[target], self.number, used)
 
     def check_stored(self, op: Op, view: View, values: Any, used: Any) -> None:
-        if self.options.check_nan and _has_nan(values if used is None else np.where(used, values, np.zeros_like(values))):
-            notes = [Note(f"the first NaN came from {self.nan_origin[0]}", self.nan_origin[1])] if self.nan_origin else []
+        if self.options.check_nan and _has_nan(
+            values if used is None else np.where(used, values, np.zeros_like(values))
+        ):
+            notes = (
+                [Note(f"the first NaN came from {self.nan_origin[0]}", self.nan_origin[1])] if self.nan_origin else []
+            )
             fault(op, f"Stores NaN into {view.name} (program {self.where}).", *notes)
 
     def indices(self, op: Op, view: View, index: Sequence[Any], used: Any) -> tuple[tuple[Any, ...], Any]:
@@ -327,9 +337,7 @@ class Interpreter:
 
 _METHODS: dict[str, Callable[[Interpreter, Op], Any]] = {
     f"tile.{name}": getattr(Interpreter, name)
-    for name in ("program_id", "dim", "to_scalar", "to_index", "constant", "iota", "broadcast", "reshape", "transpose", "cast",
-                 "bitcast", "reduce", "scan", "philox", "mma", "contract", "subview", "load", "store", "gather", "scatter",
-                 "alloc_shared", "copy_async", "barrier", "load_shared", "store_shared", "print")
+    for name in ["program_id", "dim", "to_scalar", "to_index", "constant", "iota", "broadcast", "reshape", "transpose", "cast", "bitcast", "reduce", "scan", "philox", "mma", "contract", "subview", "load", "store", "gather", "scatter", "alloc_shared", "copy_async", "barrier", "load_shared", "store_shared", "print"]
 } | {
     "tile.for": Interpreter.loop,
     "tile.if": Interpreter.branch,
@@ -350,7 +358,9 @@ def _has_nan(values: Any) -> bool:
     return bool(np.isnan(wide).any())
 
 
-def _clip(offsets: Sequence[int], shape: Sequence[int], extent: Sequence[int]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+def _clip(
+    offsets: Sequence[int], shape: Sequence[int], extent: Sequence[int]
+) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
     """The part of a tile that lies inside a view: as slices of the view and of the tile."""
     source: list[slice] = []
     target: list[slice] = []

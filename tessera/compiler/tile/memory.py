@@ -1,4 +1,4 @@
-"""The memory that the Tile IR interpreter sees: views that watch who reads and writes, and shared tiles with async copies.
+"""The memory that the Tile IR interpreter sees: views that watch who reads and writes; shared tiles, async copies.
 
 Every fault is a DebugCheckError (TS506) at the op's source line: an element read before anything was written to it,
 an element touched by two programs of one launch, an access outside a view, a shared tile used without a barrier.
@@ -37,7 +37,7 @@ def poison(shape: Sequence[int], dtype: DType) -> Any:
 @dataclass(slots=True)
 class View:
     """A window onto a buffer. `written` is None where all of it holds data; `writer` and `reader` hold, per element,
-    the program of this launch that wrote or read it (None where nothing is ever stored, so that no race is possible)."""
+    the program of this launch that wrote or read it (None where nothing is ever stored, so no race is possible)."""
 
     name: str
     data: Any
@@ -79,7 +79,9 @@ class View:
         if self.writer is not None:
             for users, verb in ((self.writer, "writes"), (self.reader, "reads")):
                 other = (users[index] != NOBODY) & (users[index] != program)
-                self._demand(op, other, used, f"writes {{}} element(s) of {{}} that another program of this launch {verb}")
+                self._demand(
+                    op, other, used, f"writes {{}} element(s) of {{}} that another program of this launch {verb}"
+                )
         for target, value in ((self.data, values), (self.written, True), (self.writer, program)):
             if target is not None:
                 target[index] = value if used is None else np.where(used, value, target[index])

@@ -1,6 +1,6 @@
 """The `reference` target: Programs interpreted in NumPy, with every access checked. Slow on purpose, and the oracle.
 
-Bounds, uninitialised reads, races between programs and missing barriers are always checked; `debug` checks for NaN as well.
+Bounds, uninitialised reads, races between programs and missing barriers are always checked; `debug` adds NaN.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ class ReferenceTarget:
     def compile(self, program: Program, *, profile: bool = False, debug: bool = False) -> Artifact:
         source = "\n".join(print_op(launch.kernel) for launch in program.launches)
         resources = {
-            str(launch.kernel.attrs["sym_name"]): {"registers": None, "registers_reason": "the reference target interprets Tile IR"}
+            str(launch.kernel.attrs["sym_name"]): {
+                "registers": None,
+                "registers_reason": "the reference target interprets Tile IR",
+            }
             for launch in program.launches
         }
         meta = {"check_nan": debug, "phases": ["program"], "workspace_bytes": None}
@@ -43,8 +46,12 @@ class ReferenceTarget:
 
     def load(self, artifact: Artifact) -> Executable:
         if artifact.target != "reference" or PROGRAM not in artifact.files:
-            raise DeviceError(Diagnostic("TS605", f"the artefact is for {artifact.target}, not for the reference target"))
-        return ReferenceExecutable(decode(artifact.files[PROGRAM]), Options(check_nan=bool(artifact.meta.get("check_nan"))))
+            raise DeviceError(
+                Diagnostic("TS605", f"the artefact is for {artifact.target}, not for the reference target")
+            )
+        return ReferenceExecutable(
+            decode(artifact.files[PROGRAM]), Options(check_nan=bool(artifact.meta.get("check_nan")))
+        )
 
 
 def create(name: str) -> Target:

@@ -54,7 +54,12 @@ class ReferenceExecutable:
             self.demand_written(memory[number])
 
     def steps(
-        self, steps: Sequence[Step], memory: dict[int, Memory], scalars: Mapping[int, Any], sizes: Mapping[str, int], record: TileRecorder | None
+        self,
+        steps: Sequence[Step],
+        memory: dict[int, Memory],
+        scalars: Mapping[int, Any],
+        sizes: Mapping[str, int],
+        record: TileRecorder | None,
     ) -> None:
         for step in steps:
             match step:
@@ -66,21 +71,6 @@ class ReferenceExecutable:
                     self.steps(head, memory, scalars, sizes, record)
                     while memory[cond].data[0]:
                         self.steps((*body, *head), memory, scalars, sizes, record)
-
-    def steps(
-        self, steps: Sequence[Step], memory: dict[int, Memory], scalars: Mapping[int, Any], sizes: Mapping[str, int],
-        record: TileRecorder | None,
-    ) -> None:  # fmt: skip
-        for step in steps:
-            match step:
-                case Launch():
-                    self.launch(step, memory, scalars, sizes, record)
-                case Branch():
-                    self.steps(step.then if memory[step.cond].data[0] else step.orelse, memory, scalars, sizes, record)
-                case Loop():
-                    self.steps(step.head, memory, scalars, sizes, record)
-                    while memory[step.cond].data[0]:
-                        self.steps((*step.body, *step.head), memory, scalars, sizes, record)
 
     def memory(self, b: Buffer, sizes: Mapping[str, int], given: Any) -> Memory:
         count = evaluate(prod(b.shape), sizes)
@@ -96,7 +86,12 @@ class ReferenceExecutable:
         return Memory(b, data, np.zeros(count, bool))
 
     def launch(
-        self, launch: Launch, memory: dict[int, Memory], scalars: Mapping[int, Any], sizes: Mapping[str, int], record: TileRecorder | None
+        self,
+        launch: Launch,
+        memory: dict[int, Memory],
+        scalars: Mapping[int, Any],
+        sizes: Mapping[str, int],
+        record: TileRecorder | None,
     ) -> None:
         kernel = launch.kernel
         touched = {launch.args[i].buffer for i in kernel.attrs.get("writes", ()) if isinstance(launch.args[i], Window)}  # type: ignore[union-attr, index, arg-type]
@@ -140,7 +135,9 @@ class ReferenceExecutable:
             missing = int(m.written.size - np.count_nonzero(m.written))
             where = self.program.span or self.program.launches[-1].span
             raise DebugCheckError(
-                Diagnostic("TS506", f"{missing} of the {m.written.size} elements of {m.buffer.name} were never written.", where)
+                Diagnostic(
+                    "TS506", f"{missing} of the {m.written.size} elements of {m.buffer.name} were never written.", where
+                )
             )
 
 
@@ -175,5 +172,3 @@ def at_address(address: int, count: int, b: Buffer) -> Any:
         return np.empty(0, b.dtype.numpy)
     raw = (ctypes.c_char * (count * b.dtype.itemsize)).from_address(address)
     return np.frombuffer(raw, b.dtype.numpy)
-
-

@@ -1,4 +1,4 @@
-"""A Program as JSON text and back, with every op's source span, so that the reference target's artefacts can be cached."""
+"""A Program as JSON text and back, with every op's source span: what the reference target's artefacts hold."""
 
 from __future__ import annotations
 
@@ -20,7 +20,15 @@ def encode(program: Program) -> bytes:
         "name": program.name,
         "params": [[p.name, _shape(p.shape), p.dtype.name, p.writes, p.optional] for p in program.params],
         "buffers": [
-            [b.id, b.name, _shape(b.shape), b.dtype.name, b.role, b.param, base64.b64encode(b.data).decode() if b.data else None]
+            [
+                b.id,
+                b.name,
+                _shape(b.shape),
+                b.dtype.name,
+                b.role,
+                b.param,
+                base64.b64encode(b.data).decode() if b.data else None,
+            ]
             for b in program.buffers
         ],
         "steps": [_step(s) for s in program.steps],
@@ -35,7 +43,9 @@ def decode(text: bytes) -> Program:
     data: dict[str, Any] = json.loads(text)
     params = tuple(Param(n, _read_shape(s), dtypes.BY_NAME[d], w, o) for n, s, d, w, o in data["params"])
     buffers = tuple(
-        Buffer(i, n, _read_shape(s) or (), dtypes.BY_NAME[d], role, param, base64.b64decode(content) if content else None)
+        Buffer(
+            i, n, _read_shape(s) or (), dtypes.BY_NAME[d], role, param, base64.b64decode(content) if content else None
+        )
         for i, n, s, d, role, param, content in data["buffers"]
     )
     steps = tuple(map(_read_step, data["steps"]))
@@ -71,8 +81,19 @@ def _read_span(s: list[Any] | None) -> Span | None:
 def _step(step: Step) -> list[Any]:
     match step:
         case Launch():
-            args = [["buffer", a.buffer, _dim(a.offset)] if isinstance(a, Window) else ["scalar", a.param, a.dtype.name] for a in step.args]
-            return ["launch", print_op(step.kernel, locations=True), args, _span(step.span), _dim(step.flops), _dim(step.bytes), step.label]
+            args = [
+                ["buffer", a.buffer, _dim(a.offset)] if isinstance(a, Window) else ["scalar", a.param, a.dtype.name]
+                for a in step.args
+            ]
+            return [
+                "launch",
+                print_op(step.kernel, locations=True),
+                args,
+                _span(step.span),
+                _dim(step.flops),
+                _dim(step.bytes),
+                step.label,
+            ]
         case Branch():
             return ["branch", step.cond, [_step(s) for s in step.then], [_step(s) for s in step.orelse]]
         case Loop():
@@ -86,7 +107,9 @@ def _read_step(data: list[Any]) -> Step:
         made = Branch if kind == "branch" else Loop
         return made(cond, tuple(map(_read_step, first)), tuple(map(_read_step, second)))
     kernel, args, span, flops, bytes_, label = rest
-    bound = tuple(Window(a[1], _read_dim(a[2])) if a[0] == "buffer" else ScalarArg(a[1], dtypes.BY_NAME[a[2]]) for a in args)
+    bound = tuple(
+        Window(a[1], _read_dim(a[2])) if a[0] == "buffer" else ScalarArg(a[1], dtypes.BY_NAME[a[2]]) for a in args
+    )
     where = _read_span(span)
     assert where is not None
     return Launch(parse_op(kernel), bound, where, _read_dim(flops), _read_dim(bytes_), label)

@@ -21,7 +21,14 @@ class Bounds:
         if op is not None and op.name == "tile.dim" and op.attrs["dim"] == 0 and size == extent:
             return True
         low, high = self.of(offset)
-        return isinstance(size, int) and isinstance(extent, int) and low is not None and low >= 0 and high is not None and high + size <= extent
+        return (
+            isinstance(size, int)
+            and isinstance(extent, int)
+            and low is not None
+            and low >= 0
+            and high is not None
+            and high + size <= extent
+        )
 
     def of(self, v: Value) -> tuple[int | None, int | None]:
         """(least, greatest) value; None where unknown."""

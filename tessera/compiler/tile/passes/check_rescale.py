@@ -32,8 +32,8 @@ def check_rescale(kernel: Op) -> list[Diagnostic]:
 
 def _warning(op: Op, sum_: Op) -> Diagnostic:
     message = (
-        "this row sum is rescaled twice: its terms were already taken relative to the new maximum, and the factor moves "
-        "them there once more, so the normaliser comes out too small whenever the maximum grows.\n"
+        "this row sum is rescaled twice: its terms were already taken relative to the new maximum, and the factor "
+        "moves them there once more, so the normaliser comes out too small whenever the maximum grows.\n"
         "Leave the factor out, or take the terms relative to the block's own maximum."
     )
     return Diagnostic("TS311", message, op.span, "warning", (Note("the terms were summed here", sum_.span),))
@@ -58,4 +58,9 @@ def _exponential(v: Value) -> tuple[Value, Value] | None:
 
 
 def _is_maximum(m: Value, of: Value) -> bool:
-    return m.op is not None and m.op.name == "tile.reduce" and m.op.attrs["op"] == "max" and _source(m.op.operands[0]) is of
+    return (
+        m.op is not None
+        and m.op.name == "tile.reduce"
+        and m.op.attrs["op"] == "max"
+        and _source(m.op.operands[0]) is of
+    )

@@ -1,9 +1,9 @@
 """Ragged edges: elements of a tile that lie beyond the end of what it was loaded from never enter a result.
 
 A block at the edge of a tensor is as large as any other; what it holds beyond the edge is padding. Every value knows
-which of its elements are (`Tail`: those with offset + j >= extent), and where elements are combined with each other, in a
-reduction or along the contracted axis of a product, padding is replaced by that reduction's identity. Elsewhere padding
-is harmless, for stores are clipped. Where sizes show that no block is ragged, nothing is inserted.
+which of its elements are (`Tail`: those with offset + j >= extent), and where elements are combined with each other,
+in a reduction or along the contracted axis of a product, padding is replaced by that reduction's identity. Elsewhere
+padding is harmless, for stores are clipped. Where sizes show that no block is ragged, nothing is inserted.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def mask_tails(kernel: Op) -> None:
 
 @dataclass(slots=True)
 class MaskTails:
-    """`padding`: what all padded elements of a value are, where that is known. `masks`: elementwise conditions of loads."""
+    """`padding`: what all padded elements of a value are, where known. `masks`: elementwise conditions of loads."""
 
     kernel: Op
     tails: dict[Value, Tails] = field(default_factory=dict[Value, Tails])
@@ -115,7 +115,9 @@ class MaskTails:
 
     def elementwise(self, op: Op) -> None:
         tiles = op.operands
-        self.tails[op.result] = tuple(frozenset[Tail]().union(*axis) for axis in zip(*(self.of(v) for v in tiles), strict=True))
+        self.tails[op.result] = tuple(
+            frozenset[Tail]().union(*axis) for axis in zip(*(self.of(v) for v in tiles), strict=True)
+        )
         masks = frozenset[Value]().union(*(self.masks.get(v, frozenset()) for v in tiles))
         if masks:
             self.masks[op.result] = masks
@@ -205,7 +207,10 @@ class MaskTails:
                 self.tails[arg] = tails
             probe = _Probe(self)
             yields = probe.yields(body)
-            joined = [tuple(x | self._outside(y, body) for x, y in zip(t, n, strict=True)) for t, n in zip(found, yields, strict=True)]
+            joined = [
+                tuple(x | self._outside(y, body) for x, y in zip(t, n, strict=True))
+                for t, n in zip(found, yields, strict=True)
+            ]
             differing = [v for v, before in shared.items() if (probe.tails.get(v), probe.padding.get(v)) != before]
             if joined == found and not differing:
                 break
@@ -220,7 +225,9 @@ class MaskTails:
             self.tails[result] = tails
 
     def _shared(self, op: Op) -> list[Value]:
-        return list(dict.fromkeys(o.operands[0] for o in op.walk() if o.name in ("tile.copy_async", "tile.store_shared")))
+        return list(
+            dict.fromkeys(o.operands[0] for o in op.walk() if o.name in ("tile.copy_async", "tile.store_shared"))
+        )
 
     def _outside(self, tails: frozenset[Tail], body: Block) -> frozenset[Tail]:
         """Those whose offset is known outside the loop."""
@@ -279,7 +286,11 @@ def _filled_first(v: Value, body: Block) -> bool:
     for op in body.ops:
         for inner in op.walk():
             if v in inner.operands:
-                return inner.name in ("tile.copy_async", "tile.store_shared") and inner.operands[0] is v and inner.block is body
+                return (
+                    inner.name in ("tile.copy_async", "tile.store_shared")
+                    and inner.operands[0] is v
+                    and inner.block is body
+                )
     return False
 
 
@@ -306,7 +317,15 @@ def identity_of(name: str, dtype: DType) -> float:
     if name in ("prod", "all"):
         return 1
     low = -math.inf if dtype.is_float else 0 if dtype.kind in ("uint", "bool") else -(2 ** (dtype.bits - 1))
-    high = math.inf if dtype.is_float else 1 if dtype.kind == "bool" else int(dtype.maximum) if dtype.bits < 64 else 2**63 - 1
+    high = (
+        math.inf
+        if dtype.is_float
+        else 1
+        if dtype.kind == "bool"
+        else int(dtype.maximum)
+        if dtype.bits < 64
+        else 2**63 - 1
+    )
     return low if name in ("max", "argmax") else high
 
 
@@ -315,8 +334,8 @@ def _same(a: float, b: float) -> bool:
 
 
 _RULES = {
-    "load": MaskTails.load, "gather": MaskTails.gather, "copy_async": MaskTails.copy_async, "load_shared": MaskTails.load_shared,
-    "store_shared": MaskTails.store_shared, "cast": MaskTails.cast_, "transpose": MaskTails.transpose,
+    "load": MaskTails.load, "gather": MaskTails.gather, "copy_async": MaskTails.copy_async,
+    "load_shared": MaskTails.load_shared, "store_shared": MaskTails.store_shared, "cast": MaskTails.cast_, "transpose": MaskTails.transpose,
     "broadcast": MaskTails.broadcast, "reshape": MaskTails.reshape, "reduce": MaskTails.reduce, "mma": MaskTails.mma,
     "for": MaskTails.loop, "if": MaskTails.branch, "while": MaskTails.while_loop,
 }  # fmt: skip

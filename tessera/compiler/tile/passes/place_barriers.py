@@ -90,7 +90,8 @@ def _access(op: Op, state: Open, notes: list[Diagnostic]) -> None:
         Builder.before(op).op("tile.barrier")
         state.written, state.read = {}, {}
         name = shared.hint or "the shared tile"
-        message = f"{name} would be {what}; a barrier was inserted before this line. Write ts.tile.barrier() here to say it yourself."
+        advice = "a barrier was inserted before this line. Write ts.tile.barrier() here to say it yourself."
+        message = f"{name} would be {what}; {advice}"
         notes.append(Diagnostic("TS408", message, op.span, "note", (Note("the earlier access", earlier.span),)))
     for s in reads:
         state.read[s] = op
