@@ -28,7 +28,7 @@ from typing import Any, ClassVar, Literal, cast
 from tessera.compiler.graph.infer import Infer, InferError, Suggestion
 from tessera.compiler.ir.checks import Check
 from tessera.compiler.ir.core import Attr, Builder, Op, Value
-from tessera.compiler.ir.spec import SPECS, OpSpec, demand
+from tessera.compiler.ir.spec import SPECS, OpSpec, demand, invalid
 from tessera.compiler.ir.types import Shape, TensorType
 from tessera.errors import Diagnostic
 from tessera.language import dims, dtypes
@@ -311,13 +311,17 @@ def verify_operator(op: Op) -> None:
     except InferError as e:
         demand(False, op, e.diagnostic.message)
         return
-    demand(not t.casts, op, f"operands {sorted(t.casts)} lack their conversion")
+    if t.casts:
+        invalid(op, f"operands {sorted(t.casts)} lack their conversion")
     demand(len(types) == len(op.results), op, f"has {len(op.results)} results instead of {len(types)}")
     for want, result in zip(types, op.results, strict=True):
         have = tensor(result)
+        if have == want:
+            continue
         ok = have.dtype == want.dtype and have.rank == want.rank
         ok = ok and all(dims.compare(a, b, facts) != "no" for a, b in zip(have.shape, want.shape, strict=True))
-        demand(ok, op, f"result is {have} instead of {want}")
+        if not ok:  # the message only where it is needed: types are slow to print
+            invalid(op, f"result is {have} instead of {want}")
 
 
 class GraphBuilder:
