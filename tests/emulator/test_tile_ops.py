@@ -206,11 +206,13 @@ def test_every_reducer(op: str, dtype: DType) -> None:
 
 
 @pytest.mark.parametrize("axes", [(0,), (1,), (0, 1)])
-def test_sums_do_not_depend_on_the_number_of_warps(axes: tuple[int, ...]) -> None:
-    x = data((48, 70), dt.f32)
+@pytest.mark.parametrize("shape", [(48, 70), (2, 2500), (300, 9)], ids=str)
+def test_sums_do_not_depend_on_the_number_of_warps(shape: tuple[int, int], axes: tuple[int, ...]) -> None:
+    """One warp walks these tiles in chunks, thirty-two hold them in registers."""
+    x = data(shape, dt.f32)
     results = set()
     for warps in (1, 2, 4, 16, 32):
-        case = reduction("sum", (48, 70), axes, warps=warps)
+        case = reduction("sum", shape, axes, warps=warps)
         case.inputs = {"x": x}
         results.add(check(case, seeds=(5,))["y"].tobytes())
     assert len(results) == 1
@@ -232,6 +234,25 @@ def test_ties_go_to_the_first_position() -> None:
     case.inputs = {"x": x}
     case.expected = {"y": np.array([0, 50, 0])}
     check(case)
+
+
+def folded(values: Any, partials: int = 1024) -> Any:
+    """The documented order: ascending modulo `partials`, neighbours, then halves."""
+    part = np.full(partials, -0.0, np.float32)
+    for i, v in enumerate(values):
+        part[i % partials] += v
+    part = part[0::2] + part[1::2]
+    while part.size > 1:
+        part = part[: part.size // 2] + part[part.size // 2 :]
+    return part[0]
+
+
+def test_sums_are_folded_in_the_documented_order() -> None:
+    x = data((3, 2100), dt.f32)
+    rows, columns = reduction("sum", x.shape, (1,)), reduction("sum", x.T.shape, (0,))
+    rows.inputs, columns.inputs = {"x": x}, {"x": x.T.copy()}
+    assert check(rows)["y"].tolist() == [folded(row) for row in x]
+    assert check(columns)["y"].tolist() == [folded(row, 128) for row in x]
 
 
 def symbolic_reduction(op: str, axis: int, sizes: tuple[int, int], dtype: DType = dt.f32) -> Case:

@@ -215,7 +215,7 @@ def emit_kernel(
     layouts = grouping.assign(threads, settings.tensor_cores)
     e = KernelEmitter(kernel, grouping, threads, settings, source, alias, Bounds(kernel, aligned))
     e.needed = barriers(kernel, grouping, alias)
-    e.names |= {name, "ts", "program"}
+    e.names |= {name, "ts"}
     source.at(kernel.span)
     e.names |= {*layouts, "shared"}
     with source.block(f'extern "C" __global__ void __launch_bounds__({threads}) {name}({", ".join(_parameters(e))})'):

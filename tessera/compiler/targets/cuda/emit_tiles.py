@@ -150,12 +150,13 @@ def _fold_bytes(e: KernelEmitter, op: Op, axis: int | str) -> None:
     """Scratch memory for what a reduction exchanges between warps."""
     layout = e.layout_of(op.operands[0])
     itemsize = 16 if str(op.attrs["op"]).startswith("arg") else dtype_of(op.result).itemsize
-    if axis in (1, "all"):
-        e.need_scratch(fold_scratch(layout.row.registers, layout.col, e.threads, itemsize))
-    if axis == 0:
-        e.need_scratch(fold_scratch(layout.col.registers, layout.row, e.threads, itemsize))
+    row, col = layout.row, layout.col
+    if axis == 1:
+        e.need_scratch(fold_scratch(row.registers, col, e.threads, itemsize))
+    else:
+        e.need_scratch(fold_scratch(col.registers, row, e.threads, itemsize))
     if axis == "all":
-        e.need_scratch(fold_scratch(1, layout.row, e.threads, itemsize))
+        e.need_scratch(fold_scratch(1, col, e.threads, itemsize))
 
 
 def _widened(e: KernelEmitter, op: Op) -> str:

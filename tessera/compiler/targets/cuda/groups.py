@@ -305,7 +305,7 @@ class Grouping:
 
     def _folded(self, group: Group) -> bool:
         """Whether some reduction runs along the rows of the group's matrix."""
-        return any(u.name == "tile.reduce" and self.reduced(u) == 0 for v in group.values for u in v.users)
+        return any(u.name == "tile.reduce" and self.reduced(u) in (0, "all") for v in group.values for u in v.users)
 
     @property
     def elements(self) -> int:

@@ -50,8 +50,8 @@ template <int... Edge> using Unaligned = Access<false, Edge...>;
 
 // Calls vector(k, address) for registers k .. k+V-1 that are neighbours in memory and aligned, else single(k, address,
 // inside) for each.
-template <class B, class L, class A, int V, class T, int R, class Vector, class Single>
-TS_FN void visit(const View<T, R>& view, const Offset<R>& at, Vector vector, Single single) {
+template <class B, class L, class A, int V, class T, int R, class Mask, class Vector, class Single>
+TS_FN void visit(const View<T, R>& view, const Offset<R>& at, Mask mask, Vector vector, Single single) {
   constexpr int last = R ? R - 1 : 0;
   int t = hw::thread();
   T* base = view.data;
@@ -68,15 +68,16 @@ TS_FN void visit(const View<T, R>& view, const Offset<R>& at, Vector vector, Sin
       static_assert(B::size(B::rank - 1) % V == 0, "a vector lies in one row");
       bool whole = inside && (!A::edge(last) || (i >= 0 && i + V <= view.shape[last]));
       bool together = A::aligned || (view.stride[last] == 1 && (u64)(base + p) % (sizeof(T) * V) == 0);
+      TS_UNROLL for (int u = 0; u < V; ++u) whole = whole && mask[k + u];
       if (whole && together) vector(k, base + p);
-      else if constexpr (A::edge(last) || !A::aligned) {
+      else if constexpr (A::edge(last) || !A::aligned || !same<Mask, Everywhere>) {
         TS_UNROLL for (int u = 0; u < V; ++u)
-          single(k + u, base + p + u * view.stride[last], inside && L::holds(k + u, t) && (u64)(i + u) < (u64)view.shape[last]);
+          single(k + u, base + p + u * view.stride[last], inside && mask[k + u] && L::holds(k + u, t) && (u64)(i + u) < (u64)view.shape[last]);
       } else {
         TS_UNROLL for (int u = 0; u < V; ++u) single(k + u, base, false);
       }
     } else {
-      single(k, base + p, inside && (!R || !A::edge(last) || (u64)i < (u64)view.shape[last]));
+      single(k, base + p, inside && mask[k] && (!R || !A::edge(last) || (u64)i < (u64)view.shape[last]));
     }
   }
 }
@@ -86,29 +87,27 @@ template <class L, class B> constexpr int vector_width = B::rank > 0 && B::size(
 template <class L, class B, class A, class T, int R, class Mask = Everywhere>
 TS_FN Tile<bare<T>, L> load(const View<T, R>& view, const Offset<R>& at, bare<T> fill, Mask mask = {}) {
   using E = bare<T>;
-  constexpr bool masked = !same<Mask, Everywhere>;
-  constexpr int V = masked ? 1 : vector_width<L, B>;
+  constexpr int V = vector_width<L, B>;
   Tile<E, L> r;
-  visit<B, L, A, V>(view, at,
+  visit<B, L, A, V>(view, at, mask,
       [&](int k, T* p) {
         auto pack = hw::load_global(reinterpret_cast<const Pack<E, V>*>(p));
         TS_UNROLL for (int u = 0; u < V; ++u) r.v[k + u] = pack.e[u];
       },
-      [&](int k, T* p, bool inside) { r.v[k] = inside && mask[k] ? hw::load_global((const E*)p) : fill; });
+      [&](int k, T* p, bool inside) { r.v[k] = inside ? hw::load_global((const E*)p) : fill; });
   return r;
 }
 template <class B, class A, class T, class L, int R, class Mask = Everywhere>
 TS_FN void store(const View<T, R>& view, const Tile<T, L>& x, const Offset<R>& at, Mask mask = {}) {
-  constexpr bool masked = !same<Mask, Everywhere>;
-  constexpr int V = masked ? 1 : vector_width<L, B>;
+  constexpr int V = vector_width<L, B>;
   if (!L::owner(hw::thread())) return;
-  visit<B, L, A, V>(view, at,
+  visit<B, L, A, V>(view, at, mask,
       [&](int k, T* p) {
         Pack<T, V> pack;
         TS_UNROLL for (int u = 0; u < V; ++u) pack.e[u] = x.v[k + u];
         hw::store_global(reinterpret_cast<Pack<T, V>*>(p), pack);
       },
-      [&](int k, T* p, bool inside) { if (inside && mask[k]) hw::store_global(p, x.v[k]); });
+      [&](int k, T* p, bool inside) { if (inside) hw::store_global(p, x.v[k]); });
 }
 
 // One element, for all threads; one thread stores it.

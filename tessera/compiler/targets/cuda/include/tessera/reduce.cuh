@@ -160,10 +160,22 @@ template <class Op, int A, class T, class L, class F> TS_FN auto reduce_with(F v
 template <class Op, int A, class T, class L> TS_FN auto reduce(const Tile<T, L>& x) {
   return reduce_with<Op, A, T, L>([&](int k) { return x.v[k]; });
 }
+// Over both axes: columns are folded modulo 1024 first, then each column over its rows, then the columns.
 template <class Op, class T, class L> TS_FN T reduce_all(const Tile<T, L>& x) {
-  auto rows = reduce<Op, 1>(x);
-  if constexpr (L::rows == 1) return rows.v[0];
-  else return reduce<Op, 1>(rows).v[0];
+  using C = typename L::Col;
+  constexpr int fits = C::low >= partials_of(1) ? 1 : partials_of(1) / C::low, outer = C::Out < fits ? C::Out : fits, kept = outer * C::In;
+  using Folded = Axis<C::extent, C::t0, C::s0, C::In, C::t1, C::s1, C::t2, C::s2, outer>;
+  T w[kept][L::Row::regs], columns[1][kept], result[1];
+  int t = hw::thread();
+  TS_UNROLL for (int i = 0; i < C::regs; ++i)
+    TS_UNROLL for (int r = 0; r < L::Row::regs; ++r) {
+      int k = L::reg(r, i);
+      T value = L::holds(k, t) ? x.v[k] : Op::template identity<T>();
+      w[i % kept][r] = i < kept ? value : Op::template combine<T>(w[i % kept][r], value);
+    }
+  fold_axis<Op, typename L::Row, partials_of(0)>(w, columns[0]);
+  fold_axis<Op, Folded, partials_of(1)>(columns, result);
+  return result[0];
 }
 template <bool Largest, int A, class T, class L> TS_FN auto arg_reduce(const Tile<T, L>& x) {
   int t = hw::thread();
