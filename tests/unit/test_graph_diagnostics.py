@@ -131,6 +131,18 @@ def test_policies_merge_and_conflict() -> None:
     )
 
 
+def test_a_policy_widens_the_accumulator() -> None:
+    import numpy as np
+
+    from tessera.compiler.graph.evaluate import evaluate
+
+    plain, wide = TensorType((B,), f32), TensorType((B,), f32, policies.parse("@accum(f64)"))
+    x = np.array([1e8, 1, -1e8, 1e-3], np.float32)
+    assert evaluate(function([plain], lambda g, v: g.cumsum(v, 0)), [x])[0][-1] != np.float32(1.001)
+    assert evaluate(function([wide], lambda g, v: g.cumsum(v, 0)), [x])[0][-1] == np.float32(1.001)
+    assert evaluate(function([wide], lambda g, v: g.sum(v)), [x])[0] == np.float32(1.001)
+
+
 def test_asserts_prove_what_they_establish() -> None:
     facts = Facts()
     facts.assume_divisible(D, H)

@@ -142,8 +142,8 @@ class Arange(Operator):
     ) -> TensorType:  # fmt: skip
         a, b = (0, start) if stop is None else (start, stop)
         for v in (a, b, step):
-            if isinstance(v, bool) or not isinstance(v, (int, float, Expr)):  # pyright: ignore
-                t.fail("TS213", f"arange needs numbers known at compile time, not {v!r}")
+            if not isinstance(v, Expr):
+                t.number(v, "arange's bound or step", -(2**62), 2**62)
         if step == 0:
             t.fail("TS213", "arange needs a step other than 0")
         floats = any(isinstance(v, float) for v in (a, b, step))
@@ -152,13 +152,10 @@ class Arange(Operator):
         return TensorType((self.count(t, a, b, step),), found)
 
     def count(self, t: Infer, a: Any, b: Any, step: Any) -> Dim:
+        floats = any(isinstance(v, float) for v in (a, b, step))
         if all(isinstance(v, (int, float)) for v in (a, b, step)):
-            return (
-                max(math.ceil((b - a) / step), 0)
-                if any(isinstance(v, float) for v in (a, b, step))
-                else len(range(a, b, step))
-            )
-        if any(isinstance(v, float) for v in (a, b, step)) or isinstance(step, Expr):
+            return max(math.ceil((b - a) / step) if floats else -((a - b) // step), 0)
+        if floats or isinstance(step, Expr):
             t.fail("TS213", f"arange of {a}, {b}, {step}: the number of elements cannot be told")
         return at_least_zero(dims.ceildiv(b - a, step) if step > 0 else dims.ceildiv(a - b, -step))
 

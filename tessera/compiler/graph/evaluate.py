@@ -55,9 +55,14 @@ def evaluate_op(op: Op, arrays: Sequence[Any], sizes: Mapping[str, int], env: Ar
         return _CONTROL[op.name](op, arrays, {} if env is None else env, sizes)
     if op.name == "graph.constant":
         return [round_to(op.attrs["value"], tensor(op.result).dtype)]
-    wide = {v: to_compute(a, tensor(v).dtype) for v, a in zip(op.operands, arrays, strict=True)}
-    operands = [_looked_up(wide, o) for o in split_operands(op)]
     operator = operator_of(op)
+    sums = operator.kind in ("reduce", "contract", "scan")
+    wide: Arrays = {}
+    for v, a in zip(op.operands, arrays, strict=True):
+        t = tensor(v)
+        accum = t.policy.accum if sums and t.policy and not t.dtype.is_complex else None  # a policy asks for more
+        wide[v] = to_compute(a, t.dtype) if accum is None else round_to(a, accum)
+    operands = [_looked_up(wide, o) for o in split_operands(op)]
     found = operator.reference(*operands, **substituted(attributes_of(op), sizes))
     results = list(found) if operator.multiple else [found]
     out = [round_to(a, tensor(r).dtype) for a, r in zip(results, op.results, strict=True)]

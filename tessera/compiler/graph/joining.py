@@ -19,6 +19,8 @@ from tessera.language.dims import Dim
 from tessera.language.lazy import np
 
 Pairs = Sequence[tuple[Dim, Dim]]
+PARTS = 4096
+"""the most results that cutting may have"""
 
 
 def part(g: GraphBuilder, x: Value, axis: int, start: Dim, stop: Dim) -> Value:
@@ -154,15 +156,16 @@ class Split(Operator):
 
     def bounds(self, t: Infer | None, size: Dim, sections: Any) -> list[tuple[Dim, Dim]]:
         if several(sections):
-            cuts: list[Any] = [0, *items(sections), size]
+            positions = items(sections) if t is None else t.shape(sections, "sections")
+            cuts: list[Any] = [0, *positions, size]
             ordered = all(not isinstance(d := n - m, int) or d >= 0 for m, n in pairwise(cuts))
             if t is not None and not ordered:
                 t.fail("TS207", f"split positions {sections} do not ascend within an axis of size {size}")
             return list(pairwise(cuts))
         if t is not None:
             count = t.integer(sections, "sections")
-            if count < 1:
-                t.fail("TS213", f"split needs at least one section, not {count}")
+            if not 1 <= count <= PARTS:
+                t.fail("TS213", f"split makes 1 to {PARTS} parts, not {count}")
             t.same(dims.mod(size, count), 0, "TS213", f"an axis of size {size} does not split into {count} equal parts")
         width = dims.floordiv(size, sections)
         return [(width * i, width * (i + 1)) for i in range(sections)]
@@ -184,8 +187,8 @@ class Chunk(Operator):
 
     def infer(self, t: Infer, x: TensorType, chunks: int, axis: int = 0) -> tuple[TensorType, ...]:
         a, count = t.axis(x, axis), t.integer(chunks, "chunks")
-        if count < 1:
-            t.fail("TS213", f"chunk needs at least one part, not {count}")
+        if not 1 <= count <= PARTS:
+            t.fail("TS213", f"chunk makes 1 to {PARTS} parts, not {count}")
         if not isinstance(x.shape[a], int) and not t.facts.divides(count, x.shape[a]):
             t.fail("TS213", f"chunk needs an axis of known size, not {x.shape[a]}; split makes equal parts of any size")
         t.canonical(axis=a)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from tessera.compiler.graph.elementwise import sum_to
+from tessera.compiler.graph.infer import items
 from tessera.compiler.graph.operator import GraphBuilder, Infer, Operator, Spread, tensor
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import Shape, TensorType, shape_text
@@ -48,9 +49,9 @@ class Transpose(View):
         if isinstance(perm, Spread) and len(perm) == 2 and x.rank >= 2:
             order = _exchanged(x.rank, t.axis(x, perm[0]), t.axis(x, perm[1]))
         elif perm is not None:
-            order = tuple(t.axis(x, a, "perm") for a in ((perm,) if isinstance(perm, int) else perm))
+            order = tuple(t.axis(x, a, "perm") for a in items(perm))
             if sorted(order) != list(range(x.rank)):
-                t.fail("TS204", f"perm={tuple(perm)} is no permutation of the {x.rank} axes of {shape_text(x.shape)}")
+                t.fail("TS204", f"perm={order} is no permutation of the {x.rank} axes of {shape_text(x.shape)}")
         t.canonical(perm=order)
         return x.with_shape(tuple(x.shape[i] for i in order))
 
