@@ -73,8 +73,7 @@ def line_request(line: str) -> tuple[str, Request]:
     """The sub-command of a `%tessera` line and its options. Raises UsageError."""
     name, _, rest = line.strip().partition(" ")
     if name not in SUBCOMMANDS:
-        said = f"%tessera has no {name!r}{_close(name, SUBCOMMANDS)}" if name else "%tessera needs to know what to do"
-        raise UsageError(f"{said}\n{usage()}")
+        raise UsageError(f"%tessera has no {name!r}{_close(name, SUBCOMMANDS)}\n{usage()}")
     sub = SUBCOMMANDS[name]
     own = f"%tessera {name} {sub.takes}".rstrip() + "".join(f" [{o} ...]" for o in sub.options)
     request = _request(words(rest), sub.options, f"usage: {own}")

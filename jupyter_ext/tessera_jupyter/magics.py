@@ -90,6 +90,9 @@ class TesseraMagics(Magics):
         """
         if cell is not None:
             return self._cell(command.cell_request(line), cell)
+        if not line.strip():
+            print(command.usage())
+            return None
         name, request = command.line_request(line)
         return getattr(self, f"_{name}")(request)
 
@@ -130,9 +133,10 @@ class TesseraMagics(Magics):
     # %tessera ...
 
     def _profile(self, request: Request) -> Profiler:
+        path = _writable(request.output) if request.output else None
         profile = self._record(request.expression)
-        if request.output:
-            print(f"wrote {profile.to_html(Path(request.output).expanduser())}: open it in a browser")
+        if path is not None:
+            print(f"wrote {profile.to_html(path)}: open it in a browser")
         display(Panel((), profile, ("profile", "hints")))
         return profile
 
@@ -148,8 +152,8 @@ class TesseraMagics(Magics):
         display(Panel((), profile, ("hints", "profile")))
 
     def _trace(self, request: Request) -> None:
-        path = self._record(request.expression).export_chrome_trace(Path(request.output or "trace.json").expanduser())
-        print(f"wrote {path}: open it at ui.perfetto.dev or chrome://tracing")
+        path = _writable(request.output or "trace.json")
+        print(f"wrote {self._record(request.expression).export_chrome_trace(path)}: open it at ui.perfetto.dev or chrome://tracing")
 
     def _memory(self, request: Request) -> None:
         report = self._record(request.expression).memory()
@@ -227,6 +231,17 @@ class TesseraMagics(Magics):
         if not found:
             raise TryNext
         return found
+
+
+def _writable(name: str) -> Path:
+    """A path to write to, its folder made. Raises UsageError before anything runs for it."""
+    path = Path(name).expanduser()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.open("ab").close()
+    except OSError as e:
+        raise UsageError(f"{path} cannot be written: {e.strerror}") from None
+    return path
 
 
 def _check_target(name: str) -> None:

@@ -68,7 +68,6 @@ def test_wrong_cell_options_say_what_is_right(line, said):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("", "what to do"),
         ("profil f(x)", "did you mean profile"),
         ("profile", "needs"),
         ("doctor now", "takes nothing"),
@@ -175,8 +174,21 @@ def test_why(doubled):
 
 
 def test_trace(doubled, tmp_path):
-    assert doubled.run(f"%tessera trace {CALL} -o {tmp_path}/trace.json").error is None
-    assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert doubled.run(f"%tessera trace {CALL} -o {tmp_path}/new/trace.json").error is None
+    assert json.loads((tmp_path / "new/trace.json").read_text())["traceEvents"]
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_anything_runs(doubled, tmp_path):
+    doubled.run("calls = []")
+    ran = doubled.run(f"%tessera trace calls.append(1) -o {tmp_path}")
+    assert isinstance(ran.error, UsageError)
+    assert doubled["calls"] == []
+
+
+def test_alone_it_lists_what_there_is(nb):
+    ran = nb.run("%tessera")
+    assert ran.error is None
+    assert all(name in ran.stdout for name in command.SUBCOMMANDS)
 
 
 def test_memory(doubled):

@@ -1,0 +1,209 @@
+"""The panel's contents: shapes beside their lines, IR linked with the source, resources with their reasons."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from tessera.errors import Edit, Span, register_source
+from tessera_jupyter.charts import gantt
+from tessera_jupyter.findings import changed_lines
+from tessera_jupyter.markup import python
+
+CELL = """%%tessera
+@ts.function
+def norm(x: Tensor["B", "D"]) -> Tensor["B", "D"]:
+    mean = x.mean(axis=-1, keepdim=True)
+    return (x - mean) * 2
+"""
+KERNEL = """%%tessera{}
+@ts.kernel
+def saxpy(x: Tensor["n", ts.f32], y: Tensor["n", ts.f32], alpha: ts.f32) -> Tensor["n", ts.f32]:
+    i = ts.tile.linear_id()
+    if i < n:
+        y[i] = alpha * x[i] + y[i]
+    return y
+"""
+
+
+class Tree(HTMLParser):
+    """Elements with their classes, attributes and text; fails on markup that is not balanced."""
+
+    VOID = ("br", "img", "rect", "line", "circle")
+
+    def __init__(self, markup: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict, list[str]]] = []
+        self.stack: list[list[str]] = []
+        self.feed(markup)
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        texts: list[str] = []
+        self.elements.append((tag, dict(attrs), texts))
+        if tag == "br":
+            return
+        self.open.append(tag)
+        self.stack.append(texts)
+
+    def handle_startendtag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs), []))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+        self.stack.pop()
+
+    def handle_data(self, data):
+        for texts in self.stack:
+            texts.append(data)
+
+    def by_class(self, name: str) -> list[tuple[dict, str]]:
+        return [(a, "".join(t)) for _, a, t in self.elements if name in (a.get("class") or "").split()]
+
+
+@pytest.fixture(autouse=True)
+def interpreted(monkeypatch):
+    monkeypatch.setenv("TESSERA_TARGET", "reference")
+
+
+def rows_of(html: str) -> dict[str, str]:
+    """Line number -> what the Shapes tab says of it."""
+    shapes = re.search(r'<table class="ts-shapes">.*?</table>', html, re.S)[0]
+    found = {}
+    for row in re.findall(r"<tr>.*?</tr>", shapes, re.S):
+        tree = Tree(row)
+        found[tree.by_class("ts-number")[0][1]] = " ".join(tree.by_class("ts-type")[0][1].split())
+    return found
+
+
+def test_shapes_stand_beside_their_lines(nb):
+    assert rows_of(nb.run(CELL).html) == {
+        "2": "",
+        "3": "x [B, D] f32",
+        "4": "mean [B, 1] f32",
+        "5": "→ [B, D] f32",
+    }
+
+
+def test_given_sizes_are_shown(nb):
+    assert rows_of(nb.run(CELL.replace("%%tessera", "%%tessera --dims D=8")).html)["4"] == "mean [B, 1] f32"
+    assert rows_of(nb.run(CELL.replace("%%tessera", "%%tessera --dims D=8")).html)["3"] == "x [B, 8] f32"
+
+
+def test_the_markup_is_balanced_and_loads_nothing(nb):
+    html = nb.run(CELL.replace("%%tessera", '%%tessera --profile "norm(np.ones((4, 8), np.float32))"')).html
+    tree = Tree(html)
+    for _, attributes, _ in tree.elements:
+        for name, value in attributes.items():
+            assert name not in ("src", "href") and not name.startswith("on"), (name, value)
+    assert not re.search(r"url\(|@import|https?://", html)
+
+
+def test_every_level_is_linked_with_the_line_it_comes_from(nb):
+    tree = Tree(nb.run(CELL).html)
+    levels = {a["data-level"]: text for a, text in tree.by_class("ts-level")}
+    assert list(levels) == ["graph", "schedule", "tile", "target"]
+    linked = [(a["data-l"].split(), text) for a, text in tree.by_class("ts-l")]
+    means = [text for lines, text in linked if lines == ["4"]]
+    assert means[0].strip().startswith("4     mean")
+    assert any('"graph.sum"' in text for text in means)
+    assert any('"tile.reduce"' in text for text in means)
+    results = [text for lines, text in linked if lines == ["5"]]
+    assert any('"graph.sub"' in text for text in results)
+    assert not any('"graph.sum"' in text for text in results)
+
+
+def test_a_kernel_starts_as_tile_ir(nb):
+    tree = Tree(nb.run(KERNEL.format("")).html)
+    levels = {a["data-level"]: text for a, text in tree.by_class("ts-level")}
+    assert "starts as Tile IR" in levels["graph"]
+    assert '"tile.func"' in levels["tile"]
+
+
+def test_the_cuda_source_is_linked_line_by_line(nb):
+    pytest.importorskip("cuda.core")
+    tree = Tree(nb.run(KERNEL.format(" --target sm_80")).html)
+    linked = [text for a, text in tree.by_class("ts-l") if a["data-l"] == "6"]
+    assert any("ts::store" in text for text in linked)
+    kernel = next(text for a, text in tree.by_class("ts-kernel"))
+    assert re.search(r"registers per thread\d+static", re.sub(r"\s+(?=\d)", "", kernel)), kernel
+    assert "occupancy" in kernel
+
+
+def test_what_is_not_known_says_why(nb):
+    html = nb.run(KERNEL.format("")).html
+    assert 'title="the reference target interprets Tile IR">-</abbr>' in html
+
+
+def test_a_function_whose_arguments_are_open_is_shown_all_the_same(nb):
+    ran = nb.run("%%tessera\n@ts.function\ndef f(x):\n    return x + 1\n")
+    assert ran.error is None
+    assert "compiled at its first call" in ran.html
+    assert nb.run("f(np.zeros(2, np.float32))").result.tolist() == [1.0, 1.0]
+
+
+def test_a_target_that_fails_is_told_in_the_panel(nb, monkeypatch):
+    from tessera.errors import Diagnostic, TargetError
+    from tessera_jupyter import subject
+
+    def refuse(*_args, **_options):
+        raise TargetError(Diagnostic("TS602", "no such thing here"))
+
+    monkeypatch.setattr(subject.tessera, "compile", refuse)
+    ran = nb.run(CELL)
+    assert ran.error is None
+    assert "no such thing here" in ran.html
+    assert rows_of(ran.html)["4"] == "mean [B, 1] f32"
+
+
+def test_tabs_can_be_chosen(nb):
+    tree = Tree(nb.run(CELL.replace("%%tessera", "%%tessera --show kernel,shapes")).html)
+    assert [a["class"] for a, _ in tree.by_class("ts-tab")] == ["ts-tab ts-shapes", "ts-tab ts-kernel"]
+
+
+def test_long_ir_is_cut_and_says_so(nb, monkeypatch):
+    from tessera_jupyter import subject
+
+    monkeypatch.setattr(subject.Subject.levels, "__defaults__", (5,))
+    html = nb.run(CELL).html
+    assert re.search(r"\.\.\. \d+ more lines: %tessera ir norm --level tile", html)
+
+
+def test_a_panel_stays_small(nb):
+    html = nb.run(CELL).html
+    assert len(html) < 40_000
+
+
+def test_bars_of_a_profile(nb):
+    nb.run(CELL)
+    ran = nb.run("prof = %tessera profile norm(np.ones((64, 8), np.float32))")
+    assert ran.error is None
+    chart = gantt(nb["prof"].recording)
+    assert chart.count("<rect") == 1 + len(nb["prof"].tiles())  # and one for the legend
+    assert np.all([t.duration > 0 for t in nb["prof"].tiles()])
+
+
+def test_fixes_are_shown_as_the_lines_they_give():
+    register_source("edited.py", "def f():\n    a = g(1,\n          2)\n    return a\n")
+    insert = Edit(Span("edited.py", 4, 13, 4, 13), ".T")
+    assert changed_lines([insert]) == [("return a", "return a.T")]
+    two = [Edit(Span("edited.py", 4, 5, 4, 11), "yield"), Edit(Span("edited.py", 4, 12, 4, 13), "b")]
+    assert changed_lines(two) == [("return a", "yield b")]
+    across = Edit(Span("edited.py", 2, 9, 3, 13), "h()")
+    assert changed_lines([across]) == [("a = g(1,\n2)", "a = h()")]
+
+
+@pytest.mark.parametrize(
+    ("line", "marked"),
+    [
+        ("x = 'a < b'  # note", "x = <i class=\"ts-string\">&#x27;a &lt; b&#x27;</i>  <i class=\"ts-comment\"># note</i>"),
+        ("@ts.kernel", '<i class="ts-decorator">@ts.kernel</i>'),
+        ("return a @ b", '<i class="ts-keyword">return</i> a @ b'),
+    ],
+)
+def test_source_is_coloured(line, marked):
+    assert python(line) == marked
