@@ -59,7 +59,7 @@ class TestDependencies:
         def other(x):
             return x + scale
 
-        helper = other
+        helper = other  # noqa: F811
         assert [c[0] for c in changed(a)] == ["helper"]
 
     def test_what_a_function_called_at_compile_time_reads(self) -> None:

@@ -76,6 +76,8 @@ class Definition:
     scope: Scope
     notes: tuple[object, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    problems: tuple[Diagnostic, ...] = ()
+    """what is wrong with the decorators"""
 
     @cached_property
     def text(self) -> Source:

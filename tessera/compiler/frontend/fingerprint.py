@@ -52,11 +52,15 @@ def _of_object(value: Any, depth: int) -> str:
     if code is not None:
         read = _free_values(wrapped, code, depth)
         return f"{wrapped.__qualname__}#{_digest(code.co_code, repr(_constants(code)).encode(), read.encode())}"
-    kind = str(getattr(type(value), "__qualname__", ""))
+    kind = _kind(value)
     members = getattr(value, "__dict__", None)
     if is_dict(members) and not isinstance(value, type):
         return f"{kind}{fingerprint(dict(members), depth + 1)}"
     return kind + _named(value)
+
+
+def _kind(value: object) -> str:
+    return type(value).__qualname__
 
 
 def _free_values(function: Any, code: Any, depth: int) -> str:

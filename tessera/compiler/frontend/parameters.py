@@ -34,6 +34,7 @@ from tessera.language import dims, dtypes
 from tessera.language.annotations import ConstAnn, ScalarAnn, TensorAnn, TileAnn
 from tessera.language.annotations import Unknown as Unannotated
 from tessera.language.dims import Dim, Expr, Facts
+from tessera.language.policies import Policy, PolicyError
 
 if TYPE_CHECKING:
     from tessera.compiler.frontend.analysis import ArgType
@@ -49,7 +50,7 @@ def enter_definition(ev: Evaluator, arguments: Mapping[str, ArgType] | None, sym
     """
     d = ev.definition
     signature, findings = signature_of(d.tree, d.text, d.scope)
-    for f in findings:
+    for f in (*d.problems, *findings):
         ev.findings.add(f)
     ev.signature, ev.returns = signature, signature.returns
     _depend(ev, signature, d.scope)
@@ -149,9 +150,21 @@ def _given(ev: Evaluator, p: Parameter, argument: Any, name: str) -> Any:
     if wanted is not None and wanted != argument.dtype and isinstance(p.annotation, (TensorAnn, TileAnn)):
         ev.error("TS304", f"{name} has elements of {argument.dtype}, but its annotation says {wanted}", p.span)
         return UNKNOWN
-    policy = getattr(p.annotation, "policy", None)
-    passed = TensorType(argument.shape, argument.dtype, argument.policy or policy)
+    passed = TensorType(argument.shape, argument.dtype, argument.policy or _policy(ev, p))
     return ev.layer.parameter(name, passed, p.annotation, p.span)
+
+
+def _policy(ev: Evaluator, p: Parameter) -> Policy | None:
+    """The numerics of a parameter: its annotation's and the whole function's."""
+    own: Policy | None = getattr(p.annotation, "policy", None)
+    function: Policy | None = ev.definition.options.get("numerics")
+    if function is None or own is None:
+        return own or function
+    try:
+        return own.merge(function)
+    except PolicyError as e:
+        ev.error("TS305", f"{p.name}'s annotation and the function's numerics disagree: {e}", p.span)
+        return own
 
 
 def _default(ev: Evaluator, p: Parameter) -> Any:
@@ -168,7 +181,7 @@ def _symbolic(ev: Evaluator, p: Parameter, env: Mapping[str, Dim]) -> Any:
         if a.shape is None or ... in a.shape:
             return ev.undecide(f"the shape of {p.name} must be known", p.span)
         shape = tuple(dims.substitute(d, env) for d in a.shape if isinstance(d, (int, Expr)))
-        return ev.layer.parameter(p.name, TensorType(shape, a.dtype or dtypes.f32, a.policy), a, p.span)
+        return ev.layer.parameter(p.name, TensorType(shape, a.dtype or dtypes.f32, _policy(ev, p)), a, p.span)
     if isinstance(a, ConstAnn):
         if a.dim is not None:
             return dims.substitute(a.dim, env)

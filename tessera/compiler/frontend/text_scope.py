@@ -6,11 +6,12 @@ Constants are evaluated by the evaluator itself, in this scope, when they are fi
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from tessera.compiler.frontend import vocabulary
-from tessera.compiler.frontend.definition import Definition, Kind
+from tessera.compiler.frontend.definition import Definition, Kind, Source, source_of
 from tessera.compiler.frontend.layer import Layer
 from tessera.compiler.frontend.reparse import first_line
 from tessera.compiler.frontend.values import (
@@ -23,6 +24,8 @@ from tessera.compiler.frontend.values import (
     has_unknown,
     is_sequence,
 )
+from tessera.errors import CompileError, Diagnostic
+from tessera.language.policies import PolicyError
 
 _DATACLASS = ("dataclass", "dataclasses.dataclass", "NamedTuple", "typing.NamedTuple")
 
@@ -126,7 +129,9 @@ class TextScope:
         return Closure(node, self.definition(node, kind or "function"), None, _Defaults(self, node))
 
     def definition(self, node: ast.FunctionDef, kind: Kind) -> Definition:
-        return Definition(kind, node.name, self.file, first_line(node), node, self.text, self)
+        line, source = first_line(node), source_of(self.file, self.text)
+        options, problems = decorator_options(self, node, source)
+        return Definition(kind, node.name, self.file, line, node, self.text, self, (), options, problems)
 
     def _class(self, node: ast.ClassDef) -> Any:
         members: dict[str, Any] = {}
@@ -205,20 +210,58 @@ def imported(module: str, name: str) -> Any:
 def decorated_kind(scope: TextScope, node: ast.FunctionDef) -> Kind | None:
     """Which of Tessera's layers a function's decorators put it in, through whatever name they were imported."""
     for decorator in node.decorator_list:
-        target = decorator.func if isinstance(decorator, ast.Call) else decorator
-        head, _, rest = _dotted(target).partition(".")
-        if not head:
-            continue
-        value = scope.lookup(head)
-        path = value.path if isinstance(value, (Namespace, Builtin)) else ""
-        if not path.startswith("tessera"):
-            continue
-        name = f"{path}.{rest}".removeprefix("tessera.").partition(".")[0]
+        name = _own_name(scope, decorator).partition(".")[0]
         if name in vocabulary.KERNEL_DECORATORS:
             return "kernel"
         if name in vocabulary.FUNCTION_DECORATORS:
             return "function"
     return None
+
+
+def _own_name(scope: TextScope, decorator: ast.expr) -> str:
+    """What a decorator is called in Tessera, however it was imported: "function", "kernel.autotune"; else ""."""
+    target = decorator.func if isinstance(decorator, ast.Call) else decorator
+    head, _, rest = _dotted(target).partition(".")
+    value = scope.lookup(head) if head else None
+    path = value.path if isinstance(value, (Namespace, Builtin)) else ""
+    return f"{path}.{rest}".removeprefix("tessera.").strip(".") if path.startswith("tessera") else ""
+
+
+def decorator_options(
+    scope: TextScope, node: ast.FunctionDef, source: Source
+) -> tuple[Mapping[str, Any], tuple[Diagnostic, ...]]:
+    """What the decorators' keywords say, as the decorators themselves understand them (they run nothing)."""
+    if not any(isinstance(d, ast.Call) for d in node.decorator_list):
+        return {}, ()
+    from tessera.language import decorators
+
+    def stand_in() -> None: ...
+
+    made: Any = stand_in
+    problems: list[Diagnostic] = []
+    for decorator in reversed(node.decorator_list):
+        known: Any = decorators
+        for part in _own_name(scope, decorator).split("."):
+            known = getattr(known, part, None)
+        if not callable(known):
+            continue
+        try:
+            made = _decorate(scope, decorator, known, made)
+        except CompileError as e:
+            problems += [replace(d, span=source.span(decorator), function=node.name) for d in e.diagnostics]
+        except (TypeError, PolicyError) as e:
+            problems.append(Diagnostic("TS105", str(e), source.span(decorator), function=node.name))
+    return getattr(made, "options", {}), tuple(problems)
+
+
+def _decorate(scope: TextScope, decorator: ast.expr, known: Any, function: Any) -> Any:
+    if not isinstance(decorator, ast.Call):
+        return known(function)
+    args = [scope.constant(a) for a in decorator.args]
+    keywords = {k.arg: scope.constant(k.value) for k in decorator.keywords if k.arg}
+    if any(map(has_unknown, [*args, *keywords.values()])):
+        return function  # a value that the text does not tell: as if it were not said
+    return known(*args, **keywords)(function)
 
 
 def _dotted(node: ast.expr) -> str:

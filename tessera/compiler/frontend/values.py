@@ -132,7 +132,7 @@ class Record:
 
 
 class LayerValue:
-    """Base of a layer's own kinds of values: blocks of memory, vectors of lanes. `described` is how messages call one."""
+    """Base of a layer's own kinds of values: memory, vectors of lanes. `described` is how messages call one."""
 
     __slots__ = ()
 
@@ -148,7 +148,21 @@ class Static:
     value: Any
 
 
-ABSTRACT = (Value, LayerValue, Expr, Unknown, Number, Counting, Namespace, Builtin, OperatorRef, Method, Closure, ClassRef, Record)
+ABSTRACT = (
+    Value,
+    LayerValue,
+    Expr,
+    Unknown,
+    Number,
+    Counting,
+    Namespace,
+    Builtin,
+    OperatorRef,
+    Method,
+    Closure,
+    ClassRef,
+    Record,
+)
 
 
 # isinstance of an Any narrows to containers of unknown elements; these say that the elements are any values
