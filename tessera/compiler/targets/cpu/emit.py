@@ -45,8 +45,13 @@ class Ty:
 
 
 @lru_cache(maxsize=512)
-def ty(kind: str, bits: int, lanes: int = 1) -> Ty:
+def _ty(kind: str, bits: int, lanes: int) -> Ty:
     return Ty(kind, bits, lanes)
+
+
+def ty(kind: str, bits: int, lanes: int = 1) -> Ty:
+    """The one object for a type, so that types are compared by identity."""
+    return _ty(kind, bits, lanes)
 
 
 F32, F64, I1, I8, I16, I32, I64 = (
@@ -71,9 +76,11 @@ Index: TypeAlias = "int | Val"
 """An i64 number: known, or a scalar value."""
 
 
-@lru_cache(maxsize=4096)
 def float_text(x: float, bits: int) -> str:
-    """A float constant as LLVM reads it exactly: the bits of the (rounded) value as a double, in hex."""
+    """A float constant as LLVM reads it exactly: the bits of the (rounded) value as a double, in hex.
+
+    Not cached: 0.0 and -0.0 are the same key and different constants.
+    """
     if bits == 32:
         try:
             x = struct.unpack("f", struct.pack("f", x))[0]
@@ -271,8 +278,8 @@ class Function:
         self.out.append(phis)  # type: ignore[arg-type]
         values = [Val(f"%c{k}_{j}", c.ty, self.depth) for j, c in enumerate(carried)]
         go = test(values)
+        self._push()  # before the branch: what leaves the body stands in front of it
         self.do(f"br i1 {go.ref}, label %b{k}, label %x{k}")
-        self._push()
         self.place(f"b{k}")
         nexts = body(values)
         end = self.label
@@ -289,13 +296,14 @@ class Function:
         self._n += 1
         k = self._n
         self._push()
+        second = Scope([])
+        self.out.append(second.front)
         self.do(f"br i1 {condition.ref}, label %y{k}, label %n{k}")
         self.place(f"y{k}")
         a: list[Val] = then()
         ya = self.label
         self.do(f"br label %e{k}")
-        self.scopes.pop()
-        self._push()
+        self.scopes[-1] = second
         self.place(f"n{k}")
         b: list[Val] = otherwise()
         yb = self.label

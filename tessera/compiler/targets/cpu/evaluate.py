@@ -18,7 +18,7 @@ from tessera.compiler.targets.cpu.emit import I64, Function, Index, Val, const, 
 from tessera.compiler.targets.cpu.isa import VectorISA
 from tessera.compiler.targets.cpu.memory import Affine, Cell, Coord, Memory, affine, fill_value, held
 from tessera.compiler.targets.cpu.plan import touched
-from tessera.compiler.targets.cpu.spaces import AxisId, operand_coords, reshaped_axes, shape_of
+from tessera.compiler.targets.cpu.spaces import AxisId, moves, operand_coords, shape_of
 from tessera.compiler.targets.cpu.vectormath import VectorMath
 from tessera.errors import Diagnostic, TargetError
 from tessera.language.dims import Atom, Dim
@@ -301,7 +301,7 @@ class Evaluator:
         return base if c.lanes == 1 else affine(base, c.lanes, self.fn)
 
     def _through(self, op: Op, coords: Coords) -> Elem:
-        if op.name == "tile.reshape" and shape_of(op.operands[0]) and reshaped_axes(op) is None:
+        if moves(op):
             cell = self.cells[op.operands[0]]
             shape = shape_of(op.result)
             return self.read_cell(Cell(cell.ptr, self.packed_strides(shape), cell.dtype), coords)

@@ -23,7 +23,7 @@ from tessera.compiler.targets.cpu.plan import Group, Planner
 from tessera.compiler.targets.cpu.prepare import prepared
 from tessera.compiler.targets.cpu.products import direct_operand, write_contract, write_mma
 from tessera.compiler.targets.cpu.scan import write_scan
-from tessera.compiler.targets.cpu.spaces import reshaped_axes, shape_of
+from tessera.compiler.targets.cpu.spaces import moves, shape_of
 from tessera.compiler.tile.program import Launch, ScalarArg, Window
 from tessera.language.dims import Dim, prod
 from tessera.language.dtypes import DType
@@ -169,7 +169,7 @@ class KernelFunction:
         """A result that is reshaped must lie in C order without gaps."""
         for v in op.results:
             cell = self.ev.cells.get(v)
-            moved = any(u.name == "tile.reshape" and reshaped_axes(u) is None for u, _ in v.uses)
+            moved = any(moves(u) for u, _ in v.uses)
             if cell is None or not moved:
                 continue
             packed = self.ev.packed_strides(shape_of(v))

@@ -16,7 +16,7 @@ from tessera.compiler.targets.cpu.evaluate import Coords, Evaluator, dtype_of
 from tessera.compiler.targets.cpu.memory import Cell, Coord, affine
 from tessera.compiler.targets.cpu.plan import READS, Group, Nest, Planner, Root
 from tessera.compiler.targets.cpu.reduce import CHUNK, Reduction, power_of_two
-from tessera.compiler.targets.cpu.spaces import LAZY, AxisId, operand_coords, shape_of
+from tessera.compiler.targets.cpu.spaces import LAZY, AxisId, moves, operand_coords, shape_of
 from tessera.language.dims import Dim
 
 
@@ -94,7 +94,7 @@ class NestWriter:
                     if v in group.inside and all(c is None or c in group.outer for c in classes):
                         continue  # it stays in a register
                     self._cell(v, group)
-                elif root.op is None and root.value not in ev.cells:
+                elif root.op is None and root.target is None and root.value not in ev.cells:
                     self._cell(root.value, group)
             for v in nest.also:
                 self._cell(v, group)
@@ -157,7 +157,7 @@ class NestLoops:
                 return
             if op.name == "tile.load":
                 found[(op, coords)] = None
-            if op.name in LAZY and op.name not in ("tile.subview",):
+            if op.name in LAZY and not moves(op):
                 first = 1 if op.name in READS else 0
                 for k in range(first, len(op.operands)):
                     x = op.operands[k]

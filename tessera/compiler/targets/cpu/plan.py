@@ -22,8 +22,8 @@ from tessera.compiler.targets.cpu.spaces import (
     LAZY,
     AxisId,
     Spaces,
+    moves,
     operand_coords,
-    reshaped_axes,
     shape_of,
 )
 from tessera.language.dims import Dim
@@ -163,7 +163,7 @@ class Planner:
             for o in op.walk() if op.regions else (op,):
                 if o.name == "tile.mma":
                     self.kept.update(v for v in o.operands[:2] if self._here(v) and v not in self.direct)
-            if op.name == "tile.reshape" and reshaped_axes(op) is None and self._here(op.operands[0]):
+            if moves(op) and self._here(op.operands[0]):
                 self.kept.add(op.operands[0])
         for op in self.block.ops:
             if op.name in READS and self._overwritten(op):
@@ -215,7 +215,7 @@ class Planner:
                 found = frozenset((v,))
             else:
                 found = self.below(v)
-                if op.name in READS or (op.name == "tile.reshape" and reshaped_axes(op) is None):
+                if op.name in READS or moves(op):
                     found |= {v}
             self._leaves[v] = found
         return self._leaves[v]
@@ -240,7 +240,7 @@ class Planner:
             classes = self.spaces.of(x)
             gone = [classes[a] for a in axes if classes[a] is not None]
             return Root(x, op, classes, gone[0] if gone else None)
-        if op.results and op.result in self.kept and op.name in LAZY:
+        if op.name in LAZY and op.result in self.kept:
             return Root(op.result, None, self.spaces.of(op.result))
         return None
 
@@ -278,14 +278,14 @@ class Planner:
         votes: Counter[int] = Counter()
         seen: set[tuple[Value, tuple[AxisId, ...]]] = set()
 
-        def read(v: Value, coords: tuple[AxisId, ...]) -> None:
+        def read(v: Value, coords: tuple[AxisId, ...], top: bool = False) -> None:
             if (v, coords) in seen:
                 return
             seen.add((v, coords))
             op = v.op
             if op is None or not coords:
                 return
-            if op.name not in LAZY or v in self.kept:
+            if op.name not in LAZY or (v in self.kept and not top) or moves(op):
                 votes[coords[-1] or 0] += 10 if coords[-1] is not None else 0
             elif op.name == "tile.load":
                 vote(op.operands[0], coords, 10)
@@ -303,7 +303,7 @@ class Planner:
                     votes[c] += weight
 
         for root in nest.roots:
-            read(root.value, root.classes)
+            read(root.value, root.classes, root.op is None)
             if root.op is not None and root.op.name == "tile.store":
                 vote(root.op.operands[0], root.classes, 21)
             if root.loops:
@@ -374,9 +374,7 @@ class Planner:
         seen, stack = {v}, [v]
         while stack:
             for user, _ in stack.pop().uses:
-                if user.name not in LAZY or user.block is not self.block or (
-                    user.name == "tile.reshape" and reshaped_axes(user) is None
-                ):
+                if user.name not in LAZY or user.block is not self.block or moves(user):
                     yield user
                 elif user.result in self.kept:
                     yield user.result
@@ -426,7 +424,7 @@ class _Grouping:
             assert op is not None
             if leaf in done and any(c is not None and c < 0 for c in p.spaces.of(leaf)):
                 return True
-            if op.name == "tile.reshape" and reshaped_axes(op) is None and op.operands[0] in done:
+            if moves(op) and op.operands[0] in done:
                 return True
             if op.name in READS and leaf not in done:
                 at, memory = p.position[op], p.memory(op.operands[0])

@@ -42,6 +42,11 @@ def reshaped_axes(op: Op) -> list[int | None] | None:
     return [None if d == 1 else next(rest) for d in shape_of(op.result)]
 
 
+def moves(op: Op) -> bool:
+    """Whether a reshape moves elements to other axes: its result is read from memory in C order."""
+    return op.name == "tile.reshape" and bool(shape_of(op.operands[0])) and reshaped_axes(op) is None
+
+
 class Spaces:
     """The classes of a block's axes (union-find over (value, axis))."""
 
