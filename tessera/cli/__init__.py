@@ -7,18 +7,32 @@ all is well, 1 the program or its environment has errors, 2 the command line its
 from __future__ import annotations
 
 import sys
+import traceback
+from pathlib import Path
+
+from tessera import knobs
+from tessera.errors import Diagnostic, TesseraError, render_all
 
 
 def main() -> None:
     """Entry point of the console script: a finding is shown as a finding, never as a traceback."""
-    from tessera.cli.app import app
-    from tessera.errors import TesseraError, render_all
+    from tessera.cli.app import app  # here, so that a fault while loading a sub-command is reported like any other
 
     try:
         app(prog_name="tessera")
     except TesseraError as e:
-        print(render_all(e.diagnostics, color=sys.stderr.isatty()), file=sys.stderr)
-        sys.exit(1)
+        fail(e)
     except BrokenPipeError:  # `tessera ir ... | head`
         sys.stderr.close()
         sys.exit(1)
+    except Exception as e:
+        last = traceback.extract_tb(e.__traceback__)[-1]
+        if not Path(last.filename).is_relative_to(Path(__file__).parents[1]) or knobs.debug():
+            raise  # the user's own script failed, and Python's report is the right one
+        said = f"{type(e).__name__}: {e}\n{last.filename}:{last.lineno} in {last.name}\nTESSERA_DEBUG=1 shows the traceback."
+        fail(TesseraError(Diagnostic("TS900", said)))
+
+
+def fail(e: TesseraError) -> None:
+    print(render_all(e.diagnostics, color=sys.stderr.isatty()), file=sys.stderr)
+    sys.exit(1)

@@ -22,7 +22,7 @@ def demo(
     script = next((p / SCRIPT for p in (Path.cwd(), Path(__file__).resolve().parents[2]) if (p / SCRIPT).is_file()), None)
     if script is None:
         raise typer.BadParameter(f"{SCRIPT} is not here; run the demo in a source checkout")
-    print(f"target: {devices.default_target()}   ({'; '.join(map(str, devices.devices()))})\n")
+    print(f"target: {devices.resolve('auto')}   ({'; '.join(map(str, devices.devices()))})\n")
     with profiler() as prof:
         execute(script, [])
     print()

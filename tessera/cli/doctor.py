@@ -60,7 +60,7 @@ def _machine() -> list[Finding]:
         Finding("tessera", True, tessera.__version__),
         Finding("python", True, f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
         Finding("cache", True, str(knobs.cache_dir())),
-        Finding("default target", True, devices.default_target()),
+        Finding("default target", True, devices.resolve("auto")),
     ]
 
 
