@@ -6,6 +6,7 @@ that every target computes exactly, not through exp and its like.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, cast
@@ -13,12 +14,13 @@ from typing import Any, cast
 from tessera.compiler.graph.evaluate import evaluate_op
 from tessera.compiler.graph.operator import GraphBuilder, attributes_of, facts_of, tensor
 from tessera.compiler.ir.core import Builder, Op, Value
+from tessera.compiler.ir.rewriter import Pattern, Step, rewrite
 from tessera.compiler.ir.types import Shape
 from tessera.language import dims
 from tessera.language.dtypes import DType
 
 Rule = Callable[[GraphBuilder, Op], Value | None]
-RULES: dict[str, list[Rule]] = {}
+PATTERNS: dict[str, list[Pattern]] = {}
 EXACT = {
     "add", "sub", "mul", "div", "floordiv", "mod", "maximum", "minimum", "eq", "ne", "lt", "le", "gt", "ge",
     "logical_and", "logical_or", "logical_xor", "logical_not", "bit_and", "bit_or", "bit_xor", "bit_not",
@@ -28,31 +30,17 @@ EXACT = {
 """operators on constants whose results are the same bits everywhere (correctly rounded, or integers)"""
 
 
-def canonicalize(func: Op) -> None:
-    """Applies the rules below in place until none fits."""
-    changed = True
-    while changed:
-        changed = False
-        for op in func.walk():
-            if op.block is not None and len(op.results) == 1 and (value := _rewritten(op)) is not None:
-                value.hint = value.hint or op.result.hint
-                op.result.replace_by(value)
-                op.erase()
-                changed = True
+def canonicalize(func: Op, trace: list[Step] | None = None) -> None:
+    """Applies the rules below in place until none fits. `trace` receives every rewrite."""
+    rewrite(func, PATTERNS, trace)
 
 
-def _rewritten(op: Op) -> Value | None:
-    rules = RULES.get(op.name, ())
-    if not rules and not _foldable(op):
+def _fold(builder: Builder, op: Op) -> Value | None:
+    """Constants through exact operators."""
+    if not _foldable(op):
         return None
-    g = GraphBuilder(Builder.before(op), facts_of(op))
-    if _foldable(op):
-        (folded,) = evaluate_op(op, [_as_array(v) for v in op.operands], {})
-        return g.constant(folded.item(), tensor(op.result).dtype)
-    for rule in rules:
-        if (value := rule(g, op)) is not None and value.type == op.result.type:
-            return value
-    return None
+    (folded,) = evaluate_op(op, [_as_array(v) for v in op.operands], {})
+    return GraphBuilder(builder).constant(folded.item(), tensor(op.result).dtype)
 
 
 def _foldable(op: Op) -> bool:
@@ -72,12 +60,22 @@ def constant_of(v: Value) -> bool | int | float | complex | None:
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
+    """Registers a rule for the operators called `names`."""
+
     def add(f: Rule) -> Rule:
+        @functools.wraps(f)
+        def pattern(builder: Builder, op: Op) -> Value | None:
+            return f(GraphBuilder(builder, facts_of(op)), op)
+
         for name in names:
-            RULES.setdefault(f"graph.{name}", []).append(f)
+            PATTERNS.setdefault(f"graph.{name}", []).append(pattern)
         return f
 
     return add
+
+
+for _name in EXACT:
+    PATTERNS[f"graph.{_name}"] = [_fold]
 
 
 def _source(v: Value, name: str) -> Op | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from tessera.compiler.ir.core import Block, Op
+from tessera.compiler.ir.rewriter import replace_op
 from tessera.compiler.ir.spec import SPECS
 
 Key: TypeAlias = tuple[str, tuple[int, ...], str, str]
@@ -32,10 +33,7 @@ def _sweep(block: Block, known: dict[Key, Op]) -> None:
             continue
         before = known.setdefault(_key(op), op)
         if before is not op:
-            for mine, theirs in zip(op.results, before.results, strict=True):
-                theirs.hint = theirs.hint or mine.hint
-                mine.replace_by(theirs)
-            op.erase()
+            replace_op(op, before.results)
 
 
 def _key(op: Op) -> Key:

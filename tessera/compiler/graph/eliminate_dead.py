@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from tessera.compiler.ir.core import Block, Op
+from tessera.compiler.ir.core import Op
+from tessera.compiler.ir.rewriter import erase_dead
 from tessera.compiler.ir.spec import SPECS
 
 
 def eliminate_dead(func: Op) -> None:
-    """Erases, in place, every op without effects whose results are unused, users before what they use."""
-    for region in func.regions:
-        for block in region.blocks:
-            _sweep(block)
-
-
-def _sweep(block: Block) -> None:
-    for op in reversed(list(block.ops)):
-        if any(r.uses for r in op.results) or has_effects(op):
-            eliminate_dead(op)
-        else:
-            op.erase()
+    """Erases, in place, every op without effects whose results are unused."""
+    erase_dead(func, has_effects)
 
 
 def has_effects(op: Op) -> bool:

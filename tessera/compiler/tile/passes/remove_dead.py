@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tessera.compiler.ir.core import Block, Op
+from tessera.compiler.ir.core import Op
+from tessera.compiler.ir.rewriter import erase_dead
 from tessera.compiler.ir.spec import SPECS
 
 READS = frozenset({"tile.load_shared", "tile.alloc_shared"})
@@ -10,18 +11,10 @@ READS = frozenset({"tile.load_shared", "tile.alloc_shared"})
 
 
 def remove_dead(kernel: Op) -> None:
-    for region in kernel.regions:
-        for block in region.blocks:
-            _sweep(block)
+    erase_dead(kernel, _stays)
 
 
-def _sweep(block: Block) -> None:
-    for op in reversed(list(block.ops)):
-        spec = SPECS.get(op.name)
-        removable = op.name in READS or (spec is not None and not spec.effects and not spec.terminator)
-        if removable and op.results and not any(r.uses for r in op.results):
-            op.erase()
-            continue
-        for region in op.regions:
-            for inner in region.blocks:
-                _sweep(inner)
+def _stays(op: Op) -> bool:
+    spec = SPECS.get(op.name)
+    removable = op.name in READS or (spec is not None and not spec.effects and not spec.terminator)
+    return not removable or not op.results
