@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tessera.runtime.compiled import Compiled
+from tessera_jupyter.instructions import instruction_mix
 from tessera_jupyter.markup import hinted, origin, table, text, unknown
 from tessera_jupyter.subject import Subject
 
@@ -18,9 +20,12 @@ _GPU = {
     "occupancy": ("occupancy", ""),
 }
 _CPU = {
-    "vector_width": ("vector width", "bits"),
+    "vector_bits": ("vector width", "bits"),
+    "isa": ("instruction set", ""),
     "registers": ("vector registers", ""),
     "spills": ("spills", "B"),
+    "stack_bytes": ("stack", "B"),
+    "scratch_bytes": ("scratch", "B per worker"),
     "instructions": ("instruction mix", ""),
 }
 _MERGED = ("occupancy_limiter", "stack")
@@ -58,12 +63,20 @@ def _table(subject: Subject) -> str:
         ("operations", *(text(_count(k["flops"])) for k in kernels), origin("static")),
         ("least traffic <small>B</small>", *(text(_count(k["bytes"])) for k in kernels), origin("static")),
     ]
-    resources: list[Mapping[str, Any]] = [k["resources"] or {} for k in kernels]
+    mix = _instructions(subject.compiled, {k["kernel"] for k in kernels})
+    resources: list[Mapping[str, Any]] = [{**mix.get(k["kernel"], {}), **(k["resources"] or {})} for k in kernels]
     for name, (heading, unit) in _figures(subject, resources).items():
         label = f"{text(heading)} <small>{text(unit)}</small>" if unit else text(heading)
         known = origin("static") if any(r.get(name) is not None for r in resources) else ""
         rows.append((label, *(_cell(name, r, subject.compiled.target.name) for r in resources), known))
     return table(("", *(k["kernel"] for k in kernels), "known"), rows)
+
+
+def _instructions(compiled: Compiled, kernels: set[str]) -> dict[str, dict[str, Any]]:
+    """The instruction mix, where the target shows its machine's instructions."""
+    if compiled.target.device != "cpu" or compiled.assembly is None:
+        return {}
+    return {name: {"instructions": found} for name, found in instruction_mix(compiled.assembly, kernels).items()}
 
 
 def _figures(subject: Subject, resources: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, str]]:
@@ -84,7 +97,7 @@ def _cell(name: str, resources: Mapping[str, Any], target: str) -> str:
         limiter = str(resources.get("occupancy_limiter") or "")
         return hinted(f"{value:.0%}", f"limited by {limiter}") + (f" <small>{text(limiter)}</small>" if limiter else "")
     if isinstance(value, Mapping):
-        return text(", ".join(f"{k} {v}" for k, v in value.items()))
+        return "<br>".join(text(f"{k} {v:,}") for k, v in value.items())
     return text(", ".join(map(str, value)) if isinstance(value, (list, tuple)) else _count(value))
 
 

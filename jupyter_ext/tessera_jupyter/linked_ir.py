@@ -42,9 +42,9 @@ def _level(level: Level, file: str, path: str, target: str) -> str:
 
 def _line(line: Line, file: str) -> str:
     """Linked where it comes from this cell; a line from elsewhere says where from."""
-    if not line.first:
+    if not line.origin:
         return f"<span>{text(line.text)}\n</span>"
     if line.file != file:
-        return f'<span title="from {text(line.file)}, line {line.first}">{text(line.text)}\n</span>'
-    numbers = " ".join(map(str, range(line.first, line.last + 1)))
+        return f'<span title="from {text(line.file)}, line {line.origin[0]}">{text(line.text)}\n</span>'
+    numbers = " ".join(map(str, line.origin))
     return f'<span class="ts-l" data-l="{numbers}">{text(line.text)}\n</span>'

@@ -20,12 +20,11 @@ MOST_LINES = 300
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of IR or generated code, and the lines of the user's text that it comes from (0, 0: none)."""
+    """One line of IR or generated code, and the lines of the user's text that it comes from."""
 
     text: str
     file: str = ""
-    first: int = 0
-    last: int = 0
+    origin: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +96,10 @@ def _op_lines(ops: list[Op]) -> Iterator[Line]:
 
 
 def _target_lines(compiled: Compiled) -> Iterator[Line]:
-    """The generated code. A target says in `meta["lines"]` where its lines come from: [line, file, user's line]."""
+    """The generated code. A target says in `meta["lines"]` where its lines come from: [line, file, user's line].
+
+    Without that, the head of each function of the code stands for all that its kernel comes from.
+    """
     table = {int(line): (file, int(at)) for line, file, at in compiled.artifact.meta.get("lines", ())}
     texts = compiled.source.splitlines()
     if not table:
@@ -105,10 +107,28 @@ def _target_lines(compiled: Compiled) -> Iterator[Line]:
         if [line.text for line in tile] == [text for text in texts if text]:  # a target that prints Tile IR
             yield from tile
             return
+    heads = _heads(compiled) if not table else {}
     for number, text in enumerate(texts, 1):
-        file, at = table.get(number, ("", 0))
-        yield Line(text, file, at, at)
+        if number in table:
+            file, at = table[number]
+            yield Line(text, file, (at,))
+        else:
+            name = next((n for n in heads if f"@{n}(" in text and text.startswith("define")), "")
+            yield Line(text, *heads.get(name, ()))
+
+
+def _heads(compiled: Compiled) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Kernel -> (file, lines) of everything in it."""
+    out: dict[str, tuple[str, tuple[int, ...]]] = {}
+    for kernel in compiled.lowered.ops("tile"):
+        lines = {n for op in kernel.walk() if op is not kernel for n in _numbers(op.span) if op.span.file == kernel.span.file}
+        out[str(kernel.attrs["sym_name"])] = kernel.span.file, tuple(sorted(lines))
+    return out
+
+
+def _numbers(span: Span) -> tuple[int, ...]:
+    return tuple(range(span.line, span.end_line + 1)) if span.line > 0 else ()
 
 
 def _line(text: str, span: Span | None) -> Line:
-    return Line(text) if span is None or span.line <= 0 else Line(text, span.file, span.line, span.end_line)
+    return Line(text) if span is None else Line(text, span.file, _numbers(span))
