@@ -1,0 +1,46 @@
+"""How many machine instructions of which kind a kernel has, counted in its assembly: a static figure, not a run's."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+_LABEL = re.compile(r"^([A-Za-z_$][\w$.]*):")
+_INSTRUCTION = re.compile(r"^\s+([a-z][\w.]*)(?:\s+(.*))?$")
+_FMA = re.compile(r"v?fn?m(add|sub|la|ls)|vdp|tdp|bfdot|bfmmla")
+_CONVERT = re.compile(r"v?cvt|vpmov[sz]x|[su]cvtf|fcvt")
+_SHUFFLE = re.compile(r"v?p?(perm|shuf|unpck|blend|insert|extract|broadcast|align)|(zip|uzp|trn|tbl|dup|ext)\d?$")
+_JUMP = re.compile(r"j[a-z]+$|call|ret|b(\.[a-z]+)?$|bl$|cb|tb")
+_VECTOR = re.compile(r"%[xyz]mm|\bv\d+\.|\bz\d+\.|\bq\d+\b")
+_MOVE = re.compile(r"v?mov|ld[rp1]|st[rp1]|vmask|vgather|vscatter")
+
+
+def instruction_mix(assembly: str, kernels: set[str]) -> dict[str, dict[str, int]]:
+    """Kernel -> kind -> count, the most frequent first. x86-64 (AT&T) and AArch64 as LLVM writes them."""
+    found: dict[str, Counter[str]] = {}
+    current: Counter[str] | None = None
+    for line in assembly.splitlines():
+        if label := _LABEL.match(line):
+            name = label[1].removeprefix("_") if label[1] not in kernels else label[1]
+            if name in kernels:
+                current = found.setdefault(name, Counter())
+            elif not label[1].startswith((".L", "L", "$")):
+                current = None  # another function
+        elif current is not None and (op := _INSTRUCTION.match(line)):
+            current[_kind(op[1], op[2] or "")] += 1
+    return {name: dict(counts.most_common()) for name, counts in found.items()}
+
+
+def _kind(name: str, operands: str) -> str:
+    vector = "vector" if _VECTOR.search(operands) else "scalar"
+    if _FMA.match(name):
+        return f"{vector} fma"
+    if _JUMP.match(name):
+        return "jump"
+    if _CONVERT.match(name):
+        return "convert"
+    if vector == "vector" and _SHUFFLE.match(name):
+        return "shuffle"
+    if _MOVE.match(name):
+        return f"{vector} move"
+    return vector
