@@ -7,8 +7,10 @@ process by content as well, so that a re-run cell finds what it had.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
+import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -48,7 +50,24 @@ class Request:
 
     @property
     def policy(self) -> str:
-        return f"tessera {tessera.__version__} debug={self.debug} profile={self.profile}"
+        return f"tessera {tessera.__version__} {compiler_state()} debug={self.debug} profile={self.profile}"
+
+
+@functools.cache
+def compiler_state() -> str:
+    """The state of the compiler's own files: code made by a changed checkout is not taken for the present one's."""
+    root = os.path.dirname(os.path.abspath(tessera.__file__))
+    found: list[tuple[str, int, int]] = []
+    folders = [os.path.join(root, "compiler"), os.path.join(root, "language")]
+    for folder in folders:  # grows while it is walked
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_dir():
+                    folders.append(entry.path)
+                elif not entry.name.endswith(".pyc"):
+                    stat = entry.stat()
+                    found.append((entry.path[len(root) :], stat.st_size, stat.st_mtime_ns))
+    return cache.digest(repr(sorted(found)))[:16]
 
 
 class Code(Locked):

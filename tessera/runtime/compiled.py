@@ -67,7 +67,7 @@ class Compiled:
     @property
     def assembly(self) -> str | None:
         """The machine's instructions; None where the target has none to show."""
-        return self.artifact.assembly
+        return assembly_of(self.artifact)
 
     @property
     def resources(self) -> dict[str, Any]:
@@ -104,6 +104,14 @@ class Compiled:
         return self.explain()._repr_html_()
 
 
+def assembly_of(artifact: Artifact) -> str | None:
+    """An artefact's assembly; targets that do not keep it make it when somebody looks. None where there is none."""
+    made = getattr(targets.get(artifact.target), "assembly", None)
+    if artifact.assembly is None and made is not None:
+        artifact.assembly = made(artifact)
+    return artifact.assembly
+
+
 def save_artifact(artifact: Artifact, directory: str | Path, name: str = "") -> list[Path]:
     """Writes an artefact's source, binaries, assembly and a JSON of its resources; returns the files' paths."""
     folder, name = Path(directory), name or artifact.name
@@ -113,8 +121,8 @@ def save_artifact(artifact: Artifact, directory: str | Path, name: str = "") -> 
     contents: dict[str, bytes] = {f"{name}{suffix}": artifact.source.encode()}
     for file, data in artifact.files.items():
         contents[f"{name}{Path(file).suffix or '.' + file}"] = data
-    if artifact.assembly is not None:
-        contents[f"{name}{'.sass' if gpu else '.s'}"] = artifact.assembly.encode()
+    if (assembly := assembly_of(artifact)) is not None:
+        contents[f"{name}{'.sass' if gpu else '.s'}"] = assembly.encode()
     about = {"name": name, "target": artifact.target, "resources": artifact.resources, "meta": artifact.meta}
     contents[f"{name}.json"] = json.dumps(about, indent=2, sort_keys=True, default=str).encode()
     for file, data in contents.items():
