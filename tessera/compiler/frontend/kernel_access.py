@@ -10,6 +10,7 @@ from tessera.compiler.frontend.kernel_coordinates import Coordinates
 from tessera.compiler.frontend.kernel_index import outer
 from tessera.compiler.frontend.kernel_tiles import KernelFault, Tiles, tile_type
 from tessera.compiler.frontend.kernel_values import Axis, Lanes, View, Window, marks
+from tessera.compiler.frontend.values import is_slice, is_tuple, type_name
 from tessera.compiler.ir.core import Block, Value
 from tessera.compiler.ir.types import INDEX, Shape, TileType, ViewType, shape_text
 from tessera.errors import Span
@@ -62,7 +63,7 @@ class Memory:
     # from a subscript to a place
     def place(self, view: View, index: Any, storing: bool = False) -> Place:
         """The elements that `view[index]` means. Raises KernelFault."""
-        items = list(index) if isinstance(index, tuple) else [index]
+        items: list[Any] = list(index) if is_tuple(index) else [index]
         items = _ellipsis(items, len(view.shape))
         if any(i is None for i in items):
             raise KernelFault("TS402", "a new axis is inserted into a tile, not into memory: x[...][:, None]")
@@ -85,8 +86,6 @@ class Memory:
 
     def _plain(self, item: Any) -> Any:
         """An index item as int, Dim, slice, Lanes or integer tile."""
-        if isinstance(item, bool) or not isinstance(item, (int, Expr, slice, Lanes, Value)):
-            raise KernelFault("TS207", f"{item!r} is no index; use sizes, slices, coordinates or integer tiles")
         if isinstance(item, Value):
             if item.type == INDEX:
                 return self.coordinates.of_index(item)
@@ -94,6 +93,10 @@ class Memory:
             if not t.dtype.is_integer:
                 raise KernelFault("TS207", f"an index is an integer, not {t.pretty()}")
             return self.coordinates.of_scalar(item) if t.rank == 0 else item
+        if isinstance(item, bool) or not (isinstance(item, (int, Expr, Lanes)) or is_slice(item)):
+            raise KernelFault(
+                "TS207", f"{type_name(item)} is no index; use sizes, slices, coordinates or integer tiles"
+            )
         return item
 
     def _alignment(self, view: View, items: list[Any]) -> int:
@@ -113,7 +116,7 @@ class Memory:
     def _observe(self, view: View, full: Sequence[Any], storing: bool) -> None:
         """Tells program coordinates how far they go, from what they index."""
         for axis, item in enumerate(full):
-            start = item.base if isinstance(item, Lanes) else item.start if isinstance(item, slice) else item
+            start: Any = item.base if isinstance(item, Lanes) else item.start if is_slice(item) else item
             if isinstance(start, Expr):
                 self.coordinates.observe(start, view.shape[axis], 0 if storing else 2)
 
@@ -126,7 +129,7 @@ class Memory:
         checked, launch = False, False
         for a, item in enumerate(full):
             extent = view.shape[a]
-            if isinstance(item, slice):
+            if is_slice(item):
                 lower, size = self._slice(item, extent)
                 axes[a] = self._axis(lower, size, extent)
             elif isinstance(item, Lanes):
@@ -177,7 +180,7 @@ class Memory:
             places += found
         return self.tiles.expand(self.mask, w.shape, tuple(places)) if sorted(set(places)) == places else None
 
-    def _slice(self, s: slice, extent: Dim) -> tuple[Dim, Dim]:
+    def _slice(self, s: slice[Any, Any, Any], extent: Dim) -> tuple[Dim, Dim]:
         if s.step not in (None, 1):
             raise KernelFault(
                 "TS402", f"the slice's step is {s.step}; tiles are contiguous (gather with an index tile for strides)"
@@ -191,7 +194,7 @@ class Memory:
             raise KernelFault("TS404", f"the slice's width must be known at compile time; here it is {_text(size)}")
         return lower, size
 
-    def _block(self, s: slice, extent: Dim) -> tuple[Dim, Dim, Axis]:
+    def _block(self, s: slice[Any, Any, Any], extent: Dim) -> tuple[Dim, Dim, Axis]:
         lower, size = self._slice(s, extent)
         return lower, self.tiles.known(size), self._axis(lower, size, extent)
 
@@ -215,7 +218,7 @@ class Memory:
         advanced = [self.tile_of(i) for i in full if isinstance(i, (Lanes, Value))]
         shaped, lead = self.tiles.together([self.tiles.cast(v, dtypes.int64) for v in advanced])
         base = tile_type(shaped[0]).shape
-        blocks = [(a, *self._block(i, view.shape[a])) for a, i in enumerate(full) if isinstance(i, slice)]
+        blocks = [(a, *self._block(i, view.shape[a])) for a, i in enumerate(full) if is_slice(i)]
         if blocks and any(not isinstance(i, slice) for i in full[blocks[0][0] :]):
             raise KernelFault("TS402", "slices stand behind the index tiles: x[rows, :]")
         shape = (*base, *(size for _, _, size, _ in blocks))

@@ -23,7 +23,7 @@ from tessera.compiler.frontend.kernel_values import (
     Window,
     marks,
 )  # fmt: skip
-from tessera.compiler.frontend.values import Counting
+from tessera.compiler.frontend.values import Counting, is_sequence, is_tuple
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import Shape, SharedType, TileType, shape_text
 from tessera.language import dtypes
@@ -74,7 +74,7 @@ def linear_id(k: KernelState) -> Lanes:
 
 
 @tile("program_id")
-def program_id(k: KernelState, axis: int = 0) -> Expr:
+def program_id(k: KernelState, axis: Any = 0) -> Expr:
     """This program's number on grid axis `axis` (0, 1 or 2); the axis' length follows from what it indexes."""
     if not isinstance(axis, int) or not 0 <= axis <= 2:
         raise KernelFault("TS403", f"a grid has the axes 0, 1 and 2, not {axis!r}")
@@ -153,7 +153,7 @@ def register(k: KernelState, x: Any) -> Value:
 
 
 def _shape(k: KernelState, shape: Any) -> Shape:
-    sizes = shape if isinstance(shape, (tuple, list)) else (shape,)
+    sizes = shape if is_sequence(shape) else (shape,)
     out = tuple(k.tiles.known(static_size(s, "a tile's extent")) for s in sizes)
     for d in out:
         if marks(d):
@@ -249,7 +249,7 @@ def barrier(k: KernelState) -> None:
 
 
 @tile("load")
-def load(k: KernelState, source: Any, shape: Any = None, mask: Any = None, other: Any = 0, prefetch: int = 1) -> Any:
+def load(k: KernelState, source: Any, shape: Any = None, mask: Any = None, other: Any = 0, prefetch: Any = 1) -> Any:
     """A block of a tensor as a tile. With `shape`, this program's block; axes that no output has are left to
     `load_partition`. Elements masked out are `other`. `prefetch`: how many partitions are under way at once."""
     if isinstance(source, Shared):
@@ -258,7 +258,7 @@ def load(k: KernelState, source: Any, shape: Any = None, mask: Any = None, other
         if not isinstance(source, View):
             raise KernelFault("TS406", "load(..., shape=...) takes a parameter of the kernel")
         _shape(k, shape)  # refuses what is no shape; the sizes go on as written, for `ctx.D` means all of D
-        return kernel_outputs.panel(k, source, tuple(shape) if isinstance(shape, (tuple, list)) else (shape,), prefetch)
+        return kernel_outputs.panel(k, source, tuple(shape) if is_sequence(shape) else (shape,), prefetch)
     place = source if isinstance(source, Window) else k.window_of(source)
     if mask is not None:
         place = k.masked(place, k.tile(mask))
@@ -322,9 +322,7 @@ def scatter(k: KernelState, target: Any, index: Any, value: Any) -> None:
         raise KernelFault("TS406", "scatter writes to a parameter of the kernel")
     assert k.ev.builder.span is not None
     k.memory.store(
-        k.memory.place(
-            target, tuple(map(k.operand, index)) if isinstance(index, tuple) else k.operand(index), storing=True
-        ),
+        k.memory.place(target, tuple(map(k.operand, index)) if is_tuple(index) else k.operand(index), storing=True),
         k.tile(value),
         k.ev.builder.span,
     )
@@ -374,7 +372,7 @@ def transpose(k: KernelState, x: Any, *axes: Any) -> Any:
     """The axes in reverse order, or in the order given."""
     if isinstance(x, Shared) and not axes and len(x.type.shape) == 2:
         return Transposed(x)
-    order = axes[0] if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes
+    order = axes[0] if len(axes) == 1 and is_sequence(axes[0]) else axes
     return k.tiles.transpose(k.tile(x), tuple(order) or None)
 
 
@@ -382,7 +380,7 @@ def transpose(k: KernelState, x: Any, *axes: Any) -> Any:
 def reshape(k: KernelState, x: Any, *shape: Any) -> Value:
     """The same elements in C order under another shape."""
     value = k.tile(x)
-    sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+    sizes = shape[0] if len(shape) == 1 and is_sequence(shape[0]) else shape
     new = _shape(k, sizes)
     if k.count(new) != k.count(tile_type(value).shape):
         raise KernelFault("TS402", f"{shape_text(tile_type(value).shape)} cannot become {shape_text(new)}")
@@ -390,7 +388,7 @@ def reshape(k: KernelState, x: Any, *shape: Any) -> Value:
 
 
 @tile("expand_dims", "unsqueeze")
-def expand_dims(k: KernelState, x: Any, axis: int) -> Value:
+def expand_dims(k: KernelState, x: Any, axis: Any) -> Value:
     """A new axis of size 1 at `axis`."""
     value = k.tile(x)
     rank = tile_type(value).rank + 1

@@ -51,7 +51,8 @@ def python_call(k: KernelState, node: ast.AST, name: str, args: list[Any], kwarg
     known = [k.known(a) for a in args]
     if name in ("int", "float", "bool", "complex") and len(args) == 1:
         if isinstance(known[0], NUMBERS):
-            return {"int": int, "float": float, "bool": bool, "complex": complex}[name](known[0])
+            convert: dict[str, Any] = {"int": int, "float": float, "bool": bool, "complex": complex}
+            return convert[name](known[0])
         if name == "int" and isinstance(args[0], Expr):
             return args[0]
         return k.tiles.cast(k.tile(args[0]), {"int": dtypes.int64, "bool": dtypes.bool_}.get(name, dtypes.f32))

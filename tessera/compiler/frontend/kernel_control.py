@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -93,7 +93,7 @@ def _under(k: KernelState, node: ast.If, mask: Value, body: list[ast.stmt]) -> F
 
 
 @contextmanager
-def masking(k: KernelState, mask: Value) -> Iterator[None]:
+def masking(k: KernelState, mask: Value) -> Generator[None]:
     memory = k.memory
     outer = memory.mask, memory.bound, memory.narrowed
     bound, exact = k.conditions.get(mask, (frozenset[tuple[Dim, Dim]](), False))
@@ -143,6 +143,7 @@ def _serial(k: KernelState, node: ast.For, target: ast.Name, counting: Counting)
     fixed = {n: v for n in stored_names(node.body) if isinstance(v := ev.frame.lookup(n), FIXED)}
     span = ev.span(node.iter)
     carried = Carried(ev, node, assigned)
+    body, found = Block(), 0
     for _ in range(control.ATTEMPTS):
         body = Block()
         counter = body.add_arg(INDEX, target.id)
@@ -182,6 +183,8 @@ def repeat(k: KernelState, node: ast.While, value: Any) -> Flow:
         return Flow.NEXT
     assigned = stored_names([*node.body, ast.Expr(node.test)])
     carried = Carried(ev, node, {n for n in assigned if not isinstance(ev.frame.lookup(n), FIXED)})
+    head, body, found = Block(), Block(), 0
+    test: Value | None = None
     for _ in range(control.ATTEMPTS):
         head, body = Block(), Block()
         carried.enter(head)

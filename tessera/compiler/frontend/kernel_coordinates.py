@@ -12,6 +12,7 @@ from typing import Any
 from tessera.compiler.frontend.kernel_index import Indices
 from tessera.compiler.frontend.kernel_tiles import KernelFault, Tiles
 from tessera.compiler.frontend.kernel_values import Coordinate, Lanes, View, marked, marks
+from tessera.compiler.frontend.values import is_slice
 from tessera.compiler.ir.core import Block, Builder, Op, Value
 from tessera.compiler.ir.types import INDEX, TileType
 from tessera.errors import Span
@@ -111,7 +112,7 @@ class Coordinates:
     # what is known of them
     def extent_of(self, item: Any) -> Dim | None:
         """The dim that an index item walks, where its coordinate says so."""
-        start = item.base if isinstance(item, Lanes) else item.start if isinstance(item, slice) else item
+        start: Any = item.base if isinstance(item, Lanes) else item.start if is_slice(item) else item
         if not isinstance(start, Expr):
             return None
         found = [c for m in sorted(marks(start)) if (c := self._by_mark.get(m)) is not None and c.extent is not None]

@@ -150,7 +150,8 @@ def _wrap(name: str, body: list[ast.stmt], out: Plan) -> list[ast.stmt]:
         return body
     carried = _carried([body[i] for i in inside])
     first, last = inside[0], inside[-1]
-    before, loop, after = body[:first], [], body[last + 1 :]
+    before, after = body[:first], body[last + 1 :]
+    loop: list[ast.stmt] = []
     late: list[ast.stmt] = []
     for i in range(first, last + 1):
         statement = body[i]

@@ -37,6 +37,7 @@ from tessera.compiler.frontend.values import (
     Method,
     OperatorRef,
     Unknown,
+    is_tuple,
     type_name,
 )  # fmt: skip
 from tessera.compiler.ir.core import Op, Value
@@ -162,7 +163,7 @@ class KernelLayer(KernelState):
             return place
         if isinstance(value, Expr):
             raise KernelFault("TS105", f"the size {value} has no elements")
-        items = list(index) if isinstance(index, tuple) else [index]
+        items: list[Any] = list(index) if is_tuple(index) else [index]
         if isinstance(value, Lanes) and value.rank == 1 and items in ([None, slice(None)], [slice(None), None]):
             return replace(value, rank=2, position=items.index(slice(None)))
         return self._new_axes(self.tile(value), items)

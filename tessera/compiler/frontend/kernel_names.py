@@ -120,10 +120,10 @@ def output_dims(k: KernelState) -> set[Dim]:
     """The dims of what the kernel stores to, or else of what it says it returns."""
     stored = [k.views[n].shape for n in k.plan.stored if n in k.views]
     if stored:
-        return set().union(*map(_dims_of, stored))
+        return set[Dim]().union(*map(_dims_of, stored))
     returns = k.ev.returns
     items = returns.items if isinstance(returns, TupleAnn) else (returns,)
-    return set().union(*(_dims_of(getattr(a, "shape", None)) for a in items))
+    return set[Dim]().union(*(_dims_of(getattr(a, "shape", None)) for a in items))
 
 
 def _dims_of(shape: tuple[Any, ...] | None) -> set[Dim]:

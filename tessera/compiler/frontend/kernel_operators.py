@@ -102,7 +102,7 @@ def _of_lanes(symbol: str, left: Any, right: Any) -> Lanes | None:
     if isinstance(left, Lanes) and _sizes(right):
         base = left.base + right if symbol == "+" else left.base - right
         return _displaced(left, base)
-    if isinstance(right, Lanes) and _sizes(left) and symbol == "+":
+    if isinstance(right, Lanes) and isinstance(left, (int, Expr)) and symbol == "+":
         return _displaced(right, right.base + left)
     return None
 

@@ -57,7 +57,7 @@ def rows_per_program(k: KernelState, view: View) -> int:
 # Tile parameters loaded with a shape
 
 
-def panel(k: KernelState, view: View, shape: Shape, prefetch: int) -> Any:
+def panel(k: KernelState, view: View, shape: Shape, prefetch: Any) -> Any:
     """This program's block of a parameter; axes whose dim no output has stay open for `load_partition`."""
     spare = len(view.shape) - len(shape)
     if spare < 0:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tessera.compiler.frontend import kernel_outputs
 from tessera.compiler.frontend.kernel_tiles import KernelFault, tile_type
 from tessera.compiler.frontend.kernel_values import Shared, View
-from tessera.compiler.frontend.values import Unknown
+from tessera.compiler.frontend.values import Unknown, is_tuple
 from tessera.compiler.ir.core import Op, Region
 from tessera.compiler.tile.passes.check_rescale import check_rescale
 from tessera.compiler.tile.passes.place_barriers import place_barriers
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def returned(k: KernelState, value: Any, span: Span, annotation: Annotation | None) -> None:
     """What `return` gives: a parameter that was stored to, or tiles that get outputs of their own."""
-    items = value if isinstance(value, tuple) else () if value is None else (value,)
+    items: tuple[Any, ...] = value if is_tuple(value) else () if value is None else (value,)
     wanted = annotation.items if isinstance(annotation, TupleAnn) else (annotation,) * max(len(items), 1)
     if isinstance(annotation, TupleAnn) and len(wanted) != len(items):
         message = f"Expected: {len(wanted)} values   (the return annotation)\nReceived: {len(items)} values"

@@ -26,7 +26,7 @@ from tessera.compiler.frontend.kernel_values import (
 )  # fmt: skip
 from tessera.compiler.frontend.layer import Layer
 from tessera.compiler.frontend.signature import definition_signature
-from tessera.compiler.frontend.values import Number, Unknown, type_name
+from tessera.compiler.frontend.values import Number, Unknown, is_slice, is_tuple, type_name
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import INDEX, Shape, TileType, Type
 from tessera.compiler.tile.dialect import TileBuilder
@@ -54,8 +54,10 @@ def returned_dims(definition: Definition) -> frozenset[str]:
 
 
 class KernelState(Layer):
-    """What is known of one kernel while it is read. `sizes`: the dims that are known; `grid_loop`: the outermost range is
-    a grid axis."""
+    """What is known of one kernel while it is read.
+
+    `sizes`: the dims that are known. `grid_loop`: whether the outermost range is taken for a grid axis.
+    """
 
     prefix = "tile"
 
@@ -235,9 +237,9 @@ class KernelState(Layer):
     # memory
     def index_tiles(self, index: Any) -> Any:
         """An index in which tiles are values."""
-        if isinstance(index, tuple):
+        if is_tuple(index):
             return tuple(map(self.index_tiles, index))
-        if isinstance(index, slice):
+        if is_slice(index):
             return slice(self.index_tiles(index.start), self.index_tiles(index.stop), index.step)
         return self.operand(index) if isinstance(index, (Window, Shared, Transposed)) else index
 

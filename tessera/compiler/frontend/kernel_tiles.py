@@ -12,6 +12,7 @@ from typing import Any
 from tessera.compiler.frontend.kernel_axes import BroadcastError, Identities
 from tessera.compiler.frontend.kernel_index import Indices
 from tessera.compiler.frontend.kernel_values import Axes, Axis
+from tessera.compiler.frontend.values import is_sequence
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import Shape, SharedType, TileType, shape_text
 from tessera.compiler.tile.dialect import TileBuilder
@@ -46,7 +47,8 @@ class Tiles:
             return self.builder.cast(self.of_index(self.indices.emit(value)), dtype)
         if isinstance(value, complex) and not dtype.is_complex:
             raise KernelFault("TS302", f"the complex number {value} does not fit {dtype}")
-        kept = complex(value) if dtype.is_complex else float(value) if dtype.is_float else int(value)
+        number: Any = value
+        kept = complex(number) if dtype.is_complex else float(number) if dtype.is_float else int(number)
         return self.builder.constant(bool(kept) if dtype.kind == "bool" else kept, dtype)
 
     def of_index(self, value: Value) -> Value:
@@ -189,7 +191,7 @@ class Tiles:
         rank = tile_type(x).rank
         if axis is None:
             return tuple(range(rank))
-        given = axis if isinstance(axis, (tuple, list)) else (axis,)
+        given: tuple[Any, ...] = tuple(axis) if is_sequence(axis) else (axis,)
         for a in given:
             if not isinstance(a, int) or isinstance(a, bool) or not -rank <= a < rank:
                 raise KernelFault("TS204", f"axis {a!r} is out of range for {shape_text(tile_type(x).shape)}")
@@ -223,7 +225,7 @@ class Tiles:
 
     # matrix products
     def mma(self, a: Value, b: Value, a_axes: Axes, b_axes: Axes, accumulator: Any) -> Value:
-        """acc + a @ b. Operands of two dtypes meet in the narrower one, as tensor cores want it; sums are in f32 or more."""
+        """acc + a @ b. Operands of two dtypes meet in the narrower one, as tensor cores want it; sums are in f32."""
         at, bt = operand_type(a), operand_type(b)
         if at.rank != 2 or bt.rank != 2:
             raise KernelFault("TS402", f"mma takes tiles of two axes, not {at.pretty()} and {bt.pretty()}")

@@ -45,7 +45,7 @@ def kernel_program(analysis: Analysis, kernel: Op | None = None) -> Program:
 def _demand_static_tiles(op: Op, name: str) -> None:
     for inner in op.walk():
         for v in inner.results:
-            if isinstance(v.type, (TileType, SharedType)) and (found := set().union(*map(symbols, v.type.shape))):
+            if isinstance(v.type, (TileType, SharedType)) and (found := set[str]().union(*map(symbols, v.type.shape))):
                 needed = f"{', '.join(sorted(found))} must have a size when the kernel is compiled"
                 message = f"this tile is {v.type.pretty()}; {needed}"
                 raise CompileError(Diagnostic("TS404", message, inner.span, function=name))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any
+from typing import Any, cast
 
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import SharedType, TileType
@@ -87,8 +87,8 @@ class Interpreter:
                 fault(op, "An index is divided by zero.")
             self.env[op.result] = _INDEX[name](a, b)
             return
-        method: Callable[[Op], Any] | None = _METHODS.get(name)
-        result = method(self, op) if method else self.map(op)  # type: ignore[call-arg, arg-type]
+        method = _METHODS.get(name)
+        result: Any = method(self, op) if method else self.map(op)
         if len(op.results) == 1:
             self.env[op.result] = result
             if self.options.check_nan and self.nan_origin is None:
@@ -335,20 +335,22 @@ class Interpreter:
             fault(op, str(op.attrs.get("message") or "An assertion over a tile does not hold."))
 
 
+_NAMED = (
+    "program_id", "dim", "to_scalar", "to_index", "constant", "iota", "broadcast", "reshape", "transpose", "cast",
+    "bitcast", "reduce", "scan", "philox", "mma", "contract", "subview", "load", "store", "gather", "scatter",
+    "alloc_shared", "copy_async", "barrier", "load_shared", "store_shared", "print",
+)  # fmt: skip
 _METHODS: dict[str, Callable[[Interpreter, Op], Any]] = {
-    f"tile.{name}": getattr(Interpreter, name)
-    for name in ["program_id", "dim", "to_scalar", "to_index", "constant", "iota", "broadcast", "reshape", "transpose", "cast", "bitcast", "reduce", "scan", "philox", "mma", "contract", "subview", "load", "store", "gather", "scatter", "alloc_shared", "copy_async", "barrier", "load_shared", "store_shared", "print"]
-} | {
+    **{f"tile.{name}": getattr(Interpreter, name) for name in _NAMED},
     "tile.for": Interpreter.loop,
     "tile.if": Interpreter.branch,
     "tile.while": Interpreter.while_loop,
     "tile.assert": Interpreter.check,
-}  # fmt: skip
+}
 
 
 def _dtype(v: Value) -> DType:
-    dtype: DType = v.type.dtype  # type: ignore[union-attr]
-    return dtype
+    return cast("TileType", v.type).dtype
 
 
 def _has_nan(values: Any) -> bool:

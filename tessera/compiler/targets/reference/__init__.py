@@ -5,8 +5,6 @@ Bounds, uninitialised reads, races between programs and missing barriers are alw
 
 from __future__ import annotations
 
-from functools import cached_property
-
 from tessera.compiler.ir.printer import print_op
 from tessera.compiler.targets.base import Artifact, Executable, Target
 from tessera.compiler.targets.reference.executable import ReferenceExecutable
@@ -26,7 +24,7 @@ class ReferenceTarget:
     name = "reference"
     device = "cpu"
 
-    @cached_property
+    @property
     def fingerprint(self) -> str:
         import numpy
 

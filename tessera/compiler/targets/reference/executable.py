@@ -6,7 +6,7 @@ import ctypes
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import ViewType
@@ -94,7 +94,10 @@ class ReferenceExecutable:
         record: TileRecorder | None,
     ) -> None:
         kernel = launch.kernel
-        touched = {launch.args[i].buffer for i in kernel.attrs.get("writes", ()) if isinstance(launch.args[i], Window)}  # type: ignore[union-attr, index, arg-type]
+        touched: set[int] = set()
+        for i in cast("tuple[int, ...]", kernel.attrs.get("writes", ())):
+            if isinstance(arg := launch.args[i], Window):
+                touched.add(arg.buffer)
         marks = {n: [np.full(memory[n].data.size, NOBODY, np.int32) for _ in range(2)] for n in touched}
         args: list[Any] = []
         for value, arg in zip(kernel.region.block.args, launch.args, strict=True):
@@ -102,9 +105,8 @@ class ReferenceExecutable:
                 args.append(np.asarray(scalars[arg.param], arg.dtype.compute.numpy).astype(arg.dtype.numpy))
             else:
                 args.append(self.view(value, arg, memory[arg.buffer], marks.get(arg.buffer), sizes))
-        options = self.options
+        clock, options = Clock(), self.options
         if record is not None:
-            clock = Clock()
             options = Options(options.check_nan, options.on_print, clock.program)
         run_kernel(kernel, args, sizes, options)
         if record is not None:
@@ -159,7 +161,8 @@ class Clock:
 
 
 def contiguous(shape: Sequence[int]) -> list[int]:
-    strides, step = [], 1
+    strides: list[int] = []
+    step = 1
     for n in reversed(shape):
         strides.append(step)
         step *= n

@@ -334,8 +334,8 @@ def _same(a: float, b: float) -> bool:
 
 
 _RULES = {
-    "load": MaskTails.load, "gather": MaskTails.gather, "copy_async": MaskTails.copy_async,
-    "load_shared": MaskTails.load_shared, "store_shared": MaskTails.store_shared, "cast": MaskTails.cast_, "transpose": MaskTails.transpose,
+    "load": MaskTails.load, "gather": MaskTails.gather, "copy_async": MaskTails.copy_async, "cast": MaskTails.cast_,
+    "load_shared": MaskTails.load_shared, "store_shared": MaskTails.store_shared, "transpose": MaskTails.transpose,
     "broadcast": MaskTails.broadcast, "reshape": MaskTails.reshape, "reduce": MaskTails.reduce, "mma": MaskTails.mma,
     "for": MaskTails.loop, "if": MaskTails.branch, "while": MaskTails.while_loop,
 }  # fmt: skip
