@@ -55,16 +55,21 @@ class Request:
 
 @functools.cache
 def compiler_state() -> str:
-    """The state of the compiler's own files: code made by a changed checkout is not taken for the present one's."""
+    """The state of the compiler's own files: code made by a changed checkout is not taken for the present one's.
+
+    Empty for an installed package, whose version says it all.
+    """
     root = os.path.dirname(os.path.abspath(tessera.__file__))
+    if "site-packages" in root:
+        return ""
     found: list[tuple[str, int, int]] = []
     folders = [os.path.join(root, "compiler"), os.path.join(root, "language")]
     for folder in folders:  # grows while it is walked
         with os.scandir(folder) as entries:
             for entry in entries:
                 if entry.is_dir():
-                    folders.append(entry.path)
-                elif not entry.name.endswith(".pyc"):
+                    folders += [entry.path] if entry.name != "__pycache__" else []
+                else:
                     stat = entry.stat()
                     found.append((entry.path[len(root) :], stat.st_size, stat.st_mtime_ns))
     return cache.digest(repr(sorted(found)))[:16]
