@@ -75,7 +75,10 @@ def call(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], kwargs: dic
         if callee.path in BUILTINS:
             return BUILTINS[callee.path](ev, node, args, kwargs)
     if isinstance(callee, (Namespace, Record, Number, Expr)) or ev.layer.owns(callee):
-        return ev.error("TS105", f"{type_name(callee)} is not a function", node)
+        hint = ""
+        if callee == Namespace("tessera.tensor"):
+            hint = "; make tensors from data outside of functions, then pass them or close over them"
+        return ev.error("TS105", f"{type_name(callee)} is not a function{hint}", node)
     if isinstance(callee, (Builtin, OperatorRef)) or (isinstance(callee, Method) and ev.layer.owns(callee.owner)):
         if has_unknown(args) or has_unknown(kwargs):
             return UNKNOWN

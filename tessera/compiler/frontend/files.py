@@ -197,3 +197,6 @@ class InnerScope:
 
     def names(self) -> list[str]:
         return [*self._own, *self._outer.names()]
+
+    def edited(self, definition: Definition, text: str) -> Definition | None:
+        return None  # a fix elsewhere in a file of nested functions is not tried

@@ -87,20 +87,20 @@ def tried(
     pending: Pending,
     analyse: Callable[[Definition], list[Diagnostic]],
 ) -> list[Diagnostic]:
-    """The findings, each with those of its candidates under which it is gone and nothing new is wrong."""
-    out = list(found)
+    """The findings, each with the first of its fixes under which it is gone and no other shape is wrong."""
     errors = [d for d in found if d.severity == "error"]
-    for index, candidates in pending:
-        if index >= len(out):
-            continue
+    waiting = dict(pending)
+    out: list[Diagnostic] = []
+    for i, d in enumerate(found):
+        candidates = [*(Candidate(f) for f in d.fixes), *waiting.get(i, ())]
+        d = replace(d, fixes=())
         for c in candidates[:TRIALS]:
             changed = _edited(definition, c.fix)
-            if changed is None:
+            if changed is None or not _better(d, errors, [e for e in analyse(changed) if e.severity == "error"]):
                 continue
-            if _better(out[index], errors, [d for d in analyse(changed) if d.severity == "error"]):
-                message = f"{out[index].message}\n{c.said}" if c.said else out[index].message
-                out[index] = replace(out[index], message=message, fixes=(*out[index].fixes, c.fix))
-                break
+            d = replace(d, message=f"{d.message}\n{c.said}" if c.said else d.message, fixes=(c.fix,))
+            break
+        out.append(d)
     return out
 
 
@@ -113,10 +113,25 @@ def _better(d: Diagnostic, before: list[Diagnostic], after: list[Diagnostic]) ->
 
 
 def _edited(definition: Definition, fix: Fix) -> Definition | None:
-    """The definition with the fix applied to its text; None where the text no longer parses."""
+    """The definition with the fix applied to its text; None where that is not possible, or no longer parses."""
+    if any(e.span.file != definition.file for e in fix.edits):
+        return None
+    text = apply(definition.source, fix)
+    end = definition.tree.end_lineno or definition.line
+    if all(definition.line <= e.span.line and e.span.end_line <= end for e in fix.edits):
+        return _with_body(definition, text, end + text.count("\n") - definition.source.count("\n"))
+    return definition.scope.edited(definition, text)
+
+
+def _with_body(definition: Definition, text: str, end: int) -> Definition | None:
+    """The same definition with other lines: only these are parsed."""
+    lines = text.split("\n")[definition.line - 1 : end]
+    indented = lines[0][:1] in (" ", "\t")
+    if indented and definition.line == 1:
+        return None
+    before = "\n" * (definition.line - 2) + "if True:\n" if indented else "\n" * (definition.line - 1)
     try:
-        text = apply(definition.source, fix)
-        module, notes = parse_module(text, definition.file)
+        module, notes = parse_module(before + "\n".join(lines) + "\n", definition.file)
     except CompileError:
         return None
     tree = find_function(module, definition.line, definition.name)

@@ -9,7 +9,7 @@ import builtins
 import inspect
 from collections.abc import Callable, Iterable
 from types import ModuleType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tessera.compiler.frontend.values import (
     MISSING,
@@ -23,6 +23,9 @@ from tessera.compiler.frontend.values import (
 )
 from tessera.compiler.frontend.vocabulary import PYTHON_BUILTINS, is_own_module, member
 
+if TYPE_CHECKING:
+    from tessera.compiler.frontend.definition import Definition
+
 
 class Scope(Protocol):
     """Free names of a function. `live`: values are real objects, and functions among them may be called."""
@@ -35,6 +38,10 @@ class Scope(Protocol):
 
     def names(self) -> Iterable[str]:
         """Every name that `lookup` knows, for "did you mean" and completion."""
+        ...
+
+    def edited(self, definition: Definition, text: str) -> Definition | None:
+        """`definition` as it would be if its module had this text; None where that cannot be said."""
         ...
 
 
@@ -85,6 +92,9 @@ class LiveScope:
 
     def names(self) -> Iterable[str]:
         return [*self._cells, *self._globals, *PYTHON_BUILTINS]
+
+    def edited(self, definition: Definition, text: str) -> Definition | None:
+        return None  # other functions are live objects: they would have to run again
 
 
 def represent(value: Any) -> Any:

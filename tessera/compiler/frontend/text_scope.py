@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from tessera.compiler.frontend import vocabulary
-from tessera.compiler.frontend.definition import Definition, Kind, Source, source_of
+from tessera.compiler.frontend.definition import Definition, Kind, Source, find_function, parse_module, source_of
 from tessera.compiler.frontend.layer import Layer
 from tessera.compiler.frontend.reparse import first_line
 from tessera.compiler.frontend.values import (
@@ -81,6 +81,16 @@ class TextScope:
 
     def names(self) -> Iterable[str]:
         return [*self._bindings, *vocabulary.PYTHON_BUILTINS]
+
+    def edited(self, definition: Definition, text: str) -> Definition | None:
+        try:
+            tree, notes = parse_module(text, self.file)
+        except CompileError:
+            return None
+        node = find_function(tree, definition.line, definition.name)
+        if not isinstance(node, ast.FunctionDef):
+            return None
+        return replace(definition, tree=node, source=text, notes=notes, scope=TextScope(self.file, text, tree))
 
     def lookup(self, name: str) -> Any:
         if name in self._values:
