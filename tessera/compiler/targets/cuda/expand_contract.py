@@ -10,6 +10,7 @@ from tessera.compiler.targets.cuda.bounds import Range
 from tessera.compiler.targets.cuda.emit import KernelEmitter, handles, op_kernel
 from tessera.compiler.targets.cuda.emit_memory import copy_access
 from tessera.compiler.targets.cuda.groups import is_scalar
+from tessera.compiler.targets.cuda.layout import PARTIALS, blocked, fold_scratch
 
 STAGE_BYTES = 64
 """Bytes of k per row of a stage: four 16-byte pieces, the least that the swizzle spreads over all banks."""
@@ -24,7 +25,8 @@ def _k_runs_outside(view: ViewType, k_axis: int) -> bool:
 def expand_contract(e: KernelEmitter, op: Op) -> None:
     """Writes the loop. Raises TargetError TS405 where even two stages exceed shared memory."""
     if is_scalar(op.result):
-        raise e.refuse(op, "a product with a single element: use sum(a * b)", "TS410")
+        _inner_product(e, op)
+        return
     e.headers |= {"mma", "shared", "memory"}
     a, b, row, col = op.operands
     va, vb, t = a.type, b.type, op.result.type
@@ -53,6 +55,28 @@ def expand_contract(e: KernelEmitter, op: Op) -> None:
         w.write(f"{acc} = ts::mma({left.use(i)}, {right.use(i)}, {acc});")
     w.write("ts::barrier();")
     e.env[op.result] = acc
+
+
+def _inner_product(e: KernelEmitter, op: Op) -> None:
+    """One row times one column: a sum in the order of reductions, so that all threads take part."""
+    e.headers |= {"reduce", "memory"}
+    a, b, row, col = op.operands
+    va, t = a.type, op.result.type
+    assert isinstance(va, ViewType) and isinstance(t, TileType)
+    layout = blocked(1, PARTIALS[1], e.threads, 4)
+    name, acc, k = e.fresh("Chunk"), e.fresh("products"), e.fresh("k")
+    dtype, box = cxx.type_name(t.dtype), f"ts::Box<1, {PARTIALS[1]}>, ts::Unaligned<0, 1>"
+    zeros = [cxx.literal(0, v.type.dtype) for v in (a, b)]  # type: ignore[union-attr]
+    e.need_scratch(fold_scratch(1, layout.col, e.threads, t.dtype.itemsize))
+    w = e.source
+    w.write(f"using {name} = {layout.spelling};")
+    w.write(f"auto {acc} = ts::full<{name}>({cxx.literal(0, t.dtype)});")
+    with w.block(f"for (ts::idx {k} = 0; {k} < {cxx.size(va.shape[1])}; {k} += {PARTIALS[1]})"):
+        w.write(f"auto left = ts::cast<{dtype}>(ts::load<{name}, {box}>({e.expr(a)}, {{{e.expr(row)}, {k}}}, {zeros[0]}));")
+        view = f"ts::swap_axes({e.expr(b)})"
+        w.write(f"auto right = ts::cast<{dtype}>(ts::load<{name}, {box}>({view}, {{{e.expr(col)}, {k}}}, {zeros[1]}));")
+        w.write(f"{acc} = {f'ts::fma(left, right, {acc})' if t.dtype.is_float else f'ts::add({acc}, ts::mul(left, right))'};")
+    e.let(op.result, f"ts::sum({acc})", "dot")
 
 
 def _stages(e: KernelEmitter, op: Op, stage_bytes: int) -> int:

@@ -4,13 +4,6 @@
 
 namespace tessera {
 
-template <class T> struct complex {
-  T re, im;
-};
-template <class X> struct part_ { using type = void; };
-template <class T> struct part_<complex<T>> { using type = T; };
-template <class X> using part = typename part_<X>::type;
-
 template <class T> TS_FN complex<T> operator+(complex<T> x, complex<T> y) { return {x.re + y.re, x.im + y.im}; }
 template <class T> TS_FN complex<T> operator-(complex<T> x, complex<T> y) { return {x.re - y.re, x.im - y.im}; }
 template <class T> TS_FN complex<T> operator-(complex<T> x) { return {-x.re, -x.im}; }
@@ -68,10 +61,5 @@ template <class T> TS_FN complex<T> pow(complex<T> x, complex<T> y) {
 }
 
 }  // namespace scalar
-
-template <class To, class T> TS_FN when<!same<part<To>, void>, To> cast(complex<T> x) { return {(part<To>)x.re, (part<To>)x.im}; }
-template <class To, class From> TS_FN when<!same<part<To>, void> && same<part<From>, void>, To> cast(From x) {
-  return {cast<part<To>>(x), part<To>(0)};
-}
 
 }  // namespace tessera

@@ -26,6 +26,7 @@ template <int R2, class T, int R> TS_FN View<T, R2> window(const View<T, R>& v, 
   return w;
 }
 
+template <class T> TS_FN View<T, 2> swap_axes(const View<T, 2>& v) { return {v.data, {v.shape[1], v.shape[0]}, {v.stride[1], v.stride[0]}}; }
 // The view cut off where a tile of `size` at `at` ends: for tiles that are walked in chunks.
 template <class T, int R> TS_FN View<T, R> clip(View<T, R> v, const Offset<R>& at, const Offset<R>& size) {
   TS_UNROLL for (int a = 0; a < R; ++a) v.shape[a] = imin(v.shape[a], at.at[a] + size.at[a]);

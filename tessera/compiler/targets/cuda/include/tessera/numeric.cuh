@@ -95,6 +95,14 @@ template <class T> constexpr bool is_signed = same<T, i8> || same<T, i16> || sam
 template <class T> constexpr bool is_unsigned = same<T, u8> || same<T, u16> || same<T, u32> || same<T, u64>;
 template <class T> constexpr bool is_integer = is_signed<T> || is_unsigned<T>;
 
+template <class T> struct complex {
+  T re, im;
+};
+template <class X> struct part_ { using type = void; };
+template <class T> struct part_<complex<T>> { using type = T; };
+template <class X> using part = typename part_<X>::type;
+template <class X> constexpr bool is_complex = !same<part<X>, void>;
+
 // Rounds to odd, so that a second rounding to at most 22 bits is right: f64 -> bf16 rounds once.
 TS_FN float to_odd(double x) {
   float r = (float)x;
@@ -114,7 +122,10 @@ template <class To> TS_FN To truncate(double x) {
 }
 template <class To, class From> TS_FN To cast(From x) {
   if constexpr (same<To, From>) return x;
-  else if constexpr (same<To, bool>) return is_small<From> ? (float)x != 0.0f : x != From(0);
+  else if constexpr (is_complex<To>) {
+    if constexpr (is_complex<From>) return {cast<part<To>>(x.re), cast<part<To>>(x.im)};
+    else return {cast<part<To>>(x), part<To>(0)};
+  } else if constexpr (same<To, bool>) return is_small<From> ? (float)x != 0.0f : x != From(0);
   else if constexpr (same<From, bool>) return To(x ? 1 : 0);
   else if constexpr (is_small<To>) {
     if constexpr (is_small<From> || same<From, float>) return To((float)x);

@@ -39,7 +39,6 @@ template <int Latest> TS_FN void wait_for_stage() {
   hw::wait_async<Latest>();
   hw::sync();
 }
-template <class T> TS_FN View<T, 2> swap_axes(const View<T, 2>& v) { return {v.data, {v.shape[1], v.shape[0]}, {v.stride[1], v.stride[0]}}; }
 
 template <class S> struct Transposed {
   using type = typename S::type;

@@ -1,0 +1,109 @@
+"""Functions and kernels through the whole compiler onto emulated CUDA: every operator, and the seeds' kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tessera.compiler.graph.evaluate import evaluate
+from tessera.compiler.graph.operator import tensor
+from tessera.compiler.lower.graph_to_schedule import graph_to_schedule
+from tessera.compiler.lower.schedule_to_tile import schedule_to_tile
+from tessera.compiler.pipeline import GRAPH_PASSES
+from tessera.compiler.targets import base
+from tessera.compiler.tile.program import Param, Program
+from tests import kernel_runner
+from tests.conftest import require
+from tests.differential.operator_examples import EXAMPLES, Example, applied, close, symbols, values
+from tests.seeds import kernels as seeds
+
+require("g++")
+SIZES = {"B": 2, "S": 37, "D": 12, "E": 4, "K": 9, "H": 2}
+
+
+def execute(program: Program, arrays: list[Any], scalars: tuple[float, ...] = (), architecture: str = "sm_80") -> list[Any]:
+    """Runs a program on emulated CUDA; arrays that it stores to change in place. Gives the outputs in order."""
+    target = base.get(f"emulator:{architecture}")
+    executable = target.load(target.compile(program))
+    memory = {b.id: np.zeros(b.shape, b.dtype.numpy) for b in program.buffers if b.role in ("input", "output")}  # type: ignore[arg-type]
+    given = iter(arrays)
+    for b in program.buffers:
+        if b.role in ("input", "output") and b.param is not None:
+            memory[b.id] = next(given)
+    executable.run([m.ctypes.data for m in memory.values()], scalars, [])
+    return [memory[o] for o in program.outputs]
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=str)
+def test_every_operator(example: Example) -> None:
+    flat = [x for a in example.args if a is not None for x in (a if isinstance(a, list) else [a])]
+    sizes = {s: max(SIZES[s], example.least) for s in symbols(example)}
+    chosen = [x.dtypes()[0] for x in flat]
+    rng = np.random.default_rng(1)
+    arrays = [values(rng, x, d, sizes) for x, d in zip(flat, chosen, strict=True)]
+    arrays.append(np.zeros(tuple(sizes.values()), bool))
+    func = applied(example, chosen, sizes)
+    wanted = evaluate(func, arrays)
+    results = [tensor(v).dtype for v in func.region.block.terminator.operands]
+    params = [Param(a.hint, tensor(a).shape, tensor(a).dtype) for a in func.region.block.args]
+    for transform in GRAPH_PASSES:
+        transform(func)
+    program = schedule_to_tile(graph_to_schedule(func, "cuda"), params, (), "cuda", len(results) != 1)
+    given = [np.ascontiguousarray(a) for a in arrays]
+    bound = [given[b.param] for b in program.buffers if b.role == "input" and b.param is not None]
+    for got, want, dtype in zip(execute(program, bound), wanted, results, strict=True):
+        close(got, np.asarray(want), dtype, factor=4)
+
+
+def run(kernel: Any, *args: Any, architecture: str = "sm_80", **config: Any) -> Any:
+    program = kernel_runner.program(kernel, *args, **config)
+    arrays = [a for a in args if isinstance(a, np.ndarray)]
+    out = execute(program, arrays, tuple(a for a in args if isinstance(a, float)), architecture)
+    return out[0] if out else None
+
+
+RNG = np.random.default_rng(4)
+
+
+def normal(*shape: int, dtype: Any = np.float32) -> Any:
+    return RNG.standard_normal(shape).astype(dtype)
+
+
+@pytest.mark.parametrize("architecture", ["sm_75", "sm_90a"])
+def test_saxpy_of_the_seeds(architecture: str) -> None:
+    x, y = normal(777), normal(777)
+    expected = np.float32(2) * x + y
+    np.testing.assert_array_equal(run(seeds.saxpy, x, y, 2.0, architecture=architecture), expected)
+
+
+@pytest.mark.parametrize("architecture", ["sm_75", "sm_80"])
+@pytest.mark.parametrize("shape", [(128, 128, 64), (70, 90, 50)])
+def test_gemm_of_the_seeds(shape: tuple[int, int, int], architecture: str) -> None:
+    m, n, k = shape
+    a, b, c = normal(m, k, dtype=ml_dtypes.bfloat16), normal(k, n, dtype=ml_dtypes.bfloat16), normal(m, n)
+    expected = c + a.astype("f8") @ b.astype("f8")
+    np.testing.assert_allclose(run(seeds.gemm, a, b, c, architecture=architecture), expected, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_flash_attention_of_the_seeds(causal: bool) -> None:
+    from tests.seeds.test_kernels_attention import as_written
+
+    q, k, v = (normal(2, 100, 32, dtype=ml_dtypes.bfloat16) for _ in range(3))
+    got = run(seeds.flash_attention, q, k, v, causal, BLOCK_M=32, BLOCK_N=32).astype("f8")
+    np.testing.assert_allclose(got, as_written(q, k, v, causal, 32), rtol=3e-2, atol=3e-2)
+
+
+def test_matmul_kernel_of_the_seeds() -> None:
+    a, b, c = normal(128, 64, dtype=ml_dtypes.bfloat16), normal(64, 128, dtype=ml_dtypes.bfloat16), normal(128, 128)
+    run(seeds.matmul_kernel, a, b, c)
+    np.testing.assert_allclose(c, a.astype("f8") @ b.astype("f8"), rtol=1e-4, atol=1e-3)
+
+
+def test_safe_softmax_of_the_seeds() -> None:
+    x = normal(9, 130) * 50
+    e = np.exp(x.astype("f8") - x.max(1, keepdims=True))
+    np.testing.assert_allclose(run(seeds.safe_softmax, x), e / e.sum(1, keepdims=True), rtol=1e-5, atol=1e-7)
