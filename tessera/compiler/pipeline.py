@@ -98,7 +98,7 @@ def lower(analysis: Analysis, target: Target, after: Callable[[str, Op], None] |
         for run in KERNEL_PASSES:
             run(kernel)
             done(run.__name__, kernel)
-        program = kernel_program(analysis, kernel)
+        program = kernel_program(kernel, analysis.params, analysis.checks, analysis.tuple_result)
         done("kernel_to_program", kernel)
         return Lowered(program, None, None, stages)
     graph = clone(analysis.op, {})  # the analysis is cached and shown as the user wrote it

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.compiler.tile.program import Program
 from tests.kernel_runner import check, program, run
 
 rng = np.random.default_rng(0)
@@ -481,11 +482,15 @@ def test_while_on_what_a_program_agrees_on() -> None:
 def test_sizes_stay_open_or_are_fixed() -> None:
     from tessera.compiler.frontend.analysis import analyse
     from tessera.compiler.frontend.definition import live_definition
-    from tessera.compiler.lower.kernel_to_program import kernel_program
+    from tessera.compiler.pipeline import lower
+    from tessera.compiler.targets import base
 
-    open_ = kernel_program(analyse(live_definition(rows_by_range, "kernel"), dims={"N": 8}))
-    assert open_.free == ("M",) and str(open_.launches[0].kernel.attrs["grid"][0]) == "(M+7)//8"  # type: ignore[index]
-    fixed = kernel_program(analyse(live_definition(rows_by_range, "kernel"), dims={"N": 8, "M": 20}))
+    def lowered(**dims: int) -> Program:
+        return lower(analyse(live_definition(rows_by_range, "kernel"), dims=dims), base.get("reference")).program
+
+    assert lowered(N=8).free == ("M",)
+    assert str(lowered(N=8).launches[0].kernel.attrs["grid"][0]) == "(M+7)//8"  # type: ignore[index]
+    fixed = lowered(N=8, M=20)
     assert fixed.free == () and fixed.launches[0].kernel.attrs["grid"] == (3,)
     assert fixed.buffers[0].shape == (20, 8) and fixed.launches[0].bytes == 2 * 20 * 8 * 4
 

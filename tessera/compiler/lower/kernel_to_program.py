@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import cast
 
-from tessera.compiler.frontend.analysis import Analysis
+from tessera.compiler.ir.checks import Check
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import SharedType, TileType, ViewType
-from tessera.compiler.tile.program import Buffer, Launch, Program, ScalarArg, Window
+from tessera.compiler.tile.program import Buffer, Launch, Param, Program, ScalarArg, Window
 from tessera.errors import CompileError, Diagnostic
 from tessera.language.dims import Dim, ceildiv, dim_max, dim_min, floordiv, mod, prod, symbols
 from tessera.language.scalars import TABLE
 
 
-def kernel_program(analysis: Analysis, kernel: Op | None = None) -> Program:
-    """The Program of an analysed kernel. `kernel`: its `tile.func` after the tile passes (by default as analysed).
+def kernel_program(
+    op: Op, params: Sequence[Param], checks: Sequence[Check] = (), tuple_result: bool = False
+) -> Program:
+    """The Program of a `tile.func` over `params`, in the order of its arguments; further arguments are outputs.
 
-    Raises CompileError: the analysis has errors, or (TS404) a tile's extent depends on a dim without a size.
+    Raises CompileError (TS404) where a tile's extent depends on a dim without a size.
     """
-    op = kernel or analysis.op
-    if op is None:
-        raise CompileError([d for d in analysis.diagnostics if d.severity == "error"] or list(analysis.undecided))
-    _demand_static_tiles(op, analysis.name)
+    name = str(op.attrs["sym_name"])
+    _demand_static_tiles(op, name)
     args = op.region.block.args
     buffers: list[Buffer] = []
     bound: list[Window | ScalarArg] = []
     for i, a in enumerate(args):
-        param = i if i < len(analysis.params) else None
+        param = i if i < len(params) else None
         if isinstance(a.type, ViewType):
             role = "output" if param is None else "input"
             buffers.append(Buffer(i, a.hint, a.type.shape, a.type.dtype, role, param))
@@ -35,11 +36,10 @@ def kernel_program(analysis: Analysis, kernel: Op | None = None) -> Program:
             assert isinstance(a.type, TileType) and param is not None
             bound.append(ScalarArg(param, a.type.dtype))
     results = cast("tuple[int, ...]", op.attrs.get("returns", ()))
-    launch = Launch(op, tuple(bound), op.span, flops(op), traffic(op), analysis.name)
-    return Program(
-        analysis.name, analysis.params, tuple(buffers), (launch,), results, free_dims(op), analysis.checks, op.span,
-        tuple_result=analysis.tuple_result or len(results) != 1,
-    )  # fmt: skip
+    launch = Launch(op, tuple(bound), op.span, flops(op), traffic(op), name)
+    several = tuple_result or len(results) != 1
+    free, shown = free_dims(op), tuple(checks)
+    return Program(name, tuple(params), tuple(buffers), (launch,), results, free, shown, op.span, several)
 
 
 def _demand_static_tiles(op: Op, name: str) -> None:
