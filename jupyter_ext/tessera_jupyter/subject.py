@@ -10,7 +10,7 @@ import tessera
 from tessera.compiler.frontend.analysis import Analysis
 from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.printer import print_lines
-from tessera.errors import Span, TesseraError, render_all
+from tessera.errors import Diagnostic, Span, TesseraError, render_all
 from tessera.language.decorators import Program
 from tessera.runtime.compiled import LEVELS, Compiled
 
@@ -76,6 +76,9 @@ def subject(path: str, program: Program[Any, Any], analysis: Analysis, target: s
         return Subject(path, program, analysis, tessera.compile(program, target=target, dims=dims))
     except TesseraError as e:
         return Subject(path, program, analysis, None, render_all(e.diagnostics))
+    except Exception as e:  # the cell is right, and it has been defined: a fault of ours must not fail it
+        fault = Diagnostic("TS900", f"compiling {path} for {target} failed: {type(e).__name__}: {e}; please report it")
+        return Subject(path, program, analysis, None, render_all([fault]))
 
 
 def _level(compiled: Compiled, name: str, most: int) -> Level:
