@@ -37,7 +37,7 @@ def kernel_program(
             bound.append(ScalarArg(param, a.type.dtype))
     results = cast("tuple[int, ...]", op.attrs.get("returns", ()))
     launch = Launch(op, tuple(bound), op.span, flops(op), traffic(op), name)
-    several = tuple_result or len(results) != 1
+    several = tuple_result or len(results) > 1
     free, shown = free_dims(op), tuple(checks)
     return Program(name, tuple(params), tuple(buffers), (launch,), results, free, shown, op.span, several)
 
