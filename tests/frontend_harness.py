@@ -14,6 +14,7 @@ from tessera.compiler.frontend.analysis import Analysis, Static, analyse
 from tessera.compiler.frontend.definition import live_definition
 from tessera.compiler.graph.evaluate import evaluate
 from tessera.compiler.ir.types import TensorType
+from tessera.compiler.ir.verifier import verify
 from tessera.errors import render_all
 from tessera.language import dtypes
 
@@ -51,6 +52,7 @@ def golden(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     analysis = analysed(f, *args, **kwargs)
     assert analysis.ok, render_all(analysis.diagnostics)
     assert analysis.op is not None, render_all(analysis.undecided)
+    verify(analysis.op)
     bound = inspect.signature(f).bind(*args, **kwargs).arguments
     arrays = [
         np.float32(v) if isinstance(v, float) else v for v in bound.values() if isinstance(v, (np.ndarray, float))

@@ -12,7 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tessera.compiler.frontend.analysis import ArgType, Static, analyse
+from tessera.compiler.frontend.definition import Definition
 from tessera.compiler.frontend.files import FileAnalysis
+from tessera.compiler.frontend.signature import definition_signature
+from tessera.compiler.ir.types import TensorType
+from tessera.language.dtypes import f16, f32, int64
 from tests.frontend_harness import agree
 
 UNARY = ("-{x}", "abs({x})", "{x}.T.T", "{x} ** 2", "ts.tanh({x})", "{x}[::-1]", "{x} + {x}.mean(1, keepdims=True)")
@@ -114,3 +119,16 @@ def test_mutated_programs_never_break_the_analyser(chunk: int) -> None:
         for d in file.diagnostics:
             assert d.code != "TS900", f"{d.render()}\n{text}"
             assert d.span.line >= 1 and d.render()
+        for a in file.analyses:
+            for d in analyse(a.definition, concrete(a.definition, rng)).diagnostics:
+                assert d.code != "TS900", f"{d.render()}\n{text}"
+
+
+def concrete(definition: Definition, rng: random.Random) -> dict[str, ArgType]:
+    """Arguments as a call would give them, mostly fitting."""
+    out: dict[str, ArgType] = {}
+    for p in definition_signature(definition).parameters:
+        rank = len(getattr(p.annotation, "shape", None) or ()) or rng.randint(0, 3)
+        tensor = TensorType(tuple(rng.choice([2, 3, 4]) for _ in range(rank)), rng.choice([f32, f32, int64, f16]))
+        out[p.name] = Static(rng.choice([2, 0.5, True, "a", None])) if p.static else rng.choice([tensor, tensor, None])
+    return out

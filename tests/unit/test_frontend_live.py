@@ -230,6 +230,20 @@ def test_a_function_without_source_is_a_finding() -> None:
         live_definition(len)
 
 
+def test_a_fix_that_does_not_mend_is_not_offered() -> None:
+    def f(x: Tensor["B", "D"], weight: Tensor["D", "E"], weigth_t: Tensor["E", "D"]):
+        a = x @ weigth
+        return a, weight
+
+    def g(x: Tensor["B", "D"], weight: Tensor["D", "E"]):
+        return x @ weigth
+
+    (d,) = analyse(live_definition(f)).diagnostics
+    assert d.code == "TS103" and "weigth_t" in d.message and not d.fixes  # [B, D] @ [E, D] would be the next mistake
+    (d,) = analyse(live_definition(g)).diagnostics
+    assert d.fixes[0].edits[0].text == "weight"
+
+
 def test_every_error_is_reported() -> None:
     def f(x):
         a = x @ x

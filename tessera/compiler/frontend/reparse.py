@@ -8,21 +8,21 @@ whole text is parsed, which also gives the right message.
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tessera.compiler.frontend.definition import parse_module
-from tessera.compiler.frontend.values import is_list
 from tessera.errors import CompileError
 
 
 @dataclass(slots=True)
 class Parsed:
-    """A text, its lines and its tree."""
+    """A text, its lines and its tree. `placed` keeps the nodes with a place of statements that have moved once."""
 
     text: str
     lines: list[str]
     tree: ast.Module
+    placed: dict[ast.stmt, list[Any]] = field(default_factory=dict[ast.stmt, "list[Any]"])
 
 
 def parsed(text: str, file: str, old: Parsed | None = None) -> Parsed:
@@ -34,7 +34,8 @@ def parsed(text: str, file: str, old: Parsed | None = None) -> Parsed:
     if old is not None and "\r" not in text and "\f" not in text:
         body = _merged(lines, file, old)
         if body is not None:
-            return Parsed(text, lines, ast.Module(body, []))
+            kept = old.placed
+            return Parsed(text, lines, ast.Module(body, []), {s: kept[s] for s in body if s in kept})
     return Parsed(text, lines, parse_module(text, file)[0])
 
 
@@ -60,7 +61,7 @@ def _merged(lines: list[str], file: str, old: Parsed) -> list[ast.stmt] | None:
         return None
     if by:
         for statement in body[tail:]:
-            _shift(statement, by)
+            _shift(statement, by, old.placed)
     return [*body[:head], *middle.body, *body[tail:]]
 
 
@@ -84,16 +85,10 @@ def _shares_line(body: list[ast.stmt], head: int, tail: int) -> bool:
     return any(a.end_lineno == first_line(b) for a, b in ((body[head - 1], body[head]), (body[tail - 1], body[tail])))
 
 
-def _shift(node: ast.AST, by: int) -> None:
-    stack = [node]
-    while stack:
-        n = stack.pop()
-        if "lineno" in n._attributes:
-            n.lineno += by  # type: ignore[attr-defined]
-            n.end_lineno += by  # type: ignore[attr-defined]
-        for name in n._fields:
-            value: Any = getattr(n, name, None)
-            if isinstance(value, ast.AST):
-                stack.append(value)
-            elif is_list(value):
-                stack += [v for v in value if isinstance(v, ast.AST)]
+def _shift(statement: ast.stmt, by: int, placed: dict[ast.stmt, list[Any]]) -> None:
+    nodes = placed.get(statement)
+    if nodes is None:
+        nodes = placed[statement] = [n for n in ast.walk(statement) if hasattr(n, "lineno")]
+    for node in nodes:
+        node.lineno += by
+        node.end_lineno += by
