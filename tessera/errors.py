@@ -8,6 +8,7 @@ Terminals draw carets from it (`render`), notebooks HTML (`render_html`), editor
 from __future__ import annotations
 
 import html
+import io
 import linecache
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -202,13 +203,31 @@ def source_line(file: str, line: int) -> str | None:
 
 def register_source(file: str, text: str) -> None:
     """Makes text that lies in no file (a notebook cell, an editor's buffer) known to carets and tracebacks."""
-    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    # Lines end where Python's parser ends them; str.splitlines() also ends them at form feeds and the like.
+    lines = io.StringIO(text, newline="").readlines()
+    linecache.cache[file] = (len(text), None, lines, file)
 
 
 _ANSI = {"error": "\x1b[1;31m", "warning": "\x1b[1;33m", "note": "\x1b[1;36m", "dim": "\x1b[2m", "end": "\x1b[0m"}
 
 
-def _excerpt(span: Span, label: str, paint: Callable[[str, str], str], severity: Severity) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class _Style:
+    """How text is made safe and coloured for one medium."""
+
+    safe: Callable[[str], str]
+    colour: Callable[[str, str], str]
+
+    def paint(self, style: str, text: str) -> str:
+        return self.colour(style, self.safe(text)) if text else ""
+
+
+def _printable(text: str) -> str:
+    """Without the control characters by which a source text could recolour the terminal."""
+    return "".join(c if c == "\t" or c.isprintable() else "\ufffd" for c in text)
+
+
+def _excerpt(span: Span, label: str, style: _Style, severity: Severity) -> list[str]:
     text = source_line(span.file, span.line)
     if text is None or span.line <= 0:
         return []
@@ -218,29 +237,31 @@ def _excerpt(span: Span, label: str, paint: Callable[[str, str], str], severity:
     gap = "".join(c if c == "\t" else " " for c in text[: start - 1])
     carets = "^" * max(1, min(end, len(text) + 1) - start)
     number = str(span.line)
-    bar = paint("dim", "|")
-    tail = f" {label}" if label else ""
-    return [
-        f"  {paint('dim', number)} {bar} {text}",
-        f"  {' ' * len(number)} {bar} {gap}{paint(severity, carets)}{paint(severity, tail) if tail else ''}",
-    ]
+    bar = style.paint("dim", "|")
+    under = style.paint(severity, f"{carets} {label}" if label else carets)
+    return [f"  {style.paint('dim', number)} {bar} {style.safe(text)}", f"  {' ' * len(number)} {bar} {gap}{under}"]
 
 
-def render(d: Diagnostic, color: bool = False) -> str:
-    def paint(style: str, text: str) -> str:
-        return f"{_ANSI[style]}{text}{_ANSI['end']}" if color else text
-
+def _draw(d: Diagnostic, style: _Style) -> str:
     where = f" in {d.function}" if d.function else ""
     at = f" at {d.span}" if d.span.line else ""
-    lines = [paint(d.severity, f"{d.kind} {d.code}") + where + at]
-    lines += _excerpt(d.span, d.label, paint, d.severity)
+    lines = [style.paint(d.severity, f"{d.kind} {d.code}") + style.safe(where + at)]
+    lines += _excerpt(d.span, d.label, style, d.severity)
     fixable = "   [fix available]" if d.fixes else ""
-    message = d.message.splitlines() or [""]
+    message = [style.safe(m) for m in d.message.splitlines()] or [""]
     lines += [f"  {m}" for m in message[:-1]] + [f"  {message[-1]}{fixable}"]
     for note in d.notes:
         place = f"   ({note.span})" if note.span else ""
-        lines.append(f"  {paint('note', 'note')}: {note.message}{place}")
+        lines.append(f"  {style.paint('note', 'note')}: {style.safe(note.message + place)}")
     return "\n".join(lines)
+
+
+_PLAIN = _Style(_printable, lambda style, text: text)
+_TERMINAL = _Style(_printable, lambda style, text: f"{_ANSI[style]}{text}{_ANSI['end']}")
+
+
+def render(d: Diagnostic, color: bool = False) -> str:
+    return _draw(d, _TERMINAL if color else _PLAIN)
 
 
 def render_all(diagnostics: Iterable[Diagnostic], color: bool = False) -> str:
@@ -259,22 +280,17 @@ _HTML_COLOUR = {
 }
 
 
+_HTML = _Style(
+    lambda text: html.escape(_printable(text), quote=False),
+    lambda style, text: f'<span style="color:{_HTML_COLOUR[style]}">{text}</span>',
+)
+
+
 def render_html(diagnostics: Iterable[Diagnostic]) -> str:
     """The same text with colours for a notebook; nothing in it is markup from the source."""
-
-    def paint(style: str, text: str) -> str:
-        return f'<span style="color:{_HTML_COLOUR[style]}">{text}</span>'
-
-    blocks = []
-    for d in diagnostics:
-        safe = render(d, color=True)
-        safe = html.escape(safe, quote=False)
-        for style, code in _ANSI.items():
-            if style != "end":
-                safe = safe.replace(html.escape(code), f'<span style="color:{_HTML_COLOUR[style]}">')
-        safe = safe.replace(_ANSI["end"], "</span>")
-        blocks.append(f'<pre class="tessera-diagnostic" style="{_HTML_STYLE}">{safe}</pre>')
-    return "".join(blocks)
+    return "".join(
+        f'<pre class="tessera-diagnostic" style="{_HTML_STYLE}">{_draw(d, _HTML)}</pre>' for d in diagnostics
+    )
 
 
 class TesseraError(Exception):
@@ -338,7 +354,8 @@ class MissingDependency(TesseraError, ImportError):
     default_code = "TS604"
 
     def __init__(self, library: str, extra: str, why: str) -> None:
-        super().__init__(f"{why} needs {library}, which is not installed.\nInstall it with: pip install 'tessera[{extra}]'")
+        fix = f"Install it with: pip install 'tessera[{extra}]'"
+        super().__init__(f"{why} needs {library}, which is not installed.\n{fix}")
 
 
 class Diagnostics:

@@ -8,7 +8,7 @@ allowed ones.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Knob(Generic[T]):
-    """One variable. `read` turns its text into a value and raises ValueError, saying what is allowed, when it cannot."""
+    """One variable. `read` turns its text into a value, or raises ValueError saying what is allowed."""
 
     variable: str
     doc: str
@@ -40,7 +40,7 @@ class Knob(Generic[T]):
             raise TesseraError(Diagnostic("TS607", f"{self.variable}={text!r} is not allowed: {e}")) from None
 
     @contextmanager
-    def override(self, value: object) -> Iterator[None]:
+    def override(self, value: object) -> Generator[None]:
         """Sets the variable inside a `with` block; None unsets it."""
         old = os.environ.get(self.variable)
         self._set(None if value is None else str(value))
@@ -107,12 +107,12 @@ cache_dir = _knob(
     lambda text: Path(text).expanduser(),
 )
 cache_limit = _knob(
-    "TESSERA_CACHE_SIZE", "The most that compiled code may take on disk, e.g. 500MB. 0 turns the disk cache off.", "1GB",
-    lambda: 10**9, _size,
+    "TESSERA_CACHE_SIZE", "The most that compiled code may take on disk, e.g. 500MB. 0 turns the disk cache off.",
+    "1GB", lambda: 10**9, _size,
 )  # fmt: skip
 target = _knob(
-    "TESSERA_TARGET", "What to compile for when the program does not say: auto, cpu, reference, cuda, sm_90a ...", "auto",
-    lambda: "auto", str,
+    "TESSERA_TARGET", "What to compile for when the program does not say: auto, cpu, reference, cuda, sm_90a ...",
+    "auto", lambda: "auto", str,
 )  # fmt: skip
 num_threads = _knob(
     "TESSERA_NUM_THREADS", "Worker threads of the CPU target.", "one for each core that the process may use",

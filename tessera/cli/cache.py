@@ -28,4 +28,8 @@ def cache(
     else:
         figures = dataclasses.asdict(found.stats())
         plain = {k: v if isinstance(v, (int, float, str, bool, type(None))) else str(v) for k, v in figures.items()}
-        print(json.dumps(plain, indent=1) if as_json else "\n".join(f"{k.replace('_', ' ')}: {v}" for k, v in plain.items()))
+        print(
+            json.dumps(plain, indent=1)
+            if as_json
+            else "\n".join(f"{k.replace('_', ' ')}: {v}" for k, v in plain.items())
+        )

@@ -24,7 +24,12 @@ def compile(
     artifact = chosen.compile(program.program)
     written = save_artifact(artifact, output)
     if as_json:
-        print(json.dumps({"files": [str(p) for p in written], "target": artifact.target, "resources": artifact.resources}, indent=1))
+        print(
+            json.dumps(
+                {"files": [str(p) for p in written], "target": artifact.target, "resources": artifact.resources},
+                indent=1,
+            )
+        )
         return
     _table(artifact.resources)
     for path in written:

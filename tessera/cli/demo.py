@@ -19,7 +19,9 @@ def demo(
     from tessera import profiler
     from tessera.runtime import devices
 
-    script = next((p / SCRIPT for p in (Path.cwd(), Path(__file__).resolve().parents[2]) if (p / SCRIPT).is_file()), None)
+    script = next(
+        (p / SCRIPT for p in (Path.cwd(), Path(__file__).resolve().parents[2]) if (p / SCRIPT).is_file()), None
+    )
     if script is None:
         raise typer.BadParameter(f"{SCRIPT} is not here; run the demo in a source checkout")
     print(f"target: {devices.resolve('auto')}   ({'; '.join(map(str, devices.devices()))})\n")

@@ -67,7 +67,9 @@ def _machine() -> list[Finding]:
 def _devices() -> list[Finding]:
     out = [Finding("device", True, str(d)) for d in devices.devices()]
     if not devices.cuda_devices():
-        out.append(Finding("device", None, "no CUDA device", "kernels compile for every GPU all the same, and run on the CPU"))
+        out.append(
+            Finding("device", None, "no CUDA device", "kernels compile for every GPU all the same, and run on the CPU")
+        )
     return out
 
 
@@ -78,7 +80,12 @@ def _library(entry: tuple[str, str, str, str]) -> Finding:
     except ModuleNotFoundError:
         present = False
     if not present:
-        return Finding(package, None if extra else False, f"not installed: {why}", f"pip install 'tessera[{extra}]'" if extra else "")
+        return Finding(
+            package,
+            None if extra else False,
+            f"not installed: {why}",
+            f"pip install 'tessera[{extra}]'" if extra else "",
+        )
     try:
         version = importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

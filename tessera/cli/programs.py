@@ -39,7 +39,9 @@ def find(where: str, dims: Mapping[str, int] | None = None) -> Analysis:
     if name not in analyses:
         close = difflib.get_close_matches(name, analyses, n=1)
         has = f"it has {', '.join(analyses)}" if analyses else "it has none"
-        raise typer.BadParameter(f"{file} has no function or kernel {name!r}{f'; did you mean {close[0]!r}?' if close else f'; {has}'}")
+        raise typer.BadParameter(
+            f"{file} has no function or kernel {name!r}{f'; did you mean {close[0]!r}?' if close else f'; {has}'}"
+        )
     found = analyse(analyses[name].definition, None, dims) if dims else analyses[name]
     if found.op is None:
         raise CompileError([d for d in found.diagnostics if d.severity == "error"] or list(found.undecided))

@@ -112,5 +112,3 @@ def lower(analysis: Analysis, target: Target, after: Callable[[str, Op], None] |
     for launch in program.launches:
         done("schedule_to_tile", launch.kernel)
     return Lowered(program, graph, schedule, stages)
-
-

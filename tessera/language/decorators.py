@@ -7,11 +7,12 @@ in one place, `_call`, when they are called.
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NoReturn, ParamSpec, TypeVar, cast, overload
 
-from tessera.errors import CompileError, Diagnostic, TesseraError
+from tessera.errors import NOWHERE, CompileError, Diagnostic, Span, TesseraError, source_line
 from tessera.language import policies
 from tessera.language.policies import Policy
 
@@ -47,11 +48,11 @@ class Program(Generic[P, R]):
 
     def definition(self) -> Definition:
         """The text and tree of the function. Raises CompileError TS109 where its source is not to be had."""
-        if self._definition is None:
-            from tessera.compiler.frontend.definition import live_definition
-
-            self._definition = live_definition(self.__wrapped__, self.kind, self.options)
-        return self._definition
+        found = self._definition
+        if found is None:
+            live_definition = _deferred("compiler.frontend.definition").live_definition
+            self._definition = found = cast("Definition", live_definition(self.__wrapped__, self.kind, self.options))
+        return found
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         try:
@@ -75,22 +76,23 @@ class Program(Generic[P, R]):
         return _compiled(self, target, dims).ir(level)
 
     def __repr__(self) -> str:
-        return f"<tessera {self.kind} {self.__qualname__}{inspect.signature(self.__wrapped__)}>"
+        return f"<tessera {self.kind} {self.__wrapped__.__qualname__}{inspect.signature(self.__wrapped__)}>"
 
 
-def _call(fn: Program[Any, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """The one way from the language to the compiler; replaced by the real thing at the first call."""
+def _deferred(module: str) -> Any:
+    """The one way from the language to the compiler and the runtime, which stand above it: taken at first use."""
+    return importlib.import_module(f"tessera.{module}")
+
+
+def _call(fn: Program[Any, Any], args: tuple[object, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Stands for `runtime.dispatch.call` until the first call, which puts that in its place."""
     global _call
-    from tessera.runtime.dispatch import call
-
-    _call = call
-    return call(fn, args, kwargs)
+    _call = _deferred("runtime.dispatch").call
+    return _call(fn, args, kwargs)
 
 
 def _compiled(fn: Program[Any, Any], target: str, dims: Mapping[str, int] | None) -> Any:
-    import tessera
-
-    return tessera.compile(fn, target=target, dims=dims)
+    return _deferred("runtime.compiled").compile(fn, target=target, dims=dims)
 
 
 class Function(Program[P, R]):
@@ -107,18 +109,29 @@ class Kernel(Program[P, R]):
         return dict(self.options.get("config", {}))
 
     def with_config(self, **config: Any) -> Kernel[P, R]:
-        """The kernel under other schedule parameters, e.g. `flash.with_config(BLOCK_M=128)`. Results keep their bits."""
+        """The kernel under other schedule parameters: `flash.with_config(BLOCK_M=128)`. Results keep their bits."""
         return self.with_options(config={**self.config, **config})
 
 
 def _demand_plain_function(python: Any, kind: str) -> None:
     name = getattr(python, "__name__", repr(python))
     if isinstance(python, Program):
-        raise CompileError(Diagnostic("TS102", f"{name} is a Tessera {python.kind} already; decorate it once.", function=name))
+        _refuse(python, "TS102", f"{name} is a Tessera {python.kind} already; decorate it once.")
     if inspect.iscoroutinefunction(python) or inspect.isgeneratorfunction(python) or inspect.isasyncgenfunction(python):
-        raise CompileError(Diagnostic("TS102", f"{name} is async or a generator; a {kind} is a plain function.", function=name))
+        _refuse(python, "TS102", f"{name} is async or a generator; a {kind} is a plain function.")
     if not inspect.isfunction(python):
-        raise CompileError(Diagnostic("TS109", f"{name} is not a Python function, so it has no text to compile.", function=name))
+        _refuse(python, "TS109", f"{name} is not a Python function, so it has no text to compile.")
+
+
+def _refuse(python: Any, code: str, message: str) -> NoReturn:
+    """Points to the definition where it has lines that can be shown."""
+    where = getattr(inspect.unwrap(python), "__code__", None)
+    line = source_line(where.co_filename, where.co_firstlineno) if where is not None else None
+    span = NOWHERE
+    if where is not None and line is not None:
+        indent = len(line) - len(line.lstrip())
+        span = Span(where.co_filename, where.co_firstlineno, indent + 1, where.co_firstlineno, len(line) + 1)
+    raise CompileError(Diagnostic(code, message, span, function=getattr(python, "__name__", "")))
 
 
 @overload
@@ -144,7 +157,7 @@ class _KernelDecorator:
     @overload
     def __call__(self, python: Callable[P, R], /) -> Kernel[P, R]: ...
     @overload
-    def __call__(self, *, num_warps: int | None = None, num_stages: int | None = None) -> Callable[[Callable[P, R]], Kernel[P, R]]: ...
+    def __call__(self, /, **config: int | None) -> Callable[[Callable[P, R]], Kernel[P, R]]: ...
     def __call__(self, python: Callable[..., Any] | None = None, /, **config: Any) -> Any:
         """Compiles a tile program. Keywords (`num_warps`, `num_stages`, block sizes) are its schedule's parameters."""
         options = {"config": {k: v for k, v in config.items() if v is not None}} if config else {}
@@ -160,7 +173,7 @@ class _KernelDecorator:
         """A kernel with a space of schedule parameters. It runs under the first value of each until it is tuned."""
         given = dict(space or {})
         for name, values in given.items():
-            if not isinstance(values, (list, tuple)) or not values:
+            if not isinstance(cast(object, values), (list, tuple)) or not values:
                 raise CompileError(Diagnostic("TS105", f"autotune needs a list of values for {name}, not {values!r}"))
         first = {name: values[0] for name, values in given.items()}
         tuning = {"space": given, "metric": metric, "timeout_ms": timeout_ms, "cache": cache}

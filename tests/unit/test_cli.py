@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-PROGRAM = '''
+PROGRAM = """
 import tessera as ts
 raise SystemExit("the file was executed")
 
@@ -23,7 +23,7 @@ def saxpy(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32], alpha: ts.f32) -
     if i < n:
         y[i] = alpha * x[i] + y[i]
     return y
-'''
+"""
 WRONG = PROGRAM.replace("x * w", "x @ w + x.mean(axis=5)")
 
 
@@ -58,7 +58,9 @@ def test_check_searches_folders_and_lists_shapes(folder: Path) -> None:
 def test_ir_shows_every_level(folder: Path, level: str) -> None:
     result = tessera("ir", "good.py:scaled", "--level", level, "--target", "reference", "--dims", "B=4,D=8", cwd=folder)
     assert result.returncode == 0, result.stderr
-    assert {"graph": "graph.mul", "schedule": "schedule.group", "tile": "tile.mul", "target": "tile.mul"}[level] in result.stdout
+    assert {"graph": "graph.mul", "schedule": "schedule.group", "tile": "tile.mul", "target": "tile.mul"}[
+        level
+    ] in result.stdout
 
 
 def test_sizes_that_are_not_given_stay_symbolic(folder: Path) -> None:
@@ -77,7 +79,9 @@ def test_compile_writes_the_artefact_and_its_resources(folder: Path, target: str
 
 def test_run_and_profile_a_script(folder: Path) -> None:
     script = PROGRAM.replace('raise SystemExit("the file was executed")', "import sys, numpy as np")
-    script = script.replace("def scaled", "def scaled[B, D]").replace('"B", "D"', "B, D").replace('Tensor["D"]', "Tensor[D]")
+    script = (
+        script.replace("def scaled", "def scaled[B, D]").replace('"B", "D"', "B, D").replace('Tensor["D"]', "Tensor[D]")
+    )
     script += "print(sys.argv[1:], scaled(np.ones((2, 3), 'f4'), np.arange(3, dtype='f4')).tolist())\n"
     (folder / "script.tess").write_text(script)
     result = tessera("run", "script.tess", "one", cwd=folder)
@@ -99,7 +103,9 @@ def test_run_and_profile_a_script(folder: Path) -> None:
         (("frobnicate",), "No such command"),
     ],
 )
-def test_mistakes_on_the_command_line_are_said_without_a_traceback(folder: Path, words: tuple[str, ...], said: str) -> None:
+def test_mistakes_on_the_command_line_are_said_without_a_traceback(
+    folder: Path, words: tuple[str, ...], said: str
+) -> None:
     result = tessera(*words, cwd=folder)
     text = " ".join((result.stderr + result.stdout).replace("│", " ").split())
     assert result.returncode in (1, 2) and said in text and "Traceback" not in text

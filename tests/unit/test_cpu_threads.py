@@ -37,7 +37,9 @@ out:
 def task() -> Any:
     loaded = jit.Loaded(jit.compile_object(TASK, isa.host(), "task"))
     run = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, ctypes.c_int64, ctypes.c_int64)(threads.run_address())
-    yield lambda data, grain: run(threads.pool().address, loaded.address("task"), ctypes.addressof(data), len(data), grain)
+    yield lambda data, grain: run(
+        threads.pool().address, loaded.address("task"), ctypes.addressof(data), len(data), grain
+    )
     threads.set_num_threads(2)
 
 

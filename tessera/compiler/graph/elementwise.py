@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from inspect import Parameter as Signature
-from inspect import signature
 from typing import Any, ClassVar
 
 from tessera.compiler.graph.derivatives import derivatives
@@ -51,8 +50,7 @@ class Elementwise(Operator, abstract=True):
 
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
-        names = signature(self.scalar.reference).parameters  # the scalar's own names: atan2(y, x)
-        return tuple(Parameter(n, True, False, False, Signature.empty, "TensorType") for n in names)
+        return tuple(Parameter(n, True, False, False, Signature.empty, "TensorType") for n in self.scalar.parameters)
 
     def infer(self, t: Infer, *xs: TensorType) -> TensorType:
         chosen = xs[1:] if self.name == "where" else xs

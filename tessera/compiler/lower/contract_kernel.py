@@ -15,7 +15,7 @@ from tessera.language.dims import Dim, prod
 from tessera.language.dtypes import DType
 
 if TYPE_CHECKING:
-    from tessera.compiler.lower.schedule_to_tile import GroupBody
+    from tessera.compiler.lower.program_builder import GroupBody
 
 
 def contract_kernel(body: GroupBody, scalars: set[Value], device: str, name: str) -> tuple[Op, list[Argument]]:
@@ -31,7 +31,9 @@ def contract_kernel(body: GroupBody, scalars: set[Value], device: str, name: str
     block: tuple[Dim, ...] = (1, rows, columns)
     if batch == 1:
         groups, dims, block = groups[1:], dims[1:], block[1:]
-    writer = KernelWriter(Space(body.space, groups, dims, block, (False,) * len(dims)), body.axes, scalars, product.span)
+    writer = KernelWriter(
+        Space(body.space, groups, dims, block, (False,) * len(dims)), body.axes, scalars, product.span
+    )
     matrices = operands_as_matrices(product)
     assert matrices is not None, "normalise has copied what is no matrix"
     left, right = (_matrix(writer, *m, batched=batch != 1) for m in matrices)

@@ -27,7 +27,9 @@ class Contraction:
 
 def contraction(op: Op) -> Contraction:
     lhs, rhs, out = (str(op.attrs[k]) for k in ("lhs", "rhs", "out"))
-    sizes = dict(zip(rhs, shape_of(op.operands[1]), strict=True)) | dict(zip(lhs, shape_of(op.operands[0]), strict=True))
+    sizes = dict(zip(rhs, shape_of(op.operands[1]), strict=True)) | dict(
+        zip(lhs, shape_of(op.operands[0]), strict=True)
+    )
     return Contraction(
         "".join(c for c in out if c in lhs and c in rhs),
         "".join(c for c in out if c in lhs and c not in rhs),

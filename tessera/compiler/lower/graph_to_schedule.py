@@ -219,7 +219,9 @@ def epilogue_fits(ops: list[Op], axes: dict[Value, Axes], space: Shape) -> bool:
 def captured(op: Op) -> list[Value]:
     """Values from outside that the regions of `op` use."""
     inner = [o for region in op.regions for block in region.blocks for top in block.ops for o in top.walk()]
-    own = {r for o in inner for r in o.results} | {a for o in (op, *inner) for r in o.regions for b in r.blocks for a in b.args}
+    own = {r for o in inner for r in o.results} | {
+        a for o in (op, *inner) for r in o.regions for b in r.blocks for a in b.args
+    }
     return list(dict.fromkeys(v for o in inner for v in o.operands if v not in own))
 
 
@@ -266,7 +268,11 @@ def _visible(v: Value, known: dict[Value, Value], body: Block) -> Value:
 
 def _emit(group: Group, known: dict[Value, Value]) -> Op:
     inside = {r for op in group.ops for r in op.results}
-    outside = list(dict.fromkeys(b for op in group.ops for v in op.operands if (b := base_of(v)) not in inside and not _generated(b)))
+    outside = list(
+        dict.fromkeys(
+            b for op in group.ops for v in op.operands if (b := base_of(v)) not in inside and not _generated(b)
+        )
+    )
     results = [r for r in inside_order(group) if any(_used_outside(r, group))]
     block = Block([v.type for v in outside], [v.hint for v in outside])
     mapping = dict(zip(outside, block.args, strict=True))
@@ -314,5 +320,3 @@ def label(ops: list[Op]) -> str:
     """The operators that people would name, e.g. "contract+add+gelu"; long ones are cut."""
     names = [op.name.partition(".")[2] for op in ops if op.name != "graph.cast"] or ["copy"]
     return "+".join(names) if len(names) <= 5 else "+".join([*names[:3], f"{len(names) - 4} more", names[-1]])
-
-

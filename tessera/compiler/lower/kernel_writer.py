@@ -187,11 +187,15 @@ class KernelWriter:
         if base in self.scalars:
             return self.unit(self.scalar(base))
         if base.op is not None and kind_of(base.op) == "generate":
-            return self.generated(base.op, access(layout, operand_axes(op, v, self.axes, self.space.original), self.space.original))
+            return self.generated(
+                base.op, access(layout, operand_axes(op, v, self.axes, self.space.original), self.space.original)
+            )
         if not shape_of(v):
             view = self.window(base, layout.offset, ViewType((1,) * len(self.space.dims), _dtype(base)), base.hint)
             return self.b.load(view, [self.size(0)] * len(self.space.dims), (1,) * len(self.space.dims))
-        return self.load(access(layout, operand_axes(op, v, self.axes, self.space.original), self.space.original), v.hint)
+        return self.load(
+            access(layout, operand_axes(op, v, self.axes, self.space.original), self.space.original), v.hint
+        )
 
     def generated(self, op: Op, a: Access) -> Value:
         """A constant, or an iota re-indexed by the views that lead to it."""
@@ -247,7 +251,9 @@ class KernelWriter:
 
     def full_axes(self, op: Op) -> Axes:
         base = base_of(op.operands[0])
-        return self.axes[base] if base in self.axes else operand_axes(op, op.operands[0], self.axes, self.space.original)
+        return (
+            self.axes[base] if base in self.axes else operand_axes(op, op.operands[0], self.axes, self.space.original)
+        )
 
     def _reduce(self, op: Op) -> Value:
         name = op.name.partition(".")[2]

@@ -23,7 +23,11 @@ class Layout:
     @property
     def whole(self) -> bool:
         """Whether it is the complete base in C order, perhaps under another shape."""
-        return self.offset == 0 and self.strides == contiguous(self.shape) and _size(self.shape) == _size(_shape(self.base))
+        return (
+            self.offset == 0
+            and self.strides == contiguous(self.shape)
+            and _size(self.shape) == _size(_shape(self.base))
+        )
 
 
 def _shape(v: Value) -> Shape:

@@ -73,7 +73,9 @@ def _own(op: Op, which: Collection[int]) -> None:
         v = op.operands[i]
         layout = layout_of(v)
         base = layout.base if layout else None
-        fresh = base is not None and base.op is not None and base.op.block is op.block and kind_of(base.op) != "generate"
+        fresh = (
+            base is not None and base.op is not None and base.op.block is op.block and kind_of(base.op) != "generate"
+        )
         if layout is None or not fresh or not layout.whole or base in taken:
             op.set_operand(i, copy_before(op, v))
         else:

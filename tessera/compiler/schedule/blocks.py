@@ -24,9 +24,25 @@ class Sizes:
 
 SIZES: dict[str, Sizes] = {
     # One program should run for microseconds (a worker's hand-over costs one) and stay in the first-level cache.
-    "cpu": Sizes(elements=16384, row_elements=8192, rows=64, columns=256, contract_rows=504, contract_columns=512, contract_programs=4),
+    "cpu": Sizes(
+        elements=16384,
+        row_elements=8192,
+        rows=64,
+        columns=256,
+        contract_rows=504,
+        contract_columns=512,
+        contract_programs=4,
+    ),
     # 128 threads with eight elements each; a row is spread over the block's threads.
-    "cuda": Sizes(elements=1024, row_elements=4096, rows=16, columns=64, contract_rows=64, contract_columns=64, contract_programs=1),
+    "cuda": Sizes(
+        elements=1024,
+        row_elements=4096,
+        rows=16,
+        columns=64,
+        contract_rows=64,
+        contract_columns=64,
+        contract_programs=1,
+    ),
 }
 
 

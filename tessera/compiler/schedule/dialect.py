@@ -14,13 +14,21 @@ KINDS = ("map", "row", "chunks", "contract", "join", "pad")
 two fixed stages; contract: a (batched) matrix product with an elementwise epilogue; join, pad: copies into windows."""
 
 
-@spec("schedule.func", "A function as a sequence of groups and views. attrs: sym_name, arg_names, target.", effects=True)
+@spec(
+    "schedule.func", "A function as a sequence of groups and views. attrs: sym_name, arg_names, target.", effects=True
+)
 def _func(op: Op) -> None:
     demand(isinstance(op.attrs.get("sym_name"), str), op, "needs sym_name")
-    demand(op.region.block.ops and op.region.block.terminator.name == "schedule.return", op, "ends with schedule.return")
+    demand(
+        op.region.block.ops and op.region.block.terminator.name == "schedule.return", op, "ends with schedule.return"
+    )
 
 
-@spec("schedule.group", "One kernel: operands are its inputs, results its outputs, the region its graph ops.", effects=True)
+@spec(
+    "schedule.group",
+    "One kernel: operands are its inputs, results its outputs, the region its graph ops.",
+    effects=True,
+)
 def _group(op: Op) -> None:
     demand(op.attrs.get("kind") in KINDS, op, f"kind is one of {', '.join(KINDS)}")
     body = op.region.block
@@ -28,21 +36,40 @@ def _group(op: Op) -> None:
     demand([v.type for v in body.terminator.operands] == [r.type for r in op.results], op, "yields the results")
 
 
-@spec("schedule.if", "Runs one of two regions of groups. Operand: a bool scalar; both regions yield the results.", effects=True)
+@spec(
+    "schedule.if",
+    "Runs one of two regions of groups. Operand: a bool scalar; both regions yield the results.",
+    effects=True,
+)
 def _if(op: Op) -> None:
     demand(len(op.operands) == 1 and len(op.regions) == 2, op, "has a condition and two regions")
     for r in op.regions:
-        demand([v.type for v in r.block.terminator.operands] == [v.type for v in op.results], op, "regions yield the results")
+        demand(
+            [v.type for v in r.block.terminator.operands] == [v.type for v in op.results],
+            op,
+            "regions yield the results",
+        )
 
 
-@spec("schedule.while", "Operands: initial values. Region 0 yields whether to go on, region 1 the next values.", effects=True)
+@spec(
+    "schedule.while",
+    "Operands: initial values. Region 0 yields whether to go on, region 1 the next values.",
+    effects=True,
+)
 def _while(op: Op) -> None:
     carried = [v.type for v in op.operands]
     demand(len(op.regions) == 2 and [r.type for r in op.results] == carried, op, "results have the carried types")
-    demand([v.type for v in op.regions[1].block.terminator.operands] == carried, op, "region 1 yields the carried values")
+    demand(
+        [v.type for v in op.regions[1].block.terminator.operands] == carried, op, "region 1 yields the carried values"
+    )
 
 
-@spec("schedule.yield", "Gives a group's results, or those of a region of schedule.if or schedule.while.", terminator=True, effects=True)
+@spec(
+    "schedule.yield",
+    "Gives a group's results, or those of a region of schedule.if or schedule.while.",
+    terminator=True,
+    effects=True,
+)
 def _yield(op: Op) -> None:
     parents = ("schedule.group", "schedule.if", "schedule.while")
     demand(op.parent is not None and op.parent.name in parents, op, "stands in no group, branch or loop")

@@ -115,7 +115,9 @@ def get(name: str) -> Target:
     canonical = ALIASES.get(name.lower(), name.lower())
     if canonical not in _targets:
         prefix = next((p for p in sorted(_PROVIDERS, key=len, reverse=True) if canonical.startswith(p)), None)
-        if prefix is None or (prefix == canonical[: len(prefix)] and prefix in ("cpu", "reference") and canonical != prefix):
+        if prefix is None or (
+            prefix == canonical[: len(prefix)] and prefix in ("cpu", "reference") and canonical != prefix
+        ):
             raise unknown(name)
         provider = _PROVIDERS[prefix]
         create = importlib.import_module(provider).create if isinstance(provider, str) else provider

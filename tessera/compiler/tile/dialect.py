@@ -93,7 +93,9 @@ def _to_scalar(op: Op) -> None:
 @spec("tile.to_index", "A rank-0 integer tile as an index.")
 def _to_index(op: Op) -> None:
     t = _tile(op, op.operands[0])
-    demand(t.rank == 0 and t.dtype.is_integer and op.result.type == INDEX, op, "takes an integer scalar, gives an index")
+    demand(
+        t.rank == 0 and t.dtype.is_integer and op.result.type == INDEX, op, "takes an integer scalar, gives an index"
+    )
 
 
 @spec("tile.constant", "A rank-0 constant, attr `value`.")
@@ -105,10 +107,15 @@ def _constant(op: Op) -> None:
 def _iota(op: Op) -> None:
     t = _result(op)
     axis = op.attrs.get("axis")
-    demand(isinstance(axis, int) and 0 <= axis < t.rank and t.dtype.is_integer, op, "needs an axis and an integer result")
+    demand(
+        isinstance(axis, int) and 0 <= axis < t.rank and t.dtype.is_integer, op, "needs an axis and an integer result"
+    )
 
 
-@spec("tile.broadcast", "Operand axis i becomes result axis axes[i]; sizes of 1 stretch; the result's other axes repeat it.")
+@spec(
+    "tile.broadcast",
+    "Operand axis i becomes result axis axes[i]; sizes of 1 stretch; the result's other axes repeat it.",
+)
 def _broadcast(op: Op) -> None:
     x, t, axes = _tile(op, op.operands[0]), _result(op), op.attrs.get("axes")
     demand(isinstance(axes, tuple) and len(axes) == x.rank, op, "needs one result axis per operand axis")
@@ -130,7 +137,10 @@ def _transpose(op: Op) -> None:
     demand(_result(op).shape == tuple(x.shape[i] for i in perm), op, "result shape is the permuted one")  # type: ignore[union-attr, index]
 
 
-@spec("tile.cast", "Converts elements, rounding to nearest even; narrowing floats overflow to inf (fp8 and smaller saturate).")
+@spec(
+    "tile.cast",
+    "Converts elements, rounding to nearest even; narrowing floats overflow to inf (fp8 and smaller saturate).",
+)
 def _cast(op: Op) -> None:
     demand(_tile(op, op.operands[0]).shape == _result(op).shape, op, "keeps the shape")
 
@@ -158,7 +168,10 @@ for _name, _scalar in TABLE.items():
     spec(f"tile.{_name}", f"Elementwise: {_scalar.doc}.")(_elementwise)
 
 
-@spec("tile.reduce", f"Reduces over `axes` with `op` ({', '.join(REDUCE_OPS)}); the axes disappear. The result dtype is the accumulator's.")
+@spec(
+    "tile.reduce",
+    f"Reduces over `axes` with `op` ({', '.join(REDUCE_OPS)}); the axes disappear. The result dtype is the accumulator's.",
+)
 def _reduce(op: Op) -> None:
     x, t, axes = _tile(op, op.operands[0]), _result(op), op.attrs.get("axes")
     demand(op.attrs.get("op") in REDUCE_OPS, op, "needs op")
@@ -172,11 +185,18 @@ def _scan(op: Op) -> None:
     demand(_tile(op, op.operands[0]).shape == _result(op).shape, op, "keeps the shape")
 
 
-@spec("tile.mma", "acc + a @ b: a [M, K], b [K, N] (tiles or shared), acc [M, N]; products summed in ascending k in acc's dtype.")
+@spec(
+    "tile.mma",
+    "acc + a @ b: a [M, K], b [K, N] (tiles or shared), acc [M, N]; products summed in ascending k in acc's dtype.",
+)
 def _mma(op: Op) -> None:
     _operands(op, 3)
     a, b, acc = (v.type for v in op.operands)
-    if not isinstance(a, (TileType, SharedType)) or not isinstance(b, (TileType, SharedType)) or not isinstance(acc, TileType):
+    if (
+        not isinstance(a, (TileType, SharedType))
+        or not isinstance(b, (TileType, SharedType))
+        or not isinstance(acc, TileType)
+    ):
         invalid(op, "takes tiles or shared tiles and an accumulator tile")
     demand(a.rank == b.rank == acc.rank == 2, op, "operands have rank 2")
     demand(a.shape[1] == b.shape[0] and acc.shape == (a.shape[0], b.shape[1]), op, f"shapes {a}, {b}, {acc} do not fit")
@@ -216,7 +236,11 @@ def _load(op: Op) -> None:
     demand(_result(op).rank == v.rank and _result(op).dtype == v.dtype, op, "result has the view's rank and dtype")
 
 
-@spec("tile.store", "Writes the tile at the offsets. Operands view, tile, offsets, [mask]. Elements outside are not written.", effects=True)
+@spec(
+    "tile.store",
+    "Writes the tile at the offsets. Operands view, tile, offsets, [mask]. Elements outside are not written.",
+    effects=True,
+)
 def _store(op: Op) -> None:
     v = _view_access(op, op.operands[0], list(op.operands[2:]))
     t = _tile(op, op.operands[1])
@@ -232,7 +256,11 @@ def _gather(op: Op) -> None:
     demand(_result(op).dtype == v.dtype, op, "result has the view's dtype")
 
 
-@spec("tile.scatter", "Elementwise store at computed indices, which must be distinct. Operands view, tile, index tiles, [mask].", effects=True)
+@spec(
+    "tile.scatter",
+    "Elementwise store at computed indices, which must be distinct. Operands view, tile, index tiles, [mask].",
+    effects=True,
+)
 def _scatter(op: Op) -> None:
     _view_access(op, op.operands[0], list(op.operands[2:]))
     for x in op.operands[2:]:
@@ -260,7 +288,11 @@ def _barrier(op: Op) -> None:
 @spec("tile.load_shared", "The content of a shared tile.", effects=True)
 def _load_shared(op: Op) -> None:
     s = op.operands[0].type
-    demand(isinstance(s, SharedType) and (s.shape, s.dtype) == (_result(op).shape, _result(op).dtype), op, "gives the tile's type")
+    demand(
+        isinstance(s, SharedType) and (s.shape, s.dtype) == (_result(op).shape, _result(op).dtype),
+        op,
+        "gives the tile's type",
+    )
 
 
 @spec("tile.store_shared", "Overwrites a shared tile. Operands shared, tile.", effects=True)
@@ -282,30 +314,52 @@ def _for(op: Op) -> None:
     _index(op, *op.operands[:3])
     carried = [v.type for v in op.operands[3:]]
     body = op.region.block
-    demand([a.type for a in body.args] == [INDEX, *carried], op, "block arguments are the counter and the carried values")
+    demand(
+        [a.type for a in body.args] == [INDEX, *carried], op, "block arguments are the counter and the carried values"
+    )
     demand([r.type for r in op.results] == carried, op, "results have the carried types")
     demand([v.type for v in body.terminator.operands] == carried, op, "yields the carried types")
 
 
-@spec("tile.if", "Runs one of two regions. Operand: a rank-0 bool. Both regions yield the results' types.", effects=True)
+@spec(
+    "tile.if", "Runs one of two regions. Operand: a rank-0 bool. Both regions yield the results' types.", effects=True
+)
 def _if(op: Op) -> None:
     demand(_tile(op, op.operands[0]) == TileType((), dtypes.bool_), op, "the condition is a bool scalar")
     demand(len(op.regions) == 2, op, "has two regions")
     for r in op.regions:
-        demand([v.type for v in r.block.terminator.operands] == [x.type for x in op.results], op, "regions yield the results")
+        demand(
+            [v.type for v in r.block.terminator.operands] == [x.type for x in op.results],
+            op,
+            "regions yield the results",
+        )
 
 
-@spec("tile.while", "Operands: initial values. Region 0 yields a bool scalar and region 1 the next values; both take the carried values.", effects=True)
+@spec(
+    "tile.while",
+    "Operands: initial values. Region 0 yields a bool scalar and region 1 the next values; both take the carried values.",
+    effects=True,
+)
 def _while(op: Op) -> None:
     carried = [v.type for v in op.operands]
     demand(len(op.regions) == 2, op, "has two regions")
-    demand([v.type for v in op.regions[0].block.terminator.operands] == [TileType((), dtypes.bool_)], op, "region 0 yields a bool")
-    demand([v.type for v in op.regions[1].block.terminator.operands] == carried, op, "region 1 yields the carried values")
+    demand(
+        [v.type for v in op.regions[0].block.terminator.operands] == [TileType((), dtypes.bool_)],
+        op,
+        "region 0 yields a bool",
+    )
+    demand(
+        [v.type for v in op.regions[1].block.terminator.operands] == carried, op, "region 1 yields the carried values"
+    )
 
 
 @spec("tile.yield", "Ends a region of tile.for, tile.if or tile.while.", terminator=True, effects=True)
 def _yield(op: Op) -> None:
-    demand(op.parent is not None and op.parent.name in ("tile.for", "tile.if", "tile.while"), op, "stands in no loop or branch")
+    demand(
+        op.parent is not None and op.parent.name in ("tile.for", "tile.if", "tile.while"),
+        op,
+        "stands in no loop or branch",
+    )
 
 
 @spec("tile.print", "Shows a tile, once per program, with attr `label`.", effects=True)
@@ -313,7 +367,9 @@ def _print(op: Op) -> None:
     _operands(op, 1)
 
 
-@spec("tile.assert", "In debug mode: every element of the bool tile holds, else fails with attr `message`.", effects=True)
+@spec(
+    "tile.assert", "In debug mode: every element of the bool tile holds, else fails with attr `message`.", effects=True
+)
 def _assert(op: Op) -> None:
     demand(_tile(op, op.operands[0]).dtype == dtypes.bool_, op, "needs bools")
 
@@ -374,7 +430,12 @@ class TileBuilder(Builder):
         return self.value("tile.transpose", (x,), TileType(tuple(t.shape[i] for i in perm), t.dtype), {"perm": perm})
 
     def load(
-        self, view: Value, offsets: list[Value], shape: tuple[Dim, ...], mask: Value | None = None, fill: float | int | bool = 0
+        self,
+        view: Value,
+        offsets: list[Value],
+        shape: tuple[Dim, ...],
+        mask: Value | None = None,
+        fill: float | int | bool = 0,
     ) -> Value:
         assert isinstance(view.type, ViewType)
         attrs: dict[str, object] = {"fill": fill}

@@ -84,8 +84,14 @@ def matmul_function(module: Module, kind: Matmul) -> str:
     pack_lhs = _pack_function(module, kind, kind.lhs, kind.lhs_along == "m", kind.lhs_along == "k", kind.mr)
     pack_rhs = _pack_function(module, kind, kind.rhs, kind.rhs_along == "n", kind.rhs_along == "k", kind.nr)
     micro = _micro_kernel(module, kind)
-    numbers = [(n, I64) for n in ("sam", "sak")], [(n, I64) for n in ("sbk", "sbn")], [(n, I64) for n in ("ldc", "m", "n", "k")]
-    fn = Function(module, kind.name, [("a", PTR), *numbers[0], ("b", PTR), *numbers[1], ("c", PTR), *numbers[2], ("work", PTR)])
+    numbers = (
+        [(n, I64) for n in ("sam", "sak")],
+        [(n, I64) for n in ("sbk", "sbn")],
+        [(n, I64) for n in ("ldc", "m", "n", "k")],
+    )
+    fn = Function(
+        module, kind.name, [("a", PTR), *numbers[0], ("b", PTR), *numbers[1], ("c", PTR), *numbers[2], ("work", PTR)]
+    )
     a, sam, sak, b, sbk, sbn, c, ldc, m, n, k, work = (fn.param(i) for i in range(12))
     elem = kind.element.elem
     panels = fn.div(fn.add(m, kind.mr - 1), kind.mr)
@@ -137,9 +143,7 @@ def _micro_kernel(module: Module, kind: Matmul) -> str:
     a, b, c, kc, ldc, first = (fn.param(i) for i in range(6))
     vector, elem = kind.element.wide(kind.lanes), kind.element.elem
     vectors = kind.nr // kind.lanes
-    blocks = [
-        fn.gep(c, fn.add(fn.mul(ldc, i), j * kind.lanes), elem) for i in range(kind.mr) for j in range(vectors)
-    ]
+    blocks = [fn.gep(c, fn.add(fn.mul(ldc, i), j * kind.lanes), elem) for i in range(kind.mr) for j in range(vectors)]
     zero = const(0, vector)
     start = fn.choose(
         first, lambda: [zero] * len(blocks), lambda: [fn.load(p, vector, kind.acc.itemsize) for p in blocks]

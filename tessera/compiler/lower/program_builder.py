@@ -1,0 +1,135 @@
+"""What lowering a group needs: the group read back, and the buffers and launches collected so far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from tessera.compiler.graph.operator import attributes_of, operator_of, split_operands
+from tessera.compiler.ir.core import Op, Value
+from tessera.compiler.ir.types import Shape, TensorType, ViewType
+from tessera.compiler.lower.access import Access, reads
+from tessera.compiler.lower.alignment import Axes, align
+from tessera.compiler.lower.kernel_writer import Argument
+from tessera.compiler.lower.layout import is_view, kind_of
+from tessera.compiler.tile.program import Buffer, Launch, Param, ScalarArg, Step, Window
+from tessera.errors import Span
+from tessera.language import dtypes
+from tessera.language.dims import Dim, prod
+
+
+@dataclass(slots=True)
+class GroupBody:
+    """A `schedule.group` read back: its graph ops, and how its values lie on the space."""
+
+    group: Op
+    ops: list[Op]
+    axes: dict[Value, Axes]
+    space: Shape
+    inner: tuple[int, ...]
+
+    @staticmethod
+    def of(group: Op) -> GroupBody:
+        space: Any = group.attrs["space"]
+        inner: Any = group.attrs["inner"]
+        body = group.region.block
+        ops = [op for op in body.ops[:-1] if not is_view(op) and kind_of(op) != "generate"]
+        axes: dict[Value, Axes] = {}
+        if group.attrs["kind"] == "contract":
+            axes[ops[0].result] = tuple(a if d != 1 else -1 for a, d in enumerate(space))
+        for op in ops:
+            if kind_of(op) not in ("contract", "join", "pad"):
+                added = align(op, axes, space)
+                assert added is not None, "graph_to_schedule has aligned it"
+                axes.update(added)
+        return GroupBody(group, ops, axes, space, inner)
+
+    @property
+    def results(self) -> Sequence[Value]:
+        return self.group.region.block.terminator.operands
+
+    def accesses(self) -> list[Access]:
+        return [a for op in self.ops for _, a in reads(op, self.axes, self.space)]
+
+
+@dataclass(slots=True)
+class ProgramBuilder:
+    """Collects buffers and launches. `of` maps function-level values to buffer ids, `scalars` to scalar parameters."""
+
+    name: str
+    params: tuple[Param, ...]
+    device: str
+    buffers: list[Buffer] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    of: dict[Value, int] = field(default_factory=dict)
+    scalars: dict[Value, int] = field(default_factory=dict)
+    kernels: int = 0
+
+    def buffer(self, v: Value, shape: Shape, dtype: dtypes.DType, role: Any, param: int | None = None) -> int:
+        self.of[v] = len(self.buffers)
+        self.buffers.append(Buffer(len(self.buffers), v.hint or f"t{len(self.buffers)}", shape, dtype, role, param))
+        return self.of[v]
+
+    def temp(self, v: Value) -> int:
+        t = v.type
+        assert isinstance(t, TensorType)
+        return self.buffer(v, t.shape, t.dtype, "temp")
+
+    def launch(
+        self, kernel: Op, arguments: Sequence[Argument], inside: dict[Value, Value], label: str, flops: Dim, span: Span
+    ) -> None:
+        """Adds a launch; `inside` maps the group's own values to function-level ones."""
+        args: list[Window | ScalarArg] = []
+        moved: Dim = 0
+        for a in arguments:
+            outer = inside.get(a.base, a.base)
+            if outer in self.scalars:
+                args.append(ScalarArg(self.scalars[outer], a.type.dtype))
+                continue
+            args.append(Window(self.of[outer], a.offset))
+            assert isinstance(a.type, ViewType)
+            moved = moved + _touched(a.type) * a.type.dtype.itemsize
+        self.steps.append(Launch(kernel, tuple(args), span, flops, moved, label))
+
+    @contextmanager
+    def collect(self) -> Iterator[list[Step]]:
+        """Steps added inside go into the list it gives."""
+        outer, self.steps = self.steps, []
+        try:
+            yield self.steps
+        finally:
+            self.steps = outer
+
+    def kernel_name(self, label: str) -> str:
+        words = "_".join(w for w in label.replace("+", " ").split() if w.isidentifier())
+        self.kernels += 1
+        return f"{self.name}_{self.kernels - 1}_{words}"[:60]
+
+
+def _touched(view: ViewType) -> Dim:
+    """Distinct elements behind a view."""
+    strides = view.strides if view.strides is not None else (1,) * view.rank
+    return prod(d for d, s in zip(view.shape, strides, strict=True) if s != 0)
+
+
+def flops_of(ops: Sequence[Op]) -> Dim:
+    total: Dim = 0
+    for op in ops:
+        operands: list[Any] = [
+            [v.type for v in o] if isinstance(o, list) else None if o is None else o.type for o in split_operands(op)
+        ]
+        total = total + operator_of(op).flops(operands, [r.type for r in op.results], **attributes_of(op))  # type: ignore[misc]
+    return total
+
+
+def inside(group: Op) -> dict[Value, Value]:
+    """The group's own values to the function-level ones they stand for."""
+    body = group.region.block
+    known = dict(zip(body.args, group.operands, strict=True))
+    return known | dict(zip(body.terminator.operands, group.results, strict=True))
+
+
+def scalars_of(group: Op, out: ProgramBuilder) -> set[Value]:
+    return {a for a, v in zip(group.region.block.args, group.operands, strict=True) if v in out.scalars}
