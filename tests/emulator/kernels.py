@@ -157,7 +157,7 @@ def matmul(m: int = 70, n: int = 50, k: int = 45, dtype: dt.DType = dt.f32, bloc
     product = a.astype(np.float64) @ b.astype(np.float64)
     if gelu:
         product = 0.5 * product * (1 + np.vectorize(math.erf)(product / math.sqrt(2)))
-    tolerance = {"f32": 2e-5, "f64": 1e-12, "tf32": 5e-3}.get(dtype.name, 2e-2)
+    tolerance = {"f32": 2e-5, "f64": 1e-12, "tf32": 3e-2}.get(dtype.name, 2e-2)
     given = {"A": a.T.copy().reshape(m, k) if "A" in transposed else a, "B": b.T.copy().reshape(k, n) if "B" in transposed else b}
     return Case(program, given, {"C": product}, rtol=tolerance, atol=tolerance)
 

@@ -130,6 +130,17 @@ TS_FN void ldmatrix_x4_trans(u32 (&r)[4], const void* row) {
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(row)) : "memory");
 }
 
+// A float rounded to the precision of tf32, as mma takes it.
+TS_FN u32 tf32_bits(u32 x) {
+#if __CUDA_ARCH__ >= 800
+  u32 r;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(bits_as<float>(x)));
+  return r;
+#else
+  return x;
+#endif
+}
+
 // d += a @ b on the tensor cores; fragments as in the PTX ISA, mma.m16n8k*.
 TS_FN void mma_f16_k16(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
 #if __CUDA_ARCH__ >= 800

@@ -327,6 +327,8 @@ inline void ldmatrix_x4_trans(u32 (&r)[4], const void* row) {
   collective(Collective::ldmatrix, &l, perform_ldmatrix);
 }
 
+inline u32 tf32_bits(u32 x) { return (x & 0x7f800000u) == 0x7f800000u ? x : (x + 0x1000u) & ~0x1fffu; }
+
 struct Mma { float (*d)[4]; const u32 (*a)[4]; const u32 (*b)[2]; };
 // Products of m16n8kK; `value(word, half)` decodes an element. Halves = 2: 16-bit elements, 1: 32-bit.
 template <int Halves, class Decode> inline void perform_mma(void* (&lane)[32], Decode value) {

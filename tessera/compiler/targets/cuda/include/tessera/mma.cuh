@@ -66,6 +66,11 @@ template <class T> TS_FN void mma_step(float (&d)[4], const u32 (&a)[4], const u
   else if constexpr (same<T, bf16>) hw::mma_bf16_k16(d, a, b);
   else hw::mma_tf32_k8(d, a, b);
 }
+// Memory of tf32 may hold any float; the tensor cores would cut off what they should round.
+template <class T, int N> TS_FN void round_operands(u32 (&r)[N]) {
+  if constexpr (same<T, tf32>)
+    TS_UNROLL for (int i = 0; i < N; ++i) r[i] = hw::tf32_bits(r[i]);
+}
 
 template <class L> constexpr bool is_fragment = L::Row::t0 == 8;
 
@@ -75,11 +80,16 @@ template <class T, int K, class B, class L, class F> TS_FN void mma_fragments(Ti
   int warp = hw::thread() / 32, across = warp % L::Col::t2;
   TS_UNROLL for (int k = 0; k < K; k += mma_k<T>) {
     u32 a[M][4];
-    TS_UNROLL for (int m = 0; m < M; ++m) fetch_a(a[m], m, k);
+    TS_UNROLL for (int m = 0; m < M; ++m) {
+      fetch_a(a[m], m, k);
+      round_operands<T>(a[m]);
+    }
     TS_UNROLL for (int n = 0; n < N; n += 2) {
       u32 q[2][2];
       int col = (n * L::Col::t2 + across) * 8, next = n + 1 < N ? col + L::Col::t2 * 8 : col;
       load_b(q, b, k, col, next);
+      round_operands<T>(q[0]);
+      round_operands<T>(q[1]);
       TS_UNROLL for (int m = 0; m < M; ++m)
         TS_UNROLL for (int x = 0; x < 2; ++x)
           if (n + x < N) {
