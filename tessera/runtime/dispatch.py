@@ -9,7 +9,6 @@ everything the function reads from outside is still what it was.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from tessera import knobs
@@ -19,15 +18,12 @@ from tessera.errors import Diagnostic, LaunchError
 from tessera.runtime import devices
 from tessera.runtime.arguments import Bound, Parameters
 from tessera.runtime.build import Built
-from tessera.runtime.codegen import define
 from tessera.runtime.forking import Locked
 from tessera.runtime.prepared import Prepared, prepare
 from tessera.runtime.requests import compile_call
 from tessera.runtime.signatures import gather_function, key_expression
+from tessera.runtime.sites import Ready, Site
 from tessera.runtime.watch import Watch, reads
-
-SIGNATURES = 1024
-"""prepared launches kept per function and argument types; beyond it the oldest go"""
 
 
 def call(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -45,42 +41,6 @@ def call(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
 def launcher_of(fn: Any) -> Launcher:
     """The compiled forms of a function or kernel; they live as long as it does."""
     return vars(fn).setdefault("launcher", Launcher(fn))  # one step: of two threads, one is first
-
-
-@dataclass(slots=True)
-class Ready:
-    """A launch that may be repeated: `guard` says whether it still stands, `run` takes the call's arguments."""
-
-    run: Callable[..., Any]
-    guard: Callable[[], bool]
-    prepared: Prepared
-
-
-class Site:
-    """All calls with one tuple of argument types. `call(*args)` runs what stands; else it asks `miss(args)`.
-
-    `call` is generated: key, look-up, guard and launch in one frame.
-    """
-
-    def __init__(self, key: str, names: dict[str, Any], count: int, miss: Callable[[tuple[Any, ...]], Any]) -> None:
-        self.table: dict[Any, Ready] = {}
-        args = ", ".join(f"a{i}" for i in range(count))
-        names |= {"find": self.table.get, "miss": miss}
-        code = (
-            f"def call({args}):\n"
-            f" ready = find({key})\n"
-            f" if ready is not None and ready.guard(): return ready.run({args})\n"
-            f" return miss(({args}{',' if count == 1 else ''}))\n"
-            f"def key({args}): return {key}"
-        )
-        define(code, names)
-        self.call: Callable[..., Any] = names["call"]
-        self.key: Callable[..., Any] = names["key"]
-
-    def add(self, key: Any, ready: Ready) -> None:
-        while len(self.table) >= SIGNATURES:
-            self.table.pop(next(iter(self.table)), None)
-        self.table[key] = ready
 
 
 class Launcher(Locked):

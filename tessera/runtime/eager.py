@@ -12,7 +12,6 @@ from typing import Any
 
 import tessera.compiler.graph  # noqa: F401  (its import registers the operators)
 from tessera.compiler.graph.operator import FUNCTIONS, Operator
-from tessera.errors import Diagnostic, LaunchError
 
 
 class OperatorFunction:
@@ -69,12 +68,8 @@ def apply(operator: Operator, args: Sequence[Any], kwargs: dict[str, Any]) -> An
     The result belongs to the library of the first array; with numbers alone it is a Tensor. Raises LaunchError or
     CompileError with carets at the caller's line where the operator rejects its arguments.
     """
-    from tessera.runtime.eager_launch import launch  # NumPy and the compiler are loaded by the first use of a value
+    from tessera.runtime import eager_calls  # NumPy and the compiler are loaded by the first call
 
-    try:
-        operands, attrs = operator.bind(args, kwargs)
-    except TypeError as error:
-        from tessera.runtime.callsite import call_span
-
-        raise LaunchError(Diagnostic("TS105", str(error), call_span())) from None
-    return launch(operator, operands, attrs)
+    if kwargs:
+        return eager_calls.general(operator, args, kwargs)
+    return eager_calls.positional(operator, tuple(args))

@@ -14,7 +14,7 @@ from tessera.language.annotations import ScalarAnn
 from tessera.language.dtypes import DType
 from tessera.language.lazy import np
 from tessera.runtime.arguments import Bound, Leaf, Parameters
-from tessera.runtime.arrays import adapter_of
+from tessera.runtime.arrays import NUMPY, adapter_of
 from tessera.runtime.codegen import expression
 
 _BY_VALUE = (bool, int, str, bytes, type(None), DType)
@@ -45,14 +45,10 @@ def key_expression(parameters: Parameters, args: Sequence[Any], complete: bool) 
     names: dict[str, Any] = {"content": content}
     for i, value in enumerate(args):
         a = f"a{i}"
-        adapter = adapter_of(value)
-        if type(value) is np.ndarray and by_place.get(a) not in scalars:
-            parts += [f"{a}.dtype", f"{a}.shape", f"{a}.strides"]
-        elif by_place.get(a) in scalars:
+        if by_place.get(a) in scalars:
             continue
-        elif adapter is not None:
-            names[f"key{i}"] = adapter.key
-            parts.append(f"key{i}({a})")
+        if found := array_key(a, value, names):
+            parts += found
         elif isinstance(value, _BY_VALUE):
             parts.append(a)
         elif isinstance(value, float):
@@ -60,6 +56,19 @@ def key_expression(parameters: Parameters, args: Sequence[Any], complete: bool) 
         else:
             parts.append(f"content({a})")
     return f"({', '.join(parts)}{',' if parts else ''})", names
+
+
+def array_key(a: str, value: Any, names: dict[str, Any]) -> list[str]:
+    """The parts of a key that stand for the array `a`, which is of the type of `value`; none where it is no array."""
+    adapter = adapter_of(value)
+    if adapter is None:
+        return []
+    if adapter is NUMPY:
+        return [f"{a}.dtype", f"{a}.shape", f"{a}.strides"]
+    if adapter.name == "tessera":
+        return [f"{a}._data.dtype", f"{a}._data.shape", f"{a}._data.strides", f"type({a}._data)"]
+    names[f"key_{a}"] = adapter.key
+    return [f"key_{a}({a})"]
 
 
 def _scalars(parameters: Parameters) -> frozenset[str]:

@@ -61,6 +61,11 @@ _SETTINGS = [
 """what a compilation depends on besides the program and its arguments"""
 
 
+def settings() -> tuple[Any, ...]:
+    """The present settings, for keys."""
+    return tuple(_ENVIRONMENT.get(key) for key in _SETTINGS)
+
+
 def is_function(value: Any) -> bool:
     """Plain Python functions, and functions and kernels of Tessera."""
     return isinstance(python_function(value), types.FunctionType)
@@ -276,8 +281,8 @@ class Watch:
         return expression("lambda: slow()" if rest else f"lambda: ({joined}) or slow()", names)
 
     def _slow_guard(self) -> Callable[[], bool]:
-        settings = [_ENVIRONMENT.get(key) for key in _SETTINGS]
-        return lambda: [_ENVIRONMENT.get(key) for key in _SETTINGS] == settings and self.unchanged()
+        then = settings()
+        return lambda: settings() == then and self.unchanged()
 
 
 def _builtin(r: Read) -> bool:

@@ -216,6 +216,7 @@ def _write_many(directory: str, start: int) -> None:
     os._exit(0 if cache.problem is None else 1)
 
 
+@pytest.mark.filterwarnings("ignore:os.fork")
 def test_processes_write_at_once(tmp_path):
     context = multiprocessing.get_context("fork")
     with warnings.catch_warnings():
@@ -247,6 +248,7 @@ def test_threads_write_at_once(cache):
     assert cache.stats().entries == 40
 
 
+@pytest.mark.filterwarnings("ignore:os.fork")
 def test_a_forked_child_uses_it_too(cache):
     cache.put("key", {"a": b"1"})
     child = os.fork()
