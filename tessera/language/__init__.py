@@ -1,1 +1,3 @@
-"""What users write: dtypes, numerics policies, the dimension algebra, annotations and decorators. Knows nothing of compiling."""
+"""What users write: dtypes, policies, dims, annotations and decorators. Knows nothing of compiling."""
+
+from __future__ import annotations

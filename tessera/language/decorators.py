@@ -61,7 +61,7 @@ class Program(Generic[P, R]):
             raise e.with_traceback(None) from None  # the diagnostic points into the program; our own frames say nothing
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
-        return self if instance is None else functools.partial(self, instance)
+        return self if instance is None else functools.partial(self, cast(Any, instance))
 
     def with_options(self, **options: Any) -> Any:
         """The same function under further options."""

@@ -148,7 +148,8 @@ def _divide_exactly(a: Dim, b: Dim) -> Dim | None:
     divisor = _terms(b)
     if len(divisor) != 1:
         return None
-    (dm, dc), out = next(iter(divisor.items())), {}
+    dm, dc = next(iter(divisor.items()))
+    out: dict[Monomial, int] = {}
     for m, c in _terms(a).items():
         rest = list(m)
         for atom in dm:
@@ -271,8 +272,8 @@ def _opaque(d: Dim) -> bool:
 class Facts:
     """What asserts and guards have established: `divisible` holds (D, H) for D % H == 0, `equal` holds rewritings."""
 
-    divisible: list[tuple[Dim, Dim]] = field(default_factory=list)
-    equal: dict[str, Dim] = field(default_factory=dict)
+    divisible: list[tuple[Dim, Dim]] = field(default_factory=list[tuple[Dim, Dim]])
+    equal: dict[str, Dim] = field(default_factory=dict[str, Dim])
 
     def assume_divisible(self, a: Dim, b: Dim) -> None:
         if (a, b) not in self.divisible and _divide_exactly(a, b) is None:
@@ -425,7 +426,7 @@ def solve(equations: Iterable[tuple[object, Dim, int]]) -> tuple[dict[str, int],
     Plain symbols bind first; then equations with one unknown symbol that occurs linearly are solved exactly
     (B*H = 64 with H = 8 gives B = 8; 65 is a mismatch, not a guess); at last every equation is checked.
     """
-    pending, env = list(equations), {}
+    pending, env = list(equations), dict[str, int]()
     bad: list[Mismatch] = []
     for _, d, actual in pending:
         if is_symbol(d):

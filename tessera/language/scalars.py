@@ -105,7 +105,16 @@ _def("mod", 2, "x - y * floor(x / y): the sign of y", _np("mod"), accepts="real"
 _def("pow", 2, "x to the power y", _np("power"), symbol="**", flops=20)
 _def("maximum", 2, "the larger of x and y; NaN if either is NaN", _np("maximum"), accepts="real")
 _def("minimum", 2, "the smaller of x and y; NaN if either is NaN", _np("minimum"), accepts="real")
-_def("atan2", 2, "the angle of the point (y, x)", _np("arctan2"), parameters=("y", "x"), accepts="real", gives="float", flops=25)
+_def(
+    "atan2",
+    2,
+    "the angle of the point (y, x)",
+    _np("arctan2"),
+    parameters=("y", "x"),
+    accepts="real",
+    gives="float",
+    flops=25,
+)
 _def("fma", 3, "x * y + z, rounded once where the target can", _fma, accepts="float", flops=2)
 # comparison and logic
 _def("eq", 2, "x == y", _np("equal"), accepts="any", gives="bool", symbol="==")
