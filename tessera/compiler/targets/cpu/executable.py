@@ -7,10 +7,11 @@ import mmap
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from tessera.compiler.targets.base import Artifact, TileRecorder
-from tessera.compiler.targets.cpu import threads
+from tessera.compiler.targets.cpu import fastcall, threads
 from tessera.compiler.targets.cpu.frame import (
     FIRST,
     POOL,
@@ -71,6 +72,11 @@ class CpuExecutable:
         self._idle: list[Workspace] = []
         self._sizes: dict[tuple[int, ...], tuple[list[tuple[int, int]], int, int]] = {}
         self._run_address = threads.run_address()
+        self._frame_type = ctypes.c_int64 * self.slots
+        self._template = [0] * self.slots
+        self._template[RUN] = self._run_address
+        for slot, constant in self._constants.items():
+            self._template[slot] = constant.address
         self.records_tiles = bool(meta["phases"])
 
     # -- one call ----------------------------------------------------------------------------------------------------
@@ -87,33 +93,50 @@ class CpuExecutable:
         pool = threads.pool()
         temps, size, stride = self._layout(tuple(dims))
         total = size + stride * (pool.size + 1)
-        frame: list[int] = [0] * self.slots
-        frame[POOL], frame[RUN] = pool.address, self._run_address
+        frame = self._frame_type(*self._template)
+        frame[POOL] = pool.address
         workspace = None
         if total:
             workspace = self._take(total)
             frame[SCRATCH], frame[SCRATCH_STRIDE] = workspace.address + size, stride
             for slot, offset in temps:
                 frame[slot] = workspace.address + offset
-        for slot, address in self._constants.items():
-            frame[slot] = address.address
         for slot, pointer in zip(self.bound, pointers, strict=True):
             frame[slot] = pointer
         for i, n in enumerate(dims):
             frame[self.dim_slot + i] = n
         for (slot, dtype), value in zip(self.scalars, scalars, strict=True):
-            frame[slot : slot + 2] = scalar_slots(value, dtype)
+            frame[slot], frame[slot + 1] = scalar_slots(value, dtype)
         records = Records(pool.size + 1) if self.records_tiles else None
         if records is not None:
             frame[RECORDS], frame[RECORD_STRIDE], frame[RECORD_CAPACITY] = records.slots()
         try:
-            self._call((ctypes.c_int64 * self.slots)(*frame))
+            self._call(frame)
         finally:
             if workspace is not None:
                 self._idle.append(workspace)
         if records is not None and record is not None:
             for columns in records.columns():
                 record.record(columns)
+
+    @cached_property
+    def fast(self) -> Any:
+        """`fast(*arrays, *scalars)`: the same call without Python in between, on objects with the buffer protocol in the
+        order of `pointers`. It returns 0, or non-zero when it has done nothing because something was not as expected.
+        None where sizes are free, tiles are recorded or a scalar needs the long way."""
+        kinds = [fastcall.scalar_kind(d) for _, d in self.scalars]
+        count = len(self.bound) + len(self.scalars)
+        if self.free or self.records_tiles or None in kinds or count > fastcall.LIMIT:
+            return None
+        temps, size, stride = self._layout(())
+        workspace = Workspace(size + stride * fastcall.WORKERS)
+        frame = self._frame_type(*self._template)
+        frame[SCRATCH], frame[SCRATCH_STRIDE] = workspace.address + size, stride
+        for slot, offset in temps:
+            frame[slot] = workspace.address + offset
+        arrays = [(FIRST + i, *facts) for i, facts in zip(self.meta["frame"]["bound"], self.meta["frame"]["arrays"], strict=True)]
+        scalars = [(slot, kind) for (slot, _), kind in zip(self.scalars, kinds, strict=True) if kind is not None]
+        return fastcall.fast_function(self.entry, frame, arrays, scalars, (self, workspace))
 
     def _layout(self, sizes: tuple[int, ...]) -> tuple[list[tuple[int, int]], int, int]:
         """Offsets of the temporaries, their total, and the scratch bytes of one worker, for these sizes."""

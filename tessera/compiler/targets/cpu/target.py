@@ -75,13 +75,22 @@ class CpuTarget:
 def _layout(program: Program, frame: Frame) -> dict[str, Any]:
     """Where a call puts what it knows: numbers are places among the buffers' slots."""
     bound = [i for i, b in enumerate(program.buffers) if b.role in ("input", "output")]
+    known = all(isinstance(d, int) for i in bound for d in program.buffers[i].shape)
+    arrays = [_array(program, i) for i in bound] if known else []
     temps = [(i, str(prod(b.shape) * b.dtype.itemsize)) for i, b in enumerate(program.buffers) if b.role == "temp"]
     constants = [(i, f"constant{b.id}") for i, b in enumerate(program.buffers) if b.role == "constant"]
     scalars = [(frame.scalar_slot(i), program.params[i].dtype.name) for i in frame.scalars]
     dims = FIRST + len(frame.buffers) + 2 * len(frame.scalars)
     return {
-        "size": frame.size, "bound": bound, "temps": temps, "constants": constants, "scalars": scalars,
+        "size": frame.size, "bound": bound, "arrays": arrays, "temps": temps, "constants": constants, "scalars": scalars,
         "dims": dims, "free": list(program.free),
     }  # fmt: skip
 
 
+
+
+def _array(program: Program, i: int) -> tuple[int, int, bool]:
+    """Bytes and item size of a buffer, and whether the Program writes to it."""
+    b = program.buffers[i]
+    written = b.role == "output" or b.id in program.outputs or (b.param is not None and program.params[b.param].writes)
+    return int(prod(b.shape) * b.dtype.itemsize), b.dtype.itemsize, written  # type: ignore[arg-type]

@@ -251,6 +251,9 @@ def _wake(address: int) -> None:
 
 _lock = threading.Lock()
 _pool: Pool | None = None
+_cell = ctypes.c_void_p()
+_retired: list[Pool] = []
+"""stopped pools: code that still holds their address runs on its caller alone"""
 _wanted: int | None = None
 
 
@@ -261,7 +264,14 @@ def pool() -> Pool:
         with _lock:
             if _pool is None:
                 _pool = Pool(get_num_threads() - 1)
+                _cell.value = _pool.address
     return _pool
+
+
+def pool_cell() -> ctypes.c_void_p:
+    """A word that always holds the address of the current pool."""
+    pool()
+    return _cell
 
 
 def get_num_threads() -> int:
@@ -277,11 +287,17 @@ def set_num_threads(count: int) -> None:
         old, _pool = _pool, None
     if old is not None:
         old.stop()
+        _retired.append(old)
+        pool()
 
 
 def _forget() -> None:
     """In the child of a fork the workers are gone; the next launch starts new ones."""
     global _pool, _lock
+    if _pool is not None:
+        _retired.append(_pool)
+        _pool._field(SIZE).value = 0
+        _pool._field(BUSY).value = 0
     _pool, _lock = None, threading.Lock()
 
 
