@@ -14,14 +14,23 @@ from tessera.compiler.frontend.definition import Definition, Source
 from tessera.compiler.frontend.scope import Scope, read
 from tessera.compiler.frontend.values import MISSING, UNKNOWN, Builtin, ClassRef, Namespace, Record, Unknown
 from tessera.errors import Diagnostic, Span
-from tessera.language import annotations
-from tessera.language.annotations import Annotation, AnnotationError, ConstAnn, ScalarAnn, TensorAnn, TileAnn, TupleAnn
+from tessera.language.annotations import (
+    Annotation,
+    AnnotationError,
+    ConstAnn,
+    ScalarAnn,
+    TensorAnn,
+    TileAnn,
+    TupleAnn,
+    annotation_from_ast,
+)
+from tessera.language.annotations import Unknown as Unannotated
 from tessera.language.dims import Dim, Expr, symbols
 
 if TYPE_CHECKING:
     from tessera.compiler.frontend.evaluator import Evaluator
 
-NOTHING = annotations.Unknown()
+NOTHING = Unannotated()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +89,7 @@ def _read_signature(
         if annotation is None:
             return NOTHING
         try:
-            return annotations.annotation_from_ast(annotation, named, source.span, names)
+            return annotation_from_ast(annotation, named, source.span, names)
         except AnnotationError as e:
             found.extend(e.diagnostics)
             return NOTHING
@@ -147,7 +156,7 @@ def _static(node: ast.expr | None, annotation: Annotation) -> bool:
         head = node.value if isinstance(node, ast.Subscript) else node
         last = head.attr if isinstance(head, ast.Attribute) else head.id if isinstance(head, ast.Name) else ""
         return not annotation.dtype.is_float and (annotation.python or last in ("Int", "Bool"))
-    return isinstance(annotation, annotations.Unknown) and annotation.text in ("str", "bytes")
+    return isinstance(annotation, Unannotated) and annotation.text in ("str", "bytes")
 
 
 def resolve(scope: Scope, dotted: str) -> object:
@@ -156,12 +165,10 @@ def resolve(scope: Scope, dotted: str) -> object:
     if value is MISSING:
         return None
     if isinstance(value, Unknown):
-        return (
-            annotations.Unknown(dotted) if dotted.rpartition(".")[2] not in ("Optional", "Union", "Annotated") else None
-        )
+        return Unannotated(dotted) if dotted.rpartition(".")[2] not in ("Optional", "Union", "Annotated") else None
     if isinstance(value, Builtin) and "." not in value.path:
         return getattr(builtins, value.path)
-    return annotations.Unknown(dotted) if isinstance(value, (ClassRef, Record, Namespace)) else value
+    return Unannotated(dotted) if isinstance(value, (ClassRef, Record, Namespace)) else value
 
 
 def dims_in(annotation: Annotation | None) -> list[tuple[str, Span]]:
@@ -189,7 +196,7 @@ def subscripted(ev: Evaluator, node: ast.Subscript, builtin: Builtin) -> Any:
         return UNKNOWN
     scope = ev.frame.scope
     try:
-        return annotations.annotation_from_ast(node, lambda n: resolve(scope, n), ev.span)
+        return annotation_from_ast(node, lambda n: resolve(scope, n), ev.span)
     except AnnotationError as e:
         for d in e.diagnostics:
             ev.findings.add(d)
@@ -202,9 +209,7 @@ def check_claim(ev: Evaluator, node: ast.AnnAssign, value: Any) -> None:
 
     frame = ev.frame
     try:
-        found = annotations.annotation_from_ast(
-            node.annotation, lambda n: resolve(frame.scope, n), ev.span, tuple(frame.dims)
-        )
+        found = annotation_from_ast(node.annotation, lambda n: resolve(frame.scope, n), ev.span, tuple(frame.dims))
     except AnnotationError as e:
         for d in e.diagnostics:
             ev.findings.add(d)
