@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tessera.runtime.compiled import Compiled
 from tessera_jupyter.instructions import instruction_mix
 from tessera_jupyter.markup import hinted, origin, table, text, unknown
 from tessera_jupyter.subject import Subject
@@ -49,7 +48,7 @@ def _summary(subject: Subject) -> str:
     explained = subject.compiled.explain()
     count = len(explained.kernels)
     return text(
-        f"{subject.signature} on {explained.target}: {count} kernel{'s' * (count != 1)}, "
+        f"{subject.signature} on {subject.target.name}: {count} kernel{'s' * (count != 1)}, "
         f"workspace {_count(explained.workspace)} B"
     )
 
@@ -63,26 +62,24 @@ def _table(subject: Subject) -> str:
         ("operations", *(text(_count(k["flops"])) for k in kernels), origin("static")),
         ("least traffic <small>B</small>", *(text(_count(k["bytes"])) for k in kernels), origin("static")),
     ]
-    mix = _instructions(subject.compiled, {k["kernel"] for k in kernels})
+    mix = _instructions(subject, {k["kernel"] for k in kernels})
     resources: list[Mapping[str, Any]] = [{**mix.get(k["kernel"], {}), **(k["resources"] or {})} for k in kernels]
     for name, (heading, unit) in _figures(subject, resources).items():
         label = f"{text(heading)} <small>{text(unit)}</small>" if unit else text(heading)
         known = origin("static") if any(r.get(name) is not None for r in resources) else ""
-        rows.append((label, *(_cell(name, r, subject.compiled.target.name) for r in resources), known))
+        rows.append((label, *(_cell(name, r, subject.target.name) for r in resources), known))
     return table(("", *(k["kernel"] for k in kernels), "known"), rows)
 
 
-def _instructions(compiled: Compiled, kernels: set[str]) -> dict[str, dict[str, Any]]:
+def _instructions(subject: Subject, kernels: set[str]) -> dict[str, dict[str, Any]]:
     """The instruction mix, where the target shows its machine's instructions."""
-    if compiled.target.device != "cpu" or compiled.assembly is None:
-        return {}
-    return {name: {"instructions": found} for name, found in instruction_mix(compiled.assembly, kernels).items()}
+    assembly = subject.compiled.assembly if subject.compiled is not None and subject.target.device == "cpu" else None
+    return {name: {"instructions": found} for name, found in instruction_mix(assembly or "", kernels).items()}
 
 
 def _figures(subject: Subject, resources: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, str]]:
     """What the device's kernels are judged by, then whatever else the target tells."""
-    assert subject.compiled is not None
-    known = dict(_GPU if subject.compiled.target.device == "cuda" else _CPU)
+    known = dict(_GPU if subject.target.device == "cuda" else _CPU)
     for name in (n for r in resources for n in r):
         if not name.endswith("_reason") and name not in (*known, *_MERGED):
             known[name] = (name.replace("_", " "), "")

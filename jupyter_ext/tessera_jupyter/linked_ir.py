@@ -19,8 +19,7 @@ def _subject(subject: Subject) -> str:
         f'<span class="ts-l" data-l="{n}"><i class="ts-n">{n:>3} </i>{python(line)}\n</span>'
         for n, line in source_lines(subject.analysis)
     )
-    target = subject.compiled.target.name if subject.compiled is not None else ""
-    levels = "".join(_level(level, definition.file, subject.path, target) for level in subject.levels())
+    levels = "".join(_level(level, definition.file, subject.path, subject.target.name) for level in subject.levels())
     return (
         f'<section class="ts-subject ts-linked" data-name="{text(subject.path)}"><h4>{text(subject.path)}</h4>'
         f'<div class="ts-columns"><div class="ts-column"><b class="ts-head">Source</b><pre data-side="source">{source}</pre></div>'
@@ -33,7 +32,7 @@ def _level(level: Level, file: str, path: str, target: str) -> str:
     if level.more:
         body += f'<span class="ts-more">... {level.more} more lines: %tessera ir {text(path)} --level {level.name}\n</span>'
     content = f'<pre data-side="{level.name}">{body}</pre>' if level.lines else f'<p class="ts-why">{text(level.why)}</p>'
-    title = level.title + (f" ({target})" if level.name == "target" and target else "")
+    title = level.title + (f" ({target})" if level.name == "target" else "")
     return (
         f'<details class="ts-column ts-level" data-level="{level.name}"><summary class="ts-head">{text(title)}</summary>'
         f"{content}</details>"

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tessera
+from tessera import knobs
 from tessera.compiler.frontend.analysis import Analysis
 from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.printer import print_lines
+from tessera.compiler.pipeline import Lowered, lower
+from tessera.compiler.targets import base as targets
+from tessera.compiler.targets.base import Target
 from tessera.errors import Diagnostic, Span, TesseraError, render_all
 from tessera.language.decorators import Program
+from tessera.runtime import devices
 from tessera.runtime.compiled import LEVELS, Compiled
 
 MOST_LINES = 300
@@ -43,12 +48,15 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A function or kernel. `compiled` is None where it cannot be compiled as it stands; `why` says what is missing."""
+    """A function or kernel. `lowered` is None where it cannot be lowered as it stands, `compiled` where the target has
+    no code for it; `why` says what is missing."""
 
     path: str
     program: Program[Any, Any]
     analysis: Analysis
-    compiled: Compiled | None
+    target: Target
+    lowered: Lowered | None = None
+    compiled: Compiled | None = None
     why: str = ""
 
     @property
@@ -60,35 +68,42 @@ class Subject:
 
     def levels(self, most: int = MOST_LINES) -> list[Level]:
         """Graph, Schedule, Tile and Target, each with at most `most` lines."""
-        if self.compiled is None:
-            return [Level(name, (), why=self.why) for name in LEVELS]
-        return [_level(self.compiled, name, most) for name in LEVELS]
+        return [self._level(name, most) for name in LEVELS]
+
+    def _level(self, name: str, most: int) -> Level:
+        if self.lowered is None or (name == "target" and self.compiled is None):
+            return Level(name, (), why=self.why)
+        lines = list(_target_lines(self.compiled, self.lowered) if name == "target" else _op_lines(self.lowered.ops(name)))
+        if not lines:
+            return Level(name, (), why=f"{self.path} is a kernel: it starts as Tile IR")
+        return Level(name, tuple(lines[:most]), max(0, len(lines) - most))
 
 
 def subject(path: str, program: Program[Any, Any], analysis: Analysis, target: str, dims: Mapping[str, int]) -> Subject:
-    """Compiles for a panel. What prevents it is told in the panel; no error is raised for it."""
+    """Compiles for a panel, as far as it goes. What prevents more is told in the panel; no error is raised for it."""
+    chosen = targets.get(devices.resolve(knobs.target() if target == "auto" else target))
+    found = Subject(path, program, analysis, chosen)
     if not analysis.ok:
-        return Subject(path, program, analysis, None, "it has errors")
+        return replace(found, why="it has errors")
     if analysis.op is None:
         open_questions = "; ".join(d.message for d in analysis.undecided)
-        return Subject(path, program, analysis, None, f"compiled at its first call: {open_questions}")
+        return replace(found, why=f"compiled at its first call: {open_questions}")
     try:
-        return Subject(path, program, analysis, tessera.compile(program, target=target, dims=dims))
-    except TesseraError as e:
-        return Subject(path, program, analysis, None, render_all(e.diagnostics))
-    except Exception as e:  # the cell is right, and it has been defined: a fault of ours must not fail it
-        fault = Diagnostic("TS900", f"compiling {path} for {target} failed: {type(e).__name__}: {e}; please report it")
-        return Subject(path, program, analysis, None, render_all([fault]))
+        compiled = tessera.compile(program, target=target, dims=dims)
+        return replace(found, lowered=compiled.lowered, compiled=compiled)
+    except Exception as e:  # the cell is right, and it has been defined: what a target cannot do must not fail it
+        found = replace(found, why=_told(e, path, chosen))
+    try:
+        return replace(found, lowered=lower(analysis, chosen))
+    except Exception as e:
+        return replace(found, why=_told(e, path, chosen))
 
 
-def _level(compiled: Compiled, name: str, most: int) -> Level:
-    if name == "target":
-        lines = list(_target_lines(compiled))
-    else:
-        lines = list(_op_lines(compiled.lowered.ops(name)))
-        if not lines:
-            return Level(name, (), why=f"{compiled.name} is a kernel: it starts as Tile IR")
-    return Level(name, tuple(lines[:most]), max(0, len(lines) - most))
+def _told(error: Exception, path: str, target: Target) -> str:
+    if isinstance(error, TesseraError):
+        return render_all(error.diagnostics)
+    said = f"compiling {path} for {target.name} failed: {type(error).__name__}: {error}; please report it"
+    return render_all([Diagnostic("TS900", said)])
 
 
 def _op_lines(ops: list[Op]) -> Iterator[Line]:
@@ -98,7 +113,7 @@ def _op_lines(ops: list[Op]) -> Iterator[Line]:
             yield _line(text, span)
 
 
-def _target_lines(compiled: Compiled) -> Iterator[Line]:
+def _target_lines(compiled: Compiled, lowered: Lowered) -> Iterator[Line]:
     """The generated code. A target says in `meta["lines"]` where its lines come from: [line, file, user's line].
 
     Without that, the head of each function of the code stands for all that its kernel comes from.
@@ -106,11 +121,11 @@ def _target_lines(compiled: Compiled) -> Iterator[Line]:
     table = {int(line): (file, int(at)) for line, file, at in compiled.artifact.meta.get("lines", ())}
     texts = compiled.source.splitlines()
     if not table:
-        tile = list(_op_lines(compiled.lowered.ops("tile")))
+        tile = list(_op_lines(lowered.ops("tile")))
         if [line.text for line in tile] == [text for text in texts if text]:  # a target that prints Tile IR
             yield from tile
             return
-    heads = _heads(compiled) if not table else {}
+    heads = {} if table else _heads(lowered)
     for number, text in enumerate(texts, 1):
         if number in table:
             file, at = table[number]
@@ -120,10 +135,10 @@ def _target_lines(compiled: Compiled) -> Iterator[Line]:
             yield Line(text, *heads.get(name, ()))
 
 
-def _heads(compiled: Compiled) -> dict[str, tuple[str, tuple[int, ...]]]:
+def _heads(lowered: Lowered) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Kernel -> (file, lines) of everything in it."""
     out: dict[str, tuple[str, tuple[int, ...]]] = {}
-    for kernel in compiled.lowered.ops("tile"):
+    for kernel in lowered.ops("tile"):
         lines = {n for op in kernel.walk() if op is not kernel for n in _numbers(op.span) if op.span.file == kernel.span.file}
         out[str(kernel.attrs["sym_name"])] = kernel.span.file, tuple(sorted(lines))
     return out

@@ -185,6 +185,7 @@ def test_a_saved_notebook_is_interactive_without_a_kernel_and_readable_without_t
     page.page.reload()
     page.page.locator(".jp-Notebook .jp-CodeCell").first.wait_for()
     panel = page.output(1)
+    panel.get_by_role("tab").first.wait_for()
     assert panel.get_by_role("tab").count() == 5
     tab(panel, "IR").locator("pre[data-side=source] .ts-l:visible").nth(2).hover()
     assert lit(panel.locator(".ts-linked").first, "graph")
@@ -194,6 +195,7 @@ def test_a_saved_notebook_is_interactive_without_a_kernel_and_readable_without_t
     page.page.goto(f"{server.url}/lab/tree/{untrusted.name}?reset")
     page.page.locator(".jp-Notebook .jp-CodeCell").first.wait_for()
     static = page.output(1)
+    static.locator(".tessera-panel").wait_for()
     assert static.get_by_role("tab").count() == 0
     text = static.inner_text()
     assert "mean [B, 1] f32" in " ".join(text.split())
