@@ -54,7 +54,7 @@ class Lowered:
     program: Program
     graph: Op | None
     schedule: Op | None
-    stages: list[tuple[str, int]] = field(default_factory=list)
+    stages: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
     """(stage, ns) in the order they ran"""
 
     def ops(self, level: str) -> list[Op]:

@@ -129,7 +129,8 @@ def reduced_axes(op: Op) -> tuple[int, ...]:
     rank = len(shape_of(op.operands[0]))
     if axis is None:
         return tuple(range(rank))
-    return tuple(a % rank for a in (axis if isinstance(axis, (tuple, list)) else (axis,)))
+    given: tuple[int, ...] = axis if isinstance(axis, tuple) else (axis,)
+    return tuple(a % rank for a in given)
 
 
 def _reduced(op: Op, own: Axes) -> Axes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tessera.compiler.ir.core import Op, Value
+from tessera.compiler.ir.core import Attr, Op, Value
 from tessera.compiler.ir.types import Shape, TensorType, TileType, ViewType
 from tessera.compiler.lower.access import written
 from tessera.compiler.lower.contraction import contraction, operands_as_matrices
@@ -57,7 +57,7 @@ def _matrix(writer: KernelWriter, layout: Layout, shape: Shape, strides: Shape, 
         return arg
     zero = writer.b.index(0)
     inner = ViewType(shape[1:], t.dtype, None if strides[1:] == contiguous(shape[1:]) else strides[1:])
-    attrs = {"sizes": (1, *shape[1:]), "drop": (0,)}
+    attrs: dict[str, Attr] = {"sizes": (1, *shape[1:]), "drop": (0,)}
     return writer.b.value("tile.subview", (arg, writer.offsets[0], zero, zero), inner, attrs)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tessera.compiler.ir.core import Block, Op, Region, Value, clone
+from tessera.compiler.ir.core import Attr, Block, Op, Region, Value, clone
 from tessera.compiler.ir.types import Shape
 from tessera.compiler.lower.access import collapse, reads, written
 from tessera.compiler.lower.alignment import Axes, align, base_of, is_full, is_row, reduced_axes, shape_of
@@ -28,8 +28,8 @@ class Group:
     kind: str
     space: Shape
     inner: tuple[int, ...] = ()
-    ops: list[Op] = field(default_factory=list)
-    axes: dict[Value, Axes] = field(default_factory=dict)
+    ops: list[Op] = field(default_factory=list[Op])
+    axes: dict[Value, Axes] = field(default_factory=dict[Value, Axes])
 
     def fits(self, inner: tuple[int, ...], added: dict[Value, Axes]) -> bool:
         """Whether every value is full, a row value, or the same everywhere."""
@@ -53,7 +53,7 @@ class Grouping:
     # dependencies between groups
     def producers(self, op: Op) -> list[Group]:
         """Groups that compute operands of `op`, latest first."""
-        found = {}
+        found: dict[Group, int] = {}
         for v in (*op.operands, *captured(op)):
             base = base_of(v)
             if base.op is not None and base.op in self.of:
@@ -281,7 +281,7 @@ def _emit(group: Group, known: dict[Value, Value]) -> Op:
             _bring(v, mapping, block)
         block.append(clone(op, mapping))
     block.append(Op("schedule.yield", [mapping[r] for r in results], (), group.ops[-1].span))
-    attrs = {"kind": group.kind, "space": group.space, "inner": group.inner, "label": label(group.ops)}
+    attrs: dict[str, Attr] = {"kind": group.kind, "space": group.space, "inner": group.inner, "label": label(group.ops)}
     span = group.ops[0].span
     new = Op("schedule.group", [known[v] for v in outside], [r.type for r in results], span, attrs, [Region([block])],
              [r.hint for r in results])  # fmt: skip

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from tessera.compiler.graph.operator import attributes_of, operator_of, split_operands
+from tessera.compiler.graph.operator import attributes_of, operator_of, split_operands, types_of
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import Shape, TensorType, ViewType
 from tessera.compiler.lower.access import Access, reads
@@ -61,10 +61,10 @@ class ProgramBuilder:
     name: str
     params: tuple[Param, ...]
     device: str
-    buffers: list[Buffer] = field(default_factory=list)
-    steps: list[Step] = field(default_factory=list)
-    of: dict[Value, int] = field(default_factory=dict)
-    scalars: dict[Value, int] = field(default_factory=dict)
+    buffers: list[Buffer] = field(default_factory=list[Buffer])
+    steps: list[Step] = field(default_factory=list[Step])
+    of: dict[Value, int] = field(default_factory=dict[Value, int])
+    scalars: dict[Value, int] = field(default_factory=dict[Value, int])
     kernels: int = 0
 
     def buffer(self, v: Value, shape: Shape, dtype: dtypes.DType, role: Any, param: int | None = None) -> int:
@@ -94,7 +94,7 @@ class ProgramBuilder:
         self.steps.append(Launch(kernel, tuple(args), span, flops, moved, label))
 
     @contextmanager
-    def collect(self) -> Iterator[list[Step]]:
+    def collect(self) -> Generator[list[Step]]:
         """Steps added inside go into the list it gives."""
         outer, self.steps = self.steps, []
         try:
@@ -117,10 +117,8 @@ def _touched(view: ViewType) -> Dim:
 def flops_of(ops: Sequence[Op]) -> Dim:
     total: Dim = 0
     for op in ops:
-        operands: list[Any] = [
-            [v.type for v in o] if isinstance(o, list) else None if o is None else o.type for o in split_operands(op)
-        ]
-        total = total + operator_of(op).flops(operands, [r.type for r in op.results], **attributes_of(op))  # type: ignore[misc]
+        results = [r.type for r in op.results if isinstance(r.type, TensorType)]
+        total = total + operator_of(op).flops(types_of(split_operands(op)), results, **attributes_of(op))
     return total
 
 

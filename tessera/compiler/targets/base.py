@@ -29,10 +29,10 @@ class Artifact:
     target: str
     name: str
     source: str
-    files: dict[str, bytes] = field(default_factory=dict)
+    files: dict[str, bytes] = field(default_factory=dict[str, bytes])
     assembly: str | None = None
-    resources: dict[str, Any] = field(default_factory=dict)
-    meta: dict[str, Any] = field(default_factory=dict)
+    resources: dict[str, Any] = field(default_factory=dict[str, Any])
+    meta: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def header(self) -> str:
         """All but the binary parts, as JSON text."""

@@ -230,6 +230,11 @@ class Pool:
     def _field(self, offset: int) -> Any:
         return ctypes.c_int32.from_address(self.address + offset)
 
+    def disown(self) -> None:
+        """Forgets workers that do not exist in this process: launches still holding the pool run on their caller."""
+        self._field(SIZE).value = 0
+        self._field(BUSY).value = 0
+
     def stop(self) -> None:
         """Ends the workers. A launch that is running finishes first."""
         while self._field(BUSY).value:
@@ -296,8 +301,7 @@ def _forget() -> None:
     global _pool, _lock
     if _pool is not None:
         _retired.append(_pool)
-        _pool._field(SIZE).value = 0
-        _pool._field(BUSY).value = 0
+        _pool.disown()
     _pool, _lock = None, threading.Lock()
 
 
