@@ -72,6 +72,9 @@ def _load(e: KernelEmitter, op: Op) -> None:
     view, t = op.operands[0], op.result
     offsets, mask = _split(op, 1)
     e.headers.add("memory")
+    if len(t.users) == 1 and t.users[0].name == "tile.mma" and all(i < 2 for _, i in t.uses) and not _feeds_from_registers(e, t.users[0]):
+        if copied_operand(t, t.users[0]) is not None:
+            return
     fill = cxx.literal(op.attrs.get("fill", 0), dtype_of(t))
     default = e.expr(view)
     if is_scalar(t):
@@ -235,6 +238,17 @@ def _feeds_from_registers(e: KernelEmitter, op: Op) -> bool:
     return la.tensor_core and lc.tensor_core and la.col.t2 == 1 and la.row == lc.row and dtype_of(a).itemsize == 2
 
 
+def copied_operand(v: Value, product: Op) -> Op | None:
+    """The load whose tile only this product uses: it is copied straight into the product's shared tile."""
+    op = v.op
+    if op is None or op.name != "tile.load" or op.attrs.get("masked") or op.attrs.get("fill", 0) != 0:
+        return None
+    if op.block is None or op.block is not product.block or v.users != [product] or not is_tile(v):
+        return None
+    between = op.block.ops[op.block.ops.index(op) + 1 : op.block.ops.index(product)]
+    return None if any(x.regions or x.name in ("tile.store", "tile.scatter") for x in between) else op
+
+
 @handles("mma")
 def _mma(e: KernelEmitter, op: Op) -> None:
     e.headers |= {"mma", "shared"}
@@ -253,18 +267,26 @@ def _mma(e: KernelEmitter, op: Op) -> None:
             staged.append((name, v))
             parts.append(name)
     if staged:
+        copies = [_fill_staged(e, op, name, v) for name, v in staged]
         e.source.write("ts::sync();")
-        for name, v in staged:
-            _fill_staged(e, name, v)
-        e.source.write("ts::sync();")
+        for text in copies:
+            e.source.write(text)
+        e.source.write("ts::barrier();" if any("copy_async" in c for c in copies) else "ts::sync();")
     e.let(op.result, f"ts::mma({', '.join(parts)}, {e.tile(op.operands[2])})", op.operands[2].hint or "product")
 
 
-def _fill_staged(e: KernelEmitter, name: str, v: Value) -> None:
+def _fill_staged(e: KernelEmitter, product: Op, name: str, v: Value) -> str:
+    """The statement that fills an operand's shared tile."""
+    load = copied_operand(v, product)
+    if load is not None:
+        view, offsets = load.operands[0], load.operands[1:]
+        shape = shape_of(v)
+        known = copy_access(e, view, shape, [e.bounds.of(o) for o in offsets])
+        box = f"ts::Box<{', '.join(map(str, shape))}>"
+        return f"ts::copy_async<{box}, {known}>({name}, {e.expr(view)}, {cxx.braces(map(e.expr, offsets))});"
     if is_scalar(v):
-        e.source.write(f"if (ts::hw::thread() == 0) ts::hw::store_shared({name}.at(0, 0), {e.expr(v)});")
-    else:
-        e.source.write(f"ts::store_shared({name}, {e.tile(v)});")
+        return f"if (ts::hw::thread() == 0) ts::hw::store_shared({name}.at(0, 0), {e.expr(v)});"
+    return f"ts::store_shared({name}, {e.tile(v)});"
 
 
 # debugging
