@@ -50,32 +50,37 @@ class FileAnalysis:
 
     def update(self, text: str) -> list[Analysis]:
         """Analyses the new text. While it does not parse, the analyses of the last text that did stay."""
+        for _ in self.steps(text):
+            pass
+        return self.analyses
+
+    def steps(self, text: str) -> Generator[None]:
+        """`update`, with a pause after each function that had to be analysed. It must be run to its end."""
         self.text = text
         register_source(self.file, text)
-        with collector_paused():
-            return self._update(text)
-
-    def _update(self, text: str) -> list[Analysis]:
         try:
-            self._parsed = parsed(text, self.file, self._parsed)
+            with collector_paused():
+                self._parsed = parsed(text, self.file, self._parsed)
         except CompileError as e:
             self.problems = list(e.diagnostics)
-            return self.analyses
+            return
         self.problems = []
         self.scope = TextScope(self.file, text, self._parsed.tree)
         lines = self._parsed.lines
         kept: dict[tuple[str, int], _Kept] = {}
         count: dict[str, int] = {}
-        self.analyses = []
         for definition in definitions(self.scope):
             number = count[definition.name] = count.get(definition.name, 0) + 1
             key = (definition.name, number)
             own = "\n".join(lines[definition.line - 1 : definition.tree.end_lineno])
-            analysis = self._reuse(self._kept.get(key), own, definition) or analyse(definition)
-            kept[key] = _Kept(own, definition.line, analysis)
-            self.analyses.append(analysis)
+            with collector_paused():
+                analysis = self._reuse(self._kept.get(key), own, definition)
+                fresh = analysis is None
+                kept[key] = _Kept(own, definition.line, analysis or analyse(definition))
+            if fresh:
+                yield
         self._kept = kept
-        return self.analyses
+        self.analyses = [k.analysis for k in kept.values()]
 
     def _reuse(self, old: _Kept | None, text: str, definition: Definition) -> Analysis | None:
         if old is None or old.text != text or old.analysis.definition.kind != definition.kind:
