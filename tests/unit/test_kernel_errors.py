@@ -212,6 +212,23 @@ def unknown_name(x: ts.Tensor["M", ts.f32]):
     x[tile_m:tile_m+8] = nothing
 
 
+@wrong("TS201", "C", "Received: C [M, N]")
+def returns_another_shape(C: ts.Tensor["M", "N", ts.f32]) -> ts.Tensor["N", "M", ts.f32]:
+    C[tile_m:tile_m+8, tile_n:tile_n+8] = 0.0
+    return C
+
+
+@wrong("TS303", "C", "holds f32")
+def returns_another_dtype(C: ts.Tensor["M", "N", ts.f32]) -> ts.Tensor["M", "N", ts.bf16]:
+    C[tile_m:tile_m+8, tile_n:tile_n+8] = 0.0
+    return C
+
+
+@wrong("TS409", "x[4]", "index 4 leaves axis 0 of x, which has 4 elements")
+def outside_for_certain(x: ts.Tensor[4, ts.f32], y: ts.Tensor["M", ts.f32]):
+    y[tile_m:tile_m+8] = x[4]
+
+
 # fmt: on
 
 

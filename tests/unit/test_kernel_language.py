@@ -519,3 +519,26 @@ def test_integer_and_bool_reductions() -> None:
     run(reductions, x, y, z)
     np.testing.assert_array_equal(y, x.argmax(1) + x.sum(1))
     np.testing.assert_array_equal(z, (x > 5).any(1) & ~(x > 5).all(1))
+
+
+def test_an_editor_sees_the_configuration_that_the_compiler_uses() -> None:
+    from tessera.compiler.frontend.files import FileAnalysis
+
+    text = """
+import tessera as ts
+
+@ts.kernel.autotune(space=dict(BLOCK_M=[16, 32], num_warps=[8, 4]), metric="throughput")
+def tuned(x: ts.Tensor["M", ts.f32]):
+    x[tile_m:tile_m + ts.tile.context().BLOCK_M] = 0.0
+
+@ts.autotune.space(configs=[{"BM": 8}, {"BM": 4}])
+@ts.kernel
+def listed(x: ts.Tensor["M", ts.f32]):
+    x[tile_m:tile_m + ts.tile.context().BM] = 0.0
+"""
+    file = FileAnalysis("tuned.py")
+    file.update(text)
+    first, second = (a.op for a in file.analyses)
+    assert first is not None and second is not None
+    assert str(first.attrs["grid"]) == "((M+15)//16,)" and first.attrs["num_warps"] == 8
+    assert str(second.attrs["grid"]) == "((M+7)//8,)"

@@ -131,13 +131,13 @@ class Memory:
             extent = view.shape[a]
             if is_slice(item):
                 lower, size = self._slice(item, extent)
-                axes[a] = self._axis(lower, size, extent)
+                axes[a] = self._axis(self._inside(lower, view, a), size, extent)
             elif isinstance(item, Lanes):
                 lower, size, axes[a] = item.base, item.size, item.axis
                 checked = checked or not self.coordinates.is_origin(item)
                 launch = launch or item.launch is not None
             else:
-                offsets.append(_from_end(item, extent))
+                offsets.append(self._inside(_from_end(item, extent), view, a))
                 sizes.append(1)
                 continue
             kept.append((item.position if isinstance(item, Lanes) else a, a))
@@ -161,6 +161,13 @@ class Memory:
         if checked and launch and mask is None and len(w.kept) == 1:
             mask = self.coordinates.launch_mask(self.tiles, w.sizes[w.kept[0]])
         return replace(w, mask=mask, checked=checked)
+
+    def _inside(self, at: Dim, view: View, axis: int) -> Dim:
+        """Refuses a place that is known to lie outside."""
+        place, extent = self.tiles.known(at), self.tiles.known(view.shape[axis])
+        if isinstance(place, int) and isinstance(extent, int) and not 0 <= place < extent:
+            raise KernelFault("TS409", f"index {place} leaves axis {axis} of {view.name}, which has {extent} elements")
+        return at
 
     def _narrows(self, w: Window, checked: bool) -> bool:
         """Whether the condition in force says more than the end of the view does."""

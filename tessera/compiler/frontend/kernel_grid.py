@@ -12,27 +12,27 @@ Nothing is evaluated here, so the same rules serve an editor.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 
-from tessera.compiler.frontend.definition import Definition
+from tessera.compiler.frontend.kernel_effects import base_name, called, carried, effects, flat, reads, updates, writes
 
 PREFIX = "tile_"
 SERIAL = "%serial"
 """the name under which the layer finds the range of an implicit serial loop"""
 REGISTER = "%register"
 """the name of the conversion to the accumulator's dtype"""
-STORES = frozenset({"store", "cp_async", "copy_async", "store_shared"})
-"""tile functions that write to their first argument"""
 
 
 @dataclass(slots=True)
 class Plan:
-    """`widths`: coordinate -> a slice `lower:upper` that it starts. `serial`: coordinates that are loops."""
+    """`tree` is the rewritten function. `widths`: coordinate -> a slice `lower:upper` that it starts."""
 
-    definition: Definition
+    tree: ast.FunctionDef
     coordinates: tuple[str, ...] = ()
     serial: tuple[str, ...] = ()
+    """coordinates that are loops"""
     widths: dict[str, ast.Slice] = field(default_factory=dict[str, ast.Slice])
     outer: ast.For | None = None
     """the only outermost loop over a range: a grid axis where its index tells programs apart"""
@@ -42,98 +42,39 @@ class Plan:
     """stores that every step of a serial coordinate repeats, without accumulating"""
 
 
-def plan(definition: Definition, output_dims: frozenset[str] = frozenset()) -> Plan:
+@lru_cache(maxsize=256)
+def plan(tree: ast.FunctionDef, output_dims: frozenset[str] = frozenset()) -> Plan:
     """`output_dims`: names of the dims of what is returned, for coordinates that no store mentions."""
-    tree = definition.tree
-    assert isinstance(tree, ast.FunctionDef)
-    out = Plan(definition, coordinates=_free_coordinates(definition), stored=frozenset(_stored_names(tree)))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Slice) and isinstance(node.lower, ast.Name) and node.upper is not None:
-            out.widths.setdefault(node.lower.id, node)
+    found = [effects(s) for s in tree.body]
+    targets = [t for e in found for t in e.targets]
+    out = Plan(tree, _free_coordinates(tree), stored=frozenset(map(base_name, targets)))
+    for s in (s for e in found for s in e.slices):
+        assert isinstance(s.lower, ast.Name)
+        out.widths.setdefault(s.lower.id, s)
     body = tree.body
-    out.serial = tuple(c for c in out.coordinates if not _indexes_output(c, tree, output_dims))
+    out.serial = tuple(c for c in out.coordinates if not _indexes_output(c, targets, output_dims))
     for name in reversed(out.serial):
         body = _wrap(name, body, out)
     body = [s for statement in body for s in _promote(statement)]
     out.outer = _outermost(body)
     new = ast.FunctionDef(**{f: getattr(tree, f) for f in tree._fields if f != "body"}, body=body)
-    out.definition = replace(definition, tree=ast.copy_location(new, tree))
+    out.tree = ast.copy_location(new, tree)
     return out
 
 
-def _free_coordinates(definition: Definition) -> tuple[str, ...]:
+def _free_coordinates(tree: ast.FunctionDef) -> tuple[str, ...]:
     """Names `tile_<dim>` that are read and bound by nothing, in order of appearance."""
-    tree = definition.tree
-    assert isinstance(tree, ast.FunctionDef)
     bound = {a.arg for a in ast.walk(tree.args) if isinstance(a, ast.arg)} | writes(tree.body)
-    out: dict[str, None] = {}
-    for node in names(tree.body):
-        if node.id.startswith(PREFIX) and node.id not in bound and isinstance(node.ctx, ast.Load):
-            out.setdefault(node.id)
-    return tuple(out)
+    loads = (name for s in tree.body for name in effects(s).loads)
+    return tuple(dict.fromkeys(n for n in loads if n.startswith(PREFIX) and n not in bound))
 
 
-def _indexes_output(name: str, tree: ast.FunctionDef, output_dims: frozenset[str]) -> bool:
+def _indexes_output(name: str, targets: Sequence[ast.expr], output_dims: frozenset[str]) -> bool:
     """Whether a coordinate appears in the index of a store; without such stores, whether its dim is an output's."""
-    indices = [t.slice for t in _store_targets(tree) if isinstance(t, ast.Subscript)]
+    indices = [t.slice for t in targets if isinstance(t, ast.Subscript)]
     if indices:
-        return any(n.id == name for i in indices for n in names([i]))
+        return any(name in reads(i) for i in indices)
     return name.removeprefix(PREFIX).lower() in {d.lower() for d in output_dims}
-
-
-def _store_targets(tree: ast.AST) -> Iterator[ast.expr]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign):
-            yield from (t for t in node.targets if isinstance(t, ast.Subscript))
-        elif isinstance(node, (ast.AugAssign, ast.AnnAssign)) and isinstance(node.target, ast.Subscript):
-            yield node.target
-        elif isinstance(node, ast.Call) and _callee(node) == "store" and node.args:
-            yield node.args[0]
-
-
-def _stored_names(tree: ast.AST) -> Iterator[str]:
-    for target in _store_targets(tree):
-        while isinstance(target, ast.Subscript):
-            target = target.value
-        if isinstance(target, ast.Name):
-            yield target.id
-
-
-def _callee(node: ast.Call) -> str:
-    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-
-
-def names(nodes: Sequence[ast.AST]) -> Iterator[ast.Name]:
-    """Every name in reading order."""
-    for node in nodes:
-        if isinstance(node, ast.Name):
-            yield node
-        else:
-            yield from names(list(ast.iter_child_nodes(node)))
-
-
-def reads(statement: ast.AST) -> set[str]:
-    out = {n.id for n in names([statement]) if isinstance(n.ctx, ast.Load)}
-    for node in ast.walk(statement):
-        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-            out.add(node.target.id)
-    return out
-
-
-def writes(statements: Sequence[ast.AST]) -> set[str]:
-    """Names that are assigned, and shared tiles or tensors that are stored to."""
-    out = {n.id for n in names(list(statements)) if isinstance(n.ctx, ast.Store)}
-    for statement in statements:
-        out |= set(_stored_names(statement))
-        for node in ast.walk(statement):
-            if (
-                isinstance(node, ast.Call)
-                and _callee(node) in STORES
-                and node.args
-                and isinstance(node.args[0], ast.Name)
-            ):
-                out.add(node.args[0].id)
-    return out
 
 
 # implicit serial loops
@@ -148,7 +89,7 @@ def _wrap(name: str, body: list[ast.stmt], out: Plan) -> list[ast.stmt]:
     inside = _dependent(name, body)
     if not inside:
         return body
-    carried = _carried([body[i] for i in inside])
+    state = carried([body[i] for i in inside])
     first, last = inside[0], inside[-1]
     before, after = body[:first], body[last + 1 :]
     loop: list[ast.stmt] = []
@@ -157,7 +98,7 @@ def _wrap(name: str, body: list[ast.stmt], out: Plan) -> list[ast.stmt]:
         statement = body[i]
         if i in inside or _synchronises(statement):
             loop.append(statement)
-        elif reads(statement) & carried:
+        elif reads(statement) & state:
             late.append(statement)
         else:
             before.append(statement)
@@ -174,47 +115,30 @@ def _wrap(name: str, body: list[ast.stmt], out: Plan) -> list[ast.stmt]:
 def _dependent(name: str, body: list[ast.stmt]) -> list[int]:
     inside: set[int] = set()
     while True:
-        carried = _carried([body[i] for i in sorted(inside)])
+        state = carried([body[i] for i in sorted(inside)])
         tainted, found = {name}, set[int]()
         for i, statement in enumerate(body):
             needed = any(writes([statement]) & reads(body[j]) for j in inside if j > i)
-            if reads(statement) & tainted or (reads(statement) & carried and needed and i > min(inside, default=i)):
+            if reads(statement) & tainted or (reads(statement) & state and needed and i > min(inside, default=i)):
                 found.add(i)
-                tainted |= writes([statement]) - carried - _updated(statement)
+                tainted |= writes([statement]) - state - updates(statement)
         if found == inside:
             return sorted(found)
         inside = found | inside
-
-
-def _updated(statement: ast.stmt) -> set[str]:
-    """What a statement accumulates into: `x += y`, `C[...] += y`, `x = f(x, y)`."""
-    if isinstance(statement, ast.AugAssign):
-        return writes([statement])
-    return writes([statement]) & reads(statement) if isinstance(statement, ast.Assign) else set()
-
-
-def _carried(body: Sequence[ast.stmt]) -> set[str]:
-    """Names that a run of statements reads before it assigns them, and assigns: the state of a loop over them."""
-    assigned: set[str] = set()
-    early: set[str] = set()
-    for statement in body:
-        early |= reads(statement) - assigned
-        assigned |= {n.id for n in names([statement]) if isinstance(n.ctx, ast.Store)}
-    return early & assigned
 
 
 def _synchronises(statement: ast.stmt) -> bool:
     return (
         isinstance(statement, ast.Expr)
         and isinstance(statement.value, ast.Call)
-        and _callee(statement.value) == "barrier"
+        and called(statement.value) == "barrier"
     )
 
 
 def _note_overwrite(name: str, statement: ast.stmt, out: Plan) -> None:
     if isinstance(statement, ast.Assign):
         for target in statement.targets:
-            if isinstance(target, ast.Subscript) and all(n.id != name for n in names([target.slice])):
+            if isinstance(target, ast.Subscript) and name not in reads(target.slice):
                 out.overwritten.append((name, statement))
 
 
@@ -273,9 +197,9 @@ def _accumulated(inner: ast.stmt, body: list[ast.stmt], changing: set[str]) -> a
     ):
         return None
     base = inner.target.value.id
-    if any(n.id in changing for n in names([inner.target.slice])):
+    if reads(inner.target.slice) & changing:
         return None
-    touched = sum(n.id == base for s in body for n in names([s]))
+    touched = sum(effects(s).loads.count(base) for s in body)
     return inner.target if touched == 1 else None
 
 
@@ -292,28 +216,12 @@ def _outermost(body: list[ast.stmt]) -> ast.For | None:
     loops = [
         s
         for s in body
-        if isinstance(s, ast.For) and isinstance(s.iter, ast.Call) and _callee(s.iter) in ("range", SERIAL)
+        if isinstance(s, ast.For) and isinstance(s.iter, ast.Call) and called(s.iter) in ("range", SERIAL)
     ]
-    if len(loops) != 1 or _callee(loops[0].iter) == SERIAL:  # type: ignore[arg-type]
+    if len(loops) != 1 or called(loops[0].iter) == SERIAL:  # type: ignore[arg-type]
         return None
     loop = loops[0]
     earlier = writes(body[: body.index(loop)])
-    carried = _carried(_flat(loop.body)) & earlier
-    stores = any(isinstance(t, (ast.Subscript, ast.Name)) for s in loop.body for t in _store_targets(s))
-    return None if carried and stores else loop
-
-
-def _flat(body: Sequence[ast.stmt]) -> list[ast.stmt]:
-    """Statements with those of nested loops and branches in place of them, in order."""
-    out: list[ast.stmt] = []
-    for statement in body:
-        inner = [s for f in ("body", "orelse") for s in getattr(statement, f, [])]
-        if inner:
-            head = [getattr(statement, f) for f in ("iter", "test") if hasattr(statement, f)]
-            out += [ast.copy_location(ast.Expr(h), statement) for h in head]
-            if isinstance(statement, ast.For):
-                out.append(ast.copy_location(ast.Assign([statement.target], ast.Constant(0)), statement))
-            out += _flat(inner)
-        else:
-            out.append(statement)
-    return out
+    state = carried(flat(loop.body)) & earlier
+    stores = any(effects(s).targets for s in loop.body)
+    return None if state and stores else loop

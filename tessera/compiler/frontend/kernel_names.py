@@ -69,7 +69,9 @@ def _symbolic_shape(k: KernelState, actual: Shape, annotation: Annotation) -> Sh
 
 def implicit(k: KernelState, name: str) -> Coordinate:
     """`tile_m`: the grid coordinate over the dim M."""
-    return named_coordinate(k, dim_of(k, name), width(k, name), name)
+    if name not in k.implicit:
+        k.implicit[name] = named_coordinate(k, dim_of(k, name), width(k, name), name)
+    return k.implicit[name]
 
 
 def named_coordinate(k: KernelState, extent: Dim, step: Dim, name: str = "") -> Coordinate:

@@ -9,6 +9,7 @@ from tessera.compiler.frontend.kernel_tiles import KernelFault, tile_type
 from tessera.compiler.frontend.kernel_values import Shared, View
 from tessera.compiler.frontend.values import Unknown, is_tuple
 from tessera.compiler.ir.core import Op, Region
+from tessera.compiler.ir.types import shape_text
 from tessera.compiler.tile.passes.check_rescale import check_rescale
 from tessera.compiler.tile.passes.place_barriers import place_barriers
 from tessera.compiler.tile.passes.remove_dead import remove_dead
@@ -40,6 +41,7 @@ def _result(k: KernelState, item: Any, span: Span, wanted: Annotation | None, na
     if k.builder.block is not k.ev.block:
         raise KernelFault("TS102", "a kernel returns once, at its end")
     if isinstance(item, View) and item.argument in k.memory.written:
+        _check_in_place(item, wanted)
         k.results.append(item.argument)
         return
     with k.builder.at(span):
@@ -51,6 +53,17 @@ def _result(k: KernelState, item: Any, span: Span, wanted: Annotation | None, na
         view = kernel_outputs.allocate(k, shape, dtype, name)
         k.memory.store(kernel_outputs.own_place(k, view, tile), tile, span)
     k.results.append(view.argument)
+
+
+def _check_in_place(view: View, wanted: Annotation | None) -> None:
+    """A parameter that is returned has the shape and dtype that the return annotation says."""
+    shape, dtype = getattr(wanted, "shape", None), getattr(wanted, "dtype", None)
+    differs = shape is not None and ... not in shape and len(shape) != len(view.shape)
+    if differs or (shape is not None and any(a != b for a, b in zip(shape, view.shape, strict=False) if a is not ...)):
+        received = f"{view.name} {shape_text(view.shape)}"
+        raise KernelFault("TS201", f"Expected: {wanted}   (the return annotation)\nReceived: {received}")
+    if dtype is not None and dtype != view.dtype:
+        raise KernelFault("TS303", f"{view.name} holds {view.dtype}, the return annotation says {dtype}")
 
 
 def finish(k: KernelState, value: Any) -> Op | None:

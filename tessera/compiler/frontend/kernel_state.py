@@ -63,8 +63,9 @@ class KernelState(Layer):
 
     def __init__(self, ev: Evaluator, grid_loop: bool = True) -> None:
         super().__init__(ev)
-        self.plan: Plan = plan(ev.definition, returned_dims(ev.definition))
-        ev.definition = self.plan.definition
+        assert isinstance(ev.definition.tree, ast.FunctionDef)
+        self.plan: Plan = plan(ev.definition.tree, returned_dims(ev.definition))
+        ev.definition = replace(ev.definition, tree=self.plan.tree)
         ev.frame.locals = assigned_names(ev.definition.tree)
         self.config, self.grid_loop = dict(ev.definition.options.get("config") or {}), grid_loop
         self.sizes: dict[str, int] = dict(ev.sizes)
@@ -77,6 +78,7 @@ class KernelState(Layer):
         self.conditions: dict[Value, tuple[frozenset[tuple[Dim, Dim]], bool]] = {}
         self.views: dict[str, View] = {}
         self.arguments: list[Param] = []
+        self.implicit: dict[str, Coordinate] = {}
         self.captured: list[View] = []
         self.capture_nodes: list[ast.AST] = []
         self.loaded: dict[Window, Value] = {}
