@@ -1,6 +1,6 @@
 """CUDA kernels against their peers on this machine's GPU: memory-bound kernels, products, attention, launches.
 
-python -m benchmarks.gpu [--json] [--only NAME] [--quick]
+PYTHONPATH=. python3 benchmarks/gpu.py [--json] [--only NAME] [--quick]
 
 Every result is checked before it is timed, inputs are random, outputs poisoned. Times are medians over repetitions with
 CUDA events; "cold" flushes the L2 cache before each repetition. Without a GPU nothing is measured and nothing printed
