@@ -104,6 +104,7 @@ def mutated(text: str, rng: random.Random) -> str:
     return text
 
 
+@pytest.mark.filterwarnings("ignore::SyntaxWarning")
 @pytest.mark.parametrize("chunk", range(10))
 def test_mutated_programs_never_break_the_analyser(chunk: int) -> None:
     rng, parsed = random.Random(chunk), 0

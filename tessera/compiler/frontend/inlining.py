@@ -66,10 +66,46 @@ def _too_deep(ev: Evaluator, node: ast.AST, closure: Closure) -> Any:
 
 @lru_cache(maxsize=4096)
 def assigned_names(node: ast.FunctionDef | ast.Lambda) -> frozenset[str]:
-    """Names that a function assigns anywhere, which makes them local to it."""
-    if isinstance(node, ast.Lambda):
-        return frozenset()
-    return stored_names(node.body)
+    """Names that a function's statements assign, which makes them local to it. (`:=` is left out: it would mean looking
+    at every expression, to tell "not defined" from "used before it is assigned".)"""
+    out: set[str] = set()
+    if isinstance(node, ast.FunctionDef):
+        _assigned(node.body, out)
+    return frozenset(out)
+
+
+def _assigned(statements: list[ast.stmt], out: set[str]) -> None:
+    for s in statements:
+        match s:
+            case ast.Assign(targets=targets):
+                for t in targets:
+                    _targets(t, out)
+            case ast.AugAssign(target=target) | ast.AnnAssign(target=target) | ast.For(target=target):
+                _targets(target, out)
+            case ast.With(items=items):
+                for item in items:
+                    _targets(item.optional_vars, out)
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.AsyncFunctionDef(name=name):
+                out.add(name)
+                continue
+            case _:
+                pass
+        for block in ("body", "orelse", "finalbody"):
+            inner: list[ast.stmt] = getattr(s, block, [])
+            _assigned(inner, out)
+
+
+def _targets(target: ast.expr | None, out: set[str]) -> None:
+    match target:
+        case ast.Name(id=name):
+            out.add(name)
+        case ast.Tuple(elts=elts) | ast.List(elts=elts):
+            for e in elts:
+                _targets(e, out)
+        case ast.Starred(value=value):
+            _targets(value, out)
+        case _:
+            pass
 
 
 def stored_names(statements: list[ast.stmt]) -> frozenset[str]:

@@ -179,6 +179,8 @@ class TextScope:
 
     def constant(self, node: ast.expr) -> Any:
         """The value of an expression at module level; UNKNOWN where it is not a constant of the text."""
+        if isinstance(node, ast.Constant):
+            return node.value
         from tessera.compiler.frontend.evaluator import Evaluator
 
         tree = ast.copy_location(ast.Lambda(ast.arguments([], [], None, [], [], None, []), node), node)
