@@ -14,7 +14,16 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, TypeAlias
 
+from tessera.errors import Span
+
 Lines: TypeAlias = "list[str | Lines]"
+
+
+class Line(str):
+    """A line of text that knows the source span it was written for."""
+
+    __slots__ = ("at",)
+    at: Span
 
 
 class Ty:
@@ -134,11 +143,17 @@ class Module:
     def declare(self, text: str) -> None:
         self.declarations[text] = None
 
-    def text(self) -> str:
-        parts = [f.text() for f in self.functions]
-        head = [*self.globals, *self.declarations]
-        tail = [f"attributes #0 = {{ nounwind {self.attributes} }}", *self.metadata]
-        return "\n".join([*head, *parts, *tail]) + "\n"
+    def render(self) -> tuple[str, list[tuple[int, str, int]]]:
+        """The text, and where its lines come from: [line, file, user's line] at each change, lines counted from 1."""
+        lines: list[str] = [*self.globals, *self.declarations]
+        for f in self.functions:
+            f.render(lines)
+        lines += [f"attributes #0 = {{ nounwind {self.attributes} }}", *self.metadata]
+        rows: list[tuple[int, str, int]] = []
+        for number, line in enumerate(lines, 1):
+            if isinstance(line, Line) and (not rows or rows[-1][1:] != (line.at.file, line.at.line)):
+                rows.append((number, line.at.file, line.at.line))
+        return "\n".join(lines) + "\n", rows
 
 
 class Function:
@@ -151,6 +166,8 @@ class Function:
         self.out: Lines = self.body
         self.scopes: list[Scope] = [Scope([])]
         self.label = "entry"
+        self.at: Span | None = None
+        """the source that instructions are written for"""
         self._n = 0
         module.functions.append(self)
 
@@ -178,11 +195,8 @@ class Function:
             return found
         self._n += 1
         v = Val(f"%v{self._n}", t, scope)
-        line = f"  {v.ref} = {rhs}"
-        if scope == len(scopes) - 1:
-            self.out.append(line)
-        else:
-            scopes[scope + 1].front.append(line)
+        place = self.out if scope == len(scopes) - 1 else scopes[scope + 1].front
+        place.append(self.line(f"  {v.ref} = {rhs}"))
         known[rhs] = v
         return v
 
@@ -190,11 +204,18 @@ class Function:
         """An instruction that must stay where it is (a load, a call), with a result."""
         self._n += 1
         v = Val(f"%v{self._n}", t, len(self.scopes) - 1)
-        self.out.append(f"  {v.ref} = {rhs}")
+        self.out.append(self.line(f"  {v.ref} = {rhs}"))
         return v
 
+    def line(self, text: str) -> str:
+        if self.at is None:
+            return text
+        line = Line(text)
+        line.at = self.at
+        return line
+
     def do(self, line: str) -> None:
-        self.out.append("  " + line)
+        self.out.append(self.line("  " + line))
 
     def here(self, v: Val) -> Val:
         """The same value, seen as defined in the current scope (so that what depends on it stays here)."""
@@ -397,7 +418,7 @@ class Function:
         self._n += 1
         v = Val(f"%v{self._n}", t, scope)
         place = self.out if scope == self.depth else self.scopes[scope + 1].front
-        place.append(f"  {v.ref} = {rhs}")
+        place.append(self.line(f"  {v.ref} = {rhs}"))
         return v
 
     def store(self, v: Val, p: Val, align: int | None = None, *, nontemporal: bool = False) -> None:
@@ -480,12 +501,14 @@ class Function:
         return Val("<" + ", ".join(f"{t.elem} {i}" for i in range(t.lanes)) + ">", t)
 
     # -- text --------------------------------------------------------------------------------------------------------
-    def text(self) -> str:
-        out: list[str] = []
-        _flatten(self.body, out)
+    def render(self, lines: list[str]) -> None:
+        """Appends the function's lines."""
         head = ", ".join(f"{t.text} %{n}" for n, t in self.params)
-        last = [] if out and out[-1].lstrip().startswith("ret ") else ["  ret void"]
-        return "\n".join([f"define {self.result} @{self.name}({head}) #0 {{", "entry:", *self.entry, *out, *last, "}"])
+        lines += [f"define {self.result} @{self.name}({head}) #0 {{", "entry:", *self.entry]
+        _flatten(self.body, lines)
+        if not lines[-1].lstrip().startswith("ret "):
+            lines.append("  ret void")
+        lines.append("}")
 
 
 def _flatten(lines: Lines, out: list[str]) -> None:

@@ -263,14 +263,18 @@ class Evaluator:
         """The element of a lazy op's result, computed here."""
         op = v.op
         assert op is not None, f"{v} is neither bound nor kept"
+        before, self.fn.at = self.fn.at, op.span
         handler = _HANDLERS.get(op.name)
         if handler is not None:
-            return handler(self, op, coords)
-        name = op.name[5:]
-        if name not in maps.TABLE:
+            x = handler(self, op, coords)
+        elif op.name[5:] in maps.TABLE:
+            operands = [self.element(x, operand_coords(op, i, coords)) for i, x in enumerate(op.operands)]
+            self.fn.at = op.span
+            x = self.apply(op, op.name[5:], operands)
+        else:
             unsupported(op, f"{op.name} cannot be computed element by element")
-        operands = [self.element(x, operand_coords(op, i, coords)) for i, x in enumerate(op.operands)]
-        return self.apply(op, name, operands)
+        self.fn.at = before
+        return x
 
     def apply(self, op: Op, name: str, operands: Sequence[Elem]) -> Elem:
         dtype, result = dtype_of(op.operands[-1]), dtype_of(op.result)

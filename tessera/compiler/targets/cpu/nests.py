@@ -136,6 +136,7 @@ class NestLoops:
         self.ev.env, self.ev.within = env, within
         self.ev.mem.floor = saved
         self.ev.fresh = set()
+        self.fn.at = None
 
     def _splits(self, vector: int) -> bool:
         d = self.w.plan.extents[vector]
@@ -224,6 +225,8 @@ class NestLoops:
         ev.memo = {}
         k = 0
         for root in self.nest.roots:
+            source = root.op or root.value.op
+            self.fn.at = source.span if source is not None else None
             if isinstance(root.target, Cell):
                 ev.write_cell(root.target, root.classes, ev.element(root.value, root.classes))
                 continue

@@ -353,7 +353,7 @@ class Planner:
                 continue
             nests = sorted((n for n in found if isinstance(n, Nest)), key=order.__getitem__)
             classes = self.spaces.of(v)
-            if nests and {c for c in classes if c is not None} == set(nests[0].classes) and min(self.extents) >= 0:
+            if nests and {c for c in classes if c is not None} == set(nests[0].classes) and min(self.extents, default=0) >= 0:
                 self.kept.add(v)
                 nests[0].also.append(v)
                 where[v] = nests[0]

@@ -123,8 +123,9 @@ class ProgramWriter:
         return self.fn.div(self.ev.dim(total), 8)
 
     # -- results -----------------------------------------------------------------------------------------------------
-    def text(self) -> str:
-        return self.module.text()
+    def render(self) -> tuple[str, list[tuple[int, str, int]]]:
+        """The module's text, and where its lines come from."""
+        return self.module.render()
 
     def meta(self) -> dict[str, Any]:
         return {

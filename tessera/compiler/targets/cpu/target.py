@@ -43,10 +43,10 @@ class CpuTarget:
         from tessera.compiler.targets.cpu.executable import CODE
 
         writer = ProgramWriter(program, self.isa, profile)
-        text = writer.text()
+        text, lines = writer.render()
         files = {CODE: jit.compile_object(text, self.isa, program.name)}
         files |= {f"constant{b.id}": b.data or b"" for b in program.buffers if b.role == "constant"}
-        meta = writer.meta() | {"frame": _layout(program, writer.frame)}
+        meta = writer.meta() | {"frame": _layout(program, writer.frame), "lines": lines}
         return Artifact("cpu", program.name, text, files, None, self._resources(writer), meta)
 
     def load(self, artifact: Artifact) -> Executable:
