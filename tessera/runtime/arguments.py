@@ -22,6 +22,7 @@ from tessera.language.dtypes import DType
 from tessera.language.lazy import np
 from tessera.runtime.arrays import NUMPY, Adapter, View, adapter_of
 from tessera.runtime.callsite import call_span
+from tessera.runtime.codegen import expression
 
 _NUMBERS = (bool, int, float, complex)
 
@@ -72,6 +73,7 @@ class Parameters:
         self.signature = definition_signature(definition)
         self.by_name = {p.name: p for p in self.signature.parameters}
         self.python = inspect.signature(function)
+        self._orders: dict[tuple[Any, ...], Callable[..., tuple[Any, ...]]] = {}
 
     def positions(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Arguments by parameter, live defaults filled in. Raises LaunchError TS105 where they do not fit."""
@@ -83,6 +85,35 @@ class Parameters:
             raise LaunchError(self._diagnostic("TS105", f"{error}\nExpected: {self.name}{wanted}", None)) from None
         bound.apply_defaults()
         return bound.arguments
+
+    def complete(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+        """One argument for each parameter, in order. Raises LaunchError TS105 where they do not fit."""
+        shape = (len(args), *kwargs)
+        order = self._orders.get(shape)
+        if order is None:
+            values = self.positions(args, kwargs)  # says what does not fit
+            if kwargs.keys() - self.by_name.keys():
+                return tuple(values.values())
+            order = self._orders[shape] = self._order(len(args), kwargs)
+        return order(args, kwargs)
+
+    def _order(self, count: int, kwargs: Mapping[str, Any]) -> Callable[..., tuple[Any, ...]]:
+        """The expression that does it for calls with this many positional and these keyword arguments."""
+        names: dict[str, Any] = {}
+        parts: list[str] = []
+        for i, (name, p) in enumerate(self.python.parameters.items()):
+            if p.kind is p.VAR_POSITIONAL:
+                parts.append(f"args[{i}:]")
+            elif p.kind is p.VAR_KEYWORD:
+                parts.append("{}")
+            elif name in kwargs:
+                parts.append(f"kwargs[{name!r}]")
+            elif i < count and p.kind is not p.KEYWORD_ONLY:
+                parts.append(f"args[{i}]")
+            else:
+                names[f"default{i}"] = p.default
+                parts.append(f"default{i}")
+        return expression(f"lambda args, kwargs: ({', '.join(parts)},)", names)
 
     def bind(self, values: Mapping[str, Any], dims: Mapping[str, int] | None = None) -> Bound:
         """Sorts the arguments of a call, by parameter; `dims` are fixed sizes. Raises LaunchError with all findings."""

@@ -63,7 +63,7 @@ class Launcher(Locked):
     def __call__(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         sites = self.sites
         if kwargs:
-            args, sites = tuple(self.parameters.positions(args, kwargs).values()), self.named
+            args, sites = self.parameters.complete(args, kwargs), self.named
         site = sites.get(tuple(map(type, args)))
         return self.first(args, sites) if site is None else site.call(*args)
 

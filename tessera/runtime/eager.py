@@ -12,6 +12,7 @@ from typing import Any
 
 import tessera.compiler.graph  # noqa: F401  (its import registers the operators)
 from tessera.compiler.graph.operator import FUNCTIONS, Operator
+from tessera.language.lazy import LazyModule
 
 
 class OperatorFunction:
@@ -60,6 +61,7 @@ class Operators:
 
 
 op = Operators()
+_calls: Any = LazyModule("tessera.runtime.eager_calls")  # NumPy and the compiler are loaded by the first call
 
 
 def apply(operator: Operator, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -68,8 +70,6 @@ def apply(operator: Operator, args: Sequence[Any], kwargs: dict[str, Any]) -> An
     The result belongs to the library of the first array; with numbers alone it is a Tensor. Raises LaunchError or
     CompileError with carets at the caller's line where the operator rejects its arguments.
     """
-    from tessera.runtime import eager_calls  # NumPy and the compiler are loaded by the first call
-
     if kwargs:
-        return eager_calls.general(operator, args, kwargs)
-    return eager_calls.positional(operator, tuple(args))
+        return _calls.general(operator, args, kwargs)
+    return _calls.positional(operator, tuple(args))

@@ -5,20 +5,21 @@ What `Prepared.run` does step by step is written out once per signature, for ins
     def run(v0, v1):
         if active(): return slow(v0, v1)          # somebody listens: the long way
         o2 = empty(shape2, dtype2)
-        execute((pointer(v0), pointer(v1), pointer(o2)), (), sizes)
+        if fast(v0, v1, o2): return slow(v0, v1)  # the executable's own entry, where it has one; it refuses by a number
         return o2
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tessera.language.dtypes import DType
 from tessera.language.lazy import np
 from tessera.runtime import events, memory
-from tessera.runtime.arrays import NUMPY, TORCH
+from tessera.runtime.arrays import NUMPY, TORCH, torch_dtype
 from tessera.runtime.codegen import define
 from tessera.runtime.tensor import TENSOR
 
@@ -54,8 +55,8 @@ class _Writer:
         }
         self.lines = [f"if active(): return slow({self.args})"]
         self.pointers: list[str] = []
-        for i in prepared.written:
-            self.writable(i)
+        self.buffers: list[str] | None = []
+        """the arrays as objects with the buffer protocol; None where one has it not"""
 
     def writable(self, param: int) -> None:
         adapter = self.prepared.adapters[param]
@@ -68,11 +69,13 @@ class _Writer:
     def argument(self, param: int) -> None:
         """The address of an argument."""
         adapter = self.prepared.adapters[param]
-        if adapter is NUMPY:
-            self.pointers.append(f"pointer(v{param})")
-        elif adapter is TENSOR:  # on the host its memory is NumPy's
-            self.pointers.append(f"pointer(v{param}._data)")
-        elif adapter is TORCH:
+        if adapter in (NUMPY, TENSOR):  # on the host a Tensor's memory is NumPy's
+            array = f"v{param}" if adapter is NUMPY else f"v{param}._data"
+            self.pointers.append(f"pointer({array})")
+            self.buffers = None if self.buffers is None else [*self.buffers, array]
+            return
+        self.buffers = None
+        if adapter is TORCH:
             self.pointers.append(f"v{param}.data_ptr()")
         else:
             self.names[f"pointer{param}"] = adapter.pointer  # type: ignore[union-attr]
@@ -83,9 +86,14 @@ class _Writer:
         nbytes = math.prod(shape) * dtype.itemsize
         self.names |= {f"shape{slot}": shape, f"dtype{slot}": dtype.numpy}
         if self.prepared.library is TORCH:
-            self.names |= {"make": TORCH.empty, f"dtype{slot}": dtype}
-            self.lines.append(f"o{slot}, p{slot} = make(shape{slot}, dtype{slot}, 'cpu')")
-            self.pointers.append(f"p{slot}")
+            if nbytes < memory.RECYCLED:
+                self.names |= {"make": sys.modules["torch"].empty, f"dtype{slot}": torch_dtype(dtype)}
+                self.lines.append(f"o{slot} = make(shape{slot}, dtype=dtype{slot})")
+            else:
+                self.names |= {"make_large": TORCH.empty, f"dtype{slot}": dtype}
+                self.lines.append(f"o{slot} = make_large(shape{slot}, dtype{slot}, 'cpu')[0]")
+            self.pointers.append(f"o{slot}.data_ptr()")
+            self.buffers = None
             return
         if nbytes < memory.SMALL:
             self.names["empty"] = np.empty
@@ -94,12 +102,21 @@ class _Writer:
             self.names["allocate"] = memory.empty
             self.lines.append(f"o{slot} = allocate(shape{slot}, dtype{slot}, {nbytes})")
         self.pointers.append(f"pointer(o{slot})")
+        self.buffers = None if self.buffers is None else [*self.buffers, f"o{slot}"]
 
-    def launch(self) -> str:
+    def launch(self) -> None:
         executable = self.prepared.built.code.executable()
-        scalars = "".join(f"v{i}, " for i in self.prepared.scalars)
+        scalars = [f"v{i}" for i in self.prepared.scalars]
+        fast = getattr(executable, "fast", None)
+        if fast is not None and self.buffers is not None:
+            self.names["fast"] = fast
+            self.lines.append(f"if fast({', '.join([*self.buffers, *scalars])}): return slow({self.args})")
+            return
+        for param in self.prepared.written:
+            self.writable(param)
         self.names["execute"] = executable.run
-        return f"execute(({''.join(f'{p}, ' for p in self.pointers)}), ({scalars}), sizes)"
+        pointers = "".join(f"{p}, " for p in self.pointers)
+        self.lines.append(f"execute(({pointers}), ({''.join(f'{s}, ' for s in scalars)}), sizes)")
 
     def returned(self) -> str:
         plain = self.prepared.library in (NUMPY, TORCH)
@@ -110,6 +127,7 @@ class _Writer:
         return f"({''.join(f'{r}, ' for r in out)})" if self.prepared.plan.tuple_result else (out or ["None"])[0]
 
     def finish(self) -> Callable[..., Any]:
-        body = [*self.lines, self.launch(), f"return {self.returned()}"]
+        self.launch()
+        body = [*self.lines, f"return {self.returned()}"]
         source = f"def run({self.args}):\n" + "\n".join(f"    {line}" for line in body)
         return define(source, self.names)["run"]

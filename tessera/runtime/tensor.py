@@ -18,6 +18,7 @@ from tessera.language.lazy import np
 from tessera.language.scalars import BY_SYMBOL
 from tessera.runtime import foreign
 from tessera.runtime.arrays import CUPY, NUMPY, Adapter, View, adapter_of, cupy, dtype_of, register, unusable
+from tessera.runtime.eager import apply
 
 if TYPE_CHECKING:
     from tessera.language.annotations import TensorAnn
@@ -260,7 +261,9 @@ class TensorAdapter(Adapter):
         return (CUPY if device.startswith("cuda") else NUMPY).empty(shape, dtype, device)
 
     def finish(self, array: Any) -> Tensor:
-        return _wrap(array)
+        tensor = object.__new__(Tensor)
+        tensor._data = array
+        return tensor
 
     def numpy(self, array: Tensor) -> Any:
         return array.numpy()
@@ -279,8 +282,6 @@ METHOD_FUNCTIONS: dict[str, Callable[..., Any]] = {}
 
 def _method(name: str, operator: Operator) -> Callable[..., Any]:
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
-        from tessera.runtime.eager import apply  # it makes Tensors
-
         return apply(operator, (self, *args), kwargs)
 
     method.__name__, method.__qualname__ = name, f"Tensor.{name}"
@@ -290,8 +291,6 @@ def _method(name: str, operator: Operator) -> Callable[..., Any]:
 
 def _reflected(name: str, operator: Operator) -> Callable[..., Any]:
     def method(self: Tensor, other: Any) -> Any:
-        from tessera.runtime.eager import apply
-
         return apply(operator, (other, self), {})
 
     method.__name__, method.__qualname__, method.__doc__ = name, f"Tensor.{name}", operator.doc
