@@ -50,11 +50,11 @@ def program(kernel: Callable[..., Any], *args: Any, **config: Any) -> Program:
     return lower(analysis, base.get("reference"), lambda _, op: verify(op)).program
 
 
-def run(kernel: Callable[..., Any], *args: Any, debug: bool = True, **config: Any) -> Any:
+def run(kernel: Callable[..., Any], *args: Any, target: str = "reference", debug: bool = True, **config: Any) -> Any:
     """Runs a kernel; arrays that it stores to are changed in place. Gives what it returns. Raises DebugCheckError."""
     p = program(kernel, *args, **config)
-    target = base.get("reference")
-    executable = target.load(target.compile(p, debug=debug))
+    chosen = base.get(target)
+    executable = chosen.load(chosen.compile(p, debug=debug))
     arrays = [a for a in args if isinstance(a, np.ndarray)]
     scalars = [a for a in args if isinstance(a, float)]
     given = iter(arrays)

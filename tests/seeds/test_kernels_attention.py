@@ -13,6 +13,7 @@ import tessera as ts
 from tests.kernel_runner import check, program, run
 from tests.seeds.kernels import flash_attention
 
+both = pytest.mark.parametrize("target", ["reference", "cpu"])
 rng = np.random.default_rng(3)
 
 
@@ -44,20 +45,22 @@ def as_written(q: np.ndarray, k: np.ndarray, v: np.ndarray, causal: bool, block:
     return acc / total[..., None]
 
 
+@both
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize(("S", "D"), [(64, 64), (40, 16), (1, 8)])
-def test_one_block_of_keys_is_attention(S: int, D: int, causal: bool) -> None:
+def test_one_block_of_keys_is_attention(S: int, D: int, causal: bool, target: str) -> None:
     """While the maximum cannot grow, beta is 1 and the seed's mistake does not show."""
     q, k, v = inputs(3, S, D)
-    got = run(flash_attention, q, k, v, causal).astype(np.float32)
+    got = run(flash_attention, q, k, v, causal, target=target).astype(np.float32)
     np.testing.assert_allclose(got, torch_attention(q, k, v, causal), atol=2e-2)
 
 
+@both
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize(("S", "block_m", "block_n"), [(128, 64, 64), (100, 32, 32), (70, 16, 32), (65, 64, 16)])
-def test_as_written(S: int, block_m: int, block_n: int, causal: bool) -> None:
+def test_as_written(S: int, block_m: int, block_n: int, causal: bool, target: str) -> None:
     q, k, v = inputs(2, S, 16)
-    got = run(flash_attention, q, k, v, causal, BLOCK_M=block_m, BLOCK_N=block_n).astype(np.float64)
+    got = run(flash_attention, q, k, v, causal, BLOCK_M=block_m, BLOCK_N=block_n, target=target).astype(np.float64)
     np.testing.assert_allclose(got, as_written(q, k, v, causal, block_n), atol=3e-2, rtol=3e-2)
 
 
@@ -106,12 +109,15 @@ def corrected(
     return acc / l_i[:, None]
 
 
+@both
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize(
     ("S", "D", "block_m", "block_n"), [(128, 32, 64, 64), (100, 16, 32, 32), (33, 16, 16, 64), (64, 64, 64, 64)]
 )
-def test_corrected_is_attention_for_all_blocks(S: int, D: int, block_m: int, block_n: int, causal: bool) -> None:
+def test_corrected_is_attention_for_all_blocks(
+    S: int, D: int, block_m: int, block_n: int, causal: bool, target: str
+) -> None:
     q, k, v = inputs(2, S, D)
     assert not [d for d in check(corrected).diagnostics if d.code == "TS311"]
-    got = run(corrected, q, k, v, causal, BLOCK_M=block_m, BLOCK_N=block_n).astype(np.float32)
+    got = run(corrected, q, k, v, causal, BLOCK_M=block_m, BLOCK_N=block_n, target=target).astype(np.float32)
     np.testing.assert_allclose(got, torch_attention(q, k, v, causal), atol=2e-2)
