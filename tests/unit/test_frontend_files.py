@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import subprocess
 import sys
 from pathlib import Path
 
@@ -213,3 +214,15 @@ if True:
     assert [e.text for e in found["forward"].expressions if e.name == "y"] == ["[B] f32"]
     assert [d.code for d in found["inner"].diagnostics] == ["TS203"]
     assert [d.code for d in found["guarded"].diagnostics] == ["TS104"]
+
+
+def test_reading_files_loads_no_heavy_library() -> None:
+    program = (
+        "import sys\nfrom tessera.compiler.frontend.files import FileAnalysis\n"
+        f"f = FileAnalysis('m.py'); f.update({TEXT!r})\n"
+        "assert len(f.analyses) == 3 and f.diagnostics\n"
+        "heavy = {'numpy', 'llvmlite', 'ml_dtypes', 'cupy', 'plotly', 'torch', 'tessera.runtime', 'tessera.compiler.targets'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.stdout.strip(), done.stderr) == ("[]", "")

@@ -173,16 +173,30 @@ def definitions(scope: TextScope) -> Iterator[Definition]:
 
 def _definitions(scope: TextScope, names: Scope, body: list[ast.stmt]) -> Iterator[Definition]:
     for node in body:
-        if isinstance(node, ast.FunctionDef):
-            kind = decorated_kind(scope, node)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            plain = _plain(node)
+            kind = decorated_kind(scope, plain)
             if kind is not None:
-                yield replace(scope.definition(node, kind), scope=names)
+                definition = replace(scope.definition(plain, kind), scope=names)
+                yield definition if plain is node else replace(definition, problems=(_asynchronous(definition),))
             else:
-                yield from _definitions(scope, InnerScope(names, node), node.body)
+                yield from _definitions(scope, InnerScope(names, plain), node.body)
         elif isinstance(node, (ast.ClassDef, ast.If, ast.With, ast.For, ast.While)):
             yield from _definitions(scope, names, [*node.body, *getattr(node, "orelse", [])])
         elif isinstance(node, ast.Try):
             yield from _definitions(scope, names, [*node.body, *node.orelse, *node.finalbody])
+
+
+def _plain(node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.FunctionDef:
+    if isinstance(node, ast.FunctionDef):
+        return node
+    plain = ast.FunctionDef(node.name, node.args, node.body, node.decorator_list, node.returns, node.type_comment)
+    return ast.copy_location(plain, node)
+
+
+def _asynchronous(definition: Definition) -> Diagnostic:
+    said = f"{definition.name} is async; a {definition.kind} is a plain function"
+    return Diagnostic("TS102", said, definition.span, function=definition.name)
 
 
 class InnerScope:

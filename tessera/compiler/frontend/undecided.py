@@ -130,5 +130,5 @@ def _because(ev: Evaluator, at: ast.AST, condition: Any) -> None:
         ev.undecide("the length of this loop must be known when it is compiled; or loop with ts.range(...)", at)
     elif isinstance(condition, (Number, Expr)):
         ev.undecide(f"{type_name(condition)} must be known to decide this", at)
-    else:
+    elif not ev.undecided and not ev.findings.errors:  # else it is already said why it is not known
         ev.undecide("this must be known when the function is compiled", at)

@@ -102,6 +102,12 @@ def sets_global(x: Tensor["D"]):
 
 
 @ts.function
+async def asynchronous(x: Tensor["D"]):
+    #     ^^^^^^^^^^^^ TS102
+    return x
+
+
+@ts.function
 def matches(x: Tensor["D"], mode: str = "a"):
     match mode:
    #^^^^^^^^^^ TS102
