@@ -221,7 +221,7 @@ def test_reading_files_loads_no_heavy_library() -> None:
         "import sys\nfrom tessera.compiler.frontend.files import FileAnalysis\n"
         f"f = FileAnalysis('m.py'); f.update({TEXT!r})\n"
         "assert len(f.analyses) == 3 and f.diagnostics\n"
-        "heavy = {'numpy', 'llvmlite', 'ml_dtypes', 'cupy', 'plotly', 'torch', 'tessera.runtime', 'tessera.compiler.targets'}\n"
+        "heavy = {'numpy', 'llvmlite', 'ml_dtypes', 'plotly', 'torch', 'tessera.runtime', 'tessera.compiler.targets'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
