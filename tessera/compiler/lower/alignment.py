@@ -129,8 +129,7 @@ def reduced_axes(op: Op) -> tuple[int, ...]:
     rank = len(shape_of(op.operands[0]))
     if axis is None:
         return tuple(range(rank))
-    given: tuple[int, ...] = axis if isinstance(axis, tuple) else (axis,)
-    return tuple(a % rank for a in given)
+    return tuple(a % rank for a in ((axis,) if isinstance(axis, int) else axis))
 
 
 def _reduced(op: Op, own: Axes) -> Axes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.types import Shape
@@ -47,7 +48,7 @@ def merged(layout: Layout, labels: str, groups: tuple[str, ...]) -> tuple[Shape,
     strides: list[Dim] = []
     for group in groups:
         real = [c for c in group if size[c] != 1]
-        for a, b in zip(real, real[1:], strict=False):
+        for a, b in pairwise(real):
             if stride[a] != stride[b] * size[b]:
                 return None
         shape.append(prod(size[c] for c in group))
