@@ -47,7 +47,7 @@ class Source:
     def _column(self, line: int, offset: int) -> int:
         if line > len(self.lines):
             return offset + 1
-        return len(self.lines[line - 1].encode()[:offset].decode(errors="replace")) + 1
+        return len(self.lines[line - 1].encode("utf-8", "surrogatepass")[:offset].decode(errors="replace")) + 1
 
     def segment(self, span: Span) -> str:
         """The text that `span` covers."""

@@ -148,12 +148,12 @@ class _Rewriter:
             self.edit("policy", at, " ", at)
 
     def statement_mark(self, mark: str, at: int) -> None:
-        if mark == "~":
+        if mark == "~" and self.target:
             left = self.text[self.statement : at]
             target = _JOINED.sub("", left).strip()
             word = _LAST_WORD.search(target)
             ends = word[0] not in _NO_TARGET if word else target.endswith((")", "]"))
-            if self.target and ends and not iskeyword(target.split(maxsplit=1)[0]):
+            if ends and not iskeyword(target.split(maxsplit=1)[0]):
                 self.edit("sample", at, "=", self.statement + len(left) - len(left.lstrip()))
             self.target = False
         elif mark == ";":
@@ -194,9 +194,9 @@ class _Rewriter:
 _NO_TARGET = frozenset(kwlist) | {"match"}  # after these, `~` is Python's own
 
 
-def _string_end(text: str, m: re.Match[str]) -> int:
+def _string_end(text: str, m: re.Match[str], nesting: int = 0) -> int:
     """Where a string token really ends: since Python 3.12 an f-string's fields may hold the quotes that delimit it."""
-    if not _FORMATTED.search(text[max(0, m.start() - 3) : m.start()]) or _open_fields(m.group()) <= 0:
+    if nesting > 20 or not _FORMATTED.search(text[max(0, m.start() - 3) : m.start()]) or _open_fields(m.group()) <= 0:
         return m.end()
     quote = text[m.start()]
     delimiter = quote * 3 if text.startswith(quote * 3, m.start()) else quote
@@ -204,7 +204,7 @@ def _string_end(text: str, m: re.Match[str]) -> int:
     while i < len(text):
         c = text[i]
         if depth and c in "\"'" and (inner := _TOKEN.match(text, i)):
-            i = _string_end(text, inner)
+            i = _string_end(text, inner, nesting + 1)
             continue
         if not depth and text.startswith(delimiter, i):
             return i + len(delimiter)
@@ -217,7 +217,7 @@ def _string_end(text: str, m: re.Match[str]) -> int:
         elif c in "}])":
             depth -= depth > 0
         i += 1
-    return m.end()
+    return i
 
 
 def _open_fields(body: str) -> int:

@@ -58,6 +58,7 @@ def parse(text: str, file: str) -> Parsed:
     except _REJECTED as e:
         return Parsed(None, notes, (_diagnostic(e, plain, file, notes),))
     _mark(tree, plain, notes)
+    _realign(tree, plain, text)
     return Parsed(tree, notes)
 
 
@@ -95,6 +96,22 @@ def _mark(tree: ast.Module, text: str, notes: tuple[Note, ...]) -> None:
                 for i, s in enumerate(cast("list[ast.AST]", block)):
                     if isinstance(s, ast.Assign) and note_of("sample", s):
                         block[i] = ast.copy_location(Sample(s.targets, s.value), s)
+
+
+def _realign(tree: ast.Module, plain: str, text: str) -> None:
+    """Columns count bytes: where the rewrite has put narrow characters for wide ones, they are counted in the text."""
+    if plain.isascii() == text.isascii() and len(plain.encode()) == len(text.encode("utf-8", "surrogatepass")):
+        return
+    mine, written = (re.split(_NEWLINE, t) for t in (plain, text))
+    for node in ast.walk(tree):
+        ours = (p for p in getattr(node, "type_params", ()) if isinstance(p, TypeParameter))
+        for position in (node, *ours):
+            for line_name, name in (("lineno", "col_offset"), ("end_lineno", "end_col_offset")):
+                line = getattr(position, line_name, None)
+                if line is not None and mine[line - 1] != written[line - 1]:
+                    characters = len(mine[line - 1].encode()[: getattr(position, name)].decode(errors="replace"))
+                    bytes_ = len(written[line - 1][:characters].encode("utf-8", "surrogatepass"))
+                    object.__setattr__(position, name, bytes_)
 
 
 def _type_parameter(parameter: tuple[int, int, str], positions: _Positions) -> TypeParameter:
