@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
+import linecache
 import math
 import types
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -228,6 +231,18 @@ def test_a_function_without_source_is_a_finding() -> None:
     assert e.value.code == "TS109"
     with pytest.raises(CompileError):
         live_definition(len)
+
+
+def test_a_file_that_has_changed_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "changing_module.py"
+    path.write_text("def f(x):\n    return x\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = importlib.import_module("changing_module")
+    path.write_text("def f(x, y):\n    return x + y\n")
+    linecache.checkcache()
+    with pytest.raises(CompileError) as e:
+        live_definition(module.f)
+    assert e.value.code == "TS109" and "has changed" in str(e.value)
 
 
 def test_a_fix_that_does_not_mend_is_not_offered() -> None:

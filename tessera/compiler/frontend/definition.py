@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from types import CodeType
 from typing import TYPE_CHECKING, Any, Literal
 
 from tessera.compiler.frontend.syntax import parse
@@ -120,7 +121,7 @@ def live_definition(
     text = "".join(lines)
     tree, notes = live_module(text, code.co_filename)
     node = find_function(tree, code.co_firstlineno, code.co_name)
-    if node is None:
+    if node is None or not _same_parameters(node, code):
         raise unavailable(name, f"{code.co_filename} has changed since it was imported")
     return Definition(
         kind, name, code.co_filename, code.co_firstlineno, node, text, LiveScope(function), notes, options or {}
@@ -141,6 +142,13 @@ def parse_module(text: str, file: str) -> tuple[ast.Module, tuple[object, ...]]:
     if parsed.tree is None:
         raise CompileError(parsed.diagnostics)
     return parsed.tree, parsed.notes
+
+
+def _same_parameters(node: FunctionNode, code: CodeType) -> bool:
+    """A cheap sign that the text is still the one that was compiled."""
+    a = node.args
+    names = [p.arg for p in (*a.posonlyargs, *a.args, *a.kwonlyargs)]
+    return tuple(names) == code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
 
 def find_function(tree: ast.AST, line: int, name: str) -> FunctionNode | None:
