@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import cast
 
 from tessera.compiler.ir.checks import Check
-from tessera.compiler.ir.core import Block, Op, Value
+from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.types import SharedType, TileType, ViewType
+from tessera.compiler.lower.kernel_work import flops, traffic
 from tessera.compiler.tile.program import Buffer, Launch, Param, Program, ScalarArg, Window
 from tessera.errors import CompileError, Diagnostic
-from tessera.language.dims import Dim, ceildiv, dim_max, dim_min, floordiv, mod, prod, symbols
-from tessera.language.scalars import TABLE
+from tessera.language.dims import Dim, symbols
 
 
 def kernel_program(
@@ -63,98 +63,3 @@ def free_dims(op: Op) -> tuple[str, ...]:
         if isinstance(a.type, ViewType):
             found |= set().union(*map(symbols, a.type.shape))
     return tuple(sorted(found))
-
-
-# estimates
-
-
-def traffic(op: Op) -> Dim:
-    """The least bytes moved: every argument read once and every one stored to written once."""
-    writes = cast("tuple[int, ...]", op.attrs.get("writes", ()))
-    total: Dim = 0
-    for i, a in enumerate(op.region.block.args):
-        if isinstance(a.type, ViewType):
-            read = any(
-                user.name not in ("tile.store", "tile.scatter") or user.operands[0] is not a for user in _users(a)
-            )
-            total = total + prod(a.type.shape) * a.type.dtype.itemsize * (int(read) + int(i in writes))
-    return total
-
-
-def _users(v: Value) -> list[Op]:
-    """The ops that read or write a view, through its subviews."""
-    out: list[Op] = []
-    for user in v.users:
-        out += _users(user.result) if user.name == "tile.subview" else [user]
-    return out
-
-
-def flops(op: Op) -> Dim:
-    """Floating point operations of all programs: two for each product that is summed, the table's for each function."""
-    grid = cast("tuple[Dim, ...]", op.attrs["grid"])
-    return prod(grid) * _flops(op.region.block, grid)
-
-
-def _flops(block: Block, grid: tuple[Dim, ...]) -> Dim:
-    total: Dim = 0
-    for op in block.ops:
-        if op.name == "tile.for":
-            lower, upper, step = (_size(v, grid) for v in op.operands[:3])
-            total = total + ceildiv(upper - lower, step) * _flops(op.region.block, grid)
-        elif op.regions:  # one of two branches, or a loop of unknown length: the longer one, once
-            parts = [_flops(r.block, grid) for r in op.regions]
-            total = total + max(parts, key=lambda p: p if isinstance(p, int) else 0)
-        else:
-            total = total + _op_flops(op)
-    return total
-
-
-def _op_flops(op: Op) -> Dim:
-    name = op.name.partition(".")[2]
-    if name == "mma":
-        a, b = (cast(TileType, v.type).shape for v in op.operands[:2])
-        return 2 * a[0] * a[1] * b[1]
-    if name == "contract":
-        rows, columns = cast(TileType, op.result.type).shape
-        return 2 * rows * columns * cast(ViewType, op.operands[0].type).shape[1]
-    if name in ("reduce", "scan"):
-        return prod(cast(TileType, op.operands[0].type).shape)
-    if name in TABLE and name not in ("where",):
-        t = cast(TileType, op.result.type)
-        arithmetic = cast(TileType, op.operands[0].type).dtype
-        return prod(t.shape) * TABLE[name].flops if arithmetic.is_float or arithmetic.is_complex else 0
-    return 0
-
-
-def _size(v: Value, grid: tuple[Dim, ...]) -> Dim:
-    """An index as a size: exact where it depends on sizes alone, else for the middle of the grid and of each loop."""
-    op = v.op
-    if op is None:
-        loop = v.owner.region.op if isinstance(v.owner, Block) and v.owner.region else None
-        return (
-            floordiv(_size(loop.operands[0], grid) + _size(loop.operands[1], grid), 2)
-            if loop is not None and loop.name == "tile.for"
-            else 1
-        )
-    if op.name == "tile.dim":
-        return cast(Dim, op.attrs["dim"])
-    if op.name == "tile.program_id":
-        return floordiv(grid[cast(int, op.attrs["axis"])], 2)
-    if op.name == "tile.to_index":
-        return 1
-    a, b = (_size(x, grid) for x in op.operands)
-    match op.name:
-        case "tile.iadd":
-            return a + b
-        case "tile.isub":
-            return a - b
-        case "tile.imul":
-            return a * b
-        case "tile.idiv":
-            return floordiv(a, b)
-        case "tile.imod":
-            return mod(a, b)
-        case "tile.imin":
-            return dim_min(a, b)
-        case _:
-            return dim_max(a, b)

@@ -40,6 +40,13 @@ def mask_tails(kernel: Op) -> None:
     MaskTails(kernel).run()
 
 
+def tails_of(kernel: Op) -> dict[Value, Tails]:
+    """Which elements of each tile are padding. Changes nothing."""
+    probe = _Probe(MaskTails(kernel))
+    probe.block(kernel.region.block)
+    return probe.tails
+
+
 @dataclass(slots=True)
 class MaskTails:
     """`padding`: what all padded elements of a value are, where known. `masks`: elementwise conditions of loads."""
@@ -49,11 +56,13 @@ class MaskTails:
     padding: dict[Value, float] = field(default_factory=dict[Value, float])
     masks: dict[Value, frozenset[Value]] = field(default_factory=dict[Value, frozenset[Value]])
 
-    def run(self) -> None:
-        self.bounds = Bounds(self.kernel)
-        self.block(self.kernel.region.block)
-
     bounds: Bounds = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.bounds = Bounds(self.kernel)
+
+    def run(self) -> None:
+        self.block(self.kernel.region.block)
 
     def of(self, v: Value) -> Tails:
         t = v.type
@@ -268,7 +277,6 @@ class _Probe(MaskTails):
 
     def __init__(self, outer: MaskTails) -> None:
         super().__init__(outer.kernel, dict(outer.tails), dict(outer.padding), dict(outer.masks))
-        self.bounds = outer.bounds
 
     def yields(self, body: Block) -> list[Tails]:
         self.block(body)

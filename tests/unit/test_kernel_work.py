@@ -1,0 +1,35 @@
+"""The work and traffic that launches of kernels announce."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tests.kernel_runner import program
+from tests.seeds.kernels import flash_attention, gemm, matmul_kernel, saxpy
+
+
+@pytest.mark.parametrize(("M", "K", "N"), [(64, 32, 64), (128, 256, 192), (100, 70, 90), (1, 1, 1)])
+@pytest.mark.parametrize("kernel", [gemm, matmul_kernel])
+def test_a_product_counts_two_operations_per_term_at_any_size(kernel: object, M: int, K: int, N: int) -> None:
+    a, b, c = np.zeros((M, K), ml_dtypes.bfloat16), np.zeros((K, N), ml_dtypes.bfloat16), np.zeros((M, N), np.float32)
+    launch = program(kernel, a, b, c).launches[0]  # type: ignore[arg-type]
+    assert launch.flops == 2 * M * K * N
+    reads_c = kernel is gemm
+    assert launch.bytes == 2 * (M * K + K * N) + 4 * M * N * (1 + reads_c)
+
+
+@pytest.mark.parametrize("n", [1, 1000, 1024, 5000])
+def test_saxpy(n: int) -> None:
+    launch = program(saxpy, np.zeros(n, np.float32), np.zeros(n, np.float32), 1.0).launches[0]
+    assert (launch.flops, launch.bytes) == (2 * n, 12 * n)
+
+
+def test_attention_is_dominated_by_its_two_products() -> None:
+    B, S, D = 2, 200, 64
+    x = np.zeros((B, S, D), ml_dtypes.bfloat16)
+    launch = program(flash_attention, x, x, x, False).launches[0]
+    products = 4 * B * S * S * D
+    assert products < launch.flops < 1.4 * products  # type: ignore[operator]
+    assert launch.bytes == 4 * B * S * D * 2
