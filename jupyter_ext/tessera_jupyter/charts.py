@@ -19,7 +19,7 @@ from tessera_jupyter.markup import text
 
 _WIDTH, _LEFT, _RIGHT = 760, 96, 14
 _ROW = 20
-_MOST_BARS = 250
+_MOST_BARS = 160
 _MOST_ROWS = 24
 
 

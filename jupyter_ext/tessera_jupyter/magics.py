@@ -149,7 +149,7 @@ class TesseraMagics(Magics):
                 raise UsageError(f"{request.expression} has not been profiled; give a call to run: %tessera hints {call}")
         else:
             profile = self._record(request.expression)
-        display(Panel((), profile, ("hints", "profile")))
+        display(Panel((), profile, ("hints",)))
 
     def _trace(self, request: Request) -> None:
         path = _writable(request.output or "trace.json")

@@ -62,7 +62,7 @@ def _kernels(kernels: Sequence[KernelStats]) -> str:
         (
             text(k.kernel),
             f"{len(k.launches):,}",
-            f"{format_time(k.duration)} {origin(k.source)}",
+            f"{format_time(k.duration)}<br>{origin(k.source)}",
             f'<span class="ts-meter" style="width:{max(2, min(k.share, 1) * 60):.0f}px"></span> {format_percent(k.share)}',
             _figure(k.intensity),
             _figure(k.bandwidth),
@@ -79,4 +79,4 @@ def _kernels(kernels: Sequence[KernelStats]) -> str:
 def _figure(quantity: Quantity) -> str:
     if quantity.value is None:
         return unknown(quantity.reason)
-    return f"{format_value(quantity.value, quantity.unit)} {origin(quantity.source)}"
+    return f"{format_value(quantity.value, quantity.unit)}<br>{origin(quantity.source)}"

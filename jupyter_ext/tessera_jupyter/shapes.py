@@ -10,9 +10,11 @@ from tessera_jupyter.subject import Subject
 
 
 def shapes_tab(subjects: Sequence[Subject]) -> str:
-    """One table, a body for each function or kernel, so that their columns stand under each other."""
-    bodies = "".join(_body(subject.analysis) for subject in subjects)
-    return f'<div class="ts-scroll"><table class="ts-shapes">{bodies}</table></div>'
+    """Plain lines with the types in a column of their own: readable wherever text is."""
+    analyses = [s.analysis for s in subjects]
+    width = max((len(line) for a in analyses for _, line in source_lines(a)), default=0)
+    style = "white-space:pre;overflow-x:auto"  # here too: a notebook that is not trusted loses the panel's style
+    return f'<pre class="ts-shapes" style="{style}">' + "\n".join(_definition(a, width) for a in analyses) + "</pre>"
 
 
 def source_lines(analysis: Analysis) -> list[tuple[int, str]]:
@@ -22,23 +24,21 @@ def source_lines(analysis: Analysis) -> list[tuple[int, str]]:
     return [(n, definition.text.lines[n - 1]) for n in range(definition.line, last + 1)]
 
 
-def _body(analysis: Analysis) -> str:
+def _definition(analysis: Analysis, width: int) -> str:
     by_line: dict[int, list[ExprInfo]] = {}
     for info in analysis.expressions:
         if info.span.file == analysis.definition.file:
             by_line.setdefault(info.span.line, []).append(info)
-    rows = "".join(_row(analysis, n, line, by_line.get(n, [])) for n, line in source_lines(analysis))
-    caption = f"{analysis.definition.kind} {analysis.name}"
-    return f'<tbody aria-label="{text(caption)}">{rows}</tbody>'
+    return "".join(_row(analysis, n, line, by_line.get(n, []), width) for n, line in source_lines(analysis))
 
 
-def _row(analysis: Analysis, number: int, line: str, infos: list[ExprInfo]) -> str:
+def _row(analysis: Analysis, number: int, line: str, infos: list[ExprInfo], width: int) -> str:
     every = dict.fromkeys(f"{analysis.definition.text.segment(i.span)}: {i.text}" for i in infos)
-    shown = "".join(f"<span>{_label(info)}</span> " for info in main_infos(infos))
+    shown = ", ".join(_label(info) for info in main_infos(infos))
     title = f' title="{text(chr(10).join(every))}"' if every else ""
     return (
-        f'<tr><td class="ts-number">{number}</td><td><code>{python(line)}</code></td>'
-        f'<td class="ts-type"{title}>{shown}</td></tr>'
+        f'<span class="ts-row"><i class="ts-n">{number:>3} </i>{python(line)}{" " * (width - len(line))} '
+        f'<span class="ts-type"{title}>│ {shown}</span>\n</span>'
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 import tessera
@@ -19,8 +20,8 @@ from tessera.language.decorators import Program
 from tessera.runtime import devices
 from tessera.runtime.compiled import LEVELS, Compiled
 
-MOST_LINES = 300
-"""of one level in a panel; `%tessera ir f --level ...` has them all"""
+MOST_TEXT = 16_000
+"""characters of one level in a panel; `%tessera ir f --level ...` has them all"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +67,8 @@ class Subject:
         returned = [e.text for e in self.analysis.expressions if e.kind == "return"]
         return ", ".join(given) + (f" -> {returned[-1]}" if returned else "")
 
-    def levels(self, most: int = MOST_LINES) -> list[Level]:
-        """Graph, Schedule, Tile and Target, each with at most `most` lines."""
+    def levels(self, most: int = MOST_TEXT) -> list[Level]:
+        """Graph, Schedule, Tile and Target, each as many whole lines as fit into `most` characters."""
         return [self._level(name, most) for name in LEVELS]
 
     def _level(self, name: str, most: int) -> Level:
@@ -76,7 +77,8 @@ class Subject:
         lines = list(_target_lines(self.compiled, self.lowered) if name == "target" else _op_lines(self.lowered.ops(name)))
         if not lines:
             return Level(name, (), why=f"{self.path} is a kernel: it starts as Tile IR")
-        return Level(name, tuple(lines[:most]), max(0, len(lines) - most))
+        kept = next((i for i, size in enumerate(accumulate(len(line.text) for line in lines)) if size > most), len(lines))
+        return Level(name, tuple(lines[:kept]), len(lines) - kept)
 
 
 def subject(path: str, program: Program[Any, Any], analysis: Analysis, target: str, dims: Mapping[str, int]) -> Subject:

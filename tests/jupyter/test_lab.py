@@ -40,8 +40,8 @@ def test_shapes_stand_under_the_cell(lab):
     page.run_all()
     panel = page.output(1)
     assert panel.get_by_role("tab").all_text_contents() == ["Shapes", "IR", "Kernel", "Profile", "Hints"]
-    rows = panel.locator(".ts-shapes tr").all_inner_texts()
-    assert any(re.search(r"4\s+mean = x\.mean.*\s+mean \[B, 1\] f32", row) for row in rows)
+    rows = panel.locator(".ts-row").all_inner_texts()
+    assert any(re.search(r"4\s+mean = x\.mean.*│ mean \[B, 1\] f32", row) for row in rows)
     assert not panel.locator(".ts-ir").is_visible()
     page.shot("shapes")
     assert "[[-2.0, 2.0]]" in page.output(2).inner_text()
@@ -164,7 +164,7 @@ def test_text_is_readable_in_both_themes(lab, theme):
                 }
                 return [255, 255, 255];
             };
-            return ['.ts-type span', '.ts-shapes code', '.ts-number', '[role=tab]'].map(s => {
+            return ['.ts-type', '.ts-row', '.ts-n', '[role=tab]'].map(s => {
                 const e = document.querySelector('.tessera-panel ' + s);
                 const [a, b] = [luminance(number(getComputedStyle(e).color)), luminance(behind(e))].sort((x, y) => y - x);
                 return (a + 0.05) / (b + 0.05);

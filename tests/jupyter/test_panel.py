@@ -72,12 +72,9 @@ def interpreted(monkeypatch):
 
 def rows_of(html: str) -> dict[str, str]:
     """Line number -> what the Shapes tab says of it."""
-    shapes = re.search(r'<table class="ts-shapes">.*?</table>', html, re.S)[0]
-    found = {}
-    for row in re.findall(r"<tr>.*?</tr>", shapes, re.S):
-        tree = Tree(row)
-        found[tree.by_class("ts-number")[0][1]] = " ".join(tree.by_class("ts-type")[0][1].split())
-    return found
+    shapes = re.search(r'<pre class="ts-shapes".*?</pre>', html, re.S)[0]
+    rows = [text.split("│") for _, text in Tree(shapes).by_class("ts-row")]
+    return {row[0].split()[0]: row[1].strip() for row in rows}
 
 
 def test_shapes_stand_beside_their_lines(nb):
@@ -168,7 +165,7 @@ def test_tabs_can_be_chosen(nb):
 def test_long_ir_is_cut_and_says_so(nb, monkeypatch):
     from tessera_jupyter import subject
 
-    monkeypatch.setattr(subject.Subject.levels, "__defaults__", (5,))
+    monkeypatch.setattr(subject.Subject.levels, "__defaults__", (500,))
     html = nb.run(CELL).html
     assert re.search(r"\.\.\. \d+ more lines: %tessera ir norm --level tile", html)
 
