@@ -11,6 +11,7 @@ import ctypes
 import math
 import sys
 from collections.abc import Callable, Hashable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,6 +106,19 @@ class Adapter:
     def stream(self, device: str) -> int:
         """The CUDA stream that the library's work is ordered on."""
         return 0
+
+    def current(self, device: str) -> AbstractContextManager[Any]:
+        """Makes a CUDA device the current one inside a `with` block."""
+        return CUPY.current(device)
+
+    def stopwatch(self) -> Callable[[], int]:
+        """Starts measuring on the current CUDA device's stream; the function that is returned waits and says the ns."""
+        return CUPY.stopwatch()
+
+
+def _index(device: str) -> int:
+    """1 of "cuda:1"."""
+    return int(device.partition(":")[2] or 0)
 
 
 def dtype_of(dtype: Any, what: str = "an array") -> DType:
@@ -202,9 +216,8 @@ class CupyAdapter(Adapter):
 
     def empty(self, shape: tuple[int, ...], dtype: DType, device: str) -> tuple[Any, int]:
         library = cupy()
-        index = int(device.partition(":")[2] or 0)
         nbytes = math.prod(shape) * dtype.itemsize
-        with library.cuda.Device(index):
+        with library.cuda.Device(_index(device)):
             try:
                 array = library.empty(shape, dtype.numpy)
             except library.cuda.memory.OutOfMemoryError:
@@ -220,6 +233,21 @@ class CupyAdapter(Adapter):
 
     def stream(self, device: str) -> int:
         return cupy().cuda.get_current_stream().ptr
+
+    def current(self, device: str) -> AbstractContextManager[Any]:
+        return cupy().cuda.Device(_index(device))
+
+    def stopwatch(self) -> Callable[[], int]:
+        cuda = cupy().cuda
+        start, end = cuda.Event(), cuda.Event()
+        start.record()
+
+        def stop() -> int:
+            end.record()
+            end.synchronize()
+            return round(cuda.get_elapsed_time(start, end) * 1e6)
+
+        return stop
 
 
 class TorchAdapter(Adapter):
@@ -284,6 +312,21 @@ class TorchAdapter(Adapter):
 
     def stream(self, device: str) -> int:
         return sys.modules["torch"].cuda.current_stream(device).cuda_stream
+
+    def current(self, device: str) -> AbstractContextManager[Any]:
+        return sys.modules["torch"].cuda.device(_index(device))
+
+    def stopwatch(self) -> Callable[[], int]:
+        cuda = sys.modules["torch"].cuda
+        start, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
+        start.record()
+
+        def stop() -> int:
+            end.record()
+            end.synchronize()
+            return round(start.elapsed_time(end) * 1e6)
+
+        return stop
 
 
 _PLAIN = frozenset(

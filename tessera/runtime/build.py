@@ -148,7 +148,13 @@ def build(request: Request) -> Built:
         found: Any = built.origin
         events.publish(
             events.CompileEvent(
-                request.name, request.target.name, clock.start, duration, built.stages, found, {"key": built.key}
+                request.name,
+                request.target.name,
+                clock.start,
+                duration,
+                built.stages,
+                found,
+                {"key": built.key, "instrumented": request.profile},
             )
         )
     return built

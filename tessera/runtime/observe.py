@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any
 
@@ -25,39 +26,46 @@ class Recorder:
         self.batches.append(columns)
 
 
-def observe(
-    built: Built, pointers: Sequence[int], scalars: Sequence[Any], sizes: Sequence[int], stream: int,
-    env: Mapping[str, int], device: str, extra: Mapping[str, Any],
-) -> None:  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What is run, and where. `stopwatch` starts a device's own clock, None for the host's; `extra` goes along."""
+
+    built: Built
+    env: Mapping[str, int]
+    device: str
+    stopwatch: Callable[[], Callable[[], int]] | None
+    extra: Mapping[str, Any]
+
+
+def observe(run: Run, pointers: Sequence[int], scalars: Sequence[Any], sizes: Sequence[int], stream: int) -> None:
     """Runs, then publishes a LaunchEvent for every kernel of the program and the tiles that were recorded."""
     recorder = Recorder() if events.tiles_wanted() else None
-    executable = built.code.executable()
+    executable = run.built.code.executable()
+    stop = run.stopwatch() if run.stopwatch is not None else None
     start = perf_counter_ns()
     executable.run(pointers, scalars, sizes, stream=stream, record=recorder)
-    duration = perf_counter_ns() - start
-    launches = built.plan.launches
-    if not launches:
-        return
+    duration = stop() if stop is not None else perf_counter_ns() - start
+    launches = run.built.plan.launches
     ids = [events.new_launch() for _ in launches]
-    extents = _extents(recorder, len(launches), start, duration)
-    where = device if ":" in device else f"{device}:0"
-    place = dict(zip(("call_file", "call_line"), callsite(), strict=True))
-    for info, number, (begin, length, reason) in zip(launches, ids, extents, strict=True):
-        events.publish(_event(built, info, number, begin, length, reason, env, where, {**extra, **place}))
-    for columns in recorder.batches if recorder is not None else ():
-        events.publish(_batch(columns, ids, built.artifact.meta))
+    batches = recorder.batches if recorder is not None else []
+    extents = _extents(batches, len(launches), start, duration)
+    more = {**run.extra, **dict(zip(("call_file", "call_line"), callsite(), strict=True))}
+    for info, number, extent in zip(launches, ids, extents, strict=True):
+        events.publish(_event(run, info, number, extent, more))
+    for columns in batches:
+        events.publish(_batch(columns, ids, [info.line for info in launches], run.built.artifact.meta))
 
 
 Extent = tuple[int, int | None, str]
 """start, duration, and why there is no duration"""
 
 
-def _extents(recorder: Recorder | None, count: int, start: int, duration: int) -> list[Extent]:
+def _extents(batches: list[dict[str, Any]], count: int, start: int, duration: int) -> list[Extent]:
     """When each launch ran: the whole run where there is one launch, else what its tiles say."""
     if count == 1:
         return [(start, duration, "")]
     found: list[Extent] = [(start, None, "several kernels run in one go; record tiles to see each")] * count
-    for columns in recorder.batches if recorder is not None else ():
+    for columns in batches:
         which = columns.get("launch", 0)
         for i in range(count):
             begins, lengths = columns["start"], columns["duration"]
@@ -72,12 +80,12 @@ def _extents(recorder: Recorder | None, count: int, start: int, duration: int) -
     return found
 
 
-def _event(
-    built: Built, info: LaunchInfo, number: int, start: int, duration: int | None, reason: str, env: Mapping[str, int],
-    device: str, more: Mapping[str, Any],
-) -> LaunchEvent:  # fmt: skip
+def _event(run: Run, info: LaunchInfo, number: int, extent: Extent, more: Mapping[str, Any]) -> LaunchEvent:
+    start, duration, reason = extent
+    built, device = run.built, run.device if ":" in run.device else f"{run.device}:0"
+
     def size(dim: Dim) -> int:
-        return dims.evaluate(dim, env)
+        return dims.evaluate(dim, run.env)
 
     resources = built.artifact.resources.get(info.kernel) or {}
     attributes: dict[str, Any] = {
@@ -102,10 +110,9 @@ def _event(
                        size(info.flops), size(info.bytes), source, attributes, unavailable)  # fmt: skip
 
 
-def _batch(columns: dict[str, Any], ids: Sequence[int], meta: Mapping[str, Any]) -> TileBatch:
+def _batch(columns: dict[str, Any], ids: Sequence[int], lines: Sequence[int], meta: Mapping[str, Any]) -> TileBatch:
     import numpy as np
 
-    phases = meta.get("phases") or ["tile"]
-    columns = dict(columns)
-    which = columns.pop("launch", 0)
-    return TileBatch.from_columns(phases, launch=np.asarray(ids)[which], **columns)
+    which = columns.get("launch", 0)
+    known = {"line": np.asarray(lines)[which], **columns, "launch": np.asarray(ids)[which]}
+    return TileBatch.from_columns(meta.get("phases") or ["tile"], **known)

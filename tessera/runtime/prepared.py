@@ -68,14 +68,19 @@ class Prepared(Locked):
         for i in self.written:
             if not self.adapters[i].writable(values[i]):  # type: ignore[union-attr]
                 raise LaunchError(_unwritable(self.plan, self.plan.params[i].name, "is read-only", self.span))
+        if self.device == "cpu":
+            return self._launch(values, 0)
+        with self.library.current(self.device):
+            return self._launch(values, self.library.stream(self.device))
+
+    def _launch(self, values: Sequence[Any], stream: int) -> Any:
         pointers, new, keep = self._pointers(values)
         scalars = [values[i] for i in self.scalars]
-        stream = self.library.stream(self.device) if self.device != "cpu" else 0
         if events.active():
             self._observed(pointers, scalars, stream, sum(a.nbytes for a in keep))
         else:
             self.built.code.executable().run(pointers, scalars, self.sizes, stream=stream)
-        del keep  # alive until the code has run
+        del keep  # alive until the code has run, or is ordered before its memory is used again
         return self._results(values, new)
 
     def _pointers(self, values: Sequence[Any]) -> tuple[list[int], dict[int, Any], list[Any]]:
@@ -109,7 +114,7 @@ class Prepared(Locked):
     # A launch that somebody watches
 
     def _observed(self, pointers: list[int], scalars: list[Any], stream: int, copied: int) -> None:
-        from tessera.runtime.observe import observe
+        from tessera.runtime.observe import Run, observe
 
         built = self.built
         if events.tiles_wanted() and self.profiled is not None:
@@ -117,7 +122,8 @@ class Prepared(Locked):
                 self._instrumented = self._instrumented or self.profiled()
             built = self._instrumented
         extra = {"copied": copied} if copied else {}
-        observe(built, pointers, scalars, self.sizes, stream, self.env, self.device, extra)
+        run = Run(built, self.env, self.device, None if self.device == "cpu" else self.library.stopwatch, extra)
+        observe(run, pointers, scalars, self.sizes, stream)
 
 
 def prepare(
