@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from types import EllipsisType
-from typing import Any, NoReturn, SupportsIndex, TypeAlias, cast
+from typing import Any, NoReturn, SupportsIndex, TypeAlias, TypeGuard, cast
 
 from tessera.errors import NOWHERE, CompileError, Diagnostic, Fix, Span
 from tessera.language import dims, dtypes, policies
@@ -108,7 +108,8 @@ def _text(head: str, shape: Shape | None, dtype: DType | None, policy: Policy | 
     items = [] if shape is None else ["..." if d is ... else str(d) if isinstance(d, int) else f'"{d}"' for d in shape]
     items += [str(dtype)] if dtype else []
     items += [str(p) for p in policy.parts()] if policy else []
-    return head + (f"[{', '.join(items)}]" if items or shape == () else "") + (" | None" if optional else "")
+    inside = ", ".join(items) or ("()" if shape == () else "")
+    return head + (f"[{inside}]" if inside else "") + (" | None" if optional else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +238,7 @@ def numerics_of(item: Item) -> Policy | None:
         return value
     if isinstance(value, PolicyPart):
         return Policy().merge(value)
-    if value is ... or isinstance(value, (Expr, SupportsIndex)) or value is None:
+    if value is ... or value is None or isinstance(value, Expr) or _is_integer(value):
         if item.keyword:
             fail(f"{item.keyword}= needs a dtype or a policy, not {value}", item.span)
         return None
@@ -246,6 +247,10 @@ def numerics_of(item: Item) -> Policy | None:
     if dtype is None and item.keyword:
         fail(f"{item.keyword}= needs a dtype or a policy, not {value!r}", item.span)
     return Policy(dtype) if dtype else None
+
+
+def _is_integer(value: object) -> TypeGuard[SupportsIndex]:
+    return isinstance(value, SupportsIndex) and not isinstance(value, type)
 
 
 def _is_dtype(value: object) -> bool:
@@ -266,7 +271,7 @@ def dim_of(item: Item) -> Dim | EllipsisType:
             fail(f"{e}" + (f". Did you mean {near}?" if near else ""), item.span)
     if isinstance(value, Expr):
         return value
-    if isinstance(value, SupportsIndex) and not isinstance(value, bool):
+    if _is_integer(value) and not isinstance(value, bool):
         value = value.__index__()
         if value < 0:
             fail(f"a size cannot be {value}", item.span)

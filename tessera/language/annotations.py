@@ -286,7 +286,10 @@ class _Reader:
         fail(f"{ast.unparse(node)} is not a dim expression; dims know + - * // %", self.span_of(node))
 
     def size(self, node: ast.expr) -> Dim:
-        found = dim_of(Item(self.value(node), self.span_of(node)))
+        value = self.value(node)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value  # only the size as a whole must not be negative
+        found = dim_of(Item(value, self.span_of(node)))
         if found is ...:
             fail("`...` cannot be computed with", self.span_of(node))
         return found

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Literal
+from typing import Any, Literal
 
 from tessera.language import dtypes
 from tessera.language.dtypes import DType
@@ -162,18 +163,17 @@ def clause(name: str, argument: str | None) -> PolicyPart:
     """One `@name(argument)` as text."""
     if name in _FLAGS and not argument:
         return _FLAGS[name]
-    if argument is None:
-        raise PolicyError(f"@{name} is not a policy or lacks its argument")
+    if name not in _CALLS:
+        known = ", ".join([*_CALLS, "stochastic_round", "saturate", "deterministic"])
+        raise PolicyError(f"@{name} is not a policy; known: {known}")
+    if not argument:
+        raise PolicyError(f"@{name} needs an argument")
     if name == "accum":
         return accum(argument.strip())
     try:
-        value = ast.literal_eval(argument.strip())
-    except (ValueError, SyntaxError) as e:
-        raise PolicyError(f"@{name}({argument}) needs a literal") from e
-    if name == "loss_scale":
-        return loss_scale(value)
-    if name == "device":
-        return device(value)
-    raise PolicyError(
-        f"@{name} is not a policy; known: accum, loss_scale, stochastic_round, saturate, deterministic, device"
-    )
+        return _CALLS[name](ast.literal_eval(argument.strip()))
+    except (ValueError, SyntaxError, TypeError) as e:
+        raise PolicyError(f"@{name}({argument}) cannot be read: {e}") from e
+
+
+_CALLS: dict[str, Callable[[Any], PolicyPart]] = {"accum": accum, "loss_scale": loss_scale, "device": device}
