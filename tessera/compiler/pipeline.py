@@ -81,7 +81,7 @@ def lower(analysis: Analysis, target: Target, after: Callable[[str, Op], None] |
     """
     errors = [d for d in analysis.diagnostics if d.severity == "error"]
     if errors or analysis.op is None:
-        raise CompileError(errors)
+        raise CompileError(errors or list(analysis.undecided))
     started = perf_counter_ns()
     stages: list[tuple[str, int]] = []
 
@@ -107,8 +107,7 @@ def lower(analysis: Analysis, target: Target, after: Callable[[str, Op], None] |
         done(run.__name__, graph)
     schedule = graph_to_schedule(graph, target.name)
     done("graph_to_schedule", schedule)
-    several = len(graph.region.block.terminator.operands) != 1
-    program = schedule_to_tile(schedule, analysis.params, analysis.checks, target.device, several)
+    program = schedule_to_tile(schedule, analysis.params, analysis.checks, target.device, analysis.tuple_result)
     for launch in program.launches:
         done("schedule_to_tile", launch.kernel)
     return Lowered(program, graph, schedule, stages)
