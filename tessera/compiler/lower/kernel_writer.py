@@ -19,7 +19,7 @@ from tessera.compiler.lower.layout import Layout, contiguous, kind_of, layout_of
 from tessera.compiler.schedule.blocks import grid
 from tessera.compiler.tile.dialect import TileBuilder
 from tessera.language import dtypes
-from tessera.language.dims import Dim, prod
+from tessera.language.dims import Dim, Expr, prod
 from tessera.language.dtypes import DType
 from tessera.language.scalars import TABLE
 
@@ -202,7 +202,10 @@ class KernelWriter:
         attrs: dict[str, Any] = attributes_of(op)
         dtype = _dtype(op.result)
         if "value" in attrs:
-            return self.unit(self.b.constant(attrs["value"], dtype))
+            value = attrs["value"]
+            if isinstance(value, Expr):  # a size that is known at launch, such as the count of a mean
+                return self.unit(self.b.cast(self._int64(value), dtype))
+            return self.unit(self.b.constant(value, dtype))
         shape, axis = shape_of(op.result), int(attrs.get("axis") or 0)
         position = self.linear(self.strides(a), a.offset)
         if len(shape) > 1:
