@@ -15,7 +15,6 @@ import contextlib
 import functools
 import hashlib
 import os
-import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -315,18 +314,19 @@ class DiskCache(Locked):
         return data if hashlib.sha256(data).hexdigest() == sha else None
 
     def _write(self, data: bytes) -> Path:
+        """The data under a name of its own, on the disk for good."""
         folder = self.directory / "blobs"
         folder.mkdir(exist_ok=True, mode=0o700)
-        handle, name = tempfile.mkstemp(prefix="new-", dir=folder)
+        path = folder / f"new-{os.getpid()}-{os.urandom(8).hex()}"
         try:
-            with os.fdopen(handle, "wb") as file:
+            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
         except BaseException:
-            os.unlink(name)
+            path.unlink(missing_ok=True)
             raise
-        return Path(name)
+        return path
 
     def _place(self, temporary: Path, sha: str) -> None:
         path = self._path(sha)
