@@ -179,20 +179,19 @@ class Page:
         self.settle()
 
     def settle(self) -> None:
+        """Waits for the kernel to have answered all that it was asked: its answer to one question more comes last."""
+        self.page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.requestKernelInfo()")
         self.page.wait_for_function(
-            """() => {
-                const panel = window.jupyterapp.shell.currentWidget;
-                return panel.sessionContext.session?.kernel?.status === 'idle'
-                    && panel.content.widgets.every(c => c.model.type !== 'code' || c.model.executionState !== 'running');
-            }"""
+            "() => window.jupyterapp.shell.currentWidget.content.widgets.every(c => c.model.executionState !== 'running')"
         )
         self.page.wait_for_timeout(200)  # the last outputs are drawn
 
     def output(self, index: int) -> Any:
-        """The output area of cell `index`, scrolled to."""
+        """The outputs of cell `index`, scrolled to: a long notebook holds only what is in view."""
         self.page.evaluate("i => window.jupyterapp.shell.currentWidget.content.scrollToItem(i)", index)
-        cell = self.page.locator(f'.jp-Notebook .jp-Cell[data-windowed-list-index="{index}"] .jp-OutputArea')
-        return cell.first
+        area = self.page.locator(f'.jp-Notebook .jp-Cell[data-windowed-list-index="{index}"] .jp-OutputArea').first
+        area.locator(".jp-OutputArea-child").first.wait_for()
+        return area
 
     def shot(self, name: str) -> Path:
         path = self._shots / f"{name}.png"
