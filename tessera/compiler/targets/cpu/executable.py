@@ -14,6 +14,7 @@ from tessera.compiler.targets.base import Artifact, TileRecorder
 from tessera.compiler.targets.cpu import fastcall, threads
 from tessera.compiler.targets.cpu.frame import (
     FIRST,
+    HOST,
     POOL,
     RECORD_CAPACITY,
     RECORD_STRIDE,
@@ -22,6 +23,7 @@ from tessera.compiler.targets.cpu.frame import (
     SCRATCH,
     SCRATCH_STRIDE,
 )
+from tessera.compiler.targets.cpu.host import Host
 from tessera.compiler.targets.cpu.jit import Loaded
 from tessera.compiler.targets.cpu.ticks import Records
 from tessera.language import dims, dtypes
@@ -72,9 +74,12 @@ class CpuExecutable:
         self._idle: list[Workspace] = []
         self._sizes: dict[tuple[int, ...], tuple[list[tuple[int, int]], int, int]] = {}
         self._run_address = threads.run_address()
+        self._host = Host(meta["sites"], self.free) if meta["sites"] else None
         self._frame_type = ctypes.c_int64 * self.slots
         self._template = [0] * self.slots
         self._template[RUN] = self._run_address
+        if self._host is not None:
+            self._template[HOST] = self._host.address
         for slot, constant in self._constants.items():
             self._template[slot] = constant.address
         self.records_tiles = bool(meta["phases"])
@@ -110,8 +115,13 @@ class CpuExecutable:
         records = Records(pool.size + 1) if self.records_tiles else None
         if records is not None:
             frame[RECORDS], frame[RECORD_STRIDE], frame[RECORD_CAPACITY] = records.slots()
+        host, where = self._host, ctypes.addressof(frame)
+        if host is not None:
+            host.begin(where, dims)
         try:
             self._call(frame)
+            if host is not None:
+                host.end(where)
         finally:
             if workspace is not None:
                 self._idle.append(workspace)
@@ -126,7 +136,7 @@ class CpuExecutable:
         None where sizes are free, tiles are recorded or a scalar needs the long way."""
         kinds = [fastcall.scalar_kind(d) for _, d in self.scalars]
         count = len(self.bound) + len(self.scalars)
-        if self.free or self.records_tiles or None in kinds or count > fastcall.LIMIT:
+        if self.free or self.records_tiles or self._host is not None or None in kinds or count > fastcall.LIMIT:
             return None
         temps, size, stride = self._layout(())
         workspace = Workspace(size + stride * fastcall.WORKERS)

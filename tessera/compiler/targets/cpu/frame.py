@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from tessera.compiler.targets.cpu.emit import I64, PTR, Function, Ty, Val
 from tessera.compiler.tile.program import Program
 
-POOL, RUN, SCRATCH, SCRATCH_STRIDE, RECORDS, RECORD_STRIDE, RECORD_CAPACITY, FIRST = range(8)
-"""slots: the pool's cell and its entry point, the workers' scratch memory, tile records; then buffers, scalars (two
+POOL, RUN, SCRATCH, SCRATCH_STRIDE, RECORDS, RECORD_STRIDE, RECORD_CAPACITY, HOST, FIRST = range(9)
+"""slots: the pool's cell and its entry point, the workers' scratch memory, tile records, the
+host's callback; then buffers, scalars (two
 slots each), sizes of free dims"""
 
 

@@ -16,6 +16,7 @@ from tessera.compiler.targets.cpu.convert import Pair, memory_element, storage_t
 from tessera.compiler.targets.cpu.emit import I64, PTR, Function, Index, Module, Val
 from tessera.compiler.targets.cpu.evaluate import Evaluator, dtype_of, memory_of, unsupported
 from tessera.compiler.targets.cpu.frame import SCRATCH, SCRATCH_STRIDE, Frame
+from tessera.compiler.targets.cpu.host import Sites
 from tessera.compiler.targets.cpu.isa import VectorISA
 from tessera.compiler.targets.cpu.memory import Cell, held
 from tessera.compiler.targets.cpu.nests import NestWriter
@@ -35,8 +36,10 @@ STACK_LIMIT = 1 << 15
 class KernelFunction:
     """Writes one launch's kernel into a module. `scratch_bytes` is what each worker needs of the call's workspace."""
 
-    def __init__(self, module: Module, name: str, launch: Launch, frame: Frame, isa: VectorISA) -> None:
-        self.module, self.frame, self.isa = module, frame, isa
+    def __init__(self, module: Module, name: str, launch: Launch, frame: Frame, isa: VectorISA, sites: Sites) -> None:
+        self.module, self.frame, self.isa, self.sites = module, frame, isa, sites
+        self.number: Index = 0
+        """the program being run, counted over the grid"""
         self.kernel = prepared(launch.kernel)
         params = [("frame", PTR), ("begin", I64), ("end", I64), ("worker", I64)]
         self.fn = Function(module, name, params)
@@ -46,7 +49,6 @@ class KernelFunction:
         self._stack = 0
         self._workspace: Val | None = None
         self.has_mma = any(op.name in ("tile.mma", "tile.contract") for op in self.kernel.walk())
-        self.marks: list[Callable[[], None]] = []
         self._bind(launch)
 
     # -- arguments ---------------------------------------------------------------------------------------------------
@@ -72,6 +74,7 @@ class KernelFunction:
         grid = [ev.dim(g) for g in self.kernel.attrs["grid"]]  # type: ignore[union-attr]
         with fn.loop(fn.param(1), fn.param(2)) as loop:
             rest: Index = loop.index
+            self.number = loop.index
             coords: list[Index] = []
             for n in reversed(grid[1:]):
                 coords.append(fn.mod(rest, n))
@@ -157,10 +160,8 @@ class KernelFunction:
                 write_contract(self, op)
             case "tile.scan":
                 write_scan(self, op, plan)
-            case "tile.assert":
-                pass  # checked by the reference target in debug mode
-            case "tile.print":
-                unsupported(op, "tile.print; run the kernel on the reference target to see tiles")
+            case "tile.print" | "tile.assert":
+                self.sites.write(self, op, plan, writer)
             case _:
                 unsupported(op)
         self._unpadded(op, writer, plan)

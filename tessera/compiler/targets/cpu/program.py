@@ -9,6 +9,7 @@ from tessera.compiler.targets.cpu import jit
 from tessera.compiler.targets.cpu.emit import I1, I8, PTR, Function, Index, Module, Val, const
 from tessera.compiler.targets.cpu.evaluate import Evaluator
 from tessera.compiler.targets.cpu.frame import POOL, RUN, Frame
+from tessera.compiler.targets.cpu.host import Sites
 from tessera.compiler.targets.cpu.isa import VectorISA
 from tessera.compiler.targets.cpu.kernel import KernelFunction
 from tessera.compiler.targets.cpu.record import Recording
@@ -24,13 +25,16 @@ CHUNKS = 64
 class ProgramWriter:
     """`text` and `meta` once written: scratch bytes per worker, phases of tile records, kernels by name."""
 
-    def __init__(self, program: Program, isa: VectorISA, profile: bool) -> None:
+    def __init__(self, program: Program, isa: VectorISA, profile: bool, debug: bool = False) -> None:
         self.program, self.isa = program, isa
         self.frame = Frame.of(program)
         self.module = Module(jit.attributes(isa))
         self.scratch: Dim = 0
         self.kernels: dict[int, tuple[str, KernelFunction]] = {}
         self.recording = Recording() if profile else None
+        self.sites = Sites(debug)
+        self.talking: set[str] = set()
+        """kernels that call the host"""
         self._write_kernels()
         self._write_run()
 
@@ -42,12 +46,15 @@ class ProgramWriter:
             base = "".join(c if c.isalnum() or c == "_" else "_" for c in str(launch.kernel.attrs["sym_name"]))
             name = base if base not in taken and base != "run" else f"{base}_{i}"
             taken.add(name)
-            kernel = KernelFunction(self.module, name, launch, self.frame, self.isa)
+            said = len(self.sites.table)
+            kernel = KernelFunction(self.module, name, launch, self.frame, self.isa, self.sites)
             if self.recording is not None:
                 self.recording.write(kernel, i, name)
             else:
                 kernel.write()
             self.kernels[id(launch)] = (name, kernel)
+            if len(self.sites.table) > said:
+                self.talking.add(name)
             need = kernel.scratch_bytes
             both_known = isinstance(need, int) and isinstance(self.scratch, int)
             self.scratch = dim_max(self.scratch, need) if both_known else self.scratch + need
@@ -99,7 +106,8 @@ class ProgramWriter:
         frame = fn.param(0)
         work = self._nanoseconds(launch, prod(grid))
         alone = f"call void @{name}({frame!r}, i64 0, {fn.index(total)!r}, i64 0)"
-        if isinstance(work, int) and work < ALONE_NS or (isinstance(total, int) and total <= 1):
+        few = isinstance(total, int) and total <= 1
+        if name in self.talking or few or (isinstance(work, int) and work < ALONE_NS):
             fn.do(alone)
             return
         run = self.frame.load_slot(fn, frame, RUN, PTR)
@@ -133,6 +141,7 @@ class ProgramWriter:
             "features": self.isa.features,
             "scratch": str(self.scratch),
             "phases": self.recording.phases if self.recording else [],
+            "sites": self.sites.table,
             "kernels": [name for name, _ in self.kernels.values()],
         }
 

@@ -42,7 +42,7 @@ class CpuTarget:
         """Raises TargetError TS602 where a Program holds what this target cannot compile."""
         from tessera.compiler.targets.cpu.executable import CODE
 
-        writer = ProgramWriter(program, self.isa, profile)
+        writer = ProgramWriter(program, self.isa, profile, debug)
         text, lines = writer.render()
         files = {CODE: jit.compile_object(text, self.isa, program.name)}
         files |= {f"constant{b.id}": b.data or b"" for b in program.buffers if b.role == "constant"}

@@ -1,0 +1,106 @@
+"""What a kernel tells its host while it runs: tiles to print, and (in debug mode) tiles that must hold.
+
+A kernel copies the tile into its scratch memory and calls back with the number of the site; the artefact's table of
+sites says what it is. Launches with sites run on one thread, so that what they say comes in order.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tessera.compiler.ir.core import Op
+from tessera.compiler.targets.cpu.emit import PTR
+from tessera.compiler.targets.cpu.frame import HOST
+from tessera.compiler.targets.cpu.memory import Cell
+from tessera.compiler.targets.cpu.spaces import shape_of
+from tessera.errors import DebugCheckError, Diagnostic, Span
+from tessera.language import dims, dtypes
+from tessera.language.dims import prod
+
+if TYPE_CHECKING:
+    from tessera.compiler.targets.cpu.kernel import KernelFunction
+    from tessera.compiler.targets.cpu.nests import NestWriter
+    from tessera.compiler.targets.cpu.plan import Planner
+
+Site = Mapping[str, Any]
+
+
+class Sites:
+    """The table of one Program, filled while its kernels are written. `checks`: whether asserts are kept."""
+
+    def __init__(self, checks: bool) -> None:
+        self.checks = checks
+        self.table: list[Site] = []
+
+    def write(self, k: KernelFunction, op: Op, plan: Planner, writer: NestWriter) -> None:
+        """The code for a `tile.print` or `tile.assert`."""
+        if op.name == "tile.assert" and not self.checks:
+            return
+        v = op.operands[0]
+        shape, d = shape_of(v), v.type.dtype  # type: ignore[union-attr]
+        if v in k.ev.cells and op.name == "tile.print" and v.type.__class__.__name__ == "SharedType":
+            cell = k.ev.cells[v]
+        else:
+            held = dtypes.f32 if d.is_low_precision else d
+            cell = Cell(k.raw(prod(shape) * held.itemsize), k.ev.packed_strides(shape), held)
+            writer.write(plan.copy(v, cell))
+        span = op.span
+        self.table.append(
+            {
+                "what": op.name[5:],
+                "text": str(op.attrs.get("label" if op.name == "tile.print" else "message") or ""),
+                "shape": [str(s) for s in shape],
+                "dtype": cell.dtype.name,
+                "grid": [str(g) for g in k.kernel.attrs["grid"]],  # type: ignore[union-attr]
+                "span": [span.file, span.line, span.col, span.end_line, span.end_col],
+            }
+        )
+        fn = k.fn
+        call = k.frame.load_slot(fn, fn.param(0), HOST, PTR)
+        args = f"{fn.param(0)!r}, i64 {len(self.table) - 1}, {cell.ptr!r}, {fn.index(k.number)!r}"
+        fn.do(f"call void {call.ref}({args})")
+
+
+_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)
+
+
+class Host:
+    """Answers the callbacks of one loaded Program."""
+
+    def __init__(self, sites: Sequence[Site], free: Sequence[str]) -> None:
+        self.sites, self.free = sites, free
+        self._running: dict[int, tuple[dict[str, int], list[DebugCheckError]]] = {}
+        self._lock = threading.Lock()
+        self._callback = _CALLBACK(self._said)
+        self.address = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
+
+    def begin(self, frame: int, sizes: Sequence[int]) -> None:
+        with self._lock:
+            self._running[frame] = dict(zip(self.free, sizes, strict=True)), []
+
+    def end(self, frame: int) -> None:
+        """Raises the first failed assertion (DebugCheckError TS506)."""
+        with self._lock:
+            _, failed = self._running.pop(frame)
+        if failed:
+            raise failed[0]
+
+    def _said(self, frame: int, number: int, data: int, program: int) -> None:
+        import numpy as np
+
+        site = self.sites[number]
+        env, failed = self._running[frame]
+        shape = [dims.evaluate(dims.parse(s), env) for s in site["shape"]]
+        dtype = dtypes.BY_NAME[site["dtype"]]
+        size = int(np.prod(shape)) * dtype.itemsize
+        values = np.frombuffer(ctypes.string_at(data, size), dtype.numpy).reshape(shape)
+        grid = [dims.evaluate(dims.parse(g), env) for g in site["grid"]]
+        where = tuple(int(i) for i in np.unravel_index(program, grid)) if grid else ()
+        if site["what"] == "print":
+            print(f"{site['text'] or 'tile'} in program {where}:\n{values}")
+        elif not values.all():
+            message = site["text"] or "An assertion over a tile does not hold."
+            failed.append(DebugCheckError(Diagnostic("TS506", message, Span(*site["span"]))))
