@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 from pathlib import Path
 from typing import Annotated
 
@@ -25,7 +27,8 @@ def demo(
     if script is None:
         raise typer.BadParameter(f"{SCRIPT} is not here; run the demo in a source checkout")
     print(f"target: {devices.resolve('auto')}   ({'; '.join(map(str, devices.devices()))})\n")
-    with profiler() as prof:
+    execute(script, [])  # the first run compiles; what is profiled is the second, as a program that keeps running
+    with profiler() as prof, contextlib.redirect_stdout(io.StringIO()):
         execute(script, [])
     print()
     print(prof.summary())
