@@ -48,7 +48,8 @@ def observe(run: Run, pointers: Sequence[int], scalars: Sequence[Any], sizes: Se
     launches = run.built.plan.launches
     ids = [events.new_launch() for _ in launches]
     batches = recorder.batches if recorder is not None else []
-    extents = _extents(batches, len(launches), start, duration)
+    exact = stop is not None or not batches  # the host's clock also sees the frame being built and records being read
+    extents = _extents(batches, len(launches), start, duration, exact)
     more = {**run.extra, **dict(zip(("call_file", "call_line"), callsite(), strict=True))}
     for info, number, extent in zip(launches, ids, extents, strict=True):
         events.publish(_event(run, info, number, extent, more))
@@ -60,9 +61,9 @@ Extent = tuple[int, int | None, str]
 """start, duration, and why there is no duration"""
 
 
-def _extents(batches: list[dict[str, Any]], count: int, start: int, duration: int) -> list[Extent]:
-    """When each launch ran: the whole run where there is one launch, else what its tiles say."""
-    if count == 1:
+def _extents(batches: list[dict[str, Any]], count: int, start: int, duration: int, exact: bool) -> list[Extent]:
+    """When each launch ran: what its tiles say; the whole run where there is one launch and its time is exact."""
+    if count == 1 and exact:
         return [(start, duration, "")]
     found: list[Extent] = [(start, None, "several kernels run in one go; record tiles to see each")] * count
     for columns in batches:
