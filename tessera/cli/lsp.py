@@ -19,4 +19,4 @@ def lsp() -> None:
     except ModuleNotFoundError:
         print("this build has no language server")
         raise typer.Exit(1) from None
-    server.main()
+    server.main([])

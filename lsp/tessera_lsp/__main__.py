@@ -1,0 +1,41 @@
+"""`tessera-lsp`: the language server on standard input and output, or on a loopback TCP port."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser("tessera-lsp", description=__doc__)
+    parser.add_argument("--stdio", action="store_true", help="speak on standard input and output (the default)")
+    parser.add_argument("--tcp", type=int, metavar="PORT", help="listen on this port of 127.0.0.1 for one client")
+    parser.add_argument("--log-level", default="WARNING", choices=["DEBUG", "INFO", "WARNING", "ERROR"])
+    parser.add_argument("--errors-page", metavar="URL", help="where the error codes of diagnostics lead to")
+    given = parser.parse_args(arguments)
+    logging.basicConfig(level=given.log_level, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
+
+    gc.disable()  # the protocol's classes are many objects, all of them kept
+    from tessera_lsp.server import create_server
+
+    server = create_server(given.errors_page if given.errors_page is not None else built_errors_page())
+    gc.freeze()
+    gc.enable()
+    if given.tcp is not None:
+        server.start_tcp("127.0.0.1", given.tcp)
+    else:
+        server.start_io()
+
+
+def built_errors_page() -> str:
+    """The error catalogue of the documentation built in this checkout; "" where there is none."""
+    page = Path(__file__).parents[2] / "site" / "errors.html"
+    return page.as_uri() if page.is_file() else ""
+
+
+if __name__ == "__main__":
+    main()

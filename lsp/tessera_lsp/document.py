@@ -1,0 +1,146 @@
+"""An open document: its text, and what the front end knows of it.
+
+An edit changes the text at once and asks for an analysis; at most one runs, giving way to other work after each
+function. Who reads a document waits for the analysis of the text that was there when the request came, and is told
+ContentModified when a newer text arrives meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable, Sequence
+
+from lsprotocol import types as lsp
+from pygls.exceptions import JsonRpcContentModified
+from pygls.uris import to_fs_path
+
+from tessera.compiler.frontend.definition import parse_module
+from tessera.compiler.frontend.files import FileAnalysis
+from tessera.compiler.frontend.text_scope import TextScope
+from tessera.errors import CompileError, Diagnostic, Span
+from tessera_lsp.known import Known, known_functions
+from tessera_lsp.text import Text
+
+log = logging.getLogger(__name__)
+_IMPORT = re.compile(r"^(?:import|from)[ \t][^\n(\\;]*$", re.M)
+LARGEST = 2_000_000
+"""characters; a longer text is data rather than a program"""
+
+
+class Document:
+    """`analysed` is called after every analysis of the newest text."""
+
+    def __init__(
+        self, item: lsp.TextDocumentItem, encoding: str = "utf-16", analysed: Callable[[Document], None] | None = None
+    ) -> None:
+        self.uri, self.version = item.uri, item.version
+        self.file = to_fs_path(item.uri) or item.uri
+        self.text = Text(item.text, encoding)
+        self.known: list[Known] = []
+        self.problems: list[Diagnostic] = []
+        self.closed = False
+        self._files = FileAnalysis(self.file)
+        self._good: list[str] = []
+        self._imports: TextScope | None = None
+        self._analysed = analysed
+        self._waiting: asyncio.Future[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def scope(self) -> TextScope:
+        """The names of the module, from the last text that parsed; if none has, from the lines that import."""
+        if self._files.scope is not None:
+            return self._files.scope
+        if self._imports is None:
+            self._imports = _import_scope(self.file, self.text.plain)
+        return self._imports
+
+    @property
+    def parses(self) -> bool:
+        return not self.problems
+
+    @property
+    def concerns_tessera(self) -> bool:
+        """Whether the text is ours to read: other Python files are other servers' business, mistakes included."""
+        return self.uri.endswith(".tess") or "tessera" in self.text.text
+
+    def edit(self, version: int, changes: Sequence[lsp.TextDocumentContentChangeEvent]) -> None:
+        for change in changes:
+            self.text = self.text.changed(change)
+        self.version = version
+        self.request_analysis()
+
+    def request_analysis(self) -> None:
+        self._supersede()
+        self._waiting = asyncio.get_running_loop().create_future()
+        if self._task is None or self._task.done():
+            self._task = asyncio.ensure_future(self._run())
+
+    def close(self) -> None:
+        self.closed = True
+        self._supersede()
+
+    def _supersede(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_exception(JsonRpcContentModified())
+            self._waiting.exception()  # marked as seen: nobody need be waiting
+
+    async def ready(self) -> None:
+        """Returns when the present text has been analysed. Raises JsonRpcContentModified when it is superseded."""
+        if self._waiting is not None:
+            await asyncio.shield(self._waiting)
+
+    async def _run(self) -> None:
+        while self._waiting is not None and not self._waiting.done() and not self.closed:
+            text, waiting = self.text, self._waiting
+            await asyncio.sleep(0)
+            if text is self.text:  # else: more typing has arrived already
+                await self._analyse(text)
+            if text is not self.text or waiting.done():
+                continue
+            if self._analysed is not None and not self.closed:
+                self._analysed(self)
+            waiting.set_result(None)
+
+    async def _analyse(self, text: Text) -> None:
+        """A fault of the analysis is logged and shown, and ends here: the next text starts afresh."""
+        self._imports = None
+        try:
+            if self.concerns_tessera and len(text.text) <= LARGEST:
+                for _ in self._files.steps(text.plain):
+                    await asyncio.sleep(0)
+                self.problems = list(self._files.problems)
+            else:
+                self._files, self.problems = FileAnalysis(self.file), []
+            lines = text.plain.split("\n")
+            if not self._files.problems:
+                self._good = lines
+            self.known = known_functions(self._files, self._good, lines)
+        except Exception:
+            log.exception("the analysis of %s failed", self.uri)
+            self._files, self._good, self.known = FileAnalysis(self.file), [], []
+            message = "Tessera could not analyse this file; the language server's log says why"
+            self.problems = [Diagnostic("TS900", message, Span(self.file, 1, 1, 1, 1), severity="warning")]
+
+    @property
+    def diagnostics(self) -> list[Diagnostic]:
+        """All findings, each once: a mistake in a helper is found by everyone who calls it."""
+        found = [*self.problems, *(d for k in self.known for d in k.diagnostics)]
+        return list({(d.code, d.span, d.message): d for d in reversed(found)}.values())[::-1]
+
+    def function_at(self, line: int) -> Known | None:
+        """The function that a line belongs to: the innermost, which starts last."""
+        found = [k for k in self.known if k.first_line <= line <= k.last_line]
+        return max(found, key=lambda k: k.first_line, default=None)
+
+
+def _import_scope(file: str, text: str) -> TextScope:
+    lines = "\n".join(_IMPORT.findall(text))
+    for candidate in (lines, ""):  # one of them may be what is being typed
+        try:
+            return TextScope(file, candidate, parse_module(candidate, file)[0])
+        except CompileError:
+            pass
+    raise AssertionError("the empty text parses")

@@ -1,0 +1,156 @@
+"""Completion: operators and the other members of `ts`, methods of tensors, dims, variables, tile names, dtypes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from lsprotocol import types as lsp
+
+from tessera.compiler.frontend import kernel_layer, vocabulary
+from tessera.compiler.frontend.analysis import type_text
+from tessera.compiler.frontend.kernel_builtins import TILE_FUNCTIONS
+from tessera.compiler.frontend.kernel_state import DEFAULTS
+from tessera.compiler.frontend.values import MISSING, Closure, Namespace, OperatorRef
+from tessera.compiler.graph.operator import METHODS, PROPERTIES
+from tessera.language import dtypes, tile
+from tessera.language.dtypes import DType
+from tessera_lsp import signatures
+from tessera_lsp.calls import context_at
+from tessera_lsp.known import Known, is_tensor
+from tessera_lsp.names import COORDINATE, bound_by, context_names, is_local
+from tessera_lsp.signatures import Signature
+
+if TYPE_CHECKING:
+    from tessera_lsp.document import Document
+    from tessera_lsp.server import TesseraServer
+
+_OWNER = re.compile(r"(?P<name>[^\W\d][\w.]*|[)\]])\s*\.\s*\w*$")
+_ANNOTATIONS = ("Tensor", "Tile", "Const")
+_KIND = lsp.CompletionItemKind
+
+
+def register(server: TesseraServer) -> None:
+    @server.feature(lsp.TEXT_DOCUMENT_COMPLETION, lsp.CompletionOptions(trigger_characters=[".", '"', "'"]))
+    async def completion(params: lsp.CompletionParams) -> list[lsp.CompletionItem]:
+        document = await server.document(params.text_document)
+        return list(_completion(document, params.position))
+
+
+def _completion(document: Document, position: lsp.Position) -> Iterator[lsp.CompletionItem]:
+    text, offset = document.text.text, document.text.offset(position)
+    line, col = document.text.place(position)
+    context = context_at(text, offset)
+    known = document.function_at(line)
+    if context.comment:
+        return
+    if context.string:
+        if context.subscript in _ANNOTATIONS:
+            yield from _dims(document, known)
+        return
+    owner = _OWNER.search(text, document.text.starts[line - 1], offset)
+    if owner is not None:
+        yield from _members(document, known, owner["name"], line, col)
+    elif known is not None:
+        yield from _dims(document, known)
+        yield from _variables(known, line, col)
+        yield from _of_module(document)
+        if context.subscript in _ANNOTATIONS:
+            yield from _dtypes(document)
+
+
+def _members(document: Document, known: Known | None, owner: str, line: int, col: int) -> Iterator[lsp.CompletionItem]:
+    head = owner.partition(".")[0]
+    value = MISSING if known is not None and is_local(known, head) else signatures.resolve(document.scope, owner)
+    if isinstance(value, Namespace):
+        yield from _of_namespace(value.path)
+        return
+    if known is None or value is not MISSING:
+        return
+    if known.analysis.definition.kind == "kernel":
+        yield from _of_kernel_value(known, owner)
+        return
+    type = known.type_of(owner, line, col) if head == owner else None
+    if type is None or is_tensor(type):
+        yield from (_function(n, signatures.of_method(n), _KIND.Method) for n in sorted(METHODS))
+        yield from (_function(n, signatures.of_method(n), _KIND.Property) for n in sorted(PROPERTIES))
+        for name in ("shape", "dtype", "ndim", "size"):
+            yield lsp.CompletionItem(name, kind=_KIND.Property)
+
+
+def _of_kernel_value(known: Known, owner: str) -> Iterator[lsp.CompletionItem]:
+    """The dims and settings of `ts.tile.context()`; the tile functions as methods of anything else."""
+    if owner in context_names(known):
+        yield from (lsp.CompletionItem(n, kind=_KIND.TypeParameter, detail="dim") for n in known.analysis.dims)
+        yield from (lsp.CompletionItem(n, kind=_KIND.Property) for n in DEFAULTS)
+        return
+    yield from (_function(n, signatures.of_tile(n, method=True), _KIND.Method) for n in sorted(TILE_FUNCTIONS))
+    yield from (lsp.CompletionItem(n, kind=_KIND.Property) for n in kernel_layer.PROPERTIES)
+
+
+def _of_namespace(path: str) -> Iterator[lsp.CompletionItem]:
+    names = tile.names() if path == "tessera.tile" else sorted({*vocabulary.members(path)})
+    for name in names:
+        value = vocabulary.member(path, name)
+        if isinstance(value, DType):
+            yield _dtype(name, value)
+        elif isinstance(value, Namespace):
+            yield lsp.CompletionItem(name, kind=_KIND.Module)
+        else:
+            yield _function(name, signatures.of_value(value), _KIND.Function)
+
+
+def _function(name: str, signature: Signature | None, kind: lsp.CompletionItemKind) -> lsp.CompletionItem:
+    if signature is None:
+        return lsp.CompletionItem(name, kind=kind)
+    return lsp.CompletionItem(name, kind=kind, detail=signature.text, documentation=signature.summary or None)
+
+
+def _dtype(label: str, dtype: DType, word: str | None = None) -> lsp.CompletionItem:
+    return lsp.CompletionItem(label, kind=_KIND.EnumMember, detail=f"dtype, {dtype.bits} bits", filter_text=word)
+
+
+def _dims(document: Document, known: Known | None) -> Iterator[lsp.CompletionItem]:
+    """The dims of the function; while it has never been analysed, those of the file's other functions."""
+    for k in [known] if known is not None else document.known:
+        for dim in k.analysis.dims:
+            axes = " and ".join(bound_by(k, dim)).replace("`", "")
+            yield lsp.CompletionItem(dim, kind=_KIND.TypeParameter, detail=f"dim: {axes}" if axes else "dim")
+            if known is not None and k.analysis.definition.kind == "kernel":
+                coordinate = COORDINATE + dim.lower()
+                yield lsp.CompletionItem(coordinate, kind=_KIND.Variable, detail=f"grid coordinate over {dim}")
+
+
+def _variables(known: Known, line: int, col: int) -> Iterator[lsp.CompletionItem]:
+    for name in dict.fromkeys(e.name for e in known.expressions if e.name):
+        type = known.type_of(name, line, col)
+        if type is not None:
+            yield lsp.CompletionItem(name, kind=_KIND.Variable, detail=type_text(type))
+
+
+def _of_module(document: Document) -> Iterator[lsp.CompletionItem]:
+    scope = document.scope
+    for name in _own_names(scope.names()):
+        value: Any = scope.lookup(name)
+        if isinstance(value, DType):
+            yield _dtype(name, value)
+        elif isinstance(value, Namespace):
+            yield lsp.CompletionItem(name, kind=_KIND.Module)
+        elif isinstance(value, (Closure, OperatorRef)):
+            yield _function(name, signatures.of_value(value), _KIND.Function)
+        else:
+            yield lsp.CompletionItem(name, kind=_KIND.Variable)
+
+
+def _own_names(names: Iterable[str]) -> list[str]:
+    return [n for n in names if n not in vocabulary.PYTHON_BUILTINS]
+
+
+def _dtypes(document: Document) -> Iterator[lsp.CompletionItem]:
+    """`ts.f32` for `f32`, by the name that the file knows Tessera under."""
+    scope = document.scope
+    for alias in _own_names(scope.names()):
+        if scope.lookup(alias) == Namespace("tessera"):
+            yield from (_dtype(f"{alias}.{n}", d, n) for n, d in dtypes.BY_NAME.items())
+            return

@@ -1,0 +1,57 @@
+"""Findings: pushed after every analysis, or pulled by clients that ask for them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lsprotocol import types as lsp
+
+from tessera.errors import CODES, Diagnostic
+
+if TYPE_CHECKING:
+    from tessera_lsp.document import Document
+    from tessera_lsp.server import TesseraServer
+
+_SEVERITY = {
+    "error": lsp.DiagnosticSeverity.Error,
+    "warning": lsp.DiagnosticSeverity.Warning,
+    "note": lsp.DiagnosticSeverity.Information,
+}
+
+
+def register(server: TesseraServer) -> None:
+    options = lsp.DiagnosticOptions(inter_file_dependencies=False, workspace_diagnostics=False, identifier="tessera")
+
+    @server.feature(lsp.TEXT_DOCUMENT_DIAGNOSTIC, options)
+    async def pull(params: lsp.DocumentDiagnosticParams) -> lsp.DocumentDiagnosticReport:
+        document = await server.document(params.text_document)
+        result = str(document.version)
+        if params.previous_result_id == result:
+            return lsp.RelatedUnchangedDocumentDiagnosticReport(result_id=result)
+        return lsp.RelatedFullDocumentDiagnosticReport(items=to_protocol(server, document), result_id=result)
+
+
+def to_protocol(server: TesseraServer, document: Document) -> list[lsp.Diagnostic]:
+    return [one(server, document, d) for d in document.diagnostics]
+
+
+def one(server: TesseraServer, document: Document, d: Diagnostic) -> lsp.Diagnostic:
+    """Notes with a place in the file become related information, others a line of the message."""
+    related: list[lsp.DiagnosticRelatedInformation] = []
+    lines = [d.message]
+    for note in d.notes:
+        if note.span is not None and note.span.line and note.span.file == document.file:
+            place = lsp.Location(document.uri, document.text.span_range(note.span))
+            related.append(lsp.DiagnosticRelatedInformation(place, note.message))
+        else:
+            lines.append(f"note: {note.message}")
+    return lsp.Diagnostic(
+        range=document.text.span_range(d.span),
+        message="\n".join(lines),
+        severity=_SEVERITY.get(d.severity, lsp.DiagnosticSeverity.Error),
+        code=d.code,
+        code_description=lsp.CodeDescription(f"{server.errors_page}#{d.code.lower()}") if server.errors_page else None,
+        source="tessera",
+        related_information=related or None,
+        data={"kind": CODES[d.code].kind, "function": d.function},
+    )

@@ -1,0 +1,118 @@
+"""What stands under the pointer: its type, its dims and where they were bound, the operator's documentation."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, Any
+
+from lsprotocol import types as lsp
+
+from tessera.compiler.frontend.analysis import type_text
+from tessera.errors import Span
+from tessera.language import dims
+from tessera.language.dims import Expr
+from tessera.language.dtypes import DType
+from tessera_lsp import signatures
+from tessera_lsp.known import Known, is_tensor, policy_of
+from tessera_lsp.names import bound_by, covers, dim_at, is_local, word_at, word_span
+from tessera_lsp.signatures import Signature
+
+if TYPE_CHECKING:
+    from tessera_lsp.document import Document
+    from tessera_lsp.server import TesseraServer
+
+
+def register(server: TesseraServer) -> None:
+    @server.feature(lsp.TEXT_DOCUMENT_HOVER)
+    async def hover(params: lsp.HoverParams) -> lsp.Hover | None:
+        document = await server.document(params.text_document)
+        line, col = document.text.place(params.position)
+        known = document.function_at(line)
+        found = _hover(document, known, line, col) if known is not None else None
+        if found is None:
+            return None
+        text, span = found
+        return lsp.Hover(lsp.MarkupContent(lsp.MarkupKind.Markdown, text), document.text.span_range(span))
+
+
+def _hover(document: Document, known: Known, line: int, col: int) -> tuple[str, Span] | None:
+    dim = dim_at(known, line, col)
+    if dim is not None:
+        return _code(f"dim {dim.name}") + _dims(known, [dim.name]), dim.span
+    word = word_at(known, line, col)
+    expression = known.type_at(line, col)
+    if word is None:
+        if expression is None or expression.kind == "param":
+            return None
+        return _type(known, "", expression.type), expression.span
+    span = word_span(known, word)
+    assert span is not None  # it was found by its span
+    if isinstance(word, ast.Attribute):
+        return _attribute(document, known, word, span)
+    if isinstance(word, ast.Name):
+        function = _function(document, known, word)
+        if function is not None:
+            return _signature(function), span
+    name = word.arg if isinstance(word, ast.arg) else word.id
+    type = next((e.type for e in known.expressions if e.name == name and covers(span, e.span.line, e.span.col)), None)
+    if type is None and expression is not None:
+        type = expression.type
+    return (_type(known, name, type), span) if type is not None else None
+
+
+def _attribute(document: Document, known: Known, word: ast.Attribute, span: Span) -> tuple[str, Span] | None:
+    """An operator by its module or as a method; else the type of what the attribute gives."""
+    function = _function(document, known, word)
+    place = known.span(word)
+    at = [e for e in known.expressions if place is not None and e.span == place]
+    if function is None and not any(not is_tensor(e.type) for e in at):
+        function = signatures.of_method(word.attr)
+    call = [
+        e for n in ast.walk(known.tree) if isinstance(n, ast.Call) and n.func is word
+        for e in known.expressions if e.span == known.span(n)
+    ]  # fmt: skip
+    result = (call or at)[-1].type if call or at else None
+    text = _signature(function) if function is not None else ""
+    text += _type(known, "" if function is not None else word.attr, result) if result is not None else ""
+    return (text, span) if text else None
+
+
+def _function(document: Document, known: Known, word: ast.Name | ast.Attribute) -> Signature | None:
+    dotted = ast.unparse(word)
+    if is_local(known, dotted.partition(".")[0]):
+        return None
+    value = signatures.resolve(document.scope, dotted)
+    if isinstance(value, DType):
+        return Signature(str(value), (), f"{value.itemsize} byte{'s' if value.itemsize != 1 else ''} an element.")
+    return signatures.of_value(value)
+
+
+def _signature(s: Signature) -> str:
+    return _code(s.text if s.parameters or not s.doc.endswith("an element.") else s.name) + f"{s.doc}\n\n"
+
+
+def _type(known: Known, name: str, type: Any) -> str:
+    text = _code(f"{name}: {type_text(type)}" if name else type_text(type))
+    policy = policy_of(type)
+    text += f"Numerics: `{policy}`\n\n" if policy else ""
+    return text + _dims(known, [d for d in known.dims if d in _symbols(type)])
+
+
+def _symbols(type: Any) -> set[str]:
+    if isinstance(type, tuple):
+        return {s for t in type for s in _symbols(t)}
+    sizes = type.shape if is_tensor(type) else (type,)
+    return {s for d in sizes if isinstance(d, (int, Expr)) for s in dims.symbols(d)}
+
+
+def _dims(known: Known, names: list[str]) -> str:
+    out: list[str] = []
+    for name in names:
+        axes, span = bound_by(known, name), known.dims.get(name)
+        at = f" (line {span.line})" if span is not None else ""
+        out.append(f"- `{name}`: {' and '.join(axes) or 'bound'}{at}")
+    return "\n".join(out) + "\n\n" if out else ""
+
+
+def _code(text: str) -> str:
+    return f"```python\n{text}\n```\n\n"

@@ -1,0 +1,85 @@
+"""Shapes beside names: after an assignment where the type is new, and after parameters that have no annotation.
+
+Each dim of a hint is a part of its own, which leads to where the dim was bound.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from lsprotocol import types as lsp
+
+from tessera.compiler.frontend.analysis import ExprInfo
+from tessera_lsp.known import Known
+from tessera_lsp.names import bound_by, parameters
+
+if TYPE_CHECKING:
+    from tessera_lsp.document import Document
+    from tessera_lsp.server import TesseraServer
+
+_WORD = re.compile(r"([^\W\d]\w*)")
+
+
+def register(server: TesseraServer) -> None:
+    @server.feature(lsp.TEXT_DOCUMENT_INLAY_HINT, lsp.InlayHintOptions(resolve_provider=False))
+    async def inlay_hints(params: lsp.InlayHintParams) -> list[lsp.InlayHint]:
+        document = await server.document(params.text_document)
+        first, last = params.range.start.line + 1, params.range.end.line + 1
+        return [
+            _hint(document, known, e)
+            for known in document.known
+            for e in shown(known)
+            if first <= e.span.end_line <= last
+        ]
+
+
+def shown(known: Known) -> Iterator[ExprInfo]:
+    """The expressions that get a hint, in the order of the text.
+
+    A loop's body is evaluated more than once, and the last time counts. A name is given its type again only where that
+    differs from what stands beside it above.
+    """
+    bare = {p.arg for p in parameters(known.tree) if p.annotation is None}
+    found = {e.span: e for e in known.expressions if e.kind == "assign" or (e.kind == "param" and e.name in bare)}
+    types: dict[str, Any] = {e.name: e.text for e in known.expressions if e.kind == "param"}
+    for e in sorted(found.values(), key=lambda e: (e.kind != "param", e.span.line, e.span.col)):
+        if e.kind == "assign" and (types.get(e.name) == e.text or e.name == e.text):
+            continue
+        types[e.name] = e.text
+        yield e
+
+
+def _hint(document: Document, known: Known, e: ExprInfo) -> lsp.InlayHint:
+    # after the name, before a default value
+    place = (e.span.line, e.span.col + len(e.name)) if e.kind == "param" else (e.span.end_line, e.span.end_col)
+    return lsp.InlayHint(
+        position=document.text.at(*place),
+        label=_label(document, known, e.text),
+        kind=lsp.InlayHintKind.Type,
+        padding_left=False,
+        padding_right=e.kind == "param",
+    )
+
+
+def _label(document: Document, known: Known, text: str) -> list[lsp.InlayHintLabelPart]:
+    parts: list[lsp.InlayHintLabelPart] = []
+    plain = ": "
+    for i, word in enumerate(_WORD.split(text)):
+        span = known.dims.get(word) if i % 2 else None
+        if span is None:
+            plain += word
+            continue
+        if plain:
+            parts.append(lsp.InlayHintLabelPart(plain))
+            plain = ""
+        axes = bound_by(known, word)
+        parts.append(
+            lsp.InlayHintLabelPart(
+                word,
+                tooltip=f"{word} is {' and '.join(axes).replace('`', '')}" if axes else f"the dim {word}",
+                location=lsp.Location(document.uri, document.text.span_range(span)),
+            )
+        )
+    return [*parts, lsp.InlayHintLabelPart(plain)] if plain else parts

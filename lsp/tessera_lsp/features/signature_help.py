@@ -1,0 +1,61 @@
+"""The signature of the call that is being written, and which of its parameters the cursor is at."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lsprotocol import types as lsp
+
+from tessera.compiler.graph.operator import ALIASES
+from tessera_lsp import signatures
+from tessera_lsp.calls import Bracket, context_at
+from tessera_lsp.names import is_local
+from tessera_lsp.signatures import Signature
+
+if TYPE_CHECKING:
+    from tessera_lsp.document import Document
+    from tessera_lsp.server import TesseraServer
+
+
+def register(server: TesseraServer) -> None:
+    options = lsp.SignatureHelpOptions(trigger_characters=["(", ","])
+
+    @server.feature(lsp.TEXT_DOCUMENT_SIGNATURE_HELP, options)
+    async def signature_help(params: lsp.SignatureHelpParams) -> lsp.SignatureHelp | None:
+        document = await server.document(params.text_document)
+        context = context_at(document.text.text, document.text.offset(params.position))
+        call = context.call
+        if call is None or context.comment:
+            return None
+        signature = _signature(document, call, document.text.place(params.position)[0])
+        return _help(document, signature, call) if signature is not None else None
+
+
+def _signature(document: Document, call: Bracket, line: int) -> Signature | None:
+    owner, _, name = call.head.rpartition(".")
+    known = document.function_at(line)
+    local = known is not None and is_local(known, call.head.partition(".")[0])
+    found = None if local else signatures.of_value(signatures.resolve(document.scope, call.head))
+    return found or (signatures.of_method(name) if owner and known is not None else None)
+
+
+def _help(document: Document, signature: Signature, call: Bracket) -> lsp.SignatureHelp:
+    """Parameters are given by their place in the label, in the client's code units."""
+    at, places = len(signature.name) + 1, []
+    units = document.text.units
+    for p in signature.parameters:
+        start = units(signature.text[:at])
+        places.append((start, start + units(p)))
+        at += len(p) + 2
+    plain = [p.partition("=")[0].lstrip("*") for p in signature.parameters]
+    active = min(call.commas, len(plain) - 1) if plain else None
+    keyword = ALIASES.get(call.keyword, call.keyword) if call.keyword not in plain else call.keyword
+    if keyword in plain:
+        active = plain.index(keyword)
+    information = lsp.SignatureInformation(
+        signature.text,
+        documentation=lsp.MarkupContent(lsp.MarkupKind.Markdown, signature.doc),
+        parameters=[lsp.ParameterInformation(p) for p in places],
+        active_parameter=active,
+    )
+    return lsp.SignatureHelp([information], active_signature=0, active_parameter=active)

@@ -1,0 +1,66 @@
+"""The outline: functions and kernels, classes and constants, from the last text that parsed."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from lsprotocol import types as lsp
+
+from tessera.compiler.frontend.definition import source_of
+from tessera.compiler.frontend.reparse import first_line
+from tessera_lsp.names import definition_name
+from tessera_lsp.signatures import of_definition
+
+if TYPE_CHECKING:
+    from tessera_lsp.document import Document
+    from tessera_lsp.server import TesseraServer
+
+
+def register(server: TesseraServer) -> None:
+    @server.feature(lsp.TEXT_DOCUMENT_DOCUMENT_SYMBOL)
+    async def symbols(params: lsp.DocumentSymbolParams) -> list[lsp.DocumentSymbol]:
+        document = await server.document(params.text_document)
+        if document.parses:
+            return list(_of_body(document, document.scope.tree.body))
+        return [_function(document, k.tree, k.by) for k in document.known]
+
+
+def _of_body(document: Document, body: list[ast.stmt]) -> Iterator[lsp.DocumentSymbol]:
+    source = source_of(document.file, document.text.plain)
+    for node in body:
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                yield _function(document, node)
+            case ast.ClassDef():
+                yield _named(document, node, lsp.SymbolKind.Class, list(_of_body(document, node.body)))
+            case ast.Assign(targets=[ast.Name(id=name) as target]):
+                kind = lsp.SymbolKind.Constant if name.isupper() else lsp.SymbolKind.Variable
+                whole, own = (document.text.span_range(source.span(n)) for n in (node, target))
+                yield lsp.DocumentSymbol(name, kind, whole, own)
+            case ast.If():
+                yield from _of_body(document, [*node.body, *node.orelse])
+            case _:
+                pass
+
+
+def _function(document: Document, node: ast.FunctionDef | ast.AsyncFunctionDef, by: int = 0) -> lsp.DocumentSymbol:
+    symbol = _named(document, node, lsp.SymbolKind.Function, [], by)
+    symbol.detail = of_definition(node).text.removeprefix(node.name)
+    return symbol
+
+
+def _named(
+    document: Document,
+    node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef,
+    kind: lsp.SymbolKind,
+    children: list[lsp.DocumentSymbol],
+    by: int = 0,
+) -> lsp.DocumentSymbol:
+    lines = document.text.plain.split("\n")
+    own = document.text.span_range(definition_name(lines, node, by))
+    end = min((node.end_lineno or node.lineno) + by, len(lines))
+    start = lsp.Position(max(first_line(node) + by - 1, 0), 0)
+    whole = lsp.Range(start, document.text.at(end, len(lines[end - 1]) + 1))
+    return lsp.DocumentSymbol(node.name, kind, whole, own, children=children)

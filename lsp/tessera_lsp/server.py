@@ -1,0 +1,112 @@
+"""The server: documents by address, the protocol's life cycle, and the table of features."""
+
+from __future__ import annotations
+
+import logging
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from lsprotocol import types as lsp
+from pygls.exceptions import JsonRpcContentModified, JsonRpcInvalidParams
+from pygls.lsp.server import LanguageServer
+from pygls.protocol import LanguageServerProtocol, default_converter, lsp_method
+
+from tessera_lsp.document import Document
+
+log = logging.getLogger(__name__)
+
+
+class Protocol(LanguageServerProtocol):
+    """pygls's protocol with text kept by `Document`: pygls also ends lines at form feeds and the like."""
+
+    _server: TesseraServer
+
+    @lsp_method(lsp.TEXT_DOCUMENT_DID_OPEN)
+    def lsp_text_document__did_open(self, params: lsp.DidOpenTextDocumentParams) -> None:
+        self._server.open(params.text_document)
+
+    @lsp_method(lsp.TEXT_DOCUMENT_DID_CHANGE)
+    def lsp_text_document__did_change(self, params: lsp.DidChangeTextDocumentParams) -> None:
+        document = self._server.documents.get(params.text_document.uri)
+        if document is not None:
+            document.edit(params.text_document.version, params.content_changes)
+
+    @lsp_method(lsp.TEXT_DOCUMENT_DID_CLOSE)
+    def lsp_text_document__did_close(self, params: lsp.DidCloseTextDocumentParams) -> None:
+        self._server.close(params.text_document.uri)
+
+
+class TesseraServer(LanguageServer):
+    """`errors_page`: the address of the catalogue of error codes, "" where there is none."""
+
+    def __init__(self, errors_page: str = "") -> None:
+        super().__init__("tessera-lsp", _version(), protocol_cls=Protocol, converter_factory=default_converter)
+        self.documents: dict[str, Document] = {}
+        self.errors_page = errors_page
+
+    @property
+    def encoding(self) -> str:
+        chosen = self.server_capabilities.position_encoding
+        return str(getattr(chosen, "value", chosen) or "utf-16")
+
+    def open(self, item: lsp.TextDocumentItem) -> None:
+        self.close(item.uri)
+        document = self.documents[item.uri] = Document(item, self.encoding, self._push)
+        document.request_analysis()
+
+    def close(self, uri: str) -> None:
+        document = self.documents.pop(uri, None)
+        if document is None:
+            return
+        document.close()
+        if not self.pulls:
+            self.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, []))
+
+    async def document(self, identifier: Any) -> Document:
+        """An open document, analysed. Raises JsonRpcInvalidParams, and JsonRpcContentModified when superseded."""
+        document = self.documents.get(identifier.uri)
+        if document is None:
+            raise JsonRpcInvalidParams(f"{identifier.uri} is not open")
+        await document.ready()
+        return document
+
+    @property
+    def pulls(self) -> bool:
+        """Whether the client asks for diagnostics itself; then none are pushed, or each would be shown twice."""
+        text_document = self.client_capabilities.text_document
+        return text_document is not None and text_document.diagnostic is not None
+
+    def _push(self, document: Document) -> None:
+        if self.pulls or self.documents.get(document.uri) is not document:
+            return
+        from tessera_lsp.features.diagnostics import to_protocol
+
+        found = to_protocol(self, document)
+        self.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(document.uri, found, document.version))
+
+    def report_server_error(self, error: Exception, source: Any) -> None:
+        """A fault goes to the log, not into the person's way."""
+        log.error("%s: %s", getattr(source, "__name__", source), error)
+
+
+def create_server(errors_page: str = "") -> TesseraServer:
+    """A server with every feature registered; nothing is started."""
+    from tessera_lsp import features
+
+    logging.getLogger("pygls").addFilter(_unexpected)
+    logging.getLogger("pygls.protocol.json_rpc").addFilter(_unexpected)
+    server = TesseraServer(errors_page)
+    features.register(server)
+    return server
+
+
+def _unexpected(record: logging.LogRecord) -> bool:
+    """A superseded request is no event."""
+    return not (record.exc_info and record.exc_info[0] is JsonRpcContentModified)
+
+
+def _version() -> str:
+    try:
+        return version("tessera")
+    except PackageNotFoundError:  # a plain checkout
+        return "0"

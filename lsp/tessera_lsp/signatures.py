@@ -1,0 +1,102 @@
+"""How everything that can be called is called, and its documentation: operators, `ts.tile`, functions of the file."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+from tessera.compiler.frontend import vocabulary
+from tessera.compiler.frontend.text_scope import TextScope
+from tessera.compiler.frontend.values import MISSING, Builtin, Closure, Namespace, OperatorRef
+from tessera.compiler.graph.operator import METHODS, PROPERTIES, REGISTRY, Operator
+from tessera.language import decorators, tile
+
+TILE = "tessera.tile."
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """`parameters` as they are written, `axis=-1`."""
+
+    name: str
+    parameters: tuple[str, ...]
+    doc: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.name}({', '.join(self.parameters)})"
+
+    @property
+    def summary(self) -> str:
+        """The first line of the documentation."""
+        return self.doc.partition("\n")[0]
+
+
+def resolve(scope: TextScope, dotted: str) -> Any:
+    """What a dotted name of the module stands for; MISSING where that is not known."""
+    head, *rest = dotted.split(".")
+    value = scope.lookup(head) if head else MISSING
+    for name in rest:
+        value = vocabulary.member(value.path, name) if isinstance(value, Namespace) else MISSING
+    return value
+
+
+def of_value(value: Any) -> Signature | None:
+    match value:
+        case OperatorRef(name=name):
+            return of_operator(REGISTRY[name])
+        case Builtin(path=path) if path.startswith(TILE):
+            return of_tile(path.removeprefix(TILE))
+        case Builtin(path=path) if path.startswith("tessera."):
+            return _of_python(path.removeprefix("tessera."), getattr(decorators, path.rpartition(".")[2], None))
+        case Closure(node=ast.FunctionDef() as node):
+            return of_definition(node)
+        case _:
+            return None
+
+
+def of_operator(operator: Operator, method: bool = False) -> Signature:
+    """As a method, an operator lacks its first operand."""
+    given = [p.name if p.required else f"{p.name}={_shown(p.default)}" for p in operator.parameters]
+    return Signature(operator.name, tuple(given[1:] if method else given), operator.doc)
+
+
+def of_method(name: str) -> Signature | None:
+    operator = METHODS.get(name) or PROPERTIES.get(name)
+    return of_operator(operator, method=True) if operator is not None else None
+
+
+def of_tile(name: str, method: bool = False) -> Signature | None:
+    found = _of_python(name, getattr(tile, name, None))
+    return Signature(name, found.parameters[1:], found.doc) if method and found is not None else found
+
+
+def of_definition(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Signature:
+    a = node.args
+    plain = [*a.posonlyargs, *a.args]
+    defaults = [None] * (len(plain) - len(a.defaults)) + [ast.unparse(d) for d in a.defaults]
+    given = [p.arg if d is None else f"{p.arg}={d}" for p, d in zip(plain, defaults, strict=True)]
+    if a.vararg or a.kwonlyargs:
+        given.append(f"*{a.vararg.arg if a.vararg else ''}")
+    for p, d in zip(a.kwonlyargs, a.kw_defaults, strict=True):
+        given.append(p.arg if d is None else f"{p.arg}={ast.unparse(d)}")
+    if a.kwarg:
+        given.append(f"**{a.kwarg.arg}")
+    return Signature(node.name, tuple(given), ast.get_docstring(node) or "")
+
+
+def _of_python(name: str, function: Any) -> Signature | None:
+    if not callable(function):
+        return None
+    given = tuple(
+        f"{'*' if p.kind is p.VAR_POSITIONAL else '**' if p.kind is p.VAR_KEYWORD else ''}{p.name}"
+        + (f"={_shown(p.default)}" if p.default is not p.empty else "")
+        for p in inspect.signature(function).parameters.values()
+    )
+    return Signature(name, given, inspect.getdoc(function) or "")
+
+
+def _shown(default: object) -> str:
+    return repr(default) if isinstance(default, (str, int, float, bool, tuple, list, type(None))) else str(default)

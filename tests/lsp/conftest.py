@@ -1,0 +1,126 @@
+"""A client of the real server process, with the capabilities that editors have and pytest-lsp's profiles lack."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest_asyncio
+from lsprotocol import types as lsp
+from pytest_lsp import LanguageClient
+from pytest_lsp.client import make_test_lsp_client
+
+ERRORS = "https://docs.example/errors.html"
+
+
+class Editor:
+    """One window: opens texts, types in them, and finds places by the text around them."""
+
+    def __init__(self, client: LanguageClient, result: lsp.InitializeResult) -> None:
+        self.client, self.result = client, result
+        self.texts: dict[str, str] = {}
+        self.versions: dict[str, int] = {}
+        self.unit = 2 if result.capabilities.position_encoding in (None, "utf-16") else 1
+
+    def open(self, text: str, name: str = "model.py") -> lsp.TextDocumentIdentifier:
+        uri = f"file:///work%20shop/{name}"
+        self.texts[uri], self.versions[uri] = text, 1
+        item = lsp.TextDocumentItem(uri, "python", 1, text)
+        self.client.text_document_did_open(lsp.DidOpenTextDocumentParams(item))
+        return lsp.TextDocumentIdentifier(uri)
+
+    def type(self, document: lsp.TextDocumentIdentifier, text: str) -> None:
+        """Replaces the whole text by one ranged change, as an editor does with a paste over a selection."""
+        old = self.texts[document.uri]
+        whole = lsp.Range(lsp.Position(0, 0), self.position(old, len(old)))
+        self.change(document, lsp.TextDocumentContentChangePartial(whole, text))
+        self.texts[document.uri] = text
+
+    def replace(self, document: lsp.TextDocumentIdentifier, old: str, new: str) -> None:
+        """Changes the one place where `old` stands."""
+        text = self.texts[document.uri]
+        start = text.index(old)
+        area = lsp.Range(self.position(text, start), self.position(text, start + len(old)))
+        self.change(document, lsp.TextDocumentContentChangePartial(area, new))
+        self.texts[document.uri] = text[:start] + new + text[start + len(old) :]
+
+    def change(self, document: lsp.TextDocumentIdentifier, *changes: Any) -> None:
+        self.versions[document.uri] += 1
+        identifier = lsp.VersionedTextDocumentIdentifier(self.versions[document.uri], document.uri)
+        self.client.text_document_did_change(lsp.DidChangeTextDocumentParams(identifier, list(changes)))
+
+    def position(self, text: str, offset: int) -> lsp.Position:
+        """Counted anew here, and not with the server's code."""
+        before = text[:offset].replace("\r\n", "\n")
+        line = before.rpartition("\n")[2]
+        encoded = line.encode("utf-16-le" if self.unit == 2 else "utf-8", "surrogatepass")
+        return lsp.Position(before.count("\n"), len(encoded) // self.unit)
+
+    def at(self, document: lsp.TextDocumentIdentifier, mark: str) -> lsp.Position:
+        """The place of `|` in `mark`, which is text of the document with a `|` put into it."""
+        text, before = self.texts[document.uri], mark.index("|")
+        plain = mark.replace("|", "")
+        assert text.count(plain) == 1, (plain, text.count(plain))
+        return self.position(text, text.index(plain) + before)
+
+    def covered(self, document: lsp.TextDocumentIdentifier, area: lsp.Range) -> str:
+        """The text of a range, read with this client's own arithmetic."""
+        text = self.texts[document.uri]
+        return text[self.offset(text, area.start) : self.offset(text, area.end)]
+
+    def offset(self, text: str, position: lsp.Position) -> int:
+        lines = text.split("\n")
+        start = sum(len(line) + 1 for line in lines[: position.line])
+        encoding = "utf-16-le" if self.unit == 2 else "utf-8"
+        return start + len(lines[position.line].encode(encoding)[: position.character * self.unit].decode(encoding))
+
+    async def hints(self, document: lsp.TextDocumentIdentifier) -> dict[str, str]:
+        """`line:text up to the hint` -> label."""
+        found = await self.inlay_hints(document)
+        text = self.texts[document.uri]
+        out: dict[str, str] = {}
+        for hint in found:
+            line = text.split("\n")[hint.position.line]
+            end = self.offset(text, hint.position) - self.offset(text, lsp.Position(hint.position.line, 0))
+            out[line[:end].strip()] = label(hint)
+        return out
+
+    async def inlay_hints(self, document: lsp.TextDocumentIdentifier) -> Sequence[lsp.InlayHint]:
+        whole = lsp.Range(lsp.Position(0, 0), lsp.Position(10_000, 0))
+        return await self.client.text_document_inlay_hint_async(lsp.InlayHintParams(document, whole)) or []
+
+    async def diagnostics(self, document: lsp.TextDocumentIdentifier) -> Sequence[lsp.Diagnostic]:
+        report = await self.client.text_document_diagnostic_async(lsp.DocumentDiagnosticParams(document))
+        assert isinstance(report, lsp.RelatedFullDocumentDiagnosticReport)
+        return report.items
+
+
+def label(hint: lsp.InlayHint) -> str:
+    return hint.label if isinstance(hint.label, str) else "".join(part.value for part in hint.label)
+
+
+async def start(*, pull: bool = True, encodings: Sequence[str] = (), arguments: Sequence[str] = ()) -> Editor:
+    client = make_test_lsp_client()
+    await client.start_io(sys.executable, "-m", "tessera_lsp", "--errors-page", ERRORS, *arguments)
+    capabilities = lsp.ClientCapabilities(
+        general=lsp.GeneralClientCapabilities(position_encodings=list(encodings) or None),
+        text_document=lsp.TextDocumentClientCapabilities(
+            inlay_hint=lsp.InlayHintClientCapabilities(),
+            hover=lsp.HoverClientCapabilities(content_format=[lsp.MarkupKind.Markdown]),
+            publish_diagnostics=lsp.PublishDiagnosticsClientCapabilities(related_information=True),
+            diagnostic=lsp.DiagnosticClientCapabilities() if pull else None,
+            document_symbol=lsp.DocumentSymbolClientCapabilities(hierarchical_document_symbol_support=True),
+            rename=lsp.RenameClientCapabilities(prepare_support=True),
+        ),
+    )
+    result = await client.initialize_session(lsp.InitializeParams(capabilities))
+    return Editor(client, result)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def editor() -> AsyncIterator[Editor]:
+    """One server for a file of tests; it pulls diagnostics and counts in UTF-16."""
+    made = await start()
+    yield made
+    await made.client.shutdown_session()
