@@ -25,6 +25,8 @@ def main() -> None:
         client.execute()
     notebook.metadata = {"kernelspec": notebook.metadata["kernelspec"], "language_info": {"name": "python"}}
     for cell in notebook.cells:
+        if "outputs" in cell:  # what was shown while waiting, and is empty since
+            cell.outputs = [o for o in cell.outputs if o.get("data", {}).get("text/plain") != ""]
         for output in cell.get("outputs", []):
             if "data" in output:
                 output["metadata"] = {}

@@ -19,7 +19,7 @@ from tessera_jupyter.markup import text
 
 _WIDTH, _LEFT, _RIGHT = 760, 96, 14
 _ROW = 20
-_MOST_BARS = 160
+_MOST_BARS = 120
 _MOST_ROWS = 24
 
 
@@ -47,7 +47,7 @@ def gantt(recording: Recording) -> str:
 def _bar(bars: Bars, i: int, scale: float, top: int) -> str:
     start, duration = int(bars.start[i]), int(bars.duration[i])
     line = f", line {bars.line[i]}" if bars.line[i] else ""
-    name = bars.groups[bars.group[i]]
+    name = shorten(bars.groups[bars.group[i]])
     title = f"tile {bars.tile[i]}: {name}, {format_time(duration)} from {format_time(start)}{line}"
     return (
         f'<rect x="{_LEFT + start * scale:.1f}" y="{top + _ROW * int(bars.row[i]) + 2}" width="{max(duration * scale, 0.5):.1f}" '

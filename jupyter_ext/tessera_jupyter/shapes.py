@@ -14,7 +14,7 @@ def shapes_tab(subjects: Sequence[Subject]) -> str:
     analyses = [s.analysis for s in subjects]
     width = max((len(line) for a in analyses for _, line in source_lines(a)), default=0)
     style = "white-space:pre;overflow-x:auto"  # here too: a notebook that is not trusted loses the panel's style
-    return f'<pre class="ts-shapes" style="{style}">' + "\n".join(_definition(a, width) for a in analyses) + "</pre>"
+    return f'<pre class="ts-typed" style="{style}">' + "\n".join(_definition(a, width) for a in analyses) + "</pre>"
 
 
 def source_lines(analysis: Analysis) -> list[tuple[int, str]]:

@@ -72,7 +72,7 @@ def interpreted(monkeypatch):
 
 def rows_of(html: str) -> dict[str, str]:
     """Line number -> what the Shapes tab says of it."""
-    shapes = re.search(r'<pre class="ts-shapes".*?</pre>', html, re.S)[0]
+    shapes = re.search(r'<pre class="ts-typed".*?</pre>', html, re.S)[0]
     rows = [text.split("│") for _, text in Tree(shapes).by_class("ts-row")]
     return {row[0].split()[0]: row[1].strip() for row in rows}
 

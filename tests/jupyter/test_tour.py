@@ -146,7 +146,7 @@ def test_the_tour_in_jupyterlab(lab):
             assert "Did you forget keepdim=True" in output.inner_text()
         else:
             output.get_by_role("tab", name="Shapes").click()
-            assert "│" in output.locator(".ts-shapes").inner_text()
+            assert "│" in output.locator(".ts-typed").inner_text()
         page.page.wait_for_timeout(150)
         page.shot(f"tour{index:02d}")
     profile = next(i for i, _, source in cells if "profile model" in source)
