@@ -66,6 +66,8 @@ class Adapter:
     name = ""
     immutable: str = ""
     """why a kernel may not store into these arrays, where it may not"""
+    transient = False
+    """whether an address lasts only as long as the view it was asked with"""
 
     def key(self, array: Any) -> Hashable:
         """All that a prepared launch depends on except the address; cheap, as it is asked for at every call."""

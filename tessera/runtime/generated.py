@@ -31,6 +31,8 @@ def generated_run(prepared: Prepared) -> Callable[..., Any] | None:
     """Straight code for a prepared launch; None where it has something that only the long way knows."""
     if prepared.copied or prepared.device != "cpu" or prepared.poisoned:
         return None
+    if any(a is not None and a.transient for a in prepared.adapters):
+        return None
     writer = _Writer(prepared)
     for i, (param, shape, dtype) in enumerate(prepared.slots):
         if param is None:

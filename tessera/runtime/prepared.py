@@ -74,16 +74,18 @@ class Prepared(Locked):
             return self._launch(values, self.library.stream(self.device))
 
     def _launch(self, values: Sequence[Any], stream: int) -> Any:
-        pointers, new, keep = self._pointers(values)
+        alive: list[Any] = []
+        pointers, new, keep = self._pointers(values, alive)
         scalars = [values[i] for i in self.scalars]
         if events.active():
             self._observed(pointers, scalars, stream, sum(a.nbytes for a in keep))
         else:
             self.built.code.executable().run(pointers, scalars, self.sizes, stream=stream)
-        del keep  # alive until the code has run, or is ordered before its memory is used again
+        del keep, alive  # until the code has run, or is ordered before their memory is used again
         return self._results(values, new)
 
-    def _pointers(self, values: Sequence[Any]) -> tuple[list[int], dict[int, Any], list[Any]]:
+    def _pointers(self, values: Sequence[Any], alive: list[Any]) -> tuple[list[int], dict[int, Any], list[Any]]:
+        """Addresses in the code's order, new results by slot, and contiguous copies. `alive`: what must last."""
         pointers: list[int] = []
         new: dict[int, Any] = {}
         keep: list[Any] = []
@@ -98,7 +100,14 @@ class Prepared(Locked):
                 if param in self.copied:
                     value = adapter.contiguous(value)
                     keep.append(value)
-                pointer = adapter.pointer(value)
+                    adapter = adapter_of(value)
+                    assert adapter is not None
+                if adapter.transient:
+                    view = adapter.view(value)
+                    alive.append(view.owner)
+                    pointer = view.pointer
+                else:
+                    pointer = adapter.pointer(value)
             pointers.append(pointer)
         return pointers, new, keep
 

@@ -234,6 +234,8 @@ class Watch:
                 r.array or isinstance(r.value, (*_CHANGING, types.MethodType)) or r.kind == "argument" or _builtin(r)
             )
         ]
+        # a bound method is a new object each time it is asked for; the function behind it is not
+        self._methods = [(r, python_function(r.value)) for r in found if isinstance(r.value, types.MethodType)]
         self._content = [(r, r.content()) for r in found if isinstance(r.value, _CHANGING)]
         self._arrays = [(r, _array_key(r.value)) for r in found if r.array]
 
@@ -250,6 +252,9 @@ class Watch:
         for r in self._same:
             value = r.get()
             if value is not r.value and not (isinstance(value, _PLAIN) and _equal(value, r.value)):
+                return False
+        for r, function in self._methods:
+            if python_function(r.get()) is not function:
                 return False
         for r, content in self._content:
             if fingerprint(r.get()) != content:
@@ -276,7 +281,7 @@ class Watch:
                 continue
             names |= {f"get{i}": r.place[0].get, f"name{i}": r.place[1], f"seen{i}": r.value}
             parts.append(f"get{i}(name{i}) is seen{i}")
-        rest = self._content or self._arrays or any(r.place is None for r in self._same)
+        rest = self._content or self._arrays or self._methods or any(r.place is None for r in self._same)
         joined = " and ".join(parts)
         return expression("lambda: slow()" if rest else f"lambda: ({joined}) or slow()", names)
 

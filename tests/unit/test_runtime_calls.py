@@ -243,6 +243,21 @@ def test_inputs_need_not_be_contiguous():
     np.testing.assert_array_equal(scaled(t.T, torch.ones(4)), x.T * 2 + 1)
 
 
+def test_what_hands_out_copies_is_kept_while_it_runs():
+    class Image:
+        """As PIL's: every look at the pixels is a new copy of them."""
+
+        @property
+        def __array_interface__(self):
+            pixels = np.full((64, 64), 3, np.float32)
+            return {"shape": (64, 64), "typestr": "<f4", "version": 3, "data": pixels.tobytes()}
+
+    result = scaled(Image(), np.ones(64, np.float32))
+    assert isinstance(result, ts.Tensor)
+    np.testing.assert_array_equal(result.numpy(), np.full((64, 64), 7, np.float32))
+    np.testing.assert_array_equal(scaled(Image(), np.ones(64, np.float32)).numpy(), result.numpy())
+
+
 def test_written_parameters_must_be_contiguous_and_writable():
     x = np.ones(4, np.float32)
     locked = np.zeros(4, np.float32)

@@ -151,6 +151,25 @@ def test_changed_weights_are_passed_and_not_compiled_for(monkeypatch):
     assert len(ts.runtime.history.compilations(by_array)) == count
 
 
+def test_methods_that_are_replaced():
+    class Model:
+        gain = 2.0
+
+        def scale(self, x):
+            return x * self.gain
+
+        @ts.function
+        def __call__(self, x: ts.Tensor["n", ts.f32]):
+            return self.scale(x)
+
+    model = Model()
+    assert Model.__call__(model, X)[0] == 2
+    model.gain = 3.0
+    assert Model.__call__(model, X)[0] == 3
+    Model.scale = lambda self, x: x * self.gain + 1
+    assert Model.__call__(model, X)[0] == 4
+
+
 def test_functions_as_arguments_are_looked_into():
     gain = 2.0
 
