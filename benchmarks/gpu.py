@@ -26,7 +26,7 @@ FLUSH_BYTES = 256 << 20
 
 @dataclass(frozen=True)
 class Result:
-    """`ours` and `peer` in microseconds; `rate` in GB/s or TFLOP/s, as `unit` says; `spread` is the interquartile range."""
+    """`ours` and `peer` in microseconds; `rate` in GB/s or TFLOP/s, as `unit` says; `spread`: between quartiles."""
 
     name: str
     peer_name: str
@@ -109,8 +109,15 @@ def memory_bound(torch: Any, quick: bool) -> Iterator[Case]:
         program.run([x.data_ptr(), y.data_ptr()], [2.5], [], stream=stream())
         close(torch, y, 2.5 * x + start, 1e-5)
 
-    yield Case("saxpy f32", "torch add_", lambda: program.run([x.data_ptr(), y.data_ptr()], [2.5], [], stream=stream()),
-               lambda: peer_y.add_(x, alpha=2.5), check_saxpy, 12.0 * n, "GB/s")  # fmt: skip
+    yield Case(
+        "saxpy f32",
+        "torch add_",
+        lambda: program.run([x.data_ptr(), y.data_ptr()], [2.5], [], stream=stream()),
+        lambda: peer_y.add_(x, alpha=2.5),
+        check_saxpy,
+        12.0 * n,
+        "GB/s",
+    )
     rows, cols = (512, 4096) if quick else (16384, 4096)
     a, o = torch.randn(rows, cols, device="cuda"), poison(torch, rows, cols, dtype=torch.float32)
     soft = executable(k.softmax(rows=rows, cols=cols, block=1, warps=None).program)
@@ -122,7 +129,15 @@ def memory_bound(torch: Any, quick: bool) -> Iterator[Case]:
         run_softmax()
         close(torch, o, torch.softmax(a.double(), -1), 1e-5)
 
-    yield Case("softmax f32", "torch softmax", run_softmax, lambda: torch.softmax(a, -1), check_softmax, 8.0 * rows * cols, "GB/s")
+    yield Case(
+        "softmax f32",
+        "torch softmax",
+        run_softmax,
+        lambda: torch.softmax(a, -1),
+        check_softmax,
+        8.0 * rows * cols,
+        "GB/s",
+    )
     g, b = torch.randn(cols, device="cuda"), torch.randn(cols, device="cuda")
     norm = executable(k.layernorm(rows=rows, cols=cols, warps=8).program)
 
@@ -161,12 +176,14 @@ def products(torch: Any, quick: bool) -> Iterator[Case]:
                 close(torch, c[:256], a[:256].double() @ b.double(), tolerance * a.shape[0] ** 0.5)
 
             name = f"matmul {dtype} {size}"
-            yield Case(name, "cuBLAS", run, lambda a=a, b=b, o=peer: torch.matmul(a, b, out=o), check, 2.0 * size**3, "TFLOP/s")
+            yield Case(
+                name, "cuBLAS", run, lambda a=a, b=b, o=peer: torch.matmul(a, b, out=o), check, 2.0 * size**3, "TFLOP/s"
+            )
 
 
 def product_program(k: Any, size: int, dtype: Any) -> Any:
-    from tests.emulator.harness import Arg, build
     from tessera.compiler.ir.types import TileType
+    from tests.emulator.harness import Arg, build
 
     def body(t: Any, a: Any, b: Any, c: Any) -> None:
         row, col = (t.iop("imul", t.program_id(i), t.index(128)) for i in (0, 1))
@@ -193,14 +210,18 @@ def attention(torch: Any, quick: bool) -> Iterator[Case]:
             program.run([q.data_ptr(), key.data_ptr(), v.data_ptr(), o.data_ptr()], [], [], stream=stream)
 
         def peer(q: Any = q, key: Any = key, v: Any = v) -> Any:
-            return torch.nn.functional.scaled_dot_product_attention(q[None, None], key[None, None], v[None, None], is_causal=True)
+            return torch.nn.functional.scaled_dot_product_attention(
+                q[None, None], key[None, None], v[None, None], is_causal=True
+            )
 
         def check(run: Any = run, peer: Any = peer, o: Any = o) -> None:
             run()
             close(torch, o, peer()[0, 0], 4e-2)
 
         # The kernel visits every block of keys; the causal half counts, as peers count it.
-        yield Case(f"attention bf16 causal {s}x{d}, one head", "torch SDPA", run, peer, check, 2.0 * s * s * d, "TFLOP/s")
+        yield Case(
+            f"attention bf16 causal {s}x{d}, one head", "torch SDPA", run, peer, check, 2.0 * s * s * d, "TFLOP/s"
+        )
 
 
 def launch_overhead(torch: Any) -> dict[str, float]:
@@ -240,7 +261,9 @@ def measure(case: Case, clock: Clock, cold: bool) -> Result:
     low, middle, high = statistics.quantiles(ours, n=4)
     rate = case.amount / middle / (1e3 if case.unit == "GB/s" else 1e6)
     best = statistics.median(peer) if peer else None
-    return Result(case.name, case.peer_name, middle, high - low, best, rate, case.unit, "cold" if cold else "warm", len(ours))
+    return Result(
+        case.name, case.peer_name, middle, high - low, best, rate, case.unit, "cold" if cold else "warm", len(ours)
+    )
 
 
 def main() -> int:
@@ -260,7 +283,11 @@ def main() -> int:
     torch.manual_seed(0)
     np.random.default_rng(0)
     clock = Clock(torch, 10 if options.quick else 50)
-    print(json.dumps({"device": torch.cuda.get_device_name(), "torch": torch.__version__}) if options.json else torch.cuda.get_device_name())
+    print(
+        json.dumps({"device": torch.cuda.get_device_name(), "torch": torch.__version__})
+        if options.json
+        else torch.cuda.get_device_name()
+    )
     for suite in (memory_bound, products, attention):
         for case in suite(torch, options.quick):
             if options.only not in case.name:

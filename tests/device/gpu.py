@@ -78,7 +78,9 @@ def run(case: Case, executable: Any = None, stream: int = 0, shift: int = 0) -> 
         else:
             arrays[p.name] = DeviceArray(poisoned(sizes(p.shape, case.dims), p.dtype), shift)
     cupy.cuda.Device().synchronize()
-    executable.run([a.pointer for a in arrays.values()], scalars, [case.dims[d] for d in case.program.free], stream=stream)
+    executable.run(
+        [a.pointer for a in arrays.values()], scalars, [case.dims[d] for d in case.program.free], stream=stream
+    )
     cupy.cuda.Device().synchronize()
     return {p.name: arrays[p.name].get() for p in case.program.params if p.writes}
 

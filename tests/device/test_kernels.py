@@ -126,7 +126,13 @@ def test_compute_sanitizer_finds_nothing() -> None:
     tool = shutil.which("compute-sanitizer")
     if not tool:
         pytest.skip("compute-sanitizer is not installed")
-    script = "from tests.device import gpu\nfrom tests.emulator import kernels as k\n[gpu.run(make()) for make in k.TYPICAL.values()]\n"
+    imports = "from tests.device import gpu; from tests.emulator import kernels as k"
+    script = f"{imports}\n[gpu.run(make()) for make in k.TYPICAL.values()]\n"
     for check in ("memcheck", "racecheck", "synccheck"):
-        out = subprocess.run([tool, "--tool", check, "--error-exitcode", "9", sys.executable, "-c", script], capture_output=True, text=True, check=False)
+        out = subprocess.run(
+            [tool, "--tool", check, "--error-exitcode", "9", sys.executable, "-c", script],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert out.returncode == 0, f"{check}: {out.stdout[-3000:]}"

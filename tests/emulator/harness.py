@@ -46,7 +46,9 @@ class Case:
     atol: float = 1e-6
 
 
-def build(name: str, args: Sequence[Arg], grid: Shape, body: Callable[..., None], free: tuple[str, ...] = (), **attrs: Any) -> Program:
+def build(
+    name: str, args: Sequence[Arg], grid: Shape, body: Callable[..., None], free: tuple[str, ...] = (), **attrs: Any
+) -> Program:
     """`body(t, *arguments)` writes the kernel's ops with a TileBuilder. Extra keywords become attributes."""
     types = [TileType((), a.dtype) if a.shape is None else ViewType(a.shape, a.dtype, a.strides) for a in args]
     block = Block(types, [a.name for a in args])
@@ -58,7 +60,9 @@ def build(name: str, args: Sequence[Arg], grid: Shape, body: Callable[..., None]
     kernel = Op("tile.func", (), (), SPAN, {**plain, **attrs}, [Region([block])])
     params = tuple(Param(a.name, a.shape, a.dtype, a.out) for a in args)
     buffers = tuple(
-        Buffer(i, a.name, a.shape, a.dtype, "output" if a.out else "input", i) for i, a in enumerate(args) if a.shape is not None
+        Buffer(i, a.name, a.shape, a.dtype, "output" if a.out else "input", i)
+        for i, a in enumerate(args)
+        if a.shape is not None
     )
     bound = tuple(Window(i) if a.shape is not None else ScalarArg(i, a.dtype) for i, a in enumerate(args))
     launch = Launch(kernel, bound, SPAN, 0, 0, name)
@@ -91,7 +95,9 @@ def sizes(shape: Shape, dims: dict[str, int]) -> tuple[int, ...]:
     return tuple(evaluate(d, dims) for d in shape)
 
 
-def run(case: Case, target: str = "emulator:sm_80", seed: int = 0, executable: EmulatedExecutable | None = None) -> dict[str, Any]:
+def run(
+    case: Case, target: str = "emulator:sm_80", seed: int = 0, executable: EmulatedExecutable | None = None
+) -> dict[str, Any]:
     """The outputs by name. Arrays are copied first, and outputs start as poison unless `inputs` holds them."""
     program = case.program
     if executable is None:
@@ -147,5 +153,7 @@ def check(case: Case, target: str = "emulator:sm_80", seeds: Sequence[int] = (0,
     for name, value in expected.items():
         got = results[0][name]
         wide = np.complex128 if np.iscomplexobj(got) else np.float64 if got.dtype.kind not in "iub" else got.dtype
-        np.testing.assert_allclose(got.astype(wide), np.asarray(value).astype(wide), rtol=case.rtol, atol=case.atol, err_msg=name)
+        np.testing.assert_allclose(
+            got.astype(wide), np.asarray(value).astype(wide), rtol=case.rtol, atol=case.atol, err_msg=name
+        )
     return results[0]

@@ -8,7 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tessera.compiler.ir.core import Block, Op, Region, Value
+from tessera.compiler.ir.core import Block, Region, Value
 from tessera.compiler.ir.types import INDEX, SharedType, TileType
 from tessera.language import dtypes as dt
 from tessera.language.dims import Dim, ceildiv, symbol
@@ -38,7 +38,9 @@ def saxpy(n: int = 1000, block: int = 256, dim: Dim | None = None, warps: int = 
     free = () if dim is None else ("n",)
     program = build("saxpy", args, (ceildiv(d, block),), body, free, num_warps=warps)
     x, y = normal(n), normal(n)
-    return Case(program, {"x": x, "y": y, "alpha": 2.5}, {"y": np.float32(2.5) * x + y}, {} if dim is None else {"n": n})
+    return Case(
+        program, {"x": x, "y": y, "alpha": 2.5}, {"y": np.float32(2.5) * x + y}, {} if dim is None else {"n": n}
+    )
 
 
 def keep_rows(t: LineBuilder, v: Value, rows: Dim, cols: Dim) -> Value:
@@ -46,7 +48,14 @@ def keep_rows(t: LineBuilder, v: Value, rows: Dim, cols: Dim) -> Value:
     return t.broadcast(t.reshape(v, (rows, 1)), (rows, cols), (0, 1))
 
 
-def softmax(rows: int = 6, cols: int = 200, block: int = 2, dtype: dt.DType = dt.f32, dim: Dim | None = None, warps: int | None = 4) -> Case:
+def softmax(
+    rows: int = 6,
+    cols: int = 200,
+    block: int = 2,
+    dtype: dt.DType = dt.f32,
+    dim: Dim | None = None,
+    warps: int | None = 4,
+) -> Case:
     d: Dim = cols if dim is None else dim
 
     def body(t: LineBuilder, x: Value, y: Value) -> None:
@@ -81,7 +90,12 @@ def layernorm(rows: int = 5, cols: int = 96, warps: int = 4) -> Case:
         g, b = (t.broadcast(t.load(v, [t.index(0)], (cols,)), (1, cols), (1,)) for v in (gamma, beta))
         t.store(y, t.map("fma", normed, g, b), at)
 
-    args = [Arg("x", (rows, cols), dt.f32), Arg("gamma", (cols,), dt.f32), Arg("beta", (cols,), dt.f32), Arg("y", (rows, cols), dt.f32, out=True)]
+    args = [
+        Arg("x", (rows, cols), dt.f32),
+        Arg("gamma", (cols,), dt.f32),
+        Arg("beta", (cols,), dt.f32),
+        Arg("y", (rows, cols), dt.f32, out=True),
+    ]
     program = build("layernorm", args, (rows,), body, num_warps=warps)
     x, g, b = normal(rows, cols), normal(cols), normal(cols)
     wide = x.astype(np.float64)
@@ -90,7 +104,15 @@ def layernorm(rows: int = 5, cols: int = 96, warps: int = 4) -> Case:
     return Case(program, {"x": x, "gamma": g, "beta": b}, {"y": expected}, rtol=1e-5, atol=1e-5)
 
 
-def loop(t: LineBuilder, lower: Value, upper: Value, step: Value, carried: list[Value], body: Any, hints: tuple[str, ...] = ()) -> list[Value]:
+def loop(
+    t: LineBuilder,
+    lower: Value,
+    upper: Value,
+    step: Value,
+    carried: list[Value],
+    body: Any,
+    hints: tuple[str, ...] = (),
+) -> list[Value]:
     """tile.for with `body(counter, *carried)` giving the next values."""
     block = Block([INDEX, *(v.type for v in carried)], ["k", *hints])
     with t.inside(block):
@@ -109,7 +131,14 @@ def branch(t: LineBuilder, cond: Value, then: Any, orelse: Any, types: list[Any]
     return t.op("tile.if", [cond], types, {}, regions).results
 
 
-def gemm(m: int = 128, n: int = 64, k: int = 96, dtype: dt.DType = dt.bf16, block: tuple[int, int, int] = (64, 64, 32), warps: int = 4) -> Case:
+def gemm(
+    m: int = 128,
+    n: int = 64,
+    k: int = 96,
+    dtype: dt.DType = dt.bf16,
+    block: tuple[int, int, int] = (64, 64, 32),
+    warps: int = 4,
+) -> Case:
     """C += A @ B with explicit shared tiles, as in the language's examples: copy, barrier, mma, for every step of k."""
     bm, bn, bk = block
 
@@ -135,8 +164,16 @@ def gemm(m: int = 128, n: int = 64, k: int = 96, dtype: dt.DType = dt.bf16, bloc
     return Case(program, {"A": a, "B": b, "C": c}, {"C": expected}, rtol=1e-4, atol=2e-4)
 
 
-def matmul(m: int = 70, n: int = 50, k: int = 45, dtype: dt.DType = dt.f32, block: tuple[int, int] = (32, 32), warps: int = 4,
-           transposed: str = "", gelu: bool = False) -> Case:  # fmt: skip
+def matmul(
+    m: int = 70,
+    n: int = 50,
+    k: int = 45,
+    dtype: dt.DType = dt.f32,
+    block: tuple[int, int] = (32, 32),
+    warps: int = 4,
+    transposed: str = "",
+    gelu: bool = False,
+) -> Case:
     """A contraction as lowering writes it; `transposed` names operands whose memory is the other way round."""
     bm, bn = block
 
@@ -158,21 +195,29 @@ def matmul(m: int = 70, n: int = 50, k: int = 45, dtype: dt.DType = dt.f32, bloc
     if gelu:
         product = 0.5 * product * (1 + np.vectorize(math.erf)(product / math.sqrt(2)))
     tolerance = {"f32": 2e-5, "f64": 1e-12, "tf32": 3e-2}.get(dtype.name, 2e-2)
-    given = {"A": a.T.copy().reshape(m, k) if "A" in transposed else a, "B": b.T.copy().reshape(k, n) if "B" in transposed else b}
+    given = {
+        "A": a.T.copy().reshape(m, k) if "A" in transposed else a,
+        "B": b.T.copy().reshape(k, n) if "B" in transposed else b,
+    }
     return Case(program, given, {"C": product}, rtol=tolerance, atol=tolerance)
 
 
-def attention(s: int = 96, d: int = 32, bm: int = 32, bn: int = 32, dtype: dt.DType = dt.bf16, warps: int = 2, causal: bool = True) -> Case:
+def attention(
+    s: int = 96, d: int = 32, bm: int = 32, bn: int = 32, dtype: dt.DType = dt.bf16, warps: int = 2, causal: bool = True
+) -> Case:
     """Flash attention for one head: online softmax over blocks of keys, products on shared tiles."""
 
     def body(t: LineBuilder, q: Value, k: Value, v: Value, o: Value) -> None:
         row, zero = t.iop("imul", t.program_id(0), t.index(bm)), t.index(0)
-        sq, sk, sv = (t.value("tile.alloc_shared", (), SharedType((n, d), dtype), hint=h) for n, h in ((bm, "smem_q"), (bn, "smem_k"), (bn, "smem_v")))
+        sq, sk, sv = (
+            t.value("tile.alloc_shared", (), SharedType((n, d), dtype), hint=h)
+            for n, h in ((bm, "smem_q"), (bn, "smem_k"), (bn, "smem_v"))
+        )
         t.op("tile.copy_async", [sq, q, row, zero])
         scale = t.full((bm, bn), 1 / math.sqrt(d), dt.f32)
         low = t.full((bm, bn), -1e30, dt.f32)
 
-        def step(at: Value, m: Value, l: Value, acc: Value) -> list[Value]:  # noqa: E741
+        def step(at: Value, m: Value, l: Value, acc: Value) -> list[Value]:
             t.op("tile.copy_async", [sk, k, at, zero])
             t.op("tile.copy_async", [sv, v, at, zero])
             t.op("tile.barrier")
@@ -180,7 +225,10 @@ def attention(s: int = 96, d: int = 32, bm: int = 32, bn: int = 32, dtype: dt.DT
             scores = t.value("tile.mma", [sq, kt, t.full((bm, bn), 0.0, dt.f32)], TileType((bm, bn), dt.f32))
             scores = t.map("mul", scores, scale)
             r, c = (t.value("tile.iota", (), TileType((bm, bn), dt.int64), {"axis": i}) for i in (0, 1))
-            r, c = (t.map("add", x, t.broadcast(t.value("tile.to_scalar", (i,), TileType((), dt.int64)), (bm, bn), ())) for x, i in ((r, row), (c, at)))
+            r, c = (
+                t.map("add", x, t.broadcast(t.value("tile.to_scalar", (i,), TileType((), dt.int64)), (bm, bn), ()))
+                for x, i in ((r, row), (c, at))
+            )
             visible = t.map("lt", c, t.full((bm, bn), s, dt.int64))
             if causal:
                 visible = t.map("logical_and", visible, t.map("le", c, r))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.tile.program import Branch, Buffer, Launch, Loop, Param, Program, Window
 from tessera.language import dtypes as dt
@@ -67,9 +65,12 @@ def loop_program() -> tuple[Program, float]:
         return lambda t, x: t.map("add", x, t.full(one, value, dt.f32))
 
     buffers = (
-        Buffer(0, "x", one, dt.f32, "input", 0), Buffer(1, "out", one, dt.f32, "output"), Buffer(2, "state", one, dt.f32, "temp"),
-        Buffer(3, "go", one, dt.bool_, "temp"), Buffer(4, "large", one, dt.bool_, "temp"),
-    )  # fmt: skip
+        Buffer(0, "x", one, dt.f32, "input", 0),
+        Buffer(1, "out", one, dt.f32, "output"),
+        Buffer(2, "state", one, dt.f32, "temp"),
+        Buffer(3, "go", one, dt.bool_, "temp"),
+        Buffer(4, "large", one, dt.bool_, "temp"),
+    )
     halve = mapped("halve", lambda t, x: t.map("mul", x, t.full(one, 0.5, dt.f32)))
     steps = (
         launch(mapped("copy", plus(0.0)), 0, 2),

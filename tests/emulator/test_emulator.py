@@ -31,7 +31,9 @@ def planted(case: Case, *changes: tuple[str, str], target: str = "emulator:sm_80
         source = source.replace(old, new)
     signatures = {name: facts["signature"] for name, facts in artifact.meta["kernels"].items()}
     artifact.source = source
-    artifact.files["code.so"] = emulate.build(source, signatures, 80, case.program.name, artifact.meta["lines"]).read_bytes()
+    artifact.files["code.so"] = emulate.build(
+        source, signatures, 80, case.program.name, artifact.meta["lines"]
+    ).read_bytes()
     return EmulatedExecutable(artifact)
 
 
@@ -75,7 +77,9 @@ def test_a_copy_that_has_not_landed() -> None:
 
 
 def test_a_copy_that_has_landed_but_is_not_seen_by_all() -> None:
-    error = fails(k.gemm(m=64, k=64), "race on shared memory|under way", ("ts::barrier();", "ts::hw::wait_all_async();"))
+    error = fails(
+        k.gemm(m=64, k=64), "race on shared memory|under way", ("ts::barrier();", "ts::hw::wait_all_async();")
+    )
     assert "ts::mma" in str(error)
 
 
@@ -88,7 +92,12 @@ def test_shared_memory_read_before_it_is_written() -> None:
 
 
 def test_accesses_outside_a_buffer() -> None:
-    fails(k.softmax(rows=6), "belong to no buffer|out of range.*of x, which has 4800", ("x{x_data, {6, 200}", "x{x_data, {60, 2000}"), ("program * 2;", "program * 30;"))
+    fails(
+        k.softmax(rows=6),
+        "belong to no buffer|out of range.*of x, which has 4800",
+        ("x{x_data, {6, 200}", "x{x_data, {60, 2000}"),
+        ("program * 2;", "program * 30;"),
+    )
     fails(turned(), "belong to no buffer|out of range", ("x{x_data,", "x{x_data + 100000,"))
 
 
@@ -101,12 +110,20 @@ def test_alignment_is_what_was_proved() -> None:
 
 
 def test_barriers_must_be_reached_by_all() -> None:
-    fails(turned(), "wait at a barrier that the others do not reach", ("  ts::store<", "  if (ts::hw::thread() < 40) ts::sync();\n  ts::store<"))
+    fails(
+        turned(),
+        "wait at a barrier that the others do not reach",
+        ("  ts::store<", "  if (ts::hw::thread() < 40) ts::sync();\n  ts::store<"),
+    )
 
 
 def test_warps_must_not_diverge() -> None:
     case = k.softmax(rows=1, cols=64, block=1, warps=1)
-    fails(case, "wait at a barrier|diverged", ("auto sum = ts::sum(exp);", "float sum = 0; if (ts::hw::thread() % 2) sum = ts::sum(exp);"))
+    fails(
+        case,
+        "wait at a barrier|diverged",
+        ("auto sum = ts::sum(exp);", "float sum = 0; if (ts::hw::thread() % 2) sum = ts::sum(exp);"),
+    )
 
 
 def test_programs_must_not_write_the_same_element() -> None:
@@ -119,7 +136,14 @@ def test_shared_memory_beyond_what_was_asked_for() -> None:
 
 def test_a_program_must_wait_for_its_copies() -> None:
     case = k.gemm(m=64, k=64)
-    fails(case, "ended with asynchronous copies|under way", ("ts::store<", "ts::sync();\n  ts::copy_async<ts::Box<64, 32>, ts::Aligned<>>(smem_a, A, {0, 0});\n  ts::store<"))
+    fails(
+        case,
+        "ended with asynchronous copies|under way",
+        (
+            "ts::store<",
+            "ts::sync();\n  ts::copy_async<ts::Box<64, 32>, ts::Aligned<>>(smem_a, A, {0, 0});\n  ts::store<",
+        ),
+    )
 
 
 def test_a_kernel_the_compiler_rejects_shows_both_lines() -> None:

@@ -24,7 +24,9 @@ require("g++")
 SIZES = {"B": 2, "S": 37, "D": 12, "E": 4, "K": 9, "H": 2}
 
 
-def execute(program: Program, arrays: list[Any], scalars: tuple[float, ...] = (), architecture: str = "sm_80") -> list[Any]:
+def execute(
+    program: Program, arrays: list[Any], scalars: tuple[float, ...] = (), architecture: str = "sm_80"
+) -> list[Any]:
     """Runs a program on emulated CUDA; arrays that it stores to change in place. Gives the outputs in order."""
     target = base.get(f"emulator:{architecture}")
     executable = target.load(target.compile(program))

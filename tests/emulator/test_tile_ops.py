@@ -15,7 +15,7 @@ from tessera.language.dtypes import DType
 from tessera.language.scalars import REDUCERS, TABLE
 from tests.conftest import require
 from tests.emulator.harness import Arg, Case, LineBuilder, build, check
-from tests.emulator.kernels import N, RNG, branch, loop, normal
+from tests.emulator.kernels import RNG, N, branch, loop, normal
 
 require("g++")
 
@@ -42,8 +42,19 @@ def accepts(scalar: Any, dtype: DType) -> bool:
     }[scalar.accepts]
 
 
-DOMAIN = {"log": (0.1, 9), "log2": (0.1, 9), "log10": (0.1, 9), "log1p": (-0.9, 5), "sqrt": (0, 9), "rsqrt": (0.1, 9), "pow": (0.1, 3),
-          "reciprocal": (0.2, 4), "tan": (-1.4, 1.4), "shift_left": (0, 3), "shift_right": (0, 3)}  # fmt: skip
+DOMAIN = {
+    "log": (0.1, 9),
+    "log2": (0.1, 9),
+    "log10": (0.1, 9),
+    "log1p": (-0.9, 5),
+    "sqrt": (0, 9),
+    "rsqrt": (0.1, 9),
+    "pow": (0.1, 3),
+    "reciprocal": (0.2, 4),
+    "tan": (-1.4, 1.4),
+    "shift_left": (0, 3),
+    "shift_right": (0, 3),
+}
 
 
 def elementwise_case(dtype: DType, names: list[str], n: int = 77) -> Case:
@@ -77,7 +88,9 @@ def elementwise_case(dtype: DType, names: list[str], n: int = 77) -> Case:
     return Case(program, inputs, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("dtype", [dt.f32, dt.f64, dt.bf16, dt.f16, dt.int32, dt.int64, dt.uint8, dt.uint64, dt.bool_], ids=str)
+@pytest.mark.parametrize(
+    "dtype", [dt.f32, dt.f64, dt.bf16, dt.f16, dt.int32, dt.int64, dt.uint8, dt.uint64, dt.bool_], ids=str
+)
 def test_every_scalar_function(dtype: DType) -> None:
     names = [name for name, s in TABLE.items() if accepts(s, dtype)]
     check(elementwise_case(dtype, names), seeds=(0,))
@@ -91,10 +104,16 @@ def test_complex_functions(dtype: DType) -> None:
 
 @pytest.mark.parametrize("dtype", [dt.f32, dt.f64, dt.f16, dt.bf16], ids=str)
 def test_special_values_of_float_functions(dtype: DType) -> None:
-    names = [name for name, s in TABLE.items() if accepts(s, dtype) and name not in ("pow", "mod", "floordiv", "atan2", "gelu", "gelu_tanh")]
+    names = [
+        name
+        for name, s in TABLE.items()
+        if accepts(s, dtype) and name not in ("pow", "mod", "floordiv", "atan2", "gelu", "gelu_tanh")
+    ]
     case = elementwise_case(dtype, names, n=12)
     special = np.array([0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e-38, 6e4, -6e4, 0.5, 2.5], np.float64)
-    case.inputs = {k: v if k == "c" else np.roll(special, 5 * (k[-1] == "1")).astype(v.dtype) for k, v in case.inputs.items()}
+    case.inputs = {
+        k: v if k == "c" else np.roll(special, 5 * (k[-1] == "1")).astype(v.dtype) for k, v in case.inputs.items()
+    }
     check(case, seeds=(0,))
 
 
@@ -107,7 +126,9 @@ def test_integer_division_by_zero_gives_zero(dtype: DType) -> None:
     if dtype.kind == "int":
         divisor[1] = -1
     case.inputs["floordiv_1"] = case.inputs["mod_1"] = divisor
-    case.inputs["shift_left_1"] = case.inputs["shift_right_1"] = np.array([0, 1, 2, dtype.bits - 1, dtype.bits, dtype.bits + 5], dtype.numpy)
+    case.inputs["shift_left_1"] = case.inputs["shift_right_1"] = np.array(
+        [0, 1, 2, dtype.bits - 1, dtype.bits, dtype.bits + 5], dtype.numpy
+    )
     check(case, seeds=(0,))
 
 
@@ -120,13 +141,18 @@ SMALLEST = (dt.fp6_e2m3, dt.fp6_e3m2, dt.fp4_e2m1, dt.tf32)
 def conversions() -> Case:
     """Every dtype cast to every other, each result an output of its own."""
     n = 64
-    outs = [Arg(f"to_{a}_{b}", (n,), b, out=True) for a in CASTS for b in CASTS if a != b and a not in SMALLEST and b not in SMALLEST]
+    outs = [
+        Arg(f"to_{a}_{b}", (n,), b, out=True)
+        for a in CASTS
+        for b in CASTS
+        if a != b and a not in SMALLEST and b not in SMALLEST
+    ]
     ins = [Arg(f"x_{a}", (n,), a) for a in CASTS if a not in SMALLEST]
 
     def body(t: LineBuilder, *args: Value) -> None:
         views = {a.hint: a for a in args}
         for out in outs:
-            _, a, b = out.name.replace("fp8_", "fp8-").split("_")
+            _, a, _ = out.name.replace("fp8_", "fp8-").split("_")
             x = t.load(views[f"x_{a.replace('-', '_')}"], [t.index(0)], (n,))
             t.store(views[out.name], t.cast(x, out.dtype), [t.index(0)])
 
@@ -138,10 +164,16 @@ def test_casts_between_all_dtypes() -> None:
     check(conversions(), seeds=(0,))
 
 
-@pytest.mark.parametrize("dtype", [dt.bf16, dt.f16, dt.fp8_e4m3, dt.fp8_e5m2, dt.fp6_e2m3, dt.fp6_e3m2, dt.fp4_e2m1], ids=str)
+@pytest.mark.parametrize(
+    "dtype", [dt.bf16, dt.f16, dt.fp8_e4m3, dt.fp8_e5m2, dt.fp6_e2m3, dt.fp6_e3m2, dt.fp4_e2m1], ids=str
+)
 def test_rounding_to_small_floats(dtype: DType) -> None:
     """Nearest even for every exponent, signs and ties; fp8 and smaller saturate."""
-    grid = np.arange(256, dtype=np.uint8).view(dtype.numpy) if dtype.bits == 8 else np.arange(1 << min(dtype.bits, 16), dtype=np.uint16 if dtype.bits == 16 else np.uint8).view(dtype.numpy)
+    grid = (
+        np.arange(256, dtype=np.uint8).view(dtype.numpy)
+        if dtype.bits == 8
+        else np.arange(1 << min(dtype.bits, 16), dtype=np.uint16 if dtype.bits == 16 else np.uint8).view(dtype.numpy)
+    )
     exact = np.unique(grid.astype(np.float64)[np.isfinite(grid.astype(np.float64))])
     ties = (exact[1:] + exact[:-1]) / 2
     x = np.concatenate([exact, ties, ties * (1 + 1e-6), ties * (1 - 1e-6)]).astype(np.float32)
@@ -154,7 +186,13 @@ def test_rounding_to_small_floats(dtype: DType) -> None:
 
     args = [Arg("x", (n,), dt.f32), Arg("small", (n,), dtype, out=True), Arg("back", (n,), dt.f64, out=True)]
     expected = x.astype(dtype.numpy)
-    case = Case(build("rounding", args, (ceildiv(n, 1024),), body), {"x": x}, {"small": expected, "back": expected.astype(np.float64)}, rtol=0, atol=0)
+    case = Case(
+        build("rounding", args, (ceildiv(n, 1024),), body),
+        {"x": x},
+        {"small": expected, "back": expected.astype(np.float64)},
+        rtol=0,
+        atol=0,
+    )
     check(case, seeds=(0,))
 
 
@@ -164,8 +202,13 @@ def test_saturation_and_nan_of_fp8() -> None:
     def body(t: LineBuilder, a: Value, b: Value) -> None:
         t.store(b, t.cast(t.load(a, [t.index(0)], (7,)), dt.fp8_e4m3), [t.index(0)])
 
-    got = check(Case(build("saturate", [Arg("x", (7,), dt.f32), Arg("y", (7,), dt.fp8_e4m3, out=True)], (1,), body), {"x": x},
-                     {"y": np.array([448, -448, 448, -448, np.nan, 448, 448])}))  # fmt: skip
+    got = check(
+        Case(
+            build("saturate", [Arg("x", (7,), dt.f32), Arg("y", (7,), dt.fp8_e4m3, out=True)], (1,), body),
+            {"x": x},
+            {"y": np.array([448, -448, 448, -448, np.nan, 448, 448])},
+        )
+    )
     assert got["y"].dtype == dt.fp8_e4m3.numpy
 
 
@@ -173,7 +216,15 @@ def reduction(op: str, shape: tuple[int, ...], axes: tuple[int, ...], dtype: DTy
     x = data(shape, dtype)
     if op == "prod":
         x = (1 + x.astype(np.float64) / 50).astype(dtype.numpy)
-    out = dt.int64 if op.startswith("arg") else dt.bool_ if op in ("any", "all") else dtype.accumulate if dtype.is_integer else dtype.compute
+    out = (
+        dt.int64
+        if op.startswith("arg")
+        else dt.bool_
+        if op in ("any", "all")
+        else dtype.accumulate
+        if dtype.is_integer
+        else dtype.compute
+    )
     kept = tuple(s for i, s in enumerate(shape) if i not in axes)
 
     def body(t: LineBuilder, a: Value, y: Value) -> None:
@@ -184,8 +235,19 @@ def reduction(op: str, shape: tuple[int, ...], axes: tuple[int, ...], dtype: DTy
     return Case(program, {"x": x}, rtol=1e-5, atol=1e-5)
 
 
-SHAPES = [((300,), (0,)), ((5, 300), (1,)), ((48, 33), (0,)), ((16, 24), (0, 1)), ((4, 6, 40), (2,)), ((4, 6, 40), (1, 2)),
-          ((4, 6, 40), (0, 1)), ((3, 10, 16), (1,)), ((1, 64, 1), (1,)), ((2, 3, 4, 5), (1, 3)), ((130, 3), (0,))]  # fmt: skip
+SHAPES = [
+    ((300,), (0,)),
+    ((5, 300), (1,)),
+    ((48, 33), (0,)),
+    ((16, 24), (0, 1)),
+    ((4, 6, 40), (2,)),
+    ((4, 6, 40), (1, 2)),
+    ((4, 6, 40), (0, 1)),
+    ((3, 10, 16), (1,)),
+    ((1, 64, 1), (1,)),
+    ((2, 3, 4, 5), (1, 3)),
+    ((130, 3), (0,)),
+]
 
 
 @pytest.mark.parametrize(("shape", "axes"), SHAPES, ids=str)
@@ -286,22 +348,50 @@ def moves(shape: tuple[int, ...], out: tuple[int, ...], move: Any, dtype: DType 
         tile = t.load(a, t.ints(*(0,) * len(shape)), shape)
         t.store(y, move(t, tile), t.ints(*(0,) * len(out)))
 
-    return Case(build("moves", [Arg("x", shape, dtype), Arg("y", out, dtype, out=True)], (1,), body), {"x": data(shape, dtype)}, rtol=0, atol=0)
+    return Case(
+        build("moves", [Arg("x", shape, dtype), Arg("y", out, dtype, out=True)], (1,), body),
+        {"x": data(shape, dtype)},
+        rtol=0,
+        atol=0,
+    )
 
 
-@pytest.mark.parametrize(("shape", "perm"), [((33, 20), (1, 0)), ((3, 4, 10), (2, 0, 1)), ((3, 1, 10), (1, 0, 2)), ((4, 5, 6), (1, 0, 2))])
+@pytest.mark.parametrize(
+    ("shape", "perm"), [((33, 20), (1, 0)), ((3, 4, 10), (2, 0, 1)), ((3, 1, 10), (1, 0, 2)), ((4, 5, 6), (1, 0, 2))]
+)
 @pytest.mark.parametrize("dtype", [dt.f32, dt.bf16, dt.bool_], ids=str)
 def test_transpose(shape: tuple[int, ...], perm: tuple[int, ...], dtype: DType) -> None:
     check(moves(shape, tuple(shape[p] for p in perm), lambda t, x: t.transpose(x, perm), dtype))
 
 
-@pytest.mark.parametrize(("shape", "out"), [((6, 40), (240,)), ((240,), (10, 24)), ((4, 6, 10), (24, 10)), ((4, 6, 10), (4, 60)), ((8, 1), (8,)), ((8,), (2, 1, 4))])
+@pytest.mark.parametrize(
+    ("shape", "out"),
+    [
+        ((6, 40), (240,)),
+        ((240,), (10, 24)),
+        ((4, 6, 10), (24, 10)),
+        ((4, 6, 10), (4, 60)),
+        ((8, 1), (8,)),
+        ((8,), (2, 1, 4)),
+    ],
+)
 def test_reshape(shape: tuple[int, ...], out: tuple[int, ...]) -> None:
     check(moves(shape, out, lambda t, x: t.reshape(x, out)))
 
 
-@pytest.mark.parametrize(("shape", "out", "axes"), [((20,), (7, 20), (1,)), ((7,), (7, 20), (0,)), ((7, 1), (7, 20), (0, 1)), ((1, 20), (7, 20), (0, 1)),
-                                                    ((3, 5), (3, 4, 5), (0, 2)), ((4, 5), (3, 4, 5), (1, 2)), ((3, 4), (3, 4, 5), (0, 1)), ((1,), (9,), (0,))])  # fmt: skip
+@pytest.mark.parametrize(
+    ("shape", "out", "axes"),
+    [
+        ((20,), (7, 20), (1,)),
+        ((7,), (7, 20), (0,)),
+        ((7, 1), (7, 20), (0, 1)),
+        ((1, 20), (7, 20), (0, 1)),
+        ((3, 5), (3, 4, 5), (0, 2)),
+        ((4, 5), (3, 4, 5), (1, 2)),
+        ((3, 4), (3, 4, 5), (0, 1)),
+        ((1,), (9,), (0,)),
+    ],
+)
 def test_broadcast(shape: tuple[int, ...], out: tuple[int, ...], axes: tuple[int, ...]) -> None:
     check(moves(shape, out, lambda t, x: t.broadcast(x, out, axes)))
 
@@ -316,7 +406,9 @@ def test_matrix_plus_its_own_row_and_column_sums() -> None:
     check(case)
 
 
-@pytest.mark.parametrize(("shape", "axis"), [((100,), 0), ((5, 70), 1), ((70, 5), 0), ((3, 40, 4), 1), ((2, 33), 0), ((1, 2000), 1)])
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((100,), 0), ((5, 70), 1), ((70, 5), 0), ((3, 40, 4), 1), ((2, 33), 0), ((1, 2000), 1)]
+)
 @pytest.mark.parametrize("op", ["sum", "max"])
 def test_scan(shape: tuple[int, ...], axis: int, op: str) -> None:
     case = moves(shape, shape, lambda t, x: t.value("tile.scan", (x,), x.type, {"op": op, "axis": axis}))
@@ -326,7 +418,9 @@ def test_scan(shape: tuple[int, ...], axis: int, op: str) -> None:
 
 @pytest.mark.parametrize(("shape", "axis"), [((40,), 0), ((6, 40), 0), ((6, 40), 1), ((2, 3, 4), 1)])
 def test_iota(shape: tuple[int, ...], axis: int) -> None:
-    case = moves(shape, shape, lambda t, x: t.cast(t.value("tile.iota", (), TileType(shape, dt.int32), {"axis": axis}), dt.f32))
+    case = moves(
+        shape, shape, lambda t, x: t.cast(t.value("tile.iota", (), TileType(shape, dt.int32), {"axis": axis}), dt.f32)
+    )
     check(case)
 
 
@@ -348,7 +442,13 @@ def test_bitcast() -> None:
         t.store(y, t.value("tile.bitcast", (tile,), TileType((50,), dt.uint32)), [t.index(0)])
 
     x = normal(50)
-    check(Case(build("bits", [Arg("x", (50,), dt.f32), Arg("y", (50,), dt.uint32, out=True)], (1,), body), {"x": x}, {"y": x.view(np.uint32)}))
+    check(
+        Case(
+            build("bits", [Arg("x", (50,), dt.f32), Arg("y", (50,), dt.uint32, out=True)], (1,), body),
+            {"x": x},
+            {"y": x.view(np.uint32)},
+        )
+    )
 
 
 def test_ragged_edges_read_as_fill_and_are_not_written() -> None:
@@ -371,13 +471,23 @@ def test_offsets_before_the_view_read_as_fill() -> None:
 
     x = normal(10)
     expected = np.concatenate([np.full(3, 7), x, np.full(3, 7)])
-    check(Case(build("before", [Arg("x", (10,), dt.f32), Arg("y", (16,), dt.f32, out=True)], (1,), body), {"x": x}, {"y": expected}))
+    check(
+        Case(
+            build("before", [Arg("x", (10,), dt.f32), Arg("y", (16,), dt.f32, out=True)], (1,), body),
+            {"x": x},
+            {"y": expected},
+        )
+    )
 
 
 def test_strided_and_dropped_windows() -> None:
     def body(t: LineBuilder, x: Value, y: Value) -> None:
-        sub = t.value("tile.subview", (x, t.program_id(0), t.index(2), t.index(1)), ViewType((6, 8), dt.f32, (10, 1)),
-                      {"sizes": (1, 6, 8), "drop": (0,)})  # fmt: skip
+        sub = t.value(
+            "tile.subview",
+            (x, t.program_id(0), t.index(2), t.index(1)),
+            ViewType((6, 8), dt.f32, (10, 1)),
+            {"sizes": (1, 6, 8), "drop": (0,)},
+        )
         tile = t.load(sub, t.ints(0, 0), (6, 8))
         t.store(y, t.reshape(t.transpose(tile, (1, 0)), (1, 8, 6)), [t.program_id(0), t.index(0), t.index(0)])
 
@@ -401,7 +511,12 @@ def test_gather_and_scatter(masked: bool) -> None:
         where = t.load(to, [t.index(0)], (n,))
         t.op("tile.scatter", [y, value, where, *mask], (), {"masked": True} if masked else {})
 
-    args = [Arg("x", (20, 12), dt.f32), Arg("i", (n,), dt.int64), Arg("to", (n,), dt.int32), Arg("y", (n,), dt.f32, out=True)]
+    args = [
+        Arg("x", (20, 12), dt.f32),
+        Arg("i", (n,), dt.int64),
+        Arg("to", (n,), dt.int32),
+        Arg("y", (n,), dt.f32, out=True),
+    ]
     inputs = {"x": normal(20, 12), "i": RNG.integers(-3, 25, n), "to": RNG.permutation(n), "y": normal(n)}
     row, col = inputs["i"], np.arange(n) % 12
     seen = ((row >= 0) & (row < 20)) & (col < 9 if masked else True)
@@ -419,20 +534,38 @@ def test_loops_branches_and_whiles() -> None:
         tile = t.load(x, [t.index(0)], (n,))
 
         def step(k: Value, a: Value, b: Value) -> list[Value]:
-            even = t.map("eq", t.map("mod", t.value("tile.to_scalar", (k,), TileType((), dt.int64)), t.constant(2, dt.int64)), t.constant(0, dt.int64))
+            even = t.map(
+                "eq",
+                t.map("mod", t.value("tile.to_scalar", (k,), TileType((), dt.int64)), t.constant(2, dt.int64)),
+                t.constant(0, dt.int64),
+            )
             (c,) = branch(t, even, lambda: [t.map("add", a, tile)], lambda: [t.map("sub", a, b)], [a.type])
             return [b, c]  # the two change places: assignment must be parallel
 
         a, b = loop(t, t.index(0), t.index(5), t.index(1), [tile, t.full((n,), 1.0, dt.f32)], step)
-        test, work = Block([TileType((), dt.int32), a.type], ["i", "v"]), Block([TileType((), dt.int32), a.type], ["i", "v"])
+        test, work = (
+            Block([TileType((), dt.int32), a.type], ["i", "v"]),
+            Block([TileType((), dt.int32), a.type], ["i", "v"]),
+        )
         with t.inside(test):
             t.op("tile.yield", [t.map("lt", test.args[0], t.constant(3, dt.int32))])
         with t.inside(work):
             t.op("tile.yield", [t.map("add", work.args[0], t.constant(1, dt.int32)), t.map("mul", work.args[1], b)])
-        last = t.op("tile.while", [t.constant(0, dt.int32), a], [v.type for v in test.args], {}, [Region([test]), Region([work])])
+        last = t.op(
+            "tile.while",
+            [t.constant(0, dt.int32), a],
+            [v.type for v in test.args],
+            {},
+            [Region([test]), Region([work])],
+        )
         t.store(y, last.results[1], [t.index(0)])
 
-    case = Case(build("control", [Arg("x", (n,), dt.f32), Arg("y", (n,), dt.f32, out=True)], (1,), body), {"x": normal(n) / 4}, rtol=1e-5, atol=1e-5)
+    case = Case(
+        build("control", [Arg("x", (n,), dt.f32), Arg("y", (n,), dt.f32, out=True)], (1,), body),
+        {"x": normal(n) / 4},
+        rtol=1e-5,
+        atol=1e-5,
+    )
     check(case)
 
 
@@ -443,7 +576,9 @@ def test_index_arithmetic_rounds_down() -> None:
         for i, v in enumerate(values):
             t.store(y, t.reshape(t.value("tile.to_scalar", (v,), TileType((), dt.int64)), (1,)), [t.index(i)])
 
-    case = Case(build("indices", [Arg("y", (6,), dt.int64, out=True)], (1,), body), {}, {"y": np.array([-3, 2, -7, 3, -21, -4])})
+    case = Case(
+        build("indices", [Arg("y", (6,), dt.int64, out=True)], (1,), body), {}, {"y": np.array([-3, 2, -7, 3, -21, -4])}
+    )
     check(case)
 
 
@@ -496,7 +631,10 @@ def test_a_missing_barrier_is_put_in() -> None:
 
     x = normal(192, 16)
     args = [Arg("x", (192, 16), dt.f32), Arg("y", (16, 64), dt.f32, out=True)]
-    check(Case(build("missing", args, (1,), body), {"x": x}, {"y": x.reshape(3, 64, 16).sum(0).T}, rtol=1e-5, atol=1e-5), seeds=(0, 3, 4))
+    check(
+        Case(build("missing", args, (1,), body), {"x": x}, {"y": x.reshape(3, 64, 16).sum(0).T}, rtol=1e-5, atol=1e-5),
+        seeds=(0, 3, 4),
+    )
 
 
 def test_reading_back_what_was_stored_to_global_memory() -> None:
@@ -511,7 +649,14 @@ def test_reading_back_what_was_stored_to_global_memory() -> None:
     x = normal(32, 32)
     expected = -x
     expected[:, :31] = (-x[:, 1:]) ** 2
-    check(Case(build("again", [Arg("x", (32, 32), dt.f32), Arg("y", (32, 32), dt.f32, out=True)], (1,), body), {"x": x}, {"y": expected}), seeds=(0, 1, 2))
+    check(
+        Case(
+            build("again", [Arg("x", (32, 32), dt.f32), Arg("y", (32, 32), dt.f32, out=True)], (1,), body),
+            {"x": x},
+            {"y": expected},
+        ),
+        seeds=(0, 1, 2),
+    )
 
 
 def test_large_tiles_are_walked_in_chunks() -> None:
@@ -523,7 +668,12 @@ def test_large_tiles_are_walked_in_chunks() -> None:
         cols = t.broadcast(t.load(c, [t.index(0)], (400,)), shape, (1,))
         t.store(y, t.map("fma", t.load(x, t.ints(0, 0), shape), rows, cols), t.ints(0, 0))
 
-    args = [Arg("x", shape, dt.f32), Arg("r", (200,), dt.f32), Arg("c", (400,), dt.f32), Arg("y", shape, dt.f32, out=True)]
+    args = [
+        Arg("x", shape, dt.f32),
+        Arg("r", (200,), dt.f32),
+        Arg("c", (400,), dt.f32),
+        Arg("y", shape, dt.f32, out=True),
+    ]
     check(Case(build("large", args, (1,), body), {"x": normal(*shape), "r": normal(200), "c": normal(400)}), seeds=(2,))
 
 
@@ -537,7 +687,9 @@ def test_both_sizes_known_at_launch() -> None:
 
     x = normal(33, 1500)
     args = [Arg("x", (m, N), dt.f32), Arg("y", (m, N), dt.f32, out=True)]
-    check(Case(build("both", args, (1,), body, ("m", "n")), {"x": x}, {"y": np.exp(x)}, {"m": 33, "n": 1500}), seeds=(0,))
+    check(
+        Case(build("both", args, (1,), body, ("m", "n")), {"x": x}, {"y": np.exp(x)}, {"m": 33, "n": 1500}), seeds=(0,)
+    )
 
 
 def test_products_of_tiles_in_registers() -> None:
@@ -549,7 +701,15 @@ def test_products_of_tiles_in_registers() -> None:
     for dtype in (dt.bf16, dt.f32):
         a, b = normal(48, 32).astype(dtype.numpy), normal(32, 24).astype(dtype.numpy)
         args = [Arg("a", (48, 32), dtype), Arg("b", (32, 24), dtype), Arg("y", (48, 24), dt.f32, out=True)]
-        check(Case(build("product", args, (1,), body), {"a": a, "b": b}, {"y": a.astype("f8") @ b.astype("f8")}, rtol=1e-4, atol=1e-4))
+        check(
+            Case(
+                build("product", args, (1,), body),
+                {"a": a, "b": b},
+                {"y": a.astype("f8") @ b.astype("f8")},
+                rtol=1e-4,
+                atol=1e-4,
+            )
+        )
 
 
 @pytest.mark.parametrize("shape", [(7, 5, 9), (1, 16, 8), (16, 1, 8), (33, 40, 17)])

@@ -17,9 +17,18 @@ def test_agrees_with_numpy_under_every_interleaving(name: str) -> None:
     check(k.TYPICAL[name](), seeds=(0, 1, 99))
 
 
-@pytest.mark.parametrize("make", [k.softmax, k.layernorm, k.saxpy, lambda warps: k.softmax(cols=3001, block=1, dim=k.N, warps=warps),
-                                  lambda warps: k.gemm(m=64, k=64, warps=warps), lambda warps: k.matmul(warps=warps)],
-                         ids=["softmax", "layernorm", "saxpy", "softmax_symbolic", "gemm", "matmul"])  # fmt: skip
+@pytest.mark.parametrize(
+    "make",
+    [
+        k.softmax,
+        k.layernorm,
+        k.saxpy,
+        lambda warps: k.softmax(cols=3001, block=1, dim=k.N, warps=warps),
+        lambda warps: k.gemm(m=64, k=64, warps=warps),
+        lambda warps: k.matmul(warps=warps),
+    ],
+    ids=["softmax", "layernorm", "saxpy", "softmax_symbolic", "gemm", "matmul"],
+)
 def test_the_number_of_warps_changes_no_bit(make) -> None:
     results = []
     for warps in (1, 2, 8):

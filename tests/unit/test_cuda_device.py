@@ -26,7 +26,9 @@ require("g++")
 class HostDriver:
     """The part of cuda.bindings.driver that is used, on host memory. Kernels run in the emulator."""
 
-    CUdevice_attribute = SimpleNamespace(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR=0, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR=1)
+    CUdevice_attribute = SimpleNamespace(
+        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR=0, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR=1
+    )
     CUfunction_attribute = SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES=8)
 
     def __init__(self, emulated: EmulatedExecutable, fail: str = "") -> None:
@@ -39,47 +41,60 @@ class HostDriver:
             return lambda *_: (SimpleNamespace(name="CUDA_ERROR_X", __int__=lambda: 1) and _Status(),)
         return object.__getattribute__(self, name)
 
-    def cuCtxGetCurrent(self) -> Any:  # noqa: N802 - the driver's names
+    def cuCtxGetCurrent(self) -> Any:
         return 0, 7
 
-    def cuCtxGetDevice(self) -> Any:  # noqa: N802
+    def cuCtxGetDevice(self) -> Any:
         return 0, 0
 
-    def cuDeviceGetAttribute(self, attribute: int, _: int) -> Any:  # noqa: N802
+    def cuDeviceGetAttribute(self, attribute: int, _: int) -> Any:
         return 0, (8, 6)[attribute]
 
-    def cuModuleLoadData(self, code: bytes) -> Any:  # noqa: N802
+    def cuModuleLoadData(self, code: bytes) -> Any:
         self.calls.append("load")
         return 0, code
 
-    def cuModuleGetFunction(self, _: Any, name: bytes) -> Any:  # noqa: N802
+    def cuModuleGetFunction(self, _: Any, name: bytes) -> Any:
         return 0, name.decode()
 
-    def cuFuncSetAttribute(self, f: str, _: int, size: int) -> Any:  # noqa: N802
+    def cuFuncSetAttribute(self, f: str, _: int, size: int) -> Any:
         self.shared_raised[f] = size
         return (0,)
 
-    def cuMemAllocAsync(self, size: int, _: int) -> Any:  # noqa: N802
+    def cuMemAllocAsync(self, size: int, _: int) -> Any:
         return 0, self.machine.allocate(size)
 
-    def cuMemFreeAsync(self, address: int, _: int) -> Any:  # noqa: N802
+    def cuMemFreeAsync(self, address: int, _: int) -> Any:
         self.machine.free(address)
         return (0,)
 
-    def cuMemcpyHtoDAsync(self, to: int, data: bytes, size: int, _: int) -> Any:  # noqa: N802
+    def cuMemcpyHtoDAsync(self, to: int, data: bytes, size: int, _: int) -> Any:
         ctypes.memmove(to, data, size)
         return (0,)
 
-    def cuMemcpyDtoHAsync(self, to: int, source: int, size: int, _: int) -> Any:  # noqa: N802
+    def cuMemcpyDtoHAsync(self, to: int, source: int, size: int, _: int) -> Any:
         ctypes.memmove(to, source, size)
         return (0,)
 
-    cuMemcpyDtoDAsync = cuMemcpyDtoHAsync  # noqa: N815
+    cuMemcpyDtoDAsync = cuMemcpyDtoHAsync
 
-    def cuStreamSynchronize(self, _: int) -> Any:  # noqa: N802
+    def cuStreamSynchronize(self, _: int) -> Any:
         return (0,)
 
-    def cuLaunchKernel(self, name: str, gx: int, gy: int, gz: int, bx: int, by: int, bz: int, shared: int, stream: int, params: int, extra: int) -> Any:  # noqa: N802
+    def cuLaunchKernel(
+        self,
+        name: str,
+        gx: int,
+        gy: int,
+        gz: int,
+        bx: int,
+        by: int,
+        bz: int,
+        shared: int,
+        stream: int,
+        params: int,
+        extra: int,
+    ) -> Any:
         assert (gy, gz, by, bz, extra) == (1, 1, 1, 1, 0)
         self.calls.append(f"{name} on {stream}")
         facts = self.emulated.artifact.meta["kernels"][name]
@@ -203,8 +218,18 @@ def test_driver_errors_are_device_errors() -> None:
         executable.run(use(bindings, x, x), [1.0], [])
 
 
-@pytest.mark.parametrize(("target", "capability", "runs"), [("sm_80", (8, 0), True), ("sm_80", (8, 9), True), ("sm_86", (8, 0), False),
-                         ("sm_80", (9, 0), False), ("sm_90a", (9, 0), True), ("sm_100a", (10, 3), False), ("sm_120", (12, 0), True)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("target", "capability", "runs"),
+    [
+        ("sm_80", (8, 0), True),
+        ("sm_80", (8, 9), True),
+        ("sm_86", (8, 0), False),
+        ("sm_80", (9, 0), False),
+        ("sm_90a", (9, 0), True),
+        ("sm_100a", (10, 3), False),
+        ("sm_120", (12, 0), True),
+    ],
+)
 def test_code_runs_on_its_own_architecture_only(target: str, capability: tuple[int, int], runs: bool) -> None:
     if runs:
         check_capability(target, capability)

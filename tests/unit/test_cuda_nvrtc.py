@@ -44,7 +44,9 @@ def test_nothing_spills(artifacts: dict[tuple[str, str], Artifact]) -> None:
     assert not spilled
 
 
-def test_tensor_cores_and_async_copies_where_the_architecture_has_them(artifacts: dict[tuple[str, str], Artifact]) -> None:
+def test_tensor_cores_and_async_copies_where_the_architecture_has_them(
+    artifacts: dict[tuple[str, str], Artifact],
+) -> None:
     def sass(arch: str, name: str) -> str:
         return cubin.disassemble(artifacts[arch, name].files["code.cubin"])
 
@@ -71,7 +73,9 @@ def test_figures_agree_with_cuobjdump(artifacts: dict[tuple[str, str], Artifact]
         code = artifacts[key].files["code.cubin"]
         with tempfile.NamedTemporaryFile(suffix=".cubin") as f:
             Path(f.name).write_bytes(code)
-            out = subprocess.run([cubin.binary("cuobjdump"), "-res-usage", f.name], capture_output=True, text=True, check=True).stdout
+            out = subprocess.run(
+                [cubin.binary("cuobjdump"), "-res-usage", f.name], capture_output=True, text=True, check=True
+            ).stdout
         for name, figures in cubin.resources(code).items():
             assert f"Function {name}:" in out
             line = out.split(f"Function {name}:")[1].splitlines()[1]
@@ -115,7 +119,8 @@ def test_unknown_architecture_lists_the_known_ones() -> None:
 def test_a_rejected_kernel_shows_both_lines() -> None:
     from tessera.compiler.targets.cuda import nvrtc
 
-    source = "#include <tessera/memory.cuh>\nnamespace ts = tessera;\nextern \"C\" __global__ void k() {\n  auto x = ts::nonsense(1);\n}\n"
+    head = "#include <tessera/memory.cuh>\nnamespace ts = tessera;\n"
+    source = head + 'extern "C" __global__ void k() {\n  auto x = ts::nonsense(1);\n}\n'
     with pytest.raises(TargetError, match="TS603") as e:
         nvrtc.compile_cubin(source, "sm_80", "k", [[3, "user.py", 7], [4, "user.py", 8]])
     (d,) = e.value.diagnostics

@@ -6,14 +6,21 @@ overwriting what was read, needs a barrier in between unless each element stays 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias, cast
 
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import SharedType, ViewType
 from tessera.compiler.targets.cuda.groups import Grouping, is_tile
+from tessera.compiler.tile.dialect import INDEX_OPS
 
+_PURE = frozenset(f"tile.{name}" for name in ("dim", "program_id", *INDEX_OPS))
 READS = ("tile.load", "tile.gather", "tile.load_shared", "tile.mma", "tile.contract")
+
+
+Owner: TypeAlias = tuple[Value, tuple[Hashable, ...], Hashable, Hashable]
+"""A view, the offsets of a tile in it, the tile's layout and its type: what decides which thread has which element."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +30,7 @@ class Access:
     memory: Value
     write: bool
     asynchronous: bool
-    owner: Hashable | None
+    owner: Owner | None
 
     def races(self, other: Access) -> bool:
         if self.memory is not other.memory or not (self.write or other.write):
@@ -81,9 +88,24 @@ def _outside(access: Access, loop: Op) -> Access:
     """Seen from the next iteration, a place that depends on the iteration is another place."""
     if access.owner is None:
         return access
-    _, offsets, *_ = access.owner  # type: ignore[misc]
-    inner = any(_inside(v, loop) for v in offsets)  # type: ignore[union-attr]
+    inner = any(_inside(v, loop) for v in _leaves(access.owner[1]))
     return Access(access.memory, access.write, access.asynchronous, None) if inner else access
+
+
+def _place(v: Value) -> Hashable:
+    """An index value by how it is computed, so that equal places are seen to be equal."""
+    op = v.op
+    if op is None or op.name not in _PURE:
+        return v
+    return op.name, op.attrs.get("axis"), op.attrs.get("dim"), tuple(_place(x) for x in op.operands)
+
+
+def _leaves(place: object) -> Iterator[Value]:
+    if isinstance(place, Value):
+        yield place
+    elif isinstance(place, tuple):
+        for part in cast("tuple[object, ...]", place):
+            yield from _leaves(part)
 
 
 def _inside(v: Value, loop: Op) -> bool:
@@ -102,7 +124,9 @@ def _accesses(op: Op, grouping: Grouping, alias: Mapping[Value, Value]) -> list[
             if isinstance(v.type, (ViewType, SharedType)):
                 out.append(Access(_memory(v, alias), False, False, _owner(op, v, op.result, grouping)))
         if op.name == "tile.mma":
-            out += [Access(s, False, False, None) for v in op.operands[:2] if (s := shared_source(v, op)[0]) is not None]
+            out += [
+                Access(s, False, False, None) for v in op.operands[:2] if (s := shared_source(v, op)[0]) is not None
+            ]
     elif op.name in ("tile.store", "tile.scatter", "tile.store_shared"):
         v = op.operands[0]
         out.append(Access(_memory(v, alias), True, False, _owner(op, v, op.operands[1], grouping)))
@@ -112,15 +136,17 @@ def _accesses(op: Op, grouping: Grouping, alias: Mapping[Value, Value]) -> list[
     return out
 
 
-def _owner(op: Op, view: Value, tile: Value, grouping: Grouping) -> Hashable | None:
+def _owner(op: Op, view: Value, tile: Value, grouping: Grouping) -> Owner | None:
     """The element-to-thread map of a plain access; stores of vectors and gathers are not plain."""
     if op.name in ("tile.gather", "tile.scatter", "tile.mma", "tile.contract") or not is_tile(tile):
         return None
     n = 1 if op.name == "tile.load" or op.name == "tile.load_shared" else 2
     rank = len(view.type.shape)  # type: ignore[union-attr]
-    offsets = tuple(op.operands[n : n + rank]) if isinstance(view.type, ViewType) else ()
+    offsets = tuple(_place(v) for v in op.operands[n : n + rank]) if isinstance(view.type, ViewType) else ()
     layout = grouping.of(tile).layout
-    replicated = layout is not None and layout.row.extent == 1 and layout.spelling.startswith(("ts::RowsOf", "ts::ColsOf"))
+    replicated = (
+        layout is not None and layout.row.extent == 1 and layout.spelling.startswith(("ts::RowsOf", "ts::ColsOf"))
+    )
     return None if replicated else (view, offsets, layout, tile.type)
 
 
@@ -144,6 +170,9 @@ def shared_source(v: Value, user: Op) -> tuple[Value | None, bool]:
         return None, False
     between = op.block.ops[op.block.ops.index(op) + 1 : op.block.ops.index(user)]
     shared = op.operands[0]
-    if any(x.regions or (x.operands and x.operands[0] is shared and x.name in ("tile.store_shared", "tile.copy_async")) for x in between):
+    if any(
+        x.regions or (x.operands and x.operands[0] is shared and x.name in ("tile.store_shared", "tile.copy_async"))
+        for x in between
+    ):
         return None, False
     return shared, transposed

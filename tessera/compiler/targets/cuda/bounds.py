@@ -95,7 +95,9 @@ class Bounds:
         if view.op.name != "tile.subview":
             return 1
         source = view.op.operands[0]
-        known = [self.of(o).multiple * divisor(s) for o, s in zip(view.op.operands[1:], strides_of(source), strict=True)]
+        known = [
+            self.of(o).multiple * divisor(s) for o, s in zip(view.op.operands[1:], strides_of(source), strict=True)
+        ]
         return math.gcd(self.start(source), *known)
 
     def vectors(self, view: Value, offsets: list[Range], vector: int) -> bool:

@@ -1,4 +1,4 @@
-"""What a cubin says about its kernels: registers, stack and shared memory from the ELF file itself, SASS by nvdisasm."""
+"""What a cubin says about its kernels: registers, stack, shared memory from the ELF file, SASS by nvdisasm."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _Section:
 
 
 def _sections(cubin: bytes) -> list[_Section]:
-    offset, = struct.unpack_from("<Q", cubin, 0x28)
+    (offset,) = struct.unpack_from("<Q", cubin, 0x28)
     entry, count, names = struct.unpack_from("<HHH", cubin, 0x3A)
     headers = [struct.unpack_from("<IIQQQQIIQQ", cubin, offset + i * entry) for i in range(count)]
     table = headers[names]
@@ -79,7 +79,11 @@ def resources(cubin: bytes) -> dict[str, KernelResources]:
             if attribute in (_REGISTERS, _FRAME, _MIN_STACK) and len(value) >= 8:
                 symbol, amount = struct.unpack_from("<II", value)
                 found.setdefault(symbols[symbol], {})[attribute] = amount
-    shared = {s.name.removeprefix(".nv.shared."): s.size for s in sections if s.name.startswith(".nv.shared.") and "reserved" not in s.name}
+    shared = {
+        s.name.removeprefix(".nv.shared."): s.size
+        for s in sections
+        if s.name.startswith(".nv.shared.") and "reserved" not in s.name
+    }
     kernels = [s.name.removeprefix(".text.") for s in sections if s.name.startswith(".text.")]
     return {
         k: KernelResources(a.get(_REGISTERS, 0), max(a.get(_FRAME, 0), a.get(_MIN_STACK, 0)), shared.get(k, 0))

@@ -5,19 +5,22 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterable
+from typing import cast
 
 from tessera.language import dtypes
-from tessera.language.dims import Dim
+from tessera.language.dims import Atom, Dim
 from tessera.language.dtypes import DType
 
 _TYPES = {"f32": "float", "f64": "double", "bool": "bool", "int32": "int", "complex64": "ts::complex<float>",
           "complex128": "ts::complex<double>"}  # fmt: skip
-_RESERVED = frozenset(
-    "alignas alignof and asm auto bool break case catch char class const constexpr continue default delete do double "
-    "else enum explicit export extern false float for friend goto if inline int long mutable namespace new not "
-    "operator or private protected public register return short signed sizeof static struct switch template this "
-    "throw true try typedef typename union unsigned using virtual void volatile while xor ts tessera tile".split()
-)
+_RESERVED = frozenset((
+    "alignas", "alignof", "and", "asm", "auto", "bool", "break", "case", "catch", "char", "class", "const",
+    "constexpr", "continue", "default", "delete", "do", "double", "else", "enum", "explicit", "export", "extern",
+    "false", "float", "for", "friend", "goto", "if", "inline", "int", "long", "mutable", "namespace", "new", "not",
+    "operator", "or", "private", "protected", "public", "register", "return", "short", "signed", "sizeof", "static",
+    "struct", "switch", "template", "this", "throw", "true", "try", "typedef", "typename", "union", "unsigned",
+    "using", "virtual", "void", "volatile", "while", "xor", "ts", "tessera",
+))  # fmt: skip
 
 
 def type_name(dtype: DType) -> str:
@@ -65,7 +68,9 @@ def _single(x: float) -> str:
         x = math.copysign(math.inf, x)
     if math.isinf(x):
         return "ts::infinity()" if x > 0 else "-ts::infinity()"
-    text = next(t for t in (f"{x:.{p}g}" for p in range(6, 18)) if struct.unpack("f", struct.pack("f", float(t)))[0] == x)
+    text = next(
+        t for t in (f"{x:.{p}g}" for p in range(6, 18)) if struct.unpack("f", struct.pack("f", float(t)))[0] == x
+    )
     return (text if any(c in text for c in ".e") else text + ".0") + "f"
 
 
@@ -81,22 +86,31 @@ def size(d: Dim) -> str:
     """A size as an expression over the kernel's parameters; `//` and `%` round down."""
     if isinstance(d, int):
         return str(d)
+    text = _sum(d)
+    return f"({text})" if len(d.terms) > 1 or text.startswith("-") else text
+
+
+def _sum(d: Dim) -> str:
+    """As `size`, without the parentheses that keep it together inside a larger expression."""
+    if isinstance(d, int):
+        return str(d)
     text = ""
     for monomial, coefficient in d.terms:
-        factors = [_atom(a.op, a.args) for a in monomial]
+        factors = [_atom(a) for a in monomial]
         if abs(coefficient) != 1 or not factors:
             factors.insert(0, str(abs(coefficient)))
         sign = "-" if coefficient < 0 else "+"
         text += (f" {sign} " if text else "-" if sign == "-" else "") + " * ".join(factors)
-    return f"({text})" if len(d.terms) > 1 or d.terms[0][1] < 0 else text
+    return text
 
 
-def _atom(op: str, args: tuple[object, ...]) -> str:
-    if op == "sym":
-        return dim_name(str(args[0]))
-    function = {"//": "idiv", "%": "imod", "min": "imin", "max": "imax"}[op]
-    a, b = (size(x).removeprefix("(").removesuffix(")") if size(x).count("(") == 1 and size(x)[0] == "(" else size(x) for x in args)  # type: ignore[arg-type]
-    return f"ts::{function}({a}, {b})"
+def _atom(atom: Atom) -> str:
+    if atom.op == "sym":
+        (name,) = atom.args
+        return dim_name(str(name))
+    function = {"//": "idiv", "%": "imod", "min": "imin", "max": "imax"}[atom.op]
+    a, b = cast("tuple[Dim, Dim]", atom.args)
+    return f"ts::{function}({_sum(a)}, {_sum(b)})"
 
 
 def dim_name(name: str) -> str:

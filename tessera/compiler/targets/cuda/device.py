@@ -32,7 +32,9 @@ def driver() -> Any:
     try:
         (status,) = bindings.cuInit(0)
     except Exception as e:  # the bindings raise their own types where there is no driver library
-        raise DeviceError("There is no NVIDIA driver on this machine; compiling for CUDA works, running does not.") from e
+        raise DeviceError(
+            "There is no NVIDIA driver on this machine; compiling for CUDA works, running does not."
+        ) from e
     if int(status):
         raise DeviceError(f"The NVIDIA driver cannot be used: {status.name}")
     return bindings
@@ -67,7 +69,9 @@ def check_capability(target: str, capability: tuple[int, int]) -> None:
     major, minor = divmod(architecture(target), 10)
     same = capability == (major, minor) if target.endswith("a") else capability[0] == major and capability[1] >= minor
     if not same:
-        raise DeviceError(f"Code for {target} does not run on this device (compute capability {capability[0]}.{capability[1]})")
+        raise DeviceError(
+            f"Code for {target} does not run on this device (compute capability {capability[0]}.{capability[1]})"
+        )
 
 
 @dataclass(slots=True)
@@ -118,7 +122,9 @@ class DeviceExecutable:
                 for kernel, facts in self.artifact.meta["kernels"].items():
                     f = self.driver("cuModuleGetFunction", module, kernel.encode())
                     if facts["shared"] > DEFAULT_SHARED_LIMIT:
-                        attribute = self.driver.bindings.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+                        attribute = (
+                            self.driver.bindings.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+                        )
                         self.driver("cuFuncSetAttribute", f, attribute, facts["shared"])
                     self._functions[context, kernel] = f
         return self._functions[context, name]
@@ -153,7 +159,9 @@ class DeviceExecutable:
             for offset, number, dtype in p.scalars:
                 data = steps.pack_scalar(scalars[number], dtype)
                 ctypes.memmove(start + offset, data, len(data))
-            (status,) = launch(p.function, p.grid, 1, 1, p.threads, 1, 1, p.shared, stream, ctypes.addressof(p.parameters), 0)
+            (status,) = launch(
+                p.function, p.grid, 1, 1, p.threads, 1, 1, p.shared, stream, ctypes.addressof(p.parameters), 0
+            )
             if int(status):
                 raise DeviceError(f"cuLaunchKernel failed: {status.name}")
 
@@ -170,7 +178,9 @@ class DeviceExecutable:
         return out
 
 
-def _parameters(plan: steps.Steps, kinds: Sequence[Sequence[str]], args: Sequence[Any], env: dict[str, int]) -> Prepared:
+def _parameters(
+    plan: steps.Steps, kinds: Sequence[Sequence[str]], args: Sequence[Any], env: dict[str, int]
+) -> Prepared:
     """The parameter block of a launch; sixteen bytes to each parameter hold the widest scalar."""
     block = ctypes.create_string_buffer(16 * max(1, len(kinds)))
     start = ctypes.addressof(block)
@@ -217,4 +227,17 @@ class _DeviceMachine:
         packed = [ctypes.create_string_buffer(a, max(16, len(a))) for a in call.arguments]
         table = (ctypes.c_void_p * max(1, len(packed)))(*(ctypes.addressof(p) for p in packed))
         function = self.executable.function(call.kernel)
-        self.driver("cuLaunchKernel", function, call.grid, 1, 1, call.threads, 1, 1, call.shared, self.stream, ctypes.addressof(table), 0)
+        self.driver(
+            "cuLaunchKernel",
+            function,
+            call.grid,
+            1,
+            1,
+            call.threads,
+            1,
+            1,
+            call.shared,
+            self.stream,
+            ctypes.addressof(table),
+            0,
+        )

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 from tessera.compiler.ir.core import Block, Op, Value
-from tessera.compiler.ir.types import INDEX, IndexType, SharedType, TileType, ViewType
+from tessera.compiler.ir.types import IndexType, SharedType, TileType, ViewType
 from tessera.compiler.targets.cuda import cxx, stream
 from tessera.compiler.targets.cuda.barriers import barriers, shared_source
 from tessera.compiler.targets.cuda.bounds import Bounds
-from tessera.compiler.targets.cuda.groups import Grouping, Line, dtype_of, is_scalar, is_tile, squeezed
+from tessera.compiler.targets.cuda.groups import Grouping, Line, dtype_of, is_tile, squeezed
 from tessera.compiler.targets.cuda.layout import Layout
 from tessera.compiler.targets.cuda.source import Source
-from tessera.errors import Diagnostic, TargetError
-from tessera.language import dtypes
-from tessera.language.dims import Dim
+from tessera.errors import Diagnostic, Span, TargetError
+from tessera.language.dims import Dim, symbols
 from tessera.language.dtypes import DType
 
 Handler = Callable[["KernelEmitter", Op], None]
@@ -122,11 +122,13 @@ class KernelEmitter:
             if line is not None and line.chunk is not None:
                 d = line.chunk
             if not isinstance(d, int):
-                raise TargetError(Diagnostic("TS404", f"The tile {v.type.pretty()} has a size that is not known", self.span(v)))
+                raise TargetError(
+                    Diagnostic("TS404", f"The tile {v.type.pretty()} has a size that is not known", self.span(v))
+                )
             out.append(d)
         return out
 
-    def span(self, v: Value) -> object:
+    def span(self, v: Value) -> Span:
         return v.op.span if v.op else self.kernel.span
 
     def lines_by_axis(self, v: Value) -> dict[int, Line]:
@@ -187,7 +189,9 @@ class KernelEmitter:
         start = self.fresh("start")
         self.origin[line] = start
         saved = dict(self.env), set(self.splat)
-        with self.source.block(f"for (ts::idx {start} = 0; {start} < {cxx.size(line.extent)}; {start} += {line.chunk})"):
+        with self.source.block(
+            f"for (ts::idx {start} = 0; {start} < {cxx.size(line.extent)}; {start} += {line.chunk})"
+        ):
             for inner in node.nodes:
                 if isinstance(inner, Op) and inner in node.folds:
                     self.source.at(inner.span)
@@ -252,31 +256,22 @@ def parameters(kernel: Op, settings: Settings) -> list[tuple[str, str]]:
 
 def free_dims(kernel: Op) -> list[str]:
     """The dims whose sizes the kernel's code needs at launch."""
-    from tessera.language.dims import symbols
-
     found: set[str] = set()
 
-    def take(d: object) -> None:
-        if isinstance(d, int) or d is None:
-            return
-        found.update(symbols(d))  # type: ignore[arg-type]
+    def take(dims: object) -> None:
+        for d in cast("tuple[Dim, ...]", dims or ()):
+            found.update(symbols(d))
 
-    def take_type(t: object) -> None:
-        for field_name in ("shape", "strides"):
-            for d in getattr(t, field_name, None) or ():
-                take(d)
-
-    for d in kernel.attrs["grid"]:  # type: ignore[union-attr]
-        take(d)
+    take(kernel.attrs["grid"])
     for op in kernel.walk():
-        for v in op.results:
-            take_type(v.type)
-        for region in op.regions:
-            for v in region.block.args:
-                take_type(v.type)
-        take(op.attrs.get("dim"))
-        for d in op.attrs.get("sizes", ()) or ():  # type: ignore[union-attr]
-            take(d)
+        values = [*op.results, *(v for r in op.regions for v in r.block.args)]
+        for v in values:
+            if isinstance(v.type, (TileType, ViewType, SharedType)):
+                take(v.type.shape)
+            if isinstance(v.type, ViewType):
+                take(v.type.strides)
+        take((op.attrs["dim"],) if "dim" in op.attrs else ())
+        take(op.attrs.get("sizes"))
     return sorted(found)
 
 
@@ -335,7 +330,9 @@ def _declare_view(e: KernelEmitter, arg: Value) -> None:
     strides = t.strides if t.strides is not None else contiguous_strides(t.shape)
     shape = cxx.braces(map(cxx.size, t.shape)) if t.rank else "{1}"
     steps = cxx.braces(map(cxx.size, strides)) if t.rank else "{1}"
-    e.source.write(f"ts::View<{const}{cxx.type_name(t.dtype)}, {t.rank}> {e.env[arg]}{{{e.views[arg]}, {shape}, {steps}}};")
+    e.source.write(
+        f"ts::View<{const}{cxx.type_name(t.dtype)}, {t.rank}> {e.env[arg]}{{{e.views[arg]}, {shape}, {steps}}};"
+    )
 
 
 # index arithmetic
@@ -472,6 +469,3 @@ def _terminator(e: KernelEmitter, op: Op) -> None:
 def _barrier(e: KernelEmitter, op: Op) -> None:
     e.headers.add("shared")
     e.source.write("ts::barrier();")
-
-
-__all__ = ["HANDLERS", "INDEX", "KernelEmitter", "Settings", "SharedType", "dtypes", "emit_kernel", "handles", "is_scalar", "shared_source"]

@@ -12,7 +12,6 @@ from tessera.compiler.targets.cuda.barriers import shared_source
 from tessera.compiler.targets.cuda.bounds import Range, overhangs
 from tessera.compiler.targets.cuda.emit import KernelEmitter, handles
 from tessera.compiler.targets.cuda.groups import dtype_of, is_scalar, is_tile, shape_of
-from tessera.compiler.targets.cuda.layout import Layout
 from tessera.language.dims import Dim, prod
 
 
@@ -72,14 +71,15 @@ def _load(e: KernelEmitter, op: Op) -> None:
     view, t = op.operands[0], op.result
     offsets, mask = _split(op, 1)
     e.headers.add("memory")
-    if len(t.users) == 1 and t.users[0].name == "tile.mma" and all(i < 2 for _, i in t.uses) and not _feeds_from_registers(e, t.users[0]):
-        if copied_operand(t, t.users[0]) is not None:
-            return
+    if t.users and _is_copied(e, t, t.users[0]):
+        return
     fill = cxx.literal(op.attrs.get("fill", 0), dtype_of(t))
     default = e.expr(view)
     if is_scalar(t):
         where = f", {e.expr(mask)}" if mask is not None else ""
-        e.let(t, f"ts::load_scalar({e.expr(view)}, {cxx.braces(map(e.expr, offsets))}, {fill}{where})", f"{default}_value")
+        e.let(
+            t, f"ts::load_scalar({e.expr(view)}, {cxx.braces(map(e.expr, offsets))}, {fill}{where})", f"{default}_value"
+        )
         return
     where = f", ts::where_mask({e.expr(mask)})" if mask is not None else ""
     at = cxx.braces(_offsets(e, t, offsets))
@@ -188,7 +188,9 @@ def _copy_async(e: KernelEmitter, op: Op) -> None:
     e.source.write(f"ts::copy_async<{box}, {known}>({e.expr(shared)}, {e.expr(view)}, {at});")
 
 
-def copy_access(e: KernelEmitter, view: Value, shape: Sequence[Dim], offsets: Sequence[Range], swapped: bool = False) -> str:
+def copy_access(
+    e: KernelEmitter, view: Value, shape: Sequence[Dim], offsets: Sequence[Range], swapped: bool = False
+) -> str:
     """What is proved of a copy into shared memory, which moves 16 bytes at a time."""
     t = view.type
     assert isinstance(t, ViewType)
@@ -214,8 +216,10 @@ def _load_shared(e: KernelEmitter, op: Op) -> None:
 def _reads_directly(e: KernelEmitter, user: Op, operand: int) -> bool:
     if user.name == "tile.mma":
         return e.reads_shared(user, operand)
-    return user.name == "tile.transpose" and bool(user.result.uses) and all(
-        u.name == "tile.mma" and e.reads_shared(u, i) for u, i in user.result.uses
+    return (
+        user.name == "tile.transpose"
+        and bool(user.result.uses)
+        and all(u.name == "tile.mma" and e.reads_shared(u, i) for u, i in user.result.uses)
     )
 
 
@@ -247,6 +251,13 @@ def copied_operand(v: Value, product: Op) -> Op | None:
         return None
     between = op.block.ops[op.block.ops.index(op) + 1 : op.block.ops.index(product)]
     return None if any(x.regions or x.name in ("tile.store", "tile.scatter") for x in between) else op
+
+
+def _is_copied(e: KernelEmitter, v: Value, user: Op) -> bool:
+    """Whether the tile need not be loaded, because its only user copies it itself."""
+    if user.name != "tile.mma" or any(i > 1 for _, i in v.uses) or _feeds_from_registers(e, user):
+        return False
+    return copied_operand(v, user) is not None
 
 
 @handles("mma")
@@ -304,6 +315,3 @@ def _assert(e: KernelEmitter, op: Op) -> None:
     number = len(e.asserts)
     e.asserts.append((str(op.attrs.get("message", "assertion failed")), op.span))
     e.source.write(f"ts::check(faults, {number}, {e.expr(op.operands[0])});")
-
-
-__all__ = ["Layout", "declare_shared"]

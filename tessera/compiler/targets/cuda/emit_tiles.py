@@ -268,7 +268,9 @@ def _accumulate(e: KernelEmitter, op: Op) -> None:
     start = e.origin[line]
     left = f"{cxx.size(line.extent)} - {start}"
     if name.startswith("arg"):
-        e.source.write(f"ts::take_better<{str(name == 'argmax').lower()}, {axis}>({e.partial[op]}, {e.tile(op.operands[0])}, {start}, {left});")
+        largest = "true" if name == "argmax" else "false"
+        tile = e.tile(op.operands[0])
+        e.source.write(f"ts::take_better<{largest}, {axis}>({e.partial[op]}, {tile}, {start}, {left});")
     else:
         e.source.write(f"ts::accumulate<ts::{_OPS[name]}, {axis}>({e.partial[op]}, {_widened(e, op)}, {left});")
 

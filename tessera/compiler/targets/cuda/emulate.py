@@ -27,7 +27,7 @@ from tessera.compiler.targets.cuda import nvrtc, steps
 from tessera.compiler.targets.cuda.generate import generate
 from tessera.compiler.targets.cuda.target import architecture, artifact, constants, settings_for
 from tessera.compiler.tile.program import Program
-from tessera.errors import DebugCheckError, Diagnostic, MissingDependency, Note, Span, TargetError
+from tessera.errors import NOWHERE, DebugCheckError, Diagnostic, MissingDependency, Note, Span
 
 # -O1: the emulator's own bookkeeping dominates; more would only cost compile time. No contraction, as on the device.
 FLAGS = ("-std=c++17", "-O1", "-g1", "-fPIC", "-ffp-contract=off", "-fno-stack-protector", "-U_FORTIFY_SOURCE", "-w")
@@ -99,11 +99,15 @@ def _host_text(source: str, signatures: Mapping[str, Sequence[str]]) -> str:
     return "\n".join(calls) + "\n"
 
 
-def build(source: str, signatures: Mapping[str, Sequence[str]], arch: int, name: str, lines: Sequence[Sequence[object]]) -> Path:
+def build(
+    source: str, signatures: Mapping[str, Sequence[str]], arch: int, name: str, lines: Sequence[Sequence[object]]
+) -> Path:
     """The shared library of a generated file, from the cache where it has been built before."""
     flags = (*FLAGS, f"-DTESSERA_ARCH={arch * 10}")
     text = _host_text(source, signatures)
-    key = hashlib.sha256("\0".join([source, text, *flags, _compiler_version(), nvrtc.library_fingerprint()]).encode()).hexdigest()[:24]
+    key = hashlib.sha256(
+        "\0".join([source, text, *flags, _compiler_version(), nvrtc.library_fingerprint()]).encode()
+    ).hexdigest()[:24]
     folder = _folder() / key
     library = folder / "code.so"
     if library.exists():
@@ -114,7 +118,16 @@ def build(source: str, signatures: Mapping[str, Sequence[str]], arch: int, name:
     header = _precompiled(flags)
     include = ["-include", str(header)] if header else []
     with tempfile.NamedTemporaryFile(dir=folder, suffix=".so", delete=False) as made:
-        command = [*compiler(), *flags, *include, f"-I{nvrtc.INCLUDE}", "-shared", str(folder / "host.cpp"), "-o", made.name]
+        command = [
+            *compiler(),
+            *flags,
+            *include,
+            f"-I{nvrtc.INCLUDE}",
+            "-shared",
+            str(folder / "host.cpp"),
+            "-o",
+            made.name,
+        ]
     out = subprocess.run(command, capture_output=True, text=True, check=False)
     if out.returncode:
         os.unlink(made.name)
@@ -127,7 +140,9 @@ def _precompiled(flags: Sequence[str]) -> Path | None:
     """The whole device library as a precompiled header (g++ only): half of a small kernel's compile time."""
     if "g++" not in Path(compiler()[0]).name:
         return None
-    key = hashlib.sha256("\0".join([*flags, _compiler_version(), nvrtc.library_fingerprint()]).encode()).hexdigest()[:16]
+    key = hashlib.sha256("\0".join([*flags, _compiler_version(), nvrtc.library_fingerprint()]).encode()).hexdigest()[
+        :16
+    ]
     folder = _folder() / f"headers-{key}"
     made = folder / "all.h.gch"
     if made.exists():
@@ -136,7 +151,16 @@ def _precompiled(flags: Sequence[str]) -> Path | None:
     headers = sorted(p.name for p in (nvrtc.INCLUDE / "tessera").glob("*.cuh") if p.name != "device.cuh")
     (folder / "all.h").write_text("".join(f"#include <tessera/{h}>\n" for h in ("host.h", *headers)))
     with tempfile.NamedTemporaryFile(dir=folder, delete=False) as part:
-        command = [*compiler(), *flags, f"-I{nvrtc.INCLUDE}", "-x", "c++-header", str(folder / "all.h"), "-o", part.name]
+        command = [
+            *compiler(),
+            *flags,
+            f"-I{nvrtc.INCLUDE}",
+            "-x",
+            "c++-header",
+            str(folder / "all.h"),
+            "-o",
+            part.name,
+        ]
     if subprocess.run(command, capture_output=True, check=False).returncode:
         os.unlink(part.name)
         return None
@@ -145,13 +169,19 @@ def _precompiled(flags: Sequence[str]) -> Path | None:
 
 
 class _Region(ctypes.Structure):
-    _fields_ = [("name", ctypes.c_char_p), ("begin", ctypes.c_uint64), ("size", ctypes.c_uint64), ("writable", ctypes.c_int32)]
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("begin", ctypes.c_uint64),
+        ("size", ctypes.c_uint64),
+        ("writable", ctypes.c_int32),
+    ]
 
 
 class _Launch(ctypes.Structure):
     _fields_ = [
         ("kernel", ctypes.c_void_p), ("args", ctypes.POINTER(ctypes.c_void_p)), ("regions", ctypes.POINTER(_Region)),
-        ("n_regions", ctypes.c_int64), ("grid", ctypes.c_int64), ("threads", ctypes.c_int64), ("shared_size", ctypes.c_int64),
+        ("n_regions", ctypes.c_int64), ("grid", ctypes.c_int64), ("threads", ctypes.c_int64),
+        ("shared_size", ctypes.c_int64),
         ("seed", ctypes.c_uint64), ("message", ctypes.c_char_p), ("message_size", ctypes.c_int64),
         ("trace", ctypes.POINTER(ctypes.c_void_p)), ("trace_size", ctypes.c_int64), ("traced", ctypes.c_int64),
     ]  # fmt: skip
@@ -236,7 +266,8 @@ def fault(x: EmulatedExecutable, kernel: str, message: str, trace: Sequence[int]
     """What went wrong, at the user's line where the debug information leads to it."""
     number = _generated_line(x, trace)
     lines = x.artifact.source.splitlines()
-    span, notes = Span("<unknown>", 0, 0, 0, 0), []
+    notes: list[Note] = []
+    span = NOWHERE
     if number:
         notes.append(Note(f"generated line {number}: {lines[number - 1].strip()}"))
         origin = [row for row in x.artifact.meta["lines"] if row[0] <= number]
@@ -254,7 +285,9 @@ def _generated_line(x: EmulatedExecutable, trace: Sequence[int]) -> int:
         return 0
     offsets = [hex(a - base - 1) for a in trace if a >= base]
     with contextlib.suppress(subprocess.SubprocessError, OSError):
-        out = subprocess.run([tool, "-i", "-e", str(x.path), *offsets], capture_output=True, text=True, check=True, timeout=60)
+        out = subprocess.run(
+            [tool, "-i", "-e", str(x.path), *offsets], capture_output=True, text=True, check=True, timeout=60
+        )
         for text in out.stdout.splitlines():
             if found := re.search(r"code\.cu:(\d+)", text):
                 return int(found[1])
@@ -267,6 +300,3 @@ def _load_address(path: Path) -> int:
             if line.endswith(str(path)):
                 return int(line.partition("-")[0], 16)
     return 0
-
-
-__all__ = ["EmulatedExecutable", "EmulatedTarget", "TargetError", "build", "compiler"]

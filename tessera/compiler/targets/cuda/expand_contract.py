@@ -72,10 +72,13 @@ def _inner_product(e: KernelEmitter, op: Op) -> None:
     w.write(f"using {name} = {layout.spelling};")
     w.write(f"auto {acc} = ts::full<{name}>({cxx.literal(0, t.dtype)});")
     with w.block(f"for (ts::idx {k} = 0; {k} < {cxx.size(va.shape[1])}; {k} += {PARTIALS[1]})"):
-        w.write(f"auto left = ts::cast<{dtype}>(ts::load<{name}, {box}>({e.expr(a)}, {{{e.expr(row)}, {k}}}, {zeros[0]}));")
+        w.write(
+            f"auto left = ts::cast<{dtype}>(ts::load<{name}, {box}>({e.expr(a)}, {{{e.expr(row)}, {k}}}, {zeros[0]}));"
+        )
         view = f"ts::swap_axes({e.expr(b)})"
         w.write(f"auto right = ts::cast<{dtype}>(ts::load<{name}, {box}>({view}, {{{e.expr(col)}, {k}}}, {zeros[1]}));")
-        w.write(f"{acc} = {f'ts::fma(left, right, {acc})' if t.dtype.is_float else f'ts::add({acc}, ts::mul(left, right))'};")
+        more = f"ts::fma(left, right, {acc})" if t.dtype.is_float else f"ts::add({acc}, ts::mul(left, right))"
+        w.write(f"{acc} = {more};")
     e.let(op.result, f"ts::sum({acc})", "dot")
 
 
@@ -84,20 +87,27 @@ def _stages(e: KernelEmitter, op: Op, stage_bytes: int) -> int:
     free = e.settings.shared_limit - e.shared_bytes - e.scratch
     stages = min(max(2, wanted), free // (stage_bytes + 256))
     if stages < 2:
-        raise e.refuse(
-            op,
-            f"Two stages of this product take {2 * stage_bytes} bytes of shared memory; sm_{e.settings.arch} has {free} left"
-            f" of {e.settings.shared_limit} per block.\nUse a smaller tile.",
-            "TS405",
+        message = (
+            f"Two stages of this product take {2 * stage_bytes} bytes of shared memory; sm_{e.settings.arch} has {free}"
+            f" left of {e.settings.shared_limit} per block.\nUse a smaller tile."
         )
+        raise e.refuse(op, message, "TS405")
     return stages
 
 
-class _operand:  # noqa: N801 - reads as a verb at its use
+class _operand:
     """The stages of one operand: how they are declared, filled and used."""
 
     def __init__(
-        self, e: KernelEmitter, op: Op, number: int, view: Value, shape: tuple[int, int], stages: int, offset: Value, k_axis: int
+        self,
+        e: KernelEmitter,
+        op: Op,
+        number: int,
+        view: Value,
+        shape: tuple[int, int],
+        stages: int,
+        offset: Value,
+        k_axis: int,
     ) -> None:
         t = view.type
         assert isinstance(t, ViewType)
@@ -112,7 +122,9 @@ class _operand:  # noqa: N801 - reads as a verb at its use
         ranges = [e.bounds.of(offset), steps] if k_axis == 1 else [steps, e.bounds.of(offset)]
         self.known = copy_access(e, view, shape, ranges, self.swapped)
         place = e.reserve((op, number), size * stages)
-        e.source.write(f"ts::Stages<{cxx.type_name(t.dtype)}, {held[0]}, {held[1]}, {stages}> {self.name}(shared + {place});")
+        e.source.write(
+            f"ts::Stages<{cxx.type_name(t.dtype)}, {held[0]}, {held[1]}, {stages}> {self.name}(shared + {place});"
+        )
 
     def copy(self, stage: str, k: str) -> str:
         at = [self.offset, k] if (self.k_axis == 1) != self.swapped else [k, self.offset]

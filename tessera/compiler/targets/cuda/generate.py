@@ -17,6 +17,10 @@ from tessera.errors import Diagnostic, TargetError
 _WRITERS = (emit_memory, emit_tiles, expand_contract)  # imported for the handlers that they register
 
 
+REGISTER_ELEMENTS = 64
+"""Elements of one tile that a thread holds at most; larger tiles are walked in chunks where that is possible."""
+
+
 @dataclass(slots=True)
 class Kernel:
     """A generated kernel: what a launch must know."""
@@ -71,33 +75,38 @@ def _unique(name: str, taken: set[str]) -> str:
     return out
 
 
-def choose_threads(kernel: Op, grouping: Grouping) -> int:
-    """The author's num_warps, else enough warps that a thread holds about sixteen elements of the largest tile.
-
-    Raises TargetError TS602 where num_warps is no power of two up to 32. The choice changes no result.
-    """
+def author_warps(kernel: Op) -> int | None:
+    """The author's num_warps; None: the choice is ours. Raises TargetError TS602 for a number CUDA does not take."""
     warps = kernel.attrs.get("num_warps")
     if warps is None:
-        products = any(g.products for g in grouping.groups)
-        warps = 4
-        while warps < 16 and grouping.elements > 32 * warps * (32 if products else 16):
-            warps *= 2
+        return None
     if not isinstance(warps, int) or warps < 1 or warps > 32 or warps & (warps - 1):
-        raise TargetError(Diagnostic("TS602", f"num_warps is {warps}; CUDA kernels take 1, 2, 4, 8, 16 or 32", kernel.span))
-    return warps * 32
+        message = f"num_warps is {warps}; CUDA kernels take 1, 2, 4, 8, 16 or 32"
+        raise TargetError(Diagnostic("TS602", message, kernel.span))
+    return warps
+
+
+def _enough_warps(grouping: Grouping) -> int:
+    """So many that a thread holds about sixteen elements of the largest tile. The choice changes no result."""
+    per_thread = 32 if any(g.products for g in grouping.groups) else 16
+    warps = 4
+    while warps < 16 and grouping.elements > 32 * warps * per_thread:
+        warps *= 2
+    return warps
 
 
 def _generate_kernel(program: Program, kernel: Op, name: str, settings: Settings, body: Source) -> KernelEmitter:
     grouping = Grouping(kernel)
-    warps = kernel.attrs.get("num_warps")
-    grouping.stream(64 * 32 * warps if isinstance(warps, int) else 16384)
-    threads = choose_threads(kernel, grouping)
-    e = emit_kernel(kernel, name, grouping, threads, settings, body, _aliases(program, kernel), _aligned(program, kernel))
+    warps = author_warps(kernel)
+    grouping.stream(REGISTER_ELEMENTS * 32 * (warps or 8))
+    threads = 32 * (warps or _enough_warps(grouping))
+    aliases, aligned = _aliases(program, kernel), _aligned(program, kernel)
+    e = emit_kernel(kernel, name, grouping, threads, settings, body, aliases, aligned)
     total = e.scratch + e.shared_bytes
     if total > settings.shared_limit:
         message = (
-            f"The kernel needs {total} bytes of shared memory per block ({e.shared_bytes} for tiles, {e.scratch} to exchange "
-            f"elements between threads); sm_{settings.arch} has {settings.shared_limit}.\nUse smaller tiles."
+            f"The kernel needs {total} bytes of shared memory per block ({e.shared_bytes} for tiles, {e.scratch} to"
+            f" exchange elements between threads); sm_{settings.arch} has {settings.shared_limit}.\nUse smaller tiles."
         )
         raise TargetError(Diagnostic("TS405", message, kernel.span))
     return e
@@ -132,7 +141,11 @@ def _aligned(program: Program, kernel: Op) -> frozenset[Value]:
     for launch in program.launches:
         if launch.kernel is kernel:
             for arg, window in zip(args, launch.args, strict=True):
-                if isinstance(window, Window) and isinstance(arg.type, ViewType) and divisor(window.offset) * arg.type.dtype.itemsize % 16:
+                if (
+                    isinstance(window, Window)
+                    and isinstance(arg.type, ViewType)
+                    and divisor(window.offset) * arg.type.dtype.itemsize % 16
+                ):
                     off.add(arg)
     return frozenset(a for a in args if a not in off)
 

@@ -161,7 +161,10 @@ class Grouping:
     def _same(self, *values: Value) -> None:
         tiles = [v for v in values if is_tile(v)]
         for v in tiles[1:]:
-            if self._groups[v].shape == self._groups[tiles[0]].shape and self._groups[v].split == self._groups[tiles[0]].split:
+            if (
+                self._groups[v].shape == self._groups[tiles[0]].shape
+                and self._groups[v].split == self._groups[tiles[0]].split
+            ):
                 self.of(tiles[0]).unite(self.of(v))
 
     def _relate(self, op: Op) -> None:

@@ -124,7 +124,8 @@ def warp_grid(rows: int, cols: int, warps: int, keep_rows: bool) -> tuple[int, i
         while across > 1 and cols % (8 * across):
             across //= 2
         better = down * across > best[0] * best[1] or (
-            down * across == best[0] * best[1] and (keep_rows or rows // down + cols // across < rows // best[0] + cols // best[1])
+            down * across == best[0] * best[1]
+            and (keep_rows or rows // down + cols // across < rows // best[0] + cols // best[1])
         )
         if better:
             best = (down, across)

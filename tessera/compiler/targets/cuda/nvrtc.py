@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tessera.errors import Diagnostic, MissingDependency, Note, Span, TargetError
+from tessera.errors import NOWHERE, Diagnostic, MissingDependency, Note, Span, TargetError
 
 INCLUDE = Path(__file__).parent / "include"
 
@@ -69,8 +69,12 @@ def compile_cubin(source: str, arch: str, name: str, lines: Sequence[Sequence[ob
 def failed(log: str, source: str, file: str, lines: Sequence[Sequence[object]], compiler: str) -> TargetError:
     """A compiler's log as a diagnostic: the first error, the generated line, and the user's line it comes from."""
     at = re.search(rf"{re.escape(file)}[:(](\d+)", log)
-    message = next((m[1] for m in [re.search(r"error:\s*(.*)", log)] if m), log.strip().splitlines()[-1] if log.strip() else "unknown")
-    span, notes = Span("<unknown>", 0, 0, 0, 0), []
+    message = next(
+        (m[1] for m in [re.search(r"error:\s*(.*)", log)] if m),
+        log.strip().splitlines()[-1] if log.strip() else "unknown",
+    )
+    notes: list[Note] = []
+    span = NOWHERE
     if at:
         number = int(at[1])
         text = source.splitlines()[number - 1].strip() if number <= len(source.splitlines()) else ""
@@ -80,4 +84,6 @@ def failed(log: str, source: str, file: str, lines: Sequence[Sequence[object]], 
             _, path, line = origin[-1]
             span = Span(str(path), int(line), 1, int(line), 1)  # type: ignore[call-overload]
     notes.append(Note(log.strip()[:4000]))
-    return TargetError(Diagnostic("TS603", f"{compiler} rejects the generated code: {message}", span, notes=tuple(notes)))
+    return TargetError(
+        Diagnostic("TS603", f"{compiler} rejects the generated code: {message}", span, notes=tuple(notes))
+    )

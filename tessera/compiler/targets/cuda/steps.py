@@ -28,7 +28,8 @@ ALIGNMENT = 16
 def describe(program: Program, generated: Generated) -> dict[str, Any]:
     """Everything but code: what `Steps` needs to run the program."""
     buffers = [
-        {"name": b.name, "role": b.role, "shape": [str(d) for d in b.shape], "dtype": b.dtype.name, "id": b.id} for b in program.buffers
+        {"name": b.name, "role": b.role, "shape": [str(d) for d in b.shape], "dtype": b.dtype.name, "id": b.id}
+        for b in program.buffers
     ]
     scalars = [i for i, p in enumerate(program.params) if p.shape is None]
     kernels = {
@@ -58,14 +59,25 @@ def _steps(steps: Sequence[Step], generated: Generated, scalars: list[int]) -> l
         match step:
             case Launch():
                 args = [
-                    ["window", a.buffer, str(a.offset)] if isinstance(a, Window) else ["scalar", scalars.index(a.param), a.dtype.name]
+                    ["window", a.buffer, str(a.offset)]
+                    if isinstance(a, Window)
+                    else ["scalar", scalars.index(a.param), a.dtype.name]
                     for a in step.args
                 ]
                 out.append(["launch", generated.kernels[step.kernel].name, args])
             case Branch():
-                out.append(["branch", step.cond, _steps(step.then, generated, scalars), _steps(step.orelse, generated, scalars)])
+                out.append(
+                    [
+                        "branch",
+                        step.cond,
+                        _steps(step.then, generated, scalars),
+                        _steps(step.orelse, generated, scalars),
+                    ]
+                )
             case Loop():
-                out.append(["loop", step.cond, _steps(step.head, generated, scalars), _steps(step.body, generated, scalars)])
+                out.append(
+                    ["loop", step.cond, _steps(step.head, generated, scalars), _steps(step.body, generated, scalars)]
+                )
     return out
 
 
@@ -110,7 +122,9 @@ class Steps:
         self.meta, self.constants = meta, constants
         self.buffers = {b["id"]: b for b in meta["buffers"]}
         self.bound = [b["id"] for b in meta["buffers"] if b["role"] in ("input", "output")]
-        self.written = {a[1] for name, args in self._launches() for i, a in enumerate(args) if i in meta["kernels"][name]["writes"]}
+        self.written = {
+            a[1] for name, args in self._launches() for i, a in enumerate(args) if i in meta["kernels"][name]["writes"]
+        }
         self._dims = {text: parse(text) for text in self._texts()}
 
     def _launches(self) -> Iterator[tuple[str, list[Any]]]:
@@ -123,7 +137,9 @@ class Steps:
                 stack += [*step[2], *step[3]]
 
     def _texts(self) -> set[str]:
-        out = {d for b in self.meta["buffers"] for d in b["shape"]} | {d for k in self.meta["kernels"].values() for d in k["grid"]}
+        out = {d for b in self.meta["buffers"] for d in b["shape"]} | {
+            d for k in self.meta["kernels"].values() for d in k["grid"]
+        }
         return out | {a[2] for _, args in self._launches() for a in args if a[0] == "window"}
 
     def size(self, text: str, env: Mapping[str, int]) -> int:
@@ -134,7 +150,12 @@ class Steps:
         return math.prod(self.size(d, env) for d in buffer["shape"]) * dtypes.BY_NAME[buffer["dtype"]].itemsize
 
     def run(
-        self, machine: Machine, pointers: Sequence[int], scalars: Sequence[object], dims: Sequence[int], record: TileRecorder | None = None
+        self,
+        machine: Machine,
+        pointers: Sequence[int],
+        scalars: Sequence[object],
+        dims: Sequence[int],
+        record: TileRecorder | None = None,
     ) -> None:
         env = dict(zip(self.meta["free"], dims, strict=True))
         address = dict(zip(self.bound, pointers, strict=True))
@@ -167,7 +188,9 @@ def grid_size(plan: Steps, name: str, env: Mapping[str, int]) -> int:
     """The number of programs of a launch. Raises LaunchError beyond what one launch takes."""
     grid = math.prod(plan.size(d, env) for d in plan.meta["kernels"][name]["grid"])
     if grid > MAX_BLOCKS:
-        raise LaunchError(f"{name} would need {grid} programs; one launch takes at most {MAX_BLOCKS}.\nUse larger tiles.")
+        raise LaunchError(
+            f"{name} would need {grid} programs; one launch takes at most {MAX_BLOCKS}.\nUse larger tiles."
+        )
     return grid
 
 
@@ -242,6 +265,13 @@ class Run:
             if failed:
                 raise DebugCheckError([Diagnostic("TS506", f"{message} ({span})") for message, span in failed])
         elif self.record is not None:
-            layout = [("tile", "u4"), ("resource", "u4"), ("slot", "i4"), ("phase", "u4"), ("start", "u8"), ("duration", "u8")]
+            layout = [
+                ("tile", "u4"),
+                ("resource", "u4"),
+                ("slot", "i4"),
+                ("phase", "u4"),
+                ("start", "u8"),
+                ("duration", "u8"),
+            ]
             records = np.frombuffer(data, np.dtype(layout))
             self.record.record({name: records[name].astype(np.int64) for name, _ in layout})

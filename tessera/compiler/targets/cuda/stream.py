@@ -87,8 +87,8 @@ def _sequence(rest: list[Op], inside: list[Op], line: Line, lines: list[Line], g
 def _passes(ops: list[Op], line: Line, lines: list[Line], grouping: Grouping) -> list[Op | Pass]:
     level: dict[Op, int] = {}
     for op in ops:
-        inputs = [v.op for v in op.operands if v.op in level]
-        level[op] = max((level[x] + (folded_line(x, grouping) is line) for x in inputs if x is not None), default=0)
+        inputs = [v.op for v in op.operands if v.op is not None and v.op in level]
+        level[op] = max((level[x] + (folded_line(x, grouping) is line) for x in inputs), default=0)
     _check_order(ops, level, line, grouping)
     out: list[Op | Pass] = []
     others = [x for x in lines if x is not line]
@@ -136,7 +136,9 @@ def _check_order(ops: list[Op], level: dict[Op, int], line: Line, grouping: Grou
             if store.name not in EFFECTS or store.operands[0] is not op.operands[0] or level[store] >= last:
                 continue
             if any(level[u] > level[store] for u in _users(op)):
-                refuse(op, "would be read again after it has been overwritten, because the tile is too large for registers")
+                refuse(
+                    op, "would be read again after it has been overwritten, because the tile is too large for registers"
+                )
 
 
 def _users(op: Op) -> set[Op]:

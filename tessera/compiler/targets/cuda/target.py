@@ -53,10 +53,14 @@ class CudaTarget:
         resources = {k.name: self._resources(k.name, k.threads, k.shared, figures) for k in generated.kernels.values()}
         return artifact(self.name, program, generated, {"code.cubin": code}, resources, profile)
 
-    def _resources(self, name: str, threads: int, shared: int, figures: dict[str, cubin.KernelResources]) -> dict[str, Any]:
+    def _resources(
+        self, name: str, threads: int, shared: int, figures: dict[str, cubin.KernelResources]
+    ) -> dict[str, Any]:
         r = figures[name]
         out: dict[str, Any] = {"threads": threads, **asdict(r), "spills": r.stack, "shared": shared + r.shared}
-        out["blocks_per_sm"], out["occupancy"], out["occupancy_limiter"] = occupancy(self.arch, threads, r.registers, shared + r.shared)
+        out["blocks_per_sm"], out["occupancy"], out["occupancy_limiter"] = occupancy(
+            self.arch, threads, r.registers, shared + r.shared
+        )
         return out
 
     def load(self, artifact: Artifact) -> Executable:
@@ -83,15 +87,28 @@ def occupancy(arch: int, threads: int, registers: int, shared: int) -> tuple[int
 
 
 def artifact(
-    target: str, program: Program, generated: Generated, files: dict[str, bytes], resources: dict[str, Any], profile: bool
+    target: str,
+    program: Program,
+    generated: Generated,
+    files: dict[str, bytes],
+    resources: dict[str, Any],
+    profile: bool,
 ) -> Artifact:
     """The artefact of either the real target or the emulator."""
     meta = steps.describe(program, generated)
-    meta |= {"lines": generated.lines, "phases": list(steps.PHASES) if profile else [], "record_bytes": steps.RECORD_BYTES}
+    meta |= {
+        "lines": generated.lines,
+        "phases": list(steps.PHASES) if profile else [],
+        "record_bytes": steps.RECORD_BYTES,
+    }
     files = {"code.cu": generated.source.encode(), **files}
     files |= {f"constant.{b.id}": b.data for b in program.buffers if b.data is not None}
     return Artifact(target, program.name, generated.source, files, None, resources, meta)
 
 
 def constants(artifact: Artifact) -> dict[int, bytes]:
-    return {int(name.removeprefix("constant.")): data for name, data in artifact.files.items() if name.startswith("constant.")}
+    return {
+        int(name.removeprefix("constant.")): data
+        for name, data in artifact.files.items()
+        if name.startswith("constant.")
+    }
