@@ -51,10 +51,22 @@ def observe(run: Run, pointers: Sequence[int], scalars: Sequence[Any], sizes: Se
     exact = stop is not None or not batches  # the host's clock also sees the frame being built and records being read
     extents = _extents(batches, len(launches), start, duration, exact)
     more = {**run.extra, **dict(zip(("call_file", "call_line"), callsite(), strict=True))}
+    names = _Buffers(pointers, ids[0] if ids else 0)
     for info, number, extent in zip(launches, ids, extents, strict=True):
-        events.publish(_event(run, info, number, extent, more))
+        memory = {"reads": names.of(info.reads), "writes": names.of(info.writes)}
+        events.publish(_event(run, info, number, extent, memory | more))
     for columns in batches:
         events.publish(_batch(columns, ids, [info.line for info in launches], run.built.artifact.meta))
+
+
+class _Buffers:
+    """Buffers by what they are in this process: arrays by their address, temporaries by the run they belong to."""
+
+    def __init__(self, pointers: Sequence[int], run: int) -> None:
+        self.pointers, self.run = pointers, run
+
+    def of(self, moved: Sequence[tuple[int, Dim]]) -> list[tuple[int, Dim]]:
+        return [(self.pointers[b] if b >= 0 else b - (self.run << 20), d) for b, d in moved]
 
 
 Extent = tuple[int, int | None, str]
@@ -95,10 +107,9 @@ def _event(run: Run, info: LaunchInfo, number: int, extent: Extent, more: Mappin
         "function": built.plan.name,
         "label": info.label,
         "dtype": info.dtype,
-        "reads": tuple((buffer, size(d)) for buffer, d in info.reads),
-        "writes": tuple((buffer, size(d)) for buffer, d in info.writes),
+        **{k: tuple((buffer, size(d)) for buffer, d in more[k]) for k in ("reads", "writes")},
         "cache": built.origin,
-        **more,
+        **{k: v for k, v in more.items() if k not in ("reads", "writes")},
         **{k: resources[k] for k in ("occupancy", "occupancy_limiter", "slots") if resources.get(k) is not None},
     }
     if device.startswith("cpu"):

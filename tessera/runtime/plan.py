@@ -26,7 +26,10 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class LaunchInfo:
-    """What is known of one kernel launch before it runs; `reads` and `writes` are (buffer id, bytes)."""
+    """What is known of one kernel launch before it runs; `reads` and `writes` are (buffer, bytes).
+
+    A buffer from 0 on is the plan's slot of that number, a negative one a temporary of the program.
+    """
 
     kernel: str
     label: str
@@ -65,7 +68,7 @@ class Plan:
         for b in program.buffers:
             if b.id not in position:
                 workspace = workspace + dims.prod(b.shape) * b.dtype.itemsize
-        launches = tuple(_info(program, launch) for launch in program.launches)
+        launches = tuple(_info(program, launch, position) for launch in program.launches)
         outputs = tuple(position[i] for i in program.outputs)
         written = {s.param for i, s in enumerate(slots) if passed[i].id in {b for k in launches for b, _ in k.writes}}
         params = tuple(replace(p, writes=p.writes or i in written) for i, p in enumerate(program.params))
@@ -126,7 +129,7 @@ def _sizes(pairs: list[list[Any]]) -> tuple[tuple[int, Dim], ...]:
     return tuple((i, _dim(d)) for i, d in pairs)
 
 
-def _info(program: Program, launch: Launch) -> LaunchInfo:
+def _info(program: Program, launch: Launch, position: Mapping[int, int]) -> LaunchInfo:
     attrs = launch.kernel.attrs
     written = set(attrs.get("writes", ()))  # type: ignore[arg-type]
     buffers = {b.id: b for b in program.buffers}
@@ -135,7 +138,7 @@ def _info(program: Program, launch: Launch) -> LaunchInfo:
     for i, arg in enumerate(launch.args):
         if isinstance(arg, Window):
             size = dims.prod(launch.kernel.region.block.args[i].type.shape) * buffers[arg.buffer].dtype.itemsize  # type: ignore[union-attr]
-            (writes if i in written else reads).append((arg.buffer, size))
+            (writes if i in written else reads).append((position.get(arg.buffer, -1 - arg.buffer), size))
     name = str(attrs.get("sym_name", program.name))
     return LaunchInfo(name, launch.label, tuple(attrs.get("grid", ())), launch.span.file, launch.span.line,  # type: ignore[arg-type]
                       launch.flops, launch.bytes, _dtype(launch), tuple(reads), tuple(writes))  # fmt: skip
