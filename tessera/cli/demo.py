@@ -27,7 +27,8 @@ def demo(
     if script is None:
         raise typer.BadParameter(f"{SCRIPT} is not here; run the demo in a source checkout")
     print(f"target: {devices.resolve('auto')}   ({'; '.join(map(str, devices.devices()))})\n")
-    execute(script, [])  # the first run compiles; what is profiled is the second, as a program that keeps running
+    with profiler():  # the first run compiles, for the profiler too; what is shown is the second
+        execute(script, [])
     with profiler() as prof, contextlib.redirect_stdout(io.StringIO()):
         execute(script, [])
     print()
