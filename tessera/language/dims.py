@@ -270,23 +270,35 @@ def _opaque(d: Dim) -> bool:
 
 @dataclass(slots=True)
 class Facts:
-    """What asserts and guards have established: `divisible` holds (D, H) for D % H == 0, `equal` holds rewritings."""
+    """What asserts and guards have established.
+
+    `divisible` holds (D, H) for D % H == 0. `equal` holds rewritings of symbols, none of which occurs on a right side.
+    `zero` holds what is 0 without determining a symbol: B*H - 2*D.
+    """
 
     divisible: list[tuple[Dim, Dim]] = field(default_factory=list[tuple[Dim, Dim]])
     equal: dict[str, Dim] = field(default_factory=dict[str, Dim])
+    zero: list[Expr] = field(default_factory=list[Expr])
 
     def assume_divisible(self, a: Dim, b: Dim) -> None:
         if (a, b) not in self.divisible and _divide_exactly(a, b) is None:
             self.divisible.append((a, b))
 
     def assume_equal(self, a: Dim, b: Dim) -> None:
+        a, b = substitute(a, self.equal), substitute(b, self.equal)
+        if a == b:
+            return
         for x, y in ((a, b), (b, a)):
             if is_symbol(x) and not symbols(x) & symbols(y):
-                self.equal[str(x)] = y
+                new = {str(x): y}
+                self.equal.update({name: substitute(d, new) for name, d in self.equal.items()})
+                self.equal.update(new)
                 return
+        if isinstance(difference := a - b, Expr):
+            self.zero.append(difference)
 
     def copy(self) -> Facts:
-        return Facts(list(self.divisible), dict(self.equal))
+        return Facts(list(self.divisible), dict(self.equal), list(self.zero))
 
     def normal(self, d: Dim) -> Dim:
         """`d` rewritten by the facts: with D % H == 0, D becomes H * (D // H), so that H * (D // H) == D."""
@@ -348,6 +360,12 @@ def compare(a: Dim, b: Dim, facts: Facts = NO_FACTS) -> Answer:
     d = facts.normal(a) - facts.normal(b)
     if isinstance(d, int):
         return "yes" if d == 0 else "no"
+    for zero in facts.zero:
+        known = facts.normal(zero)
+        if d == known or d == -known:
+            return "yes"
+        if symbols(d) & symbols(known):
+            return "unknown"
     return "unknown" if _opaque(d) or any(s.startswith("?") for s in symbols(d)) else "no"
 
 
@@ -425,6 +443,7 @@ def solve(equations: Iterable[tuple[object, Dim, int]]) -> tuple[dict[str, int],
 
     Plain symbols bind first; then equations with one unknown symbol that occurs linearly are solved exactly
     (B*H = 64 with H = 8 gives B = 8; 65 is a mismatch, not a guess); at last every equation is checked.
+    Never raises: an equation that divides by 0, or that leaves a symbol open, is a mismatch with no expected size.
     """
     pending, env = list(equations), dict[str, int]()
     bad: list[Mismatch] = []
@@ -435,7 +454,10 @@ def solve(equations: Iterable[tuple[object, Dim, int]]) -> tuple[dict[str, int],
     while progress:
         progress = False
         for _, d, actual in pending:
-            rest = substitute(d, env)
+            try:
+                rest = substitute(d, env)
+            except DimError:  # divides by a size of 0; the check below says so
+                continue
             unknown = symbols(rest)
             if len(unknown) == 1 and (value := _solve_linear(rest, actual)) is not None:
                 env[next(iter(unknown))] = value

@@ -119,7 +119,10 @@ def _solve_one(want: Dim, name: str, have: Dim) -> Dim | None:
 
 
 def _is_linear(want: Dim, name: str) -> bool:
-    constant = dims.substitute(want, {name: 0})
+    try:
+        constant = dims.substitute(want, {name: 0})
+    except dims.DimError:  # it divides by it
+        return False
     slope = dims.substitute(want, {name: 1}) - constant
     return slope != 0 and want == slope * dims.symbol(name) + constant
 

@@ -288,6 +288,7 @@ def facts_pairs(facts: Facts) -> dict[str, Any]:
     out: dict[str, Any] = {}
     if facts.divisible:
         out["divisible"] = tuple(facts.divisible)
-    if facts.equal:
-        out["equal"] = tuple((dims.symbol(n), d) for n, d in facts.equal.items())
+    if facts.equal or facts.zero:
+        rewritings = ((dims.symbol(n), d) for n, d in facts.equal.items())
+        out["equal"] = (*rewritings, *((d, 0) for d in facts.zero))
     return out

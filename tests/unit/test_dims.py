@@ -1,0 +1,134 @@
+"""The dimension algebra by example: what people write, and what Tessera answers."""
+
+from __future__ import annotations
+
+import pytest
+
+from tessera.language import dims
+from tessera.language.dims import DimError, Facts, Mismatch, compare, counterexample, evaluate, parse, solve, symbol
+
+B, D, H, S = map(symbol, "BDHS")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("B", "B"), ("7", "7"), ("H*B", "B*H"), ("S+1", "S+1"), ("1+S-1", "S"), ("2*S - S", "S"), ("B*S//S", "B"),
+        ("(4*S+3)//4", "S"), ("(4*S+6)//4", "S+1"), ("D//H", "D//H"), ("D/H", "D//H"), ("(B*H)%H", "0"),
+        ("(3*S+5)%3", "2"),
+        ("min(S, S+1)", "S"), ("max(S, 2+S)", "S+2"), ("min(S, 128)", "min(128, S)"), ("-(B//2)", "-(B//2)"),
+        ("(-B)//2", "(-B)//2"), ("2*(D//H)", "2*(D//H)"), ("(S+1)*(S-1)", "S*S-1"), ("B - B", "0"),
+    ],
+)  # fmt: skip
+def test_normal_form(text, shown):
+    assert str(parse(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "answer"),
+    [
+        ("B*H", "H*B", "yes"), ("S", "S+1", "no"), ("B", "S", "no"), ("D//H", "D//H", "yes"), ("D//H", "S", "unknown"),
+        ("H*(D//H)", "D", "unknown"), ("min(S, 4)", "4", "unknown"), ("3", "3", "yes"), ("3", "4", "no"),
+        ("B", "1", "no"),
+    ],
+)  # fmt: skip
+def test_equality_has_three_answers(a, b, answer):
+    assert compare(parse(a), parse(b)) == answer
+
+
+def test_a_mismatch_has_an_example():
+    assert counterexample(B * S, B + S) == {"B": 2, "S": 3}
+    assert counterexample(B, B) is None
+    example = counterexample(B * H, 2 * B)
+    assert example is not None
+    assert evaluate(B * H, example) != evaluate(2 * B, example)
+
+
+def test_divisibility_is_a_fact():
+    facts = Facts()
+    assert compare(H * dims.floordiv(D, H), D, facts) == "unknown"
+    facts.assume_divisible(D, H)
+    assert compare(H * dims.floordiv(D, H), D, facts) == "yes"
+    assert compare(B * S * D, B * S * H * dims.floordiv(D, H), facts) == "yes"
+    assert compare(dims.mod(D, H), 0, facts) == "yes"
+    assert facts.divides(H, D)
+    assert not facts.divides(H, B)
+    assert facts.divides(H, B * H)
+
+
+def test_equalities_are_facts():
+    facts = Facts()
+    facts.assume_equal(B, S)
+    facts.assume_equal(S, H)
+    assert compare(B, H, facts) == "yes"
+    facts.assume_equal(H, 4)
+    assert compare(B * S, 16, facts) == "yes"
+    assert compare(D, 4, facts) == "no"
+    copy = facts.copy()
+    copy.assume_equal(D, 4)
+    assert compare(D, B, copy) == "yes"
+    assert compare(D, B, facts) == "no"
+
+
+def test_a_later_equality_does_not_replace_an_earlier_one():
+    facts = Facts()
+    facts.assume_equal(B, S)
+    facts.assume_equal(B, H)
+    assert compare(B, S, facts) == compare(S, H, facts) == "yes"
+
+
+def test_equalities_of_products_are_kept():
+    facts = Facts()
+    facts.assume_equal(B * H, 2 * D)
+    assert compare(B * H, 2 * D, facts) == "yes"
+    assert compare(B * H + S, 2 * D + S, facts) == "yes"
+    assert compare(B * H, D, facts) == "unknown"
+    assert compare(S, 3, facts) == "no"
+
+
+@pytest.mark.parametrize(
+    ("equations", "sizes", "bad"),
+    [
+        ([("x0", B, 3), ("x1", S, 4)], {"B": 3, "S": 4}, []),
+        ([("q", B * H, 64), ("h", H, 8)], {"B": 8, "H": 8}, []),
+        ([("q", B * H, 65), ("h", H, 8)], {"H": 8}, [("q", None)]),
+        ([("x", S, 4), ("y", S + 1, 5)], {"S": 4}, []),
+        ([("x", S, 4), ("y", S + 1, 4)], {"S": 4}, [("y", 5)]),
+        ([("x", S, 4), ("y", S, 5)], {"S": 4}, [("y", 4)]),
+        ([("x", 2 * S + 1, 9)], {"S": 4}, []),
+        ([("x", 2 * S + 1, 8)], {}, [("x", None)]),
+        ([("x", S + 5, 3)], {}, [("x", None)]),
+        ([("x", B * H, 12)], {}, [("x", None)]),
+        ([("a", B + S, 7), ("b", B * S, 12), ("c", S, 4)], {"S": 4, "B": 3}, []),
+        ([("h", H, 0), ("d", dims.floordiv(D, H), 3)], {"H": 0}, [("d", None)]),
+        ([("x", 7, 7)], {}, []),
+        ([("x", 7, 8)], {}, [("x", 7)]),
+    ],
+)
+def test_sizes_are_solved_from_arguments(equations, sizes, bad):
+    found, mismatches = solve(equations)
+    assert found == sizes
+    assert [(m.where, m.expected) for m in mismatches] == bad
+    assert all(isinstance(m, Mismatch) and m.actual == {w: a for w, _, a in equations}[m.where] for m in mismatches)
+
+
+def test_divisions_by_zero():
+    for f in (dims.floordiv, dims.mod):
+        with pytest.raises(DimError, match="by zero"):
+            f(S, 0)
+    with pytest.raises(DimError, match="by zero"):
+        evaluate(dims.floordiv(D, H), {"D": 4, "H": 0})
+
+
+def test_what_is_missing_is_named():
+    with pytest.raises(DimError, match="needs the size of H, S"):
+        evaluate(B * H + S, {"B": 2})
+
+
+def test_products_and_ceilings():
+    assert dims.prod((B, 2, S)) == 2 * B * S
+    assert dims.prod(()) == 1
+    assert dims.ceildiv(9, 4) == 3
+    assert evaluate(dims.ceildiv(S, 128), {"S": 129}) == 2
+    assert dims.is_symbol(B)
+    assert not any(map(dims.is_symbol, (3, B * 2, B + 1, B * S, dims.floordiv(B, 2))))
