@@ -33,8 +33,6 @@ def demo(
         execute(script, [])
     print()
     print(prof.summary())
-    for hint in prof.hints():
-        print(hint)
     output.mkdir(parents=True, exist_ok=True)
     page = prof.to_html(output / "profile.html")
     trace = prof.export_chrome_trace(output / "trace.json")

@@ -12,6 +12,9 @@ from tessera.profiler.quantity import Quantity, format_percent, format_time, for
 from tessera.profiler.recording import Recording
 from tessera.profiler.slots import tile_extents
 
+SHOWN = 8
+"""kernels in the text, the longest first"""
+
 _HTML_STYLE = "font-family:var(--jp-code-font-family,monospace);white-space:pre;line-height:1.4;overflow-x:auto"
 
 
@@ -61,8 +64,12 @@ class Summary:
 
     def __str__(self) -> str:
         lines = ["Kernel Execution Summary:"]
-        for kernel in self.kernels:
+        for kernel in self.kernels[:SHOWN]:
             lines += self._kernel(kernel)
+        rest = self.kernels[SHOWN:]
+        if rest:
+            share = sum(k.share or 0.0 for k in rest)
+            lines.append(f"  and {len(rest)} more, together {format_percent(share)}: all are in `summary().kernels`")
         if not self.kernels:
             lines.append("  no kernel was launched")
         for hint in self.hints:
