@@ -68,7 +68,7 @@ def _table(subject: Subject) -> str:
         label = f"{text(heading)} <small>{text(unit)}</small>" if unit else text(heading)
         known = origin("static") if any(r.get(name) is not None for r in resources) else ""
         rows.append((label, *(_cell(name, r, subject.target.name) for r in resources), known))
-    return table(("", *(k["kernel"] for k in kernels), "known"), rows)
+    return table(("", *(text(k["kernel"]) for k in kernels), ""), rows)
 
 
 def _instructions(subject: Subject, kernels: set[str]) -> dict[str, dict[str, Any]]:

@@ -14,8 +14,8 @@ def text(value: object) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """`head` is plain text; the cells of `rows` are markup, the first of each a row header."""
-    top = "".join(f"<th>{text(h)}</th>" for h in head)
+    """`head` and the cells of `rows` are markup; the first cell of a row is its header."""
+    top = "".join(f"<th>{h}</th>" for h in head)
     body = "".join(f"<tr><th>{first}</th>{''.join(f'<td>{cell}</td>' for cell in rest)}</tr>" for first, *rest in rows)
     return f'<div class="ts-scroll"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
 
@@ -32,7 +32,7 @@ def unknown(reason: str) -> str:
 
 def origin(source: str) -> str:
     """How a figure is known: measured, modelled or static."""
-    return f'<small class="ts-origin">{text(source)}</small>'
+    return f'<small class="ts-origin">{text(source)}</small>' if source else ""
 
 
 _PYTHON = re.compile(

@@ -92,10 +92,10 @@ def _title(name: str, panel: Panel) -> str:
 
 @cache
 def _resource(name: str) -> str:
-    """The style or the script, without the indentation that only readers of the file need."""
+    """The style or the script, without what only readers of the file need: it is in every panel."""
     source = files("tessera_jupyter").joinpath(name).read_text(encoding="utf-8")
     lines = (line.strip() for line in source.splitlines())
-    return "\n".join(line for line in lines if line and not line.startswith("//"))
+    return (" " if name.endswith(".css") else "\n").join(line for line in lines if line and not line.startswith("//"))
 
 
 _shown: WeakKeyDictionary[Program[Any, Any], tuple[DisplayHandle, Panel]] = WeakKeyDictionary()

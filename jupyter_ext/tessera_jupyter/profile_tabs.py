@@ -56,27 +56,37 @@ def _hint(hint: Hint) -> str:
 
 
 def _kernels(kernels: Sequence[KernelStats]) -> str:
+    """By time, longest first. How a figure is known stands in the head of its column where all rows agree."""
     if not kernels:
         return "<p>No kernel was launched.</p>"
+    columns = {
+        "time": [Quantity(k.duration, "ns", k.source) for k in kernels],
+        "intensity": [k.intensity for k in kernels],
+        "bandwidth": [k.bandwidth for k in kernels],
+        "rate": [k.rate for k in kernels],
+    }
+    common = {name: _common(figures) for name, figures in columns.items()}
     rows = [
         (
             text(k.kernel),
             f"{len(k.launches):,}",
-            f"{format_time(k.duration)}<br>{origin(k.source)}",
             f'<span class="ts-meter" style="width:{max(2, min(k.share, 1) * 60):.0f}px"></span> {format_percent(k.share)}',
-            _figure(k.intensity),
-            _figure(k.bandwidth),
-            _figure(k.rate),
+            *(_figure(figures[i], not common[name]) for name, figures in columns.items()),
             unknown(k.ideal.reason) if k.roof_fraction is None else format_percent(k.roof_fraction),
             hinted(text(k.bound), k.ideal.reason),
         )
-        for k in kernels
+        for i, k in enumerate(kernels)
     ]
-    head = ("kernel", "launches", "time", "share", "intensity", "bandwidth", "rate", "of roof", "bound by")
-    return table(head, rows)
+    measures = (f"{name} {origin(common[name])}" for name in columns)
+    return table(("kernel", "launches", "share", *measures, "of roof", "bound by"), rows)
 
 
-def _figure(quantity: Quantity) -> str:
+def _common(figures: Sequence[Quantity]) -> str:
+    sources = {f.source for f in figures if f.value is not None}
+    return sources.pop() if len(sources) == 1 else ""
+
+
+def _figure(quantity: Quantity, labelled: bool) -> str:
     if quantity.value is None:
         return unknown(quantity.reason)
-    return f"{format_value(quantity.value, quantity.unit)}<br>{origin(quantity.source)}"
+    return format_value(quantity.value, quantity.unit) + (f" {origin(quantity.source)}" if labelled else "")

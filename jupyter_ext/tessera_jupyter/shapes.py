@@ -9,10 +9,14 @@ from tessera_jupyter.markup import python, text
 from tessera_jupyter.subject import Subject
 
 
+_MARGIN = 68
+"""the column of the types, unless a line is longer: with it they are in view in a notebook of usual width"""
+
+
 def shapes_tab(subjects: Sequence[Subject]) -> str:
     """Plain lines with the types in a column of their own: readable wherever text is."""
     analyses = [s.analysis for s in subjects]
-    width = max((len(line) for a in analyses for _, line in source_lines(a)), default=0)
+    width = min(_MARGIN, max((len(line) for a in analyses for _, line in source_lines(a)), default=0))
     style = "white-space:pre;overflow-x:auto"  # here too: a notebook that is not trusted loses the panel's style
     return f'<pre class="ts-typed" style="{style}">' + "\n".join(_definition(a, width) for a in analyses) + "</pre>"
 

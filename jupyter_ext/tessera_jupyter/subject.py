@@ -20,7 +20,7 @@ from tessera.language.decorators import Program
 from tessera.runtime import devices
 from tessera.runtime.compiled import LEVELS, Compiled
 
-MOST_TEXT = 10_000
+MOST_TEXT = 8_000
 """characters of one level in a panel; `%tessera ir f --level ...` has them all"""
 
 
