@@ -20,9 +20,10 @@ from tessera.language.annotations import ScalarAnn, TensorAnn, TileAnn
 from tessera.language.dims import Facts
 from tessera.language.dtypes import DType
 from tessera.language.lazy import np
-from tessera.runtime.arrays import NUMPY, Adapter, View, adapter_of
+from tessera.runtime.arrays import Adapter, View
 from tessera.runtime.callsite import call_span
 from tessera.runtime.codegen import expression
+from tessera.runtime.libraries import NUMPY, adapter_of
 
 _NUMBERS = (bool, int, float, complex)
 

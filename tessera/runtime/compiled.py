@@ -20,10 +20,10 @@ from tessera.language.annotations import TensorAnn
 from tessera.language.decorators import Function, Program
 from tessera.runtime import devices
 from tessera.runtime.arguments import Bound, Leaf
-from tessera.runtime.arrays import adapter_of
 from tessera.runtime.build import Built
 from tessera.runtime.dispatch import Launcher
 from tessera.runtime.explanation import Explanation
+from tessera.runtime.libraries import adapter_of
 from tessera.runtime.requests import compile_with
 from tessera.runtime.watch import Watch, reads
 

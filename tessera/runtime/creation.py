@@ -13,8 +13,8 @@ from typing import Any
 
 from tessera.errors import Diagnostic, LaunchError
 from tessera.language import dtypes
-from tessera.runtime.arrays import adapter_of
 from tessera.runtime.eager import function
+from tessera.runtime.libraries import adapter_of
 from tessera.runtime.tensor import Tensor
 
 

@@ -20,9 +20,10 @@ from tessera.errors import CompileError, Diagnostic, LaunchError, Span
 from tessera.language import dtypes
 from tessera.language.dtypes import DType
 from tessera.runtime import devices
-from tessera.runtime.arrays import Adapter, View, adapter_of
+from tessera.runtime.arrays import Adapter, View
 from tessera.runtime.build import Request, build
 from tessera.runtime.callsite import call_span
+from tessera.runtime.libraries import adapter_of
 from tessera.runtime.prepared import Prepared
 from tessera.runtime.tensor import TENSOR
 

@@ -8,10 +8,10 @@ from typing import Any
 from tessera.compiler.graph.operator import Operator
 from tessera.errors import Diagnostic, LaunchError
 from tessera.language import dtypes
-from tessera.runtime.arrays import adapter_of
 from tessera.runtime.callsite import call_span
 from tessera.runtime.codegen import expression
 from tessera.runtime.eager_build import CONSTANT_NUMBERS, NUMBERS, Call, flat_operands, prepare_call
+from tessera.runtime.libraries import adapter_of
 from tessera.runtime.signatures import array_key, content
 from tessera.runtime.sites import Ready, Site
 from tessera.runtime.tensor import Tensor

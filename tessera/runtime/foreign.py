@@ -7,9 +7,9 @@ from collections.abc import Hashable
 from typing import Any
 
 from tessera.errors import Diagnostic, LaunchError
-from tessera.language.dtypes import DType
 from tessera.language.lazy import np
-from tessera.runtime.arrays import CUPY, NUMPY, Adapter, View, cupy, unusable
+from tessera.runtime.arrays import View, unusable
+from tessera.runtime.libraries import CUPY, NUMPY, ThroughCupy, cupy
 
 _CPU_DEVICES = (1, 3)  # DLPack's kDLCPU and kDLCUDAHost
 _CUDA_DEVICES = (2, 13)  # kDLCUDA and kDLCUDAManaged
@@ -42,7 +42,7 @@ def _from_dlpack(library: Any, array: Any) -> Any:
         raise unusable(f"{type(array).__name__} refuses to share its memory: {error}") from None
 
 
-class ForeignAdapter(Adapter):
+class ForeignAdapter(ThroughCupy):
     """Results for such arguments are `tessera.Tensor`s, which speak the same protocols."""
 
     name = "foreign"
@@ -63,9 +63,6 @@ class ForeignAdapter(Adapter):
     def contiguous(self, array: Any) -> Any:
         storage = storage_of(array)
         return (NUMPY if isinstance(storage, np.ndarray) else CUPY).contiguous(storage)
-
-    def empty(self, shape: tuple[int, ...], dtype: DType, device: str) -> tuple[Any, int]:
-        return (CUPY if device.startswith("cuda") else NUMPY).empty(shape, dtype, device)
 
     def finish(self, array: Any) -> Any:
         return self.wrap(array)

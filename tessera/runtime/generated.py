@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from tessera.language.dtypes import DType
 from tessera.language.lazy import np
 from tessera.runtime import events, memory
-from tessera.runtime.arrays import NUMPY, TORCH, torch_dtype
 from tessera.runtime.codegen import define
+from tessera.runtime.libraries import NUMPY, TORCH, torch_dtype
 from tessera.runtime.tensor import TENSOR
 
 if TYPE_CHECKING:

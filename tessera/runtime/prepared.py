@@ -16,10 +16,11 @@ from tessera.language import dims
 from tessera.language.dims import Dim
 from tessera.runtime import events, memory
 from tessera.runtime.arguments import Bound, Parameters
-from tessera.runtime.arrays import Adapter, View, adapter_of
+from tessera.runtime.arrays import Adapter, View
 from tessera.runtime.build import Built
 from tessera.runtime.callsite import call_span
 from tessera.runtime.forking import Locked
+from tessera.runtime.libraries import adapter_of
 from tessera.runtime.plan import Plan
 
 

@@ -14,8 +14,8 @@ from tessera.language.annotations import ScalarAnn
 from tessera.language.dtypes import DType
 from tessera.language.lazy import np
 from tessera.runtime.arguments import Bound, Leaf, Parameters
-from tessera.runtime.arrays import NUMPY, adapter_of
 from tessera.runtime.codegen import expression
+from tessera.runtime.libraries import NUMPY, adapter_of
 
 _BY_VALUE = (bool, int, str, bytes, type(None), DType)
 

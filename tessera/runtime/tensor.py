@@ -17,8 +17,9 @@ from tessera.language.dtypes import DType
 from tessera.language.lazy import np
 from tessera.language.scalars import BY_SYMBOL
 from tessera.runtime import foreign
-from tessera.runtime.arrays import CUPY, NUMPY, Adapter, View, adapter_of, cupy, dtype_of, register, unusable
+from tessera.runtime.arrays import Adapter, View, dtype_of, unusable
 from tessera.runtime.eager import apply
+from tessera.runtime.libraries import CUPY, NUMPY, ThroughCupy, adapter_of, cupy, register
 
 if TYPE_CHECKING:
     from tessera.language.annotations import TensorAnn
@@ -232,7 +233,7 @@ def _holds_arrays(data: Any) -> bool:
     return hasattr(data, "dtype")
 
 
-class TensorAdapter(Adapter):
+class TensorAdapter(ThroughCupy):
     """Tensors as arguments and results."""
 
     name = "tessera"
@@ -257,9 +258,6 @@ class TensorAdapter(Adapter):
     def contiguous(self, array: Tensor) -> Tensor:
         return array.contiguous()
 
-    def empty(self, shape: tuple[int, ...], dtype: DType, device: str) -> tuple[Any, int]:
-        return (CUPY if device.startswith("cuda") else NUMPY).empty(shape, dtype, device)
-
     def finish(self, array: Any) -> Tensor:
         tensor = object.__new__(Tensor)
         tensor._data = array
@@ -270,9 +268,6 @@ class TensorAdapter(Adapter):
 
     def wrap(self, array: Any) -> Tensor:
         return _wrap(array)
-
-    def stream(self, device: str) -> int:
-        return CUPY.stream(device)
 
 
 TENSOR = TensorAdapter()

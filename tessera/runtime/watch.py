@@ -19,9 +19,9 @@ from typing import Any
 from tessera import knobs
 from tessera.compiler.frontend.fingerprint import fingerprint
 from tessera.language.dtypes import DType
-from tessera.runtime.arrays import adapter_of
 from tessera.runtime.cache import digest
 from tessera.runtime.codegen import expression
+from tessera.runtime.libraries import adapter_of
 
 DEPTH = 6
 """attributes of attributes of ... are followed this far"""

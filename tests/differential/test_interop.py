@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import tessera as ts
-from tessera.runtime.arrays import JAX, NUMPY, TORCH, adapter_of
+from tessera.runtime.libraries import JAX, NUMPY, TORCH, adapter_of
 from tessera.runtime.tensor import TENSOR
 
 LIBRARIES = [NUMPY, TORCH, JAX, TENSOR]

@@ -18,7 +18,7 @@ from hypothesis.extra import numpy as hnp
 from tessera.errors import LaunchError
 from tessera.language import dtypes
 from tessera.runtime import arrays
-from tessera.runtime.arrays import JAX, NUMPY, TORCH, adapter_of
+from tessera.runtime.libraries import JAX, NUMPY, TORCH, adapter_of
 
 SHARED = ("f64", "f32", "f16", "bf16", "int8", "int32", "int64", "uint8", "bool", "complex64", "fp8_e4m3", "fp8_e5m2")
 
