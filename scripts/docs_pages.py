@@ -1,6 +1,7 @@
 """MkDocs hook: pages made from the sources, so that they cannot fall behind them.
 
-errors.md is tessera.errors.CODES as a table per family; decisions/index.md lists the records beside it.
+errors.md is tessera.errors.CODES as a table per family, settings.md the table of tessera.knobs; decisions/index.md
+lists the records beside it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files
 
+from tessera import knobs
 from tessera.errors import CODES
 
 FAMILIES = {
@@ -27,6 +29,7 @@ FAMILIES = {
 def on_files(files: Files, config: Any) -> Files:
     decisions = sorted((Path(config.docs_dir) / "decisions").glob("[0-9]*.md"))
     files.append(File.generated(config, "errors.md", content=errors_page()))
+    files.append(File.generated(config, "settings.md", content=settings_page()))
     files.append(File.generated(config, "decisions/index.md", content=decisions_page(decisions)))
     return files
 
@@ -47,6 +50,21 @@ def errors_page() -> str:
                 f'| <span id="{code.lower()}">{code}</span> | {entry.kind} | {entry.summary} |'
                 for code, entry in sorted(entries.items())
             ]
+    return "\n".join(lines) + "\n"
+
+
+def settings_page() -> str:
+    """Every environment variable, its default and what it does."""
+    lines = [
+        "# Settings",
+        "",
+        "Environment variables, read whenever they are needed. A value that is not allowed is an error"
+        " ([TS607](errors.md#ts607)) that says what is.",
+        "",
+        "| variable | default | meaning |",
+        "|---|---|---|",
+    ]
+    lines += [f"| `{variable}` | {default} | {doc} |" for variable, default, doc in knobs.table()]
     return "\n".join(lines) + "\n"
 
 

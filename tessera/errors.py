@@ -106,7 +106,6 @@ CODES: dict[str, Code] = {
     "TS303": Code("Dtype error", "the returned dtype differs from the annotation"),
     "TS304": Code("Dtype error", "an argument's dtype differs from the annotation"),
     "TS305": Code("Policy conflict", "numerics policies of the operands disagree"),
-    "TS310": Code("Numerics warning", "a pattern that overflows or cancels in this dtype"),
     "TS311": Code("Numerics warning", "an online-softmax rescale is applied twice"),
     # TS4xx: kernels and tiles
     "TS401": Code("Kernel error", "a tile form is used outside a kernel, or a graph form inside one"),

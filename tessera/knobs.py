@@ -8,6 +8,7 @@ allowed ones.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -74,7 +75,7 @@ def _flag(text: str) -> bool:
 
 
 def _threads(text: str) -> int:
-    if not text.isdigit() or not 1 <= int(text) <= 1024:
+    if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= 1024:
         raise ValueError("it is a number from 1 to 1024")
     return int(text)
 
@@ -83,14 +84,10 @@ _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "M
 
 
 def _size(text: str) -> int:
-    digits = text.rstrip("KMGIBkmgib ")
-    unit = _UNITS.get(text[len(digits) :].strip().upper())
-    try:
-        if unit is None:
-            raise ValueError
-        return int(float(digits) * unit)
-    except ValueError:
-        raise ValueError("it is a size such as 500MB or 2GiB") from None
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)", text.strip())
+    if found is None or found[2].upper() not in _UNITS:
+        raise ValueError("it is a size such as 500MB or 2GiB")
+    return int(float(found[1]) * _UNITS[found[2].upper()])
 
 
 def _default_cache() -> Path:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tessera import knobs
 from tessera.errors import CODES
 from tests.conftest import require
 
@@ -33,6 +34,12 @@ def test_every_code_has_an_anchor(site):
     for code, entry in CODES.items():
         assert f'id="{code.lower()}"' in page
         assert entry.kind in page
+
+
+def test_every_setting_is_listed(site):
+    page = (site / "settings.html").read_text(encoding="utf-8")
+    for variable, _, _ in knobs.table():
+        assert f"<code>{variable}</code>" in page
 
 
 def test_every_decision_is_listed(site):
