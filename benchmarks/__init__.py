@@ -1,0 +1,1 @@
+"""The figures Tessera is measured by: `python -m benchmarks [NAME ...]`."""

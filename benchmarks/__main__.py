@@ -1,0 +1,31 @@
+"""python -m benchmarks [NAME ...] runs the named measurements (all of them without a name), one after the other.
+
+Names: cpu, frontend, runtime, gpu. Options after `--` go to the only one named, as in `python -m benchmarks cpu -- --quick`.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+MEASUREMENTS = ("cpu", "frontend", "runtime", "gpu")
+
+
+def main(arguments: list[str]) -> int:
+    """Each measurement runs in a process of its own, so that none inherits another's memory, threads or caches."""
+    cut = arguments.index("--") if "--" in arguments else len(arguments)
+    names, options = arguments[:cut] or list(MEASUREMENTS), arguments[cut + 1 :]
+    unknown = [n for n in names if n not in MEASUREMENTS]
+    if unknown:
+        print(f"There is no measurement {unknown[0]!r}; known: {', '.join(MEASUREMENTS)}", file=sys.stderr)
+        return 2
+    status = 0
+    for name in names:
+        print(f"\n# {name}", flush=True)
+        run = subprocess.run([sys.executable, "-m", f"benchmarks.{name}", *(options if len(names) == 1 else [])], check=False)
+        status = status or run.returncode
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,336 @@
+"""The CPU target against its peers on this machine: NumPy, PyTorch, JAX and Numba, with outputs preallocated where they can.
+
+python -m benchmarks cpu [-- --threads N --only NAME --quick --json]
+
+Every result is checked against NumPy in f64 before anything is timed; inputs are random. `ratio` is the best peer's
+median over ours: above 1 we are faster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.harness import Run, Timing, compare, cores
+
+
+@dataclass(frozen=True)
+class Work:
+    """One workload: how to run it here and elsewhere; `want` is the exact result, `amount` what one call does."""
+
+    name: str
+    ours: Run
+    peers: dict[str, Run]
+    result: Callable[[], Any]
+    want: Any
+    amount: float
+    unit: str
+    tolerance: float = 1e-4
+
+
+def workloads(size: int) -> Iterator[Callable[[], Work]]:
+    """Makers of the workloads, so that only what is asked for is built. `size` divides the large ones."""
+    yield lambda: saxpy((1 << 24) // size)
+    yield lambda: gelu_chain((1 << 24) // size)
+    yield lambda: softmax(4096 // size, 4096)
+    yield lambda: layer_norm(4096 // size, 4096)
+    yield lambda: rms_norm(4096 // size, 4096)
+    yield lambda: matmul(1024 // size)
+    yield lambda: matmul(2048 // size)
+    yield lambda: mlp(1024 // size)
+    yield lambda: attention(8, 1024 // size, 64)
+    yield lambda: total((1 << 26) // size)
+    yield lambda: column_sum(4096 // size, 4096)
+    yield lambda: transpose(4096 // size, 4096)
+    yield lambda: gather(50_000, 768, 20_000 // size)
+    yield lambda: small_call()
+
+
+def normal(*shape: int) -> Any:
+    return np.random.default_rng(len(shape)).standard_normal(shape).astype(np.float32)
+
+
+def saxpy(n: int) -> Work:
+    @ts.kernel
+    def run(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32], alpha: ts.f32) -> ts.Tensor["n", ts.f32]:
+        i = ts.tile.linear_id()
+        if i < n:
+            y[i] = alpha * x[i] + y[i]
+        return y
+
+    x, y = normal(n), normal(n)
+    tx, ty, ny = torch.from_numpy(x), torch.from_numpy(y.copy()), y.copy()
+    want = 0.5 * x.astype("f8") + y
+    peers = {"torch": lambda: torch.add(ty, tx, alpha=0.5, out=ty), "numba": lambda: numba_saxpy(0.5, x, ny)}
+    return Work(f"saxpy {n}", lambda: run(x, y, 0.5), peers, lambda: run(x, y, 0.5), want, 12 * n, "GB/s")
+
+
+def gelu_chain(n: int) -> Work:
+    @ts.function
+    def run(x):
+        return ts.gelu_tanh(x * 1.5 + 0.3) + 0.7
+
+    x = normal(n)
+    tx, out = torch.from_numpy(x), torch.empty(n)
+
+    def eager() -> None:
+        torch.mul(tx, 1.5, out=out).add_(0.3)
+        torch.ops.aten.gelu.out(out, approximate="tanh", out=out).add_(0.7)
+
+    jitted, jx = jax.jit(lambda x: jax.nn.gelu(x * 1.5 + 0.3, approximate=True) + 0.7), jax.numpy.asarray(x)
+    v = x.astype("f8") * 1.5 + 0.3
+    want = 0.5 * v * (1 + np.tanh(np.sqrt(2 / np.pi) * (v + 0.044715 * v**3))) + 0.7
+    peers = {"torch": eager, "jax": lambda: jitted(jx).block_until_ready()}
+    return Work(f"gelu(x*a+b)+c {n}", lambda: run(x), peers, lambda: run(x), want, 8 * n, "GB/s")
+
+
+def softmax(rows: int, columns: int) -> Work:
+    @ts.function
+    def run(x):
+        return ts.softmax(x, axis=-1)
+
+    x = normal(rows, columns)
+    tx, out = torch.from_numpy(x), torch.empty(rows, columns)
+    jitted, jx = jax.jit(lambda x: jax.nn.softmax(x, axis=-1)), jax.numpy.asarray(x)
+    e = np.exp(x.astype("f8") - x.max(1, keepdims=True))
+    peers = {"torch": lambda: torch.softmax(tx, -1, out=out), "jax": lambda: jitted(jx).block_until_ready()}
+    want = e / e.sum(1, keepdims=True)
+    return Work(f"softmax {rows}x{columns}", lambda: run(x), peers, lambda: run(x), want, 8 * x.size, "GB/s")
+
+
+def layer_norm(rows: int, columns: int) -> Work:
+    @ts.function
+    def run(x, g, b):
+        return ts.layer_norm(x, weight=g, bias=b)
+
+    x, g, b = normal(rows, columns), normal(columns), normal(columns)
+    tx, tg, tb = map(torch.from_numpy, (x, g, b))
+
+    def by_jax(x: Any, g: Any, b: Any) -> Any:
+        mean = x.mean(1, keepdims=True)
+        d = x - mean
+        return d * jax.lax.rsqrt((d * d).mean(1, keepdims=True) + 1e-5) * g + b
+
+    jitted, args = jax.jit(by_jax), [jax.numpy.asarray(a) for a in (x, g, b)]
+    w = x.astype("f8")
+    want = (w - w.mean(1, keepdims=True)) / np.sqrt(w.var(1, keepdims=True) + 1e-5) * g + b
+    peers = {
+        "torch": lambda: torch.nn.functional.layer_norm(tx, (columns,), tg, tb),
+        "jax": lambda: jitted(*args).block_until_ready(),
+    }
+    return Work(f"layer norm {rows}x{columns}", lambda: run(x, g, b), peers, lambda: run(x, g, b), want, 8 * x.size, "GB/s")
+
+
+def rms_norm(rows: int, columns: int) -> Work:
+    @ts.function
+    def run(x, r, g):
+        h = x + r
+        return h * ts.rsqrt((h * h).mean(axis=-1, keepdims=True) + 1e-5) * g
+
+    x, r, g = normal(rows, columns), normal(rows, columns), normal(columns)
+    tx, tr, tg = map(torch.from_numpy, (x, r, g))
+
+    def eager() -> Any:
+        return torch.nn.functional.rms_norm(tx + tr, (columns,), tg, 1e-5)
+
+    def by_jax(x: Any, r: Any, g: Any) -> Any:
+        h = x + r
+        return h * jax.lax.rsqrt((h * h).mean(-1, keepdims=True) + 1e-5) * g
+
+    jitted, args = jax.jit(by_jax), [jax.numpy.asarray(a) for a in (x, r, g)]
+    h = x.astype("f8") + r
+    want = h / np.sqrt((h * h).mean(1, keepdims=True) + 1e-5) * g
+    peers = {"torch": eager, "jax": lambda: jitted(*args).block_until_ready()}
+    return Work(f"rms norm + residual {rows}x{columns}", lambda: run(x, r, g), peers, lambda: run(x, r, g), want, 12 * x.size, "GB/s")
+
+
+def matmul(n: int) -> Work:
+    @ts.function
+    def run(a, b):
+        return a @ b
+
+    a, b = normal(n, n), normal(n, n)
+    ta, tb, out = torch.from_numpy(a), torch.from_numpy(b), torch.empty(n, n)
+    place = np.empty((n, n), np.float32)
+    peers = {"torch": lambda: torch.mm(ta, tb, out=out), "numpy": lambda: np.matmul(a, b, out=place)}
+    want = a.astype("f8") @ b
+    return Work(f"matmul f32 {n}", lambda: run(a, b), peers, lambda: run(a, b), want, 2 * n**3, "GF/s", 1e-3)
+
+
+def mlp(n: int) -> Work:
+    @ts.function
+    def run(x, w, b):
+        return ts.gelu_tanh(x @ w + b)
+
+    x, w, b = normal(n, n), normal(n, 4 * n) * np.float32(0.03), normal(4 * n)
+    tx, tw, tb, out = torch.from_numpy(x), torch.from_numpy(w), torch.from_numpy(b), torch.empty(n, 4 * n)
+
+    def eager() -> None:
+        torch.addmm(tb, tx, tw, out=out)
+        torch.ops.aten.gelu.out(out, approximate="tanh", out=out)
+
+    v = x.astype("f8") @ w + b
+    want = 0.5 * v * (1 + np.tanh(np.sqrt(2 / np.pi) * (v + 0.044715 * v**3)))
+    amount = 2 * n * n * 4 * n
+    return Work(f"matmul + bias + gelu {n}", lambda: run(x, w, b), {"torch": eager}, lambda: run(x, w, b), want, amount, "GF/s", 1e-3)
+
+
+def attention(heads: int, length: int, depth: int) -> Work:
+    @ts.function
+    def run(q, k, v):
+        return ts.attention(q, k, v)
+
+    q, k, v = (normal(heads, length, depth) for _ in range(3))
+    tq, tk, tv = map(torch.from_numpy, (q, k, v))
+    s = np.einsum("hqd,hkd->hqk", q.astype("f8"), k) / depth**0.5
+    e = np.exp(s - s.max(-1, keepdims=True))
+    want = np.einsum("hqk,hkd->hqd", e / e.sum(-1, keepdims=True), v)
+    peers = {"torch": lambda: torch.nn.functional.scaled_dot_product_attention(tq, tk, tv)}
+    name = f"attention {heads}x{length}x{depth}"
+    return Work(name, lambda: run(q, k, v), peers, lambda: run(q, k, v), want, 4 * heads * length**2 * depth, "GF/s")
+
+
+def total(n: int) -> Work:
+    @ts.function
+    def run(x):
+        return x.sum()
+
+    x = normal(n)
+    tx = torch.from_numpy(x)
+    peers = {"torch": lambda: torch.sum(tx), "numpy": lambda: np.sum(x)}
+    return Work(f"sum {n}", lambda: run(x), peers, lambda: run(x), x.astype("f8").sum(), 4 * n, "GB/s", 1e-1)
+
+
+def column_sum(rows: int, columns: int) -> Work:
+    @ts.function
+    def run(x):
+        return x.sum(axis=0)
+
+    x = normal(rows, columns)
+    tx, out = torch.from_numpy(x), torch.empty(columns)
+    peers = {"torch": lambda: torch.sum(tx, 0, out=out), "numpy": lambda: np.sum(x, axis=0)}
+    want = x.astype("f8").sum(0)
+    return Work(f"column sum {rows}x{columns}", lambda: run(x), peers, lambda: run(x), want, 4 * x.size, "GB/s", 1e-3)
+
+
+def transpose(rows: int, columns: int) -> Work:
+    @ts.function
+    def run(x):
+        return x.T * 2.0
+
+    x = normal(rows, columns)
+    tx, out = torch.from_numpy(x), torch.empty(columns, rows)
+    peers = {"torch": lambda: torch.mul(tx.T, 2.0, out=out), "numpy": lambda: np.ascontiguousarray(x.T) * np.float32(2)}
+    return Work(f"transpose {rows}x{columns}", lambda: run(x), peers, lambda: run(x), x.T * 2, 8 * x.size, "GB/s")
+
+
+def gather(rows: int, columns: int, taken: int) -> Work:
+    @ts.function
+    def run(x, i):
+        return x.take(i, axis=0)
+
+    x, i = normal(rows, columns), np.random.default_rng(0).integers(0, rows, taken)
+    tx, ti, out = torch.from_numpy(x), torch.from_numpy(i), torch.empty(taken, columns)
+    place = np.empty((taken, columns), np.float32)
+    peers = {"torch": lambda: torch.index_select(tx, 0, ti, out=out), "numpy": lambda: np.take(x, i, axis=0, out=place)}
+    return Work(f"gather {taken} rows of {columns}", lambda: run(x, i), peers, lambda: run(x, i), x[i], 8 * taken * columns, "GB/s")
+
+
+def small_call() -> Work:
+    @ts.function
+    def run(x, y):
+        return x * 2.0 + y
+
+    x, y = normal(1024), normal(1024)
+    tx, ty = torch.from_numpy(x), torch.from_numpy(y)
+    jitted, jx, jy = jax.jit(lambda x, y: x * 2 + y), jax.numpy.asarray(x), jax.numpy.asarray(y)
+    peers = {"numpy": lambda: x * 2 + y, "torch": lambda: tx * 2 + ty, "jax": lambda: jitted(jx, jy).block_until_ready()}
+    return Work("call on 1024 elements", lambda: run(x, y), peers, lambda: run(x, y), x * 2.0 + y, 1e-6, "Mcall/s")
+
+
+def numba_saxpy(a: float, x: Any, y: Any) -> None:
+    _numba_saxpy()(np.float32(a), x, y)
+
+
+_compiled: list[Any] = []
+
+
+def _numba_saxpy() -> Any:
+    if not _compiled:
+        import numba
+
+        @numba.njit(fastmath=True, parallel=numba.get_num_threads() > 1)
+        def body(a, x, y):
+            for i in numba.prange(x.shape[0]):
+                y[i] = a * x[i] + y[i]
+
+        _compiled.append(body)
+    return _compiled[0]
+
+
+def measure(work: Work, quick: bool, threads: int) -> dict[str, Any]:
+    """Checks, times, and gives the row that is printed."""
+    got = np.asarray(work.result(), np.float64)
+    worst = float(np.max(np.abs(got - work.want))) if np.size(work.want) else 0.0
+    if not worst <= work.tolerance:
+        raise SystemExit(f"{work.name}: the result is off by {worst:.3g}")
+    found: dict[str, Timing] = compare({"tessera": work.ours, **work.peers}, budget=1.0 if quick else 4.0, threads=threads)
+    best = min(work.peers, key=lambda n: found[n].median)
+    ours = found["tessera"]
+    return {
+        "name": work.name, "ms": 1e3 * ours.median, "spread_ms": 1e3 * ours.spread, "rate": work.amount / ours.median / 1e9,
+        "unit": work.unit, "best_peer": best, "peer_ms": 1e3 * found[best].median, "ratio": found[best].median / ours.median,
+        "clean": f"{ours.clean}/{ours.samples}", "error": worst,
+        "peers_ms": {n: 1e3 * t.median for n, t in found.items() if n != "tessera"},
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=cores())
+    parser.add_argument("--only", default="")
+    parser.add_argument("--quick", action="store_true", help="an eighth of the sizes, a quarter of the time")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    _load(options.threads)
+    rows: list[dict[str, Any]] = []
+    for make in workloads(8 if options.quick else 1):
+        work = make()
+        if options.only in work.name:
+            rows.append(measure(work, options.quick, options.threads))
+            if not options.json:
+                _print(rows[-1])
+    if options.json:
+        json.dump({"threads": options.threads, "rows": rows}, sys.stdout, indent=1)
+
+
+def _print(row: dict[str, Any]) -> None:
+    ours = f"{row['ms']:9.3f} ms ±{row['spread_ms']:.3f} {row['rate']:8.1f} {row['unit']}"
+    print(f"{row['name']:30s} {ours:38s} {row['best_peer']:6s} {row['peer_ms']:9.3f} ms   ratio {row['ratio']:.2f}", flush=True)
+
+
+def _load(threads: int) -> None:
+    """Imports the peers with as many threads as we take; their settings are read when they are imported."""
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
+        os.environ[name] = str(threads)
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    os.environ["XLA_FLAGS"] = f"--xla_cpu_multi_thread_eigen={'true' if threads > 1 else 'false'} intra_op_parallelism_threads={threads}"
+    global np, torch, jax, ts
+    import jax
+    import numpy as np
+    import torch
+
+    import tessera as ts
+
+    torch.set_grad_enabled(False)
+    torch.set_num_threads(threads)
+    ts.set_num_threads(threads)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""Fair timing on a machine that others use as well: interleaved samples, disturbed ones set aside, spread reported.
+
+Competitors take turns, in an order that is reversed every round, so that a slow minute hits all of them. A sample during
+which a thread of this process waited for a processor for more than 2 % of the time (Linux's schedstat says so) does not
+count while enough undisturbed ones exist.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+Run = Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds per call: the median, the quartiles' distance, the least; `clean` of `samples` were undisturbed."""
+
+    median: float
+    spread: float
+    least: float
+    clean: int
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    seconds: float
+    waited: float
+
+
+def _waited() -> float:
+    """Seconds that this process's threads have spent ready to run without a processor."""
+    total = 0
+    for path in glob.glob("/proc/self/task/*/schedstat"):
+        try:
+            with open(path, encoding="ascii") as f:
+                total += int(f.read().split()[1])
+        except (OSError, IndexError, ValueError):
+            continue
+    return total * 1e-9
+
+
+def _sample(run: Run, repeat: int, clock: Callable[[], float]) -> _Sample:
+    waited, start = _waited(), clock()
+    for _ in range(repeat):
+        run()
+    seconds = (clock() - start) / repeat
+    return _Sample(seconds, (_waited() - waited) / repeat)
+
+
+def _timing(samples: list[_Sample]) -> Timing:
+    clean = [s.seconds for s in samples if s.waited < 0.02 * s.seconds]
+    kept = clean if len(clean) >= 3 else sorted(s.seconds for s in samples)[: max(3, len(samples) // 4)]
+    quartiles = statistics.quantiles(kept, n=4) if len(kept) > 1 else [kept[0]] * 3
+    return Timing(statistics.median(kept), quartiles[2] - quartiles[0], min(kept), len(clean), len(samples))
+
+
+def compare(
+    runs: Mapping[str, Run], *, budget: float = 3.0, samples: int = 9, least: float = 0.01, threads: int = 2
+) -> dict[str, Timing]:
+    """Times all `runs` against each other. A sample lasts at least `least` seconds; `budget` limits the whole, seconds.
+
+    With one thread the clock counts the processor's time, so that other processes do not show.
+    """
+    clock = time.process_time if threads == 1 else time.perf_counter
+    repeat: dict[str, int] = {}
+    for name, run in runs.items():
+        run()
+        once = min(_sample(run, 1, clock).seconds for _ in range(2))
+        repeat[name] = max(1, int(least / max(once, 1e-7)))
+    found: dict[str, list[_Sample]] = {name: [] for name in runs}
+    start, turn = time.perf_counter(), 0
+    while turn < 60:
+        names = list(runs) if turn % 2 == 0 else list(reversed(runs))
+        for name in names:
+            if repeat[name] == 1:
+                runs[name]()  # its own data back into the caches
+            found[name].append(_sample(runs[name], repeat[name], clock))
+        turn += 1
+        enough = all(_timing(s).clean >= samples for s in found.values() if s)
+        if turn >= 3 and (enough or time.perf_counter() - start > budget):
+            break
+    return {name: _timing(s) for name, s in found.items()}
+
+
+def cores() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
