@@ -56,9 +56,12 @@ def _bar(bars: Bars, i: int, scale: float, top: int) -> str:
 
 
 def _legend(bars: Bars) -> list[str]:
+    """What colours stand for, as far as it fits into one row; tooltips have the rest."""
     parts, x = [], float(_LEFT)
-    for i, name in enumerate(bars.groups[: len(PALETTE)]):
+    for i, name in enumerate(bars.groups):
         label = shorten(name)
+        if i == len(PALETTE) or x + 50 + 6.6 * len(label) > _WIDTH:
+            return [*parts, f'<text x="{x:.0f}" y="14">and {len(bars.groups) - i} more</text>']
         parts.append(f'<rect x="{x:.0f}" y="5" width="10" height="10" fill="{PALETTE[i]}"/>')
         parts.append(f'<text x="{x + 14:.0f}" y="14">{text(label)}</text>')
         x += 30 + 6.6 * len(label)

@@ -23,8 +23,10 @@ OPTIONS: Mapping[str, str] = {
     "--show": "the panel's tabs, as in --show shapes,ir (of " + ", ".join(TABS) + ")",
     "--level": "one level of the IR: " + ", ".join(LEVELS),
     "-o": "the file to write",
+    "--once": "record the first run, compilation and all, instead of the second",
 }
-CELL_OPTIONS = ("--target", "--dims", "--profile", "--show")
+FLAGS = ("--once",)
+CELL_OPTIONS = ("--target", "--dims", "--profile", "--show", "--once")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +39,12 @@ class Subcommand:
 
 
 SUBCOMMANDS: Mapping[str, Subcommand] = {
-    "profile": Subcommand("f(x)", "run it and show where the time went; gives the profiler; -o writes a page", ("-o",)),
+    "profile": Subcommand("f(x)", "run it and show where the time went; gives the profiler; -o writes a page", ("-o", "--once")),
     "ir": Subcommand("f", "the IR of a function or kernel, linked with its source", ("--level", "--target", "--dims")),
-    "hints": Subcommand("f(x)", "run it and say what would make it faster; or f, for its last profile"),
+    "hints": Subcommand("f(x)", "run it and say what would make it faster; or f, for its last profile", ("--once",)),
     "why": Subcommand("f", "which part of the key changed when it was compiled again"),
-    "trace": Subcommand("f(x)", "run it and write a Chrome trace", ("-o",)),
-    "memory": Subcommand("f(x)", "run it and show what it allocates, line by line"),
+    "trace": Subcommand("f(x)", "run it and write a Chrome trace", ("-o", "--once")),
+    "memory": Subcommand("f(x)", "run it and show what it allocates, line by line", ("--once",)),
     "doctor": Subcommand("", "what this machine has, and what to install for the rest"),
 }
 
@@ -58,6 +60,7 @@ class Request:
     show: tuple[str, ...] = TABS
     level: str = ""
     output: str = ""
+    once: bool = False
 
 
 def cell_request(line: str) -> Request:
@@ -75,7 +78,7 @@ def line_request(line: str) -> tuple[str, Request]:
     if name not in SUBCOMMANDS:
         raise UsageError(f"%tessera has no {name!r}{_close(name, SUBCOMMANDS)}\n{usage()}")
     sub = SUBCOMMANDS[name]
-    own = f"%tessera {name} {sub.takes}".rstrip() + "".join(f" [{o} ...]" for o in sub.options)
+    own = f"%tessera {name} {sub.takes}".rstrip() + _listed(sub.options)
     request = _request(words(rest), sub.options, f"usage: {own}")
     if bool(request.expression) != bool(sub.takes):
         missing = f"needs {sub.takes}" if sub.takes else f"takes nothing, not {request.expression!r}"
@@ -134,6 +137,9 @@ def _request(given: list[str], allowed: tuple[str, ...], usage_line: str) -> Req
                 raise UsageError(f"there is no option {name} here{_close(name, allowed)}\n{usage_line}")
             rest.append(word)
             continue
+        if name in FLAGS:
+            found[name] = name
+            continue
         value = value if equals else next(queue, "")
         if not value or (value.startswith("--") and not equals):
             raise UsageError(f"{name} needs a value: {OPTIONS[name]}\n{usage_line}")
@@ -146,6 +152,7 @@ def _request(given: list[str], allowed: tuple[str, ...], usage_line: str) -> Req
         show=_chosen("--show", found.get("--show", ",".join(TABS)).split(","), TABS),
         level="".join(_chosen("--level", [found["--level"]], LEVELS)) if "--level" in found else "",
         output=found.get("-o", ""),
+        once="--once" in found,
     )
 
 
@@ -173,7 +180,11 @@ def _close(name: str, known: Iterable[str]) -> str:
 
 
 def _cell_usage() -> str:
-    return "usage: %%tessera" + "".join(f" [{o} ...]" for o in CELL_OPTIONS)
+    return "usage: %%tessera" + _listed(CELL_OPTIONS)
+
+
+def _listed(options: tuple[str, ...]) -> str:
+    return "".join(f" [{o}]" if o in FLAGS else f" [{o} ...]" for o in options)
 
 
 def completions(line: str, names: Iterable[str]) -> list[str]:

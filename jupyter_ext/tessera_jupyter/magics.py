@@ -85,6 +85,7 @@ class TesseraMagics(Magics):
             Runs the cell, which is Python plus Tessera's dialect, checks every function and kernel in it, and shows
             shapes, IR and resources under it.
         %tessera profile f(x) [-o page.html]    %tessera hints f(x)    %tessera memory f(x)
+            These run f(x) twice, and record the second run; with --once the first.
         %tessera ir f [--level L] [--target T] [--dims ...]    %tessera why f
         %tessera trace f(x) [-o trace.json]    %tessera doctor
         """
@@ -107,7 +108,7 @@ class TesseraMagics(Magics):
             findings.tell(self.shell, outcome.error, outcome.error.__traceback__)
             raise outcome.error
         subjects = self._subjects(outcome, request)
-        profile = self._record(request.profile) if request.profile else None
+        profile = self._record(request.profile, request.once) if request.profile else None
         if subjects or profile:
             first = "profile" if profile is not None else ""
             show(Panel(tuple(subjects), profile, request.show, first))
@@ -134,7 +135,7 @@ class TesseraMagics(Magics):
 
     def _profile(self, request: Request) -> Profiler:
         path = _writable(request.output) if request.output else None
-        profile = self._record(request.expression)
+        profile = self._record(request.expression, request.once)
         if path is not None:
             print(f"wrote {profile.to_html(path)}: open it in a browser")
         display(Panel((), profile, ("profile", "hints")))
@@ -148,15 +149,15 @@ class TesseraMagics(Magics):
                 call = f"{request.expression}(...)"
                 raise UsageError(f"{request.expression} has not been profiled; give a call to run: %tessera hints {call}")
         else:
-            profile = self._record(request.expression)
+            profile = self._record(request.expression, request.once)
         display(Panel((), profile, ("hints",)))
 
     def _trace(self, request: Request) -> None:
         path = _writable(request.output or "trace.json")
-        print(f"wrote {self._record(request.expression).export_chrome_trace(path)}: open it at ui.perfetto.dev or chrome://tracing")
+        print(f"wrote {self._record(request.expression, request.once).export_chrome_trace(path)}: open it at ui.perfetto.dev or chrome://tracing")
 
     def _memory(self, request: Request) -> None:
-        report = self._record(request.expression).memory()
+        report = self._record(request.expression, request.once).memory()
         display({"text/html": f"<pre>{text(report.details())}</pre>", "text/plain": report.details()}, raw=True)
 
     def _ir(self, request: Request) -> None:
@@ -211,14 +212,21 @@ class TesseraMagics(Magics):
     def _names(self) -> list[str]:
         return sorted(name for name, v in self.shell.user_ns.items() if isinstance(v, Program) and not name.startswith("_"))
 
-    def _record(self, expression: str) -> Profiler:
-        """Runs an expression under the profiler; the panels of the functions that ran are filled with it."""
+    def _record(self, expression: str, once: bool = False) -> Profiler:
+        """Runs an expression under the profiler; the panels of the functions that ran are filled with it.
+
+        It runs twice, so that compiling what is new is over when the recorded run begins; `once` keeps to one run.
+        """
         try:
             code = compile(expression, "<%tessera>", "eval")
         except SyntaxError as e:
             raise UsageError(f"{expression!r} is not an expression that could be run: {e.msg}") from None
-        with progress(f"Running {expression}"), _Shown() as profile:
-            eval(code, self.shell.user_ns)
+        with progress(f"Running {expression}"):
+            if not once:
+                with Profiler():  # the variant that records its tiles is compiled by this one
+                    eval(code, self.shell.user_ns)
+            with _Shown() as profile:
+                eval(code, self.shell.user_ns)
         ran = {str(launch.attributes.get("function", launch.kernel)) for launch in profile.recording.launches}
         programs = [v for v in self.shell.user_ns.values() if isinstance(v, Program) and v.name in ran]
         self._profiles |= {id(p): profile for p in programs}

@@ -84,6 +84,7 @@ def test_wrong_commands_say_what_is_right(line, said):
     ("line", "expected"),
     [
         ("%tessera pr", ["profile"]),
+        ("%tessera profile double(x) --o", ["--once"]),
         ("%tessera ir ", ["double", "--level", "--target", "--dims"]),
         ("%tessera ir double --level t", ["tile", "target"]),
         ("%%tessera --t", ["--target"]),
@@ -107,14 +108,22 @@ def test_unknown_target_is_refused_before_anything_runs(nb):
     assert "made" not in nb
 
 
-def test_profile_runs_once_and_gives_the_profiler(doubled):
+def test_profile_records_the_second_run_and_gives_the_profiler(doubled):
     doubled.run("calls = []")
     ran = doubled.run(f"prof = %tessera profile (calls.append(1), {CALL})")
     assert ran.error is None
     assert isinstance(doubled["prof"], Profiler)
     assert len(doubled["prof"].launches()) == 1
-    assert doubled["calls"] == [1]
+    assert doubled["prof"].recording.compiles == []
+    assert doubled["calls"] == [1, 1]
     assert "Tiles over time" in ran.html
+
+
+def test_profile_once_runs_once(doubled):
+    doubled.run("calls = []")
+    doubled.run(f"prof = %tessera profile (calls.append(1), {CALL}) --once")
+    assert doubled["calls"] == [1]
+    assert doubled["prof"].recording.compiles
 
 
 def test_profile_fills_the_panel_of_the_defining_cell(doubled):
