@@ -19,7 +19,7 @@ from hypothesis.extra import numpy as hnp
 
 import tessera as ts
 from tessera.compiler.graph.operator import METHODS
-from tessera.errors import CompileError, LaunchError
+from tessera.errors import CompileError, LaunchError, MissingDependency
 from tessera.runtime.tensor import Tensor
 
 ROOT = Path(__file__).parents[2]
@@ -118,6 +118,13 @@ def test_devices():
     assert t.cpu() is t
     with pytest.raises(LaunchError, match="no device"):
         t.to("tpu")
+
+
+def test_a_missing_library_is_named_with_its_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(MissingDependency, match=r"tessera\[cuda\]") as caught:
+        ts.tensor([1.0]).cuda()
+    assert caught.value.code == "TS604"
 
 
 # Operators
