@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import io
 import math
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 
+from tessera.compiler.frontend.files import analyse_file
 from tessera.compiler.ir.core import Block, Builder, Op, Region
 from tessera.compiler.ir.parser import ParseError, parse_op
 from tessera.compiler.ir.printer import print_lines, print_op
 from tessera.compiler.ir.types import TensorType
+from tessera.compiler.ir.verifier import verify
 from tessera.errors import Span
 from tessera.language import dims, dtypes
 from tests.conftest import require
@@ -129,6 +132,20 @@ def test_the_text():
         '  "graph.return"(%x_1) : (!tessera.tensor<[B, D//H], f32>) -> ()\n'
         '}) {sym_name = "f", arg_names = ["x", "y"]} : () -> ()\n'
     )
+
+
+@pytest.mark.parametrize("file", ["seeds/kernels.py", "errors/programs/shapes.py", "errors/programs/sizes.py"])
+def test_analysed_programs_round_trip(file):
+    """Graph and Tile IR as the front end makes it, sizes symbolic."""
+    analyses = [a for a in analyse_file(Path(__file__).parents[1] / file) if a.op is not None]
+    assert analyses
+    for analysis in analyses:
+        verify(analysis.op)
+        text = print_op(analysis.op, locations=True)
+        back = parse_op(text)
+        verify(back)
+        assert_same(analysis.op, back, {})
+        read_with_xdsl(text)
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ def test_dtypes_of_peers():
     assert of(torch.float8_e4m3fn) is fp8_e4m3
 
 
-@pytest.mark.parametrize(("a", "b"), product(ALL, ALL), ids=str)
+@pytest.mark.parametrize(("a", "b"), list(product(ALL, ALL)), ids=str)
 def test_promotion_laws(a, b):
     both = promote(a, b)
     assert both is promote(b, a)
