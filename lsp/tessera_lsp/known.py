@@ -121,4 +121,4 @@ def is_tensor(type: Any) -> bool:
 
 def policy_of(type: Any) -> str:
     """The numerics policy of a tensor, as it is written; "" where there is none."""
-    return " ".join(type.policy.parts()) if isinstance(type, TensorType) and type.policy else ""
+    return " ".join(map(str, type.policy.parts())) if isinstance(type, TensorType) and type.policy else ""

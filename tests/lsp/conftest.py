@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest_asyncio
@@ -83,12 +83,16 @@ class Editor:
         for hint in found:
             line = text.split("\n")[hint.position.line]
             end = self.offset(text, hint.position) - self.offset(text, lsp.Position(hint.position.line, 0))
-            out[line[:end].strip()] = label(hint)
+            out[line[:end].strip()] = self.label(hint)
         return out
 
     async def inlay_hints(self, document: lsp.TextDocumentIdentifier) -> Sequence[lsp.InlayHint]:
         whole = lsp.Range(lsp.Position(0, 0), lsp.Position(10_000, 0))
         return await self.client.text_document_inlay_hint_async(lsp.InlayHintParams(document, whole)) or []
+
+    @staticmethod
+    def label(hint: lsp.InlayHint) -> str:
+        return hint.label if isinstance(hint.label, str) else "".join(part.value for part in hint.label)
 
     async def diagnostics(self, document: lsp.TextDocumentIdentifier) -> Sequence[lsp.Diagnostic]:
         report = await self.client.text_document_diagnostic_async(lsp.DocumentDiagnosticParams(document))
@@ -96,14 +100,8 @@ class Editor:
         return report.items
 
 
-def label(hint: lsp.InlayHint) -> str:
-    return hint.label if isinstance(hint.label, str) else "".join(part.value for part in hint.label)
-
-
-async def start(*, pull: bool = True, encodings: Sequence[str] = (), arguments: Sequence[str] = ()) -> Editor:
-    client = make_test_lsp_client()
-    await client.start_io(sys.executable, "-m", "tessera_lsp", "--errors-page", ERRORS, *arguments)
-    capabilities = lsp.ClientCapabilities(
+def capabilities(pull: bool, encodings: Sequence[str]) -> lsp.ClientCapabilities:
+    return lsp.ClientCapabilities(
         general=lsp.GeneralClientCapabilities(position_encodings=list(encodings) or None),
         text_document=lsp.TextDocumentClientCapabilities(
             inlay_hint=lsp.InlayHintClientCapabilities(),
@@ -114,13 +112,35 @@ async def start(*, pull: bool = True, encodings: Sequence[str] = (), arguments: 
             rename=lsp.RenameClientCapabilities(prepare_support=True),
         ),
     )
-    result = await client.initialize_session(lsp.InitializeParams(capabilities))
-    return Editor(client, result)
+
+
+async def _start(pull: bool = True, encodings: Sequence[str] = (), port: int | None = None) -> Editor:
+    """A server of its own on standard input and output, or the one that listens on `port`."""
+    client = make_test_lsp_client()
+    if port is None:
+        await client.start_io(sys.executable, "-m", "tessera_lsp", "--errors-page", ERRORS)
+    else:
+        await client.start_tcp("127.0.0.1", port)
+    return Editor(client, await client.initialize_session(lsp.InitializeParams(capabilities(pull, encodings))))
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def start() -> AsyncIterator[Callable[..., Awaitable[Editor]]]:
+    """Starts further servers, which end with the test."""
+    editors: list[Editor] = []
+
+    async def run(**options: Any) -> Editor:
+        editors.append(await _start(**options))
+        return editors[-1]
+
+    yield run
+    for editor in editors:
+        await editor.client.shutdown_session()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def editor() -> AsyncIterator[Editor]:
     """One server for a file of tests; it pulls diagnostics and counts in UTF-16."""
-    made = await start()
+    made = await _start()
     yield made
     await made.client.shutdown_session()

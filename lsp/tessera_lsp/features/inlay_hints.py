@@ -1,10 +1,11 @@
-"""Shapes beside names: after an assignment where the type is new, and after parameters that have no annotation.
+"""Shapes beside names: after an assignment where the type is new, and after parameters annotated by another name.
 
 Each dim of a hint is a part of its own, which leads to where the dim was bound.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lsprotocol import types as lsp
 
 from tessera.compiler.frontend.analysis import ExprInfo
-from tessera_lsp.known import Known
+from tessera_lsp.known import Known, is_tensor
 from tessera_lsp.names import bound_by, parameters
 
 if TYPE_CHECKING:
@@ -41,8 +42,12 @@ def shown(known: Known) -> Iterator[ExprInfo]:
     A loop's body is evaluated more than once, and the last time counts. A name is given its type again only where that
     differs from what stands beside it above.
     """
-    bare = {p.arg for p in parameters(known.tree) if p.annotation is None}
-    found = {e.span: e for e in known.expressions if e.kind == "assign" or (e.kind == "param" and e.name in bare)}
+    named = {p.arg for p in parameters(known.tree) if isinstance(p.annotation, (ast.Name, ast.Attribute))}
+    found = {
+        e.span: e
+        for e in known.expressions
+        if e.kind == "assign" or (e.kind == "param" and e.name in named and is_tensor(e.type))
+    }
     types: dict[str, Any] = {e.name: e.text for e in known.expressions if e.kind == "param"}
     for e in sorted(found.values(), key=lambda e: (e.kind != "param", e.span.line, e.span.col)):
         if e.kind == "assign" and (types.get(e.name) == e.text or e.name == e.text):
@@ -52,20 +57,18 @@ def shown(known: Known) -> Iterator[ExprInfo]:
 
 
 def _hint(document: Document, known: Known, e: ExprInfo) -> lsp.InlayHint:
-    # after the name, before a default value
-    place = (e.span.line, e.span.col + len(e.name)) if e.kind == "param" else (e.span.end_line, e.span.end_col)
+    parameter = e.kind == "param"
     return lsp.InlayHint(
-        position=document.text.at(*place),
-        label=_label(document, known, e.text),
+        position=document.text.at(e.span.end_line, e.span.end_col),
+        label=_label(document, known, e.text, "" if parameter else ": "),
         kind=lsp.InlayHintKind.Type,
-        padding_left=False,
-        padding_right=e.kind == "param",
+        padding_left=parameter,
     )
 
 
-def _label(document: Document, known: Known, text: str) -> list[lsp.InlayHintLabelPart]:
+def _label(document: Document, known: Known, text: str, lead: str) -> list[lsp.InlayHintLabelPart]:
     parts: list[lsp.InlayHintLabelPart] = []
-    plain = ": "
+    plain = lead
     for i, word in enumerate(_WORD.split(text)):
         span = known.dims.get(word) if i % 2 else None
         if span is None:
