@@ -181,6 +181,19 @@ def loop_over_lanes(x: ts.Tensor["M", ts.f32], y: ts.Tensor["M", ts.f32]):
     y[tile_m:tile_m+8] = v
 
 
+@wrong("TS102", "while ts.tile.any(v > 0):", "never end")
+def endless(x: ts.Tensor["M", ts.f32], y: ts.Tensor["M", ts.f32]):
+    v = x[tile_m:tile_m+8] + 0
+    while ts.tile.any(v > 0):
+        w = v + 1
+    y[tile_m:tile_m+8] = v
+
+
+@wrong("TS403", "tile_m", "width that is known")
+def coordinate_of_no_width(x: ts.Tensor["M", ts.f32]):
+    x[tile_m:tile_m + 1.5] = 0.0
+
+
 @wrong("TS102", "break", "let the loop run")
 def break_in_a_tile_loop(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", ts.f32]):
     total = ts.tile.zeros((8,))

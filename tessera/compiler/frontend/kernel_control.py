@@ -202,6 +202,8 @@ def repeat(k: KernelState, node: ast.While, value: Any) -> Flow:
     if test is None or len(ev.findings.errors) > found:
         ev.frame.names.update(dict.fromkeys(carried.names, UNKNOWN))
         return Flow.NEXT
+    if all(new is arg for new, arg in zip(carried.next, body.args, strict=True)):
+        raise KernelFault("TS102", "nothing that this condition depends on changes in the loop, so it would never end")
     _join(k, carried.initial, carried.next)
     control.finish(ev, head, [test], node)
     control.finish(ev, body, carried.next, node)

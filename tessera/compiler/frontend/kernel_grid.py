@@ -122,9 +122,9 @@ def _dependent(name: str, body: list[ast.stmt]) -> list[int]:
             if reads(statement) & tainted or (reads(statement) & state and needed and i > min(inside, default=i)):
                 found.add(i)
                 tainted |= writes([statement]) - state - updates(statement)
-        if found == inside:
-            return sorted(found)
-        inside = found | inside
+        if found <= inside:
+            return sorted(inside)
+        inside |= found
 
 
 def _synchronises(statement: ast.stmt) -> bool:

@@ -12,6 +12,10 @@ from tessera.language.dims import Atom, Dim, Expr, Monomial, substitute
 _OPS = {"//": "idiv", "%": "imod", "min": "imin", "max": "imax"}
 
 
+class UnboundIndexError(Exception):
+    """An index is computed with before anything says what it is."""
+
+
 class Indices:
     """Emits each index once per block that it is visible from. `values` binds coordinate symbols to IR values, `sizes`
     holds the sizes of dims that are known."""
@@ -72,7 +76,10 @@ class Indices:
 
     def _atom(self, a: Atom) -> Value:
         if a.op == "sym":
-            return self.values[str(a.args[0])]
+            name = str(a.args[0])
+            if name not in self.values:
+                raise UnboundIndexError(name)
+            return self.values[name]
         x, y = a.args
         return self._op(_OPS[a.op], (self.emit(x), self.emit(y)))  # type: ignore[arg-type]
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend.kernel_grid import PREFIX
+from tessera.compiler.frontend.kernel_index import UnboundIndexError
 from tessera.compiler.frontend.kernel_tiles import KernelFault
 from tessera.compiler.frontend.kernel_values import Coordinate, View, marked, marks
 from tessera.compiler.frontend.values import MISSING, UNKNOWN
@@ -103,6 +104,8 @@ def width(k: KernelState, name: str) -> Dim:
     names[name] = symbol
     try:
         upper = k.ev.eval(s.upper)
+    except UnboundIndexError:  # more is done with the coordinate than adding to it
+        upper = UNKNOWN
     finally:
         names.pop(name)
         if saved is not MISSING:

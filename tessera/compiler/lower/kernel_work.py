@@ -1,8 +1,8 @@
 """How much a kernel computes and moves, estimated from its IR.
 
 Operations on padding do not count: along an axis that walks a tensor of 100 elements in blocks of 64, a block holds 50
-on average. Estimates are exact for loops and grids whose sizes are known; indices that only a running program knows count
-for the middle of their range.
+on average. Estimates are exact for loops and grids whose sizes are known; indices that only a running program knows
+count for the middle of their range.
 """
 
 from __future__ import annotations
