@@ -126,12 +126,14 @@ async def _start(pull: bool = True, encodings: Sequence[str] = (), port: int | N
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def start() -> AsyncIterator[Callable[..., Awaitable[Editor]]]:
-    """Starts further servers, which end with the test."""
+    """Starts further servers, which end with the test; one that is only connected to is the test's own business."""
     editors: list[Editor] = []
 
     async def run(**options: Any) -> Editor:
-        editors.append(await _start(**options))
-        return editors[-1]
+        made = await _start(**options)
+        if "port" not in options:
+            editors.append(made)
+        return made
 
     yield run
     for editor in editors:

@@ -43,11 +43,11 @@ async def test_utf16_is_the_default_and_utf8_is_taken_when_offered(editor, start
 async def test_findings_are_pushed_to_clients_that_do_not_pull(start):
     editor = await start(pull=False)
     doc = editor.open(TWO.replace("p = x @ x", "p = x @ x.sofmax()"))
-    await editor.client.wait_for_notification_async(lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)
+    await editor.client.wait_for_notification(lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)
     (found,) = editor.client.diagnostics[doc.uri]
     assert found.code == "TS104" and editor.covered(doc, found.range) == "x.sofmax"
     editor.replace(doc, ".sofmax()", "")
-    await editor.client.wait_for_notification_async(lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)
+    await editor.client.wait_for_notification(lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)
     assert not editor.client.diagnostics[doc.uri]
 
 
@@ -187,18 +187,18 @@ async def test_tcp_listens_on_loopback(start):
         port = free.getsockname()[1]
     server = await asyncio.create_subprocess_exec(sys.executable, "-m", "tessera_lsp", "--tcp", str(port))
     try:
-        editor = None
-        for _ in range(100):
+        for _ in range(200):
             try:
                 editor = await start(port=port)
                 break
             except OSError:
                 await asyncio.sleep(0.1)
-        assert editor is not None
         assert (await editor.hints(editor.open(TWO)))["p"] == ": [N, N] f32"
+        await asyncio.wait_for(editor.client.shutdown_session(), 5)
+        await asyncio.wait_for(server.wait(), 5)
     finally:
-        server.kill()
-        await server.wait()
+        if server.returncode is None:
+            server.kill()
 
 
 def test_the_server_loads_no_heavy_library():

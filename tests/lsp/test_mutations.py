@@ -1,0 +1,167 @@
+"""Every single token of a realistic file is deleted in turn: the server answers, keeps what it can, and says of every
+text that parses what an analysis from scratch says."""
+
+from __future__ import annotations
+
+import io
+import tokenize
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from lsprotocol import types as lsp
+from tessera_lsp.document import Document
+from tessera_lsp.features.inlay_hints import shown
+
+from tessera.compiler.frontend.files import FileAnalysis
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+MODEL = '''"""A block of a transformer, and a kernel."""
+
+from __future__ import annotations
+
+import tessera as ts
+from tessera import Tensor
+
+HEADS = 4
+EPS = 1e-5
+
+
+def scaled(q, k):
+    return q @ k.transpose(-1, -2) * (q.shape[-1] ** -0.5)
+
+
+@ts.function
+def layer_norm(x: Tensor["B", "S", "D"], gain: Tensor["D"], bias: Tensor["D"]) -> Tensor["B", "S", "D"]:
+    mean = x.mean(axis=-1, keepdim=True)
+    var = x.var(axis=-1, keepdim=True)
+    return (x - mean) / ts.sqrt(var + EPS) * gain + bias
+
+
+@ts.function
+def attend(x: Tensor["B", "S", "D"], wqkv: Tensor["3*D", "D"], wo: Tensor["D", "D"]) -> Tensor["B", "S", "D"]:
+    assert D % HEADS == 0
+    qkv = x @ wqkv.T
+    q, k, v = ts.split(qkv, 3, axis=-1)
+    q = q.reshape(B, S, HEADS, D // HEADS).transpose(1, 2)
+    k = k.reshape(B, S, HEADS, D // HEADS).transpose(1, 2)
+    v = v.reshape(B, S, HEADS, D // HEADS).transpose(1, 2)
+    weights = ts.softmax(scaled(q, k), axis=-1)
+    mixed = (weights @ v).transpose(1, 2).reshape(B, S, D)
+    return mixed @ wo
+
+
+@ts.function
+def feed(x: Tensor["B", "S", "D"], w1: Tensor["D", "F"], w2: Tensor["F", "D"], steps: int = 2) -> Tensor["B", "S", "D"]:
+    for i in range(steps):
+        h = ts.gelu(x @ w1)
+        x = x + h @ w2 if i else h @ w2
+    return x
+
+
+@ts.kernel
+def gemm(a: Tensor["M", "K", ts.f16], b: Tensor["K", "N", ts.f16], c: Tensor["M", "N", ts.f32]):
+    acc = ts.tile.zeros((64, 64), ts.f32)
+    for k in ts.tile.range_k(0, K, 32):
+        acc += ts.tile.mma(a[tile_m : tile_m + 64, k : k + 32], b[k : k + 32, tile_n : tile_n + 64])
+    c[tile_m : tile_m + 64, tile_n : tile_n + 64] = acc
+'''
+
+
+def mutations() -> Iterator[tuple[int, str]]:
+    """(line of the deleted token, text without it)"""
+    starts = [0, *(i + 1 for i, c in enumerate(MODEL) if c == "\n")]
+    for token in tokenize.generate_tokens(io.StringIO(MODEL).readline):
+        start, end = (starts[line - 1] + col for line, col in (token.start, token.end))
+        if end > start:
+            yield token.start[0], MODEL[:start] + MODEL[end:]
+
+
+def open_document(text: str) -> Document:
+    return Document(lsp.TextDocumentItem("file:///model.py", "python", 1, text))
+
+
+async def analysed(document: Document, text: str) -> Document:
+    document.edit(document.version + 1, [lsp.TextDocumentContentChangeWholeDocument(text)])
+    await document.ready()
+    return document
+
+
+def findings(document: Document) -> Any:
+    return [(d.code, d.message, d.span) for d in document.diagnostics]
+
+
+def hints(document: Document) -> dict[str, list[tuple[int, str, str]]]:
+    """By function: line, name, type."""
+    return {k.analysis.name: [(e.span.line, e.name, e.text) for e in shown(k)] for k in document.known}
+
+
+async def test_deleted_tokens_in_the_analysis():
+    """Incremental equals from scratch; broken texts keep every hint of the functions that are whole."""
+    document = await analysed(open_document(""), MODEL)
+    assert findings(document) == [], "the file is right to begin with"
+    whole = hints(document)
+    spans = {k.analysis.name: (k.first_line, k.last_line) for k in document.known}
+    assert {n: len(h) for n, h in whole.items()} == {"layer_norm": 2, "attend": 6, "feed": 1, "gemm": 1}
+    broken = kept = 0
+    for line, text in mutations():
+        await analysed(document, text)
+        assert not any(d.code == "TS900" for d in document.diagnostics), text
+        if document.parses:
+            fresh = await analysed(open_document(""), text)
+            assert findings(document) == findings(fresh), text
+            assert hints(document) == hints(fresh), text
+        else:
+            broken += 1
+            now = hints(document)
+            by = text.count("\n") - MODEL.count("\n")
+            for name, (first, last) in spans.items():
+                if not first <= line <= last:
+                    moved = by if first > line else 0
+                    assert now[name] == [(at + moved, n, t) for at, n, t in whole[name]], (name, text)
+                else:
+                    assert set(now.get(name, [])) == {h for h in whole[name] if h[0] < line}, (name, text)
+            kept += sum(map(len, now.values()))
+        await analysed(document, MODEL)
+        assert hints(document) == whole and not findings(document)
+    assert broken > 100
+    print(f"{broken} broken texts, {kept / broken / sum(map(len, whole.values())):.0%} of the hints kept")
+
+
+async def test_deleted_tokens_at_the_server(editor):
+    """The same over the wire, every seventh token: each request is answered, and the server sees what we see."""
+    doc = editor.open(MODEL)
+    whole = await editor.hints(doc)
+    for line, text in list(mutations())[::7]:
+        editor.type(doc, text)
+        report = await editor.diagnostics(doc)
+        here = FileAnalysis("/work shop/model.py")
+        here.update(text)
+        found = [d.code for d in report]
+        if here.problems:
+            assert found[0] == "TS101"
+        else:
+            assert sorted(found) == sorted(d.code for d in here.diagnostics)
+        at = lsp.Position(line - 1, 12)
+        await editor.inlay_hints(doc)
+        await editor.client.text_document_hover_async(lsp.HoverParams(doc, at))
+        await editor.client.text_document_completion_async(lsp.CompletionParams(doc, at))
+        await editor.client.text_document_signature_help_async(lsp.SignatureHelpParams(doc, at))
+        await editor.client.text_document_definition_async(lsp.DefinitionParams(doc, at))
+        references = lsp.ReferenceParams(lsp.ReferenceContext(True), doc, at)
+        await editor.client.text_document_references_async(references)
+        await editor.client.text_document_document_symbol_async(lsp.DocumentSymbolParams(doc))
+        actions = lsp.CodeActionParams(doc, lsp.Range(at, at), lsp.CodeActionContext([]))
+        await editor.client.text_document_code_action_async(actions)
+    editor.type(doc, MODEL)
+    assert await editor.hints(doc) == whole
+
+
+async def test_a_file_analysis_from_scratch_is_the_reference():
+    """`Document` adds nothing to what `tessera check` prints."""
+    text = MODEL.replace("@ wo", "@ wqkv")
+    document = await analysed(open_document(""), text)
+    files = FileAnalysis(document.file)
+    files.update(text)
+    assert document.diagnostics == files.diagnostics and document.diagnostics
