@@ -5,7 +5,6 @@ diagnostic or traceback is the line that the person sees as 3.
 """
 
 from __future__ import annotations
-
 import __future__
 
 import ast
@@ -79,7 +78,7 @@ def run(shell: InteractiveShell, body: str, above: int, dims: Mapping[str, int])
 
 
 def forget_broken(shell: InteractiveShell, outcome: Outcome) -> list[str]:
-    """Removes definitions with errors from the namespace: neither they nor an older version may be called by mistake."""
+    """Removes definitions with errors from the namespace: neither they nor an older version may be called."""
     broken = [each.path for each in outcome.defined if not each.analysis.ok]
     for path in broken:
         owner, _, name = path.rpartition(".")

@@ -34,7 +34,10 @@ def gantt(recording: Recording) -> str:
     shown = sorted(shown.tolist(), key=lambda i: -int(bars.duration[i]))[:_MOST_BARS]
     top, height = 22, 22 + _ROW * len(rows) + 34
     scale = (_WIDTH - _LEFT - _RIGHT) / bars.span
-    parts = [f'<text x="{_LEFT - 8}" y="{top + _ROW * i + 14}" text-anchor="end">{text(r)}</text>' for i, r in enumerate(rows)]
+    parts = [
+        f'<text x="{_LEFT - 8}" y="{top + _ROW * i + 14}" text-anchor="end">{text(r)}</text>'
+        for i, r in enumerate(rows)
+    ]
     parts += _legend(bars)
     parts += [_bar(bars, i, scale, top) for i in shown]
     parts += _time_axis(bars.span, scale, top + _ROW * len(rows))
@@ -49,9 +52,10 @@ def _bar(bars: Bars, i: int, scale: float, top: int) -> str:
     line = f", line {bars.line[i]}" if bars.line[i] else ""
     name = shorten(bars.groups[bars.group[i]])
     title = f"tile {bars.tile[i]}: {name}, {format_time(duration)} from {format_time(start)}{line}"
+    x, y, width = _LEFT + start * scale, top + _ROW * int(bars.row[i]) + 2, max(duration * scale, 0.5)
     return (
-        f'<rect x="{_LEFT + start * scale:.1f}" y="{top + _ROW * int(bars.row[i]) + 2}" width="{max(duration * scale, 0.5):.1f}" '
-        f'height="{_ROW - 4}" fill="{PALETTE[int(bars.group[i]) % len(PALETTE)]}"><title>{text(title)}</title></rect>'
+        f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="{_ROW - 4}" '
+        f'fill="{PALETTE[int(bars.group[i]) % len(PALETTE)]}"><title>{text(title)}</title></rect>'
     )
 
 
@@ -60,7 +64,7 @@ def _legend(bars: Bars) -> list[str]:
     parts, x = [], float(_LEFT)
     for i, name in enumerate(bars.groups):
         label = shorten(name)
-        if i == len(PALETTE) or x + 50 + 6.6 * len(label) > _WIDTH:
+        if i == len(PALETTE) or x + 110 + 6.6 * len(label) > _WIDTH:
             return [*parts, f'<text x="{x:.0f}" y="14">and {len(bars.groups) - i} more</text>']
         parts.append(f'<rect x="{x:.0f}" y="5" width="10" height="10" fill="{PALETTE[i]}"/>')
         parts.append(f'<text x="{x + 14:.0f}" y="14">{text(label)}</text>')
@@ -118,7 +122,7 @@ class _Plane:
         return self.height - self.bottom - part * (self.height - self.top - self.bottom)
 
     def draw(self) -> str:
-        parts = [*self.axes(), *self.ceiling_lines(), *(self.point(i, p) for i, p in enumerate(self.points))]
+        parts = [*self.axes(), *self.ceiling_lines(), *map(self.point, range(len(self.points))), *self.names()]
         known = "; ".join(f"{c.name} {format_value(c.value, c.unit)} {c.source}" for c in (*self.slopes, *self.roofs))
         return _svg("roofline", f"Roofline ({known})", self.height, parts)
 
@@ -157,21 +161,45 @@ class _Plane:
 
     def _line(self, c: Ceiling, start: tuple[float, float], end: tuple[float, float]) -> str:
         dash = "" if c.source == "measured" else ' stroke-dasharray="6 4"'
-        ends = f'x1="{self.x(start[0]):.1f}" y1="{self.y(start[1]):.1f}" x2="{self.x(end[0]):.1f}" y2="{self.y(end[1]):.1f}"'
+        x1, y1, x2, y2 = self.x(start[0]), self.y(start[1]), self.x(end[0]), self.y(end[1])
+        ends = f'x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"'
         title = f"{c.name}: {format_value(c.value, c.unit)} ({c.source}: {c.how})"
         return f'<line {ends} class="ts-roof"{dash}><title>{text(title)}</title></line>'
 
-    def point(self, i: int, p: KernelStats) -> str:
-        assert p.intensity.value is not None and p.rate.value is not None
-        x, y = self.x(p.intensity.value), self.y(p.rate.value)
+    def place(self, p: KernelStats) -> tuple[float, float]:
+        assert p.intensity.value is not None and p.rate.value is not None  # that makes it a point
+        return self.x(p.intensity.value), self.y(p.rate.value)
+
+    def point(self, i: int) -> str:
+        p, (x, y) = self.points[i], self.place(self.points[i])
         of_roof = f", {format_percent(p.roof_fraction)} of the roof" if p.roof_fraction is not None else ""
-        rate = f"{format_value(p.rate.value, 'FLOP/s')} ({p.rate.source})"
-        title = f"{p.kernel}: {rate} at {format_value(p.intensity.value, 'ops/byte')}{of_roof}"
-        side, anchor = (10, "start") if x < _WIDTH * 0.7 else (-10, "end")
-        return (
-            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="6" fill="{PALETTE[i % len(PALETTE)]}" class="ts-point"><title>{text(title)}</title></circle>'
-            f'<text x="{x + side:.1f}" y="{y + 14:.1f}" text-anchor="{anchor}">{text(shorten(p.kernel))}</text>'
-        )
+        rate = f"{format_value(p.rate.value or 0, 'FLOP/s')} ({p.rate.source})"
+        title = f"{p.kernel}: {rate} at {format_value(p.intensity.value or 0, 'ops/byte')}{of_roof}"
+        circle = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="6" fill="{PALETTE[i % len(PALETTE)]}" class="ts-point">'
+        return f"{circle}<title>{text(title)}</title></circle>"
+
+    def names(self) -> list[str]:
+        """Beside the points, the longest kernels first; a name that would lie on another is left to its tooltip."""
+        parts: list[str] = []
+        taken = [(x - 6, y - 6, x + 6, y + 6) for x, y in map(self.place, self.points)]
+        for p in sorted(self.points, key=lambda p: -p.duration):
+            (x, y), label = self.place(p), shorten(p.kernel)
+            width = 6.4 * len(label)
+            for left, baseline in ((x + 10, y + 4), (x - 10 - width, y + 4), (x + 4, y + 20), (x + 4, y - 10)):
+                box = (left, baseline - 10, left + width, baseline + 3)
+                inside = left > _LEFT and left + width < _WIDTH - _RIGHT and box[3] < self.height - self.bottom
+                if inside and not any(_overlap(box, other) for other in taken):
+                    parts.append(f'<text x="{left:.1f}" y="{baseline:.1f}">{text(label)}</text>')
+                    taken.append(box)
+                    break
+        return parts
+
+
+_Box = tuple[float, float, float, float]
+
+
+def _overlap(a: _Box, b: _Box) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 
 def _svg(name: str, label: str, height: int, parts: Sequence[str]) -> str:

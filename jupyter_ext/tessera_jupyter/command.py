@@ -39,7 +39,9 @@ class Subcommand:
 
 
 SUBCOMMANDS: Mapping[str, Subcommand] = {
-    "profile": Subcommand("f(x)", "run it and show where the time went; gives the profiler; -o writes a page", ("-o", "--once")),
+    "profile": Subcommand(
+        "f(x)", "run it and show where the time went; gives the profiler; -o writes a page", ("-o", "--once")
+    ),
     "ir": Subcommand("f", "the IR of a function or kernel, linked with its source", ("--level", "--target", "--dims")),
     "hints": Subcommand("f(x)", "run it and say what would make it faster; or f, for its last profile", ("--once",)),
     "why": Subcommand("f", "which part of the key changed when it was compiled again"),

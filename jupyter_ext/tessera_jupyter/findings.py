@@ -15,7 +15,18 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.display import display
 
 import tessera
-from tessera.errors import Diagnostic, Edit, Fix, Note, Span, TesseraError, register_source, render, render_html, source_line
+from tessera.errors import (
+    Diagnostic,
+    Edit,
+    Fix,
+    Note,
+    Span,
+    TesseraError,
+    register_source,
+    render,
+    render_html,
+    source_line,
+)
 
 _NOT_USERS = (str(Path(tessera.__file__).parent), str(Path(__file__).parent), str(Path(IPython.__file__).parent))
 _FIX = "font-family:var(--jp-code-font-family,monospace);font-size:var(--jp-code-font-size,13px);margin:0 0 .8em 1em"
@@ -108,7 +119,7 @@ def tell(shell: InteractiveShell, error: Exception, tb: TracebackType | None, cl
 
 
 def _calls(tb: TracebackType | None, d: Diagnostic) -> list[Note]:
-    """The user's lines that led to an error, the outermost first, as far as the diagnostic does not show them itself."""
+    """The user's lines that led to an error, the outermost first, but for those that the diagnostic shows itself."""
     out: list[Note] = []
     known = {(s.file, s.line) for s in (d.span, *(n.span for n in d.notes)) if s is not None}
     for frame in traceback.extract_tb(tb):

@@ -22,20 +22,24 @@ def _subject(subject: Subject) -> str:
     levels = "".join(_level(level, definition.file, subject.path, subject.target.name) for level in subject.levels())
     return (
         f'<section class="ts-subject ts-linked" data-name="{text(subject.path)}"><h4>{text(subject.path)}</h4>'
-        f'<div class="ts-columns"><div class="ts-column"><b class="ts-head">Source</b><pre data-side="source">{source}</pre></div>'
-        f"{levels}</div></section>"
+        f'<div class="ts-columns"><div class="ts-column"><b class="ts-head">Source</b>'
+        f'<pre data-side="source">{source}</pre></div>{levels}</div></section>'
     )
 
 
 def _level(level: Level, file: str, path: str, target: str) -> str:
     body = "".join(_line(line, file) for line in level.lines)
     if level.more:
-        body += f'<span class="ts-more">... {level.more} more lines: %tessera ir {text(path)} --level {level.name}\n</span>'
-    content = f'<pre data-side="{level.name}">{body}</pre>' if level.lines else f'<p class="ts-why">{text(level.why)}</p>'
+        body += (
+            f'<span class="ts-more">... {level.more} more lines: %tessera ir {text(path)} --level {level.name}\n</span>'
+        )
+    content = (
+        f'<pre data-side="{level.name}">{body}</pre>' if level.lines else f'<p class="ts-why">{text(level.why)}</p>'
+    )
     title = level.title + (f" ({target})" if level.name == "target" else "")
     return (
-        f'<details class="ts-column ts-level" data-level="{level.name}"><summary class="ts-head">{text(title)}</summary>'
-        f"{content}</details>"
+        f'<details class="ts-column ts-level" data-level="{level.name}">'
+        f'<summary class="ts-head">{text(title)}</summary>{content}</details>'
     )
 
 

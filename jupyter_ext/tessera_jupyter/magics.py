@@ -12,7 +12,7 @@ from typing import Any
 from IPython.core.error import TryNext, UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
-from IPython.display import HTML, display
+from IPython.display import display
 
 import tessera
 from tessera.compiler.frontend.analysis import analyse
@@ -147,14 +147,17 @@ class TesseraMagics(Magics):
             profile = self._profiles.get(id(program))
             if profile is None:
                 call = f"{request.expression}(...)"
-                raise UsageError(f"{request.expression} has not been profiled; give a call to run: %tessera hints {call}")
+                raise UsageError(
+                    f"{request.expression} has not been profiled; give a call to run: %tessera hints {call}"
+                )
         else:
             profile = self._record(request.expression, request.once)
         display(Panel((), profile, ("hints",)))
 
     def _trace(self, request: Request) -> None:
         path = _writable(request.output or "trace.json")
-        print(f"wrote {self._record(request.expression, request.once).export_chrome_trace(path)}: open it at ui.perfetto.dev or chrome://tracing")
+        self._record(request.expression, request.once).export_chrome_trace(path)
+        print(f"wrote {path}: open it at ui.perfetto.dev or chrome://tracing")
 
     def _memory(self, request: Request) -> None:
         report = self._record(request.expression, request.once).memory()
@@ -210,7 +213,9 @@ class TesseraMagics(Magics):
             raise UsageError(f"{expression!r}: {e}{hint}") from None
 
     def _names(self) -> list[str]:
-        return sorted(name for name, v in self.shell.user_ns.items() if isinstance(v, Program) and not name.startswith("_"))
+        return sorted(
+            name for name, v in self.shell.user_ns.items() if isinstance(v, Program) and not name.startswith("_")
+        )
 
     def _record(self, expression: str, once: bool = False) -> Profiler:
         """Runs an expression under the profiler; the panels of the functions that ran are filled with it.

@@ -22,11 +22,12 @@ def profile_tab(profile: Profiler | None, example: str) -> str:
     summary = profile.summary()
     busy = sum(kernel.duration for kernel in summary.kernels)
     launches, tiles = len(profile.recording.launches), len(profile.recording.tiles)
-    facts = f"{format_time(summary.region)} recorded · {format_time(busy)} in kernels · {_count(launches, 'launch', 'es')} · {_count(tiles, 'tile')}"
+    facts = f"{format_time(summary.region)} recorded · {format_time(busy)} in kernels · "
+    facts += f"{_count(launches, 'launch', 'es')} · {_count(tiles, 'tile')}"
+    plain = f"<summary>As text</summary><pre>{text(summary)}\n\n{text(profile.timeline())}</pre>"
     return (
         f"<p>{text(facts)} · {text(summary.overhead)}</p>{_kernels(summary.kernels)}"
-        f"{gantt(profile.recording)}{roofline(profile.roofline())}"
-        f'<details class="ts-plain"><summary>As text</summary><pre>{text(summary)}\n\n{text(profile.timeline())}</pre></details>'
+        f'{gantt(profile.recording)}{roofline(profile.roofline())}<details class="ts-plain">{plain}</details>'
     )
 
 
@@ -70,7 +71,7 @@ def _kernels(kernels: Sequence[KernelStats]) -> str:
         (
             text(k.kernel),
             f"{len(k.launches):,}",
-            f'<span class="ts-meter" style="width:{max(2, min(k.share, 1) * 60):.0f}px"></span> {format_percent(k.share)}',
+            _share(k.share),
             *(_figure(figures[i], not common[name]) for name, figures in columns.items()),
             unknown(k.ideal.reason) if k.roof_fraction is None else format_percent(k.roof_fraction),
             hinted(text(k.bound), k.ideal.reason),
@@ -79,6 +80,10 @@ def _kernels(kernels: Sequence[KernelStats]) -> str:
     ]
     measures = (f"{name} {origin(common[name])}" for name in columns)
     return table(("kernel", "launches", "share", *measures, "of roof", "bound by"), rows)
+
+
+def _share(share: float) -> str:
+    return f'<span class="ts-meter" style="width:{max(2, min(share, 1) * 60):.0f}px"></span> {format_percent(share)}'
 
 
 def _common(figures: Sequence[Quantity]) -> str:

@@ -8,7 +8,6 @@ from tessera.compiler.frontend.analysis import Analysis, ExprInfo
 from tessera_jupyter.markup import python, text
 from tessera_jupyter.subject import Subject
 
-
 _MARGIN = 68
 """the column of the types, unless a line is longer: with it they are in view in a notebook of usual width"""
 

@@ -74,10 +74,14 @@ class Subject:
     def _level(self, name: str, most: int) -> Level:
         if self.lowered is None or (name == "target" and self.compiled is None):
             return Level(name, (), why=self.why)
-        lines = list(_target_lines(self.compiled, self.lowered) if name == "target" else _op_lines(self.lowered.ops(name)))
+        lines = list(
+            _target_lines(self.compiled, self.lowered) if name == "target" else _op_lines(self.lowered.ops(name))
+        )
         if not lines:
             return Level(name, (), why=f"{self.path} is a kernel: it starts as Tile IR")
-        kept = next((i for i, size in enumerate(accumulate(len(line.text) for line in lines)) if size > most), len(lines))
+        kept = next(
+            (i for i, size in enumerate(accumulate(len(line.text) for line in lines)) if size > most), len(lines)
+        )
         return Level(name, tuple(lines[:kept]), len(lines) - kept)
 
 
@@ -141,7 +145,9 @@ def _heads(lowered: Lowered) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Kernel -> (file, lines) of everything in it."""
     out: dict[str, tuple[str, tuple[int, ...]]] = {}
     for kernel in lowered.ops("tile"):
-        lines = {n for op in kernel.walk() if op is not kernel for n in _numbers(op.span) if op.span.file == kernel.span.file}
+        lines = {
+            n for op in kernel.walk() if op is not kernel for n in _numbers(op.span) if op.span.file == kernel.span.file
+        }
         out[str(kernel.attrs["sym_name"])] = kernel.span.file, tuple(sorted(lines))
     return out
 

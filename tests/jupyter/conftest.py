@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tests.conftest import require
 
 ROOT = Path(__file__).parents[2]
@@ -75,7 +76,9 @@ def nb() -> Iterator[Notebook]:
     """A session with the extension loaded."""
     require("IPython")
     notebook = Notebook()
-    started = notebook.run("%load_ext tessera_jupyter\nimport numpy as np\nimport tessera as ts\nfrom tessera import Tensor")
+    started = notebook.run(
+        "%load_ext tessera_jupyter\nimport numpy as np\nimport tessera as ts\nfrom tessera import Tensor"
+    )
     assert started.error is None
     yield notebook
     notebook.shell.clear_instance()
@@ -109,7 +112,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     news = home / "settings/@jupyterlab/apputils-extension/notification.jupyterlab-settings"
     news.parent.mkdir(parents=True)
     news.write_text(json.dumps(_NO_NEWS))
-    folders = {"JUPYTER_CONFIG_DIR": "cfg", "JUPYTER_DATA_DIR": "data", "JUPYTER_RUNTIME_DIR": "rt", "IPYTHONDIR": "ipython"}
+    folders = {
+        "JUPYTER_CONFIG_DIR": "cfg",
+        "JUPYTER_DATA_DIR": "data",
+        "JUPYTER_RUNTIME_DIR": "rt",
+        "IPYTHONDIR": "ipython",
+    }
     folders |= {"JUPYTERLAB_SETTINGS_DIR": "settings", "JUPYTERLAB_WORKSPACES_DIR": "ws", "HOME": ""}
     env = environment() | {name: str(home / folder) for name, folder in folders.items()}
     port = _free_port()
@@ -117,7 +125,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     words += ["--ServerApp.port_retries=0", "--IdentityProvider.token=", f"--ServerApp.root_dir={root}"]
     words += ["--LabApp.expose_app_in_browser=True"]
     with (home / "server.log").open("wb") as log:
-        process = subprocess.Popen([sys.executable, "-m", "jupyterlab", *words], env=env, stdout=log, stderr=log, start_new_session=True)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "jupyterlab", *words], env=env, stdout=log, stderr=log, start_new_session=True
+        )
         try:
             _wait_for(f"http://127.0.0.1:{port}/api/status", process)
             yield Server(f"http://127.0.0.1:{port}", root)
@@ -180,9 +190,12 @@ class Page:
 
     def settle(self) -> None:
         """Waits for the kernel to have answered all that it was asked: its answer to one question more comes last."""
-        self.page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.requestKernelInfo()")
+        self.page.evaluate(
+            "() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.requestKernelInfo()"
+        )
         self.page.wait_for_function(
-            "() => window.jupyterapp.shell.currentWidget.content.widgets.every(c => c.model.executionState !== 'running')"
+            """() => window.jupyterapp.shell.currentWidget.content.widgets
+                .every(c => c.model.executionState !== 'running')"""
         )
         self.page.wait_for_timeout(200)  # the last outputs are drawn
 

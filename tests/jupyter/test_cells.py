@@ -13,6 +13,7 @@ def norm(x: Tensor["B", "D"]) -> Tensor["B", "D"]:
     mean = x.mean(axis=-1, keepdim=True)
     return x - mean
 """
+FUNCTION = "%%tessera\n@ts.function\ndef f(x: Tensor['n']) -> Tensor['n']:\n"
 BROKEN = NORM.replace(", keepdim=True", "")
 
 
@@ -78,10 +79,8 @@ def test_a_broken_function_called_in_its_own_cell_is_told_once(nb):
 
 
 def test_the_dialect_is_understood(nb):
-    ran = nb.run(
-        "%%tessera\n@ts.function\ndef scale[B, D](x: Tensor[B, D, dtype=f32, @accum(f32)]) -> Tensor[B, D]:\n    return x * 2\n"
-        "scale(np.ones((1, 2), np.float32))"
-    )
+    head = "def scale[B, D](x: Tensor[B, D, dtype=f32, @accum(f32)]) -> Tensor[B, D]:"
+    ran = nb.run(f"%%tessera\n@ts.function\n{head}\n    return x * 2\nscale(np.ones((1, 2), np.float32))")
     assert ran.error is None, ran.text
     assert nb["_"].tolist() == [[2.0, 2.0]]
 
@@ -133,18 +132,17 @@ def test_a_launch_error_names_the_calling_line(nb):
 
 
 def test_methods_of_a_class_are_found(nb):
-    ran = nb.run(
-        "%%tessera\nclass Model:\n    @ts.function\n    def double(x: Tensor['n']) -> Tensor['n']:\n        return x * 2\n"
-    )
+    head = "def double(x: Tensor['n']) -> Tensor['n']:"
+    ran = nb.run(f"%%tessera\nclass Model:\n    @ts.function\n    {head}\n        return x * 2\n")
     assert ran.error is None
     assert "Model.double" in ran.text
 
 
 def test_source_is_escaped(nb):
-    ran = nb.run("%%tessera\n@ts.function\ndef f(x: Tensor['n']) -> Tensor['n']:\n    '<script>alert(1)</script>'\n    return x\n")
+    ran = nb.run(FUNCTION + "    '<script>alert(1)</script>'\n    return x\n")
     assert ran.error is None
     assert "<script>alert" not in ran.html
-    ran = nb.run("%%tessera\n@ts.function\ndef f(x: Tensor['n']) -> Tensor['n']:\n    return x + '<img src=x onerror=alert(1)>'\n")
+    ran = nb.run(FUNCTION + "    return x + '<img src=x onerror=alert(1)>'\n")
     assert isinstance(ran.error, CompileError)
     assert "<img" not in ran.html
 

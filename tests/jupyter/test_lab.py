@@ -1,4 +1,4 @@
-"""The notebook as a person meets it: a real JupyterLab in a real browser. Screenshots lie in the test's temporary folder."""
+"""The notebook as a person meets it: a real JupyterLab in a real browser. Screenshots lie in the temporary folder."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_text_is_readable_in_both_themes(lab, theme):
             };
             return ['.ts-type', '.ts-row', '.ts-n', '[role=tab]'].map(s => {
                 const e = document.querySelector('.tessera-panel ' + s);
-                const [a, b] = [luminance(number(getComputedStyle(e).color)), luminance(behind(e))].sort((x, y) => y - x);
+                const [a, b] = [number(getComputedStyle(e).color), behind(e)].map(luminance).sort((x, y) => y - x);
                 return (a + 0.05) / (b + 0.05);
             });
         }"""
@@ -190,7 +190,9 @@ def test_a_saved_notebook_is_interactive_without_a_kernel_and_readable_without_t
     tab(panel, "IR").locator("pre[data-side=source] .ts-l:visible").nth(2).hover()
     assert lit(panel.locator(".ts-linked").first, "graph")
 
-    untrusted = server.root / "untrusted.ipynb"  # a copy that this server has never run: scripts and styles are taken out
+    untrusted = (
+        server.root / "untrusted.ipynb"
+    )  # a copy that this server has never run: scripts and styles are taken out
     untrusted.write_text((server.root / "saved.ipynb").read_text().replace("* 2", "* 2 "))
     page.page.goto(f"{server.url}/lab/tree/{untrusted.name}?reset")
     page.page.locator(".jp-Notebook .jp-CodeCell").first.wait_for()

@@ -7,9 +7,9 @@ import re
 
 import pytest
 from IPython.core.error import UsageError
+from tessera_jupyter import command
 
 from tessera.profiler import Profiler
-from tessera_jupyter import command
 
 DOUBLE = "%%tessera\n@ts.function\ndef double(x: Tensor['n']) -> Tensor['n']:\n    return x * 2\n"
 CALL = "double(np.ones(8, np.float32))"

@@ -7,11 +7,11 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-
-from tessera.errors import Edit, Span, register_source
 from tessera_jupyter.charts import gantt
 from tessera_jupyter.findings import changed_lines
 from tessera_jupyter.markup import python
+
+from tessera.errors import Edit, Span, register_source
 
 CELL = """%%tessera
 @ts.function
@@ -144,8 +144,9 @@ def test_a_function_whose_arguments_are_open_is_shown_all_the_same(nb):
 
 
 def test_a_target_that_fails_is_told_in_the_panel(nb, monkeypatch):
-    from tessera.errors import Diagnostic, TargetError
     from tessera_jupyter import subject
+
+    from tessera.errors import Diagnostic, TargetError
 
     def refuse(*_args, **_options):
         raise TargetError(Diagnostic("TS602", "no such thing here"))
@@ -197,7 +198,7 @@ def test_fixes_are_shown_as_the_lines_they_give():
 @pytest.mark.parametrize(
     ("line", "marked"),
     [
-        ("x = 'a < b'  # note", "x = <i class=\"ts-string\">&#x27;a &lt; b&#x27;</i>  <i class=\"ts-comment\"># note</i>"),
+        ("x = 'a < b'  # note", 'x = <i class="ts-string">&#x27;a &lt; b&#x27;</i>  <i class="ts-comment"># note</i>'),
         ("@ts.kernel", '<i class="ts-decorator">@ts.kernel</i>'),
         ("return a @ b", '<i class="ts-keyword">return</i> a @ b'),
     ],

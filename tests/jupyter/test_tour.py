@@ -11,6 +11,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+
 from tests.conftest import require
 
 ROOT = Path(__file__).parents[2]
@@ -49,7 +50,9 @@ def definitions(text):
 
 def outputs(cell):
     for o in cell.outputs:
-        yield from o.get("data", {}).values() if "data" in o else [o.get("text", "") or "\n".join(o.get("traceback", ()))]
+        yield from (
+            o.get("data", {}).values() if "data" in o else [o.get("text", "") or "\n".join(o.get("traceback", ()))]
+        )
 
 
 def test_the_notebook_and_the_program_define_the_same(tour):
@@ -66,7 +69,9 @@ def test_the_program_has_no_errors():
 
 
 def test_the_program_runs():
-    ran = subprocess.run([sys.executable, "-m", "tessera.cli", "run", str(PROGRAM)], cwd=ROOT, capture_output=True, text=True)
+    ran = subprocess.run(
+        [sys.executable, "-m", "tessera.cli", "run", str(PROGRAM)], cwd=ROOT, capture_output=True, text=True
+    )
     assert ran.returncode == 0, ran.stderr
     loss = re.search(r"text: ([\d.]+); a guess costs ([\d.]+)", ran.stdout)
     assert abs(float(loss[1]) - float(loss[2])) < 0.05
