@@ -23,7 +23,9 @@ _HOME: dict[str, str] = {
     "why_recompiled": "tessera.runtime.history",
     **dict.fromkeys(("devices", "set_num_threads", "get_num_threads"), "tessera.runtime.devices"),
     "Tensor": "tessera.runtime.tensor",
-    **dict.fromkeys(("tensor", "asarray", "from_dlpack", "empty", "rand", "randn", "manual_seed"), "tessera.runtime.creation"),
+    **dict.fromkeys(
+        ("tensor", "asarray", "from_dlpack", "empty", "rand", "randn", "manual_seed"), "tessera.runtime.creation"
+    ),
     "op": "tessera.runtime.eager",
     # looking at them
     **dict.fromkeys(("Profiler", "profile_memory"), "tessera.profiler"),

@@ -29,7 +29,8 @@ def main() -> None:
         last = traceback.extract_tb(e.__traceback__)[-1]
         if not Path(last.filename).is_relative_to(Path(__file__).parents[1]) or knobs.debug():
             raise  # the user's own script failed, and Python's report is the right one
-        said = f"{type(e).__name__}: {e}\n{last.filename}:{last.lineno} in {last.name}\nTESSERA_DEBUG=1 shows the traceback."
+        where = f"{last.filename}:{last.lineno} in {last.name}"
+        said = f"{type(e).__name__}: {e}\n{where}\nTESSERA_DEBUG=1 shows the traceback."
         fail(TesseraError(Diagnostic("TS900", said)))
 
 

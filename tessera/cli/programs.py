@@ -31,7 +31,7 @@ def sizes(text: str | None) -> dict[str, int]:
 
 
 def find(where: str, dims: Mapping[str, int] | None = None) -> Analysis:
-    """The analysis of FILE:NAME under the given sizes, from the file's text alone. Raises CompileError with its findings."""
+    """The analysis of FILE:NAME under the given sizes, from the text alone. Raises CompileError with its findings."""
     file, colon, name = where.rpartition(":")
     if not colon or not name.isidentifier():
         raise typer.BadParameter(f"{where!r} is not FILE:NAME, as in model.py:attention")

@@ -71,7 +71,7 @@ def base_of(v: Value) -> Value:
 
 
 def through_views(v: Value, axes: dict[Value, Axes], space: Shape) -> Axes | None:
-    """The axes of an operand: () when it comes from outside the group; None when a view inside the group moves elements."""
+    """The axes of an operand: () when it comes from outside the group; None when a view in it moves elements."""
     base = base_of(v)
     if base not in axes:
         return ()

@@ -14,7 +14,7 @@ from tessera.language.dims import Dim, prod
 
 @dataclass(frozen=True, slots=True)
 class Contraction:
-    """Labels of `graph.contract` by role, in the order of the output (rows, columns, batch) or the left operand (summed)."""
+    """Labels of `graph.contract` by role, in the order of the output; summed ones in that of the left operand."""
 
     batch: str
     rows: str

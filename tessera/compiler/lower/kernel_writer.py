@@ -120,7 +120,7 @@ class KernelWriter:
         return tuple(b if p else 1 for b, p in zip(self.space.block, present, strict=True))
 
     def strides(self, a: Access) -> tuple[Dim | None, ...]:
-        """Per collapsed axis: the stride of its innermost original axis, None where the access does not run along it."""
+        """Per collapsed axis: the stride of its innermost original axis, None where the access does not run."""
         return tuple(next((s for x in reversed(g) if (s := a.strides[x]) is not None), None) for g in self.space.groups)
 
     def stretch(self, x: Value, present: Sequence[bool]) -> Value:
@@ -222,7 +222,8 @@ class KernelWriter:
         kind = kind_of(op)
         with self.b.at(op.span):
             result = {
-                "map": self._map, "reduce": self._reduce, "scan": self._scan, "random": self._random, "gather": self._gather,
+                "map": self._map, "reduce": self._reduce, "scan": self._scan,
+                "random": self._random, "gather": self._gather,
             }[kind or "map"](op)  # fmt: skip
         result.hint = result.hint or op.result.hint
         self.tiles[op.result] = result

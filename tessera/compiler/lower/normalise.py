@@ -67,7 +67,7 @@ def _normalise_contraction(op: Op) -> None:
 
 
 def _own(op: Op, which: Collection[int]) -> None:
-    """What leaves a block is distinct, contiguous and computed in it; a parameter, constant, window or repeated value is copied."""
+    """What leaves a block is distinct, contiguous and computed in it; everything else is copied."""
     taken: set[Value] = set()
     for i in which:
         v = op.operands[i]

@@ -35,8 +35,10 @@ def schedule_to_tile(
     lower_block(block, out)
     outputs = [_output(v, out) for v in block.terminator.operands]
     free = sorted({s for b in out.buffers for d in b.shape for s in symbols(d)})
-    return Program(out.name, out.params, tuple(out.buffers), tuple(out.steps), tuple(outputs), tuple(free), tuple(checks),
-                   func.span, tuple_result)  # fmt: skip
+    return Program(
+        out.name, out.params, tuple(out.buffers), tuple(out.steps), tuple(outputs), tuple(free), tuple(checks),
+        func.span, tuple_result,
+    )  # fmt: skip
 
 
 def lower_block(block: Block, out: ProgramBuilder) -> None:

@@ -10,8 +10,8 @@ from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.spec import demand, spec
 
 KINDS = ("map", "row", "chunks", "contract", "join", "pad")
-"""map: elementwise over the space; row: with reductions or scans over `inner`; chunks: one long reduction to a scalar in
-two fixed stages; contract: a (batched) matrix product with an elementwise epilogue; join, pad: copies into windows."""
+"""map: elementwise over the space; row: with reductions or scans over `inner`; chunks: one long reduction to a
+scalar in two fixed stages; contract: a (batched) matrix product with an elementwise epilogue; join, pad: copies into windows."""
 
 
 @spec(

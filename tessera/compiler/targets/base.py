@@ -48,7 +48,7 @@ class TileRecorder(Protocol):
     """Receives tile timings of a profiled run."""
 
     def record(self, columns: dict[str, Any]) -> None:
-        """`columns`: equally long arrays tile, resource, phase (index into the artefact's meta["phases"]), start, duration (ns)."""
+        """`columns`: equally long arrays tile, resource, phase (an index into meta["phases"]), start, duration (ns)."""
         ...
 
 
@@ -111,7 +111,7 @@ def provide(prefix: str, create: Callable[[str], Target]) -> None:
 
 
 def get(name: str) -> Target:
-    """The target called `name` ("cpu", "sm_90a", "h100", "emulator:sm_80" ...). Raises TargetError TS601 when unknown."""
+    """The target called `name` ("cpu", "h100", "emulator:sm_80" ...). Raises TargetError TS601 when unknown."""
     canonical = ALIASES.get(name.lower(), name.lower())
     if canonical not in _targets:
         prefix = next((p for p in sorted(_PROVIDERS, key=len, reverse=True) if canonical.startswith(p)), None)

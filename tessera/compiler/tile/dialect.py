@@ -49,8 +49,12 @@ def _result(op: Op) -> TileType:
     return _tile(op, op.result)
 
 
-@spec("tile.func", "A kernel. attrs: sym_name, grid (a Dim per axis), arg_names, writes (indices of the arguments stored to), num_warps. "
-      "Its block's arguments are views and rank-0 tiles.", effects=True)  # fmt: skip
+@spec(
+    "tile.func",
+    "A kernel. attrs: sym_name, grid (a Dim per axis), arg_names, writes (indices of the arguments stored"
+    " to), num_warps. Its block's arguments are views and rank-0 tiles.",
+    effects=True,
+)
 def _func(op: Op) -> None:
     demand(isinstance(op.attrs.get("sym_name"), str), op, "needs sym_name")
     demand(isinstance(op.attrs.get("grid"), tuple), op, "needs grid")
@@ -170,7 +174,8 @@ for _name, _scalar in TABLE.items():
 
 @spec(
     "tile.reduce",
-    f"Reduces over `axes` with `op` ({', '.join(REDUCE_OPS)}); the axes disappear. The result dtype is the accumulator's.",
+    f"Reduces over `axes` with `op` ({', '.join(REDUCE_OPS)}); the axes disappear. "
+    "The result dtype is the accumulator's.",
 )
 def _reduce(op: Op) -> None:
     x, t, axes = _tile(op, op.operands[0]), _result(op), op.attrs.get("axes")
@@ -220,16 +225,22 @@ def _view_access(op: Op, view: Value, rest: list[Value]) -> ViewType:
     return v
 
 
-@spec("tile.subview", "The window of `view` that starts at the offsets; attrs sizes (a Dim per axis) and drop (axes of size 1 "
-      "taken out). Operands view, offsets. Sizes are clipped to nothing: the caller keeps it inside.")  # fmt: skip
+@spec(
+    "tile.subview",
+    "The window of `view` that starts at the offsets; attrs sizes (a Dim per axis) and drop (axes of size"
+    " 1 taken out). Operands view, offsets. Sizes are clipped to nothing: the caller keeps it inside.",
+)
 def _subview(op: Op) -> None:
     v = _view_access(op, op.operands[0], list(op.operands[1:]))
     demand(len(op.attrs.get("sizes", ())) == v.rank, op, "needs a size per axis")  # type: ignore[arg-type]
     _view(op, op.result)
 
 
-@spec("tile.load", "The tile that starts at the offsets. Operands view, offsets, [mask]. Elements outside the view, or masked out, "
-      "read as attr `fill` (default 0).")  # fmt: skip
+@spec(
+    "tile.load",
+    "The tile that starts at the offsets. Operands view, offsets, [mask]. Elements outside the view, or "
+    "masked out, read as attr `fill` (default 0).",
+)
 def _load(op: Op) -> None:
     v = _view_access(op, op.operands[0], list(op.operands[1:]))
     _index(op, *op.operands[1 : 1 + v.rank])
@@ -247,8 +258,11 @@ def _store(op: Op) -> None:
     demand(t.rank == v.rank and t.dtype == v.dtype, op, f"tile {t} does not fit view {v}")
 
 
-@spec("tile.gather", "Elementwise load at computed indices. Operands view, one integer tile per view axis (all of one shape), [mask]. "
-      "Outside indices read as `fill`.")  # fmt: skip
+@spec(
+    "tile.gather",
+    "Elementwise load at computed indices. Operands view, one integer tile per view axis (all of one "
+    "shape), [mask]. Outside indices read as `fill`.",
+)
 def _gather(op: Op) -> None:
     v = _view_access(op, op.operands[0], list(op.operands[1:]))
     for x in op.operands[1:]:
@@ -272,8 +286,12 @@ def _alloc_shared(op: Op) -> None:
     demand(isinstance(op.result.type, SharedType), op, "gives a shared tile")
 
 
-@spec("tile.copy_async", "Starts copying the tile of `view` at the offsets into a shared tile; elements outside arrive as 0. "
-      "Operands shared, view, offsets. Complete after the next barrier.", effects=True)  # fmt: skip
+@spec(
+    "tile.copy_async",
+    "Starts copying the tile of `view` at the offsets into a shared tile; elements outside arrive as 0. "
+    "Operands shared, view, offsets. Complete after the next barrier.",
+    effects=True,
+)
 def _copy_async(op: Op) -> None:
     v = _view_access(op, op.operands[1], list(op.operands[2:]))
     s = op.operands[0].type
@@ -301,15 +319,22 @@ def _store_shared(op: Op) -> None:
     demand(isinstance(s, SharedType) and (s.shape, s.dtype) == (t.shape, t.dtype), op, "stores the tile's type")
 
 
-@spec("tile.philox", "Philox4x32-10 (Salmon et al. 2011). Operands counter (uint64 tile), key (uint64 tile of that shape); gives words 0 and 1 "
-      "of the block with counter (lo, hi, 0, 0) as uint64: word0 | word1 << 32.")  # fmt: skip
+@spec(
+    "tile.philox",
+    "Philox4x32-10 (Salmon et al. 2011). Operands counter (uint64 tile), key (uint64 tile of that shape);"
+    " gives words 0 and 1 of the block with counter (lo, hi, 0, 0) as uint64: word0 | word1 << 32.",
+)
 def _philox(op: Op) -> None:
     _operands(op, 2)
     demand(_result(op).dtype == dtypes.uint64, op, "gives uint64")
 
 
-@spec("tile.for", "Serial ascending loop. Operands lower, upper, step, initial values; the block's arguments are the counter and "
-      "the carried values; tile.yield gives the next ones; results are the last.", effects=True)  # fmt: skip
+@spec(
+    "tile.for",
+    "Serial ascending loop. Operands lower, upper, step, initial values; the block's arguments are the "
+    "counter and the carried values; tile.yield gives the next ones; results are the last.",
+    effects=True,
+)
 def _for(op: Op) -> None:
     _index(op, *op.operands[:3])
     carried = [v.type for v in op.operands[3:]]
@@ -322,7 +347,9 @@ def _for(op: Op) -> None:
 
 
 @spec(
-    "tile.if", "Runs one of two regions. Operand: a rank-0 bool. Both regions yield the results' types.", effects=True
+    "tile.if",
+    "Runs one of two regions. Operand: a rank-0 bool. Both regions yield the results' types.",
+    effects=True,
 )
 def _if(op: Op) -> None:
     demand(_tile(op, op.operands[0]) == TileType((), dtypes.bool_), op, "the condition is a bool scalar")
@@ -337,7 +364,8 @@ def _if(op: Op) -> None:
 
 @spec(
     "tile.while",
-    "Operands: initial values. Region 0 yields a bool scalar and region 1 the next values; both take the carried values.",
+    "Operands: initial values. Region 0 yields a bool scalar and region 1 the next values; both take the "
+    "carried values.",
     effects=True,
 )
 def _while(op: Op) -> None:
@@ -368,7 +396,9 @@ def _print(op: Op) -> None:
 
 
 @spec(
-    "tile.assert", "In debug mode: every element of the bool tile holds, else fails with attr `message`.", effects=True
+    "tile.assert",
+    "In debug mode: every element of the bool tile holds, else fails with attr `message`.",
+    effects=True,
 )
 def _assert(op: Op) -> None:
     demand(_tile(op, op.operands[0]).dtype == dtypes.bool_, op, "needs bools")

@@ -23,7 +23,7 @@ Role = Literal["input", "output", "temp", "constant"]
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """Contiguous memory (C order). `param` is the index of the parameter it comes from; `data` holds a constant's bytes.
+    """Contiguous memory (C order). `param` is the index of its parameter; `data` holds a constant's bytes.
 
     An output that is one of the parameters updated in place has role "input" and stands in `Program.outputs` as well.
     """

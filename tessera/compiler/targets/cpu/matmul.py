@@ -135,7 +135,7 @@ def _clear(fn: Function, kind: Matmul, c: Val, count: Index) -> None:
         fn.store(zero, fn.gep(c, at.index, kind.element.elem))
 
 
-# -- the block in registers -----------------------------------------------------------------------------------------------
+# -- the block in registers -------------------------------------------------------------------------------------------
 def _micro_kernel(module: Module, kind: Matmul) -> str:
     """C[mr, nr] = (first ? 0 : C) + panel of A times panel of B, k ascending."""
     name = f"micro_{kind.name}"
@@ -169,7 +169,7 @@ def _multiply_add(fn: Function, kind: Matmul, x: Val, y: Val, z: Val) -> Val:
     return fn.binary("add", fn.binary("mul", x, y), z)
 
 
-# -- packing --------------------------------------------------------------------------------------------------------------
+# -- packing ----------------------------------------------------------------------------------------------------------
 def _pack_function(module: Module, kind: Matmul, storage: DType, along_panel: bool, along_k: bool, width: int) -> str:
     """`void(source, panel stride, k stride, valid, kc, target)`: target[k][width] with zeros beyond `valid`."""
     how = "p" if along_panel else "k" if along_k else "x"
