@@ -248,7 +248,7 @@ def launch_overhead(torch: Any) -> dict[str, float]:
     timed("executable", lambda: program.run(pointers, [2.0], []))
     import ctypes
 
-    p = program._prepared[next(iter(program._prepared))][0]
+    p = next(iter(program._prepared.values())).launches[0]
     launch, parameters = program.driver.bindings.cuLaunchKernel, ctypes.addressof(p.parameters)
     timed("driver call", lambda: launch(p.function, p.grid, 1, 1, p.threads, 1, 1, p.shared, 0, parameters, 0))
     return out

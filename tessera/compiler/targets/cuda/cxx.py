@@ -118,6 +118,11 @@ def dim_name(name: str) -> str:
     return f"dim_{identifier(name)}"
 
 
+def kernel_symbol(name: str) -> str:
+    """The C symbol of the kernel `name`: never one of the C library, such as `exp` or `random`."""
+    return name if name.endswith("_kernel") else f"{name}_kernel"
+
+
 def identifier(text: str) -> str:
     """`text` made fit to be a C++ name."""
     clean = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in text).strip("_") or "v"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tessera.compiler.targets.base import Artifact, TileRecorder
-from tessera.compiler.targets.cuda import steps
+from tessera.compiler.targets.cuda import cxx, steps
 from tessera.compiler.targets.cuda.target import architecture, constants
 from tessera.errors import DeviceError, MissingDependency
 from tessera.language import dtypes
@@ -76,20 +76,29 @@ def check_capability(target: str, capability: tuple[int, int]) -> None:
 
 @dataclass(slots=True)
 class Prepared:
-    """A launch with everything settled but pointers and scalars: `slots` says where those go in the parameters."""
+    """A launch with everything settled but pointers and scalars, whose places in the parameters it knows."""
 
     function: Any
     grid: int
     threads: int
     shared: int
     block: Any
-    """the bytes of all parameters, eight to each or more"""
+    """the bytes of all parameters, sixteen to each"""
     parameters: Any
     """void*[]: the address of each parameter"""
     pointers: list[tuple[int, int, int]]
     """(offset in block, buffer, bytes to add)"""
     scalars: list[tuple[int, int, str]]
     """(offset in block, scalar, dtype)"""
+
+
+@dataclass(slots=True)
+class PreparedRun:
+    """All launches of a program at fixed sizes. `temporaries`: (buffer, offset in a workspace of so many bytes)."""
+
+    launches: list[Prepared]
+    temporaries: list[tuple[int, int]]
+    workspace: int
 
 
 class DeviceExecutable:
@@ -102,25 +111,37 @@ class DeviceExecutable:
         self.artifact = artifact
         self.plan = steps.Steps(artifact.meta, constants(artifact))
         self._functions: dict[tuple[int, str], Any] = {}
-        self._prepared: dict[tuple[int, ...], list[Prepared]] = {}
+        self._prepared: dict[tuple[int, ...], PreparedRun] = {}
+        self._constants: dict[tuple[int, int], int] = {}
         self._lock = threading.Lock()
         self._plain = self._is_plain()
 
     def _is_plain(self) -> bool:
-        """Whether a run is nothing but launches on the caller's buffers: these have a fast path."""
+        """Whether a run is a fixed list of launches, whose preparation is worth keeping."""
         meta = self.artifact.meta
         extra = {kind for k in meta["kernels"].values() for kind, _ in k["parameters"]} - {"view", "scalar", "dim"}
-        own = any(b["role"] in ("temp", "constant") for b in meta["buffers"])
-        return not extra and not own and all(step[0] == "launch" for step in meta["steps"])
+        return not extra and all(step[0] == "launch" for step in meta["steps"])
+
+    def constant(self, number: int, data: bytes) -> int:
+        """The address of a constant in the current context, uploaded at its first use and kept."""
+        key = int(self.driver("cuCtxGetCurrent")), number
+        with self._lock:
+            if key not in self._constants:
+                place = int(self.driver("cuMemAlloc", max(1, len(data))))
+                held = _bytes_of(data)
+                self.driver("cuMemcpyHtoD", place, ctypes.addressof(held), len(data))
+                self._constants[key] = place
+        return self._constants[key]
 
     def function(self, name: str) -> Any:
         """The kernel in the current context, loaded at its first use."""
         context = int(self.driver("cuCtxGetCurrent"))
         if (context, name) not in self._functions:
             with self._lock:
-                module = self.driver("cuModuleLoadData", self.artifact.files["code.cubin"])
+                code = _bytes_of(self.artifact.files["code.cubin"])
+                module = self.driver("cuModuleLoadData", ctypes.addressof(code))
                 for kernel, facts in self.artifact.meta["kernels"].items():
-                    f = self.driver("cuModuleGetFunction", module, kernel.encode())
+                    f = self.driver("cuModuleGetFunction", module, cxx.kernel_symbol(kernel).encode())
                     if facts["shared"] > DEFAULT_SHARED_LIMIT:
                         attribute = (
                             self.driver.bindings.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -151,31 +172,48 @@ class DeviceExecutable:
         if prepared is None:
             prepared = self._prepared[key] = self._prepare(dims)
         address = dict(zip(self.plan.bound, pointers, strict=True))
-        launch = self.driver.bindings.cuLaunchKernel
-        for p in prepared:
-            start = ctypes.addressof(p.block)
-            for offset, buffer, add in p.pointers:
-                ctypes.c_uint64.from_address(start + offset).value = address[buffer] + add
-            for offset, number, dtype in p.scalars:
-                data = steps.pack_scalar(scalars[number], dtype)
-                ctypes.memmove(start + offset, data, len(data))
-            (status,) = launch(
-                p.function, p.grid, 1, 1, p.threads, 1, 1, p.shared, stream, ctypes.addressof(p.parameters), 0
-            )
-            if int(status):
-                raise DeviceError(f"cuLaunchKernel failed: {status.name}")
+        for number, data in self.plan.constants.items():
+            address[number] = self.constant(number, data)
+        own = int(self.driver("cuMemAllocAsync", prepared.workspace, stream)) if prepared.workspace else 0
+        address.update((number, own + offset) for number, offset in prepared.temporaries)
+        for p in prepared.launches:
+            self._launch(p, address, scalars, stream)
+        if own:
+            self.driver("cuMemFreeAsync", own, stream)
 
-    def _prepare(self, dims: Sequence[int]) -> list[Prepared]:
-        env = dict(zip(self.artifact.meta["free"], dims, strict=True))
-        out: list[Prepared] = []
-        for _, name, args in self.artifact.meta["steps"]:
-            facts = self.artifact.meta["kernels"][name]
+    def _launch(self, p: Prepared, address: dict[int, int], scalars: Sequence[Any], stream: int) -> None:
+        start = ctypes.addressof(p.block)
+        for offset, buffer, add in p.pointers:
+            ctypes.c_uint64.from_address(start + offset).value = address[buffer] + add
+        for offset, number, dtype in p.scalars:
+            data = steps.pack_scalar(scalars[number], dtype)
+            ctypes.memmove(start + offset, data, len(data))
+        launch, parameters = self.driver.bindings.cuLaunchKernel, ctypes.addressof(p.parameters)
+        (status,) = launch(p.function, p.grid, 1, 1, p.threads, 1, 1, p.shared, stream, parameters, 0)
+        if int(status):
+            raise DeviceError(f"cuLaunchKernel failed: {status.name}")
+
+    def _prepare(self, dims: Sequence[int]) -> PreparedRun:
+        meta = self.artifact.meta
+        env = dict(zip(meta["free"], dims, strict=True))
+        run = PreparedRun([], [], 0)
+        for buffer in meta["buffers"]:
+            if buffer["role"] == "temp":
+                run.temporaries.append((buffer["id"], run.workspace))
+                run.workspace += -(-self.plan.nbytes(buffer, env) // 256) * 256
+        for _, name, args in meta["steps"]:
+            facts = meta["kernels"][name]
             grid = steps.grid_size(self.plan, name, env)
             if grid:
                 p = _parameters(self.plan, facts["parameters"], args, env)
                 p.function, p.grid, p.threads, p.shared = self.function(name), grid, facts["threads"], facts["shared"]
-                out.append(p)
-        return out
+                run.launches.append(p)
+        return run
+
+
+def _bytes_of(data: bytes) -> ctypes.Array[ctypes.c_char]:
+    """Memory with an address that holds `data`."""
+    return ctypes.create_string_buffer(data, max(1, len(data)))
 
 
 def _parameters(
@@ -211,8 +249,13 @@ class _DeviceMachine:
     def free(self, address: int) -> None:
         self.driver("cuMemFreeAsync", address, self.stream)
 
+    def constant(self, number: int, data: bytes) -> int:
+        return self.executable.constant(number, data)
+
     def upload(self, address: int, data: bytes) -> None:
-        self.driver("cuMemcpyHtoDAsync", address, data, len(data), self.stream)
+        held = _bytes_of(data)
+        self.driver("cuMemcpyHtoDAsync", address, ctypes.addressof(held), len(data), self.stream)
+        self.driver("cuStreamSynchronize", self.stream)  # `held` goes
 
     def download(self, address: int, size: int) -> bytes:
         out = ctypes.create_string_buffer(size)

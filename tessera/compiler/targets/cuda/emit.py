@@ -215,14 +215,15 @@ def emit_kernel(
     alias: Mapping[Value, Value],
     aligned: frozenset[Value],
 ) -> KernelEmitter:
-    """Writes `kernel` as a __global__ function called `name`; the result knows its headers and shared memory."""
+    """Writes `kernel`, known as `name`, as a __global__ function; the result knows its headers and shared memory."""
     layouts = grouping.assign(threads, settings.tensor_cores)
     e = KernelEmitter(kernel, grouping, threads, settings, source, alias, Bounds(kernel, aligned))
     e.needed = barriers(kernel, grouping, alias)
-    e.names |= {name, "ts"}
+    e.names |= {cxx.kernel_symbol(name), "ts"}
     source.at(kernel.span)
     e.names |= {*layouts, "shared"}
-    with source.block(f'extern "C" __global__ void __launch_bounds__({threads}) {name}({", ".join(_parameters(e))})'):
+    bound = f"__launch_bounds__({threads})"
+    with source.block(f'extern "C" __global__ void {bound} {cxx.kernel_symbol(name)}({", ".join(_parameters(e))})'):
         for alias_name, layout in layouts.items():
             source.write(f"using {alias_name} = {layout.spelling};")
         frame = len(source.lines)

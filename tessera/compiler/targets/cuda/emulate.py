@@ -22,15 +22,16 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from tessera import knobs
 from tessera.compiler.targets.base import Artifact, TileRecorder
-from tessera.compiler.targets.cuda import nvrtc, steps
+from tessera.compiler.targets.cuda import cxx, nvrtc, steps
 from tessera.compiler.targets.cuda.generate import generate
 from tessera.compiler.targets.cuda.target import architecture, artifact, constants, settings_for
 from tessera.compiler.tile.program import Program
 from tessera.errors import NOWHERE, DebugCheckError, Diagnostic, MissingDependency, Note, Span
 
-# -O1: the emulator's own bookkeeping dominates; more would only cost compile time. No contraction, as on the device.
-FLAGS = ("-std=c++17", "-O1", "-g1", "-fPIC", "-ffp-contract=off", "-fno-stack-protector", "-U_FORTIFY_SOURCE", "-w")
+# -O0: kernels run for milliseconds, so that optimising costs more than it saves. No contraction, as on the device.
+FLAGS = ("-std=c++17", "-O0", "-g1", "-fPIC", "-ffp-contract=off", "-fno-stack-protector", "-U_FORTIFY_SOURCE", "-w")
 _TRACE = 48
 
 
@@ -54,8 +55,7 @@ def _compiler_version() -> str:
 
 def _folder() -> Path:
     """Where built libraries are kept: they are found again by the hash of what they are made of."""
-    base = os.environ.get("TESSERA_CACHE_DIR")
-    path = Path(base) / "emulator" if base else Path(tempfile.gettempdir()) / f"tessera-emulator-{os.getuid()}"
+    path = knobs.cache_dir() / "emulator"
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
     return path
 
@@ -93,8 +93,9 @@ def _host_text(source: str, signatures: Mapping[str, Sequence[str]]) -> str:
     """The kernels' text and, for each, a function that unpacks its arguments."""
     calls = ["#include <tessera/host.h>", '#include "code.cu"']
     for name, types in signatures.items():
+        symbol = cxx.kernel_symbol(name)
         arguments = ", ".join(f"*({t}*)a[{i}]" for i, t in enumerate(types))
-        calls.append(f'extern "C" void emulated_{name}(void** a) {{ {name}({arguments}); }}')
+        calls.append(f'extern "C" void emulated_{name}(void** a) {{ {symbol}({arguments}); }}')
     calls.append('extern "C" int emulate(tessera::hw::Launch* launch) { return tessera::hw::emulate(launch); }')
     return "\n".join(calls) + "\n"
 
@@ -194,6 +195,9 @@ class EmulatedExecutable:
         self.artifact = artifact
         self.plan = steps.Steps(artifact.meta, constants(artifact))
         self.seed = 0
+        self.constants: dict[int, int] = {}
+        self.blocks: list[ctypes.Array[ctypes.c_char]] = []
+        """what keeps the constants' memory alive"""
         self._lock = threading.Lock()  # the emulated machine is one per library
         key = hashlib.sha256(artifact.files["code.so"]).hexdigest()[:24]
         self.path = _folder() / f"{key}.so"
@@ -228,6 +232,14 @@ class _HostMachine:
         place = -(-ctypes.addressof(block) // 256) * 256
         self.memory[place] = block
         return place
+
+    def constant(self, number: int, data: bytes) -> int:
+        constants = self.executable.constants
+        if number not in constants:
+            constants[number] = self.allocate(len(data))
+            self.upload(constants[number], data)
+            self.executable.blocks.append(self.memory.pop(constants[number]))
+        return constants[number]
 
     def upload(self, address: int, data: bytes) -> None:
         ctypes.memmove(address, data, len(data))

@@ -108,6 +108,10 @@ class Machine(Protocol):
     """Where calls run. Addresses are plain integers."""
 
     def allocate(self, size: int) -> int: ...
+    def constant(self, number: int, data: bytes) -> int:
+        """The address of constant `number`, which stays where it is from its first use on."""
+        ...
+
     def upload(self, address: int, data: bytes) -> None: ...
     def download(self, address: int, size: int) -> bytes: ...
     def copy(self, to: int, source: int, size: int) -> None: ...
@@ -116,7 +120,7 @@ class Machine(Protocol):
 
 
 class Steps:
-    """The artefact's steps. One instance serves many runs; `workspace` memory is the machine's."""
+    """The artefact's steps. One instance serves many runs; memory is the machine's."""
 
     def __init__(self, meta: Mapping[str, Any], constants: Mapping[int, bytes]) -> None:
         self.meta, self.constants = meta, constants
@@ -171,11 +175,11 @@ class Steps:
                     machine.copy(address[number], place, size)
                     if number in self.written:
                         moved.append((place, address[number], size))
-                if buffer["role"] in ("temp", "constant"):
+                if buffer["role"] == "constant":
+                    address[number] = machine.constant(number, self.constants[number])
+                elif buffer["role"] == "temp":
                     address[number] = machine.allocate(max(1, self.nbytes(buffer, env)))
                     own.append(address[number])
-                if buffer["role"] == "constant":
-                    machine.upload(address[number], self.constants[number])
             Run(self, machine, address, scalars, env, record).steps(self.meta["steps"])
             for place, copy, size in moved:
                 machine.copy(place, copy, size)

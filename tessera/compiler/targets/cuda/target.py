@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from tessera.compiler.targets.base import CUDA_ARCHITECTURES, Artifact, Executable, unknown
-from tessera.compiler.targets.cuda import cubin, nvrtc, steps
+from tessera.compiler.targets.cuda import cubin, cxx, nvrtc, steps
 from tessera.compiler.targets.cuda.emit import Settings
 from tessera.compiler.targets.cuda.generate import Generated, generate
 from tessera.compiler.tile.program import Program
@@ -56,7 +56,7 @@ class CudaTarget:
     def _resources(
         self, name: str, threads: int, shared: int, figures: dict[str, cubin.KernelResources]
     ) -> dict[str, Any]:
-        r = figures[name]
+        r = figures[cxx.kernel_symbol(name)]
         out: dict[str, Any] = {"threads": threads, **asdict(r), "spills": r.stack, "shared": shared + r.shared}
         out["blocks_per_sm"], out["occupancy"], out["occupancy_limiter"] = occupancy(
             self.arch, threads, r.registers, shared + r.shared

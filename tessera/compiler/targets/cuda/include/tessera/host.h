@@ -90,7 +90,7 @@ struct Machine {
   void** trace;
   int trace_size, traced;
 };
-inline Machine m;
+static Machine m;  // one per shared library: never merged with another's
 constexpr size_t stack_bytes = 512 << 10;
 
 [[noreturn]] inline void fail(const char* format, ...) {
