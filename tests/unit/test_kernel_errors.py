@@ -135,6 +135,12 @@ def race(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", "N", ts.f32], s: ts.T
     s[tile_m:tile_m+8] = ts.tile.row_sum(x[tile_m:tile_m+8, tile_n:tile_n+8])
 
 
+@wrong("TS406", "y[p*4:p*4+8]", "overlap")
+def overlapping_blocks(x: ts.Tensor["M", ts.f32], y: ts.Tensor["M", ts.f32]):
+    p = ts.tile.program_id()
+    y[p*4:p*4+8] = x[p*4:p*4+8]
+
+
 @wrong("TS407", "ts.tile.mma(s, s)", "never writes to it")
 def shared_never_written(y: ts.Tensor["M", "N", ts.f32]):
     s = ts.tile.alloc_shared((8, 8), ts.f32)

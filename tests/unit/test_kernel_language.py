@@ -542,3 +542,15 @@ def listed(x: ts.Tensor["M", ts.f32]):
     assert first is not None and second is not None
     assert str(first.attrs["grid"]) == "((M+15)//16,)" and first.attrs["num_warps"] == 8
     assert str(second.attrs["grid"]) == "((M+7)//8,)"
+
+
+def smoothing(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
+    for i in ts.tile.range(0, n - 1):
+        y[i : i + 2] += x[i : i + 2]
+
+
+def test_a_range_whose_stores_overlap_runs_in_order() -> None:
+    x, y = normal(9), np.zeros(9, np.float32)
+    assert program(smoothing, x, y).launches[0].kernel.attrs["grid"] == ()
+    run(smoothing, x, y)
+    np.testing.assert_allclose(y, x * ([1] + [2] * 7 + [1]), rtol=1e-6)

@@ -36,10 +36,10 @@ Place = Window | Elements
 
 @dataclass(slots=True)
 class Stored:
-    """A store as the race check sees it: the coordinates that its place depends on (None: computed)."""
+    """A store as the race check sees it. `window` is None where places are computed element by element."""
 
     view: View
-    marks: frozenset[str] | None
+    window: Window | None
     span: Span
 
 
@@ -335,8 +335,7 @@ class Memory:
         op = builder.store(view, tile, offsets, p.mask)
         if p.checked:
             op.attrs["inside"] = True
-        found = frozenset(m for o in p.offsets for m in marks(o))
-        self.stores.append(Stored(p.view, found, span))
+        self.stores.append(Stored(p.view, p, span))
 
     def _fitted(self, value: Any, shape: Shape, axes: Sequence[Axis], view: View) -> Value:
         tiles = self.tiles

@@ -127,7 +127,7 @@ class Coordinates:
         found = [m for m in marks(start) if (c := self._by_mark.get(m)) is not None and c.kind == "program"]
         if len(found) != 1:
             return
-        stride, rest = _linear(start, found[0])
+        stride, rest = linear(start, found[0])
         if stride is not None and not any(
             self._by_mark[m].kind == "program" for m in marks(rest) if m in self._by_mark
         ):
@@ -206,7 +206,7 @@ def _constant(d: Dim) -> Dim:
     return out
 
 
-def _linear(d: Expr, mark: str) -> tuple[int | None, Dim]:
+def linear(d: Expr, mark: str) -> tuple[int | None, Dim]:
     """`d` as stride * mark + rest; stride None where it is not a constant."""
     atom = Atom("sym", (mark,))
     stride: int | None = None

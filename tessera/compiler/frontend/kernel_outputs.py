@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend import kernel_names
+from tessera.compiler.frontend.kernel_access import Stored
 from tessera.compiler.frontend.kernel_axes import axis_text
+from tessera.compiler.frontend.kernel_coordinates import linear
 from tessera.compiler.frontend.kernel_tiles import KernelFault, tile_type
-from tessera.compiler.frontend.kernel_values import Axis, Coordinate, Panel, View, Window
+from tessera.compiler.frontend.kernel_values import Axis, Coordinate, Panel, View, Window, marks
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import Shape, TileType, ViewType, shape_text
-from tessera.language.dims import Dim
+from tessera.language.dims import Dim, Expr
 from tessera.language.dtypes import DType
 
 if TYPE_CHECKING:
@@ -186,14 +188,24 @@ def allocate(k: KernelState, shape: tuple[Dim, ...], dtype: DType, name: str) ->
     return View(name, value, shape, dtype, len(k.ev.block.args) - 1)
 
 
-def races(k: KernelState) -> list[tuple[Any, Coordinate]]:
-    """Stores that programs of one grid axis all make to the same place: (store, the axis' coordinate)."""
-    out: list[tuple[Any, Coordinate]] = []
+def races(k: KernelState) -> Iterator[tuple[Stored, Coordinate, str]]:
+    """Stores with which programs along one grid axis get into each other's way: (store, the axis' coordinate, how)."""
     for s in k.memory.stores:
-        if s.marks is None:
-            continue
         for c in k.coordinates.grid:
-            known = k.tiles.known(k.coordinates.count(c))
-            if str(c.offset) not in s.marks and known != 1:
-                out.append((s, c))
-    return out
+            if s.window is None or k.tiles.known(k.coordinates.count(c)) == 1:
+                continue
+            mark = str(c.offset)
+            along = [a for a, offset in enumerate(s.window.offsets) if mark in marks(offset)]
+            if not along:
+                yield s, c, "same"
+            elif all(_overlap(k, c, s.window.offsets[a], s.window.sizes[a]) for a in along):
+                yield s, c, "overlap"
+
+
+def _overlap(k: KernelState, c: Coordinate, offset: Dim, size: Dim) -> bool:
+    """Whether blocks of `size` that start a step of `c` apart share elements."""
+    if not isinstance(offset, Expr):
+        return False
+    stride, _ = linear(offset, str(c.offset))
+    step = k.tiles.known(c.step)
+    return stride is not None and isinstance(step, int) and isinstance(size, int) and size > stride * step > 0

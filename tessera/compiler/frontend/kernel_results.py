@@ -114,10 +114,15 @@ def _check_memory(k: KernelState, value: Any) -> None:
 
 def _check_races(k: KernelState) -> None:
     """Every grid axis must show in the place of every store; an outermost range that does not is a serial loop."""
-    for stored, c in kernel_outputs.races(k):
+    for stored, c, how in kernel_outputs.races(k):
         if c is k.speculated:
             k.retry = True
             return
-        where = f"programs along {c.name} ({c.extent})" if c.extent is not None else f"programs along {c.name}"
-        advice = f"index it with {c.name}, or reduce over {c.name} in a loop"
-        k.ev.error("TS406", f"all {where} store to the same place of {stored.view.name}; {advice}", stored.span)
+        name, where = stored.view.name, f"programs along {c.name}" + (f" ({c.extent})" if c.extent is not None else "")
+        if how == "same":
+            message = (
+                f"all {where} store to the same place of {name}; index it with {c.name}, or reduce over it in a loop"
+            )
+        else:
+            message = f"{where} store blocks of {name} that overlap; make them as wide as the step between programs"
+        k.ev.error("TS406", message, stored.span)
