@@ -68,7 +68,7 @@ class Carried:
                 ready[v] = i
                 ev.cells[v] = cell
         plan = k.block(body, ready)
-        writer = NestWriter(ev, plan, k.scratch)
+        writer = k.writer(plan)
         out: list[Val] = []
         for i, v in enumerate(yields):
             if self.cells[i] is None:
@@ -139,7 +139,7 @@ def write_if(k: KernelFunction, op: Op) -> None:
                 ready[v] = i
                 ev.cells[v] = cell
         plan = k.block(block, ready)
-        writer = NestWriter(ev, plan, k.scratch)
+        writer = k.writer(plan)
         out: list[Val] = []
         for i, (v, cell) in enumerate(zip(yields, cells, strict=True)):
             if cell is None:

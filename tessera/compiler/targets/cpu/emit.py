@@ -52,6 +52,9 @@ class Ty:
     def as_int(self) -> Ty:
         return ty("i", self.bits, self.lanes)
 
+    def as_byte(self) -> Ty:
+        return ty("i", 8, self.lanes)
+
 
 @lru_cache(maxsize=512)
 def _ty(kind: str, bits: int, lanes: int) -> Ty:

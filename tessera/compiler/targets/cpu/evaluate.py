@@ -13,7 +13,16 @@ from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import INDEX, TileType, ViewType
 from tessera.compiler.targets.cpu import maps
 from tessera.compiler.targets.cpu.bounds import Bounds
-from tessera.compiler.targets.cpu.convert import Elem, cast, constant, memory_element, pack, register_type, storage_type, unpack
+from tessera.compiler.targets.cpu.convert import (
+    Elem,
+    cast,
+    constant,
+    memory_element,
+    pack,
+    register_type,
+    storage_type,
+    unpack,
+)
 from tessera.compiler.targets.cpu.emit import I64, Function, Index, Val, const, text
 from tessera.compiler.targets.cpu.isa import VectorISA
 from tessera.compiler.targets.cpu.memory import Affine, Cell, Coord, Memory, affine, fill_value, held
@@ -56,6 +65,8 @@ class Evaluator:
         self.cells: dict[Value, Cell] = {}
         self.fresh: set[Value] = set()
         """values that the current nest computes and keeps on the way"""
+        self.given: dict[tuple[Value, Coords], tuple[Val, DType]] = {}
+        """elements of loads that have been read already, as storage values"""
         self.env: dict[int, Coord] = {}
         self.memo: dict[tuple[Value, Coords], Elem] = {}
         self.trusting = False
@@ -209,14 +220,21 @@ class Evaluator:
             return None
         mask: Val | None = None
         for c, (lo, hi) in zip(coords, self.extents(op), strict=True):
-            at = self.coord(c) or Coord(0)
-            if at.lanes > 1 and hi is None:
-                hi = self.limits.get(c)  # type: ignore[arg-type]
-            if hi is not None and not (c is not None and text(self.within.get(c, -1)) == text(hi)):
-                mask = self.mem.both(mask, self.mem.lanes_below(at, hi))
-            if lo is not None:
-                below = self.mem.lanes_below(at, lo)
-                mask = self.mem.both(mask, self.fn.binary("xor", below, const(True, below.ty)))
+            at = self.coord(c)
+            if at is not None and at.lanes > 1 and hi is None and c is not None:
+                hi = self.limits.get(c)
+            mask = self.mem.both(mask, self.inside(at, c, lo, hi))
+        return mask
+
+    def inside(self, at: Coord | None, c: AxisId, lo: Index | None, hi: Index | None) -> Val | None:
+        """The lanes of coordinate `at` (of class `c`) with lo <= lane < hi; None where that is known to hold."""
+        at = at or Coord(0)
+        mask: Val | None = None
+        if hi is not None and not (c is not None and text(self.within.get(c, -1)) == text(hi)):
+            mask = self.mem.lanes_below(at, hi)
+        if lo is not None:
+            below = self.mem.lanes_below(at, lo)
+            mask = self.mem.both(mask, self.fn.binary("xor", below, const(True, below.ty)))
         return mask
 
     def idle(self, coords: Coords) -> Val | None:
@@ -239,7 +257,9 @@ class Evaluator:
             return found
         if v in self.bound:
             return self.bound[v]
-        if v in self.fresh:
+        if key in self.given:
+            x = unpack(*self.given[key], self.vm)
+        elif v in self.fresh:
             x = self.compute(v, coords)
             self.write_cell(self.cells[v], coords, x)
         elif v in self.cells:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tessera.compiler.targets.cpu.emit import I64, PTR, Function, Ty, Val

@@ -19,7 +19,7 @@ from tessera.compiler.targets.cpu.frame import SCRATCH, SCRATCH_STRIDE, Frame
 from tessera.compiler.targets.cpu.host import Sites
 from tessera.compiler.targets.cpu.isa import VectorISA
 from tessera.compiler.targets.cpu.memory import Cell, held
-from tessera.compiler.targets.cpu.nests import NestWriter
+from tessera.compiler.targets.cpu.nests import NestWriter, Scratch
 from tessera.compiler.targets.cpu.plan import Group, Planner
 from tessera.compiler.targets.cpu.prepare import prepared
 from tessera.compiler.targets.cpu.products import direct_operand, write_contract, write_mma
@@ -127,7 +127,7 @@ class KernelFunction:
         """Writes all stages of a block; `needed` values are put into the cells that they already have."""
         direct = {v for op in block.ops for o in op.walk() if o.name == "tile.mma" for v in o.operands if direct_operand(self, v)}
         plan = Planner(block, memory_of, needed, direct)
-        writer = NestWriter(self.ev, plan, self.scratch)
+        writer = self.writer(plan)
         for op in block.ops:
             if op.name == "tile.alloc_shared" and op.result not in self.ev.cells:
                 self.ev.cells[op.result] = self._shared(op)
@@ -139,6 +139,9 @@ class KernelFunction:
                 self._apart(stage, plan, writer)
             self.ev.memo = {}
         return plan
+
+    def writer(self, plan: Planner) -> NestWriter:
+        return NestWriter(self.ev, plan, Scratch(self.scratch, self.raw))
 
     def _shared(self, op: Op) -> Cell:
         t = op.result.type

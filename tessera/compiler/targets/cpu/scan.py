@@ -26,10 +26,8 @@ def write_scan(k: KernelFunction, op: Op, plan: Planner) -> None:
     if op.result not in ev.cells:
         ev.cells[op.result] = k.scratch(op.result)
     if classes[axis] is None:
-        from tessera.compiler.targets.cpu.nests import NestWriter
-
         cell = ev.cells.pop(op.result)
-        NestWriter(ev, plan, k.scratch).write(plan.copy(x, cell))
+        k.writer(plan).write(plan.copy(x, cell))
         ev.cells[op.result] = cell
         return
     last = classes[-1] if axis != len(shape) - 1 else None
