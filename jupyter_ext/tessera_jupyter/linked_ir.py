@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tessera_jupyter.levels import Level, Line
 from tessera_jupyter.markup import python, text
 from tessera_jupyter.shapes import source_lines
-from tessera_jupyter.subject import Level, Line, Subject
+from tessera_jupyter.subject import Subject
 
 
 def ir_tab(subjects: Sequence[Subject]) -> str:

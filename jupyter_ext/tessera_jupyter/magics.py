@@ -170,10 +170,11 @@ class TesseraMagics(Magics):
         if not analysis.ok:
             raise CompileError([d for d in analysis.diagnostics if d.severity == "error"])
         with progress(f"Compiling {request.expression}"):
-            if request.level:
-                print(tessera.compile(program, target=request.target, dims=request.dims).ir(request.level))
-                return
             found = subject(request.expression, program, analysis, request.target, request.dims)
+            if request.level:
+                (level,) = (level for level in found.levels(sys.maxsize) if level.name == request.level)
+                print("\n".join(line.text for line in level.lines) or level.why)
+                return
         display(Panel((found,), None, ("ir", "shapes", "kernel")))
 
     def _why(self, request: Request) -> None:

@@ -1,8 +1,8 @@
-"""What a panel knows of one function or kernel: its analysis, its code, and the IR at every level with source lines."""
+"""What a panel knows of one function or kernel: its analysis, its code, and the levels of its compilation."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
@@ -10,41 +10,18 @@ from typing import Any
 import tessera
 from tessera import knobs
 from tessera.compiler.frontend.analysis import Analysis
-from tessera.compiler.ir.core import Op
-from tessera.compiler.ir.printer import print_lines
 from tessera.compiler.pipeline import Lowered, lower
 from tessera.compiler.targets import base as targets
 from tessera.compiler.targets.base import Target
-from tessera.errors import Diagnostic, Span, TesseraError, render_all
+from tessera.errors import Diagnostic, TesseraError, render_all
 from tessera.language.decorators import Program
 from tessera.runtime import devices
-from tessera.runtime.compiled import LEVELS, Compiled
+from tessera.runtime.compiled import Compiled
+from tessera_jupyter.command import LEVELS
+from tessera_jupyter.levels import Level, assembly_lines, op_lines, target_lines
 
 MOST_TEXT = 8_000
 """characters of one level in a panel; `%tessera ir f --level ...` has them all"""
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One line of IR or generated code, and the lines of the user's text that it comes from."""
-
-    text: str
-    file: str = ""
-    origin: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Level:
-    """One level of the compilation. `more`: how many lines were left out; `why`: why there are none."""
-
-    name: str
-    lines: tuple[Line, ...]
-    more: int = 0
-    why: str = ""
-
-    @property
-    def title(self) -> str:
-        return self.name.capitalize()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +45,22 @@ class Subject:
         return ", ".join(given) + (f" -> {returned[-1]}" if returned else "")
 
     def levels(self, most: int = MOST_TEXT) -> list[Level]:
-        """Graph, Schedule, Tile and Target, each as many whole lines as fit into `most` characters."""
+        """From Graph IR to assembly, each as many whole lines as fit into `most` characters."""
         return [self._level(name, most) for name in LEVELS]
 
     def _level(self, name: str, most: int) -> Level:
-        if self.lowered is None or (name == "target" and self.compiled is None):
+        generated = {"target": target_lines, "assembly": assembly_lines}
+        if self.lowered is None or (name in generated and self.compiled is None):
             return Level(name, (), why=self.why)
-        lines = list(
-            _target_lines(self.compiled, self.lowered) if name == "target" else _op_lines(self.lowered.ops(name))
-        )
+        try:
+            lines = list(generated[name](self.compiled) if name in generated else op_lines(self.lowered.ops(name)))
+        except TesseraError as e:  # the disassembler is not installed
+            return Level(name, (), why=render_all(e.diagnostics))
         if not lines:
-            return Level(name, (), why=f"{self.path} is a kernel: it starts as Tile IR")
-        kept = next(
-            (i for i, size in enumerate(accumulate(len(line.text) for line in lines)) if size > most), len(lines)
-        )
+            kernel = f"{self.path} is a kernel: it starts as Tile IR"
+            return Level(name, (), why=f"{self.target.name} has no machine code" if name in generated else kernel)
+        sizes = accumulate(len(line.text) for line in lines)
+        kept = next((i for i, size in enumerate(sizes) if size > most), len(lines))
         return Level(name, tuple(lines[:kept]), len(lines) - kept)
 
 
@@ -110,51 +89,3 @@ def _told(error: Exception, path: str, target: Target) -> str:
         return render_all(error.diagnostics)
     said = f"compiling {path} for {target.name} failed: {type(error).__name__}: {error}; please report it"
     return render_all([Diagnostic("TS900", said)])
-
-
-def _op_lines(ops: list[Op]) -> Iterator[Line]:
-    for op in ops:
-        printed = print_lines(op)
-        for text, span in zip(printed.text.splitlines(), printed.spans, strict=True):
-            yield _line(text, span)
-
-
-def _target_lines(compiled: Compiled, lowered: Lowered) -> Iterator[Line]:
-    """The generated code. A target says in `meta["lines"]` where its lines come from: [line, file, user's line].
-
-    Without that, the head of each function of the code stands for all that its kernel comes from.
-    """
-    table = {int(line): (file, int(at)) for line, file, at in compiled.artifact.meta.get("lines", ())}
-    texts = compiled.source.splitlines()
-    if not table:
-        tile = list(_op_lines(lowered.ops("tile")))
-        if [line.text for line in tile] == [text for text in texts if text]:  # a target that prints Tile IR
-            yield from tile
-            return
-    heads = {} if table else _heads(lowered)
-    for number, text in enumerate(texts, 1):
-        if number in table:
-            file, at = table[number]
-            yield Line(text, file, (at,))
-        else:
-            name = next((n for n in heads if f"@{n}(" in text and text.startswith("define")), "")
-            yield Line(text, *heads.get(name, ()))
-
-
-def _heads(lowered: Lowered) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Kernel -> (file, lines) of everything in it."""
-    out: dict[str, tuple[str, tuple[int, ...]]] = {}
-    for kernel in lowered.ops("tile"):
-        lines = {
-            n for op in kernel.walk() if op is not kernel for n in _numbers(op.span) if op.span.file == kernel.span.file
-        }
-        out[str(kernel.attrs["sym_name"])] = kernel.span.file, tuple(sorted(lines))
-    return out
-
-
-def _numbers(span: Span) -> tuple[int, ...]:
-    return tuple(range(span.line, span.end_line + 1)) if span.line > 0 else ()
-
-
-def _line(text: str, span: Span | None) -> Line:
-    return Line(text) if span is None else Line(text, span.file, _numbers(span))

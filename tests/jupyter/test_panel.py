@@ -12,6 +12,7 @@ from tessera_jupyter.findings import changed_lines
 from tessera_jupyter.markup import python
 
 from tessera.errors import Edit, Span, register_source
+from tests.conftest import require
 
 CELL = """%%tessera
 @ts.function
@@ -103,7 +104,7 @@ def test_the_markup_is_balanced_and_loads_nothing(nb):
 def test_every_level_is_linked_with_the_line_it_comes_from(nb):
     tree = Tree(nb.run(CELL).html)
     levels = {a["data-level"]: text for a, text in tree.by_class("ts-level")}
-    assert list(levels) == ["graph", "schedule", "tile", "target"]
+    assert list(levels) == ["graph", "schedule", "tile", "target", "assembly"]
     linked = [(a["data-l"].split(), text) for a, text in tree.by_class("ts-l")]
     means = [text for lines, text in linked if lines == ["4"]]
     assert means[0].strip().startswith("4     mean")
@@ -121,11 +122,12 @@ def test_a_kernel_starts_as_tile_ir(nb):
     assert '"tile.func"' in levels["tile"]
 
 
-def test_the_cuda_source_is_linked_line_by_line(nb):
-    pytest.importorskip("cuda.core")
+def test_the_code_for_a_gpu_is_linked_down_to_its_instructions(nb):
+    require("cuda.core")
     tree = Tree(nb.run(KERNEL.format(" --target sm_80")).html)
     linked = [text for a, text in tree.by_class("ts-l") if a["data-l"] == "6"]
     assert any("ts::store" in text for text in linked)
+    assert any(re.search(r"\bSTG\b", text) for text in linked)
     kernel = next(text for a, text in tree.by_class("ts-kernel"))
     assert re.search(r"registers per thread\d+static", re.sub(r"\s+(?=\d)", "", kernel)), kernel
     assert "occupancy" in kernel
@@ -134,6 +136,16 @@ def test_the_cuda_source_is_linked_line_by_line(nb):
 def test_what_is_not_known_says_why(nb):
     html = nb.run(KERNEL.format("")).html
     assert 'title="the reference target interprets Tile IR">-</abbr>' in html
+
+
+def test_the_code_for_a_cpu_is_linked_with_its_kernels(nb, monkeypatch):
+    monkeypatch.setenv("TESSERA_TARGET", "cpu")
+    tree = Tree(nb.run(KERNEL.format("")).html)
+    (head,) = [a for a, text in tree.by_class("ts-l") if text.strip() == "saxpy:"]
+    assert "6" in head["data-l"].split()
+    kernel = next(text for _, text in tree.by_class("ts-kernel"))
+    assert re.search(r"vector width bits\d+static", kernel)
+    assert re.search(r"instruction mix.*vector (move )?\d", kernel)
 
 
 def test_a_function_whose_arguments_are_open_is_shown_all_the_same(nb):

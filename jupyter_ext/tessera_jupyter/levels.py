@@ -1,0 +1,94 @@
+"""The IR at every level as lines, each with the lines of the user's text that it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from tessera.compiler.ir.core import Op
+from tessera.compiler.ir.printer import print_lines
+from tessera.compiler.targets.cuda import cubin
+from tessera.errors import Span
+from tessera.runtime.compiled import Compiled
+
+Origin = tuple[str, tuple[int, ...]]
+"""a file and its lines"""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of IR, generated code or assembly, and the lines of the user's text that it comes from."""
+
+    text: str
+    file: str = ""
+    origin: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One level of the compilation. `more`: how many lines were left out; `why`: why there are none."""
+
+    name: str
+    lines: tuple[Line, ...]
+    more: int = 0
+    why: str = ""
+
+    @property
+    def title(self) -> str:
+        return self.name.capitalize()
+
+
+def op_lines(ops: list[Op]) -> Iterator[Line]:
+    """The printed text of IR."""
+    for op in ops:
+        printed = print_lines(op)
+        for text, span in zip(printed.text.splitlines(), printed.spans, strict=True):
+            yield Line(text) if span is None else Line(text, span.file, _numbers(span))
+
+
+def target_lines(compiled: Compiled) -> Iterator[Line]:
+    """The generated code: LLVM IR, CUDA C++, or Tile IR where a target prints that."""
+    table = _origins(compiled)
+    texts = compiled.source.splitlines()
+    if not table:
+        tile = list(op_lines(compiled.lowered.ops("tile")))
+        if [line.text for line in tile] == [text for text in texts if text]:
+            yield from tile
+            return
+    for number, text in enumerate(texts, 1):
+        yield Line(text, *table.get(number, ("", ())))
+
+
+def assembly_lines(compiled: Compiled) -> Iterator[Line]:
+    """The machine's instructions: SASS linked by the lines of its CUDA C++, a CPU's by the kernels they belong to.
+
+    Raises MissingDependency where the disassembler is not installed.
+    """
+    if compiled.target.device == "cuda" and "code.cubin" in compiled.artifact.files:
+        table = _origins(compiled)
+        sass = cubin.disassemble(compiled.artifact.files["code.cubin"])
+        for offset, number, instruction in cubin.line_map(sass, ".cu"):
+            yield Line(f"{offset:04x}  {instruction}", *table.get(number, ("", ())))
+        return
+    kernels = _kernels(compiled.lowered.ops("tile"))
+    for text in (compiled.assembly or "").splitlines():
+        yield Line(text.replace("\t", "  "), *kernels.get(text.removesuffix(":").removeprefix("_"), ("", ())))
+
+
+def _origins(compiled: Compiled) -> Mapping[int, Origin]:
+    """A target says in `meta["lines"]` where the lines of its source come from: [line, file, user's line]."""
+    return {int(line): (file, (int(at),)) for line, file, at in compiled.artifact.meta.get("lines", ())}
+
+
+def _kernels(ops: list[Op]) -> dict[str, Origin]:
+    """Kernel -> everything that it comes from."""
+    out: dict[str, Origin] = {}
+    for kernel in ops:
+        inner = [op.span for op in kernel.walk() if op is not kernel and op.span.file == kernel.span.file]
+        lines = sorted({n for span in inner for n in _numbers(span)})
+        out[str(kernel.attrs["sym_name"])] = kernel.span.file, tuple(lines)
+    return out
+
+
+def _numbers(span: Span) -> tuple[int, ...]:
+    return tuple(range(span.line, span.end_line + 1)) if span.line > 0 else ()
