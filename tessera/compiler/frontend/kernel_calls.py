@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import inspect
 from typing import TYPE_CHECKING, Any
 
+from tessera.compiler.frontend.attributes import name_span
 from tessera.compiler.frontend.kernel_builtins import TILE_FUNCTIONS, signature
 from tessera.compiler.frontend.kernel_tiles import NUMBERS, KernelFault
 from tessera.compiler.frontend.kernel_values import View
@@ -36,9 +36,9 @@ def graph_form(k: KernelState, node: ast.AST, name: str) -> Any:
 def tile_call(k: KernelState, node: ast.AST, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
     f = TILE_FUNCTIONS.get(name)
     if f is None:
-        close = difflib.get_close_matches(name, TILE_FUNCTIONS, 1, 0.6)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        return k.ev.error("TS104", f"ts.tile has no function {name!r}{hint}", node)
+        named = node.func if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
+        hint, fixes = k.ev.suggest(name, TILE_FUNCTIONS, name_span(k.ev, named) if named else k.ev.span(node))
+        return k.ev.error("TS104", f"ts.tile has no function {name!r}{hint}", node, fixes=fixes if named else ())
     try:
         bound = inspect.signature(f).bind(k, *args, **kwargs)
     except TypeError as e:
