@@ -9,9 +9,9 @@ from __future__ import annotations
 from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.spec import demand, spec
 
-KINDS = ("map", "row", "chunks", "contract", "join", "pad")
-"""map: elementwise over the space; row: with reductions or scans over `inner`; chunks: one long reduction to a
-scalar in two fixed stages; contract: a (batched) matrix product with an elementwise epilogue; join, pad: copies into windows."""
+KINDS = ("map", "row", "chunks", "contract", "join")
+"""map: elementwise over the space; row: with reductions or scans over `inner`; chunks: one long reduction to a scalar
+in two fixed stages; contract: a (batched) matrix product with an elementwise epilogue; join: copies into windows."""
 
 
 @spec(

@@ -208,9 +208,12 @@ def _mma(op: Op) -> None:
     demand(_result(op) == acc, op, "gives the accumulator's type")
 
 
-@spec("tile.contract", "A whole block of A @ B from global memory: rows [row, row+BM) of A [M, K] times columns [col, col+BN) of "
-      "B [K, N]; operands A, B, row, col; the result [BM, BN] is in the accumulator dtype. The target chooses staging and "
-      "blocking; products are summed in ascending k. Elements outside M or N are zero.")  # fmt: skip
+@spec(
+    "tile.contract",
+    "A whole block of A @ B from global memory: rows [row, row+BM) of A [M, K] times columns [col, col+BN) of B [K, N]; "
+    "operands A, B, row, col; the result [BM, BN] is in the accumulator dtype. The target chooses staging and blocking; "
+    "products are summed in ascending k. Elements outside M or N are zero.",
+)
 def _contract(op: Op) -> None:
     _operands(op, 4)
     a, b, t = _view(op, op.operands[0]), _view(op, op.operands[1]), _result(op)

@@ -28,8 +28,10 @@ def poison(shape: Sequence[int], dtype: DType) -> Any:
     """Memory that nobody has written: NaN where there is one, else the type's largest value."""
     if dtype.kind == "bool":
         return np.ones(shape, dtype.numpy)
+    if not (dtype.is_float or dtype.is_complex):
+        return np.full(shape, np.iinfo(dtype.numpy).max, dtype.numpy)
     try:
-        return np.full(shape, float("nan") if dtype.is_float or dtype.is_complex else int(dtype.maximum), dtype.numpy)
+        return np.full(shape, float("nan"), dtype.numpy)
     except (ValueError, OverflowError):  # a small float without NaN
         return np.full(shape, dtype.maximum, dtype.numpy)
 
