@@ -20,7 +20,7 @@ from tessera.compiler.targets import base as targets
 from tessera.errors import CompileError
 from tessera.language.decorators import Function, Program
 from tessera.profiler import Profiler
-from tessera.runtime import devices
+from tessera.runtime import build, devices
 from tessera.runtime.compiled import Compiled
 from tessera_jupyter import cell as cells
 from tessera_jupyter import command, findings
@@ -28,7 +28,7 @@ from tessera_jupyter.command import Request
 from tessera_jupyter.markup import table, text
 from tessera_jupyter.panel import Panel, fill, show
 from tessera_jupyter.progress import progress
-from tessera_jupyter.subject import Subject, subject
+from tessera_jupyter.subject import subject
 
 _KEYS = ("%tessera", "%%tessera")
 
@@ -59,6 +59,7 @@ class TesseraMagics(Magics):
         for key in _KEYS:
             shell.set_hook("complete_command", magics._complete, str_key=key)
         findings.hook(shell)
+        build.announce = lambda name, target: progress(f"Compiling {name} for {target}")
 
     @classmethod
     def remove(cls, shell: InteractiveShell) -> None:
@@ -72,6 +73,7 @@ class TesseraMagics(Magics):
             shell.strdispatchers["complete_command"].s_matches(key)
             shell.strdispatchers["complete_command"].strs.pop(key, None)
         findings.unhook(shell)
+        build.announce = build.silently
 
     def _remember(self, info: Any) -> None:
         self._raw = info.raw_cell
@@ -107,7 +109,7 @@ class TesseraMagics(Magics):
         if outcome.error is not None:
             findings.tell(self.shell, outcome.error, outcome.error.__traceback__)
             raise outcome.error
-        subjects = self._subjects(outcome, request)
+        subjects = [subject(d.path, d.program, d.analysis, request.target, request.dims) for d in outcome.defined]
         profile = self._record(request.profile, request.once) if request.profile else None
         if subjects or profile:
             first = "profile" if profile is not None else ""
@@ -123,13 +125,6 @@ class TesseraMagics(Magics):
         error = CompileError(outcome.diagnostics)
         findings.tell(self.shell, error, None, said)
         raise error
-
-    def _subjects(self, outcome: cells.Outcome, request: Request) -> list[Subject]:
-        found: list[Subject] = []
-        for each in outcome.defined:
-            with progress(f"Compiling {each.path}"):
-                found.append(subject(each.path, each.program, each.analysis, request.target, request.dims))
-        return found
 
     # %tessera ...
 
@@ -169,12 +164,11 @@ class TesseraMagics(Magics):
         analysis = analyse(program.definition(), None, request.dims)
         if not analysis.ok:
             raise CompileError([d for d in analysis.diagnostics if d.severity == "error"])
-        with progress(f"Compiling {request.expression}"):
-            found = subject(request.expression, program, analysis, request.target, request.dims)
-            if request.level:
-                (level,) = (level for level in found.levels(sys.maxsize) if level.name == request.level)
-                print("\n".join(line.text for line in level.lines) or level.why)
-                return
+        found = subject(request.expression, program, analysis, request.target, request.dims)
+        if request.level:
+            (level,) = (level for level in found.levels(sys.maxsize) if level.name == request.level)
+            print("\n".join(line.text for line in level.lines) or level.why)
+            return
         display(Panel((found,), None, ("ir", "shapes", "kernel")))
 
     def _why(self, request: Request) -> None:

@@ -15,6 +15,8 @@ from tessera_jupyter.markup import text
 PATIENCE = 1.0
 """seconds before anything is shown"""
 _INTERVAL = 0.5
+_telling = threading.Lock()
+"""held by the outermost wait, the one that is told: a run is made of compilations"""
 
 
 @contextmanager
@@ -23,15 +25,21 @@ def progress(what: str) -> Iterator[None]:
 
     The block stays in the main thread, so that interrupting the kernel stops it as it stops anything else.
     """
-    done = threading.Event()
-    context = contextvars.copy_context()  # a thread's display belongs to the cell that started it
-    ticker = threading.Thread(target=context.run, args=(_tick, what, done), daemon=True)
-    ticker.start()
-    try:
+    if not _telling.acquire(blocking=False):
         yield
+        return
+    try:
+        done = threading.Event()
+        context = contextvars.copy_context()  # a thread's display belongs to the cell that started it
+        ticker = threading.Thread(target=context.run, args=(_tick, what, done), daemon=True)
+        ticker.start()
+        try:
+            yield
+        finally:
+            done.set()
+            ticker.join()
     finally:
-        done.set()
-        ticker.join()
+        _telling.release()
 
 
 def _tick(what: str, done: threading.Event) -> None:

@@ -1,0 +1,70 @@
+"""A compilation that takes its time: it is told, it can be interrupted, and nothing of it is left."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from tessera_jupyter import progress
+
+from tessera.compiler.targets import base as targets
+from tessera.compiler.targets.reference import ReferenceTarget
+
+CELL = "%%tessera\n@ts.function\ndef double(x: Tensor['n']) -> Tensor['n']:\n    return x * 2\n"
+
+
+class Slow(ReferenceTarget):
+    """The reference target after a pause, or after an interrupt."""
+
+    name = "slow"
+    fingerprint = "slow"
+    interrupted = False
+
+    def compile(self, program, *, profile=False, debug=False):
+        time.sleep(0.3)
+        if self.interrupted:
+            raise KeyboardInterrupt
+        return super().compile(program, profile=profile, debug=debug)
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    target = Slow()
+    monkeypatch.setitem(targets._PROVIDERS, "slow", lambda name: target)
+    monkeypatch.setenv("TESSERA_TARGET", "slow")
+    monkeypatch.setattr(progress, "PATIENCE", 0.05)
+    monkeypatch.setattr(progress, "_INTERVAL", 0.05)
+    yield target
+    targets._targets.pop("slow", None)
+
+
+def test_a_long_compilation_is_told_and_the_note_goes_away(nb, slow):
+    ran = nb.run(CELL)
+    assert ran.error is None
+    told = [d["text/plain"] for d in ran.displays]
+    assert any(text.startswith("Compiling double for slow ... 0.") for text in told)
+    assert told[-2] == ""  # then the panel
+
+
+def test_a_call_that_compiles_is_told_in_any_cell(nb, slow):
+    nb.run("@ts.function\ndef triple(x: Tensor['n']) -> Tensor['n']:\n    return x * 3")
+    slow.interrupted = True
+    ran = nb.run("triple(np.ones(2, np.float32))")
+    assert isinstance(ran.error, KeyboardInterrupt)
+    assert "Compiling triple for slow" in ran.text
+    slow.interrupted = False
+    ran = nb.run("triple(np.ones(2, np.float32)).tolist()")
+    assert "Compiling triple for slow" in ran.text
+    assert ran.result == [3.0, 3.0]
+
+
+def test_only_the_outermost_wait_is_told(nb, slow):
+    nb.run(CELL)
+    ran = nb.run("%tessera profile double(np.ones(2, np.float32))")
+    told = {d["text/plain"].partition(" ...")[0] for d in ran.displays if " ... " in d.get("text/plain", "")}
+    assert told == {"Running double(np.ones(2, np.float32))"}
+
+
+def test_what_is_quick_says_nothing(nb, monkeypatch):
+    monkeypatch.setenv("TESSERA_TARGET", "reference")
+    assert all("..." not in d.get("text/plain", "") for d in nb.run(CELL).displays)
