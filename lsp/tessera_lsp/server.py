@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from lsprotocol import types as lsp
-from pygls.exceptions import JsonRpcContentModified, JsonRpcInvalidParams
+from pygls.exceptions import FeatureRequestError, JsonRpcException, JsonRpcInternalError, JsonRpcInvalidParams
 from pygls.lsp.server import LanguageServer
 from pygls.protocol import LanguageServerProtocol, default_converter, lsp_method
 
@@ -85,24 +85,28 @@ class TesseraServer(LanguageServer):
         self.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(document.uri, found, document.version))
 
     def report_server_error(self, error: Exception, source: Any) -> None:
-        """A fault goes to the log, not into the person's way."""
-        log.error("%s: %s", getattr(source, "__name__", source), error)
+        """A fault goes to the log, not into the person's way. That of a request is in its answer, and logged there."""
+        if source is not FeatureRequestError:
+            log.error("%s: %s", getattr(source, "__name__", source), error)
 
 
 def create_server(errors_page: str = "") -> TesseraServer:
     """A server with every feature registered; nothing is started."""
     from tessera_lsp import features
 
-    logging.getLogger("pygls").addFilter(_unexpected)
-    logging.getLogger("pygls.protocol.json_rpc").addFilter(_unexpected)
+    for name in ("pygls.protocol.json_rpc", "asyncio"):
+        logging.getLogger(name).addFilter(_unexpected)
     server = TesseraServer(errors_page)
     features.register(server)
     return server
 
 
 def _unexpected(record: logging.LogRecord) -> bool:
-    """A superseded request is no event."""
-    return not (record.exc_info and record.exc_info[0] is JsonRpcContentModified)
+    """A request that is superseded or refused is answered, and no event; nor is the end of a TCP session."""
+    error = record.exc_info[1] if record.exc_info else None
+    if isinstance(error, SystemExit):
+        return False
+    return not isinstance(error, JsonRpcException) or isinstance(error, JsonRpcInternalError)
 
 
 def _version() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,8 @@ from tessera.compiler.frontend.text_scope import TextScope
 from tessera.compiler.frontend.values import MISSING, Builtin, Closure, Namespace, OperatorRef
 from tessera.compiler.graph.operator import METHODS, PROPERTIES, REGISTRY, Operator
 from tessera.language import decorators, tile
+from tessera.language.dtypes import DType
+from tessera.language.scalars import TABLE
 
 TILE = "tessera.tile."
 
@@ -70,7 +73,17 @@ def of_method(name: str) -> Signature | None:
 
 def of_tile(name: str, method: bool = False) -> Signature | None:
     found = _of_python(name, getattr(tile, name, None))
+    if found is not None and found.parameters == ("*args", "**kwargs"):
+        found = _of_table(name, found.doc)
     return Signature(name, found.parameters[1:], found.doc) if method and found is not None else found
+
+
+def _of_table(name: str, doc: str) -> Signature:
+    """Of the tile functions that come from tables: elementwise ones, and those whose documentation shows the call."""
+    if name in TABLE:
+        return Signature(name, ("x", "y", "z")[: TABLE[name].arity], doc)
+    shown = re.match(rf"{name}\((.*)\): ", doc)
+    return Signature(name, tuple(shown[1].split(", ")) if shown else ("x",), doc)
 
 
 def of_definition(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Signature:
@@ -99,4 +112,4 @@ def _of_python(name: str, function: Any) -> Signature | None:
 
 
 def _shown(default: object) -> str:
-    return repr(default) if isinstance(default, (str, int, float, bool, tuple, list, type(None))) else str(default)
+    return str(default) if isinstance(default, DType) else repr(default)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from itertools import accumulate, repeat
 
 from lsprotocol import types as lsp
 
@@ -25,9 +26,9 @@ class Text:
 
     def __init__(self, text: str, encoding: str = "utf-16") -> None:
         self.text, self.encoding = text, encoding
-        ends = list(_LINE_END.finditer(text))
-        self.starts = [0, *(m.end() for m in ends)]
-        self.lines = [text[a:b] for a, b in zip(self.starts, [*(m.start() for m in ends), len(text)], strict=True)]
+        self.lines = _LINE_END.split(text) if "\r" in text else text.split("\n")
+        widths = [len(end) for end in _LINE_END.findall(text)] if "\r" in text else repeat(1)
+        self.starts = [0, *accumulate(len(line) + width for line, width in zip(self.lines[:-1], widths, strict=False))]
         self.bom = 1 if text.startswith("\ufeff") else 0
         self.plain = "\n".join(self.lines)[self.bom :]
         """what the compiler reads: without a byte order mark, lines ended by \\n"""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import subprocess
 import sys
 
 import pytest
@@ -105,16 +104,16 @@ async def test_hover_and_definition_follow_a_moved_function(editor):
 
 async def test_a_superseded_request_is_told_so(editor):
     body = "\n".join(
-        f"@ts.function\ndef f{i}(x: Tensor['N', 'N']):\n    y = x @ x\n    return y + {i}\n" for i in range(60)
+        f"@ts.function\ndef f{i}(x: Tensor['N', 'N']):\n    y = x @ x\n    return y + {i}\n" for i in range(200)
     )
     doc = editor.open("import tessera as ts\nfrom tessera import Tensor\n" + body, "long.py")
     asked = asyncio.ensure_future(editor.inlay_hints(doc))
-    await asyncio.sleep(0.02)
-    editor.replace(doc, "return y + 59", "return y + 60")
+    await asyncio.sleep(0)  # the request goes out
+    editor.replace(doc, "return y + 199", "return y + 200")
     with pytest.raises(JsonRpcException) as raised:
         await asked
     assert raised.value.code == lsp.LSPErrorCodes.ContentModified.value
-    assert len(await editor.inlay_hints(doc)) == 60
+    assert len(await editor.inlay_hints(doc)) == 200
 
 
 async def test_ranges_of_an_edit_count_utf16(editor):
@@ -199,28 +198,3 @@ async def test_tcp_listens_on_loopback(start):
     finally:
         if server.returncode is None:
             server.kill()
-
-
-def test_the_server_loads_no_heavy_library():
-    code = """
-import sys
-from tessera_lsp.server import create_server
-create_server()
-print([m for m in ("numpy", "llvmlite", "plotly", "torch", "rich", "typer", "tessera.runtime") if m in sys.modules])
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-
-
-def test_the_server_itself_loads_quickly():
-    """What is ours of the start: all but the protocol library, in processor time, the best of three."""
-    code = """
-import time
-import pygls.lsp.server
-start = time.process_time()
-from tessera_lsp.server import create_server
-create_server()
-print(time.process_time() - start)
-"""
-    runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(3)]
-    assert min(float(r.stdout) for r in runs) < 0.3

@@ -103,7 +103,7 @@ async def test_deleted_tokens_in_the_analysis():
     assert findings(document) == [], "the file is right to begin with"
     whole = hints(document)
     spans = {k.analysis.name: (k.first_line, k.last_line) for k in document.known}
-    assert {n: len(h) for n, h in whole.items()} == {"layer_norm": 2, "attend": 6, "feed": 1, "gemm": 1}
+    assert {n: len(h) for n, h in whole.items()} == {"layer_norm": 2, "attend": 9, "feed": 1, "gemm": 1}
     broken = kept = 0
     for line, text in mutations():
         await analysed(document, text)
@@ -160,7 +160,7 @@ async def test_deleted_tokens_at_the_server(editor):
 
 async def test_a_file_analysis_from_scratch_is_the_reference():
     """`Document` adds nothing to what `tessera check` prints."""
-    text = MODEL.replace("@ wo", "@ wqkv")
+    text = MODEL.replace("@ w1", "@ w2")
     document = await analysed(open_document(""), text)
     files = FileAnalysis(document.file)
     files.update(text)

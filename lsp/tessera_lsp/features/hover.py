@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lsprotocol import types as lsp
 
 from tessera.compiler.frontend.analysis import type_text
+from tessera.compiler.frontend.values import is_tuple
 from tessera.errors import Span
 from tessera.language import dims
 from tessera.language.dims import Expr
@@ -50,9 +51,9 @@ def _hover(document: Document, known: Known, line: int, col: int) -> tuple[str, 
     if isinstance(word, ast.Attribute):
         return _attribute(document, known, word, span)
     if isinstance(word, ast.Name):
-        function = _function(document, known, word)
-        if function is not None:
-            return _signature(function), span
+        text = _documentation(document, known, word)
+        if text:
+            return text, span
     name = word.arg if isinstance(word, ast.arg) else word.id
     type = next((e.type for e in known.expressions if e.name == name and covers(span, e.span.line, e.span.col)), None)
     if type is None and expression is not None:
@@ -62,33 +63,33 @@ def _hover(document: Document, known: Known, line: int, col: int) -> tuple[str, 
 
 def _attribute(document: Document, known: Known, word: ast.Attribute, span: Span) -> tuple[str, Span] | None:
     """An operator by its module or as a method; else the type of what the attribute gives."""
-    function = _function(document, known, word)
+    text = _documentation(document, known, word)
     place = known.span(word)
-    at = [e for e in known.expressions if place is not None and e.span == place]
-    if function is None and not any(not is_tensor(e.type) for e in at):
-        function = signatures.of_method(word.attr)
-    call = [
-        e for n in ast.walk(known.tree) if isinstance(n, ast.Call) and n.func is word
-        for e in known.expressions if e.span == known.span(n)
-    ]  # fmt: skip
-    result = (call or at)[-1].type if call or at else None
-    text = _signature(function) if function is not None else ""
-    text += _type(known, "" if function is not None else word.attr, result) if result is not None else ""
+    at = [e for e in known.expressions if e.span == place]
+    if not text and all(is_tensor(e.type) for e in at):
+        method = signatures.of_method(word.attr)
+        text = _signature(method) if method is not None else ""
+    calls = [known.span(n) for n in ast.walk(known.tree) if isinstance(n, ast.Call) and n.func is word]
+    given = [e for e in known.expressions if e.span in calls] or at
+    if given:
+        text += _type(known, "" if text else word.attr, given[-1].type)
     return (text, span) if text else None
 
 
-def _function(document: Document, known: Known, word: ast.Name | ast.Attribute) -> Signature | None:
+def _documentation(document: Document, known: Known, word: ast.Name | ast.Attribute) -> str:
+    """Of what the module knows by this dotted name: an operator, a function, a dtype."""
     dotted = ast.unparse(word)
     if is_local(known, dotted.partition(".")[0]):
-        return None
+        return ""
     value = signatures.resolve(document.scope, dotted)
     if isinstance(value, DType):
-        return Signature(str(value), (), f"{value.itemsize} byte{'s' if value.itemsize != 1 else ''} an element.")
-    return signatures.of_value(value)
+        return _code(str(value)) + f"dtype, {value.bits} bits an element\n\n"
+    function = signatures.of_value(value)
+    return _signature(function) if function is not None else ""
 
 
 def _signature(s: Signature) -> str:
-    return _code(s.text if s.parameters or not s.doc.endswith("an element.") else s.name) + f"{s.doc}\n\n"
+    return _code(s.text) + f"{s.doc}\n\n"
 
 
 def _type(known: Known, name: str, type: Any) -> str:
@@ -99,7 +100,7 @@ def _type(known: Known, name: str, type: Any) -> str:
 
 
 def _symbols(type: Any) -> set[str]:
-    if isinstance(type, tuple):
+    if is_tuple(type):
         return {s for t in type for s in _symbols(t)}
     sizes = type.shape if is_tensor(type) else (type,)
     return {s for d in sizes if isinstance(d, (int, Expr)) for s in dims.symbols(d)}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lsprotocol import types as lsp
 
 from tessera.compiler.frontend.analysis import ExprInfo
+from tessera.compiler.ir.types import IndexType
 from tessera_lsp.known import Known, is_tensor
 from tessera_lsp.names import bound_by, parameters
 
@@ -31,6 +32,7 @@ def register(server: TesseraServer) -> None:
         return [
             _hint(document, known, e)
             for known in document.known
+            if known.first_line <= last and known.last_line >= first
             for e in shown(known)
             if first <= e.span.end_line <= last
         ]
@@ -39,14 +41,15 @@ def register(server: TesseraServer) -> None:
 def shown(known: Known) -> Iterator[ExprInfo]:
     """The expressions that get a hint, in the order of the text.
 
-    A loop's body is evaluated more than once, and the last time counts. A name is given its type again only where that
-    differs from what stands beside it above.
+    A name is given its type again only where that differs from what stands beside it above; that a coordinate is an
+    index is no news.
     """
     named = {p.arg for p in parameters(known.tree) if isinstance(p.annotation, (ast.Name, ast.Attribute))}
     found = {
         e.span: e
         for e in known.expressions
-        if e.kind == "assign" or (e.kind == "param" and e.name in named and is_tensor(e.type))
+        if (e.kind == "assign" and not isinstance(e.type, IndexType))
+        or (e.kind == "param" and e.name in named and is_tensor(e.type))
     }
     types: dict[str, Any] = {e.name: e.text for e in known.expressions if e.kind == "param"}
     for e in sorted(found.values(), key=lambda e: (e.kind != "param", e.span.line, e.span.col)):

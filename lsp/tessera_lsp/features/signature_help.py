@@ -41,7 +41,8 @@ def _signature(document: Document, call: Bracket, line: int) -> Signature | None
 
 def _help(document: Document, signature: Signature, call: Bracket) -> lsp.SignatureHelp:
     """Parameters are given by their place in the label, in the client's code units."""
-    at, places = len(signature.name) + 1, []
+    at = len(signature.name) + 1
+    places: list[tuple[int, int]] = []
     units = document.text.units
     for p in signature.parameters:
         start = units(signature.text[:at])
