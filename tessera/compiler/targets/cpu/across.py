@@ -14,6 +14,8 @@ from tessera.compiler.targets.cpu.reduce import CHUNK, Reduction, power_of_two
 
 PIECE = 1024
 """elements of the vector axis whose partial results are kept at once"""
+ROUNDS = 8
+"""elements of one partial that are added while it is in registers"""
 
 
 class Partials:
@@ -52,10 +54,10 @@ class Partials:
         with self.fn.loop(0, self.slots) as slot, self.fn.loop(0, self.width, lanes) as lane:
             self.write(slot.index, lane.index, self.r.identity(lanes))
 
-    def add(self, index: Index, lane: Index, x: list[Val]) -> None:
-        """Element `index` of the reduced axis goes to its slot."""
+    def add(self, index: Index, x: list[Val]) -> None:
+        """Element `index` of the reduced axis goes to its slot (of one lane)."""
         slot = self.fn.mod(index, self.slots)
-        self.write(slot, lane, self.r.combine(self.read(slot, lane, x[0].ty.lanes), x))
+        self.write(slot, 0, self.r.combine(self.read(slot, 0, 1), x))
 
     def fold(self, lane: Index, lanes: int) -> list[Val]:
         """The fixed tree: the upper half of the slots is added to the lower until one is left."""
@@ -117,24 +119,54 @@ class Across:
                     t.write(0, lane.index, p.r.combine(t.read(0, lane.index, lanes), p.fold(lane.index, lanes)))
         self._finish(vector, lo, hi, partials, totals, lanes)
 
-    def _accumulate(self, vector: int, lo: Index, hi: Index, start: Index, end: Index, partials: list[Partials], lanes: int) -> None:
+    def _accumulate(
+        self, vector: int, lo: Index, hi: Index, start: Index, end: Index, partials: list[Partials], lanes: int
+    ) -> None:
+        """Adds elements start ... end - 1 of the reduced axis to cleared partials. `start` is a multiple of the slots.
+
+        As long as there are ROUNDS more elements for every slot, a slot is loaded once for all of them; they are added
+        in ascending order all the same.
+        """
         fn, ev = self.fn, self.ev
         for p in partials:
             p.clear(lanes)
+        slots = max(p.slots for p in partials)
         floor, ev.mem.floor = ev.mem.floor, fn.depth
-        with fn.loop(start, end) as row:
-            ev.env[self.reduced] = Coord(row.index)
-            ev.within[self.reduced] = self.length
+        main = start
+        if all(p.slots in (1, slots) for p in partials):
+            round_ = slots * ROUNDS
+            main = fn.add(start, fn.mul(fn.div(fn.sub(end, start), round_), round_))
+            with fn.loop(start, main, round_) as first, fn.loop(0, slots) as slot:
+                self._rows(vector, lo, hi, fn.add(first.index, slot.index), [k * slots for k in range(ROUNDS)], partials, lanes)
+        with fn.loop(main, end) as row:
+            self._rows(vector, lo, hi, row.index, [0], partials, lanes)
+        ev.mem.floor = floor
 
-            def write(coord: Coord, u: int, values: list[Val]) -> None:
-                lane = fn.add(fn.sub(coord.index, lo), coord.shift)
-                self.body.step(lambda i, x: partials[i].add(row.index, lane, x), Coord(row.index))
+    def _rows(
+        self, vector: int, lo: Index, hi: Index, row: Index, shifts: list[int], partials: list[Partials], lanes: int
+    ) -> None:
+        """Adds the elements row + shift, all of one slot, along the piece of the vector axis."""
+        fn, ev = self.fn, self.ev
 
-            limit = self.body.limit(vector, hi)
-            VectorLoop(self.body, vector, lanes, 2, write).run(lo, hi, limit, [])
+        def write(coord: Coord, u: int, values: list[Val]) -> None:
+            lane = fn.add(fn.sub(coord.index, lo), coord.shift)
+            sums = [p.read(fn.mod(row, p.slots), lane, lanes) for p in partials]
+            for shift in shifts:
+                at = ev.env[self.reduced] = Coord(row, shift)
+
+                def take(i: int, x: list[Val]) -> None:
+                    sums[i] = partials[i].r.combine(sums[i], x)
+
+                self.body.step(take, at)
+            for p, total in zip(partials, sums, strict=True):
+                p.write(fn.mod(row, p.slots), lane, total)
+
+        ev.within[self.reduced] = self.length
+        ev.env[self.reduced] = Coord(row, shifts[-1])
+        limit = self.body.limit(vector, hi)
+        VectorLoop(self.body, vector, lanes, 2 if len(shifts) == 1 else 1, write).run(lo, hi, limit, [])
         ev.env.pop(self.reduced)
         ev.within.pop(self.reduced)
-        ev.mem.floor = floor
 
     def _finish(self, vector: int, lo: Index, hi: Index, partials: list[Partials], totals: list[Partials] | None, lanes: int) -> None:
         """Results, lane by lane."""
@@ -172,7 +204,7 @@ class Serial:
             floor, ev.mem.floor = ev.mem.floor, fn.depth
             with fn.loop(start, end) as row:
                 ev.env[reduced] = Coord(row.index)
-                body.step(lambda i, x: partials[i].add(row.index, 0, x), Coord(row.index))
+                body.step(lambda i, x: partials[i].add(row.index, x), Coord(row.index))
             ev.env.pop(reduced)
             ev.memo = {}
             ev.mem.floor = floor
