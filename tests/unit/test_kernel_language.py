@@ -554,3 +554,19 @@ def test_a_range_whose_stores_overlap_runs_in_order() -> None:
     assert program(smoothing, x, y).launches[0].kernel.attrs["grid"] == ()
     run(smoothing, x, y)
     np.testing.assert_allclose(y, x * ([1] + [2] * 7 + [1]), rtol=1e-6)
+
+
+def test_places_follow_a_kernel_that_moves() -> None:
+    from tessera.compiler.frontend.files import FileAnalysis
+
+    kernel = """
+STEP = 8
+
+@ts.kernel
+def summed(x: ts.Tensor["M", "K", ts.f32], y: ts.Tensor["M", ts.f32]):
+    y[tile_m:tile_m + 8] += ts.tile.row_sum(x[tile_m:tile_m + 8, tile_k:tile_k + STEP] + oops)
+"""
+    file = FileAnalysis("moving.py")
+    for inserted, step in ((0, "8"), (3, "8"), (1, "4")):
+        file.update("import tessera as ts\n" + "\n" * inserted + kernel.replace("STEP = 8", f"STEP = {step}"))
+        assert [d.span.line for d in file.diagnostics] == [7 + inserted]

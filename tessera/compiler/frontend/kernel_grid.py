@@ -42,9 +42,14 @@ class Plan:
     """stores that every step of a serial coordinate repeats, without accumulating"""
 
 
-@lru_cache(maxsize=256)
 def plan(tree: ast.FunctionDef, output_dims: frozenset[str] = frozenset()) -> Plan:
     """`output_dims`: names of the dims of what is returned, for coordinates that no store mentions."""
+    return _plan(tree, output_dims, tree.lineno)
+
+
+@lru_cache(maxsize=256)
+def _plan(tree: ast.FunctionDef, output_dims: frozenset[str], line: int) -> Plan:
+    """`line`: an editor moves trees when lines are inserted above, and the plan's own nodes must follow."""
     found = [effects(s) for s in tree.body]
     targets = [t for e in found for t in e.targets]
     out = Plan(tree, _free_coordinates(tree), stored=frozenset(map(base_name, targets)))
