@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TileType
 from tessera.language import dtypes as dt
+from tessera.language.dims import Dim
 from tests.conftest import require
 from tests.emulator.harness import Arg, Case, LineBuilder, build, check
+from tests.emulator.kernels import N
 
 require("g++")
 
@@ -97,3 +99,42 @@ def test_agrees_with_the_interpreter(rows: int, cols: int, steps: list[Any], war
     x = np.random.default_rng(seed).standard_normal((rows, cols)).astype(np.float32)
     made = build("random", [source, *outs], (1,), body, num_warps=warps)
     check(Case(made, {"x": x}, rtol=1e-5, atol=1e-4), seeds=(0, seed + 1))
+
+
+def fold(t: LineBuilder, x: Value, name: str, axis: int, shape: tuple[Dim, ...]) -> Value:
+    """x minus, or compared with, what a reduction along `axis` gives."""
+    rest = tuple(a for a in range(2) if a != axis)
+    return t.map("sub", x, t.broadcast(t.reduce(name, x, (axis,)), shape, rest))
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.sampled_from([(2, None), (None, 3), (5, None), (None, 40)]),
+    st.sampled_from([1, 7, 1024, 1500]),
+    st.lists(
+        st.tuples(st.sampled_from(["add", "tanh", "sum", "max", "where"]), st.integers(0, 5)), min_size=1, max_size=6
+    ),
+    st.sampled_from([None, 1, 8]),
+)
+def test_sizes_known_at_launch_change_nothing(sizes: Any, n: int, steps: list[Any], warps: int | None) -> None:
+    """One axis is as long as the launch says; reductions run along both."""
+    shape: tuple[Dim, ...] = tuple(N if d is None else d for d in sizes)
+
+    def body(t: LineBuilder, x: Value, y: Value) -> None:
+        values = [t.load(x, t.ints(0, 0), shape)]
+        for name, i in steps:
+            a, b = values[i % len(values)], values[-1]
+            match name:
+                case "sum" | "max":
+                    values.append(fold(t, a, name, i % 2, shape))
+                case "where":
+                    values.append(t.map("where", t.map("lt", a, b), b, t.map("neg", a)))
+                case _:
+                    values.append(t.map(name, *([a, b] if name == "add" else [a])))
+        t.store(y, values[-1], t.ints(0, 0))
+
+    attrs = {} if warps is None else {"num_warps": warps}
+    made = build("long", [Arg("x", shape, dt.f32), Arg("y", shape, dt.f32, out=True)], (1,), body, ("n",), **attrs)
+    concrete = tuple(n if d is None else d for d in sizes)
+    x = np.random.default_rng(n).standard_normal(concrete).astype(np.float32)
+    check(Case(made, {"x": x}, dims={"n": n}, rtol=1e-4, atol=2e-3), seeds=(0, 3))
