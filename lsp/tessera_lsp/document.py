@@ -8,6 +8,7 @@ ContentModified when a newer text arrives meanwhile.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import re
 from collections.abc import Callable, Sequence
@@ -25,6 +26,7 @@ from tessera_lsp.text import Text
 
 log = logging.getLogger(__name__)
 _IMPORT = re.compile(r"^(?:import|from)[ \t][^\n(\\;]*$", re.M)
+_NUMBERS = itertools.count(1)
 LARGEST = 2_000_000
 """characters; a longer text is data rather than a program"""
 
@@ -41,6 +43,7 @@ class Document:
         self.known: list[Known] = []
         self.problems: list[Diagnostic] = []
         self.closed = False
+        self._number = next(_NUMBERS)
         self._files = FileAnalysis(self.file)
         self._good: list[str] = []
         self._imports: TextScope | None = None
@@ -56,6 +59,11 @@ class Document:
         if self._imports is None:
             self._imports = _import_scope(self.file, self.text.plain)
         return self._imports
+
+    @property
+    def state(self) -> str:
+        """Names this text among all that the server has seen: a document opened anew starts at version 1 again."""
+        return f"{self._number}.{self.version}"
 
     @property
     def parses(self) -> bool:

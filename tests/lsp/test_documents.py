@@ -150,6 +150,12 @@ async def test_any_text_is_answered(editor, text):
     await editor.client.text_document_document_symbol_async(lsp.DocumentSymbolParams(doc))
 
 
+async def test_a_text_too_long_to_be_a_program_is_left_alone(editor):
+    doc = editor.open("# tessera\nx = (\n" + "1,\n" * 1_000_000, "data.tess")
+    assert not await editor.diagnostics(doc)
+    editor.client.text_document_did_close(lsp.DidCloseTextDocumentParams(doc))
+
+
 async def test_a_document_that_is_not_open_is_refused(editor):
     with pytest.raises(JsonRpcException, match="not open"):
         await editor.inlay_hints(lsp.TextDocumentIdentifier("file:///nowhere.py"))

@@ -108,6 +108,8 @@ async def test_hover_in_a_kernel(editor):
     doc = editor.open(MODEL)
     found = await editor.client.text_document_hover_async(lsp.HoverParams(doc, editor.at(doc, "ts.tile.con|text")))
     assert "context()" in found.contents.value and "The bound dims" in found.contents.value
+    tile = await editor.client.text_document_hover_async(lsp.HoverParams(doc, editor.at(doc, "rows = x[tile|_m:")))
+    assert "tile_m: the grid coordinate over M" in tile.contents.value
     rows = await editor.client.text_document_hover_async(lsp.HoverParams(doc, editor.at(doc, "= ro|ws * 2.0")))
     assert "rows: [16, K] f16" in rows.contents.value
 
@@ -134,6 +136,8 @@ async def test_pull_diagnostics(editor):
     assert '"C"' in related and '"D"' in related
     again = lsp.DocumentDiagnosticParams(doc, previous_result_id=report.result_id)
     assert (await editor.client.text_document_diagnostic_async(again)).kind == "unchanged"
+    editor.open(WRONG.replace("sofmax", "softmax"))
+    assert len((await editor.client.text_document_diagnostic_async(again)).items) == 1, "opened anew, another text"
 
 
 async def test_quick_fix(editor):

@@ -4,8 +4,10 @@ text that parses what an analysis from scratch says."""
 from __future__ import annotations
 
 import io
+import re
 import tokenize
 from collections.abc import Iterator
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -127,6 +129,31 @@ async def test_deleted_tokens_in_the_analysis():
         assert hints(document) == whole and not findings(document)
     assert broken > 100
     print(f"{broken} broken texts, {kept / broken / sum(map(len, whole.values())):.0%} of the hints kept")
+
+
+async def test_from_one_broken_text_to_the_next():
+    """A walk without ever going back to the right text: brackets and quotes put in, lines cut off, indents
+    taken away, dims renamed in one place."""
+    document = await analysed(open_document(""), MODEL)
+    texts = [text for _, text in list(mutations())[3::23]]
+    for i, (at, added) in enumerate(zip(range(150, len(MODEL), 61), cycle("()[]{}\"'"), strict=False)):
+        texts.insert(2 * i, MODEL[:at] + added + MODEL[at:])
+    lines = MODEL.splitlines(keepends=True)
+    for i in range(4, len(lines), 7):
+        texts.append("".join([*lines[:i], lines[i][: len(lines[i]) // 2] + "\n", *lines[i + 1 :]]))
+        texts.append("".join([*lines[:i], lines[i].removeprefix("    "), *lines[i + 1 :]]))
+    for i, dim in enumerate(list(re.finditer(r"\b[BSDFMNK]\b", MODEL))[::4]):
+        texts.insert(5 * i, MODEL[: dim.start()] + "X" + MODEL[dim.end() :])
+    parsed = 0
+    for text in texts:
+        await analysed(document, text)
+        assert not any(d.code == "TS900" for d in document.diagnostics), text
+        if document.parses:
+            parsed += 1
+            fresh = await analysed(open_document(""), text)
+            assert findings(document) == findings(fresh), text
+            assert hints(document) == hints(fresh), text
+    assert 10 < parsed < len(texts) - 10
 
 
 async def test_deleted_tokens_at_the_server(editor):

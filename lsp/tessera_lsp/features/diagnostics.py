@@ -25,7 +25,7 @@ def register(server: TesseraServer) -> None:
     @server.feature(lsp.TEXT_DOCUMENT_DIAGNOSTIC, options)
     async def pull(params: lsp.DocumentDiagnosticParams) -> lsp.DocumentDiagnosticReport:
         document = await server.document(params.text_document)
-        result = str(document.version)
+        result = document.state
         if params.previous_result_id == result:
             return lsp.RelatedUnchangedDocumentDiagnosticReport(result_id=result)
         return lsp.RelatedFullDocumentDiagnosticReport(items=to_protocol(server, document), result_id=result)

@@ -15,7 +15,7 @@ from tessera.language.dims import Expr
 from tessera.language.dtypes import DType
 from tessera_lsp import signatures
 from tessera_lsp.known import Known, is_tensor, policy_of
-from tessera_lsp.names import bound_by, covers, dim_at, is_local, word_at, word_span
+from tessera_lsp.names import COORDINATE, bound_by, covers, dim_at, is_local, word_at, word_span
 from tessera_lsp.signatures import Signature
 
 if TYPE_CHECKING:
@@ -39,7 +39,8 @@ def register(server: TesseraServer) -> None:
 def _hover(document: Document, known: Known, line: int, col: int) -> tuple[str, Span] | None:
     dim = dim_at(known, line, col)
     if dim is not None:
-        return _code(f"dim {dim.name}") + _dims(known, [dim.name]), dim.span
+        walks = f"{COORDINATE}{dim.name.lower()}: the grid coordinate over {dim.name}"
+        return _code(walks if dim.coordinate else f"dim {dim.name}") + _dims(known, [dim.name]), dim.span
     word = word_at(known, line, col)
     expression = known.type_at(line, col)
     if word is None:
