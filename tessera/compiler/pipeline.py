@@ -27,7 +27,7 @@ from tessera.compiler.tile.passes.fuse_accumulators import fuse_accumulators
 from tessera.compiler.tile.passes.mask_tails import mask_tails
 from tessera.compiler.tile.passes.remove_dead import remove_dead
 from tessera.compiler.tile.program import Program
-from tessera.errors import CompileError
+from tessera.errors import CompileError, Diagnostic, TesseraError
 
 GRAPH_PASSES: tuple[Callable[[Op], Any], ...] = (
     canonicalize,  # first on what the user wrote: it folds what the decompositions would only multiply
@@ -77,31 +77,42 @@ class Lowered:
 def lower(analysis: Analysis, target: Target, after: Callable[[str, Op], None] | None = None) -> Lowered:
     """Runs all passes. `after(name, op)` is called behind each one (verification in tests, dumps).
 
-    Raises CompileError with every finding when the analysis has errors.
+    Raises CompileError with every finding when the analysis has errors, and TS900 for a fault of a pass.
     """
     errors = [d for d in analysis.diagnostics if d.severity == "error"]
     if errors or analysis.op is None:
         raise CompileError(errors or list(analysis.undecided))
+    try:
+        return _lower(analysis, analysis.op, target, after)
+    except TesseraError:
+        raise
+    except Exception as e:  # the cause keeps the passes' frames for a report
+        name = analysis.definition.name
+        said = f"lowering {name} failed: {type(e).__name__}: {e}"
+        raise CompileError(Diagnostic("TS900", said, analysis.definition.span, function=name)) from e
+
+
+def _lower(analysis: Analysis, op: Op, target: Target, after: Callable[[str, Op], None] | None) -> Lowered:
     started = perf_counter_ns()
     stages: list[tuple[str, int]] = []
 
-    def done(stage: str, op: Op | None = None) -> None:
+    def done(stage: str, changed: Op | None = None) -> None:
         nonlocal started
         now = perf_counter_ns()
         stages.append((stage, now - started))
-        if op is not None and after is not None:
-            after(stage, op)
+        if changed is not None and after is not None:
+            after(stage, changed)
         started = perf_counter_ns()
 
-    if analysis.op.name == "tile.func":
-        kernel = clone(analysis.op, {})
+    if op.name == "tile.func":
+        kernel = clone(op, {})
         for run in KERNEL_PASSES:
             run(kernel)
             done(run.__name__, kernel)
         program = kernel_program(kernel, analysis.params, analysis.checks, analysis.tuple_result)
         done("kernel_to_program", kernel)
         return Lowered(program, None, None, stages)
-    graph = clone(analysis.op, {})  # the analysis is cached and shown as the user wrote it
+    graph = clone(op, {})  # the analysis is cached and shown as the user wrote it
     for run in GRAPH_PASSES:
         run(graph)
         done(run.__name__, graph)

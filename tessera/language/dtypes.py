@@ -103,10 +103,10 @@ fp6_e2m3 = DType("fp6_e2m3", "float", 6, "float6_e2m3fn", 2, 3, 7.5)
 fp6_e3m2 = DType("fp6_e3m2", "float", 6, "float6_e3m2fn", 3, 2, 28.0)
 fp4_e2m1 = DType("fp4_e2m1", "float", 4, "float4_e2m1fn", 2, 1, 6.0)
 int8, int16, int32, int64 = (
-    DType(f"int{bits}", "int", bits, f"int{bits}", maximum=float(2 ** (bits - 1) - 1)) for bits in (8, 16, 32, 64)
+    DType(f"int{bits}", "int", bits, f"int{bits}", maximum=2 ** (bits - 1) - 1) for bits in (8, 16, 32, 64)
 )
 uint8, uint16, uint32, uint64 = (
-    DType(f"uint{bits}", "uint", bits, f"uint{bits}", maximum=float(2**bits - 1)) for bits in (8, 16, 32, 64)
+    DType(f"uint{bits}", "uint", bits, f"uint{bits}", maximum=2**bits - 1) for bits in (8, 16, 32, 64)
 )
 bool_ = DType("bool", "bool", 8, "bool", maximum=1.0)
 complex64 = DType("complex64", "complex", 64, "complex64")

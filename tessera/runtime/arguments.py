@@ -287,7 +287,12 @@ def _fits(value: bool | int | float | complex, dtype: DType) -> bool:
         return False
     if dtype.is_integer:
         low = -dtype.maximum - 1 if dtype.kind == "int" else 0
-        return float(value).is_integer() and low <= value <= dtype.maximum  # type: ignore[arg-type, operator]
+        whole = isinstance(value, int) or float(value).is_integer()  # type: ignore[arg-type]
+        return whole and low <= value <= dtype.maximum  # type: ignore[operator]
+    try:
+        complex(value)
+    except OverflowError:  # an integer of more digits than any float has
+        return False
     return True
 
 

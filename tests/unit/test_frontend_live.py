@@ -276,3 +276,10 @@ def test_deep_nesting_is_a_finding() -> None:
     file = FileAnalysis("deep.py")
     file.update(text)
     assert [d.code for d in file.diagnostics] in ([], ["TS102"], ["TS101"])
+
+
+def test_lambdas_on_one_line_are_told_apart() -> None:
+    x = np.arange(3, dtype=np.float32)
+    add, choose, nested, short = ts.function(lambda x: x + 1), ts.function(lambda x: x * 5 if x.ndim else x), ts.function(lambda x: (lambda y: y - 1)(x)), ts.function(lambda x: x.ndim and x * 7)  # fmt: skip  # noqa: E501
+    for f, want in ((add, x + 1), (choose, x * 5), (nested, x - 1), (short, x * 7)):
+        np.testing.assert_array_equal(f(x), want)

@@ -587,3 +587,23 @@ def test_debug_mode_poisons_results(monkeypatch):
 def test_partial_functions_over_tessera_functions():
     x, y = arrays()
     np.testing.assert_array_equal(partial(scaled, x)(y), x * 2 + y)
+
+
+def test_integers_are_held_to_the_last_digit():
+    @ts.kernel
+    def filled(x: ts.Tensor["n", ts.int64], value: ts.int64):
+        i = ts.tile.linear_id()
+        if i < n:
+            x[i] = value
+
+    x = np.zeros(3, np.int64)
+    for value in (2**63 - 1, -(2**63)):
+        filled(x, value)
+        assert x.tolist() == [value] * 3
+    for value in (2**63, -(2**63) - 1, 10**400, float("inf"), float("nan")):
+        with pytest.raises(LaunchError) as error:
+            filled(x, value)
+        assert code_of(error) == ["TS304"]
+    with pytest.raises(LaunchError) as error:
+        saxpy(np.ones(2, np.float32), np.ones(2, np.float32), 10**400)
+    assert code_of(error) == ["TS304"]

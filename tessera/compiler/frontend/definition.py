@@ -120,7 +120,8 @@ def live_definition(
         raise unavailable(name, f"its source text ({code.co_filename}) cannot be read")
     text = "".join(lines)
     tree, notes = live_module(text, code.co_filename)
-    node = find_function(tree, code.co_firstlineno, code.co_name)
+    is_lambda = code.co_name == "<lambda>"
+    node = _lambda(tree, code, name) if is_lambda else find_function(tree, code.co_firstlineno, code.co_name)
     if node is None or not _same_parameters(node, code):
         raise unavailable(name, f"{code.co_filename} has changed since it was imported")
     return Definition(
@@ -142,6 +143,27 @@ def parse_module(text: str, file: str) -> tuple[ast.Module, tuple[object, ...]]:
     if parsed.tree is None:
         raise CompileError(parsed.diagnostics)
     return parsed.tree, parsed.notes
+
+
+def _lambda(tree: ast.AST, code: CodeType, name: str) -> ast.Lambda | None:
+    """The lambda that `code` was compiled from: of several on one line, the innermost whose body holds all of the code.
+
+    Raises CompileError TS109 where that cannot be told (python -X no_debug_ranges).
+    """
+    on_line = [n for n in ast.walk(tree) if isinstance(n, ast.Lambda) and n.lineno == code.co_firstlineno]
+    if len(on_line) < 2:
+        return on_line[0] if on_line else None
+    # Instructions that belong to no expression have no columns, or empty ones.
+    places = [(line, a, end, b) for line, end, a, b in code.co_positions() if line and end and a is not None and a != b]
+    found = [n for n in on_line if all(_holds(n.body, *place) for place in places)] if places else []
+    if not found:
+        raise unavailable(name, "several lambdas stand on its line; give it a name with def, or a line of its own")
+    return found[-1]  # ast.walk comes to the outer ones first
+
+
+def _holds(node: ast.expr, line: int, column: int, end_line: int, end_column: int | None) -> bool:
+    start, end = (node.lineno, node.col_offset), (node.end_lineno or 0, node.end_col_offset or 0)
+    return start <= (line, column) and (end_line, end_column or 0) <= end
 
 
 def _same_parameters(node: FunctionNode, code: CodeType) -> bool:

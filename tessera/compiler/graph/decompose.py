@@ -28,12 +28,14 @@ def decompose(func: Op, keep: Container[str] = ()) -> None:
 def expand(op: Op, keep: Container[str] = ()) -> None:
     """Replaces one op, and what it is replaced by, until only primitives are left."""
     name = op.name.removeprefix("graph.")
-    if name in keep or name not in REGISTRY or (rule := operator_of(op).decompose) is None:
+    if name in keep or name not in REGISTRY:
         return
     assert op.block is not None
     block = Block()
     g = GraphBuilder(Builder(block, span=op.span), facts_of(op))
-    found = rule(g, *split_operands(op), **attributes_of(op))
+    found = _nothing(g, op)
+    if found is None and (rule := operator_of(op).decompose) is not None:
+        found = rule(g, *split_operands(op), **attributes_of(op))
     if found is None:
         return
     values = cast("tuple[Value, ...]", found if isinstance(found, tuple) else (found,))
@@ -48,3 +50,12 @@ def expand(op: Op, keep: Container[str] = ()) -> None:
     op.erase()
     for inner in new:
         expand(inner, keep)
+
+
+def _nothing(g: GraphBuilder, op: Op) -> tuple[Value, ...] | None:
+    """Results without elements need no computing, and some decompositions have no meaning for them: softmax starts
+    with a maximum, which no elements have."""
+    types = [tensor(r) for r in op.results]
+    if op.name == "graph.full" or not types or any(0 not in t.shape for t in types):
+        return None
+    return tuple(g.full(t.shape, 0, t.dtype) for t in types)

@@ -288,11 +288,13 @@ class Logsumexp(Statistic):
             return total if keepdims else np.squeeze(total, axis)
 
     def decompose(self, g: GraphBuilder, x: Value, axis: tuple[int, ...], keepdims: bool) -> Value:
-        wide = g.compute(x)
+        wide, out = g.compute(x), tensor(x).with_shape(reduced(tensor(x).shape, axis, keepdims))
+        if any(tensor(x).shape[a] == 0 for a in axis):  # a maximum of no elements has no meaning, log(0) has
+            return g.full(out.shape, -math.inf, out.dtype)
         top = g.max(wide, axis=axis, keepdims=True)
         top = g.where(g.isfinite(top), top, 0.0)
         total = g.add(g.log(g.sum(g.exp(g.sub(wide, top)), axis=axis, keepdims=True)), top)
-        return g.to(g.reshape(total, reduced(tensor(x).shape, axis, keepdims)), tensor(x).dtype)
+        return g.to(g.reshape(total, out.shape), out.dtype)
 
     def adjoint(self, g: GraphBuilder, out: Value, ct: Value, x: Value, axis: tuple[int, ...], keepdims: bool) -> Any:
         p = g.exp(g.sub(x, expanded(g, out, x, axis)))

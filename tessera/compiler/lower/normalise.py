@@ -9,6 +9,7 @@ from collections.abc import Collection
 
 from tessera.compiler.ir.core import Block, Builder, Op, Value
 from tessera.compiler.ir.types import TensorType
+from tessera.compiler.lower.alignment import base_of
 from tessera.compiler.lower.contraction import contraction, merged, operands_as_matrices, ordered
 from tessera.compiler.lower.layout import is_view, kind_of, layout_of
 
@@ -25,6 +26,8 @@ def normalise(block: Block) -> None:
             op.set_operand(0, copy_before(op, op.operands[0]))
         elif op.name == "graph.contract":
             _normalise_contraction(op)
+        elif kind_of(op) == "gather":
+            _store_generated(op, range(len(op.operands)))
         elif op.name == "graph.if":
             _own(op, {0})
         for region in op.regions:
@@ -32,8 +35,18 @@ def normalise(block: Block) -> None:
     _own(block.terminator, range(len(block.terminator.operands)))
 
 
+def _store_generated(op: Op, which: Collection[int]) -> None:
+    """Operands that `op` reads from memory, in an order of its own, are put there if they are computed where used."""
+    for i in which:
+        base = base_of(op.operands[i])
+        if base.op is not None and kind_of(base.op) == "generate":
+            op.set_operand(i, copy_before(op, op.operands[i]))
+
+
 def _normalise_contraction(op: Op) -> None:
-    """Operands that are no matrices are copied; an output in another order is computed in order and transposed."""
+    """Operands that are no matrices in memory are copied; an output in another order is computed in order and
+    transposed."""
+    _store_generated(op, (0, 1))
     c = contraction(op)
     if not ordered(c):
         inner = c.batch + c.rows + c.columns
