@@ -55,8 +55,11 @@ def target_lines(compiled: Compiled) -> Iterator[Line]:
         if [line.text for line in tile] == [text for text in texts if text]:
             yield from tile
             return
+    origin: Origin = ("", ())
     for number, text in enumerate(texts, 1):
-        yield Line(text, *table.get(number, ("", ())))
+        ends = not text or text.startswith(("define", "}"))  # what follows belongs to no op until the table says so
+        origin = table.get(number, ("", ()) if ends else origin)
+        yield Line(text, *origin)
 
 
 def assembly_lines(compiled: Compiled) -> Iterator[Line]:
@@ -76,7 +79,8 @@ def assembly_lines(compiled: Compiled) -> Iterator[Line]:
 
 
 def _origins(compiled: Compiled) -> Mapping[int, Origin]:
-    """A target says in `meta["lines"]` where the lines of its source come from: [line, file, user's line]."""
+    """A target says in `meta["lines"]` where the lines of its source come from, at least at each change: [line, file,
+    user's line]."""
     return {int(line): (file, (int(at),)) for line, file, at in compiled.artifact.meta.get("lines", ())}
 
 

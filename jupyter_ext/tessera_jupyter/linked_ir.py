@@ -10,17 +10,20 @@ from tessera_jupyter.shapes import source_lines
 from tessera_jupyter.subject import Subject
 
 
-def ir_tab(subjects: Sequence[Subject]) -> str:
-    return "".join(_subject(s) for s in subjects)
+def ir_tab(subjects: Sequence[Subject], thorough: bool) -> str:
+    """One section for each function or kernel; `thorough`: with assembly, and less of everything is cut."""
+    return "".join(_subject(s, thorough) for s in subjects)
 
 
-def _subject(subject: Subject) -> str:
+def _subject(subject: Subject, thorough: bool) -> str:
     definition = subject.analysis.definition
     source = "".join(
         f'<span class="ts-l" data-l="{n}"><i class="ts-n">{n:>3} </i>{python(line)}\n</span>'
         for n, line in source_lines(subject.analysis)
     )
-    levels = "".join(_level(level, definition.file, subject.path, subject.target.name) for level in subject.levels())
+    levels = "".join(
+        _level(level, definition.file, subject.path, subject.target.name) for level in subject.levels(thorough)
+    )
     return (
         f'<section class="ts-subject ts-linked" data-name="{text(subject.path)}"><h4>{text(subject.path)}</h4>'
         f'<div class="ts-columns"><div class="ts-column"><b class="ts-head">Source</b>'
@@ -31,9 +34,8 @@ def _subject(subject: Subject) -> str:
 def _level(level: Level, file: str, path: str, target: str) -> str:
     body = "".join(_line(line, file) for line in level.lines)
     if level.more:
-        body += (
-            f'<span class="ts-more">... {level.more} more lines: %tessera ir {text(path)} --level {level.name}\n</span>'
-        )
+        command = f"%tessera ir {path} --level {level.name}"
+        body += f'<span class="ts-more">... {level.more} more lines: {text(command)}\n</span>'
     content = (
         f'<pre data-side="{level.name}">{body}</pre>' if level.lines else f'<p class="ts-why">{text(level.why)}</p>'
     )

@@ -166,10 +166,10 @@ class TesseraMagics(Magics):
             raise CompileError([d for d in analysis.diagnostics if d.severity == "error"])
         found = subject(request.expression, program, analysis, request.target, request.dims)
         if request.level:
-            (level,) = (level for level in found.levels(sys.maxsize) if level.name == request.level)
+            level = found.level(request.level, sys.maxsize)
             print("\n".join(line.text for line in level.lines) or level.why)
             return
-        display(Panel((found,), None, ("ir", "shapes", "kernel")))
+        display(Panel((found,), None, ("shapes", "ir", "kernel"), "ir", thorough=True))
 
     def _why(self, request: Request) -> None:
         display(tessera.why_recompiled(self._program(request.expression)))

@@ -38,6 +38,8 @@ class Panel:
     profile: Profiler | None = None
     show: tuple[str, ...] = TABS
     first: str = ""
+    thorough: bool = False
+    """more of the IR, down to assembly"""
 
     @property
     def remarks(self) -> list[Diagnostic]:
@@ -56,7 +58,7 @@ class Panel:
         """The panel as it stands in the notebook."""
         contents = {
             "shapes": lambda: shapes_tab(self.subjects),
-            "ir": lambda: ir_tab(self.subjects),
+            "ir": lambda: ir_tab(self.subjects, self.thorough),
             "kernel": lambda: kernel_tab(self.subjects),
             "profile": lambda: profile_tab(self.profile, self._example),
             "hints": lambda: hints_tab(self.profile, self.remarks, self._example),

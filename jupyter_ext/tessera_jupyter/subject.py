@@ -20,8 +20,10 @@ from tessera.runtime.compiled import Compiled
 from tessera_jupyter.command import LEVELS
 from tessera_jupyter.levels import Level, assembly_lines, op_lines, target_lines
 
-MOST_TEXT = 8_000
-"""characters of one level in a panel; `%tessera ir f --level ...` has them all"""
+BRIEF = 8_000
+"""characters of one level under a cell"""
+THOROUGH = 60_000
+"""the same in the panel of `%tessera ir f`; with `--level` it prints all of them"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +46,13 @@ class Subject:
         returned = [e.text for e in self.analysis.expressions if e.kind == "return"]
         return ", ".join(given) + (f" -> {returned[-1]}" if returned else "")
 
-    def levels(self, most: int = MOST_TEXT) -> list[Level]:
-        """From Graph IR to assembly, each as many whole lines as fit into `most` characters."""
-        return [self._level(name, most) for name in LEVELS]
+    def levels(self, thorough: bool) -> list[Level]:
+        """From Graph IR to the target's code; if `thorough`, more of each, and the assembly."""
+        names = LEVELS if thorough else LEVELS[:-1]
+        return [self.level(name, THOROUGH if thorough else BRIEF) for name in names]
 
-    def _level(self, name: str, most: int) -> Level:
+    def level(self, name: str, most: int) -> Level:
+        """As many whole lines of one level as fit into `most` characters."""
         generated = {"target": target_lines, "assembly": assembly_lines}
         if self.lowered is None or (name in generated and self.compiled is None):
             return Level(name, (), why=self.why)

@@ -104,7 +104,7 @@ def test_the_markup_is_balanced_and_loads_nothing(nb):
 def test_every_level_is_linked_with_the_line_it_comes_from(nb):
     tree = Tree(nb.run(CELL).html)
     levels = {a["data-level"]: text for a, text in tree.by_class("ts-level")}
-    assert list(levels) == ["graph", "schedule", "tile", "target", "assembly"]
+    assert list(levels) == ["graph", "schedule", "tile", "target"]
     linked = [(a["data-l"].split(), text) for a, text in tree.by_class("ts-l")]
     means = [text for lines, text in linked if lines == ["4"]]
     assert means[0].strip().startswith("4     mean")
@@ -124,7 +124,8 @@ def test_a_kernel_starts_as_tile_ir(nb):
 
 def test_the_code_for_a_gpu_is_linked_down_to_its_instructions(nb):
     require("cuda.core")
-    tree = Tree(nb.run(KERNEL.format(" --target sm_80")).html)
+    nb.run(KERNEL.format(""))
+    tree = Tree(nb.run("%tessera ir saxpy --target sm_80").html)
     linked = [text for a, text in tree.by_class("ts-l") if a["data-l"] == "6"]
     assert any("ts::store" in text for text in linked)
     assert any(re.search(r"\bSTG\b", text) for text in linked)
@@ -140,7 +141,9 @@ def test_what_is_not_known_says_why(nb):
 
 def test_the_code_for_a_cpu_is_linked_with_its_kernels(nb, monkeypatch):
     monkeypatch.setenv("TESSERA_TARGET", "cpu")
-    tree = Tree(nb.run(KERNEL.format("")).html)
+    nb.run(KERNEL.format(""))
+    tree = Tree(nb.run("%tessera ir saxpy").html)
+    assert any("fmul <" in text and a["data-l"] == "6" for a, text in tree.by_class("ts-l"))
     (head,) = [a for a, text in tree.by_class("ts-l") if text.strip() == "saxpy:"]
     assert "6" in head["data-l"].split()
     kernel = next(text for _, text in tree.by_class("ts-kernel"))
@@ -178,9 +181,10 @@ def test_tabs_can_be_chosen(nb):
 def test_long_ir_is_cut_and_says_so(nb, monkeypatch):
     from tessera_jupyter import subject
 
-    monkeypatch.setattr(subject.Subject.levels, "__defaults__", (500,))
+    monkeypatch.setattr(subject, "BRIEF", 500)
     html = nb.run(CELL).html
-    assert re.search(r"\.\.\. \d+ more lines: %tessera ir norm --level tile", html)
+    assert re.search(r"\.\.\. \d+ more lines: %tessera ir norm", html)
+    assert "more lines" not in nb.run("%tessera ir norm").html
 
 
 def test_a_panel_stays_small(nb):
