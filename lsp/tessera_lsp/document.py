@@ -97,8 +97,11 @@ class Document:
 
     async def ready(self) -> None:
         """Returns when the present text has been analysed. Raises JsonRpcContentModified when it is superseded."""
-        if self._waiting is not None:
-            await asyncio.shield(self._waiting)
+        waiting = self._waiting
+        if waiting is not None:
+            await asyncio.shield(waiting)
+        if waiting is not self._waiting:  # the text has changed since the analysis ended, before we were resumed
+            raise JsonRpcContentModified
 
     async def _run(self) -> None:
         while self._waiting is not None and not self._waiting.done() and not self.closed:
@@ -108,9 +111,15 @@ class Document:
                 await self._analyse(text)
             if text is not self.text or waiting.done():
                 continue
-            if self._analysed is not None and not self.closed:
-                self._analysed(self)
             waiting.set_result(None)
+            if self._analysed is not None and not self.closed:
+                self._report(self._analysed)
+
+    def _report(self, analysed: Callable[[Document], None]) -> None:
+        try:
+            analysed(self)
+        except Exception:
+            log.exception("the findings of %s could not be sent", self.uri)
 
     async def _analyse(self, text: Text) -> None:
         """A fault of the analysis is logged and shown, and ends here: the next text starts afresh."""

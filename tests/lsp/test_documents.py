@@ -186,6 +186,21 @@ async def test_a_fault_of_the_analysis_stays_in_its_document(monkeypatch, caplog
     assert [k.analysis.name for k in document.known] == ["first", "second"] and not document.diagnostics
 
 
+async def test_findings_that_cannot_be_sent_hold_nothing_up(caplog):
+    from tessera_lsp.document import Document
+
+    def broken_pipe(document):
+        raise BrokenPipeError(document.uri)
+
+    document = Document(lsp.TextDocumentItem("file:///a.py", "python", 1, TWO), analysed=broken_pipe)
+    for version in (2, 3):
+        document.edit(version, [lsp.TextDocumentContentChangeWholeDocument(TWO + "\n" * version)])
+        await document.ready()
+        assert len(document.known) == 2
+        await asyncio.sleep(0)
+    assert "BrokenPipeError" in caplog.text
+
+
 async def test_tcp_listens_on_loopback(start):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
