@@ -69,7 +69,7 @@ async def test_hints_of_parameters_whose_annotation_does_not_show_the_shape(edit
     text = """import tessera as ts
 Batch = ts.Tensor["B", "S", ts.f16]
 @ts.function
-def f(é: Batch, n=3, w: ts.Tensor["S"] = None):
+def f(é: Batch, s: ts.f32, n=3, w: ts.Tensor["S"] = None):
     return é
 """
     doc = editor.open(text)

@@ -49,7 +49,7 @@ def shown(known: Known) -> Iterator[ExprInfo]:
         e.span: e
         for e in known.expressions
         if (e.kind == "assign" and not isinstance(e.type, IndexType))
-        or (e.kind == "param" and e.name in named and is_tensor(e.type))
+        or (e.kind == "param" and e.name in named and is_tensor(e.type) and e.type.shape)
     }
     types: dict[str, Any] = {e.name: e.text for e in known.expressions if e.kind == "param"}
     for e in sorted(found.values(), key=lambda e: (e.kind != "param", e.span.line, e.span.col)):
