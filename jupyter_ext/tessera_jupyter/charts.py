@@ -19,7 +19,7 @@ from tessera_jupyter.markup import text
 
 _WIDTH, _LEFT, _RIGHT = 760, 96, 14
 _ROW = 20
-_MOST_BARS = 120
+_MOST_BARS = 100
 _MOST_ROWS = 24
 
 
