@@ -14,11 +14,8 @@ from tessera.compiler.targets.cuda import emulate
 from tessera.compiler.targets.cuda.emulate import EmulatedExecutable
 from tessera.errors import DebugCheckError, TargetError
 from tessera.language import dtypes as dt
-from tests.conftest import require
 from tests.emulator import kernels as k
 from tests.emulator.harness import Arg, Case, LineBuilder, build, run
-
-require("g++")
 
 
 def planted(case: Case, *changes: tuple[str, str], target: str = "emulator:sm_80") -> EmulatedExecutable:

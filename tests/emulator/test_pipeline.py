@@ -16,11 +16,9 @@ from tessera.compiler.pipeline import GRAPH_PASSES
 from tessera.compiler.targets import base
 from tessera.compiler.tile.program import Param, Program
 from tests import kernel_runner
-from tests.conftest import require
 from tests.differential.operator_examples import EXAMPLES, Example, applied, close, symbols, values
 from tests.seeds import kernels as seeds
 
-require("g++")
 SIZES = {"B": 2, "S": 37, "D": 12, "E": 4, "K": 9, "H": 2}
 
 

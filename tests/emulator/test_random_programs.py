@@ -12,11 +12,8 @@ from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TileType
 from tessera.language import dtypes as dt
 from tessera.language.dims import Dim
-from tests.conftest import require
 from tests.emulator.harness import Arg, Case, LineBuilder, build, check
 from tests.emulator.kernels import N
-
-require("g++")
 
 SIZES = st.sampled_from([1, 2, 3, 5, 8, 16, 33, 70])
 STEPS = st.lists(

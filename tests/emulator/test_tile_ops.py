@@ -14,11 +14,8 @@ from tessera.language import dtypes as dt
 from tessera.language.dims import ceildiv
 from tessera.language.dtypes import DType
 from tessera.language.scalars import REDUCERS, TABLE
-from tests.conftest import require
 from tests.emulator.harness import Arg, Case, LineBuilder, build, check
 from tests.emulator.kernels import RNG, N, branch, loop, normal
-
-require("g++")
 
 
 def data(shape: tuple[int, ...], dtype: DType, low: float = -4, high: float = 4) -> Any:

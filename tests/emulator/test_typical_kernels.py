@@ -5,11 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tessera.language import dtypes as dt
-from tests.conftest import require
 from tests.emulator import kernels as k
 from tests.emulator.harness import check
-
-require("g++")
 
 
 @pytest.mark.parametrize("name", k.TYPICAL)

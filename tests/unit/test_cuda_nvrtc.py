@@ -6,6 +6,7 @@ import subprocess
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -85,12 +86,13 @@ def test_figures_agree_with_cuobjdump(artifacts: dict[tuple[str, str], Artifact]
 
 def test_machine_code_maps_to_generated_and_user_lines(artifacts: dict[tuple[str, str], Artifact]) -> None:
     artifact = artifacts["sm_80", "gemm_bf16"]
-    rows = cubin.line_map(cubin.disassemble(artifact.files["code.cubin"]), "gemm.cu")
+    target: Any = base.get("sm_80")
+    products = [i for i in target.machine_code(artifact) if "HMMA" in i.text]
     source = artifact.source.splitlines()
-    products = {source[line - 1].strip() for _, line, text in rows if "HMMA" in text}
-    assert products == {next(s.strip() for s in source if "ts::mma(" in s)}
-    user = {row[0]: row[2] for row in artifact.meta["lines"]}
-    assert all(user[line] > 0 for _, line, text in rows if "HMMA" in text)
+    assert products and {source[i.line - 1].strip() for i in products} == {
+        next(s.strip() for s in source if "ts::mma(" in s)
+    }
+    assert {i.file for i in products} == {"kernel.py"} and all(i.user_line > 1 for i in products)
 
 
 @pytest.mark.parametrize("dtype", [dt.complex64, dt.complex128, dt.f32, dt.f64, dt.bf16, dt.int64, dt.uint8], ids=str)

@@ -8,7 +8,7 @@ from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.targets.cuda import cxx
 from tessera.compiler.targets.cuda.emit import KernelEmitter, contiguous_strides, handles
 from tessera.compiler.targets.cuda.groups import dtype_of, is_scalar, is_tile, shape_of, squeezed
-from tessera.compiler.targets.cuda.layout import fold_scratch
+from tessera.compiler.targets.cuda.layout import blocked, fold_scratch
 from tessera.compiler.targets.cuda.stream import folded_line
 from tessera.language.dims import Dim
 from tessera.language.scalars import TABLE
@@ -223,8 +223,6 @@ def _reduce_middle(e: KernelEmitter, op: Op) -> None:
     for a, n in zip(order, sizes, strict=True):
         rows, cols = (rows, cols * n) if a in gone else (rows * n, cols)
     strides = contiguous_strides(shape_of(x))
-    from tessera.compiler.targets.cuda.layout import blocked
-
     layout = blocked(rows, cols, e.threads, 1)
     e.headers |= {"rearrange", "reduce"}
     e.need_scratch(rows * cols * max(dtype_of(x).itemsize, dtype_of(op.result).itemsize))

@@ -1,5 +1,9 @@
 """tile.contract -> a loop over k: stages of both operands are copied into shared memory ahead of the products that use
-them. Decides how much of k a stage holds and how many stages are under way."""
+them. Decides how much of k a stage holds and how many stages are under way.
+
+Instructions of one architecture alone (wgmma, TMA) belong to two places: here, where stages are filled and used, and
+`Grouping`, where the accumulator's layout is chosen.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import TileType, ViewType
 from tessera.compiler.targets.cuda import cxx
 from tessera.compiler.targets.cuda.bounds import Range
-from tessera.compiler.targets.cuda.emit import KernelEmitter, handles, op_kernel
+from tessera.compiler.targets.cuda.emit import KernelEmitter, handles
 from tessera.compiler.targets.cuda.emit_memory import copy_access
 from tessera.compiler.targets.cuda.groups import is_scalar
 from tessera.compiler.targets.cuda.layout import PARTIALS, blocked, fold_scratch
@@ -83,7 +87,7 @@ def _inner_product(e: KernelEmitter, op: Op) -> None:
 
 
 def _stages(e: KernelEmitter, op: Op, stage_bytes: int) -> int:
-    wanted = int(op_kernel(op).attrs.get("num_stages", 0) or (3 if e.settings.arch >= 80 else 2))  # type: ignore[call-overload]
+    wanted = int(e.kernel.attrs.get("num_stages", 0) or (3 if e.settings.arch >= 80 else 2))  # type: ignore[call-overload]
     free = e.settings.shared_limit - e.shared_bytes - e.scratch
     stages = min(max(2, wanted), free // (stage_bytes + 256))
     if stages < 2:

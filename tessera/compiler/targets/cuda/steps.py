@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from tessera.compiler.targets.base import TileRecorder
 from tessera.compiler.targets.cuda.generate import Generated
 from tessera.compiler.tile.program import Branch, Launch, Loop, Program, Step, Window
-from tessera.errors import LaunchError
+from tessera.errors import DebugCheckError, Diagnostic, LaunchError
 from tessera.language import dtypes
 from tessera.language.dims import evaluate, parse
 from tessera.language.lazy import np
@@ -263,8 +263,6 @@ class Run:
 
     def _read_back(self, kind: str, data: bytes, asserts: Sequence[Sequence[str]]) -> None:
         if kind == "faults":
-            from tessera.errors import DebugCheckError, Diagnostic
-
             failed = [asserts[i] for i, flag in enumerate(np.frombuffer(data, np.uint32)[: len(asserts)]) if flag]
             if failed:
                 raise DebugCheckError([Diagnostic("TS506", f"{message} ({span})") for message, span in failed])

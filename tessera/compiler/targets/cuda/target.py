@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from tessera.compiler.targets.base import CUDA_ARCHITECTURES, Artifact, Executable, unknown
@@ -30,6 +30,17 @@ def architecture(name: str) -> int:
 def settings_for(arch: int, profile: bool, debug: bool) -> Settings:
     cores = {dtypes.f16} if arch < 80 else {dtypes.f16, dtypes.bf16, dtypes.tf32}
     return Settings(arch, frozenset(cores), SHARED_LIMITS[arch], profile, debug)
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One SASS instruction. `line` counts in the generated source, `user_line` in the user's `file`; 0: unknown."""
+
+    offset: int
+    text: str
+    line: int
+    file: str
+    user_line: int
 
 
 class CudaTarget:
@@ -68,9 +79,15 @@ class CudaTarget:
 
         return DeviceExecutable(artifact)
 
-    def disassemble(self, artifact: Artifact) -> str:
-        """SASS with marks of the lines in `artifact.source`."""
-        return cubin.disassemble(artifact.files["code.cubin"])
+    def machine_code(self, artifact: Artifact) -> list[Instruction]:
+        """Every SASS instruction with the line of `artifact.source` and the user's line that it comes from.
+
+        Raises MissingDependency without nvdisasm.
+        """
+        sass = cubin.disassemble(artifact.files["code.cubin"])
+        user: dict[int, tuple[str, int]] = {row[0]: (row[1], row[2]) for row in artifact.meta["lines"]}
+        rows = cubin.line_map(sass, f"{artifact.name}.cu")
+        return [Instruction(offset, text, line, *user.get(line, ("", 0))) for offset, line, text in rows]
 
 
 def occupancy(arch: int, threads: int, registers: int, shared: int) -> tuple[int, float, str]:
