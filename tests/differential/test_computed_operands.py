@@ -1,4 +1,4 @@
-"""Operands that are computed where they are used (ones, iota ...) feed operators that read memory in their own order."""
+"""Operands computed where they are used (ones, iota ...) feed operators that read memory in an order of their own."""
 
 from __future__ import annotations
 
