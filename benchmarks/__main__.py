@@ -1,6 +1,7 @@
 """python -m benchmarks [NAME ...] runs the named measurements (all of them without a name), one after the other.
 
-Names: cpu, frontend, runtime, gpu. Options after `--` go to the only one named, as in `python -m benchmarks cpu -- --quick`.
+Names: cpu, frontend, runtime, gpu. Options after `--` go to the only one named:
+python -m benchmarks cpu -- --quick
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ def main(arguments: list[str]) -> int:
     status = 0
     for name in names:
         print(f"\n# {name}", flush=True)
-        run = subprocess.run([sys.executable, "-m", f"benchmarks.{name}", *(options if len(names) == 1 else [])], check=False)
+        run = subprocess.run(
+            [sys.executable, "-m", f"benchmarks.{name}", *(options if len(names) == 1 else [])], check=False
+        )
         status = status or run.returncode
     return status
 

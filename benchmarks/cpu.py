@@ -1,4 +1,4 @@
-"""The CPU target against its peers on this machine: NumPy, PyTorch, JAX and Numba, with outputs preallocated where they can.
+"""The CPU target against its peers on this machine: NumPy, PyTorch, JAX and Numba, outputs preallocated if possible.
 
 python -m benchmarks cpu [-- --threads N --only NAME --quick --json]
 
@@ -123,7 +123,9 @@ def layer_norm(rows: int, columns: int) -> Work:
         "torch": lambda: torch.nn.functional.layer_norm(tx, (columns,), tg, tb),
         "jax": lambda: jitted(*args).block_until_ready(),
     }
-    return Work(f"layer norm {rows}x{columns}", lambda: run(x, g, b), peers, lambda: run(x, g, b), want, 8 * x.size, "GB/s")
+    return Work(
+        f"layer norm {rows}x{columns}", lambda: run(x, g, b), peers, lambda: run(x, g, b), want, 8 * x.size, "GB/s"
+    )
 
 
 def rms_norm(rows: int, columns: int) -> Work:
@@ -146,7 +148,15 @@ def rms_norm(rows: int, columns: int) -> Work:
     h = x.astype("f8") + r
     want = h / np.sqrt((h * h).mean(1, keepdims=True) + 1e-5) * g
     peers = {"torch": eager, "jax": lambda: jitted(*args).block_until_ready()}
-    return Work(f"rms norm + residual {rows}x{columns}", lambda: run(x, r, g), peers, lambda: run(x, r, g), want, 12 * x.size, "GB/s")
+    return Work(
+        f"rms norm + residual {rows}x{columns}",
+        lambda: run(x, r, g),
+        peers,
+        lambda: run(x, r, g),
+        want,
+        12 * x.size,
+        "GB/s",
+    )
 
 
 def matmul(n: int) -> Work:
@@ -177,7 +187,16 @@ def mlp(n: int) -> Work:
     v = x.astype("f8") @ w + b
     want = 0.5 * v * (1 + np.tanh(np.sqrt(2 / np.pi) * (v + 0.044715 * v**3)))
     amount = 2 * n * n * 4 * n
-    return Work(f"matmul + bias + gelu {n}", lambda: run(x, w, b), {"torch": eager}, lambda: run(x, w, b), want, amount, "GF/s", 1e-3)
+    return Work(
+        f"matmul + bias + gelu {n}",
+        lambda: run(x, w, b),
+        {"torch": eager},
+        lambda: run(x, w, b),
+        want,
+        amount,
+        "GF/s",
+        1e-3,
+    )
 
 
 def attention(heads: int, length: int, depth: int) -> Work:
@@ -238,7 +257,15 @@ def gather(rows: int, columns: int, taken: int) -> Work:
     tx, ti, out = torch.from_numpy(x), torch.from_numpy(i), torch.empty(taken, columns)
     place = np.empty((taken, columns), np.float32)
     peers = {"torch": lambda: torch.index_select(tx, 0, ti, out=out), "numpy": lambda: np.take(x, i, axis=0, out=place)}
-    return Work(f"gather {taken} rows of {columns}", lambda: run(x, i), peers, lambda: run(x, i), x[i], 8 * taken * columns, "GB/s")
+    return Work(
+        f"gather {taken} rows of {columns}",
+        lambda: run(x, i),
+        peers,
+        lambda: run(x, i),
+        x[i],
+        8 * taken * columns,
+        "GB/s",
+    )
 
 
 def small_call() -> Work:
@@ -249,7 +276,11 @@ def small_call() -> Work:
     x, y = normal(1024), normal(1024)
     tx, ty = torch.from_numpy(x), torch.from_numpy(y)
     jitted, jx, jy = jax.jit(lambda x, y: x * 2 + y), jax.numpy.asarray(x), jax.numpy.asarray(y)
-    peers = {"numpy": lambda: x * 2 + y, "torch": lambda: tx * 2 + ty, "jax": lambda: jitted(jx, jy).block_until_ready()}
+    peers = {
+        "numpy": lambda: x * 2 + y,
+        "torch": lambda: tx * 2 + ty,
+        "jax": lambda: jitted(jx, jy).block_until_ready(),
+    }
     return Work("call on 1024 elements", lambda: run(x, y), peers, lambda: run(x, y), x * 2.0 + y, 1e-6, "Mcall/s")
 
 
@@ -279,12 +310,15 @@ def measure(work: Work, quick: bool, threads: int) -> dict[str, Any]:
     worst = float(np.max(np.abs(got - work.want))) if np.size(work.want) else 0.0
     if not worst <= work.tolerance:
         raise SystemExit(f"{work.name}: the result is off by {worst:.3g}")
-    found: dict[str, Timing] = compare({"tessera": work.ours, **work.peers}, budget=1.0 if quick else 4.0, threads=threads)
+    found: dict[str, Timing] = compare(
+        {"tessera": work.ours, **work.peers}, budget=1.0 if quick else 4.0, threads=threads
+    )
     best = min(work.peers, key=lambda n: found[n].median)
     ours = found["tessera"]
     return {
-        "name": work.name, "ms": 1e3 * ours.median, "spread_ms": 1e3 * ours.spread, "rate": work.amount / ours.median / 1e9,
-        "unit": work.unit, "best_peer": best, "peer_ms": 1e3 * found[best].median, "ratio": found[best].median / ours.median,
+        "name": work.name, "ms": 1e3 * ours.median, "spread_ms": 1e3 * ours.spread,
+        "rate": work.amount / ours.median / 1e9, "unit": work.unit,
+        "best_peer": best, "peer_ms": 1e3 * found[best].median, "ratio": found[best].median / ours.median,
         "clean": f"{ours.clean}/{ours.samples}", "error": worst,
         "peers_ms": {n: 1e3 * t.median for n, t in found.items() if n != "tessera"},
     }  # fmt: skip
@@ -311,7 +345,10 @@ def main() -> None:
 
 def _print(row: dict[str, Any]) -> None:
     ours = f"{row['ms']:9.3f} ms ±{row['spread_ms']:.3f} {row['rate']:8.1f} {row['unit']}"
-    print(f"{row['name']:30s} {ours:38s} {row['best_peer']:6s} {row['peer_ms']:9.3f} ms   ratio {row['ratio']:.2f}", flush=True)
+    print(
+        f"{row['name']:30s} {ours:38s} {row['best_peer']:6s} {row['peer_ms']:9.3f} ms   ratio {row['ratio']:.2f}",
+        flush=True,
+    )
 
 
 def _load(threads: int) -> None:
@@ -319,7 +356,9 @@ def _load(threads: int) -> None:
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
         os.environ[name] = str(threads)
     os.environ["JAX_PLATFORMS"] = "cpu"
-    os.environ["XLA_FLAGS"] = f"--xla_cpu_multi_thread_eigen={'true' if threads > 1 else 'false'} intra_op_parallelism_threads={threads}"
+    os.environ["XLA_FLAGS"] = (
+        f"--xla_cpu_multi_thread_eigen={'true' if threads > 1 else 'false'} intra_op_parallelism_threads={threads}"
+    )
     global np, torch, jax, ts
     import jax
     import numpy as np

@@ -1,8 +1,8 @@
 """Fair timing on a machine that others use as well: interleaved samples, disturbed ones set aside, spread reported.
 
-Competitors take turns, in an order that is reversed every round, so that a slow minute hits all of them. A sample during
-which a thread of this process waited for a processor for more than 2 % of the time (Linux's schedstat says so) does not
-count while enough undisturbed ones exist.
+Competitors take turns, in an order that is reversed every round, so that a slow minute hits all of them. A sample
+during which a thread of this process waited for a processor for more than 2 % of the time (Linux's schedstat says so)
+does not count while enough undisturbed ones exist.
 """
 
 from __future__ import annotations

@@ -68,7 +68,13 @@ def grow(t: LineBuilder, values: list[Value], recipe: Recipe, reread: Callable[[
                 values.append(t.map("where", t.map("lt", x, y), x, y))
             case 5 | 6:
                 axis, op = b % 2, REDUCTIONS[a % len(REDUCTIONS)]
-                bounded = t.map("tanh", x) if small else t.map("minimum", t.map("maximum", x, t.full(shape, -3, t_x.dtype)), t.full(shape, 3, t_x.dtype))
+                bounded = (
+                    t.map("tanh", x)
+                    if small
+                    else t.map(
+                        "minimum", t.map("maximum", x, t.full(shape, -3, t_x.dtype)), t.full(shape, 3, t_x.dtype)
+                    )
+                )
                 wide = t_x.dtype.compute if small else dt.int64
                 reduced = t.reduce(op, bounded, (axis,), None if op == "argmax" else wide)
                 kept = t.reshape(reduced, tuple(1 if i == axis else s for i, s in enumerate(shape)))

@@ -19,9 +19,9 @@ from tests.emulator.test_tile_ops import *  # noqa: F403
 from tests.emulator.test_typical_kernels import *  # noqa: F403
 
 # These name the CUDA library's own order, writers and architectures.
-del test_sums_are_folded_in_the_documented_order  # noqa: F821
-del test_every_op_of_the_dialect_has_a_writer  # noqa: F821
-del test_older_architecture_without_async_copies_or_bf16_products  # noqa: F821
+del test_sums_are_folded_in_the_documented_order
+del test_every_op_of_the_dialect_has_a_writer
+del test_older_architecture_without_async_copies_or_bf16_products
 
 
 @pytest.fixture(autouse=True, params=["host", "avx2", "baseline"])

@@ -107,7 +107,15 @@ def test_code_for_another_processor_is_not_loaded() -> None:
 
 
 def test_features_decide_and_not_the_processors_name() -> None:
-    full = {"avx512f": True, "avx512bw": True, "avx512dq": True, "avx512vl": True, "avx2": True, "fma": True, "f16c": True}
+    full = {
+        "avx512f": True,
+        "avx512bw": True,
+        "avx512dq": True,
+        "avx512vl": True,
+        "avx2": True,
+        "fma": True,
+        "f16c": True,
+    }
     assert from_features(full, "pentium").bits == 512
     assert from_features({**full, "avx512vl": False}).bits == 256
     assert from_features({"sse2": True}).bits == 128

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -50,7 +50,7 @@ BINARY: dict[str, tuple[Callable[[Any, Any], Any], float]] = {
 }
 
 
-@lru_cache(maxsize=None)
+@cache
 def compiled(name: str, bits: int, isa: VectorISA) -> tuple[jit.Loaded, Any]:
     """`f(a, b, out, n)` over arrays of full vectors."""
     module = Module(jit.attributes(isa))
@@ -84,8 +84,8 @@ def arguments(dtype: Any, low: float, high: float) -> Any:
     if low > 0:
         x = np.exp(rng.uniform(math.log(low), math.log(high), 4096))
     else:
-        x = np.concatenate([rng.uniform(low, high, 2048), rng.uniform(max(low, -1), min(high, 1), 1024),
-                            np.clip(rng.standard_normal(1024) * 10.0 ** rng.uniform(-20, 0, 1024), low, high)])  # fmt: skip
+        tiny = np.clip(rng.standard_normal(1024) * 10.0 ** rng.uniform(-20, 0, 1024), low, high)
+        x = np.concatenate([rng.uniform(low, high, 2048), rng.uniform(max(low, -1), min(high, 1), 1024), tiny])
     return x.astype(dtype)
 
 
@@ -96,7 +96,7 @@ def test_functions_are_close_to_exact(name: str, dtype: Any, level: str) -> None
     exact, (low, high), allowed = UNARY[name]
     x = arguments(dtype, low, high)
     if name in ("erf", "gelu") and dtype == np.float64:
-        allowed = 12.0  # the C library's own erfc is only good to a few units
+        allowed = 24.0  # the reference itself: erfc of a rounded argument, in f64
     assert ulps(apply(name, host(level), x), np.asarray(exact(x.astype(WIDE)), WIDE)) <= allowed
 
 
@@ -110,7 +110,24 @@ def test_functions_of_two_arguments_are_close_to_exact(name: str, dtype: Any) ->
     assert ulps(apply(name, host(), x, y), exact(x.astype(WIDE), y.astype(WIDE))) <= allowed
 
 
-SPECIAL = [0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan, 0.5, -2.0, 3.0, 1e-40, -1e-40, 88.73, -104.5, 710.5, -746.0]
+SPECIAL = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    math.inf,
+    -math.inf,
+    math.nan,
+    0.5,
+    -2.0,
+    3.0,
+    1e-40,
+    -1e-40,
+    88.73,
+    -104.5,
+    710.5,
+    -746.0,
+]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from tessera.compiler.targets.cpu.along import VectorLoop
 from tessera.compiler.targets.cpu.body import NestBody
-from tessera.compiler.targets.cpu.emit import Index, Val, const
 from tessera.compiler.targets.cpu.memory import Coord
 from tessera.compiler.targets.cpu.reduce import CHUNK, Reduction, power_of_two
+from tessera.compiler.targets.cpu.values import Index, Val, const
 
 PIECE = 1024
 """elements of the vector axis whose partial results are kept at once"""
@@ -19,7 +19,7 @@ ROUNDS = 8
 
 
 class Partials:
-    """The partial results of one reduction: `slots` rows of `width` lanes (and as many again for a second component)."""
+    """The partial results of one reduction: `slots` rows of `width` lanes (twice as many for a second component)."""
 
     def __init__(self, body: NestBody, r: Reduction, slots: int, width: int) -> None:
         self.fn, self.r, self.slots, self.width = body.fn, r, slots, width
@@ -137,7 +137,9 @@ class Across:
             round_ = slots * ROUNDS
             main = fn.add(start, fn.mul(fn.div(fn.sub(end, start), round_), round_))
             with fn.loop(start, main, round_) as first, fn.loop(0, slots) as slot:
-                self._rows(vector, lo, hi, fn.add(first.index, slot.index), [k * slots for k in range(ROUNDS)], partials, lanes)
+                self._rows(
+                    vector, lo, hi, fn.add(first.index, slot.index), [k * slots for k in range(ROUNDS)], partials, lanes
+                )
         with fn.loop(main, end) as row:
             self._rows(vector, lo, hi, row.index, [0], partials, lanes)
         ev.mem.floor = floor
@@ -168,7 +170,9 @@ class Across:
         ev.env.pop(self.reduced)
         ev.within.pop(self.reduced)
 
-    def _finish(self, vector: int, lo: Index, hi: Index, partials: list[Partials], totals: list[Partials] | None, lanes: int) -> None:
+    def _finish(
+        self, vector: int, lo: Index, hi: Index, partials: list[Partials], totals: list[Partials] | None, lanes: int
+    ) -> None:
         """Results, lane by lane."""
         fn = self.fn
 
@@ -195,7 +199,9 @@ class Serial:
         across = Across(body)
         partials = [Partials(body, r, across.slots(r), 1) for r in body.reductions]
         fn, ev = body.fn, body.ev
-        chunked = not (isinstance(across.length, int) and across.length <= CHUNK) and any(r.ordered for r in body.reductions)
+        chunked = not (isinstance(across.length, int) and across.length <= CHUNK) and any(
+            r.ordered for r in body.reductions
+        )
         totals = [Partials(body, r, 1, 1) for r in body.reductions] if chunked else None
 
         def accumulate(start: Index, end: Index) -> None:

@@ -9,13 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tessera.compiler.targets.cpu.body import NestBody
-from tessera.compiler.targets.cpu.emit import I64, Index, Val, text
-from tessera.compiler.targets.cpu.evaluate import dtype_of
 from tessera.compiler.targets.cpu.memory import Coord
+from tessera.compiler.targets.cpu.numbers import dtype_of
 from tessera.compiler.targets.cpu.reduce import CHUNK, power_of_two
+from tessera.compiler.targets.cpu.values import I64, Index, Val, text
 
 Body = Callable[[Coord, int, list[Val]], None]
 """writes one vector: where it stands, which of the unrolled ones it is, and the carried values it may replace"""
+
+
+def plain(body: NestBody) -> Body:
+    """Steps that carry nothing."""
+
+    def write(coord: Coord, u: int, values: list[Val]) -> None:
+        body.step()
+
+    return write
 
 
 class VectorLoop:
@@ -109,7 +118,7 @@ class Along:
             unroll = max(1, min(unroll, power_of_two(-(-extent // lanes))))
         limit = body.limit(vector, extent)
         if not self.reductions:
-            VectorLoop(body, vector, lanes, unroll, lambda *_: body.step()).run(0, extent, limit, [])
+            VectorLoop(body, vector, lanes, unroll, plain(body)).run(0, extent, limit, [])
             return
         short = isinstance(extent, int) and extent <= CHUNK
         if short or not any(r.ordered for r in self.reductions):

@@ -7,12 +7,14 @@ from collections.abc import Callable
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import TileType
 from tessera.compiler.targets.cpu.convert import Elem, register_type
-from tessera.compiler.targets.cpu.emit import I64, Index, Val, const, text
-from tessera.compiler.targets.cpu.evaluate import Coords, Evaluator, dtype_of
+from tessera.compiler.targets.cpu.evaluate import Coords, Evaluator
 from tessera.compiler.targets.cpu.memory import Cell, Coord, affine
-from tessera.compiler.targets.cpu.plan import READS, Group, Nest, Planner, Root
+from tessera.compiler.targets.cpu.numbers import dtype_of
+from tessera.compiler.targets.cpu.plan import Planner
 from tessera.compiler.targets.cpu.reduce import Reduction
 from tessera.compiler.targets.cpu.spaces import LAZY, AxisId, moves, operand_coords, shape_of
+from tessera.compiler.targets.cpu.stages import READS, Group, Nest, Root
+from tessera.compiler.targets.cpu.values import I64, Index, Val, const, text
 from tessera.language.dims import Dim
 
 Take = Callable[[int, list[Val]], None]
@@ -20,10 +22,16 @@ Take = Callable[[int, list[Val]], None]
 
 
 class NestBody:
-    """One nest and the state it is written into. `extent(class, nests)` says how far an axis runs; `raw` gives memory."""
+    """One nest and what it is written with. `extent(class, nests)` says how far an axis runs; `raw` gives memory."""
 
     def __init__(
-        self, ev: Evaluator, plan: Planner, nest: Nest, group: Group, extent: Callable[..., Index], raw: Callable[[Dim], Val]
+        self,
+        ev: Evaluator,
+        plan: Planner,
+        nest: Nest,
+        group: Group,
+        extent: Callable[..., Index],
+        raw: Callable[[Dim], Val],
     ) -> None:
         self.ev, self.fn, self.plan, self.nest, self.group = ev, ev.fn, plan, nest, group
         self.extent_of, self.raw = extent, raw

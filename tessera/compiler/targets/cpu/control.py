@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tessera.compiler.ir.core import Block, Op, Value
-from tessera.compiler.targets.cpu.emit import Val
 from tessera.compiler.targets.cpu.memory import Cell
 from tessera.compiler.targets.cpu.nests import NestWriter
 from tessera.compiler.targets.cpu.plan import Planner
 from tessera.compiler.targets.cpu.spaces import LAZY, shape_of
+from tessera.compiler.targets.cpu.values import Val
 
 if TYPE_CHECKING:
     from tessera.compiler.targets.cpu.kernel import KernelFunction

@@ -1,7 +1,7 @@
 """Element types: how each dtype is held in registers and in memory, and how one becomes another.
 
 In registers floats up to 32 bits are f32 (already rounded to their dtype), bools are i1, complex numbers two floats.
-Memory holds the storage type; small floats are packed and unpacked with integer arithmetic where no instruction does it.
+Memory holds the storage type; small floats are packed and unpacked by integer arithmetic where no instruction does it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from tessera.compiler.targets.cpu.emit import F32, F64, I1, Function, Ty, Val, const, ty
+from tessera.compiler.targets.cpu.emit import Function
+from tessera.compiler.targets.cpu.values import F32, F64, I1, Ty, Val, const, ty
 from tessera.compiler.targets.cpu.vectormath import VectorMath
 from tessera.language import dtypes
 from tessera.language.dtypes import DType
@@ -89,7 +90,9 @@ def _round_range(x: Val, y: Val, d: DType, vm: VectorMath) -> Val:
     """Corrects y = x rounded to d's mantissa where d's exponent range is too small for it."""
     fn = vm.fn
     a = vm.abs(x)
-    step = vm.k(1.5 * 2.0 ** (23 + 1 - _bias(d) - d.mantissa), x)  # adding it leaves multiples of the smallest subnormal
+    step = vm.k(
+        1.5 * 2.0 ** (23 + 1 - _bias(d) - d.mantissa), x
+    )  # adding it leaves multiples of the smallest subnormal
     small = vm.copysign(vm.sub(vm.add(a, step), step), x)
     y = fn.select(vm.less(a, vm.k(2.0 ** (1 - _bias(d)), x)), small, y)
     beyond = vm.greater(vm.abs(y), vm.k(d.maximum, x))
@@ -102,7 +105,7 @@ def has_half(vm: VectorMath) -> bool:
     return vm.isa.name != "sse2"
 
 
-# -- storage ------------------------------------------------------------------------------------------------------------
+# -- storage -----------------------------------------------------------------------------------------------------------
 def storage_type(d: DType, lanes: int) -> Ty:
     """What is loaded and stored for `lanes` elements."""
     if d.is_complex:
@@ -146,7 +149,6 @@ def unpack(v: Val, d: DType, vm: VectorMath) -> Elem:
     return fn.convert("bitcast", fn.binary("or", vm.bits(x), sign), F32)
 
 
-
 def pack(x: Elem, d: DType, vm: VectorMath) -> Val:
     """An element (already rounded to `d`) as its storage value."""
     fn = vm.fn
@@ -172,7 +174,10 @@ def pack(x: Elem, d: DType, vm: VectorMath) -> Val:
 
 def _pack_small(x: Val, bits: Val, d: DType, vm: VectorMath) -> Val:
     fn, i32 = vm.fn, bits.ty
-    k = lambda v: const(v, i32)  # noqa: E731
+
+    def k(v: int) -> Val:
+        return const(v, i32)
+
     width = d.exponent + d.mantissa
     a = vm.abs(x)
     shifted = fn.binary("lshr", fn.binary("and", bits, k(0x7FFFFFFF)), k(23 - d.mantissa))
@@ -193,7 +198,7 @@ def _pack_small(x: Val, bits: Val, d: DType, vm: VectorMath) -> Val:
     return fn.binary("or", magnitude, sign)
 
 
-# -- casts --------------------------------------------------------------------------------------------------------------
+# -- casts -------------------------------------------------------------------------------------------------------------
 def cast(x: Elem, old: DType, new: DType, vm: VectorMath) -> Elem:
     """Converts an element; floats to integers truncate and saturate (NaN gives 0)."""
     fn = vm.fn

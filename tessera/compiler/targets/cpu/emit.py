@@ -7,13 +7,12 @@ the innermost scope among its operands; a pure instruction is placed in that sco
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, TypeAlias
 
+from tessera.compiler.targets.cpu.values import I1, I64, PTR, Index, Ty, Val, const, text, ty
 from tessera.errors import Span
 
 Lines: TypeAlias = "list[str | Lines]"
@@ -26,102 +25,12 @@ class Line(str):
     at: Span
 
 
-class Ty:
-    """An LLVM first-class type: a scalar or a vector of `lanes` scalars. `kind` is "f", "i" or "p"."""
-
-    __slots__ = ("bits", "elem", "kind", "lanes", "suffix", "text")
-
-    def __init__(self, kind: str, bits: int, lanes: int) -> None:
-        self.kind, self.bits, self.lanes = kind, bits, lanes
-        self.elem = {"p": "ptr", "i": f"i{bits}", "f": {16: "half", 32: "float", 64: "double"}.get(bits, "")}[kind]
-        self.text = self.elem if lanes == 1 else f"<{lanes} x {self.elem}>"
-        scalar = "p0" if kind == "p" else f"{kind}{bits}"
-        self.suffix = scalar if lanes == 1 else f"v{lanes}{scalar}"
-        """the type's name inside intrinsic names"""
-
-    def __repr__(self) -> str:
-        return self.text
-
-    def wide(self, lanes: int) -> Ty:
-        return ty(self.kind, self.bits, lanes)
-
-    @property
-    def scalar(self) -> Ty:
-        return ty(self.kind, self.bits, 1)
-
-    def as_int(self) -> Ty:
-        return ty("i", self.bits, self.lanes)
-
-    def as_byte(self) -> Ty:
-        return ty("i", 8, self.lanes)
-
-
-@lru_cache(maxsize=512)
-def _ty(kind: str, bits: int, lanes: int) -> Ty:
-    return Ty(kind, bits, lanes)
-
-
-def ty(kind: str, bits: int, lanes: int = 1) -> Ty:
-    """The one object for a type, so that types are compared by identity."""
-    return _ty(kind, bits, lanes)
-
-
-F32, F64, I1, I8, I16, I32, I64 = (
-    ty("f", 32), ty("f", 64), ty("i", 1), ty("i", 8), ty("i", 16), ty("i", 32), ty("i", 64),
-)  # fmt: skip
-PTR = ty("p", 64)
-
-
-class Val:
-    """An SSA value or a constant: its text, its type, and the scope (loop depth) it is defined in."""
-
-    __slots__ = ("const", "ref", "scope", "ty")
-
-    def __init__(self, ref: str, ty: Ty, scope: int = 0, const: float | int | None = None) -> None:
-        self.ref, self.ty, self.scope, self.const = ref, ty, scope, const
-
-    def __repr__(self) -> str:
-        return f"{self.ty.text} {self.ref}"
-
-
-Index: TypeAlias = "int | Val"
-"""An i64 number: known, or a scalar value."""
-
-
-def float_text(x: float, bits: int) -> str:
-    """A float constant as LLVM reads it exactly: the bits of the (rounded) value as a double, in hex.
-
-    Not cached: 0.0 and -0.0 are the same key and different constants.
-    """
-    if bits == 32:
-        try:
-            x = struct.unpack("f", struct.pack("f", x))[0]
-        except OverflowError:
-            x = float("inf") if x > 0 else float("-inf")
-    if bits == 16:
-        return f"0xH{struct.unpack('<H', struct.pack('<e', x))[0]:04X}"
-    return f"0x{struct.unpack('<Q', struct.pack('<d', x))[0]:016X}"
-
-
-def const(value: float | int | bool, t: Ty) -> Val:
-    """A constant of type `t`, in every lane."""
-    if t.kind == "f":
-        text = float_text(float(value), t.bits)
-    elif t.bits == 1:
-        text = "true" if value else "false"
-    else:
-        v = int(value) & ((1 << t.bits) - 1)
-        text = str(v - (1 << t.bits) if v >> (t.bits - 1) else v)
-    return Val(text if t.lanes == 1 else f"splat ({t.elem} {text})", t, 0, value)
-
-
 @dataclass(slots=True)
 class Scope:
     """A loop body or branch being written. `front` is the place just before it, in the enclosing scope."""
 
     front: Lines
-    known: dict[str, Val] = field(default_factory=dict)
-    memo: dict[Any, Any] = field(default_factory=dict)
+    known: dict[str, Val] = field(default_factory=dict[str, Val])
 
 
 class Loop:
@@ -224,16 +133,6 @@ class Function:
         """The same value, seen as defined in the current scope (so that what depends on it stays here)."""
         return Val(v.ref, v.ty, self.depth, v.const)
 
-    def remember(self, key: Any, value: Any) -> Any:
-        self.scopes[-1].memo[key] = value
-        return value
-
-    def recall(self, key: Any) -> Any:
-        for s in reversed(self.scopes):
-            if key in s.memo:
-                return s.memo[key]
-        return None
-
     # -- control flow ------------------------------------------------------------------------------------------------
     def place(self, label: str) -> None:
         self.out.append(f"{label}:")
@@ -245,8 +144,8 @@ class Function:
         self.scopes.append(Scope(front))
 
     @contextmanager
-    def loop(self, lo: Index, hi: Index, step: Index = 1, carried: Sequence[Val] = ()) -> Iterator[Loop]:
-        """for index in range(lo, hi, step), tested at the top, signed. After it, `results` are the last carried values."""
+    def loop(self, lo: Index, hi: Index, step: Index = 1, carried: Sequence[Val] = ()) -> Generator[Loop]:
+        """for index in range(lo, hi, step), tested at the top, signed; `results` are the last carried values."""
         self._n += 1
         k = self._n
         head, body, done = f"h{k}", f"b{k}", f"x{k}"
@@ -273,7 +172,7 @@ class Function:
         o.results = [Val(c.ref, c.ty, self.depth) for c in o.carried]
 
     @contextmanager
-    def when(self, condition: Val | bool) -> Iterator[None]:
+    def when(self, condition: Val | bool) -> Generator[None]:
         """Runs the body if `condition` holds; no code for a condition known here."""
         if condition is True or (isinstance(condition, Val) and condition.const is True):
             yield
@@ -340,7 +239,8 @@ class Function:
         ]
 
     # -- index numbers -----------------------------------------------------------------------------------------------
-    def _i(self, name: str, a: Index, b: Index) -> Val:
+    def integer(self, name: str, a: Index, b: Index) -> Val:
+        """An i64 instruction with no constants folded."""
         return self.op(f"{name} i64 {text(a)}, {text(b)}", I64, [v for v in (a, b) if isinstance(v, Val)])
 
     def add(self, a: Index, b: Index) -> Index:
@@ -348,12 +248,12 @@ class Function:
             return a + b
         if a == 0 or b == 0:
             return b if a == 0 else a
-        return self._i("add nsw", a, b)
+        return self.integer("add nsw", a, b)
 
     def sub(self, a: Index, b: Index) -> Index:
         if isinstance(a, int) and isinstance(b, int):
             return a - b
-        return a if b == 0 else self._i("sub nsw", a, b)
+        return a if b == 0 else self.integer("sub nsw", a, b)
 
     def mul(self, a: Index, b: Index) -> Index:
         if isinstance(a, int) and isinstance(b, int):
@@ -362,7 +262,7 @@ class Function:
             return 0
         if a == 1 or b == 1:
             return b if a == 1 else a
-        return self._i("mul nsw", a, b)
+        return self.integer("mul nsw", a, b)
 
     def div(self, a: Index, b: Index) -> Index:
         """Floor division by a divisor that is positive."""
@@ -371,15 +271,15 @@ class Function:
         if b == 1:
             return a
         if isinstance(b, int) and b & (b - 1) == 0:
-            return self._i("ashr", a, b.bit_length() - 1)
-        q, r = self._i("sdiv", a, b), self._i("srem", a, b)
+            return self.integer("ashr", a, b.bit_length() - 1)
+        q, r = self.integer("sdiv", a, b), self.integer("srem", a, b)
         return self.sub(q, self.op(f"lshr i64 {r.ref}, 63", I64, [r]))
 
     def mod(self, a: Index, b: Index) -> Index:
         if isinstance(a, int) and isinstance(b, int):
             return a % b
         if isinstance(b, int) and b & (b - 1) == 0:
-            return self._i("and", a, b - 1)
+            return self.integer("and", a, b - 1)
         return self.sub(a, self.mul(self.div(a, b), b))
 
     def smin(self, a: Index, b: Index) -> Index:
@@ -416,7 +316,7 @@ class Function:
         return self.op(f"load {t.text}, ptr {p.ref}, align {align or max(1, t.bits // 8)}", t, [p])
 
     def load_once(self, rhs: str, t: Ty, deps: Sequence[Val], floor: int) -> Val:
-        """A load of memory that does not change inside scope `floor`: placed as far out as its address and that allow."""
+        """A load of memory that does not change inside scope `floor`: as far out as its address and that allow."""
         scope = max([floor, *(d.scope for d in deps)])
         self._n += 1
         v = Val(f"%v{self._n}", t, scope)
@@ -520,7 +420,3 @@ def _flatten(lines: Lines, out: list[str]) -> None:
             out.append(item)
         else:
             _flatten(item, out)
-
-
-def text(i: Index) -> str:
-    return str(i) if isinstance(i, int) else i.ref

@@ -7,62 +7,46 @@ current coordinates, going through lazy ops down to memory, kept values and cons
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NoReturn
 
 from tessera.compiler.ir.core import Op, Value
-from tessera.compiler.ir.types import INDEX, TileType, ViewType
+from tessera.compiler.ir.types import TileType, ViewType
 from tessera.compiler.targets.cpu import maps
-from tessera.compiler.targets.cpu.bounds import Bounds
 from tessera.compiler.targets.cpu.convert import (
     Elem,
     cast,
     constant,
-    memory_element,
     pack,
     register_type,
     storage_type,
     unpack,
 )
-from tessera.compiler.targets.cpu.emit import I64, Function, Index, Val, const, text
+from tessera.compiler.targets.cpu.emit import Function
 from tessera.compiler.targets.cpu.isa import VectorISA
 from tessera.compiler.targets.cpu.memory import Affine, Cell, Coord, Memory, affine, fill_value, held
-from tessera.compiler.targets.cpu.plan import touched
+from tessera.compiler.targets.cpu.numbers import Numbers, dtype_of, memory_of, unsupported
 from tessera.compiler.targets.cpu.spaces import AxisId, moves, operand_coords, shape_of
+from tessera.compiler.targets.cpu.stages import touched
+from tessera.compiler.targets.cpu.values import I64, Index, Val, const, text
 from tessera.compiler.targets.cpu.vectormath import VectorMath
-from tessera.errors import Diagnostic, TargetError
-from tessera.language.dims import Atom, Dim
+from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
 
 Coords = tuple[AxisId, ...]
 
 
-def unsupported(op: Op, why: str = "") -> NoReturn:
-    """Raises TS602 at the op."""
-    types = ", ".join(v.type.pretty() for v in op.operands if v.type != INDEX)
-    reason = why or f"{op.name} on {types or 'these operands'} is not supported"
-    raise TargetError(Diagnostic("TS602", f"The CPU target cannot compile this: {reason}.", op.span, label=op.name))
-
-
-def dtype_of(v: Value) -> DType:
-    return v.type.dtype  # type: ignore[union-attr]
-
-
-class Evaluator:
+class Evaluator(Numbers):
     """The state of one kernel function being written."""
 
     def __init__(self, kernel: Op, fn: Function, isa: VectorISA, dims: dict[str, Val]) -> None:
-        self.kernel, self.fn, self.isa, self.dims = kernel, fn, isa, dims
+        super().__init__(kernel, fn, dims)
+        self.isa = isa
         self.vm = VectorMath(fn, isa)
         self.mem = Memory(self.vm)
-        self.bounds = Bounds(kernel)
         self.written = {memory_of(v) for v in touched(kernel)}
-        self.views: dict[Value, Val] = {}
-        """the address of the first element of each argument view"""
         self.bound: dict[Value, Elem] = {}
         """values that are in registers here: scalars, results of reductions at the current outer coordinates"""
-        self.indices: dict[Value, Index] = {}
-        self.program: list[Index] = []
         self.cells: dict[Value, Cell] = {}
+        """values in scratch memory"""
         self.fresh: set[Value] = set()
         """values that the current nest computes and keeps on the way"""
         self.given: dict[tuple[Value, Coords], tuple[Val, DType]] = {}
@@ -75,136 +59,6 @@ class Evaluator:
         """for each open class, a bound that its coordinate is known to respect"""
         self.limits: dict[int, Index] = {}
         """for each vector class in the rest of its loop, the extent beyond which lanes are idle"""
-
-    # -- numbers -----------------------------------------------------------------------------------------------------
-    def dim(self, d: Dim) -> Index:
-        """The size `d` as an i64."""
-        if isinstance(d, int):
-            return d
-        fn, total = self.fn, 0
-        for monomial, c in d.terms:
-            term: Index = c
-            for atom in monomial:
-                term = fn.mul(term, self._atom(atom))
-            total = fn.add(total, term)
-        return total
-
-    def _atom(self, atom: Atom) -> Index:
-        if atom.op == "sym":
-            return self.dims[str(atom.args[0])]
-        a, b = (self.dim(x) for x in atom.args)  # type: ignore[arg-type]
-        return {"//": self.fn.div, "%": self.fn.mod, "min": self.fn.smin, "max": self.fn.smax}[atom.op](a, b)
-
-    def index(self, v: Value) -> Index:
-        """An index value."""
-        if v in self.indices:
-            return self.indices[v]
-        op = v.op
-        assert op is not None, v
-        match op.name:
-            case "tile.dim":
-                return self.dim(op.attrs["dim"])  # type: ignore[arg-type]
-            case "tile.program_id":
-                return self.program[op.attrs["axis"]]  # type: ignore[index]
-            case "tile.to_index":
-                x = self.element(op.operands[0], ())
-                assert isinstance(x, Val)
-                return self.fn.convert("zext" if dtype_of(op.operands[0]).kind == "uint" else "sext", x, I64)
-            case _:
-                a, b = self.index(op.operands[0]), self.index(op.operands[1])
-                fn = self.fn
-                emit = {"iadd": fn.add, "isub": fn.sub, "imul": fn.mul, "idiv": self._idiv, "imod": self._imod,
-                        "imin": fn.smin, "imax": fn.smax}  # fmt: skip
-                return emit[op.name[5:]](a, b)
-
-    def _nonzero(self, b: Index) -> Index:
-        """A divisor that cannot trap; the program's own division by zero is the reference target's to report."""
-        if isinstance(b, int):
-            return b or 1
-        return self.fn.select(self.fn.icmp("eq", b, 0), const(1, I64), b)
-
-    def _idiv(self, a: Index, b: Index) -> Index:
-        if isinstance(b, int) and b > 0:
-            return self.fn.div(a, b)
-        fn, b = self.fn, self._nonzero(b)
-        if isinstance(a, int) and isinstance(b, int):
-            return a // b
-        q, r = fn._i("sdiv", a, b), fn._i("srem", a, b)
-        other = fn.binary("and", fn.icmp("ne", r, 0), fn.icmp("slt", fn._i("xor", r, b), 0))
-        return fn.sub(q, fn.convert("zext", other, I64))
-
-    def _imod(self, a: Index, b: Index) -> Index:
-        if isinstance(b, int) and b > 0:
-            return self.fn.mod(a, b)
-        b = self._nonzero(b)
-        return self.fn.sub(a, self.fn.mul(self._idiv(a, b), b))
-
-    # -- views -------------------------------------------------------------------------------------------------------
-    def strides(self, v: Value) -> list[Index]:
-        t = v.type
-        assert isinstance(t, ViewType)
-        if t.strides is not None:
-            return [self.dim(s) for s in t.strides]
-        out: list[Index] = []
-        step: Index = 1
-        for d in reversed(t.shape):
-            out.append(step)
-            step = self.fn.mul(step, self.dim(d))
-        return out[::-1]
-
-    def base(self, v: Value) -> Val:
-        """The address of a view's first element."""
-        if v in self.views:
-            return self.views[v]
-        op = v.op
-        assert op is not None and op.name == "tile.subview", v
-        source = op.operands[0]
-        p, elem = self.base(source), self._memory_element(source)
-        for o, s in zip(op.operands[1:], self.strides(source), strict=True):
-            p = self.fn.gep(p, self.fn.mul(self.index(o), s), elem)
-        return p
-
-    def _memory_element(self, v: Value) -> str:
-        return memory_element(dtype_of(v))
-
-    def view_strides(self, v: Value) -> list[Index]:
-        """Strides of a view whose type may not spell them: a subview keeps those of its source."""
-        t, op = v.type, v.op
-        assert isinstance(t, ViewType)
-        if t.strides is None and op is not None and op.name == "tile.subview":
-            drop: Sequence[int] = op.attrs.get("drop", ())  # type: ignore[assignment]
-            return [s for i, s in enumerate(self.view_strides(op.operands[0])) if i not in drop]
-        return self.strides(v)
-
-    def window(self, op: Op) -> tuple[Val, list[Index], list[Value], Value]:
-        """For a load or store: the address of the tile's first element, strides, offsets and the view."""
-        view = op.operands[0]
-        skip = 1 if op.name == "tile.load" else 2
-        t = view.type
-        assert isinstance(t, ViewType)
-        offsets = list(op.operands[skip : skip + t.rank])
-        strides = self.view_strides(view)
-        p, elem = self.base(view), self._memory_element(view)
-        for o, s in zip(offsets, strides, strict=True):
-            p = self.fn.gep(p, self.fn.mul(self.index(o), s), elem)
-        return p, strides, offsets, view
-
-    def extents(self, op: Op) -> list[tuple[Index | None, Index | None]]:
-        """For each axis of a load or store: the first and the last-plus-one tile coordinates inside the view, None
-        where all coordinates are known to be."""
-        view = op.operands[0]
-        t = view.type
-        assert isinstance(t, ViewType)
-        tile = shape_of(op.result if op.name == "tile.load" else op.operands[1])
-        skip = 1 if op.name == "tile.load" else 2
-        out: list[tuple[Index | None, Index | None]] = []
-        for o, size, extent in zip(op.operands[skip : skip + t.rank], tile, t.shape, strict=True):
-            low, high = self.bounds.inside(o, size, extent)
-            fn = self.fn
-            lo = None if low else fn.smax(fn.sub(0, self.index(o)), 0)
-            hi = None if high else fn.smin(fn.sub(self.dim(extent), self.index(o)), self.dim(size))
-            out.append((lo, hi))
-        return out
 
     def unchanging(self, view: Value) -> bool:
         """Whether this kernel never writes the memory behind `view`."""
@@ -310,13 +164,14 @@ class Evaluator:
                 return Affine(x, self.fn.binary(name, a, b.base))
         return x
 
-    def _constant(self, op: Op, coords: Coords) -> Elem:
+    # -- one kind of op each -----------------------------------------------------------------------------------------
+    def on_constant(self, op: Op, coords: Coords) -> Elem:
         return constant(op.attrs["value"], dtype_of(op.result), self.vm)  # type: ignore[arg-type]
 
-    def _to_scalar(self, op: Op, coords: Coords) -> Elem:
+    def on_to_scalar(self, op: Op, coords: Coords) -> Elem:
         return self.fn.convert("trunc", self.fn.index(self.index(op.operands[0])), register_type(dtype_of(op.result)))
 
-    def _iota(self, op: Op, coords: Coords) -> Elem:
+    def on_iota(self, op: Op, coords: Coords) -> Elem:
         c = self.coord(coords[op.attrs["axis"]])  # type: ignore[index]
         t = register_type(dtype_of(op.result))
         if c is None:
@@ -324,7 +179,7 @@ class Evaluator:
         base = self.fn.convert("trunc", self.fn.index(self.fn.add(c.index, c.shift)), t)
         return base if c.lanes == 1 else affine(base, c.lanes, self.fn)
 
-    def _through(self, op: Op, coords: Coords) -> Elem:
+    def on_through(self, op: Op, coords: Coords) -> Elem:
         if moves(op):
             cell = self.cells[op.operands[0]]
             shape = shape_of(op.result)
@@ -340,7 +195,7 @@ class Evaluator:
             step = self.fn.mul(step, self.dim(d))
         return tuple(reversed(out))
 
-    def _cast(self, op: Op, coords: Coords) -> Elem:
+    def on_cast(self, op: Op, coords: Coords) -> Elem:
         x = self.element(op.operands[0], operand_coords(op, 0, coords))
         old, new = dtype_of(op.operands[0]), dtype_of(op.result)
         y = cast(x, old, new, self.vm)
@@ -350,7 +205,7 @@ class Evaluator:
             return Affine(y, base)
         return y
 
-    def _bitcast(self, op: Op, coords: Coords) -> Elem:
+    def on_bitcast(self, op: Op, coords: Coords) -> Elem:
         x = self.element(op.operands[0], operand_coords(op, 0, coords))
         old, new = dtype_of(op.operands[0]), dtype_of(op.result)
         raw = pack(x, old, self.vm)
@@ -358,7 +213,7 @@ class Evaluator:
             unsupported(op)
         return unpack(self.fn.convert("bitcast", raw, storage_type(new, 1)), new, self.vm)
 
-    def _load(self, op: Op, coords: Coords) -> Elem:
+    def on_load(self, op: Op, coords: Coords) -> Elem:
         d = dtype_of(op.result)
         p, strides, _, _ = self.window(op)
         at, step, lanes = self.mem.address(p, d, [self.coord(c) for c in coords], strides)
@@ -367,10 +222,19 @@ class Evaluator:
             m = self.element(op.operands[-1], operand_coords(op, len(op.operands) - 1, coords))
             assert isinstance(m, Val)
             mask = self.mem.both(mask, m)
-        return self.mem.load(at, d, step, lanes, mask, fill_value(op.attrs.get("fill", 0), d, self.vm),
-                             pure=self.unchanging(op.operands[0]))
+        return self.mem.load(
+            at,
+            d,
+            step,
+            lanes,
+            mask,
+            fill_value(op.attrs.get("fill", 0), d, self.vm),
+            pure=self.unchanging(op.operands[0]),
+        )
 
-    def places(self, op: Op, tiles: Sequence[Value], coords: Coords, own_mask: Value | None) -> tuple[Val, Index, int, Val | None]:
+    def places(
+        self, op: Op, tiles: Sequence[Value], coords: Coords, own_mask: Value | None
+    ) -> tuple[Val, Index, int, Val | None]:
         """For gather and scatter: the first address, the step and number of lanes when they are contiguous (step 1) or
         all at one place, else a vector of addresses (step 0 and that many lanes); and the lanes inside the view."""
         fn, view = self.fn, op.operands[0]
@@ -400,34 +264,47 @@ class Evaluator:
             return fn.gep(self.base(view), offset, self._memory_element(view)), 0, 1, mask
         return self.mem.offset_pointers(self.base(view), d, offset), 0, offset.ty.lanes, mask
 
-    def _gather(self, op: Op, coords: Coords) -> Elem:
+    def on_gather(self, op: Op, coords: Coords) -> Elem:
         masked = bool(op.attrs.get("masked"))
         tiles = op.operands[1:-1] if masked else op.operands[1:]
         p, step, lanes, mask = self.places(op, tiles, coords, op.operands[-1] if masked else None)
         d = dtype_of(op.result)
         fill = fill_value(op.attrs.get("fill", 0), d, self.vm)
         if lanes > 1 and step == 0:
-            return self.mem._gather(p, d, self.fn.splat(mask, lanes) if mask is not None else None, fill)
+            return self.mem.gather(p, d, self.fn.splat(mask, lanes) if mask is not None else None, fill)
         return self.mem.load(p, d, step, lanes, mask, fill, pure=False)
 
-    def _load_shared(self, op: Op, coords: Coords) -> Elem:
+    def on_load_shared(self, op: Op, coords: Coords) -> Elem:
         return self.read_cell(self.cells[op.operands[0]], coords)
 
-    def _philox(self, op: Op, coords: Coords) -> Elem:
+    def on_philox(self, op: Op, coords: Coords) -> Elem:
         """Ten rounds on 32-bit words that lie in 64-bit lanes, so that a product is one multiplication."""
         fn = self.fn
-        counter, key = fn.align_lanes(*[x for x in (self.element(v, coords) for v in op.operands) if isinstance(x, Val)])
-        k = lambda n: const(n, counter.ty)  # noqa: E731
-        low, high = lambda x: fn.binary("and", x, k(0xFFFFFFFF)), lambda x: fn.binary("lshr", x, k(32))  # noqa: E731
+        counter, key = fn.align_lanes(
+            *[x for x in (self.element(v, coords) for v in op.operands) if isinstance(x, Val)]
+        )
+
+        def k(n: int) -> Val:
+            return const(n, counter.ty)
+
+        def low(x: Val) -> Val:
+            return fn.binary("and", x, k(0xFFFFFFFF))
+
+        def high(x: Val) -> Val:
+            return fn.binary("lshr", x, k(32))
+
         c, keys = [low(counter), high(counter), k(0), k(0)], [low(key), high(key)]
         for _ in range(10):
             p0, p1 = fn.binary("mul", k(0xD2511F53), c[0]), fn.binary("mul", k(0xCD9E8D57), c[2])
-            mixed = [fn.binary("xor", fn.binary("xor", high(p), w), x) for p, w, x in ((p1, c[1], keys[0]), (p0, c[3], keys[1]))]
+            mixed = [
+                fn.binary("xor", fn.binary("xor", high(p), w), x)
+                for p, w, x in ((p1, c[1], keys[0]), (p0, c[3], keys[1]))
+            ]
             c = [mixed[0], low(p1), mixed[1], low(p0)]
             keys = [low(fn.binary("add", keys[0], k(0x9E3779B9))), low(fn.binary("add", keys[1], k(0xBB67AE85)))]
         return fn.binary("or", c[0], fn.binary("shl", c[1], k(32)))
 
-    def _reduce(self, op: Op, coords: Coords) -> Elem:
+    def on_reduce(self, op: Op, coords: Coords) -> Elem:
         """A reduction over axes of size 1 only."""
         gone: Sequence[int] = op.attrs["axes"]  # type: ignore[assignment]
         shape = shape_of(op.operands[0])
@@ -440,30 +317,23 @@ class Evaluator:
         return cast(self.element(op.operands[0], inner), dtype_of(op.operands[0]), dtype_of(op.result), self.vm)
 
 
-def memory_of(v: Value) -> Value:
-    """The argument or shared tile that a view is a window onto."""
-    while v.op is not None and v.op.name == "tile.subview":
-        v = v.op.operands[0]
-    return v
-
-
 def cell_dtype(v: Value) -> DType:
     assert isinstance(v.type, TileType)
     return held(v.type.dtype)
 
 
 _HANDLERS: dict[str, Callable[[Evaluator, Op, Coords], Elem]] = {
-    "tile.constant": Evaluator._constant,
-    "tile.to_scalar": Evaluator._to_scalar,
-    "tile.iota": Evaluator._iota,
-    "tile.broadcast": Evaluator._through,
-    "tile.transpose": Evaluator._through,
-    "tile.reshape": Evaluator._through,
-    "tile.cast": Evaluator._cast,
-    "tile.bitcast": Evaluator._bitcast,
-    "tile.load": Evaluator._load,
-    "tile.gather": Evaluator._gather,
-    "tile.load_shared": Evaluator._load_shared,
-    "tile.philox": Evaluator._philox,
-    "tile.reduce": Evaluator._reduce,
+    "tile.constant": Evaluator.on_constant,
+    "tile.to_scalar": Evaluator.on_to_scalar,
+    "tile.iota": Evaluator.on_iota,
+    "tile.broadcast": Evaluator.on_through,
+    "tile.transpose": Evaluator.on_through,
+    "tile.reshape": Evaluator.on_through,
+    "tile.cast": Evaluator.on_cast,
+    "tile.bitcast": Evaluator.on_bitcast,
+    "tile.load": Evaluator.on_load,
+    "tile.gather": Evaluator.on_gather,
+    "tile.load_shared": Evaluator.on_load_shared,
+    "tile.philox": Evaluator.on_philox,
+    "tile.reduce": Evaluator.on_reduce,
 }

@@ -131,9 +131,9 @@ class CpuExecutable:
 
     @cached_property
     def fast(self) -> Any:
-        """`fast(*arrays, *scalars)`: the same call without Python in between, on objects with the buffer protocol in the
-        order of `pointers`. It returns 0, or non-zero when it has done nothing because something was not as expected.
-        None where sizes are free, tiles are recorded or a scalar needs the long way."""
+        """`fast(*arrays, *scalars)`: the same call without Python in between, on objects with the buffer protocol in
+        the order of `pointers`. It returns 0, or non-zero when it has done nothing because something was not as
+        expected. None where sizes are free, tiles are recorded or a scalar needs the long way."""
         kinds = [fastcall.scalar_kind(d) for _, d in self.scalars]
         count = len(self.bound) + len(self.scalars)
         if self.free or self.records_tiles or self._host is not None or None in kinds or count > fastcall.LIMIT:
@@ -144,7 +144,10 @@ class CpuExecutable:
         frame[SCRATCH], frame[SCRATCH_STRIDE] = workspace.address + size, stride
         for slot, offset in temps:
             frame[slot] = workspace.address + offset
-        arrays = [(FIRST + i, *facts) for i, facts in zip(self.meta["frame"]["bound"], self.meta["frame"]["arrays"], strict=True)]
+        arrays = [
+            (FIRST + i, *facts)
+            for i, facts in zip(self.meta["frame"]["bound"], self.meta["frame"]["arrays"], strict=True)
+        ]
         scalars = [(slot, kind) for (slot, _), kind in zip(self.scalars, kinds, strict=True) if kind is not None]
         return fastcall.fast_function(self.entry, frame, arrays, scalars, (self, workspace))
 
@@ -153,7 +156,8 @@ class CpuExecutable:
         found = self._sizes.get(sizes)
         if found is None:
             env = dict(zip(self.free, sizes, strict=True))
-            at, temps = 0, []
+            at = 0
+            temps: list[tuple[int, int]] = []
             for t in self.temps:
                 temps.append((t.slot, at))
                 at += -(-dims.evaluate(t.bytes, env) // 64) * 64
@@ -171,7 +175,7 @@ class CpuExecutable:
         return workspace if workspace.size >= size else Workspace(size)
 
 
-class _aligned_copy:  # noqa: N801 - a value, not an interface
+class _aligned_copy:
     """Constant bytes at an address aligned to 64."""
 
     def __init__(self, data: bytes) -> None:

@@ -183,17 +183,21 @@ call.free:
   %state = call ptr @PyEval_SaveThread()
   call void %run(ptr %frame)
   call void @PyEval_RestoreThread(ptr %state)
-  br label %undo
+  br label %ran
 call.held:
   call void %run(ptr %frame)
-  br label %undo
+  br label %ran
+ran:
+  br label %release
 undo:
-  %taken = phi i64 [ 0, %crowd ], [ %i, %array.none ], [ %i, %array.other ], [ %arrays, %scalar.none ], [ %arrays, %call.free ], [ %arrays, %call.held ]
-  %status = phi i64 [ -2, %crowd ], [ %i, %array.none ], [ %i, %array.other ], [ %k, %scalar.none ], [ -1, %call.free ], [ -1, %call.held ]
-  %ran = phi i1 [ false, %crowd ], [ false, %array.none ], [ false, %array.other ], [ false, %scalar.none ], [ true, %call.free ], [ true, %call.held ]
+  %held = phi i64 [ 0, %crowd ], [ %i, %array.none ], [ %i, %array.other ], [ %arrays, %scalar.none ]
+  %which = phi i64 [ -2, %crowd ], [ %i, %array.none ], [ %i, %array.other ], [ %k, %scalar.none ]
+  %refused = add i64 %which, 1
   br label %release
 release:
-  %r = phi i64 [ 0, %undo ], [ %r.next, %release.one ]
+  %taken = phi i64 [ %arrays, %ran ], [ %held, %undo ], [ %taken, %release.one ]
+  %code = phi i64 [ 0, %ran ], [ %refused, %undo ], [ %code, %release.one ]
+  %r = phi i64 [ 0, %ran ], [ 0, %undo ], [ %r.next, %release.one ]
   %again = icmp slt i64 %r, %taken
   br i1 %again, label %release.one, label %done
 release.one:
@@ -204,8 +208,6 @@ release.one:
   br label %release
 done:
   store atomic i64 0, ptr %busy release, align 8
-  %one.more = add i64 %status, 1
-  %code = select i1 %ran, i64 0, i64 %one.more
   %object = call ptr @PyLong_FromLong(i64 %code)
   ret ptr %object
 }}
@@ -213,7 +215,12 @@ done:
 
 
 class _Method(ctypes.Structure):
-    _fields_ = (("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p))
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )
 
 
 @lru_cache(maxsize=1)
@@ -241,12 +248,18 @@ def scalar_kind(dtype: DType) -> int | None:
 
 
 def fast_function(
-    entry: int, frame: Any, arrays: Sequence[tuple[int, int, int, bool]], scalars: Sequence[tuple[int, int]], kept: tuple[Any, ...]
+    entry: int,
+    frame: Any,
+    arrays: Sequence[tuple[int, int, int, bool]],
+    scalars: Sequence[tuple[int, int]],
+    kept: tuple[Any, ...],
 ) -> Any:
-    """A built-in function for one Program. `arrays`: (frame slot, bytes, item size, written to); `scalars`: (slot, kind)."""
+    """The function for one Program. `arrays`: (frame slot, bytes, item size, written to); `scalars`: (slot, kind)."""
     unlock = int(sum(size for _, size, _, _ in arrays) > UNLOCKED_BYTES)
     cell = threads.pool_cell()
-    rows = [v for slot, size, item, written in arrays for v in (slot, size, item, CONTIGUOUS | (WRITABLE if written else 0))]
+    rows = [
+        v for slot, size, item, written in arrays for v in (slot, size, item, CONTIGUOUS | (WRITABLE if written else 0))
+    ]
     rows += [v for slot, kind in scalars for v in (slot, kind, 0, 0)]
     head = [entry, ctypes.addressof(frame), 0, unlock, ctypes.addressof(cell), len(arrays), len(scalars)]
     description = (ctypes.c_int64 * (len(head) + len(rows)))(*head, *rows)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tessera.compiler.targets.cpu.emit import I64, PTR, Function, Ty, Val
+from tessera.compiler.targets.cpu.emit import Function
+from tessera.compiler.targets.cpu.values import I64, PTR, Ty, Val
 from tessera.compiler.tile.program import Program
 
 POOL, RUN, SCRATCH, SCRATCH_STRIDE, RECORDS, RECORD_STRIDE, RECORD_CAPACITY, HOST, FIRST = range(9)
@@ -52,5 +53,3 @@ class Frame:
 
     def scalar_address(self, fn: Function, frame: Val, param: int) -> Val:
         return fn.gep(frame, self.scalar_slot(param), "i64")
-
-

@@ -12,10 +12,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.ir.core import Op
-from tessera.compiler.targets.cpu.emit import PTR
+from tessera.compiler.ir.types import SharedType
 from tessera.compiler.targets.cpu.frame import HOST
-from tessera.compiler.targets.cpu.memory import Cell
+from tessera.compiler.targets.cpu.memory import Cell, held
+from tessera.compiler.targets.cpu.numbers import dtype_of
 from tessera.compiler.targets.cpu.spaces import shape_of
+from tessera.compiler.targets.cpu.values import PTR
 from tessera.errors import DebugCheckError, Diagnostic, Span
 from tessera.language import dims, dtypes
 from tessera.language.dims import prod
@@ -40,12 +42,12 @@ class Sites:
         if op.name == "tile.assert" and not self.checks:
             return
         v = op.operands[0]
-        shape, d = shape_of(v), v.type.dtype  # type: ignore[union-attr]
-        if v in k.ev.cells and op.name == "tile.print" and v.type.__class__.__name__ == "SharedType":
+        shape = shape_of(v)
+        if isinstance(v.type, SharedType):
             cell = k.ev.cells[v]
         else:
-            held = dtypes.f32 if d.is_low_precision else d
-            cell = Cell(k.raw(prod(shape) * held.itemsize), k.ev.packed_strides(shape), held)
+            kept = held(dtype_of(v))
+            cell = Cell(k.raw(prod(shape) * kept.itemsize), k.ev.packed_strides(shape), kept)
             writer.write(plan.copy(v, cell))
         span = op.span
         self.table.append(

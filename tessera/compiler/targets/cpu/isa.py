@@ -14,7 +14,7 @@ from functools import lru_cache
 
 @dataclass(frozen=True, slots=True)
 class VectorISA:
-    """`bits` is the register width, `registers` how many there are, `features` LLVM's feature string ("+avx2,-avx512f")."""
+    """`bits`: register width; `registers`: how many there are; `features`: LLVM's feature string ("+avx2,-avx512f")."""
 
     name: str
     bits: int
@@ -40,7 +40,7 @@ LEVELS = ("avx512", "avx2", "baseline")
 
 
 def from_features(features: Mapping[str, bool], cpu: str = "", level: str | None = None) -> VectorISA:
-    """The widest instruction set that `features` allow, or the narrower `level` (one of LEVELS) of the same processor."""
+    """The widest instruction set that `features` allow, or the narrower `level` (one of LEVELS) of that processor."""
     on = {k for k, v in features.items() if v}
     if level in ("avx2", "baseline"):
         on = {k for k in on if not k.startswith("avx512") and not k.startswith("avx10")}

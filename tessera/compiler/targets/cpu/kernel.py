@@ -13,18 +13,21 @@ from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import INDEX, SharedType, TileType, ViewType
 from tessera.compiler.targets.cpu.control import write_for, write_if, write_while
 from tessera.compiler.targets.cpu.convert import Pair, memory_element, storage_type, unpack
-from tessera.compiler.targets.cpu.emit import I64, PTR, Function, Index, Module, Val
-from tessera.compiler.targets.cpu.evaluate import Evaluator, dtype_of, memory_of, unsupported
+from tessera.compiler.targets.cpu.emit import Function, Module
+from tessera.compiler.targets.cpu.evaluate import Evaluator
 from tessera.compiler.targets.cpu.frame import SCRATCH, SCRATCH_STRIDE, Frame
 from tessera.compiler.targets.cpu.host import Sites
 from tessera.compiler.targets.cpu.isa import VectorISA
 from tessera.compiler.targets.cpu.memory import Cell, held
 from tessera.compiler.targets.cpu.nests import NestWriter, Scratch
-from tessera.compiler.targets.cpu.plan import Group, Planner
+from tessera.compiler.targets.cpu.numbers import dtype_of, memory_of, unsupported
+from tessera.compiler.targets.cpu.plan import Planner
 from tessera.compiler.targets.cpu.prepare import prepared
 from tessera.compiler.targets.cpu.products import direct_operand, write_contract, write_mma
 from tessera.compiler.targets.cpu.scan import write_scan
 from tessera.compiler.targets.cpu.spaces import moves, shape_of
+from tessera.compiler.targets.cpu.stages import Group
+from tessera.compiler.targets.cpu.values import I64, PTR, Index, Val
 from tessera.compiler.tile.program import Launch, ScalarArg, Window
 from tessera.language.dims import Dim, prod
 from tessera.language.dtypes import DType
@@ -46,7 +49,7 @@ class KernelFunction:
         dims = {n: frame.load_dim(self.fn, self.fn.param(0), n) for n in frame.free}
         self.ev = Evaluator(self.kernel, self.fn, isa, dims)
         self.scratch_bytes: Dim = 0
-        self._stack = 0
+        self.stack_bytes = 0
         self._workspace: Val | None = None
         self.has_mma = any(op.name in ("tile.mma", "tile.contract") for op in self.kernel.walk())
         self._bind(launch)
@@ -80,7 +83,10 @@ class KernelFunction:
                 coords.append(fn.mod(rest, n))
                 rest = fn.div(rest, n)
             ev.program = [rest, *reversed(coords)] if grid else []
-            body = lambda: self.block(self.kernel.region.block)  # noqa: E731
+
+            def body() -> None:
+                self.block(self.kernel.region.block)
+
             if around is None:
                 body()
             else:
@@ -89,8 +95,8 @@ class KernelFunction:
     # -- scratch memory ----------------------------------------------------------------------------------------------
     def raw(self, size: Dim) -> Val:
         """`size` bytes of this worker's own, aligned to 64 bytes; the same memory in every program."""
-        if isinstance(size, int) and self._stack + size <= STACK_LIMIT:
-            self._stack += size
+        if isinstance(size, int) and self.stack_bytes + size <= STACK_LIMIT:
+            self.stack_bytes += size
             return self.fn.alloca("i8", max(size, 1))
         rounded = -(-size // 64) * 64 if isinstance(size, int) else size + 63
         at = self.scratch_bytes
@@ -125,7 +131,14 @@ class KernelFunction:
     # -- blocks ------------------------------------------------------------------------------------------------------
     def block(self, block: Block, needed: Iterable[Value] = ()) -> Planner:
         """Writes all stages of a block; `needed` values are put into the cells that they already have."""
-        direct = {v for op in block.ops for o in op.walk() if o.name == "tile.mma" for v in o.operands if direct_operand(self, v)}
+        direct = {
+            v
+            for op in block.ops
+            for o in op.walk()
+            if o.name == "tile.mma"
+            for v in o.operands
+            if direct_operand(self, v)
+        }
         plan = Planner(block, memory_of, needed, direct)
         writer = self.writer(plan)
         for op in block.ops:
@@ -204,5 +217,3 @@ class KernelFunction:
 def is_tile(v: Value) -> bool:
     """Whether a value lies in memory: a tile of rank 1 or more."""
     return isinstance(v.type, TileType) and v.type.rank > 0
-
-

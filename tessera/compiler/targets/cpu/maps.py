@@ -6,16 +6,22 @@ import math
 from collections.abc import Callable, Sequence
 
 from tessera.compiler.targets.cpu.convert import Elem, Pair, cast, choose, register_type, round_to, truth
-from tessera.compiler.targets.cpu.emit import I1, Val, const, ty
+from tessera.compiler.targets.cpu.values import I1, Val, const, ty
 from tessera.compiler.targets.cpu.vectormath import VectorMath
 from tessera.language import dtypes
 from tessera.language.dtypes import DType
 from tessera.language.scalars import TABLE
 
-COMPARE = {"eq": ("oeq", "eq"), "ne": ("une", "ne"), "lt": ("olt", "lt"), "le": ("ole", "le"), "gt": ("ogt", "gt"), "ge": ("oge", "ge")}
+COMPARE = {
+    "eq": ("oeq", "eq"),
+    "ne": ("une", "ne"),
+    "lt": ("olt", "lt"),
+    "le": ("ole", "le"),
+    "gt": ("ogt", "gt"),
+    "ge": ("oge", "ge"),
+}
 LOGIC = {"logical_and": "and", "logical_or": "or", "logical_xor": "xor"}
 BITWISE = {"bit_and": "and", "bit_or": "or", "bit_xor": "xor"}
-ROUNDING = {"floor": "floor", "ceil": "ceil", "round": "roundeven", "trunc": "trunc"}
 COST = {"add": 1, "sub": 1, "mul": 1, "div": 6, "sqrt": 6, "rsqrt": 10, "where": 1}
 
 
@@ -62,7 +68,7 @@ def _compare(name: str, v: Sequence[Val], dtype: DType, vm: VectorMath) -> Val:
     return vm.fn.compare(f"icmp {integral}", *v)
 
 
-# -- floats -------------------------------------------------------------------------------------------------------------
+# -- floats ------------------------------------------------------------------------------------------------------------
 def _extreme(predicate: str) -> Callable[[VectorMath, Val, Val], Val]:
     def emit(vm: VectorMath, a: Val, b: Val) -> Val:
         m = vm.select(vm.fn.compare(f"fcmp {predicate}", a, b), a, b)  # b where either is NaN
@@ -87,17 +93,14 @@ FLOAT: dict[str, Callable[..., Val]] = {
     "neg": VectorMath.neg, "abs": VectorMath.abs, "sign": _sign, "relu": _relu, "sqrt": VectorMath.sqrt,
     "exp": VectorMath.exp, "exp2": VectorMath.exp2, "expm1": VectorMath.expm1,
     "log": VectorMath.log, "log2": VectorMath.log2, "log10": VectorMath.log10, "log1p": VectorMath.log1p,
-    "rsqrt": lambda vm, x: vm.div(vm.k(1, x), vm.sqrt(x)),
-    "reciprocal": lambda vm, x: vm.div(vm.k(1, x), x),
-    "square": lambda vm, x: vm.mul(x, x),
+    "rsqrt": VectorMath.rsqrt, "reciprocal": VectorMath.reciprocal, "square": VectorMath.square,
     "sin": VectorMath.sin, "cos": VectorMath.cos, "tan": VectorMath.tan, "atan": VectorMath.atan,
     "sinh": VectorMath.sinh, "cosh": VectorMath.cosh, "tanh": VectorMath.tanh,
     "erf": VectorMath.erf, "sigmoid": VectorMath.sigmoid, "silu": VectorMath.silu, "softplus": VectorMath.softplus,
     "gelu": VectorMath.gelu, "gelu_tanh": VectorMath.gelu_tanh,
     "isnan": VectorMath.is_nan,
-    "isinf": lambda vm, x: vm.fn.compare("fcmp oeq", vm.abs(x), vm.k(math.inf, x)),
-    "isfinite": lambda vm, x: vm.fn.compare("fcmp one", vm.abs(x), vm.k(math.inf, x)),
-    **{name: (lambda vm, x, i=i: vm.fn.intrinsic(i, x.ty, x)) for name, i in ROUNDING.items()},
+    "isinf": VectorMath.is_infinite, "isfinite": VectorMath.is_finite,
+    "floor": VectorMath.floor, "ceil": VectorMath.ceil, "round": VectorMath.rint, "trunc": VectorMath.trunc,
 }  # fmt: skip
 
 
@@ -107,7 +110,7 @@ def _float(name: str, v: Sequence[Val], vm: VectorMath) -> Val:
     return FLOAT[name](vm, *v)
 
 
-# -- integers and bools -------------------------------------------------------------------------------------------------
+# -- integers and bools ------------------------------------------------------------------------------------------------
 def _integer(name: str, v: Sequence[Val], dtype: DType, vm: VectorMath) -> Val:
     fn, x = vm.fn, v[0]
     sign = "s" if dtype.kind == "int" else "u"
@@ -145,16 +148,19 @@ def _integer(name: str, v: Sequence[Val], dtype: DType, vm: VectorMath) -> Val:
             a, b = fn.align_lanes(*v)
             return fn.intrinsic(f"{sign}{name[:3]}", a.ty, a, b)
         case "shift_left" | "shift_right":
-            return _shift(name, *fn.align_lanes(*v), sign, vm)
+            a, b = fn.align_lanes(*v)
+            return _shift(name, a, b, sign, vm)
         case "floordiv":
-            return _divide(*fn.align_lanes(*v), dtype, vm)
+            a, b = fn.align_lanes(*v)
+            return _divide(a, b, dtype, vm)
         case "mod":
             a, b = fn.align_lanes(*v)
             q = _divide(a, b, dtype, vm)
             zero = fn.compare("icmp eq", b, const(0, b.ty))
             return fn.select(zero, const(0, b.ty), fn.binary("sub", a, fn.binary("mul", q, b)))
         case "pow":
-            return _integer_power(*fn.align_lanes(*v), dtype, vm)
+            a, b = fn.align_lanes(*v)
+            return _integer_power(a, b, dtype, vm)
         case _:
             raise Unsupported
 
@@ -213,7 +219,7 @@ def _integer_power(x: Val, y: Val, dtype: DType, vm: VectorMath) -> Val:
     return fn.select(fn.compare("icmp slt", y, const(0, ty("i", t.bits, lanes))), small, r)
 
 
-# -- complex numbers ----------------------------------------------------------------------------------------------------
+# -- complex numbers ---------------------------------------------------------------------------------------------------
 def _complex(name: str, v: Sequence[Pair], vm: VectorMath) -> Elem:
     a = v[0]
     b = v[1] if len(v) > 1 else a

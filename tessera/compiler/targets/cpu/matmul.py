@@ -14,8 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tessera.compiler.targets.cpu.convert import memory_element, register_type, storage_type, unpack
-from tessera.compiler.targets.cpu.emit import I1, I64, PTR, Function, Index, Module, Ty, Val, const
+from tessera.compiler.targets.cpu.emit import Function, Module
 from tessera.compiler.targets.cpu.isa import VectorISA
+from tessera.compiler.targets.cpu.values import I1, I64, PTR, Index, Ty, Val, const
 from tessera.compiler.targets.cpu.vectormath import VectorMath
 from tessera.language.dtypes import DType
 

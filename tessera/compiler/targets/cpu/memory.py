@@ -17,7 +17,8 @@ from tessera.compiler.targets.cpu.convert import (
     unpack,
     widen,
 )
-from tessera.compiler.targets.cpu.emit import I1, I32, I64, PTR, Function, Index, Ty, Val, const
+from tessera.compiler.targets.cpu.emit import Function
+from tessera.compiler.targets.cpu.values import I1, I32, I64, PTR, Index, Ty, Val, const
 from tessera.compiler.targets.cpu.vectormath import VectorMath
 from tessera.language.dtypes import DType, f32
 
@@ -69,7 +70,9 @@ class Memory:
         self.floor = 0
         """the scope inside which memory that this kernel writes is read before it is written"""
 
-    def address(self, ptr: Val, d: DType, coords: Sequence[Coord | None], strides: Sequence[Index]) -> tuple[Val, Index, int]:
+    def address(
+        self, ptr: Val, d: DType, coords: Sequence[Coord | None], strides: Sequence[Index]
+    ) -> tuple[Val, Index, int]:
         """The address of the first lane, the lanes' stride and their number. Outer coordinates are added first, so that
         what does not change in the inner loop is computed outside it."""
         fn, elem = self.fn, memory_element(d)
@@ -102,16 +105,13 @@ class Memory:
 
     # -- loads -------------------------------------------------------------------------------------------------------
     def load(self, p: Val, d: DType, step: Index, lanes: int, mask: Val | None, fill: Elem, *, pure: bool) -> Elem:
-        """`lanes` elements from p on, `step` apart; `fill` where `mask` does not hold. pure: the memory does not change."""
+        """`lanes` elements from p on, `step` apart; `fill` where `mask` does not hold. pure: memory does not change."""
         if mask is not None and mask.const is True:
             mask = None
-        if mask is not None and mask.ty.lanes > lanes:
-            if step == 0:
-                lanes = mask.ty.lanes
-                p = self.fn.splat(p, lanes)
-                return self._gather(p, d, mask, fill)
+        if mask is not None and mask.ty.lanes > lanes and step == 0:
+            return self.gather(self.fn.splat(p, mask.ty.lanes), d, mask, fill)
         if lanes > 1 and step != 1:
-            return self._gather(self.spread(p, d, step, lanes), d, mask, fill)
+            return self.gather(self.spread(p, d, step, lanes), d, mask, fill)
         t = storage_type(d, lanes)
         if mask is None:
             return unpack(self._plain(p, t, d, pure), d, self.vm)
@@ -121,7 +121,7 @@ class Memory:
         mask = self.fn.splat(mask, lanes)
         wide = self._storage_mask(mask, d)
         self.fn.module.declare(f"declare {t.text} @llvm.masked.load.{t.suffix}.p0(ptr, {wide.ty.text}, {t.text})")
-        text = f"call {t.text} @llvm.masked.load.{t.suffix}.p0(ptr align {_align(d)} {p.ref}, {wide!r}, {t.text} zeroinitializer)"
+        text = f"call {t.text} @llvm.masked.load.{t.suffix}.p0({_at(p, d)}, {wide!r}, {t.text} zeroinitializer)"
         raw = self.fn.op(text, t, (p, wide)) if pure else self.fn.load_once(text, t, (p, wide), self.floor)
         x = unpack(raw, d, self.vm)
         return x if _is_zero(fill) else choose(mask, x, widen(fill, lanes, self.fn), self.fn)
@@ -143,7 +143,7 @@ class Memory:
         t = PTR.wide(offsets.ty.lanes)
         return self.fn.op(f"getelementptr {memory_element(d)}, ptr {p.ref}, {offsets!r}", t, (p, offsets))
 
-    def _gather(self, pointers: Val, d: DType, mask: Val | None, fill: Elem) -> Elem:
+    def gather(self, pointers: Val, d: DType, mask: Val | None, fill: Elem) -> Elem:
         lanes = pointers.ty.lanes
         if d.is_complex:
             half = storage_type(d, 1).scalar
@@ -157,16 +157,14 @@ class Memory:
     def _gather_component(self, pointers: Val, t: Ty, d: DType, mask: Val | None) -> Val:
         lanes = t.lanes
         m = const(True, I1.wide(lanes)) if mask is None else self.fn.splat(mask, lanes)
-        vp = pointers.ty.suffix
-        self.fn.module.declare(f"declare {t.text} @llvm.masked.gather.{t.suffix}.{vp}({pointers.ty.text}, {m.ty.text}, {t.text})")
-        return self.fn.effect(
-            f"call {t.text} @llvm.masked.gather.{t.suffix}.{vp}({pointers.ty.text} align {_align(d)} {pointers.ref}, {m!r}, "
-            f"{t.text} zeroinitializer)",
-            t,
-        )
+        name = f"llvm.masked.gather.{t.suffix}.{pointers.ty.suffix}"
+        self.fn.module.declare(f"declare {t.text} @{name}({pointers.ty.text}, {m.ty.text}, {t.text})")
+        return self.fn.effect(f"call {t.text} @{name}({_at(pointers, d)}, {m!r}, {t.text} zeroinitializer)", t)
 
     # -- stores ------------------------------------------------------------------------------------------------------
-    def store(self, x: Elem, p: Val, d: DType, step: Index, lanes: int, mask: Val | None, nontemporal: bool = False) -> None:
+    def store(
+        self, x: Elem, p: Val, d: DType, step: Index, lanes: int, mask: Val | None, nontemporal: bool = False
+    ) -> None:
         if mask is not None and mask.const is True:
             mask = None
         x = widen(x, lanes, self.fn) if lanes_of(x) < lanes else x
@@ -180,8 +178,12 @@ class Memory:
             self.fn.store(raw, self.fn.select(mask, p, self._safe(d)), _align(d))
         else:
             wide = self._storage_mask(self.fn.splat(mask, lanes), d)
-            self.fn.module.declare(f"declare void @llvm.masked.store.{raw.ty.suffix}.p0({raw.ty.text}, ptr, {wide.ty.text})")
-            self.fn.do(f"call void @llvm.masked.store.{raw.ty.suffix}.p0({raw!r}, ptr align {_align(d)} {p.ref}, {wide!r})")
+            self.fn.module.declare(
+                f"declare void @llvm.masked.store.{raw.ty.suffix}.p0({raw.ty.text}, ptr, {wide.ty.text})"
+            )
+            self.fn.do(
+                f"call void @llvm.masked.store.{raw.ty.suffix}.p0({raw!r}, ptr align {_align(d)} {p.ref}, {wide!r})"
+            )
 
     def scatter(self, x: Elem, pointers: Val, d: DType, mask: Val | None) -> None:
         self._scatter(pack(widen(x, pointers.ty.lanes, self.fn), d, self.vm), pointers, d, mask)
@@ -195,10 +197,9 @@ class Memory:
             second = fn.op(f"getelementptr {half.text}, {pointers!r}, i64 1", pointers.ty, (pointers,))
             parts = [(fn.shuffle(raw, None, range(k, 2 * lanes, 2)), p) for k, p in ((0, pointers), (1, second))]
         for v, p in parts:
-            fn.module.declare(
-                f"declare void @llvm.masked.scatter.{v.ty.suffix}.{p.ty.suffix}({v.ty.text}, {p.ty.text}, {m.ty.text})"
-            )
-            fn.do(f"call void @llvm.masked.scatter.{v.ty.suffix}.{p.ty.suffix}({v!r}, {p.ty.text} align {_align(d)} {p.ref}, {m!r})")
+            name = f"llvm.masked.scatter.{v.ty.suffix}.{p.ty.suffix}"
+            fn.module.declare(f"declare void @{name}({v.ty.text}, {p.ty.text}, {m.ty.text})")
+            fn.do(f"call void @{name}({v!r}, {_at(p, d)}, {m!r})")
 
     # -- details -----------------------------------------------------------------------------------------------------
     def _safe(self, d: DType) -> Val:
@@ -220,6 +221,11 @@ def _align(d: DType) -> int:
     return d.itemsize // 2 if d.is_complex else d.itemsize
 
 
+def _at(p: Val, d: DType) -> str:
+    """An address (or a vector of them) as a masked intrinsic takes it."""
+    return f"{p.ty.text} align {_align(d)} {p.ref}"
+
+
 def _is_zero(fill: Elem) -> bool:
     return isinstance(fill, Val) and fill.const is not None and fill.const == 0 and not str(fill.const).startswith("-")
 
@@ -227,5 +233,3 @@ def _is_zero(fill: Elem) -> bool:
 def fill_value(value: object, d: DType, vm: VectorMath) -> Elem:
     """The `fill` attribute of a load as an element."""
     return constant(value if isinstance(value, (bool, int, float, complex)) else 0, d, vm)
-
-

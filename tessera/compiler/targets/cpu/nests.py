@@ -10,12 +10,13 @@ from tessera.compiler.ir.core import Value
 from tessera.compiler.targets.cpu.across import Across, Serial
 from tessera.compiler.targets.cpu.along import Along
 from tessera.compiler.targets.cpu.body import NestBody
-from tessera.compiler.targets.cpu.emit import Index, Val, text
 from tessera.compiler.targets.cpu.evaluate import Evaluator
 from tessera.compiler.targets.cpu.memory import Cell, Coord
-from tessera.compiler.targets.cpu.plan import Group, Nest, Planner
+from tessera.compiler.targets.cpu.plan import Planner
 from tessera.compiler.targets.cpu.spaces import shape_of
+from tessera.compiler.targets.cpu.stages import Group, Nest
 from tessera.compiler.targets.cpu.turned import Turned
+from tessera.compiler.targets.cpu.values import Index, Val, text
 from tessera.language.dims import Dim
 
 

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass, field
-from typing import TypeAlias
 
 from tessera.compiler.ir.core import Block, Op, Value
-from tessera.compiler.ir.types import ViewType
+from tessera.compiler.targets.cpu.dependences import Dependences
+from tessera.compiler.targets.cpu.grouping import Grouping
 from tessera.compiler.targets.cpu.maps import cost
 from tessera.compiler.targets.cpu.spaces import (
     ELEMENTWISE,
@@ -26,65 +25,11 @@ from tessera.compiler.targets.cpu.spaces import (
     operand_coords,
     shape_of,
 )
+from tessera.compiler.targets.cpu.stages import READS, STORES, Group, Nest, Root, Stage, touched, unit_axes
 from tessera.language.dims import Dim
 
 KEEP_COST = 8
 """vector instructions per element above which a value that several loops use is kept, not computed again"""
-
-STORES = ("tile.store", "tile.scatter", "tile.store_shared")
-READS = ("tile.load", "tile.gather", "tile.load_shared")
-
-
-@dataclass(eq=False, slots=True)
-class Root:
-    """Something to be computed for every element of `value`: `op` stores or reduces it, None keeps it in scratch."""
-
-    value: Value
-    op: Op | None
-    classes: tuple[AxisId, ...]
-    reduced: AxisId = None
-    target: object = None
-    """where to keep the value, if not in its own cell"""
-
-    @property
-    def loops(self) -> list[int]:
-        return [c for c in self.classes if c is not None]
-
-    @property
-    def parallel(self) -> set[int]:
-        """The axes along which elements do not depend on each other."""
-        return {c for c in self.classes if c is not None and c != self.reduced and c >= 0}
-
-
-@dataclass(eq=False, slots=True)
-class Nest:
-    """Loops over `classes` that compute `roots`, in order; `also` are values kept on the way. `vector` runs in lanes."""
-
-    classes: list[int]
-    roots: list[Root]
-    reduced: AxisId = None
-    also: list[Value] = field(default_factory=list)
-    vector: AxisId = None
-
-
-@dataclass(eq=False, slots=True)
-class Group:
-    """Nests under common outer loops over `outer`. `inside` are results that nobody needs after the outer loops."""
-
-    nests: list[Nest]
-    outer: list[int]
-    inside: set[Value] = field(default_factory=set)
-    parallel: set[int] = field(default_factory=set)
-
-
-Stage: TypeAlias = "Group | Op"
-
-
-def touched(op: Op) -> Iterator[Value]:
-    """The views and shared tiles that `op` (or what is inside it) writes."""
-    for o in op.walk():
-        if o.name in STORES or o.name == "tile.copy_async":
-            yield o.operands[0]
 
 
 class Planner:
@@ -93,14 +38,18 @@ class Planner:
     are read from global memory."""
 
     def __init__(
-        self, block: Block, memory: Callable[[Value], object], needed: Iterable[Value] = (), direct: Set[Value] = frozenset()
+        self,
+        block: Block,
+        memory: Callable[[Value], object],
+        needed: Iterable[Value] = (),
+        direct: Set[Value] = frozenset(),
     ) -> None:
         self.block, self.memory, self.direct = block, memory, direct
-        self.position = {op: i for i, op in enumerate(block.ops)}
         self.spaces = Spaces(block.ops)
         self.kept: set[Value] = {v for v in needed if self._here(v)}
+        self.dependences = Dependences(block, memory, self.spaces, self.kept)
+        self.position = self.dependences.position
         self.extents: dict[int, Dim] = {}
-        self._leaves: dict[Value, frozenset[Value]] = {}
         self._price: dict[Value, int] = {}
         self.written = [(i, self.memory(v)) for op, i in self.position.items() for v in touched(op)]
         self._find_kept()
@@ -128,7 +77,8 @@ class Planner:
 
     def consumers(self, v: Value) -> list[tuple[Op, int]]:
         """The ops, with operand numbers, that ask for elements of `v`, through any lazy ops between."""
-        seen, stack, out = {v}, [v], []
+        seen, stack = {v}, [v]
+        out: list[tuple[Op, int]] = []
         while stack:
             for user, i in stack.pop().uses:
                 if user.name not in LAZY:
@@ -166,9 +116,9 @@ class Planner:
             if moves(op) and self._here(op.operands[0]):
                 self.kept.add(op.operands[0])
         for op in self.block.ops:
-            if op.name in READS and self._overwritten(op):
-                self.kept.add(op.result)
-            elif op.name in LAZY and shape_of(op.result) and op.result not in self.kept and self._for_regions(op.result):
+            if (op.name in READS and self._overwritten(op)) or (
+                op.name in LAZY and shape_of(op.result) and op.result not in self.kept and self._for_regions(op.result)
+            ):
                 self.kept.add(op.result)
 
     def _for_regions(self, v: Value) -> bool:
@@ -204,31 +154,6 @@ class Planner:
         mine, theirs = self.spaces.of(read.result), self.spaces.of(store.operands[1])
         return same and mine == theirs and all(c is None or c >= 0 for c in mine)
 
-    # -- dependences -------------------------------------------------------------------------------------------------
-    def leaves(self, v: Value) -> frozenset[Value]:
-        """What the lazy computation of `v` starts from: reads, reductions and kept values of this block."""
-        if v not in self._leaves:
-            op = v.op
-            if op is None or op.block is not self.block:
-                found: frozenset[Value] = frozenset()
-            elif v in self.kept or op.name not in LAZY:
-                found = frozenset((v,))
-            else:
-                found = self.below(v)
-                if op.name in READS or moves(op):
-                    found |= {v}
-            self._leaves[v] = found
-        return self._leaves[v]
-
-    def below(self, v: Value) -> frozenset[Value]:
-        op = v.op
-        return frozenset().union(*map(self.leaves, op.operands)) if op and op.operands else frozenset()
-
-    def root_leaves(self, root: Root) -> frozenset[Value]:
-        if root.op is None:
-            return self.below(root.value) | ({root.value} if root.value.op and root.value.op.name in READS else set())
-        return frozenset().union(*map(self.leaves, root.op.operands))
-
     # -- roots, nests, groups ----------------------------------------------------------------------------------------
     def root_of(self, op: Op) -> Root | None:
         """The root that `op` is, if it is one."""
@@ -246,15 +171,20 @@ class Planner:
 
     def _stages(self) -> list[Stage]:
         stages: list[Stage] = []
-        current: _Grouping | None = None
+        current: Grouping | None = None
         for op in self.block.ops:
             root = self.root_of(op)
             if root is not None:
                 self._see(root)
                 if current is None or not current.join(root):
-                    current = _Grouping(self, root)
+                    current = Grouping(self.dependences, root)
                     stages.append(current.group)
-            elif op.name not in LAZY and op.name not in ("tile.yield", "tile.return", "tile.barrier", "tile.alloc_shared"):
+            elif op.name not in LAZY and op.name not in (
+                "tile.yield",
+                "tile.return",
+                "tile.barrier",
+                "tile.alloc_shared",
+            ):
                 stages.append(op)
                 current = None
         return stages
@@ -322,7 +252,7 @@ class Planner:
             free = [c for c in nest.classes if c not in group.outer]
             if free:
                 votes = self._votes(nest)
-                nest.vector = max(free, key=lambda c: (votes[c], free.index(c)))  # noqa: B023
+                nest.vector = max(free, key=lambda c: (votes[c], free.index(c)))
 
     # -- work shared by several nests --------------------------------------------------------------------------------
     def _keep_shared_work(self) -> None:
@@ -353,17 +283,21 @@ class Planner:
                 continue
             nests = sorted((n for n in found if isinstance(n, Nest)), key=order.__getitem__)
             classes = self.spaces.of(v)
-            if nests and {c for c in classes if c is not None} == set(nests[0].classes) and min(self.extents, default=0) >= 0:
+            if (
+                nests
+                and {c for c in classes if c is not None} == set(nests[0].classes)
+                and min(self.extents, default=0) >= 0
+            ):
                 self.kept.add(v)
                 nests[0].also.append(v)
                 where[v] = nests[0]
                 reach[v] = {nests[0]}
         self._price.clear()
-        self._leaves.clear()
 
     def _find_inside(self, group: Group) -> None:
         """Results of the group that only its own nests use."""
-        mine: set[object] = {r.op or r.value for n in group.nests for r in n.roots} | {v for n in group.nests for v in n.also}
+        mine: set[object] = {r.op or r.value for n in group.nests for r in n.roots}
+        mine |= {v for n in group.nests for v in n.also}
         results = [r.op.result if r.op else r.value for n in group.nests for r in n.roots if not r.op or r.op.results]
         for v in (*results, *(v for n in group.nests for v in n.also)):
             if all(u in mine for u in self._users(v)):
@@ -381,104 +315,6 @@ class Planner:
                 elif user.result not in seen:
                     seen.add(user.result)
                     stack.append(user.result)
-
-
-class _Grouping:
-    """A group being filled with the roots of a block, in order."""
-
-    def __init__(self, planner: Planner, root: Root) -> None:
-        self.planner = planner
-        self.group = Group([], [])
-        self.nest_of: dict[object, int] = {}
-        self.roots: list[Root] = []
-        self.outer: set[int] = root.parallel
-        self._add(root)
-
-    def join(self, root: Root) -> bool:
-        """Adds the root if it can run under the same outer loops; says whether it could."""
-        outer = self.outer & root.parallel
-        known = {c for r in self.roots for c in r.loops}
-        if self.outer:
-            leading = all(self._leads(outer, r) for r in (*self.roots, root))
-            if not outer or not (outer == self.outer or leading):
-                return False
-        elif not set(root.parallel) <= known:
-            return False
-        if self._must_wait(root):
-            return False
-        self.outer = outer
-        self._add(root)
-        return True
-
-    @staticmethod
-    def _leads(outer: set[int], root: Root) -> bool:
-        return set(root.loops[: len(outer)]) == outer
-
-    def _must_wait(self, root: Root) -> bool:
-        """Whether it needs results of this group in full: at other coordinates, reshaped, or re-read from memory."""
-        p = self.planner
-        done = {r.op.result if r.op and r.op.results else r.value for r in self.roots if not (r.op and r.op.name in STORES)}
-        stored = [(p.position[r.op], p.memory(r.op.operands[0])) for r in self.roots if r.op and r.op.name in STORES]
-        for leaf in p.root_leaves(root):
-            op = leaf.op
-            assert op is not None
-            if leaf in done and any(c is not None and c < 0 for c in p.spaces.of(leaf)):
-                return True
-            if moves(op) and op.operands[0] in done:
-                return True
-            if op.name in READS and leaf not in done:
-                at, memory = p.position[op], p.memory(op.operands[0])
-                if any(m == memory and i < at for i, m in stored):
-                    return True
-        return False
-
-    def _add(self, root: Root) -> None:
-        p = self.planner
-        leaves = p.root_leaves(root)
-        earliest = 0
-        for leaf in leaves:
-            if leaf in self.nest_of:
-                made = self.nest_of[leaf]
-                reduced = leaf.op is not None and leaf.op.name == "tile.reduce"
-                same = set(self.group.nests[made].classes) == set(root.loops)
-                earliest = max(earliest, made if same and not reduced else made + 1)
-        if root.op is not None and root.op.name in STORES:
-            memory = p.memory(root.op.operands[0])
-            for other in self.roots:
-                reads = any(x.op and x.op.name in READS and p.memory(x.op.operands[0]) == memory for x in p.root_leaves(other))
-                writes = other.op is not None and other.op.name in STORES and p.memory(other.op.operands[0]) == memory
-                if reads or writes:
-                    earliest = max(earliest, self.nest_of[other] + (1 if writes else 0))
-        at = self._place(root, earliest)
-        self.roots.append(root)
-        self.nest_of[root] = at
-        if root.op is None or root.op.results:
-            self.nest_of[root.op.result if root.op else root.value] = at
-        self.group.parallel = self.outer
-        ordered = [c for c in max(self.roots, key=lambda r: len(r.loops)).loops if c in self.outer]
-        self.group.outer = ordered
-
-    def _place(self, root: Root, earliest: int) -> int:
-        nests = self.group.nests
-        for i in range(earliest, len(nests)):
-            fits = root.reduced is None or nests[i].reduced in (None, root.reduced)
-            if set(nests[i].classes) == set(root.loops) and fits:
-                nests[i].roots.append(root)
-                nests[i].reduced = nests[i].reduced if nests[i].reduced is not None else root.reduced
-                return i
-        nests.append(Nest(root.loops, [root], root.reduced))
-        return len(nests) - 1
-
-
-def unit_axes(view: Value) -> list[int]:
-    """The axes of a view along which neighbours are neighbours in memory."""
-    t = view.type
-    if not isinstance(t, ViewType):
-        return [len(shape_of(view)) - 1]
-    if t.strides is None:
-        inner = [i for i, d in enumerate(t.shape) if d != 1]
-        return [inner[-1] if inner else t.rank - 1] if t.rank else []
-    return [i for i, s in enumerate(t.strides) if s == 1]
 
 
 def _offset(v: Value) -> object:

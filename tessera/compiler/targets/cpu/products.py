@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import ViewType
 from tessera.compiler.targets.cpu.convert import memory_element
-from tessera.compiler.targets.cpu.emit import Index, Val
-from tessera.compiler.targets.cpu.evaluate import dtype_of, memory_of, unsupported
 from tessera.compiler.targets.cpu.matmul import Matmul, matmul_function
 from tessera.compiler.targets.cpu.memory import Cell
 from tessera.compiler.targets.cpu.nests import NestWriter
+from tessera.compiler.targets.cpu.numbers import dtype_of, memory_of, unsupported
 from tessera.compiler.targets.cpu.plan import Planner
 from tessera.compiler.targets.cpu.spaces import shape_of
+from tessera.compiler.targets.cpu.values import Index, Val
+from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
 
 if TYPE_CHECKING:
@@ -77,7 +78,17 @@ def _check(op: Op, lhs: DType, rhs: DType, acc: DType) -> None:
         unsupported(op, f"a product of floats accumulated in {acc}")
 
 
-def _call(k: KernelFunction, op: Op, a: Operand, b: Operand, acc: DType, c: Cell, sizes: tuple[Index, Index, Index], rows: int, accumulate: bool) -> None:
+def _call(
+    k: KernelFunction,
+    op: Op,
+    a: Operand,
+    b: Operand,
+    acc: DType,
+    c: Cell,
+    sizes: tuple[Index, Index, Index],
+    rows: int,
+    accumulate: bool,
+) -> None:
     _check(op, a.dtype, b.dtype, acc)
     along = {"0": "m", "1": "k", "": ""}[a.unit], {"0": "k", "1": "n", "": ""}[b.unit]
     kind = Matmul(k.isa, a.dtype, b.dtype, acc, *along, rows=rows, accumulate=accumulate)
@@ -124,8 +135,10 @@ def write_contract(k: KernelFunction, op: Op) -> None:
             fn.module.declare("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
             fn.do(f"call void @llvm.memset.p0.i64(ptr {cell.ptr.ref}, i8 0, {fn.index(bytes_)!r}, i1 false)")
     a = Operand(fn.gep(left.ptr, fn.mul(row, left.strides[0]), memory_element(left.dtype)), left.strides, left.dtype)
-    b = Operand(fn.gep(right.ptr, fn.mul(col, right.strides[1]), memory_element(right.dtype)), right.strides, right.dtype)
-    depth = lhs.type.shape[1]  # type: ignore[union-attr]
+    b = Operand(
+        fn.gep(right.ptr, fn.mul(col, right.strides[1]), memory_element(right.dtype)), right.strides, right.dtype
+    )
+    depth = _extent(lhs, 1)
     _call(k, op, a, b, dtype_of(op.result), cell, (m, n, ev.dim(depth)), rows, False)
 
 
@@ -136,7 +149,12 @@ def _whole(k: KernelFunction, v: Value) -> Operand:
 
 def _left(k: KernelFunction, view: Value, axis: int, start: Value, size: int) -> Index:
     """How many of `size` rows (columns) from `start` on lie inside the view."""
-    extent = view.type.shape[axis]  # type: ignore[union-attr]
+    extent = _extent(view, axis)
     if all(k.ev.bounds.inside(start, size, extent)):
         return size
     return k.fn.smax(k.fn.smin(k.fn.sub(k.ev.dim(extent), k.ev.index(start)), size), 0)
+
+
+def _extent(view: Value, axis: int) -> Dim:
+    assert isinstance(view.type, ViewType)
+    return view.type.shape[axis]

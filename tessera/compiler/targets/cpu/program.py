@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.compiler.targets.cpu import jit
-from tessera.compiler.targets.cpu.emit import I1, I8, PTR, Function, Index, Module, Val, const
+from tessera.compiler.targets.cpu.emit import Function, Module
 from tessera.compiler.targets.cpu.evaluate import Evaluator
 from tessera.compiler.targets.cpu.frame import POOL, RUN, Frame
 from tessera.compiler.targets.cpu.host import Sites
 from tessera.compiler.targets.cpu.isa import VectorISA
 from tessera.compiler.targets.cpu.kernel import KernelFunction
 from tessera.compiler.targets.cpu.record import Recording
+from tessera.compiler.targets.cpu.values import I1, I8, PTR, Index, Val, const
 from tessera.compiler.tile.program import Branch, Launch, Loop, Program, Step
 from tessera.language.dims import Dim, dim_max, prod
 
@@ -144,5 +145,3 @@ class ProgramWriter:
             "sites": self.sites.table,
             "kernels": [name for name, _ in self.kernels.values()],
         }
-
-

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tessera.compiler.targets.cpu.emit import I64, PTR, Function, Index, Val
+from tessera.compiler.targets.cpu.emit import Function
 from tessera.compiler.targets.cpu.frame import RECORD_CAPACITY, RECORD_STRIDE, RECORDS
+from tessera.compiler.targets.cpu.values import I64, PTR, Index, Val
 
 if TYPE_CHECKING:
     from tessera.compiler.targets.cpu.kernel import KernelFunction

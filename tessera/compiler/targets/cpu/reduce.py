@@ -13,7 +13,7 @@ from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.types import TileType
 from tessera.compiler.targets.cpu import maps
 from tessera.compiler.targets.cpu.convert import Elem, Pair, cast, register_type, round_to
-from tessera.compiler.targets.cpu.emit import I64, Ty, Val, const
+from tessera.compiler.targets.cpu.values import I64, Ty, Val, const
 from tessera.compiler.targets.cpu.vectormath import VectorMath
 from tessera.language import dtypes
 from tessera.language.dtypes import DType
@@ -23,7 +23,7 @@ LAST = (1 << 63) - 1
 
 
 class Reduction:
-    """One `tile.reduce`. An accumulator is a list of values: one, two for a complex number, (value, index) for argmax."""
+    """One `tile.reduce`. An accumulator is a list of values: one, two for complex numbers, or (value, index)."""
 
     def __init__(self, op: Op, vm: VectorMath) -> None:
         source, target = op.operands[0].type, op.result.type

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from tessera.compiler.ir.core import Op
 from tessera.compiler.targets.cpu import maps
 from tessera.compiler.targets.cpu.convert import Elem, Pair, cast, round_to
-from tessera.compiler.targets.cpu.emit import Val, const
-from tessera.compiler.targets.cpu.evaluate import dtype_of, unsupported
 from tessera.compiler.targets.cpu.memory import Coord
+from tessera.compiler.targets.cpu.numbers import dtype_of, unsupported
 from tessera.compiler.targets.cpu.plan import Planner
 from tessera.compiler.targets.cpu.spaces import shape_of
+from tessera.compiler.targets.cpu.values import Val, const
 from tessera.language.dtypes import DType
 
 if TYPE_CHECKING:

@@ -117,7 +117,7 @@ class Spaces:
                     self._same((x, i), (op.operands[1], i))
 
     def of(self, v: Value, raw: bool = False) -> tuple[AxisId, ...]:
-        """The class of each axis. Broken classes are replaced by one of the value's own for each axis (unless `raw`)."""
+        """The class of each axis. Broken classes are replaced by one of the value's own for each axis, unless `raw`."""
         out: list[AxisId] = []
         for i, d in enumerate(shape_of(v)):
             if d == 1:

@@ -19,7 +19,7 @@ VERSION = 1
 
 
 class CpuTarget:
-    """Follows `targets.base.Target`. `level` asks for a narrower instruction set than the machine's (see isa.LEVELS)."""
+    """Follows `targets.base.Target`. `level`: a narrower instruction set than the machine's (see isa.LEVELS)."""
 
     name = "cpu"
     device = "cpu"
@@ -32,7 +32,7 @@ class CpuTarget:
         jit.binding()
         return isa.host(self._level)
 
-    @cached_property
+    @property
     def fingerprint(self) -> str:
         llvm = jit.binding()
         version = ".".join(map(str, llvm.llvm_version_info))
@@ -54,7 +54,9 @@ class CpuTarget:
 
         if artifact.target != "cpu" or not self._runs_here(artifact):
             need = artifact.meta.get("isa", artifact.target)
-            raise DeviceError(Diagnostic("TS605", f"The code of {artifact.name} needs {need}, which this machine lacks."))
+            raise DeviceError(
+                Diagnostic("TS605", f"The code of {artifact.name} needs {need}, which this machine lacks.")
+            )
         return CpuExecutable(artifact)
 
     def _runs_here(self, artifact: Artifact) -> bool:
@@ -67,7 +69,12 @@ class CpuTarget:
 
     def _resources(self, writer: ProgramWriter) -> dict[str, Any]:
         return {
-            name: {"vector_bits": self.isa.bits, "isa": self.isa.name, "stack_bytes": k._stack, "scratch_bytes": str(k.scratch_bytes)}
+            name: {
+                "vector_bits": self.isa.bits,
+                "isa": self.isa.name,
+                "stack_bytes": k.stack_bytes,
+                "scratch_bytes": str(k.scratch_bytes),
+            }
             for name, k in writer.kernels.values()
         }
 
@@ -82,11 +89,9 @@ def _layout(program: Program, frame: Frame) -> dict[str, Any]:
     scalars = [(frame.scalar_slot(i), program.params[i].dtype.name) for i in frame.scalars]
     dims = FIRST + len(frame.buffers) + 2 * len(frame.scalars)
     return {
-        "size": frame.size, "bound": bound, "arrays": arrays, "temps": temps, "constants": constants, "scalars": scalars,
-        "dims": dims, "free": list(program.free),
+        "size": frame.size, "bound": bound, "arrays": arrays, "temps": temps, "constants": constants,
+        "scalars": scalars, "dims": dims, "free": list(program.free),
     }  # fmt: skip
-
-
 
 
 def _array(program: Program, i: int) -> tuple[int, int, bool]:

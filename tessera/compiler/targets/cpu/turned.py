@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tessera.compiler.ir.core import Op
-from tessera.compiler.targets.cpu.along import VectorLoop
+from tessera.compiler.targets.cpu.along import VectorLoop, plain
 from tessera.compiler.targets.cpu.body import NestBody
 from tessera.compiler.targets.cpu.convert import storage_type
-from tessera.compiler.targets.cpu.emit import Index, Val
-from tessera.compiler.targets.cpu.evaluate import Coords, dtype_of
+from tessera.compiler.targets.cpu.evaluate import Coords
 from tessera.compiler.targets.cpu.matmul import transpose
 from tessera.compiler.targets.cpu.memory import Coord
-from tessera.compiler.targets.cpu.plan import unit_axes
+from tessera.compiler.targets.cpu.numbers import dtype_of
+from tessera.compiler.targets.cpu.stages import unit_axes
+from tessera.compiler.targets.cpu.values import Index, Val
 
 
 @dataclass(slots=True)
@@ -34,7 +35,12 @@ class Turned:
         lanes = body.lanes()
         found: dict[int, list[tuple[Op, Coords]]] = {}
         for op, coords in body.accesses:
-            if op.name != "tile.load" or op.attrs.get("masked") or dtype_of(op.result).is_complex or vector not in coords:
+            if (
+                op.name != "tile.load"
+                or op.attrs.get("masked")
+                or dtype_of(op.result).is_complex
+                or vector not in coords
+            ):
                 continue
             axes = {coords[a] for a in unit_axes(op.operands[0])}
             for a in axes:
@@ -64,7 +70,7 @@ class Turned:
             ev.within[self.along] = rows
             start = fn.select(fn.icmp("slt", r.index, main_rows), fn.index(main_columns), fn.index(0))
             limit = body.limit(self.vector, columns)
-            VectorLoop(body, self.vector, n, 1, lambda *_: body.step()).run(start, columns, limit, [])
+            VectorLoop(body, self.vector, n, 1, plain(body)).run(start, columns, limit, [])
 
     def _rows_inside(self, rows: Index) -> Index:
         """How far the blocks may go along `along`."""
@@ -90,7 +96,10 @@ class Turned:
             blocks.append(transpose(fn, lines))
         for j in range(n):
             ev.env[self.along], ev.env[self.vector] = Coord(row, j), Coord(column, 0, n)
-            ev.given = {(op.result, coords): (block[j], dtype_of(op.result)) for (op, coords), block in zip(self.turned, blocks, strict=True)}
+            ev.given = {
+                (op.result, coords): (block[j], dtype_of(op.result))
+                for (op, coords), block in zip(self.turned, blocks, strict=True)
+            }
             body.step()
         ev.given = {}
         ev.memo = {}
