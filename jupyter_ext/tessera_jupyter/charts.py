@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tessera.profiler.kernels import KernelStats
 from tessera.profiler.machine import Ceiling
@@ -19,19 +20,17 @@ from tessera_jupyter.markup import text
 
 _WIDTH, _LEFT, _RIGHT = 760, 96, 14
 _ROW = 20
-_MOST_BARS = 100
+_MOST_BARS = 160
+_MOST_TILES = 20_000
 _MOST_ROWS = 24
 
 
 def gantt(recording: Recording) -> str:
-    """The tiles of each lane as bars, the longest of them where there are too many to draw."""
+    """The tiles of each lane as bars; tiles too short to be told apart share one."""
     bars = bars_of(recording)
     if not len(bars.start):
         return '<p class="ts-why">No tile records: this run was recorded without tiles, or launched no kernel.</p>'
     rows = bars.rows[:_MOST_ROWS]
-    shown = bars.within((0, bars.span))
-    shown = shown[bars.row[shown] < len(rows)]
-    shown = sorted(shown.tolist(), key=lambda i: -int(bars.duration[i]))[:_MOST_BARS]
     top, height = 22, 22 + _ROW * len(rows) + 34
     scale = (_WIDTH - _LEFT - _RIGHT) / bars.span
     parts = [
@@ -39,23 +38,54 @@ def gantt(recording: Recording) -> str:
         for i, r in enumerate(rows)
     ]
     parts += _legend(bars)
-    parts += [_bar(bars, i, scale, top) for i in shown]
+    drawn = [run for run in _runs(bars, scale) if run.row < len(rows)]
+    drawn = sorted(drawn, key=lambda run: run.start - run.end)[:_MOST_BARS]
+    parts += [_bar(bars, run, scale, top) for run in drawn]
     parts += _time_axis(bars.span, scale, top + _ROW * len(rows))
-    total, lanes = len(bars.start), len(bars.rows)
-    count = f"the longest {len(shown):,} of {total:,}" if len(shown) < total else f"{total:,}"
-    label = f"Tiles over time: {count} on {lanes} lane{'s' * (lanes != 1)} in {format_time(bars.span)}"
+    total, count, lanes = len(bars.start), sum(run.count for run in drawn), len(bars.rows)
+    shown = f"{total:,}" if count == total else f"{count:,} of {total:,}"
+    label = f"Tiles over time: {shown} on {lanes} lane{'s' * (lanes != 1)} in {format_time(bars.span)}"
     return _svg("gantt", label, height, parts)
 
 
-def _bar(bars: Bars, i: int, scale: float, top: int) -> str:
-    start, duration = int(bars.start[i]), int(bars.duration[i])
-    line = f", line {bars.line[i]}" if bars.line[i] else ""
-    name = shorten(bars.groups[bars.group[i]])
-    title = f"tile {bars.tile[i]}: {name}, {format_time(duration)} from {format_time(start)}{line}"
-    x, y, width = _LEFT + start * scale, top + _ROW * int(bars.row[i]) + 2, max(duration * scale, 0.5)
+@dataclass(slots=True)
+class _Run:
+    """Tiles of one kernel or phase that follow each other on one lane, from `start` to `end` (ns)."""
+
+    row: int
+    group: int
+    start: int
+    end: int
+    first: int
+    count: int = 1
+
+
+def _runs(bars: Bars, scale: float) -> list[_Run]:
+    """The tiles, those joined that would be less than two pixels wide and stand less than one apart."""
+    import numpy as np
+
+    longest = np.argsort(-bars.duration, kind="stable")[:_MOST_TILES]
+    out: list[_Run] = []
+    for i in longest[np.lexsort((bars.start[longest], bars.row[longest]))].tolist():
+        start, end = int(bars.start[i]), int(bars.start[i] + bars.duration[i])
+        run = _Run(int(bars.row[i]), int(bars.group[i]), start, end, i)
+        last = out[-1] if out else None
+        narrow = min(end - start, (last.end - last.start) / last.count if last else 0) * scale < 2
+        if last and (last.row, last.group) == (run.row, run.group) and narrow and (start - last.end) * scale < 1:
+            last.end, last.count = max(last.end, end), last.count + 1
+        else:
+            out.append(run)
+    return out
+
+
+def _bar(bars: Bars, run: _Run, scale: float, top: int) -> str:
+    line = f", line {bars.line[run.first]}" if bars.line[run.first] else ""
+    tiles = f"tile {bars.tile[run.first]}" if run.count == 1 else f"{run.count} tiles"
+    name, took = shorten(bars.groups[run.group]), format_time(run.end - run.start)
+    x, y, width = _LEFT + run.start * scale, top + _ROW * run.row + 2, max((run.end - run.start) * scale, 0.5)
     return (
-        f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="{_ROW - 4}" '
-        f'fill="{PALETTE[int(bars.group[i]) % len(PALETTE)]}"><title>{text(title)}</title></rect>'
+        f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="{_ROW - 4}" fill="{PALETTE[run.group % len(PALETTE)]}">'
+        f"<title>{text(f'{tiles}: {name}, {took} from {format_time(run.start)}{line}')}</title></rect>"
     )
 
 

@@ -192,13 +192,31 @@ def test_a_panel_stays_small(nb):
     assert len(html) < 40_000
 
 
-def test_bars_of_a_profile(nb):
-    nb.run(CELL)
-    ran = nb.run("prof = %tessera profile norm(np.ones((64, 8), np.float32))")
-    assert ran.error is None
-    chart = gantt(nb["prof"].recording)
-    assert chart.count("<rect") == 1 + len(nb["prof"].tiles())  # and one for the legend
-    assert np.all([t.duration > 0 for t in nb["prof"].tiles()])
+def recorded(tiles, lanes=2):
+    """A recording of one launch with these (lane, start, duration) in ns."""
+    from tessera.profiler.recording import Recording
+    from tessera.runtime.events import LaunchEvent, TileBatch
+
+    recording = Recording()
+    recording.add(LaunchEvent(1, "k", "cpu", "cpu:0", (len(tiles),), 0, 1000, 1, 1))
+    resource, start, duration = zip(*tiles, strict=True)
+    columns = {"tile": range(len(tiles)), "resource": resource, "slot": 0, "start": start, "duration": duration}
+    recording.add(TileBatch.from_columns(("tile",), launch=1, **{k: np.asarray(v) for k, v in columns.items()}))
+    return recording
+
+
+def test_every_tile_is_in_a_bar():
+    chart = gantt(recorded([(0, 0, 400), (0, 500, 500), (1, 0, 1000)]))
+    assert chart.count("<rect") == 1 + 3  # one is the legend's
+    assert "Tiles over time: 3 on 2 lanes in 1.00 us" in chart
+    assert "tile 2: k, 1.00 us from 0 ns" in chart
+
+
+def test_tiles_too_short_to_be_told_apart_share_a_bar():
+    chart = gantt(recorded([(0, 10 * i, 9) for i in range(5000)] + [(1, 0, 30_000)]))
+    assert "5,001 on 2 lanes" in chart
+    assert "5000 tiles: k" in chart
+    assert chart.count("<rect") == 1 + 2
 
 
 def test_fixes_are_shown_as_the_lines_they_give():
