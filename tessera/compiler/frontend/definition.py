@@ -95,7 +95,7 @@ class Definition:
         return Span(self.file, node.lineno, max(start, 1), node.lineno, max(start, 1) + len(node.name))
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=16)  # each holds a whole text: an editor makes one per edit
 def source_of(file: str, text: str) -> Source:
     return Source(file, text)
 
