@@ -51,8 +51,8 @@ def _result(op: Op) -> TileType:
 
 @spec(
     "tile.func",
-    "A kernel. attrs: sym_name, grid (a Dim per axis), arg_names, writes (indices of the arguments stored"
-    " to), num_warps. Its block's arguments are views and rank-0 tiles.",
+    "A kernel. attrs: sym_name, grid (a Dim per axis), arg_names, writes and returns (indices of the arguments that are "
+    "stored to and given back), num_warps, num_stages. Its block's arguments are views and rank-0 tiles.",
     effects=True,
 )
 def _func(op: Op) -> None:
@@ -210,9 +210,9 @@ def _mma(op: Op) -> None:
 
 @spec(
     "tile.contract",
-    "A whole block of A @ B from global memory: rows [row, row+BM) of A [M, K] times columns [col, col+BN) of B [K, N]; "
-    "operands A, B, row, col; the result [BM, BN] is in the accumulator dtype. The target chooses staging and blocking; "
-    "products are summed in ascending k. Elements outside M or N are zero.",
+    "A whole block of A @ B from global memory: rows [row, row+BM) of A [M, K] times columns [col, col+BN) of B "
+    "[K, N]. Operands A, B, row, col; the result [BM, BN] is in the accumulator dtype. The target chooses staging and "
+    "blocking; products are summed in ascending k. Elements outside M or N are zero.",
 )
 def _contract(op: Op) -> None:
     _operands(op, 4)
