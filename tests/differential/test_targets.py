@@ -528,3 +528,21 @@ def test_random_programs_agree(recipe: list[tuple[str, int]], rows: int, columns
         with knobs.target.override(target):
             results.append(program(x, y))
     np.testing.assert_allclose(results[0], results[1], rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_integers_made_from_floats_saturate(target: str) -> None:
+    x = np.array([np.nan, np.inf, -np.inf, 3e10, -3e10, 2.9, -2.9], np.float32)
+    with knobs.target.override(target):
+        got = ts.function(lambda x: (ts.cast(x, ts.int32), ts.cast(x[:6], ts.uint8), ts.cast(x, ts.int64)))(x)
+    assert got[0].tolist() == [0, 2**31 - 1, -(2**31), 2**31 - 1, -(2**31), 2, -2]
+    assert got[1].tolist() == [0, 255, 0, 255, 0, 2]
+    assert got[2].tolist() == [0, 2**63 - 1, -(2**63), 30000001024, -30000001024, 2, -2]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_small_float_is_a_dtype(target: str) -> None:
+    for name in ("fp8_e4m3", "fp8_e5m2", "fp6_e2m3", "fp6_e3m2", "fp4_e2m1"):
+        x = np.array([[0.5, 1, 1.5], [2, 3, 4]], np.float32).astype(getattr(ts, name).numpy)
+        with knobs.target.override(target):
+            np.testing.assert_array_equal(ts.function(lambda x: ts.cast(x, ts.f32) + 1)(x), x.astype(np.float32) + 1)

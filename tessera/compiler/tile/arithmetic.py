@@ -11,7 +11,8 @@ from tessera.language.scalars import TABLE
 
 
 def narrow(values: Any, dtype: DType) -> Any:
-    """Conversion to a storage dtype: nearest even; floats of 8 bits and fewer saturate; tf32 keeps 10 mantissa bits."""
+    """Conversion to a storage dtype: nearest even; floats of 8 bits and fewer saturate, and so do
+    integers made from floats, where NaN becomes 0; tf32 keeps 10 mantissa bits."""
     values = np.asarray(values)
     if dtype.kind == "bool":
         return values != 0
@@ -19,12 +20,23 @@ def narrow(values: Any, dtype: DType) -> Any:
         values = np.clip(values.astype(np.float32), -dtype.maximum, dtype.maximum)
     if not dtype.is_complex and np.iscomplexobj(values):
         values = values.real
+    if dtype.is_integer and values.dtype.kind not in "biu":
+        return _whole(values, dtype)
     out = values.astype(dtype.numpy)
     if dtype.name == "tf32":
         bits = np.ascontiguousarray(out).view(np.uint32)
         rounded = (bits + np.uint32(0x0FFF) + ((bits >> 13) & 1)) & np.uint32(0xFFFFE000)
         out = np.where(np.isfinite(out), rounded.view(np.float32), out)
     return out
+
+
+def _whole(values: Any, dtype: DType) -> Any:
+    """Floats as integers, cut off towards zero and held within the dtype's range."""
+    wide = values.astype(np.float64)
+    low, high = (-dtype.maximum - 1 if dtype.kind == "int" else 0), dtype.maximum
+    inside = (wide >= low) & (wide < high)  # an end that float64 cannot hold is rounded away from zero
+    out = np.where(inside, wide, 0).astype(dtype.numpy)
+    return np.where(wide >= high, dtype.numpy.type(high), np.where(wide < low, dtype.numpy.type(low), out))
 
 
 def widen(values: Any, dtype: DType) -> Any:

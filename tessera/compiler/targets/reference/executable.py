@@ -127,7 +127,8 @@ class ReferenceExecutable:
             if flat is None:
                 return None
             step = flat.itemsize
-            return np.lib.stride_tricks.as_strided(flat[offset:], shape, [s * step for s in strides])
+            raw = flat[offset:].view(f"V{step}")  # as_strided does not know every small float
+            return np.lib.stride_tricks.as_strided(raw, shape, [s * step for s in strides]).view(flat.dtype)
 
         writer, reader = marks or (None, None)
         return View(m.buffer.name, window(m.data), window(m.written), window(writer), window(reader))
