@@ -44,6 +44,7 @@ class VectorLoop:
         if not (isinstance(main, int) and main == lo):
             aligned = None if carried else self._aligned_stores()
             if aligned is not None:
+                self.ev.has_streamed = True
                 streamed = fn.select(aligned, fn.index(main), fn.index(lo))
                 self.body.streaming = True
                 self._part(lo, streamed, step, carried, None)
@@ -87,7 +88,7 @@ class VectorLoop:
         fn, ev = self.fn, self.ev
         ok: Val | None = None
         for root in self.body.nest.roots:
-            if root.op is None or root.op.name != "tile.store" or not root.op.attrs.get("nontemporal"):
+            if root.op is None or root.op.name != "tile.store" or not ev.is_streamed(root.op):
                 continue
             d = dtype_of(root.op.operands[0])
             p, strides, _, _ = ev.window(root.op)

@@ -176,7 +176,7 @@ class NestBody:
                 m = ev.element(op.operands[-1], root.classes)
                 assert isinstance(m, Val)
                 mask = ev.mem.both(mask, m)
-            stream = self.streaming and bool(op.attrs.get("nontemporal")) and mask is None and step == 1
+            stream = self.streaming and ev.is_streamed(op) and mask is None and step == 1
             ev.mem.store(x, at, d, step, lanes, mask, nontemporal=stream)
 
     def _scatter(self, op: Op, root: Root, x: Elem) -> None:

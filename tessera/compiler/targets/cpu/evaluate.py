@@ -43,6 +43,9 @@ class Evaluator(Numbers):
         self.vm = VectorMath(fn, isa)
         self.mem = Memory(self.vm)
         self.written = {memory_of(v) for v in touched(kernel)}
+        self.streams: set[Value] = set()
+        """argument views that are too large to stay in the caches and read by nobody: stored past them"""
+        self.has_streamed = False
         self.bound: dict[Value, Elem] = {}
         """values that are in registers here: scalars, results of reductions at the current outer coordinates"""
         self.cells: dict[Value, Cell] = {}
@@ -63,6 +66,10 @@ class Evaluator(Numbers):
     def unchanging(self, view: Value) -> bool:
         """Whether this kernel never writes the memory behind `view`."""
         return memory_of(view) not in self.written
+
+    def is_streamed(self, store: Op) -> bool:
+        """Whether a store bypasses the caches, by its own attribute or because of the view it writes."""
+        return bool(store.attrs.get("nontemporal")) or memory_of(store.operands[0]) in self.streams
 
     # -- validity ----------------------------------------------------------------------------------------------------
     def coord(self, c: AxisId) -> Coord | None:

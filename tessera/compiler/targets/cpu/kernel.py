@@ -71,6 +71,11 @@ class KernelFunction:
         return unpack(raw, d, self.ev.vm)
 
     # -- programs ----------------------------------------------------------------------------------------------------
+    def stream(self, arguments: Iterable[int]) -> None:
+        """Stores to these arguments may bypass the caches (x86 only: elsewhere they would need other barriers)."""
+        if self.isa.name != "neon":
+            self.ev.streams = {self.kernel.region.block.args[i] for i in arguments}
+
     def write(self, around: Callable[[Index, Callable[[], None]], None] | None = None) -> None:
         """The whole function. `around(program, body)` lets a profiled variant measure each program."""
         fn, ev = self.fn, self.ev
@@ -91,6 +96,9 @@ class KernelFunction:
                 body()
             else:
                 around(loop.index, body)
+        if ev.has_streamed:  # such stores are ordered by nothing else
+            self.module.declare("declare void @llvm.x86.sse.sfence()")
+            fn.do("call void @llvm.x86.sse.sfence()")
 
     # -- scratch memory ----------------------------------------------------------------------------------------------
     def raw(self, size: Dim) -> Val:

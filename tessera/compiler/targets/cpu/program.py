@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 from tessera.compiler.targets.cpu import jit
@@ -12,13 +13,16 @@ from tessera.compiler.targets.cpu.frame import POOL, RUN, Frame
 from tessera.compiler.targets.cpu.host import Sites
 from tessera.compiler.targets.cpu.isa import VectorISA
 from tessera.compiler.targets.cpu.kernel import KernelFunction
+from tessera.compiler.targets.cpu.numbers import memory_of
 from tessera.compiler.targets.cpu.record import Recording
 from tessera.compiler.targets.cpu.values import I1, I8, PTR, Index, Val, const
-from tessera.compiler.tile.program import Branch, Launch, Loop, Program, Step
+from tessera.compiler.tile.program import Branch, Launch, Loop, Program, Step, Window
 from tessera.language.dims import Dim, dim_max, prod
 
 ALONE_NS = 15_000
 """a launch that takes less than this on one core is not worth waking workers for"""
+STREAM = 4
+"""outputs larger than this many second-level caches, and not read again, are stored past the caches"""
 CHUNKS = 64
 """pieces a launch is handed out in: enough to balance, few enough to keep memory accesses long"""
 
@@ -49,6 +53,7 @@ class ProgramWriter:
             taken.add(name)
             said = len(self.sites.table)
             kernel = KernelFunction(self.module, name, launch, self.frame, self.isa, self.sites)
+            kernel.stream(self._streamed(launch))
             if self.recording is not None:
                 self.recording.write(kernel, i, name)
             else:
@@ -59,6 +64,32 @@ class ProgramWriter:
             need = kernel.scratch_bytes
             both_known = isinstance(need, int) and isinstance(self.scratch, int)
             self.scratch = dim_max(self.scratch, need) if both_known else self.scratch + need
+
+    def _streamed(self, launch: Launch) -> list[int]:
+        """The arguments whose buffers are larger than STREAM second-level caches and read by no launch."""
+        sizes = {b.id: prod(b.shape) * b.dtype.itemsize for b in self.program.buffers}
+        out: list[int] = []
+        for i, arg in enumerate(launch.args):
+            if isinstance(arg, Window) and arg.buffer not in self._read:
+                size = sizes[arg.buffer]
+                if isinstance(size, int) and size > STREAM * self.isa.l2_bytes:
+                    out.append(i)
+        return out
+
+    @cached_property
+    def _read(self) -> set[int]:
+        """The buffers that some launch, branch or loop reads."""
+        found: set[int] = {s.cond for s in _conditions(self.program.steps)}
+        for launch in self.program.launches:
+            names = dict(zip(launch.kernel.region.block.args, launch.args, strict=True))
+            for op in launch.kernel.walk():
+                reads = {"tile.load": op.operands[:1], "tile.gather": op.operands[:1], "tile.contract": op.operands[:2],
+                         "tile.copy_async": op.operands[1:2]}.get(op.name, ())  # fmt: skip
+                for view in reads:
+                    arg = names[memory_of(view)]
+                    if isinstance(arg, Window):
+                        found.add(arg.buffer)
+        return found
 
     # -- run ---------------------------------------------------------------------------------------------------------
     def _write_run(self) -> None:
@@ -145,3 +176,14 @@ class ProgramWriter:
             "sites": self.sites.table,
             "kernels": [name for name, _ in self.kernels.values()],
         }
+
+
+def _conditions(steps: Sequence[Step]) -> Iterator[Branch | Loop]:
+    """The branches and loops among steps, inner ones too."""
+    for step in steps:
+        if isinstance(step, Branch):
+            yield step
+            yield from _conditions((*step.then, *step.orelse))
+        elif isinstance(step, Loop):
+            yield step
+            yield from _conditions((*step.head, *step.body))
