@@ -219,7 +219,7 @@ def test_every_tile_name_says_that_it_belongs_into_a_kernel():
 
 def test_tile_names_are_those_of_the_compiler():
     """What people see documented is what the kernel layer knows."""
-    from tessera.compiler.frontend.kernel_builtins import TILE_FUNCTIONS
+    from tessera.compiler.frontend.kernel.builtins import TILE_FUNCTIONS
 
     documented = {
         n for n in dir(ts.tile) if callable(getattr(ts.tile, n)) and hasattr(getattr(ts.tile, n), "__tessera_builtin__")

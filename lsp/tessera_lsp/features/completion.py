@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types as lsp
 
-from tessera.compiler.frontend import kernel_layer, vocabulary
+from tessera.compiler.frontend import vocabulary
 from tessera.compiler.frontend.analysis import type_text
-from tessera.compiler.frontend.kernel_builtins import TILE_FUNCTIONS
-from tessera.compiler.frontend.kernel_state import DEFAULTS
+from tessera.compiler.frontend.kernel import layer as kernel_layer
+from tessera.compiler.frontend.kernel.builtins import TILE_FUNCTIONS
+from tessera.compiler.frontend.kernel.state import DEFAULTS
 from tessera.compiler.frontend.values import MISSING, Closure, Namespace, OperatorRef
 from tessera.compiler.graph.operator import METHODS, PROPERTIES
 from tessera.language import dtypes, tile

@@ -101,7 +101,7 @@ def _joined(variants: list[Variant], found: list[Analysis]) -> Analysis:
 
 def layer_of(definition: Definition) -> Callable[[Evaluator], Layer]:
     if definition.kind == "kernel":
-        from tessera.compiler.frontend.kernel_layer import KernelLayer
+        from tessera.compiler.frontend.kernel.layer import KernelLayer
 
         return KernelLayer
     from tessera.compiler.frontend.function_layer import FunctionLayer

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tessera.compiler.frontend.kernel_coordinates import Coordinates
-from tessera.compiler.frontend.kernel_index import outer
-from tessera.compiler.frontend.kernel_tiles import KernelFault, Tiles, tile_type
-from tessera.compiler.frontend.kernel_values import Axis, Lanes, View, Window, marks
+from tessera.compiler.frontend.kernel.coordinates import Coordinates
+from tessera.compiler.frontend.kernel.index import outer
+from tessera.compiler.frontend.kernel.tiles import KernelFault, Tiles, tile_type
+from tessera.compiler.frontend.kernel.values import Axis, Lanes, View, Window, marks
 from tessera.compiler.frontend.values import is_slice, is_tuple, type_name
 from tessera.compiler.ir.core import Block, Value
 from tessera.compiler.ir.types import INDEX, Shape, TileType, ViewType, shape_text

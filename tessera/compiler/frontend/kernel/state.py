@@ -6,15 +6,15 @@ import ast
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tessera.compiler.frontend import kernel_outputs
 from tessera.compiler.frontend.definition import Definition
 from tessera.compiler.frontend.inlining import assigned_names
-from tessera.compiler.frontend.kernel_access import Memory, Place
-from tessera.compiler.frontend.kernel_coordinates import Coordinates
-from tessera.compiler.frontend.kernel_grid import Plan, plan
-from tessera.compiler.frontend.kernel_index import Indices
-from tessera.compiler.frontend.kernel_tiles import NUMBERS, KernelFault, Tiles, tile_type
-from tessera.compiler.frontend.kernel_values import (
+from tessera.compiler.frontend.kernel import outputs as kernel_outputs
+from tessera.compiler.frontend.kernel.access import Memory, Place
+from tessera.compiler.frontend.kernel.coordinates import Coordinates
+from tessera.compiler.frontend.kernel.grid import Plan, plan
+from tessera.compiler.frontend.kernel.index import Indices
+from tessera.compiler.frontend.kernel.tiles import NUMBERS, KernelFault, Tiles, tile_type
+from tessera.compiler.frontend.kernel.values import (
     Axes,
     Coordinate,
     Lanes,

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tessera.compiler.frontend import kernel_names
-from tessera.compiler.frontend.kernel_access import Stored
-from tessera.compiler.frontend.kernel_axes import axis_text
-from tessera.compiler.frontend.kernel_coordinates import linear
-from tessera.compiler.frontend.kernel_tiles import KernelFault, tile_type
-from tessera.compiler.frontend.kernel_values import Axis, Coordinate, Panel, View, Window, marks
+from tessera.compiler.frontend.kernel import names as kernel_names
+from tessera.compiler.frontend.kernel.access import Stored
+from tessera.compiler.frontend.kernel.axes import axis_text
+from tessera.compiler.frontend.kernel.coordinates import linear
+from tessera.compiler.frontend.kernel.tiles import KernelFault, tile_type
+from tessera.compiler.frontend.kernel.values import Axis, Coordinate, Panel, View, Window, marks
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import Shape, TileType, ViewType, shape_text
 from tessera.language.dims import Dim, Expr
 from tessera.language.dtypes import DType
 
 if TYPE_CHECKING:
-    from tessera.compiler.frontend.kernel_state import KernelState
+    from tessera.compiler.frontend.kernel.state import KernelState
 
 ROW_ELEMENTS = 8192
 """elements of a row block that a parameter read as a whole is divided into"""

@@ -11,9 +11,9 @@ from tessera.compiler.frontend import control
 from tessera.compiler.frontend.carried import Carried
 from tessera.compiler.frontend.frame import Flow
 from tessera.compiler.frontend.inlining import stored_names
-from tessera.compiler.frontend.kernel_grid import SERIAL
-from tessera.compiler.frontend.kernel_tiles import KernelFault, tile_type
-from tessera.compiler.frontend.kernel_values import Context, Panel, Shared, Transposed, View, marks
+from tessera.compiler.frontend.kernel.grid import SERIAL
+from tessera.compiler.frontend.kernel.tiles import KernelFault, tile_type
+from tessera.compiler.frontend.kernel.values import Context, Panel, Shared, Transposed, View, marks
 from tessera.compiler.frontend.values import MISSING, UNKNOWN, Counting, Unknown
 from tessera.compiler.ir.core import Block, Region, Value
 from tessera.compiler.ir.types import INDEX, TileType
@@ -21,7 +21,7 @@ from tessera.language import dtypes
 from tessera.language.dims import Dim, Expr
 
 if TYPE_CHECKING:
-    from tessera.compiler.frontend.kernel_state import KernelState
+    from tessera.compiler.frontend.kernel.state import KernelState
 
 FIXED = (View, Shared, Transposed, Panel, Context)
 """values that name something; no path and no loop can make another one of them"""

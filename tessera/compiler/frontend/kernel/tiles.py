@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tessera.compiler.frontend.kernel_axes import BroadcastError, Identities
-from tessera.compiler.frontend.kernel_index import Indices
-from tessera.compiler.frontend.kernel_values import Axes, Axis
+from tessera.compiler.frontend.kernel.axes import BroadcastError, Identities
+from tessera.compiler.frontend.kernel.index import Indices
+from tessera.compiler.frontend.kernel.values import Axes, Axis
 from tessera.compiler.frontend.values import is_sequence
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import Shape, SharedType, TileType, shape_text

@@ -1,8 +1,8 @@
 """The kernel layer: a `@ts.kernel`'s body becomes one `tile.func`.
 
-Here are the evaluator's hooks. The rules live in their own modules: `kernel_grid` (what the text says about the grid),
-`kernel_names` and `kernel_coordinates`, `kernel_access` (subscripts), `kernel_tiles` (arithmetic), `kernel_operators`,
-`kernel_control` (masks and loops), `kernel_outputs` and `kernel_results` (where results go), `kernel_builtins` (the
+Here are the evaluator's hooks. The rules live in their own modules: `grid` (what the text says about the grid),
+`names` and `coordinates`, `access` (subscripts), `tiles` (arithmetic), `operators`,
+`control` (masks and loops), `outputs` and `results` (where results go), `builtins` (the
 functions of `ts.tile`). A broken rule raises KernelFault, which becomes a finding at the node.
 """
 
@@ -14,20 +14,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tessera.compiler.frontend import (
-    kernel_calls,
-    kernel_captures,
-    kernel_control,
-    kernel_names,
-    kernel_operators,
-    kernel_results,
-)  # fmt: skip
 from tessera.compiler.frontend.frame import Flow
-from tessera.compiler.frontend.kernel_builtins import TILE_FUNCTIONS
-from tessera.compiler.frontend.kernel_grid import PREFIX, REGISTER, SERIAL
-from tessera.compiler.frontend.kernel_state import DEFAULTS, KernelState
-from tessera.compiler.frontend.kernel_tiles import KernelFault, tile_type
-from tessera.compiler.frontend.kernel_values import Context, Lanes, Shared, Transposed, View, Window, marks
+from tessera.compiler.frontend.kernel import calls, captures, control, names, operators, results
+from tessera.compiler.frontend.kernel.builtins import TILE_FUNCTIONS
+from tessera.compiler.frontend.kernel.grid import PREFIX, REGISTER, SERIAL
+from tessera.compiler.frontend.kernel.state import DEFAULTS, KernelState
+from tessera.compiler.frontend.kernel.tiles import KernelFault, tile_type
+from tessera.compiler.frontend.kernel.values import Context, Lanes, Shared, Transposed, View, Window, marks
 from tessera.compiler.frontend.layer import Layer
 from tessera.compiler.frontend.values import (
     MISSING,
@@ -81,13 +74,13 @@ class KernelLayer(KernelState):
 
     # parameters and names
     def parameter(self, name: str, type: TensorType, annotation: Annotation, span: Span) -> Any:
-        return kernel_names.parameter(self, name, type, annotation)
+        return names.parameter(self, name, type, annotation)
 
     def params(self) -> Sequence[Param]:
         return [replace(p, writes=i in self.memory.written) for i, p in enumerate(self.arguments)]
 
     def adopt(self, name: str, value: Any, node: ast.AST) -> Any:
-        return kernel_captures.capture(self, name, value, node)
+        return captures.capture(self, name, value, node)
 
     def capture_names(self) -> Sequence[str]:
         return [ast.unparse(n) if isinstance(n, (ast.Name, ast.Attribute)) else "" for n in self.capture_nodes]
@@ -104,7 +97,7 @@ class KernelLayer(KernelState):
 
     @guarded
     def _coordinate(self, node: ast.Name, name: str) -> Any:
-        return kernel_names.implicit(self, name).offset
+        return names.implicit(self, name).offset
 
     def known_names(self) -> Sequence[str]:
         return [PREFIX + n.lower() for n in self.ev.dims]
@@ -119,7 +112,7 @@ class KernelLayer(KernelState):
         if isinstance(value, Expr):
             return INDEX if marks(value) else value
         if isinstance(value, View):
-            return ViewType(kernel_names.shown_shape(self, value.shape), value.dtype)
+            return ViewType(names.shown_shape(self, value.shape), value.dtype)
         if isinstance(value, Window):
             return TileType(value.shape, value.view.dtype)
         if isinstance(value, Lanes):
@@ -134,19 +127,19 @@ class KernelLayer(KernelState):
     # operators
     @guarded
     def binary(self, node: ast.AST, symbol: str, left: Any, right: Any) -> Any:
-        return kernel_operators.binary(self, node, symbol, left, right)
+        return operators.binary(self, node, symbol, left, right)
 
     @guarded
     def unary(self, node: ast.AST, symbol: str, operand: Any) -> Any:
-        return kernel_operators.unary(self, symbol, operand)
+        return operators.unary(self, symbol, operand)
 
     @guarded
     def logical(self, node: ast.AST, symbol: str, values: list[Any]) -> Any:
-        return kernel_operators.logical(self, symbol, values)
+        return operators.logical(self, symbol, values)
 
     def condition(self, node: ast.AST, value: Any) -> Value | None:
         try:
-            return kernel_control.condition(self, node, value)
+            return control.condition(self, node, value)
         except KernelFault as e:
             self.ev.error(e.code, e.message, node)
             return None
@@ -213,13 +206,13 @@ class KernelLayer(KernelState):
         return [*PROPERTIES, *TILE_FUNCTIONS, *CONVERSIONS]
 
     def method(self, node: ast.Call, method: Method, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        return self._call(node, kernel_calls.tile_call, method.name, [method.owner, *args], kwargs)
+        return self._call(node, calls.tile_call, method.name, [method.owner, *args], kwargs)
 
     def call(self, node: ast.AST, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if isinstance(callee, OperatorRef):
-            return kernel_calls.graph_form(self, node, callee.name)
+            return calls.graph_form(self, node, callee.name)
         known = callee.path.startswith("tessera.tile.")
-        rule = kernel_calls.tile_call if known else kernel_calls.python_call
+        rule = calls.tile_call if known else calls.python_call
         return self._call(node, rule, callee.name, args, kwargs)
 
     @guarded
@@ -228,13 +221,13 @@ class KernelLayer(KernelState):
 
     # control flow
     def branch(self, node: ast.If, condition: Any) -> Flow:
-        return self._flow(node, kernel_control.branch, condition)
+        return self._flow(node, control.branch, condition)
 
     def loop(self, node: ast.For, counting: Counting) -> Flow:
-        return self._flow(node, kernel_control.loop, counting)
+        return self._flow(node, control.loop, counting)
 
     def repeat(self, node: ast.While, condition: Any) -> Flow:
-        return self._flow(node, kernel_control.repeat, condition)
+        return self._flow(node, control.repeat, condition)
 
     def _flow(self, node: ast.stmt, rule: Callable[..., Flow], value: Any) -> Flow:
         try:
@@ -253,12 +246,12 @@ class KernelLayer(KernelState):
 
     def assertion(self, node: ast.Assert, value: Any) -> None:
         message = node.msg.value if isinstance(node.msg, ast.Constant) else ast.unparse(node.test)
-        self._call(node, kernel_calls.tile_call, "debug_assert", [value, str(message)], {})
+        self._call(node, calls.tile_call, "debug_assert", [value, str(message)], {})
 
     # the end
     def returned(self, value: Any, span: Span, annotation: Annotation | None) -> Any:
-        kernel_results.returned(self, value, span, annotation)
+        results.returned(self, value, span, annotation)
         return value
 
     def finish(self, value: Any) -> Op | None:
-        return kernel_results.finish(self, value)
+        return results.finish(self, value)

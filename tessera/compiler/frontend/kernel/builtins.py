@@ -9,10 +9,11 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tessera.compiler.frontend import kernel_names, kernel_outputs
-from tessera.compiler.frontend.kernel_grid import REGISTER, SERIAL
-from tessera.compiler.frontend.kernel_tiles import KernelFault, static_size, tile_type
-from tessera.compiler.frontend.kernel_values import (
+from tessera.compiler.frontend.kernel import names as kernel_names
+from tessera.compiler.frontend.kernel import outputs as kernel_outputs
+from tessera.compiler.frontend.kernel.grid import REGISTER, SERIAL
+from tessera.compiler.frontend.kernel.tiles import KernelFault, static_size, tile_type
+from tessera.compiler.frontend.kernel.values import (
     Axis,
     Context,
     Lanes,
@@ -32,7 +33,7 @@ from tessera.language.dtypes import DType
 from tessera.language.scalars import TABLE
 
 if TYPE_CHECKING:
-    from tessera.compiler.frontend.kernel_state import KernelState
+    from tessera.compiler.frontend.kernel.state import KernelState
 
 TILE_FUNCTIONS: dict[str, Callable[..., Any]] = {}
 """name -> function(layer, ...)"""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tessera.compiler.frontend.kernel_values import MARK, marks
+from tessera.compiler.frontend.kernel.values import MARK, marks
 from tessera.compiler.ir.core import Block, Builder, Op, Value
 from tessera.compiler.ir.types import INDEX
 from tessera.language.dims import Atom, Dim, Expr, Monomial, substitute

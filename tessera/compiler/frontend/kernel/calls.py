@@ -7,16 +7,16 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend.attributes import name_span
-from tessera.compiler.frontend.kernel_builtins import TILE_FUNCTIONS, signature
-from tessera.compiler.frontend.kernel_tiles import NUMBERS, KernelFault
-from tessera.compiler.frontend.kernel_values import View
+from tessera.compiler.frontend.kernel.builtins import TILE_FUNCTIONS, signature
+from tessera.compiler.frontend.kernel.tiles import NUMBERS, KernelFault
+from tessera.compiler.frontend.kernel.values import View
 from tessera.compiler.frontend.values import type_name
 from tessera.errors import Edit, Fix, Span
 from tessera.language import dtypes
 from tessera.language.dims import Expr
 
 if TYPE_CHECKING:
-    from tessera.compiler.frontend.kernel_state import KernelState
+    from tessera.compiler.frontend.kernel.state import KernelState
 
 PYTHON_NAMES = {"abs": "abs", "max": "maximum", "min": "minimum", "round": "round", "pow": "pow"}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
-from tessera.compiler.frontend.kernel_tiles import NUMBERS, KernelFault, tile_type
-from tessera.compiler.frontend.kernel_values import Axis, Lanes, marks
+from tessera.compiler.frontend.kernel.tiles import NUMBERS, KernelFault, tile_type
+from tessera.compiler.frontend.kernel.values import Axis, Lanes, marks
 from tessera.compiler.frontend.operators import COMPARISONS, PYTHON, compare_sizes
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import INDEX
@@ -15,7 +15,7 @@ from tessera.language.dims import Dim, DimError, Expr
 from tessera.language.scalars import BY_SYMBOL
 
 if TYPE_CHECKING:
-    from tessera.compiler.frontend.kernel_state import KernelState
+    from tessera.compiler.frontend.kernel.state import KernelState
 
 _MIRROR = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "==": "==", "!=": "!="}
 _SIZES = {"//": dims.floordiv, "%": dims.mod}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tessera.compiler.frontend.kernel_grid import PREFIX
-from tessera.compiler.frontend.kernel_index import UnboundIndexError
-from tessera.compiler.frontend.kernel_tiles import KernelFault
-from tessera.compiler.frontend.kernel_values import Coordinate, View, marked, marks
+from tessera.compiler.frontend.kernel.grid import PREFIX
+from tessera.compiler.frontend.kernel.index import UnboundIndexError
+from tessera.compiler.frontend.kernel.tiles import KernelFault
+from tessera.compiler.frontend.kernel.values import Coordinate, View, marked, marks
 from tessera.compiler.frontend.values import MISSING, UNKNOWN
 from tessera.compiler.ir.types import Shape, TensorType, TileType, ViewType
 from tessera.compiler.tile.program import Param
@@ -17,7 +17,7 @@ from tessera.language.annotations import Annotation, TensorAnn, TileAnn, TupleAn
 from tessera.language.dims import Dim, Expr
 
 if TYPE_CHECKING:
-    from tessera.compiler.frontend.kernel_state import KernelState
+    from tessera.compiler.frontend.kernel.state import KernelState
 
 PRIVATE = "'"
 """in the symbols of sizes that have no name: the size, and the axis counted from the last"""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tessera.compiler.frontend.kernel_values import Axes, Axis, Coordinate
+from tessera.compiler.frontend.kernel.values import Axes, Axis, Coordinate
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import Shape, TileType, shape_text
 from tessera.language.dims import Dim

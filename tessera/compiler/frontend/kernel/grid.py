@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from tessera.compiler.frontend.kernel_effects import base_name, called, carried, effects, flat, reads, updates, writes
+from tessera.compiler.frontend.kernel.effects import base_name, called, carried, effects, flat, reads, updates, writes
 
 PREFIX = "tile_"
 SERIAL = "%serial"

@@ -5,15 +5,15 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
-from tessera.compiler.frontend import kernel_names
-from tessera.compiler.frontend.kernel_values import View
+from tessera.compiler.frontend.kernel import names as kernel_names
+from tessera.compiler.frontend.kernel.values import View
 from tessera.compiler.frontend.values import MISSING
 from tessera.compiler.ir.types import TensorType
 from tessera.language import dtypes
 from tessera.language.annotations import Unknown
 
 if TYPE_CHECKING:
-    from tessera.compiler.frontend.kernel_state import KernelState
+    from tessera.compiler.frontend.kernel.state import KernelState
 
 
 def is_array(value: Any) -> bool:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tessera.compiler.frontend import kernel_outputs
-from tessera.compiler.frontend.kernel_tiles import KernelFault, tile_type
-from tessera.compiler.frontend.kernel_values import Shared, View
+from tessera.compiler.frontend.kernel import outputs as kernel_outputs
+from tessera.compiler.frontend.kernel.tiles import KernelFault, tile_type
+from tessera.compiler.frontend.kernel.values import Shared, View
 from tessera.compiler.frontend.values import Unknown, is_tuple
 from tessera.compiler.ir.core import Op, Region
 from tessera.compiler.ir.types import shape_text
@@ -17,7 +17,7 @@ from tessera.errors import Note, Span
 from tessera.language.annotations import Annotation, TupleAnn
 
 if TYPE_CHECKING:
-    from tessera.compiler.frontend.kernel_state import KernelState
+    from tessera.compiler.frontend.kernel.state import KernelState
 
 
 def returned(k: KernelState, value: Any, span: Span, annotation: Annotation | None) -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tessera.compiler.frontend.kernel_index import Indices
-from tessera.compiler.frontend.kernel_tiles import KernelFault, Tiles
-from tessera.compiler.frontend.kernel_values import Coordinate, Lanes, View, marked, marks
+from tessera.compiler.frontend.kernel.index import Indices
+from tessera.compiler.frontend.kernel.tiles import KernelFault, Tiles
+from tessera.compiler.frontend.kernel.values import Coordinate, Lanes, View, marked, marks
 from tessera.compiler.frontend.values import is_slice
 from tessera.compiler.ir.core import Block, Builder, Op, Value
 from tessera.compiler.ir.types import INDEX, TileType
