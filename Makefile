@@ -73,8 +73,8 @@ $(VENV)/.core: pyproject.toml | $(BIN)/python
 	@$(pip) -e '.[plot]' && touch $@
 
 $(VENV)/.lab: $(VENV)/.core
-	$(say) "Installing JupyterLab and the language server"
-	@$(pip) -e '.[jupyter]' && touch $@
+	$(say) "Installing JupyterLab, the language server and NVRTC"
+	@$(pip) -e '.[jupyter,nvrtc]' && touch $@
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(say) "Installing everything for development (about 2 GB, a few minutes)"
