@@ -51,8 +51,8 @@ def _result(op: Op) -> TileType:
 
 @spec(
     "tile.func",
-    "A kernel. attrs: sym_name, grid (a Dim per axis), arg_names, writes and returns (indices of the arguments that are "
-    "stored to and given back), num_warps, num_stages. Its block's arguments are views and rank-0 tiles.",
+    "A kernel. attrs: sym_name, grid (a Dim per axis), arg_names, writes and returns (indices of the arguments stored "
+    "to and given back), num_warps, num_stages. Its block's arguments are views and rank-0 tiles.",
     effects=True,
 )
 def _func(op: Op) -> None:
