@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tessera.compiler.ir.core import Value
+from tessera.compiler.ir.types import TileType
 from tessera.compiler.targets import base
 from tessera.compiler.targets.base import Artifact
 from tessera.compiler.targets.cpu import threads
@@ -280,6 +281,51 @@ def test_tiles_are_recorded_in_nanoseconds() -> None:
         order = np.argsort(c["start"])
         ends = (c["start"] + c["duration"])[order]
         assert (c["start"][order][1:] >= ends[:-1] - 1).all()  # one worker runs one tile at a time
+
+
+def test_phases_are_the_stages_of_a_kernel() -> None:
+    n = 64
+
+    def body(t: LineBuilder, a: Value, b: Value, y: Value) -> None:
+        zero, rows = t.index(0), t.iop("imul", t.program_id(0), t.index(32))
+        product = t.value("tile.contract", (a, b, rows, zero), TileType((32, n), dt.f32))
+        t.store(y, t.map("tanh", product), [rows, zero])
+
+    args = [Arg("a", (n, n), dt.f32), Arg("b", (n, n), dt.f32), Arg("y", (n, n), dt.f32, out=True)]
+    executable = loaded(build("product", args, (2,), body), profile=True)
+    assert executable.meta["phases"] == ["contract", "store"]
+    a = np.random.default_rng(0).standard_normal((n, n)).astype(np.float32)
+    y, columns = np.empty_like(a), Columns()
+    executable.run(pointers(a, a, y), [], [], record=columns)
+    np.testing.assert_allclose(y, np.tanh(a @ a), rtol=1e-4, atol=1e-4)
+    found = sorted((int(t), int(p)) for c in columns.got for t, p in zip(c["tile"], c["phase"], strict=True))
+    assert found == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    lines = {int(p): int(line) for c in columns.got for p, line in zip(c["phase"], c["line"], strict=True)}
+    assert lines[0] < lines[1]
+    for c in columns.got:  # one phase follows the other
+        for tile in set(c["tile"]):
+            own = c["tile"] == tile
+            first, second = c["start"][own]
+            assert first + c["duration"][own][0] == second
+
+
+@pytest.mark.parametrize("size", [1 << 12, 1 << 22])
+def test_large_outputs_that_nobody_reads_bypass_the_caches(size: int) -> None:
+    def body(t: LineBuilder, x: Value, y: Value) -> None:
+        at = [t.iop("imul", t.program_id(0), t.index(1 << 12))]
+        t.store(y, t.map("neg", t.load(x, at, (1 << 12,))), at)
+
+    args = [Arg("x", (size,), dt.f32), Arg("y", (size,), dt.f32, out=True)]
+    artifact = CPU.compile(build("negate", args, (size >> 12,), body))
+    assert ("nontemporal" in artifact.source) == (
+        size > 1 << 12 and host().l2_bytes * 4 < 4 * size and host().name != "neon"
+    )
+    x, memory = np.random.default_rng(0).standard_normal(size).astype(np.float32), np.zeros(size + 16, np.float32)
+    for shift in range(0, 16, 5):  # aligned, or not
+        y = memory[shift : shift + size]
+        CPU.load(artifact).run(pointers(x, y), [], [])
+        np.testing.assert_array_equal(y, -x)
+    assert "nontemporal" not in CPU.compile(scale(n=1 << 22, block=1 << 12)).source  # it reads what it writes
 
 
 def test_code_without_records_does_not_change() -> None:

@@ -31,6 +31,8 @@ from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
 
 CODE = "code.o"
+KEPT = 4
+"""workspaces kept for later calls"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +68,17 @@ class CpuExecutable:
         self.slots = int(layout["size"])
         self.bound = [FIRST + i for i in layout["bound"]]
         self.free = [str(n) for n in layout["free"]]
-        self.dim_slot = int(layout["dims"])
+        self.dim_slots = [int(layout["dims"]) + i for i in range(len(self.free))]
         self.scalars: list[tuple[int, DType]] = [(int(s), dtypes.BY_NAME[d]) for s, d in layout["scalars"]]
         self.temps = [Place(FIRST + i, dims.parse(size)) for i, size in layout["temps"]]
         self.scratch: Dim = dims.parse(meta["scratch"])
         self._constants = {FIRST + i: _aligned_copy(artifact.files[name]) for i, name in layout["constants"]}
+        self._needs_memory = bool(self.temps) or self.scratch != 0
         self._idle: list[Workspace] = []
         self._sizes: dict[tuple[int, ...], tuple[list[tuple[int, int]], int, int]] = {}
         self._run_address = threads.run_address()
         self._host = Host(meta["sites"], self.free) if meta["sites"] else None
-        self._frame_type = ctypes.c_int64 * self.slots
+        self._pack = struct.Struct(f"={self.slots}q").pack  # the code only reads its frame
         self._template = [0] * self.slots
         self._template[RUN] = self._run_address
         if self._host is not None:
@@ -96,38 +99,50 @@ class CpuExecutable:
     ) -> None:
         """Returns when the outputs are written."""
         pool = threads.pool()
-        temps, size, stride = self._layout(tuple(dims))
-        total = size + stride * (pool.size + 1)
-        frame = self._frame_type(*self._template)
+        frame = self._template.copy()
         frame[POOL] = pool.address
-        workspace = None
-        if total:
-            workspace = self._take(total)
-            frame[SCRATCH], frame[SCRATCH_STRIDE] = workspace.address + size, stride
-            for slot, offset in temps:
-                frame[slot] = workspace.address + offset
         for slot, pointer in zip(self.bound, pointers, strict=True):
             frame[slot] = pointer
-        for i, n in enumerate(dims):
-            frame[self.dim_slot + i] = n
+        for slot, n in zip(self.dim_slots, dims, strict=True):
+            frame[slot] = n
         for (slot, dtype), value in zip(self.scalars, scalars, strict=True):
             frame[slot], frame[slot + 1] = scalar_slots(value, dtype)
-        records = Records(pool.size + 1) if self.records_tiles else None
+        workspace = self._workspace(frame, tuple(dims), pool.size + 1) if self._needs_memory else None
+        try:
+            if self._host is None and not self.records_tiles:
+                self._call(self._pack(*frame))
+            else:
+                self._watched(frame, dims, pool.size + 1, record)
+        finally:
+            if workspace is not None and len(self._idle) < KEPT:
+                self._idle.append(workspace)
+
+    def _watched(self, frame: list[int], dims: Sequence[int], workers: int, record: TileRecorder | None) -> None:
+        """A call during which kernels talk to the host or tiles are recorded."""
+        records = Records(workers) if self.records_tiles else None
         if records is not None:
             frame[RECORDS], frame[RECORD_STRIDE], frame[RECORD_CAPACITY] = records.slots()
-        host, where = self._host, ctypes.addressof(frame)
-        if host is not None:
-            host.begin(where, dims)
+        memory = (ctypes.c_int64 * self.slots)(*frame)
+        where = ctypes.addressof(memory)
+        if self._host is not None:
+            self._host.begin(where, dims)
         try:
-            self._call(frame)
-            if host is not None:
-                host.end(where)
+            self._call(where)
         finally:
-            if workspace is not None:
-                self._idle.append(workspace)
+            if self._host is not None:
+                self._host.end(where)
         if records is not None and record is not None:
             for columns in records.columns():
                 record.record(columns)
+
+    def _workspace(self, frame: list[int], sizes: tuple[int, ...], workers: int) -> Workspace:
+        """Memory for this call's temporaries and its workers' scratch; puts the addresses into the frame."""
+        temps, size, stride = self._layout(sizes)
+        workspace = self._take(size + stride * workers)
+        frame[SCRATCH], frame[SCRATCH_STRIDE] = workspace.address + size, stride
+        for slot, offset in temps:
+            frame[slot] = workspace.address + offset
+        return workspace
 
     @cached_property
     def fast(self) -> Any:
@@ -140,7 +155,7 @@ class CpuExecutable:
             return None
         temps, size, stride = self._layout(())
         workspace = Workspace(size + stride * fastcall.WORKERS)
-        frame = self._frame_type(*self._template)
+        frame = (ctypes.c_int64 * self.slots)(*self._template)
         frame[SCRATCH], frame[SCRATCH_STRIDE] = workspace.address + size, stride
         for slot, offset in temps:
             frame[slot] = workspace.address + offset
@@ -184,8 +199,13 @@ class _aligned_copy:
         ctypes.memmove(self.address, data, len(data))
 
 
+_F32, _WORD = struct.Struct("<f4x"), struct.Struct("<q")
+
+
 def scalar_slots(value: bool | int | float | complex, dtype: DType) -> tuple[int, int]:
     """A scalar parameter's two slots: its bytes as memory holds them."""
+    if dtype is dtypes.f32 and type(value) is float:
+        return _WORD.unpack(_F32.pack(value))[0], 0
     if dtype.is_complex:
         z = complex(value)
         text = struct.pack("<ff8x" if dtype.bits == 64 else "<dd", z.real, z.imag)

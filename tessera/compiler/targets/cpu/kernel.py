@@ -26,7 +26,7 @@ from tessera.compiler.targets.cpu.prepare import prepared
 from tessera.compiler.targets.cpu.products import direct_operand, write_contract, write_mma
 from tessera.compiler.targets.cpu.scan import write_scan
 from tessera.compiler.targets.cpu.spaces import moves, shape_of
-from tessera.compiler.targets.cpu.stages import Group
+from tessera.compiler.targets.cpu.stages import Group, Stage
 from tessera.compiler.targets.cpu.values import I64, PTR, Index, Val
 from tessera.compiler.tile.program import Launch, ScalarArg, Window
 from tessera.language.dims import Dim, prod
@@ -41,6 +41,8 @@ class KernelFunction:
 
     def __init__(self, module: Module, name: str, launch: Launch, frame: Frame, isa: VectorISA, sites: Sites) -> None:
         self.module, self.frame, self.isa, self.sites = module, frame, isa, sites
+        self.planned: Callable[[Sequence[Stage]], Callable[[int], None]] | None = None
+        """told the stages of the outermost block, gives what is to be called before each of them"""
         self.number: Index = 0
         """the program being run, counted over the grid"""
         self.kernel = prepared(launch.kernel)
@@ -152,7 +154,11 @@ class KernelFunction:
         for op in block.ops:
             if op.name == "tile.alloc_shared" and op.result not in self.ev.cells:
                 self.ev.cells[op.result] = self._shared(op)
-        for stage in plan.stages:
+        outermost = block is self.kernel.region.block
+        before = self.planned(plan.stages) if self.planned is not None and outermost else None
+        for i, stage in enumerate(plan.stages):
+            if before is not None:
+                before(i)
             if isinstance(stage, Group):
                 writer.write(stage)
             else:

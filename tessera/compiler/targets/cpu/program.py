@@ -55,7 +55,7 @@ class ProgramWriter:
             kernel = KernelFunction(self.module, name, launch, self.frame, self.isa, self.sites)
             kernel.stream(self._streamed(launch))
             if self.recording is not None:
-                self.recording.write(kernel, i, name)
+                self.recording.write(kernel, i)
             else:
                 kernel.write()
             self.kernels[id(launch)] = (name, kernel)

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from tessera.compiler.targets.cpu import isa, jit
-from tessera.compiler.targets.cpu.record import HEADER_BYTES, LAUNCH_SHIFT, RECORD_BYTES
+from tessera.compiler.targets.cpu.record import HEADER_BYTES, LAUNCH_SHIFT, LINE_SHIFT, RECORD_BYTES
 
 CAPACITY = 1 << 18
 """records per worker and run"""
@@ -65,7 +65,7 @@ class Records:
         return self.address, self.stride, CAPACITY
 
     def columns(self) -> Iterator[dict[str, Any]]:
-        """One dictionary per worker that recorded: launch, tile, resource, phase, start, duration."""
+        """One dictionary per worker that recorded: launch, tile, resource, phase, line, start, duration."""
         import numpy as np
 
         end, origin = _pair(), _origin()
@@ -82,7 +82,8 @@ class Records:
                 "launch": raw[:, 0] >> LAUNCH_SHIFT,
                 "tile": raw[:, 0] & ((1 << LAUNCH_SHIFT) - 1),
                 "resource": np.full(count, w),
-                "phase": raw[:, 1],
+                "phase": raw[:, 1] & ((1 << LINE_SHIFT) - 1),
+                "line": raw[:, 1] >> LINE_SHIFT,
                 "start": start,
                 "duration": stop - start,
             }
