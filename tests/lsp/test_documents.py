@@ -104,21 +104,23 @@ async def test_hover_and_definition_follow_a_moved_function(editor):
 
 async def test_a_superseded_request_is_told_so(editor):
     body = "\n".join(
-        f"@ts.function\ndef f{i}(x: Tensor['N', 'N']):\n    y = x @ x\n    return y + {i}\n" for i in range(200)
+        f"@ts.function\ndef f{i}(x: Tensor['N', 'N']):\n    y = x @ x\n    return y + {i}\n" for i in range(300)
     )
-    doc = editor.open("import tessera as ts\nfrom tessera import Tensor\n" + body, "long.py")
     codes: list[int] = []
-    for attempt in range(30):  # the answer may be quicker than the edit; sooner or later it is not
+    for attempt in range(10):  # the edit must arrive while the text is being analysed: sooner or later it does
+        doc = editor.open(
+            f"import tessera as ts\nfrom tessera import Tensor\n# {attempt}\n" + body, f"long{attempt}.py"
+        )
         asked = asyncio.ensure_future(editor.inlay_hints(doc))
-        await asyncio.sleep(0)  # the request goes out
-        editor.replace(doc, f"return y + {199 + attempt}\n", f"return y + {200 + attempt}\n")
+        await asyncio.sleep(0.01 * (attempt + 1))
+        editor.replace(doc, "return y + 299", "return y + 300")
         try:
-            assert len(await asked) == 200  # of the text that was asked for
+            assert len(await asked) == 300  # an answer is about the text that was asked for
         except JsonRpcException as e:
             codes.append(e.code)
             break
     assert codes == [lsp.LSPErrorCodes.ContentModified.value]
-    assert len(await editor.inlay_hints(doc)) == 200
+    assert len(await editor.inlay_hints(doc)) == 300
 
 
 async def test_ranges_of_an_edit_count_utf16(editor):
