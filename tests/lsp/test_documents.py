@@ -103,6 +103,8 @@ async def test_hover_and_definition_follow_a_moved_function(editor):
 
 
 async def test_a_superseded_request_is_told_so():
+    from tessera_lsp.document import Document
+
     document = Document(lsp.TextDocumentItem("file:///a.py", "python", 1, TWO))
     document.request_analysis()
     asked = asyncio.ensure_future(document.ready())
