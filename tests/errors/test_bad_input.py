@@ -337,7 +337,8 @@ def finish(command: list[str], env: dict[str, str]) -> str:
 
 def test_ctrl_c_while_compiling(tmp_path: Path) -> None:
     text = """
-    import tessera.compiler.pipeline as pipeline, time
+    import tessera.compiler.pipeline as pipeline, signal, time
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs start with it ignored
     passes = pipeline.GRAPH_PASSES
     def slow(func):
         print("compiling", flush=True)
