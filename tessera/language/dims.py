@@ -32,6 +32,16 @@ class Atom:
 
     op: str
     args: tuple[object, ...]
+    _hash: int = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:  # nested dims are hashed at each step of the algebra
+        object.__setattr__(self, "_hash", hash((self.op, self.args)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[type[Atom], tuple[object, ...]]:
+        return Atom, (self.op, self.args)  # another process hashes names differently
 
     def __str__(self) -> str:
         if self.op == "sym":
@@ -60,9 +70,19 @@ class Expr:
     """A polynomial: `terms` is sorted by degree, then by name; coefficients are nonzero. Never a plain constant."""
 
     terms: tuple[tuple[Monomial, int], ...]
+    _hash: int = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash(self.terms))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[type[Expr], tuple[object, ...]]:
+        return Expr, (self.terms,)
 
     def __add__(self, other: Dim) -> Dim:
-        return _build(_merge(_terms(self), _terms(other)))
+        return _sum(self, other)
 
     __radd__ = __add__
 
@@ -76,12 +96,7 @@ class Expr:
         return (-self) + other
 
     def __mul__(self, other: Dim) -> Dim:
-        out: dict[Monomial, int] = {}
-        for m1, c1 in self.terms:
-            for m2, c2 in _terms(other).items():
-                m = tuple(sorted(m1 + m2, key=str)) if m1 and m2 else m1 + m2
-                out[m] = out.get(m, 0) + c1 * c2
-        return _build(out)
+        return _product(self, other)
 
     __rmul__ = __mul__
 
@@ -98,18 +113,41 @@ class Expr:
         return mod(other, self)
 
     def __str__(self) -> str:
-        parts: list[str] = []
-        for m, c in self.terms:
-            factors = [f"({a})" if a.op in ("//", "%") and (len(m) > 1 or c != 1) else str(a) for a in m]
-            if abs(c) != 1 or not m:
-                factors.insert(0, str(abs(c)))
-            parts.append(("-" if c < 0 else "+" if parts else "") + "*".join(factors))
-        return "".join(parts)
+        return _text(self)
 
     __repr__ = __str__
 
 
 Dim: TypeAlias = int | Expr
+
+
+# Sizes of one program are few and met again and again, so the algebra remembers what it has worked out.
+@lru_cache(maxsize=8192)
+def _text(d: Expr) -> str:
+    parts: list[str] = []
+    for m, c in d.terms:
+        factors = [f"({a})" if a.op in ("//", "%") and (len(m) > 1 or c != 1) else str(a) for a in m]
+        if abs(c) != 1 or not m:
+            factors.insert(0, str(abs(c)))
+        parts.append(("-" if c < 0 else "+" if parts else "") + "*".join(factors))
+    return "".join(parts)
+
+
+@lru_cache(maxsize=8192, typed=True)
+def _sum(a: Expr, b: Dim) -> Dim:
+    return _build(_merge(_terms(a), _terms(b)))
+
+
+@lru_cache(maxsize=8192, typed=True)
+def _product(a: Expr, b: Dim) -> Dim:
+    if b == 1:
+        return a
+    out: dict[Monomial, int] = {}
+    for m1, c1 in a.terms:
+        for m2, c2 in _terms(b).items():
+            m = tuple(sorted(m1 + m2, key=str)) if m1 and m2 else m1 + m2
+            out[m] = out.get(m, 0) + c1 * c2
+    return _build(out)
 
 
 def _terms(d: Dim) -> dict[Monomial, int]:
@@ -220,8 +258,11 @@ _OPS: dict[str, Callable[[Dim, Dim], Dim]] = {"//": floordiv, "%": mod, "min": d
 
 def symbols(d: Dim) -> frozenset[str]:
     """The names that occur in `d`."""
-    if isinstance(d, int):
-        return frozenset()
+    return frozenset[str]() if isinstance(d, int) else _symbols(d)
+
+
+@lru_cache(maxsize=8192)
+def _symbols(d: Expr) -> frozenset[str]:
     out: set[str] = set()
     for m, _ in d.terms:
         for a in m:
@@ -236,6 +277,8 @@ def symbols(d: Dim) -> frozenset[str]:
 def substitute(d: Dim, env: Mapping[str, Dim]) -> Dim:
     """`d` with symbols replaced; symbols that are not in `env` stay."""
     if isinstance(d, int) or not env:
+        return d
+    if env.keys().isdisjoint(_symbols(d)):
         return d
     out: Dim = 0
     for m, c in d.terms:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import pickle
+import subprocess
+import sys
+
 import pytest
 
 from tessera.language import dims
@@ -132,3 +137,14 @@ def test_products_and_ceilings():
     assert evaluate(dims.ceildiv(S, 128), {"S": 129}) == 2
     assert dims.is_symbol(B)
     assert not any(map(dims.is_symbol, (3, B * 2, B + 1, B * S, dims.floordiv(B, 2))))
+
+
+def test_a_dim_from_another_process_is_the_same_key():
+    """Its hash is remembered, and names hash differently from process to process."""
+    make = "import pickle, sys; from tessera.language import dims as d; sys.stdout.buffer.write("
+    code = make + "pickle.dumps(d.parse('B*(D//H) + 1')))"
+    for seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True)
+        made = pickle.loads(done.stdout)
+        assert made == parse("B*(D//H) + 1") and made in {parse("B*(D//H) + 1")}
