@@ -44,7 +44,8 @@ def find_bottlenecks(recording: Recording) -> list[Bottleneck]:
         share = kernel.duration / region
         found.append(Bottleneck(kernel.kernel, kernel.duration, share, _BOUND[kernel.bound], kernel.source, own))
     for what, spans, bound, kind in (
-        ("compilation", _compiling(recording), "the compiler", "compilation"),
+        ("compilation", _compiling(recording, instrumented=False), "the compiler", "compilation"),
+        ("profiling", _compiling(recording, instrumented=True), "compiling kernels that record tiles", ""),
         ("outside kernels", _outside(recording), "Python, transfers and launching", "launch overhead"),
     ):
         if spans:
@@ -53,8 +54,10 @@ def find_bottlenecks(recording: Recording) -> list[Bottleneck]:
     return sorted(found, key=lambda entry: -entry.duration)
 
 
-def _compiling(recording: Recording) -> int:
-    return _covered(recording, [(event.start, event.start + event.duration) for event in recording.compiles])
+def _compiling(recording: Recording, instrumented: bool) -> int:
+    """Time spent compiling for the program, or (`instrumented`) only because somebody profiles it."""
+    found = [e for e in recording.compiles if bool(e.attributes.get("instrumented")) == instrumented]
+    return _covered(recording, [(event.start, event.start + event.duration) for event in found])
 
 
 def _outside(recording: Recording) -> int:

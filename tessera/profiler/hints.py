@@ -8,6 +8,7 @@ be fused, for instance, is the compiler's to decide.
 from __future__ import annotations
 
 import statistics
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -229,10 +230,12 @@ def _fusion_saving(
 def launch_overhead(recording: Recording, _stats: list[KernelStats]) -> Iterator[Hint]:
     """Short kernels with long pauses between them."""
     ran = sorted((launch for launch in recording.launches if launch.duration is not None), key=lambda item: item.start)
+    compiled = sorted(event.start for event in recording.compiles)
     gaps, end = [], 0
     for index, launch in enumerate(ran):
         # A pause in which something was compiled is the compiler's, and another rule speaks of it.
-        if index and launch.start > end and not launch.attributes.get("compile_ns"):
+        compiling = bisect_left(compiled, launch.start) > bisect_left(compiled, end)
+        if index and launch.start > end and not compiling and not launch.attributes.get("compile_ns"):
             gaps.append(launch.start - end)
         end = max(end, launch.start + (launch.duration or 0))
     busy = sum(launch.duration or 0 for launch in ran)
@@ -254,8 +257,10 @@ def launch_overhead(recording: Recording, _stats: list[KernelStats]) -> Iterator
 
 
 def compilation(recording: Recording, _stats: list[KernelStats]) -> Iterator[Hint]:
-    """Compiling inside the measured region."""
-    misses = [event for event in recording.compiles if event.cache == "miss"]
+    """Compiling inside the measured region. What only profiling compiles, for tile records, is not the program's."""
+    misses = [
+        event for event in recording.compiles if event.cache == "miss" and not event.attributes.get("instrumented")
+    ]
     spent = sum(event.duration for event in misses)
     if spent:
         yield Hint(

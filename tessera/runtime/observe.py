@@ -51,6 +51,8 @@ def observe(run: Run, pointers: Sequence[int], scalars: Sequence[Any], sizes: Se
     exact = stop is not None or not batches  # the host's clock also sees the frame being built and records being read
     extents = _extents(batches, len(launches), start, duration, exact)
     more = {**run.extra, **dict(zip(("call_file", "call_line"), callsite(), strict=True))}
+    if batches and (cost := getattr(executable, "record_ns", None)) is not None:
+        more["record_ns"] = cost
     names = _Buffers(pointers, ids[0] if ids else 0)
     for info, number, extent in zip(launches, ids, extents, strict=True):
         memory = {"reads": names.of(info.reads), "writes": names.of(info.writes)}
@@ -114,8 +116,6 @@ def _event(run: Run, info: LaunchInfo, number: int, extent: Extent, more: Mappin
     }
     if device.startswith("cpu"):
         attributes["resources"] = devices.get_num_threads()
-    if (cost := built.artifact.meta.get("record_ns")) is not None:
-        attributes["record_ns"] = cost
     unavailable = {"duration": reason} if reason else {}
     source = "measured" if duration is not None else "static"
     return LaunchEvent(number, info.kernel, built.artifact.target, device, tuple(map(size, info.grid)), start, duration,

@@ -163,6 +163,19 @@ def test_compiling_in_the_region() -> None:
     assert hint.measured == "300 us compiling f"
 
 
+def test_what_only_profiling_compiles_is_no_advice() -> None:
+    ours = CompileEvent("f", "cpu", 0, 300_000, attributes={"instrumented": True})
+    assert "compilation" not in kinds(recorded(ours))
+    assert [(b.what, b.duration, b.hints) for b in find_bottlenecks(recorded(ours))][1] == ("profiling", 300_000, ())
+
+
+def test_pauses_in_which_something_was_compiled_are_not_launch_overhead() -> None:
+    ran = [launch(i, start=i * 100_000, duration=10_000) for i in range(6)]
+    assert "launch overhead" in kinds(recorded(*ran))
+    between = [CompileEvent("f", "cpu", i * 100_000 + 20_000, 50_000, cache="disk") for i in range(5)]
+    assert "launch overhead" not in kinds(recorded(*ran, *between))
+
+
 def test_hints_that_are_worth_nothing_are_not_said() -> None:
     assert kinds(recorded(launch(duration=150_000), uniform(9, 4), end=10**9)) == set()
 

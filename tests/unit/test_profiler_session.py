@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import tessera as ts
 from tessera.errors import TesseraError
 from tessera.profiler import Profiler, profile_memory, profiler
 from tessera.profiler.storage import ProfileError
@@ -156,6 +158,29 @@ def test_overhead_is_record_cost_times_records() -> None:
     unknown = profile_of(launch(), tiles((0, 0, 0, 5_000))).overhead
     assert unknown.share is None
     assert "not known for cpu" in unknown.duration.reason
+
+
+def test_the_cpu_target_says_what_its_records_cost(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TESSERA_TARGET", "cpu")
+
+    @ts.kernel
+    def double(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
+        for s in ts.tile.range(0, n, 4096):
+            y[s : s + 4096] = x[s : s + 4096] * 2
+
+    x, y = np.ones(1 << 16, np.float32), np.zeros(1 << 16, np.float32)
+    with profiler() as prof:
+        double(x, y)
+    (ran,) = prof.launches()
+    assert ran.attributes["record_ns"] > 0
+    assert prof.overhead.duration.value == 16 * ran.attributes["record_ns"]
+    assert "of the tiles' time (16 records)" in str(prof.summary())
+    trace = json.loads(prof.export_chrome_trace(tmp_path / "trace.json").read_text())
+    assert trace["otherData"]["overhead"] == str(prof.overhead)
+    assert any(e.get("args", {}).get("record_ns") == ran.attributes["record_ns"] for e in trace["traceEvents"])
+    with profiler(tiles=False) as plain:
+        double(x, y)
+    assert "record_ns" not in plain.launches()[0].attributes
 
 
 def test_a_saved_profile_gives_the_same_answers(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tessera.profiler.export.layout import Process, Slice, lay_out, text
 from tessera.profiler.recording import Recording
+from tessera.profiler.summary import overhead
 
 FIRST_PID = 1000
 """Process ids start here: Perfetto gives small ones, 0 above all, a meaning of their own. Thread ids start at 1."""
@@ -20,7 +21,8 @@ FIRST_PID = 1000
 def export_chrome_trace(recording: Recording, path: Path) -> Path:
     """Writes the trace to `path`, compressed when the name ends in .gz. Open it at ui.perfetto.dev."""
     with gzip.open(path, "wt", encoding="utf-8") if path.suffix == ".gz" else path.open("w", encoding="utf-8") as file:
-        file.write('{"displayTimeUnit":"ns","otherData":{"producer":"tessera"},"traceEvents":[\n')
+        about = f'{{"producer":"tessera","overhead":{text(str(overhead(recording)))}}}'
+        file.write(f'{{"displayTimeUnit":"ns","otherData":{about},"traceEvents":[\n')
         separator = ""
         for line in _events(lay_out(recording)):
             file.write(separator + line)

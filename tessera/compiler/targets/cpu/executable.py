@@ -25,7 +25,7 @@ from tessera.compiler.targets.cpu.frame import (
 )
 from tessera.compiler.targets.cpu.host import Host
 from tessera.compiler.targets.cpu.jit import Loaded
-from tessera.compiler.targets.cpu.ticks import Records
+from tessera.compiler.targets.cpu.ticks import Records, record_ns
 from tessera.language import dims, dtypes
 from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
@@ -86,6 +86,11 @@ class CpuExecutable:
         for slot, constant in self._constants.items():
             self._template[slot] = constant.address
         self.records_tiles = bool(meta["phases"])
+
+    @property
+    def record_ns(self) -> float | None:
+        """What one tile record costs here, in ns; None where none are made."""
+        return record_ns() if self.records_tiles else None
 
     # -- one call ----------------------------------------------------------------------------------------------------
     def run(

@@ -55,7 +55,8 @@ class Recording:
             first = tick(fn)
             body()
             labels = found or [("tile", kernel.kernel.span.line)]
-            self._store(fn, region, fn.add(program, launch << LAUNCH_SHIFT), labels, [first, *ticks, tick(fn)])
+            whats = [self._number(phase) | line << LINE_SHIFT for phase, line in labels]
+            store_records(fn, region, fn.add(program, launch << LAUNCH_SHIFT), whats, [first, *ticks, tick(fn)])
 
         kernel.planned = planned
         kernel.write(around)
@@ -72,24 +73,20 @@ class Recording:
         capacity = kernel.frame.load_slot(fn, frame, RECORD_CAPACITY, I64)
         return fn.gep(base, fn.mul(fn.param(3), stride), "i8"), capacity
 
-    def _store(
-        self,
-        fn: Function,
-        region: tuple[Val, Val],
-        tile: Index,
-        labels: Sequence[tuple[str, int]],
-        ticks: Sequence[Val],
-    ) -> None:
-        base, capacity = region
-        at = fn.load(fn.here(base), I64)
-        after = fn.add(at, len(labels))
-        with fn.when(fn.icmp("sle", after, capacity)):
-            p = fn.gep(base, fn.add(fn.mul(at, RECORD_BYTES), HEADER_BYTES), "i8")
-            for i, (phase, line) in enumerate(labels):
-                what = self._number(phase) | line << LINE_SHIFT
-                for j, v in enumerate((fn.index(tile), fn.index(what), ticks[i], ticks[i + 1])):
-                    fn.store(v, fn.gep(p, 4 * i + j, "i64"))
-            fn.store(fn.index(after), base)
+
+def store_records(
+    fn: Function, region: tuple[Val, Val], tile: Index, whats: Sequence[int], ticks: Sequence[Val]
+) -> None:
+    """Appends a record per phase to a worker's region (its address, and how many records it can hold)."""
+    base, capacity = region
+    at = fn.load(fn.here(base), I64)
+    after = fn.add(at, len(whats))
+    with fn.when(fn.icmp("sle", after, capacity)):
+        p = fn.gep(base, fn.add(fn.mul(at, RECORD_BYTES), HEADER_BYTES), "i8")
+        for i, what in enumerate(whats):
+            for j, v in enumerate((fn.index(tile), fn.index(what), ticks[i], ticks[i + 1])):
+                fn.store(v, fn.gep(p, 4 * i + j, "i64"))
+        fn.store(fn.index(after), base)
 
 
 def phases_of(stages: Sequence[Stage]) -> dict[int, tuple[str, int]]:

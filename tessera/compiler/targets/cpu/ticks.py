@@ -1,18 +1,32 @@
-"""Tile records of one run, from time-stamp counter to nanoseconds of `time.perf_counter_ns`."""
+"""Tile records of one run, from time-stamp counter to nanoseconds of `time.perf_counter_ns`, and what one costs."""
 
 from __future__ import annotations
 
 import ctypes
+import mmap
+import statistics
 import time
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
 from tessera.compiler.targets.cpu import isa, jit
-from tessera.compiler.targets.cpu.record import HEADER_BYTES, LAUNCH_SHIFT, LINE_SHIFT, RECORD_BYTES
+from tessera.compiler.targets.cpu.emit import Function, Module
+from tessera.compiler.targets.cpu.record import (
+    HEADER_BYTES,
+    LAUNCH_SHIFT,
+    LINE_SHIFT,
+    RECORD_BYTES,
+    store_records,
+    tick,
+)
+from tessera.compiler.targets.cpu.values import I64, PTR
 
 CAPACITY = 1 << 18
 """records per worker and run"""
+
+BATCH = 1 << 13
+"""records written to measure what one costs"""
 
 _READ = """
 declare i64 @llvm.readcyclecounter()
@@ -52,8 +66,6 @@ class Records:
     def __init__(self, workers: int) -> None:
         self.workers = workers
         self.stride = HEADER_BYTES + CAPACITY * RECORD_BYTES
-        import mmap
-
         self._map = mmap.mmap(-1, self.stride * workers + 64)
         self._hold = ctypes.c_char.from_buffer(self._map)
         self.address = ctypes.addressof(self._hold)
@@ -87,3 +99,30 @@ class Records:
                 "start": start,
                 "duration": stop - start,
             }
+
+
+@lru_cache(maxsize=1)
+def record_ns() -> float:
+    """What one tile record costs on this machine, in ns, measured once per process (about a millisecond).
+
+    The very code that profiled kernels run, for kernels of one phase (further phases of a tile cost less: they share a
+    reading of the counter), into memory that nobody has touched: its page faults are part of the cost. The median of
+    several batches, so that an interrupted one does not count.
+    """
+    module = Module(jit.attributes(isa.host()))
+    fn = Function(module, "batch", [("region", PTR), ("capacity", I64), ("count", I64)])
+    with fn.loop(0, fn.param(2)) as loop:
+        first = tick(fn)
+        store_records(fn, (fn.param(0), fn.param(1)), loop.index, [0], [first, tick(fn)])
+    code = jit.Loaded(jit.compile_object(module.render()[0], isa.host(), "batch"))
+    batch = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(code.address("batch"))
+    times: list[float] = []
+    for _ in range(9):
+        memory = mmap.mmap(-1, HEADER_BYTES + BATCH * RECORD_BYTES)
+        hold = ctypes.c_char.from_buffer(memory)
+        start = time.perf_counter_ns()
+        batch(ctypes.addressof(hold), BATCH, BATCH)
+        times.append((time.perf_counter_ns() - start) / BATCH)
+        del hold
+        memory.close()
+    return statistics.median(times)
