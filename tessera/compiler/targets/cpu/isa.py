@@ -5,11 +5,11 @@ Everything follows from feature names as LLVM reports them; the processor's name
 
 from __future__ import annotations
 
-import os
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,8 @@ class VectorISA:
     cpu: str = ""
     masks: bool = False
     """AVX-512: mask registers and `scalef`"""
-    l2_bytes: int = 1 << 20
+    cached_bytes: int = 1 << 22
+    """an output up to this size is likely still in a cache when somebody reads it"""
 
     def lanes(self, bits: int) -> int:
         """Elements of `bits` bits in one register."""
@@ -49,11 +50,11 @@ def from_features(features: Mapping[str, bool], cpu: str = "", level: str | None
         on -= {"avx2", "avx", "fma", "f16c", "vaes", "vpclmulqdq", "xop", "fma4"}
     text = ",".join(("+" if k in on else "-") + k for k in sorted(features))
     if on.issuperset(AVX512):
-        return VectorISA("avx512", 512, 32, text, cpu, masks=True, l2_bytes=l2_bytes())
+        return VectorISA("avx512", 512, 32, text, cpu, masks=True, cached_bytes=cached_bytes())
     if on.issuperset(AVX2):
-        return VectorISA("avx2", 256, 16, text, cpu, l2_bytes=l2_bytes())
+        return VectorISA("avx2", 256, 16, text, cpu, cached_bytes=cached_bytes())
     arm = platform.machine().lower() in ("arm64", "aarch64")
-    return VectorISA("neon" if arm else "sse2", 128, 32 if arm else 16, text, cpu, l2_bytes=l2_bytes())
+    return VectorISA("neon" if arm else "sse2", 128, 32 if arm else 16, text, cpu, cached_bytes=cached_bytes())
 
 
 @lru_cache(maxsize=8)
@@ -65,9 +66,18 @@ def host(level: str | None = None) -> VectorISA:
 
 
 @lru_cache(maxsize=1)
-def l2_bytes() -> int:
-    """The size of one core's second-level cache; 1 MiB where the system does not say."""
-    try:
-        return max(os.sysconf("SC_LEVEL2_CACHE_SIZE"), 1 << 18)
-    except (ValueError, OSError, AttributeError):
-        return 1 << 20
+def cached_bytes() -> int:
+    """Four second-level caches, or half the last-level cache where that is larger."""
+    return max(4 * _cache(2, 1 << 20), _cache(3, 0) // 2)
+
+
+def _cache(level: int, unknown: int) -> int:
+    """Bytes of the first core's cache of that level, as Linux tells."""
+    for folder in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
+        try:
+            if int((folder / "level").read_text()) == level and (folder / "type").read_text().strip() != "Instruction":
+                size = (folder / "size").read_text().strip()
+                return int(size[:-1]) << {"K": 10, "M": 20, "G": 30}[size[-1]]
+        except (OSError, ValueError, KeyError, IndexError):
+            continue
+    return unknown

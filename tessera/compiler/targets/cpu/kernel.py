@@ -23,7 +23,7 @@ from tessera.compiler.targets.cpu.nests import NestWriter, Scratch
 from tessera.compiler.targets.cpu.numbers import dtype_of, memory_of, unsupported
 from tessera.compiler.targets.cpu.plan import Planner
 from tessera.compiler.targets.cpu.prepare import prepared
-from tessera.compiler.targets.cpu.products import direct_operand, write_contract, write_mma
+from tessera.compiler.targets.cpu.products import PITCH, direct_operand, write_contract, write_mma
 from tessera.compiler.targets.cpu.scan import write_scan
 from tessera.compiler.targets.cpu.spaces import moves, shape_of
 from tessera.compiler.targets.cpu.stages import Group, Stage
@@ -130,13 +130,17 @@ class KernelFunction:
         p = self.raw(prod(shape) * d.itemsize)
         return Cell(p, self.ev.packed_strides(shape), d)
 
-    def matrix(self, v: Value) -> Cell:
-        """Memory for a matrix that a product accumulates in: rows and columns padded to whole register blocks."""
+    def matrix(self, v: Value, turned: bool = False) -> Cell:
+        """Memory for a matrix that a product accumulates in: rows and columns padded to whole register blocks.
+        `turned`: the columns lie where rows would."""
         d = held(dtype_of(v))
         rows, columns = (int(s) for s in shape_of(v))  # type: ignore[arg-type]
-        pitch = -(-columns // 64) * 64
+        if turned:
+            rows, columns = columns, rows
+        pitch = -(-columns // PITCH) * PITCH
         p = self.raw((rows + 16) * pitch * d.itemsize)
-        return Cell(p, (pitch if rows > 1 else 0, 1 if columns > 1 else 0), d)
+        steps = (pitch if rows > 1 else 0, 1 if columns > 1 else 0)
+        return Cell(p, steps[::-1] if turned else steps, d)
 
     # -- blocks ------------------------------------------------------------------------------------------------------
     def block(self, block: Block, needed: Iterable[Value] = ()) -> Planner:

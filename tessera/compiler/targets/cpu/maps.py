@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from tessera.compiler.targets.cpu.convert import Elem, Pair, cast, choose, register_type, round_to, truth
+from tessera.compiler.targets.cpu.division import floor_divide, remainder
 from tessera.compiler.targets.cpu.values import I1, Val, const, ty
 from tessera.compiler.targets.cpu.vectormath import VectorMath
 from tessera.language import dtypes
@@ -78,8 +79,9 @@ def _extreme(predicate: str) -> Callable[[VectorMath, Val, Val], Val]:
 
 
 def _sign(vm: VectorMath, x: Val) -> Val:
-    zero = vm.k(0, x)
-    return vm.select(vm.greater(x, zero), vm.k(1, x), vm.select(vm.less(x, zero), vm.k(-1, x), x))
+    zero = vm.k(0, x)  # for -0 as well
+    none = vm.select(vm.is_nan(x), x, zero)
+    return vm.select(vm.greater(x, zero), vm.k(1, x), vm.select(vm.less(x, zero), vm.k(-1, x), none))
 
 
 def _relu(vm: VectorMath, x: Val) -> Val:
@@ -152,12 +154,10 @@ def _integer(name: str, v: Sequence[Val], dtype: DType, vm: VectorMath) -> Val:
             return _shift(name, a, b, sign, vm)
         case "floordiv":
             a, b = fn.align_lanes(*v)
-            return _divide(a, b, dtype, vm)
+            return floor_divide(a, b, dtype, vm)
         case "mod":
             a, b = fn.align_lanes(*v)
-            q = _divide(a, b, dtype, vm)
-            zero = fn.compare("icmp eq", b, const(0, b.ty))
-            return fn.select(zero, const(0, b.ty), fn.binary("sub", a, fn.binary("mul", q, b)))
+            return remainder(a, b, dtype, vm)
         case "pow":
             a, b = fn.align_lanes(*v)
             return _integer_power(a, b, dtype, vm)
@@ -173,30 +173,6 @@ def _shift(name: str, x: Val, y: Val, sign: str, vm: VectorMath) -> Val:
     inside = fn.compare("icmp ule", y, last)
     shifted = fn.binary("shl" if name == "shift_left" else "lshr", x, fn.select(inside, y, const(0, y.ty)))
     return fn.select(inside, shifted, const(0, x.ty))
-
-
-def _divide(x: Val, y: Val, dtype: DType, vm: VectorMath) -> Val:
-    """floor(x / y); 0 for a zero divisor. Up to 32 bits through floats whose quotient cannot round up to an integer."""
-    fn, signed = vm.fn, dtype.kind == "int"
-    zero = fn.compare("icmp eq", y, const(0, y.ty))
-    if dtype.bits <= 32 and y.const is None:
-        t = ty("f", 32 if dtype.bits <= 16 else 64)
-        name = "sitofp" if signed else "uitofp"
-        a, b = fn.convert(name, x, t), fn.convert(name, fn.select(zero, const(1, y.ty), y), t)
-        f = fn.intrinsic("floor", a.ty, vm.div(a, b))
-        whole = fn.convert("fptosi", f, ty("i", 64 if dtype.bits == 32 else 32))  # wide enough for -2**31 // -1
-        return fn.select(zero, const(0, x.ty), fn.convert("trunc", whole, x.ty))
-    safe = fn.select(zero, const(1, y.ty), y)
-    if not signed:
-        return fn.select(zero, const(0, x.ty), fn.binary("udiv", x, safe))
-    flip = fn.compare("icmp eq", y, const(-1, y.ty))  # the smallest integer over -1 would trap
-    safe = fn.select(flip, const(1, y.ty), safe)
-    q, r = fn.binary("sdiv", x, safe), fn.binary("srem", x, safe)
-    uneven = fn.compare("icmp ne", r, const(0, r.ty))
-    opposite = fn.compare("icmp slt", fn.binary("xor", r, safe), const(0, r.ty))
-    down = fn.binary("sub", q, fn.convert("zext", fn.binary("and", uneven, opposite), q.ty))
-    down = fn.select(flip, fn.binary("sub", const(0, x.ty), x), down)
-    return fn.select(zero, const(0, x.ty), down)
 
 
 def _integer_power(x: Val, y: Val, dtype: DType, vm: VectorMath) -> Val:

@@ -75,6 +75,12 @@ class Matmul:
         return -(-(lhs + KC * self.nr) * self.acc.itemsize // 64) * 64
 
 
+PARAMETERS = [
+    ("a", PTR), ("sam", I64), ("sak", I64), ("b", PTR), ("sbk", I64), ("sbn", I64), ("c", PTR), ("ldc", I64),
+    ("m", I64), ("n", I64), ("k", I64), ("work", PTR),
+]  # fmt: skip
+
+
 def matmul_function(module: Module, kind: Matmul) -> str:
     """The name of the function `void(A, strides of m and k, B, strides of k and n, C, ldc, m, n, k, workspace)`.
 
@@ -85,14 +91,7 @@ def matmul_function(module: Module, kind: Matmul) -> str:
     pack_lhs = _pack_function(module, kind, kind.lhs, kind.lhs_along == "m", kind.lhs_along == "k", kind.mr)
     pack_rhs = _pack_function(module, kind, kind.rhs, kind.rhs_along == "n", kind.rhs_along == "k", kind.nr)
     micro = _micro_kernel(module, kind)
-    numbers = (
-        [(n, I64) for n in ("sam", "sak")],
-        [(n, I64) for n in ("sbk", "sbn")],
-        [(n, I64) for n in ("ldc", "m", "n", "k")],
-    )
-    fn = Function(
-        module, kind.name, [("a", PTR), *numbers[0], ("b", PTR), *numbers[1], ("c", PTR), *numbers[2], ("work", PTR)]
-    )
+    fn = Function(module, kind.name, PARAMETERS)
     a, sam, sak, b, sbk, sbn, c, ldc, m, n, k, work = (fn.param(i) for i in range(12))
     elem = kind.element.elem
     panels = fn.div(fn.add(m, kind.mr - 1), kind.mr)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import ViewType
 from tessera.compiler.targets.cpu.convert import memory_element
+from tessera.compiler.targets.cpu.direct import Shape, direct_function, direct_kind
+from tessera.compiler.targets.cpu.emit import Function
 from tessera.compiler.targets.cpu.matmul import Matmul, matmul_function
-from tessera.compiler.targets.cpu.memory import Cell
 from tessera.compiler.targets.cpu.nests import NestWriter
 from tessera.compiler.targets.cpu.numbers import dtype_of, memory_of, unsupported
 from tessera.compiler.targets.cpu.plan import Planner
@@ -17,6 +18,9 @@ from tessera.compiler.targets.cpu.spaces import shape_of
 from tessera.compiler.targets.cpu.values import Index, Val
 from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
+
+PITCH = 64
+"""rows of scratch matrices are a multiple of this many elements apart"""
 
 if TYPE_CHECKING:
     from tessera.compiler.targets.cpu.kernel import KernelFunction
@@ -78,41 +82,77 @@ def _check(op: Op, lhs: DType, rhs: DType, acc: DType) -> None:
         unsupported(op, f"a product of floats accumulated in {acc}")
 
 
-def _call(
-    k: KernelFunction,
-    op: Op,
-    a: Operand,
-    b: Operand,
-    acc: DType,
-    c: Cell,
-    sizes: tuple[Index, Index, Index],
-    rows: int,
-    accumulate: bool,
-) -> None:
-    _check(op, a.dtype, b.dtype, acc)
-    along = {"0": "m", "1": "k", "": ""}[a.unit], {"0": "k", "1": "n", "": ""}[b.unit]
-    kind = Matmul(k.isa, a.dtype, b.dtype, acc, *along, rows=rows, accumulate=accumulate)
-    name = matmul_function(k.module, kind)
-    work = k.raw(kind.workspace(rows))
-    pitch = c.strides[0] if c.strides[0] != 0 else kind.nr
-    args = [a.ptr, *a.strides, b.ptr, *b.strides, c.ptr, pitch, *sizes, work]
-    k.fn.do(f"call void @{name}({', '.join(repr(k.fn.index(x)) for x in args)})")
+@dataclass(frozen=True, slots=True)
+class Product:
+    """C (+)= A @ B with C in the scratch matrix at `c`, whose rows are `pitch` elements apart. `m` and `n` are the
+    sizes here, at most `rows` and `columns`."""
+
+    a: Operand
+    b: Operand
+    acc: DType
+    c: Val
+    pitch: int
+    m: Index
+    n: Index
+    k: Index
+    rows: int
+    columns: int
+    accumulate: bool
+
+    @property
+    def swapped(self) -> Product:
+        """The same product as C^T = B^T @ A^T."""
+        a, b = (Operand(x.ptr, (x.strides[1], x.strides[0]), x.dtype) for x in (self.b, self.a))
+        return replace(self, a=a, b=b, m=self.n, n=self.m, rows=self.columns, columns=self.rows)
+
+    def write(self, k: KernelFunction) -> None:
+        """Calls the function that suits the sizes; at a ragged edge the packed product, which takes any."""
+        fn = k.fn
+        args = [self.a.ptr, *self.a.strides, self.b.ptr, *self.b.strides, self.c, self.pitch, self.m, self.n, self.k]
+        direct = self._direct(k)
+        if direct is None:
+            self._packed(k, args)
+        elif isinstance(self.m, int) and isinstance(self.n, int):
+            _call(fn, direct, [*args, self.c])
+        else:
+            full = fn.binary("and", fn.icmp("eq", self.m, self.rows), fn.icmp("eq", self.n, self.columns))
+            fn.choose(full, lambda: _call(fn, direct, [*args, self.c]), lambda: self._packed(k, args))
+
+    def _direct(self, k: KernelFunction) -> str | None:
+        if not (self.a.dtype == self.b.dtype == self.acc and self.acc.is_float):
+            return None
+        strides = tuple(s if isinstance(s, int) else None for s in (*self.a.strides, *self.b.strides, self.pitch))
+        shape = Shape(k.isa, self.acc, self.rows, self.columns, strides, self.accumulate)
+        kind = direct_kind(shape, self.k if isinstance(self.k, int) else None)
+        return direct_function(k.module, shape, kind) if kind else None
+
+    def _packed(self, k: KernelFunction, args: list[Index]) -> list[Val]:
+        along = {"0": "m", "1": "k", "": ""}[self.a.unit], {"0": "k", "1": "n", "": ""}[self.b.unit]
+        kind = Matmul(k.isa, self.a.dtype, self.b.dtype, self.acc, *along, rows=self.rows, accumulate=self.accumulate)
+        return _call(k.fn, matmul_function(k.module, kind), [*args, k.raw(kind.workspace(self.rows))])
+
+
+def _call(fn: Function, name: str, args: list[Index]) -> list[Val]:
+    fn.do(f"call void @{name}({', '.join(repr(fn.index(x)) for x in args)})")
+    return []
 
 
 def write_mma(k: KernelFunction, op: Op, plan: Planner, writer: NestWriter) -> None:
     """The accumulator's elements are put into the result's memory, then the products are added there."""
     a, b, acc = op.operands
-    if not all(isinstance(d, int) for v in (a, b) for d in shape_of(v)):
+    sizes = [d for v in (a, b) for d in shape_of(v) if isinstance(d, int)]
+    if len(sizes) != 4:
         unsupported(op, "a product of tiles of unknown size")
-    cell = k.ev.cells.get(op.result)
-    if cell is None:
-        cell = k.ev.cells[op.result] = k.matrix(op.result)
+    m, depth, _, n = sizes
+    cell = k.ev.cells.get(op.result) or k.matrix(op.result)
+    k.ev.cells[op.result] = cell
     writer.write(plan.copy(acc, cell))
     k.ev.memo = {}
-    rows, columns = shape_of(op.result)
-    depth = shape_of(a)[1]
-    sizes = k.ev.dim(rows), k.ev.dim(columns), k.ev.dim(depth)
-    _call(k, op, _operand(k, a), _operand(k, b), dtype_of(acc), cell, sizes, int(rows), True)  # type: ignore[arg-type]
+    left, right = _operand(k, a), _operand(k, b)
+    _check(op, left.dtype, right.dtype, dtype_of(acc))
+    pitch = cell.strides[0] or PITCH
+    assert isinstance(pitch, int)
+    Product(left, right, dtype_of(acc), cell.ptr, pitch, m, n, depth, m, n, True).write(k)
 
 
 def write_contract(k: KernelFunction, op: Op) -> None:
@@ -122,24 +162,29 @@ def write_contract(k: KernelFunction, op: Op) -> None:
     rows, columns = shape_of(op.result)
     if not isinstance(rows, int) or not isinstance(columns, int):
         unsupported(op, "a contraction block of unknown size")
-    cell = k.ev.cells.get(op.result) or k.matrix(op.result)
-    k.ev.cells[op.result] = cell
+    narrow = columns <= k.isa.lanes(8 * dtype_of(op.result).itemsize) // 2 and rows >= 2 * columns
+    swap = narrow and op.result not in ev.cells
+    cell = ev.cells.get(op.result) or k.matrix(op.result, turned=swap)
+    ev.cells[op.result] = cell
     left, right = (_whole(k, v) for v in (lhs, rhs))
+    _check(op, left.dtype, right.dtype, dtype_of(op.result))
     row, col = ev.index(op.operands[2]), ev.index(op.operands[3])
     m, n = _left(k, lhs, 0, op.operands[2], rows), _left(k, rhs, 1, op.operands[3], columns)
+    pitch = cell.strides[1 if swap else 0] or PITCH
+    assert isinstance(pitch, int)
     if not (isinstance(m, int) and isinstance(n, int)):
         ragged = fn.binary("or", fn.icmp("slt", m, rows), fn.icmp("slt", n, columns))
         with fn.when(ragged):
-            pitch = cell.strides[0] or 64
-            bytes_ = fn.mul(fn.mul(pitch, rows), cell.dtype.itemsize)
+            size = pitch * (columns if swap else rows) * cell.dtype.itemsize
             fn.module.declare("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
-            fn.do(f"call void @llvm.memset.p0.i64(ptr {cell.ptr.ref}, i8 0, {fn.index(bytes_)!r}, i1 false)")
+            fn.do(f"call void @llvm.memset.p0.i64({cell.ptr!r}, i8 0, i64 {size}, i1 false)")
     a = Operand(fn.gep(left.ptr, fn.mul(row, left.strides[0]), memory_element(left.dtype)), left.strides, left.dtype)
     b = Operand(
         fn.gep(right.ptr, fn.mul(col, right.strides[1]), memory_element(right.dtype)), right.strides, right.dtype
     )
-    depth = _extent(lhs, 1)
-    _call(k, op, a, b, dtype_of(op.result), cell, (m, n, ev.dim(depth)), rows, False)
+    depth = ev.dim(_extent(lhs, 1))
+    product = Product(a, b, dtype_of(op.result), cell.ptr, pitch, m, n, depth, rows, columns, False)
+    (product.swapped if swap else product).write(k)
 
 
 def _whole(k: KernelFunction, v: Value) -> Operand:

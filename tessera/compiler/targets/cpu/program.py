@@ -21,8 +21,6 @@ from tessera.language.dims import Dim, dim_max, prod
 
 ALONE_NS = 15_000
 """a launch that takes less than this on one core is not worth waking workers for"""
-STREAM = 4
-"""outputs larger than this many second-level caches, and not read again, are stored past the caches"""
 CHUNKS = 64
 """pieces a launch is handed out in: enough to balance, few enough to keep memory accesses long"""
 
@@ -66,13 +64,13 @@ class ProgramWriter:
             self.scratch = dim_max(self.scratch, need) if both_known else self.scratch + need
 
     def _streamed(self, launch: Launch) -> list[int]:
-        """The arguments whose buffers are larger than STREAM second-level caches and read by no launch."""
+        """The arguments whose buffers are too large to stay cached and that no launch reads."""
         sizes = {b.id: prod(b.shape) * b.dtype.itemsize for b in self.program.buffers}
         out: list[int] = []
         for i, arg in enumerate(launch.args):
             if isinstance(arg, Window) and arg.buffer not in self._read:
                 size = sizes[arg.buffer]
-                if isinstance(size, int) and size > STREAM * self.isa.l2_bytes:
+                if isinstance(size, int) and size > self.isa.cached_bytes:
                     out.append(i)
         return out
 

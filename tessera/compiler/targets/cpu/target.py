@@ -14,7 +14,7 @@ from tessera.compiler.tile.program import Program
 from tessera.errors import DeviceError, Diagnostic
 from tessera.language.dims import prod
 
-VERSION = 1
+VERSION = 2
 """of the code that this package generates; part of cache keys"""
 
 
@@ -36,7 +36,8 @@ class CpuTarget:
     def fingerprint(self) -> str:
         llvm = jit.binding()
         version = ".".join(map(str, llvm.llvm_version_info))
-        return f"cpu-{VERSION} llvm-{version} {self.isa.name} {self.isa.cpu} {self.isa.features}"
+        machine = f"{self.isa.name} {self.isa.cpu} {self.isa.features} {self.isa.cached_bytes}"
+        return f"cpu-{VERSION} llvm-{version} {machine}"
 
     def compile(self, program: Program, *, profile: bool = False, debug: bool = False) -> Artifact:
         """Raises TargetError TS602 where a Program holds what this target cannot compile."""
