@@ -55,14 +55,15 @@ class Emission:
             return UNKNOWN
         ready: list[Any] = []
         for i, o in enumerate(operands):
-            found = self._operand(node, operator, o, i, operands)
-            if isinstance(found, Unknown):
+            found = o if isinstance(o, Value) else self._operand(node, operator, o, i, operands)
+            if found is UNKNOWN:
                 return UNKNOWN
             ready.append(found)
-        if (bad := _unsized(attrs)) is not None:
-            return self.ev.undecide(f"{bad} must be known", node)
-        if "dtype" in attrs and attrs["dtype"] is not None:
-            attrs = {**attrs, "dtype": _dtype(attrs["dtype"])}
+        if attrs:
+            if (bad := _unsized(attrs)) is not None:
+                return self.ev.undecide(f"{bad} must be known", node)
+            if attrs.get("dtype") is not None:
+                attrs = {**attrs, "dtype": _dtype(attrs["dtype"])}
         try:
             return self.g.emit(operator, ready, attrs)
         except InferError as e:
@@ -141,8 +142,10 @@ def _unsized(value: Any) -> str | None:
     """The text of a number among the attributes that depends on unknown sizes."""
     if isinstance(value, Number):
         return value.text
-    items: list[Any] = list(value.values()) if is_dict(value) else list(value) if is_sequence(value) else []
-    return next((t for t in map(_unsized, items) if t is not None), None)
+    for item in value.values() if is_dict(value) else value if is_sequence(value) else ():
+        if (text := _unsized(item)) is not None:
+            return text
+    return None
 
 
 def _dtype(value: Any) -> Any:

@@ -60,7 +60,8 @@ class Evaluator:
         self.block = Block()
         self.builder: Builder = Builder(self.block, span=definition.span)
         self.dims: dict[str, Span] = {}
-        self.infos: dict[tuple[Span, str], ExprInfo] = {}
+        self.infos: dict[tuple[int, int, int, int, str], ExprInfo] = {}
+        """by place and kind"""
         self.dependencies: dict[str, str] = {}
         self.readers: dict[str, Scope | None] = {}
         self.undecided: list[Diagnostic] = []
@@ -124,12 +125,14 @@ class Evaluator:
 
     def record(self, at: ast.AST | Span, value: Any, name: str = "", kind: Kind = "expr") -> None:
         """Keeps the type of an expression of the analysed function (not of functions inlined into it)."""
-        if self.frame.source is not self.definition.text or not self.frame.records:
+        if not self.frame.records or self.frame.source is not self.definition.text:
             return
         shown = self.shown(value)
         if shown is not None:
             span = self.span(at)
-            self.infos.setdefault((span, kind), ExprInfo(span, shown, name, kind))
+            key = (span.line, span.col, span.end_line, span.end_col, kind)
+            if key not in self.infos:
+                self.infos[key] = ExprInfo(span, shown, name, kind)
 
     def shown(self, value: Any) -> Any:
         """The type of a value as people are shown it; None where there is none."""

@@ -50,8 +50,9 @@ class FileAnalysis:
 
     def update(self, text: str) -> list[Analysis]:
         """Analyses the new text. While it does not parse, the analyses of the last text that did stay."""
-        for _ in self.steps(text):
-            pass
+        with collector_paused():
+            for _ in self.steps(text):
+                pass
         return self.analyses
 
     def steps(self, text: str) -> Generator[None]:

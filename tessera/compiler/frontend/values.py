@@ -208,10 +208,13 @@ _NESTED = frozenset({list, tuple, dict, slice, Record})
 
 def has_unknown(value: object) -> bool:
     """Whether `value` is, or holds, something unknown."""
-    if isinstance(value, Unknown):
+    if value is UNKNOWN:
         return True
     if is_sequence(value):
-        return any(v is UNKNOWN or (v.__class__ in _NESTED and has_unknown(v)) for v in value)
+        for v in value:  # noqa: SIM110 (asked of the arguments of every call: no generator)
+            if v is UNKNOWN or (v.__class__ in _NESTED and has_unknown(v)):
+                return True
+        return False
     if is_dict(value):
         return any(has_unknown(v) for v in value.values())
     if isinstance(value, Record):

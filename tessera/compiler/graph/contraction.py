@@ -117,8 +117,11 @@ class Matmul(Operator):
                 t.fail("TS213", "matmul needs operands with at least one axis; * multiplies by a scalar", operand=i)
         dtype = t.promote(x, y)
         k, n = x.shape[-1], y.shape[0 if y.rank == 1 else -2]
-        message = f"{shape_text(x.shape)} @ {shape_text(y.shape)}: contracted dimensions {k} and {n} differ"
-        t.same(k, n, "TS203", message, suggestions=self.suggestions(t, x, y))
+
+        def differ() -> str:
+            return f"{shape_text(x.shape)} @ {shape_text(y.shape)}: contracted dimensions {k} and {n} differ"
+
+        t.same(k, n, "TS203", differ, suggestions=lambda: self.suggestions(t, x, y))
         batch = t.broadcast(x.shape[:-2], y.shape[:-2])
         return TensorType(batch + (x.shape[-2:-1] if x.rank > 1 else ()) + (y.shape[-1:] if y.rank > 1 else ()), dtype)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from operator import index
-from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, cast
+from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, TypeVar, cast
 
 from tessera.compiler.ir.checks import Check
 from tessera.compiler.ir.core import Attr
@@ -42,6 +42,19 @@ class InferError(Exception):
     ) -> None:
         super().__init__(diagnostic.message)
         self.diagnostic, self.operand, self.suggestions = diagnostic, operand, tuple(suggestions)
+
+
+_T = TypeVar("_T")
+
+_ACCEPTED: dict[Accepts, Callable[[DType], bool]] = {
+    "any": lambda d: True,
+    "number": lambda d: d.kind != "bool",
+    "real": lambda d: d.kind not in ("bool", "complex"),
+    "float": lambda d: d.is_float,
+    "integer": lambda d: d.is_integer,
+    "bool": lambda d: d.kind == "bool",
+    "integral_or_bool": lambda d: d.is_integer or d.kind == "bool",
+}
 
 
 @dataclass(slots=True)
@@ -112,16 +125,22 @@ class Infer:
         a: Dim,
         b: Dim,
         code: str,
-        message: str,
+        message: str | Callable[[], str],
         operand: int | None = None,
-        suggestions: Sequence[Suggestion] = (),
+        suggestions: Sequence[Suggestion] | Callable[[], Sequence[Suggestion]] = (),
     ) -> None:
-        """Demands a == b: rejects with a counterexample, or notes a launch-time check where it is unknown."""
+        """Demands a == b: rejects with a counterexample, or notes a launch-time check where it is unknown.
+
+        What is costly to say may be given as a function, which is only called where it must be said.
+        """
         answer = dims.compare(a, b, self.facts)
+        if answer == "yes":
+            return
+        said = _said(message)
         if answer == "unknown":
-            self.checks.append(Check(a, b, f"{self.operator.name}: {message}"))
-        elif answer == "no":
-            self.fail(code, message, *counterexample(a, b), operand=operand, suggestions=suggestions)
+            self.checks.append(Check(a, b, f"{self.operator.name}: {said}"))
+        else:
+            self.fail(code, said, *counterexample(a, b), operand=operand, suggestions=_said(suggestions))
 
     def axis(self, x: TensorType, axis: object, name: str = "axis", extra: int = 0) -> int:
         """`axis` counted from 0. `extra` = 1 for operators that insert an axis."""
@@ -143,6 +162,8 @@ class Infer:
 
     def broadcast(self, *shapes: Shape, code: str = "TS202") -> Shape:
         """NumPy's rule: aligned at the right; a size of 1 stretches."""
+        if all(s is shapes[0] or s == shapes[0] for s in shapes):
+            return shapes[0]
         rank = max(map(len, shapes))
         out: list[Dim] = []
         for i in range(rank):
@@ -167,24 +188,16 @@ class Infer:
     # dtypes
     def require(self, x: TensorType, accepts: Accepts, operand: int | None = None) -> None:
         """Demands a class of dtypes."""
-        d = x.dtype
-        ok = {
-            "any": True,
-            "number": d.kind != "bool",
-            "real": d.kind not in ("bool", "complex"),
-            "float": d.is_float,
-            "integer": d.is_integer,
-            "bool": d.kind == "bool",
-            "integral_or_bool": d.is_integer or d.kind == "bool",
-        }[accepts]
-        if not ok:
+        if not _ACCEPTED[accepts](x.dtype):
             what = "integers or bools" if accepts == "integral_or_bool" else f"{accepts} elements"
-            self.fail("TS301", f"{self.operator.name} takes {what}, not {d}", operand=operand)
+            self.fail("TS301", f"{self.operator.name} takes {what}, not {x.dtype}", operand=operand)
 
     def promote(self, *types: TensorType, first: int = 0) -> DType:
         """The common dtype of the operands from number `first` on, to which they are then converted."""
         out = types[0].dtype
         for t in types[1:]:
+            if t.dtype is out:
+                continue
             common = dtypes.promote(out, t.dtype)
             if common is None:
                 message = f"{out} and {t.dtype} have no common dtype"
@@ -196,6 +209,8 @@ class Infer:
 
     def convert(self, operand: int, x: TensorType, dtype: DType) -> TensorType:
         """Operand number `operand` is converted to `dtype` before the operator sees it; gives the type it then has."""
+        if x.dtype is dtype and operand not in self.casts:
+            return x
         if x.dtype != dtype or operand in self.casts:
             self.casts[operand] = dtype
         return x.with_dtype(dtype)
@@ -215,6 +230,10 @@ class Infer:
             except PolicyError as e:
                 self.fail("TS305", f"the operands of {self.operator.name} disagree: {e}")
         return out
+
+
+def _said(what: _T | Callable[[], _T]) -> _T:
+    return cast("Callable[[], _T]", what)() if callable(what) else what
 
 
 def several(value: object) -> bool:

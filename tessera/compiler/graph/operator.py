@@ -153,6 +153,8 @@ class Operator:
             t.fail("TS213", f"{self.name}: {e}")
         policy = t.policy(flat(types))
         out = results if isinstance(results, tuple) else (results,)
+        if policy is None and all(r.policy is None for r in out):
+            return out
         return tuple(TensorType(r.shape, r.dtype, _policy_of(policy, r.dtype)) for r in out)
 
     @cached_property
@@ -165,6 +167,11 @@ class Operator:
                 Parameter(p.name, tensor, tensor and "Sequence" in note, tensor and "None" in note, p.default, note)
             )
         return tuple(out)
+
+    @cached_property
+    def apart_operands(self) -> tuple[int, ...]:
+        """The numbers of the operands that are `apart`."""
+        return tuple(i for i, p in enumerate(p for p in self.parameters if p.operand) if p.name in self.apart)
 
     @cached_property
     def signature(self) -> str:
@@ -365,18 +372,19 @@ class GraphBuilder:
 
     def emit(self, operator: Operator, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
         """Applies the shape rule, then creates the op. Raises InferError. Returns a Value, or a tuple of Values."""
-        names = [p.name for p in operator.parameters if p.operand]
-        operands = self.weak(operands, [i for i, name in enumerate(names) if name in operator.apart])
+        if not all(isinstance(o, Value) for o in operands):
+            operands = self.weak(operands, operator.apart_operands)
         t = Infer(operator, self.facts, self.checks)
         for name, value in attrs.items():
             if _dynamic(value):
                 t.fail("TS105", f"{name} of {operator.name} must be known at compile time, not computed from tensors")
         types = operator.apply(t, types_of(operands), attrs)
         values = [self.to(v, t.casts[i]) if i in t.casts else v for i, v in enumerate(flat(operands))]
-        segments = tuple(len(flat([o])) if isinstance(o, list) else -2 if o is None else -1 for o in operands)
         final: dict[str, Attr] = {k: _plain(v) for k, v in {**attrs, **t.attrs}.items()}
-        if any(s != -1 for s in segments):
-            final["segments"] = segments
+        if not all(isinstance(o, Value) for o in operands):
+            final["segments"] = tuple(
+                len(flat([o])) if isinstance(o, list) else -2 if o is None else -1 for o in operands
+            )
         op = self.builder.op(f"graph.{operator.name}", values, types, final)
         return tuple(op.results) if operator.multiple else op.result
 

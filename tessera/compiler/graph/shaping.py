@@ -108,26 +108,34 @@ class Reshape(View):
     functions, methods = ("reshape",), ("reshape", "view")
 
     def infer(self, t: Infer, x: TensorType, shape: Shape) -> TensorType:
-        target = list(t.shape(shape))
-        total = dims.prod(x.shape)
-        holes = [i for i, d in enumerate(target) if d == -1]
-        said = shape_text(tuple(target))
-        if len(holes) > 1 or any(isinstance(d, int) and d < -1 for d in target):
-            t.fail("TS205", f"reshape to {said}: sizes are not negative, and only one may be -1")
-        if holes:
-            rest = dims.prod(d for d in target if d != -1)
-            if rest == 0:
-                t.fail("TS205", f"reshape of {shape_text(x.shape)} to {said}: -1 is ambiguous beside a size of 0")
-            target[holes[0]] = dims.floordiv(t.facts.normal(total), t.facts.normal(rest))
-            exact = dims.floordiv(total, rest)
-            if dims.equal(exact * rest, total):
-                target[holes[0]] = exact
-        have, want = shape_text(x.shape), dims.prod(target)
-        t.same(
-            total, want, "TS205", f"reshape of {have} to {said} does not keep the number of elements: {total}, {want}"
-        )
-        t.canonical(shape=tuple(target))
-        return x.with_shape(tuple(target))
+        given = t.shape(shape)
+        target = self._solved(t, x, given)
+        total, want = dims.prod(x.shape), dims.prod(target)
+
+        def differ() -> str:
+            said = f"reshape of {shape_text(x.shape)} to {shape_text(given)}"
+            return f"{said} does not keep the number of elements: {total}, {want}"
+
+        t.same(total, want, "TS205", differ)
+        t.canonical(shape=target)
+        return x.with_shape(target)
+
+    def _solved(self, t: Infer, x: TensorType, given: Shape) -> Shape:
+        """The shape asked for, with the size that -1 stands for."""
+        least = min((d for d in given if isinstance(d, int)), default=0)
+        if least >= 0:
+            return given
+        if least < -1 or given.count(-1) > 1:
+            t.fail("TS205", f"reshape to {shape_text(given)}: sizes are not negative, and only one may be -1")
+        total, rest = dims.prod(x.shape), dims.prod(d for d in given if d != -1)
+        if rest == 0:
+            have = shape_text(x.shape)
+            t.fail("TS205", f"reshape of {have} to {shape_text(given)}: -1 is ambiguous beside a size of 0")
+        size = dims.floordiv(t.facts.normal(total), t.facts.normal(rest))
+        exact = dims.floordiv(total, rest)
+        if dims.equal(exact * rest, total):
+            size = exact
+        return tuple(size if d == -1 else d for d in given)
 
     def reference(self, x: Any, shape: tuple[int, ...]) -> Any:
         return np.reshape(x, shape)
