@@ -1,9 +1,13 @@
 """What the runtime costs: import, cold compilation, a hit in the disk cache, a repeated call, an eager operator.
 
-python benchmarks/runtime.py [--target cpu] [--json]
+python benchmarks/runtime.py [--target cpu] [--json] [--only profiler]
 
 Times are medians of several runs, in microseconds or milliseconds as said. Compilation and disk hits are measured in
 processes of their own; the first compilation of a process, which loads the compiler, is shown apart.
+
+`profiler`: what recording tiles adds to CPU kernels whose tiles take about 6, 20 and 100 us, in per cent, with one
+record a tile and with two. The same kernel with and without records takes turns, on one core and by the processor's
+clock; each turn gives one difference, of which the median is shown, and how far the quartiles are apart.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 import timeit
 from pathlib import Path
 from typing import Any
@@ -137,6 +142,82 @@ def calls(target: str) -> dict[str, float]:
     return out
 
 
+TILES_US = (6, 20, 100)
+RUN_NS = 20e6
+"""of one sample: as many tiles as fill it, so that what a launch costs once does not show"""
+
+
+def profiler(rounds: int) -> dict[str, float]:
+    """What tile records add, in per cent: to tiles of one phase and of three, by the time that a tile takes."""
+    from tessera.runtime import devices
+
+    threads = devices.get_num_threads()
+    devices.set_num_threads(1)
+    try:
+        out: dict[str, float] = {}
+        for phases in (1, 2):
+            for wanted in TILES_US:
+                ns, added = _record_cost(phases, 1e3 * wanted, rounds)
+                low, median, high = statistics.quantiles(added, n=4)
+                name = f"tile records, {phases} per {ns / 1e3:.1f} us"
+                out |= {f"{name}, %": median, f"{name}, quartiles, %": high - low}
+        return out
+    finally:
+        devices.set_num_threads(threads)
+
+
+def _record_cost(phases: int, tile_ns: float, rounds: int) -> tuple[float, list[float]]:
+    """A tile's time in ns, near `tile_ns`, and the per cent that its records add to it, once per round."""
+    width = 1024
+    for _ in range(3):
+        ns = _pairs(phases, width, 200, 5)[0]
+        width = max(64, int(width * tile_ns / ns) // 64 * 64)
+    return _pairs(phases, width, int(RUN_NS / tile_ns), rounds)
+
+
+def _pairs(phases: int, width: int, tiles: int, rounds: int) -> tuple[float, list[float]]:
+    import numpy as np
+
+    import tessera as ts
+
+    @ts.kernel
+    def alone(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
+        for s in ts.tile.range(0, n, width):
+            v = x[s : s + width]
+            for _ in ts.static_range(16):
+                v = ts.tile.exp(-v)
+            y[s : s + width] = v
+
+    @ts.kernel
+    def reduced(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
+        for s in ts.tile.range(0, n, width):
+            v = x[s : s + width]
+            for _ in ts.tile.range(0, 16):
+                v = ts.tile.exp(-v)
+            y[s : s + width] = v / ts.tile.sum(v)
+
+    kernel = alone if phases == 1 else reduced
+    x, y = np.ones(width * tiles, np.float32), np.zeros(width * tiles, np.float32)
+    compiled = ts.compile(kernel, target="cpu", dims={"n": len(x)})
+    plain, recording = (compiled._build(profile=profile).code.executable() for profile in (False, True))
+    pointers = [a.ctypes.data for a in (x, y)]
+
+    def sample(executable: Any) -> int:
+        start = time.process_time_ns()
+        executable.run(pointers, [], [])
+        return time.process_time_ns() - start
+
+    added: list[float] = []
+    times: list[int] = []
+    for turn in range(rounds + 1):
+        order = (plain, recording) if turn % 2 else (recording, plain)
+        took = {executable: sample(executable) for executable in order}
+        if turn:  # the first warms caches and memory up
+            added.append(100 * (took[recording] / took[plain] - 1))
+            times.append(took[plain])
+    return statistics.median(times) / tiles, added
+
+
 def _has(module: str) -> bool:
     import importlib.util
 
@@ -148,12 +229,18 @@ def main() -> None:
     parser.add_argument("--target", default="cpu")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--only", choices=("start", "calls", "profiler"), help="one part of it")
     given = parser.parse_args()
-    found = {"import tessera, ms": import_time(given.repeats)}
-    found |= compilations(given.target, given.repeats)
+    found: dict[str, float] = {}
+    if given.only in (None, "start"):
+        found["import tessera, ms"] = import_time(given.repeats)
+        found |= compilations(given.target, given.repeats)
     with tempfile.TemporaryDirectory() as cache:
         os.environ["TESSERA_CACHE_DIR"] = cache
-        found |= calls(given.target)
+        if given.only in (None, "calls"):
+            found |= calls(given.target)
+        if given.only in (None, "profiler"):
+            found |= profiler(20 * given.repeats + 1)
     if given.json:
         print(json.dumps({"target": given.target, **found}, indent=2))
         return

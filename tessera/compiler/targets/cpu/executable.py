@@ -114,31 +114,34 @@ class CpuExecutable:
             frame[slot], frame[slot + 1] = scalar_slots(value, dtype)
         workspace = self._workspace(frame, tuple(dims), pool.size + 1) if self._needs_memory else None
         try:
-            if self._host is None and not self.records_tiles:
-                self._call(self._pack(*frame))
+            if self.records_tiles:
+                self._recorded(frame, dims, pool.size + 1, record)
             else:
-                self._watched(frame, dims, pool.size + 1, record)
+                self._make(frame, dims)
         finally:
             if workspace is not None and len(self._idle) < KEPT:
                 self._idle.append(workspace)
 
-    def _watched(self, frame: list[int], dims: Sequence[int], workers: int, record: TileRecorder | None) -> None:
-        """A call during which kernels talk to the host or tiles are recorded."""
-        records = Records(workers) if self.records_tiles else None
-        if records is not None:
-            frame[RECORDS], frame[RECORD_STRIDE], frame[RECORD_CAPACITY] = records.slots()
+    def _make(self, frame: list[int], dims: Sequence[int]) -> None:
+        """The call. Raises what kernels have told the host."""
+        if self._host is None:
+            self._call(self._pack(*frame))
+            return
         memory = (ctypes.c_int64 * self.slots)(*frame)
         where = ctypes.addressof(memory)
-        if self._host is not None:
-            self._host.begin(where, dims)
+        self._host.begin(where, dims)
         try:
             self._call(where)
         finally:
-            if self._host is not None:
-                self._host.end(where)
-        if records is not None and record is not None:
-            for columns in records.columns():
-                record.record(columns)
+            self._host.end(where)
+
+    def _recorded(self, frame: list[int], dims: Sequence[int], workers: int, record: TileRecorder | None) -> None:
+        with Records(workers) as records:
+            frame[RECORDS], frame[RECORD_STRIDE], frame[RECORD_CAPACITY] = records.slots()
+            self._make(frame, dims)
+            if record is not None:
+                for columns in records.columns():
+                    record.record(columns)
 
     def _workspace(self, frame: list[int], sizes: tuple[int, ...], workers: int) -> Workspace:
         """Memory for this call's temporaries and its workers' scratch; puts the addresses into the frame."""

@@ -8,7 +8,7 @@ import statistics
 import time
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 from tessera.compiler.targets.cpu import isa, jit
 from tessera.compiler.targets.cpu.emit import Function, Module
@@ -60,17 +60,52 @@ def _origin() -> tuple[int, int]:
     return _pair()
 
 
+class Room:
+    """Memory for the records of one run at a time: kept for later runs, which then find its pages present."""
+
+    idle: ClassVar[list[Room]] = []
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.map = mmap.mmap(-1, size)
+        self._hold = ctypes.c_char.from_buffer(self.map)
+        self.address = ctypes.addressof(self._hold)
+
+    @classmethod
+    def take(cls, size: int) -> Room:
+        try:
+            room = cls.idle.pop()  # atomic: two runs never get the same one
+        except IndexError:
+            return cls(size)
+        return room if room.size >= size else cls(size)
+
+
 class Records:
-    """Room for the records of `workers` workers; the counter is calibrated over the run and all since the first."""
+    """The records of `workers` workers while a run lasts; `with` gives their memory back. The counter is calibrated
+    over the run and all since the first."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
         self.stride = HEADER_BYTES + CAPACITY * RECORD_BYTES
-        self._map = mmap.mmap(-1, self.stride * workers + 64)
-        self._hold = ctypes.c_char.from_buffer(self._map)
-        self.address = ctypes.addressof(self._hold)
+        self._room = Room.take(self.stride * workers)
+        self.address = self._room.address
+        self.clear()
         _origin()
         self._start = _pair()
+
+    def __enter__(self) -> Records:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not Room.idle:
+            Room.idle.append(self._room)
+
+    def clear(self) -> None:
+        for w in range(self.workers):
+            self._count(w).value = 0
+
+    def _count(self, worker: int) -> ctypes.c_int64:
+        return ctypes.c_int64.from_address(self.address + worker * self.stride)
 
     def slots(self) -> tuple[int, int, int]:
         """Frame slots: address, bytes per worker, records per worker."""
@@ -84,10 +119,14 @@ class Records:
         first = origin if end[1] - origin[1] > end[1] - self._start[1] else self._start
         rate = (end[1] - first[1]) / max(1, end[0] - first[0])
         for w in range(self.workers):
-            count = ctypes.c_int64.from_address(self.address + w * self.stride).value
+            count = self._count(w).value
             if not count:
                 continue
-            raw = np.frombuffer(self._map, np.int64, 4 * count, w * self.stride + HEADER_BYTES).reshape(count, 4).copy()
+            raw = (
+                np.frombuffer(self._room.map, np.int64, 4 * count, w * self.stride + HEADER_BYTES)
+                .reshape(count, 4)
+                .copy()
+            )
             start = np.rint((raw[:, 2] - end[0]) * rate).astype(np.int64) + end[1]
             stop = np.rint((raw[:, 3] - end[0]) * rate).astype(np.int64) + end[1]
             yield {
@@ -106,8 +145,7 @@ def record_ns() -> float:
     """What one tile record costs on this machine, in ns, measured once per process (about a millisecond).
 
     The very code that profiled kernels run, for kernels of one phase (further phases of a tile cost less: they share a
-    reading of the counter), into memory that nobody has touched: its page faults are part of the cost. The median of
-    several batches, so that an interrupted one does not count.
+    reading of the counter). The median of several batches, so that an interrupted one does not count.
     """
     module = Module(jit.attributes(isa.host()))
     fn = Function(module, "batch", [("region", PTR), ("capacity", I64), ("count", I64)])
@@ -117,12 +155,10 @@ def record_ns() -> float:
     code = jit.Loaded(jit.compile_object(module.render()[0], isa.host(), "batch"))
     batch = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(code.address("batch"))
     times: list[float] = []
-    for _ in range(9):
-        memory = mmap.mmap(-1, HEADER_BYTES + BATCH * RECORD_BYTES)
-        hold = ctypes.c_char.from_buffer(memory)
-        start = time.perf_counter_ns()
-        batch(ctypes.addressof(hold), BATCH, BATCH)
-        times.append((time.perf_counter_ns() - start) / BATCH)
-        del hold
-        memory.close()
+    with Records(1) as records:
+        for _ in range(9):
+            records.clear()
+            start = time.perf_counter_ns()
+            batch(records.address, CAPACITY, BATCH)
+            times.append((time.perf_counter_ns() - start) / BATCH)
     return statistics.median(times)
