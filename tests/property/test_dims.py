@@ -6,7 +6,7 @@ import operator
 from itertools import product
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from tessera.language import dims
@@ -124,35 +124,76 @@ def test_equality_is_never_guessed(x, y):
 
 
 facts_of_trees = st.lists(
-    st.tuples(st.just("divisible"), st.sampled_from(NAMES), leaves)
-    | st.tuples(st.just("equal"), trees("+ *", 2), trees("+ *", 2)),
+    st.tuples(st.just("divisible"), st.sampled_from(NAMES) | trees("+ *", 2), leaves)
+    | st.tuples(st.just("equal"), trees("+ * // min", 2), trees("+ *", 2)),
     min_size=1, max_size=3,
 )  # fmt: skip
 
 
-@settings(max_examples=150)
-@given(facts_of_trees, anything, anything)
-def test_facts_never_mislead(known, x, y):
+def assumed(known) -> tuple[Facts, list]:
+    """The facts, and trees that are 0 where they hold."""
     facts, conditions = Facts(), []
-    for kind, p, q in known:
-        if kind == "divisible":
-            assume(q != 0)
-            facts.assume_divisible(build(p), build(q))
-            conditions.append(("%", p, q))
-        else:
-            facts.assume_equal(build(p), build(q))
-            conditions.append(("-", p, q))
-    sizes = [v[:2] for _, v in points(x, y, *conditions) if not any(v[2:])]
-    assume(sizes)
     try:
-        answer = compare(build(x), build(y), facts)
+        for kind, p, q in known:
+            assume(kind != "divisible" or q != 0)
+            (facts.assume_divisible if kind == "divisible" else facts.assume_equal)(build(p), build(q))
+            conditions.append(("%" if kind == "divisible" else "-", p, q))
+    except DimError:  # a fact makes a divisor of another 0
+        assume(False)
+    return facts, conditions
+
+
+def under(facts: Facts, x, y) -> str:
+    try:
+        return compare(build(x), build(y), facts)
     except DimError:  # the facts make a divisor 0, so that no sizes are left where x and y have values
         assume(False)
+        raise
+
+
+@settings(max_examples=300)
+@given(facts_of_trees, anything, anything)
+def test_facts_never_mislead(known, x, y):
+    """ "yes" holds for all sizes; "no" comes with sizes that differ, or holds for no positive sizes."""
+    facts, conditions = assumed(known)
+    found = [(env, v[:2]) for env, v in points(x, y, *conditions) if not any(v[2:])]
+    assume(found)
+    answer = under(facts, x, y)
+    assert under(facts.copy(), x, y) == answer
+    assert under(facts, y, x) == answer
     if answer == "yes":
-        assert all(p == q for p, q in sizes)
-    elif answer == "no" and len(sizes) > 30:
-        assert any(p != q for p, q in sizes)
-    assert compare(build(x), build(y), facts.copy()) == answer
+        assert all(p == q for _, (p, q) in found)
+    elif answer == "no":
+        example = counterexample(build(x), build(y), facts)
+        if example is None:
+            assert not any(p == q for env, (p, q) in found if all(env.values()))
+        else:
+            assert evaluate(build(x), example) != evaluate(build(y), example)
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.filter_too_much])
+@given(facts_of_trees, polynomials, polynomials)
+def test_a_fact_takes_no_mismatch_back(known, x, y):
+    """Dims that are told apart by name still are, as long as some positive sizes satisfy the facts and differ."""
+    assume(compare(build(x), build(y)) == "no")
+    facts, conditions = assumed(known)
+    sizes = [v[:2] for env, v in points(x, y, *conditions) if not any(v[2:]) and all(env.values())]
+    assume(sizes)
+    if any(p != q for p, q in sizes):
+        assert under(facts, x, y) == "no"
+
+
+@settings(max_examples=300)
+@given(facts_of_trees)
+def test_examples_satisfy_the_facts(known):
+    facts, conditions = assumed(known)
+    possible = [env for env, v in points(*conditions) if not any(v) and all(env.values())]
+    assume(possible)
+    everything = dims.prod(map(symbol, NAMES))
+    example = counterexample(everything, 0, facts)
+    assert example is not None
+    assert all(size > 0 for size in example.values())
+    assert not any(value(c, example) for c in conditions)
 
 
 @given(

@@ -87,8 +87,44 @@ def test_equalities_of_products_are_kept():
     facts.assume_equal(B * H, 2 * D)
     assert compare(B * H, 2 * D, facts) == "yes"
     assert compare(B * H + S, 2 * D + S, facts) == "yes"
-    assert compare(B * H, D, facts) == "unknown"
+    assert compare(B * H * S, 2 * D * S, facts) == compare(2 * B * H, 4 * D, facts) == "yes"
+    assert compare(B * H, D, facts) == "no"  # D is not 2*D
     assert compare(S, 3, facts) == "no"
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "answer"),
+    [
+        ("D", "3*D", "no"), ("D", "3*(D//4)", "no"), ("D", "S", "no"), ("S", "3*D", "no"), ("D//4", "S", "unknown"),
+        ("D//2", "2*(D//4)", "yes"), ("D", "4*(D//4)", "yes"), ("D//8", "S", "unknown"), ("D//4", "0", "no"),
+        ("D//8", "0", "unknown"), ("D+1", "4*S", "no"), ("2*(S//2)+1", "B+B", "no"), ("min(S, 4)", "5", "no"),
+        ("max(S, 4)", "3", "no"), ("S%4", "4", "no"), ("S%4", "3", "unknown"), ("D", "6", "no"),
+    ],
+)  # fmt: skip
+def test_a_fact_takes_no_mismatch_back(a, b, answer):
+    """Facts narrow the sizes: with 4 | D, D is still not 3*D."""
+    facts = Facts()
+    facts.assume_divisible(D, 4)
+    assert compare(parse(a), parse(b), facts) == answer
+
+
+def test_an_example_satisfies_the_facts():
+    facts = Facts()
+    facts.assume_divisible(D, 128)
+    facts.assume_divisible(D, H)
+    facts.assume_equal(S, B + 1)
+    assert counterexample(D, 3 * D, facts) == {"D": 128}
+    assert counterexample(D * S, 3 * B * H, facts) == {"B": 2, "D": 384, "H": 3, "S": 3}
+    assert counterexample(S, B + 1, facts) is None
+
+
+def test_facts_that_are_no_proof_leave_it_open():
+    facts = Facts()
+    facts.assume_equal(B * H, 2 * D)
+    facts.assume_equal(B * S, 2 * D)
+    assert compare(B * H, B * S, facts) == "unknown"  # it follows, but by two steps
+    facts.assume_equal(S, 5 * H)
+    assert compare(B, H, facts) == "unknown"  # no sizes satisfy all three
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,6 @@ A dim is an `int` or an `Expr`, a polynomial with integer coefficients over atom
 or an opaque quotient, remainder, minimum or maximum of dims. The normal form is a sorted sum of monomials, so that
 structurally equal expressions are equal and hash alike, and an expression without atoms is always an `int`.
 
-Equality has three answers (`compare`): yes; no, with a counterexample; unknown, where opaque atoms are in play, which
-becomes a launch-time check. `Facts` holds what asserts and guards establish (`D % H == 0`) and sharpens the answer.
 The design follows jax.export's symbolic dimensions (shape_poly): a decision procedure by normal form, explicit
 "inconclusive", never a guess.
 """
@@ -16,10 +14,7 @@ import ast
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import product
-from typing import Literal, TypeAlias
-
-Answer: TypeAlias = Literal["yes", "no", "unknown"]
+from typing import TypeAlias
 
 
 class DimError(ValueError):
@@ -135,7 +130,7 @@ def _text(d: Expr) -> str:
 
 @lru_cache(maxsize=8192, typed=True)
 def _sum(a: Expr, b: Dim) -> Dim:
-    return _build(_merge(_terms(a), _terms(b)))
+    return _build(_merge(terms_of(a), terms_of(b)))
 
 
 @lru_cache(maxsize=8192, typed=True)
@@ -144,13 +139,14 @@ def _product(a: Expr, b: Dim) -> Dim:
         return a
     out: dict[Monomial, int] = {}
     for m1, c1 in a.terms:
-        for m2, c2 in _terms(b).items():
+        for m2, c2 in terms_of(b).items():
             m = tuple(sorted(m1 + m2, key=str)) if m1 and m2 else m1 + m2
             out[m] = out.get(m, 0) + c1 * c2
     return _build(out)
 
 
-def _terms(d: Dim) -> dict[Monomial, int]:
+def terms_of(d: Dim) -> dict[Monomial, int]:
+    """The coefficient of each monomial: a new dict."""
     if isinstance(d, Expr):
         return dict(d.terms)
     return {(): d} if d else {}
@@ -171,29 +167,30 @@ def _build(terms: dict[Monomial, int]) -> Dim:
     return Expr(tuple(sorted(kept.items(), key=lambda t: _key(t[0]))))
 
 
-def _atom(op: str, *args: object) -> Expr:
+def atom(op: str, *args: object) -> Expr:
+    """The dim that is one atom, as it stands: see the functions below for what is simplified."""
     return Expr((((Atom(op, args),), 1),))
 
 
 @lru_cache(maxsize=4096)
 def symbol(name: str) -> Expr:
     """The dim called `name`. Symbols stand for sizes: integers >= 0."""
-    return _atom("sym", name)
+    return atom("sym", name)
 
 
-def _divide_exactly(a: Dim, b: Dim) -> Dim | None:
+def divide_exactly(a: Dim, b: Dim) -> Dim | None:
     """a / b where b is a constant or a single monomial that divides every term of a."""
-    divisor = _terms(b)
+    divisor = terms_of(b)
     if len(divisor) != 1:
         return None
     dm, dc = next(iter(divisor.items()))
     out: dict[Monomial, int] = {}
-    for m, c in _terms(a).items():
+    for m, c in terms_of(a).items():
         rest = list(m)
-        for atom in dm:
-            if atom not in rest:
+        for factor in dm:
+            if factor not in rest:
                 return None
-            rest.remove(atom)
+            rest.remove(factor)
         if c % dc:
             return None
         out[tuple(rest)] = c // dc
@@ -205,14 +202,14 @@ def floordiv(a: Dim, b: Dim) -> Dim:
         raise DimError(f"division of {a} by zero")
     if isinstance(a, int) and isinstance(b, int):
         return a // b
-    if (exact := _divide_exactly(a, b)) is not None:
+    if (exact := divide_exactly(a, b)) is not None:
         return exact
     if isinstance(b, int) and b > 0:  # pull the divisible part out: (4*S + 3)//4 = S
-        inside = {m: c for m, c in _terms(a).items() if m and c % b == 0}
-        rest = {m: c for m, c in _terms(a).items() if not (m and c % b == 0)}
+        inside = {m: c for m, c in terms_of(a).items() if m and c % b == 0}
+        rest = {m: c for m, c in terms_of(a).items() if not (m and c % b == 0)}
         if inside:
             return _build({m: c // b for m, c in inside.items()}) + floordiv(_build(rest), b)
-    return _atom("//", a, b)
+    return atom("//", a, b)
 
 
 def mod(a: Dim, b: Dim) -> Dim:
@@ -220,26 +217,26 @@ def mod(a: Dim, b: Dim) -> Dim:
         raise DimError(f"remainder of {a} by zero")
     if isinstance(a, int) and isinstance(b, int):
         return a % b
-    if _divide_exactly(a, b) is not None:
+    if divide_exactly(a, b) is not None:
         return 0
     if isinstance(b, int) and b > 0:
-        reduced = _build({m: c % b for m, c in _terms(a).items()})
+        reduced = _build({m: c % b for m, c in terms_of(a).items()})
         if isinstance(reduced, int):
             return reduced % b
         a = reduced
-    return _atom("%", a, b)
+    return atom("%", a, b)
 
 
 def dim_min(a: Dim, b: Dim) -> Dim:
     if isinstance(d := a - b, int):
         return a if d <= 0 else b
-    return _atom("min", *sorted((a, b), key=str))
+    return atom("min", *sorted((a, b), key=str))
 
 
 def dim_max(a: Dim, b: Dim) -> Dim:
     if isinstance(d := a - b, int):
         return a if d >= 0 else b
-    return _atom("max", *sorted((a, b), key=str))
+    return atom("max", *sorted((a, b), key=str))
 
 
 def ceildiv(a: Dim, b: Dim) -> Dim:
@@ -253,7 +250,8 @@ def prod(dims: Iterable[Dim]) -> Dim:
     return out
 
 
-_OPS: dict[str, Callable[[Dim, Dim], Dim]] = {"//": floordiv, "%": mod, "min": dim_min, "max": dim_max}
+OPERATIONS: dict[str, Callable[[Dim, Dim], Dim]] = {"//": floordiv, "%": mod, "min": dim_min, "max": dim_max}
+"""what an opaque atom stands for"""
 
 
 def symbols(d: Dim) -> frozenset[str]:
@@ -289,7 +287,7 @@ def substitute(d: Dim, env: Mapping[str, Dim]) -> Dim:
                 term = term * env.get(name, symbol(name))
             else:
                 x, y = (substitute(v, env) for v in a.args)  # type: ignore[arg-type]
-                term = term * _OPS[a.op](x, y)
+                term = term * OPERATIONS[a.op](x, y)
         out = out + term
     return out
 
@@ -307,128 +305,9 @@ def is_symbol(d: Dim) -> bool:
     return isinstance(d, Expr) and len(d.terms) == 1 and d.terms[0][1] == 1 and [a.op for a in d.terms[0][0]] == ["sym"]
 
 
-def _opaque(d: Dim) -> bool:
+def opaque(d: Dim) -> bool:
+    """Whether it has quotients, remainders, minima or maxima."""
     return isinstance(d, Expr) and any(a.op != "sym" for m, _ in d.terms for a in m)
-
-
-@dataclass(slots=True)
-class Facts:
-    """What asserts and guards have established.
-
-    `divisible` holds (D, H) for D % H == 0. `equal` holds rewritings of symbols, none of which occurs on a right side.
-    `zero` holds what is 0 without determining a symbol: B*H - 2*D.
-    """
-
-    divisible: list[tuple[Dim, Dim]] = field(default_factory=list[tuple[Dim, Dim]])
-    equal: dict[str, Dim] = field(default_factory=dict[str, Dim])
-    zero: list[Expr] = field(default_factory=list[Expr])
-
-    def assume_divisible(self, a: Dim, b: Dim) -> None:
-        if (a, b) not in self.divisible and _divide_exactly(a, b) is None:
-            self.divisible.append((a, b))
-
-    def assume_equal(self, a: Dim, b: Dim) -> None:
-        a, b = substitute(a, self.equal), substitute(b, self.equal)
-        if a == b:
-            return
-        for x, y in ((a, b), (b, a)):
-            if is_symbol(x) and not symbols(x) & symbols(y):
-                new = {str(x): y}
-                self.equal.update({name: substitute(d, new) for name, d in self.equal.items()})
-                self.equal.update(new)
-                return
-        if isinstance(difference := a - b, Expr):
-            self.zero.append(difference)
-
-    def copy(self) -> Facts:
-        return Facts(list(self.divisible), dict(self.equal), list(self.zero))
-
-    def normal(self, d: Dim) -> Dim:
-        """`d` rewritten by the facts: with D % H == 0, D becomes H * (D // H), so that H * (D // H) == D."""
-        d = substitute(d, self.equal)
-        for a, b in self.divisible:
-            a, b = substitute(a, self.equal), substitute(b, self.equal)
-            d = _replace_atom(d, Atom("%", (a, b)), 0)
-            if is_symbol(a) and str(a) not in symbols(b):
-                d = _expand(d, str(a), b * _atom("//", a, b), keep=Atom("//", (a, b)))
-        return d
-
-    def divides(self, b: Dim, a: Dim) -> bool:
-        """Whether a % b == 0 is known."""
-        return (a, b) in self.divisible or _divide_exactly(self.normal(a), self.normal(b)) is not None
-
-
-def _replace_atom(d: Dim, old: Atom, new: Dim) -> Dim:
-    if isinstance(d, int):
-        return d
-    out: Dim = 0
-    for m, c in d.terms:
-        term: Dim = c
-        for a in m:
-            term = term * (new if a == old else Expr((((a,), 1),)))
-        out = out + term
-    return out
-
-
-def _expand(d: Dim, name: str, value: Dim, keep: Atom) -> Dim:
-    """Replaces the symbol at top level only, so that the quotient `keep` that mentions it stays what it is."""
-    if isinstance(d, int):
-        return d
-    out: Dim = 0
-    for m, c in d.terms:
-        term: Dim = c
-        for a in m:
-            if a == Atom("sym", (name,)):
-                term = term * value
-            elif a.op in _OPS and a != keep:
-                x, y = (_expand(v, name, value, keep) for v in a.args)  # type: ignore[arg-type]
-                term = term * _OPS[a.op](x, y)
-            else:
-                term = term * Expr((((a,), 1),))
-        out = out + term
-    return out
-
-
-NO_FACTS = Facts()
-
-
-def compare(a: Dim, b: Dim, facts: Facts = NO_FACTS) -> Answer:
-    """Whether two dims are equal for all sizes of their symbols.
-
-    "no" means that sizes exist for which they differ and that nothing opaque could save them (see `counterexample`);
-    "unknown" means that quotients, remainders or data-dependent sizes keep it open until launch.
-    """
-    if a == b:
-        return "yes"
-    d = facts.normal(a) - facts.normal(b)
-    if isinstance(d, int):
-        return "yes" if d == 0 else "no"
-    for zero in facts.zero:
-        known = facts.normal(zero)
-        if d == known or d == -known:
-            return "yes"
-        if symbols(d) & symbols(known):
-            return "unknown"
-    return "unknown" if _opaque(d) or any(s.startswith("?") for s in symbols(d)) else "no"
-
-
-def equal(a: Dim, b: Dim, facts: Facts = NO_FACTS) -> bool:
-    """Whether equality is proved."""
-    return compare(a, b, facts) == "yes"
-
-
-def counterexample(a: Dim, b: Dim) -> dict[str, int] | None:
-    """Small distinct sizes for which the two dims differ, e.g. {"B": 2, "S": 3}; None where none is found."""
-    names = sorted(symbols(a) | symbols(b))
-    starts = {n: i + 2 for i, n in enumerate(names)}
-    for shift in product(range(3), repeat=min(len(names), 4)):
-        env = {n: starts[n] + (shift[i] if i < len(shift) else 0) for i, n in enumerate(names)}
-        try:
-            if evaluate(a, env) != evaluate(b, env):
-                return env
-        except DimError:
-            continue
-    return None
 
 
 @lru_cache(maxsize=4096)
@@ -465,69 +344,7 @@ def from_ast(node: ast.expr, text: str = "") -> Dim:
                 case _:
                     pass
         case ast.Call(func=ast.Name(id="min" | "max" as f), args=[x, y], keywords=[]):
-            return _OPS[f](from_ast(x, text), from_ast(y, text))
+            return OPERATIONS[f](from_ast(x, text), from_ast(y, text))
         case _:
             pass
     raise DimError(f"{text or ast.unparse(node)!r} is not a dim expression")
-
-
-@dataclass(frozen=True, slots=True)
-class Mismatch:
-    """Equation `where`: `dim` should have been `actual` but is `expected` (None: cannot be solved)."""
-
-    where: object
-    dim: Dim
-    expected: int | None
-    actual: int
-
-
-def solve(equations: Iterable[tuple[object, Dim, int]]) -> tuple[dict[str, int], list[Mismatch]]:
-    """Binds symbols from sizes: `equations` holds (where, dim, actual size).
-
-    Plain symbols bind first; then equations with one unknown symbol that occurs linearly are solved exactly
-    (B*H = 64 with H = 8 gives B = 8; 65 is a mismatch, not a guess); at last every equation is checked.
-    Never raises: an equation that divides by 0, or that leaves a symbol open, is a mismatch with no expected size.
-    """
-    pending, env = list(equations), dict[str, int]()
-    bad: list[Mismatch] = []
-    for _, d, actual in pending:
-        if is_symbol(d):
-            env.setdefault(str(d), actual)
-    progress = True
-    while progress:
-        progress = False
-        for _, d, actual in pending:
-            try:
-                rest = substitute(d, env)
-            except DimError:  # divides by a size of 0; the check below says so
-                continue
-            unknown = symbols(rest)
-            if len(unknown) == 1 and (value := _solve_linear(rest, actual)) is not None:
-                env[next(iter(unknown))] = value
-                progress = True
-    for where, d, actual in pending:
-        try:
-            expected = evaluate(d, env)
-        except DimError:
-            bad.append(Mismatch(where, d, None, actual))
-            continue
-        if expected != actual:
-            bad.append(Mismatch(where, d, expected, actual))
-    return env, bad
-
-
-def _solve_linear(d: Dim, actual: int) -> int | None:
-    if _opaque(d) or not isinstance(d, Expr):
-        return None
-    constant, slope = 0, 0
-    for m, c in d.terms:
-        if not m:
-            constant = c
-        elif len(m) == 1:
-            slope += c
-        else:
-            return None
-    if not slope or (actual - constant) % slope:
-        return None
-    value = (actual - constant) // slope
-    return value if value >= 0 else None

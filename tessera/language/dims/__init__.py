@@ -1,0 +1,57 @@
+"""The dimension algebra: symbolic sizes, what is known of them, and whether two of them are equal."""
+
+from __future__ import annotations
+
+from tessera.language.dims.algebra import (
+    Atom,
+    Dim,
+    DimError,
+    Expr,
+    Monomial,
+    ceildiv,
+    dim_max,
+    dim_min,
+    evaluate,
+    floordiv,
+    from_ast,
+    is_symbol,
+    mod,
+    parse,
+    prod,
+    substitute,
+    symbol,
+    symbols,
+)
+from tessera.language.dims.equality import Answer, compare, equal
+from tessera.language.dims.examples import counterexample
+from tessera.language.dims.facts import NO_FACTS, Facts
+from tessera.language.dims.solving import Mismatch, solve
+
+__all__ = [
+    "NO_FACTS",
+    "Answer",
+    "Atom",
+    "Dim",
+    "DimError",
+    "Expr",
+    "Facts",
+    "Mismatch",
+    "Monomial",
+    "ceildiv",
+    "compare",
+    "counterexample",
+    "dim_max",
+    "dim_min",
+    "equal",
+    "evaluate",
+    "floordiv",
+    "from_ast",
+    "is_symbol",
+    "mod",
+    "parse",
+    "prod",
+    "solve",
+    "substitute",
+    "symbol",
+    "symbols",
+]

@@ -1,0 +1,130 @@
+"""What asserts and guards say about sizes, and dims rewritten by it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tessera.language.dims.algebra import (
+    OPERATIONS,
+    Atom,
+    Dim,
+    Expr,
+    atom,
+    divide_exactly,
+    evaluate,
+    is_symbol,
+    mod,
+    substitute,
+    symbols,
+)
+
+
+@dataclass(slots=True)
+class Facts:
+    """What asserts and guards have established.
+
+    `divisible` holds (D, H) for D % H == 0. `equal` holds rewritings of symbols, none of which occurs on a right side.
+    `zero` holds what is 0 without determining a symbol: B*H - 2*D.
+    """
+
+    divisible: list[tuple[Dim, Dim]] = field(default_factory=list[tuple[Dim, Dim]])
+    equal: dict[str, Dim] = field(default_factory=dict[str, Dim])
+    zero: list[Expr] = field(default_factory=list[Expr])
+
+    def assume_divisible(self, a: Dim, b: Dim) -> None:
+        if (a, b) not in self.divisible and divide_exactly(a, b) is None:
+            self.divisible.append((a, b))
+
+    def assume_equal(self, a: Dim, b: Dim) -> None:
+        a, b = substitute(a, self.equal), substitute(b, self.equal)
+        if a == b:
+            return
+        for x, y in ((a, b), (b, a)):
+            if is_symbol(x) and not symbols(x) & symbols(y):
+                new = {str(x): y}
+                self.equal.update({name: substitute(d, new) for name, d in self.equal.items()})
+                self.equal.update(new)
+                return
+        if isinstance(difference := a - b, Expr):
+            self.zero.append(difference)
+
+    def copy(self) -> Facts:
+        return Facts(list(self.divisible), dict(self.equal), list(self.zero))
+
+    def concern(self, names: frozenset[str]) -> bool:
+        """Whether anything is known of one of the names."""
+        return any(not names.isdisjoint(s) for s in self._scopes())
+
+    def about(self, names: frozenset[str]) -> tuple[frozenset[str], Facts]:
+        """The names that are tied to `names`, these included, and all that is known of them."""
+        scopes = self._scopes()
+        while more := frozenset[str]().union(*(s for s in scopes if not names.isdisjoint(s))) - names:
+            names |= more
+        divisible = [(a, b) for a, b in self.divisible if not names.isdisjoint(symbols(a) | symbols(b))]
+        equal = {n: d for n, d in self.equal.items() if n in names}
+        return names, Facts(divisible, equal, [z for z in self.zero if not names.isdisjoint(symbols(z))])
+
+    def hold(self, env: Mapping[str, int]) -> bool:
+        """Whether these sizes satisfy all of them. Raises DimError where a size is missing or a divisor is 0."""
+        return (
+            all(evaluate(mod(a, b), env) == 0 for a, b in self.divisible)
+            and all(evaluate(d, env) == env[n] for n, d in self.equal.items())
+            and all(evaluate(z, env) == 0 for z in self.zero)
+        )
+
+    def _scopes(self) -> list[frozenset[str]]:
+        """The names that each of them ties together."""
+        return [
+            *(symbols(a) | symbols(b) for a, b in self.divisible),
+            *(symbols(d) | {n} for n, d in self.equal.items()),
+            *map(symbols, self.zero),
+        ]
+
+    def normal(self, d: Dim) -> Dim:
+        """`d` rewritten by the facts: with D % H == 0, D becomes H * (D // H), so that H * (D // H) == D."""
+        d = substitute(d, self.equal)
+        for a, b in self.divisible:
+            a, b = substitute(a, self.equal), substitute(b, self.equal)
+            d = _replace_atom(d, Atom("%", (a, b)), 0)
+            if is_symbol(a) and str(a) not in symbols(b):
+                d = _expand(d, str(a), b * atom("//", a, b), keep=Atom("//", (a, b)))
+        return d
+
+    def divides(self, b: Dim, a: Dim) -> bool:
+        """Whether a % b == 0 is known."""
+        return (a, b) in self.divisible or divide_exactly(self.normal(a), self.normal(b)) is not None
+
+
+def _replace_atom(d: Dim, old: Atom, new: Dim) -> Dim:
+    if isinstance(d, int):
+        return d
+    out: Dim = 0
+    for m, c in d.terms:
+        term: Dim = c
+        for a in m:
+            term = term * (new if a == old else Expr((((a,), 1),)))
+        out = out + term
+    return out
+
+
+def _expand(d: Dim, name: str, value: Dim, keep: Atom) -> Dim:
+    """Replaces the symbol at top level only, so that the quotient `keep` that mentions it stays what it is."""
+    if isinstance(d, int):
+        return d
+    out: Dim = 0
+    for m, c in d.terms:
+        term: Dim = c
+        for a in m:
+            if a == Atom("sym", (name,)):
+                term = term * value
+            elif a.op in OPERATIONS and a != keep:
+                x, y = (_expand(v, name, value, keep) for v in a.args)  # type: ignore[arg-type]
+                term = term * OPERATIONS[a.op](x, y)
+            else:
+                term = term * Expr((((a,), 1),))
+        out = out + term
+    return out
+
+
+NO_FACTS = Facts()
