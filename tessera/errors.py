@@ -13,10 +13,12 @@ import linecache
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from tessera.immutable import immutable
+
 Severity = str  # "error" | "warning" | "note"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Span:
     """A half-open piece of source text. Lines and columns count from 1, columns in characters, not bytes."""
 

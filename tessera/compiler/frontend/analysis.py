@@ -18,6 +18,7 @@ from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.types import TensorType, Type
 from tessera.compiler.tile.program import Param
 from tessera.errors import Diagnostic, Span
+from tessera.immutable import immutable
 
 ArgType: TypeAlias = "TensorType | Static | None"
 """What an argument is to the compiler: a tensor of a type, an ordinary value, or an absent optional."""
@@ -25,7 +26,7 @@ ArgType: TypeAlias = "TensorType | Static | None"
 Kind = Literal["assign", "param", "expr", "return"]
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ExprInfo:
     """The type of the expression at `span`; `name` is the assigned variable, parameter, or ''.
 
@@ -100,12 +101,16 @@ def analyse(
     return run(definition, arguments, dims or {})
 
 
-def changed(analysis: Analysis) -> list[tuple[str, str, str]]:
-    """What the function read from outside and is different now: (name, content then, content now)."""
+def changed(analysis: Analysis, scope: Scope | None = None) -> list[tuple[str, str, str]]:
+    """What the function read from outside and is different now: (name, content then, content now).
+
+    `scope` stands for the definition's own where its file has been read anew.
+    """
     out: list[tuple[str, str, str]] = []
     for name, was in analysis.dependencies:
         if name in analysis.readers:
-            now = fingerprint(read(analysis.readers[name] or analysis.definition.scope, name.rpartition(":")[2]))
+            place = analysis.readers[name] or scope or analysis.definition.scope
+            now = fingerprint(read(place, name.rpartition(":")[2]))
             if now != was:
                 out.append((name, was, now))
     return out

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tessera.immutable import immutable
 from tessera.language import dims
 from tessera.language.annotations import Annotation, ConstAnn, TensorAnn, TileAnn
 from tessera.language.dims import Dim, Expr, Facts
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Equation:
     """Axis `axis` of parameter `name` (None: its value) is annotated `want` and is `have`."""
 

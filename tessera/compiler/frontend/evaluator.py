@@ -151,7 +151,8 @@ class Evaluator:
         name = name if scope is self.definition.scope else f"{self.frame.source.file}:{name}"
         if name not in self.dependencies:
             self.dependencies[name] = was = fingerprint(value)
-            if fingerprint(read(scope, name.rpartition(":")[2])) == was:
+            again = read(scope, name.rpartition(":")[2])
+            if again is value or fingerprint(again) == was:
                 self.readers[name] = None if scope is self.definition.scope else scope
 
     # evaluation

@@ -88,7 +88,7 @@ class FileAnalysis:
             return None
         if any(d.code in _NAMES for d in old.analysis.diagnostics):
             return None  # the name may exist by now, or another one may be the one that was meant
-        if changed(replace(old.analysis, definition=definition)):
+        if changed(old.analysis, definition.scope):
             return None
         shift = definition.line - old.line
         if shift and not _local(old.analysis, old.line, text.count("\n")):
@@ -178,7 +178,9 @@ def _definitions(scope: TextScope, names: Scope, body: list[ast.stmt]) -> Iterat
             plain = _plain(node)
             kind = decorated_kind(scope, plain)
             if kind is not None:
-                definition = replace(scope.definition(plain, kind), scope=names)
+                definition = scope.definition(plain, kind)
+                if names is not scope:
+                    definition = replace(definition, scope=names)
                 yield definition if plain is node else replace(definition, problems=(_asynchronous(definition),))
             else:
                 yield from _definitions(scope, InnerScope(names, plain), node.body)

@@ -14,6 +14,7 @@ from tessera.compiler.frontend.definition import Definition, Source
 from tessera.compiler.frontend.scope import Scope, read
 from tessera.compiler.frontend.values import MISSING, UNKNOWN, Builtin, ClassRef, Namespace, Record, Unknown
 from tessera.errors import Diagnostic, Span
+from tessera.immutable import immutable
 from tessera.language.annotations import (
     Annotation,
     AnnotationError,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 NOTHING = Unannotated()
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Parameter:
     """One parameter. `static`: passed as an ordinary value that is known when the function is compiled."""
 

@@ -49,6 +49,7 @@ class TextScope:
         self.file, self.text, self.tree = file, text, tree
         self._bindings: dict[str, ast.AST] = {}
         self._values: dict[str, Any] = {}
+        self._definitions: dict[ast.FunctionDef, Definition] = {}
         self._stars: list[str] = []
         for node in _statements(tree.body):
             self._bind(node)
@@ -139,9 +140,13 @@ class TextScope:
         return Closure(node, self.definition(node, kind or "function"), None, _Defaults(self, node))
 
     def definition(self, node: ast.FunctionDef, kind: Kind) -> Definition:
-        line, source = first_line(node), source_of(self.file, self.text)
-        options, problems = decorator_options(self, node, source)
-        return Definition(kind, node.name, self.file, line, node, self.text, self, (), options, problems)
+        found = self._definitions.get(node)
+        if found is None:
+            line, source = first_line(node), source_of(self.file, self.text)
+            options, problems = decorator_options(self, node, source)
+            found = Definition(kind, node.name, self.file, line, node, self.text, self, (), options, problems)
+            self._definitions[node] = found
+        return found
 
     def _class(self, node: ast.ClassDef) -> Any:
         members: dict[str, Any] = {}

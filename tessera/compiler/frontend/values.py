@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TensorType
+from tessera.immutable import immutable
 from tessera.language.dims import Expr
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class OperatorRef:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Method:
     """`owner.name`, not yet called, where the owner is abstract or a Python builtin container."""
 

@@ -285,12 +285,24 @@ def attributes_of(op: Op) -> dict[str, Any]:
     return {k: v for k, v in op.attrs.items() if k != "segments"}
 
 
+def _single(operands: Sequence[Any]) -> bool:
+    """Whether each operand is one value (or type): none is absent, a list, or still a Python number."""
+    for o in operands:  # noqa: SIM110 (asked several times of every op that is made: no generator)
+        if o.__class__ is not Value and o.__class__ is not TensorType:
+            return False
+    return True
+
+
 def types_of(operands: Sequence[Any]) -> list[Any]:
+    if _single(operands):
+        return [v.type for v in operands]
     return [[v.type for v in o] if isinstance(o, (list, tuple)) else None if o is None else o.type for o in operands]  # pyright: ignore
 
 
 def flat(operands: Sequence[Any]) -> list[Any]:
     """Operands in one row: variadic ones spread out, absent ones left out."""
+    if _single(operands):
+        return list(operands)
     return [
         v for o in operands if o is not None for v in (cast("list[Any]", o) if isinstance(o, (list, tuple)) else (o,))
     ]
@@ -372,16 +384,18 @@ class GraphBuilder:
 
     def emit(self, operator: Operator, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
         """Applies the shape rule, then creates the op. Raises InferError. Returns a Value, or a tuple of Values."""
-        if not all(isinstance(o, Value) for o in operands):
+        if not _single(operands):
             operands = self.weak(operands, operator.apart_operands)
         t = Infer(operator, self.facts, self.checks)
         for name, value in attrs.items():
             if _dynamic(value):
                 t.fail("TS105", f"{name} of {operator.name} must be known at compile time, not computed from tensors")
         types = operator.apply(t, types_of(operands), attrs)
-        values = [self.to(v, t.casts[i]) if i in t.casts else v for i, v in enumerate(flat(operands))]
-        final: dict[str, Attr] = {k: _plain(v) for k, v in {**attrs, **t.attrs}.items()}
-        if not all(isinstance(o, Value) for o in operands):
+        values = flat(operands)
+        if t.casts:
+            values = [self.to(v, t.casts[i]) if i in t.casts else v for i, v in enumerate(values)]
+        final: dict[str, Attr] = {k: _plain(v) for k, v in (attrs | t.attrs).items()}
+        if not _single(operands):
             final["segments"] = tuple(
                 len(flat([o])) if isinstance(o, list) else -2 if o is None else -1 for o in operands
             )

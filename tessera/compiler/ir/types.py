@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from tessera.immutable import immutable
 from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
 from tessera.language.policies import Policy
@@ -17,7 +18,7 @@ def shape_text(shape: Shape) -> str:
     return "[" + ", ".join(map(str, shape)) + "]"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class TensorType:
     """A whole tensor of Graph and Schedule IR. Rank 0 is a scalar."""
 
@@ -45,7 +46,7 @@ class TensorType:
         return TensorType(self.shape, dtype, self.policy)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class TileType:
     """A tile value of one block program (registers, wherever a target keeps them). Rank 0 is a scalar."""
 
