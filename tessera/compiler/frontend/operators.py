@@ -133,7 +133,7 @@ def whole(d: Any, facts: Facts) -> Any:
 def compare_sizes(ev: Evaluator, symbol: str, left: Any, right: Any) -> bool | None:
     """Whether a comparison holds for all sizes (True), for none (False), or for some (None). Symbols are at least 1."""
     difference = ev.facts.normal(left) - ev.facts.normal(right)
-    low, high = _bounds(difference)
+    low, high = dims.bounds(difference, ev.facts)
     if symbol in ("==", "!="):
         if difference == 0:
             return symbol == "=="
@@ -144,23 +144,6 @@ def compare_sizes(ev: Evaluator, symbol: str, left: Any, right: Any) -> bool | N
     if high is not None and high <= limit:
         return True
     return False if low is not None and low > limit else None
-
-
-def _bounds(d: dims.Dim) -> tuple[int | None, int | None]:
-    """Least and greatest value of a polynomial whose atoms are at least 1 (symbols) or at least 0 (quotients)."""
-    if isinstance(d, int):
-        return d, d
-    low: int | None = 0
-    high: int | None = 0
-    for monomial, c in d.terms:
-        least = 1 if all(a.op == "sym" for a in monomial) else 0
-        if not monomial:
-            low, high = None if low is None else low + c, None if high is None else high + c
-        elif c > 0:
-            low, high = None if low is None else low + c * least, None
-        else:
-            low, high = None, None if high is None else high + c * least
-    return low, high
 
 
 def _same_items(ev: Evaluator, node: ast.AST, symbol: str, left: Any, right: Any) -> Any:

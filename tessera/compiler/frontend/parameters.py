@@ -277,7 +277,7 @@ def _reject(
 ) -> None:
     notes = [Note("declared here", declared)]
     if conflict is not None:
-        sizes = dims.counterexample(conflict.expected, conflict.equation.have)
+        sizes = dims.counterexample(conflict.expected, conflict.equation.have, ev.facts)
         if sizes:
             notes.append(Note("for example " + ", ".join(f"{n}={v}" for n, v in sizes.items())))
     ev.error(code, message, node, notes=notes)

@@ -104,7 +104,7 @@ def _mismatch(ev: Evaluator, pairs: list[Equation]) -> tuple[Equation, str] | No
         ev.frame.dims |= {n: d for n, d in env.items() if n not in ev.frame.dims and n in ev.dims}
         return None
     c = conflicts[0]
-    sizes = dims.counterexample(c.expected, c.equation.have) or {}
+    sizes = dims.counterexample(c.expected, c.equation.have, ev.facts) or {}
     text = ", ".join(f"{n}={v}" for n, v in sizes.items())
     if text:
         values = (dims.evaluate(c.expected, sizes), dims.evaluate(c.equation.have, sizes))

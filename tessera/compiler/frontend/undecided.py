@@ -47,7 +47,7 @@ def either(ev: Evaluator, node: ast.If, condition: Any) -> Flow:
         return flows.pop() if len(flows) == 1 else Flow.RETURN if Flow.RETURN in flows else Flow.BREAK
     if len(going) == 1:  # `if D % H != 0: raise ...` leaves D % H == 0 behind
         ev.frame.names, learned = going[0][1], going[0][2]
-        if isinstance(condition, Number) and next(p for p in paths if p[0] is not Flow.NEXT)[0] is Flow.RETURN:
+        if isinstance(condition, (Number, Expr)) and next(p for p in paths if p[0] is not Flow.NEXT)[0] is Flow.RETURN:
             ev.facts = learned
         return Flow.NEXT
     ev.frame.names = merge_names(ev, going[0][1], going[1][1], node)

@@ -140,7 +140,7 @@ class Infer:
         if answer == "unknown":
             self.checks.append(Check(a, b, f"{self.operator.name}: {said}"))
         else:
-            self.fail(code, said, *counterexample(a, b), operand=operand, suggestions=_said(suggestions))
+            self.fail(code, said, *counterexample(a, b, self.facts), operand=operand, suggestions=_said(suggestions))
 
     def axis(self, x: TensorType, axis: object, name: str = "axis", extra: int = 0) -> int:
         """`axis` counted from 0. `extra` = 1 for operators that insert an axis."""
@@ -179,7 +179,7 @@ class Infer:
                 if answer == "no":
                     both = " and ".join(shape_text(s) for s in shapes)
                     message = f"{both} do not broadcast: {size} meets {d} at axis {i - rank}"
-                    self.fail(code, message, *counterexample(size, d))
+                    self.fail(code, message, *counterexample(size, d, self.facts))
                 if answer == "unknown":
                     self.checks.append(Check(size, d, f"{self.operator.name}: broadcasting"))
             out.append(size)
@@ -246,9 +246,9 @@ def items(value: object) -> list[Any]:
     return list(cast("tuple[Any, ...]", value)) if isinstance(value, (tuple, list)) else [value]
 
 
-def counterexample(a: Dim, b: Dim) -> tuple[str, ...]:
-    """A note with sizes for which the two dims differ; nothing where both are numbers."""
-    example = dims.counterexample(a, b)
+def counterexample(a: Dim, b: Dim, facts: Facts) -> tuple[str, ...]:
+    """A note with sizes that the facts allow and for which the two dims differ; nothing where both are numbers."""
+    example = dims.counterexample(a, b, facts)
     if not example:
         return ()
     sizes = ", ".join(f"{n}={v}" for n, v in example.items())

@@ -49,7 +49,7 @@ class Concat(Operator):
             for k, (d, e) in enumerate(zip(first.shape, x.shape, strict=True)):
                 if k != a and dims.compare(d, e, t.facts) == "no":
                     message = f"{have} cannot be joined to {want} along axis {a}: axis {k} is {e}, not {d}"
-                    t.fail("TS206", message, *counterexample(d, e), operand=i)
+                    t.fail("TS206", message, *counterexample(d, e, t.facts), operand=i)
                 if k != a:
                     t.same(d, e, "TS206", f"axis {k} of the joined tensors")
         t.canonical(axis=a)

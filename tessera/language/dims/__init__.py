@@ -22,7 +22,7 @@ from tessera.language.dims.algebra import (
     symbol,
     symbols,
 )
-from tessera.language.dims.equality import Answer, compare, equal
+from tessera.language.dims.equality import Answer, bounds, compare, equal
 from tessera.language.dims.examples import counterexample
 from tessera.language.dims.facts import NO_FACTS, Facts
 from tessera.language.dims.solving import Mismatch, solve
@@ -37,6 +37,7 @@ __all__ = [
     "Facts",
     "Mismatch",
     "Monomial",
+    "bounds",
     "ceildiv",
     "compare",
     "counterexample",

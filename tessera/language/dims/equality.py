@@ -45,11 +45,16 @@ def equal(a: Dim, b: Dim, facts: Facts = NO_FACTS) -> bool:
     return compare(a, b, facts) == "yes"
 
 
-def bounds(d: Dim, exact: Pairs = frozenset()) -> Bounds:
-    """Between what numbers `d` lies for all positive sizes. `exact` holds the divisions known to have no remainder.
+def bounds(d: Dim, facts: Facts = NO_FACTS) -> Bounds:
+    """Between what numbers `d` (normal under the facts) lies for all positive sizes, and data-dependent sizes >= 0.
 
     Each term is bounded on its own, so the bounds need not be reached.
     """
+    return _bounds(d, frozenset((substitute(a, facts.equal), substitute(b, facts.equal)) for a, b in facts.divisible))
+
+
+def _bounds(d: Dim, exact: Pairs) -> Bounds:
+    """`exact` holds the divisions known to have no remainder."""
     low: int | None = 0
     high: int | None = 0
     for m, c in terms_of(d).items():
@@ -71,8 +76,7 @@ def _never_zero(d: Expr, facts: Facts) -> bool:
     constant = terms.pop((), 0)
     if constant % gcd(*terms.values()):
         return True
-    exact = frozenset((substitute(a, facts.equal), substitute(b, facts.equal)) for a, b in facts.divisible)
-    low, high = bounds(d, exact)
+    low, high = bounds(d, facts)
     return (low is not None and low > 0) or (high is not None and high < 0)
 
 
@@ -103,7 +107,7 @@ def _atom(a: Atom, exact: Pairs) -> Bounds:
     if a.op == "sym":
         return (0 if str(a.args[0]).startswith("?") else 1), None
     x, y = cast("tuple[Dim, Dim]", a.args)
-    (low, high), (least, most) = bounds(x, exact), bounds(y, exact)
+    (low, high), (least, most) = _bounds(x, exact), _bounds(y, exact)
     if a.op == "min":
         lows, highs = (low, least), [h for h in (high, most) if h is not None]
         return None if None in lows else min(cast("tuple[int, int]", lows)), min(highs, default=None)
@@ -118,7 +122,7 @@ def _atom(a: Atom, exact: Pairs) -> Bounds:
         return 0, min(highs, default=None)
     if low is not None:
         low = low // least if low < 0 else 0 if most is None else low // most
-        if low == 0 and (x, y) in exact and (bounds(x, exact)[0] or 0) > 0:
+        if low == 0 and (x, y) in exact and (_bounds(x, exact)[0] or 0) > 0:
             low = 1  # a positive multiple
     if high is not None:
         high = high // least if high >= 0 else -1 if most is None else high // most
