@@ -325,7 +325,9 @@ class KernelWriter:
         at = self._taken(index, cut[1], shape[axis])
         before, after = (self._run(c, s) for c, s in ((cut[0], shape[:axis]), (cut[2], shape[axis + 1 :])))
         tiles = [self.stretch(t, present) for t in (before, at, after)]
-        return self.b.value("tile.gather", (view, *tiles), TileType(self.tile_shape(present), _dtype(x)), {"fill": 0})
+        return self.b.value(
+            "tile.gather", (view, *tiles), TileType(self.tile_shape(present), _dtype(x)), {"fill": 0, "along": axis}
+        )
 
     def _taken(self, index: Value, axes: Axes, size: Dim) -> Value:
         """The index operand with negative values counted from the end."""

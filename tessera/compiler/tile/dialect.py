@@ -264,7 +264,8 @@ def _store(op: Op) -> None:
 @spec(
     "tile.gather",
     "Elementwise load at computed indices. Operands view, one integer tile per view axis (all of one "
-    "shape), [mask]. Outside indices read as `fill`.",
+    "shape), [mask]. Outside indices read as `fill`. Attr along: the view is an array as a matrix of three axes, of "
+    "which the middle one is that axis, its negative indices counted from the end already.",
 )
 def _gather(op: Op) -> None:
     v = _view_access(op, op.operands[0], list(op.operands[1:]))
@@ -400,11 +401,14 @@ def _print(op: Op) -> None:
 
 @spec(
     "tile.assert",
-    "In debug mode: every element of the bool tile holds, else fails with attr `message`.",
+    "In debug mode: every element of the bool tile holds, else fails with attr `message`. Operands bool tile, [tile of "
+    "the same shape]: `{index}` in the message is its first element that does not hold, `{extent}` attr extent.",
     effects=True,
 )
 def _assert(op: Op) -> None:
     demand(_tile(op, op.operands[0]).dtype == dtypes.bool_, op, "needs bools")
+    for x in op.operands[1:]:
+        demand(_tile(op, x).shape == _tile(op, op.operands[0]).shape, op, "shows a tile of another shape")
 
 
 class TileBuilder(Builder):

@@ -14,7 +14,7 @@ from typing import Any, cast
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import SharedType, TileType
 from tessera.compiler.tile.arithmetic import dot, narrow, philox, reduce, scalar_map, widen
-from tessera.compiler.tile.memory import SharedTile, View, fault
+from tessera.compiler.tile.memory import SharedTile, View, fault, outside_text, user_axis
 from tessera.errors import Note, Span
 from tessera.language.dims import Dim, evaluate
 from tessera.language.dtypes import DType
@@ -221,11 +221,12 @@ class Interpreter:
         """An access that the program computed itself must stay inside the view wherever its mask holds."""
         outside = np.ones(shape, bool)
         outside[target] = False
-        if np.any(outside if mask is None else outside & mask):
-            lo, hi = list(offsets), [o + n for o, n in zip(offsets, shape, strict=True)]
-            fault(
-                op, f"The access {lo} to {hi} leaves {view.name}, which has shape {list(view.shape)}, without a mask."
-            )
+        outside = outside if mask is None else outside & mask
+        for axis, (offset, extent) in enumerate(zip(offsets, view.shape, strict=True)):
+            at = offset + np.nonzero(outside)[axis]
+            bad = at[(at < 0) | (at >= extent)]
+            if len(bad):
+                fault(op, outside_text(int(bad[0]), user_axis(op, axis), view.name, extent))
 
     def load(self, op: Op) -> Any:
         view, *rest = self.operands(op)
@@ -258,7 +259,9 @@ class Interpreter:
             bad = ok & ((i < 0) | (i >= extent))
             if np.any(bad):
                 value = int(i[bad].ravel()[0])
-                fault(op, f"The index {value} leaves axis {axis} of {view.name}, which has {extent} elements.")
+                if "along" in op.attrs and value < 0:  # it has been counted from the end: shown as it was
+                    value -= extent
+                fault(op, outside_text(value, user_axis(op, axis), view.name, extent))
         return tuple(np.where(ok, i, 0).astype(np.int64) for i in index), ok
 
     def gather(self, op: Op) -> Any:

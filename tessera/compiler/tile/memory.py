@@ -24,6 +24,24 @@ def fault(op: Op, message: str, *notes: Note) -> NoReturn:
     raise DebugCheckError(Diagnostic("TS506", message, op.span, notes=notes))
 
 
+def outside_text(index: object, axis: int, name: str, extent: object) -> str:
+    """What is said of an index that leaves its axis."""
+    return f"The index {index} leaves axis {axis} of {name}, which has {extent} elements."
+
+
+def user_axis(op: Op, axis: int) -> int:
+    """The user's number for an axis of the view that `op` accesses: windows may have taken axes out, and a `take` sees
+    its array as a matrix of three axes, the indexed one (attr `along`) in the middle."""
+    if "along" in op.attrs:
+        return int(op.attrs["along"])  # type: ignore[call-overload]
+    view = op.operands[0].op
+    if view is not None and view.name == "tile.subview":
+        drop: Sequence[int] = view.attrs.get("drop", ())  # type: ignore[assignment]
+        kept = [a for a in range(len(view.operands) - 1) if a not in drop]
+        return user_axis(view, kept[axis])
+    return axis
+
+
 def poison(shape: Sequence[int], dtype: DType) -> Any:
     """Memory that nobody has written: NaN where there is one, else the type's largest value."""
     if dtype.kind == "bool":
@@ -58,6 +76,8 @@ class View:
 
     def subview(self, op: Op, offsets: Sequence[int], sizes: Sequence[int], drop: Sequence[int]) -> View:
         for axis, (o, n, extent) in enumerate(zip(offsets, sizes, self.shape, strict=True)):
+            if axis in drop and not 0 <= o < extent:
+                fault(op, outside_text(o, user_axis(op, axis), self.name, extent))
             if o < 0 or o + n > extent:
                 fault(op, f"the window {o}:{o + n} leaves {self.name}, whose axis {axis} has {extent} elements")
         index = tuple(o if a in drop else slice(o, o + n) for a, (o, n) in enumerate(zip(offsets, sizes, strict=True)))

@@ -7,11 +7,12 @@ sites says what it is. Launches with sites run on one thread, so that what they 
 from __future__ import annotations
 
 import ctypes
+import math
 import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tessera.compiler.ir.core import Op
+from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import SharedType
 from tessera.compiler.targets.cpu.frame import HOST
 from tessera.compiler.targets.cpu.memory import Cell, held
@@ -41,32 +42,36 @@ class Sites:
         """The code for a `tile.print` or `tile.assert`."""
         if op.name == "tile.assert" and not self.checks:
             return
-        v = op.operands[0]
-        shape = shape_of(v)
-        if isinstance(v.type, SharedType):
-            cell = k.ev.cells[v]
-        else:
-            kept = held(dtype_of(v))
-            cell = Cell(k.raw(prod(shape) * kept.itemsize), k.ev.packed_strides(shape), kept)
-            writer.write(plan.copy(v, cell))
+        cell, *more = [self._kept(k, v, plan, writer) for v in op.operands]
         span = op.span
         self.table.append(
             {
                 "what": op.name[5:],
                 "text": str(op.attrs.get("label" if op.name == "tile.print" else "message") or ""),
-                "shape": [str(s) for s in shape],
+                "shape": [str(s) for s in shape_of(op.operands[0])],
                 "dtype": cell.dtype.name,
+                "extent": str(op.attrs.get("extent", 0)),
                 "grid": [str(g) for g in k.kernel.attrs["grid"]],  # type: ignore[union-attr]
                 "span": [span.file, span.line, span.col, span.end_line, span.end_col],
             }
         )
         fn = k.fn
         call = k.frame.load_slot(fn, fn.param(0), HOST, PTR)
-        args = f"{fn.param(0)!r}, i64 {len(self.table) - 1}, {cell.ptr!r}, {fn.index(k.number)!r}"
+        shown = repr(more[0].ptr) if more else "ptr null"
+        args = f"{fn.param(0)!r}, i64 {len(self.table) - 1}, {cell.ptr!r}, {shown}, {fn.index(k.number)!r}"
         fn.do(f"call void {call.ref}({args})")
 
+    def _kept(self, k: KernelFunction, v: Value, plan: Planner, writer: NestWriter) -> Cell:
+        """Where the host finds the tile, in C order."""
+        if isinstance(v.type, SharedType):
+            return k.ev.cells[v]
+        shape, kept = shape_of(v), held(dtype_of(v))
+        cell = Cell(k.raw(prod(shape) * kept.itemsize), k.ev.packed_strides(shape), kept)
+        writer.write(plan.copy(v, cell))
+        return cell
 
-_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)
+
+_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 
 
 class Host:
@@ -74,6 +79,7 @@ class Host:
 
     def __init__(self, sites: Sequence[Site], free: Sequence[str]) -> None:
         self.sites, self.free = sites, free
+        self._shapes = [[dims.parse(s) for s in site["shape"]] for site in sites]
         self._running: dict[int, tuple[dict[str, int], list[DebugCheckError]]] = {}
         self._lock = threading.Lock()
         self._callback = _CALLBACK(self._said)
@@ -90,19 +96,24 @@ class Host:
         if failed:
             raise failed[0]
 
-    def _said(self, frame: int, number: int, data: int, program: int) -> None:
+    def _said(self, frame: int, number: int, data: int, shown: int | None, program: int) -> None:
         import numpy as np
 
         site = self.sites[number]
         env, failed = self._running[frame]
-        shape = [dims.evaluate(dims.parse(s), env) for s in site["shape"]]
+        shape = [dims.evaluate(s, env) for s in self._shapes[number]]
         dtype = dtypes.BY_NAME[site["dtype"]]
-        size = int(np.prod(shape)) * dtype.itemsize
+        size = math.prod(shape) * dtype.itemsize
         values = np.frombuffer(ctypes.string_at(data, size), dtype.numpy).reshape(shape)
-        grid = [dims.evaluate(dims.parse(g), env) for g in site["grid"]]
-        where = tuple(int(i) for i in np.unravel_index(program, grid)) if grid else ()
         if site["what"] == "print":
+            grid = [dims.evaluate(dims.parse(g), env) for g in site["grid"]]
+            where = tuple(int(i) for i in np.unravel_index(program, grid)) if grid else ()
             print(f"{site['text'] or 'tile'} in program {where}:\n{values}")
-        elif not values.all():
+        elif not failed and not values.all():
             message = site["text"] or "An assertion over a tile does not hold."
+            if shown is not None:
+                first = int(values.argmin())  # of bools: the first that is false
+                index = ctypes.c_int64.from_address(shown + 8 * first).value
+                extent = dims.evaluate(dims.parse(site["extent"]), env)
+                message = message.replace("{index}", str(index)).replace("{extent}", str(extent))
             failed.append(DebugCheckError(Diagnostic("TS506", message, Span(*site["span"]))))

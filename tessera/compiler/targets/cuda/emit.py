@@ -68,7 +68,7 @@ class KernelEmitter:
     shared: dict[Value | tuple[Op, int], int] = field(default_factory=dict["Value | tuple[Op, int]", int])
     shared_bytes: int = 0
     scratch: int = 0
-    asserts: list[tuple[str, object]] = field(default_factory=list["tuple[str, object]"])
+    asserts: list[tuple[str, str, Span]] = field(default_factory=list["tuple[str, str, Span]"])
 
     # names and expressions
     def fresh(self, hint: str) -> str:

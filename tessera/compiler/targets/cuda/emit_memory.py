@@ -313,5 +313,8 @@ def _assert(e: KernelEmitter, op: Op) -> None:
         return
     e.headers.add("faults")
     number = len(e.asserts)
-    e.asserts.append((str(op.attrs.get("message", "assertion failed")), op.span))
-    e.source.write(f"ts::check(faults, {number}, {e.expr(op.operands[0])});")
+    extent = str(op.attrs.get("extent", 0))
+    e.asserts.append((str(op.attrs.get("message", "assertion failed")), extent, op.span))
+    holds, *shown = op.operands
+    what = [e.tile(holds), *map(e.tile, shown)] if is_tile(holds) and shown else map(e.expr, op.operands)
+    e.source.write(f"ts::check(faults, {number}, {', '.join(what)});")

@@ -27,6 +27,7 @@ from tessera.compiler.targets.base import Artifact, TileRecorder
 from tessera.compiler.targets.cuda import cxx, nvrtc, steps
 from tessera.compiler.targets.cuda.generate import generate
 from tessera.compiler.targets.cuda.target import architecture, artifact, constants, settings_for
+from tessera.compiler.tile.passes.check_indices import checked
 from tessera.compiler.tile.program import Program
 from tessera.errors import NOWHERE, DebugCheckError, Diagnostic, MissingDependency, Note, Span
 
@@ -75,6 +76,7 @@ class EmulatedTarget:
 
     def compile(self, program: Program, *, profile: bool = False, debug: bool = False) -> Artifact:
         """Raises TargetError (TS602, TS405 as for the GPU; TS603 where the C++ compiler fails)."""
+        program = checked(program) if debug else program
         generated = generate(program, settings_for(self.arch, profile, debug))
         signatures = {k.name: k.signature for k in generated.kernels.values()}
         library = build(generated.source, signatures, self.arch, program.name, generated.lines)

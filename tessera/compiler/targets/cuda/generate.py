@@ -12,7 +12,7 @@ from tessera.compiler.targets.cuda.emit import KernelEmitter, Settings, emit_ker
 from tessera.compiler.targets.cuda.groups import Grouping, dtype_of
 from tessera.compiler.targets.cuda.source import Source
 from tessera.compiler.tile.program import Program, Window
-from tessera.errors import Diagnostic, TargetError
+from tessera.errors import Diagnostic, Span, TargetError
 
 _WRITERS = (emit_control, emit_memory, emit_tiles, expand_contract)  # imported for the handlers that they register
 
@@ -32,7 +32,8 @@ class Kernel:
     signature: list[str]
     """C++ types of the parameters, for calls from the host"""
     line: int
-    asserts: list[tuple[str, object]] = field(default_factory=list["tuple[str, object]"])
+    asserts: list[tuple[str, str, Span]] = field(default_factory=list["tuple[str, str, Span]"])
+    """message, extent of the axis that its index leaves, place"""
     layouts: dict[str, str] = field(default_factory=dict[str, str])
 
 

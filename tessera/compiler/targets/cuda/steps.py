@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, Protocol
 
 from tessera.compiler.targets.base import TileRecorder
 from tessera.compiler.targets.cuda.generate import Generated
 from tessera.compiler.tile.program import Branch, Launch, Loop, Program, Step, Window
-from tessera.errors import DebugCheckError, Diagnostic, LaunchError
+from tessera.errors import DebugCheckError, Diagnostic, LaunchError, Span
 from tessera.language import dtypes
 from tessera.language.dims import evaluate, parse
 from tessera.language.lazy import np
@@ -39,7 +39,7 @@ def describe(program: Program, generated: Generated) -> dict[str, Any]:
             "parameters": [list(p) for p in k.parameters],
             "signature": k.signature,
             "grid": [str(d) for d in op.attrs["grid"]],  # type: ignore[union-attr]
-            "asserts": [[message, str(span)] for message, span in k.asserts],
+            "asserts": [[message, extent, list(astuple(span))] for message, extent, span in k.asserts],
             "layouts": k.layouts,
             "writes": _written(op),
         }
@@ -237,7 +237,7 @@ class Run:
             elif kind == "dim":
                 call.arguments.append(int(self.env[detail]).to_bytes(8, "little", signed=True))
             else:
-                size = 256 if kind == "faults" else RECORD_BYTES * grid
+                size = max(512, 8 * len(kernel["asserts"])) if kind == "faults" else RECORD_BYTES * grid
                 place = self.machine.allocate(size)
                 self.machine.upload(place, bytes(size))
                 own.append((kind, place, size))
@@ -261,11 +261,12 @@ class Run:
         call.arguments.append((base + offset).to_bytes(8, "little"))
         call.windows.append((buffer["name"], base, self.plan.nbytes(buffer, self.env), writes))
 
-    def _read_back(self, kind: str, data: bytes, asserts: Sequence[Sequence[str]]) -> None:
+    def _read_back(self, kind: str, data: bytes, asserts: Sequence[Sequence[Any]]) -> None:
         if kind == "faults":
-            failed = [asserts[i] for i, flag in enumerate(np.frombuffer(data, np.uint32)[: len(asserts)]) if flag]
+            flags: list[int] = np.frombuffer(data, np.uint64)[: len(asserts)].tolist()
+            failed = [self._failed(known, flag) for known, flag in zip(asserts, flags, strict=True) if flag]
             if failed:
-                raise DebugCheckError([Diagnostic("TS506", f"{message} ({span})") for message, span in failed])
+                raise DebugCheckError(failed)
         elif self.record is not None:
             layout = [
                 ("tile", "u4"),
@@ -277,3 +278,10 @@ class Run:
             ]
             records = np.frombuffer(data, np.dtype(layout))
             self.record.record({name: records[name].astype(np.int64) for name, _ in layout})
+
+    def _failed(self, known: Sequence[Any], flag: int) -> Diagnostic:
+        """What is said of an assert; its flag holds the least index outside (see faults.cuh)."""
+        message, extent, span = known
+        index = (~flag & (1 << 64) - 1) - (1 << 63)
+        message = message.replace("{index}", str(index)).replace("{extent}", str(evaluate(parse(extent), self.env)))
+        return Diagnostic("TS506", message, Span(*span))

@@ -9,6 +9,7 @@ from tessera.compiler.targets.base import CUDA_ARCHITECTURES, Artifact, Executab
 from tessera.compiler.targets.cuda import cubin, cxx, nvrtc, steps
 from tessera.compiler.targets.cuda.emit import Settings
 from tessera.compiler.targets.cuda.generate import Generated, generate
+from tessera.compiler.tile.passes.check_indices import checked
 from tessera.compiler.tile.program import Program
 from tessera.language import dtypes
 
@@ -58,6 +59,7 @@ class CudaTarget:
 
     def compile(self, program: Program, *, profile: bool = False, debug: bool = False) -> Artifact:
         """Raises TargetError (TS602 what it cannot do, TS405 shared memory, TS603 compiler) and MissingDependency."""
+        program = checked(program) if debug else program
         generated = generate(program, settings_for(self.arch, profile, debug))
         code = nvrtc.compile_cubin(generated.source, self.name, program.name, generated.lines)
         figures = cubin.resources(code)

@@ -37,8 +37,8 @@ template <class T> TS_FN void store_global(T* p, T v) { *p = v; }
 template <class T> TS_FN T load_shared(const T* p) { return *p; }
 template <class T> TS_FN void store_shared(T* p, T v) { *p = v; }
 
-// A flag that any thread may raise.
-TS_FN void raise(u32* flag) { *(volatile u32*)flag = 1; }
+// A flag that any thread may raise: the highest stays.
+TS_FN void raise(u64* flag, u64 what) { atomicMax((unsigned long long*)flag, (unsigned long long)what); }
 
 TS_FN u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 

@@ -221,7 +221,7 @@ template <class T> inline void store_shared(T* p, T v) {
   memcpy((void*)p, &v, sizeof v);
 }
 
-inline void raise(u32* flag) { *flag = 1; }
+inline void raise(u64* flag, u64 what) { if (*flag < what) *flag = what; }
 
 inline void commit_async() { ++m.fibers[m.current].group; }
 inline void land_async(int latest) {
