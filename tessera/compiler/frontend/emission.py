@@ -18,7 +18,7 @@ from tessera.compiler.frontend.values import (
     leaves,
     type_name,
 )
-from tessera.compiler.graph.operator import GraphBuilder, InferError, Operator
+from tessera.compiler.graph.operator import FUNCTIONS, GraphBuilder, InferError, Operator
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TensorType
 from tessera.errors import Span
@@ -48,9 +48,10 @@ class Emission:
         return self.g.size(value, dtype) if isinstance(value, Expr) else self.g.constant(value, dtype)
 
     def emit(
-        self, node: ast.AST, operator: Operator, operands: list[Any], attrs: dict[str, Any], places: Places
-    ) -> Any:
-        """The operator's result, or UNKNOWN after a finding."""
+        self, node: ast.AST, operator: Operator, operands: list[Any], attrs: dict[str, Any],
+        places: Places | None = None,
+    ) -> Any:  # fmt: skip
+        """The operator's result, or UNKNOWN after a finding. `places` of the operands, where the node does not say."""
         if has_unknown(operands) or has_unknown(attrs):
             return UNKNOWN
         ready: list[Any] = []
@@ -67,7 +68,7 @@ class Emission:
         try:
             return self.g.emit(operator, ready, attrs)
         except InferError as e:
-            return self.reject(node, e, ready, places)
+            return self.reject(node, e, ready, _places(node) if places is None else places)
         except (
             TypeError,
             ValueError,
@@ -130,6 +131,27 @@ class Emission:
                 candidates += fixes.keepdim(ev, values)
             ev.pending.append((before, [c for c in candidates if c is not None]))
         return UNKNOWN
+
+
+def _places(node: ast.AST) -> list[ast.AST]:
+    """The nodes of an operator's operands, in the order of its parameters."""
+    match node:
+        case ast.BinOp():
+            return [node.left, node.right]
+        case ast.UnaryOp():
+            return [node.operand]
+        case ast.AugAssign():
+            return [node.target, node.value]
+        case ast.Compare():
+            return [node.left, *node.comparators]
+        case ast.Attribute() | ast.Subscript():
+            return [node.value]
+        case ast.Call():
+            args = [e for a in node.args for e in (a.elts if isinstance(a, (ast.List, ast.Tuple)) else [a])]
+            method = isinstance(node.func, ast.Attribute) and node.func.attr not in FUNCTIONS
+            return [node.func.value, *args] if method and isinstance(node.func, ast.Attribute) else list(args)
+        case _:
+            return []
 
 
 def _type_of(operands: list[Any], i: int | None) -> str:

@@ -9,7 +9,7 @@ from itertools import product
 from typing import Any
 
 from tessera.compiler.frontend import fixes
-from tessera.compiler.frontend.analysis import Analysis, ArgType
+from tessera.compiler.frontend.analysis import Analysis, ArgType, ExprInfo
 from tessera.compiler.frontend.definition import Definition
 from tessera.compiler.frontend.evaluator import Evaluator
 from tessera.compiler.frontend.frame import Flow
@@ -76,7 +76,7 @@ def _joined(variants: list[Variant], found: list[Analysis]) -> Analysis:
     """All parameters given is what the IR and the hints are of; findings of the other ways say which way."""
     first = found[0]
     diagnostics = list(first.diagnostics)
-    infos = {(e.span, e.kind): e for e in first.expressions}
+    infos = {_place_of(e): e for e in first.expressions}
     seen = {(d.code, d.span, d.message) for d in diagnostics}
     dependencies, readers = dict(first.dependencies), first.readers
     for variant, other in zip(variants[1:], found[1:], strict=True):
@@ -85,7 +85,7 @@ def _joined(variants: list[Variant], found: list[Analysis]) -> Analysis:
                 seen.add((d.code, d.span, d.message))
                 diagnostics.append(d.with_notes(Note(f"when {variant.text()}")))
         for e in other.expressions:
-            infos.setdefault((e.span, e.kind), e)
+            infos.setdefault(_place_of(e), e)
         dependencies = {**dict(other.dependencies), **dependencies}
         readers = {**other.readers, **readers}
     op = first.op if not any(d.severity == "error" for d in diagnostics) else None
@@ -97,6 +97,10 @@ def _joined(variants: list[Variant], found: list[Analysis]) -> Analysis:
         dependencies=tuple(dependencies.items()),
         readers=readers,
     )
+
+
+def _place_of(e: ExprInfo) -> tuple[int, int, int, int, str]:
+    return e.span.line, e.span.col, e.span.end_line, e.span.end_col, e.kind
 
 
 def layer_of(definition: Definition) -> Callable[[Evaluator], Layer]:

@@ -23,7 +23,7 @@ from tessera.compiler.frontend.values import (
     is_tuple,
     type_name,
 )
-from tessera.compiler.graph.operator import FUNCTIONS, METHODS, PROPERTIES, REGISTRY, Operator
+from tessera.compiler.graph.operator import METHODS, PROPERTIES, REGISTRY, Operator
 from tessera.compiler.ir.core import Op, Region, Value
 from tessera.compiler.ir.types import TensorType, Type
 from tessera.compiler.tile.program import Param
@@ -163,7 +163,7 @@ class FunctionLayer(Layer):
         for value in (left, right):
             if not isinstance(value, (Value, bool, int, float, complex, Expr, Number)):
                 return self._no_operand(node, symbol, value)
-        return self.emission.emit(node, REGISTRY[name], [left, right], {}, _places(node))
+        return self.emission.emit(node, REGISTRY[name], [left, right], {})
 
     def _no_operand(self, node: ast.AST, symbol: str, value: Any) -> Any:
         if symbol in ("==", "!="):
@@ -175,7 +175,7 @@ class FunctionLayer(Layer):
         if symbol == "+":
             return operand
         name = {"-": "neg", "~": "logical_not" if operand.type.dtype.kind == "bool" else "bit_not"}[symbol]
-        return self.emission.emit(node, REGISTRY[name], [operand], {}, _places(node))
+        return self.emission.emit(node, REGISTRY[name], [operand], {})
 
     def logical(self, node: ast.AST, symbol: str, values: list[Any]) -> Any:
         tests = [self.condition(node, v) if isinstance(v, Value) else v for v in values]
@@ -225,7 +225,7 @@ class FunctionLayer(Layer):
         if name == "size":
             return dims.prod(type.shape)
         if name in PROPERTIES:
-            return self.emission.emit(node, PROPERTIES[name], *PROPERTIES[name].bind([value], {}), _places(node))
+            return self.emission.emit(node, PROPERTIES[name], *PROPERTIES[name].bind([value], {}))
         return Method(value, name) if name in METHODS else MISSING
 
     def attributes(self, value: Any) -> Sequence[str]:
@@ -251,7 +251,7 @@ class FunctionLayer(Layer):
             operands, attrs = operator.bind(args, kwargs)
         except TypeError as e:
             return self.ev.error("TS105", str(e), node)
-        return self.emission.emit(node, operator, operands, attrs, _places(node))
+        return self.emission.emit(node, operator, operands, attrs)
 
     def counter(self) -> Type:
         return COUNTER
@@ -261,27 +261,6 @@ class FunctionLayer(Layer):
         from tessera.compiler.frontend.tensor_builtins import TENSOR_BUILTINS
 
         return TENSOR_BUILTINS
-
-
-def _places(node: ast.AST) -> list[ast.AST]:
-    """The nodes of an operator's operands, in the order of its parameters."""
-    match node:
-        case ast.BinOp():
-            return [node.left, node.right]
-        case ast.UnaryOp():
-            return [node.operand]
-        case ast.AugAssign():
-            return [node.target, node.value]
-        case ast.Compare():
-            return [node.left, *node.comparators]
-        case ast.Attribute() | ast.Subscript():
-            return [node.value]
-        case ast.Call():
-            args = [e for a in node.args for e in (a.elts if isinstance(a, (ast.List, ast.Tuple)) else [a])]
-            method = isinstance(node.func, ast.Attribute) and node.func.attr not in FUNCTIONS
-            return [node.func.value, *args] if method and isinstance(node.func, ast.Attribute) else list(args)
-        case _:
-            return []
 
 
 def _name_of(node: ast.AST) -> str:

@@ -170,7 +170,7 @@ class Infer:
             size: Dim = 1
             for s in shapes:
                 d = s[i - rank + len(s)] if i >= rank - len(s) else 1
-                if d == 1 or d == size:
+                if d is size or d == 1 or d == size:
                     continue
                 if size == 1:
                     size = d
