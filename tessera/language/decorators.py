@@ -75,6 +75,10 @@ class Program(Generic[P, R]):
         """The IR at `level`: graph, schedule, tile or target."""
         return _compiled(self, target, dims).ir(level)
 
+    def explain(self, target: str = "auto", dims: Mapping[str, int] | None = None) -> Any:
+        """What runs, where, with which kernels, and where the code came from; `print` it."""
+        return _compiled(self, target, dims).explain()
+
     def __repr__(self) -> str:
         return f"<tessera {self.kind} {self.__wrapped__.__qualname__}{inspect.signature(self.__wrapped__)}>"
 

@@ -138,6 +138,24 @@ def test_methods_of_a_class_are_found(nb):
     assert "Model.double" in ran.text
 
 
+PRINTED = """%%tessera
+@ts.kernel
+def shown(x: Tensor["n"], y: Tensor["n"]):
+    for s in ts.tile.range(0, n, 2):
+        v = x[s:s+2] * 2
+        ts.tile.print("doubled", v)
+        y[s:s+2] = v
+"""
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+def test_a_tile_print_arrives_once_per_program_as_an_array_in_order(nb, monkeypatch, target):
+    monkeypatch.setenv("TESSERA_TARGET", target)
+    ran = nb.run(PRINTED + "shown(np.arange(6, dtype=np.float32), np.zeros(6, np.float32))")
+    assert ran.error is None
+    assert ran.stdout == "".join(f"doubled in program ({i},):\n{np.float32([4 * i, 4 * i + 2])}\n" for i in range(3))
+
+
 def test_source_is_escaped(nb):
     ran = nb.run(FUNCTION + "    '<script>alert(1)</script>'\n    return x\n")
     assert ran.error is None

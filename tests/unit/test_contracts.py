@@ -54,6 +54,20 @@ def test_a_compiled_function_shows_everything(target: str) -> None:
         np.testing.assert_allclose(compiled(X).sum(-1), 1, rtol=1e-6)
 
 
+@pytest.mark.parametrize("program", [saxpy, softmax], ids=lambda p: p.name)
+@pytest.mark.parametrize("dims", [None, {"n": 100, "B": 3, "S": 4}], ids=["open", "fixed"])
+@pytest.mark.parametrize("target", ["cpu", "reference", "sm_90a", "emulator:sm_90a"])
+def test_every_program_shows_everything_on_every_target(target: str, dims: Any, program: Any) -> None:
+    require("c++" if target.startswith("emulator") else "cuda" if target.startswith("sm_") else "numpy")
+    named = program.ir("graph")
+    compiled = ts.compile(program, target=target, dims={k: v for k, v in (dims or {}).items() if k in named} or None)
+    for level in ("graph", "schedule", "tile", "target"):
+        assert program.name in compiled.ir(level)
+    assert compiled.source == compiled.ir("target")
+    assert json.loads(json.dumps(compiled.resources))
+    assert compiled.explain().target == target and f"{program.name} on {target}" in str(compiled.explain())
+
+
 @pytest.mark.parametrize("program", [saxpy, gemm, softmax], ids=lambda p: p.name)
 @pytest.mark.parametrize("target", ARCHITECTURES)
 def test_every_architecture_is_compiled_for_without_a_gpu(program: Any, target: str) -> None:

@@ -150,6 +150,7 @@ def test_plain_functions_can_be_compiled():
 def test_shortcuts_of_functions(monkeypatch):
     monkeypatch.setenv("TESSERA_TARGET", "reference")
     assert "graph.func" in scores.ir("graph", dims={"B": 2, "S": 8})
+    assert str(scores.explain(dims={"B": 2, "S": 8})).startswith("scores on reference: 1 kernel")
     x, b = arrays()
     np.testing.assert_allclose(scores.compile(dims={"B": 2})(x, b), want(x, b), rtol=1e-5)
 

@@ -49,7 +49,8 @@ class Sites:
                 "what": op.name[5:],
                 "text": str(op.attrs.get("label" if op.name == "tile.print" else "message") or ""),
                 "shape": [str(s) for s in shape_of(op.operands[0])],
-                "dtype": cell.dtype.name,
+                "held": cell.dtype.name,
+                "dtype": dtype_of(op.operands[0]).name,
                 "extent": str(op.attrs.get("extent", 0)),
                 "grid": [str(g) for g in k.kernel.attrs["grid"]],  # type: ignore[union-attr]
                 "span": [span.file, span.line, span.col, span.end_line, span.end_col],
@@ -96,24 +97,25 @@ class Host:
         if failed:
             raise failed[0]
 
-    def _said(self, frame: int, number: int, data: int, shown: int | None, program: int) -> None:
+    def _said(self, frame: int, number: int, data: int, indices: int | None, program: int) -> None:
         import numpy as np
 
         site = self.sites[number]
         env, failed = self._running[frame]
         shape = [dims.evaluate(s, env) for s in self._shapes[number]]
-        dtype = dtypes.BY_NAME[site["dtype"]]
+        dtype = dtypes.BY_NAME[site["held"]]
         size = math.prod(shape) * dtype.itemsize
         values = np.frombuffer(ctypes.string_at(data, size), dtype.numpy).reshape(shape)
         if site["what"] == "print":
             grid = [dims.evaluate(dims.parse(g), env) for g in site["grid"]]
             where = tuple(int(i) for i in np.unravel_index(program, grid)) if grid else ()
-            print(f"{site['text'] or 'tile'} in program {where}:\n{values}")
+            shown = values.astype(dtypes.BY_NAME[site["dtype"]].numpy)
+            print(f"{site['text'] or 'tile'} in program {where}:\n{shown}")
         elif not failed and not values.all():
             message = site["text"] or "An assertion over a tile does not hold."
-            if shown is not None:
+            if indices is not None:
                 first = int(values.argmin())  # of bools: the first that is false
-                index = ctypes.c_int64.from_address(shown + 8 * first).value
+                index = ctypes.c_int64.from_address(indices + 8 * first).value
                 extent = dims.evaluate(dims.parse(site["extent"]), env)
                 message = message.replace("{index}", str(index)).replace("{extent}", str(extent))
             failed.append(DebugCheckError(Diagnostic("TS506", message, Span(*site["span"]))))
