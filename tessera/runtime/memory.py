@@ -152,7 +152,7 @@ def require(nbytes: int, what: str) -> None:
 def too_large(nbytes: int, free: int | None, what: str, device: str = "cpu") -> LaunchError:
     """The TS505 error for a request of `nbytes` bytes."""
     have = f"; {_size(free)} are free on {device}" if free is not None else ""
-    return LaunchError(Diagnostic("TS505", f"{what} needs {_size(nbytes)}{have}."))
+    return LaunchError(Diagnostic("TS505", f"{what} would take {_size(nbytes)}{have}."))
 
 
 def _size(nbytes: int) -> str:

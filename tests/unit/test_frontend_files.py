@@ -226,3 +226,47 @@ def test_reading_files_loads_no_heavy_library() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
+
+
+DEF = """import tessera as ts
+from tessera import Tensor
+
+@ts.{layer}
+{text}
+"""
+
+
+@pytest.mark.parametrize(
+    ("layer", "text", "code"),
+    [
+        ("function", 'def p(x: Tensor["B"]):\n    pass', "TS102"),
+        ("function", 'def p(x: Tensor["B"]) -> Tensor["B"]:\n    """What it will do."""', "TS102"),
+        ("function", 'def p(x: Tensor["B"]):\n    y = x + 1', "TS102"),
+        ("kernel", 'def p(x: Tensor["B"]):\n    pass', "TS406"),
+    ],
+)
+def test_a_body_that_gives_nothing(layer: str, text: str, code: str) -> None:
+    (analysis,) = analyse_file("bodies.py", DEF.format(layer=layer, text=text))
+    (found,) = analysis.diagnostics
+    assert found.code == code and "returns nothing" in found.message and not analysis.undecided
+
+
+@pytest.mark.parametrize("body", [" ...", '\n    """What it will do."""\n    ...'])
+def test_a_declaration_is_no_mistake_and_cannot_be_compiled(body: str) -> None:
+    (analysis,) = analyse_file("declared.py", DEF.format(layer="function", text=f'def d(x: Tensor["B"]):{body}'))
+    (said,) = analysis.undecided
+    assert analysis.ok and analysis.op is None
+    assert said.code == "TS102" and "only declared" in said.message
+
+
+@pytest.mark.parametrize("head", ["async def f", "async   def  f", "def f", "    async def de"])
+def test_findings_about_a_function_underline_its_name(head: str) -> None:
+    indent = head[: len(head) - len(head.lstrip())]
+    wrapped = "class C:\n" if indent else ""
+    text = f"import tessera as ts\n{wrapped}{indent}@ts.function\n{head}(x):\n{indent}    return None\n"
+    (analysis,) = analyse_file("named.py", text)
+    span = analysis.definition.span
+    name = head.split()[-1]
+    assert text.split("\n")[span.line - 1][span.col - 1 : span.end_col - 1] == name
+    assert span.col == len(head) - len(name) + 1
+    assert all(d.span == span for d in analysis.diagnostics if d.message.startswith(f"{name} is async"))

@@ -352,8 +352,10 @@ def test_results_that_would_not_fit_are_refused_before_anything_is_allocated(mon
         return x.reshape(x.shape[0], 1) + x.reshape(1, x.shape[0])
 
     monkeypatch.setattr(memory, "available", lambda: 1 << 28)
-    with pytest.raises(LaunchError, match="TS505"):
+    with pytest.raises(LaunchError, match="TS505") as caught:
         grow(np.ones(20_000, np.float32))
+    said = caught.value.diagnostics[0].message
+    assert said == "grow: results and temporaries would take 1.49 GiB; 256 MiB are free on cpu."
     grow(np.ones(20, np.float32))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import linecache
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["function", "kernel"]
 FunctionNode = ast.FunctionDef | ast.Lambda
+_DEF = re.compile(r"\s*(?:async\s+)?def\s+")
 
 
 class Source:
@@ -91,8 +93,9 @@ class Definition:
         if isinstance(node, ast.Lambda):
             return self.text.span(node)
         line = self.text.lines[node.lineno - 1] if node.lineno <= len(self.text.lines) else ""
-        start = line.find(node.name, len(line) - len(line.lstrip()) + 3) + 1
-        return Span(self.file, node.lineno, max(start, 1), node.lineno, max(start, 1) + len(node.name))
+        head = _DEF.match(line)
+        start = head.end() + 1 if head is not None else 1
+        return Span(self.file, node.lineno, start, node.lineno, start + len(node.name))
 
 
 @lru_cache(maxsize=16)  # each holds a whole text: an editor makes one per edit

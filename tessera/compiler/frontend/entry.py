@@ -16,7 +16,7 @@ from tessera.compiler.frontend.frame import Flow
 from tessera.compiler.frontend.layer import Layer
 from tessera.compiler.frontend.parameters import enter_definition
 from tessera.compiler.frontend.signature import Signature, definition_signature
-from tessera.compiler.frontend.values import UNKNOWN, is_sequence
+from tessera.compiler.frontend.values import is_sequence
 from tessera.errors import Diagnostic, Note
 from tessera.language.annotations import TensorAnn, TileAnn
 
@@ -166,15 +166,14 @@ def _body(ev: Evaluator, arguments: Mapping[str, ArgType] | None, symbolic: bool
         return ev.merged_returns(ev.frame, True)
     if not _is_declaration(tree):
         return ev.layer.returned(None, ev.definition.span, ev.returns)
-    ev.undecide(f"{ev.definition.name} has no body", ev.definition.span)
-    return UNKNOWN
+    said = f"{ev.definition.name} is only declared: its body is `...`; write what it computes there"
+    return ev.undecide(said, ev.definition.span, "TS102")
 
 
 def _is_declaration(tree: ast.FunctionDef) -> bool:
-    """`def f(...): ...`, perhaps with a docstring: it says what something is, not what it does."""
-    return all(
-        isinstance(s, ast.Pass) or (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant)) for s in tree.body
-    )
+    """`def f(...): ...`, perhaps with a docstring: it says what something is, and not yet what it does."""
+    constants = [s.value.value for s in tree.body if isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant)]
+    return len(constants) == len(tree.body) and constants[-1] is ...
 
 
 def _place(e: Exception) -> str:

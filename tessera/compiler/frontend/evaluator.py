@@ -109,9 +109,9 @@ class Evaluator:
         all_notes = (*notes, *self.frame.chain())
         return Diagnostic(code, message, self.span(at), severity, all_notes, tuple(fixes), self.frame.name, label)
 
-    def undecide(self, reason: str, at: ast.AST | Span) -> Unknown:
+    def undecide(self, reason: str, at: ast.AST | Span, code: str = "TS502") -> Unknown:
         """Notes that something must be known before this can be compiled; no error in itself."""
-        self.undecided.append(self.diagnostic("TS502", reason, at, severity="note"))
+        self.undecided.append(self.diagnostic(code, reason, at, severity="note"))
         return UNKNOWN
 
     def suggest(self, name: str, known: Iterable[str], at: Span) -> tuple[str, tuple[Fix, ...]]:
