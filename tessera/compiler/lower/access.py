@@ -84,3 +84,18 @@ def _together(strides: Sequence[Dim | None], a: int, b: int, space: Shape) -> bo
 
 def sizes(space: Shape, groups: Sequence[tuple[int, ...]]) -> Shape:
     return tuple(prod(space[a] for a in g) for g in groups)
+
+
+def units(accesses: Sequence[Sequence[Dim | None]], groups: Sequence[tuple[int, ...]]) -> set[int]:
+    """The collapsed axes along which some access has its neighbours nearest in memory.
+
+    An access that stays where it is along the last axis, such as a column that is broadcast, is of no account.
+    """
+    out: set[int] = set()
+    for strides in accesses:
+        if not groups[-1] or strides[groups[-1][-1]] in (None, 0):
+            continue
+        near = [(abs(s), -i) for i, g in enumerate(groups) if isinstance(s := strides[g[-1]], int) and s != 0]
+        if near:
+            out.add(-min(near)[1])
+    return out

@@ -8,7 +8,7 @@ from dataclasses import replace
 from tessera.compiler.graph.operator import attributes_of
 from tessera.compiler.ir.checks import Check
 from tessera.compiler.ir.core import Block, Op, Value
-from tessera.compiler.lower.access import collapse, sizes, written
+from tessera.compiler.lower.access import collapse, sizes, units, written
 from tessera.compiler.lower.alignment import shape_of
 from tessera.compiler.lower.chunked_reduction import chunked_reduction
 from tessera.compiler.lower.contract_kernel import contract_kernel
@@ -118,7 +118,10 @@ def _space(body: GroupBody, out: ProgramBuilder) -> Space:
     groups = collapse(body.space, kinds, walks) or [tuple(range(len(body.space)))]
     dims = sizes(body.space, groups)
     inner = tuple(bool(g) and kinds[g[0]] for g in groups)
-    block = row_block(dims, inner, out.device) if any(inner) else map_block(dims, out.device)
+    if any(inner):
+        block: tuple[Dim, ...] = row_block(dims, inner, out.device)
+    else:
+        block = map_block(dims, out.device, units(walks, groups))
     return Space(body.space, groups, dims, block, inner)
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from tessera.compiler.ir.types import Shape
-from tessera.language.dims import Dim, ceildiv
+from tessera.language.dims import Dim, ceildiv, prod
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,10 +17,11 @@ class Sizes:
     row_elements: int
     rows: int
     columns: int
+    most_columns: int
     contract_rows: int
     contract_columns: int
-    contract_programs: int
-    """programs that a contraction is split into where it is large enough, rows first"""
+    programs: int
+    """programs that contractions and reductions across rows are split into where they are large enough"""
 
 
 SIZES: dict[str, Sizes] = {
@@ -29,9 +31,10 @@ SIZES: dict[str, Sizes] = {
         row_elements=8192,
         rows=64,
         columns=256,
+        most_columns=1024,
         contract_rows=504,
         contract_columns=512,
-        contract_programs=4,
+        programs=4,
     ),
     # 128 threads with eight elements each; a row is spread over the block's threads.
     "cuda": Sizes(
@@ -39,9 +42,10 @@ SIZES: dict[str, Sizes] = {
         row_elements=4096,
         rows=16,
         columns=64,
+        most_columns=64,
         contract_rows=64,
         contract_columns=64,
-        contract_programs=1,
+        programs=1,
     ),
 }
 
@@ -50,37 +54,53 @@ def sizes_for(device: str) -> Sizes:
     return SIZES.get(device, SIZES["cpu"])
 
 
-def map_block(dims: Shape, device: str) -> tuple[int, ...]:
-    """Whole trailing axes as far as they fit, then a part of the next, then one."""
+def map_block(dims: Shape, device: str, units: Collection[int] = ()) -> tuple[int, ...]:
+    """Whole trailing axes as far as they fit, then a part of the next, then one.
+
+    `units` are the axes along which memory is contiguous for some access. Where there are several, as in a
+    transposition, they share the block evenly: a line of memory that one step has fetched is used up by the next ones.
+    """
     left = sizes_for(device).elements
-    out: list[int] = []
-    for d in reversed(dims):
-        take = _clip(d, left)
-        out.append(take)
-        left = max(1, left // take) if isinstance(d, int) and take >= d else 1
-    return tuple(reversed(out))
+    taken: dict[int, int] = {}
+    several = sorted(units, key=lambda a: _clip(dims[a], left)) if len(units) > 1 else []
+    for n, a in enumerate(several):
+        taken[a] = _clip(dims[a], int(left ** (1 / (len(several) - n))))
+        left = max(1, left // taken[a])
+    for a in reversed(range(len(dims))):
+        if a not in taken:
+            taken[a] = _clip(dims[a], left)
+            left = max(1, left // taken[a]) if taken[a] == dims[a] else 1
+    return tuple(taken[a] for a in range(len(dims)))
 
 
 def row_block(dims: Shape, inner: tuple[bool, ...], device: str) -> tuple[Dim, ...]:
-    """Inner axes whole; of the outer ones a few rows, or columns where the innermost axis is not reduced."""
+    """Inner axes whole; of the outer ones a few rows, or columns where the innermost axis is not reduced.
+
+    Columns are read a piece at a time in every row of the block: the longer the pieces the better, as long as there
+    are programs enough to share.
+    """
     s = sizes_for(device)
-    row: Dim = 1
-    for d, is_inner in zip(dims, inner, strict=True):
-        if is_inner:
-            row = row * d
-    rows = max(1, min(s.rows, s.row_elements // row)) if isinstance(row, int) and row else 1
+    row = prod(d for d, is_inner in zip(dims, inner, strict=True) if is_inner)
+    others = prod(d for d, is_inner in zip(dims[:-1], inner, strict=False) if not is_inner)
+    left = max(1, s.row_elements // row) if isinstance(row, int) and row else 1
     out: list[Dim] = []
-    last = len(dims) - 1
-    for i in range(last, -1, -1):
-        if inner[i]:
-            out.append(dims[i])
-        elif i == last:
-            out.append(_clip(dims[i], s.columns))
-            rows = 1
-        else:
-            out.append(_clip(dims[i], rows))
-            rows = 1
+    for a in reversed(range(len(dims))):
+        if inner[a]:
+            out.append(dims[a])
+            continue
+        limit = min(left, s.rows) if inner[-1] or a != len(dims) - 1 else _columns(dims[a], others, s)
+        take = _clip(dims[a], limit)
+        out.append(take)
+        left = max(1, left // take) if take == dims[a] else 1
     return tuple(reversed(out))
+
+
+def _columns(columns: Dim, others: Dim, s: Sizes) -> int:
+    """The most that leaves a few programs, of `others` along the axes before and of the columns together."""
+    if not isinstance(columns, int) or not isinstance(others, int):
+        return s.columns
+    shares = max(1, s.programs // max(1, others))
+    return min(s.most_columns, max(s.columns, _up(-(-columns // shares), 16)))
 
 
 def contract_block(m: Dim, n: Dim, device: str) -> tuple[int, int]:
@@ -91,12 +111,12 @@ def contract_block(m: Dim, n: Dim, device: str) -> tuple[int, int]:
     """
     s = sizes_for(device)
     rows, columns = _clip(m, s.contract_rows), _clip(n, s.contract_columns)
-    if not isinstance(m, int) or not isinstance(n, int) or s.contract_programs == 1:
+    if not isinstance(m, int) or not isinstance(n, int) or s.programs == 1:
         return rows, columns
     if m >= 8 * _ROWS:
-        rows = min(rows, _up(-(-m // s.contract_programs), _ROWS))
+        rows = min(rows, _up(-(-m // s.programs), _ROWS))
     elif m * n >= 64 * 64:
-        columns = min(columns, max(64, _up(-(-n // s.contract_programs), 32)))
+        columns = min(columns, max(64, _up(-(-n // s.programs), 32)))
     return max(1, min(rows, m)), max(1, min(columns, n))
 
 

@@ -16,6 +16,8 @@ PIECE = 1024
 """elements of the vector axis whose partial results are kept at once"""
 ROUNDS = 8
 """elements of one partial that are added while it is in registers"""
+UNROLLED = 128
+"""vector instructions up to which a short reduced axis is written out, with every partial result in a register"""
 
 
 class Partials:
@@ -93,6 +95,9 @@ class Across:
         if isinstance(extent, int):
             lanes = min(lanes, power_of_two(max(1, extent)))
             width = min(PIECE, -(-extent // lanes) * lanes)
+        if self._is_short():
+            self._unrolled(vector, extent, lanes)
+            return
         partials = [Partials(self.body, r, self.slots(r), width) for r in self.reductions]
         if isinstance(extent, int) and extent <= width:
             self._piece(vector, 0, extent, partials, lanes)
@@ -100,6 +105,42 @@ class Across:
         with fn.loop(0, extent, width) as piece:
             end = fn.smin(fn.add(piece.index, width), extent)
             self._piece(vector, piece.index, end, partials, lanes)
+
+    def _is_short(self) -> bool:
+        """Whether every partial result is of one element, and there are few."""
+        n, most = self.length, min(r.partials for r in self.reductions)
+        return isinstance(n, int) and 0 < n <= most and n * self.body.price() <= UNROLLED
+
+    def _unrolled(self, vector: int, extent: Index, lanes: int) -> None:
+        """The fixed tree, depth first: a few registers hold what is not yet combined, and no memory is needed."""
+        body, ev, n = self.body, self.ev, int(self.length)  # type: ignore[arg-type]
+        slots = power_of_two(n)
+
+        def element(at: int) -> list[list[Val]]:
+            found: dict[int, list[Val]] = {}
+            ev.env[self.reduced] = Coord(0, at)
+            body.step(found.__setitem__, Coord(0, at))
+            return [found[i] for i in range(len(self.reductions))]
+
+        def tree(slot: int, apart: int) -> list[list[Val]]:
+            """What slots slot, slot + apart, slot + 2 * apart ... come to; those from n on hold nothing."""
+            if apart == slots:
+                return element(slot)
+            low = tree(slot, 2 * apart)
+            if slot + apart >= n:
+                return low
+            high = tree(slot + apart, 2 * apart)
+            return [r.combine(a, b) for r, a, b in zip(self.reductions, low, high, strict=True)]
+
+        def write(coord: Coord, u: int, values: list[Val]) -> None:
+            for r, acc in zip(self.reductions, tree(0, 1), strict=True):
+                body.deliver(r.op, r.result(r.combine(r.identity(lanes), acc)))  # 0 + -0 is 0, however it is added up
+
+        ev.within[self.reduced] = self.length
+        ev.env[self.reduced] = Coord(0, n - 1)
+        VectorLoop(body, vector, lanes, 1, write).run(0, extent, body.limit(vector, extent), [])
+        ev.env.pop(self.reduced)
+        ev.within.pop(self.reduced)
 
     def _piece(self, vector: int, lo: Index, hi: Index, partials: list[Partials], lanes: int) -> None:
         fn = self.fn

@@ -1,0 +1,105 @@
+"""Blocks chosen for memory's sake leave results as they are: transpositions and reductions of awkward shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tessera as ts
+from tessera import knobs
+
+SIZES = st.sampled_from([0, 1, 2, 3, 7, 16, 17, 64, 129])
+DTYPES = st.sampled_from(["float32", "float64", "int8", "int32", "bool"])
+
+
+@ts.function
+def turned(x, perm: ts.Const):
+    return x.transpose(*perm)
+
+
+@ts.function
+def turned_sum(x, y):
+    return x + y.T, y.T * 2 - x
+
+
+@ts.function
+def folds_across(x):
+    return x.sum(axis=1), x.prod(axis=1), x.max(axis=1), x.argmin(axis=1), (x * x).sum(axis=1)
+
+
+@ts.function
+def folds_along(x):
+    return x.sum(axis=2), x.prod(axis=2), x.max(axis=2), x.argmin(axis=2), (x * x).sum(axis=2)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _on_the_cpu() -> Iterator[None]:
+    with knobs.target.override("cpu"):
+        yield
+
+
+def numbers(shape: tuple[int, ...], dtype: str, seed: int) -> Any:
+    return (np.random.default_rng(seed).standard_normal(shape) * 3).astype(dtype)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.permutations([0, 1, 2]), st.tuples(SIZES, SIZES, SIZES), DTYPES, st.integers(1, 3))
+def test_axes_in_another_order(perm: list[int], shape: tuple[int, ...], dtype: str, step: int) -> None:
+    x = numbers((shape[0], shape[1], shape[2] * step), dtype, sum(shape))[:, :, ::step]
+    np.testing.assert_array_equal(turned(x, tuple(perm)), x.transpose(perm))
+
+
+@settings(max_examples=40, deadline=None)
+@given(SIZES, SIZES)
+def test_operands_that_lie_across_each_other(m: int, n: int) -> None:
+    x, y = numbers((m, n), "float32", m), numbers((n, m), "float32", n)
+    for got, want in zip(turned_sum(x, y), (x + y.T, y.T * np.float32(2) - x), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32"])
+@pytest.mark.parametrize("n", [1, 2, 3, 31, 33, 64, 65])
+def test_a_reduction_across_rows_has_the_bits_of_one_along_them(dtype: str, n: int) -> None:
+    """However few elements there are, and in whatever order memory gives them: the order is the same."""
+    for before, after in ((1, 1), (2, 17), (3, 300), (1, 1100)):
+        x = numbers((before, n, after), dtype, n)
+        x[0, : n // 2 + 1, 0] = -0.0
+        results = zip(folds_across(x), folds_along(np.ascontiguousarray(x.transpose(0, 2, 1))), strict=True)
+        for i, (a, b) in enumerate(results):
+            assert np.asarray(a).tobytes() == np.asarray(b).tobytes(), (i, before, after)
+
+
+@ts.function
+def read_across(x, y, v):
+    return x + y.T
+
+
+@ts.function
+def read_in_order(x, y, v):
+    return x + y
+
+
+@ts.function
+def column_repeated(x, y, v):
+    return x * v.reshape(512, 1)
+
+
+@ts.function
+def every_other(x, y, v):
+    return x[:, ::2] + 1.0
+
+
+@pytest.mark.parametrize(
+    ("function", "block"),
+    [(read_across, [128, 128]), (read_in_order, [16384]), (column_repeated, [32, 512]), (every_other, [16384])],
+)
+def test_the_blocks_that_memory_order_asks_for(function: Any, block: list[int]) -> None:
+    x, v = numbers((512, 512), "float32", 0), numbers((512,), "float32", 1)
+    (launch,) = ts.compile(function, arguments=[x, x, v]).lowered.program.steps
+    (store,) = [op for op in launch.kernel.region.block.ops if op.name == "tile.store"]
+    assert list(store.operands[1].type.shape) == block

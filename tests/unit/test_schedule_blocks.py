@@ -1,0 +1,61 @@
+"""How much of each axis one program takes: the choices that speed rests on, and what must hold for any of them."""
+
+from __future__ import annotations
+
+from math import prod
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tessera.compiler.schedule.blocks import grid, map_block, row_block, sizes_for
+from tessera.language.dims import Dim, symbol
+
+SHAPES = st.lists(st.integers(0, 5000), min_size=1, max_size=4).map(tuple)
+DEVICES = st.sampled_from(["cpu", "cuda"])
+
+
+@pytest.mark.parametrize(
+    ("dims", "units", "block"),
+    [
+        ((4096, 4096), {1}, (4, 4096)),  # rows, whole
+        ((4096, 4096), {0, 1}, (128, 128)),  # a transposition: both sides by the line
+        ((3, 100_000), {0, 1}, (3, 5461)),  # what a short axis leaves goes to the long one
+        ((100_000, 3), {0, 1}, (5461, 3)),
+        ((512, 5, 512), {0, 2}, (128, 1, 128)),
+        ((symbol("M"), symbol("N")), {0, 1}, (128, 128)),
+    ],
+)
+def test_blocks_of_elementwise_groups(dims: tuple[Dim, ...], units: set[int], block: tuple[int, ...]) -> None:
+    assert map_block(dims, "cpu", units) == block
+
+
+@pytest.mark.parametrize(
+    ("dims", "inner", "block"),
+    [
+        ((4096, 4096), (False, True), (2, 4096)),
+        ((4096, 4096), (True, False), (4096, 1024)),  # long pieces of every row ...
+        ((1024, 1024), (True, False), (1024, 256)),  # ... as long as there are four programs
+        ((4096, 8, 512), (False, True, False), (2, 8, 512)),  # the leading axis gives programs enough
+        ((4096, 8, 8192), (False, True, False), (1, 8, 1024)),
+        ((symbol("M"), symbol("N")), (True, False), (symbol("M"), 256)),
+    ],
+)
+def test_blocks_of_reductions(dims: tuple[Dim, ...], inner: tuple[bool, ...], block: tuple[Dim, ...]) -> None:
+    assert row_block(dims, inner, "cpu") == block
+
+
+@given(SHAPES, st.sets(st.integers(0, 3)), DEVICES)
+def test_any_elementwise_block_covers_its_space(dims: tuple[int, ...], units: set[int], device: str) -> None:
+    block = map_block(dims, device, {a for a in units if a < len(dims)})
+    assert all(1 <= b <= max(1, d) for b, d in zip(block, dims, strict=True))
+    assert prod(block) <= sizes_for(device).elements
+    assert all(n * b >= d for n, b, d in zip(grid(dims, block), block, dims, strict=True))  # type: ignore[operator]
+
+
+@given(SHAPES, st.lists(st.booleans(), min_size=4, max_size=4), DEVICES)
+def test_any_row_block_keeps_what_is_reduced_whole(dims: tuple[int, ...], inner: list[bool], device: str) -> None:
+    kinds = tuple(inner[: len(dims)])
+    block = row_block(dims, kinds, device)
+    for d, b, whole in zip(dims, block, kinds, strict=True):
+        assert b == d if whole else 1 <= b <= max(1, d)  # type: ignore[operator]
