@@ -145,7 +145,8 @@ def record_ns() -> float:
     """What one tile record costs on this machine, in ns, measured once per process (about a millisecond).
 
     The very code that profiled kernels run, for kernels of one phase (further phases of a tile cost less: they share a
-    reading of the counter). The median of several batches, so that an interrupted one does not count.
+    reading of the counter). The median of several batches, so that an interrupted one does not count. Only the first
+    profiled run of a process pays more: the pages of its records are new.
     """
     module = Module(jit.attributes(isa.host()))
     fn = Function(module, "batch", [("region", PTR), ("capacity", I64), ("count", I64)])
