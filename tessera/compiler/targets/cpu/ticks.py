@@ -142,7 +142,7 @@ class Records:
 
 @lru_cache(maxsize=1)
 def record_ns() -> float:
-    """What one tile record costs on this machine, in ns, measured once per process (about a millisecond).
+    """What one tile record costs on this machine, in ns, measured once per process (a few milliseconds).
 
     The very code that profiled kernels run, for kernels of one phase (further phases of a tile cost less: they share a
     reading of the counter). The median of several batches, so that an interrupted one does not count. Only the first
