@@ -169,6 +169,10 @@ class Operator:
         return tuple(out)
 
     @cached_property
+    def parameter_names(self) -> tuple[str, ...]:
+        return tuple(p.name for p in self.parameters)
+
+    @cached_property
     def apart_operands(self) -> tuple[int, ...]:
         """The numbers of the operands that are `apart`."""
         return tuple(i for i, p in enumerate(p for p in self.parameters if p.operand) if p.name in self.apart)
@@ -195,7 +199,7 @@ class Operator:
 
         Raises TypeError with a message for people when they do not fit.
         """
-        names = [p.name for p in self.parameters]
+        names = self.parameter_names
         last = len(names) - 1
         # permute(2, 0, 1), reshape(B, S, D), einsum(equation, a, b): the last parameter may be spelled out
         if self.parameters and self.parameters[last].spread and len(args) > last:
