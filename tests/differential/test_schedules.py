@@ -103,3 +103,67 @@ def test_the_blocks_that_memory_order_asks_for(function: Any, block: list[int]) 
     (launch,) = ts.compile(function, arguments=[x, x, v]).lowered.program.steps
     (store,) = [op for op in launch.kernel.region.block.ops if op.name == "tile.store"]
     assert list(store.operands[1].type.shape) == block
+
+
+@ts.function
+def bordered(x, width: ts.Const):
+    return ts.pad(x, width, value=7)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(SIZES, st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=4), DTYPES)
+def test_a_border_is_filled_side_by_side(axes: list[tuple[int, int, int]], dtype: str) -> None:
+    shape = tuple(min(n, 17) if i > 1 else n for i, (n, _, _) in enumerate(axes))
+    width = tuple((before, after) for _, before, after in axes)
+    x = numbers(shape, dtype, len(shape))
+    np.testing.assert_array_equal(bordered(x, width), np.pad(x, width, constant_values=np.asarray(7).astype(dtype)))
+
+
+@ts.function
+def bordered_by_one(x: ts.Tensor["M", "N"]):
+    return ts.pad(x, ((0, 1), (2, 1)))
+
+
+def test_only_what_is_written_once_is_filled() -> None:
+    program = ts.compile(bordered_by_one, arguments=[numbers((40, 30), "float32", 0)]).lowered.program
+    stored = []
+    for launch in program.steps:
+        (store,) = [op for op in launch.kernel.region.block.ops if op.name == "tile.store"]
+        stored.append(int(np.prod(store.operands[0].type.shape)))
+    assert sorted(stored) == [33, 40, 80, 1200]
+    open_ = ts.compile(bordered_by_one)  # sizes that are known at launch only
+    for m, n in ((0, 0), (1, 5), (40, 30)):
+        x = numbers((m, n), "float32", m)
+        np.testing.assert_array_equal(open_(x), np.pad(x, ((0, 1), (2, 1))))
+
+
+@ts.function
+def mirrored(x):
+    return ts.flip(x, axis=1), ts.flip(x, axis=0) + ts.flip(x, axis=1), x[:, ::-1].T
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int8", "bool", "complex64", "complex128"])
+@pytest.mark.parametrize("shape", [(1, 1), (3, 0), (5, 17), (2, 64), (33, 131)])
+def test_rows_read_backwards(dtype: str, shape: tuple[int, int]) -> None:
+    x = numbers(shape, "float32", 1).astype(dtype)
+    got = mirrored(x)
+    want = (np.flip(x, 1), np.flip(x, 0) + np.flip(x, 1), x[:, ::-1].T)
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_array_equal(a, b, strict=True)
+
+
+@ts.function
+def positions(x):
+    return (
+        ts.one_hot(x, 37),
+        ts.tril(ts.arange(35).reshape(5, 7)) + ts.arange(7),
+        ts.flip(ts.arange(6).reshape(2, 3), 1),
+    )
+
+
+def test_positions_along_an_axis() -> None:
+    x = np.arange(41) % 37
+    hot, low, back = positions(x)
+    np.testing.assert_array_equal(hot, np.eye(37)[x])
+    np.testing.assert_array_equal(low, np.tril(np.arange(35).reshape(5, 7)) + np.arange(7))
+    np.testing.assert_array_equal(back, np.arange(6).reshape(2, 3)[:, ::-1])

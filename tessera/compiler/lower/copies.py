@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tessera.compiler.graph.operator import attributes_of, operator_of
 from tessera.compiler.ir.core import Op, Value
-from tessera.compiler.ir.types import TensorType
-from tessera.compiler.lower.access import Access, access, collapse, sizes, written
+from tessera.compiler.ir.types import Shape, TensorType
+from tessera.compiler.lower.access import Access, access, collapse, sizes, units, written
 from tessera.compiler.lower.alignment import Axes, shape_of
 from tessera.compiler.lower.kernel_writer import KernelWriter, Space
 from tessera.compiler.lower.layout import contiguous, kind_of, layout_of
 from tessera.compiler.lower.program_builder import GroupBody, ProgramBuilder, inside, scalars_of
-from tessera.compiler.schedule.blocks import map_block
+from tessera.compiler.schedule.blocks import map_block, sizes_for
 from tessera.errors import Span
-from tessera.language.dims import Dim, prod
+from tessera.language.dims import Dim
 
 
 def copy_value(v: Value, into: Value, span: Span, out: ProgramBuilder) -> None:
@@ -32,11 +33,7 @@ def _copy(
     space = shape_of(v)
     own: Axes = tuple(a if d != 1 else -1 for a, d in enumerate(space))
     source = access(layout, own, space)
-    groups = collapse(space, [0] * len(space), [source.strides, target.strides]) or [tuple(range(len(space)))]
-    dims = sizes(space, groups)
-    writer = KernelWriter(
-        Space(space, groups, dims, map_block(dims, out.device), (False,) * len(dims)), {}, scalars, span
-    )
+    writer = _writer(space, [source.strides, target.strides], scalars, span, out)
     base = layout.base
     if base in scalars:
         writer.tiles[v] = writer.unit(writer.scalar(base))
@@ -46,6 +43,16 @@ def _copy(
         writer.tiles[v] = writer.load(source, v.hint or "x")
     writer.store(v, target)
     out.launch(writer.finish(out.kernel_name(what)), writer.arguments, known, what, 0, span)
+
+
+def _writer(
+    space: Shape, walks: Sequence[Sequence[Dim | None]], scalars: set[Value], span: Span, out: ProgramBuilder
+) -> KernelWriter:
+    """A kernel over the fewest axes that describe `walks` through `space`."""
+    groups = collapse(space, [0] * len(space), walks) or [tuple(range(len(space)))]
+    dims = sizes(space, groups)
+    block = map_block(dims, out.device, units(walks, groups))
+    return KernelWriter(Space(space, groups, dims, block, (False,) * len(dims)), {}, scalars, span)
 
 
 def join(group: Op, out: ProgramBuilder) -> None:
@@ -60,22 +67,40 @@ def join(group: Op, out: ProgramBuilder) -> None:
     operator: Any = operator_of(op)
     starts = operator.windows([shape_of(v) for v in op.operands], **attributes_of(op))
     for v, start in zip(op.operands, starts, strict=True):
-        offset: Dim = 0
-        for s, at in zip(strides, start, strict=True):
-            offset = offset + s * at
-        target = Access(
-            op.result, offset, tuple(s if d != 1 else None for s, d in zip(strides, shape_of(v), strict=True))
-        )
+        target = _window(op.result, strides, start, shape_of(v))
         _copy(v, target, scalars_of(group, out), inside(group), group.span, out, op.name.partition(".")[2])
 
 
+def _window(base: Value, strides: Shape, start: Shape, shape: Shape) -> Access:
+    """The part of `base` of that shape that begins at `start`."""
+    offset: Dim = 0
+    for s, at in zip(strides, start, strict=True):
+        offset = offset + s * at
+    return Access(base, offset, tuple(s if d != 1 else None for s, d in zip(strides, shape, strict=True)))
+
+
 def _fill(group: Op, op: Op, out: ProgramBuilder) -> None:
-    n = prod(shape_of(op.result))
+    """What pad puts around its operand: the border, side by side, or everything where launches cost more than that."""
+    shape, inner = shape_of(op.result), shape_of(op.operands[0])
+    (begin,) = operator_of(op).windows([inner], **attributes_of(op))  # type: ignore[attr-defined]
+    sides = list(_sides(begin, inner, shape))
+    if len(sides) > sizes_for(out.device).sides:
+        sides = [((0,) * len(shape), shape)]
     t = op.result.type
     assert isinstance(t, TensorType)
-    writer = KernelWriter(Space((n,), [(0,)], (n,), map_block((n,), out.device), (False,)), {}, set(), group.span)
     value: Any = op.attrs["value"]
     kept = bool(value) if t.dtype.kind == "bool" else float(value) if t.dtype.is_float else int(value)
-    writer.tiles[op.result] = writer.unit(writer.b.constant(kept, t.dtype))
-    writer.store(op.result, Access(op.result, 0, (1,)))
-    out.launch(writer.finish(out.kernel_name("fill")), writer.arguments, inside(group), "fill", 0, group.span)
+    for start, size in sides:
+        target = _window(op.result, contiguous(shape), start, size)
+        writer = _writer(size, [target.strides], set(), group.span, out)
+        writer.tiles[op.result] = writer.unit(writer.b.constant(kept, t.dtype))
+        writer.store(op.result, target)
+        out.launch(writer.finish(out.kernel_name("fill")), writer.arguments, inside(group), "fill", 0, group.span)
+
+
+def _sides(begin: Shape, inner: Shape, shape: Shape) -> Iterator[tuple[Shape, Shape]]:
+    """(start, shape) of the slabs around a window, two an axis: the outermost lie in one piece, and none overlap."""
+    for a, (at, n, whole) in enumerate(zip(begin, inner, shape, strict=True)):
+        for start, size in ((0, at), (at + n, whole - at - n)):
+            if size != 0:
+                yield (*begin[:a], start, *(0,) * (len(shape) - a - 1)), (*inner[:a], size, *shape[a + 1 :])

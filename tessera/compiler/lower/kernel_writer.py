@@ -208,9 +208,10 @@ class KernelWriter:
             return self.unit(self.b.constant(value, dtype))
         shape, axis = shape_of(op.result), int(attrs.get("axis") or 0)
         position = self.linear(self.strides(a), a.offset)
-        if len(shape) > 1:
-            below = contiguous(shape)[axis]
-            position = self._index_map("mod", self._index_map("floordiv", position, below), shape[axis])
+        if (below := contiguous(shape)[axis] if shape else 1) != 1:
+            position = self._index_map("floordiv", position, below)
+        if any(d != 1 for d in shape[:axis]):
+            position = self._index_map("mod", position, shape[axis])
         return self.b.cast(position, dtype)
 
     def _index_map(self, name: str, x: Value, by: Dim) -> Value:

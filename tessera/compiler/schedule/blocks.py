@@ -22,6 +22,8 @@ class Sizes:
     contract_columns: int
     programs: int
     """programs that contractions and reductions across rows are split into where they are large enough"""
+    sides: int
+    """sides of a window that are worth a launch each, rather than one launch that writes what is inside as well"""
 
 
 SIZES: dict[str, Sizes] = {
@@ -35,6 +37,7 @@ SIZES: dict[str, Sizes] = {
         contract_rows=504,
         contract_columns=512,
         programs=4,
+        sides=8,
     ),
     # 128 threads with eight elements each; a row is spread over the block's threads.
     "cuda": Sizes(
@@ -46,6 +49,7 @@ SIZES: dict[str, Sizes] = {
         contract_rows=64,
         contract_columns=64,
         programs=1,
+        sides=1,
     ),
 }
 

@@ -110,6 +110,9 @@ class Memory:
             mask = None
         if mask is not None and mask.ty.lanes > lanes and step == 0:
             return self.gather(self.fn.splat(p, mask.ty.lanes), d, mask, fill)
+        if lanes > 1 and step == -1 and mask is None:
+            first = self.fn.gep(p, 1 - lanes, memory_element(d))
+            return self._reversed(self.load(first, d, 1, lanes, None, fill, pure=pure), lanes)
         if lanes > 1 and step != 1:
             return self.gather(self.spread(p, d, step, lanes), d, mask, fill)
         t = storage_type(d, lanes)
@@ -125,6 +128,12 @@ class Memory:
         raw = self.fn.op(text, t, (p, wide)) if pure else self.fn.load_once(text, t, (p, wide), self.floor)
         x = unpack(raw, d, self.vm)
         return x if _is_zero(fill) else choose(mask, x, widen(fill, lanes, self.fn), self.fn)
+
+    def _reversed(self, x: Elem, lanes: int) -> Elem:
+        order = range(lanes - 1, -1, -1)
+        if isinstance(x, Pair):
+            return Pair(self.fn.shuffle(x.re, None, order), self.fn.shuffle(x.im, None, order))
+        return self.fn.shuffle(x, None, order)
 
     def _plain(self, p: Val, t: Ty, d: DType, pure: bool) -> Val:
         if pure:
