@@ -17,7 +17,6 @@ from typing import Any
 from tessera.compiler.frontend.analysis import ExprInfo, Kind
 from tessera.compiler.frontend.definition import Definition
 from tessera.compiler.frontend.expressions import EXPRESSIONS
-from tessera.compiler.frontend.facts import RememberingFacts
 from tessera.compiler.frontend.fingerprint import fingerprint
 from tessera.compiler.frontend.fixes import Pending
 from tessera.compiler.frontend.frame import Flow, Frame
@@ -39,6 +38,7 @@ from tessera.compiler.frontend.values import (
 )
 from tessera.compiler.ir.checks import Check
 from tessera.compiler.ir.core import Block, Builder
+from tessera.compiler.ir.facts import RememberingFacts
 from tessera.errors import Diagnostic, Diagnostics, Edit, Fix, Note, Span
 from tessera.language.annotations import Annotation
 from tessera.language.dims import Expr, Facts

@@ -28,6 +28,7 @@ from typing import Any, ClassVar, Literal, cast
 from tessera.compiler.graph.infer import Infer, InferError, Suggestion
 from tessera.compiler.ir.checks import Check
 from tessera.compiler.ir.core import Attr, Builder, Op, Value
+from tessera.compiler.ir.facts import RememberingFacts
 from tessera.compiler.ir.spec import SPECS, OpSpec, demand, invalid
 from tessera.compiler.ir.types import Shape, TensorType
 from tessera.errors import Diagnostic
@@ -317,7 +318,7 @@ def facts_of(op: Op) -> Facts:
     top = op
     while (parent := top.parent) is not None:
         top = parent
-    facts = Facts()
+    facts = RememberingFacts()
     for a, b in cast("tuple[tuple[Dim, Dim], ...]", top.attrs.get("divisible", ())):
         facts.assume_divisible(a, b)
     for a, b in cast("tuple[tuple[Dim, Dim], ...]", top.attrs.get("equal", ())):
@@ -336,7 +337,8 @@ def verify_operator(op: Op) -> None:
         return
     if t.casts:
         invalid(op, f"operands {sorted(t.casts)} lack their conversion")
-    demand(len(types) == len(op.results), op, f"has {len(op.results)} results instead of {len(types)}")
+    if len(types) != len(op.results):
+        invalid(op, f"has {len(op.results)} results instead of {len(types)}")
     for want, result in zip(types, op.results, strict=True):
         have = tensor(result)
         if have == want:

@@ -36,7 +36,8 @@ class _Verifier:
                 self.block(op, region, block)
         _specified(op)
         for i, r in enumerate(op.results):
-            demand(r.owner is op and r.index == i, op, f"result {i} belongs to another op or place")
+            if r.owner is not op or r.index != i:
+                invalid(op, f"result {i} belongs to another op or place")
             self.define(op, r)
 
     def define(self, op: Op, value: Value) -> None:
@@ -54,7 +55,8 @@ class _Verifier:
         demand(block.region is region, parent, "a block belongs to another region")
         demand(block.ops, parent, "a block is empty")
         for i, a in enumerate(block.args):
-            demand(a.owner is block and a.index == i, parent, f"block argument {i} belongs to another block or place")
+            if a.owner is not block or a.index != i:
+                invalid(parent, f"block argument {i} belongs to another block or place")
             self.define(parent, a)
         last = block.ops[-1]
         for op in block.ops:
