@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend.definition import live_definition
+from tessera.compiler.frontend.inlining import inline
 from tessera.compiler.frontend.scope import represent
 from tessera.compiler.frontend.values import (
     ABSTRACT,
@@ -31,6 +32,7 @@ from tessera.compiler.frontend.values import (
     leaves,
     type_name,
 )
+from tessera.compiler.frontend.vocabulary import operators
 from tessera.errors import CompileError, Edit, Fix
 from tessera.language.dims import Expr
 
@@ -105,8 +107,6 @@ def call_closure(ev: Evaluator, node: ast.AST, closure: Closure, args: list[Any]
     bound = bind(ev, node, closure, args, kwargs)
     if bound is None:
         return UNKNOWN
-    from tessera.compiler.frontend.inlining import inline
-
     return inline(ev, node, closure, bound)
 
 
@@ -261,8 +261,6 @@ def _abstract_call(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], k
 
 def _use_ours(ev: Evaluator, node: ast.AST, name: str, callee: Any, value: Any) -> Any:
     """`np.exp(x)` or `math.sqrt(x)` of a tensor: the operator of that name is meant."""
-    from tessera.compiler.frontend.vocabulary import operators
-
     module = (getattr(callee, "__module__", "") or type(callee).__module__ or "").partition(".")[0]
     message = f"{f'{module}.' if module else ''}{name} cannot be called with {type_name(value)}"
     fixes: tuple[Fix, ...] = ()

@@ -10,6 +10,7 @@ from tessera.compiler.frontend import fixes
 from tessera.compiler.frontend.returns import bound_notes
 from tessera.compiler.frontend.values import (
     UNKNOWN,
+    Builtin,
     Number,
     Unknown,
     has_unknown,
@@ -171,8 +172,6 @@ def _unsized(value: Any) -> str | None:
 
 
 def _dtype(value: Any) -> Any:
-    from tessera.compiler.frontend.values import Builtin
-
     if isinstance(value, Builtin):
         return dtypes.named(value.path) or value
     return dtypes.of(value) or value

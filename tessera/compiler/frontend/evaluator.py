@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from tessera.compiler.frontend.analysis import ExprInfo, Kind
+from tessera.compiler.frontend.calls import call
 from tessera.compiler.frontend.definition import Definition
 from tessera.compiler.frontend.expressions import EXPRESSIONS
 from tessera.compiler.frontend.fingerprint import fingerprint
@@ -22,10 +23,12 @@ from tessera.compiler.frontend.fixes import Pending
 from tessera.compiler.frontend.frame import Flow, Frame
 from tessera.compiler.frontend.inlining import assigned_names
 from tessera.compiler.frontend.layer import Layer
+from tessera.compiler.frontend.operators import operate
 from tessera.compiler.frontend.scope import Scope, read
 from tessera.compiler.frontend.signature import Signature
 from tessera.compiler.frontend.statements import STATEMENTS
 from tessera.compiler.frontend.syntax import Sample
+from tessera.compiler.frontend.undecided import merge
 from tessera.compiler.frontend.values import (
     MISSING,
     UNKNOWN,
@@ -244,20 +247,14 @@ class Evaluator:
     # shared by handlers and layers
     def operate(self, node: ast.AST, symbol: str, left: Any, right: Any) -> Any:
         """`left symbol right` for any two values: arithmetic, bit operators and comparisons."""
-        from tessera.compiler.frontend.operators import operate
-
         return operate(self, node, symbol, left, right)
 
     def call(self, node: ast.AST, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Calls any value."""
-        from tessera.compiler.frontend.calls import call
-
         return call(self, node, callee, args, kwargs)
 
     def merged_returns(self, frame: Frame, returned: bool) -> Any:
         """What a call of `frame` gives: one value, or as much as is known of several possible ones."""
-        from tessera.compiler.frontend.undecided import merge
-
         value = frame.returned if returned else None
         for other in frame.possible:
             if not isinstance(other, Unknown):

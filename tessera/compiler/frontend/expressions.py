@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend import attributes, calls, operators
+from tessera.compiler.frontend.assignment import assign
 from tessera.compiler.frontend.frame import Frame
 from tessera.compiler.frontend.operators import COMPARISONS, SYMBOLS
+from tessera.compiler.frontend.signature import subscripted
 from tessera.compiler.frontend.values import (
     UNKNOWN,
     Builtin,
@@ -147,8 +149,6 @@ def attribute(ev: Evaluator, node: ast.Attribute) -> Any:
 def subscript(ev: Evaluator, node: ast.Subscript) -> Any:
     value = ev.eval(node.value)
     if isinstance(value, Builtin):
-        from tessera.compiler.frontend.signature import subscripted
-
         return subscripted(ev, node, value)
     return subscript_value(ev, node, value, index_of(ev, node.slice))
 
@@ -285,8 +285,6 @@ def _generate(ev: Evaluator, node: Any, depth: int, found: list[Any]) -> bool:
     values = iterate(ev, generator.iter, ev.eval(generator.iter))
     if values is None:
         return False
-    from tessera.compiler.frontend.assignment import assign
-
     for value in values:
         assign(ev, generator.target, value)
         keep: bool | None = True

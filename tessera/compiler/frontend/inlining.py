@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend.frame import Flow, Frame
+from tessera.compiler.frontend.parameters import enter_call
 from tessera.compiler.frontend.values import UNKNOWN, Closure
 from tessera.errors import Note
 
@@ -25,8 +26,6 @@ def inline(ev: Evaluator, node: ast.AST, closure: Closure, bound: dict[str, Any]
     if isinstance(closure.node, ast.Lambda):
         with ev.inside(frame):
             return ev.eval(closure.node.body)
-    from tessera.compiler.frontend.parameters import enter_call
-
     if closure.frame is None and not enter_call(ev, closure, frame, node):
         return UNKNOWN
     with ev.inside(frame):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tessera.compiler.frontend import asserts, assignment, calls, undecided
 from tessera.compiler.frontend.expressions import iterate
 from tessera.compiler.frontend.frame import Flow
+from tessera.compiler.frontend.signature import check_claim
 from tessera.compiler.frontend.syntax import Sample
 from tessera.compiler.frontend.values import UNKNOWN, Closure, Counting, Record, Unknown, type_name
 
@@ -37,8 +38,6 @@ def annotated(ev: Evaluator, node: ast.AnnAssign) -> Flow:
     if node.value is None:
         return Flow.NEXT
     value = ev.eval(node.value)
-    from tessera.compiler.frontend.signature import check_claim
-
     check_claim(ev, node, value)
     assignment.assign(ev, node.target, value)
     return Flow.NEXT
