@@ -116,6 +116,16 @@ def test_matmul_suggests_the_transpose_that_fits() -> None:
     assert not neither.suggestions
 
 
+def test_nothing_is_suggested_where_nothing_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    operator = type(REGISTRY["matmul"])
+    monkeypatch.setattr(operator, "suggestions", lambda *types: asked.append(types) or [])
+    function([T(B, S), T(S, D)], lambda g, x, y: g.matmul(x, y))
+    assert not asked
+    rejection([T(B, S), T(D, D)], lambda g, x, y: g.matmul(x, y))
+    assert len(asked) == 1
+
+
 def test_policies_merge_and_conflict() -> None:
     wide = TensorType((B,), bf16, policies.parse("bf16 @accum(f32)"))
     scaled = TensorType((B,), bf16, policies.parse("@loss_scale(128.0)"))
