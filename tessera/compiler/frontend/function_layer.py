@@ -36,7 +36,6 @@ from tessera.language.scalars import BY_SYMBOL
 if TYPE_CHECKING:
     from tessera.compiler.frontend.evaluator import Evaluator
 
-SCALAR = TensorType((), dtypes.bool_)
 COUNTER = TensorType((), dtypes.int64)
 
 

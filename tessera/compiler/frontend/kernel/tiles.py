@@ -167,13 +167,6 @@ class Tiles:
             axes.insert(p, Axis())
         return self.identities.set(self.builder.reshape(x, tuple(shape)), tuple(axes))
 
-    def drop_axes(self, x: Value, positions: Sequence[int]) -> Value:
-        """Axes of size 1 taken out."""
-        t, axes = tile_type(x), self.identities.of(x)
-        keep = [i for i in range(t.rank) if i not in positions]
-        out = self.builder.reshape(x, tuple(t.shape[i] for i in keep))
-        return self.identities.set(out, tuple(axes[i] for i in keep))
-
     def transpose(self, x: Value, perm: tuple[int, ...] | None = None) -> Value:
         t, axes = tile_type(x), self.identities.of(x)
         order = tuple(reversed(range(t.rank))) if perm is None else perm
