@@ -167,3 +167,33 @@ def test_positions_along_an_axis() -> None:
     np.testing.assert_array_equal(hot, np.eye(37)[x])
     np.testing.assert_array_equal(low, np.tril(np.arange(35).reshape(5, 7)) + np.arange(7))
     np.testing.assert_array_equal(back, np.arange(6).reshape(2, 3)[:, ::-1])
+
+
+@ts.function
+def scores_of_heads(q, k, b):
+    return q.transpose(0, 2, 1, 3) @ k.transpose(0, 2, 3, 1) * 0.5 + b
+
+
+@ts.function
+def two_batches(x, y, z):
+    return ts.einsum("abmk,bkn->abmn", x, y), ts.einsum("abmk,bakn->abmn", x, z)
+
+
+@pytest.mark.parametrize("shape", [(2, 33, 3, 8), (1, 5, 4, 16), (3, 1, 2, 4), (2, 0, 3, 8), (2, 40, 1, 8)])
+def test_batch_axes_of_a_product_stay_where_they_are(shape: tuple[int, ...]) -> None:
+    """`[B, S, H, D]` is read head by head, and what is added may lie along some of the batch axes alone."""
+    q, k = numbers(shape, "float32", 1), numbers(shape, "float32", 2)
+    b, s, h, _ = shape
+    product = q.transpose(0, 2, 1, 3) @ k.transpose(0, 2, 3, 1) * np.float32(0.5)
+    for bias_shape in ((b, h, s, s), (h, s, s), (b, 1, s, 1), (1, h, 1, s), (s,)):
+        bias = numbers(bias_shape, "float32", 3)
+        np.testing.assert_allclose(scores_of_heads(q, k, bias), product + bias, rtol=1e-4, atol=1e-4)
+    program = ts.compile(scores_of_heads, arguments=[q, k, numbers((h, s, s), "float32", 3)]).lowered.program
+    assert len(program.steps) == 1
+
+
+def test_batch_axes_that_one_operand_lacks_or_holds_in_another_order() -> None:
+    x, y, z = (numbers(s, "float32", 4) for s in ((2, 3, 5, 7), (3, 7, 6), (3, 2, 7, 6)))
+    first, second = two_batches(x, y, z)
+    np.testing.assert_allclose(first, np.einsum("abmk,bkn->abmn", x, y), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(second, np.einsum("abmk,bakn->abmn", x, z), rtol=1e-4, atol=1e-4)

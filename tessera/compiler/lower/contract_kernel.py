@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from tessera.compiler.ir.core import Attr, Op, Value
 from tessera.compiler.ir.types import Shape, TensorType, TileType, ViewType
-from tessera.compiler.lower.access import written
+from tessera.compiler.lower.access import collapse, sizes, written
 from tessera.compiler.lower.contraction import contraction, operands_as_matrices
 from tessera.compiler.lower.kernel_writer import Argument, KernelWriter, Space
 from tessera.compiler.lower.layout import Layout, contiguous
 from tessera.compiler.schedule.blocks import contract_block
-from tessera.language.dims import Dim, prod
+from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
 
 if TYPE_CHECKING:
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
 
 
 def contract_kernel(body: GroupBody, scalars: set[Value], device: str, name: str) -> tuple[Op, list[Argument]]:
-    """The tile program over [batch, rows, columns]; without a batch the space is [rows, columns]."""
+    """The tile program over [*batch, rows, columns], with as few batch axes as all that is touched allows."""
     product = body.ops[0]
     c = contraction(product)
+    matrices = operands_as_matrices(product)
+    assert matrices is not None, "normalise has copied what is no matrix"
+    n = len(c.batch)
+    walks = [*[strides for _, _, strides in matrices], *[a.strides for a in body.accesses()]]
+    walks += [written(v, body.axes[v], body.space).strides for v in body.results]
+    batch = collapse(body.space[:n], [0] * n, [w[:n] for w in walks])
     place = {label: i for i, label in enumerate(c.out)}
-    groups = [tuple(place[x] for x in labels) for labels in (c.batch, c.rows, c.columns)]
-    m, n = (prod(body.space[a] for a in g) for g in groups[1:])
-    batch = prod(body.space[a] for a in groups[0])
-    rows, columns = contract_block(m, n, device)
-    dims: Shape = (batch, m, n)
-    block: tuple[Dim, ...] = (1, rows, columns)
-    if batch == 1:
-        groups, dims, block = groups[1:], dims[1:], block[1:]
+    groups = [*batch, *(tuple(place[x] for x in labels) for labels in (c.rows, c.columns))]
+    dims = sizes(body.space, groups)
+    rows, columns = contract_block(dims[-2], dims[-1], device)
+    block: tuple[Dim, ...] = (*(1 for _ in batch), rows, columns)
     writer = KernelWriter(
         Space(body.space, groups, dims, block, (False,) * len(dims)), body.axes, scalars, product.span
     )
-    matrices = operands_as_matrices(product)
-    assert matrices is not None, "normalise has copied what is no matrix"
-    left, right = (_matrix(writer, *m, batched=batch != 1) for m in matrices)
+    left, right = (_matrix(writer, batch, *m) for m in matrices)
     writer.tiles[product.result] = _product(writer, left, right, (rows, columns), product)
     for op in body.ops[1:]:
         writer.compute(op)
@@ -45,20 +45,22 @@ def contract_kernel(body: GroupBody, scalars: set[Value], device: str, name: str
     return writer.finish(name), writer.arguments
 
 
-def _matrix(writer: KernelWriter, layout: Layout, shape: Shape, strides: Shape, batched: bool) -> Value:
+def _matrix(writer: KernelWriter, batch: list[tuple[int, ...]], layout: Layout, shape: Shape, strides: Shape) -> Value:
     """An operand as a rank-2 view: the argument itself, or this program's matrix of the batch."""
     t = layout.base.type
     assert isinstance(t, TensorType)
-    if not batched:
-        shape, strides = shape[1:], strides[1:]
-    view = ViewType(shape, t.dtype, None if strides == contiguous(shape) else strides)
-    arg = writer.window(layout.base, layout.offset, view, layout.base.hint)
-    if not batched:
+    inner = _view(shape[-2:], strides[-2:], t.dtype)
+    whole = _view((*sizes(shape, batch), *shape[-2:]), (*(strides[g[-1]] for g in batch), *strides[-2:]), t.dtype)
+    arg = writer.window(layout.base, layout.offset, whole, layout.base.hint)
+    if not batch:
         return arg
     zero = writer.b.index(0)
-    inner = ViewType(shape[1:], t.dtype, None if strides[1:] == contiguous(shape[1:]) else strides[1:])
-    attrs: dict[str, Attr] = {"sizes": (1, *shape[1:]), "drop": (0,)}
-    return writer.b.value("tile.subview", (arg, writer.offsets[0], zero, zero), inner, attrs)
+    attrs: dict[str, Attr] = {"sizes": (*(1 for _ in batch), *shape[-2:]), "drop": tuple(range(len(batch)))}
+    return writer.b.value("tile.subview", (arg, *writer.offsets[:-2], zero, zero), inner, attrs)
+
+
+def _view(shape: Shape, strides: Shape, dtype: DType) -> ViewType:
+    return ViewType(shape, dtype, None if strides == contiguous(shape) else strides)
 
 
 def _product(writer: KernelWriter, left: Value, right: Value, block: tuple[int, int], op: Op) -> Value:
@@ -69,6 +71,6 @@ def _product(writer: KernelWriter, left: Value, right: Value, block: tuple[int, 
     wide: DType = t.policy.accum if t.policy and t.policy.accum else t.dtype.compute
     row, column = writer.offsets[-2:]
     acc = b.value("tile.contract", (left, right, row, column), TileType(block, wide))
-    if len(writer.space.dims) == 3:
-        acc = b.reshape(acc, (1, *block))
+    if extra := len(writer.space.dims) - 2:
+        acc = b.reshape(acc, (*(1 for _ in range(extra)), *block))
     return b.cast(acc, t.dtype)

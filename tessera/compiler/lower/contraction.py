@@ -56,14 +56,18 @@ def merged(layout: Layout, labels: str, groups: tuple[str, ...]) -> tuple[Shape,
     return tuple(shape), tuple(strides)
 
 
+def roles(c: Contraction) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The labels of the left and of the right operand that have to lie as one axis: those of the batch need not."""
+    return (*c.batch, c.rows, c.summed), (*c.batch, c.summed, c.columns)
+
+
 def operands_as_matrices(op: Op) -> tuple[tuple[Layout, Shape, Shape], tuple[Layout, Shape, Shape]] | None:
-    """Left as [batch, M, K] and right as [batch, K, N], each (layout, shape, strides); None where one needs a copy."""
+    """Left as [*batch, M, K] and right as [*batch, K, N], as (layout, shape, strides); None where one is to copy."""
     c = contraction(op)
     left, right = layout_of(op.operands[0]), layout_of(op.operands[1])
     if left is None or right is None:
         return None
-    a = merged(left, c.lhs, (c.batch, c.rows, c.summed))
-    b = merged(right, c.rhs, (c.batch, c.summed, c.columns))
+    a, b = (merged(x, labels, r) for x, labels, r in zip((left, right), (c.lhs, c.rhs), roles(c), strict=True))
     return ((left, *a), (right, *b)) if a and b else None
 
 

@@ -207,9 +207,9 @@ def _long_reduction(op: Op) -> bool:
 
 
 def epilogue_fits(ops: list[Op], axes: dict[Value, Axes], space: Shape) -> bool:
-    """Whether all that an epilogue touches can be walked as [batch, rows, columns] of its contraction."""
+    """Whether all that an epilogue touches can be walked as [*batch, rows, columns] of its contraction."""
     c = contraction(ops[0])
-    kinds = [next(i for i, labels in enumerate((c.batch, c.rows, c.columns)) if x in labels) for x in c.out]
+    kinds = [next(i for i, labels in enumerate((*c.batch, c.rows, c.columns)) if x in labels) for x in c.out]
     walks = [written(ops[0].result, axes[ops[0].result], space).strides]
     walks += [a.strides for o in ops[1:] for _, a in reads(o, axes, space)]
     groups = collapse(space, kinds, walks)

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from tessera.compiler.ir.core import Block, Builder, Op, Value
 from tessera.compiler.ir.types import TensorType
 from tessera.compiler.lower.alignment import base_of
-from tessera.compiler.lower.contraction import contraction, merged, operands_as_matrices, ordered
+from tessera.compiler.lower.contraction import contraction, merged, operands_as_matrices, ordered, roles
 from tessera.compiler.lower.layout import is_view, kind_of, layout_of
 
 
@@ -62,9 +62,7 @@ def _normalise_contraction(op: Op) -> None:
         op.erase()
         op, c = new, contraction(new)
     if operands_as_matrices(op) is None:
-        for i, (labels, groups) in enumerate(
-            ((c.lhs, (c.batch, c.rows, c.summed)), (c.rhs, (c.batch, c.summed, c.columns)))
-        ):
+        for i, (labels, groups) in enumerate(zip((c.lhs, c.rhs), roles(c), strict=True)):
             layout = layout_of(op.operands[i])
             if layout is not None and merged(layout, labels, groups) is not None:
                 continue
