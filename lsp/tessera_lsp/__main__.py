@@ -21,6 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     gc.disable()  # the protocol's classes are many objects, all of them kept
     from tessera_lsp.server import create_server
+    from tessera_lsp.standard_io import serve
 
     server = create_server(given.errors_page if given.errors_page is not None else built_errors_page())
     gc.freeze()
@@ -28,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if given.tcp is not None:
         server.start_tcp("127.0.0.1", given.tcp)
     else:
-        server.start_io()
+        serve(server)
 
 
 def built_errors_page() -> str:

@@ -1,8 +1,8 @@
 """An open document: its text, and what the front end knows of it.
 
-An edit changes the text at once and asks for an analysis; at most one runs, giving way to other work after each
-function. Who reads a document waits for the analysis of the text that was there when the request came, and is told
-ContentModified when a newer text arrives meanwhile.
+An edit changes the text at once and asks for an analysis; at most one runs, giving way to other work every few
+milliseconds, and ending early when a newer text has arrived meanwhile. Who reads a document waits for the analysis of
+the text that was there when the request came, and is told ContentModified when a newer text arrives meanwhile.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import asyncio
 import itertools
 import logging
 import re
+import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcContentModified
@@ -27,6 +29,8 @@ from tessera_lsp.text import Text
 log = logging.getLogger(__name__)
 _IMPORT = re.compile(r"^(?:import|from)[ \t][^\n(\\;]*$", re.M)
 _NUMBERS = itertools.count(1)
+TURN = 0.004
+"""seconds that an analysis runs before messages that have come are handled"""
 LARGEST = 2_000_000
 """characters; a longer text is data rather than a program"""
 
@@ -43,6 +47,8 @@ class Document:
         self.known: list[Known] = []
         self.problems: list[Diagnostic] = []
         self.closed = False
+        self.edited = 0
+        """the number of the message that brought this text"""
         self._number = next(_NUMBERS)
         self._files = FileAnalysis(self.file)
         self._good: list[str] = []
@@ -126,8 +132,8 @@ class Document:
         self._imports = None
         try:
             if self.concerns_tessera and len(text.text) <= LARGEST:
-                for _ in self._files.steps(text.plain):
-                    await asyncio.sleep(0)
+                if not await self._complete(text):
+                    return
                 self.problems = list(self._files.problems)
             else:
                 self._files, self.problems = FileAnalysis(self.file), []
@@ -140,6 +146,19 @@ class Document:
             self._files, self._good, self.known = FileAnalysis(self.file), [], []
             message = "Tessera could not analyse this file; the language server's log says why"
             self.problems = [Diagnostic("TS900", message, Span(self.file, 1, 1, 1, 1), severity="warning")]
+
+    async def _complete(self, text: Text) -> bool:
+        """Analyses function by function; False where it was given up for a newer text."""
+        with closing(self._files.steps(text.plain)) as steps:
+            turn = time.monotonic() + TURN
+            for _ in steps:
+                if time.monotonic() < turn:
+                    continue
+                await asyncio.sleep(0)
+                if text is not self.text or self.closed:
+                    return False
+                turn = time.monotonic() + TURN
+        return True
 
     @property
     def diagnostics(self) -> list[Diagnostic]:

@@ -3,23 +3,39 @@
 from __future__ import annotations
 
 import logging
+from contextvars import ContextVar
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from lsprotocol import types as lsp
-from pygls.exceptions import FeatureRequestError, JsonRpcException, JsonRpcInternalError, JsonRpcInvalidParams
+from pygls.exceptions import (
+    FeatureRequestError,
+    JsonRpcContentModified,
+    JsonRpcException,
+    JsonRpcInternalError,
+    JsonRpcInvalidParams,
+)
 from pygls.lsp.server import LanguageServer
 from pygls.protocol import LanguageServerProtocol, default_converter, lsp_method
 
 from tessera_lsp.document import Document
+from tessera_lsp.garbage import collect_when_idle
 
 log = logging.getLogger(__name__)
+_ASKED: ContextVar[int] = ContextVar("asked")
+"""the number of the message that is being answered"""
 
 
 class Protocol(LanguageServerProtocol):
     """pygls's protocol with text kept by `Document`: pygls also ends lines at form feeds and the like."""
 
     _server: TesseraServer
+
+    def handle_message(self, message: Any) -> None:
+        """Numbers what comes: of many messages that are read at once, an edit may overtake the request before it."""
+        self._server.received += 1
+        _ASKED.set(self._server.received)  # for the task of the request, which is made now and runs later
+        super().handle_message(message)
 
     @lsp_method(lsp.TEXT_DOCUMENT_DID_OPEN)
     def lsp_text_document__did_open(self, params: lsp.DidOpenTextDocumentParams) -> None:
@@ -29,6 +45,7 @@ class Protocol(LanguageServerProtocol):
     def lsp_text_document__did_change(self, params: lsp.DidChangeTextDocumentParams) -> None:
         document = self._server.documents.get(params.text_document.uri)
         if document is not None:
+            document.edited = self._server.received
             document.edit(params.text_document.version, params.content_changes)
 
     @lsp_method(lsp.TEXT_DOCUMENT_DID_CLOSE)
@@ -42,6 +59,7 @@ class TesseraServer(LanguageServer):
     def __init__(self, errors_page: str = "") -> None:
         super().__init__("tessera-lsp", _version(), protocol_cls=Protocol, converter_factory=default_converter)
         self.documents: dict[str, Document] = {}
+        self.received = 0
         self.errors_page = errors_page
 
     @property
@@ -67,6 +85,8 @@ class TesseraServer(LanguageServer):
         document = self.documents.get(identifier.uri)
         if document is None:
             raise JsonRpcInvalidParams(f"{identifier.uri} is not open")
+        if document.edited > _ASKED.get():
+            raise JsonRpcContentModified
         await document.ready()
         return document
 
@@ -77,6 +97,7 @@ class TesseraServer(LanguageServer):
         return text_document is not None and text_document.diagnostic is not None
 
     def _push(self, document: Document) -> None:
+        collect_when_idle()
         if self.pulls or self.documents.get(document.uri) is not document:
             return
         from tessera_lsp.features.diagnostics import to_protocol

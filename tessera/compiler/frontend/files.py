@@ -56,7 +56,10 @@ class FileAnalysis:
         return self.analyses
 
     def steps(self, text: str) -> Generator[None]:
-        """`update`, with a pause after each function that had to be analysed. It must be run to its end."""
+        """`update`, with a pause after each function.
+
+        Closed before its end, it leaves the analyses of the last text, and keeps what it has found for the next one.
+        """
         self.text = text
         register_source(self.file, text)
         try:
@@ -70,16 +73,18 @@ class FileAnalysis:
         lines = self._parsed.lines
         kept: dict[tuple[str, int], _Kept] = {}
         count: dict[str, int] = {}
-        for definition in definitions(self.scope):
-            number = count[definition.name] = count.get(definition.name, 0) + 1
-            key = (definition.name, number)
-            own = "\n".join(lines[definition.line - 1 : definition.tree.end_lineno])
-            with collector_paused():
-                analysis = self._reuse(self._kept.get(key), own, definition)
-                fresh = analysis is None
-                kept[key] = _Kept(own, definition.line, analysis or analyse(definition))
-            if fresh:
+        try:
+            for definition in definitions(self.scope):
+                number = count[definition.name] = count.get(definition.name, 0) + 1
+                key = (definition.name, number)
+                own = "\n".join(lines[definition.line - 1 : definition.tree.end_lineno])
+                with collector_paused():
+                    analysis = self._reuse(self._kept.get(key), own, definition)
+                    kept[key] = _Kept(own, definition.line, analysis or analyse(definition))
                 yield
+        except BaseException:
+            self._kept |= kept  # what has moved must not be moved again
+            raise
         self._kept = kept
         self.analyses = [k.analysis for k in kept.values()]
 

@@ -1,0 +1,55 @@
+"""The protocol on standard input and output, read ahead: what has come during an analysis is handled all at once after
+it, so that the last of many edits supersedes the others."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+from pygls.io_ import StdoutWriter, run_async
+
+if TYPE_CHECKING:
+    from tessera_lsp.server import TesseraServer
+
+CHUNK = 1 << 16
+SWITCH = 0.001
+"""seconds after which an analysis lets the reading thread in"""
+
+
+def serve(server: TesseraServer) -> None:
+    """Serves one client until it says `exit` or closes the connection."""
+    sys.setswitchinterval(SWITCH)
+    server.protocol.set_writer(StdoutWriter(sys.stdout.buffer))
+    try:
+        asyncio.run(_serve(server))
+    except BrokenPipeError:
+        pass  # the client is gone
+    except (KeyboardInterrupt, SystemExit):
+        pass
+    finally:
+        server.shutdown()
+
+
+async def _serve(server: TesseraServer) -> None:
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    threading.Thread(target=_read, args=(loop, reader), name="tessera-lsp input", daemon=True).start()
+    await run_async(threading.Event(), reader, server.protocol, None, server.report_server_error)
+
+
+def _read(loop: asyncio.AbstractEventLoop, reader: asyncio.StreamReader) -> None:
+    """Hands on what comes, until the end of input or of the loop."""
+    try:
+        while chunk := os.read(sys.stdin.fileno(), CHUNK):
+            loop.call_soon_threadsafe(reader.feed_data, chunk)
+        loop.call_soon_threadsafe(reader.feed_eof)
+    except (OSError, RuntimeError) as e:
+        _end(loop, reader, e)
+
+
+def _end(loop: asyncio.AbstractEventLoop, reader: asyncio.StreamReader, error: Any) -> None:
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(reader.set_exception, error)

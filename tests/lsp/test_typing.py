@@ -1,0 +1,63 @@
+"""Typing faster than a large file can be analysed, in the real server process."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from lsprotocol import types as lsp
+from pygls.exceptions import JsonRpcException
+
+from benchmarks.frontend import program
+from tessera.compiler.frontend.files import FileAnalysis
+
+STALE = {lsp.LSPErrorCodes.ContentModified.value, lsp.LSPErrorCodes.ServerCancelled.value}
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_fast_typing_supersedes(editor):
+    """Of many edits in a row only those are answered for which there was time; the last one always is."""
+    doc = editor.open(program(10_000), "long.py")
+    whole = lsp.Range(lsp.Position(0, 0), lsp.Position(20_000, 0))
+
+    async def ask() -> object:
+        try:
+            return await editor.client.text_document_inlay_hint_async(lsp.InlayHintParams(doc, whole))
+        except JsonRpcException as e:
+            return e.code
+
+    asked = [asyncio.ensure_future(ask())]
+    for n in range(30):  # now lines in the middle, which move what stands below, now a blank
+        line = "def feed_forward_50(x:"
+        editor.replace(doc, line, f"def helper_{n}(): pass\n\n\n@ts.function\n{line}" if n % 3 == 0 else line + " ")
+        asked.append(asyncio.ensure_future(ask()))
+        await asyncio.sleep(0)
+    *earlier, last = await asyncio.gather(*asked)
+    assert last and not isinstance(last, int)
+    stale = [a for a in earlier if isinstance(a, int)]
+    assert set(stale) <= STALE
+    assert len(stale) > len(earlier) // 2
+    fresh = editor.open(editor.texts[doc.uri], "fresh.py")
+    expected = await editor.client.text_document_inlay_hint_async(lsp.InlayHintParams(fresh, whole))
+    assert [(h.position, editor.label(h)) for h in last] == [(h.position, editor.label(h)) for h in expected]
+
+
+def test_an_analysis_that_is_given_up_moves_nothing_twice():
+    text = program(400)
+    longer = text.replace("EPS = 1e-5\n", "EPS = 1e-5\n\n\n")
+    for stop in (1, 3, 10):
+        kept = FileAnalysis("a.py")
+        kept.update(text)
+        steps = kept.steps(longer)
+        for _ in range(stop):
+            next(steps)
+        steps.close()
+        kept.update(longer + "\n")
+        fresh = FileAnalysis("a.py")
+        fresh.update(longer + "\n")
+        assert [places(a) for a in kept.analyses] == [places(a) for a in fresh.analyses]
+
+
+def places(analysis):
+    ops = [op.span for op in analysis.op.walk()] if analysis.op is not None else []
+    return analysis.name, [(e.span, e.text) for e in analysis.expressions], ops, analysis.diagnostics
