@@ -13,6 +13,7 @@ from typing import Any
 
 from tessera.compiler.frontend.analysis import Analysis, ExprInfo
 from tessera.compiler.frontend.files import FileAnalysis
+from tessera.compiler.frontend.reparse import common_length
 from tessera.compiler.ir.types import TensorType
 from tessera.errors import Diagnostic, Span
 
@@ -61,8 +62,8 @@ def known_functions(files: FileAnalysis, good: list[str], now: list[str]) -> lis
     """`good`: the lines that `files.analyses` are about; `now`: the lines of the text as it is."""
     if good == now:
         return [Known(a, a.expressions, list(a.diagnostics), dict(a.dims)) for a in files.analyses]
-    head = _common(good, now)
-    tail = min(_common(good[::-1], now[::-1]), min(len(good), len(now)) - head)
+    head = common_length(good, now)
+    tail = min(common_length(good[::-1], now[::-1]), min(len(good), len(now)) - head)
     out: list[Known] = []
     for a in files.analyses:
         first, end = a.definition.line, a.definition.tree.end_lineno or a.definition.line
@@ -103,15 +104,6 @@ def _find(block: list[str], lines: list[str]) -> int | None:
     starts = range(len(lines) - len(block) + 1)
     found = [i for i in starts if lines[i] == block[0] and lines[i : i + len(block)] == block]
     return found[0] if len(found) == 1 else None
-
-
-def _common(a: list[str], b: list[str]) -> int:
-    n = 0
-    for x, y in zip(a, b, strict=False):
-        if x != y:
-            break
-        n += 1
-    return n
 
 
 def is_tensor(type: Any) -> bool:

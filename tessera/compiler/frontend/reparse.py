@@ -40,9 +40,9 @@ def parsed(text: str, file: str, old: Parsed | None = None) -> Parsed:
 
 
 def _merged(lines: list[str], file: str, old: Parsed) -> list[ast.stmt] | None:
-    same_head = _common(lines, old.lines)
+    same_head = common_length(lines, old.lines)
     limit = min(len(lines), len(old.lines)) - same_head
-    same_tail = min(_common(lines[::-1], old.lines[::-1]), limit)
+    same_tail = min(common_length(lines[::-1], old.lines[::-1]), limit)
     body = old.tree.body
     head = 0
     while head < len(body) and (body[head].end_lineno or 0) <= same_head:
@@ -65,7 +65,8 @@ def _merged(lines: list[str], file: str, old: Parsed) -> list[ast.stmt] | None:
     return [*body[:head], *middle.body, *body[tail:]]
 
 
-def _common(a: list[str], b: list[str]) -> int:
+def common_length(a: list[str], b: list[str]) -> int:
+    """How many items two lists have in common from their start."""
     n = 0
     for x, y in zip(a, b, strict=False):
         if x != y:

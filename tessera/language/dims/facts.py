@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tessera.language.dims.algebra import (
@@ -15,6 +15,7 @@ from tessera.language.dims.algebra import (
     evaluate,
     is_symbol,
     mod,
+    prod,
     substitute,
     symbols,
 )
@@ -97,34 +98,35 @@ class Facts:
 
 
 def _replace_atom(d: Dim, old: Atom, new: Dim) -> Dim:
-    if isinstance(d, int):
-        return d
-    out: Dim = 0
-    for m, c in d.terms:
-        term: Dim = c
-        for a in m:
-            term = term * (new if a == old else Expr((((a,), 1),)))
-        out = out + term
-    return out
+    return _rewritten(d, lambda a: new if a == old else _alone(a))
 
 
 def _expand(d: Dim, name: str, value: Dim, keep: Atom) -> Dim:
-    """Replaces the symbol at top level only, so that the quotient `keep` that mentions it stays what it is."""
+    """Replaces the symbol everywhere but in the quotient `keep`, which mentions it and stays what it is."""
+
+    def new(a: Atom) -> Dim:
+        if a == Atom("sym", (name,)):
+            return value
+        if a.op in OPERATIONS and a != keep:
+            x, y = (_expand(v, name, value, keep) for v in a.args)  # type: ignore[arg-type]
+            return OPERATIONS[a.op](x, y)
+        return _alone(a)
+
+    return _rewritten(d, new)
+
+
+def _rewritten(d: Dim, new: Callable[[Atom], Dim]) -> Dim:
+    """`d` with each of its atoms replaced."""
     if isinstance(d, int):
         return d
     out: Dim = 0
     for m, c in d.terms:
-        term: Dim = c
-        for a in m:
-            if a == Atom("sym", (name,)):
-                term = term * value
-            elif a.op in OPERATIONS and a != keep:
-                x, y = (_expand(v, name, value, keep) for v in a.args)  # type: ignore[arg-type]
-                term = term * OPERATIONS[a.op](x, y)
-            else:
-                term = term * Expr((((a,), 1),))
-        out = out + term
+        out = out + prod((c, *map(new, m)))
     return out
+
+
+def _alone(a: Atom) -> Dim:
+    return Expr((((a,), 1),))
 
 
 NO_FACTS = Facts()
