@@ -39,9 +39,7 @@ class _Optional:
 
 
 @dataclass(frozen=True, slots=True)
-class TensorAnn(_Optional):
-    """`shape` None: not said, any rank. An Ellipsis in it stands for any number of axes. `spans`: one for each axis."""
-
+class _Shaped(_Optional):
     shape: Shape | None = None
     dtype: DType | None = None
     policy: Policy | None = None
@@ -49,21 +47,17 @@ class TensorAnn(_Optional):
     spans: tuple[Span, ...] = field(default=(), compare=False, repr=False)
 
     def __str__(self) -> str:
-        return _text("Tensor", self.shape, self.dtype, self.policy, self.optional)
+        return _text(type(self).__name__.removesuffix("Ann"), self.shape, self.dtype, self.policy, self.optional)
 
 
 @dataclass(frozen=True, slots=True)
-class TileAnn(_Optional):
+class TensorAnn(_Shaped):
+    """`shape` None: not said, any rank. An Ellipsis in it stands for any number of axes. `spans`: one for each axis."""
+
+
+@dataclass(frozen=True, slots=True)
+class TileAnn(_Shaped):
     """As TensorAnn, for a parameter that a kernel reads or writes tile by tile."""
-
-    shape: Shape | None = None
-    dtype: DType | None = None
-    policy: Policy | None = None
-    optional: bool = False
-    spans: tuple[Span, ...] = field(default=(), compare=False, repr=False)
-
-    def __str__(self) -> str:
-        return _text("Tile", self.shape, self.dtype, self.policy, self.optional)
 
 
 @dataclass(frozen=True, slots=True)
