@@ -156,7 +156,7 @@ class _Reader:
 
     def head(self, node: ast.expr) -> str:
         """The annotation that `node` names: "Tensor" for `ts.Tensor` however imported; "" where it is none of ours."""
-        dotted = _dotted(node)
+        dotted = dotted_name(node)
         if not dotted:
             return ""
         last = dotted.rpartition(".")[2]
@@ -170,7 +170,7 @@ class _Reader:
         return last
 
     def name(self, node: ast.expr) -> Annotation:
-        dotted = _dotted(node)
+        dotted = dotted_name(node)
         last = dotted.rpartition(".")[2]
         value = self.resolve(dotted) if dotted else None
         head = (_builtin(value) or "") if value is not None else last
@@ -227,7 +227,7 @@ class _Reader:
                 fail(f"{ast.unparse(node)} is neither a dim nor a dtype nor a policy", self.span_of(node))
 
     def named_value(self, node: ast.expr) -> object:
-        dotted = _dotted(node)
+        dotted = dotted_name(node)
         if not dotted:
             fail(f"{ast.unparse(node)} is neither a dim nor a dtype nor a policy", self.span_of(node))
         if dotted in self.type_parameters:
@@ -308,7 +308,7 @@ class _Reader:
 
     def call(self, node: ast.Call) -> object:
         """`accum(f32)`, `NumericalPolicy(accumulation=f32)`, `min(S, 128)`: known by name, never called otherwise."""
-        name = _dotted(node.func).rpartition(".")[2]
+        name = dotted_name(node.func).rpartition(".")[2]
         span = self.span_of(node)
         args = [self.value(a) for a in node.args]
         if name in ("min", "max") and len(args) == 2 and not node.keywords:
@@ -326,13 +326,13 @@ class _Reader:
             fail(str(e), span)
 
 
-def _dotted(node: ast.expr) -> str:
+def dotted_name(node: ast.expr) -> str:
     """`a.b.c` as text; "" for anything else."""
     match node:
         case ast.Name(id=name):
             return name
         case ast.Attribute(value=inner, attr=attr):
-            outer = _dotted(inner)
+            outer = dotted_name(inner)
             return f"{outer}.{attr}" if outer else ""
         case _:
             return ""

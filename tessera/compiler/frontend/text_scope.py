@@ -25,6 +25,7 @@ from tessera.compiler.frontend.values import (
     is_sequence,
 )
 from tessera.errors import CompileError, Diagnostic
+from tessera.language.annotations import dotted_name
 from tessera.language.policies import PolicyError
 
 _DATACLASS = ("dataclass", "dataclasses.dataclass", "NamedTuple", "typing.NamedTuple")
@@ -135,7 +136,7 @@ class TextScope:
 
     def _function(self, node: ast.FunctionDef) -> Any:
         kind = decorated_kind(self, node)
-        if kind is None and any(_dotted(d) not in ("staticmethod", "inline") for d in node.decorator_list):
+        if kind is None and any(dotted_name(d) not in ("staticmethod", "inline") for d in node.decorator_list):
             return UNKNOWN
         return Closure(node, self.definition(node, kind or "function"), None, _Defaults(self, node))
 
@@ -152,7 +153,8 @@ class TextScope:
         members: dict[str, Any] = {}
         fields: list[str] = []
         data = any(
-            _dotted(d.func if isinstance(d, ast.Call) else d) in _DATACLASS for d in (*node.decorator_list, *node.bases)
+            dotted_name(d.func if isinstance(d, ast.Call) else d) in _DATACLASS
+            for d in (*node.decorator_list, *node.bases)
         )
         for s in node.body:
             match s:
@@ -238,7 +240,7 @@ def decorated_kind(scope: TextScope, node: ast.FunctionDef) -> Kind | None:
 def _own_name(scope: TextScope, decorator: ast.expr) -> str:
     """What a decorator is called in Tessera, however it was imported: "function", "kernel.autotune"; else ""."""
     target = decorator.func if isinstance(decorator, ast.Call) else decorator
-    head, _, rest = _dotted(target).partition(".")
+    head, _, rest = dotted_name(target).partition(".")
     value = scope.lookup(head) if head else None
     path = value.path if isinstance(value, (Namespace, Builtin)) else ""
     return f"{path}.{rest}".removeprefix("tessera.").strip(".") if path.startswith("tessera") else ""
@@ -279,17 +281,6 @@ def _decorate(scope: TextScope, decorator: ast.expr, known: Any, function: Any) 
     if any(map(has_unknown, [*args, *keywords.values()])):
         return function  # a value that the text does not tell: as if it were not said
     return known(*args, **keywords)(function)
-
-
-def _dotted(node: ast.expr) -> str:
-    match node:
-        case ast.Name(id=name):
-            return name
-        case ast.Attribute(value=inner, attr=attr):
-            outer = _dotted(inner)
-            return f"{outer}.{attr}" if outer else ""
-        case _:
-            return ""
 
 
 def _names(target: ast.expr) -> Iterator[str]:
