@@ -229,6 +229,17 @@ def debug_assert(condition: Any, message: str = "") -> None:
 device_assert = static_assert = debug_assert
 
 
+@_tile
+def sort(x: Any, axis: int = -1, descending: bool = False) -> Any:
+    """The elements along `axis` in ascending order, NaN last; `descending` the other way round, NaN first. Equal
+    elements keep their order. Of bf16, f16 and smaller floats the result is f32, as of all arithmetic."""
+
+
+@_tile
+def argsort(x: Any, axis: int = -1, descending: bool = False) -> Any:
+    """Where the elements that `sort` puts in each place come from; int64."""
+
+
 # reductions, scans and elementwise functions, which are tables
 
 

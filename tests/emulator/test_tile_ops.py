@@ -414,6 +414,37 @@ def test_scan(shape: tuple[int, ...], axis: int, op: str) -> None:
     check(case)
 
 
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((100,), 0), ((5, 70), 1), ((70, 5), 0), ((3, 40, 4), 1), ((4, 1), 1), ((9, 2), 1), ((513,), 0)]
+)
+@pytest.mark.parametrize("dtype", [dt.f32, dt.bf16, dt.f64, dt.int64, dt.uint8, dt.bool_], ids=str)
+def test_sort(shape: tuple[int, ...], axis: int, dtype: DType) -> None:
+    """Values and positions, both ways round: NaN is the largest, equal elements keep their order."""
+    outs = [Arg("up", shape, dtype, out=True), Arg("down", shape, dtype, out=True)]
+    outs += [Arg("up_at", shape, dt.int64, out=True), Arg("down_at", shape, dt.int64, out=True)]
+
+    def body(t: LineBuilder, x: Value, *views: Value) -> None:
+        tile = t.load(x, t.ints(*(0,) * len(shape)), shape)
+        for view, arg in zip(views, outs, strict=True):
+            attrs = {"axis": axis, "descending": "down" in arg.name, "positions": "at" in arg.name}
+            t.store(view, t.value("tile.sort", (tile,), TileType(shape, arg.dtype), attrs), t.ints(*(0,) * len(shape)))
+
+    x = RNG.integers(0, 9, shape).astype(dtype.numpy)
+    if dtype.is_float:
+        x[RNG.random(shape) < 0.1] = np.nan
+        x[RNG.random(shape) < 0.1] = -np.inf
+    wide = x.astype(np.float64) if dtype.is_float else x
+    up = np.argsort(wide, axis, kind="stable")
+    down = shape[axis] - 1 - np.flip(np.argsort(np.flip(wide, axis), axis, kind="stable"), axis)
+    expected = {
+        "up": np.take_along_axis(x, up, axis),
+        "down": np.take_along_axis(x, down, axis),
+        "up_at": up,
+        "down_at": down,
+    }
+    check(Case(build("sorts", [Arg("x", shape, dtype), *outs], (1,), body), {"x": x}, expected, rtol=0, atol=0))
+
+
 @pytest.mark.parametrize(("shape", "axis"), [((40,), 0), ((6, 40), 0), ((6, 40), 1), ((2, 3, 4), 1)])
 def test_iota(shape: tuple[int, ...], axis: int) -> None:
     case = moves(

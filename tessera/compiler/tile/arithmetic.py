@@ -88,6 +88,14 @@ def reduce(name: str, values: Any, axes: tuple[int, ...], source: DType, result:
     return narrow(ufunc.reduce(wide, axis=-1), result)
 
 
+def order(values: Any, axis: int, descending: bool) -> Any:
+    """Where the elements that a stable sort puts in each place come from; NaN is the largest."""
+    if not descending:
+        return np.argsort(values, axis=axis, kind="stable")
+    backwards = np.argsort(np.flip(values, axis), axis=axis, kind="stable")  # keeps the later of equal elements last
+    return values.shape[axis] - 1 - np.flip(backwards, axis)
+
+
 def philox(counter: Any, key: Any) -> Any:
     """Words 0 and 1 of Philox4x32-10 (Salmon et al. 2011) for counters (lo, hi, 0, 0), as word0 | word1 << 32."""
     low, shift = np.uint64(0xFFFFFFFF), np.uint64(32)

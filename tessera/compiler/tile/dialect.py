@@ -191,6 +191,18 @@ def _scan(op: Op) -> None:
 
 
 @spec(
+    "tile.sort",
+    "The elements along `axis` in ascending order, NaN as the largest; attr descending: the other way round. Equal "
+    "elements keep their order. attr positions: where the elements were, as int64, instead of the elements.",
+)
+def _sort(op: Op) -> None:
+    x, t, axis = _tile(op, op.operands[0]), _result(op), op.attrs.get("axis")
+    demand(isinstance(axis, int) and 0 <= axis < x.rank, op, "needs an axis")
+    demand(not x.dtype.is_complex, op, "orders real elements")
+    demand(t == TileType(x.shape, dtypes.int64 if op.attrs.get("positions") else x.dtype), op, "keeps the shape")
+
+
+@spec(
     "tile.mma",
     "acc + a @ b: a [M, K], b [K, N] (tiles or shared), acc [M, N]; products summed in ascending k in acc's dtype.",
 )

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import SharedType, TileType
-from tessera.compiler.tile.arithmetic import dot, narrow, philox, reduce, scalar_map, widen
+from tessera.compiler.tile.arithmetic import dot, narrow, order, philox, reduce, scalar_map, widen
 from tessera.compiler.tile.memory import SharedTile, View, fault, outside_text, user_axis
 from tessera.errors import Note, Span
 from tessera.language.dims import Dim, evaluate
@@ -173,6 +173,11 @@ class Interpreter:
                  "logical_or": np.logical_or, "logical_and": np.logical_and}[REDUCERS[str(op.attrs["op"])]]  # fmt: skip
         wide = widen(x, source).astype(result.compute.numpy)
         return narrow(ufunc.accumulate(wide, axis=op.attrs["axis"]), result)
+
+    def sort(self, op: Op) -> Any:
+        x, axis = self.env[op.operands[0]], int(op.attrs["axis"])  # type: ignore[call-overload]
+        positions = order(widen(x, _dtype(op.operands[0])), axis, bool(op.attrs.get("descending")))
+        return positions if op.attrs.get("positions") else np.take_along_axis(x, positions, axis)
 
     def philox(self, op: Op) -> Any:
         return philox(*self.operands(op))
@@ -340,7 +345,7 @@ class Interpreter:
 
 _NAMED = (
     "program_id", "dim", "to_scalar", "to_index", "constant", "iota", "broadcast", "reshape", "transpose", "cast",
-    "bitcast", "reduce", "scan", "philox", "mma", "contract", "subview", "load", "store", "gather", "scatter",
+    "bitcast", "reduce", "scan", "sort", "philox", "mma", "contract", "subview", "load", "store", "gather", "scatter",
     "alloc_shared", "copy_async", "barrier", "load_shared", "store_shared", "print",
 )  # fmt: skip
 _METHODS: dict[str, Callable[[Interpreter, Op], Any]] = {

@@ -461,9 +461,16 @@ for _name, _op in (("sum", "sum"), ("prod", "prod"), ("max", "max"), ("min", "mi
     _reduction(_name, _op)
 
 
+def _whole(k: KernelState, x: Any, axis: Any, what: str) -> Value:
+    """A tile of which this program sees all along `axis`."""
+    value = k.tile(x)
+    k.demand_whole(value, (k.tiles.axis_of(value, axis, what),))
+    return value
+
+
 def _scan(name: str, op: str) -> None:
     def along(k: KernelState, x: Any, axis: int = -1) -> Value:
-        return k.tiles.scan(op, k.tile(x), axis)
+        return k.tiles.scan(op, _whole(k, x, axis, f"a running {op}"), axis)
 
     along.__doc__ = f"The running {op} along `axis`, in ascending order."
     TILE_FUNCTIONS[name] = along
@@ -471,6 +478,24 @@ def _scan(name: str, op: str) -> None:
 
 for _name, _op in (("cumsum", "sum"), ("cumprod", "prod"), ("cummax", "max"), ("cummin", "min")):
     _scan(_name, _op)
+
+
+@tile("sort")
+def sort(k: KernelState, x: Any, axis: Any = -1, descending: Any = False) -> Value:
+    """The elements along `axis` in ascending order, NaN last; equal ones keep their order."""
+    return _sorted(k, x, axis, descending, positions=False)
+
+
+@tile("argsort")
+def argsort(k: KernelState, x: Any, axis: Any = -1, descending: Any = False) -> Value:
+    """Where the elements that `sort` puts in each place come from."""
+    return _sorted(k, x, axis, descending, positions=True)
+
+
+def _sorted(k: KernelState, x: Any, axis: Any, descending: Any, positions: bool) -> Value:
+    if not isinstance(descending, bool):
+        raise KernelFault("TS105", f"descending is True or False, known at compile time, not {descending!r}")
+    return k.tiles.sort(_whole(k, x, axis, "sort"), axis, descending, positions)
 
 
 # elementwise functions: all of language.scalars

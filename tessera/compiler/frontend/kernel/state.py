@@ -220,11 +220,7 @@ class KernelState(Layer):
         """A reduction. Raises KernelFault where the axis is spread over programs."""
         identities = self.tiles.identities.of(x)
         axes = self.tiles.axes_of(x, axis)
-        for a in axes:
-            if (origin := identities[a].origin) in self.divided:
-                assert isinstance(origin, Coordinate)
-                why = f"axis {a} ({origin.extent}) is divided among programs, so no program sees all of it"
-                raise KernelFault("TS403", f"{why}; reduce along the last axis, or load the block with slices")
+        self.demand_whole(x, axes)
         if name != "mean":
             return self.tiles.reduce(name, x, axes, keepdim)
         count: Dim = 1
@@ -235,6 +231,14 @@ class KernelState(Layer):
             count = count * size
         total = self.tiles.reduce("sum", x, axes, keepdim)
         return self.tiles.map("div", total, count)
+
+    def demand_whole(self, x: Value, axes: tuple[int, ...]) -> None:
+        """Raises KernelFault where one of these axes is spread over programs."""
+        for a in axes:
+            if (origin := self.tiles.identities.of(x)[a].origin) in self.divided:
+                assert isinstance(origin, Coordinate)
+                why = f"axis {a} ({origin.extent}) is divided among programs, so no program sees all of it"
+                raise KernelFault("TS403", f"{why}; work along the last axis, or load the block with slices")
 
     # memory
     def index_tiles(self, index: Any) -> Any:

@@ -193,6 +193,13 @@ class Tiles:
             raise KernelFault("TS204", f"axis={axis} names an axis twice")
         return out
 
+    def axis_of(self, x: Value, axis: Any, what: str) -> int:
+        """The one axis that prefixes and sorting run along."""
+        found = self.axes_of(x, axis)
+        if len(found) != 1:
+            raise KernelFault("TS204", f"{what} runs along one axis of {shape_text(tile_type(x).shape)}, not {axis!r}")
+        return found[0]
+
     def reduce(self, name: str, x: Value, axis: Any, keepdim: bool = False) -> Value:
         """`name` over `axis` (None: all). Sums of low-precision or narrow integers are in the accumulator dtype."""
         axes = self.axes_of(x, axis)
@@ -211,10 +218,19 @@ class Tiles:
         return self.insert_axes(out, axes) if keepdim else out
 
     def scan(self, name: str, x: Value, axis: Any) -> Value:
-        (along,) = self.axes_of(x, axis)
+        along = self.axis_of(x, axis, f"a running {name}")
         x = self.cast(x, tile_type(x).dtype.accumulate)
         out = self.builder.value("tile.scan", (x,), tile_type(x), {"op": name, "axis": along})
         return self.identities.like(out, x)
+
+    def sort(self, x: Value, axis: Any, descending: bool, positions: bool) -> Value:
+        along, t = self.axis_of(x, axis, "sort"), tile_type(x)
+        if t.dtype.is_complex:
+            demand_dtype("sort", t.dtype, "real")
+        x = self.compute(x)
+        result = TileType(t.shape, dtypes.int64 if positions else tile_type(x).dtype)
+        ways = {"axis": along, "descending": descending, "positions": positions}
+        return self.identities.like(self.builder.value("tile.sort", (x,), result, {**ways}), x)
 
     # matrix products
     def mma(self, a: Value, b: Value, a_axes: Axes, b_axes: Axes, accumulator: Any) -> Value:

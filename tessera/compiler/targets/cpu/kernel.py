@@ -25,6 +25,7 @@ from tessera.compiler.targets.cpu.plan import Planner
 from tessera.compiler.targets.cpu.prepare import prepared
 from tessera.compiler.targets.cpu.products import PITCH, direct_operand, write_contract, write_mma
 from tessera.compiler.targets.cpu.scan import write_scan
+from tessera.compiler.targets.cpu.sort import write_sort
 from tessera.compiler.targets.cpu.spaces import moves, shape_of
 from tessera.compiler.targets.cpu.stages import Group, Stage
 from tessera.compiler.targets.cpu.values import I64, PTR, Index, Val
@@ -194,6 +195,8 @@ class KernelFunction:
                 write_contract(self, op)
             case "tile.scan":
                 write_scan(self, op, plan)
+            case "tile.sort":
+                write_sort(self, op, plan)
             case "tile.print" | "tile.assert":
                 self.sites.write(self, op, plan, writer)
             case _:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import TileType, ViewType
-from tessera.compiler.targets.cuda import cxx, emit_control, emit_memory, emit_tiles, expand_contract
+from tessera.compiler.targets.cuda import cxx, emit_control, emit_memory, emit_sort, emit_tiles, expand_contract
 from tessera.compiler.targets.cuda.bounds import divisor
 from tessera.compiler.targets.cuda.emit import KernelEmitter, Settings, emit_kernel, parameters
 from tessera.compiler.targets.cuda.groups import Grouping, dtype_of
@@ -14,7 +14,8 @@ from tessera.compiler.targets.cuda.source import Source
 from tessera.compiler.tile.program import Program, Window
 from tessera.errors import Diagnostic, Span, TargetError
 
-_WRITERS = (emit_control, emit_memory, emit_tiles, expand_contract)  # imported for the handlers that they register
+# Imported for the handlers that they register.
+_WRITERS = (emit_control, emit_memory, emit_sort, emit_tiles, expand_contract)
 
 
 REGISTER_ELEMENTS = 64

@@ -170,7 +170,7 @@ class Grouping:
     def _relate(self, op: Op) -> None:
         name = op.name.partition(".")[2]
         match name:
-            case _ if name in TABLE or name in ("cast", "bitcast", "scan", "philox", "reshape"):
+            case _ if name in TABLE or name in ("cast", "bitcast", "scan", "sort", "philox", "reshape"):
                 self._same(*op.results, *op.operands)
             case "gather":
                 self._same(op.result, *op.operands[1:])

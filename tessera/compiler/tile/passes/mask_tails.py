@@ -169,6 +169,23 @@ class MaskTails:
             op.set_operand(0, self.masked(op, x, ragged, masks, identity))
         self.tails[op.result] = tuple(t for a, t in enumerate(tails) if a not in axes)
 
+    def scan(self, op: Op) -> None:
+        """Padding stands behind all elements, so no prefix of theirs holds it."""
+        self.tails[op.result] = self.of(op.operands[0])
+
+    def sort(self, op: Op) -> None:
+        """Padding stays behind all elements."""
+        x, axis = op.operands[0], cast(int, op.attrs["axis"])
+        tails = self.of(x)
+        if tails[axis]:
+            dtype = cast(TileType, x.type).dtype
+            last = identity_of("max" if op.attrs.get("descending") else "min", dtype)
+            if dtype.is_float and not op.attrs.get("descending"):
+                last = math.nan
+            ragged = tuple(t if a == axis else NONE for a, t in enumerate(tails))
+            op.set_operand(0, self.masked(op, x, ragged, frozenset(), last))
+        self.tails[op.result] = tails
+
     def mma(self, op: Op) -> None:
         a, b, acc = op.operands
         inner = self.of(a)[1] | self.of(b)[0]
@@ -345,5 +362,6 @@ _RULES = {
     "load": MaskTails.load, "gather": MaskTails.gather, "copy_async": MaskTails.copy_async, "cast": MaskTails.cast_,
     "load_shared": MaskTails.load_shared, "store_shared": MaskTails.store_shared, "transpose": MaskTails.transpose,
     "broadcast": MaskTails.broadcast, "reshape": MaskTails.reshape, "reduce": MaskTails.reduce, "mma": MaskTails.mma,
-    "for": MaskTails.loop, "if": MaskTails.branch, "while": MaskTails.while_loop,
+    "scan": MaskTails.scan, "sort": MaskTails.sort, "for": MaskTails.loop, "if": MaskTails.branch,
+    "while": MaskTails.while_loop,
 }  # fmt: skip
