@@ -261,13 +261,6 @@ def test_user_names_cannot_break_the_source() -> None:
 
 
 # what is refused
-def test_printing_says_what_to_do_instead() -> None:
-    def body(t: LineBuilder, x: Value) -> None:
-        t.op("tile.print", [t.load(x, [t.index(0)], (64,))], (), {"label": "x"})
-
-    assert "store the tile to an output" in refused(build("show", [Arg("x", (64,), dt.f32)], (1,), body), "TS602")
-
-
 @pytest.mark.parametrize("warps", [0, 3, 64, "four"])
 def test_numbers_of_warps_that_cuda_lacks(warps: Any) -> None:
     message = refused(k.saxpy(warps=warps).program, "TS602")

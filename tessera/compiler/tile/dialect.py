@@ -400,7 +400,7 @@ def _while(op: Op) -> None:
 @spec("tile.yield", "Ends a region of tile.for, tile.if or tile.while.", terminator=True, effects=True)
 def _yield(op: Op) -> None:
     demand(
-        op.parent is not None and op.parent.name in ("tile.for", "tile.if", "tile.while"),
+        op.parent is not None and op.parent.name in ("tile.for", "tile.if", "tile.while", "tile.pipeline"),
         op,
         "stands in no loop or branch",
     )
@@ -409,6 +409,7 @@ def _yield(op: Op) -> None:
 @spec("tile.print", "Shows a tile, once per program, with attr `label`.", effects=True)
 def _print(op: Op) -> None:
     _operands(op, 1)
+    _tile(op, op.operands[0])
 
 
 @spec(

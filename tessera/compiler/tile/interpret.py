@@ -15,6 +15,7 @@ from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import SharedType, TileType
 from tessera.compiler.tile.arithmetic import dot, narrow, order, philox, reduce, scalar_map, widen
 from tessera.compiler.tile.memory import SharedTile, View, fault, outside_text, user_axis
+from tessera.compiler.tile.printing import say
 from tessera.errors import Note, Span
 from tessera.language.dims import Dim, evaluate
 from tessera.language.dtypes import DType
@@ -331,12 +332,8 @@ class Interpreter:
         return carried if len(op.results) != 1 else carried[0]
 
     def print(self, op: Op) -> None:
-        value, label = self.env[op.operands[0]], str(op.attrs.get("label", ""))
-        array = np.array(value.read(op) if isinstance(value, SharedTile) else value)
-        if self.options.on_print:
-            self.options.on_print(label, self.where, array)
-        else:
-            print(f"{label or 'tile'} in program {self.where}:\n{array}")
+        shown = self.options.on_print or say
+        shown(str(op.attrs.get("label", "")), self.where, np.array(self.env[op.operands[0]]))
 
     def check(self, op: Op) -> None:
         if not np.all(self.env[op.operands[0]]):

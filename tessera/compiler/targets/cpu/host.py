@@ -19,6 +19,7 @@ from tessera.compiler.targets.cpu.memory import Cell, held
 from tessera.compiler.targets.cpu.numbers import dtype_of
 from tessera.compiler.targets.cpu.spaces import shape_of
 from tessera.compiler.targets.cpu.values import PTR
+from tessera.compiler.tile.printing import say
 from tessera.errors import DebugCheckError, Diagnostic, Span
 from tessera.language import dims, dtypes
 from tessera.language.dims import prod
@@ -110,7 +111,7 @@ class Host:
             grid = [dims.evaluate(dims.parse(g), env) for g in site["grid"]]
             where = tuple(int(i) for i in np.unravel_index(program, grid)) if grid else ()
             shown = values.astype(dtypes.BY_NAME[site["dtype"]].numpy)
-            print(f"{site['text'] or 'tile'} in program {where}:\n{shown}")
+            say(site["text"], where, shown)
         elif not failed and not values.all():
             message = site["text"] or "An assertion over a tile does not hold."
             if indices is not None:

@@ -16,6 +16,7 @@ from tessera.compiler.targets.cuda.barriers import barriers, shared_source
 from tessera.compiler.targets.cuda.bounds import Bounds
 from tessera.compiler.targets.cuda.groups import Grouping, Line, dtype_of, is_tile, squeezed
 from tessera.compiler.targets.cuda.layout import Layout
+from tessera.compiler.targets.cuda.printing import Site, prints
 from tessera.compiler.targets.cuda.source import Source
 from tessera.errors import Diagnostic, Span, TargetError
 from tessera.language.dims import Dim, symbols
@@ -69,6 +70,7 @@ class KernelEmitter:
     shared_bytes: int = 0
     scratch: int = 0
     asserts: list[tuple[str, str, Span]] = field(default_factory=list["tuple[str, str, Span]"])
+    prints: list[Site] = field(default_factory=list[Site])
 
     # names and expressions
     def fresh(self, hint: str) -> str:
@@ -231,6 +233,9 @@ def emit_kernel(
         for arg in kernel.region.block.args:
             if isinstance(arg.type, ViewType):
                 _declare_view(e, arg)
+        if prints(kernel):
+            e.headers.add("print")
+            source.write("ts::Printer printer(prints);")
         if settings.profile:
             e.headers.add("timer")
             source.write("ts::Timer timer(records);")
@@ -252,6 +257,8 @@ def parameters(kernel: Op, settings: Settings) -> list[tuple[str, str]]:
         out.append(("faults", ""))
     if settings.profile:
         out.append(("records", ""))
+    if prints(kernel):
+        out.append(("prints", ""))
     return out
 
 
@@ -299,6 +306,9 @@ def _parameters(e: KernelEmitter) -> list[str]:
     if e.settings.profile:
         out.append("ts::TileRecord* records")
         e.names |= {"records", "timer"}
+    if prints(e.kernel):
+        out.append("ts::u8* prints")
+        e.names |= {"prints", "printer"}
     return out
 
 

@@ -301,12 +301,6 @@ def _fill_staged(e: KernelEmitter, product: Op, name: str, v: Value) -> str:
 
 
 # debugging
-@handles("print")
-def _print(e: KernelEmitter, op: Op) -> None:
-    raise e.refuse(op, "The CUDA target cannot print tiles yet: a kernel has no channel to send them through.\n"
-                       "Print on the cpu or reference target, or store the tile to an output.")  # fmt: skip
-
-
 @handles("assert")
 def _assert(e: KernelEmitter, op: Op) -> None:
     if not e.settings.debug:

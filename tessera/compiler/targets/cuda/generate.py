@@ -6,16 +6,25 @@ from dataclasses import dataclass, field
 
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import TileType, ViewType
-from tessera.compiler.targets.cuda import cxx, emit_control, emit_memory, emit_sort, emit_tiles, expand_contract
+from tessera.compiler.targets.cuda import (
+    cxx,
+    emit_control,
+    emit_memory,
+    emit_print,
+    emit_sort,
+    emit_tiles,
+    expand_contract,
+)
 from tessera.compiler.targets.cuda.bounds import divisor
 from tessera.compiler.targets.cuda.emit import KernelEmitter, Settings, emit_kernel, parameters
 from tessera.compiler.targets.cuda.groups import Grouping, dtype_of
+from tessera.compiler.targets.cuda.printing import Site
 from tessera.compiler.targets.cuda.source import Source
 from tessera.compiler.tile.program import Program, Window
 from tessera.errors import Diagnostic, Span, TargetError
 
 # Imported for the handlers that they register.
-_WRITERS = (emit_control, emit_memory, emit_sort, emit_tiles, expand_contract)
+_WRITERS = (emit_control, emit_memory, emit_print, emit_sort, emit_tiles, expand_contract)
 
 
 REGISTER_ELEMENTS = 64
@@ -35,6 +44,7 @@ class Kernel:
     line: int
     asserts: list[tuple[str, str, Span]] = field(default_factory=list["tuple[str, str, Span]"])
     """message, extent of the axis that its index leaves, place"""
+    prints: list[Site] = field(default_factory=list[Site])
     layouts: dict[str, str] = field(default_factory=dict[str, str])
 
 
@@ -161,7 +171,7 @@ def _describe(e: KernelEmitter, kernel: Op, name: str, settings: Settings) -> Ke
             assert isinstance(arg.type, TileType)
             signature.append(cxx.type_name(dtype_of(arg)))
     wanted = parameters(kernel, settings)
-    kinds = {"dim": "ts::idx", "faults": "ts::Faults*", "records": "ts::TileRecord*"}
+    kinds = {"dim": "ts::idx", "faults": "ts::Faults*", "records": "ts::TileRecord*", "prints": "ts::u8*"}
     signature += [kinds[kind] for kind, _ in wanted[len(signature) :]]
     layouts = {g.name: g.layout.spelling for g in e.grouping.groups if g.layout is not None}
-    return Kernel(name, e.threads, e.scratch + e.shared_bytes, wanted, signature, 0, e.asserts, layouts)
+    return Kernel(name, e.threads, e.scratch + e.shared_bytes, wanted, signature, 0, e.asserts, e.prints, layouts)

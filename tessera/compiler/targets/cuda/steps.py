@@ -11,6 +11,7 @@ from dataclasses import astuple, dataclass
 from typing import Any, Protocol
 
 from tessera.compiler.targets.base import TileRecorder
+from tessera.compiler.targets.cuda import printing
 from tessera.compiler.targets.cuda.generate import Generated
 from tessera.compiler.tile.program import Branch, Launch, Loop, Program, Step, Window
 from tessera.errors import DebugCheckError, Diagnostic, LaunchError, Span
@@ -40,6 +41,7 @@ def describe(program: Program, generated: Generated) -> dict[str, Any]:
             "signature": k.signature,
             "grid": [str(d) for d in op.attrs["grid"]],  # type: ignore[union-attr]
             "asserts": [[message, extent, list(astuple(span))] for message, extent, span in k.asserts],
+            "prints": [site.describe() for site in k.prints],
             "layouts": k.layouts,
             "writes": _written(op),
         }
@@ -237,16 +239,17 @@ class Run:
             elif kind == "dim":
                 call.arguments.append(int(self.env[detail]).to_bytes(8, "little", signed=True))
             else:
-                size = max(512, 8 * len(kernel["asserts"])) if kind == "faults" else RECORD_BYTES * grid
+                start = self._start_of(kind, kernel, grid)
+                size = len(start)
                 place = self.machine.allocate(size)
-                self.machine.upload(place, bytes(size))
+                self.machine.upload(place, start)
                 own.append((kind, place, size))
                 call.arguments.append(place.to_bytes(8, "little"))
                 call.windows.append((kind, place, size, True))
         try:
             self.machine.launch(call)
             for kind, place, size in own:
-                self._read_back(kind, self.machine.download(place, size), kernel["asserts"])
+                self._read_back(kind, self.machine.download(place, size), kernel)
         finally:
             for _, place, _ in own:
                 self.machine.free(place)
@@ -261,8 +264,17 @@ class Run:
         call.arguments.append((base + offset).to_bytes(8, "little"))
         call.windows.append((buffer["name"], base, self.plan.nbytes(buffer, self.env), writes))
 
-    def _read_back(self, kind: str, data: bytes, asserts: Sequence[Sequence[Any]]) -> None:
-        if kind == "faults":
+    def _start_of(self, kind: str, kernel: Mapping[str, Any], grid: int) -> bytes:
+        """What a launch's own buffer holds before it runs."""
+        if kind == "prints":
+            return printing.buffer(kernel["prints"], grid)
+        return bytes(max(512, 8 * len(kernel["asserts"])) if kind == "faults" else RECORD_BYTES * grid)
+
+    def _read_back(self, kind: str, data: bytes, kernel: Mapping[str, Any]) -> None:
+        if kind == "prints":
+            printing.show(data, kernel["prints"], [self.plan.size(d, self.env) for d in kernel["grid"]])
+        elif kind == "faults":
+            asserts = kernel["asserts"]
             flags: list[int] = np.frombuffer(data, np.uint64)[: len(asserts)].tolist()
             failed = [self._failed(known, flag) for known, flag in zip(asserts, flags, strict=True) if flag]
             if failed:
