@@ -268,6 +268,23 @@ def test_several_ranges_are_serial() -> None:
     np.testing.assert_allclose(y, x - x.mean(1, keepdims=True), atol=1e-5)
 
 
+def one_name_in_two_loops(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", "N", ts.f32]):
+    total = ts.tile.zeros((4,))
+    for k in ts.tile.range(0, N, 8):
+        block = x[tile_m : tile_m + 4, k : k + 8]
+        total += ts.tile.row_sum(block)
+    for k in ts.tile.range(0, N, 8):
+        block = x[tile_m : tile_m + 4, k : k + 8]
+        y[tile_m : tile_m + 4, k : k + 8] = block / total
+
+
+def test_a_name_of_one_loops_body_is_not_carried_into_the_next() -> None:
+    x, y = normal(10, 21), normal(10, 21)
+    for target in ("reference", "cpu"):
+        run(one_name_in_two_loops, x, y, target=target)
+        np.testing.assert_allclose(y, x / x.sum(1, keepdims=True), rtol=1e-4)
+
+
 def unrolled(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
     i = ts.tile.linear_id()
     v = x[i]

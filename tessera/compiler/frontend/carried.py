@@ -27,7 +27,9 @@ class Carried:
         self.ev, self.node = ev, node
         self.before = dict(ev.frame.names)
         self.maybe = set(ev.frame.maybe)
-        self.names = sorted(n for n in assigned if n in self.before and not isinstance(self.before[n], Unknown))
+        # What may be unbound, such as a name of an earlier loop's body, has no value to start from.
+        bound = [n for n in assigned if n in self.before and n not in self.maybe]
+        self.names = sorted(n for n in bound if not isinstance(self.before[n], Unknown))
         self.initial: list[Value] = []
         self.number: list[bool] = []
         self.next: list[Value] = []
