@@ -13,21 +13,39 @@ _SHUFFLE = re.compile(r"v?p?(perm|shuf|unpck|blend|insert|extract|broadcast|alig
 _JUMP = re.compile(r"j[a-z]+$|call|ret|b(\.[a-z]+)?$|bl$|cb|tb")
 _VECTOR = re.compile(r"%[xyz]mm|\bv\d+\.|\bz\d+\.|\bq\d+\b")
 _MOVE = re.compile(r"v?mov|ld[rp1]|st[rp1]|vmask|vgather|vscatter")
+_SASS = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z]\w*)")
+_SASS_KINDS = [
+    (re.compile(pattern), kind)
+    for pattern, kind in (
+        (r"[A-Z]G?MMA$|UTC\w*MMA$", "tensor core"),
+        (r"LDGSTS|UTMALDG|UBLKCP", "async copy"),
+        (r"LDG|STG|LD$|ST$|UTMASTG|ATOM|RED$", "global memory"),
+        (r"LDS|STS|ATOMS", "shared memory"),
+        (r"LDL|STL", "spill"),
+        (r"[FHD](FMA|MUL|ADD|SETP|SET|MNMX|SEL)|F2FP", "float"),
+        (r"MUFU", "special function"),
+        (r"SHFL|MOVM", "shuffle"),
+        (r"BAR|DEPBAR|LDGDEPBAR|SYNCS|WARPSYNC|WARPGROUP|MEMBAR|FENCE", "synchronisation"),
+    )
+]
+"""SASS opcodes, from CUDA's "Binary Utilities" tables; what is left computes addresses and jumps"""
 
 
 def instruction_mix(assembly: str, kernels: set[str]) -> dict[str, dict[str, int]]:
-    """Kernel -> kind -> count, the most frequent first. x86-64 (AT&T) and AArch64 as LLVM writes them."""
+    """Kernel -> kind -> count, the most frequent first. x86-64 (AT&T) and AArch64 as LLVM writes them, and SASS."""
     found: dict[str, Counter[str]] = {}
     current: Counter[str] | None = None
     for line in assembly.splitlines():
         if label := _LABEL.match(line):
-            name = label[1].removeprefix("_") if label[1] not in kernels else label[1]
+            name = label[1] if label[1] in kernels else label[1].removeprefix("_").removesuffix("_kernel")
             if name in kernels:
                 current = found.setdefault(name, Counter())
             elif not label[1].startswith((".L", "L", "$")):
                 current = None  # another function
         elif current is not None and (op := _INSTRUCTION.match(line)):
             current[_kind(op[1], op[2] or "")] += 1
+        elif current is not None and (op := _SASS.match(line)) and op[1] != "NOP":
+            current[next((kind for what, kind in _SASS_KINDS if what.match(op[1])), "integer, control")] += 1
     return {name: dict(counts.most_common()) for name, counts in found.items()}
 
 

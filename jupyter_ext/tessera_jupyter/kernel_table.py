@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tessera.errors import MissingDependency
 from tessera_jupyter.instructions import instruction_mix
 from tessera_jupyter.markup import hinted, origin, table, text, unknown
 from tessera_jupyter.subject import Subject
@@ -17,6 +18,7 @@ _GPU = {
     "shared": ("shared memory", "B per block"),
     "blocks_per_sm": ("resident blocks", "per multiprocessor"),
     "occupancy": ("occupancy", ""),
+    "instructions": ("instruction mix", ""),
 }
 _CPU = {
     "vector_bits": ("vector width", "bits"),
@@ -73,8 +75,12 @@ def _table(subject: Subject) -> str:
 
 def _instructions(subject: Subject, kernels: set[str]) -> dict[str, dict[str, Any]]:
     """The instruction mix, where the target shows its machine's instructions."""
-    assembly = subject.compiled.assembly if subject.compiled is not None and subject.target.device == "cpu" else None
-    return {name: {"instructions": found} for name, found in instruction_mix(assembly or "", kernels).items()}
+    assert subject.compiled is not None
+    try:
+        assembly = subject.compiled.assembly or ""
+    except MissingDependency as e:
+        return {name: {"instructions_reason": str(e)} for name in kernels}
+    return {name: {"instructions": found} for name, found in instruction_mix(assembly, kernels).items()}
 
 
 def _figures(subject: Subject, resources: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, str]]:

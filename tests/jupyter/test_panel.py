@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from tessera_jupyter.charts import gantt
 from tessera_jupyter.findings import changed_lines
+from tessera_jupyter.instructions import instruction_mix
 from tessera_jupyter.markup import python
 
 from tessera.errors import Edit, Span, register_source
@@ -132,6 +133,46 @@ def test_the_code_for_a_gpu_is_linked_down_to_its_instructions(nb):
     kernel = next(text for a, text in tree.by_class("ts-kernel"))
     assert re.search(r"registers per thread\d+static", re.sub(r"\s+(?=\d)", "", kernel)), kernel
     assert "occupancy" in kernel
+
+
+SASS = """
+	.section	.text.gemm_kernel,"ax",@progbits
+gemm_kernel:
+.text.gemm_kernel:
+        /*0000*/                   LDC R1, c[0x0][0x28] ;
+        /*0010*/              @!P0 LDGSTS.E.BYPASS.128 [R5], desc[UR8][R2.64] ;
+        /*0020*/               @P0 BRA `(.L_x_1) ;
+.L_x_1:
+        /*0030*/                   LDSM.16.M88.4 R8, [R4] ;
+        /*0040*/                   HMMA.16816.F32.BF16 R4, R8, R12, R4 ;
+        /*0050*/                   FFMA R7, R8, R9, R7 ;
+        /*0060*/                   MUFU.EX2 R7, R7 ;
+        /*0070*/                   BAR.SYNC.DEFER_BLOCKING 0x0 ;
+        /*0080*/                   STG.E desc[UR8][R2.64], R7 ;
+        /*0090*/                   NOP;
+.text.other_kernel:
+other_kernel:
+        /*0000*/                   EXIT ;
+"""
+
+
+def test_instructions_of_a_gpu_are_counted_by_what_they_use():
+    kinds = ("async copy", "shared memory", "tensor core", "float", "special function", "synchronisation")
+    want = dict.fromkeys((*kinds, "global memory"), 1) | {"integer, control": 2}
+    assert instruction_mix(SASS, {"gemm"}) == {"gemm": want}
+
+
+def test_the_instruction_mix_of_a_gemm_for_a_gpu(nb):
+    require("cuda.core")
+    gemm = """%%tessera --target sm_80
+@ts.kernel
+def gemm(A: Tensor["M", "K", ts.bf16], B: Tensor["K", "N", ts.bf16]) -> Tensor["M", "N", ts.f32]:
+    acc = ts.tile.zeros((64, 64))
+    acc += ts.tile.mma(A[tile_m : tile_m + 64, tile_k : tile_k + 32], B[tile_k : tile_k + 32, tile_n : tile_n + 64])
+    return acc
+"""
+    kernel = next(text for _, text in Tree(nb.run(gemm).html).by_class("ts-kernel"))
+    assert re.search(r"instruction mix.*tensor core \d+", kernel), kernel
 
 
 def test_what_is_not_known_says_why(nb):
