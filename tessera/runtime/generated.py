@@ -97,7 +97,7 @@ class _Writer:
             self.pointers.append(f"o{slot}.data_ptr()")
             self.buffers = None
             return
-        if nbytes < memory.SMALL:
+        if nbytes < memory.RECYCLED:
             self.names["empty"] = np.empty
             self.lines.append(f"o{slot} = empty(shape{slot}, dtype{slot})")
         else:

@@ -21,10 +21,8 @@ if TYPE_CHECKING:
 
 ALIGNMENT = 64
 """bytes; a cache line, and what JAX asks for before it shares memory"""
-SMALL = 1 << 14
-"""bytes; below this alignment gains nothing that the allocation would not lose"""
 RECYCLED = 1 << 18
-"""bytes; from here on blocks are kept for reuse"""
+"""bytes; from here on blocks are aligned and kept for reuse, below neither gains what its bookkeeping costs"""
 IDLE_LIMIT = 512 << 20
 """bytes of unused blocks kept at most"""
 _CHECKED = 64 << 20  # requests below this are not held against the free memory: asking for it would cost more
@@ -123,7 +121,7 @@ def empty(shape: tuple[int, ...], dtype: Any, nbytes: int, what: str = "result")
 
     Raises LaunchError TS505 when the machine has not that much memory free.
     """
-    if nbytes < SMALL and not events.active():
+    if nbytes < RECYCLED and not events.active():
         return np.empty(shape, dtype)
     if nbytes >= _CHECKED:
         require(nbytes, what)

@@ -110,6 +110,22 @@ def test_functions_of_two_arguments_are_close_to_exact(name: str, dtype: Any) ->
     assert ulps(apply(name, host(), x, y), exact(x.astype(WIDE), y.astype(WIDE))) <= allowed
 
 
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_powers_over_the_whole_range(dtype: Any, level: str) -> None:
+    """Bases of all magnitudes, with exponents that keep the result in range: the logarithm must be very exact."""
+    rng = np.random.default_rng(11)
+    most = 126 if dtype == np.float32 else 1021
+    x = np.concatenate(
+        [np.exp2(rng.uniform(-most, most, 8192)), 1 + rng.standard_normal(8192) * 2.0 ** -rng.integers(2, 20, 8192)]
+    )
+    x = np.abs(np.concatenate([x, [np.finfo(dtype).smallest_subnormal, np.finfo(dtype).tiny * 0.3] * 64])).astype(dtype)
+    log2 = np.log2(x.astype(WIDE))
+    y = (rng.uniform(-most, most, x.size) / np.where(log2 == 0, 1, log2)).astype(dtype)
+    y = np.clip(y, -1e30, 1e30)
+    assert ulps(apply("pow", host(level), x, y), np.power(x.astype(WIDE), y.astype(WIDE))) <= 1.0
+
+
 SPECIAL = [
     0.0,
     -0.0,

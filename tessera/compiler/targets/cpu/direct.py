@@ -5,24 +5,31 @@ of B where they lie; it pays where there is too little work to repay copying. Th
 a B whose columns are contiguous (a matrix times a vector is its plainest case): squares of B are transposed in
 registers on the way. Both add the products of an element in ascending k with fused multiply-adds, so that the bits are
 those of every other path.
+
+Products with a vector whose operands both run along k are sums over rows, and are added in the order of sums (see
+reduce.py): a single chain would wait for each addition. Whether a product is one follows from the operands' whole
+shapes, which no schedule changes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tessera.compiler.targets.cpu.convert import memory_element, register_type
 from tessera.compiler.targets.cpu.emit import Function, Module
 from tessera.compiler.targets.cpu.isa import VectorISA
 from tessera.compiler.targets.cpu.matmul import PARAMETERS, transpose
-from tessera.compiler.targets.cpu.values import I1, Index, Ty, Val, const
+from tessera.compiler.targets.cpu.values import I1, Index, Ty, Val, const, ty
 from tessera.compiler.targets.cpu.vectormath import VectorMath
 from tessera.language.dtypes import DType
 
 SMALL = 1 << 21
 """multiplications of a product that is not worth packing"""
 FEW_ROWS = 4
-"""rows of A for which B is never worth packing"""
+"""rows of A for which B is never worth packing; twice as many where there are registers for them"""
+ROWS = 8
+"""rows of B that are added to C together where A is a vector"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +42,8 @@ class Shape:
     n: int
     strides: tuple[int | None, ...]
     accumulate: bool
+    vector_product: bool = False
+    """one of the whole operands is a vector"""
 
     @property
     def lanes(self) -> int:
@@ -60,11 +69,14 @@ class Shape:
 
 
 def direct_kind(shape: Shape, k: int | None) -> str:
-    """Which of this file's ways suits the product: "direct", "turned", or "" for none."""
+    """Which of this file's ways suits the product: "dots", "direct", "turned", or "" for none."""
+    if shape.vector_product and shape.strides[1] == 1 and shape.strides[2] == 1 and not shape.accumulate:
+        return "dots"
     if shape.strides[3] == 1:
         small = k is not None and shape.m * shape.n * k <= SMALL
         return "direct" if small or shape.m <= FEW_ROWS else ""
-    return "turned" if shape.strides[2] == 1 and shape.m <= FEW_ROWS and shape.n >= shape.lanes else ""
+    few = 2 * FEW_ROWS if shape.isa.registers >= 32 else FEW_ROWS
+    return "turned" if shape.strides[2] == 1 and shape.m <= few and shape.n >= shape.lanes else ""
 
 
 def direct_function(module: Module, shape: Shape, kind: str) -> str:
@@ -76,10 +88,15 @@ def direct_function(module: Module, shape: Shape, kind: str) -> str:
     places = (1, 2, 4, 5, 7)
     strides: list[Index] = [fn.param(p) if s is None else s for p, s in zip(places, shape.strides, strict=True)]
     writer = _Writer(fn, shape, strides)
-    if kind == "direct":
-        writer.direct()
-    else:
-        writer.turned()
+    match kind:
+        case "dots":
+            writer.dots()
+        case "direct" if shape.m == 1:
+            writer.rows_of_b()
+        case "direct":
+            writer.direct()
+        case _:
+            writer.turned()
     return name
 
 
@@ -106,6 +123,81 @@ class _Writer:
     def finish(self, places: list[Val], values: list[Val]) -> None:
         for p, v in zip(places, values, strict=True):
             self.fn.store(v, p, self.shape.dtype.itemsize)
+
+    # -- products with a vector --------------------------------------------------------------------------------------
+    def dots(self) -> None:
+        """Each element on its own: 2048 bits of partial sums, halved until one is left."""
+        fn, shape = self.fn, self.shape
+        sam, _, _, sbn, ldc = self.strides
+        vectors = 2048 // shape.dtype.bits // shape.lanes
+        step, k = vectors * shape.lanes, fn.param(10)
+        zero = const(0, shape.vector)
+
+        def one(row: Index, column: Index) -> None:
+            a, b = self.at(fn.param(0), (row, sam)), self.at(fn.param(3), (column, sbn))
+
+            def add(start: Index, sums: list[Val], load: Callable[[Val, Index], Val]) -> list[Val]:
+                places = [fn.add(start, j * shape.lanes) for j in range(vectors)]
+                return [
+                    self.fma(load(self.at(a, (p, 1)), p), load(self.at(b, (p, 1)), p), v)
+                    for p, v in zip(places, sums, strict=True)
+                ]
+
+            whole = fn.mul(fn.div(k, step), step)
+            with fn.loop(0, whole, step, [zero] * vectors) as at:
+                at.next = add(at.index, at.carried, lambda p, _: fn.load(p, shape.vector, shape.dtype.itemsize))
+            with fn.loop(whole, k, step, at.results) as rest:
+                rest.next = add(rest.index, rest.carried, lambda p, i: self._masked(p, self._below(fn.sub(k, i))))
+            sums = rest.results
+            while len(sums) > 1:
+                half = len(sums) // 2
+                sums = [fn.binary("fadd", sums[i], sums[i + half]) for i in range(half)]
+            total, lanes = sums[0], shape.lanes
+            while lanes > 2:
+                lanes //= 2
+                low, high = (fn.shuffle(total, None, range(s, s + lanes)) for s in (0, lanes))
+                total = fn.binary("fadd", low, high)
+            result = fn.binary("fadd", fn.extract(total, 0), fn.extract(total, 1))
+            fn.store(result, self.at(fn.param(6), (row, ldc), (column, 1)), shape.dtype.itemsize)
+
+        with fn.loop(0, fn.param(8)) as i, fn.loop(0, fn.param(9)) as j:
+            one(i.index, j.index)
+
+    def _below(self, count: Index) -> Val:
+        """Lanes whose number is less than `count`, which may be negative."""
+        fn, t = self.fn, ty("i", 64, self.shape.lanes)
+        return fn.compare("icmp slt", fn.lane_numbers(t), fn.splat(fn.index(count), t.lanes))
+
+    def rows_of_b(self) -> None:
+        """A vector times B: several rows of B at a time are added to C, which stays in the first-level cache."""
+        fn, shape = self.fn, self.shape
+        lanes, k = shape.lanes, fn.param(10)
+        whole = shape.n // lanes * lanes
+        if not shape.accumulate:
+            with fn.loop(0, shape.n, lanes) as at:
+                fn.store(const(0, shape.vector), self.at(fn.param(6), (at.index, 1)), shape.dtype.itemsize)
+
+        def add(first: Index, rows: int) -> None:
+            lefts = [self._left(0, fn.add(first, i)) for i in range(rows)]
+            lines = [self.at(fn.param(3), (fn.add(first, i), self.strides[2])) for i in range(rows)]
+
+            def columns(column: Index, tail: int) -> None:
+                place = self.at(fn.param(6), (column, 1))
+                total = fn.load(place, shape.vector, shape.dtype.itemsize)
+                for left, line in zip(lefts, lines, strict=True):
+                    total = self.fma(left, self._load(self.at(line, (column, 1)), tail), total)
+                fn.store(total, place, shape.dtype.itemsize)
+
+            with fn.loop(0, whole, lanes) as at:
+                columns(at.index, 0)
+            if shape.n > whole:
+                columns(whole, shape.n - whole)
+
+        most = fn.mul(fn.div(k, ROWS), ROWS)
+        with fn.loop(0, most, ROWS) as at:
+            add(at.index, ROWS)
+        with fn.loop(most, k) as at:
+            add(at.index, 1)
 
     # -- B along its rows --------------------------------------------------------------------------------------------
     def direct(self) -> None:
@@ -149,13 +241,18 @@ class _Writer:
         self.finish(places, k.results)
 
     def _load(self, p: Val, tail: int) -> Val:
-        fn, t, size = self.fn, self.shape.vector, self.shape.dtype.itemsize
         if not tail:
-            return fn.load(p, t, size)
-        m = I1.wide(t.lanes)
-        mask = "<" + ", ".join(f"i1 {'true' if i < tail else 'false'}" for i in range(t.lanes)) + ">"
+            return self.fn.load(p, self.shape.vector, self.shape.dtype.itemsize)
+        m = I1.wide(self.shape.lanes)
+        return self._masked(
+            p, Val("<" + ", ".join(f"i1 {'true' if i < tail else 'false'}" for i in range(m.lanes)) + ">", m)
+        )
+
+    def _masked(self, p: Val, mask: Val) -> Val:
+        """Zeros in the lanes that are not read."""
+        fn, t, m = self.fn, self.shape.vector, mask.ty
         fn.module.declare(f"declare {t.text} @llvm.masked.load.{t.suffix}.p0(ptr, {m.text}, {t.text})")
-        args = f"ptr align {size} {p.ref}, {m.text} {mask}, {t.text} zeroinitializer"
+        args = f"ptr align {self.shape.dtype.itemsize} {p.ref}, {mask!r}, {t.text} zeroinitializer"
         return fn.effect(f"call {t.text} @llvm.masked.load.{t.suffix}.p0({args})", t)
 
     # -- B along its columns -----------------------------------------------------------------------------------------

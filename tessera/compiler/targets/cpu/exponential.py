@@ -48,22 +48,27 @@ class Exponential(Arithmetic):
         return self.select(self.equal(x, self.k(0, x)), x, self.add(twice, twice))
 
     # -- logarithms --------------------------------------------------------------------------------------------------
-    def _log_parts(self, x: Val) -> tuple[Val, Val, Val, Val]:
-        """e, f, s (hfsq + R) and hfsq: x = 2**e (1 + f), log(1 + f) = f - (hfsq - s (hfsq + R)). For 0 < x < inf."""
+    def _split(self, x: Val, subnormal: bool = False) -> tuple[Val, Val]:
+        """e and m with x = 2**e m, m in [sqrt(1/2), sqrt(2)), for 0 < x < inf; `subnormal`: x may be that small."""
         t, fn = x.ty, self.fn
         m, bias = FIELDS[t.bits]
         tiny = self.less(x, self.k(2.0 ** (1 - bias), x))
-        x = self.select(tiny, self.mul(x, self.k(2.0 ** (m + 2), x)), x)
+        if subnormal:
+            x = self.select(tiny, self.mul(x, self.k(2.0 ** (m + 2), x)), x)
         i = self.bits(x)
         offset = self._int(_float_bits(math.sqrt(0.5), t.bits), i)
         exponent = fn.binary("ashr", fn.binary("sub", i, offset), self._int(m, i))
         mantissa = fn.convert("bitcast", fn.binary("sub", i, fn.binary("shl", exponent, self._int(m, i))), t)
         e = fn.convert("sitofp", exponent, t)
-        e = self.select(tiny, self.sub(e, self.k(m + 2, x)), e)
+        return (self.select(tiny, self.sub(e, self.k(m + 2, x)), e) if subnormal else e), mantissa
+
+    def _log_parts(self, x: Val) -> tuple[Val, Val, Val, Val]:
+        """e, f, s (hfsq + R) and hfsq: x = 2**e (1 + f), log(1 + f) = f - (hfsq - s (hfsq + R)). For 0 < x < inf."""
+        e, mantissa = self._split(x, subnormal=True)
         f = self.sub(mantissa, self.k(1, x))
         s = self.div(f, self.add(f, self.k(2, x)))
         z = self.mul(s, s)
-        r = self.mul(z, self.poly(z, LOG[t.bits]))
+        r = self.mul(z, self.poly(z, LOG[x.ty.bits]))
         hfsq = self.mul(self.mul(f, f), self.k(0.5, x))
         return e, f, self.mul(s, self.add(hfsq, r)), hfsq
 

@@ -98,6 +98,7 @@ class Product:
     rows: int
     columns: int
     accumulate: bool
+    vector_product: bool = False
 
     @property
     def swapped(self) -> Product:
@@ -109,22 +110,23 @@ class Product:
         """Calls the function that suits the sizes; at a ragged edge the packed product, which takes any."""
         fn = k.fn
         args = [self.a.ptr, *self.a.strides, self.b.ptr, *self.b.strides, self.c, self.pitch, self.m, self.n, self.k]
-        direct = self._direct(k)
-        if direct is None:
+        kind, shape = self._direct(k)
+        if kind == "":
             self._packed(k, args)
-        elif isinstance(self.m, int) and isinstance(self.n, int):
+            return
+        direct = direct_function(k.module, shape, kind)
+        if kind == "dots" or (isinstance(self.m, int) and isinstance(self.n, int)):
             _call(fn, direct, [*args, self.c])
         else:
             full = fn.binary("and", fn.icmp("eq", self.m, self.rows), fn.icmp("eq", self.n, self.columns))
             fn.choose(full, lambda: _call(fn, direct, [*args, self.c]), lambda: self._packed(k, args))
 
-    def _direct(self, k: KernelFunction) -> str | None:
-        if not (self.a.dtype == self.b.dtype == self.acc and self.acc.is_float):
-            return None
+    def _direct(self, k: KernelFunction) -> tuple[str, Shape]:
+        """How the product goes without packing, "" if it does not."""
         strides = tuple(s if isinstance(s, int) else None for s in (*self.a.strides, *self.b.strides, self.pitch))
-        shape = Shape(k.isa, self.acc, self.rows, self.columns, strides, self.accumulate)
-        kind = direct_kind(shape, self.k if isinstance(self.k, int) else None)
-        return direct_function(k.module, shape, kind) if kind else None
+        shape = Shape(k.isa, self.acc, self.rows, self.columns, strides, self.accumulate, self.vector_product)
+        plain = self.a.dtype == self.b.dtype == self.acc and self.acc.is_float
+        return direct_kind(shape, self.k if isinstance(self.k, int) else None) if plain else "", shape
 
     def _packed(self, k: KernelFunction, args: list[Index]) -> list[Val]:
         along = {"0": "m", "1": "k", "": ""}[self.a.unit], {"0": "k", "1": "n", "": ""}[self.b.unit]
@@ -183,7 +185,8 @@ def write_contract(k: KernelFunction, op: Op) -> None:
         fn.gep(right.ptr, fn.mul(col, right.strides[1]), memory_element(right.dtype)), right.strides, right.dtype
     )
     depth = ev.dim(_extent(lhs, 1))
-    product = Product(a, b, dtype_of(op.result), cell.ptr, pitch, m, n, depth, rows, columns, False)
+    vector = 1 in (_extent(lhs, 0), _extent(rhs, 1))
+    product = Product(a, b, dtype_of(op.result), cell.ptr, pitch, m, n, depth, rows, columns, False, vector)
     (product.swapped if swap else product).write(k)
 
 

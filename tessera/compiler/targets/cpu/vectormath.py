@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 
 from tessera.compiler.targets.cpu.coefficients import ERF, ERFC, ERFC_K, FIELDS, SINH
-from tessera.compiler.targets.cpu.exponential import Exponential
+from tessera.compiler.targets.cpu.power import Power
 from tessera.compiler.targets.cpu.trigonometric import Trigonometric
-from tessera.compiler.targets.cpu.values import F64, Val, const
+from tessera.compiler.targets.cpu.values import Val, const
 
 
-class VectorMath(Exponential, Trigonometric):
+class VectorMath(Power, Trigonometric):
     """Arguments and results are f32 or f64 values of any number of lanes."""
 
     # -- hyperbolic --------------------------------------------------------------------------------------------------
@@ -83,26 +83,7 @@ class VectorMath(Exponential, Trigonometric):
         positive = self.select(self.less(x, zero), zero, x)
         return self.add(positive, self.log1p(self.exp(self.neg(self.abs(x)))))
 
-    # -- powers and remainders ---------------------------------------------------------------------------------------
-    def pow(self, x: Val, y: Val) -> Val:
-        x, y = self.fn.align_lanes(x, y)
-        if x.ty.bits == 64:
-            return self.library("pow", x, y)
-        one, zero = self.k(1, x), self.k(0, x)
-        wide = F64.wide(x.ty.lanes)
-        a, b = self.fn.convert("fpext", self.abs(x), wide), self.fn.convert("fpext", y, wide)
-        r = self.fn.convert("fptrunc", self.exp2(self.mul(b, self.log2(a))), x.ty)
-        whole = self.equal(self.trunc(y), y)
-        half = self.mul(y, self.k(0.5, y))
-        odd = self.fn.binary("and", whole, self.fn.compare("fcmp one", self.trunc(half), half))
-        r = self.select(odd, self.copysign(r, x), r)
-        outside = self.fn.binary("and", self.fn.binary("xor", whole, const(True, whole.ty)), self.less(x, zero))
-        finite = self.fn.compare("fcmp one", x, self.k(-math.inf, x))
-        r = self.select(self.fn.binary("and", outside, finite), self.k(math.nan, x), r)
-        flat = self.fn.binary("and", self.equal(x, self.k(-1, x)), self.equal(self.abs(y), self.k(math.inf, y)))
-        certain = self.fn.binary("or", self.fn.binary("or", self.equal(y, zero), self.equal(x, one)), flat)
-        return self.select(certain, one, r)
-
+    # -- remainders --------------------------------------------------------------------------------------------------
     def fmod(self, x: Val, y: Val) -> Val:
         """x - y trunc(x / y), exactly, with the sign of x."""
         x, y = self.fn.align_lanes(x, y)
