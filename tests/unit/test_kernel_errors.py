@@ -200,15 +200,6 @@ def coordinate_of_no_width(x: ts.Tensor["M", ts.f32]):
     x[tile_m:tile_m + 1.5] = 0.0
 
 
-@wrong("TS102", "break", "let the loop run")
-def break_in_a_tile_loop(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", ts.f32]):
-    total = ts.tile.zeros((8,))
-    for k in ts.tile.range_k(0, N, 8):
-        total += ts.tile.row_sum(x[tile_m:tile_m+8, k:k+8])
-        break
-    y[tile_m:tile_m+8] = total
-
-
 @wrong("TS212", "for k in ts.tile.range_k(0, N, 8)", "[8] f32 before the loop and [8, 8] f32")
 def shape_grows_in_a_loop(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", "N", ts.f32]):
     total = ts.tile.zeros((8,))

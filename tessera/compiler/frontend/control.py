@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend import undecided
 from tessera.compiler.frontend.carried import Carried
-from tessera.compiler.frontend.frame import Flow
+from tessera.compiler.frontend.frame import Flow, Loop
 from tessera.compiler.frontend.inlining import stored_names
 from tessera.compiler.frontend.merging import Merger, Path
 from tessera.compiler.frontend.snapshot import Snapshot
@@ -34,6 +34,8 @@ def branch(ev: Evaluator, node: ast.If, condition: Any) -> Flow:
     facts = ev.facts.copy()
     paths = [path(ev, node.body, before, node), path(ev, node.orelse, before, node)]
     flows = {p.flow for p in paths}
+    if len(flows) > 1 and ev.layer.leave(paths):
+        flows = {Flow.CONTINUE}
     if flows == {Flow.RETURN, Flow.NEXT}:
         if not _take_rest(ev, node, paths):
             return Flow.NEXT
@@ -47,7 +49,7 @@ def branch(ev: Evaluator, node: ast.If, condition: Any) -> Flow:
             "whether the loop is left or goes on would depend on tensor elements; use ts.where, or a while loop",
             ev.header(node),
         )
-    _merge_names(ev, node, test, paths, before)
+    merge_names(ev, node, test, paths, before)
     return flows.pop() if len(flows) == 1 else Flow.NEXT
 
 
@@ -112,7 +114,7 @@ def _unknown(*paths: Path) -> bool:
     return any(isinstance(p.returned, Unknown) for p in paths)
 
 
-def _merge_names(ev: Evaluator, node: ast.If, test: Value, paths: list[Path], before: dict[str, Any]) -> None:
+def merge_names(ev: Evaluator, node: ast.If, test: Value, paths: list[Path], before: dict[str, Any]) -> None:
     a, b = paths
     merger = Merger(ev, node.test, (a.block, b.block))
     merged: dict[str, Any] = {}
@@ -223,7 +225,7 @@ def while_loop(ev: Evaluator, node: ast.While) -> Flow:
 def _body(ev: Evaluator, node: ast.For | ast.While, block: Block) -> None:
     """The loop's statements, once; leaving the loop early is not possible here."""
     saved = Snapshot(ev.frame)
-    ev.frame.rests.append(None)
+    ev.frame.rests.append(Loop())
     try:
         with ev.builder.inside(block):
             flow = ev.run(node.body)

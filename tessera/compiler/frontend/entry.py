@@ -119,12 +119,12 @@ def _evaluate(
     if variant.absent:
         arguments = {**dict.fromkeys(variant.absent), **(arguments or {})}
     analysis, ev = _attempt(definition, arguments, dims, variant, layer_of(definition))
-    other = ev.layer.again()
-    if other is not None:
-        second, ev2 = _attempt(definition, arguments, dims, variant, other)
-        if second.ok or analysis.ok:
-            return second, ev2.pending
-    return analysis, ev.pending
+    pending = ev.pending
+    while (other := ev.layer.again()) is not None:
+        second, ev = _attempt(definition, arguments, dims, variant, other)
+        if second.ok or analysis.ok or ev.layer.closer:
+            analysis, pending = second, ev.pending
+    return analysis, pending
 
 
 def _attempt(

@@ -22,6 +22,15 @@ class Flow(Enum):
     RETURN = "return"
 
 
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """Marks the body of an open loop in `Frame.rests`. `going`: the name of the flag that says whether it goes on,
+    where it can be left at run time; `serial`: whether a return in it also skips other steps."""
+
+    going: str = ""
+    serial: bool = True
+
+
 @dataclass(slots=True, eq=False)
 class Frame:
     """`outer` is the lexically enclosing frame, `caller` the dynamically enclosing one with the place of the call."""
@@ -47,7 +56,7 @@ class Frame:
     possible: list[Any] = field(default_factory=list[Any])
     """values returned on paths that may or may not be taken"""
     rests: list[Any] = field(default_factory=list[Any])
-    """for each open block, the statements behind the one that runs; None at a loop"""
+    """for each open block, its statements and the place of the one that runs; a `Loop` at each open loop"""
     records: bool = True
     """whether the types of its expressions are kept: the analysed function itself and functions nested in it"""
 
@@ -63,8 +72,10 @@ class Frame:
         """All statements that would run from here to the end of the function; None inside a loop."""
         out: list[Any] = []
         for rest in reversed(self.rests):
-            if rest is None:
-                return None
+            if isinstance(rest, Loop):
+                if rest.serial:
+                    return None
+                continue
             statements, i = rest
             out += statements[i + 1 :]
         return out

@@ -20,6 +20,7 @@ from tessera.language.annotations import Annotation
 if TYPE_CHECKING:
     from tessera.compiler.frontend.evaluator import Evaluator
     from tessera.compiler.frontend.frame import Flow
+    from tessera.compiler.frontend.merging import Path
     from tessera.compiler.tile.program import Param
 
 Handler = Callable[..., Any]
@@ -33,6 +34,9 @@ class Layer:
     """the dialect of its structured control flow: `graph` or `tile`"""
     builtins: Mapping[str, Handler] = {}
     """what `Builtin` values of this layer do, by path"""
+
+    closer = False
+    """an evaluation `again` whose findings are those to show even where it fails too"""
 
     def __init__(self, ev: Evaluator) -> None:
         self.ev = ev
@@ -146,6 +150,11 @@ class Layer:
 
         return control.branch(self.ev, node, condition)
 
+    def leave(self, paths: list[Path]) -> bool:
+        """Paths of a branch end differently, in a loop that runs when the program runs: makes them end alike, in the
+        loop's next step. False where that is not possible."""
+        return False
+
     def choose(self, node: ast.IfExp, condition: Any) -> Any:
         """`a if condition else b` on an owned condition."""
         from tessera.compiler.frontend import control
@@ -157,6 +166,10 @@ class Layer:
         from tessera.compiler.frontend import control
 
         return control.for_loop(self.ev, node, counting)
+
+    def rolls(self, node: ast.While) -> bool:
+        """Whether a loop whose condition is known runs when the program runs, for that is when it is left."""
+        return False
 
     def repeat(self, node: ast.While, condition: Any) -> Flow:
         """`while` on an owned condition."""

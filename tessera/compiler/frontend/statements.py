@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend import asserts, assignment, calls, undecided
 from tessera.compiler.frontend.expressions import iterate
-from tessera.compiler.frontend.frame import Flow
+from tessera.compiler.frontend.frame import Flow, Loop
 from tessera.compiler.frontend.signature import check_claim
 from tessera.compiler.frontend.syntax import Sample
 from tessera.compiler.frontend.values import UNKNOWN, Closure, Counting, Record, Unknown, type_name
@@ -61,7 +61,7 @@ def if_(ev: Evaluator, node: ast.If) -> Flow:
 def while_(ev: Evaluator, node: ast.While) -> Flow:
     for _ in range(ITERATION_LIMIT):
         condition = ev.eval(node.test)
-        if ev.layer.owns(condition):
+        if ev.layer.owns(condition) or ev.layer.rolls(node):
             return ev.layer.repeat(node, condition)
         truth = ev.decide(node.test, condition)
         if truth is None:
@@ -105,7 +105,7 @@ def for_(ev: Evaluator, node: ast.For) -> Flow:
 
 def _iteration(ev: Evaluator, node: ast.For | ast.While) -> Flow:
     """One iteration at compile time. A return in it also skips the other iterations, which is marked for branches."""
-    ev.frame.rests.append(None)
+    ev.frame.rests.append(Loop())
     try:
         return ev.run(node.body)
     finally:

@@ -348,7 +348,8 @@ def _philox(op: Op) -> None:
 @spec(
     "tile.for",
     "Serial ascending loop. Operands lower, upper, step, initial values; the block's arguments are the "
-    "counter and the carried values; tile.yield gives the next ones; results are the last.",
+    "counter and the carried values; tile.yield gives the next ones; results are the last. Attr going: the number of a "
+    "carried bool; where it is false, this step and those after it change nothing and may be left out.",
     effects=True,
 )
 def _for(op: Op) -> None:
@@ -360,6 +361,10 @@ def _for(op: Op) -> None:
     )
     demand([r.type for r in op.results] == carried, op, "results have the carried types")
     demand([v.type for v in body.terminator.operands] == carried, op, "yields the carried types")
+    if "going" in op.attrs:
+        going = op.attrs["going"]
+        ok = isinstance(going, int) and 0 <= going < len(carried) and carried[going] == TileType((), dtypes.bool_)
+        demand(ok, op, "going numbers a carried bool")
 
 
 @spec(

@@ -316,7 +316,10 @@ class Interpreter:
         lower, upper, step, *carried = self.operands(op)
         if step <= 0:
             fault(op, f"The loop's step is {step}; it must be positive.")
+        going = cast("int | None", op.attrs.get("going"))
         for i in range(lower, upper, step):
+            if going is not None and not carried[going]:
+                break
             carried = self.run(op.region.block, [i, *carried])
         return carried if len(op.results) != 1 else carried[0]
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend import control
 from tessera.compiler.frontend.carried import Carried
-from tessera.compiler.frontend.frame import Flow
+from tessera.compiler.frontend.frame import Flow, Loop
 from tessera.compiler.frontend.inlining import stored_names
+from tessera.compiler.frontend.kernel import leaving
 from tessera.compiler.frontend.kernel.grid import SERIAL
 from tessera.compiler.frontend.kernel.tiles import KernelFault, tile_type
 from tessera.compiler.frontend.kernel.values import Context, Panel, Shared, Transposed, View, marks
@@ -35,46 +36,45 @@ def branch(k: KernelState, node: ast.If, condition: Any) -> Flow:
     if isinstance(value, Value) and isinstance(value.type, TileType) and value.type.rank:
         return _masked_branch(k, node, k.tiles.truth(value))
     flow = control.branch(k.ev, node, condition)
-    _identify_results(k)
+    leaving.identify_results(k)
     return flow
-
-
-def _identify_results(k: KernelState) -> None:
-    """What a `tile.if` gives has the axes of what its regions yield."""
-    block = k.ev.builder.block
-    op = block.ops[-1] if block.ops else None
-    if op is None or op.name != "tile.if":
-        return
-    for i, result in enumerate(op.results):
-        if isinstance(result.type, TileType):
-            yields = [r.block.terminator.operands[i] for r in op.regions]
-            for a, b in zip(*(k.tiles.identities.of(y) for y in yields), strict=True):
-                a.join(b)
-            k.tiles.identities.like(result, yields[0])
 
 
 def _masked_branch(k: KernelState, node: ast.If, mask: Value) -> Flow:
     """`if i < n:` over lanes: both sides run, each stores only where its condition holds."""
-    flow = _under(k, node, mask, node.body)
-    inverse = k.tiles.map("logical_not", mask) if node.orelse or flow is Flow.RETURN else None
-    if inverse is not None and node.orelse:
-        _under(k, node, inverse, node.orelse)
-    if flow is not Flow.RETURN:
-        return Flow.NEXT
-    if k.ev.frame.returned is not None and not isinstance(k.ev.frame.returned, Unknown):
+    flows = [_under(k, node, mask, node.body), Flow.NEXT]
+    inverse = k.tiles.map("logical_not", mask) if node.orelse or flows[0] is not Flow.NEXT else mask
+    if node.orelse:
+        flows[1] = _under(k, node, inverse, node.orelse)
+    if Flow.BREAK in flows:
+        raise leaving.refuse_break()
+    if Flow.RETURN in flows and k.ev.frame.returned is not None and not isinstance(k.ev.frame.returned, Unknown):
         raise KernelFault("TS102", "a masked return gives no value; store the result where the condition holds")
-    rest = k.ev.frame.continuation()
+    if Flow.NEXT not in flows or flows[0] is flows[1]:
+        return flows[0]
+    ended, goes_on = (flows[0], inverse) if flows[1] is Flow.NEXT else (flows[1], mask)
+    _rest_under(k, node, goes_on, ended)
+    return ended
+
+
+def _rest_under(k: KernelState, node: ast.If, mask: Value, ended: Flow) -> None:
+    """What stands behind `if i >= n: return` (or continue) runs where the condition does not hold."""
+    frame = k.ev.frame
+    step = leaving.rest_of_step(k)
+    if ended is Flow.CONTINUE:
+        assert step is not None
+        rest, kept = step[0], frame.rests[: step[1] + 1]
+    else:
+        rest, kept = frame.continuation(), []
     if rest is None:
         raise KernelFault(
             "TS102", "a return inside a loop would end some lanes only; put what follows under the opposite condition"
         )
-    assert inverse is not None
-    rests, k.ev.frame.rests = k.ev.frame.rests, []
+    rests, frame.rests = frame.rests, kept
     try:
-        _under(k, node, inverse, rest)
+        _under(k, node, mask, rest)
     finally:
-        k.ev.frame.rests = rests
-    return Flow.RETURN
+        frame.rests = rests
 
 
 def _under(k: KernelState, node: ast.If, mask: Value, body: list[ast.stmt]) -> Flow:
@@ -114,7 +114,8 @@ def masking(k: KernelState, mask: Value) -> Generator[None]:
 def loop(k: KernelState, node: ast.For, counting: Counting) -> Flow:
     if not isinstance(node.target, ast.Name):
         raise KernelFault("TS102", "the counter of a tile loop is one name")
-    if node is k.plan.outer and counting.path == "tessera.tile.range" and k.grid_loop:
+    parallel = k.grid_loop and ast.Break not in leaving.jumps(node)
+    if node is k.plan.outer and counting.path == "tessera.tile.range" and parallel:
         return _grid_axis(k, node, node.target.id, counting)
     return _serial(k, node, node.target, counting)
 
@@ -127,7 +128,12 @@ def _grid_axis(k: KernelState, node: ast.For, name: str, counting: Counting) -> 
     c = k.coordinates.on_grid(node, name, counting.stop, counting.step, k.ev.span(node.iter), counting.start)
     k.speculated = c
     k.ev.assign_name(name, c.offset, node.target)
-    return k.ev.run(node.body)
+    k.ev.frame.rests.append(Loop(serial=False))
+    try:
+        flow = k.ev.run(node.body)
+    finally:
+        k.ev.frame.rests.pop()
+    return Flow.NEXT if flow is Flow.CONTINUE else flow
 
 
 def _serial(k: KernelState, node: ast.For, target: ast.Name, counting: Counting) -> Flow:
@@ -142,7 +148,8 @@ def _serial(k: KernelState, node: ast.For, target: ast.Name, counting: Counting)
     assigned = {n for n in stored_names(node.body) - {target.id} if not isinstance(ev.frame.lookup(n), FIXED)}
     fixed = {n: v for n in stored_names(node.body) if isinstance(v := ev.frame.lookup(n), FIXED)}
     span = ev.span(node.iter)
-    carried = Carried(ev, node, assigned)
+    mark, flags = leaving.enter(k, node)
+    carried = Carried(ev, node, assigned | flags)
     body, found = Block(), 0
     for _ in range(control.ATTEMPTS):
         body = Block()
@@ -155,7 +162,7 @@ def _serial(k: KernelState, node: ast.For, target: ast.Name, counting: Counting)
             counting.path != f"tessera.tile.{SERIAL}"
         ):  # a counter that the text does not show is not shown as assigned either
             ev.assign_name(target.id, c.offset, target)
-        _run_body(k, node, body)
+        leaving.run_body(k, node, mark, body)
         found = len(ev.findings.errors)
         if carried.leave(body):
             break
@@ -167,12 +174,14 @@ def _serial(k: KernelState, node: ast.For, target: ast.Name, counting: Counting)
     control.finish(ev, body, carried.next, node)
     types, hints = [v.type for v in carried.initial], [v.hint for v in body.args[1:]]
     operands, regions = [*values, *carried.initial], [Region([body])]
-    op = ev.builder.op("tile.for", operands, types, regions=regions, span=ev.span(node), hints=hints)
+    attrs = {"going": carried.names.index(mark.going)} if mark.going else {}  # flags come before what programs can name
+    op = ev.builder.op("tile.for", operands, types, {**attrs}, regions=regions, span=ev.span(node), hints=hints)
     carried.after(op.results, {target.id})
     _identify(k, carried.initial, op.results)
     if len(ev.findings.errors) > found:  # something does not keep its type: nothing more is said of what depends on it
         ev.frame.names.update(dict.fromkeys(carried.names, UNKNOWN))
-    return Flow.NEXT
+        return Flow.NEXT
+    return leaving.close(k, node, mark)
 
 
 def repeat(k: KernelState, node: ast.While, value: Any) -> Flow:
@@ -182,7 +191,8 @@ def repeat(k: KernelState, node: ast.While, value: Any) -> Flow:
         ev.frame.names.update(dict.fromkeys(stored_names(node.body), UNKNOWN))
         return Flow.NEXT
     assigned = stored_names([*node.body, ast.Expr(node.test)])
-    carried = Carried(ev, node, {n for n in assigned if not isinstance(ev.frame.lookup(n), FIXED)})
+    mark, flags = leaving.enter(k, node)
+    carried = Carried(ev, node, flags | {n for n in assigned if not isinstance(ev.frame.lookup(n), FIXED)})
     head, body, found = Block(), Block(), 0
     test: Value | None = None
     for _ in range(control.ATTEMPTS):
@@ -191,10 +201,12 @@ def repeat(k: KernelState, node: ast.While, value: Any) -> Flow:
         _identify(k, carried.initial, head.args)
         with ev.builder.inside(head):
             test = condition(k, node.test, ev.eval(node.test))
+            if mark.going and test is not None:
+                test = k.tiles.map("logical_and", test, ev.frame.names[mark.going])
         carried.enter(body)
         _identify(k, carried.initial, body.args)
         found = len(ev.findings.errors)
-        _run_body(k, node, body)
+        leaving.run_body(k, node, mark, body)
         if carried.leave(body) or test is None:
             break
         carried.discard(head)
@@ -212,21 +224,7 @@ def repeat(k: KernelState, node: ast.While, value: Any) -> Flow:
     op = ev.builder.op("tile.while", carried.initial, types, regions=regions, span=ev.span(node))
     carried.after(op.results, set())
     _identify(k, carried.initial, op.results)
-    return Flow.NEXT
-
-
-def _run_body(k: KernelState, node: ast.For | ast.While, block: Block) -> None:
-    k.ev.frame.rests.append(None)
-    try:
-        with k.ev.builder.inside(block):
-            flow = k.ev.run(node.body)
-    finally:
-        k.ev.frame.rests.pop()
-    if flow in (Flow.BREAK, Flow.RETURN):
-        word = "break" if flow is Flow.BREAK else "return"
-        where = next((n for n in ast.walk(node) if isinstance(n, (ast.Break, ast.Return))), node)
-        message = f"{word} inside a tile loop is not supported; let the loop run to its end"
-        k.ev.error("TS102", message, where)
+    return leaving.close(k, node, mark)
 
 
 def _identify(k: KernelState, initial: list[Value], values: list[Value]) -> None:

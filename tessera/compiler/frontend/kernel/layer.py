@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend.frame import Flow
-from tessera.compiler.frontend.kernel import calls, captures, control, names, operators, results
+from tessera.compiler.frontend.kernel import calls, captures, control, leaving, names, operators, results
 from tessera.compiler.frontend.kernel.builtins import TILE_FUNCTIONS
 from tessera.compiler.frontend.kernel.grid import PREFIX, REGISTER, SERIAL
 from tessera.compiler.frontend.kernel.state import DEFAULTS, KernelState
@@ -43,6 +43,7 @@ from tessera.language.dims import Expr
 
 if TYPE_CHECKING:
     from tessera.compiler.frontend.evaluator import Evaluator
+    from tessera.compiler.frontend.merging import Path
 
 PROPERTIES = ("T", "shape", "dtype", "ndim")
 CONVERSIONS = ("to", "astype", "type")
@@ -68,9 +69,18 @@ class KernelLayer(KernelState):
     prefix = "tile"
 
     def again(self) -> Callable[[Evaluator], Layer] | None:
+        if self.left != self.rolled:
+            return lambda ev: KernelLayer(ev, self.grid_loop, self.left)
         if self.speculated is None or not (self.retry or self.ev.findings.errors):
             return None
-        return lambda ev: KernelLayer(ev, grid_loop=False)
+        return lambda ev: KernelLayer(ev, False, self.rolled)
+
+    @property
+    def closer(self) -> bool:
+        return bool(self.rolled)
+
+    def rolls(self, node: ast.While) -> bool:
+        return (node.lineno, node.col_offset) in self.rolled
 
     # parameters and names
     def parameter(self, name: str, type: TensorType, annotation: Annotation, span: Span) -> Any:
@@ -228,6 +238,9 @@ class KernelLayer(KernelState):
 
     def repeat(self, node: ast.While, condition: Any) -> Flow:
         return self._flow(node, control.repeat, condition)
+
+    def leave(self, paths: list[Path]) -> bool:
+        return leaving.leave(self, paths)
 
     def _flow(self, node: ast.stmt, rule: Callable[..., Flow], value: Any) -> Flow:
         try:

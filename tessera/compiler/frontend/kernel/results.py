@@ -38,12 +38,16 @@ def returned(k: KernelState, value: Any, span: Span, annotation: Annotation | No
 
 
 def _result(k: KernelState, item: Any, span: Span, wanted: Annotation | None, name: str) -> None:
-    if k.builder.block is not k.ev.block:
-        raise KernelFault("TS102", "a kernel returns once, at its end")
     if isinstance(item, View) and item.argument in k.memory.written:
         _check_in_place(item, wanted)
-        k.results.append(item.argument)
+        if item.argument not in k.results:  # it may be returned from several places
+            k.results.append(item.argument)
         return
+    if k.builder.block is not k.ev.block:
+        said, k.returned_early = k.returned_early, True
+        if said:
+            return
+        raise KernelFault("TS102", "a kernel returns a value once, at its end; keep it in a name until there")
     with k.builder.at(span):
         tile = k.tile(item)
         shape = getattr(wanted, "shape", None)

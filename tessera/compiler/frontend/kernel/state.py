@@ -56,18 +56,20 @@ def returned_dims(definition: Definition) -> frozenset[str]:
 class KernelState(Layer):
     """What is known of one kernel while it is read.
 
-    `sizes`: the dims that are known. `grid_loop`: whether the outermost range is taken for a grid axis.
+    `sizes`: the dims that are known. `grid_loop`: whether the outermost range is taken for a grid axis. `rolled`: the
+    places of `while` loops that run when the kernel runs although their conditions are known.
     """
 
     prefix = "tile"
 
-    def __init__(self, ev: Evaluator, grid_loop: bool = True) -> None:
+    def __init__(self, ev: Evaluator, grid_loop: bool = True, rolled: frozenset[tuple[int, int]] = frozenset()) -> None:
         super().__init__(ev)
         assert isinstance(ev.definition.tree, ast.FunctionDef)
         self.plan: Plan = plan(ev.definition.tree, returned_dims(ev.definition))
         ev.definition = replace(ev.definition, tree=self.plan.tree)
         ev.frame.locals = assigned_names(ev.definition.tree)
         self.config, self.grid_loop = dict(ev.definition.options.get("config") or {}), grid_loop
+        self.rolled, self.left = rolled, rolled
         self.sizes: dict[str, int] = dict(ev.sizes)
         self.builder = TileBuilder(ev.block, span=ev.definition.span)
         ev.builder = self.builder
@@ -88,6 +90,8 @@ class KernelState(Layer):
         self.results: list[int] = []
         self.speculated: Coordinate | None = None
         self.stages = 0
+        self.returned_early = False
+        """a value is returned where other paths go on, which has been said"""
         self.retry = False
         """the outermost range turned out not to tell programs apart: evaluate again with it serial"""
 

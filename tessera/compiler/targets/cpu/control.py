@@ -10,7 +10,7 @@ from tessera.compiler.targets.cpu.memory import Cell
 from tessera.compiler.targets.cpu.nests import NestWriter
 from tessera.compiler.targets.cpu.plan import Planner
 from tessera.compiler.targets.cpu.spaces import LAZY, shape_of
-from tessera.compiler.targets.cpu.values import Val
+from tessera.compiler.targets.cpu.values import Index, Val
 
 if TYPE_CHECKING:
     from tessera.compiler.targets.cpu.kernel import KernelFunction
@@ -24,7 +24,7 @@ class Carried:
     """
 
     def __init__(self, k: KernelFunction, initial: Sequence[Value], plan: Planner, writer: NestWriter) -> None:
-        self.k = k
+        self.k, self.initial = k, initial
         self.start: list[Val] = []
         self.cells: list[Cell | None] = []
         for v in initial:
@@ -36,6 +36,11 @@ class Carried:
             writer.write(plan.copy(v, first))
             self.cells.append(first)
             self.start += [k.fn.here(first.ptr), k.fn.here(second.ptr)]
+
+    def offset(self, number: int) -> int:
+        """Where the registers of carried value `number` start in the state."""
+        before = zip(self.cells[:number], self.initial, strict=False)
+        return sum(self.k.width(v) if cell is None else 2 for cell, v in before)
 
     def bind(self, values: Sequence[Value], state: Sequence[Val]) -> None:
         """`values` (block arguments or results) stand for the carried state."""
@@ -97,13 +102,34 @@ def write_for(k: KernelFunction, op: Op, plan: Planner, writer: NestWriter) -> N
     carried = Carried(k, op.operands[3:], plan, writer)
     lower, upper = ev.index(op.operands[0]), ev.index(op.operands[1])
     step = fn.smax(ev.index(op.operands[2]), 1)  # a step that is not positive would never end
-    with fn.loop(lower, upper, step, carried.start) as loop:
-        ev.memo = {}
-        ev.indices[body.args[0]] = loop.index
-        carried.bind(body.args[1:], loop.carried)
-        loop.next = carried.run(body, loop.carried)
+    if "going" in op.attrs:
+        results = _while_going(k, op, carried, lower, upper, step)
+    else:
+        with fn.loop(lower, upper, step, carried.start) as loop:
+            ev.memo = {}
+            ev.indices[body.args[0]] = loop.index
+            carried.bind(body.args[1:], loop.carried)
+            loop.next = carried.run(body, loop.carried)
+        results = loop.results
     ev.memo = {}
-    carried.bind(op.results, loop.results)
+    carried.bind(op.results, results)
+
+
+def _while_going(k: KernelFunction, op: Op, carried: Carried, lower: Index, upper: Index, step: Index) -> list[Val]:
+    """A counted loop that is left where its flag says so; gives the carried state behind it."""
+    fn, ev, body = k.fn, k.ev, op.region.block
+    at = carried.offset(int(op.attrs["going"]))  # type: ignore[call-overload]
+
+    def test(state: list[Val]) -> Val:
+        return fn.binary("and", fn.icmp("slt", state[0], upper), state[1 + at])
+
+    def run(state: list[Val]) -> list[Val]:
+        ev.memo = {}
+        ev.indices[body.args[0]] = state[0]
+        carried.bind(body.args[1:], state[1:])
+        return [fn.index(fn.add(state[0], step)), *carried.run(body, state[1:])]
+
+    return fn.while_loop([fn.here(fn.index(lower)), *carried.start], test, run)[1:]
 
 
 def write_while(k: KernelFunction, op: Op, plan: Planner, writer: NestWriter) -> None:

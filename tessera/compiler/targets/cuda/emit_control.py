@@ -90,7 +90,8 @@ def _for(e: KernelEmitter, op: Op) -> None:
     names = _carry(e, op.operands[3:], body.args[1:])
     counter = e.fresh(body.args[0].hint or "i")
     e.env[body.args[0]] = counter
-    with e.source.block(f"for (ts::idx {counter} = {lower}; {counter} < {upper}; {counter} += {step})"):
+    going = f" && {names[int(op.attrs['going'])]}" if "going" in op.attrs else ""  # type: ignore[call-overload]
+    with e.source.block(f"for (ts::idx {counter} = {lower}; {counter} < {upper}{going}; {counter} += {step})"):
         e.emit_block(body)
         e.source.at(body.terminator.span)
         _advance(e, names, body.terminator.operands)

@@ -224,15 +224,23 @@ class MaskTails:
 
     # control flow
     def loop(self, op: Op) -> None:
-        """Carried tiles: padding of what they start with or become, as far as it is the same in every step."""
-        body, initial = op.region.block, op.operands[3:]
-        shared = {v: (self.tails.get(v), self.padding.get(v)) for v in self._shared(op) if not _filled_first(v, body)}
+        self.carry(op, op.operands[3:], [op.region.block])
+
+    def while_loop(self, op: Op) -> None:
+        self.carry(op, op.operands, [r.block for r in op.regions])
+
+    def carry(self, op: Op, initial: Sequence[Value], blocks: Sequence[Block]) -> None:
+        """A loop whose step is these blocks. Carried tiles: padding of what they start with or become, as far as it is
+        the same in every step."""
+        body = blocks[-1]
+        shared = {v: (self.tails.get(v), self.padding.get(v)) for v in self._shared(op) if not _filled_first(v, blocks)}
         found = [self.of(v) if isinstance(v.type, TileType) else () for v in initial]
         while True:
-            for arg, tails in zip(body.args[1:], found, strict=True):
-                self.tails[arg] = tails
+            for block in blocks:
+                for arg, tails in zip(block.args[len(block.args) - len(found) :], found, strict=True):
+                    self.tails[arg] = tails
             probe = _Probe(self)
-            yields = probe.yields(body)
+            yields = probe.yields(blocks)
             joined = [
                 tuple(x | self._outside(y, body) for x, y in zip(t, n, strict=True))
                 for t, n in zip(found, yields, strict=True)
@@ -245,8 +253,9 @@ class MaskTails:
                     self.padding.pop(v, None)
                 self.tails.pop(v, None)
             found = joined
-        self.block(body)
-        self.keep_old(op, body)
+        for block in blocks:
+            self.block(block)
+        self.keep_old(op, body, len(found))
         for result, tails in zip(op.results, found, strict=True):
             self.tails[result] = tails
 
@@ -259,10 +268,10 @@ class MaskTails:
         """Those whose offset is known outside the loop."""
         return frozenset(t for t in tails if not defined_in(t.offset, body))
 
-    def keep_old(self, op: Op, body: Block) -> None:
+    def keep_old(self, op: Op, body: Block, carried: int) -> None:
         """`m = maximum(m, x)` over ragged x: what does not exist in this step leaves m as it was."""
         end = body.terminator
-        for i, (arg, new) in enumerate(zip(body.args[1:], list(end.operands), strict=True)):
+        for i, (arg, new) in enumerate(zip(body.args[len(body.args) - carried :], list(end.operands), strict=True)):
             if not isinstance(new.type, TileType) or not new.type.rank or new is arg:
                 continue
             local = tuple(frozenset(t for t in axis if defined_in(t.offset, body)) for axis in self.of(new))
@@ -284,10 +293,6 @@ class MaskTails:
                     for axis in zip(*sides, strict=True)
                 )
 
-    def while_loop(self, op: Op) -> None:
-        for region in op.regions:
-            self.block(region.block)
-
 
 class _Probe(MaskTails):
     """Follows tails through a loop's body without changing it."""
@@ -295,27 +300,25 @@ class _Probe(MaskTails):
     def __init__(self, outer: MaskTails) -> None:
         super().__init__(outer.kernel, dict(outer.tails), dict(outer.padding), dict(outer.masks))
 
-    def yields(self, body: Block) -> list[Tails]:
-        self.block(body)
-        return [self.of(v) if isinstance(v.type, TileType) else () for v in body.terminator.operands]
+    def yields(self, blocks: Sequence[Block]) -> list[Tails]:
+        for block in blocks:
+            self.block(block)
+        return [self.of(v) if isinstance(v.type, TileType) else () for v in blocks[-1].terminator.operands]
 
     def masked(self, op: Op, x: Value, tails: Tails, masks: frozenset[Value], identity: float) -> Value:
         return x
 
-    def keep_old(self, op: Op, body: Block) -> None:
+    def keep_old(self, op: Op, body: Block, carried: int) -> None:
         return None
 
 
-def _filled_first(v: Value, body: Block) -> bool:
+def _filled_first(v: Value, blocks: Sequence[Block]) -> bool:
     """Whether every step fills the shared tile before it reads it."""
-    for op in body.ops:
+    for op in (op for block in blocks for op in block.ops):
         for inner in op.walk():
             if v in inner.operands:
-                return (
-                    inner.name in ("tile.copy_async", "tile.store_shared")
-                    and inner.operands[0] is v
-                    and inner.block is body
-                )
+                fills = inner.name in ("tile.copy_async", "tile.store_shared") and inner.operands[0] is v
+                return fills and inner.block in blocks
     return False
 
 
