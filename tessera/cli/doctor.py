@@ -29,7 +29,7 @@ class Finding:
 
 LIBRARIES = (
     ("llvmlite", "llvmlite", "the CPU target", ""),
-    ("cuda.core", "cuda-core", "the CUDA target", "nvrtc"),
+    ("cuda.bindings", "cuda-bindings", "the CUDA target", "nvrtc"),
     ("cupy", "cupy-cuda13x", "running on a GPU", "cuda"),
     ("plotly", "plotly", "profiles as figures", "plot"),
     ("jupyterlab", "jupyterlab", "notebooks", "jupyter"),

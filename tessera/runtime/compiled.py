@@ -14,7 +14,7 @@ from tessera.compiler.frontend.values import Static
 from tessera.compiler.ir.types import TensorType, shape_text
 from tessera.compiler.targets import base as targets
 from tessera.compiler.targets.base import Artifact, Target
-from tessera.errors import CompileError, Diagnostic, LaunchError
+from tessera.errors import CompileError, Diagnostic, LaunchError, TesseraError
 from tessera.language import dims as algebra
 from tessera.language.annotations import TensorAnn
 from tessera.language.decorators import Function, Program
@@ -66,7 +66,11 @@ class Compiled:
 
     @property
     def assembly(self) -> str | None:
-        """The machine's instructions; None where the target has none to show."""
+        """The machine's instructions; None where the target has none to show.
+
+        Raises MissingDependency where the program that disassembles is not installed (CUDA's nvdisasm), TargetError
+        where it does not read code for this architecture.
+        """
         return assembly_of(self.artifact)
 
     @property
@@ -121,7 +125,11 @@ def save_artifact(artifact: Artifact, directory: str | Path, name: str = "") -> 
     contents: dict[str, bytes] = {f"{name}{suffix}": artifact.source.encode()}
     for file, data in artifact.files.items():
         contents[f"{name}{Path(file).suffix or '.' + file}"] = data
-    if (assembly := assembly_of(artifact)) is not None:
+    try:
+        assembly = assembly_of(artifact)
+    except TesseraError:  # the rest is worth saving without it
+        assembly = None
+    if assembly is not None:
         contents[f"{name}{'.sass' if gpu else '.s'}"] = assembly.encode()
     about = {"name": name, "target": artifact.target, "resources": artifact.resources, "meta": artifact.meta}
     contents[f"{name}.json"] = json.dumps(about, indent=2, sort_keys=True, default=str).encode()

@@ -12,20 +12,24 @@ import pytest
 
 from tessera.compiler.targets import base
 from tessera.compiler.targets.base import CUDA_ARCHITECTURES, Artifact
-from tessera.compiler.targets.cuda import cubin
-from tessera.errors import TargetError
+from tessera.compiler.targets.cuda import cubin, nvrtc, nvrtc_library
+from tessera.errors import MissingDependency, TargetError
 from tessera.language import dtypes as dt
-from tests.conftest import require
+from tessera.runtime.compiled import assembly_of
+from tests.conftest import IN_CI, require
 from tests.emulator import kernels as k
 
-require("cuda.core")
+require("cuda.bindings")
 
 SIMPLE = [name for name in k.TYPICAL if name not in ("attention", "matmul_f32")]
+
+ARCHITECTURES = [a for a in CUDA_ARCHITECTURES if a != "sm_70" or IN_CI or nvrtc_library.library(12) is not None]
+"""sm_70 takes CUDA 12's NVRTC beside CUDA 13's; CI has both."""
 
 
 @pytest.fixture(scope="module")
 def artifacts() -> dict[tuple[str, str], Artifact]:
-    jobs = [(arch, name) for name in k.TYPICAL for arch in CUDA_ARCHITECTURES]
+    jobs = [(arch, name) for name in k.TYPICAL for arch in ARCHITECTURES]
     programs = {name: make().program for name, make in k.TYPICAL.items()}
     with ThreadPoolExecutor(4) as pool:
         made = pool.map(lambda job: base.get(job[0]).compile(programs[job[1]]), jobs)
@@ -38,6 +42,7 @@ def test_every_kernel_compiles_for_every_architecture(artifacts: dict[tuple[str,
         for figures in artifact.resources.values():
             assert 0 < figures["registers"] <= 255
             assert 0 < figures["occupancy"] <= 1
+        assert "warning" not in artifact.source, (arch, name)
 
 
 def test_nothing_spills(artifacts: dict[tuple[str, str], Artifact]) -> None:
@@ -120,8 +125,6 @@ def test_unknown_architecture_lists_the_known_ones() -> None:
 
 
 def test_a_rejected_kernel_shows_both_lines() -> None:
-    from tessera.compiler.targets.cuda import nvrtc
-
     head = "#include <tessera/memory.cuh>\nnamespace ts = tessera;\n"
     source = head + 'extern "C" __global__ void k() {\n  auto x = ts::nonsense(1);\n}\n'
     with pytest.raises(TargetError, match="TS603") as e:
@@ -132,20 +135,53 @@ def test_a_rejected_kernel_shows_both_lines() -> None:
 
 
 def test_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    import importlib
+    monkeypatch.setattr(nvrtc_library, "library", lambda major: None)
+    for arch, extra in (("sm_80", "cuda"), ("sm_90a", "cuda"), ("sm_70", "cuda12")):
+        with pytest.raises(MissingDependency, match=rf"TS604[\s\S]*{arch}[\s\S]*tessera\[{extra}\]"):
+            nvrtc.compile_cubin("", arch, "k", [])
 
-    from tessera.compiler.targets.cuda import nvrtc
-    from tessera.errors import MissingDependency
 
-    real = importlib.import_module
+def test_each_architecture_is_compiled_by_the_newest_library_that_knows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    Library = nvrtc_library.Library
+    both = {13: Library(None, (13, 4), frozenset((75, 90))), 12: Library(None, (12, 9), frozenset((70, 75, 90)))}
+    monkeypatch.setattr(nvrtc_library, "library", both.get)
+    assert [nvrtc.version(arch) for arch in ("sm_70", "sm_75", "sm_90a")] == ["12.9", "13.4", "13.4"]
+    del both[13]
+    assert nvrtc.version("sm_90a") == "12.9", "CUDA 12's alone serves"
+    with pytest.raises(MissingDependency, match=r"sm_120[\s\S]*tessera\[cuda\]"):
+        nvrtc.version("sm_120")
 
-    def without(name: str, *rest: str) -> object:
-        if name.startswith("cuda"):
-            raise ImportError(name)
-        return real(name, *rest)
 
-    monkeypatch.setattr(importlib, "import_module", without)
-    nvrtc.version.cache_clear()
-    with pytest.raises(MissingDependency, match=r"tessera\[cuda\]"):
-        nvrtc.compile_cubin("", "sm_80", "k", [])
-    nvrtc.version.cache_clear()
+def test_both_libraries_compile_in_one_process() -> None:
+    if nvrtc_library.library(12) is None:
+        pytest.skip("CUDA 12's NVRTC is not installed")
+    program = k.saxpy(n=100).program
+    versions = {base.get(arch).fingerprint.split()[1].partition(".")[0] for arch in ("sm_70", "sm_80")}
+    assert versions == {"nvrtc-12", "nvrtc-13"}
+    for arch in ("sm_70", "sm_80", "sm_70"):
+        assert base.get(arch).compile(program).files["code.cubin"][:4] == b"\x7fELF"
+
+
+def test_machine_code_that_nvdisasm_does_not_read_is_said_so() -> None:
+    with pytest.raises(TargetError, match=r"TS602.*\n.*nvdisasm cannot show"):
+        cubin.disassemble(b"not a cubin")
+
+
+def test_a_compiler_that_warns_is_heard() -> None:
+    source = 'extern "C" __global__ void k(int* p) { int unused = 1; p[0] = 1; }\n'
+    code, warnings = nvrtc.compile_cubin(source, "sm_80", "k", [])
+    assert code[:4] == b"\x7fELF" and "k.cu(1)" in warnings and "unused" in warnings
+
+
+def test_assembly_is_plain_sass(artifacts: dict[tuple[str, str], Artifact], monkeypatch: pytest.MonkeyPatch) -> None:
+    artifact = artifacts["sm_80", "saxpy"]
+    text = assembly_of(artifact)
+    assert text is not None and "STG" in text and "//##" not in text
+
+    def absent(name: str) -> str:
+        raise MissingDependency(name, "cuda", "Showing machine code")
+
+    monkeypatch.setattr(cubin, "binary", absent)
+    artifact.assembly = None
+    with pytest.raises(MissingDependency, match="nvdisasm"):
+        assembly_of(artifact)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tessera.errors import MissingDependency
+from tessera.errors import Diagnostic, MissingDependency, TargetError
 
 # Attributes of the .nv.info sections (cubin ELF, as printed by `readelf` of the CUDA toolkit's cuobjdump -elf).
 _REGISTERS, _FRAME, _MIN_STACK = 0x2F, 0x11, 0x12
@@ -107,12 +107,23 @@ def binary(name: str) -> str:
 
 
 def disassemble(cubin: bytes) -> str:
-    """SASS with `//## File "...", line N` marks, inlined calls with the places that they were inlined into."""
+    """SASS with `//## File "...", line N` marks, inlined calls with the places that they were inlined into.
+
+    Raises MissingDependency without nvdisasm, TargetError TS602 where it does not read the architecture.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "code.cubin"
         path.write_bytes(cubin)
-        out = subprocess.run([binary("nvdisasm"), "-c", "-gi", str(path)], capture_output=True, text=True, check=True)
-        return out.stdout
+        out = subprocess.run([binary("nvdisasm"), "-c", "-gi", str(path)], capture_output=True, text=True, check=False)
+    if out.returncode:  # those of CUDA 13.1 and later do not read sm_70
+        why = out.stderr.strip().removeprefix("nvdisasm fatal").strip(" :\n")
+        raise TargetError(Diagnostic("TS602", f"nvdisasm cannot show this machine code: {why}"))
+    return out.stdout
+
+
+def plain(sass: str) -> str:
+    """SASS as one reads it: without the marks of source lines."""
+    return "\n".join(line.rstrip() for line in sass.splitlines() if "//##" not in line) + "\n"
 
 
 _MARK = re.compile(r'//## File "([^"]*)", line (\d+)')

@@ -1,37 +1,43 @@
-"""NVRTC through cuda.core: CUDA C++ text to a cubin, on a machine with or without a GPU."""
+"""CUDA C++ text to a cubin by NVRTC, on a machine with or without a GPU."""
 
 from __future__ import annotations
 
 import hashlib
-import importlib
 import re
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
+from tessera.compiler.targets.cuda import nvrtc_library
 from tessera.errors import NOWHERE, Diagnostic, MissingDependency, Note, Span, TargetError
 
 INCLUDE = Path(__file__).parent / "include"
+LAST_OF_CUDA_12 = 74
+"""Compute capabilities up to this one are compiled by CUDA 12's NVRTC alone."""
+
+# Contraction of products and sums is off: fma happens where the program says so. `minimal` leaves out textures and
+# cooperative launches, which no kernel uses and every compilation would read.
+OPTIONS = ("--std=c++17", "--device-as-default-execution-space", "--fmad=false", "--generate-line-info", "--minimal",
+           f"--include-path={INCLUDE}")  # fmt: skip
+
+_DEPRECATED = "Architectures prior to"
+"""Said of every compilation for sm_70, whose user knows."""
 
 
-def _core() -> Any:
-    try:
-        return importlib.import_module("cuda.core")
-    except ImportError as e:
-        raise MissingDependency("cuda.core", "cuda", "Compiling for CUDA") from e
+def library_for(arch: str) -> nvrtc_library.Library:
+    """The newest installed NVRTC that compiles for `arch` ("sm_80"). Raises MissingDependency with what to install."""
+    number = int(arch.removeprefix("sm_").rstrip("af"))
+    for library in map(nvrtc_library.library, nvrtc_library.MAJORS):
+        if library is not None and number in library.architectures:
+            return library
+    if number <= LAST_OF_CUDA_12:
+        raise MissingDependency("CUDA 12's NVRTC", "cuda12", f"Compiling for {arch}")
+    raise MissingDependency("NVRTC", "cuda", f"Compiling for {arch}")
 
 
-@lru_cache(maxsize=1)
-def version() -> str:
-    """NVRTC's version. Raises MissingDependency where it is not installed."""
-    _core()
-    try:
-        nvrtc = importlib.import_module("cuda.bindings.nvrtc")
-        _, major, minor = nvrtc.nvrtcVersion()
-    except Exception as e:  # the bindings raise their own types where the library itself is absent
-        raise MissingDependency("NVRTC", "cuda", "Compiling for CUDA") from e
-    return f"{major}.{minor}"
+def version(arch: str) -> str:
+    """The version of the NVRTC that compiles for `arch`. Raises MissingDependency where it is not installed."""
+    return "{}.{}".format(*library_for(arch).version)
 
 
 @lru_cache(maxsize=1)
@@ -44,26 +50,17 @@ def library_fingerprint() -> str:
     return digest.hexdigest()[:16]
 
 
-def compile_cubin(source: str, arch: str, name: str, lines: Sequence[Sequence[object]]) -> bytes:
-    """The cubin of `source` for `arch`. Contraction of products and sums is off: fma happens where the program says so.
+def compile_cubin(source: str, arch: str, name: str, lines: Sequence[Sequence[object]]) -> tuple[bytes, str]:
+    """The cubin of `source` for `arch`, and what the compiler warns of (mostly nothing).
 
     Raises TargetError TS603 with the generated line and the user's behind it; MissingDependency without NVRTC.
     """
-    core = _core()
-    version()
-    options = core.ProgramOptions(
-        name=f"{name}.cu",
-        arch=arch,
-        std="c++17",
-        device_as_default_execution_space=True,
-        fma=False,
-        lineinfo=True,
-        include_path=str(INCLUDE),
-    )
+    library = library_for(arch)
     try:
-        return bytes(core.Program(source, "c++", options).compile("cubin").code)
-    except Exception as e:  # cuda.core wraps NVRTC's status in types of its own
+        code, log = library.compile(source, f"{name}.cu", [f"--gpu-architecture={arch}", *OPTIONS])
+    except nvrtc_library.CompilationFailed as e:
         raise failed(str(e), source, f"{name}.cu", lines, f"NVRTC for {arch}") from e
+    return code, "\n".join(line for line in log.splitlines() if _DEPRECATED not in line)
 
 
 def failed(log: str, source: str, file: str, lines: Sequence[Sequence[object]], compiler: str) -> TargetError:

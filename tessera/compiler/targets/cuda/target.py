@@ -14,11 +14,11 @@ from tessera.compiler.tile.program import Program
 from tessera.language import dtypes
 
 # Shared memory that one block may have, in bytes (CUDA C++ Programming Guide, compute capabilities).
-SHARED_LIMITS = {75: 65536, 80: 166912, 86: 101376, 89: 101376, 90: 232448, 100: 232448, 120: 101376}
+SHARED_LIMITS = {70: 98304, 75: 65536, 80: 166912, 86: 101376, 89: 101376, 90: 232448, 100: 232448, 120: 101376}
 REGISTERS_PER_SM = 65536
-THREADS_PER_SM = {75: 1024, 80: 2048, 86: 1536, 89: 1536, 90: 2048, 100: 2048, 120: 1536}
-SHARED_PER_SM = {75: 65536, 80: 167936, 86: 102400, 89: 102400, 90: 233472, 100: 233472, 120: 102400}
-BLOCKS_PER_SM = {75: 16, 80: 32, 86: 16, 89: 24, 90: 32, 100: 32, 120: 24}
+THREADS_PER_SM = {70: 2048, 75: 1024, 80: 2048, 86: 1536, 89: 1536, 90: 2048, 100: 2048, 120: 1536}
+SHARED_PER_SM = {70: 98304, 75: 65536, 80: 167936, 86: 102400, 89: 102400, 90: 233472, 100: 233472, 120: 102400}
+BLOCKS_PER_SM = {70: 32, 75: 16, 80: 32, 86: 16, 89: 24, 90: 32, 100: 32, 120: 24}
 
 
 def architecture(name: str) -> int:
@@ -28,8 +28,20 @@ def architecture(name: str) -> int:
     return int(name.removeprefix("sm_").rstrip("af"))
 
 
+def tensor_core_dtypes(arch: int) -> set[dtypes.DType]:
+    """The dtypes whose products run on tensor cores. Others are chains of fused multiply-adds, with the same meaning.
+
+    sm_70's have fragments of another shape (mma.m8n8k4), for which there is no code.
+    """
+    if arch < 75:
+        return set()
+    if arch < 80:
+        return {dtypes.f16}
+    return {dtypes.f16, dtypes.bf16, dtypes.tf32}
+
+
 def settings_for(arch: int, profile: bool, debug: bool) -> Settings:
-    cores = {dtypes.f16} if arch < 80 else {dtypes.f16, dtypes.bf16, dtypes.tf32}
+    cores = tensor_core_dtypes(arch)
     return Settings(arch, frozenset(cores), SHARED_LIMITS[arch], profile, debug)
 
 
@@ -55,16 +67,18 @@ class CudaTarget:
 
     @property
     def fingerprint(self) -> str:
-        return f"{self.name} nvrtc-{nvrtc.version()} library-{nvrtc.library_fingerprint()}"
+        return f"{self.name} nvrtc-{nvrtc.version(self.name)} library-{nvrtc.library_fingerprint()}"
 
     def compile(self, program: Program, *, profile: bool = False, debug: bool = False) -> Artifact:
         """Raises TargetError (TS602 what it cannot do, TS405 shared memory, TS603 compiler) and MissingDependency."""
         program = checked(program) if debug else program
         generated = generate(program, settings_for(self.arch, profile, debug))
-        code = nvrtc.compile_cubin(generated.source, self.name, program.name, generated.lines)
+        code, warnings = nvrtc.compile_cubin(generated.source, self.name, program.name, generated.lines)
         figures = cubin.resources(code)
         resources = {k.name: self._resources(k.name, k.threads, k.shared, figures) for k in generated.kernels.values()}
-        return artifact(self.name, program, generated, {"code.cubin": code}, resources, profile)
+        out = artifact(self.name, program, generated, {"code.cubin": code}, resources, profile)
+        out.source += "".join(f"// {line}\n" for line in warnings.splitlines())
+        return out
 
     def _resources(
         self, name: str, threads: int, shared: int, figures: dict[str, cubin.KernelResources]
@@ -80,6 +94,10 @@ class CudaTarget:
         from tessera.compiler.targets.cuda.device import DeviceExecutable  # needs a driver
 
         return DeviceExecutable(artifact)
+
+    def assembly(self, artifact: Artifact) -> str:
+        """The SASS, without the marks of lines that `machine_code` reads. Raises MissingDependency without nvdisasm."""
+        return cubin.plain(cubin.disassemble(artifact.files["code.cubin"]))
 
     def machine_code(self, artifact: Artifact) -> list[Instruction]:
         """Every SASS instruction with the line of `artifact.source` and the user's line that it comes from.
