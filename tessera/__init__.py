@@ -14,6 +14,7 @@ _HOME: dict[str, str] = {
     # writing programs
     **dict.fromkeys(("function", "shape_checked", "jit", "kernel", "numerics", "autotune", "Function", "Kernel",
                      "static_range"), "tessera.language.decorators"),
+    "Schedule": "tessera.language.schedule",
     **dict.fromkeys(("Tile", "Const", "Int", "Float", "Bool"), "tessera.language.annotations"),
     **dict.fromkeys(("accum", "loss_scale", "device", "stochastic_round", "saturate", "deterministic",
                      "NumericalPolicy", "Policy"), "tessera.language.policies"),

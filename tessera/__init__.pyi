@@ -44,6 +44,7 @@ from tessera.language.policies import device as device
 from tessera.language.policies import loss_scale as loss_scale
 from tessera.language.policies import saturate as saturate
 from tessera.language.policies import stochastic_round as stochastic_round
+from tessera.language.schedule import Schedule as Schedule
 from tessera.profiler import Profiler as Profiler
 from tessera.profiler import profile_memory as profile_memory
 from tessera.runtime.compiled import Compiled as Compiled

@@ -135,6 +135,9 @@ CODES: dict[str, Code] = {
     "TS605": Code("Device error", "the device is not present or failed"),
     "TS606": Code("Cache warning", "the disk cache cannot be used; compilation goes on without it"),
     "TS607": Code("Setting error", "an environment setting has a value that is not allowed"),
+    "TS608": Code("Tuning warning", "the file of timings cannot be read or written"),
+    "TS609": Code("Tuning error", "no configuration of a tuned program can be used"),
+    "TS610": Code("Schedule error", "a file is not a schedule, or one of its fields cannot be understood"),
     # TS7xx: profiling
     "TS701": Code("Profile error", "a file is not a saved profile, or is damaged"),
     "TS702": Code("Profiler error", "a profiler is entered while it is recording"),

@@ -80,6 +80,12 @@ def _threads(text: str) -> int:
     return int(text)
 
 
+def _autotune(text: str) -> str:
+    if text.lower() in ("0", "1", "cached"):
+        return text.lower()
+    raise ValueError("it is 1, cached or 0")
+
+
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 
@@ -114,6 +120,12 @@ target = _knob(
 num_threads = _knob(
     "TESSERA_NUM_THREADS", "Worker threads of the CPU target.", "one for each core that the process may use",
     lambda: len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, _threads,
+)  # fmt: skip
+autotune = _knob(
+    "TESSERA_AUTOTUNE",
+    "1 times the configurations of a tuned program at its first call with new shapes, cached goes by earlier timings "
+    "alone, 0 always takes the first configuration.",
+    "1", lambda: "1", _autotune,
 )  # fmt: skip
 debug = _knob(
     "TESSERA_DEBUG", "1 checks computed indices, asserts and NaN in kernels while they run.", "0", lambda: False, _flag

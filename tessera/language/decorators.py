@@ -9,15 +9,19 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NoReturn, ParamSpec, TypeVar, cast, overload
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NoReturn, ParamSpec, Self, TypeVar, cast, overload
 
+from tessera import knobs
 from tessera.errors import NOWHERE, CompileError, Diagnostic, Span, TesseraError, source_line
 from tessera.language import policies
 from tessera.language.policies import Policy
+from tessera.language.tuning import Metric, tuning_options
 
 if TYPE_CHECKING:
     from tessera.compiler.frontend.definition import Definition
+    from tessera.language.schedule import Schedule
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -64,8 +68,45 @@ class Program(Generic[P, R]):
         return self if instance is None else functools.partial(self, cast(Any, instance))
 
     def with_options(self, **options: Any) -> Any:
-        """The same function under further options."""
+        """The same function under further options; `config` is merged with what it has."""
+        if "config" in options:
+            options["config"] = {**self.config, **options["config"]}
         return type(self)(self.__wrapped__, {**self.options, **options})
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The schedule's parameters: of a tuned program those that it has before it is tuned."""
+        return dict(self.options.get("config", {}))
+
+    def with_config(self, **config: Any) -> Self:
+        """The program under other schedule parameters, and no longer tuned: `flash.with_config(BLOCK_M=128)`."""
+        fixed = self.with_options(config=config)
+        fixed.options.pop("autotune", None)
+        return fixed
+
+    def with_schedule(self, schedule: Schedule) -> Self:
+        """The program under a `Schedule`. Raises CompileError TS105 where it has no use for the schedule's block."""
+        return self.with_config(**schedule.config_for(self))
+
+    def tune(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """Times the configurations of `@ts.kernel.autotune` that have no timing yet for such arguments; the `Tuning`.
+
+        Runs on copies: no argument is changed. Raises TuningError TS609 where no configuration runs.
+        """
+        return _deferred("runtime.autotune").tune(self, args, kwargs)
+
+    def best_config(self, *args: P.args, **kwargs: P.kwargs) -> dict[str, Any]:
+        """The configuration that a call with these arguments runs under; tunes it where the call would."""
+        return _deferred("runtime.autotune").best_config(self, args, kwargs)
+
+    def tuning_report(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """A table of every configuration with its time or why it has none: for these arguments, or the last ones."""
+        return _deferred("runtime.autotune").report(self, args, kwargs)
+
+    @property
+    def tuning(self) -> Any:
+        """The latest `Tuning` that a call in this process went by; None before the first."""
+        return _deferred("runtime.autotune").latest(self)
 
     def compile(self, target: str = "auto", dims: Mapping[str, int] | None = None) -> Any:
         """Compiles ahead of the first call; see `tessera.compile`."""
@@ -107,14 +148,6 @@ class Kernel(Program[P, R]):
     """Made by `@ts.kernel`: a tile program. `config` holds the schedule's parameters (BLOCK_M, num_warps ...)."""
 
     kind = "kernel"
-
-    @property
-    def config(self) -> dict[str, Any]:
-        return dict(self.options.get("config", {}))
-
-    def with_config(self, **config: Any) -> Kernel[P, R]:
-        """The kernel under other schedule parameters: `flash.with_config(BLOCK_M=128)`. Results keep their bits."""
-        return self.with_options(config={**self.config, **config})
 
 
 def _demand_plain_function(python: Any, kind: str) -> None:
@@ -169,37 +202,57 @@ class _KernelDecorator:
 
     def autotune(
         self,
-        space: Mapping[str, list[Any]] | None = None,
-        metric: str = "throughput",
+        space: Mapping[str, Sequence[Any]] | None = None,
+        metric: Metric = "time",
         timeout_ms: float | None = None,
         cache: str | None = None,
     ) -> Callable[[Callable[P, R]], Kernel[P, R]]:
-        """A kernel with a space of schedule parameters. It runs under the first value of each until it is tuned."""
-        given = dict(space or {})
-        for name, values in given.items():
-            if not isinstance(cast(object, values), (list, tuple)) or not values:
-                raise CompileError(Diagnostic("TS105", f"autotune needs a list of values for {name}, not {values!r}"))
-        first = {name: values[0] for name, values in given.items()}
-        tuning = {"space": given, "metric": metric, "timeout_ms": timeout_ms, "cache": cache}
-        return lambda f: Kernel(f, {"config": first, "autotune": tuning})
+        """A kernel that runs under the quickest combination of `space`, found at its first call; see `ts.autotune`."""
+        decorate = autotune(space=space, metric=metric, timeout_ms=timeout_ms, cache=cache)
+        return lambda f: decorate(f if isinstance(f, Program) else Kernel(f))
 
 
 kernel = _KernelDecorator()
 
 
 class _Autotune:
-    """`@ts.autotune.space(configs=[...])`: the same choice for functions and kernels, as a list of configurations."""
+    """`@ts.autotune(space=...)` and `@ts.autotune.space(configs=[...])`, for functions and kernels."""
 
-    def space(self, configs: list[Mapping[str, Any]]) -> Callable[[Callable[P, R]], Program[P, R]]:
-        """Runs under the first configuration until it is tuned. Stands above or without `@ts.kernel`/`@ts.function`."""
-        if not configs:
-            raise CompileError(Diagnostic("TS105", "autotune.space needs at least one configuration"))
-        options = {"config": dict(configs[0]), "autotune": {"configs": [dict(c) for c in configs]}}
+    def __call__(
+        self,
+        space: Mapping[str, Sequence[Any]] | None = None,
+        *,
+        configs: Sequence[Mapping[str, Any]] | None = None,
+        metric: Metric = "time",
+        timeout_ms: float | None = None,
+        cache: str | None = None,
+    ) -> Callable[[Any], Any]:
+        """A program that runs under the quickest of its configurations, found at the first call with new shapes.
+
+        `space` maps parameters to the values they may take; `configs` lists whole configurations. The first one says
+        what the results are: one that gives other bits is never chosen. `metric` is "time", "throughput", or a function
+        of a `Trial` whose least value wins; `timeout_ms` is the most that measuring one configuration may take (250 by
+        default); `cache` is the file of the timings, by default in TESSERA_CACHE_DIR. Stands above `@ts.kernel` or
+        `@ts.function`, or alone on a plain function. Raises CompileError TS105 where the space makes no sense.
+        """
+        options = tuning_options(space, configs, metric, timeout_ms, cache)
 
         def decorate(f: Any) -> Program[Any, Any]:
-            return f.with_options(**options) if isinstance(f, Program) else Function(f, options)
+            program: Program[..., Any] = cast("Program[..., Any]", f) if isinstance(f, Program) else Function(f)
+            given, first = program.config, options["configs"][0]
+            return program.with_options(
+                config=first, autotune={**options, "configs": [{**given, **c} for c in options["configs"]]}
+            )
 
         return decorate
+
+    def space(self, configs: Sequence[Mapping[str, Any]], **rest: Any) -> Callable[[Any], Any]:
+        """The same with `configs` alone: `@ts.autotune.space(configs=[{"block": 64}, {"block": 128}])`."""
+        return self(configs=configs, **rest)
+
+    def off(self) -> AbstractContextManager[None]:
+        """Inside a `with` block no configuration is timed, and programs run under their first one."""
+        return knobs.autotune.override("0")
 
 
 autotune = _Autotune()

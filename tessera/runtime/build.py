@@ -24,6 +24,7 @@ from tessera import knobs
 from tessera.compiler.frontend.analysis import Analysis
 from tessera.compiler.ir.core import Op
 from tessera.compiler.targets.base import Artifact, Executable, Target
+from tessera.compiler.tile.program import Program
 from tessera.errors import CompileError
 from tessera.runtime import cache, events, plan
 from tessera.runtime.forking import Locked
@@ -48,6 +49,8 @@ class Request:
     path_of: Callable[[Any], str | None] = lambda _: None
     debug: bool = False
     profile: bool = False
+    screen: Callable[[Program], None] | None = None
+    """sees the lowered program before the target does, and may refuse it"""
 
     @property
     def policy(self) -> str:
@@ -212,6 +215,8 @@ def _compile(request: Request, front: str, disk: cache.DiskCache | None, clock: 
     key = cache.digest(request.target.fingerprint, request.policy, *plan.canonical(lowered.program))
     code, origin = _code(key, request, disk)
     if code is None:
+        if request.screen is not None:
+            request.screen(lowered.program)
         artifact = request.target.compile(lowered.program, profile=request.profile, debug=request.debug)
         code = Code(artifact, request.target)
         clock.done("target")

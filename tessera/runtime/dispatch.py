@@ -44,7 +44,13 @@ def call(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
 def launcher_of(fn: Any) -> Launcher:
     """The compiled forms of a function or kernel; they live as long as it does."""
     found = vars(fn).get("launcher")
-    return found or vars(fn).setdefault("launcher", Launcher(fn))  # one step: of two threads, one is first
+    if found is not None:
+        return found
+    if "autotune" in fn.options:
+        from tessera.runtime.autotune.launcher import TunedLauncher  # stands on this module
+
+        return vars(fn).setdefault("launcher", TunedLauncher(fn))
+    return vars(fn).setdefault("launcher", Launcher(fn))  # one step: of two threads, one is first
 
 
 class Launcher(Locked):

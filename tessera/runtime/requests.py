@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tessera.compiler.frontend.analysis import Analysis, analyse
+from tessera.compiler.frontend.fingerprint import fingerprint
 from tessera.compiler.targets.base import Target
+from tessera.compiler.tile.program import Program
 from tessera.runtime import history
 from tessera.runtime.arguments import Bound, Parameters
 from tessera.runtime.build import Built, Request, build
-from tessera.runtime.watch import Watch, function_content
+from tessera.runtime.watch import Watch, function_content, python_function
 
 
 def compile_call(
     fn: Any, parameters: Parameters, bound: Bound, target: Target, watch: Watch, *,
     dims: Mapping[str, int] | None = None, profile: bool = False, debug: bool | None = None,
+    screen: Callable[[Program], None] | None = None, recorded: bool = True,
 ) -> Built:  # fmt: skip
-    """Code for a function or kernel with arguments of these types, from wherever it is quickest to have."""
-    return compile_with(fn, parameters, bound.arguments, bound.fields, target, watch, dims or {}, profile, debug)
+    """Code for a function or kernel with arguments of these types, from wherever it is quickest to have.
+
+    `screen` sees the program before its code is generated and may raise; `recorded`: `why_recompiled` tells of it.
+    """
+    arguments, shown = bound.arguments, bound.fields
+    return compile_with(fn, parameters, arguments, shown, target, watch, dims or {}, profile, debug, screen, recorded)
 
 
 def compile_with(
     fn: Any, parameters: Parameters, arguments: Mapping[str, Any] | None, shown: Mapping[str, Any], target: Target,
     watch: Watch, dims: Mapping[str, int], profile: bool = False, debug: bool | None = None,
+    screen: Callable[[Program], None] | None = None, recorded: bool = True,
 ) -> Built:  # fmt: skip
     """As `compile_call`; `arguments` None compiles for the annotations alone."""
     from tessera import knobs
@@ -36,7 +44,8 @@ def compile_with(
 
     source = definition.text.segment(definition.text.span(definition.tree))
     fields: dict[str, Any] = {
-        "source": function_content(fn),
+        "source": function_content(python_function(fn)),
+        **{name: fingerprint(value) for name, value in fn.options.items() if name != "autotune"},
         **shown,
         **{f"dim {name}": str(size) for name, size in dims.items()},
         **watch.fields(),
@@ -45,8 +54,8 @@ def compile_with(
     }
     place = f"{definition.file}:{definition.line}"
     front = (definition.kind, place, source, *(f"{name}: {value}" for name, value in fields.items()))
-    built = build(Request(definition.name, target, analysed, front, watch.path_of, debug, profile))
-    if not profile:
+    built = build(Request(definition.name, target, analysed, front, watch.path_of, debug, profile, screen))
+    if recorded and not profile:
         compilation = history.Compilation(definition.name, fields, built.origin, built.duration)
         history.record(history.identity_of(fn), compilation)
     return built

@@ -66,6 +66,12 @@ def settings() -> tuple[Any, ...]:
     return tuple(_ENVIRONMENT.get(key) for key in _SETTINGS)
 
 
+def setting(knob: knobs.Knob[Any]) -> Callable[[], Any]:
+    """What asks for the present text of a setting, as quickly as can be; the same object while nobody has set it."""
+    key = os.environ.encodekey(knob.variable) if hasattr(os.environ, "encodekey") else knob.variable
+    return lambda: _ENVIRONMENT.get(key)
+
+
 def is_function(value: Any) -> bool:
     """Plain Python functions, and functions and kernels of Tessera."""
     return isinstance(python_function(value), types.FunctionType)

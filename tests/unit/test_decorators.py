@@ -137,7 +137,11 @@ def test_kernel_configurations():
     assert kernel.config["BLOCK"] == 64
     tuned = ts.kernel.autotune(space={"BLOCK": [128, 256], "num_warps": [4]})(tiled.__wrapped__)
     assert tuned.config == {"BLOCK": 128, "num_warps": 4}
-    assert tuned.options["autotune"]["space"]["BLOCK"] == [128, 256]
+    assert tuned.options["autotune"]["configs"] == [{"BLOCK": b, "num_warps": 4} for b in (128, 256)]
+    assert "autotune" not in tuned.with_config(BLOCK=64).options
+    listed = ts.autotune.space(configs=[{"BLOCK": 8}, {"BLOCK": 16}])(kernel)
+    assert listed.config == {"BLOCK": 8, "num_warps": 8}
+    assert listed.options["autotune"]["configs"] == [{"BLOCK": b, "num_warps": 8} for b in (8, 16)]
     with pytest.raises(CompileError, match="list of values for BLOCK"):
         ts.kernel.autotune(space={"BLOCK": 128})
 

@@ -1,0 +1,78 @@
+"""What need not be compiled, or not be run: configurations that ask for more than the machine has."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tessera.compiler.targets.base import Target
+from tessera.compiler.tile.program import Program
+from tessera.language.dims import prod
+
+REGISTERS = 255
+"""32-bit registers of one CUDA thread (CUDA C++ Programming Guide, compute capabilities)"""
+
+
+class Pruned(Exception):
+    """A configuration that is left out, and why."""
+
+
+def screen_for(target: Target) -> Callable[[Program], None] | None:
+    """What looks at a lowered program before its code is generated; raises Pruned. Shared memory and threads of CUDA
+    are refused by the code generator itself (TS405, TS602)."""
+    if target.device == "cuda":
+        return _registers
+    caches = getattr(getattr(target, "isa", None), "cached_bytes", None)
+    return None if caches is None else lambda program: _fits_caches(program, caches)
+
+
+def _fits_caches(program: Program, caches: int) -> None:
+    """One program's tiles are read over and over: beyond the caches every use goes to memory."""
+    for kernel in dict.fromkeys(launch.kernel for launch in program.launches):
+        shared, largest = _tiles(kernel)
+        if shared + largest > caches:
+            raise Pruned(f"its tiles take {(shared + largest) / 2**20:.1f} MiB, the caches hold {caches / 2**20:.1f}")
+
+
+def _registers(program: Program) -> None:
+    """A product's accumulator stays in registers."""
+    for kernel in dict.fromkeys(launch.kernel for launch in program.launches):
+        warps = kernel.attrs.get("num_warps")
+        if not isinstance(warps, int) or warps < 1:
+            continue
+        largest = max((_bytes(op.results[0].type) for op in kernel.walk() if op.name == "tile.mma"), default=0)
+        need = largest // (4 * 32 * warps)
+        if need > REGISTERS:
+            raise Pruned(
+                f"an accumulator takes {need} registers of each of {32 * warps} threads, which have {REGISTERS}"
+            )
+
+
+def _tiles(kernel: Any) -> tuple[int, int]:
+    """Bytes of the shared tiles together, and of the largest other tile."""
+    shared = largest = 0
+    for op in kernel.walk():
+        sizes = [_bytes(value.type) for value in op.results]
+        if op.name == "tile.alloc_shared":
+            shared += sum(sizes)
+        else:
+            largest = max([largest, *sizes])
+    return shared, largest
+
+
+def _bytes(kind: Any) -> int:
+    """0 for what is no tile, and for one whose size is only known at launch."""
+    dtype, shape = getattr(kind, "dtype", None), getattr(kind, "shape", None)
+    if dtype is None or shape is None or type(kind).__name__ == "ViewType":
+        return 0
+    count = prod(shape)
+    return math.ceil(count * dtype.itemsize) if isinstance(count, int) else 0
+
+
+def unlaunchable(resources: Mapping[str, Any]) -> str | None:
+    """Why code that was compiled cannot be launched, from the compiler's own figures."""
+    for kernel, figures in resources.items():
+        if isinstance(figures, dict) and figures.get("blocks_per_sm") == 0:  # type: ignore[union-attr]
+            return f"{kernel} needs more {figures.get('occupancy_limiter', 'resources')} than a multiprocessor has"  # type: ignore[union-attr]
+    return None

@@ -1,0 +1,287 @@
+"""Timings on disk: one SQLite file, shared by all processes of a user.
+
+What is written is written in transactions (WAL), so a process that is killed loses what it had not stored and nothing
+else. Timings cost time, so nothing here ever deletes them on its own: a file that cannot be understood is moved aside
+under a name that says so, and a new one is begun.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import time
+import warnings
+from collections.abc import Callable, Generator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tessera import knobs
+from tessera.runtime.autotune.key import Key
+from tessera.runtime.autotune.trials import Trial
+from tessera.runtime.forking import Locked
+
+if TYPE_CHECKING:
+    import sqlite3
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
+APPLICATION = 0x54534D54
+"""SQLite's application_id of these files: "TSMT" """
+VERSION = 1
+"""SQLite's user_version; a file of a newer one is left alone"""
+_SCHEMA = (
+    "CREATE TABLE signatures (key TEXT PRIMARY KEY, name TEXT, target TEXT, device TEXT, fields TEXT, created REAL)",
+    "CREATE TABLE trials (key TEXT, config TEXT, status TEXT, samples TEXT, detail TEXT, flops INTEGER, bytes INTEGER,"
+    " recorded REAL, PRIMARY KEY (key, config)) WITHOUT ROWID",
+    "CREATE TABLE bits (key TEXT, config TEXT, reference TEXT, same INTEGER, PRIMARY KEY (key, config, reference))"
+    " WITHOUT ROWID",
+    f"PRAGMA application_id = {APPLICATION}",
+    f"PRAGMA user_version = {VERSION}",
+)
+T = TypeVar("T")
+
+
+class TuningWarning(UserWarning):
+    """TS608: the file of timings cannot be used as it is."""
+
+
+class _Foreign(Exception):
+    """A file that is no store of timings."""
+
+
+class TuningStore(Locked):
+    """The timings in `path`. No method raises because of the disk: what cannot be kept is known to this process alone.
+
+    Safe for threads, processes, and across `fork`.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__()
+        self.path = Path(path)
+        self._connection: sqlite3.Connection | None = None
+        self.problem: str | None = None
+        """why the file is not used, if it is not"""
+
+    # What tuning asks
+
+    def trials(self, key: Key) -> dict[str, Trial]:
+        """What is known under a key, by the text of the configuration."""
+        columns = "config, status, samples, detail, flops, bytes"
+        rows = self._do(lambda db: db.execute(f"SELECT {columns} FROM trials WHERE key = ?", (key.digest,)).fetchall())
+        return {row[0]: trial for row in rows if (trial := _trial(*row)) is not None}
+
+    def bits(self, key: Key) -> dict[tuple[str, str], bool]:
+        """Whether two configurations, (one, reference), give the same bits, where that has been looked at."""
+        rows = self._do(
+            lambda db: db.execute("SELECT config, reference, same FROM bits WHERE key = ?", (key.digest,)).fetchall()
+        )
+        return {(config, reference): bool(same) for config, reference, same in rows}
+
+    def add(self, key: Key, trials: Mapping[str, Trial], bits: Mapping[tuple[str, str], bool] | None = None) -> None:
+        """Stores what is new, all or nothing. What another process stored meanwhile stays: the first one counts."""
+        if not trials and not bits:
+            return
+        now = time.time()
+        fields = json.dumps(key.fields)
+        rows = [
+            (key.digest, text, t.status, json.dumps(t.samples), t.detail, t.flops, t.bytes, now)
+            for text, t in trials.items()
+        ]
+        pairs = [(key.digest, *pair, same) for pair, same in (bits or {}).items()]
+
+        def write(db: sqlite3.Connection) -> None:
+            about = (key.digest, key.name, key.target, key.device, fields, now)
+            with _transaction(db):
+                db.execute("INSERT OR IGNORE INTO signatures VALUES (?, ?, ?, ?, ?, ?)", about)
+                db.executemany("INSERT OR IGNORE INTO trials VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+                db.executemany("INSERT OR IGNORE INTO bits VALUES (?, ?, ?, ?)", pairs)
+
+        self._do(write)
+
+    @contextlib.contextmanager
+    def measuring(self, waiting: Callable[[], None]) -> Generator[None]:
+        """Held while configurations are timed: processes that timed at once would only time each other.
+
+        `waiting()` is called where another process has it. The system releases it when a process dies.
+        """
+        with self.lock, _file_lock(self.path.with_name(f"{self.path.name}.measuring"), waiting):
+            yield
+
+    # What `tessera cache` asks
+
+    def stats(self) -> dict[str, Any]:
+        """path, signatures, trials, bytes, problem."""
+        count = "SELECT (SELECT COUNT(*) FROM signatures), (SELECT COUNT(*) FROM trials)"
+        exists = self.path.exists() or self._connection is not None
+        signatures, trials = self._do(lambda db: db.execute(count).fetchone()) if exists else (0, 0)
+        files = [self.path, *(self.path.with_name(self.path.name + s) for s in ("-wal", "-shm"))]
+        size = sum(f.stat().st_size for f in files if f.exists())
+        return {"path": str(self.path), "signatures": signatures, "trials": trials, "bytes": size,
+                "problem": self.problem}  # fmt: skip
+
+    def clear(self) -> int:
+        """Forgets all timings; returns how many there were."""
+
+        def remove(db: sqlite3.Connection) -> int:
+            with _transaction(db):
+                count = db.execute("DELETE FROM trials").rowcount
+                db.execute("DELETE FROM bits")
+                db.execute("DELETE FROM signatures")
+            return count
+
+        return self._do(remove) if self.path.exists() or self._connection is not None else 0
+
+    def close(self) -> None:
+        """Closes the file; the next use opens it again."""
+        with self.lock:
+            if self._connection is not None:
+                self._connection.close()
+            self._connection = None
+
+    # The file
+
+    def _do(self, action: Callable[[sqlite3.Connection], T]) -> T:
+        """Runs an action. A damaged file is moved aside and the action repeated on a new one; where there is no disk to
+        write to, it runs in memory."""
+        import sqlite3
+
+        with self.lock:
+            for _ in range(2):
+                try:
+                    if self._connection is None:
+                        self._connection = self._open()
+                    return action(self._connection)
+                except sqlite3.OperationalError as error:  # read-only, full, locked for long ...
+                    self._in_memory(f"{error}; set TESSERA_CACHE_DIR to a folder that can be written")
+                except sqlite3.DatabaseError as error:
+                    self._replace(str(error))
+            self._in_memory("it is damaged again and again")
+            assert self._connection is not None
+            return action(self._connection)
+
+    def _open(self) -> sqlite3.Connection:
+        import sqlite3
+
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with _file_lock(self.path.with_name(f"{self.path.name}.opening")):
+                try:
+                    return self._connect()
+                except (_Foreign, sqlite3.DatabaseError) as error:
+                    if isinstance(error, sqlite3.OperationalError):
+                        raise
+                    self._move_aside(str(error))
+                    return self._connect()
+        except OSError as error:
+            raise sqlite3.OperationalError(str(error)) from None
+
+    def _connect(self) -> sqlite3.Connection:
+        import sqlite3
+
+        db = sqlite3.connect(self.path, timeout=30.0, isolation_level=None, check_same_thread=False)
+        try:
+            application, version = (db.execute(f"PRAGMA {name}").fetchone()[0]
+                                    for name in ("application_id", "user_version"))  # fmt: skip
+            tables = db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]
+            if tables and application != APPLICATION:
+                raise _Foreign("it is an SQLite file of another program")
+            if tables and version > VERSION:
+                raise sqlite3.OperationalError("a newer Tessera wrote it; update this one, or name another file")
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = NORMAL")
+            if not tables:
+                with _transaction(db):
+                    for statement in _SCHEMA:
+                        db.execute(statement)
+            return db
+        except BaseException:
+            db.close()
+            raise
+
+    def _replace(self, why: str) -> None:
+        """A file that turned out to be damaged while it was in use."""
+        self.close()
+        with contextlib.suppress(OSError), _file_lock(self.path.with_name(f"{self.path.name}.opening")):
+            self._move_aside(why)
+
+    def _move_aside(self, why: str) -> None:
+        aside = next(p for n in itertools.count(1) if not (p := Path(f"{self.path}.damaged-{n}")).exists())
+        os.replace(self.path, aside)
+        for suffix in ("-wal", "-shm"):
+            with contextlib.suppress(FileNotFoundError):
+                os.replace(f"{self.path}{suffix}", f"{aside}{suffix}")
+        text = f"TS608: {self.path} holds no timings that can be read ({why}). It was moved to {aside.name}"
+        warnings.warn(f"{text}, and a new one is begun: what was tuned is timed again", TuningWarning, stacklevel=2)
+
+    def _in_memory(self, why: str) -> None:
+        import sqlite3
+
+        self.close()
+        self.problem = why
+        self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        for statement in _SCHEMA:
+            self._connection.execute(statement)
+        text = f"TS608: timings cannot be kept in {self.path}: {why}"
+        warnings.warn(f"{text}. They are forgotten when this process ends", TuningWarning, stacklevel=2)
+
+    def after_fork(self) -> None:
+        """In the child: closing the parent's connection, even by forgetting it, would drop the parent's file locks."""
+        super().after_fork()
+        _abandoned.append(self._connection)
+        self._connection = None
+
+
+@contextlib.contextmanager
+def _transaction(db: sqlite3.Connection) -> Generator[None]:
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        db.execute("COMMIT")
+    except BaseException:  # Ctrl-C too: the file must not stay locked
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+
+
+@contextlib.contextmanager
+def _file_lock(path: Path, waiting: Callable[[], None] = lambda: None) -> Generator[None]:
+    """Holds a lock between processes; no lock where the folder cannot be written or the system has none."""
+    try:
+        file = open(path, "ab") if fcntl is not None else None  # noqa: SIM115
+    except OSError:
+        file = None
+    if file is None or fcntl is None:
+        yield
+        return
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waiting()
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _trial(config: str, status: Any, samples: str, detail: str, flops: int | None, bytes: int | None) -> Trial | None:
+    """A row; None where somebody has written into it what cannot be understood."""
+    try:
+        values = json.loads(samples)
+        assert isinstance(values, list) and all(isinstance(v, float) and v > 0 for v in values)  # type: ignore[misc]
+        return Trial(json.loads(config), status, tuple(values), detail, flops, bytes)  # type: ignore[arg-type]
+    except (ValueError, AssertionError, TypeError):
+        return None
+
+
+_opened: dict[str, TuningStore] = {}
+_abandoned: list[object] = []
+
+
+def store_at(path: str | None = None) -> TuningStore:
+    """The store in a file; by default the one in TESSERA_CACHE_DIR."""
+    where = str(Path(path).expanduser() if path else knobs.cache_dir() / "tuning.sqlite")
+    return _opened.get(where) or _opened.setdefault(where, TuningStore(where))
