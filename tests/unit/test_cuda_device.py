@@ -11,8 +11,8 @@ import pytest
 
 from tessera.compiler.targets import base
 from tessera.compiler.targets.cuda import steps
-from tessera.compiler.targets.cuda.device import DeviceExecutable, check_capability
-from tessera.compiler.targets.cuda.emulate import EmulatedExecutable, _HostMachine
+from tessera.compiler.targets.cuda.device import MOST_ENCODED, DeviceExecutable, check_capability, room
+from tessera.compiler.targets.cuda.emulate import EmulatedExecutable, _HostMachine, tensor_map_bytes
 from tessera.compiler.tile.program import Program
 from tessera.errors import DebugCheckError, DeviceError, LaunchError
 from tessera.language import dtypes as dt
@@ -107,9 +107,9 @@ class HostDriver:
         self.calls.append(f"{name} on {stream}")
         facts = self.emulated.artifact.meta["kernels"][name]
         table = (ctypes.c_void_p * len(facts["parameters"])).from_address(params)
-        arguments = [ctypes.string_at(p, 16) for p in table]
+        arguments = [ctypes.string_at(p, room(kind)) for p, (kind, _) in zip(table, facts["parameters"], strict=True)]
         assert (bx, shared) == (facts["threads"], facts["shared"])
-        library, packed = self.emulated.library, [ctypes.create_string_buffer(a, 16) for a in arguments]
+        library, packed = self.emulated.library, [ctypes.create_string_buffer(a, len(a)) for a in arguments]
         self.machine_launch(library, name, gx, packed, facts)
         return (0,)
 
@@ -127,6 +127,36 @@ class _Status(int):
 
     def __new__(cls) -> _Status:
         return super().__new__(cls, 1)
+
+
+class HopperDriver(HostDriver):
+    """With tensor maps: what the driver is asked to encode becomes the emulator's, so that a wrong request shows."""
+
+    def __init__(self, emulated: EmulatedExecutable) -> None:
+        super().__init__(emulated)
+        real = pytest.importorskip("cuda.bindings.driver")  # its types, no driver library
+        for name in ("DataType", "Interleave", "Swizzle", "L2promotion", "FloatOOBfill"):
+            setattr(self, f"CUtensorMap{name}", getattr(real, f"CUtensorMap{name}"))
+        self.cuuint64_t, self.cuuint32_t = real.cuuint64_t, real.cuuint32_t
+        self.encoded = 0
+
+    def cuDeviceGetAttribute(self, attribute: int, _: int) -> Any:
+        return 0, (9, 0)[attribute]
+
+    def cuTensorMapEncodeTiled(
+        self, dtype: Any, rank: int, address: int, sizes: list[Any], strides: list[Any], box: list[Any],
+        steps_: list[Any], interleave: Any, swizzle: Any, promotion: Any, fill: Any,
+    ) -> Any:  # fmt: skip
+        self.encoded += 1
+        plain = [[int(n) for n in x] for x in (sizes, strides, box, steps_)]
+        assert address % 16 == 0 and all(s % 16 == 0 and 0 < s < 2**40 for s in plain[1])
+        assert rank == len(sizes) == len(strides) + 1 == len(box) and all(0 < n <= 256 for n in plain[2])
+        assert all(0 < n <= 2**32 for n in plain[0]) and plain[3] == [1] * rank
+        assert (interleave.name[-4:], swizzle.name[-4:], fill.name[-4:]) == ("NONE", "128B", "NONE")
+        name = {"FLOAT16": "f16", "BFLOAT16": "bf16", "TFLOAT32": "tf32"}[dtype.name.rpartition("_")[2]]
+        data = tensor_map_bytes(steps.TensorMap(address, name, *map(tuple, plain[:3])))
+        self.held = ctypes.create_string_buffer(data, len(data))
+        return 0, SimpleNamespace(getPtr=lambda: ctypes.addressof(self.held))
 
 
 def loaded(program: Program, **options: Any) -> tuple[DeviceExecutable, HostDriver]:
@@ -161,6 +191,48 @@ def test_prepared_launches_take_new_pointers_scalars_and_sizes() -> None:
         np.testing.assert_array_equal(y, expected)
     assert bindings.calls.count("load") == 1, "the module is loaded once"
     assert bindings.calls.count("saxpy on 5") == 3
+
+
+def hopper(program: Program) -> tuple[DeviceExecutable, HopperDriver]:
+    target = base.get("emulator:sm_90a")
+    artifact = target.compile(program)
+    emulated: Any = target.load(artifact)
+    artifact.target = "sm_90a"
+    artifact.files["code.cubin"] = b"cubin"
+    bindings = HopperDriver(emulated)
+    return DeviceExecutable(artifact, bindings), bindings
+
+
+def test_tensor_maps_are_encoded_once_for_each_address() -> None:
+    case = k.matmul(m=72, n=40, k=64, dtype=dt.bf16, block=(64, 32))
+    executable, bindings = hopper(case.program)
+    out = aligned(np.zeros((72, 40), dt.bf16.numpy))
+    arrays = [[aligned(case.inputs[n]) for n in "AB"] for _ in range(2)]
+    for round in range(3):
+        a, b = arrays[round % 2]
+        out[...] = 0
+        executable.run(use(bindings, a, b, out), [], [], stream=3)
+        np.testing.assert_allclose(out.astype(float), case.expected["C"], rtol=2e-2, atol=2e-2)  # type: ignore[index]
+    assert bindings.encoded == 4, "two operands, two addresses each"
+
+
+def test_kept_tensor_maps_are_bounded() -> None:
+    case = k.matmul(m=8, n=8, k=8, dtype=dt.bf16, block=(8, 8))
+    executable, _ = hopper(case.program)
+    (prepared,) = executable._prepare([]).launches
+    for address in range(0, 16 * (MOST_ENCODED + 40), 16):
+        prepared.maps[0].write(executable.driver, ctypes.addressof(prepared.block), address)
+        assert len(prepared.maps[0].encoded) <= MOST_ENCODED
+
+
+def test_a_launch_that_is_not_prepared_encodes_its_tensor_maps() -> None:
+    case = k.matmul(m=8, n=8, k=8, dtype=dt.f16, block=(8, 8))
+    executable, bindings = hopper(case.program)
+    arrays = [aligned(np.concatenate([np.zeros(1, x.dtype), x.reshape(-1)])) for x in case.inputs.values()]
+    a, b = (x[1:] for x in arrays)  # start between 16-byte boundaries: copied first
+    out = aligned(np.zeros((8, 8), np.float16))
+    executable.run(use(bindings, a, b, out), [], [])
+    np.testing.assert_allclose(out.astype(float), case.expected["C"], rtol=2e-2, atol=2e-2)  # type: ignore[index]
 
 
 def test_misaligned_arrays_are_copied_and_written_back() -> None:
@@ -212,8 +284,8 @@ def test_debug_asserts_come_back_as_findings() -> None:
 def test_profiled_runs_give_a_record_per_program() -> None:
     seen: list[dict[str, Any]] = []
     executable, bindings = loaded(k.softmax(rows=6, block=2).program, profile=True)
-    x = aligned(k.normal(6, 200))
-    executable.run(use(bindings, x, aligned(np.zeros_like(x))), [], [], record=SimpleNamespace(record=seen.append))
+    x, y = aligned(k.normal(6, 200)), aligned(np.zeros((6, 200), np.float32))
+    executable.run(use(bindings, x, y), [], [], record=SimpleNamespace(record=seen.append))
     (columns,) = seen
     assert columns["tile"].tolist() == [0, 1, 2] and (columns["duration"] > 0).all()
     assert columns["slot"].tolist() == [-1] * 3 and columns["phase"].tolist() == [0] * 3

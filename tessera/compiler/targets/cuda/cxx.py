@@ -90,6 +90,12 @@ def size(d: Dim) -> str:
     return f"({text})" if len(d.terms) > 1 or text.startswith("-") else text
 
 
+def factor(d: Dim) -> str:
+    """A size behind `/` or `%`."""
+    text = size(d)
+    return f"({text})" if " " in text and not text.startswith("(") else text
+
+
 def _sum(d: Dim) -> str:
     """As `size`, without the parentheses that keep it together inside a larger expression."""
     if isinstance(d, int):

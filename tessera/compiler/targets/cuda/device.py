@@ -10,15 +10,18 @@ import ctypes
 import importlib
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any
 
 from tessera.compiler.targets.base import Artifact, TileRecorder
 from tessera.compiler.targets.cuda import cxx, steps
 from tessera.compiler.targets.cuda.target import architecture, constants
 from tessera.errors import DeviceError, MissingDependency
-from tessera.language import dtypes
 
+TENSOR_MAP_BYTES = 128
+MOST_ENCODED = 256
+"""Addresses per tensor map whose encoding is kept."""
 DEFAULT_SHARED_LIMIT = 48 * 1024
 """Dynamic shared memory that a kernel may have without asking for more."""
 
@@ -74,6 +77,49 @@ def check_capability(target: str, capability: tuple[int, int]) -> None:
         )
 
 
+_TENSOR_TYPES = {"f16": "FLOAT16", "bf16": "BFLOAT16", "tf32": "TFLOAT32"}
+"""CUtensorMapDataType by dtype; copies of TFLOAT32 round to tf32."""
+
+
+def encode_tensor_map(driver: Driver, t: steps.TensorMap) -> bytes:
+    """CUtensorMap: 128-byte swizzle, zeros outside, lines of 256 bytes in the second-level cache."""
+    b = driver.bindings
+    encoded = driver(
+        "cuTensorMapEncodeTiled",
+        getattr(b.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{_TENSOR_TYPES[t.dtype]}"),
+        len(t.sizes),
+        t.address,
+        [b.cuuint64_t(n) for n in t.sizes],
+        [b.cuuint64_t(n) for n in t.strides],
+        [b.cuuint32_t(n) for n in t.box],
+        [b.cuuint32_t(1) for _ in t.box],
+        b.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+        b.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
+        b.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+        b.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+    )
+    return ctypes.string_at(int(encoded.getPtr()), TENSOR_MAP_BYTES)
+
+
+@dataclass(slots=True)
+class PreparedMap:
+    """A tensor map of a prepared launch, encoded once per address that its buffer has been seen at."""
+
+    offset: int
+    buffer: int
+    start: int
+    at_zero: steps.TensorMap
+    encoded: dict[int, bytes] = field(default_factory=dict[int, bytes])
+
+    def write(self, driver: Driver, block: int, address: int) -> None:
+        data = self.encoded.get(address)
+        if data is None:
+            if len(self.encoded) >= MOST_ENCODED:
+                self.encoded.clear()
+            data = self.encoded[address] = encode_tensor_map(driver, replace(self.at_zero, address=address))
+        ctypes.memmove(block + self.offset, data, TENSOR_MAP_BYTES)
+
+
 @dataclass(slots=True)
 class Prepared:
     """A launch with everything settled but pointers and scalars, whose places in the parameters it knows."""
@@ -83,13 +129,14 @@ class Prepared:
     threads: int
     shared: int
     block: Any
-    """the bytes of all parameters, sixteen to each"""
+    """the bytes of all parameters, `room` to each"""
     parameters: Any
     """void*[]: the address of each parameter"""
     pointers: list[tuple[int, int, int]]
     """(offset in block, buffer, bytes to add)"""
     scalars: list[tuple[int, int, str]]
     """(offset in block, scalar, dtype)"""
+    maps: list[PreparedMap] = field(default_factory=list[PreparedMap])
 
 
 @dataclass(slots=True)
@@ -119,7 +166,12 @@ class DeviceExecutable:
     def _is_plain(self) -> bool:
         """Whether a run is a fixed list of launches, whose preparation is worth keeping."""
         meta = self.artifact.meta
-        extra = {kind for k in meta["kernels"].values() for kind, _ in k["parameters"]} - {"view", "scalar", "dim"}
+        extra = {kind for k in meta["kernels"].values() for kind, _ in k["parameters"]} - {
+            "view",
+            "scalar",
+            "dim",
+            "tensor_map",
+        }
         return not extra and all(step[0] == "launch" for step in meta["steps"])
 
     def constant(self, number: int, data: bytes) -> int:
@@ -185,6 +237,8 @@ class DeviceExecutable:
         start = ctypes.addressof(p.block)
         for offset, buffer, add in p.pointers:
             ctypes.c_uint64.from_address(start + offset).value = address[buffer] + add
+        for tensor in p.maps:
+            tensor.write(self.driver, start, address[tensor.buffer] + tensor.start)
         for offset, number, dtype in p.scalars:
             data = steps.pack_scalar(scalars[number], dtype)
             ctypes.memmove(start + offset, data, len(data))
@@ -205,7 +259,7 @@ class DeviceExecutable:
             facts = meta["kernels"][name]
             grid = steps.grid_size(self.plan, name, env)
             if grid:
-                p = _parameters(self.plan, facts["parameters"], args, env)
+                p = _parameters(self.plan, facts, args, env)
                 p.function, p.grid, p.threads, p.shared = self.function(name), grid, facts["threads"], facts["shared"]
                 run.launches.append(p)
         return run
@@ -216,24 +270,30 @@ def _bytes_of(data: bytes) -> ctypes.Array[ctypes.c_char]:
     return ctypes.create_string_buffer(data, max(1, len(data)))
 
 
-def _parameters(
-    plan: steps.Steps, kinds: Sequence[Sequence[str]], args: Sequence[Any], env: dict[str, int]
-) -> Prepared:
-    """The parameter block of a launch; sixteen bytes to each parameter hold the widest scalar."""
-    block = ctypes.create_string_buffer(16 * max(1, len(kinds)))
+def room(kind: str) -> int:
+    """Bytes that a parameter is given: sixteen hold the widest scalar."""
+    return TENSOR_MAP_BYTES if kind == "tensor_map" else 16
+
+
+def _parameters(plan: steps.Steps, facts: dict[str, Any], args: Sequence[Any], env: dict[str, int]) -> Prepared:
+    """The parameter block of a launch."""
+    kinds: Sequence[Sequence[str]] = facts["parameters"]
+    places = [0, *accumulate(room(kind) for kind, _ in kinds)]
+    block = ctypes.create_string_buffer(max(16, places[-1]))
     start = ctypes.addressof(block)
-    table = (ctypes.c_void_p * max(1, len(kinds)))(*(start + 16 * i for i in range(max(1, len(kinds)))))
+    table = (ctypes.c_void_p * max(1, len(kinds)))(*(start + place for place in places[: len(kinds)]))
     p = Prepared(None, 0, 0, 0, block, table, [], [])
-    for i, (kind, detail) in enumerate(kinds):
+    for place, (kind, detail) in zip(places, kinds, strict=False):
         if kind == "dim":
-            ctypes.c_int64.from_address(start + 16 * i).value = env[detail]
-            continue
-        arg = args[int(detail)]
-        if arg[0] == "scalar":
-            p.scalars.append((16 * i, arg[1], arg[2]))
+            ctypes.c_int64.from_address(start + place).value = env[detail]
+        elif kind == "tensor_map":
+            described = facts["tensor_maps"][int(detail)]
+            buffer, first = plan.window(args[described["argument"]], env)
+            p.maps.append(PreparedMap(place, buffer, first, plan.tensor_map(described, 0, env)))
+        elif args[int(detail)][0] == "scalar":
+            p.scalars.append((place, *args[int(detail)][1:]))
         else:
-            itemsize = dtypes.BY_NAME[plan.buffers[arg[1]]["dtype"]].itemsize
-            p.pointers.append((16 * i, arg[1], plan.size(arg[2], env) * itemsize))
+            p.pointers.append((place, *plan.window(args[int(detail)], env)))
     return p
 
 
@@ -265,6 +325,9 @@ class _DeviceMachine:
 
     def copy(self, to: int, source: int, size: int) -> None:
         self.driver("cuMemcpyDtoDAsync", to, source, size, self.stream)
+
+    def tensor_map(self, tensor: steps.TensorMap) -> bytes:
+        return encode_tensor_map(self.driver, tensor)
 
     def launch(self, call: steps.Call) -> None:
         packed = [ctypes.create_string_buffer(a, max(16, len(a))) for a in call.arguments]

@@ -18,6 +18,7 @@ from tessera.compiler.targets.cuda.groups import Grouping, Line, dtype_of, is_ti
 from tessera.compiler.targets.cuda.layout import Layout
 from tessera.compiler.targets.cuda.printing import Site, prints
 from tessera.compiler.targets.cuda.source import Source
+from tessera.compiler.targets.cuda.warpgroups import Products, TensorMap
 from tessera.errors import Diagnostic, Span, TargetError
 from tessera.language.dims import Dim, symbols
 from tessera.language.dtypes import DType
@@ -38,13 +39,15 @@ def handles(*names: str) -> Callable[[Handler], Handler]:
 
 @dataclass(slots=True)
 class Settings:
-    """What a kernel is compiled for. `tensor_cores`: the dtypes that its mma instructions take."""
+    """What a kernel is compiled for. `tensor_cores`: the dtypes that its mma instructions take;
+    `warpgroup_dtypes`: those of sm_90a's wgmma."""
 
     arch: int
     tensor_cores: frozenset[DType]
     shared_limit: int
     profile: bool = False
     debug: bool = False
+    warpgroup_dtypes: frozenset[DType] = frozenset()
 
 
 @dataclass(slots=True)
@@ -70,6 +73,9 @@ class KernelEmitter:
     shared_bytes: int = 0
     scratch: int = 0
     asserts: list[tuple[str, str, Span]] = field(default_factory=list["tuple[str, str, Span]"])
+    warpgroups: Mapping[Op, Products | str] = field(default_factory=dict[Op, "Products | str"])
+    tensor_maps: list[str] = field(default_factory=list[str])
+    alignment: int = 128
     prints: list[Site] = field(default_factory=list[Site])
 
     # names and expressions
@@ -91,6 +97,16 @@ class KernelEmitter:
 
     def expr(self, v: Value) -> str:
         return self.env[v]
+
+    @property
+    def maps(self) -> list[TensorMap]:
+        """What tensor copies read: the last parameters of the kernel."""
+        return [x.map for plan in self.warpgroups.values() if isinstance(plan, Products) for x in (plan.a, plan.b)]
+
+    @property
+    def block_threads(self) -> int:
+        """Threads of a block: the program's and, where stages are fetched by tensor copies, those that fetch."""
+        return self.threads + sum(32 * x.producers for x in self.warpgroups.values() if isinstance(x, Products))
 
     def layout(self, v: Value) -> str:
         """The name of a tile's layout in the source."""
@@ -163,6 +179,11 @@ class KernelEmitter:
             self.shared_bytes += -(-size // 128) * 128
         return self.shared[key]
 
+    def align_shared(self, to: int) -> None:
+        """The next shared tile starts at a multiple of so many bytes."""
+        self.alignment = max(self.alignment, to)
+        self.shared_bytes = -(-self.shared_bytes // to) * to
+
     def need_scratch(self, size: int) -> None:
         self.scratch = max(self.scratch, -(-size // 128) * 128)
 
@@ -215,16 +236,18 @@ def emit_kernel(
     settings: Settings,
     source: Source,
     alias: Mapping[Value, Value],
-    aligned: frozenset[Value],
+    bounds: Bounds,
+    warpgroups: Mapping[Op, Products | str],
 ) -> KernelEmitter:
     """Writes `kernel`, known as `name`, as a __global__ function; the result knows its headers and shared memory."""
-    layouts = grouping.assign(threads, settings.tensor_cores)
-    e = KernelEmitter(kernel, grouping, threads, settings, source, alias, Bounds(kernel, aligned))
+    planned = {op for op, plan in warpgroups.items() if isinstance(plan, Products)}
+    layouts = grouping.assign(threads, settings.tensor_cores, planned)
+    e = KernelEmitter(kernel, grouping, threads, settings, source, alias, bounds, warpgroups=warpgroups)
     e.needed = barriers(kernel, grouping, alias)
     e.names |= {cxx.kernel_symbol(name), "ts"}
     source.at(kernel.span)
     e.names |= {*layouts, "shared"}
-    bound = f"__launch_bounds__({threads})"
+    bound = f"__launch_bounds__({e.block_threads})"
     with source.block(f'extern "C" __global__ void {bound} {cxx.kernel_symbol(name)}({", ".join(_parameters(e))})'):
         for alias_name, layout in layouts.items():
             source.write(f"using {alias_name} = {layout.spelling};")
@@ -243,6 +266,7 @@ def emit_kernel(
         if settings.profile:
             source.write("timer.stop();")
     # Known now: shared tiles lie behind the scratch area.
+    e.scratch = -(-e.scratch // e.alignment) * e.alignment
     source.lines[frame] = f"  constexpr int shared = {e.scratch};" if e.shared else ""
     return e
 
@@ -309,6 +333,9 @@ def _parameters(e: KernelEmitter) -> list[str]:
     if prints(e.kernel):
         out.append("ts::u8* prints")
         e.names |= {"prints", "printer"}
+    for tensor in e.maps:
+        e.tensor_maps.append(e.fresh(f"{e.env[e.kernel.region.block.args[tensor.argument]]}_map"))
+        out.append(f"const __grid_constant__ ts::TensorMap {e.tensor_maps[-1]}")
     return out
 
 

@@ -30,6 +30,7 @@ from tessera.compiler.targets.cuda.target import architecture, artifact, constan
 from tessera.compiler.tile.passes.check_indices import checked
 from tessera.compiler.tile.program import Program
 from tessera.errors import NOWHERE, DebugCheckError, Diagnostic, MissingDependency, Note, Span
+from tessera.language import dtypes
 
 # -O0: kernels run for milliseconds, so that optimising costs more than it saves. No contraction, as on the device.
 FLAGS = ("-std=c++17", "-O0", "-g1", "-fPIC", "-ffp-contract=off", "-fno-stack-protector", "-U_FORTIFY_SOURCE", "-w")
@@ -165,7 +166,7 @@ def _precompiled(flags: Sequence[str]) -> Path | None:
             part.name,
         ]
     if subprocess.run(command, capture_output=True, check=False).returncode:
-        os.unlink(part.name)
+        Path(part.name).unlink(missing_ok=True)
         return None
     os.replace(part.name, made)
     return folder / "all.h"
@@ -178,6 +179,27 @@ class _Region(ctypes.Structure):
         ("size", ctypes.c_uint64),
         ("writable", ctypes.c_int32),
     ]
+
+
+class _TensorMap(ctypes.Structure):
+    """As in include/tessera/host_sm90.h."""
+
+    _fields_ = [
+        ("address", ctypes.c_uint64), ("size", ctypes.c_uint64 * 5), ("stride", ctypes.c_uint64 * 4),
+        ("box", ctypes.c_uint32 * 5), ("rank", ctypes.c_uint32), ("itemsize", ctypes.c_uint32),
+        ("swizzled", ctypes.c_uint32), ("rounds_to_tf32", ctypes.c_uint32), ("padding", ctypes.c_uint8 * 12),
+    ]  # fmt: skip
+
+
+def tensor_map_bytes(t: steps.TensorMap) -> bytes:
+    """A tensor map as the emulated machine reads it."""
+    size, stride, box = (
+        (ctypes.c_uint64 * 5)(*t.sizes),
+        (ctypes.c_uint64 * 4)(*t.strides),
+        (ctypes.c_uint32 * 5)(*t.box),
+    )
+    itemsize = dtypes.BY_NAME[t.dtype].itemsize
+    return bytes(_TensorMap(t.address, size, stride, box, len(t.sizes), itemsize, 1, t.dtype == "tf32"))
 
 
 class _Launch(ctypes.Structure):
@@ -223,6 +245,15 @@ class EmulatedExecutable:
             self.plan.run(_HostMachine(self), pointers, scalars, dims, record)
 
 
+def _aligned_bytes(data: bytes) -> ctypes.Array[ctypes.c_char]:
+    """A copy at a multiple of 64 bytes, as tensor maps want it."""
+    room = ctypes.create_string_buffer(len(data) + 64)
+    start = -ctypes.addressof(room) % 64
+    out = (ctypes.c_char * len(data)).from_buffer(room, start)
+    out.raw = data
+    return out
+
+
 class _HostMachine:
     def __init__(self, executable: EmulatedExecutable) -> None:
         self.executable = executable
@@ -255,9 +286,12 @@ class _HostMachine:
     def free(self, address: int) -> None:
         del self.memory[address]
 
+    def tensor_map(self, tensor: steps.TensorMap) -> bytes:
+        return tensor_map_bytes(tensor)
+
     def launch(self, call: steps.Call) -> None:
         x = self.executable
-        packed = [ctypes.create_string_buffer(a, len(a)) for a in call.arguments]
+        packed = [_aligned_bytes(a) for a in call.arguments]
         args = (ctypes.c_void_p * max(1, len(packed)))(*(ctypes.addressof(p) for p in packed))
         merged: dict[int, tuple[str, int, int, bool]] = {}
         for window in call.windows:

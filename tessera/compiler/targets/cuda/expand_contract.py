@@ -1,8 +1,7 @@
 """tile.contract -> a loop over k: stages of both operands are copied into shared memory ahead of the products that use
 them. Decides how much of k a stage holds and how many stages are under way.
 
-Instructions of one architecture alone (wgmma, TMA) belong to two places: here, where stages are filled and used, and
-`Grouping`, where the accumulator's layout is chosen.
+Products that sm_90a's warpgroup instructions can take go to `expand_warpgroups`; `warpgroups` decides which.
 """
 
 from __future__ import annotations
@@ -13,8 +12,10 @@ from tessera.compiler.targets.cuda import cxx
 from tessera.compiler.targets.cuda.bounds import Range
 from tessera.compiler.targets.cuda.emit import KernelEmitter, handles
 from tessera.compiler.targets.cuda.emit_memory import copy_access
+from tessera.compiler.targets.cuda.expand_warpgroups import expand_on_warpgroups
 from tessera.compiler.targets.cuda.groups import is_scalar
 from tessera.compiler.targets.cuda.layout import PARTIALS, blocked, fold_scratch
+from tessera.compiler.targets.cuda.warpgroups import Products
 
 STAGE_BYTES = 64
 """Bytes of k per row of a stage: four 16-byte pieces, the least that the swizzle spreads over all banks."""
@@ -31,6 +32,12 @@ def expand_contract(e: KernelEmitter, op: Op) -> None:
     if is_scalar(op.result):
         _inner_product(e, op)
         return
+    plan = e.warpgroups.get(op, "")
+    if isinstance(plan, Products):
+        expand_on_warpgroups(e, op, plan)
+        return
+    if e.settings.warpgroup_dtypes:
+        e.source.write(f"// Without wgmma: {plan}.")
     e.headers |= {"mma", "shared", "memory"}
     a, b, row, col = op.operands
     va, vb, t = a.type, b.type, op.result.type

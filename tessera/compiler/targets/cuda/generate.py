@@ -15,11 +15,12 @@ from tessera.compiler.targets.cuda import (
     emit_tiles,
     expand_contract,
 )
-from tessera.compiler.targets.cuda.bounds import divisor
+from tessera.compiler.targets.cuda.bounds import Bounds, divisor
 from tessera.compiler.targets.cuda.emit import KernelEmitter, Settings, emit_kernel, parameters
 from tessera.compiler.targets.cuda.groups import Grouping, dtype_of
 from tessera.compiler.targets.cuda.printing import Site
 from tessera.compiler.targets.cuda.source import Source
+from tessera.compiler.targets.cuda.warpgroups import Products, plan_contraction
 from tessera.compiler.tile.program import Program, Window
 from tessera.errors import Diagnostic, Span, TargetError
 
@@ -46,6 +47,7 @@ class Kernel:
     """message, extent of the axis that its index leaves, place"""
     prints: list[Site] = field(default_factory=list[Site])
     layouts: dict[str, str] = field(default_factory=dict[str, str])
+    tensor_maps: list[dict[str, object]] = field(default_factory=list["dict[str, object]"])
 
 
 @dataclass(slots=True)
@@ -111,9 +113,11 @@ def _generate_kernel(program: Program, kernel: Op, name: str, settings: Settings
     grouping = Grouping(kernel)
     warps = author_warps(kernel)
     grouping.stream(REGISTER_ELEMENTS * 32 * (warps or 8))
-    threads = 32 * (warps or _enough_warps(grouping))
-    aliases, aligned = _aliases(program, kernel), _aligned(program, kernel)
-    e = emit_kernel(kernel, name, grouping, threads, settings, body, aliases, aligned)
+    bounds = Bounds(kernel, _aligned(program, kernel))
+    plans = plan_contraction(kernel, bounds, settings.warpgroup_dtypes, warps)
+    taken = next((plan.warps for plan in plans.values() if isinstance(plan, Products)), None)
+    threads = 32 * (taken or warps or _enough_warps(grouping))
+    e = emit_kernel(kernel, name, grouping, threads, settings, body, _aliases(program, kernel), bounds, plans)
     total = e.scratch + e.shared_bytes
     if total > settings.shared_limit:
         message = (
@@ -173,5 +177,10 @@ def _describe(e: KernelEmitter, kernel: Op, name: str, settings: Settings) -> Ke
     wanted = parameters(kernel, settings)
     kinds = {"dim": "ts::idx", "faults": "ts::Faults*", "records": "ts::TileRecord*", "prints": "ts::u8*"}
     signature += [kinds[kind] for kind, _ in wanted[len(signature) :]]
+    wanted += [("tensor_map", str(i)) for i in range(len(e.maps))]
+    signature += ["ts::TensorMap"] * len(e.maps)
     layouts = {g.name: g.layout.spelling for g in e.grouping.groups if g.layout is not None}
-    return Kernel(name, e.threads, e.scratch + e.shared_bytes, wanted, signature, 0, e.asserts, e.prints, layouts)
+    maps = [tensor.describe() for tensor in e.maps]
+    return Kernel(
+        name, e.block_threads, e.scratch + e.shared_bytes, wanted, signature, 0, e.asserts, e.prints, layouts, maps
+    )

@@ -7,6 +7,7 @@ dealt out so that memory is read in whole vectors. Groups too large for register
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from tessera.compiler.ir.core import Op, Value
@@ -316,12 +317,15 @@ class Grouping:
         return max((_held(row) * _held(col) for row, col in (g.lines for g in self.groups)), default=1)
 
     # layouts
-    def assign(self, threads: int, tensor_cores: frozenset[DType]) -> dict[str, Layout]:
-        """Gives every group a layout; returns the layouts by the names that the source uses."""
+    def assign(
+        self, threads: int, tensor_cores: frozenset[DType], warpgroups: Collection[Op] = ()
+    ) -> dict[str, Layout]:
+        """Gives every group a layout; returns the layouts by the names that the source uses. `warpgroups`: the products
+        that take four warps to 64 rows."""
         names: dict[str, Layout] = {}
         matrices = [g for g in self.groups if not any(v.find() is g for v, _, _ in self._vectors)]
         for group in sorted(matrices, key=lambda g: not g.products):
-            layout = self._product(group, threads, tensor_cores) or self._dealt(group, threads)
+            layout = self._product(group, threads, tensor_cores, warpgroups) or self._dealt(group, threads)
             self._name(group, layout, names)
         for vector, matrix, axis in sorted(self._vectors, key=lambda r: not r[1].find().products):
             vector, matrix = vector.find(), matrix.find()
@@ -343,13 +347,17 @@ class Grouping:
         names.setdefault(name, layout)
         group.layout, group.name = layout, name
 
-    def _product(self, group: Group, threads: int, tensor_cores: frozenset[DType]) -> Layout | None:
+    def _product(
+        self, group: Group, threads: int, tensor_cores: frozenset[DType], warpgroups: Collection[Op]
+    ) -> Layout | None:
         """The accumulator of tensor-core products, where all products of the group can use them."""
         if not group.products or group.streamed:
             return None
+        rows, cols = (line.held for line in group.lines)
+        if all(op in warpgroups for op in group.products):
+            return fragment(rows, cols, threads // 32, 1)
         if not all(on_tensor_cores(op, tensor_cores) for op in group.products):
             return None
-        rows, cols = (line.held for line in group.lines)
         related = any(m.find() is group and axis == 1 for _, m, axis in self._vectors)
         feeds = any(u.name == "tile.mma" and u.operands[0] in group.values for v in group.values for u in v.users)
         return fragment(rows, cols, *warp_grid(rows, cols, threads // 32, related or feeds))

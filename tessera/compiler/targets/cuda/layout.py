@@ -108,9 +108,10 @@ def blocked(rows: int, cols: int, threads: int, vector: int, *, row_pairs: bool 
 
 
 def fragment(rows: int, cols: int, warps_down: int, warps_across: int) -> Layout:
-    """The accumulator of mma.m16n8 products spread over warps_down x warps_across warps."""
-    row = Axis(rows, 8, 2, 2, warps_down, 5 + log2(warps_across), outer=rows // (16 * warps_down))
-    col = Axis(cols, inner=2, t1=4, s1=0, t2=warps_across, s2=5, outer=cols // (8 * warps_across))
+    """The accumulator of mma.m16n8 products spread over warps_down x warps_across warps. Four warps down and one across
+    hold what one wgmma.m64 gives."""
+    row = Axis(rows, 8, 2, 2, warps_down, 5 + log2(warps_across), outer=-(-rows // (16 * warps_down)))
+    col = Axis(cols, inner=2, t1=4, s1=0, t2=warps_across, s2=5, outer=-(-cols // (8 * warps_across)))
     return Layout(row, col, f"ts::Fragment<{rows}, {cols}, {warps_down}, {warps_across}>")
 
 

@@ -44,6 +44,7 @@ def describe(program: Program, generated: Generated) -> dict[str, Any]:
             "prints": [site.describe() for site in k.prints],
             "layouts": k.layouts,
             "writes": _written(op),
+            "tensor_maps": k.tensor_maps,
         }
         for op, k in generated.kernels.items()
     }
@@ -106,6 +107,17 @@ class Call:
     """(name, address, bytes, whether it may be written) of every buffer it is given"""
 
 
+@dataclass(frozen=True, slots=True)
+class TensorMap:
+    """How tensor copies see memory: axes innermost first; `strides` in bytes of all axes but the innermost."""
+
+    address: int
+    dtype: str
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+
+
 class Machine(Protocol):
     """Where calls run. Addresses are plain integers."""
 
@@ -117,6 +129,10 @@ class Machine(Protocol):
     def upload(self, address: int, data: bytes) -> None: ...
     def download(self, address: int, size: int) -> bytes: ...
     def copy(self, to: int, source: int, size: int) -> None: ...
+    def tensor_map(self, tensor: TensorMap) -> bytes:
+        """The 128 bytes that a kernel takes for it."""
+        ...
+
     def launch(self, call: Call) -> None: ...
     def free(self, address: int) -> None: ...
 
@@ -146,11 +162,25 @@ class Steps:
         out = {d for b in self.meta["buffers"] for d in b["shape"]} | {
             d for k in self.meta["kernels"].values() for d in k["grid"]
         }
+        maps = [tensor for k in self.meta["kernels"].values() for tensor in k["tensor_maps"]]
+        out |= {d for tensor in maps for d in (*tensor["sizes"], *tensor["strides"])}
         return out | {a[2] for _, args in self._launches() for a in args if a[0] == "window"}
 
     def size(self, text: str, env: Mapping[str, int]) -> int:
         d = self._dims[text]
         return d if isinstance(d, int) else evaluate(d, env)
+
+    def window(self, arg: Sequence[Any], env: Mapping[str, int]) -> tuple[int, int]:
+        """The buffer of a launch's window and the byte that it starts at."""
+        itemsize = dtypes.BY_NAME[self.buffers[arg[1]]["dtype"]].itemsize
+        return arg[1], self.size(arg[2], env) * itemsize
+
+    def tensor_map(self, described: Mapping[str, Any], address: int, env: Mapping[str, int]) -> TensorMap:
+        """A tensor map at these sizes. Axes without elements are given one, as the driver demands; no copy reads it."""
+        itemsize = dtypes.BY_NAME[described["dtype"]].itemsize
+        sizes = tuple(max(1, self.size(d, env)) for d in described["sizes"])
+        strides = tuple(max(ALIGNMENT, self.size(d, env) * itemsize) for d in described["strides"][1:])
+        return TensorMap(address, described["dtype"], sizes, strides, tuple(described["box"]))
 
     def nbytes(self, buffer: Mapping[str, Any], env: Mapping[str, int]) -> int:
         return math.prod(self.size(d, env) for d in buffer["shape"]) * dtypes.BY_NAME[buffer["dtype"]].itemsize
@@ -238,6 +268,11 @@ class Run:
                 self._argument(call, args[int(detail)], int(detail) in kernel["writes"])
             elif kind == "dim":
                 call.arguments.append(int(self.env[detail]).to_bytes(8, "little", signed=True))
+            elif kind == "tensor_map":
+                described = kernel["tensor_maps"][int(detail)]
+                buffer, start = self.plan.window(args[described["argument"]], self.env)
+                tensor = self.plan.tensor_map(described, self.address[buffer] + start, self.env)
+                call.arguments.append(self.machine.tensor_map(tensor))
             else:
                 start = self._start_of(kind, kernel, grid)
                 size = len(start)
@@ -259,7 +294,7 @@ class Run:
             call.arguments.append(pack_scalar(self.scalars[arg[1]], arg[2]))
             return
         buffer = self.plan.buffers[arg[1]]
-        offset = self.plan.size(arg[2], self.env) * dtypes.BY_NAME[buffer["dtype"]].itemsize
+        _, offset = self.plan.window(arg, self.env)
         base = self.address[arg[1]]
         call.arguments.append((base + offset).to_bytes(8, "little"))
         call.windows.append((buffer["name"], base, self.plan.nbytes(buffer, self.env), writes))

@@ -42,7 +42,8 @@ def tensor_core_dtypes(arch: int) -> set[dtypes.DType]:
 
 def settings_for(arch: int, profile: bool, debug: bool) -> Settings:
     cores = tensor_core_dtypes(arch)
-    return Settings(arch, frozenset(cores), SHARED_LIMITS[arch], profile, debug)
+    warpgroups = cores if arch == 90 else set[dtypes.DType]()
+    return Settings(arch, frozenset(cores), SHARED_LIMITS[arch], profile, debug, frozenset(warpgroups))
 
 
 @dataclass(frozen=True, slots=True)

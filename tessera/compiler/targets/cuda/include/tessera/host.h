@@ -19,6 +19,7 @@
 #define TS_UNROLL
 #define __global__
 #define __launch_bounds__(...)
+#define __grid_constant__
 
 namespace tessera {
 
@@ -46,11 +47,12 @@ struct Region {
 // Who touched a byte last, as 1 + the thread's number in the whole launch, and in which span between barriers.
 struct Shadow {
   u32 writer, written, reader, read;
+  u32 order;  // of the last write among all
   u32 readers_block;  // 1 + block of the readers, `many` for several
 };
 constexpr u32 many = 0xffffffffu;
 
-enum class State : u8 { ready, at_barrier, at_warp, done };
+enum class State : u8 { ready, at_barrier, at_warp, at_mbarrier, done };
 enum class Collective : u8 { none, shuffle, ldmatrix, mma };
 
 struct PendingCopy { u8* to; const u8* from; int group; };
@@ -62,6 +64,10 @@ struct Fiber {
   void* payload;  // operands of the warp operation it waits in
   PendingCopy* copies;
   int n_copies, capacity, group;
+  u64* awaited;  // the mbarrier it waits for, and the parity of the phase
+  u32 parity, fenced_at;
+  bool products_fenced;
+  int products_group;
 };
 struct Warp { Collective kind; int arrived; };
 
@@ -70,6 +76,7 @@ struct Machine {
   idx block, grid;
   u64 random;
   u32 epoch;  // spans between barriers, over all blocks
+  u32 clock;  // counts writes
   u8* shared;
   u64 shared_size;
   u8* shared_state;  // 0 uninitialised, 1 written, 2 a copy is under way
@@ -129,7 +136,12 @@ inline void resume(int thread) {
 }
 
 inline int thread() { return m.current; }
-inline int threads() { return m.threads; }
+// Of a block with a producer warp, the threads of the program.
+inline int threads() {
+  int n = 1;
+  while (n * 2 <= m.threads) n *= 2;
+  return n;
+}
 inline idx block() { return m.block; }
 inline u8* shared_memory() { return m.shared; }
 inline void sync() { yield(State::at_barrier); }
@@ -154,6 +166,7 @@ inline u32 me() { return (u32)(m.block * m.threads + m.current) + 1; }
 
 inline void touch(Shadow* s, u64 n, bool write, const char* where, u64 offset) {
   u32 id = me(), block = (u32)m.block + 1;
+  if (write) ++m.clock;
   for (u64 i = 0; i < n; ++i, ++s) {
     if (s->writer && s->writer != id) {
       bool other = (s->writer - 1) / m.threads + 1 != block;
@@ -167,6 +180,7 @@ inline void touch(Shadow* s, u64 n, bool write, const char* where, u64 offset) {
         fail("race on %s at byte %llu: written here, read by another %s without a barrier between", where, offset + i, other ? "program" : "thread");
       s->writer = id;
       s->written = m.epoch;
+      s->order = m.clock;
     } else {
       s->readers_block = !s->reader || s->readers_block == block ? block : many;
       s->reader = s->reader && s->read == m.epoch && s->reader != id ? many : id;
@@ -369,6 +383,12 @@ inline u64 clock_ns() {
 }
 inline u32 multiprocessor() { return 0; }
 
+}  // namespace hw
+}  // namespace tessera
+#include "host_sm90.h"
+namespace tessera {
+namespace hw {
+
 inline void start_block() {
   memset(m.shared, 0xff, m.shared_size);  // NaN, if anyone should get to see it
   memset(m.shared_state, 0, m.shared_size);
@@ -380,7 +400,9 @@ inline void start_block() {
     Fiber& f = m.fibers[t];
     f.state = State::ready;
     f.started = false;
-    f.n_copies = f.group = 0;
+    f.n_copies = f.group = f.products_group = 0;
+    f.fenced_at = 0;
+    f.products_fenced = false;
     getcontext(&f.first);
     f.first.uc_stack.ss_sp = m.stacks + stack_bytes * t;
     f.first.uc_stack.ss_size = stack_bytes;
@@ -388,6 +410,21 @@ inline void start_block() {
     makecontext(&f.first, fiber_main, 0);
     m.order[t] = t;
   }
+  start_async();
+}
+// All threads that have not ended wait at the barrier; of those of the program itself none may have ended.
+inline void pass_barrier() {
+  int waiting = 0, ended = 0;
+  for (int t = 0; t < m.threads; ++t) {
+    waiting += m.fibers[t].state == State::at_barrier;
+    ended += m.fibers[t].state == State::done && t >= threads();
+    if (m.fibers[t].state == State::at_mbarrier)
+      fail("thread %d waits for the mbarrier at byte %u of shared memory, which nobody completes", t, shared_address(m.fibers[t].awaited));
+  }
+  if (waiting + ended != m.threads) fail("%d of %d threads wait at a barrier that the others do not reach", waiting, m.threads);
+  ++m.epoch;
+  for (int t = 0; t < m.threads; ++t)
+    if (m.fibers[t].state == State::at_barrier) m.fibers[t].state = State::ready;
 }
 inline void run_block(u64 seed) {
   start_block();
@@ -399,18 +436,16 @@ inline void run_block(u64 seed) {
         m.order[j] = x;
       }
     bool progress = false;
+    wake_waiting();
     for (int i = 0; i < m.threads; ++i)
       if (m.fibers[m.order[i]].state == State::ready) {
         progress = true;
         resume(m.order[i]);
       }
-    if (progress || !m.running) continue;
-    int waiting = 0;
-    for (int t = 0; t < m.threads; ++t) waiting += m.fibers[t].state == State::at_barrier;
-    if (waiting != m.threads) fail("%d of %d threads wait at a barrier that the others do not reach", waiting, m.threads);
-    ++m.epoch;
-    for (int t = 0; t < m.threads; ++t) m.fibers[t].state = State::ready;
+    if (async_.n_copies && (!progress || (seed && draw(3) == 0))) land_copy((int)draw(async_.n_copies));
+    else if (!progress && m.running) pass_barrier();
   }
+  check_async_ended();
   for (int t = 0; t < m.threads; ++t)
     if (m.fibers[t].n_copies) fail("a program ended with asynchronous copies under way");
 }
@@ -433,7 +468,7 @@ inline int emulate(Launch* l) {
   m.grid = l->grid;
   m.random = l->seed;
   m.shared_size = (u64)l->shared_size;
-  m.shared = (u8*)aligned_alloc(128, (m.shared_size + 255) / 128 * 128);
+  m.shared = (u8*)aligned_alloc(1024, (m.shared_size + 2047) / 1024 * 1024);
   m.shared_state = (u8*)calloc(m.shared_size + 1, 1);
   m.shared_shadow = (Shadow*)calloc(m.shared_size + 1, sizeof(Shadow));
   m.regions = l->regions;
@@ -455,6 +490,7 @@ inline int emulate(Launch* l) {
   l->traced = m.traced;
   for (int t = 0; t < m.threads; ++t) free(m.fibers[t].copies);
   for (int i = 0; i < m.n_regions; ++i) free(m.region_shadows[i]);
+  free_async();
   munmap(m.stacks, stack_bytes * m.threads);
   free(m.order), free(m.fibers), free(m.region_shadows), free(m.shared_shadow), free(m.shared_state), free(m.shared);
   return failed;

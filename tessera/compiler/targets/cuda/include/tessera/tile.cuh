@@ -48,8 +48,8 @@ using Blocked = Layout<Axis<Rows, 1, 0, P, TR, log2_(TC), 1, 0, steps_(Rows, P *
                        Axis<Cols, 1, 0, V, TC, 0, 1, 0, steps_(Cols, V * TC)>>;
 // The accumulator of 16 x 8 tensor-core products, WR x WC warps.
 template <int Rows, int Cols, int WR, int WC>
-using Fragment = Layout<Axis<Rows, 8, 2, 2, WR, 5 + log2_(WC), 1, 0, Rows / (16 * WR)>,
-                        Axis<Cols, 1, 0, 2, 4, 0, WC, 5, Cols / (8 * WC)>>;
+using Fragment = Layout<Axis<Rows, 8, 2, 2, WR, 5 + log2_(WC), 1, 0, steps_(Rows, 16 * WR)>,
+                        Axis<Cols, 1, 0, 2, 4, 0, WC, 5, steps_(Cols, 8 * WC)>>;
 // Vectors that belong to the rows, or to the columns, of a layout.
 template <class L> using RowsOf = Layout<One, typename L::Row>;
 template <class L> using ColsOf = Layout<One, typename L::Col>;

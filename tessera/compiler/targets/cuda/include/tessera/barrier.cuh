@@ -1,0 +1,64 @@
+// A ring of stages between the producer, which fills them by tensor copies, and the warps that use them (sm_90a).
+#pragma once
+#include "memory.cuh"
+#ifdef __CUDACC_RTC__
+#include "device_sm90.cuh"
+#endif
+
+namespace tessera {
+
+// A program's own threads are a power of two; those beyond them only fill stages.
+TS_FN bool is_producer() { return hw::thread() >= hw::threads(); }
+
+// Three warpgroups of 168 registers per thread are all that a multiprocessor has; the producer needs few of its own.
+constexpr int producer_registers = 40, user_registers = 232;
+static_assert(128 * (producer_registers + 2 * user_registers) <= 65536 && 168 * 384 <= 65536, "within one multiprocessor");
+
+// Two mbarriers to each of N stages: `full` ends a phase when its copies have landed, `empty` when all Warps have let go.
+// Of the producers only one thread works; four warps of them give their registers to two warpgroups of users.
+template <int N, int Warps, int Producers> struct Ring {
+  static constexpr int bytes = 2 * N * (int)sizeof(u64);
+  u64* full;
+  int slot = 0;
+  u32 parity = 0;  // of the phase of `full` that is under way in this round
+  TS_FN explicit Ring(int byte) : full(reinterpret_cast<u64*>(hw::shared_memory() + byte)) {}
+  TS_FN u64* empty() const { return full + N; }
+  // By all threads of the block, the producer's too.
+  TS_FN void start() const {
+    if (hw::thread() == 0) {
+      for (int i = 0; i < N; ++i) {
+        hw::mbarrier_init(full + i, 1);
+        hw::mbarrier_init(empty() + i, Warps);
+      }
+      hw::mbarrier_init_fence();
+    }
+    hw::sync();
+  }
+  // What each side does first. One thread of the producer's is told to go on; the others have nothing to do.
+  TS_FN bool enter_producer() const {
+    if constexpr (Producers == 4) hw::give_up_registers<producer_registers>();
+    return hw::uniform(hw::thread() / 32) == Warps && hw::elect();
+  }
+  TS_FN void enter_user() const {
+    if constexpr (Producers == 4) hw::take_registers<user_registers>();
+  }
+  // The producer's thread: waits until the slot is free and announces so many bytes. Copies report to the result.
+  TS_FN u64* acquire(u32 bytes) const {
+    hw::mbarrier_wait(empty() + slot, parity ^ 1);
+    hw::mbarrier_arrive_expect(full + slot, bytes);
+    return full + slot;
+  }
+  // Users: waits until the slot has been filled.
+  TS_FN void wait() const { hw::mbarrier_wait(full + slot, parity); }
+  // Users: the slot before this one may be filled again.
+  TS_FN void release_previous() const {
+    if (hw::thread() % 32 == 0) hw::mbarrier_arrive(empty() + (slot ? slot : N) - 1);
+  }
+  TS_FN void next() {
+    if (++slot < N) return;
+    slot = 0;
+    parity ^= 1;
+  }
+};
+
+}  // namespace tessera
