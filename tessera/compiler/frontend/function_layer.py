@@ -96,7 +96,22 @@ class FunctionLayer(Layer):
             self.arguments.append(Param(name, type.shape, type.dtype))
         ev.block.append(Op("graph.return", [r for r in results if r is not None], (), span))
         attrs: dict[str, Any] = {"sym_name": ev.definition.name, "arg_names": names, **facts_pairs(ev.facts)}
+        attrs |= self._schedule()
         return Op("graph.func", (), (), ev.definition.span, attrs, [Region([ev.block])])
+
+    def _schedule(self) -> dict[str, Any]:
+        """What a configuration says of a whole-tensor function: the block, as (rows, columns)."""
+        config: dict[str, Any] = dict(self.ev.definition.options.get("config") or {})
+        given: Any = config.pop("block", ())
+        block = tuple(cast("list[Any]", given)) if isinstance(given, (tuple, list)) else (given,)
+        if config:
+            message = f"a function's schedule has a block and nothing else, so there is no {', '.join(config)} to set"
+            self.ev.error("TS404", f"{message}; write a kernel to choose more", self.ev.definition.span)
+        if len(block) > 3 or not all(type(size) is int and size > 0 for size in block):
+            message = f"a function's block is one to three sizes of at least 1, not {given!r}"
+            self.ev.error("TS404", message, self.ev.definition.span)
+            return {}
+        return {"block": (block[0], block[min(1, len(block) - 1)])} if block else {}
 
     def _capture_args(self, taken: tuple[str, ...]) -> list[tuple[Value, str]]:
         out: list[tuple[Value, str]] = []

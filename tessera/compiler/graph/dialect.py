@@ -9,7 +9,8 @@ from tessera.language.dims import Expr
 
 
 @spec("graph.func", "A function. attrs: sym_name, arg_names; divisible, equal: the asserts in force, as pairs of "
-      "dims. Its block's arguments are tensors; scalars have rank 0.", effects=True)  # fmt: skip
+      "dims; block: rows and columns of a program, if the schedule says so. Its block's arguments are tensors; scalars "
+      "have rank 0.", effects=True)  # fmt: skip
 def _func(op: Op) -> None:
     demand(isinstance(op.attrs.get("sym_name"), str), op, "needs sym_name")
     names = op.attrs.get("arg_names")

@@ -10,7 +10,7 @@ from tessera.compiler.lower.access import collapse, sizes, written
 from tessera.compiler.lower.contraction import contraction, operands_as_matrices
 from tessera.compiler.lower.kernel_writer import Argument, KernelWriter, Space
 from tessera.compiler.lower.layout import Layout, contiguous
-from tessera.compiler.schedule.blocks import contract_block
+from tessera.compiler.schedule.blocks import Sizes, contract_block
 from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tessera.compiler.lower.program_builder import GroupBody
 
 
-def contract_kernel(body: GroupBody, scalars: set[Value], device: str, name: str) -> tuple[Op, list[Argument]]:
+def contract_kernel(body: GroupBody, scalars: set[Value], blocks: Sizes, name: str) -> tuple[Op, list[Argument]]:
     """The tile program over [*batch, rows, columns], with as few batch axes as all that is touched allows."""
     product = body.ops[0]
     c = contraction(product)
@@ -31,7 +31,7 @@ def contract_kernel(body: GroupBody, scalars: set[Value], device: str, name: str
     place = {label: i for i, label in enumerate(c.out)}
     groups = [*batch, *(tuple(place[x] for x in labels) for labels in (c.rows, c.columns))]
     dims = sizes(body.space, groups)
-    rows, columns = contract_block(dims[-2], dims[-1], device)
+    rows, columns = contract_block(dims[-2], dims[-1], blocks)
     block: tuple[Dim, ...] = (*(1 for _ in batch), rows, columns)
     writer = KernelWriter(
         Space(body.space, groups, dims, block, (False,) * len(dims)), body.axes, scalars, product.span

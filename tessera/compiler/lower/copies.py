@@ -13,7 +13,7 @@ from tessera.compiler.lower.alignment import Axes, shape_of
 from tessera.compiler.lower.kernel_writer import KernelWriter, Space
 from tessera.compiler.lower.layout import contiguous, kind_of, layout_of
 from tessera.compiler.lower.program_builder import GroupBody, ProgramBuilder, inside, scalars_of
-from tessera.compiler.schedule.blocks import map_block, sizes_for
+from tessera.compiler.schedule.blocks import map_block
 from tessera.errors import Span
 from tessera.language.dims import Dim
 
@@ -51,7 +51,7 @@ def _writer(
     """A kernel over the fewest axes that describe `walks` through `space`."""
     groups = collapse(space, [0] * len(space), walks) or [tuple(range(len(space)))]
     dims = sizes(space, groups)
-    block = map_block(dims, out.device, units(walks, groups))
+    block = map_block(dims, out.sizes, units(walks, groups))
     return KernelWriter(Space(space, groups, dims, block, (False,) * len(dims)), {}, scalars, span)
 
 
@@ -84,7 +84,7 @@ def _fill(group: Op, op: Op, out: ProgramBuilder) -> None:
     shape, inner = shape_of(op.result), shape_of(op.operands[0])
     (begin,) = operator_of(op).windows([inner], **attributes_of(op))  # type: ignore[attr-defined]
     sides = list(_sides(begin, inner, shape))
-    if len(sides) > sizes_for(out.device).sides:
+    if len(sides) > out.sizes.sides:
         sides = [((0,) * len(shape), shape)]
     t = op.result.type
     assert isinstance(t, TensorType)

@@ -232,6 +232,7 @@ def graph_to_schedule(func: Op, target: str) -> Op:
     normalise(block)
     body = schedule_block(block, {}, "schedule.return")
     attrs = {"sym_name": func.attrs["sym_name"], "arg_names": func.attrs.get("arg_names", ()), "target": target}
+    attrs |= {"block": func.attrs["block"]} if "block" in func.attrs else {}
     return Op("schedule.func", (), (), func.span, attrs, [Region([body])])
 
 

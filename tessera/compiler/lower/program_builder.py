@@ -14,6 +14,7 @@ from tessera.compiler.lower.access import Access, reads
 from tessera.compiler.lower.alignment import Axes, align
 from tessera.compiler.lower.kernel_writer import Argument
 from tessera.compiler.lower.layout import is_view, kind_of
+from tessera.compiler.schedule.blocks import Sizes
 from tessera.compiler.tile.program import Buffer, Launch, Param, ScalarArg, Step, Window
 from tessera.errors import Span
 from tessera.language import dtypes
@@ -60,7 +61,7 @@ class ProgramBuilder:
 
     name: str
     params: tuple[Param, ...]
-    device: str
+    sizes: Sizes
     buffers: list[Buffer] = field(default_factory=list[Buffer])
     steps: list[Step] = field(default_factory=list[Step])
     of: dict[Value, int] = field(default_factory=dict[Value, int])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from tessera.compiler.graph.operator import attributes_of
 from tessera.compiler.ir.checks import Check
@@ -16,7 +17,7 @@ from tessera.compiler.lower.copies import copy_value, join
 from tessera.compiler.lower.kernel_writer import KernelWriter, Space
 from tessera.compiler.lower.layout import kind_of, layout_of
 from tessera.compiler.lower.program_builder import GroupBody, ProgramBuilder, flops_of, inside, scalars_of
-from tessera.compiler.schedule.blocks import map_block, row_block
+from tessera.compiler.schedule.blocks import map_block, row_block, sizes_for
 from tessera.compiler.tile.program import Branch, Loop, Param, Program, Step
 from tessera.language.dims import Dim, symbols
 
@@ -24,8 +25,9 @@ from tessera.language.dims import Dim, symbols
 def schedule_to_tile(
     func: Op, params: Sequence[Param], checks: Sequence[Check], device: str, tuple_result: bool
 ) -> Program:
-    """Lowers every group. `device` ("cpu" or "cuda") chooses block sizes."""
-    out = ProgramBuilder(str(func.attrs["sym_name"]), tuple(params), device)
+    """Lowers every group. `device` ("cpu" or "cuda") chooses block sizes, unless the function asks for others."""
+    own: Any = func.attrs.get("block", ())
+    out = ProgramBuilder(str(func.attrs["sym_name"]), tuple(params), sizes_for(device, own))
     block = func.region.block
     for i, (arg, param) in enumerate(zip(block.args, params, strict=True)):
         if param.shape is None:
@@ -119,9 +121,9 @@ def _space(body: GroupBody, out: ProgramBuilder) -> Space:
     dims = sizes(body.space, groups)
     inner = tuple(bool(g) and kinds[g[0]] for g in groups)
     if any(inner):
-        block: tuple[Dim, ...] = row_block(dims, inner, out.device)
+        block: tuple[Dim, ...] = row_block(dims, inner, out.sizes)
     else:
-        block = map_block(dims, out.device, units(walks, groups))
+        block = map_block(dims, out.sizes, units(walks, groups))
     return Space(body.space, groups, dims, block, inner)
 
 
@@ -148,7 +150,7 @@ def _contract(group: Op, out: ProgramBuilder) -> None:
     for result in group.results:
         out.temp(result)
     label = str(group.attrs["label"])
-    kernel, arguments = contract_kernel(body, scalars_of(group, out), out.device, out.kernel_name(label))
+    kernel, arguments = contract_kernel(body, scalars_of(group, out), out.sizes, out.kernel_name(label))
     out.launch(kernel, arguments, inside(group), label, flops_of(body.ops), group.span)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tessera.compiler.ir.types import Shape
 from tessera.language.dims import Dim, ceildiv, prod
@@ -54,11 +54,17 @@ SIZES: dict[str, Sizes] = {
 }
 
 
-def sizes_for(device: str) -> Sizes:
-    return SIZES.get(device, SIZES["cpu"])
+def sizes_for(device: str | Sizes, block: tuple[int, ...] = ()) -> Sizes:
+    """What programs take on a device; `block`: rows and columns that a `Schedule` asks for instead."""
+    found = device if isinstance(device, Sizes) else SIZES.get(device, SIZES["cpu"])
+    if not block:
+        return found
+    rows, columns = block[0], block[-1]
+    return replace(found, elements=rows * columns, rows=rows, columns=columns, most_columns=columns,
+                   contract_rows=rows, contract_columns=columns, programs=1)  # fmt: skip
 
 
-def map_block(dims: Shape, device: str, units: Collection[int] = ()) -> tuple[int, ...]:
+def map_block(dims: Shape, device: str | Sizes, units: Collection[int] = ()) -> tuple[int, ...]:
     """Whole trailing axes as far as they fit, then a part of the next, then one.
 
     `units` are the axes along which memory is contiguous for some access. Where there are several, as in a
@@ -77,7 +83,7 @@ def map_block(dims: Shape, device: str, units: Collection[int] = ()) -> tuple[in
     return tuple(taken[a] for a in range(len(dims)))
 
 
-def row_block(dims: Shape, inner: tuple[bool, ...], device: str) -> tuple[Dim, ...]:
+def row_block(dims: Shape, inner: tuple[bool, ...], device: str | Sizes) -> tuple[Dim, ...]:
     """Inner axes whole; of the outer ones a few rows, or columns where the innermost axis is not reduced.
 
     Columns are read a piece at a time in every row of the block: the longer the pieces the better, as long as there
@@ -107,7 +113,7 @@ def _columns(columns: Dim, others: Dim, s: Sizes) -> int:
     return min(s.most_columns, max(s.columns, _up(-(-columns // shares), 16)))
 
 
-def contract_block(m: Dim, n: Dim, device: str) -> tuple[int, int]:
+def contract_block(m: Dim, n: Dim, device: str | Sizes) -> tuple[int, int]:
     """Rows and columns of a product that one program computes.
 
     Sharing out rows repeats the packing of the right operand, which is a copy; sharing out columns repeats that of

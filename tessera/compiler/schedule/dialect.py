@@ -16,7 +16,10 @@ in two fixed stages; contract: a (batched) matrix product with an elementwise ep
 
 
 @spec(
-    "schedule.func", "A function as a sequence of groups and views. attrs: sym_name, arg_names, target.", effects=True
+    "schedule.func",
+    "A function as a sequence of groups and views. attrs: sym_name, arg_names, target; block: rows and columns "
+    "that its programs take.",
+    effects=True,
 )
 def _func(op: Op) -> None:
     demand(isinstance(op.attrs.get("sym_name"), str), op, "needs sym_name")

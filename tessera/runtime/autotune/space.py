@@ -14,14 +14,12 @@ LAUNCH = frozenset({"num_warps", "warps", "num_stages", "stages"})
 """how a GPU runs a program; other targets have no use for them"""
 IMPLICIT = frozenset({"BLOCK", "ROWS"})
 """taken where a kernel's text leaves the block open"""
-FUNCTION = frozenset({"block"})
-"""what whole-tensor functions let a schedule decide"""
 
 
 def read_by(fn: Any, watch: Watch, target: Target) -> frozenset[str]:
-    """The parameters that can change the code of a function or kernel for a target."""
-    if fn.kind == "function":
-        return FUNCTION
+    """The parameters that can change the code of a function or kernel for a target, among those of its space."""
+    if fn.kind == "function":  # which refuses what it does not know
+        return frozenset(name for config in fn.options["autotune"]["configs"] for name in config)
     spoken = names_in(python_function(fn).__code__) | IMPLICIT
     for read in watch.reads:
         if is_function(read.value):
