@@ -198,7 +198,7 @@ class Across:
                 at = ev.env[self.reduced] = Coord(row, shift)
 
                 def take(i: int, x: list[Val]) -> None:
-                    sums[i] = partials[i].r.combine(sums[i], x)
+                    sums[i] = partials[i].r.append(sums[i], x)
 
                 self.body.step(take, at)
             for p, total in zip(partials, sums, strict=True):

@@ -141,7 +141,7 @@ class Along:
         def write(coord: Coord, u: int, values: list[Val]) -> None:
             def take(i: int, x: list[Val]) -> None:
                 at = starts[i] + u * widths[i]
-                values[at : at + widths[i]] = self.reductions[i].combine(values[at : at + widths[i]], x)
+                values[at : at + widths[i]] = self.reductions[i].append(values[at : at + widths[i]], x)
 
             self.body.step(take, coord)
 

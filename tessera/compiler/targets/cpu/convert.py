@@ -236,13 +236,25 @@ def _cast_real(x: Val, old: DType, new: DType, vm: VectorMath) -> Val:
             return round_to(x, new, vm) if not _contains(new, old) else x
         return round_to(fn.convert("sitofp" if old.kind == "int" else "uitofp", x, t), new, vm)
     if old.is_float:
-        name = "fptosi" if new.kind == "int" else "fptoui"
-        out = t.wide(x.ty.lanes)
-        fn.module.declare(f"declare {out.text} @llvm.{name}.sat.{out.suffix}.{x.ty.suffix}({x.ty.text})")
-        return fn.op(f"call {out.text} @llvm.{name}.sat.{out.suffix}.{x.ty.suffix}({x!r})", out, (x,))
+        return _whole(x, new, t, vm)
     if x.ty.bits > t.bits:
         return fn.convert("trunc", x, t)
     return fn.convert("sext" if old.kind == "int" else "zext", x, t)
+
+
+def _whole(x: Val, new: DType, t: Ty, vm: VectorMath) -> Val:
+    """A float as an integer of type `t`. LLVM's saturating conversions mean the same, but it takes vectors apart."""
+    fn, signed = vm.fn, new.kind == "int"
+    high, low = (2.0 ** (new.bits - 1), -(2.0 ** (new.bits - 1))) if signed else (2.0**new.bits, 0.0)
+    above, below = fn.compare("fcmp oge", x, vm.k(high, x)), fn.compare("fcmp olt", x, vm.k(low, x))
+    inside = fn.compare("fcmp oge", x, vm.k(low, x))  # not for NaN
+    inside = fn.binary("and", inside, fn.compare("fcmp olt", x, vm.k(high, x)))
+    x = fn.select(inside, x, vm.k(0, x))
+    wide = t if t.bits >= 32 else ty("i", 32)
+    y = fn.convert("fptosi" if signed or t.bits < 32 else "fptoui", x, wide)
+    y = y if wide is t else fn.convert("trunc", y, t)
+    ends = const(int(new.maximum), y.ty), const(-int(new.maximum) - 1 if signed else 0, y.ty)
+    return fn.select(above, ends[0], fn.select(below, ends[1], y))
 
 
 def _contains(wide: DType, narrow: DType) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Callable
 
 from tessera.compiler.targets.cpu.arithmetic import Arithmetic
 from tessera.compiler.targets.cpu.coefficients import EXP, EXP2, EXP2_RANGE, EXP_RANGE, FIELDS, LN2, LOG
@@ -62,9 +63,9 @@ class Exponential(Arithmetic):
         e = fn.convert("sitofp", exponent, t)
         return (self.select(tiny, self.sub(e, self.k(m + 2, x)), e) if subnormal else e), mantissa
 
-    def _log_parts(self, x: Val) -> tuple[Val, Val, Val, Val]:
+    def _log_parts(self, x: Val, subnormal: bool) -> tuple[Val, Val, Val, Val]:
         """e, f, s (hfsq + R) and hfsq: x = 2**e (1 + f), log(1 + f) = f - (hfsq - s (hfsq + R)). For 0 < x < inf."""
-        e, mantissa = self._split(x, subnormal=True)
+        e, mantissa = self._split(x, subnormal)
         f = self.sub(mantissa, self.k(1, x))
         s = self.div(f, self.add(f, self.k(2, x)))
         z = self.mul(s, s)
@@ -79,31 +80,45 @@ class Exponential(Arithmetic):
         y = self.select(self.equal(x, self.k(0, x)), self.neg(inf), y)
         return self.select(self.equal(x, inf), inf, y)
 
+    def _logarithm(self, x: Val, normal: Callable[[bool], Val]) -> Val:
+        """normal(False) is right for all but the smallest numbers, for which normal(True) is, and those without one."""
+        _, bias = FIELDS[x.ty.bits]
+        smallest, inf = self.k(2.0 ** (1 - bias), x), self.k(math.inf, x)
+        rare = self.fn.binary("or", self.fn.compare("fcmp ult", x, smallest), self.equal(x, inf))
+        return self.rarely(rare, normal(False), lambda: self._log_ends(x, normal(True)))
+
     def log(self, x: Val, correction: Val | None = None) -> Val:
         """log(x), plus a small correction added where it loses nothing."""
         hi, lo = LN2[x.ty.bits]
-        e, f, sr, hfsq = self._log_parts(x)
-        low = self.fma(e, self.k(lo, x), sr)
-        if correction is not None:
-            low = self.add(low, correction)
-        y = self.fma(e, self.k(hi, x), self.sub(f, self.sub(hfsq, low)))
-        return self._log_ends(x, y)
+
+        def normal(subnormal: bool) -> Val:
+            e, f, sr, hfsq = self._log_parts(x, subnormal)
+            low = self.fma(e, self.k(lo, x), sr)
+            if correction is not None:
+                low = self.add(low, correction)
+            return self.fma(e, self.k(hi, x), self.sub(f, self.sub(hfsq, low)))
+
+        return self._logarithm(x, normal)
 
     def _log_to_base(self, x: Val, scale: float, unit: float) -> Val:
         """log(x) * scale, where unit = log(2) * scale; e * unit is exact enough to keep powers of the base exact."""
         b = x.ty.bits
-        e, f, sr, hfsq = self._log_parts(x)
-        kept = self._int(-(1 << (b // 2 - 4)), self.bits(f))
-        high = self.fn.convert("bitcast", self.fn.binary("and", self.bits(self.sub(f, hfsq)), kept), x.ty)
-        low = self.add(self.sub(self.sub(f, high), hfsq), sr)
         scale_hi, unit_hi = _leading(scale, b), _leading(unit, b)
-        tail = self.mul(self.add(high, low), self.k(scale - scale_hi, x))
-        tail = self.fma(low, self.k(scale_hi, x), tail)
-        tail = self.fma(e, self.k(unit - unit_hi, x), tail)
-        head, product = self.mul(e, self.k(unit_hi, x)), self.mul(high, self.k(scale_hi, x))
-        total = self.add(head, product)
-        lost = self.add(self.sub(head, total), product)  # |head| >= |product| or head is 0
-        return self._log_ends(x, self.add(total, self.add(lost, tail)))
+
+        def normal(subnormal: bool) -> Val:
+            e, f, sr, hfsq = self._log_parts(x, subnormal)
+            kept = self._int(-(1 << (b // 2 - 4)), self.bits(f))
+            high = self.fn.convert("bitcast", self.fn.binary("and", self.bits(self.sub(f, hfsq)), kept), x.ty)
+            low = self.add(self.sub(self.sub(f, high), hfsq), sr)
+            tail = self.mul(self.add(high, low), self.k(scale - scale_hi, x))
+            tail = self.fma(low, self.k(scale_hi, x), tail)
+            tail = self.fma(e, self.k(unit - unit_hi, x), tail)
+            head, product = self.mul(e, self.k(unit_hi, x)), self.mul(high, self.k(scale_hi, x))
+            total = self.add(head, product)
+            lost = self.add(self.sub(head, total), product)  # |head| >= |product| or head is 0
+            return self.add(total, self.add(lost, tail))
+
+        return self._logarithm(x, normal)
 
     def log2(self, x: Val) -> Val:
         return self._log_to_base(x, 1 / math.log(2), 1.0)

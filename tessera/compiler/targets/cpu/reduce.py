@@ -19,7 +19,6 @@ from tessera.language import dtypes
 from tessera.language.dtypes import DType
 
 CHUNK = 1 << 16
-LAST = (1 << 63) - 1
 
 
 class Reduction:
@@ -58,7 +57,8 @@ class Reduction:
         if self.indexed:
             start = maps.identity(self.name[3:], self.dtype, self.vm)
             assert isinstance(start, Val) and start.const is not None
-            return [const(start.const, start.ty.wide(lanes)), const(LAST, I64.wide(lanes))]
+            # index 0 is right where it stays: then no element is better than the identity, the first is like it too
+            return [const(start.const, start.ty.wide(lanes)), const(0, I64.wide(lanes))]
         e = maps.identity(self.name, self.dtype, self.vm)
         parts = [e.re, e.im] if isinstance(e, Pair) else [e]
         return [const(p.const or 0, p.ty.wide(lanes)) for p in parts]
@@ -78,6 +78,18 @@ class Reduction:
         x, y = (Pair(*a), Pair(*b)) if len(a) == 2 else (a[0], b[0])
         out = maps.combine(self.name, x, y, self.dtype, self.vm)
         return [out.re, out.im] if isinstance(out, Pair) else [out]
+
+    def append(self, a: Sequence[Val], x: Sequence[Val]) -> list[Val]:
+        """a then an element x behind all of a's: what `combine` gives, cheaper where indices need not be compared."""
+        if not self.indexed:
+            return self.combine(a, x)
+        fn, (av, ai), (xv, xi) = self.fn, a, x
+        most = "gt" if self.name == "argmax" else "lt"
+        if self.dtype.is_float:  # better or NaN, unless a is NaN already
+            take = fn.binary("and", fn.compare(f"fcmp u{most}", xv, av), fn.compare("fcmp ord", av, av))
+        else:
+            take = fn.compare(f"icmp {'s' if self.dtype.kind == 'int' else 'u'}{most}", xv, av)
+        return [fn.select(take, xv, av), fn.select(take, xi, ai)]
 
     def _better(self, a: Sequence[Val], b: Sequence[Val]) -> list[Val]:
         """The larger (smaller) value, the first NaN above all, the first index among equals."""

@@ -1,0 +1,61 @@
+"""Positions of extremes and floats as integers on the CPU target: ties, NaN, infinities, ragged ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tessera as ts
+from tessera.language.rounding import round_to
+
+
+@ts.function
+def positions(x):
+    return ts.argmax(x, axis=0), ts.argmax(x, axis=1), ts.argmin(x, axis=1), ts.argmin(x)
+
+
+@given(st.integers(1, 5), st.integers(1, 70), st.integers(0, 2**32 - 1), st.sampled_from(["f4", "f8", "i4", "u1"]))
+@settings(max_examples=40, deadline=None)
+def test_positions_of_extremes(rows: int, columns: int, seed: int, dtype: str) -> None:
+    """The first of equals, the first NaN above all, also where nothing is better than -inf or the least integer."""
+    r = np.random.default_rng(seed)
+    if dtype[0] == "f":
+        x: Any = r.choice(
+            [-np.inf, np.inf, np.nan, 0.0, -0.0, 1.0], (rows, columns), p=[0.4, 0.2, 0.02, 0.1, 0.1, 0.18]
+        )
+    else:
+        info = np.iinfo(dtype)
+        x = r.choice([info.min, info.max, 1], (rows, columns), p=[0.8, 0.1, 0.1])
+    x = x.astype(dtype)
+    got = positions(x)
+    want = np.argmax(x, 0), np.argmax(x, 1), np.argmin(x, 1), np.argmin(x)
+    for g, w in zip(got, want, strict=True):
+        np.testing.assert_array_equal(np.asarray(g), w)
+
+
+@pytest.mark.parametrize("value", [-np.inf, np.inf, np.nan])
+def test_all_elements_are_the_same(value: float) -> None:
+    x = np.full((3, 200_003), value, np.float32)  # more than one chunk of the reduction's order
+    for g in positions(x):
+        assert (np.asarray(g) == 0).all()
+
+
+@pytest.mark.parametrize("name", ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"])
+@pytest.mark.parametrize("source", ["f2", "f4", "f8"])
+def test_floats_become_integers(name: str, source: str) -> None:
+    """Cut off towards zero, held within the range, NaN to 0: around every end."""
+    dtype = getattr(ts, name)
+    ends = [0.0, 127.0, 128.0, 255.0, 256.0, 32768.0, 65536.0, 2.0**31, 2.0**32, 2.0**63, 2.0**64, 1e30, np.inf]
+    values = [s * (e + d) for e in ends for d in (-1.5, -0.5, 0.0, 0.5) for s in (1, -1)] + [np.nan]
+    with np.errstate(over="ignore"):
+        x = np.array(values).astype(source)
+
+    @ts.function
+    def f(a):
+        return a.cast(dtype)
+
+    np.testing.assert_array_equal(np.asarray(f(x)), round_to(x, dtype))
