@@ -119,9 +119,9 @@ class Evaluator:
 
     def suggest(self, name: str, known: Iterable[str], at: Span) -> tuple[str, tuple[Fix, ...]]:
         """`; did you mean 'x'?` and the fix that replaces the text at `at`, where a known name is close."""
-        close = difflib.get_close_matches(
-            name, [k for k in dict.fromkeys(known) if not k.startswith("_")], n=1, cutoff=0.6
-        )
+        names = [k for k in dict.fromkeys(known) if not k.startswith("_")]
+        close = [k for k in names if k.lower() == name.lower()]  # in another case: n for N
+        close = close or difflib.get_close_matches(name, names, n=1, cutoff=0.6)
         if not close:
             return "", ()
         return f"; did you mean {close[0]!r}?", (Fix(f"Change {name!r} to {close[0]!r}", (Edit(at, close[0]),)),)

@@ -111,7 +111,10 @@ class Memory:
         ]  # fmt: skip
         if all(e is None for e in extents) and any(isinstance(i, Lanes) for i in items):
             return spare  # lanes of linear_id run along the last axes
-        return fits[0] if fits else 0
+        if fits and any(e is not None for e in extents):
+            return fits[0]
+        given = next((a for a in range(spare) if not self.coordinates.is_batch(view, a)), spare)
+        return given or (fits[0] if fits else 0)
 
     def _observe(self, view: View, full: Sequence[Any], storing: bool) -> None:
         """Tells program coordinates how far they go, from what they index."""

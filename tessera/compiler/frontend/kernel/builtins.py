@@ -5,13 +5,14 @@ The first parameter is the kernel layer; the others are what the program passes.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from tessera.compiler.frontend.kernel import folds
 from tessera.compiler.frontend.kernel import names as kernel_names
 from tessera.compiler.frontend.kernel import outputs as kernel_outputs
 from tessera.compiler.frontend.kernel.grid import REGISTER, SERIAL
+from tessera.compiler.frontend.kernel.registry import TILE_FUNCTIONS, tile
 from tessera.compiler.frontend.kernel.tiles import KernelFault, static_size, tile_type
 from tessera.compiler.frontend.kernel.values import (
     Axis,
@@ -24,7 +25,7 @@ from tessera.compiler.frontend.kernel.values import (
     Window,
     marks,
 )  # fmt: skip
-from tessera.compiler.frontend.values import Counting, is_sequence, is_tuple
+from tessera.compiler.frontend.values import Counting, is_sequence, is_static, is_tuple, type_name
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import Shape, SharedType, TileType, shape_text
 from tessera.language import dtypes
@@ -35,26 +36,8 @@ from tessera.language.scalars import TABLE
 if TYPE_CHECKING:
     from tessera.compiler.frontend.kernel.state import KernelState
 
-TILE_FUNCTIONS: dict[str, Callable[..., Any]] = {}
-"""name -> function(layer, ...)"""
 SWIZZLES = ("none", "xor")
-
-
-def tile(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Registers a function of `ts.tile` under its names."""
-
-    def add(f: Callable[..., Any]) -> Callable[..., Any]:
-        for name in names:
-            TILE_FUNCTIONS[name] = f
-        return f
-
-    return add
-
-
-def signature(name: str) -> str:
-    """`mma(a, b, accumulator=None)`, for messages and hover."""
-    parameters = list(inspect.signature(TILE_FUNCTIONS[name]).parameters.values())[1:]
-    return f"{name}({', '.join(str(p.replace(annotation=p.empty)) for p in parameters)})"
+_MORE = (folds,)  # imported for the functions that it registers
 
 
 # where a program is
@@ -96,16 +79,17 @@ def num_programs(k: KernelState, axis: int = 0) -> Expr:
 # loops
 
 
-def _counting(path: str, bounds: tuple[Any, ...]) -> Counting:
+def _counting(k: KernelState, path: str, bounds: tuple[Any, ...]) -> Counting:
     if not 1 <= len(bounds) <= 3:
         raise KernelFault("TS105", f"range takes 1 to 3 arguments, {len(bounds)} were given")
+    bounds = tuple(k.operand(b) if isinstance(b, Window) else b for b in bounds)
     start, stop, step = {1: (0, *bounds, 1), 2: (*bounds, 1), 3: bounds}[len(bounds)]
     for b in (start, stop, step):
         ok = isinstance(b, (int, Expr)) and not isinstance(b, bool)
         if not ok and not (
             isinstance(b, Value) and isinstance(b.type, TileType) and not b.type.rank and b.type.dtype.is_integer
         ):
-            raise KernelFault("TS105", f"range counts integers, not {b!r}")
+            raise KernelFault("TS105", f"range counts integers, not {repr(b) if is_static(b) else type_name(b)}")
     if isinstance(step, int) and step <= 0:
         raise KernelFault("TS105", f"a tile loop ascends: its step must be positive, not {step}")
     return Counting(start, stop, step, path)
@@ -114,13 +98,13 @@ def _counting(path: str, bounds: tuple[Any, ...]) -> Counting:
 @tile("range")
 def range_(k: KernelState, *bounds: Any) -> Counting:
     """Outermost: a grid axis. Nested: a serial ascending loop."""
-    return _counting("tessera.tile.range", bounds)
+    return _counting(k, "tessera.tile.range", bounds)
 
 
 @tile("range_k")
 def range_k(k: KernelState, *bounds: Any) -> Counting:
     """A serial ascending loop wherever it stands."""
-    return _counting("tessera.tile.range_k", bounds)
+    return _counting(k, "tessera.tile.range_k", bounds)
 
 
 @tile("static_range")
@@ -255,12 +239,14 @@ def load(k: KernelState, source: Any, shape: Any = None, mask: Any = None, other
     `load_partition`. Elements masked out are `other`. `prefetch`: how many partitions are under way at once."""
     if isinstance(source, Shared):
         return k.tile(source)
+    if not isinstance(prefetch, int) or isinstance(prefetch, bool) or prefetch < 1:
+        raise KernelFault("TS105", f"prefetch is how many partitions are under way at once, not {prefetch!r}")
     if shape is not None:
         if not isinstance(source, View):
             raise KernelFault("TS406", "load(..., shape=...) takes a parameter of the kernel")
         _shape(k, shape)  # refuses what is no shape; the sizes go on as written, for `ctx.D` means all of D
         return kernel_outputs.panel(k, source, tuple(shape) if is_sequence(shape) else (shape,), prefetch)
-    place = source if isinstance(source, Window) else k.window_of(source)
+    place = k.place_of(source)
     if mask is not None:
         place = k.masked(place, k.tile(mask))
     return k.memory.load(place, other)
@@ -283,13 +269,7 @@ def store(k: KernelState, target: Any, value: Any, mask: Any = None) -> None:
         _store_shared(k, target, k.tile(value))
         return
     value = value if isinstance(value, (bool, int, float, complex, Expr)) else k.tile(value)
-    place = (
-        kernel_outputs.own_place(k, target, value)
-        if isinstance(target, View)
-        else target
-        if isinstance(target, Window)
-        else k.window_of(target)
-    )
+    place = kernel_outputs.own_place(k, target, value) if isinstance(target, View) else k.place_of(target)
     if mask is not None:
         place = k.masked(place, k.tile(mask))
     assert k.ev.builder.span is not None
@@ -424,78 +404,6 @@ def debug_assert(k: KernelState, condition: Any, message: str = "") -> None:
             raise KernelFault("TS106", message or "the assertion is false")
         return
     k.tiles.builder.op("tile.assert", (k.tiles.truth(known),), (), {"message": message})
-
-
-# reductions
-
-
-def _reduction(name: str, op: str) -> None:
-    def along(
-        k: KernelState, x: Any, axis: Any = None, keepdim: bool = False, keepdims: bool = False, dim: Any = None
-    ) -> Value:
-        return k.reduce(op, k.tile(x), dim if axis is None else axis, bool(keepdim or keepdims))
-
-    def rows(k: KernelState, x: Any, keepdim: bool = False) -> Value:
-        return k.reduce(op, _matrix(k, x, f"row_{name}"), 1, keepdim)
-
-    def columns(k: KernelState, x: Any, keepdim: bool = False) -> Value:
-        return k.reduce(op, _matrix(k, x, f"col_{name}"), 0, keepdim)
-
-    along.__doc__ = f"The {name} along `axis` (all axes without one)."
-    rows.__doc__ = f"The {name} of each row, as a vector that belongs to the rows."
-    columns.__doc__ = f"The {name} of each column, as a vector that belongs to the columns."
-    TILE_FUNCTIONS[name] = along
-    TILE_FUNCTIONS[f"row_{name}"] = rows
-    TILE_FUNCTIONS[f"col_{name}"] = columns
-
-
-def _matrix(k: KernelState, x: Any, name: str) -> Value:
-    value = k.tile(x)
-    if tile_type(value).rank != 2:
-        raise KernelFault("TS402", f"{name} takes a tile of two axes, not {tile_type(value).pretty()}")
-    return value
-
-
-for _name, _op in (("sum", "sum"), ("prod", "prod"), ("max", "max"), ("min", "min"), ("any", "any"), ("all", "all"),
-                   ("argmax", "argmax"), ("argmin", "argmin"), ("mean", "mean")):  # fmt: skip
-    _reduction(_name, _op)
-
-
-def _whole(k: KernelState, x: Any, axis: Any, what: str) -> Value:
-    """A tile of which this program sees all along `axis`."""
-    value = k.tile(x)
-    k.demand_whole(value, (k.tiles.axis_of(value, axis, what),))
-    return value
-
-
-def _scan(name: str, op: str) -> None:
-    def along(k: KernelState, x: Any, axis: int = -1) -> Value:
-        return k.tiles.scan(op, _whole(k, x, axis, f"a running {op}"), axis)
-
-    along.__doc__ = f"The running {op} along `axis`, in ascending order."
-    TILE_FUNCTIONS[name] = along
-
-
-for _name, _op in (("cumsum", "sum"), ("cumprod", "prod"), ("cummax", "max"), ("cummin", "min")):
-    _scan(_name, _op)
-
-
-@tile("sort")
-def sort(k: KernelState, x: Any, axis: Any = -1, descending: Any = False) -> Value:
-    """The elements along `axis` in ascending order, NaN last; equal ones keep their order."""
-    return _sorted(k, x, axis, descending, positions=False)
-
-
-@tile("argsort")
-def argsort(k: KernelState, x: Any, axis: Any = -1, descending: Any = False) -> Value:
-    """Where the elements that `sort` puts in each place come from."""
-    return _sorted(k, x, axis, descending, positions=True)
-
-
-def _sorted(k: KernelState, x: Any, axis: Any, descending: Any, positions: bool) -> Value:
-    if not isinstance(descending, bool):
-        raise KernelFault("TS105", f"descending is True or False, known at compile time, not {descending!r}")
-    return k.tiles.sort(_whole(k, x, axis, "sort"), axis, descending, positions)
 
 
 # elementwise functions: all of language.scalars

@@ -7,7 +7,8 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend.attributes import name_span
-from tessera.compiler.frontend.kernel.builtins import TILE_FUNCTIONS, signature
+from tessera.compiler.frontend.kernel.builtins import TILE_FUNCTIONS
+from tessera.compiler.frontend.kernel.registry import signature
 from tessera.compiler.frontend.kernel.tiles import NUMBERS, KernelFault
 from tessera.compiler.frontend.kernel.values import View
 from tessera.compiler.frontend.values import type_name

@@ -73,9 +73,26 @@ class Coordinates:
 
     def batch(self, view: View, axis: int) -> Coordinate:
         """The grid axis over a leading dim that no index mentions. Views with the same dim share it."""
-        extent = view.shape[axis]
-        key = ("batch", extent if isinstance(extent, Expr) else (axis, extent))
-        return self.on_grid(key, f"batch{len(self.grid)}", extent, 1)
+        return self.on_grid(_batch_key(view, axis), f"batch{len(self.grid)}", view.shape[axis], 1)
+
+    def is_batch(self, view: View, axis: int) -> bool:
+        """Whether the dim of this axis is a grid axis because some access does not mention it."""
+        return _batch_key(view, axis) in self.named
+
+    def decides(self, c: Coordinate, offset: Dim) -> bool:
+        """Whether a place is computed from what the program finds at its grid coordinate: data, or bounds of loops."""
+        seen: set[Value] = set()
+        stack = [self.indices.values[m] for m in marks(offset) if m in self.indices.values]
+        while stack:
+            v = stack.pop()
+            if v in seen:
+                continue
+            seen.add(v)
+            if v.op is self._ids[c]:
+                return True
+            op = v.owner.region.op if isinstance(v.owner, Block) and v.owner.region is not None else v.op
+            stack += op.operands if op is not None else ()
+        return False
 
     def walking(self, lower: Dim, extent: Dim) -> Coordinate:
         """The coordinate whose position is `lower`: the one it is, or one derived from it."""
@@ -192,6 +209,11 @@ class Coordinates:
         self._late.append((op, dim))
         self.indices.bind(marked(name), op.result)
         return marked(name)
+
+
+def _batch_key(view: View, axis: int) -> object:
+    extent = view.shape[axis]
+    return "batch", extent if isinstance(extent, Expr) else (axis, extent)
 
 
 def _constant(d: Dim) -> Dim:

@@ -161,6 +161,7 @@ class KernelLayer(KernelState):
             place = self.memory.place(value, self.index_tiles(index))
             found = self.memory.load(place)
             if not isinstance(place, Window):
+                self.elements[found] = place
                 return found
             self.loaded[place] = found  # as it is now: a later store does not change it
             return place
@@ -246,7 +247,7 @@ class KernelLayer(KernelState):
         try:
             return rule(self, node, value)
         except KernelFault as e:
-            self.ev.error(e.code, e.message, node)
+            self.ev.error(e.code, e.message, self.ev.header(node))
             return Flow.NEXT
 
     def choose(self, node: ast.IfExp, condition: Any) -> Any:

@@ -86,7 +86,7 @@ def panel(k: KernelState, view: View, shape: Shape, prefetch: Any) -> Any:
         kept = tuple(range(spare, len(sizes)))
         found = tuple(a for a in axes if a is not None)
         return k.memory.load(Window(view, tuple(o for o in offsets if o is not None), sizes, kept, found))
-    k.stages = max(k.stages, prefetch if isinstance(prefetch, int) else 1)
+    k.stages = max(k.stages, prefetch)
     return Panel(view, sizes, tuple(offsets), tuple(axes))
 
 
@@ -197,7 +197,8 @@ def races(k: KernelState) -> Iterator[tuple[Stored, Coordinate, str]]:
             mark = str(c.offset)
             along = [a for a, offset in enumerate(s.window.offsets) if mark in marks(offset)]
             if not along:
-                yield s, c, "same"
+                if not any(k.coordinates.decides(c, offset) for offset in s.window.offsets):
+                    yield s, c, "same"
             elif all(_overlap(k, c, s.window.offsets[a], s.window.sizes[a]) for a in along):
                 yield s, c, "overlap"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tessera.compiler.frontend.definition import Definition
 from tessera.compiler.frontend.inlining import assigned_names
 from tessera.compiler.frontend.kernel import outputs as kernel_outputs
-from tessera.compiler.frontend.kernel.access import Memory, Place
+from tessera.compiler.frontend.kernel.access import Elements, Memory, Place
 from tessera.compiler.frontend.kernel.coordinates import Coordinates
 from tessera.compiler.frontend.kernel.grid import Plan, plan
 from tessera.compiler.frontend.kernel.index import Indices
@@ -84,6 +84,8 @@ class KernelState(Layer):
         self.captured: list[View] = []
         self.capture_nodes: list[ast.AST] = []
         self.loaded: dict[Window, Value] = {}
+        self.elements: dict[Value, Elements] = {}
+        """where tiles at computed indices come from: `load` and `store` take the place, not what was there"""
         self.filled: set[Value] = set()
         self.reads: list[tuple[Shared, Span]] = []
         self.divided: set[Coordinate] = set()
@@ -257,6 +259,14 @@ class KernelState(Layer):
         if isinstance(value, View):
             return kernel_outputs.rows_of(self, value)
         raise KernelFault("TS406", f"a block of a tensor is needed here, not {type_name(value)}")
+
+    def place_of(self, value: Any) -> Place:
+        """What `load` and `store` are given: a block of a tensor, or its elements at computed indices."""
+        if isinstance(value, Window):
+            return value
+        if isinstance(value, Value) and value in self.elements:
+            return self.elements[value]
+        return self.window_of(value)
 
     def masked(self, place: Place, mask: Value) -> Place:
         """A place narrowed by an explicit mask."""

@@ -1,0 +1,104 @@
+"""Mistakes in tile programs: loops, races, shared tiles, shapes and places."""
+# fmt: off
+# ruff: noqa
+
+from __future__ import annotations
+
+import tessera as ts
+
+
+@ts.kernel
+def another_case(x: ts.Tensor["N", ts.f32], y: ts.Tensor["N", ts.f32]):
+    i = ts.tile.linear_id()
+    if i < n:
+    #      ^ TS103
+    # says: did you mean 'N'?
+    # fix: if i < N:
+        y[i] = x[i]
+
+
+@ts.kernel
+def split_k(x: ts.Tensor["M", "K", ts.f32], y: ts.Tensor["M", ts.f32]):
+    p = ts.tile.program_id(0) * 8
+    k = ts.tile.program_id(1) * 32
+    y[p:p + 8] += ts.tile.row_sum(x[p:p + 8, k:k + 32])
+#   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS406
+    # says: index it with pid1, or reduce over it in a loop
+
+
+@ts.kernel
+def without_end(x: ts.Tensor["n", ts.f32]):
+    for i in ts.tile.range(0, n, 8):
+        v = x[i:i + 8]
+        while ts.tile.max(v) > 0:
+#       ^^^^^^^^^^^^^^^^^^^^^^^^ TS102
+        # says: would never end
+            x[i:i + 8] = 0.0
+
+
+@ts.kernel
+def counting_by_halves(x: ts.Tensor["n", ts.f32]):
+    for i in ts.tile.range(0, n, 8):
+        for k in ts.tile.range_k(0, x[i] / 2):
+        #        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS105
+        # says: range counts integers
+            x[i:i + 8] = 0.0
+
+
+@ts.kernel
+def leaving_for_some_lanes(x: ts.Tensor["n", ts.f32]):
+    i = ts.tile.linear_id()
+    v = x[i]
+    for _ in ts.tile.range_k(0, 9):
+        if v > 3:
+#       ^^^^^^^^ TS102
+        # says: reduce the condition with ts.tile.any or all
+            break
+        v = v + 1
+    x[i] = v
+
+
+@ts.kernel
+def an_unknown_swizzle(x: ts.Tensor["M", "N", ts.f32]):
+    s = ts.tile.alloc_shared((8, 8), ts.f32, swizzle="diagonal")
+    #   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS105
+    # says: swizzle is one of none, xor
+
+
+@ts.kernel
+def no_stages(x: ts.Tensor["M", "K", ts.f32], y: ts.Tensor["M", ts.f32]):
+    panel = ts.tile.load(x, shape=(8, 8), prefetch=0)
+    #       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS105
+    # says: how many partitions are under way
+
+
+@ts.kernel
+def sorting(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", "N", ts.f32]):
+    v = x[tile_m:tile_m + 8, 0:64]
+    a = ts.tile.sort(v, axis=2)
+    #   ^^^^^^^^^^^^^^^^^^^^^^^ TS204
+    b = ts.tile.cumsum(v, axis=None)
+    #   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS204
+    # says: runs along one axis
+    c = ts.tile.argsort(v, descending="yes")
+    #   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS105
+    y[tile_m:tile_m + 8, 0:64] = v
+
+
+@ts.kernel
+def spread_over_programs(x: ts.Tensor["M", "N", ts.f32]) -> ts.Tensor["M", "N", ts.f32]:
+    return ts.tile.sort(x, axis=0)
+    #      ^^^^^^^^^^^^^^^^^^^^^^^ TS403
+    # says: divided among programs
+
+
+@ts.kernel
+def early_value(x: ts.Tensor["M", "N", ts.f32]) -> ts.Tensor["M", ts.f32]:
+    total = ts.tile.zeros((8,))
+    for k in ts.tile.range_k(0, N, 8):
+        total += ts.tile.row_sum(x[tile_m:tile_m + 8, k:k + 8])
+        if ts.tile.max(total) > 3:
+            return total
+            #      ^^^^^ TS102
+            # says: keep it in a name
+    return total
