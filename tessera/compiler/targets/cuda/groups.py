@@ -389,14 +389,27 @@ def _held(line: Line) -> int:
     return line.held
 
 
+_ACCUMULATORS = {
+    dtypes.f64: (dtypes.f64,),
+    dtypes.int8: (dtypes.int32, dtypes.int64),
+    dtypes.uint8: (dtypes.int32, dtypes.int64, dtypes.uint32, dtypes.uint64),
+}
+"""What products of these dtypes may be added to on tensor cores; those of all others to f32."""
+
+
+def mma_depth(dtype: DType) -> int:
+    """Values of k that one product takes: 32 bytes, doubles 4."""
+    return 4 if dtype == dtypes.f64 else 32 // dtype.itemsize
+
+
 def on_tensor_cores(op: Op, dtypes_supported: frozenset[DType]) -> bool:
-    """Whether a product's shape and dtypes fit the architecture's mma instructions (m16n8k16, k8 for tf32)."""
+    """Whether a product's shape and dtypes fit the architecture's mma instructions, m16n8 and `mma_depth`."""
     a, b, acc = op.operands[0].type, op.operands[1].type, op.result.type
     assert isinstance(acc, TileType) and not isinstance(a, type(None))
     dtype: DType = a.dtype  # type: ignore[union-attr]
-    if dtype != b.dtype or dtype not in dtypes_supported or acc.dtype != dtypes.f32:  # type: ignore[union-attr]
+    if dtype != b.dtype or dtype not in dtypes_supported or acc.dtype not in _ACCUMULATORS.get(dtype, (dtypes.f32,)):  # type: ignore[union-attr]
         return False
     m, n = acc.shape
-    k = a.shape[1] if op.name == "tile.mma" else 16  # type: ignore[union-attr]
-    step = 8 if dtype == dtypes.tf32 else 16
+    step = mma_depth(dtype)  # type: ignore[arg-type]
+    k = a.shape[1] if op.name == "tile.mma" else step  # type: ignore[union-attr]
     return all(isinstance(d, int) for d in (m, n, k)) and m % 16 == 0 and n % 8 == 0 and k % step == 0  # type: ignore[operator]

@@ -31,13 +31,17 @@ def architecture(name: str) -> int:
 def tensor_core_dtypes(arch: int) -> set[dtypes.DType]:
     """The dtypes whose products run on tensor cores. Others are chains of fused multiply-adds, with the same meaning.
 
-    sm_70's have fragments of another shape (mma.m8n8k4), for which there is no code.
+    Below sm_89 8-bit floats are multiplied as f16, exactly. f64 is left out where its instructions are slower than
+    plain ones; sm_70's fragments have another shape (mma.m8n8k4), for which there is no code.
     """
-    if arch < 75:
-        return set()
-    if arch < 80:
-        return {dtypes.f16}
-    return {dtypes.f16, dtypes.bf16, dtypes.tf32}
+    out: set[dtypes.DType] = set()
+    if arch >= 75:
+        out |= {dtypes.f16, dtypes.fp8_e4m3, dtypes.fp8_e5m2, dtypes.int8, dtypes.uint8}
+    if arch >= 80:
+        out |= {dtypes.bf16, dtypes.tf32}
+    if arch in (80, 90, 100):
+        out.add(dtypes.f64)
+    return out
 
 
 def settings_for(arch: int, profile: bool, debug: bool) -> Settings:

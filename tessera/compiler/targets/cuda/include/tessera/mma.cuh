@@ -1,7 +1,8 @@
-// acc + a @ b. Where the accumulator is a Fragment the products run on the tensor cores, 16 (tf32: 8) values of k at a
-// time; elsewhere each element is one chain of fused multiply-adds in ascending k.
+// acc + a @ b. Where the accumulator is a Fragment the products run on the tensor cores, 32 bytes of k at a time;
+// elsewhere each element is one chain of fused multiply-adds in ascending k.
 #pragma once
 #include "shared.cuh"
+#include "device_mma.cuh"
 
 namespace tessera {
 
@@ -10,15 +11,24 @@ template <class S> struct plain_<Transposed<S>> { using type = S; static constex
 template <class S> TS_FN const S& untransposed(const S& s) { return s; }
 template <class S> TS_FN const S& untransposed(const Transposed<S>& s) { return s.of; }
 
-template <class T> constexpr int mma_k = same<T, tf32> ? 8 : 16;
+template <class T> constexpr int mma_k = sizeof(T) == 8 ? 4 : 32 / (int)sizeof(T);
 
+TS_FN void split(u32* r, double x) {
+  u64 bits = hw::bits_as<u64>(x);
+  r[0] = (u32)bits, r[1] = (u32)(bits >> 32);
+}
 // The 16 x mma_k piece of `a` at (row, k): four registers per lane (PTX ISA, mma.m16n8k16, matrix A).
 template <class A> TS_FN void load_a(u32 (&r)[4], const A& a, int row, int k) {
   using S = typename plain_<A>::type;
   using T = typename S::type;
   const S& s = untransposed(a);
   int lane = hw::thread() % 32;
-  if constexpr (!plain_<A>::transposed && S::swizzled) {
+  if constexpr (sizeof(T) == 8) {
+    TS_UNROLL for (int x = 0; x < 2; ++x) {
+      int i = row + lane / 4 + x * 8, j = k + lane % 4;
+      split(r + 2 * x, hw::load_shared(plain_<A>::transposed ? s.at(j, i) : s.at(i, j)));
+    }
+  } else if constexpr (!plain_<A>::transposed && S::swizzled) {
     hw::ldmatrix_x4(r, s.at(row + lane % 16, k + lane / 16 * (16 / sizeof(T))));
   } else if constexpr (plain_<A>::transposed && S::swizzled && sizeof(T) == 2) {
     hw::ldmatrix_x4_trans(r, s.at(k + lane % 8 + lane / 16 * 8, row + lane / 8 % 2 * 8));
@@ -40,7 +50,12 @@ template <class B> TS_FN void load_b(u32 (&r)[2][2], const B& b, int k, int col,
   using T = typename S::type;
   const S& s = untransposed(b);
   int lane = hw::thread() % 32;
-  if constexpr (!plain_<B>::transposed && S::swizzled && sizeof(T) == 2) {
+  if constexpr (sizeof(T) == 8) {
+    TS_UNROLL for (int n = 0; n < 2; ++n) {
+      int i = k + lane % 4, j = (n ? next : col) + lane / 4;
+      split(r[n], hw::load_shared(plain_<B>::transposed ? s.at(j, i) : s.at(i, j)));
+    }
+  } else if constexpr (!plain_<B>::transposed && S::swizzled && sizeof(T) == 2) {
     u32 q[4];
     hw::ldmatrix_x4_trans(q, s.at(k + lane % 16, lane < 16 ? col : next));
     r[0][0] = q[0], r[0][1] = q[1], r[1][0] = q[2], r[1][1] = q[3];
@@ -61,8 +76,32 @@ template <class B> TS_FN void load_b(u32 (&r)[2][2], const B& b, int k, int col,
       }
   }
 }
-template <class T> TS_FN void mma_step(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
-  if constexpr (same<T, f16>) hw::mma_f16_k16(d, a, b);
+// Two 8-bit floats, the low or the high half of `x`, as f16: exact, since f16 has e5m2's exponents and all of e4m3.
+template <class T> TS_FN u32 widen(u32 x) {
+  u32 bytes = (x & 0xffu) << 8 | (x & 0xff00u) << 16;
+  if constexpr (same<T, fp8_e5m2>) return bytes;
+  u32 nan = ((bytes >> 8 & 0x7fu) == 0x7fu ? 0x7fffu : 0u) | ((bytes >> 24 & 0x7fu) == 0x7fu ? 0x7fff0000u : 0u);
+  return hw::scale_f16x2((bytes & 0x80008000u) | (bytes & 0x7f007f00u) >> 1) | nan;
+}
+// One step of k. Sums of 8-bit integers are exact: a step's fit 32 bits.
+template <class T, class X> TS_FN void mma_step(X (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+  if constexpr (same<T, double>) hw::mma_f64_k4(d, a, b);
+  else if constexpr (is_integer<T>) {
+    i32 sum[4] = {0, 0, 0, 0};
+    if constexpr (same<T, i8>) hw::mma_s8_k32(sum, a, b);
+    else hw::mma_u8_k32(sum, a, b);
+    TS_UNROLL for (int i = 0; i < 4; ++i) d[i] += (X)sum[i];
+  } else if constexpr (sizeof(T) == 1 && hw::arch < 890) {
+    // Which values of k meet in one instruction is free, as long as both operands agree.
+    TS_UNROLL for (int half = 0; half < 2; ++half) {
+      u32 wa[4], wb[2];
+      TS_UNROLL for (int x = 0; x < 4; ++x) wa[x] = widen<T>(a[half * 2 + x % 2] >> x / 2 * 16);
+      TS_UNROLL for (int x = 0; x < 2; ++x) wb[x] = widen<T>(b[half] >> x * 16);
+      hw::mma_f16_k16(d, wa, wb);
+    }
+  } else if constexpr (same<T, fp8_e4m3>) hw::mma_e4m3_k32(d, a, b);
+  else if constexpr (same<T, fp8_e5m2>) hw::mma_e5m2_k32(d, a, b);
+  else if constexpr (same<T, f16>) hw::mma_f16_k16(d, a, b);
   else if constexpr (same<T, bf16>) hw::mma_bf16_k16(d, a, b);
   else hw::mma_tf32_k8(d, a, b);
 }
@@ -75,7 +114,7 @@ template <class T, int N> TS_FN void round_operands(u32 (&r)[N]) {
 template <class L> constexpr bool is_fragment = L::Row::t0 == 8;
 
 // Products on the tensor cores; `fetch_a(registers, m, k)` gives piece m of this warp's rows.
-template <class T, int K, class B, class L, class F> TS_FN void mma_fragments(Tile<float, L>& acc, const B& b, F fetch_a) {
+template <class T, int K, class B, class X, class L, class F> TS_FN void mma_fragments(Tile<X, L>& acc, const B& b, F fetch_a) {
   constexpr int M = L::Row::Out, N = L::Col::Out;
   int warp = hw::thread() / 32, across = warp % L::Col::t2;
   TS_UNROLL for (int k = 0; k < K; k += mma_k<T>) {
@@ -93,7 +132,7 @@ template <class T, int K, class B, class L, class F> TS_FN void mma_fragments(Ti
       TS_UNROLL for (int m = 0; m < M; ++m)
         TS_UNROLL for (int x = 0; x < 2; ++x)
           if (n + x < N) {
-            float(&d)[4] = *reinterpret_cast<float(*)[4]>(&acc.v[(m * N + n + x) * 4]);
+            X(&d)[4] = *reinterpret_cast<X(*)[4]>(&acc.v[(m * N + n + x) * 4]);
             mma_step<T>(d, a[m], q[x]);
           }
     }

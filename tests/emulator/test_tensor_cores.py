@@ -1,0 +1,102 @@
+"""Products on tensor cores: every dtype, on architectures that have its instruction and on those that do without."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tessera.compiler.targets import base
+from tessera.compiler.targets.cuda import nvrtc_library
+from tessera.language import dtypes as dt
+from tests.conftest import require
+from tests.emulator import kernels as k
+from tests.emulator.harness import Case, check, run
+
+ARCHITECTURES = ("sm_70", "sm_75", "sm_80", "sm_89", "sm_90a", "sm_120")
+DTYPES = (dt.fp8_e4m3, dt.fp8_e5m2, dt.bf16, dt.f16, dt.int8, dt.uint8, dt.f64)
+
+
+def product(dtype: dt.DType, transposed: str = "", **sizes: Any) -> Case:
+    """A contraction whose result is what f64 (integers: int64) arithmetic gives, before it is rounded to `dtype`."""
+    case = k.matmul(**({"m": 32, "n": 32, "k": 96} | sizes), dtype=dtype, transposed=transposed)
+    if dtype.is_integer:
+        info = np.iinfo(dtype.numpy)
+        case.inputs = {
+            n: k.RNG.integers(info.min, info.max, v.shape, endpoint=True).astype(dtype.numpy)
+            for n, v in case.inputs.items()
+        }
+        case.expected = None
+    if dtype.bits == 8 and not dtype.is_integer:
+        # Sums of multiples of a quarter are exact in any order: then the result is the exact one, rounded once.
+        case.inputs = {n: (k.RNG.integers(-3, 4, v.shape) * 0.25).astype(dtype.numpy) for n, v in case.inputs.items()}
+        case.expected, case.rtol, case.atol = None, 0, 0
+    return case
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_products_agree_with_the_interpreter(arch: str, dtype: dt.DType) -> None:
+    check(product(dtype), target=f"emulator:{arch}", seeds=(3,))
+
+
+@pytest.mark.parametrize("dtype", [dt.fp8_e4m3, dt.int8, dt.f64], ids=str)
+@pytest.mark.parametrize("transposed", ["A", "B", "AB"])
+def test_operands_lie_either_way_round(dtype: dt.DType, transposed: str) -> None:
+    for arch in ("sm_80", "sm_89"):
+        case = product(dtype, transposed)
+        check(case, target=f"emulator:{arch}", seeds=(0,))
+
+
+@pytest.mark.parametrize("dtype", [dt.fp8_e4m3, dt.fp8_e5m2], ids=str)
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_89"])
+def test_every_8_bit_float_keeps_its_value(arch: str, dtype: dt.DType) -> None:
+    """Each of the 256 times one: subnormals, the largest, infinities and NaN."""
+    case = k.gemm(m=64, n=64, k=64, dtype=dtype, block=(64, 64, 64))
+    every = np.arange(256, dtype=np.uint8).view(dtype.numpy)
+    with np.errstate(invalid="ignore"):
+        finite = np.where(np.isfinite(every.astype("f4")), every, dtype.numpy.type(0))
+    a, b = np.zeros((64, 64), dtype.numpy), np.eye(64, dtype=np.float32).astype(dtype.numpy)
+    a[:4] = finite.reshape(4, 64)
+    case.inputs |= {"A": a, "B": b, "C": np.zeros((64, 64), np.float32)}
+    np.testing.assert_array_equal(run(case, f"emulator:{arch}")["C"], a.astype(np.float32))
+    odd = every[~np.isfinite(every.astype("f4"))]
+    a[:] = 0
+    a[np.arange(len(odd)), np.arange(len(odd))] = odd
+    ones = np.ones((64, 64), np.float32).astype(dtype.numpy)
+    case.inputs |= {"A": a, "B": ones}
+    got = run(case, f"emulator:{arch}")["C"]
+    want = odd.astype(np.float32)[:, None] + np.zeros((1, 64), np.float32)
+    np.testing.assert_array_equal(got[: len(odd)], want)
+
+
+def sass(arch: str, dtype: dt.DType) -> str:
+    target: Any = base.get(arch)
+    return target.assembly(target.compile(product(dtype).program))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [
+        (dt.fp8_e4m3, {"sm_75": "HMMA.1688", "sm_80": "HMMA.16816", "sm_89": "QMMA", "sm_120": "QMMA"}),
+        (dt.fp8_e5m2, {"sm_80": "HMMA.16816", "sm_89": "QMMA", "sm_100a": "MMA", "sm_120": "QMMA"}),
+        (dt.int8, {"sm_75": "IMMA.8816", "sm_80": "IMMA.16832", "sm_90a": "IMMA", "sm_120": "IMMA"}),
+        (dt.uint8, {"sm_80": "IMMA.16832.U8.U8"}),
+        (dt.f64, {"sm_80": "DMMA", "sm_90a": "DMMA", "sm_100a": "DMMA"}),
+    ],
+    ids=lambda x: str(x) if isinstance(x, dt.DType) else "",
+)
+def test_the_instructions_are_there(dtype: dt.DType, expected: dict[str, str]) -> None:
+    require("cuda.bindings")
+    for arch, instruction in expected.items():
+        assert instruction in sass(arch, dtype), (arch, instruction)
+    assert "MMA" not in sass("sm_86", dt.f64)
+
+
+def test_sm_70_multiplies_without_tensor_cores() -> None:
+    if nvrtc_library.library(12) is None:
+        pytest.skip("CUDA 12's NVRTC is not installed")
+    target: Any = base.get("sm_70")
+    artifact = target.compile(product(dt.f16).program)
+    assert "Fragment" not in artifact.source and artifact.files["code.cubin"][:4] == b"\x7fELF"
