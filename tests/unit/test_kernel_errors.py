@@ -187,7 +187,7 @@ def loop_over_lanes(x: ts.Tensor["M", ts.f32], y: ts.Tensor["M", ts.f32]):
     y[tile_m:tile_m+8] = v
 
 
-@wrong("TS102", "while ts.tile.any(v > 0):", "never end")
+@wrong("TS102", "while ts.tile.any(v > 0)", "never end")
 def endless(x: ts.Tensor["M", ts.f32], y: ts.Tensor["M", ts.f32]):
     v = x[tile_m:tile_m+8] + 0
     while ts.tile.any(v > 0):
