@@ -25,6 +25,7 @@ from tessera.compiler.lower.schedule_to_tile import schedule_to_tile
 from tessera.compiler.targets.base import Target
 from tessera.compiler.tile.passes.fuse_accumulators import fuse_accumulators
 from tessera.compiler.tile.passes.mask_tails import mask_tails
+from tessera.compiler.tile.passes.pipeline_loads import pipeline_loads
 from tessera.compiler.tile.passes.remove_dead import remove_dead
 from tessera.compiler.tile.program import Program
 from tessera.errors import CompileError, Diagnostic, TesseraError
@@ -42,6 +43,10 @@ KERNEL_PASSES: tuple[Callable[[Op], Any], ...] = (
     fuse_accumulators,  # first: `acc += mma(a, b)` becomes one chain of products, whose operands are masked below
     mask_tails,  # padding leaves reductions and products before any target looks at the kernel
     remove_dead,  # last: the zeros that accumulators started from
+)
+
+DEVICE_PASSES: tuple[Callable[[Op], Any], ...] = (
+    pipeline_loads,  # for GPUs alone, and last: what the masks left alone may be copied ahead
 )
 
 LEVELS = ("graph", "schedule", "tile", "target")
@@ -111,6 +116,9 @@ def _lower(analysis: Analysis, op: Op, target: Target, after: Callable[[str, Op]
             done(run.__name__, kernel)
         program = kernel_program(kernel, analysis.params, analysis.checks, analysis.tuple_result)
         done("kernel_to_program", kernel)
+        for run in DEVICE_PASSES if target.device == "cuda" else ():
+            run(kernel)
+            done(run.__name__, kernel)
         return Lowered(program, None, None, stages)
     graph = clone(op, {})  # the analysis is cached and shown as the user wrote it
     for run in GRAPH_PASSES:

@@ -15,6 +15,7 @@ from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import SharedType, TileType
 from tessera.compiler.tile.arithmetic import dot, narrow, order, philox, reduce, scalar_map, widen
 from tessera.compiler.tile.memory import SharedTile, View, fault, outside_text, user_axis
+from tessera.compiler.tile.pipelines import run_pipeline
 from tessera.compiler.tile.printing import say
 from tessera.errors import Note, Span
 from tessera.language.dims import Dim, evaluate
@@ -353,6 +354,7 @@ _METHODS: dict[str, Callable[[Interpreter, Op], Any]] = {
     "tile.for": Interpreter.loop,
     "tile.if": Interpreter.branch,
     "tile.while": Interpreter.while_loop,
+    "tile.pipeline": run_pipeline,
     "tile.assert": Interpreter.check,
 }
 

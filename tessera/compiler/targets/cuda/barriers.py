@@ -73,6 +73,9 @@ def _regions(
 ) -> frozenset[Access]:
     if op.name == "tile.if":
         return state.union(*(_walk(r.block, state, needed, grouping, alias) for r in op.regions))
+    if op.name == "tile.pipeline":  # each step starts with a barrier, behind which only its own fetches are under way
+        after = _walk(op.regions[1].block, frozenset(), needed, grouping, alias)
+        return state.union(_outside(a, op) for a in after)
     while True:  # around the loop until nothing new is found; barriers only ever take accesses away
         before = dict(needed)
         after = state
@@ -130,6 +133,9 @@ def _accesses(op: Op, grouping: Grouping, alias: Mapping[Value, Value]) -> list[
     elif op.name in ("tile.store", "tile.scatter", "tile.store_shared"):
         v = op.operands[0]
         out.append(Access(_memory(v, alias), True, False, _owner(op, v, op.operands[1], grouping)))
+    elif op.name == "tile.pipeline":
+        copies = [x for x in op.regions[0].block.ops if x.name == "tile.copy_async"]
+        out += [Access(_memory(x.operands[1], alias), False, False, None) for x in copies]
     elif op.name == "tile.copy_async":
         out.append(Access(_memory(op.operands[1], alias), False, False, None))
         out.append(Access(op.operands[0], True, True, None))

@@ -74,7 +74,7 @@ class Bounds:
     def _counter(self, v: Value) -> Range:
         """The counter of a loop; carried values may be anything."""
         loop = v.owner.region.op if not isinstance(v.owner, Op) and v.owner.region else None
-        if loop is None or loop.name != "tile.for" or v.index != 0:
+        if loop is None or loop.name not in ("tile.for", "tile.pipeline") or v.index != 0:
             return Range()
         lower, upper, step = (self.of(x) for x in loop.operands[:3])
         multiple = math.gcd(lower.multiple, step.multiple)

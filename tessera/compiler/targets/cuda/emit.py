@@ -77,6 +77,8 @@ class KernelEmitter:
     tensor_maps: list[str] = field(default_factory=list[str])
     alignment: int = 128
     prints: list[Site] = field(default_factory=list[Site])
+    most_stages: int = 1
+    reserved: dict[Value | tuple[Op, int], int] = field(default_factory=dict["Value | tuple[Op, int]", int])
 
     # names and expressions
     def fresh(self, hint: str) -> str:
@@ -175,7 +177,7 @@ class KernelEmitter:
     def reserve(self, key: Value | tuple[Op, int], size: int) -> int:
         """The place of a shared tile in the block's dynamic shared memory, behind the scratch area."""
         if key not in self.shared:
-            self.shared[key] = self.shared_bytes
+            self.shared[key], self.reserved[key] = self.shared_bytes, size
             self.shared_bytes += -(-size // 128) * 128
         return self.shared[key]
 
@@ -238,11 +240,13 @@ def emit_kernel(
     alias: Mapping[Value, Value],
     bounds: Bounds,
     warpgroups: Mapping[Op, Products | str],
+    most_stages: int = 1,
 ) -> KernelEmitter:
     """Writes `kernel`, known as `name`, as a __global__ function; the result knows its headers and shared memory."""
     planned = {op for op, plan in warpgroups.items() if isinstance(plan, Products)}
     layouts = grouping.assign(threads, settings.tensor_cores, planned)
     e = KernelEmitter(kernel, grouping, threads, settings, source, alias, bounds, warpgroups=warpgroups)
+    e.most_stages = most_stages
     e.needed = barriers(kernel, grouping, alias)
     e.names |= {cxx.kernel_symbol(name), "ts"}
     source.at(kernel.span)

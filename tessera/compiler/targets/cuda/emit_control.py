@@ -56,7 +56,7 @@ def _constant(e: KernelEmitter, op: Op) -> None:
 
 
 # control flow
-def _carry(e: KernelEmitter, initial: Sequence[Value], args: Sequence[Value]) -> list[str]:
+def carry(e: KernelEmitter, initial: Sequence[Value], args: Sequence[Value]) -> list[str]:
     """Variables for loop-carried values, set to the initial ones."""
     names: list[str] = []
     for v, arg in zip(initial, args, strict=True):
@@ -69,7 +69,7 @@ def _carry(e: KernelEmitter, initial: Sequence[Value], args: Sequence[Value]) ->
     return names
 
 
-def _advance(e: KernelEmitter, names: Sequence[str], values: Sequence[Value]) -> None:
+def advance(e: KernelEmitter, names: Sequence[str], values: Sequence[Value]) -> None:
     """Parallel assignment of the next values."""
     texts = [e.tile(v) if is_tile(v) else e.expr(v) for v in values]
     moving = [i for i, (name, text) in enumerate(zip(names, texts, strict=True)) if name != text]
@@ -87,27 +87,27 @@ def _advance(e: KernelEmitter, names: Sequence[str], values: Sequence[Value]) ->
 def _for(e: KernelEmitter, op: Op) -> None:
     lower, upper, step = (e.expr(v) for v in op.operands[:3])
     body = op.region.block
-    names = _carry(e, op.operands[3:], body.args[1:])
+    names = carry(e, op.operands[3:], body.args[1:])
     counter = e.fresh(body.args[0].hint or "i")
     e.env[body.args[0]] = counter
     going = f" && {names[int(op.attrs['going'])]}" if "going" in op.attrs else ""  # type: ignore[call-overload]
     with e.source.block(f"for (ts::idx {counter} = {lower}; {counter} < {upper}{going}; {counter} += {step})"):
         e.emit_block(body)
         e.source.at(body.terminator.span)
-        _advance(e, names, body.terminator.operands)
+        advance(e, names, body.terminator.operands)
     e.env.update(zip(op.results, names, strict=True))
 
 
 @handles("while")
 def _while(e: KernelEmitter, op: Op) -> None:
     test, body = op.regions[0].block, op.regions[1].block
-    names = _carry(e, op.operands, test.args)
+    names = carry(e, op.operands, test.args)
     e.env.update(zip(body.args, names, strict=True))
     with e.source.block("while (true)"):
         e.emit_block(test)
         e.source.write(f"if (!({e.expr(test.terminator.operands[0])})) break;")
         e.emit_block(body)
-        _advance(e, names, body.terminator.operands)
+        advance(e, names, body.terminator.operands)
     e.env.update(zip(op.results, names, strict=True))
 
 
@@ -123,7 +123,7 @@ def _if(e: KernelEmitter, op: Op) -> None:
             continue
         with e.source.block(head):
             e.emit_block(block)
-            _advance(e, names, block.terminator.operands)
+            advance(e, names, block.terminator.operands)
     e.env.update(zip(op.results, names, strict=True))
 
 

@@ -169,10 +169,32 @@ def declare_shared(e: KernelEmitter, key: Value | tuple[Op, int], t: SharedType,
     return name
 
 
+def stages_of(e: KernelEmitter, wanted: int) -> int:
+    """The stages that a ring gets: fewer than wanted where shared memory is short, two at most without cp.async."""
+    return min(wanted, e.most_stages, wanted if e.settings.arch >= 80 else 2)
+
+
+def declare_ring(e: KernelEmitter, op: Op) -> None:
+    """A shared tile of several stages; a step's own stage gets a name where the step begins."""
+    t = op.result.type
+    assert isinstance(t, SharedType)
+    rows, cols = shared_shape(t)
+    stages = stages_of(e, int(op.attrs["stages"]))  # type: ignore[call-overload]
+    size = -(-rows * cols * t.dtype.itemsize // 128) * 128
+    name = e.fresh(f"{op.result.hint or 'tile'}_stages")
+    e.headers.add("shared")
+    place = e.reserve(op.result, size * stages)
+    e.source.write(f"ts::Stages<{cxx.type_name(t.dtype)}, {rows}, {cols}, {stages}> {name}(shared + {place});")
+    e.env[op.result] = name
+
+
 @handles("alloc_shared")
 def _alloc_shared(e: KernelEmitter, op: Op) -> None:
     t = op.result.type
     assert isinstance(t, SharedType)
+    if "stages" in op.attrs:
+        declare_ring(e, op)
+        return
     e.env[op.result] = declare_shared(e, op.result, t, op.result.hint or "tile")
 
 

@@ -10,12 +10,14 @@ from tessera.compiler.targets.cuda import (
     cxx,
     emit_control,
     emit_memory,
+    emit_pipeline,
     emit_print,
     emit_sort,
     emit_tiles,
     expand_contract,
 )
 from tessera.compiler.targets.cuda.bounds import Bounds, divisor
+from tessera.compiler.targets.cuda.budget import too_large
 from tessera.compiler.targets.cuda.emit import KernelEmitter, Settings, emit_kernel, parameters
 from tessera.compiler.targets.cuda.groups import Grouping, dtype_of
 from tessera.compiler.targets.cuda.printing import Site
@@ -25,7 +27,7 @@ from tessera.compiler.tile.program import Program, Window
 from tessera.errors import Diagnostic, Span, TargetError
 
 # Imported for the handlers that they register.
-_WRITERS = (emit_control, emit_memory, emit_print, emit_sort, emit_tiles, expand_contract)
+_WRITERS = (emit_control, emit_memory, emit_pipeline, emit_print, emit_sort, emit_tiles, expand_contract)
 
 
 REGISTER_ELEMENTS = 64
@@ -110,6 +112,22 @@ def _enough_warps(grouping: Grouping) -> int:
 
 
 def _generate_kernel(program: Program, kernel: Op, name: str, settings: Settings, body: Source) -> KernelEmitter:
+    """Written with as many stages of pipelined loops as shared memory has room for."""
+    most = max((int(op.attrs["stages"]) for op in kernel.walk() if op.name == "tile.pipeline"), default=1)  # type: ignore[call-overload]
+    while True:
+        source = Source()
+        e = _write_kernel(program, kernel, name, settings, source, most)
+        if e.scratch + e.shared_bytes <= settings.shared_limit:
+            body.splice(source)
+            return e
+        if most == 1:
+            raise TargetError(too_large(e))
+        most -= 1
+
+
+def _write_kernel(
+    program: Program, kernel: Op, name: str, settings: Settings, source: Source, stages: int
+) -> KernelEmitter:
     grouping = Grouping(kernel)
     warps = author_warps(kernel)
     grouping.stream(REGISTER_ELEMENTS * 32 * (warps or 8))
@@ -117,15 +135,9 @@ def _generate_kernel(program: Program, kernel: Op, name: str, settings: Settings
     plans = plan_contraction(kernel, bounds, settings.warpgroup_dtypes, warps)
     taken = next((plan.warps for plan in plans.values() if isinstance(plan, Products)), None)
     threads = 32 * (taken or warps or _enough_warps(grouping))
-    e = emit_kernel(kernel, name, grouping, threads, settings, body, _aliases(program, kernel), bounds, plans)
-    total = e.scratch + e.shared_bytes
-    if total > settings.shared_limit:
-        message = (
-            f"The kernel needs {total} bytes of shared memory per block ({e.shared_bytes} for tiles, {e.scratch} to"
-            f" exchange elements between threads); sm_{settings.arch} has {settings.shared_limit}.\nUse smaller tiles."
-        )
-        raise TargetError(Diagnostic("TS405", message, kernel.span))
-    return e
+    return emit_kernel(
+        kernel, name, grouping, threads, settings, source, _aliases(program, kernel), bounds, plans, stages
+    )
 
 
 def _aliases(program: Program, kernel: Op) -> dict[Value, Value]:

@@ -191,8 +191,8 @@ class Grouping:
                 self.of(op.result).products.append(op) if is_tile(op.result) else None
             case "contract":
                 self.of(op.result).products.append(op) if is_tile(op.result) else None
-            case "for":
-                body = op.region.block
+            case "for" | "pipeline":
+                body = op.regions[-1].block
                 for i, v in enumerate(op.operands[3:]):
                     self._same(v, body.args[i + 1], body.terminator.operands[i], op.results[i])
             case "if":

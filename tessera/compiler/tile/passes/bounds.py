@@ -67,7 +67,7 @@ class Bounds:
     def _counter(self, v: Value) -> tuple[int | None, int | None]:
         """A loop's counter: from the lower bound to the last step below the upper one."""
         loop = v.owner.region.op if isinstance(v.owner, Block) and v.owner.region else None
-        if loop is None or loop.name != "tile.for" or v.index != 0:
+        if loop is None or loop.name not in ("tile.for", "tile.pipeline") or v.index != 0:
             return None, None
         (low, top), (_, high), (step, most) = (self.of(x) for x in loop.operands[:3])
         if high is None or low is None:

@@ -48,6 +48,10 @@ def _block(block: Block, state: Open, notes: list[Diagnostic]) -> None:
             state.written, state.read = {}, {}
         elif op.name in ("tile.for", "tile.while"):
             _loop(op, state, notes)
+        elif op.name == "tile.pipeline":  # each step starts with a barrier; there may be no step at all
+            after = Open()
+            _block(op.regions[1].block, after, notes)
+            state.join(after)
         elif op.name == "tile.if":
             paths = [state.copy() for _ in op.regions]
             for region, path in zip(op.regions, paths, strict=True):

@@ -30,7 +30,8 @@ template <class T, int R, int C, int N> struct Stages {
   static constexpr int bytes = (R * C * (int)sizeof(T) + 127) / 128 * 128;
   int first;
   TS_FN explicit Stages(int byte) : first(byte) {}
-  TS_FN Shared<T, R, C> operator[](idx stage) const { return Shared<T, R, C>(first + (int)(stage % N) * bytes); }
+  // 32 bits count more stages than any loop has, and are divided at a fraction of the cost.
+  TS_FN Shared<T, R, C> operator[](idx stage) const { return Shared<T, R, C>(first + (int)((u32)stage % N) * bytes); }
 };
 // Closes the copies started so far as one stage.
 TS_FN void commit() { hw::commit_async(); }

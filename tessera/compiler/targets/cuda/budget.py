@@ -1,0 +1,109 @@
+"""What a kernel takes of shared memory and registers, tile by tile, and what to shrink where that is too much."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tessera.compiler.ir.core import Op, Value
+from tessera.compiler.ir.types import SharedType, TileType, ViewType
+from tessera.compiler.targets.cuda.emit import KernelEmitter
+from tessera.compiler.targets.cuda.groups import dtype_of, is_tile
+from tessera.errors import Diagnostic, Note, Span
+
+REGISTERS = 255
+"""32-bit registers that one thread has at most, on every architecture."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one tile takes: `bytes` of shared memory, for `stages` copies of it."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    stages: int
+    bytes: int
+    span: Span
+
+    def __str__(self) -> str:
+        shape = " x ".join(map(str, self.shape))
+        stages = f", {self.stages} stages" if self.stages > 1 else ""
+        return f"{self.name}: {shape} {self.dtype}{stages}, {self.bytes} bytes"
+
+
+def shared_parts(e: KernelEmitter) -> list[Part]:
+    """The tiles in shared memory, the largest first."""
+    parts: list[Part] = []
+    for key, size in e.reserved.items():
+        op, number = key if isinstance(key, tuple) else (key.op, 0)
+        assert op is not None
+        v = op.operands[number] if isinstance(key, tuple) and number < 2 else op.results[0]
+        t = v.type
+        assert isinstance(t, (SharedType, TileType, ViewType))
+        shape = tuple(d for d in t.shape if isinstance(d, int)) if not isinstance(t, ViewType) else ()
+        stages = max(1, size // (math.prod(shape) * t.dtype.itemsize)) if shape else 1
+        parts.append(Part(v.hint or "ab"[number % 2], shape, t.dtype.name, stages, size, op.span))
+    return sorted(parts, key=lambda p: -p.bytes)
+
+
+def too_large(e: KernelEmitter) -> Diagnostic:
+    """TS405: what takes the shared memory, tile by tile, and by how much the largest one must shrink."""
+    limit, total = e.settings.shared_limit, e.scratch + e.shared_bytes
+    parts = shared_parts(e)
+    message = f"This kernel needs {total} bytes of shared memory per block; sm_{e.settings.arch} has {limit}."
+    if e.scratch:
+        message += f"\n{e.scratch} of them exchange elements between threads."
+    notes = tuple(Note(str(p), p.span) for p in parts[:6])
+    advice = _advice(e, parts, total - limit)
+    return Diagnostic("TS405", f"{message}\n{advice}", parts[0].span if parts else e.kernel.span, notes=notes)
+
+
+def _advice(e: KernelEmitter, parts: list[Part], excess: int) -> str:
+    """The least halving of one axis that makes room: every tile with an axis of that size shrinks with it."""
+    for size in sorted({d for p in parts for d in p.shape if d > 16}, reverse=True):
+        saved = sum(p.bytes - p.bytes // 2 ** p.shape.count(size) for p in parts)
+        if saved >= excess:
+            names = ", ".join(p.name for p in parts if size in p.shape)
+            return f"Tiles of {size // 2} instead of {size} along that axis ({names}) fit."
+    return "Use smaller tiles, or elements of fewer bits."
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Registers per thread that the tiles of one line hold."""
+
+    name: str
+    registers: int
+    span: Span
+
+
+def held_registers(e: KernelEmitter) -> list[Held]:
+    """For each tile kept across a loop, the 32-bit registers per thread that it holds; the largest first."""
+    out: dict[tuple[str, Span], int] = {}
+    for op in e.kernel.walk():
+        if op.name not in ("tile.for", "tile.while", "tile.pipeline"):
+            continue
+        for v in op.results:
+            if is_tile(v) and (size := registers(e, v)):
+                out[_named(v, op), _origin(v, op)] = size
+    held = [Held(name, n, span) for (name, span), n in out.items()]
+    return sorted(held, key=lambda h: -h.registers)
+
+
+def registers(e: KernelEmitter, v: Value) -> int:
+    """32-bit registers per thread of one tile."""
+    layout = e.grouping.of(v).layout
+    return 0 if layout is None else -(-layout.registers * dtype_of(v).itemsize // 4)
+
+
+def _named(v: Value, loop: Op) -> str:
+    arg = loop.regions[-1].block.args[len(loop.regions[-1].block.args) - len(loop.results) + v.index]
+    return v.hint or arg.hint or f"{v.type.pretty()} carried by the loop"
+
+
+def _origin(v: Value, loop: Op) -> Span:
+    """Where the carried value is computed."""
+    end = loop.regions[-1].block.terminator
+    made = end.operands[v.index].op
+    return made.span if made is not None else loop.span
