@@ -131,8 +131,9 @@ def barrier() -> None:
 
 
 @_tile
-def load(source: Any, shape: Any = None, mask: Any = None, other: Any = 0, prefetch: int = 1) -> Any:
-    """A block of a tensor as a tile; elements masked out, or outside of the tensor, are `other`.
+def load(source: Any, shape: Any = None, mask: Any = None, other: Any = None, prefetch: int = 1) -> Any:
+    """A block of a tensor as a tile. Elements masked out, or outside of the tensor, are `other`; without it they are
+    padding: 0, and in no reduction.
 
     With `shape`, this program's own block of a parameter; axes that no output has stay open for `load_partition`, and
     `prefetch` says how many partitions are under way at once.

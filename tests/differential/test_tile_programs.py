@@ -89,6 +89,23 @@ def test_masks_of_elements_at_computed_indices(target: str) -> None:
     np.testing.assert_allclose(y, want, rtol=1e-6)
 
 
+def counted(x: ts.Tensor["n", ts.f32], y: ts.Tensor["m", ts.f32], z: ts.Tensor["m", ts.f32]):
+    for i in ts.tile.range(0, n, 8):
+        at = i + ts.tile.arange(8)
+        y[i // 8] = ts.tile.sum(ts.tile.load(x[at], mask=at % 2 == 0, other=1.0))
+        z[i // 8] = ts.tile.prod(ts.tile.load(x[at], mask=at % 2 == 0))
+
+
+@targets
+def test_other_counts_and_padding_does_not(target: str) -> None:
+    x, y, z = normal(20), np.zeros(3, np.float32), np.zeros(3, np.float32)
+    run(counted, x, y, z, target=target)
+    even = np.append(x, np.ones(4, np.float32)).reshape(3, 8)
+    even[:, 1::2] = 1
+    np.testing.assert_allclose(y, even.sum(1), rtol=1e-5)
+    np.testing.assert_allclose(z, even.prod(1), rtol=1e-5)
+
+
 def grouped_gemm(
     x: ts.Tensor["T", "D", ts.bf16],
     w: ts.Tensor["E", "D", "F", ts.bf16],

@@ -254,7 +254,7 @@ def _subview(op: Op) -> None:
 @spec(
     "tile.load",
     "The tile that starts at the offsets. Operands view, offsets, [mask]. Elements outside the view, or "
-    "masked out, read as attr `fill` (default 0).",
+    "masked out, read as attr `fill` (default 0); they are padding unless attr `defined` says that they count.",
 )
 def _load(op: Op) -> None:
     v = _view_access(op, op.operands[0], list(op.operands[1:]))
@@ -275,9 +275,9 @@ def _store(op: Op) -> None:
 
 @spec(
     "tile.gather",
-    "Elementwise load at computed indices. Operands view, one integer tile per view axis (all of one "
-    "shape), [mask]. Outside indices read as `fill`. Attr along: the view is an array as a matrix of three axes, of "
-    "which the middle one is that axis, its negative indices counted from the end already.",
+    "Elementwise load at computed indices. Operands view, one integer tile per view axis (all of one shape), [mask]. "
+    "Outside indices read as `fill`; attr `defined` as for tile.load. Attr along: the view is an array as a matrix of "
+    "three axes, of which the middle one is that axis, its negative indices counted from the end already.",
 )
 def _gather(op: Op) -> None:
     v = _view_access(op, op.operands[0], list(op.operands[1:]))

@@ -102,3 +102,17 @@ def early_value(x: ts.Tensor["M", "N", ts.f32]) -> ts.Tensor["M", ts.f32]:
             #      ^^^^^ TS102
             # says: keep it in a name
     return total
+
+
+@ts.kernel
+def what_is_no_element(x: ts.Tensor["n", ts.int8]):
+    for i in ts.tile.range(0, n, 8):
+        a = ts.tile.load(x[i:i + 8], other=300)
+        #   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS302
+        # says: no element of int8
+        b = ts.tile.load(x[i:i + 8], other=x[i])
+        #   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS105
+        # says: use where
+        c = ts.tile.load(x[i:i + 8], other=float("-inf"))
+        #   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS302
+        x[i:i + 8] = 0

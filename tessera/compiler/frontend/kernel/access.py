@@ -278,20 +278,34 @@ class Memory:
         return self.tiles.identities.set(out, tuple(i.axis if a == i.position else Axis() for a in range(i.rank)))
 
     # loads
-    def load(self, p: Place, fill: Any = 0) -> Value:
-        """The tile at a place, in the view's dtype."""
+    def filling(self, dtype: DType, other: Any) -> bool | int | float | complex | None:
+        """What `load` puts where nothing is read. Raises KernelFault."""
+        given = self.tiles.known(other) if isinstance(other, Expr) else other
+        if given is not None and not isinstance(given, (bool, int, float, complex)):
+            raise KernelFault(
+                "TS105", f"other is a number known at compile time, not {type_name(given)}; use where(...)"
+            )
+        if given is not None and not _holds(dtype, given):
+            raise KernelFault("TS302", f"other={given!r} is no element of {dtype}")
+        return given
+
+    def load(self, p: Place, other: Any = None) -> Value:
+        """The tile at a place, in the view's dtype. `other` defines the elements that are not read; else they are
+        padding."""
+        fill = 0 if other is None else other
+        defined: dict[str, Any] = {} if other is None else {"defined": True}
         builder, tiles = self.tiles.builder, self.tiles
         if isinstance(p, Elements):
             operands = [p.view.value, *p.index, *([p.mask] if p.mask is not None else [])]
-            attrs: dict[str, Any] = {"fill": fill, **({"masked": True} if p.mask is not None else {})}
+            attrs: dict[str, Any] = {"fill": fill, **({"masked": True} if p.mask is not None else {}), **defined}
             shape = tile_type(p.index[0]).shape
             return tiles.identities.set(
                 builder.value("tile.gather", operands, TileType(shape, p.view.dtype), attrs), p.axes
             )
         view, offsets = self.subview(p)
         out = builder.load(view, offsets, p.shape, p.mask, fill)
-        if p.checked and out.op is not None:
-            out.op.attrs["inside"] = True
+        if out.op is not None:
+            out.op.attrs |= {**defined, **({"inside": True} if p.checked else {})}
         return tiles.identities.set(out, p.axes)
 
     def subview(self, p: Window) -> tuple[Value, list[Value]]:
@@ -391,6 +405,16 @@ def _from_end(d: Dim, extent: Dim) -> Dim:
 
 def _contiguous(shape: Shape) -> Shape:
     return tuple(prod(shape[a + 1 :]) for a in range(len(shape)))
+
+
+def _holds(dtype: DType, number: bool | int | float | complex) -> bool:
+    """Whether a number can be an element; floats may be rounded."""
+    if isinstance(number, complex):
+        return dtype.is_complex
+    if not dtype.is_integer:
+        return True
+    low = -dtype.maximum - 1 if dtype.kind == "int" else 0
+    return low <= number <= dtype.maximum and number == int(number)
 
 
 def _text(d: Dim) -> str:

@@ -234,9 +234,10 @@ def barrier(k: KernelState) -> None:
 
 
 @tile("load")
-def load(k: KernelState, source: Any, shape: Any = None, mask: Any = None, other: Any = 0, prefetch: Any = 1) -> Any:
+def load(k: KernelState, source: Any, shape: Any = None, mask: Any = None, other: Any = None, prefetch: Any = 1) -> Any:
     """A block of a tensor as a tile. With `shape`, this program's block; axes that no output has are left to
-    `load_partition`. Elements masked out are `other`. `prefetch`: how many partitions are under way at once."""
+    `load_partition`. `other`: what elements masked out are, and those outside of the tensor; without it they are
+    padding, which no reduction sees. `prefetch`: how many partitions are under way at once."""
     if isinstance(source, Shared):
         return k.tile(source)
     if not isinstance(prefetch, int) or isinstance(prefetch, bool) or prefetch < 1:
@@ -249,7 +250,7 @@ def load(k: KernelState, source: Any, shape: Any = None, mask: Any = None, other
     place = k.place_of(source)
     if mask is not None:
         place = k.masked(place, k.tile(mask))
-    return k.memory.load(place, other)
+    return k.memory.load(place, k.memory.filling(place.view.dtype, other))
 
 
 @tile("load_partition")

@@ -82,6 +82,8 @@ class MaskTails:
 
     # where tails come from
     def load(self, op: Op) -> None:
+        if op.attrs.get("defined"):
+            return
         view = cast(ViewType, op.operands[0].type)
         offsets = op.operands[1 : 1 + view.rank]
         self.tails[op.result] = self.window(view, offsets, cast(TileType, op.result.type).shape)
@@ -90,7 +92,7 @@ class MaskTails:
             self.masks[op.result] = frozenset({op.operands[-1]})
 
     def gather(self, op: Op) -> None:
-        if op.attrs.get("masked"):
+        if op.attrs.get("masked") and not op.attrs.get("defined"):
             self.masks[op.result] = frozenset({op.operands[-1]})
             self.padding[op.result] = cast(float, op.attrs.get("fill", 0))
 
