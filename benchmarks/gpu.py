@@ -1,10 +1,10 @@
 """CUDA kernels against their peers on this machine's GPU: memory-bound kernels, products, attention, launches.
 
-PYTHONPATH=. python3 benchmarks/gpu.py [--json] [--only NAME] [--quick]
+PYTHONPATH=. python3 benchmarks/gpu.py [--json] [--only NAME] [--quick] [--host]
 
 Every result is checked before it is timed, inputs are random, outputs poisoned. Times are medians over repetitions with
 CUDA events; "cold" flushes the L2 cache before each repetition. Without a GPU nothing is measured and nothing printed
-but the reason.
+but the reason, except what `--host` asks for.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -246,12 +247,63 @@ def launch_overhead(torch: Any) -> dict[str, float]:
         out[name] = statistics.median(samples)
 
     timed("executable", lambda: program.run(pointers, [2.0], []))
-    import ctypes
-
     p = next(iter(program._prepared.values())).launches[0]
-    launch, parameters = program.driver.bindings.cuLaunchKernel, ctypes.addressof(p.parameters)
-    timed("driver call", lambda: launch(p.function, p.grid, 1, 1, p.threads, 1, 1, p.shared, 0, parameters, 0))
+    launch = program.driver.bindings.cuLaunchKernel
+    timed("driver call", lambda: launch(p.function, p.grid, 1, 1, p.threads, 1, 1, p.shared, 0, p.table, 0))
     return out
+
+
+class NoDriver:
+    """Driver bindings that do nothing: what is left of a launch is Python's share."""
+
+    CUdevice_attribute = SimpleNamespace(
+        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR=8, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR=0
+    )
+    cuCtxGetCurrent = staticmethod(lambda: (0, 1))
+    cuCtxGetDevice = staticmethod(lambda: (0, 0))
+    cuDeviceGetAttribute = staticmethod(lambda attribute, device: (0, attribute))
+    cuModuleLoadData = staticmethod(lambda code: (0, code))
+    cuModuleGetFunction = staticmethod(lambda module, name: (0, name))
+    cuStreamIsCapturing = staticmethod(lambda stream: (0, 0))
+    cuLaunchKernel = staticmethod(lambda *arguments: (0,))
+
+
+def on_the_host() -> Iterator[tuple[str, float]]:
+    """(what, time) of what needs no GPU: Python's share of a launch in microseconds, compilations in milliseconds."""
+    from tessera.compiler.targets import base
+    from tessera.compiler.targets.cuda import nvrtc
+    from tessera.compiler.targets.cuda.device import DeviceExecutable
+    from tests.emulator import kernels as k
+
+    def best(call: Callable[[], Any], rounds: int, per_round: int) -> float:
+        times: list[float] = []
+        for _ in range(rounds):
+            start = time.perf_counter_ns()
+            for _ in range(per_round):
+                call()
+            times.append((time.perf_counter_ns() - start) / per_round)
+        return statistics.median(times)
+
+    plain = """extern "C" __global__ void saxpy(const float* x, float* y, float a, int n) {
+      int i = blockIdx.x * blockDim.x + threadIdx.x;
+      if (i < n) y[i] = a * x[i] + y[i];
+    }"""
+    for arch in ("sm_80", "sm_90a"):
+        target = base.get(arch)
+        start = time.perf_counter_ns()
+        nvrtc.compile_cubin(plain, arch, "plain", [])
+        yield f"compile, first use of NVRTC, a plain saxpy {arch} (ms)", (time.perf_counter_ns() - start) / 1e6
+        yield (
+            f"compile a plain saxpy {arch} (ms)",
+            best(lambda a=arch: nvrtc.compile_cubin(plain, a, "p", []), 9, 1) / 1e6,
+        )
+        for name in ("saxpy", "softmax", "gemm_bf16", "attention"):
+            program = k.TYPICAL[name]().program
+            yield f"compile {name} {arch} (ms)", best(lambda t=target, p=program: t.compile(p), 9, 1) / 1e6
+    artifact = base.get("sm_80").compile(k.saxpy(dim=k.N).program)
+    executable: Any = DeviceExecutable(artifact, NoDriver)
+    call = executable.run
+    yield "Python's share of a launch (us)", best(lambda: call([4096, 8192], [2.0], [1024]), 30, 1000) / 1e3
 
 
 def measure(case: Case, clock: Clock, cold: bool) -> Result:
@@ -271,7 +323,14 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     parser.add_argument("--only", default="", help="run the cases whose name holds this text")
     parser.add_argument("--quick", action="store_true", help="small sizes: checks that everything runs")
+    parser.add_argument(
+        "--host", action="store_true", help="only what needs no GPU: compilations, Python's share of launches"
+    )
     options = parser.parse_args()
+    if options.host:
+        for what, took in on_the_host():
+            print(json.dumps({"host": what, "time": took}) if options.json else f"{what:58s} {took:9.2f}")
+        return 0
     from tests.device import gpu
 
     if reason := gpu.missing():

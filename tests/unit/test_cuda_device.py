@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,8 +12,9 @@ import pytest
 
 from tessera.compiler.targets import base
 from tessera.compiler.targets.cuda import steps
-from tessera.compiler.targets.cuda.device import MOST_ENCODED, DeviceExecutable, check_capability, room
+from tessera.compiler.targets.cuda.device import DeviceExecutable, check_capability
 from tessera.compiler.targets.cuda.emulate import EmulatedExecutable, _HostMachine, tensor_map_bytes
+from tessera.compiler.targets.cuda.launch import MOST_ENCODED, room
 from tessera.compiler.tile.program import Program
 from tessera.errors import DebugCheckError, DeviceError, LaunchError
 from tessera.language import dtypes as dt
@@ -86,6 +88,11 @@ class HostDriver:
 
     cuMemcpyDtoDAsync = cuMemcpyDtoHAsync
 
+    capturing = False
+
+    def cuStreamIsCapturing(self, _: int) -> Any:
+        return 0, int(self.capturing)
+
     def cuStreamSynchronize(self, _: int) -> Any:
         return (0,)
 
@@ -153,7 +160,9 @@ class HopperDriver(HostDriver):
         assert rank == len(sizes) == len(strides) + 1 == len(box) and all(0 < n <= 256 for n in plain[2])
         assert all(0 < n <= 2**32 for n in plain[0]) and plain[3] == [1] * rank
         assert (interleave.name[-4:], swizzle.name[-4:], fill.name[-4:]) == ("NONE", "128B", "NONE")
-        name = {"FLOAT16": "f16", "BFLOAT16": "bf16", "TFLOAT32": "tf32"}[dtype.name.rpartition("_")[2]]
+        name = {"FLOAT16": "f16", "BFLOAT16": "bf16", "TFLOAT32": "tf32", "UINT8": "fp8_e4m3"}[
+            dtype.name.rpartition("_")[2]
+        ]
         data = tensor_map_bytes(steps.TensorMap(address, name, *map(tuple, plain[:3])))
         self.held = ctypes.create_string_buffer(data, len(data))
         return 0, SimpleNamespace(getPtr=lambda: ctypes.addressof(self.held))
@@ -219,7 +228,7 @@ def test_tensor_maps_are_encoded_once_for_each_address() -> None:
 def test_kept_tensor_maps_are_bounded() -> None:
     case = k.matmul(m=8, n=8, k=8, dtype=dt.bf16, block=(8, 8))
     executable, _ = hopper(case.program)
-    (prepared,) = executable._prepare([]).launches
+    (prepared,) = executable._prepare([], 0).launches
     for address in range(0, 16 * (MOST_ENCODED + 40), 16):
         prepared.maps[0].write(executable.driver, ctypes.addressof(prepared.block), address)
         assert len(prepared.maps[0].encoded) <= MOST_ENCODED
@@ -233,6 +242,69 @@ def test_a_launch_that_is_not_prepared_encodes_its_tensor_maps() -> None:
     out = aligned(np.zeros((8, 8), np.float16))
     executable.run(use(bindings, a, b, out), [], [])
     np.testing.assert_allclose(out.astype(float), case.expected["C"], rtol=2e-2, atol=2e-2)  # type: ignore[index]
+
+
+def test_tensor_maps_of_8_bit_floats() -> None:
+    case = k.matmul(m=64, n=32, k=64, dtype=dt.fp8_e4m3, block=(64, 32), transposed="B")
+    executable, bindings = hopper(case.program)
+    out = aligned(np.zeros((64, 32), dt.fp8_e4m3.numpy))
+    a, b = (aligned(np.ascontiguousarray(case.inputs[n]).astype(dt.fp8_e4m3.numpy)) for n in "AB")
+    executable.run(use(bindings, a, b, out), [], [])
+    assert bindings.encoded == 2
+    np.testing.assert_allclose(out.astype(float), case.expected["C"], rtol=0.1, atol=0.1)  # type: ignore[index]
+
+
+def test_scalars_beyond_their_dtype_and_of_dtypes_without_a_letter() -> None:
+    executable, bindings = loaded(k.saxpy(n=100).program)
+    x, y = aligned(k.normal(100)), aligned(k.normal(100))
+    expected = np.full(100, np.inf, np.float32) * x
+    with np.errstate(over="ignore"):
+        executable.run(use(bindings, x, y), [1e300], [])
+    np.testing.assert_array_equal(y, expected)
+
+
+def test_graphs_capture_what_has_run_once() -> None:
+    executable, bindings = loaded(k.saxpy(dim=k.N).program)
+    x, y = aligned(k.normal(64)), aligned(k.normal(64))
+    bindings.capturing = True
+    with pytest.raises(DeviceError, match=r"TS611[\s\S]*Call it once"):
+        executable.run(use(bindings, x, y), [1.0], [64], stream=9)
+    assert not bindings.calls, "nothing was loaded or launched"
+    bindings.capturing = False
+    executable.run(use(bindings, x, y), [1.0], [64], stream=9)
+    bindings.capturing = True
+    for n in (64, 32):  # another size needs nothing that a capture forbids
+        executable.run(use(bindings, x, y), [1.0], [n], stream=9)
+    assert bindings.calls.count("saxpy on 9") == 3 and bindings.calls.count("load") == 1
+
+
+def test_graphs_refuse_constants_that_are_not_there_yet_and_results_read_by_the_host() -> None:
+    program, x, _ = two_step_program()
+    executable, bindings = loaded(program)
+    x, y = aligned(x), aligned(np.zeros_like(x))
+    bindings.capturing = True
+    with pytest.raises(DeviceError, match="TS611"):
+        executable.run(use(bindings, x, y), [], [])
+    assert "constant" not in bindings.calls
+    program, _ = loop_program()
+    executable, bindings = loaded(program)
+    x, out = aligned(np.array([5.0], np.float32)), aligned(np.zeros(1, np.float32))
+    executable.run(use(bindings, x, out), [], [])
+    bindings.capturing = True
+    with pytest.raises(DeviceError, match=r"TS611[\s\S]*on the host"):
+        executable.run(use(bindings, x, out), [], [])
+
+
+def test_threads_write_parameters_of_their_own() -> None:
+    executable, bindings = loaded(k.saxpy(dim=k.N).program)
+    x, y = aligned(k.normal(64)), aligned(k.normal(64))
+    for _ in range(2):
+        thread = threading.Thread(target=executable.run, args=(use(bindings, x, y), [1.0], [64]))
+        thread.start()
+        thread.join()
+        executable.run(use(bindings, x, y), [1.0], [64])
+    blocks = {id(p.launches[0].block) for p in executable._prepared.values()}
+    assert len(blocks) == len(executable._prepared) >= 2
 
 
 def test_misaligned_arrays_are_copied_and_written_back() -> None:

@@ -10,18 +10,17 @@ import ctypes
 import importlib
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from dataclasses import dataclass
 from typing import Any
 
 from tessera.compiler.targets.base import Artifact, TileRecorder
 from tessera.compiler.targets.cuda import cxx, steps
+from tessera.compiler.targets.cuda.launch import Prepared, encode_tensor_map, prepare
 from tessera.compiler.targets.cuda.target import architecture, constants
-from tessera.errors import DeviceError, MissingDependency
+from tessera.errors import DeviceError, Diagnostic, MissingDependency
 
-TENSOR_MAP_BYTES = 128
-MOST_ENCODED = 256
-"""Addresses per tensor map whose encoding is kept."""
+FIRST_USE = "the loading of code at its first use.\nCall it once with such arguments before the capture begins."
+WAITING = "a program that reads a result on the host (a branch, a loop with a condition, debug or profiling)."
 DEFAULT_SHARED_LIMIT = 48 * 1024
 """Dynamic shared memory that a kernel may have without asking for more."""
 
@@ -55,9 +54,19 @@ class Driver:
             raise DeviceError(f"{name} failed: {getattr(status, 'name', status)}")
         return values[0] if values else None
 
-    def ensure_context(self) -> None:
-        if not int(self("cuCtxGetCurrent")):
+    def ensure_context(self) -> int:
+        """The current context; the primary one of device 0 where there was none."""
+        context = int(self.bindings.cuCtxGetCurrent()[1])
+        if not context:
             self("cuCtxSetCurrent", self("cuDevicePrimaryCtxRetain", self("cuDeviceGet", 0)))
+            context = int(self("cuCtxGetCurrent"))
+        return context
+
+    def refuse_capture(self, stream: int, what: str) -> None:
+        """Raises DeviceError TS611 where `stream` is being captured into a graph, which does not take `what`."""
+        status, capturing = self.bindings.cuStreamIsCapturing(stream)
+        if int(status) or int(capturing):
+            raise DeviceError(Diagnostic("TS611", f"A CUDA graph cannot hold {what}"))
 
     def capability(self) -> tuple[int, int]:
         attribute = self.bindings.CUdevice_attribute
@@ -77,74 +86,14 @@ def check_capability(target: str, capability: tuple[int, int]) -> None:
         )
 
 
-_TENSOR_TYPES = {"f16": "FLOAT16", "bf16": "BFLOAT16", "tf32": "TFLOAT32"}
-"""CUtensorMapDataType by dtype; copies of TFLOAT32 round to tf32."""
-
-
-def encode_tensor_map(driver: Driver, t: steps.TensorMap) -> bytes:
-    """CUtensorMap: 128-byte swizzle, zeros outside, lines of 256 bytes in the second-level cache."""
-    b = driver.bindings
-    encoded = driver(
-        "cuTensorMapEncodeTiled",
-        getattr(b.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{_TENSOR_TYPES[t.dtype]}"),
-        len(t.sizes),
-        t.address,
-        [b.cuuint64_t(n) for n in t.sizes],
-        [b.cuuint64_t(n) for n in t.strides],
-        [b.cuuint32_t(n) for n in t.box],
-        [b.cuuint32_t(1) for _ in t.box],
-        b.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-        b.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
-        b.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-        b.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-    )
-    return ctypes.string_at(int(encoded.getPtr()), TENSOR_MAP_BYTES)
-
-
-@dataclass(slots=True)
-class PreparedMap:
-    """A tensor map of a prepared launch, encoded once per address that its buffer has been seen at."""
-
-    offset: int
-    buffer: int
-    start: int
-    at_zero: steps.TensorMap
-    encoded: dict[int, bytes] = field(default_factory=dict[int, bytes])
-
-    def write(self, driver: Driver, block: int, address: int) -> None:
-        data = self.encoded.get(address)
-        if data is None:
-            if len(self.encoded) >= MOST_ENCODED:
-                self.encoded.clear()
-            data = self.encoded[address] = encode_tensor_map(driver, replace(self.at_zero, address=address))
-        ctypes.memmove(block + self.offset, data, TENSOR_MAP_BYTES)
-
-
-@dataclass(slots=True)
-class Prepared:
-    """A launch with everything settled but pointers and scalars, whose places in the parameters it knows."""
-
-    function: Any
-    grid: int
-    threads: int
-    shared: int
-    block: Any
-    """the bytes of all parameters, `room` to each"""
-    parameters: Any
-    """void*[]: the address of each parameter"""
-    pointers: list[tuple[int, int, int]]
-    """(offset in block, buffer, bytes to add)"""
-    scalars: list[tuple[int, int, str]]
-    """(offset in block, scalar, dtype)"""
-    maps: list[PreparedMap] = field(default_factory=list[PreparedMap])
-
-
 @dataclass(slots=True)
 class PreparedRun:
-    """All launches of a program at fixed sizes. `temporaries`: (buffer, offset in a workspace of so many bytes)."""
+    """All launches of a program at fixed sizes. Its addresses are the arguments', then `constants`, then those of
+    temporaries, which lie at `temporaries` in a workspace of so many bytes."""
 
     launches: list[Prepared]
-    temporaries: list[tuple[int, int]]
+    constants: list[int]
+    temporaries: list[int]
     workspace: int
 
 
@@ -174,21 +123,23 @@ class DeviceExecutable:
         }
         return not extra and all(step[0] == "launch" for step in meta["steps"])
 
-    def constant(self, number: int, data: bytes) -> int:
+    def constant(self, number: int, data: bytes, stream: int) -> int:
         """The address of a constant in the current context, uploaded at its first use and kept."""
-        key = int(self.driver("cuCtxGetCurrent")), number
+        key = self.driver.ensure_context(), number
         with self._lock:
             if key not in self._constants:
+                self.driver.refuse_capture(stream, FIRST_USE)
                 place = int(self.driver("cuMemAlloc", max(1, len(data))))
                 held = _bytes_of(data)
                 self.driver("cuMemcpyHtoD", place, ctypes.addressof(held), len(data))
                 self._constants[key] = place
         return self._constants[key]
 
-    def function(self, name: str) -> Any:
+    def function(self, name: str, stream: int) -> Any:
         """The kernel in the current context, loaded at its first use."""
-        context = int(self.driver("cuCtxGetCurrent"))
+        context = self.driver.ensure_context()
         if (context, name) not in self._functions:
+            self.driver.refuse_capture(stream, FIRST_USE)
             with self._lock:
                 code = _bytes_of(self.artifact.files["code.cubin"])
                 module = self.driver("cuModuleLoadData", ctypes.addressof(code))
@@ -212,55 +163,45 @@ class DeviceExecutable:
         record: TileRecorder | None = None,
     ) -> None:
         """Enqueues the program's launches on `stream`; waits only where a branch or a record needs a result."""
-        self.driver.ensure_context()
-        if self._plain and not any(p % steps.ALIGNMENT for p in pointers):
-            self._run_prepared(pointers, scalars, dims, stream)
-        else:
+        context = self.driver.ensure_context()
+        together = 0
+        for p in pointers:
+            together |= p
+        if not self._plain or together % steps.ALIGNMENT or record is not None:
             self.plan.run(_DeviceMachine(self, stream), pointers, scalars, dims, record)
-
-    def _run_prepared(self, pointers: Sequence[int], scalars: Sequence[Any], dims: Sequence[int], stream: int) -> None:
-        key = (threading.get_ident(), int(self.driver("cuCtxGetCurrent")), *dims)
+            return
+        key = (threading.get_ident(), context, *dims)  # a thread writes parameters of its own
         prepared = self._prepared.get(key)
         if prepared is None:
-            prepared = self._prepared[key] = self._prepare(dims)
-        address = dict(zip(self.plan.bound, pointers, strict=True))
-        for number, data in self.plan.constants.items():
-            address[number] = self.constant(number, data)
-        own = int(self.driver("cuMemAllocAsync", prepared.workspace, stream)) if prepared.workspace else 0
-        address.update((number, own + offset) for number, offset in prepared.temporaries)
-        for p in prepared.launches:
-            self._launch(p, address, scalars, stream)
+            prepared = self._prepared[key] = self._prepare(dims, stream)
+        addresses = [*pointers, *prepared.constants] if prepared.constants else pointers
+        own = 0
+        if prepared.workspace:
+            own = int(self.driver("cuMemAllocAsync", prepared.workspace, stream))
+            addresses = [*addresses, *(own + offset for offset in prepared.temporaries)]
+        for launch in prepared.launches:
+            launch.launch(self.driver, addresses, scalars, stream)
         if own:
             self.driver("cuMemFreeAsync", own, stream)
 
-    def _launch(self, p: Prepared, address: dict[int, int], scalars: Sequence[Any], stream: int) -> None:
-        start = ctypes.addressof(p.block)
-        for offset, buffer, add in p.pointers:
-            ctypes.c_uint64.from_address(start + offset).value = address[buffer] + add
-        for tensor in p.maps:
-            tensor.write(self.driver, start, address[tensor.buffer] + tensor.start)
-        for offset, number, dtype in p.scalars:
-            data = steps.pack_scalar(scalars[number], dtype)
-            ctypes.memmove(start + offset, data, len(data))
-        launch, parameters = self.driver.bindings.cuLaunchKernel, ctypes.addressof(p.parameters)
-        (status,) = launch(p.function, p.grid, 1, 1, p.threads, 1, 1, p.shared, stream, parameters, 0)
-        if int(status):
-            raise DeviceError(f"cuLaunchKernel failed: {status.name}")
-
-    def _prepare(self, dims: Sequence[int]) -> PreparedRun:
+    def _prepare(self, dims: Sequence[int], stream: int) -> PreparedRun:
         meta = self.artifact.meta
         env = dict(zip(meta["free"], dims, strict=True))
-        run = PreparedRun([], [], 0)
+        run = PreparedRun([], [self.constant(n, data, stream) for n, data in self.plan.constants.items()], [], 0)
+        buffers = [*self.plan.bound, *self.plan.constants]
         for buffer in meta["buffers"]:
             if buffer["role"] == "temp":
-                run.temporaries.append((buffer["id"], run.workspace))
+                buffers.append(buffer["id"])
+                run.temporaries.append(run.workspace)
                 run.workspace += -(-self.plan.nbytes(buffer, env) // 256) * 256
+        slots = {number: slot for slot, number in enumerate(buffers)}
         for _, name, args in meta["steps"]:
             facts = meta["kernels"][name]
             grid = steps.grid_size(self.plan, name, env)
             if grid:
-                p = _parameters(self.plan, facts, args, env)
-                p.function, p.grid, p.threads, p.shared = self.function(name), grid, facts["threads"], facts["shared"]
+                p = prepare(self.plan, facts, args, env, slots)
+                p.grid, p.threads, p.shared = grid, facts["threads"], facts["shared"]
+                p.function = self.function(name, stream)
                 run.launches.append(p)
         return run
 
@@ -268,33 +209,6 @@ class DeviceExecutable:
 def _bytes_of(data: bytes) -> ctypes.Array[ctypes.c_char]:
     """Memory with an address that holds `data`."""
     return ctypes.create_string_buffer(data, max(1, len(data)))
-
-
-def room(kind: str) -> int:
-    """Bytes that a parameter is given: sixteen hold the widest scalar."""
-    return TENSOR_MAP_BYTES if kind == "tensor_map" else 16
-
-
-def _parameters(plan: steps.Steps, facts: dict[str, Any], args: Sequence[Any], env: dict[str, int]) -> Prepared:
-    """The parameter block of a launch."""
-    kinds: Sequence[Sequence[str]] = facts["parameters"]
-    places = [0, *accumulate(room(kind) for kind, _ in kinds)]
-    block = ctypes.create_string_buffer(max(16, places[-1]))
-    start = ctypes.addressof(block)
-    table = (ctypes.c_void_p * max(1, len(kinds)))(*(start + place for place in places[: len(kinds)]))
-    p = Prepared(None, 0, 0, 0, block, table, [], [])
-    for place, (kind, detail) in zip(places, kinds, strict=False):
-        if kind == "dim":
-            ctypes.c_int64.from_address(start + place).value = env[detail]
-        elif kind == "tensor_map":
-            described = facts["tensor_maps"][int(detail)]
-            buffer, first = plan.window(args[described["argument"]], env)
-            p.maps.append(PreparedMap(place, buffer, first, plan.tensor_map(described, 0, env)))
-        elif args[int(detail)][0] == "scalar":
-            p.scalars.append((place, *args[int(detail)][1:]))
-        else:
-            p.pointers.append((place, *plan.window(args[int(detail)], env)))
-    return p
 
 
 class _DeviceMachine:
@@ -310,14 +224,16 @@ class _DeviceMachine:
         self.driver("cuMemFreeAsync", address, self.stream)
 
     def constant(self, number: int, data: bytes) -> int:
-        return self.executable.constant(number, data)
+        return self.executable.constant(number, data, self.stream)
 
     def upload(self, address: int, data: bytes) -> None:
+        self.driver.refuse_capture(self.stream, WAITING)
         held = _bytes_of(data)
         self.driver("cuMemcpyHtoDAsync", address, ctypes.addressof(held), len(data), self.stream)
         self.driver("cuStreamSynchronize", self.stream)  # `held` goes
 
     def download(self, address: int, size: int) -> bytes:
+        self.driver.refuse_capture(self.stream, WAITING)
         out = ctypes.create_string_buffer(size)
         self.driver("cuMemcpyDtoHAsync", ctypes.addressof(out), address, size, self.stream)
         self.driver("cuStreamSynchronize", self.stream)
@@ -332,7 +248,7 @@ class _DeviceMachine:
     def launch(self, call: steps.Call) -> None:
         packed = [ctypes.create_string_buffer(a, max(16, len(a))) for a in call.arguments]
         table = (ctypes.c_void_p * max(1, len(packed)))(*(ctypes.addressof(p) for p in packed))
-        function = self.executable.function(call.kernel)
+        function = self.executable.function(call.kernel, self.stream)
         self.driver(
             "cuLaunchKernel",
             function,

@@ -1,0 +1,161 @@
+"""Launches with everything settled but addresses and scalars: what a repeated run writes and calls, and no more."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from tessera.compiler.targets.cuda import steps
+from tessera.errors import DeviceError
+
+TENSOR_MAP_BYTES = 128
+MOST_ENCODED = 256
+"""Addresses per tensor map whose encoding is kept."""
+SLOT = 16
+"""Bytes that a parameter is given: they hold the widest scalar."""
+_TENSOR_TYPES = {"f16": "FLOAT16", "bf16": "BFLOAT16", "tf32": "TFLOAT32", "fp8_e4m3": "UINT8", "fp8_e5m2": "UINT8"}
+"""CUtensorMapDataType by dtype; copies of TFLOAT32 round to tf32."""
+_CODES = {
+    "f32": "f", "f64": "d", "bool": "?", "int8": "b", "int16": "h", "int32": "i", "int64": "q", "uint8": "B",
+    "uint16": "H", "uint32": "I", "uint64": "Q",
+}  # fmt: skip
+"""struct's letters for scalars; others are packed as bytes."""
+
+
+class Driver(Protocol):
+    """The driver's functions with errors raised as DeviceError."""
+
+    bindings: Any
+
+    def __call__(self, name: str, *arguments: Any) -> Any: ...
+
+
+def encode_tensor_map(driver: Driver, t: steps.TensorMap) -> bytes:
+    """CUtensorMap: 128-byte swizzle, zeros outside, lines of 256 bytes in the second-level cache."""
+    b = driver.bindings
+    encoded = driver(
+        "cuTensorMapEncodeTiled",
+        getattr(b.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{_TENSOR_TYPES[t.dtype]}"),
+        len(t.sizes),
+        t.address,
+        [b.cuuint64_t(n) for n in t.sizes],
+        [b.cuuint64_t(n) for n in t.strides],
+        [b.cuuint32_t(n) for n in t.box],
+        [b.cuuint32_t(1) for _ in t.box],
+        b.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+        b.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
+        b.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+        b.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+    )
+    return ctypes.string_at(int(encoded.getPtr()), TENSOR_MAP_BYTES)
+
+
+@dataclass(slots=True)
+class PreparedMap:
+    """A tensor map of a prepared launch, encoded once per address that its buffer has been seen at."""
+
+    offset: int
+    slot: int
+    start: int
+    at_zero: steps.TensorMap
+    encoded: dict[int, bytes] = field(default_factory=dict[int, bytes])
+
+    def write(self, driver: Driver, block: int, address: int) -> None:
+        data = self.encoded.get(address)
+        if data is None:
+            if len(self.encoded) >= MOST_ENCODED:
+                self.encoded.clear()
+            data = self.encoded[address] = encode_tensor_map(driver, replace(self.at_zero, address=address))
+        ctypes.memmove(block + self.offset, data, TENSOR_MAP_BYTES)
+
+
+@dataclass(slots=True)
+class Prepared:
+    """One launch. `block` holds its parameters, those that change from run to run first, which `pack` writes together.
+
+    `pointers`: (place among the run's addresses, bytes to add); `scalars`: (number, dtype).
+    """
+
+    function: Any
+    grid: int
+    threads: int
+    shared: int
+    block: Any
+    parameters: Any
+    """void*[]: the address of each parameter, in the kernel's order"""
+    pack: Callable[..., None]
+    pointers: list[tuple[int, int]]
+    scalars: list[tuple[int, str]]
+    maps: list[PreparedMap]
+    table: int = 0
+    """the address of `parameters`"""
+
+    def launch(self, driver: Driver, addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> None:
+        values = [addresses[slot] + add for slot, add in self.pointers]
+        if self.scalars:
+            try:
+                self.pack(self.block, 0, *values, *[scalars[n] for n, _ in self.scalars])
+            except (struct.error, OverflowError, TypeError):  # beyond the dtype's range, or of one without a letter
+                self._pack_slowly(values, scalars)
+        else:
+            self.pack(self.block, 0, *values)
+        for m in self.maps:
+            m.write(driver, ctypes.addressof(self.block), addresses[m.slot] + m.start)
+        status = driver.bindings.cuLaunchKernel(
+            self.function, self.grid, 1, 1, self.threads, 1, 1, self.shared, stream, self.table, 0
+        )[0]
+        if int(status):
+            raise DeviceError(f"cuLaunchKernel failed: {status.name}")
+
+    def _pack_slowly(self, pointers: Sequence[int], scalars: Sequence[Any]) -> None:
+        parts = [p.to_bytes(8, "little") for p in pointers]
+        parts += [steps.pack_scalar(scalars[number], dtype) for number, dtype in self.scalars]
+        data = b"".join(p.ljust(SLOT, b"\0") for p in parts)
+        ctypes.memmove(self.block, data, len(data))
+
+
+def room(kind: str) -> int:
+    """Bytes that a parameter of this kind is given."""
+    return TENSOR_MAP_BYTES if kind == "tensor_map" else SLOT
+
+
+def prepare(
+    plan: steps.Steps, facts: Mapping[str, Any], args: Sequence[Any], env: Mapping[str, int], slots: Mapping[int, int]
+) -> Prepared:
+    """The parameters of a launch at fixed sizes. `slots`: where a buffer's address stands among the run's addresses."""
+    kinds: Sequence[Sequence[str]] = facts["parameters"]
+    pointers: list[tuple[int, int]] = []
+    scalars: list[tuple[int, str]] = []
+    maps: list[PreparedMap] = []
+    order: dict[str, list[int]] = {"view": [], "scalar": [], "dim": [], "tensor_map": []}
+    for i, (kind, _) in enumerate(kinds):
+        order[kind].append(i)
+    places: dict[int, int] = {}
+    end = 0
+    for what in order:
+        for i in order[what]:
+            places[i] = end
+            end += room(what)
+    for i in order["view"]:
+        buffer, start = plan.window(args[int(kinds[i][1])], env)
+        pointers.append((slots[buffer], start))
+    for i in order["scalar"]:
+        scalars.append((args[int(kinds[i][1])][1], args[int(kinds[i][1])][2]))
+    for i in order["tensor_map"]:
+        described = facts["tensor_maps"][int(kinds[i][1])]
+        buffer, start = plan.window(args[described["argument"]], env)
+        maps.append(PreparedMap(places[i], slots[buffer], start, plan.tensor_map(described, 0, env)))
+    codes = ["Q8x"] * len(pointers)
+    for _, dtype in scalars:
+        code = _CODES.get(dtype, f"{SLOT}s")
+        codes.append(f"{code}{SLOT - struct.calcsize('<' + code)}x")
+    block = ctypes.create_string_buffer(max(SLOT, end))
+    start = ctypes.addressof(block)
+    for i in order["dim"]:
+        ctypes.c_int64.from_address(start + places[i]).value = env[kinds[i][1]]
+    table = (ctypes.c_void_p * max(1, len(kinds)))(*(start + places[i] for i in range(len(kinds))))
+    pack = struct.Struct("<" + "".join(codes)).pack_into
+    return Prepared(None, 0, 0, 0, block, table, pack, pointers, scalars, maps, ctypes.addressof(table))
