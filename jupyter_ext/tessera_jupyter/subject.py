@@ -42,9 +42,16 @@ class Subject:
     @property
     def signature(self) -> str:
         """`x [B, S] f32, w [S] f32 -> [B, S] f32`, as far as it is known."""
-        given = [f"{e.name} {e.text}" for e in self.analysis.expressions if e.kind == "param"]
-        returned = [e.text for e in self.analysis.expressions if e.kind == "return"]
-        return ", ".join(given) + (f" -> {returned[-1]}" if returned else "")
+        op = self.analysis.op
+        if op is not None and op.name == "tile.func":  # what one program returns is a part of these
+            types = [a.type.pretty() for a in op.region.block.args]
+            named = dict(zip(op.attrs["arg_names"], types, strict=True))
+            given = [f"{p.name} {named[p.name]}" for p in self.analysis.params if p.name in named]
+            returned = [", ".join(types[i] for i in op.attrs.get("returns", ()))]
+        else:
+            given = [f"{e.name} {e.text}" for e in self.analysis.expressions if e.kind == "param"]
+            returned = [e.text for e in self.analysis.expressions if e.kind == "return"]
+        return ", ".join(given) + (f" -> {returned[-1]}" if any(returned) else "")
 
     def levels(self, thorough: bool) -> list[Level]:
         """From Graph IR to the target's code; if `thorough`, more of each, and the assembly."""

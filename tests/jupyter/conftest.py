@@ -90,6 +90,28 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
+def execute(path: Path, folder: Path) -> Any:
+    """The notebook at `path` after a run in a fresh kernel, in a folder of its own."""
+    import nbformat
+
+    notebook = nbformat.read(path, as_version=4)
+    before, os.environ["PYTHONPATH"] = os.environ.get("PYTHONPATH"), environment()["PYTHONPATH"]
+    try:
+        client = require("nbclient").NotebookClient
+        client(notebook, timeout=240, resources={"metadata": {"path": str(folder)}}).execute()
+    finally:
+        os.environ.pop("PYTHONPATH") if before is None else os.environ.update(PYTHONPATH=before)
+    return notebook
+
+
+def texts(cell: Any) -> Iterator[str]:
+    """What a cell's outputs say, in every form they have."""
+    for o in cell.outputs:
+        yield from (
+            o.get("data", {}).values() if "data" in o else [o.get("text", "") or "\n".join(o.get("traceback", ()))]
+        )
+
+
 def _free_port() -> int:
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
@@ -203,7 +225,7 @@ class Page:
         """The outputs of cell `index`, scrolled to: a long notebook holds only what is in view."""
         self.page.evaluate("i => window.jupyterapp.shell.currentWidget.content.scrollToItem(i)", index)
         area = self.page.locator(f'.jp-Notebook .jp-Cell[data-windowed-list-index="{index}"] .jp-OutputArea').first
-        area.locator(".jp-OutputArea-child").first.wait_for()
+        area.locator(".jp-OutputArea-child:visible").first.wait_for()  # what was shown while waiting is there, empty
         return area
 
     def shot(self, name: str) -> Path:

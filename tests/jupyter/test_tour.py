@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
 import subprocess
 import sys
@@ -13,6 +12,7 @@ import nbformat
 import pytest
 
 from tests.conftest import require
+from tests.jupyter.conftest import execute, texts
 
 ROOT = Path(__file__).parents[2]
 TOUR = ROOT / "examples/00_tour.ipynb"
@@ -27,17 +27,9 @@ def tour():
 
 @pytest.fixture(scope="module")
 def executed(tmp_path_factory):
-    """The notebook after a run in a fresh kernel, in a folder of its own."""
-    client = require("nbclient").NotebookClient
+    """The notebook after a run in a fresh kernel, and the folder it ran in."""
     folder = tmp_path_factory.mktemp("tour")
-    notebook = nbformat.read(TOUR, as_version=4)
-    paths = [str(ROOT), str(ROOT / "jupyter_ext"), os.environ.get("PYTHONPATH", "")]
-    before, os.environ["PYTHONPATH"] = os.environ.get("PYTHONPATH"), os.pathsep.join(filter(None, paths))
-    try:
-        client(notebook, timeout=240, resources={"metadata": {"path": str(folder)}}).execute()
-    finally:
-        os.environ.pop("PYTHONPATH") if before is None else os.environ.update(PYTHONPATH=before)
-    return notebook, folder
+    return execute(TOUR, folder), folder
 
 
 def code(notebook):
@@ -46,13 +38,6 @@ def code(notebook):
 
 def definitions(text):
     return {m.group().strip() for m in _DEFINITION.finditer(text + "\n")}
-
-
-def outputs(cell):
-    for o in cell.outputs:
-        yield from (
-            o.get("data", {}).values() if "data" in o else [o.get("text", "") or "\n".join(o.get("traceback", ()))]
-        )
 
 
 def test_the_notebook_and_the_program_define_the_same(tour):
@@ -86,7 +71,7 @@ def test_every_cell_runs(executed):
         expected = "raises-exception" in cell.metadata.get("tags", ())
         assert bool(failed) == expected, (cell.source, failed)
     (wrong,) = [c for c in code(notebook) if "raises-exception" in c.metadata.get("tags", ())]
-    said = "\n".join(outputs(wrong))
+    said = "\n".join(texts(wrong))
     assert "TS202" in said
     line = re.search(r"^ +(\d+) \| +return weights / weights.sum\(axis=-1\)$", said, re.M)
     assert wrong.source.splitlines()[int(line[1]) - 1].strip() == "return weights / weights.sum(axis=-1)"
@@ -96,7 +81,7 @@ def test_every_cell_runs(executed):
 
 def test_its_results_are_right(executed):
     notebook, _ = executed
-    text = "\n".join(t for c in code(notebook) for t in outputs(c))
+    text = "\n".join(t for c in code(notebook) for t in texts(c))
     sums = ast.literal_eval(re.search(r"array\((\[.*?\]), dtype=float32\)", text)[1])
     assert all(abs(s - 1) < 1e-5 for s in sums)
     loss = re.search(r"loss ([\d.]+), a guess among 256 bytes costs ([\d.]+)", text)
@@ -109,7 +94,7 @@ def test_every_definition_has_its_panel(executed):
     notebook, _ = executed
     for cell in code(notebook):
         if cell.source.startswith("%%tessera") and "raises-exception" not in cell.metadata.get("tags", ()):
-            html = "\n".join(outputs(cell))
+            html = "\n".join(texts(cell))
             assert html.count('class="tessera-panel"') == 1
             assert "Internal error" not in html, re.search(r"Internal error.*", html)[0]
 
@@ -118,12 +103,12 @@ def test_what_is_committed_can_be_read_and_is_free_of_noise(tour):
     assert TOUR.stat().st_size < 500_000
     assert set(tour.metadata) == {"kernelspec", "language_info"}
     for cell in code(tour):
-        assert cell.execution_count is not None, "refresh it: python scripts/refresh_tour.py"
+        assert cell.execution_count is not None, "refresh it: python scripts/refresh_notebooks.py"
         assert "execution" not in cell.metadata
-        for text in outputs(cell):
+        for text in texts(cell):
             assert "\x1b[" not in text
             assert not re.search(r"/(?:home|root|work|tmp|Users)/", text)
-    panels = [t for c in code(tour) for t in outputs(c) if "tessera-panel" in t]
+    panels = [t for c in code(tour) for t in texts(c) if "tessera-panel" in t]
     assert len(panels) >= 7
 
 
