@@ -21,13 +21,14 @@ from tessera.errors import CompileError
 from tessera.language.decorators import Function, Program
 from tessera.profiler import Profiler
 from tessera.runtime import build, devices
+from tessera.runtime.autotune import progress as tuning_progress
 from tessera.runtime.compiled import Compiled
 from tessera_jupyter import cell as cells
 from tessera_jupyter import command, findings
 from tessera_jupyter.command import Request
 from tessera_jupyter.markup import table, text
 from tessera_jupyter.panel import Panel, fill, show
-from tessera_jupyter.progress import progress
+from tessera_jupyter.progress import progress, tuning
 from tessera_jupyter.subject import subject
 
 _KEYS = ("%tessera", "%%tessera")
@@ -60,6 +61,7 @@ class TesseraMagics(Magics):
             shell.set_hook("complete_command", magics._complete, str_key=key)
         findings.hook(shell)
         build.announce = lambda name, target: progress(f"Compiling {name} for {target}")
+        tuning_progress.announce = tuning
 
     @classmethod
     def remove(cls, shell: InteractiveShell) -> None:
@@ -74,6 +76,7 @@ class TesseraMagics(Magics):
             shell.strdispatchers["complete_command"].strs.pop(key, None)
         findings.unhook(shell)
         build.announce = build.silently
+        tuning_progress.announce = tuning_progress.terminal
 
     def _remember(self, info: Any) -> None:
         self._raw = info.raw_cell

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
 
@@ -20,8 +20,9 @@ _telling = threading.Lock()
 
 
 @contextmanager
-def progress(what: str) -> Iterator[None]:
-    """Shows `what` with the seconds that have passed while the block runs, and takes it away afterwards.
+def progress(what: str | Callable[[], str]) -> Iterator[None]:
+    """Shows `what`, or what it says at the time, with the seconds that have passed while the block runs, and takes it
+    away afterwards.
 
     The block stays in the main thread, so that interrupting the kernel stops it as it stops anything else.
     """
@@ -42,7 +43,20 @@ def progress(what: str) -> Iterator[None]:
         _telling.release()
 
 
-def _tick(what: str, done: threading.Event) -> None:
+@contextmanager
+def tuning(title: str) -> Iterator[Callable[[str, float], None]]:
+    """Shows which configuration is being looked at; see `tessera.runtime.autotune.progress.announce`."""
+    now = title
+
+    def step(doing: str, part: float) -> None:
+        nonlocal now
+        now = f"{title}: {doing} ({part:.0%})"
+
+    with progress(lambda: now):
+        yield step
+
+
+def _tick(what: str | Callable[[], str], done: threading.Event) -> None:
     begin = monotonic()
     if done.wait(PATIENCE):
         return
@@ -52,8 +66,8 @@ def _tick(what: str, done: threading.Event) -> None:
     handle.update({"text/html": "", "text/plain": ""}, raw=True)
 
 
-def _bundle(what: str, seconds: float) -> dict[str, str]:
-    said = f"{what} ... {seconds:.1f} s"
+def _bundle(what: str | Callable[[], str], seconds: float) -> dict[str, str]:
+    said = f"{what if isinstance(what, str) else what()} ... {seconds:.1f} s"
     style = "color:var(--jp-ui-font-color2,#777)"
     return {
         "text/html": f'<div class="tessera-progress" style="{style}">{text(said)} (interrupt the kernel to stop)</div>',

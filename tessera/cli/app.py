@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import tessera
-from tessera.cli import cache, check, compile, demo, doctor, ir, lab, lsp, profile, run
+from tessera.cli import cache, check, compile, demo, doctor, ir, lab, lsp, profile, run, tune
 
 app = typer.Typer(
     help="Tile kernels and tensor functions: checked before you run, explained after.",
@@ -41,5 +41,6 @@ app.command()(run.run)
 app.command()(compile.compile)
 app.command()(ir.ir)
 app.command()(profile.profile)
+app.command()(tune.tune)
 app.command()(cache.cache)
 app.command()(lsp.lsp)

@@ -20,7 +20,8 @@ from __future__ import annotations
 import itertools
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
@@ -41,6 +42,7 @@ __all__ = [
     "add_drain",
     "drain",
     "new_launch",
+    "paused",
     "publish",
     "subscribe",
     "tiles_wanted",
@@ -244,6 +246,7 @@ Listener = Callable[[Event], None]
 
 _lock = threading.Lock()
 _listeners: tuple[tuple[int, Listener, bool], ...] = ()  # replaced, never mutated: readers need no lock
+_paused: tuple[tuple[int, Listener, bool], ...] = ()
 _drains: tuple[Callable[[], None], ...] = ()
 _tiles_wanted = False
 _tokens = itertools.count(1)
@@ -281,10 +284,28 @@ def subscribe(listener: Listener, *, tiles: bool = True) -> int:
 
 def unsubscribe(token: int) -> None:
     """Ends a subscription; a token that has ended already is ignored."""
-    global _listeners, _tiles_wanted
+    global _listeners, _paused, _tiles_wanted
     with _lock:
         _listeners = tuple(entry for entry in _listeners if entry[0] != token)
+        _paused = tuple(entry for entry in _paused if entry[0] != token)
         _tiles_wanted = any(wants for _, _, wants in _listeners)
+
+
+@contextmanager
+def paused() -> Generator[None]:
+    """Inside it nobody who listens now hears anything: the launches of a measurement are not the program's own."""
+    global _listeners, _paused, _tiles_wanted
+    with _lock:
+        mine, _listeners, _tiles_wanted = _listeners, (), False
+        _paused = (*_paused, *mine)
+    try:
+        yield
+    finally:
+        with _lock:
+            back = tuple(entry for entry in mine if entry in _paused)
+            _paused = tuple(entry for entry in _paused if entry not in mine)
+            _listeners = (*back, *_listeners)
+            _tiles_wanted = any(wants for _, _, wants in _listeners)
 
 
 def add_drain(wait: Callable[[], None]) -> None:

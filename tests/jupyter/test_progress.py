@@ -68,3 +68,15 @@ def test_only_the_outermost_wait_is_told(nb, slow):
 def test_what_is_quick_says_nothing(nb, monkeypatch):
     monkeypatch.setenv("TESSERA_TARGET", "reference")
     assert all("..." not in d.get("text/plain", "") for d in nb.run(CELL).displays)
+
+
+def test_tuning_tells_which_configuration_it_is_at(nb, slow):
+    nb.run(
+        "@ts.kernel.autotune(space=dict(BLOCK=[16, 32, 64]))\n"
+        "def tripled(x: ts.Tensor['n', ts.f32]) -> ts.Tensor['n', ts.f32]:\n"
+        "    return x[ts.tile.linear_id()] * 3.0"
+    )
+    ran = nb.run("tripled(np.ones(20, np.float32)).tolist()")
+    assert ran.result == [3.0] * 20
+    assert "Tuning tripled for slow: BLOCK=32" in ran.text or "Tuning tripled for slow: BLOCK=64" in ran.text
+    assert "Compiling tripled" not in ran.text  # one thing is told at a time

@@ -234,7 +234,8 @@ def decorated_kind(scope: TextScope, node: ast.FunctionDef) -> Kind | None:
             return "kernel"
         if name in vocabulary.FUNCTION_DECORATORS:
             return "function"
-    return None
+    names = [_own_name(scope, d).partition(".")[0] for d in node.decorator_list]
+    return "function" if any(name in vocabulary.FURTHER_DECORATORS for name in names) else None
 
 
 def _own_name(scope: TextScope, decorator: ast.expr) -> str:

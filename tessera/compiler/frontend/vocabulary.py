@@ -22,6 +22,9 @@ PYTHON_BUILTINS = frozenset(
 
 FUNCTION_DECORATORS = frozenset({"function", "shape_checked", "jit"})
 KERNEL_DECORATORS = frozenset({"kernel"})
+FURTHER_DECORATORS = frozenset({"autotune", "numerics"})
+"""stand above the others, or make a function of a plain one"""
+_DECORATORS = FUNCTION_DECORATORS | KERNEL_DECORATORS | FURTHER_DECORATORS
 ANNOTATIONS = frozenset({"Tensor", "Tile", "Const", "Int", "Float", "Bool"})
 LOOPS = frozenset({"range", "static_range", "cdiv"})
 NAMESPACES = frozenset({"op", "ops", "tensor", "tile", "nn", "nn.stable", "nn.functional", "language", "tensor.random"})
@@ -65,7 +68,7 @@ def _operator(name: str) -> OperatorRef | None:
 
 
 def _language(name: str) -> Any:
-    if name in FUNCTION_DECORATORS or name in KERNEL_DECORATORS or name in ANNOTATIONS or name in LOOPS:
+    if name in _DECORATORS or name in ANNOTATIONS or name in LOOPS:
         return Builtin(f"tessera.{name}")
     return _POLICIES.get(name, _CONSTANTS.get(name, MISSING))
 
@@ -94,6 +97,6 @@ def members(path: str) -> Iterable[str]:
         return ()
     out = list(operators()) if path in _OPERATOR_SPACES else []
     if path == "tessera":
-        out += [*dtypes.BY_NAME, *FUNCTION_DECORATORS, *KERNEL_DECORATORS, *ANNOTATIONS, *LOOPS, *_POLICIES]
+        out += [*dtypes.BY_NAME, *_DECORATORS, *ANNOTATIONS, *LOOPS, *_POLICIES]
         out += [n for n in NAMESPACES if "." not in n]
     return out

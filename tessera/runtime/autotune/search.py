@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from tessera.compiler.targets.base import Target
 from tessera.errors import CompileError, DeviceError, Diagnostic, MissingDependency, TargetError, TesseraError
-from tessera.runtime import devices
+from tessera.runtime import devices, events
 from tessera.runtime.arguments import Bound
 from tessera.runtime.autotune import progress, space
 from tessera.runtime.autotune.candidate import Candidate
@@ -87,6 +87,7 @@ class Search:
         if measure and len(self.distinct) > 1 and self._incomplete():
             title = f"Tuning {self.fn.name} for {self.target.name}"
             with (
+                events.paused(),
                 progress.announce(title) as step,
                 self.store.measuring(lambda: step("waiting for another process that is tuning", 0.0)),
             ):

@@ -90,7 +90,7 @@ class Tuning:
         return dict((self.best or self.trials[0]).config)
 
     def __str__(self) -> str:
-        from tessera.runtime.autotune.report import text  # loads rich
+        from tessera.runtime.autotune.table import text  # loads rich
 
         return text(self)
 
@@ -98,7 +98,7 @@ class Tuning:
         return f"<tuning of {self.name} for {self.target}: {show(self.config)}>"
 
     def _repr_html_(self) -> str:
-        from tessera.runtime.autotune.report import html
+        from tessera.runtime.autotune.table import html
 
         return html(self)
 
