@@ -221,3 +221,40 @@ def test_layernorm_backward_in_two_stages(shape: tuple[int, int], target: str) -
     want = r * (dn - dn.mean(1, keepdims=True) - normed * (dn * normed).mean(1, keepdims=True))
     np.testing.assert_allclose(dx, want, rtol=1e-3, atol=2e-5)
     np.testing.assert_allclose(dg, (dy * normed).sum(0), rtol=1e-4, atol=1e-5)
+
+
+def numbered_blocks(A: ts.Tensor["M", "K", ts.f16], B: ts.Tensor["K", "N", ts.f16], C: ts.Tensor["M", "N", ts.f32]):
+    """Triton's matrix product: one program number for rows and columns, blocks of rows in groups."""
+    p = ts.tile.program_id(0)
+    rows, columns = ts.tile.cdiv(M, 16), ts.tile.cdiv(N, 16)
+    first = p // (2 * columns) * 2
+    height = ts.tile.minimum(rows - first, 2)
+    rm = (first + p % (2 * columns) % height) * 16 + ts.tile.arange(16)
+    rn = p % (2 * columns) // height * 16 + ts.tile.arange(16)
+    acc = ts.tile.zeros((16, 16), ts.f32)
+    for k in ts.tile.range_k(0, K, 16):
+        rk = k + ts.tile.arange(16)
+        a = ts.tile.load(A[rm[:, None], rk[None, :]], mask=(rm[:, None] < M) & (rk[None, :] < K), other=0.0)
+        b = ts.tile.load(B[rk[:, None], rn[None, :]], mask=(rk[:, None] < K) & (rn[None, :] < N), other=0.0)
+        acc = ts.tile.dot(a, b, acc)
+    ts.tile.store(C[rm[:, None], rn[None, :]], acc, mask=(rm[:, None] < M) & (rn[None, :] < N))
+
+
+def flat_blocks(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", "N", ts.f32]):
+    p = ts.tile.program_id(0)
+    columns = ts.tile.cdiv(N, 16)
+    r, c = p // columns * 8, p % columns * 16
+    y[r : r + 8, c : c + 16] = x[r : r + 8, c : c + 16] * 2
+
+
+@targets
+@pytest.mark.parametrize("shape", [(40, 30, 50), (16, 16, 16), (70, 5, 17)])
+def test_blocks_numbered_in_groups(shape: tuple[int, int, int], target: str) -> None:
+    m, k, n = shape
+    a, b = normal(m, k).astype(np.float16), normal(k, n).astype(np.float16)
+    c = np.full((m, n), 9, np.float32)
+    run(numbered_blocks, a, b, c, target=target)
+    np.testing.assert_allclose(c, a.astype(np.float32) @ b.astype(np.float32), rtol=1e-2, atol=1e-2)
+    x, y = normal(m, n), np.zeros((m, n), np.float32)
+    run(flat_blocks, x, y, target=target)
+    np.testing.assert_array_equal(y, x * 2)

@@ -7,7 +7,7 @@ order in which the program meets them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from tessera.compiler.frontend.kernel.index import Indices
 from tessera.compiler.frontend.kernel.tiles import KernelFault, Tiles
@@ -145,7 +145,10 @@ class Coordinates:
         if len(found) != 1:
             return
         stride, rest = linear(start, found[0])
-        if stride is not None and not any(
+        if (rows := _divided(start, found[0])) is not None:  # one number for rows and columns: p // n and p % n
+            count = ceildiv(extent - _constant(start), rows[0]) * rows[1]
+            self._candidates[self._by_mark[found[0]]].append((priority, count))
+        elif stride is not None and not any(
             self._by_mark[m].kind == "program" for m in marks(rest) if m in self._by_mark
         ):
             self._candidates[self._by_mark[found[0]]].append((priority, ceildiv(extent - _constant(rest), stride)))
@@ -214,6 +217,14 @@ class Coordinates:
 def _batch_key(view: View, axis: int) -> object:
     extent = view.shape[axis]
     return "batch", extent if isinstance(extent, Expr) else (axis, extent)
+
+
+def _divided(d: Expr, mark: str) -> tuple[int, Dim] | None:
+    """(stride, n) where an index is stride * (mark // n) + less than a stride."""
+    for monomial, c in d.terms:
+        if len(monomial) == 1 and monomial[0].op == "//" and str(monomial[0].args[0]) == mark and c > 0:
+            return c, cast(Dim, monomial[0].args[1])
+    return None
 
 
 def _constant(d: Dim) -> Dim:
