@@ -28,8 +28,9 @@ class Prepared(Locked):
     """Code together with how the arguments of one signature reach it.
 
     `adapters` has one entry per parameter of the plan, None for scalars; `copied` holds parameters that are passed as
-    contiguous copies; `library` makes the results; `env` has the sizes of the plan's free dims. `profiled` gives the
-    same code with tile records.
+    contiguous copies; `library` makes the results, on whose stream the code runs, in order with the streams of
+    `neighbours`, the other libraries of the arguments; `env` has the sizes of the plan's free dims. `profiled` gives
+    the same code with tile records.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Prepared(Locked):
         self.slots = [(s.param, tuple(dims.evaluate(d, env) for d in s.shape), s.dtype) for s in self.plan.slots]
         self._refuse_too_large()
         self.written = tuple(i for i, p in enumerate(self.plan.params) if p.writes)
+        self.neighbours = {a for a in self.adapters if a is not None} - {library} if device != "cpu" else set()
         self.poisoned = device == "cpu" and knobs.debug()
 
     def _refuse_too_large(self) -> None:
@@ -72,7 +74,19 @@ class Prepared(Locked):
         if self.device == "cpu":
             return self._launch(values, 0)
         with self.library.current(self.device):
-            return self._launch(values, self.library.stream(self.device))
+            stream = self.library.stream(self.device)
+            others = {adapter.stream(self.device) for adapter in self.neighbours} - {stream}
+            if not others:
+                return self._launch(values, stream)
+            from tessera.compiler.targets.cuda.device import wait_for  # needs a driver
+
+            for other in others:  # what the other libraries have enqueued comes first, what they will enqueue after
+                wait_for(stream, other)
+            try:
+                return self._launch(values, stream)
+            finally:
+                for other in others:
+                    wait_for(other, stream)
 
     def _launch(self, values: Sequence[Any], stream: int) -> Any:
         alive: list[Any] = []

@@ -76,6 +76,17 @@ class Driver:
         return int(major), int(minor)
 
 
+def wait_for(stream: int, other: int, bindings: Any = None) -> None:
+    """What is enqueued on `stream` from now on waits for what is on `other` now. The host waits for nothing."""
+    call = Driver(bindings or driver())
+    event = call("cuEventCreate", 2)  # CU_EVENT_DISABLE_TIMING
+    try:
+        call("cuEventRecord", event, other)
+        call("cuStreamWaitEvent", stream, event, 0)
+    finally:
+        call("cuEventDestroy", event)  # goes when it has been reached
+
+
 def check_capability(target: str, capability: tuple[int, int]) -> None:
     """A cubin runs on its own major version from its minor version up; an `a` cubin only on its very own."""
     major, minor = divmod(architecture(target), 10)
