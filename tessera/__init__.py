@@ -37,6 +37,7 @@ _HOME: dict[str, str] = {
 _MODULES = {
     "tile": "tessera.language.tile",
     "errors": "tessera.errors",
+    "kernels": "tessera.kernels",
     "knobs": "tessera.knobs",
     "profiler": "tessera.profiler",
 }

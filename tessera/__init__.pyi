@@ -10,6 +10,7 @@ from typing import Any, TypeAlias, TypeVar
 from tessera.language.dims import Expr as _Expr
 from tessera.language.dtypes import DType as _DType
 from . import errors as errors
+from . import kernels as kernels
 from . import knobs as knobs
 from . import profiler as profiler
 from tessera.compiler.frontend.importing import install_import_hook as install_import_hook
