@@ -81,5 +81,6 @@ def _hint(name: str) -> str:
 
 
 def __dir__() -> list[str]:
-    operators = importlib.import_module("tessera.compiler.graph").FUNCTIONS
+    importlib.import_module("tessera.compiler.graph")  # fills the registry
+    operators = importlib.import_module("tessera.compiler.graph.operator").FUNCTIONS
     return sorted({*_HOME, *_MODULES, *_DTYPES, *operators, "__version__"})

@@ -161,7 +161,8 @@ class Tensor(_Tensor):
     def cast(self, dtype: DType) -> Tensor:
         """`x` with elements of `dtype`, rounded to nearest even; what is too large becomes infinite.
 
-        In formats of 8 bits and fewer it becomes the largest finite value.
+        In formats of 8 bits and fewer it becomes the largest finite value. Floats become integers by cutting off towards
+        zero, held within the integer's range; NaN becomes 0.
         """
     def ceil(self) -> Tensor:
         """Smallest integer >= x."""
@@ -497,7 +498,8 @@ def argmin(x: A, axis: int | None = None, keepdims: bool = False) -> A:
 def astype(x: A, dtype: DType) -> A:
     """`x` with elements of `dtype`, rounded to nearest even; what is too large becomes infinite.
 
-    In formats of 8 bits and fewer it becomes the largest finite value.
+    In formats of 8 bits and fewer it becomes the largest finite value. Floats become integers by cutting off towards
+    zero, held within the integer's range; NaN becomes 0.
     """
 
 def atan(x: A) -> A:
@@ -551,7 +553,8 @@ def broadcast_to(x: A, *shape: Any) -> A:
 def cast(x: A, dtype: DType) -> A:
     """`x` with elements of `dtype`, rounded to nearest even; what is too large becomes infinite.
 
-    In formats of 8 bits and fewer it becomes the largest finite value.
+    In formats of 8 bits and fewer it becomes the largest finite value. Floats become integers by cutting off towards
+    zero, held within the integer's range; NaN becomes 0.
     """
 
 def cat(xs: Sequence[A], axis: int = 0) -> A:

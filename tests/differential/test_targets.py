@@ -388,6 +388,24 @@ def complex_map(x, y):
     return x * y + x
 
 
+Z, LONG = X + 1j * Y, (WIDE[:, :64] + 1j * normal(4, 64)).astype(np.complex64)
+
+
+@case(lambda x: (x.sum(), x.sum(1), x.prod(0), x.mean(1), x.any(0), x.all()), Z)
+def complex_reductions(x):
+    return ts.sum(x), ts.sum(x, axis=1), ts.prod(x, axis=0), ts.mean(x, axis=1), ts.any(x, axis=0), ts.all(x)
+
+
+@case(lambda x: (np.cumsum(x, 1), np.cumsum(x, 0), x.sum((0, 1))), LONG)
+def complex_scans(x):
+    return ts.cumsum(x, axis=1), ts.cumsum(x, axis=0), ts.sum(x)
+
+
+@case(lambda x: (x != 0, np.where(np.abs(x) > 1, x, 0)), Z.astype(np.complex128))
+def complex_choices(x):
+    return ts.cast(x, ts.bool_), ts.where(ts.abs(x) > 1, x, 0)
+
+
 @case(lambda x: np.bitwise_xor(x, True) & x[::-1], X > 0)
 def bool_map(x):
     return (x ^ True) & ts.flip(x, 0)

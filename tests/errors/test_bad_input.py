@@ -222,6 +222,12 @@ def test_programs(program: Any) -> None:
     refused(lambda: ts.function(program)(Y), PROGRAMS[program], Path(__file__).name)
 
 
+def test_names_that_tessera_has_not() -> None:
+    with pytest.raises(AttributeError, match="did you mean 'softmax'"):
+        ts.sofmax
+    assert {"softmax", "kernel", "f32", "__version__"} <= set(dir(ts))
+
+
 # Values
 
 

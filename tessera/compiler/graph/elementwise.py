@@ -13,13 +13,13 @@ from typing import Any, ClassVar
 
 from tessera.compiler.graph.derivatives import derivatives
 from tessera.compiler.graph.operator import GraphBuilder, Infer, Operator, Parameter, tensor
-from tessera.compiler.graph.rounding import round_to
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import Shape, TensorType
 from tessera.language import dims, dtypes
 from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
 from tessera.language.lazy import np
+from tessera.language.rounding import round_to
 from tessera.language.scalars import TABLE, Scalar
 
 ALIASES: dict[str, tuple[str, ...]] = {
@@ -107,7 +107,8 @@ for _scalar in TABLE.values():
 class Cast(Operator):
     """`x` with elements of `dtype`, rounded to nearest even; what is too large becomes infinite.
 
-    In formats of 8 bits and fewer it becomes the largest finite value.
+    In formats of 8 bits and fewer it becomes the largest finite value. Floats become integers by cutting off towards
+    zero, held within the integer's range; NaN becomes 0.
     """
 
     kind = "map"

@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from tessera.compiler.graph.operator import attributes_of, operator_of, split_operands, tensor
-from tessera.compiler.graph.rounding import round_to, to_compute
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.spec import demand
 from tessera.errors import LaunchError
 from tessera.language import dims
 from tessera.language.dims import Expr
 from tessera.language.lazy import np
+from tessera.language.rounding import round_to, to_compute
 
 Arrays = dict[Value, Any]
 

@@ -7,53 +7,20 @@ from typing import Any
 
 from tessera.language.dtypes import DType
 from tessera.language.lazy import np
+from tessera.language.rounding import round_to, to_compute
 from tessera.language.scalars import TABLE
-
-
-def narrow(values: Any, dtype: DType) -> Any:
-    """Conversion to a storage dtype: nearest even; floats of 8 bits and fewer saturate, and so do
-    integers made from floats, where NaN becomes 0; tf32 keeps 10 mantissa bits."""
-    values = np.asarray(values)
-    if dtype.kind == "bool":
-        return values != 0
-    if dtype.is_float and dtype.bits <= 8:
-        values = np.clip(values.astype(np.float32), -dtype.maximum, dtype.maximum)
-    if not dtype.is_complex and np.iscomplexobj(values):
-        values = values.real
-    if dtype.is_integer and values.dtype.kind not in "biu":
-        return _whole(values, dtype)
-    out = values.astype(dtype.numpy)
-    if dtype.name == "tf32":
-        bits = np.ascontiguousarray(out).view(np.uint32)
-        rounded = (bits + np.uint32(0x0FFF) + ((bits >> 13) & 1)) & np.uint32(0xFFFFE000)
-        out = np.where(np.isfinite(out), rounded.view(np.float32), out)
-    return out
-
-
-def _whole(values: Any, dtype: DType) -> Any:
-    """Floats as integers, cut off towards zero and held within the dtype's range."""
-    wide = values.astype(np.float64)
-    low, high = (-dtype.maximum - 1 if dtype.kind == "int" else 0), dtype.maximum
-    inside = (wide >= low) & (wide < high)  # an end that float64 cannot hold is rounded away from zero
-    out = np.where(inside, wide, 0).astype(dtype.numpy)
-    return np.where(wide >= high, dtype.numpy.type(high), np.where(wide < low, dtype.numpy.type(low), out))
-
-
-def widen(values: Any, dtype: DType) -> Any:
-    """Storage values as arithmetic sees them: low-precision floats become f32."""
-    return values.astype(np.float32) if dtype.is_low_precision else values
 
 
 def scalar_map(name: str, operands: Sequence[Any], types: Sequence[DType], result: DType) -> Any:
     """A function of `language.scalars` over arrays of storage dtypes."""
     scalar = TABLE[name]
-    values = [widen(v, t) for v, t in zip(operands, types, strict=True)]
+    values = [to_compute(v, t) for v, t in zip(operands, types, strict=True)]
     if scalar.gives == "float" and not types[0].is_complex:
         values = [v.astype(result.compute.numpy) for v in values]
     if name == "fma" and result.compute.bits == 32:
         x, y, z = (v.astype(np.float64) for v in values)
-        return narrow(x * y + z, result)
-    return narrow(scalar.reference(*values), result)
+        return round_to(x * y + z, result)
+    return round_to(scalar.reference(*values), result)
 
 
 def dot(a: Any, b: Any, acc: Any, dtype: DType) -> Any:
@@ -77,15 +44,15 @@ def reduce(name: str, values: Any, axes: tuple[int, ...], source: DType, result:
     moved = np.moveaxis(values, axes, tuple(range(-len(axes), 0)))
     flat = np.ascontiguousarray(moved).reshape(*moved.shape[: moved.ndim - len(axes)], -1)
     if name in ("argmax", "argmin"):
-        wide = widen(flat, source)
+        wide = to_compute(flat, source)
         return (np.argmax if name == "argmax" else np.argmin)(wide, axis=-1).astype(np.int64)
     if name in ("any", "all"):
         return (np.any if name == "any" else np.all)(flat != 0, axis=-1)
-    wide = widen(flat, source)
+    wide = to_compute(flat, source)
     if name in ("sum", "prod"):
         wide = wide.astype(result.compute.numpy if result.kind != "bool" else source.accumulate.numpy)
     ufunc = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}[name]
-    return narrow(ufunc.reduce(wide, axis=-1), result)
+    return round_to(ufunc.reduce(wide, axis=-1), result)
 
 
 def order(values: Any, axis: int, descending: bool) -> Any:

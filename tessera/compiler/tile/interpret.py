@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import SharedType, TileType
-from tessera.compiler.tile.arithmetic import dot, narrow, order, philox, reduce, scalar_map, widen
+from tessera.compiler.tile.arithmetic import dot, order, philox, reduce, scalar_map
 from tessera.compiler.tile.memory import SharedTile, View, fault, outside_text, user_axis
 from tessera.compiler.tile.pipelines import run_pipeline
 from tessera.compiler.tile.printing import say
@@ -21,6 +21,7 @@ from tessera.errors import Note, Span
 from tessera.language.dims import Dim, evaluate
 from tessera.language.dtypes import DType
 from tessera.language.lazy import np
+from tessera.language.rounding import round_to, to_compute
 from tessera.language.scalars import REDUCERS
 
 
@@ -135,7 +136,7 @@ class Interpreter:
 
     def constant(self, op: Op) -> Any:
         value, dtype = op.attrs["value"], _dtype(op.result)
-        return narrow(np.asarray(value, dtype.compute.numpy), dtype)
+        return round_to(np.asarray(value, dtype.compute.numpy), dtype)
 
     def iota(self, op: Op) -> Any:
         shape, axis = self.shape(op.result), int(op.attrs["axis"])  # type: ignore[arg-type]
@@ -157,7 +158,7 @@ class Interpreter:
         return self.env[op.operands[0]].transpose(op.attrs["perm"])
 
     def cast(self, op: Op) -> Any:
-        return narrow(widen(self.env[op.operands[0]], _dtype(op.operands[0])), _dtype(op.result))
+        return round_to(to_compute(self.env[op.operands[0]], _dtype(op.operands[0])), _dtype(op.result))
 
     def bitcast(self, op: Op) -> Any:
         return np.ascontiguousarray(self.env[op.operands[0]]).view(_dtype(op.result).numpy)
@@ -166,19 +167,19 @@ class Interpreter:
         axes: tuple[int, ...] = op.attrs["axes"]  # type: ignore[assignment]
         x, name = self.env[op.operands[0]], str(op.attrs["op"])
         if not axes:
-            return narrow(widen(x, _dtype(op.operands[0])), _dtype(op.result))
+            return round_to(to_compute(x, _dtype(op.operands[0])), _dtype(op.result))
         return reduce(name, x, axes, _dtype(op.operands[0]), _dtype(op.result))
 
     def scan(self, op: Op) -> Any:
         x, source, result = self.env[op.operands[0]], _dtype(op.operands[0]), _dtype(op.result)
         ufunc = {"add": np.add, "mul": np.multiply, "maximum": np.maximum, "minimum": np.minimum,
                  "logical_or": np.logical_or, "logical_and": np.logical_and}[REDUCERS[str(op.attrs["op"])]]  # fmt: skip
-        wide = widen(x, source).astype(result.compute.numpy)
-        return narrow(ufunc.accumulate(wide, axis=op.attrs["axis"]), result)
+        wide = to_compute(x, source).astype(result.compute.numpy)
+        return round_to(ufunc.accumulate(wide, axis=op.attrs["axis"]), result)
 
     def sort(self, op: Op) -> Any:
         x, axis = self.env[op.operands[0]], int(op.attrs["axis"])  # type: ignore[call-overload]
-        positions = order(widen(x, _dtype(op.operands[0])), axis, bool(op.attrs.get("descending")))
+        positions = order(to_compute(x, _dtype(op.operands[0])), axis, bool(op.attrs.get("descending")))
         return positions if op.attrs.get("positions") else np.take_along_axis(x, positions, axis)
 
     def philox(self, op: Op) -> Any:
@@ -188,7 +189,7 @@ class Interpreter:
     def content(self, op: Op, v: Value) -> Any:
         """The elements of a tile or shared tile, low precision widened."""
         x = self.env[v]
-        return widen(x.read(op) if isinstance(x, SharedTile) else x, _dtype(v))
+        return to_compute(x.read(op) if isinstance(x, SharedTile) else x, _dtype(v))
 
     def mma(self, op: Op) -> Any:
         a, b, acc = op.operands
@@ -200,7 +201,7 @@ class Interpreter:
         depth, dtype = a.shape[1], _dtype(op.result)
         left = self.window(op, a, (row, 0), (rows, depth), 0)
         right = self.window(op, b, (0, col), (depth, cols), 0)
-        wide_a, wide_b = widen(left, _dtype(op.operands[0])), widen(right, _dtype(op.operands[1]))
+        wide_a, wide_b = to_compute(left, _dtype(op.operands[0])), to_compute(right, _dtype(op.operands[1]))
         return dot(wide_a, wide_b, np.zeros((rows, cols), dtype.numpy), dtype)
 
     # global memory

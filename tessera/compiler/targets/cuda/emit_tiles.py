@@ -18,8 +18,6 @@ def _elementwise(e: KernelEmitter, op: Op) -> None:
     name = op.name.partition(".")[2]
     operands = [e.expr(v) for v in op.operands]
     out = dtype_of(op.result)
-    if out.is_complex or any(dtype_of(v).is_complex for v in op.operands):
-        e.headers.add("complex")
     if TABLE[name].gives == "float" and dtype_of(op.operands[-1]) != out:
         operands = [f"ts::cast<{cxx.type_name(out)}>({x})" for x in operands]
     if is_tile(op.result) and all(v in e.splat for v in op.operands):
@@ -36,8 +34,6 @@ def _cast(e: KernelEmitter, op: Op) -> None:
     if x in e.splat:
         e.splat.add(op.result)
     name = op.name.partition(".")[2]
-    if dtype_of(op.result).is_complex or dtype_of(x).is_complex:
-        e.headers.add("complex")
     e.let(op.result, f"ts::{name}<{cxx.type_name(dtype_of(op.result))}>({e.expr(x)})", x.hint or name)
 
 
@@ -172,8 +168,6 @@ def _widened(e: KernelEmitter, op: Op) -> str:
 def _reduce(e: KernelEmitter, op: Op) -> None:
     x, name = op.operands[0], str(op.attrs["op"])
     e.headers.add("reduce")
-    if dtype_of(op.result).is_complex:
-        e.headers.add("complex")
     axis = e.grouping.reduced(op) if is_tile(x) else "none"
     if axis == "none":
         if name.startswith("arg"):

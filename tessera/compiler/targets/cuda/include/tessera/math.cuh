@@ -19,6 +19,8 @@ TS_FN float remainder_(float x, float y) { return ::fmodf(x, y); }
 TS_FN double remainder_(double x, double y) { return ::fmod(x, y); }
 TS_FN float floor_(float x) { return ::floorf(x); }
 TS_FN double floor_(double x) { return ::floor(x); }
+TS_FN float copysign_(float x, float sign) { return ::copysignf(x, sign); }
+TS_FN double copysign_(double x, double sign) { return ::copysign(x, sign); }
 template <class T> TS_FN T mod(T x, T y) {
   if constexpr (is_signed<T>) {
     if (y == 0 || y == -1) return 0;
@@ -47,6 +49,7 @@ template <class T> TS_FN T floordiv(T x, T y) {
     if (b == 0) return T(a / b);
     C r = remainder_(a, b), q = (a - r) / b;
     if (r != 0 && (r < 0) != (b < 0)) q -= 1;
+    if (q == 0) return T(copysign_(C(0), a / b));
     C whole = floor_(q);
     return T(q - whole > C(0.5) ? whole + 1 : whole);
   }
@@ -113,7 +116,7 @@ template <class T> TS_FN T abs(T x) {
 template <class T> TS_FN T sign(T x) {
   using C = compute<T>;
   C v = x;
-  return T(v > C(0) ? C(1) : v < C(0) ? C(0) - C(1) : v);  // keeps NaN and zero
+  return T(v > C(0) ? C(1) : v < C(0) ? C(0) - C(1) : v == C(0) ? C(0) : v);  // keeps NaN; -0 gives 0
 }
 #define TS_FLOAT_FUNCTION(name, single, wide)       \
   TS_FN float name(float x) { return single; }      \

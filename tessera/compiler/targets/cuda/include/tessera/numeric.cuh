@@ -97,6 +97,9 @@ template <class T> constexpr bool is_integer = is_signed<T> || is_unsigned<T>;
 
 template <class T> struct complex {
   T re, im;
+  complex() = default;
+  TS_FN complex(T real, T imaginary) : re(real), im(imaginary) {}
+  TS_FN explicit complex(T real) : re(real), im(T(0)) {}
 };
 template <class X> struct part_ { using type = void; };
 template <class T> struct part_<complex<T>> { using type = T; };
@@ -112,16 +115,28 @@ TS_FN float to_odd(double x) {
   if ((back < 0 ? -back : back) > (x < 0 ? -x : x)) b -= 1;
   return hw::bits_as<float>(b | 1u);
 }
-// Float to integer: truncates, saturates at the ends of 32 (64) bits, NaN gives 0; narrower integers wrap.
-template <class To> TS_FN To truncate(double x) {
-  if (x != x) return To(0);
-  if constexpr (same<To, u64>) return x <= 0 ? u64(0) : x >= 18446744073709551616.0 ? ~u64(0) : (u64)x;
-  else if constexpr (same<To, u32>) return x <= 0 ? u32(0) : x >= 4294967296.0 ? ~u32(0) : (u32)x;
-  else if constexpr (same<To, i64>) return x >= 9223372036854775808.0 ? i64(0x7fffffffffffffffll) : x < -9223372036854775808.0 ? i64(-0x7fffffffffffffffll - 1) : (i64)x;
-  else return (To)(x >= 2147483647.0 ? 2147483647 : x <= -2147483648.0 ? (-2147483647 - 1) : (i32)x);
+// The type that arithmetic on T is done in.
+template <class T> using compute = choose<is_small<T>, float, T>;
+
+template <class T> TS_FN T lowest() {
+  if constexpr (is_float<T> || is_small<T>) return T(-infinity());
+  else if constexpr (is_signed<T>) return T((u64)1 << (sizeof(T) * 8 - 1));
+  else return T(0);
+}
+template <class T> TS_FN T highest() {
+  if constexpr (is_float<T> || is_small<T>) return T(infinity());
+  else if constexpr (is_signed<T>) return T(((u64)1 << (sizeof(T) * 8 - 1)) - 1);
+  else if constexpr (same<T, bool>) return true;
+  else return T(~(u64)0);
+}
+// Float to integer: cut off towards zero and held within the integer's range; NaN gives 0. F holds both ends exactly.
+template <class To, class F> TS_FN To truncate(F x) {
+  constexpr F half = F((u64)1 << (sizeof(To) * 8 - 1)), low = is_signed<To> ? -half : F(0), high = low + 2 * half;
+  return x != x ? To(0) : x >= high ? highest<To>() : x <= low ? lowest<To>() : (To)x;
 }
 template <class To, class From> TS_FN To cast(From x) {
   if constexpr (same<To, From>) return x;
+  else if constexpr (same<To, bool> && is_complex<From>) return x.re != part<From>(0) || x.im != part<From>(0);
   else if constexpr (is_complex<To>) {
     if constexpr (is_complex<From>) return {cast<part<To>>(x.re), cast<part<To>>(x.im)};
     else return {cast<part<To>>(x), part<To>(0)};
@@ -131,17 +146,10 @@ template <class To, class From> TS_FN To cast(From x) {
     if constexpr (is_small<From> || same<From, float>) return To((float)x);
     else return To(to_odd((double)x));
   } else if constexpr (is_integer<To> && (is_small<From> || is_float<From>)) {
-    if constexpr (same<To, i32> && !same<From, double>) {
-      float f = (float)x;  // stays in single precision where the range test allows it
-      return f != f ? 0 : f >= 2147483648.0f ? 2147483647 : f < -2147483648.0f ? (-2147483647 - 1) : (i32)f;
-    } else if constexpr (same<From, double>) return truncate<To>(x);
-    else return truncate<To>((double)(float)x);
+    return truncate<To>((compute<From>)x);
   } else if constexpr (is_small<From>) return (To)(float)x;
   else return (To)x;
 }
 template <class To, class From> TS_FN To bitcast(From x) { return hw::bits_as<To>(x); }
-
-// The type that arithmetic on T is done in.
-template <class T> using compute = choose<is_small<T>, float, T>;
 
 }  // namespace tessera

@@ -11,6 +11,7 @@ constexpr int partials_of(int axis) { return axis == 1 ? 1024 : 128; }
 struct Sum {
   template <class T> TS_FN static T identity() {  // -0 is the one float that changes nothing, -0 included
     if constexpr (is_float<T> || is_small<T>) return T(-0.0f);
+    else if constexpr (is_complex<T>) return T(part<T>(-0.0f), part<T>(-0.0f));
     else return T(0);
   }
   template <class T> TS_FN static T combine(T a, T b) { return scalar::add(a, b); }
@@ -19,17 +20,6 @@ struct Prod {
   template <class T> TS_FN static T identity() { return T(1); }
   template <class T> TS_FN static T combine(T a, T b) { return scalar::mul(a, b); }
 };
-template <class T> TS_FN T lowest() {
-  if constexpr (is_float<T> || is_small<T>) return T(-infinity());
-  else if constexpr (is_signed<T>) return T((u64)1 << (sizeof(T) * 8 - 1));
-  else return T(0);
-}
-template <class T> TS_FN T highest() {
-  if constexpr (is_float<T> || is_small<T>) return T(infinity());
-  else if constexpr (is_signed<T>) return T(((u64)1 << (sizeof(T) * 8 - 1)) - 1);
-  else if constexpr (same<T, bool>) return true;
-  else return T(~(u64)0);
-}
 struct Max {
   template <class T> TS_FN static T identity() { return lowest<T>(); }
   template <class T> TS_FN static T combine(T a, T b) { return scalar::maximum(a, b); }

@@ -1,0 +1,50 @@
+"""What it means to hold a value in a dtype: the one conversion of `cast`, constants, golden models and interpreter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tessera.language.dtypes import DType
+from tessera.language.lazy import np
+
+
+def round_to(x: Any, dtype: DType) -> Any:
+    """The array `x` as `dtype`.
+
+    Floats go to nearest even; what is too large becomes infinite, in 8 bits and fewer the largest finite value; tf32
+    keeps 10 mantissa bits. Floats become integers by cutting off towards zero, held within the integer's range; NaN
+    becomes 0. Integers wrap. Bool is x != 0. Complex numbers lose their imaginary part.
+    """
+    x = np.asarray(x)
+    if dtype.kind == "bool":
+        return x.astype(np.bool_) if x.dtype == np.bool_ else np.asarray(x != 0)
+    if x.dtype.kind == "c" and not dtype.is_complex:
+        x = x.real
+    with np.errstate(all="ignore"):
+        if dtype.name == "tf32":
+            return _to_tf32(x.astype(np.float32))
+        if x.dtype == dtype.numpy:
+            return x
+        if dtype.is_float and dtype.bits <= 8:
+            return np.clip(x.astype(np.float32), -dtype.maximum, dtype.maximum).astype(dtype.numpy)
+        if dtype.is_integer and x.dtype.kind not in "biu":
+            return _whole(x.astype(np.float64), dtype)
+        return x.astype(dtype.numpy)
+
+
+def to_compute(x: Any, dtype: DType) -> Any:
+    """The array as `dtype`'s arithmetic sees it: f32 for narrower floats."""
+    return np.asarray(x).astype(dtype.compute.numpy) if dtype.is_low_precision else np.asarray(x)
+
+
+def _to_tf32(x: Any) -> Any:
+    bits = np.ascontiguousarray(x).reshape(x.shape).view(np.uint32)
+    rounded = (bits + np.uint32(0x0FFF) + ((bits >> 13) & 1)) & np.uint32(0xFFFFE000)
+    return np.where(np.isfinite(x), rounded.view(np.float32), x)
+
+
+def _whole(x: Any, dtype: DType) -> Any:
+    low, high = (-dtype.maximum - 1 if dtype.kind == "int" else 0), dtype.maximum
+    inside = (x >= low) & (x < high)  # an end that float64 cannot hold is rounded away from zero
+    out = np.where(inside, x, 0).astype(dtype.numpy)
+    return np.where(x >= high, dtype.numpy.type(high), np.where(x < low, dtype.numpy.type(low), out))
