@@ -258,3 +258,23 @@ def test_blocks_numbered_in_groups(shape: tuple[int, int, int], target: str) -> 
     x, y = normal(m, n), np.zeros((m, n), np.float32)
     run(flat_blocks, x, y, target=target)
     np.testing.assert_array_equal(y, x * 2)
+
+
+def bags(index: ts.Tensor["B", "L", ts.int64], table: ts.Tensor["V", "D", ts.f32]) -> ts.Tensor["B", "D", ts.f32]:
+    """The sum of the rows of each bag; negative numbers are left out."""
+    b = ts.tile.program_id(0)
+    total = ts.tile.zeros((D,))
+    for j in ts.tile.range_k(0, L):
+        row = index[b, j]
+        if row < 0:
+            continue
+        total += table[row]
+    return total
+
+
+@targets
+def test_results_of_numbered_programs_have_their_place(target: str) -> None:
+    index, table = rng.integers(-2, 9, (5, 7)), normal(9, 6)
+    got = run(bags, index, table, target=target)
+    want = [table[row[row >= 0]].sum(0) for row in index]
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)

@@ -182,6 +182,10 @@ class Coordinates:
             )
         return ranked[0][1]
 
+    def end(self, c: Coordinate) -> Dim | None:
+        """Where a coordinate ends, as far as that is known by now."""
+        return self.extent(c) if c.extent is None and self._candidates.get(c) else c.extent
+
     def count(self, c: Coordinate) -> Dim:
         """The length of a grid axis."""
         if c.kind != "program":

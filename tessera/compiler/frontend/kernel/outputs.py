@@ -135,7 +135,7 @@ def own_place(k: KernelState, view: View, value: Any) -> Window:
 
 def _batch_offset(k: KernelState, view: View, axis: int) -> Dim:
     extent = view.shape[axis]
-    found = [c for c in k.coordinates.grid if c.extent == extent and c.step == 1]
+    found = [c for c in k.coordinates.grid if c.step == 1 and k.coordinates.end(c) == extent]
     if not found:
         open_ = f"nothing in the kernel walks the axis {extent} of {view.name}, so its place is not known"
         raise KernelFault("TS403", f"{open_}; store with an index: {view.name}[...] = value")
