@@ -114,7 +114,12 @@ def arange(start: Any, stop: Any = None) -> Any:
 
 @_tile
 def alloc_shared(shape: Any, dtype: Any = dtypes.f32, swizzle: str = "none") -> Any:
-    """A tile in shared memory, with nothing in it yet. `swizzle`: "none" or "xor" (no bank conflicts for mma)."""
+    """A tile in shared memory, with nothing in it yet.
+
+    `swizzle` is "none" or "xor": rows whose 16-byte pieces are a power of two change the places of their pieces, so that
+    mma reads them without bank conflicts. The compiler does so wherever it is possible; what a kernel computes does not
+    depend on it.
+    """
 
 
 @_tile
@@ -216,7 +221,10 @@ unsqueeze = expand_dims
 
 @_tile
 def print(*values: Any) -> None:
-    """Shows tiles once per program, with the texts before them as labels."""
+    """Shows tiles once per program, in the order of programs, with the texts before them as labels.
+
+    On a GPU a launch keeps 64 MiB of them; what does not fit is counted.
+    """
 
 
 debug_print = print
