@@ -22,6 +22,7 @@ from tessera.compiler.ir.printer import print_op
 from tessera.compiler.lower.graph_to_schedule import graph_to_schedule
 from tessera.compiler.lower.kernel_to_program import kernel_program
 from tessera.compiler.lower.schedule_to_tile import schedule_to_tile
+from tessera.compiler.schedule.blocks import sizes_key
 from tessera.compiler.targets.base import Target
 from tessera.compiler.tile.passes.fuse_accumulators import fuse_accumulators
 from tessera.compiler.tile.passes.mask_tails import mask_tails
@@ -126,7 +127,8 @@ def _lower(analysis: Analysis, op: Op, target: Target, after: Callable[[str, Op]
         done(run.__name__, graph)
     schedule = graph_to_schedule(graph, target.name)
     done("graph_to_schedule", schedule)
-    program = schedule_to_tile(schedule, analysis.params, analysis.checks, target.device, analysis.tuple_result)
+    sizes = sizes_key(target.name, target.device)
+    program = schedule_to_tile(schedule, analysis.params, analysis.checks, sizes, analysis.tuple_result)
     for launch in program.launches:
         done("schedule_to_tile", launch.kernel)
     return Lowered(program, graph, schedule, stages)

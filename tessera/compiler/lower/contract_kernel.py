@@ -11,7 +11,7 @@ from tessera.compiler.lower.contraction import contraction, operands_as_matrices
 from tessera.compiler.lower.kernel_writer import Argument, KernelWriter, Space
 from tessera.compiler.lower.layout import Layout, contiguous
 from tessera.compiler.schedule.blocks import Sizes, contract_block
-from tessera.language.dims import Dim
+from tessera.language.dims import Dim, prod
 from tessera.language.dtypes import DType
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def contract_kernel(body: GroupBody, scalars: set[Value], blocks: Sizes, name: s
     place = {label: i for i, label in enumerate(c.out)}
     groups = [*batch, *(tuple(place[x] for x in labels) for labels in (c.rows, c.columns))]
     dims = sizes(body.space, groups)
-    rows, columns = contract_block(dims[-2], dims[-1], blocks)
+    rows, columns = contract_block(dims[-2], dims[-1], blocks, _dtype(product), prod(dims[:-2]))
     block: tuple[Dim, ...] = (*(1 for _ in batch), rows, columns)
     writer = KernelWriter(
         Space(body.space, groups, dims, block, (False,) * len(dims)), body.axes, scalars, product.span
@@ -43,6 +43,13 @@ def contract_kernel(body: GroupBody, scalars: set[Value], blocks: Sizes, name: s
     for v in body.results:
         writer.store(v, written(v, body.axes[v], body.space))
     return writer.finish(name), writer.arguments
+
+
+def _dtype(product: Op) -> DType | None:
+    """The operands' dtype, where they have the same."""
+    left, right = (v.type for v in product.operands[:2])
+    assert isinstance(left, TensorType) and isinstance(right, TensorType)
+    return left.dtype if left.dtype == right.dtype else None
 
 
 def _matrix(writer: KernelWriter, batch: list[tuple[int, ...]], layout: Layout, shape: Shape, strides: Shape) -> Value:

@@ -25,7 +25,7 @@ from tessera.language.dims import Dim, symbols
 def schedule_to_tile(
     func: Op, params: Sequence[Param], checks: Sequence[Check], device: str, tuple_result: bool
 ) -> Program:
-    """Lowers every group. `device` ("cpu" or "cuda") chooses block sizes, unless the function asks for others."""
+    """Lowers every group. `device` ("cpu", "sm_90a" ...) chooses block sizes, unless the function asks for others."""
     own: Any = func.attrs.get("block", ())
     out = ProgramBuilder(str(func.attrs["sym_name"]), tuple(params), sizes_for(device, own))
     block = func.region.block

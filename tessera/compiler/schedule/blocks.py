@@ -6,7 +6,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from tessera.compiler.ir.types import Shape
+from tessera.language import dtypes
 from tessera.language.dims import Dim, ceildiv, prod
+from tessera.language.dtypes import DType
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,9 @@ class Sizes:
     """programs that contractions and reductions across rows are split into where they are large enough"""
     sides: int
     """sides of a window that are worth a launch each, rather than one launch that writes what is inside as well"""
+    products: tuple[tuple[int, int], ...] = ()
+    """blocks of contractions on tensor cores, best first: the first that gives every multiprocessor work is taken"""
+    multiprocessors: int = 1
 
 
 SIZES: dict[str, Sizes] = {
@@ -53,6 +58,16 @@ SIZES: dict[str, Sizes] = {
     ),
 }
 
+# wgmma takes 64 rows at a time; two warpgroups with 128 x 256 reuse operands most and leave registers for an epilogue.
+SIZES["sm_90a"] = replace(SIZES["cuda"], products=((128, 256), (128, 128), (64, 128), (64, 64)), multiprocessors=132)
+TENSOR_DTYPES = frozenset((dtypes.f16, dtypes.bf16, dtypes.tf32))
+
+
+def sizes_key(target: str, device: str) -> str:
+    """What `device` stands for below: the target where it has sizes of its own, else where its arrays live."""
+    name = target.removeprefix("emulator:")
+    return name if name in SIZES else device
+
 
 def sizes_for(device: str | Sizes, block: tuple[int, ...] = ()) -> Sizes:
     """What programs take on a device; `block`: rows and columns that a `Schedule` asks for instead."""
@@ -61,7 +76,7 @@ def sizes_for(device: str | Sizes, block: tuple[int, ...] = ()) -> Sizes:
         return found
     rows, columns = block[0], block[-1]
     return replace(found, elements=rows * columns, rows=rows, columns=columns, most_columns=columns,
-                   contract_rows=rows, contract_columns=columns, programs=1)  # fmt: skip
+                   contract_rows=rows, contract_columns=columns, programs=1, products=())  # fmt: skip
 
 
 def map_block(dims: Shape, device: str | Sizes, units: Collection[int] = ()) -> tuple[int, ...]:
@@ -113,13 +128,15 @@ def _columns(columns: Dim, others: Dim, s: Sizes) -> int:
     return min(s.most_columns, max(s.columns, _up(-(-columns // shares), 16)))
 
 
-def contract_block(m: Dim, n: Dim, device: str | Sizes) -> tuple[int, int]:
-    """Rows and columns of a product that one program computes.
+def contract_block(m: Dim, n: Dim, device: str | Sizes, dtype: DType | None = None, batch: Dim = 1) -> tuple[int, int]:
+    """Rows and columns of a product that one program computes; `dtype` is its operands', `batch` how many there are.
 
     Sharing out rows repeats the packing of the right operand, which is a copy; sharing out columns repeats that of
     the left one, which is a transposition. So rows are shared first, in multiples of the 14 that a register block has.
     """
     s = sizes_for(device)
+    if s.products and dtype in TENSOR_DTYPES:
+        return _tensor_block(m, n, batch, s)
     rows, columns = _clip(m, s.contract_rows), _clip(n, s.contract_columns)
     if not isinstance(m, int) or not isinstance(n, int) or s.programs == 1:
         return rows, columns
@@ -128,6 +145,15 @@ def contract_block(m: Dim, n: Dim, device: str | Sizes) -> tuple[int, int]:
     elif m * n >= 64 * 64:
         columns = min(columns, max(64, _up(-(-n // s.programs), 32)))
     return max(1, min(rows, m)), max(1, min(columns, n))
+
+
+def _tensor_block(m: Dim, n: Dim, batch: Dim, s: Sizes) -> tuple[int, int]:
+    """Sizes that are known at launch only count as large."""
+    for rows, columns in s.products:
+        programs = ceildiv(m, rows) * ceildiv(n, columns) * batch
+        if not isinstance(programs, int) or programs >= s.multiprocessors:
+            return _clip(m, rows), _clip(n, columns)
+    return _clip(m, s.products[-1][0]), _clip(n, s.products[-1][1])
 
 
 _ROWS = 14

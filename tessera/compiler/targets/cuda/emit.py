@@ -105,6 +105,13 @@ class KernelEmitter:
         """What tensor copies read: the last parameters of the kernel."""
         return [x.map for plan in self.warpgroups.values() if isinstance(plan, Products) for x in (plan.a, plan.b)]
 
+    def only_fetched(self, view: Value) -> bool:
+        """Whether nothing but tensor copies reads a view, so that the source need not name it."""
+        return bool(view.users) and all(
+            isinstance(self.warpgroups.get(u), Products) or (u.name == "tile.subview" and self.only_fetched(u.result))
+            for u in view.users
+        )
+
     @property
     def block_threads(self) -> int:
         """Threads of a block: the program's and, where stages are fetched by tensor copies, those that fetch."""
@@ -258,7 +265,7 @@ def emit_kernel(
         frame = len(source.lines)
         source.write("// views")
         for arg in kernel.region.block.args:
-            if isinstance(arg.type, ViewType):
+            if isinstance(arg.type, ViewType) and not e.only_fetched(arg):
                 _declare_view(e, arg)
         if prints(kernel):
             e.headers.add("print")

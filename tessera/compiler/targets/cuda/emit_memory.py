@@ -140,6 +140,8 @@ def _scatter(e: KernelEmitter, op: Op) -> None:
 
 @handles("subview")
 def _subview(e: KernelEmitter, op: Op) -> None:
+    if e.only_fetched(op.result):
+        return
     view, t = op.operands[0], op.result.type
     assert isinstance(t, ViewType)
     e.headers.add("memory")

@@ -46,7 +46,8 @@ def tensor_core_dtypes(arch: int) -> set[dtypes.DType]:
 
 def settings_for(arch: int, profile: bool, debug: bool) -> Settings:
     cores = tensor_core_dtypes(arch)
-    warpgroups = cores if arch == 90 else set[dtypes.DType]()
+    # wgmma sums 8-bit floats with fewer bits than f32 has; integers and f64 have no warpgroup path.
+    warpgroups = cores & {dtypes.f16, dtypes.bf16, dtypes.tf32} if arch == 90 else set[dtypes.DType]()
     return Settings(arch, frozenset(cores), SHARED_LIMITS[arch], profile, debug, frozenset(warpgroups))
 
 

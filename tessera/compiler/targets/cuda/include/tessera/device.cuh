@@ -101,6 +101,23 @@ TS_FN u16 bf16_from(float x) {
 #endif
 }
 
+// Two floats rounded by one instruction, the first in the lower half.
+#if __CUDA_ARCH__ >= 800
+TS_FN u32 f16_pair_from(float low, float high) {
+  u32 r;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+  return r;
+}
+TS_FN u32 bf16_pair_from(float low, float high) {
+  u32 r;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+  return r;
+}
+#else
+TS_FN u32 f16_pair_from(float low, float high) { return f16_from(low) | (u32)f16_from(high) << 16; }
+TS_FN u32 bf16_pair_from(float low, float high) { return bf16_from(low) | (u32)bf16_from(high) << 16; }
+#endif
+
 // The larger and the smaller of two floats; NaN if either is NaN; +0 is larger than -0.
 TS_FN float max_nan(float a, float b) {
 #if __CUDA_ARCH__ >= 800

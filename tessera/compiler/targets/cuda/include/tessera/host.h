@@ -296,6 +296,8 @@ inline u16 bf16_from(float x) {
   if ((b & 0x7fffffffu) > 0x7f800000u) return 0x7fff;
   return (u16)((b + 0x7fffu + (b >> 16 & 1u)) >> 16);
 }
+inline u32 f16_pair_from(float low, float high) { return f16_from(low) | (u32)f16_from(high) << 16; }
+inline u32 bf16_pair_from(float low, float high) { return bf16_from(low) | (u32)bf16_from(high) << 16; }
 template <class T> inline T max_nan(T a, T b) { return a != a || b != b ? a + b : a > b ? a : b > a ? b : signbit(a) ? b : a; }
 template <class T> inline T min_nan(T a, T b) { return a != a || b != b ? a + b : a < b ? a : b < a ? b : signbit(a) ? a : b; }
 inline u32 mul_high(u32 a, u32 b) { return (u32)((u64)a * b >> 32); }

@@ -109,8 +109,18 @@ TS_LIFT1(cos) TS_LIFT1(tan) TS_LIFT1(atan) TS_LIFT1(sinh) TS_LIFT1(cosh) TS_LIFT
 TS_LIFT1(ceil) TS_LIFT1(round) TS_LIFT1(trunc) TS_LIFT1(isnan) TS_LIFT1(isinf) TS_LIFT1(isfinite) TS_LIFT1(relu)
 TS_LIFT1(sigmoid) TS_LIFT1(silu) TS_LIFT1(softplus) TS_LIFT1(gelu) TS_LIFT1(gelu_tanh)
 template <class To, class T, class L> TS_FN auto cast(const Tile<T, L>& x) {
-  auto one = [&](int k) { return cast<To>(x.v[k]); };
-  TS_TILE_RESULT(one);
+  if constexpr (same<T, float> && (same<To, f16> || same<To, bf16>) && L::size % 2 == 0) {
+    Tile<To, L> r;
+    TS_UNROLL for (int k = 0; k < L::size; k += 2) {
+      u32 both = same<To, f16> ? hw::f16_pair_from(x.v[k], x.v[k + 1]) : hw::bf16_pair_from(x.v[k], x.v[k + 1]);
+      r.v[k] = hw::bits_as<To>((u16)both);
+      r.v[k + 1] = hw::bits_as<To>((u16)(both >> 16));
+    }
+    return r;
+  } else {
+    auto one = [&](int k) { return cast<To>(x.v[k]); };
+    TS_TILE_RESULT(one);
+  }
 }
 template <class To, class T, class L> TS_FN auto bitcast(const Tile<T, L>& x) {
   auto one = [&](int k) { return bitcast<To>(x.v[k]); };

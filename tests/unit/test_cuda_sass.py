@@ -1,0 +1,122 @@
+"""What the machine code of matrix products holds: static evidence, on a machine without a GPU."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from tessera.compiler.targets import base
+from tessera.compiler.targets.base import CUDA_ARCHITECTURES, Artifact
+from tessera.compiler.targets.cuda import cubin, nvrtc
+from tessera.compiler.targets.cuda.target import SHARED_LIMITS
+from tessera.language import dtypes as dt
+from tests.conftest import require
+from tests.emulator import kernels as k
+
+require("cuda.core")
+
+# (dtype, block, transposed operands, gelu): every instruction kind, either order of operands, both kinds of producer
+PRODUCTS: dict[str, tuple[dt.DType, tuple[int, int], str, bool]] = {
+    "bf16 128x128": (dt.bf16, (128, 128), "", False),
+    "bf16 128x256 gelu": (dt.bf16, (128, 256), "", True),
+    "bf16 128x128 B transposed": (dt.bf16, (128, 128), "B", True),
+    "f16 256x128 A transposed": (dt.f16, (256, 128), "A", False),
+    "f16 64x64 both transposed": (dt.f16, (64, 64), "AB", True),
+    "bf16 64x96": (dt.bf16, (64, 96), "", False),
+    "bf16 1x256": (dt.bf16, (1, 256), "", False),
+    "tf32 128x128": (dt.tf32, (128, 128), "B", False),
+}
+
+
+def compiled(name: str, arch: str) -> Artifact:
+    dtype, block, transposed, gelu = PRODUCTS[name]
+    rows = 1024 if block[0] > 1 else 1
+    case = k.matmul(rows, 1536, 2048, dtype, block, warps=8, transposed=transposed, gelu=gelu)
+    return base.get(arch).compile(case.program)
+
+
+@pytest.fixture(scope="module")
+def hopper() -> dict[str, Artifact]:
+    return {name: compiled(name, "sm_90a") for name in PRODUCTS}
+
+
+def instructions(artifact: Artifact, pattern: str) -> list[str]:
+    text = cubin.disassemble(artifact.files["code.cubin"])
+    return re.findall(rf"^\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+ )?\s*({pattern}\S*)", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_hopper_multiplies_by_warpgroups_from_tensor_copies(hopper: dict[str, Artifact], name: str) -> None:
+    products = instructions(hopper[name], "HGMMA")
+    assert products and not instructions(hopper[name], "HMMA") and not instructions(hopper[name], "LDSM")
+    wanted = {"tf32": r"x8\.F32\.TF32", "bf16": r"x16\.F32\.BF16", "f16": r"x16\.F32"}[name.split()[0]]
+    assert all(re.match(rf"HGMMA\.64x\d+{wanted}", p) for p in products)
+    assert instructions(hopper[name], "UTMALDG"), "stages are filled by tensor copies"
+    assert not instructions(hopper[name], "LDGSTS") and not instructions(hopper[name], "LDG")
+    assert instructions(hopper[name], "SYNCS.EXCH") and instructions(hopper[name], "SYNCS.PHASECHK")
+    assert instructions(hopper[name], "SYNCS.ARRIVE"), "full and empty mbarriers"
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_hopper_products_stay_in_flight(hopper: dict[str, Artifact], name: str) -> None:
+    """ptxas neither serialises them nor puts waits between them, nothing spills, and the block fits."""
+    a = hopper[name]
+    _, log = nvrtc.compile_cubin(a.source, "sm_90a", "again", [])
+    assert "C75" not in log and "warning" not in log, log
+    waits = instructions(a, "WARPGROUP.DEPBAR")
+    assert len(waits) == 2, "one in the loop, which leaves a stage under way, and one behind the last stage"
+    (figures,) = a.resources.values()
+    assert figures["shared"] <= SHARED_LIMITS[90] and figures["blocks_per_sm"] >= 1
+    code = cubin.disassemble(a.files["code.cubin"])
+    loop, epilogue = code[: code.rindex("WARPGROUP.DEPBAR")], code[code.rindex("WARPGROUP.DEPBAR") :]
+    assert "STL" not in loop and "LDL" not in loop
+    if figures["threads"] < 384:
+        assert figures["spills"] == 0
+    else:  # 128 accumulators to a thread leave the epilogue's instructions little to overlap in
+        assert figures["spills"] <= 32 and epilogue.count("STL") <= 8
+
+
+def test_small_accumulators_share_a_multiprocessor(hopper: dict[str, Artifact]) -> None:
+    assert hopper["bf16 128x128"].resources["matmul"]["blocks_per_sm"] == 2
+    assert hopper["f16 64x64 both transposed"].resources["matmul"]["blocks_per_sm"] >= 3
+
+
+def test_large_accumulators_take_the_producers_registers(hopper: dict[str, Artifact]) -> None:
+    assert set(instructions(hopper["bf16 128x256 gelu"], "USETMAXREG")) == {
+        "USETMAXREG.DEALLOC.CTAPOOL",
+        "USETMAXREG.TRY_ALLOC.CTAPOOL",
+    }
+    assert not instructions(hopper["bf16 128x128"], "USETMAXREG")
+    assert hopper["bf16 128x256 gelu"].resources["matmul"]["threads"] == 384
+
+
+def test_the_evidence_can_fail() -> None:
+    """An accumulator read while products write it: the log says what the test above looks for."""
+    a = compiled("bf16 128x128", "sm_90a")
+    spoilt = re.sub(r"(ts::finish_products<1>\((\w+)\);)", r"\2.v[0] += 1.0f; \1", a.source)
+    assert spoilt != a.source
+    assert "C75" in nvrtc.compile_cubin(spoilt, "sm_90a", "spoilt", [])[1]
+
+
+@pytest.mark.parametrize("arch", [a for a in CUDA_ARCHITECTURES if a not in ("sm_90a", "sm_70")])
+def test_other_architectures_keep_to_mma(arch: str) -> None:
+    artifact = compiled("f16 64x64 both transposed", arch)
+    assert instructions(artifact, "HMMA") and not instructions(artifact, "HGMMA")
+    assert bool(instructions(artifact, "LDGSTS")) == (arch != "sm_75")
+    assert all(f["spills"] == 0 for f in artifact.resources.values())
+
+
+def test_large_products_of_functions_get_large_blocks() -> None:
+    from tessera.compiler.schedule.blocks import contract_block, sizes_key
+    from tessera.language.dims import symbol
+
+    sm90: Any = sizes_key("sm_90a", "cuda")
+    assert sizes_key("emulator:sm_90a", "cuda") == sm90 and sizes_key("sm_80", "cuda") == "cuda"
+    assert contract_block(4096, 4096, sm90, dt.bf16) == (128, 256)
+    assert contract_block(symbol("M"), 4096, sm90, dt.f16) == (128, 256)
+    assert contract_block(1024, 2048, sm90, dt.bf16) == (64, 128)
+    assert contract_block(256, 256, sm90, dt.bf16, 64) == (128, 128)
+    assert contract_block(1, 4096, sm90, dt.bf16) == (1, 64)
+    assert contract_block(4096, 4096, sm90, dt.f32) == contract_block(4096, 4096, "cuda", dt.f32)
