@@ -81,6 +81,13 @@ def test_operands_that_copies_cannot_fetch_take_the_older_path() -> None:
     assert "wgmma" not in source(k.matmul(m=64, n=64, k=45, dtype=dt.bf16), 80)
 
 
+@pytest.mark.parametrize("dtype", [dt.fp8_e4m3, dt.fp8_e5m2], ids=str)
+def test_8_bit_floats_keep_all_bits_of_their_sums(dtype: dt.DType) -> None:
+    """wgmma would align their products to fewer bits than f32 has (see docs/decisions)."""
+    case = k.matmul(m=64, n=32, k=64, dtype=dtype, block=(64, 32), transposed="B")
+    assert "// Without wgmma: these dtypes" in source(case)
+
+
 def batched(b: int, m: int, n: int, depth: int, *, shared_right: bool = False, free: bool = False) -> Case:
     """As lowering writes batches: a window of each operand per program, an epilogue with a bias, a symbolic size."""
     mm = symbol("m") if free else m
