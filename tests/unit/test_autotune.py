@@ -213,6 +213,37 @@ def test_other_bits_are_found_where_the_calls_own_data_hide_them(clock):
     assert statuses(kernel) == {32: "timed", 64: "bits", 128: "bits"}
 
 
+def test_positions_are_never_made_of_random_numbers():
+    """A float that becomes an index is the caller's: random ones would lead out of the arrays."""
+    from tessera.runtime.autotune.screen import takes_any_data
+    from tessera.runtime.dispatch import launcher_of
+
+    def counted(x: ts.Tensor["n", ts.f32], out: ts.Tensor["m", ts.f32]):
+        i = ts.tile.linear_id()
+        out[ts.tile.cast(x[i], ts.int32)] = 1.0
+
+    def until(x: ts.Tensor["n", ts.f32], out: ts.Tensor["n", ts.f32]):
+        i = ts.tile.linear_id()
+        v = x[i]
+        while ts.tile.max(v) > 1e-3:
+            v = v * 0.5
+        out[i] = v
+
+    def chosen(x: ts.Tensor["n", ts.f32], at: ts.Tensor["n", ts.int32], out: ts.Tensor["n", ts.f32]):
+        i = ts.tile.linear_id()
+        out[i] = x[at[i]]
+
+    x, out = np.arange(16, dtype=np.float32), np.zeros(16, np.float32)
+    at = np.arange(16, dtype=np.int32)
+    for python, args, want in ((counted, (x, out), False), (until, (x, out), False), (chosen, (x, at, out), True)):
+        kernel = tuned(python, (8, 16))
+        values = launcher_of(kernel).parameters.positions(args, {})
+        assert takes_any_data(kernel, launcher_of(kernel).bind(values)) == want, python.__name__
+        kernel(*args)
+        assert kernel.tuning.best is not None
+    np.testing.assert_array_equal(out, x)
+
+
 def test_fast_numerics_allow_other_bits_and_label_them(clock):
     kernel = ts.numerics(fast=True)(tuned(summed))
     kernel(numbers(16, 512), np.zeros(16, np.float32))

@@ -1,4 +1,4 @@
-"""What need not be compiled, or not be run: configurations that ask for more than the machine has."""
+"""What need not be compiled or cannot be run: too much for the machine, or not with random data."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tessera.compiler.frontend.analysis import analyse
+from tessera.compiler.ir.core import Op
 from tessera.compiler.targets.base import Target
 from tessera.compiler.tile.program import Program
 from tessera.language.dims import prod
+from tessera.runtime.arguments import Bound
 
 REGISTERS = 255
 """32-bit registers of one CUDA thread (CUDA C++ Programming Guide, compute capabilities)"""
@@ -76,3 +79,19 @@ def unlaunchable(resources: Mapping[str, Any]) -> str | None:
         if isinstance(figures, dict) and figures.get("blocks_per_sm") == 0:  # type: ignore[union-attr]
             return f"{kernel} needs more {figures.get('occupancy_limiter', 'resources')} than a multiprocessor has"  # type: ignore[union-attr]
     return None
+
+
+def takes_any_data(fn: Any, bound: Bound) -> bool:
+    """Whether a program may be run on random numbers: no loop goes on until its data are such and such, and no integer,
+    which may be a position in memory or a number of turns, is made from them."""
+    op = analyse(fn.definition(), bound.arguments).op
+    return op is not None and not any(map(_depends_on_data, op.walk()))
+
+
+def _depends_on_data(op: Op) -> bool:
+    if op.name in ("tile.while", "graph.while"):
+        return True
+    taken, given = (
+        [d for v in values if (d := getattr(v.type, "dtype", None))] for values in (op.operands, op.results)
+    )
+    return not op.regions and any(d.is_float for d in taken) and any(d.is_integer for d in given)

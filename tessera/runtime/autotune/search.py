@@ -7,7 +7,6 @@ machine that slows down slows all of them alike; one that is clearly slower leav
 
 from __future__ import annotations
 
-import ast
 import statistics
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -21,7 +20,7 @@ from tessera.runtime.arguments import Bound
 from tessera.runtime.autotune import progress, space
 from tessera.runtime.autotune.candidate import Candidate
 from tessera.runtime.autotune.key import key_of
-from tessera.runtime.autotune.screen import Pruned, screen_for, unlaunchable
+from tessera.runtime.autotune.screen import Pruned, screen_for, takes_any_data, unlaunchable
 from tessera.runtime.autotune.store import store_at
 from tessera.runtime.autotune.trials import Status, Trial, Tuning, TuningError, show
 from tessera.runtime.watch import Watch
@@ -233,7 +232,7 @@ class Search:
 
     def _check(self, reference: _Entry, entries: list[_Entry]) -> list[_Entry]:
         """Compares results; those that may be chosen."""
-        kinds = (False,) if self._unbounded() else (False, True)
+        kinds = (False, True) if takes_any_data(self.fn, self.bound) else (False,)
         want = [reference.candidate.bits(random) for random in kinds]
         out: list[_Entry] = []
         found: dict[tuple[str, str], bool] = {}
@@ -250,10 +249,6 @@ class Search:
         self.bits |= found
         self.store.add(self.key, {}, found)
         return out
-
-    def _unbounded(self) -> bool:
-        """Whether random data might keep it running: a loop that goes on until its data are such and such."""
-        return any(isinstance(node, ast.While) for node in ast.walk(self.fn.definition().tree))
 
     @contextmanager
     def _keeping(self, entries: list[_Entry]) -> Generator[None]:
