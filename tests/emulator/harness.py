@@ -141,7 +141,7 @@ def interpret(case: Case) -> dict[str, Any]:
     return {p.name: arrays[p.name] for p in program.params if p.writes}
 
 
-def check(case: Case, target: str = "emulator:sm_80", seeds: Sequence[int] = (0, 7)) -> dict[str, Any]:
+def check(case: Case, target: str = "emulator:sm_80", seeds: Sequence[int] = (0, 1, 2, 7)) -> dict[str, Any]:
     """Runs the case under several interleavings, which must agree to the bit, and compares with what is expected."""
     compiled = base.get(target)
     executable: Any = compiled.load(compiled.compile(case.program))

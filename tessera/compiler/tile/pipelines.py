@@ -26,6 +26,14 @@ def rings(op: Op) -> list[Value]:
     return [x.operands[0] for x in op.regions[0].block.ops if x.name == "tile.copy_async"]
 
 
+def in_step(op: Op) -> bool:
+    """Whether the op stands in the body of a pipeline: then no copies but the fetched ones are under way."""
+    at = op.parent
+    while at is not None and at.name != "tile.pipeline":
+        at = at.parent
+    return at is not None
+
+
 @spec(
     "tile.pipeline",
     "A serial loop as tile.for; region 0 (counter) copies into rings of `stages` stages, ahead of region 1 (counter, "

@@ -9,6 +9,7 @@ from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.targets.cuda import cxx
 from tessera.compiler.targets.cuda.emit import KernelEmitter, handles
 from tessera.compiler.targets.cuda.groups import dtype_of, is_tile
+from tessera.compiler.tile.pipelines import in_step
 from tessera.language.dims import Dim, prod
 
 
@@ -135,4 +136,4 @@ def _terminator(e: KernelEmitter, op: Op) -> None:
 @handles("barrier")
 def _barrier(e: KernelEmitter, op: Op) -> None:
     e.headers.add("shared")
-    e.source.write("ts::barrier();")
+    e.source.write("ts::sync();" if in_step(op) else "ts::barrier();")  # fetched copies need not land here

@@ -303,7 +303,8 @@ def _mma(e: KernelEmitter, op: Op) -> None:
             parts.append(name)
     if staged:
         copies = [_fill_staged(e, op, name, v) for name, v in staged]
-        e.source.write("ts::sync();")
+        if op.parent is None or op.parent.name != "tile.pipeline":  # each step of it starts with a barrier anyway
+            e.source.write("ts::sync();")
         for text in copies:
             e.source.write(text)
         e.source.write("ts::barrier();" if any("copy_async" in c for c in copies) else "ts::sync();")

@@ -428,22 +428,30 @@ inline void pass_barrier() {
   for (int t = 0; t < m.threads; ++t)
     if (m.fibers[t].state == State::at_barrier) m.fibers[t].state = State::ready;
 }
+// Seeds with a meaning of their own: the first (the last) warp runs as far as it can before any other moves.
+constexpr u64 in_turn = 0, first_warp_ahead = 1, last_warp_ahead = 2;
+
 inline void run_block(u64 seed) {
   start_block();
+  bool ahead = seed == first_warp_ahead || seed == last_warp_ahead;
   while (m.running) {
-    if (seed)
+    if (seed != in_turn && !ahead)
       for (int i = m.threads - 1; i > 0; --i) {
         int j = (int)draw(i + 1), x = m.order[i];
         m.order[i] = m.order[j];
         m.order[j] = x;
       }
     bool progress = false;
+    int moved = -1;
     wake_waiting();
-    for (int i = 0; i < m.threads; ++i)
-      if (m.fibers[m.order[i]].state == State::ready) {
-        progress = true;
-        resume(m.order[i]);
-      }
+    for (int i = 0; i < m.threads; ++i) {
+      int t = seed == last_warp_ahead ? m.threads - 1 - i : m.order[i];
+      if (m.fibers[t].state != State::ready) continue;
+      if (ahead && progress && t / 32 != moved) break;
+      progress = true;
+      moved = t / 32;
+      resume(t);
+    }
     if (async_.n_copies && (!progress || (seed && draw(3) == 0))) land_copy((int)draw(async_.n_copies));
     else if (!progress && m.running) pass_barrier();
   }
@@ -458,7 +466,7 @@ struct Launch {
   void** args;
   const Region* regions;
   i64 n_regions, grid, threads, shared_size;
-  u64 seed;  // 0: threads take turns in order
+  u64 seed;  // 0: threads take turns in order; 1, 2: one warp ahead; else an order drawn from it
   char* message;
   i64 message_size;
   void** trace;
