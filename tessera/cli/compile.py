@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from tessera.cli.programs import lowered, sizes
+from tessera.compiler.pipeline import generate
 from tessera.runtime.compiled import save_artifact
 
 
@@ -21,7 +22,7 @@ def compile(
 ) -> None:
     """Compile ahead of time: .cubin and .cu for a GPU, object and assembly for a CPU."""
     program, chosen = lowered(where, target, sizes(dims))
-    artifact = chosen.compile(program.program)
+    artifact = generate(program.program, chosen)
     written = save_artifact(artifact, output)
     if as_json:
         print(

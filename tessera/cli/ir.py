@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tessera.cli.programs import lowered, sizes
-from tessera.compiler.pipeline import LEVELS
+from tessera.compiler.pipeline import LEVELS, generate
 
 
 def ir(
@@ -20,4 +20,4 @@ def ir(
     if level not in LEVELS:
         raise typer.BadParameter(f"level is one of {', '.join(LEVELS)}, not {level!r}")
     program, chosen = lowered(where, target, sizes(dims))
-    print(chosen.compile(program.program).source if level == "target" else program.text(level), end="")
+    print(generate(program.program, chosen).source if level == "target" else program.text(level), end="")

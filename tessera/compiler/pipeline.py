@@ -23,13 +23,13 @@ from tessera.compiler.lower.graph_to_schedule import graph_to_schedule
 from tessera.compiler.lower.kernel_to_program import kernel_program
 from tessera.compiler.lower.schedule_to_tile import schedule_to_tile
 from tessera.compiler.schedule.blocks import sizes_key
-from tessera.compiler.targets.base import Target
+from tessera.compiler.targets.base import Artifact, Target
 from tessera.compiler.tile.passes.fuse_accumulators import fuse_accumulators
 from tessera.compiler.tile.passes.mask_tails import mask_tails
 from tessera.compiler.tile.passes.pipeline_loads import pipeline_loads
 from tessera.compiler.tile.passes.remove_dead import remove_dead
 from tessera.compiler.tile.program import Program
-from tessera.errors import CompileError, Diagnostic, TesseraError
+from tessera.errors import NOWHERE, CompileError, Diagnostic, TesseraError
 
 GRAPH_PASSES: tuple[Callable[[Op], Any], ...] = (
     canonicalize,  # first on what the user wrote: it folds what the decompositions would only multiply
@@ -96,6 +96,17 @@ def lower(analysis: Analysis, target: Target, after: Callable[[str, Op], None] |
         name = analysis.definition.name
         said = f"lowering {name} failed: {type(e).__name__}: {e}"
         raise CompileError(Diagnostic("TS900", said, analysis.definition.span, function=name)) from e
+
+
+def generate(program: Program, target: Target, *, profile: bool = False, debug: bool = False) -> Artifact:
+    """The target's code. Raises TargetError for what it cannot do, and TS900 for a fault of its own."""
+    try:
+        return target.compile(program, profile=profile, debug=debug)
+    except (TesseraError, OSError, MemoryError):  # the machine's own troubles keep their names
+        raise
+    except Exception as e:  # the cause keeps the target's frames for a report
+        said = f"compiling {program.name} for {target.name} failed: {type(e).__name__}: {e}"
+        raise CompileError(Diagnostic("TS900", said, program.span or NOWHERE, function=program.name)) from e
 
 
 def _lower(analysis: Analysis, op: Op, target: Target, after: Callable[[str, Op], None] | None) -> Lowered:

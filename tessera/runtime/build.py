@@ -217,7 +217,7 @@ def _compile(request: Request, front: str, disk: cache.DiskCache | None, clock: 
     if code is None:
         if request.screen is not None:
             request.screen(lowered.program)
-        artifact = request.target.compile(lowered.program, profile=request.profile, debug=request.debug)
+        artifact = pipeline.generate(lowered.program, request.target, profile=request.profile, debug=request.debug)
         code = Code(artifact, request.target)
         clock.done("target")
         if disk is not None:

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tessera.compiler.targets.base import CUDA_ARCHITECTURES
 from tessera.errors import Diagnostic, LaunchError
 from tessera.runtime import memory
 
@@ -86,7 +87,6 @@ def _cpuinfo() -> tuple[str, tuple[str, ...]]:
 
 # CUdevice_attribute numbers of cuda.h
 _CAPABILITY_MAJOR, _CAPABILITY_MINOR, _MULTIPROCESSORS = 75, 76, 16
-_WITH_FAMILY_FEATURES = {(9, 0): "sm_90a", (10, 0): "sm_100a"}
 
 
 @cache
@@ -116,8 +116,23 @@ def _cuda(driver: ctypes.CDLL, index: int) -> Device:
         return value.value
 
     capability = attribute(_CAPABILITY_MAJOR), attribute(_CAPABILITY_MINOR)
-    target = _WITH_FAMILY_FEATURES.get(capability, f"sm_{capability[0]}{capability[1]}")
-    return Device(f"cuda:{index}", text.value.decode(errors="replace"), target, attribute(_MULTIPROCESSORS), size.value)
+    units = attribute(_MULTIPROCESSORS)
+    return Device(f"cuda:{index}", text.value.decode(errors="replace"), best_target(capability), units, size.value)
+
+
+def best_target(capability: tuple[int, int]) -> str:
+    """The target whose code runs on devices of this compute capability.
+
+    Code for a.b runs on a.c with c >= b; that for one architecture's own instructions (sm_90a) runs on that one alone
+    (CUDA C++ Programming Guide, "Binary Compatibility"). Without any: the architecture's own name, which is no target.
+    """
+    major, minor = capability
+    known: dict[tuple[int, int], str] = {}
+    for name in CUDA_ARCHITECTURES:
+        a, b = divmod(int(name.removeprefix("sm_").rstrip("a")), 10)
+        if a == major and (b == minor or (b < minor and not name.endswith("a"))):
+            known[a, b] = name
+    return known[max(known)] if known else f"sm_{major}{minor}"
 
 
 def target_for(device: str) -> str:

@@ -476,3 +476,19 @@ def test_a_fault_of_a_pass_is_said_as_ours(monkeypatch: pytest.MonkeyPatch) -> N
         with pytest.raises(TesseraError, match="TS900"):
             ts.function(lambda x: x * 3)(X)
     good()
+
+
+def test_a_fault_of_a_target_is_said_as_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tessera.compiler.targets import base
+
+    target = base.get("cpu")
+
+    def broken(*args: Any, **options: Any) -> Any:
+        raise KeyError("inside")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(target), "compile", broken)
+        with pytest.raises(TesseraError, match="TS900") as error:
+            ts.function(lambda x: x * 5)(X)
+        assert "for cpu failed: KeyError" in str(error.value)
+    good()

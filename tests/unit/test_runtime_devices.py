@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.errors import LaunchError
+from tessera.compiler.targets import base
+from tessera.errors import LaunchError, TargetError
 from tessera.runtime import devices, memory
 
 ROOT = Path(__file__).parents[2]
@@ -45,6 +46,21 @@ def test_targets_by_device():
     assert devices.resolve("cuda").startswith("sm_")
     with pytest.raises(LaunchError, match="TS605"):
         devices.resolve("auto", "cuda:63")
+
+
+@pytest.mark.parametrize(
+    ("capability", "target"),
+    [((7, 0), "sm_70"), ((7, 2), "sm_70"), ((7, 5), "sm_75"), ((8, 0), "sm_80"), ((8, 6), "sm_86"), ((8, 7), "sm_86"),
+     ((8, 9), "sm_89"), ((9, 0), "sm_90a"), ((10, 0), "sm_100a"), ((12, 0), "sm_120"), ((12, 1), "sm_120")],
+)  # fmt: skip
+def test_the_target_of_a_capability(capability: tuple[int, int], target: str):
+    assert devices.best_target(capability) == target
+
+
+@pytest.mark.parametrize("capability", [(6, 1), (10, 3), (13, 0)])
+def test_a_capability_that_no_target_serves(capability: tuple[int, int]):
+    with pytest.raises(TargetError, match="TS601"):
+        base.get(devices.best_target(capability))
 
 
 def test_threads():

@@ -12,6 +12,8 @@ from tessera.errors import Span
 from tessera.language.dims import Expr
 from tessera.language.dtypes import DType
 
+VERSION = 1
+"""of the text; what is kept on disk as text is found under its number"""
 _BARE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*$")
 
 

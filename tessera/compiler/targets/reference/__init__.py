@@ -5,6 +5,7 @@ Bounds, uninitialised reads, races between programs and missing barriers are alw
 
 from __future__ import annotations
 
+from tessera.compiler.ir import printer
 from tessera.compiler.ir.printer import print_op
 from tessera.compiler.targets.base import Artifact, Executable, Target
 from tessera.compiler.targets.reference.executable import ReferenceExecutable
@@ -28,7 +29,7 @@ class ReferenceTarget:
     def fingerprint(self) -> str:
         import numpy
 
-        return f"reference-{VERSION} numpy-{numpy.__version__}"
+        return f"reference-{VERSION} text-{printer.VERSION} numpy-{numpy.__version__}"
 
     def compile(self, program: Program, *, profile: bool = False, debug: bool = False) -> Artifact:
         source = "\n".join(print_op(launch.kernel) for launch in program.launches)
