@@ -97,7 +97,8 @@ _PROVIDERS: dict[str, str | Callable[[str], Target]] = {
 ALIASES = {
     "v100": "sm_70", "t4": "sm_75", "a100": "sm_80", "rtx3090": "sm_86", "l4": "sm_89", "rtx4090": "sm_89",
     "h100": "sm_90a", "h200": "sm_90a", "sm_90": "sm_90a", "b200": "sm_100a", "sm_100": "sm_100a", "rtx5090": "sm_120",
-    "cuda_70": "sm_70", "cuda_75": "sm_75", "cuda_80": "sm_80", "cuda_90": "sm_90a", "llvm": "cpu", "numpy": "reference",
+    "cuda_70": "sm_70", "cuda_75": "sm_75", "cuda_80": "sm_80", "cuda_90": "sm_90a",
+    "llvm": "cpu", "numpy": "reference",
 }  # fmt: skip
 CUDA_ARCHITECTURES = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120")
 KNOWN = ("cpu", "reference", *CUDA_ARCHITECTURES)
