@@ -153,7 +153,7 @@ def _precompiled(flags: Sequence[str]) -> Path | None:
         return folder / "all.h"
     folder.mkdir(parents=True, exist_ok=True)
     headers = sorted(p.name for p in (nvrtc.INCLUDE / "tessera").glob("*.cuh") if not p.name.startswith("device"))
-    (folder / "all.h").write_text("".join(f"#include <tessera/{h}>\n" for h in ("host.h", "complex.cuh", *headers)))
+    (folder / "all.h").write_text("".join(f"#include <tessera/{h}>\n" for h in ("host.h", *headers)))
     with tempfile.NamedTemporaryFile(dir=folder, delete=False) as part:
         command = [
             *compiler(),

@@ -73,7 +73,7 @@ def generate(program: Program, settings: Settings) -> Generated:
         kernels[kernel] = _describe(e, kernel, name, settings)
     top = Source()
     top.write(f"// {program.name}: written by Tessera for sm_{settings.arch}.")
-    for header in sorted(headers, key=lambda h: (h != "complex", h)):  # tiles lift what is declared before them
+    for header in sorted(headers):
         top.write(f"#include <tessera/{header}.cuh>")
     top.write("namespace ts = tessera;")
     for k in kernels.values():

@@ -1,7 +1,7 @@
 // Tiles in registers. A layout says which element of a tile lies in which register of which thread; everything else
 // follows from it. Elementwise work needs no communication; loads and stores are layout-polymorphic.
 #pragma once
-#include "math.cuh"
+#include "complex.cuh"
 
 namespace tessera {
 
