@@ -12,7 +12,8 @@ TS_FN void barrier() {
 }
 
 // A matrix of R x C. Pieces of 16 bytes change places within groups of eight rows (xor swizzle), so that reading eight
-// rows of one column of pieces, as ldmatrix does, touches every bank once.
+// rows of one column of pieces, as ldmatrix does, touches every bank once; and so does reading two neighbouring pieces
+// of four rows, as words of 32-bit operands with k outside are. targets/cuda/banks.py computes both.
 template <class T, int R, int C> struct Shared {
   using type = T;
   static constexpr int rows = R, cols = C, piece = 16 / sizeof(T), pieces = C / piece;
@@ -20,8 +21,9 @@ template <class T, int R, int C> struct Shared {
   static constexpr int spread = pieces >= 8 ? 8 : pieces, rows_per_line = pieces >= 8 ? 1 : 8 / (pieces ? pieces : 1);
   T* data;
   TS_FN explicit Shared(int byte) : data(reinterpret_cast<T*>(hw::shared_memory() + byte)) {}
+  static constexpr int turn(int r) { return r / rows_per_line * 2 % spread + r / rows_per_line % spread * 2 / spread; }
   TS_FN T* at(int r, int c) const {
-    if constexpr (swizzled) return data + r * C + ((c / piece ^ (r / rows_per_line % spread)) * piece + c % piece);
+    if constexpr (swizzled) return data + r * C + ((c / piece ^ turn(r)) * piece + c % piece);
     else return data + r * C + c;
   }
 };
