@@ -267,6 +267,21 @@ def test_numbers_of_warps_that_cuda_lacks(warps: Any) -> None:
     assert "1, 2, 4, 8, 16 or 32" in message
 
 
+def test_what_exchanges_too_many_elements_is_named() -> None:
+    def body(t: LineBuilder, x: Value, y: Value) -> None:
+        tile = t.load(x, t.ints(0, 0), (64, 1024))
+        order = {"axis": 1, "descending": False, "positions": False}
+        t.store(y, t.value("tile.sort", (tile,), tile.type, {**order}, hint="sorted"), t.ints(0, 0))
+
+    args = [Arg("x", (64, 1024), dt.f32), Arg("y", (64, 1024), dt.f32, out=True)]
+    program = build("sorts", args, (1,), body)
+    with pytest.raises(TargetError) as e:
+        generate(program, settings_for(80, False, False))
+    (found,) = e.value.diagnostics
+    (sort,) = [op for op in program.launches[0].kernel.walk() if op.name == "tile.sort"]
+    assert found.code == "TS405" and found.span == sort.span and "exchange elements" in found.message
+
+
 def test_shared_memory_has_a_limit_per_architecture() -> None:
     def body(t: LineBuilder, x: Value) -> None:
         s = t.value("tile.alloc_shared", (), SharedType((128, 256), dt.f32), hint="big")

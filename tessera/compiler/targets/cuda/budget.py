@@ -9,7 +9,7 @@ from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import SharedType, TileType, ViewType
 from tessera.compiler.targets.cuda.emit import KernelEmitter
 from tessera.compiler.targets.cuda.groups import dtype_of, is_tile
-from tessera.errors import Diagnostic, Note, Span
+from tessera.errors import NOWHERE, Diagnostic, Note, Span
 
 REGISTERS = 255
 """32-bit registers that one thread has at most, on every architecture."""
@@ -56,7 +56,8 @@ def too_large(e: KernelEmitter) -> Diagnostic:
         message += f"\n{e.scratch} of them exchange elements between threads."
     notes = tuple(Note(str(p), p.span) for p in parts[:6])
     advice = _advice(e, parts, total - limit)
-    return Diagnostic("TS405", f"{message}\n{advice}", parts[0].span if parts else e.kernel.span, notes=notes)
+    most = parts[0].span if parts and parts[0].bytes >= e.scratch else e.exchange
+    return Diagnostic("TS405", f"{message}\n{advice}", most if most is not NOWHERE else e.kernel.span, notes=notes)
 
 
 def _advice(e: KernelEmitter, parts: list[Part], excess: int) -> str:

@@ -19,7 +19,7 @@ from tessera.compiler.targets.cuda.layout import Layout
 from tessera.compiler.targets.cuda.printing import Site, prints
 from tessera.compiler.targets.cuda.source import Source
 from tessera.compiler.targets.cuda.warpgroups import Products, TensorMap
-from tessera.errors import Diagnostic, Span, TargetError
+from tessera.errors import NOWHERE, Diagnostic, Span, TargetError
 from tessera.language.dims import Dim, symbols
 from tessera.language.dtypes import DType
 
@@ -72,6 +72,8 @@ class KernelEmitter:
     shared: dict[Value | tuple[Op, int], int] = field(default_factory=dict["Value | tuple[Op, int]", int])
     shared_bytes: int = 0
     scratch: int = 0
+    exchange: Span = NOWHERE
+    """what needs the most scratch memory"""
     asserts: list[tuple[str, str, Span]] = field(default_factory=list["tuple[str, str, Span]"])
     warpgroups: Mapping[Op, Products | str] = field(default_factory=dict[Op, "Products | str"])
     tensor_maps: list[str] = field(default_factory=list[str])
@@ -194,7 +196,8 @@ class KernelEmitter:
         self.shared_bytes = -(-self.shared_bytes // to) * to
 
     def need_scratch(self, size: int) -> None:
-        self.scratch = max(self.scratch, -(-size // 128) * 128)
+        if size > self.scratch:
+            self.scratch, self.exchange = -(-size // 128) * 128, self.source.span or NOWHERE
 
     # blocks
     def emit_block(self, block: Block) -> None:
