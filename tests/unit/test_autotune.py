@@ -25,7 +25,7 @@ from tessera.runtime import events
 from tessera.runtime.autotune import candidate, search
 from tessera.runtime.autotune.progress import terminal
 from tessera.runtime.autotune.store import store_at
-from tessera.runtime.autotune.trials import Trial, TuningError, choose
+from tessera.runtime.autotune.trials import Trial, Tuning, TuningError, choose
 from tests.seeds.kernels import flash_attention
 
 ROOT = Path(__file__).parents[2]
@@ -607,9 +607,17 @@ def test_the_report(clock):
     text = str(kernel.tuning_report())
     assert "doubled on cpu: BLOCK=64" in text and "2 ms" in text and "TS404" in text and "best" in text
     assert "for x [64] f32" in text and ("no GPU" in text) == (len(ts.devices()) == 1)
+    assert "busy" not in text
     page = kernel.tuning._repr_html_()
     assert page.startswith('<div class="tessera-tuning">') and "BLOCK=64" in page and "TS404" in page
     assert "BLOCK=64" in repr(kernel.tuning)
+
+
+def test_the_report_tells_of_a_busy_machine():
+    trials = (Trial({"BLOCK": 8, "warps": 4}, "timed", (1.0, 2.0, 1.0, 2.0, 3.0)), Trial({"BLOCK": 9, "warps": 4}))
+    tuning = Tuning("k", "cpu", "a processor", (), "time", trials, "file")
+    assert "machine that is busy" in str(tuning)
+    assert str(tuning).count("warps=4") == 1  # in the headline
 
 
 def test_progress_is_silent_without_a_terminal(capsys):

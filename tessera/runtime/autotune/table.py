@@ -10,14 +10,23 @@ from tessera.runtime.autotune.trials import Trial, Tuning, show
 
 HEADS = ("configuration", "median", "spread", "rate", "", "why")
 
+BUSY = 0.3
+"""a spread that says that something else was running"""
+
 
 def rows(tuning: Tuning) -> Iterator[tuple[Trial, tuple[str, ...]]]:
-    """The cells of every configuration: timed ones by time, then the rest in the order of the space."""
+    """The cells of every configuration: timed ones by time, then the rest in the order of the space.
+
+    Parameters that are the same in all of them stand in the headline alone.
+    """
     shown = [t for t in tuning.trials if t.status != "same" or t.samples]
+    names = dict.fromkeys(name for t in shown for name in t.config)
+    telling = {n for n in names if len({repr(t.config.get(n)) for t in shown}) > 1} or set(names)
     for t in sorted(shown, key=lambda t: (t.seconds is None, t.seconds or 0.0)):
         status = "best" if t is tuning.best else t.status
         spread = "" if t.spread is None else f"{t.spread:.1%}"
-        yield t, (show(t.config), seconds_text(t.seconds), spread, rate_text(t.rate()), status, t.detail)
+        config = {k: v for k, v in t.config.items() if k in telling}
+        yield t, (show(config), seconds_text(t.seconds), spread, rate_text(t.rate()), status, t.detail)
 
 
 def headline(tuning: Tuning) -> str:
@@ -31,6 +40,10 @@ def footnotes(tuning: Tuning) -> list[str]:
     same = sum(t.status == "same" and not t.samples for t in tuning.trials)
     if same:
         lines.append(f"{same} more differ only in what nothing reads on {tuning.target}")
+    if tuning.best and (tuning.best.spread or 0) > BUSY:
+        lines.append(
+            "The times spread widely, as on a machine that is busy. `tessera cache clear --tuning` forgets them."
+        )
     return [*lines, *([tuning.note] if tuning.note else [])]
 
 
