@@ -42,6 +42,8 @@ def attention_safe(
         total = ts.tile.zeros((BM,), wide)
         mean = ts.tile.zeros((BM, ctx.E), wide)
         for j in ts.tile.range(0, ctx.T, BN):
+            if causal and j >= i + BM:  # these keys and all behind them are later than every query
+                break
             k = K[j : j + BN]
             k_unit = power_of_two(k)
             scores = ts.tile.mma(q, ts.tile.cast(k / k_unit, K.dtype).T) * factor * q_unit * k_unit
