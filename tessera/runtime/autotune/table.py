@@ -51,8 +51,7 @@ def text(tuning: Tuning) -> str:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(*HEADS, title=headline(tuning), title_justify="left", caption="\n".join(footnotes(tuning)),
-                  caption_justify="left", show_edge=False)  # fmt: skip
+    table = Table(*HEADS, title=headline(tuning), title_justify="left", show_edge=False)
     for i in (1, 2, 3):
         table.columns[i].justify = "right"
         table.columns[i].no_wrap = True
@@ -60,7 +59,8 @@ def text(tuning: Tuning) -> str:
         table.add_row(*(cell.replace("[", "\\[") for cell in cells))
     out = io.StringIO()
     Console(file=out, width=120).print(table)
-    return "\n".join(line.rstrip() for line in out.getvalue().rstrip().splitlines())
+    lines = (line.rstrip() for line in out.getvalue().rstrip().splitlines())
+    return "\n".join([*lines, *footnotes(tuning)])
 
 
 def html(tuning: Tuning) -> str:
