@@ -247,6 +247,25 @@ def value_from_a_loop(x: ts.Tensor["M", "N", ts.f32]) -> ts.Tensor["M", ts.f32]:
     return total
 
 
+def first_large(x, start, stop):
+    for k in ts.tile.range_k(start, stop):
+        if x[k] > 3:
+            return k
+    return stop
+
+
+def value_from_a_loop_of_a_helper(x: ts.Tensor["n", ts.f32], y: ts.Tensor["m", ts.int64]):
+    y[0] = first_large(x, 0, n)
+
+
+def parameter_from_a_loop(x: ts.Tensor["n", ts.f32]) -> ts.Tensor["n", ts.f32]:
+    for k in ts.tile.range_k(0, n):
+        x[k] = x[k] + 1
+        if x[k] > 3:
+            return x
+    return x
+
+
 def unrolled_break(x: ts.Tensor["n", ts.f32]):
     for i in ts.tile.range(0, n, 8):
         v = x[i : i + 8]
@@ -262,6 +281,8 @@ def unrolled_break(x: ts.Tensor["n", ts.f32]):
     [
         (break_of_lanes, "any or all"),
         (value_from_a_loop, "keep it in a name"),
+        (value_from_a_loop_of_a_helper, "keep it in a name"),
+        (parameter_from_a_loop, "keep it in a name"),
         (unrolled_break, "ts.tile.range_k"),
     ],
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tessera.compiler.frontend import control as shared
 from tessera.compiler.frontend.frame import Flow, Loop
@@ -61,12 +61,13 @@ def run_body(k: KernelState, node: ast.For | ast.While, loop: Loop, block: Block
     try:
         with k.ev.builder.inside(block):
             if not loop.going or isinstance(node, ast.While):
-                _settle(k.ev.run(node.body), frame.names, loop)
+                flow = k.ev.run(node.body)
+                _settle(k, Path(block, frame.names, flow, frame.returned, frame.return_span), loop)
                 return
             before = dict(frame.names)
             test = k.condition(node, before[loop.going])
             step, other = (shared.path(k.ev, body, before, node) for body in (node.body, []))
-            _settle(step.flow, step.names, loop)
+            _settle(k, step, loop)
             assert test is not None
             at = ast.copy_location(ast.If(ast.copy_location(ast.Constant(True), node), node.body, []), node)
             shared.merge_names(k.ev, at, test, [step, other], before)
@@ -75,12 +76,16 @@ def run_body(k: KernelState, node: ast.For | ast.While, loop: Loop, block: Block
         frame.rests.pop()
 
 
-def _settle(flow: Flow, names: dict[str, Any], loop: Loop) -> None:
+def _settle(k: KernelState, step: Path, loop: Loop) -> None:
     """How a step ended, as flags."""
-    if flow in (Flow.BREAK, Flow.RETURN):
-        names[loop.going] = False
-    if flow is Flow.RETURN:
-        names[RETURNED] = True
+    if step.flow in (Flow.BREAK, Flow.RETURN):
+        step.names[loop.going] = False
+    if step.flow is Flow.RETURN:
+        step.names[RETURNED] = True
+        if step.returned is not None and not k.returned_early:
+            k.returned_early = True
+            at = step.return_span or k.ev.definition.span
+            k.ev.error("TS102", "a value is returned from inside a loop; keep it in a name and return it behind it", at)
 
 
 def leave(k: KernelState, paths: list[Path]) -> bool:
@@ -107,7 +112,7 @@ def leave(k: KernelState, paths: list[Path]) -> bool:
         if p.flow is Flow.NEXT:
             _run_on(k, p, statements, depth)
         if loop.going:
-            _settle(p.flow, p.names, loop)
+            _settle(k, p, loop)
     return True
 
 
@@ -130,6 +135,7 @@ def _run_on(k: KernelState, p: Path, statements: list[ast.stmt], depth: int) -> 
     try:
         with k.ev.builder.inside(p.block):
             p.flow = k.ev.run(statements)
+            p.returned, p.return_span = frame.returned, frame.return_span
     finally:
         p.names, frame.names, frame.rests = frame.names, outer, rests
 
