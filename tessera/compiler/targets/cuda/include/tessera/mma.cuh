@@ -99,9 +99,13 @@ template <class T, class X> TS_FN void mma_step(X (&d)[4], const u32 (&a)[4], co
       TS_UNROLL for (int x = 0; x < 2; ++x) wb[x] = widen<T>(b[half] >> x * 16);
       hw::mma_f16_k16(d, wa, wb);
     }
-  } else if constexpr (same<T, fp8_e4m3>) hw::mma_e4m3_k32(d, a, b);
-  else if constexpr (same<T, fp8_e5m2>) hw::mma_e5m2_k32(d, a, b);
-  else if constexpr (same<T, f16>) hw::mma_f16_k16(d, a, b);
+  } else if constexpr (sizeof(T) == 1) {
+    // The hardware keeps fewer bits of such sums than f32 has: only a step's are left to it.
+    float sum[4] = {0, 0, 0, 0};
+    if constexpr (same<T, fp8_e4m3>) hw::mma_e4m3_k32(sum, a, b);
+    else hw::mma_e5m2_k32(sum, a, b);
+    TS_UNROLL for (int i = 0; i < 4; ++i) d[i] += sum[i];
+  } else if constexpr (same<T, f16>) hw::mma_f16_k16(d, a, b);
   else if constexpr (same<T, bf16>) hw::mma_bf16_k16(d, a, b);
   else hw::mma_tf32_k8(d, a, b);
 }
