@@ -211,6 +211,7 @@ EXAMPLES: list[Example] = [
     E("one_hot", Arg("B", "integer", 0, 4), depth=d("S"), dtype=dtypes.bool_),
     E("tril", XS),
     E("tril", X, k=1),
+    E("tril", Arg("S S", "bool")),
     E("triu", X, k=-1),
     E("triu", Arg("S S", "any")),
     E("iota", shape=(d("B"), 4), axis=1),

@@ -150,7 +150,8 @@ class Tril(Operator):
     def decompose(self, g: GraphBuilder, x: Value, k: int) -> Value:
         rows, columns = tensor(x).shape[-2:]
         row, column = g.iota((rows, 1), axis=0), g.iota((1, columns), axis=1)
-        return g.where((g.le if self.lower else g.ge)(column, g.add(row, k)), x, 0)
+        rest = False if tensor(x).dtype.kind == "bool" else 0
+        return g.where((g.le if self.lower else g.ge)(column, g.add(row, k)), x, rest)
 
     def adjoint(self, g: GraphBuilder, out: Value, ct: Value, x: Value, k: int) -> tuple[Value]:
         return (g.emit(self, [ct], {"k": k}),)

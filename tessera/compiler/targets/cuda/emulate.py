@@ -213,8 +213,8 @@ class _Launch(ctypes.Structure):
 
 
 class EmulatedExecutable:
-    """Runs on addresses of host memory. `seed` 0: threads take turns in order; 1, 2: the first (the last) warp runs ahead
-    of all others; else in an order drawn from it."""
+    """Runs on addresses of host memory. `seed` 0: threads take turns in order; 1, 2: the first (the last) warp runs
+    ahead of all others; else in an order drawn from it."""
 
     def __init__(self, artifact: Artifact) -> None:
         self.artifact = artifact
