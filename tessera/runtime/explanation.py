@@ -20,7 +20,7 @@ class Explanation:
         self.cache = built.origin
         self.stages = [(stage, ns) for stage, ns in built.stages]
         """(stage, ns) in order"""
-        self.kernels = [
+        self.kernels: list[dict[str, Any]] = [
             {
                 "kernel": k.kernel,
                 "fuses": k.label,
@@ -30,6 +30,8 @@ class Explanation:
                 "file": k.file,
                 "line": k.line,
                 "resources": built.artifact.resources.get(k.kernel),
+                "layouts": _said(built, k.kernel, "layouts", {}),
+                "notes": _said(built, k.kernel, "notes", []),
             }
             for k in built.plan.launches
         ]
@@ -51,6 +53,8 @@ class Explanation:
             grid = " x ".join(map(str, k["grid"])) or "1"
             lines.append(f"  launches  {k['kernel']}: {k['fuses']}; grid {grid}; {_count(k['flops'], 'FLOP')}, "
                          f"{_count(k['bytes'], 'B')}  ({k['file']}:{k['line']})")  # fmt: skip
+            lines += [f"    layout  {name}: {how}" for name, how in k["layouts"].items() if name.startswith("shared ")]
+            lines += [f"    note    {text}" for text in k["notes"]]
         lines.append(f"  workspace {_count(self.workspace, 'B')}")
         stages = ", ".join(f"{stage} {ns / 1e6:.2f}" for stage, ns in self.stages)
         lines.append(f"  cache     {_ORIGIN[self.cache]}, {total:.1f} ms ({stages})")
@@ -79,6 +83,12 @@ class Explanation:
             f"{_text(_ORIGIN[self.cache])} in {total:.1f} ms<table><tr><th>kernel</th><th>fuses</th><th>grid</th>"
             f"<th>work</th><th>traffic</th><th>line</th></tr>{rows}</table></div>"
         )
+
+
+def _said(built: Built, kernel: str, what: str, default: Any) -> Any:
+    """What the target tells of a kernel, where it does."""
+    kernels = built.artifact.meta.get("kernels")
+    return kernels.get(kernel, {}).get(what, default) if isinstance(kernels, dict) else default  # type: ignore[union-attr]
 
 
 def _text(value: object) -> str:

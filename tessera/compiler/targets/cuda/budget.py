@@ -61,12 +61,13 @@ def too_large(e: KernelEmitter) -> Diagnostic:
 
 
 def _advice(e: KernelEmitter, parts: list[Part], excess: int) -> str:
-    """The least halving of one axis that makes room: every tile with an axis of that size shrinks with it."""
-    for size in sorted({d for p in parts for d in p.shape if d > 16}, reverse=True):
-        saved = sum(p.bytes - p.bytes // 2 ** p.shape.count(size) for p in parts)
+    """The least division of one axis that makes room: every tile with an axis of that size shrinks with it."""
+    sizes = sorted({d for p in parts for d in p.shape}, reverse=True)
+    for by, size in ((by, size) for by in (2, 4, 8) for size in sizes if size // by >= 16):
+        saved = sum(p.bytes - p.bytes // by ** p.shape.count(size) for p in parts)
         if saved >= excess:
             names = ", ".join(p.name for p in parts if size in p.shape)
-            return f"Tiles of {size // 2} instead of {size} along that axis ({names}) fit."
+            return f"Tiles of {size // by} instead of {size} along that axis ({names}) fit."
     return "Use smaller tiles, or elements of fewer bits."
 
 

@@ -20,6 +20,7 @@ from tessera.compiler.targets.cuda.bounds import Bounds, divisor
 from tessera.compiler.targets.cuda.budget import too_large
 from tessera.compiler.targets.cuda.emit import KernelEmitter, Settings, emit_kernel, parameters
 from tessera.compiler.targets.cuda.groups import Grouping, dtype_of
+from tessera.compiler.targets.cuda.notes import notes, shared_layouts, spilled
 from tessera.compiler.targets.cuda.printing import Site
 from tessera.compiler.targets.cuda.source import Source
 from tessera.compiler.targets.cuda.warpgroups import Products, plan_contraction
@@ -50,6 +51,9 @@ class Kernel:
     prints: list[Site] = field(default_factory=list[Site])
     layouts: dict[str, str] = field(default_factory=dict[str, str])
     tensor_maps: list[dict[str, object]] = field(default_factory=list["dict[str, object]"])
+    notes: list[str] = field(default_factory=list[str])
+    spilled: list[str] = field(default_factory=list[str])
+    """what to say where registers did not suffice"""
 
 
 @dataclass(slots=True)
@@ -191,8 +195,9 @@ def _describe(e: KernelEmitter, kernel: Op, name: str, settings: Settings) -> Ke
     signature += [kinds[kind] for kind, _ in wanted[len(signature) :]]
     wanted += [("tensor_map", str(i)) for i in range(len(e.maps))]
     signature += ["ts::TensorMap"] * len(e.maps)
-    layouts = {g.name: g.layout.spelling for g in e.grouping.groups if g.layout is not None}
+    layouts = {g.name: g.layout.spelling for g in e.grouping.groups if g.layout is not None} | shared_layouts(e)
     maps = [tensor.describe() for tensor in e.maps]
-    return Kernel(
-        name, e.block_threads, e.scratch + e.shared_bytes, wanted, signature, 0, e.asserts, e.prints, layouts, maps
-    )
+    size = e.scratch + e.shared_bytes
+    made = Kernel(name, e.block_threads, size, wanted, signature, 0, e.asserts, e.prints, layouts, maps)
+    made.notes, made.spilled = notes(e), spilled(e)
+    return made

@@ -82,6 +82,9 @@ class CudaTarget:
         code, warnings = nvrtc.compile_cubin(generated.source, self.name, program.name, generated.lines)
         figures = cubin.resources(code)
         resources = {k.name: self._resources(k.name, k.threads, k.shared, figures) for k in generated.kernels.values()}
+        for k in generated.kernels.values():
+            if spills := resources[k.name]["spills"]:
+                k.notes += [f"{spills} bytes of each thread's registers are spilled to memory", *k.spilled]
         out = artifact(self.name, program, generated, {"code.cubin": code}, resources, profile)
         out.source += "".join(f"// {line}\n" for line in warnings.splitlines())
         return out
