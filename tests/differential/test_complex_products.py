@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import tessera as ts
 from tessera import knobs
@@ -26,11 +28,16 @@ def products(a: Any, b: Any) -> Any:
 
 
 @ts.function
+def product(a: Any, b: Any) -> Any:
+    return a @ b
+
+
+@ts.function
 def reductions(x: Any) -> Any:
     return ts.sum(x), ts.prod(x, axis=0), ts.mean(x, axis=1), ts.cumsum(x, axis=1), ts.any(x, axis=0), ts.exp(x) / x
 
 
-@pytest.mark.parametrize("target", ["reference", "emulator:sm_75", "emulator:sm_90a"])
+@pytest.mark.parametrize("target", ["cpu", "reference", "emulator:sm_75", "emulator:sm_90a"])
 def test_products(target: str) -> None:
     require("g++")
     with knobs.target.override(target):
@@ -39,9 +46,32 @@ def test_products(target: str) -> None:
         np.testing.assert_allclose(np.asarray(mine), want, rtol=2e-5, atol=2e-5)
 
 
+@given(st.tuples(*[st.sampled_from([0, 1, 2, 5, 64, 129])] * 3), st.sampled_from(["c8", "c16"]), st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_products_of_any_size_on_the_cpu(sizes: tuple[int, int, int], dtype: str, turned: bool) -> None:
+    m, k, n = sizes
+    a, b = complex_array(m, k).astype(dtype), complex_array(k, n).astype(dtype)
+    given_b = np.ascontiguousarray(b.T).T if turned else b
+    tolerance = 1e-4 if dtype == "c8" else 1e-12
+    np.testing.assert_allclose(np.asarray(product(a, given_b)), a @ b, rtol=tolerance, atol=tolerance)
+
+
+def test_bits_do_not_depend_on_threads() -> None:
+    a, b = complex_array(300, 400), complex_array(400, 200)
+    before = ts.get_num_threads()
+    try:
+        results = []
+        for count in (1, 3):
+            ts.set_num_threads(count)
+            results.append(np.asarray(product(a, b)).tobytes())
+    finally:
+        ts.set_num_threads(before)
+    assert results[0] == results[1]
+
+
 @pytest.mark.parametrize("target", ["sm_75", "sm_90a"])
 def test_nvrtc_takes_them(target: str) -> None:
-    require("cuda.core")
+    require("cuda.bindings")
     for program, arguments in ((products, [A, B]), (reductions, [A])):
         artifact = ts.compile(program, target=target, arguments=arguments).artifact
         assert artifact.files["code.cubin"][:4] == b"\x7fELF"

@@ -300,7 +300,7 @@ def test_functions_inline_them() -> None:
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120"])
 def test_they_assemble_for_every_architecture(arch: str) -> None:
-    require("cuda.core")
+    require("cuda.bindings")
     x, w = np.zeros((2, 128, 64), ml_dtypes.bfloat16), np.zeros(64, np.float32)
     calls = [(softmax_safe, (x,)), (logsumexp_safe, (x,)), (layernorm_safe, (x, w, w)), (rmsnorm_safe, (x, w))]
     for f, args in [*calls, (attention_safe, (x, x, x))]:

@@ -19,7 +19,7 @@ HEADINGS = ["registers", "spills", "shared", "occupancy", "tensor core", "async 
 @pytest.fixture(scope="module")
 def executed(tmp_path_factory):
     """The notebook after a run in a fresh kernel. Its evidence is for an H100, which nothing here needs to be."""
-    require("cuda.core")
+    require("cuda.bindings")
     return execute(NOTEBOOK, tmp_path_factory.mktemp("kernels"))
 
 
@@ -102,7 +102,7 @@ def test_python_outside_of_the_dialect_is_python():
 
 
 def test_the_notebook_in_jupyterlab(lab):
-    require("cuda.core")
+    require("cuda.bindings")
     page = lab(NOTEBOOK)
     page.run_all()
     sources = page.page.evaluate(

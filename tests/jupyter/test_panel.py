@@ -124,7 +124,7 @@ def test_a_kernel_starts_as_tile_ir(nb):
 
 
 def test_the_code_for_a_gpu_is_linked_down_to_its_instructions(nb):
-    require("cuda.core")
+    require("cuda.bindings")
     nb.run(KERNEL.format(""))
     tree = Tree(nb.run("%tessera ir saxpy --target sm_80").html)
     linked = [text for a, text in tree.by_class("ts-l") if a["data-l"] == "6"]
@@ -163,7 +163,7 @@ def test_instructions_of_a_gpu_are_counted_by_what_they_use():
 
 
 def test_the_instruction_mix_of_a_gemm_for_a_gpu(nb):
-    require("cuda.core")
+    require("cuda.bindings")
     gemm = """%%tessera --target sm_80
 @ts.kernel
 def gemm(A: Tensor["M", "K", ts.bf16], B: Tensor["K", "N", ts.bf16]) -> Tensor["M", "N", ts.f32]:

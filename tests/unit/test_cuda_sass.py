@@ -15,7 +15,7 @@ from tessera.language import dtypes as dt
 from tests.conftest import require
 from tests.emulator import kernels as k
 
-require("cuda.core")
+require("cuda.bindings")
 
 # (dtype, block, transposed operands, gelu): every instruction kind, either order of operands, both kinds of producer
 PRODUCTS: dict[str, tuple[dt.DType, tuple[int, int], str, bool]] = {

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import ViewType
+from tessera.compiler.targets.cpu.complex_products import write_complex
 from tessera.compiler.targets.cpu.convert import memory_element
 from tessera.compiler.targets.cpu.direct import Shape, direct_function, direct_kind
 from tessera.compiler.targets.cpu.emit import Function
@@ -76,6 +77,8 @@ def _operand(k: KernelFunction, v: Value) -> Operand:
 
 
 def _check(op: Op, lhs: DType, rhs: DType, acc: DType) -> None:
+    if acc.is_complex and lhs == rhs == acc:
+        return
     if acc.is_complex or lhs.is_complex or rhs.is_complex or acc.kind == "bool" or acc.is_low_precision:
         unsupported(op, f"a matrix product of {lhs} and {rhs} accumulated in {acc}")
     if acc.is_integer and (lhs.is_float or rhs.is_float):
@@ -174,8 +177,9 @@ def write_contract(k: KernelFunction, op: Op) -> None:
     m, n = _left(k, lhs, 0, op.operands[2], rows), _left(k, rhs, 1, op.operands[3], columns)
     pitch = cell.strides[1 if swap else 0] or PITCH
     assert isinstance(pitch, int)
-    if not (isinstance(m, int) and isinstance(n, int)):
-        ragged = fn.binary("or", fn.icmp("slt", m, rows), fn.icmp("slt", n, columns))
+    adds = dtype_of(op.result).is_complex
+    if adds or not (isinstance(m, int) and isinstance(n, int)):
+        ragged = adds or fn.binary("or", fn.icmp("slt", m, rows), fn.icmp("slt", n, columns))
         with fn.when(ragged):
             size = pitch * (columns if swap else rows) * cell.dtype.itemsize
             fn.module.declare("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
@@ -187,7 +191,11 @@ def write_contract(k: KernelFunction, op: Op) -> None:
     depth = ev.dim(_extent(lhs, 1))
     vector = 1 in (_extent(lhs, 0), _extent(rhs, 1))
     product = Product(a, b, dtype_of(op.result), cell.ptr, pitch, m, n, depth, rows, columns, False, vector)
-    (product.swapped if swap else product).write(k)
+    product = product.swapped if swap else product
+    if adds:
+        write_complex(k, product)
+    else:
+        product.write(k)
 
 
 def _whole(k: KernelFunction, v: Value) -> Operand:
