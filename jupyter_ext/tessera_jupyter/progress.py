@@ -61,6 +61,8 @@ def _tick(what: str | Callable[[], str], done: threading.Event) -> None:
     if done.wait(PATIENCE):
         return
     handle = display(_bundle(what, monotonic() - begin), raw=True, display_id=True)
+    if handle is None:  # no notebook listens any more
+        return
     while not done.wait(_INTERVAL):
         handle.update(_bundle(what, monotonic() - begin), raw=True)
     handle.update({"text/html": "", "text/plain": ""}, raw=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import tessera as ts
@@ -46,6 +46,7 @@ def test_products(target: str) -> None:
         np.testing.assert_allclose(np.asarray(mine), want, rtol=2e-5, atol=2e-5)
 
 
+@example((1, 5, 129), "c8", True)  # one row that is wider than the padding of rows
 @given(st.tuples(*[st.sampled_from([0, 1, 2, 5, 64, 129])] * 3), st.sampled_from(["c8", "c16"]), st.booleans())
 @settings(max_examples=40, deadline=None)
 def test_products_of_any_size_on_the_cpu(sizes: tuple[int, int, int], dtype: str, turned: bool) -> None:

@@ -181,7 +181,8 @@ def write_contract(k: KernelFunction, op: Op) -> None:
     if adds or not (isinstance(m, int) and isinstance(n, int)):
         ragged = adds or fn.binary("or", fn.icmp("slt", m, rows), fn.icmp("slt", n, columns))
         with fn.when(ragged):
-            size = pitch * (columns if swap else rows) * cell.dtype.itemsize
+            lines, width = (columns, rows) if swap else (rows, columns)
+            size = (pitch * (lines - 1) + width) * cell.dtype.itemsize
             fn.module.declare("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
             fn.do(f"call void @llvm.memset.p0.i64({cell.ptr!r}, i8 0, i64 {size}, i1 false)")
     a = Operand(fn.gep(left.ptr, fn.mul(row, left.strides[0]), memory_element(left.dtype)), left.strides, left.dtype)
