@@ -62,11 +62,18 @@ def _timing(samples: list[_Sample]) -> Timing:
 
 
 def compare(
-    runs: Mapping[str, Run], *, budget: float = 3.0, samples: int = 9, least: float = 0.01, threads: int = 2
+    runs: Mapping[str, Run],
+    *,
+    budget: float = 3.0,
+    samples: int = 9,
+    least: float = 0.01,
+    threads: int = 2,
+    rest: float = 0.0,
 ) -> dict[str, Timing]:
     """Times all `runs` against each other. A sample lasts at least `least` seconds; `budget` limits the whole, seconds.
 
-    With one thread the clock counts the processor's time, so that other processes do not show.
+    With one thread the clock counts the processor's time, so that other processes do not show. `rest`: seconds before
+    each sample, for libraries whose threads keep their processors busy for a while after a call.
     """
     clock = time.process_time if threads == 1 else time.perf_counter
     repeat: dict[str, int] = {}
@@ -79,7 +86,8 @@ def compare(
     while turn < 60:
         names = list(runs) if turn % 2 == 0 else list(reversed(runs))
         for name in names:
-            if repeat[name] == 1:
+            time.sleep(rest)
+            if repeat[name] == 1 or rest:
                 runs[name]()  # its own data back into the caches
             found[name].append(_sample(runs[name], repeat[name], clock))
         turn += 1
