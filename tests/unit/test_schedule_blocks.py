@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.compiler.schedule.blocks import grid, map_block, row_block, sizes_for
+from tessera.compiler.schedule.blocks import contract_block, grid, map_block, row_block, sizes_for
 from tessera.language.dims import Dim, symbol
 
 SHAPES = st.lists(st.integers(0, 5000), min_size=1, max_size=4).map(tuple)
@@ -59,3 +59,9 @@ def test_any_row_block_keeps_what_is_reduced_whole(dims: tuple[int, ...], inner:
     block = row_block(dims, kinds, device)
     for d, b, whole in zip(dims, block, kinds, strict=True):
         assert b == d if whole else 1 <= b <= max(1, d)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(("n", "columns"), [(512, 512), (2047, 512), (2048, 1024), (4096, 1024), (16384, 2048)])
+def test_a_vector_times_a_matrix_reads_long_rows(n: int, columns: int) -> None:
+    """Short pieces of rows cost a page each; a narrow matrix is still shared between programs."""
+    assert contract_block(1, n, "cpu") == (1, columns)

@@ -133,6 +133,7 @@ def contract_block(m: Dim, n: Dim, device: str | Sizes, dtype: DType | None = No
 
     Sharing out rows repeats the packing of the right operand, which is a copy; sharing out columns repeats that of
     the left one, which is a transposition. So rows are shared first, in multiples of the 14 that a register block has.
+    A vector times a matrix packs nothing, and reads long pieces of the matrix' rows: short ones cost a page each.
     """
     s = sizes_for(device)
     if s.products and dtype in TENSOR_DTYPES:
@@ -140,7 +141,9 @@ def contract_block(m: Dim, n: Dim, device: str | Sizes, dtype: DType | None = No
     rows, columns = _clip(m, s.contract_rows), _clip(n, s.contract_columns)
     if not isinstance(m, int) or not isinstance(n, int) or s.programs == 1:
         return rows, columns
-    if m >= 8 * _ROWS:
+    if m == 1 and n >= s.programs * s.contract_columns:
+        columns = min(4 * s.contract_columns, max(2 * s.contract_columns, _up(-(-n // s.programs), 32)))
+    elif m >= 8 * _ROWS:
         rows = min(rows, _up(-(-m // s.programs), _ROWS))
     elif m * n >= 64 * 64:
         columns = min(columns, max(64, _up(-(-n // s.programs), 32)))
