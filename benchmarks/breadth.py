@@ -43,7 +43,7 @@ def complexes(*shape: int) -> Any:
 
 
 def unary(name: str, x: Any, theirs: Callable[..., Any] | None = None) -> tuple[Any, Any, Arrays]:
-    return getattr(ts, name), theirs or getattr(np, {"atan": "arctan"}.get(name, name)), (x,)
+    return lambda x: getattr(ts, name)(x), theirs or getattr(np, {"atan": "arctan"}.get(name, name)), (x,)
 
 
 def rows() -> dict[str, Callable[[], tuple[Any, Any, Arrays]]]:
@@ -62,12 +62,12 @@ def rows() -> dict[str, Callable[[], tuple[Any, Any, Arrays]]]:
         "x * column": lambda: (lambda x, y: x * y, np.multiply, (floats(n, n), floats(n, 1))),
         "x / y": lambda: (lambda x, y: x / y, np.divide, (floats(n, n), positive(n, n))),
         "x > y": lambda: (lambda x, y: x > y, np.greater, (floats(n, n), floats(n, n))),
-        "maximum": lambda: (ts.maximum, np.maximum, (floats(n, n), floats(n, n))),
-        "where": lambda: (ts.where, np.where, (floats(n, n) > 0, floats(n, n), floats(n, n))),
+        "maximum": lambda: (lambda x, y: ts.maximum(x, y), np.maximum, (floats(n, n), floats(n, n))),
+        "where": lambda: (lambda c, x, y: ts.where(c, x, y), np.where, (floats(n, n) > 0, floats(n, n), floats(n, n))),
         "x**y": lambda: (lambda x, y: x**y, np.power, (positive(n, n), floats(n, n))),
         "x**2.5": lambda: (lambda x: x**2.5, lambda x: x ** np.float32(2.5), (positive(n, n),)),
         "x**y f64": lambda: (lambda x, y: x**y, np.power, (positive(n, n, dtype="f8"), floats(n, n, dtype="f8"))),
-        "atan2": lambda: (ts.atan2, np.arctan2, (floats(n, n), floats(n, n))),
+        "atan2": lambda: (lambda x, y: ts.atan2(x, y), np.arctan2, (floats(n, n), floats(n, n))),
         "i32 //": lambda: (lambda x, y: x // y, np.floor_divide, (integers(n, n), integers(n, n))),
         "i64 //": lambda: (
             lambda x, y: x // y,
@@ -118,7 +118,7 @@ def rows() -> dict[str, Callable[[], tuple[Any, Any, Arrays]]]:
         "pad": lambda: (lambda x: ts.pad(x, ((1, 1), (1, 1))), lambda x: np.pad(x, 1), (floats(n, n),)),
         "flip": lambda: (lambda x: ts.flip(x, axis=1), lambda x: np.ascontiguousarray(np.flip(x, 1)), (floats(n, n),)),
         "roll": lambda: (lambda x: ts.roll(x, 3, axis=1), lambda x: np.roll(x, 3, 1), (floats(n, n),)),
-        "tril": lambda: (ts.tril, np.tril, (floats(n, n),)),
+        "tril": lambda: (lambda x: ts.tril(x), np.tril, (floats(n, n),)),
         "take": lambda: (lambda x, i: ts.take(x, i, axis=0), lambda x, i: np.take(x, i, 0),
                          (floats(n, 256), integers(4096) % n)),
         "one_hot": lambda: (lambda i: ts.one_hot(i, 1000), lambda i: np.eye(1000, dtype="f4")[i],
@@ -131,7 +131,7 @@ def rows() -> dict[str, Callable[[], tuple[Any, Any, Arrays]]]:
 def measure(name: str, made: tuple[Any, Any, Arrays], budget: float, threads: int) -> dict[str, Any]:
     """One row. Raises AssertionError where the results disagree."""
     body, theirs, arrays = made
-    ours = _compiled(body, len(arrays))
+    ours = ts.function(body)
     want, got = theirs(*arrays), np.asarray(ours(*arrays))
     np.testing.assert_allclose(got, want, rtol=2e-3, atol=2e-3 * max(1.0, float(np.max(np.abs(want)))), err_msg=name)
     rest = 0.06 if any(word in name for word in PRODUCTS) else 0.0
@@ -144,27 +144,6 @@ def measure(name: str, made: tuple[Any, Any, Arrays], budget: float, threads: in
     mine, peer = timing["ours"], timing["numpy"]
     return {"name": name, "ours_ms": mine.median * 1e3, "spread_ms": mine.spread * 1e3, "numpy_ms": peer.median * 1e3,
             "ratio": peer.median / mine.median}  # fmt: skip
-
-
-def _compiled(body: Any, count: int) -> Any:
-    """`body` as a @ts.function of so many tensors."""
-    if count == 1:
-
-        @ts.function
-        def run(a):
-            return body(a)
-    elif count == 2:
-
-        @ts.function
-        def run(a, b):
-            return body(a, b)
-    else:
-
-        @ts.function
-        def run(a, b, c):
-            return body(a, b, c)
-
-    return run
 
 
 def shown(row: dict[str, Any]) -> str:

@@ -86,3 +86,20 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
             assert text == path.read_text(encoding="utf-8")
 
     return compare
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache folder of this test's own, also for the processes that it starts."""
+    monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture(params=["reference", "cpu", "emulator:sm_80"])
+def debug_target(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Each target that runs everywhere, in debug mode."""
+    if request.param.startswith("emulator"):
+        require("c++")
+    monkeypatch.setenv("TESSERA_TARGET", request.param)
+    monkeypatch.setenv("TESSERA_DEBUG", "1")
+    return request.param

@@ -57,15 +57,6 @@ def column(x: ts.Tensor["n", "D", ts.f32], y: ts.Tensor["n", ts.f32], shift: ts.
         y[r] = ts.tile.sum(x[r, j])
 
 
-@pytest.fixture(params=["reference", "cpu", "emulator:sm_80"])
-def target(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param.startswith("emulator"):
-        require("c++")
-    monkeypatch.setenv("TESSERA_TARGET", request.param)
-    monkeypatch.setenv("TESSERA_DEBUG", "1")
-    return request.param
-
-
 def array(*shape: int) -> np.ndarray:
     return np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
 
@@ -86,7 +77,7 @@ def outside(index: int, axis: int, text: str) -> pytest.RaisesExc[DebugCheckErro
     return pytest.raises(DebugCheckError, match=said, check=at)
 
 
-def test_what_lies_inside_is_as_without_debug_mode(target: str) -> None:
+def test_what_lies_inside_is_as_without_debug_mode(debug_target: str) -> None:
     i = indices(0, 4, -5, -1)
     np.testing.assert_array_equal(taken(array(2, 5, 3), i.astype(np.int64)), array(2, 5, 3)[:, i] * 2)
     np.testing.assert_array_equal(rows(array(5, 3), i), array(5, 3)[i] + 1)
@@ -102,7 +93,7 @@ def test_what_lies_inside_is_as_without_debug_mode(target: str) -> None:
 
 
 @pytest.mark.parametrize("index", [5, -6, 2**31 - 1])
-def test_functions_name_the_axis_of_their_argument(target: str, index: int) -> None:
+def test_functions_name_the_axis_of_their_argument(debug_target: str, index: int) -> None:
     i = indices(0, index, 1)
     with outside(index, 1, "ts.take(x, i, axis=1)"):
         taken(array(2, 5, 3), i.astype(np.int64))
@@ -111,7 +102,7 @@ def test_functions_name_the_axis_of_their_argument(target: str, index: int) -> N
 
 
 @pytest.mark.parametrize("index", [5, -1, 2**31 - 1, -(2**31)])
-def test_kernels_stay_inside_and_say_where_they_would_not_have(target: str, index: int) -> None:
+def test_kernels_stay_inside_and_say_where_they_would_not_have(debug_target: str, index: int) -> None:
     i = indices(0, 1, index, 4)
     with outside(index, 0, "x[i[j]]"):
         gather(array(5), i, array(4))
@@ -121,12 +112,12 @@ def test_kernels_stay_inside_and_say_where_they_would_not_have(target: str, inde
         row_by_row(array(5, 3), i, array(4, 3))
 
 
-def test_a_load_past_the_end_needs_a_mask(target: str) -> None:
+def test_a_load_past_the_end_needs_a_mask(debug_target: str) -> None:
     with outside(5, 0, "x[i + 3]"):
         past(array(5), array(5))
 
 
-def test_axes_that_a_window_took_out_are_counted(target: str) -> None:
+def test_axes_that_a_window_took_out_are_counted(debug_target: str) -> None:
     out = np.zeros(3, np.float32)
     column(array(3, 5), out, 1)
     np.testing.assert_array_equal(out, array(3, 5)[:, 1:].sum(1))

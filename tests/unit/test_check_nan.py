@@ -7,7 +7,6 @@ import pytest
 
 import tessera as ts
 from tessera.errors import DebugCheckError
-from tests.conftest import require
 
 
 @ts.function
@@ -31,16 +30,7 @@ def where_positive(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
             y[i] = ts.tile.log(v)
 
 
-@pytest.fixture(params=["reference", "cpu", "emulator:sm_80"])
-def target(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param.startswith("emulator"):
-        require("c++")
-    monkeypatch.setenv("TESSERA_TARGET", request.param)
-    monkeypatch.setenv("TESSERA_DEBUG", "1")
-    return request.param
-
-
-def test_a_nan_that_is_stored_is_reported(target: str) -> None:
+def test_a_nan_that_is_stored_is_reported(debug_target: str) -> None:
     x = np.ones((3, 5), np.float32)
     np.testing.assert_array_equal(root(x), x + 1)
     x[2, 3] = -1
@@ -50,12 +40,12 @@ def test_a_nan_that_is_stored_is_reported(target: str) -> None:
     assert found.code == "TS506" and found.span.file == __file__
 
 
-def test_a_kernel_names_its_array_and_line(target: str) -> None:
+def test_a_kernel_names_its_array_and_line(debug_target: str) -> None:
     with pytest.raises(DebugCheckError, match=r"(?s)y\[s : s \+ 8\] = v / v.*Stores NaN into y"):
         ratio(np.zeros(16, np.float32), np.empty(16, np.float32))
 
 
-def test_what_is_not_written_may_be_anything(target: str) -> None:
+def test_what_is_not_written_may_be_anything(debug_target: str) -> None:
     x, y = np.ones(11, np.float32), np.zeros(11, np.float32)
     ratio(x, y)  # beyond the end, 0 / 0
     np.testing.assert_array_equal(y, x)

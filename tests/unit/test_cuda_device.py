@@ -160,9 +160,7 @@ class HopperDriver(HostDriver):
         assert rank == len(sizes) == len(strides) + 1 == len(box) and all(0 < n <= 256 for n in plain[2])
         assert all(0 < n <= 2**32 for n in plain[0]) and plain[3] == [1] * rank
         assert (interleave.name[-4:], swizzle.name[-4:], fill.name[-4:]) == ("NONE", "128B", "NONE")
-        name = {"FLOAT16": "f16", "BFLOAT16": "bf16", "TFLOAT32": "tf32", "UINT8": "fp8_e4m3"}[
-            dtype.name.rpartition("_")[2]
-        ]
+        name = {"FLOAT16": "f16", "BFLOAT16": "bf16", "TFLOAT32": "tf32"}[dtype.name.rpartition("_")[2]]
         data = tensor_map_bytes(steps.TensorMap(address, name, *map(tuple, plain[:3])))
         self.held = ctypes.create_string_buffer(data, len(data))
         return 0, SimpleNamespace(getPtr=lambda: ctypes.addressof(self.held))

@@ -195,6 +195,23 @@ class KernelEmitter:
         self.alignment = max(self.alignment, to)
         self.shared_bytes = -(-self.shared_bytes // to) * to
 
+    def stages(self, product: Op, stage_bytes: int, usual: int, *, padding: int = 0, kept: int = 0) -> int:
+        """How many stages of a product's operands there are: num_stages or `usual`, as far as shared memory goes.
+
+        `padding`: bytes that aligning each stage may take; `kept`: bytes for other things. Raises TargetError TS405
+        where not even two fit.
+        """
+        wanted = int(self.kernel.attrs.get("num_stages", 0) or usual)  # type: ignore[call-overload]
+        free = self.settings.shared_limit - self.shared_bytes - self.scratch - kept
+        stages = min(max(2, wanted), free // (stage_bytes + padding))
+        if stages < 2:
+            message = (
+                f"Two stages of this product take {2 * stage_bytes} bytes of shared memory; sm_{self.settings.arch} has"
+                f" {free} left of {self.settings.shared_limit} per block.\nUse a smaller tile."
+            )
+            raise self.refuse(product, message, "TS405")
+        return stages
+
     def need_scratch(self, size: int) -> None:
         if size > self.scratch:
             self.scratch, self.exchange = -(-size // 128) * 128, self.source.span or NOWHERE

@@ -44,7 +44,8 @@ def expand_contract(e: KernelEmitter, op: Op) -> None:
     assert isinstance(va, ViewType) and isinstance(vb, ViewType) and isinstance(t, TileType)
     m, n = (int(d) for d in t.shape)  # type: ignore[call-overload]
     depth = max(8, STAGE_BYTES // max(va.dtype.itemsize, vb.dtype.itemsize))
-    stages = _stages(e, op, m * depth * va.dtype.itemsize + depth * n * vb.dtype.itemsize)
+    size = m * depth * va.dtype.itemsize + depth * n * vb.dtype.itemsize
+    stages = e.stages(op, size, 3 if e.settings.arch >= 80 else 2, padding=256)
     left = _operand(e, op, 0, a, (m, depth), stages, row, k_axis=1)
     right = _operand(e, op, 1, b, (depth, n), stages, col, k_axis=0)
     acc, k, i = e.fresh(op.result.hint or "acc"), e.fresh("k"), e.fresh("stage")
@@ -91,19 +92,6 @@ def _inner_product(e: KernelEmitter, op: Op) -> None:
         more = f"ts::fma(left, right, {acc})" if t.dtype.is_float else f"ts::add({acc}, ts::mul(left, right))"
         w.write(f"{acc} = {more};")
     e.let(op.result, f"ts::sum({acc})", "dot")
-
-
-def _stages(e: KernelEmitter, op: Op, stage_bytes: int) -> int:
-    wanted = int(e.kernel.attrs.get("num_stages", 0) or (3 if e.settings.arch >= 80 else 2))  # type: ignore[call-overload]
-    free = e.settings.shared_limit - e.shared_bytes - e.scratch
-    stages = min(max(2, wanted), free // (stage_bytes + 256))
-    if stages < 2:
-        message = (
-            f"Two stages of this product take {2 * stage_bytes} bytes of shared memory; sm_{e.settings.arch} has {free}"
-            f" left of {e.settings.shared_limit} per block.\nUse a smaller tile."
-        )
-        raise e.refuse(op, message, "TS405")
-    return stages
 
 
 class _operand:

@@ -61,16 +61,7 @@ def _stages(e: KernelEmitter, op: Op, plan: Products) -> int:
     # Three where two blocks then share a multiprocessor: one multiplies while the other stores.
     limit = e.settings.shared_limit
     pair = plan.producers == 1 and 3 * size < limit // 2 - 2 * SWIZZLE_GROUP < 4 * size
-    wanted = int(e.kernel.attrs.get("num_stages", 0) or (3 if pair else 4))  # type: ignore[call-overload]
-    free = e.settings.shared_limit - e.shared_bytes - e.scratch - 2 * SWIZZLE_GROUP
-    stages = min(max(2, wanted), free // size)
-    if stages < 2:
-        message = (
-            f"Two stages of this product take {2 * size} bytes of shared memory; sm_{e.settings.arch} has {free}"
-            f" left of {e.settings.shared_limit} per block.\nUse a smaller tile."
-        )
-        raise e.refuse(op, message, "TS405")
-    return stages
+    return e.stages(op, size, 3 if pair else 4, kept=2 * SWIZZLE_GROUP)
 
 
 def _declare(e: KernelEmitter, op: Op, number: int, operand: Operand, depth: int, stages: int) -> str:

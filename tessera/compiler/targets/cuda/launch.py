@@ -16,7 +16,7 @@ MOST_ENCODED = 256
 """Addresses per tensor map whose encoding is kept."""
 SLOT = 16
 """Bytes that a parameter is given: they hold the widest scalar."""
-_TENSOR_TYPES = {"f16": "FLOAT16", "bf16": "BFLOAT16", "tf32": "TFLOAT32", "fp8_e4m3": "UINT8", "fp8_e5m2": "UINT8"}
+_TENSOR_TYPES = {"f16": "FLOAT16", "bf16": "BFLOAT16", "tf32": "TFLOAT32"}
 """CUtensorMapDataType by dtype; copies of TFLOAT32 round to tf32."""
 _CODES = {
     "f32": "f", "f64": "d", "bool": "?", "int8": "b", "int16": "h", "int32": "i", "int64": "q", "uint8": "B",
