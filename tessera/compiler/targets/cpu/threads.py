@@ -52,19 +52,31 @@ def _sleep_and_wake() -> tuple[str, str, str]:
 def _ir() -> str:
     declare_pause, pause = _pause()
     declare_sleep, sleep, wake = _sleep_and_wake()
-
-    def field(name: str, offset: int) -> str:
-        return f"  %{name} = getelementptr i8, ptr %pool, i64 {offset}"
-
     return f"""
 {declare_pause}
 {declare_sleep}
 declare i32 @sched_yield()
 
+{_share()}
+
+{_worker(pause, sleep)}
+
+{_run(pause, wake)}
+attributes #0 = {{ nounwind }}
+"""
+
+
+def _field(name: str, offset: int) -> str:
+    return f"  %{name} = getelementptr i8, ptr %pool, i64 {offset}"
+
+
+def _share() -> str:
+    """One worker's part: takes `grain` programs at a time until none is left."""
+    return f"""\
 define internal void @share(ptr %pool, i64 %worker) #0 {{
 entry:
-{field("task", TASK)}
-{field("counter", COUNTER)}
+{_field("task", TASK)}
+{_field("counter", COUNTER)}
   %fn = load ptr, ptr %task
   %dp = getelementptr i64, ptr %task, i64 1
   %data = load ptr, ptr %dp
@@ -85,14 +97,18 @@ run:
   br label %next
 out:
   ret void
-}}
+}}"""
 
+
+def _worker(pause: str, sleep: str) -> str:
+    """The life of a worker thread: it waits for the next epoch, first awake, then asleep, and takes its part."""
+    return f"""\
 define void @tessera_worker(ptr %pool, i64 %worker, i64 %spins) #0 {{
 entry:
-{field("active", ACTIVE)}
-{field("open", OPEN)}
-{field("sleepers", SLEEPERS)}
-{field("stop", STOP)}
+{_field("active", ACTIVE)}
+{_field("open", OPEN)}
+{_field("sleepers", SLEEPERS)}
+{_field("stop", STOP)}
   br label %idle
 idle:
   %last = phi i32 [ 0, %entry ], [ %epoch, %left ]
@@ -133,17 +149,21 @@ left:
   br label %idle
 exit:
   ret void
-}}
+}}"""
 
+
+def _run(pause: str, wake: str) -> str:
+    """A launch: opens an epoch, takes part in it, and waits for the workers that are still inside."""
+    return f"""\
 define void @{RUN}(ptr %pool, ptr %fn, ptr %data, i64 %count, i64 %grain) #0 {{
 entry:
-{field("task", TASK)}
-{field("counter", COUNTER)}
-{field("active", ACTIVE)}
-{field("open", OPEN)}
-{field("sleepers", SLEEPERS)}
-{field("busy", BUSY)}
-{field("size", SIZE)}
+{_field("task", TASK)}
+{_field("counter", COUNTER)}
+{_field("active", ACTIVE)}
+{_field("open", OPEN)}
+{_field("sleepers", SLEEPERS)}
+{_field("busy", BUSY)}
+{_field("size", SIZE)}
   %workers = load i32, ptr %size
   %alone = icmp eq i32 %workers, 0
   %single = icmp sle i64 %count, %grain
@@ -195,9 +215,7 @@ yield:
 exit:
   store atomic i32 0, ptr %busy release, align 4
   ret void
-}}
-attributes #0 = {{ nounwind }}
-"""
+}}"""
 
 
 @lru_cache(maxsize=1)
