@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tessera import knobs
 from tessera.compiler.frontend.analysis import analyse
@@ -20,12 +20,16 @@ from tessera.language.annotations import TensorAnn
 from tessera.language.decorators import Function, Program
 from tessera.runtime import devices
 from tessera.runtime.arguments import Bound, Leaf
+from tessera.runtime.autotune.trials import show
 from tessera.runtime.build import Built
 from tessera.runtime.dispatch import Launcher
 from tessera.runtime.explanation import Explanation
 from tessera.runtime.libraries import adapter_of
 from tessera.runtime.requests import compile_with
 from tessera.runtime.watch import Watch, reads
+
+if TYPE_CHECKING:
+    from tessera.runtime.autotune.ahead import Choice
 
 LEVELS = ("graph", "schedule", "tile", "target")
 
@@ -35,6 +39,13 @@ class Compiled:
 
     def __init__(self, fn: Program[Any, Any], target: Target, dims: Mapping[str, int], arguments: Any) -> None:
         self.function, self.target, self.dims = fn, target, dict(dims)
+        self.configuration: Choice | None = None
+        """of a tuned program: the one it is compiled under, and why this one"""
+        if "autotune" in fn.options:
+            from tessera.runtime.autotune.ahead import choice  # loads the autotuner
+
+            self.configuration = choice(fn, target, dims, _types(Launcher(fn), arguments))
+            self.function = fn.with_config(**self.configuration.config)
         self._launcher = _FixedLauncher(self)
         self.arguments = _types(self._launcher, arguments)
         self.built: Built = self._build(profile=False)
@@ -95,14 +106,15 @@ class Compiled:
 
     def explain(self) -> Explanation:
         """What runs, where, with which kernels; where the code came from and what each stage took."""
-        return Explanation(self.built, self.target)
+        return Explanation(self.built, self.target, self.configuration)
 
     def save(self, directory: str | Path) -> list[Path]:
         """Writes source, binaries, assembly and a JSON of the resources into `directory`; returns the files' paths."""
         return save_artifact(self.artifact, directory, self.name)
 
     def __repr__(self) -> str:
-        return f"<{self.name} compiled for {self.target.name}>"
+        under = f" under {show(self.configuration.config)}" if self.configuration else ""
+        return f"<{self.name} compiled for {self.target.name}{under}>"
 
     def _repr_html_(self) -> str:
         return self.explain()._repr_html_()
@@ -149,6 +161,8 @@ def compile(
     `target`: "auto" (TESSERA_TARGET, else this machine), "cpu", "cuda", "sm_90a", "h100", "reference" ... A target that
     is not in this machine compiles all the same. `dims` fixes named sizes; those left open stay open in the code.
     `arguments`: example arrays or values, by name or in order, for parameters whose annotations leave something open.
+    A tuned program is compiled under the best configuration that has been timed for such arguments on the target, the
+    first one where none has; `configuration` and `explain()` say which.
     Raises CompileError with every finding, TargetError TS601 for an unknown target, LaunchError for bad sizes.
     """
     fn = f if isinstance(f, Program) else Function(f)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import html
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.targets.base import Target
 from tessera.language.dims import Dim
+from tessera.runtime.autotune.trials import show
 from tessera.runtime.build import Built
+
+if TYPE_CHECKING:
+    from tessera.runtime.autotune.ahead import Choice
 
 _ORIGIN = {"miss": "compiled now", "disk": "loaded from the disk cache", "hit": "the same code was in memory"}
 
@@ -15,9 +19,10 @@ _ORIGIN = {"miss": "compiled now", "disk": "loaded from the disk cache", "hit": 
 class Explanation:
     """What runs, where, with which kernels, and where the code came from. Print it, or let a notebook show it."""
 
-    def __init__(self, built: Built, target: Target) -> None:
+    def __init__(self, built: Built, target: Target, configuration: Choice | None = None) -> None:
         self.name, self.target = built.plan.name, target.name
         self.cache = built.origin
+        self.configuration = configuration and {"config": configuration.config, "why": configuration.why}
         self.stages = [(stage, ns) for stage, ns in built.stages]
         """(stage, ns) in order"""
         self.kernels: list[dict[str, Any]] = [
@@ -49,6 +54,8 @@ class Explanation:
         total = sum(ns for _, ns in self.stages) / 1e6
         lines = [f"{self.name} on {self.target}: {len(self.kernels)} kernel{'s' * (len(self.kernels) != 1)}"]
         lines.append(f"  takes     {', '.join(self.parameters) or 'nothing'}")
+        if self.configuration:
+            lines.append(f"  under     {show(self.configuration['config'])}: {self.configuration['why']}")
         for k in self.kernels:
             grid = " x ".join(map(str, k["grid"])) or "1"
             lines.append(f"  launches  {k['kernel']}: {k['fuses']}; grid {grid}; {_count(k['flops'], 'FLOP')}, "
@@ -78,10 +85,12 @@ class Explanation:
             )
         )
         total = sum(ns for _, ns in self.stages) / 1e6
+        c = self.configuration
+        under = f", under {_text(show(c['config']))}: {_text(c['why'])}" if c else ""
         return (
             f'<div class="tessera-explanation"><b>{_text(self.name)}</b> on {_text(self.target)}, '
-            f"{_text(_ORIGIN[self.cache])} in {total:.1f} ms<table><tr><th>kernel</th><th>fuses</th><th>grid</th>"
-            f"<th>work</th><th>traffic</th><th>line</th></tr>{rows}</table></div>"
+            f"{_text(_ORIGIN[self.cache])} in {total:.1f} ms{under}<table><tr><th>kernel</th><th>fuses</th>"
+            f"<th>grid</th><th>work</th><th>traffic</th><th>line</th></tr>{rows}</table></div>"
         )
 
 

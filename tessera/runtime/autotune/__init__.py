@@ -1,7 +1,8 @@
 """Autotuning: which schedule parameters suit a program, a signature and a machine best.
 
 `trials` says what is known, `store` keeps it, `key` says what it holds for, `space` which configurations differ,
-`screen` which need not be tried, `candidate` runs one, `search` runs them all, `launcher` goes by the outcome.
+`screen` which need not be tried, `candidate` runs one, `search` runs them all, `launcher` goes by the outcome, and so
+does `ahead`, which runs nothing.
 """
 
 from __future__ import annotations

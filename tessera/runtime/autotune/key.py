@@ -37,10 +37,10 @@ class Key:
         return digest(*(part for pair in self.fields for part in pair))
 
 
-def key_of(fn: Any, bound: Bound, target: Target, watch: Watch) -> Key:
-    """The key of a call's timings."""
-    device = device_text(target, bound.device)
-    arguments = tuple(_argument(name.removeprefix("argument "), value) for name, value in bound.fields.items())
+def key_of(fn: Any, bound: Bound, target: Target, watch: Watch, device: str | None = None) -> Key:
+    """The key of a call's timings; `device` where they are of another machine than this one."""
+    device = device or device_text(target, bound.device)
+    arguments = arguments_of(bound)
     options = {k: v for k, v in fn.options.items() if k not in ("config", "autotune")}
     fields = [
         ("program", f"{fn.kind} {content(python_function(fn))}"),
@@ -52,6 +52,11 @@ def key_of(fn: Any, bound: Bound, target: Target, watch: Watch) -> Key:
         *(("reads", f"{read.path}: {_read(read)}") for read in watch.reads),
     ]
     return Key(fn.name, target.name, device, arguments, tuple(fields))
+
+
+def arguments_of(bound: Bound) -> tuple[str, ...]:
+    """`x [300] f32` ..."""
+    return tuple(_argument(name.removeprefix("argument "), value) for name, value in bound.fields.items())
 
 
 def device_text(target: Target, device: str) -> str:

@@ -56,9 +56,12 @@ class _Entry:
 
 
 class Search:
-    """The tuning of one function or kernel for one signature. The first configuration says what the results are."""
+    """The tuning of one function or kernel for one signature. The first configuration says what the results are.
 
-    def __init__(self, fn: Any, bound: Bound, target: Target, watch: Watch) -> None:
+    `device`: the machine whose timings are asked for, as `Key` spells it, where it is not this one.
+    """
+
+    def __init__(self, fn: Any, bound: Bound, target: Target, watch: Watch, device: str | None = None) -> None:
         self.fn, self.bound, self.target, self.watch = fn, bound, target, watch
         self.options: Mapping[str, Any] = fn.options["autotune"]
         self.configs: list[dict[str, Any]] = self.options["configs"]
@@ -68,7 +71,7 @@ class Search:
         for text, config in zip(self.texts, self.configs, strict=True):
             self.distinct.setdefault(text, config)
         self.fast = bool(getattr(fn.options.get("numerics"), "fast", None))
-        self.key = key_of(fn, bound, target, watch)
+        self.key = key_of(fn, bound, target, watch, device)
         self.store = store_at(self.options["cache"])
         self.known: dict[str, Trial] = {}
         self.bits: dict[tuple[str, str], bool] = {}

@@ -82,6 +82,11 @@ class TuningStore(Locked):
         )
         return {(config, reference): bool(same) for config, reference, same in rows}
 
+    def machines(self, name: str, target: str) -> list[str]:
+        """The devices that a program of this name has been tuned on for a target, the latest first."""
+        query = "SELECT device FROM signatures WHERE name = ? AND target = ? GROUP BY device ORDER BY MAX(created) DESC"
+        return [row[0] for row in self._do(lambda db: db.execute(query, (name, target)).fetchall())]
+
     def add(self, key: Key, trials: Mapping[str, Trial], bits: Mapping[tuple[str, str], bool] | None = None) -> None:
         """Stores what is new, all or nothing. What another process stored meanwhile stays: the first one counts."""
         if not trials and not bits:

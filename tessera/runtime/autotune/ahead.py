@@ -1,0 +1,105 @@
+"""The configuration for code that is compiled ahead of a call: the best that the store knows for such arguments.
+
+Nothing is timed. What stands in for the arguments has their shapes and dtypes and no memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from inspect import Parameter
+from typing import Any, NamedTuple
+
+from tessera import knobs
+from tessera.compiler.frontend.values import Static
+from tessera.compiler.ir.types import TensorType
+from tessera.compiler.targets.base import Target
+from tessera.errors import LaunchError
+from tessera.language import dims as algebra
+from tessera.language.annotations import ScalarAnn, TensorAnn, TileAnn
+from tessera.language.lazy import np
+from tessera.runtime import devices
+from tessera.runtime.arguments import Bound, Parameters
+from tessera.runtime.autotune import key
+from tessera.runtime.autotune.search import Search
+from tessera.runtime.autotune.store import store_at
+from tessera.runtime.autotune.trials import Tuning
+from tessera.runtime.watch import Watch, reads
+
+
+class Choice(NamedTuple):
+    """A configuration, and in words why it is this one."""
+
+    config: dict[str, Any]
+    why: str
+
+
+class _Open(Exception):
+    """What is said of the arguments leaves something open that timings depend on."""
+
+
+def choice(fn: Any, target: Target, dims: Mapping[str, int], arguments: Mapping[str, Any] | None) -> Choice:
+    """For a program that has a space. `arguments`: what `analyse` takes, None where the annotations say it all."""
+    if knobs.autotune() == "0":
+        return Choice(fn.config, "the first one: autotuning is off")
+    parameters = Parameters(fn.definition(), fn.__wrapped__)
+    try:
+        bound = parameters.bind(_stand_ins(parameters, dims, arguments or {}), dims)
+    except _Open as e:
+        return Choice(fn.config, f"the first one: {e}")
+    except LaunchError:  # compiling says what is wrong, in terms of what was given
+        return Choice(fn.config, "the first one")
+    for tuning in _tunings(fn, bound, target):
+        if tuning.best is not None:
+            timed = sum(bool(t.samples) for t in tuning.trials)
+            return Choice(tuning.config, f"the best of {timed} timed on {tuning.device}")
+    given = ", ".join(key.arguments_of(bound))
+    return Choice(fn.config, f"the first one: none has been timed for {given} on {target.name}")
+
+
+def _tunings(fn: Any, bound: Bound, target: Target) -> list[Tuning]:
+    """What is known of this machine; for a target that is not in it, of the machines of the store, the latest first."""
+    statics = {leaf.name: leaf.value for leaf in bound.leaves if leaf.kind == "static"}
+    watch = Watch(reads(fn, statics))
+    present = [d.name for d in devices.cuda_devices() if d.target == target.name]
+    if devices.home(target) == "cpu" or present:
+        bound.device = present[0] if present else bound.device
+        return [Search(fn, bound, target, watch).run(measure=False)]
+    machines = store_at(fn.options["autotune"]["cache"]).machines(fn.name, target.name)
+    return [Search(fn, bound, target, watch, machine).run(measure=False) for machine in machines]
+
+
+def _stand_ins(parameters: Parameters, dims: Mapping[str, int], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Values of the types of the arguments. Raises _Open."""
+    out: dict[str, Any] = {}
+    for name, p in parameters.by_name.items():
+        default = parameters.python.parameters[name].default
+        if name in given:
+            out[name] = _stand_in(given[name], name, dims)
+        elif isinstance(p.annotation, (TensorAnn, TileAnn)):
+            annotation = p.annotation
+            if annotation.dtype is None or annotation.shape is None or ... in annotation.shape:
+                raise _Open(f"the annotation of {name} leaves its shape or dtype open; pass arguments=")
+            out[name] = _stand_in(TensorType(annotation.shape, annotation.dtype), name, dims)  # type: ignore[arg-type]
+        elif isinstance(p.annotation, ScalarAnn) and not p.static:
+            out[name] = 1  # whichever: the value is no part of the key
+        elif default is not Parameter.empty:
+            out[name] = default
+        elif name in dims:
+            out[name] = dims[name]
+        else:
+            raise _Open(f"no value of {name} is known; pass arguments=")
+    return out
+
+
+def _stand_in(kind: Any, name: str, dims: Mapping[str, int]) -> Any:
+    if isinstance(kind, (tuple, list)):
+        return type(kind)(_stand_in(k, name, dims) for k in kind)  # type: ignore[misc]
+    if isinstance(kind, Static):
+        return kind.value
+    if not isinstance(kind, TensorType):
+        return kind
+    try:
+        shape = tuple(algebra.evaluate(d, dims) for d in kind.shape)
+    except algebra.DimError:
+        raise _Open(f"the sizes of {name} are open; fix them with dims= to have those that were timed") from None
+    return np.broadcast_to(np.zeros((), kind.dtype.numpy), shape)
