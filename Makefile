@@ -1,7 +1,7 @@
 # Every target sets up .venv by itself; only Python >= 3.11 with pip and venv must be there. `make help` lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo lab test check bench docs dev-setup clean format
+.PHONY: help demo lab test check bench docs dev-setup labextension clean format
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -21,11 +21,11 @@ demo: $(VENV)/.core ## compile and run the tour on this machine's best target, w
 	$(say) "Running the demo on this machine's best target"
 	@$(BIN)/tessera demo
 
-lab: $(VENV)/.lab ## open JupyterLab on examples/00_tour.ipynb
+lab: $(VENV)/.labextension ## open JupyterLab on examples/00_tour.ipynb
 	$(say) "Opening JupyterLab on examples/00_tour.ipynb (Ctrl-C twice to stop)"
 	@$(BIN)/tessera lab
 
-test: $(VENV)/.dev ## run every test that this machine can run
+test: $(VENV)/.dev $(VENV)/.labextension ## run every test that this machine can run
 	@scripts/ensure-chromium
 	$(say) "Running the tests on $(WORKERS) workers"
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --timeout 300 $(PYTEST_ARGS)
@@ -52,12 +52,15 @@ docs: $(VENV)/.dev ## build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	$(say) "Open site/index.html"
 
-dev-setup: $(VENV)/.dev ## everything for development into .venv
+dev-setup: $(VENV)/.dev $(VENV)/.labextension ## everything for development into .venv
 	@scripts/ensure-chromium
 	$(say) "Ready: source $(BIN)/activate"
 
+labextension: $(VENV)/.labextension ## build what shows hints in %%tessera cells (needs Node)
+
 clean: ## remove what make made, .venv too
-	@rm -rf $(VENV) site demo build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) jupyter_ext/tessera_jupyter/labextensions jupyter_ext/labextension/node_modules
+	@rm -rf site demo build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	$(say) "Removed .venv and every build output"
 
 $(BIN)/python:
@@ -79,3 +82,8 @@ $(VENV)/.lab: $(VENV)/.core
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(say) "Installing everything for development (about 2 GB, a few minutes)"
 	@$(pip) -e '.[dev]' && touch $@ $(VENV)/.core $(VENV)/.lab
+
+LABEXTENSION := jupyter_ext/labextension
+$(VENV)/.labextension: $(wildcard $(addprefix $(LABEXTENSION)/,*.json src/*.ts style/* schema/*)) | $(VENV)/.lab
+	$(say) "Building the JupyterLab extension"
+	@scripts/build-labextension && touch $@

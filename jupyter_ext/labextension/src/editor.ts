@@ -1,0 +1,200 @@
+import { Decoration, EditorView, hoverTooltip, ViewPlugin, WidgetType } from '@codemirror/view';
+import type { DecorationSet, Tooltip } from '@codemirror/view';
+import { type Action, type Diagnostic, setDiagnostics } from '@codemirror/lint';
+import { type Extension, type Text, StateEffect, StateField } from '@codemirror/state';
+import type { ISharedCell } from '@jupyter/ydoc';
+import type { IRenderMimeRegistry } from '@jupyterlab/rendermime';
+import { MimeModel } from '@jupyterlab/rendermime';
+import type * as lsp from 'vscode-languageserver-protocol';
+
+import { isTessera, type NotebookSession } from './notebook';
+
+export interface Surroundings {
+  /** The session of a cell's notebook, null where the cell is in none (a console, a cell that was removed). */
+  session(cell: ISharedCell): NotebookSession | null;
+  /** Shows another place of the notebook. */
+  reveal(session: NotebookSession, cell: ISharedCell, line: number, column: number): void;
+  rendermime: IRenderMimeRegistry;
+}
+
+/** Hints, squiggles and hovers for the editor of one cell. Cells that are not `%%tessera` are left as they are. */
+export function tesseraCell(cell: ISharedCell, around: Surroundings): Extension {
+  const follow = ViewPlugin.define(view => {
+    const session = around.session(cell);
+    const show = (_: unknown, id: string): void => {
+      if (id === cell.id) {
+        display(view, cell, around, session!);
+      }
+    };
+    session?.found.connect(show);
+    // Decorations cannot change while the editor is being made.
+    window.setTimeout(() => session?.findings(cell.id) && show(null, cell.id));
+    return { destroy: () => void session?.found.disconnect(show) };
+  });
+  const hover = hoverTooltip((view, position) => hoverAt(view, position, cell, around));
+  return [hintField, follow, hover];
+}
+
+function display(view: EditorView, cell: ISharedCell, around: Surroundings, session: NotebookSession): void {
+  const doc = view.state.doc;
+  const found = session.findings(cell.id);
+  if (found === undefined) {
+    view.dispatch(setDiagnostics(view.state, []), { effects: setHints.of(Decoration.none) });
+  } else if (found.text === doc.toString()) {
+    const go = (place: lsp.Location): void => {
+      const other = session.cellAt(place.uri);
+      if (other) {
+        around.reveal(session, other, place.range.start.line, place.range.start.character);
+      }
+    };
+    const widgets = found.hints.map(h =>
+      Decoration.widget({ widget: new Hint(h, go), side: 1 }).range(offset(doc, h.position))
+    );
+    const marks = found.diagnostics.map(d => squiggle(doc, d, cell, session));
+    view.dispatch(setDiagnostics(view.state, marks), { effects: setHints.of(Decoration.set(widgets, true)) });
+  }
+}
+
+const setHints = StateEffect.define<DecorationSet>();
+
+const hintField = StateField.define<DecorationSet>({
+  create: () => Decoration.none,
+  update(shown, transaction) {
+    const moved = shown.map(transaction.changes);
+    return transaction.effects.reduce((last, e) => (e.is(setHints) ? e.value : last), moved);
+  },
+  provide: field => EditorView.decorations.from(field)
+});
+
+class Hint extends WidgetType {
+  constructor(
+    private _hint: lsp.InlayHint,
+    private _go: (place: lsp.Location) => void
+  ) {
+    super();
+  }
+
+  override eq(other: Hint): boolean {
+    return JSON.stringify(other._hint.label) === JSON.stringify(this._hint.label);
+  }
+
+  override toDOM(): HTMLElement {
+    const label = this._hint.label;
+    const element = document.createElement('span');
+    element.className = 'tessera-hint';
+    element.setAttribute('aria-hidden', 'true'); // it is no text of the cell's
+    for (const part of typeof label === 'string' ? [{ value: label }] : label) {
+      const piece = document.createElement('span');
+      piece.textContent = part.value;
+      const { location, tooltip } = part as lsp.InlayHintLabelPart;
+      if (typeof tooltip === 'string') {
+        piece.title = tooltip;
+      }
+      if (location) {
+        piece.className = 'tessera-hint-link';
+        piece.onmousedown = event => {
+          event.preventDefault();
+          this._go(location);
+        };
+      }
+      element.append(piece);
+    }
+    return element;
+  }
+}
+
+const SEVERITIES = ['error', 'error', 'warning', 'info', 'hint'] as const;
+
+function squiggle(doc: Text, found: lsp.Diagnostic, cell: ISharedCell, session: NotebookSession): Diagnostic {
+  const from = offset(doc, found.range.start);
+  const to = Math.max(offset(doc, found.range.end), from);
+  return {
+    from,
+    to,
+    severity: SEVERITIES[found.severity ?? 1],
+    source: `Tessera ${found.code ?? ''}`.trim(),
+    message: messageOf(found),
+    renderMessage: () => explanation(found),
+    actions: [fix(found, cell, session)]
+  };
+}
+
+function messageOf(found: lsp.Diagnostic): string {
+  return typeof found.message === 'string' ? found.message : found.message.value;
+}
+
+function explanation(found: lsp.Diagnostic): HTMLElement {
+  const element = document.createElement('span');
+  element.className = 'tessera-message';
+  element.textContent = messageOf(found);
+  const page = found.codeDescription?.href;
+  if (page && /^https?:/.test(page)) {
+    const link = Object.assign(document.createElement('a'), { href: page, textContent: ` ${found.code}` });
+    link.target = '_blank';
+    link.rel = 'noopener';
+    element.append(link);
+  }
+  for (const note of found.relatedInformation ?? []) {
+    const line = document.createElement('div');
+    line.textContent = `line ${note.location.range.start.line + 1}: ${note.message}`;
+    element.append(line);
+  }
+  return element;
+}
+
+/** Fixes are asked for when they are wanted; the first, which the server prefers, is applied. */
+function fix(found: lsp.Diagnostic, cell: ISharedCell, session: NotebookSession): Action {
+  return {
+    name: 'Fix',
+    apply: async () => {
+      const context: lsp.CodeActionContext = { diagnostics: [found], only: ['quickfix'] };
+      const params = { range: found.range, context };
+      const actions = await session.ask<lsp.CodeAction[]>(cell, 'textDocument/codeAction', params);
+      const edit = actions?.find(a => a.edit && !a.disabled)?.edit;
+      if (edit) {
+        session.apply(edit);
+      }
+    }
+  };
+}
+
+async function hoverAt(
+  view: EditorView,
+  position: number,
+  cell: ISharedCell,
+  around: Surroundings
+): Promise<Tooltip | null> {
+  const doc = view.state.doc;
+  if (!isTessera(doc.line(1).text)) {
+    return null;
+  }
+  const line = doc.lineAt(position);
+  const at: lsp.Position = { line: line.number - 1, character: position - line.from };
+  const ask = around.session(cell)?.ask<lsp.Hover>(cell, 'textDocument/hover', { position: at });
+  const found = await ask?.catch(() => null);
+  if (!found || view.state.doc !== doc) {
+    return null;
+  }
+  const text = (found.contents as lsp.MarkupContent).value;
+  return {
+    pos: found.range ? offset(doc, found.range.start) : position,
+    end: found.range ? offset(doc, found.range.end) : position,
+    above: true,
+    create: () => {
+      const renderer = around.rendermime.createRenderer('text/markdown');
+      void renderer.renderModel(new MimeModel({ data: { 'text/markdown': text } }));
+      renderer.addClass('tessera-hover');
+      return { dom: renderer.node, destroy: () => renderer.dispose() };
+    }
+  };
+}
+
+/** Places come from the text that the server has; a line may be shorter by now. */
+function offset(doc: Text, place: lsp.Position): number {
+  if (place.line >= doc.lines) {
+    return doc.length;
+  }
+  const line = doc.line(place.line + 1);
+  return Math.min(line.from + place.character, line.to);
+}
+

@@ -1,0 +1,97 @@
+import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
+import { EditorExtensionRegistry, IEditorExtensionRegistry } from '@jupyterlab/codemirror';
+import { ICompletionProviderManager } from '@jupyterlab/completer';
+import { PageConfig, URLExt } from '@jupyterlab/coreutils';
+import { INotebookTracker, type NotebookPanel } from '@jupyterlab/notebook';
+import { IRenderMimeRegistry } from '@jupyterlab/rendermime';
+import { ISettingRegistry } from '@jupyterlab/settingregistry';
+import type { ISharedCell, ISharedNotebook } from '@jupyter/ydoc';
+
+import { TesseraCompletions } from './completion';
+import { Connection } from './connection';
+import { type Surroundings, tesseraCell } from './editor';
+import { NotebookSession } from './notebook';
+
+const ID = 'tessera-jupyterlab:plugin';
+
+/** The sessions of the notebooks that are open in this page, made when an editor first asks. */
+class Sessions implements Surroundings {
+  private _sessions = new Map<ISharedNotebook, NotebookSession>();
+
+  constructor(
+    private _connection: Connection,
+    private _notebooks: INotebookTracker,
+    readonly rendermime: IRenderMimeRegistry
+  ) {}
+
+  session = (cell: ISharedCell): NotebookSession | null => {
+    const notebook = cell.notebook;
+    if (notebook === null) {
+      return null;
+    }
+    let session = this._sessions.get(notebook);
+    if (session === undefined) {
+      session = new NotebookSession(this._connection, notebook, this._address(notebook));
+      this._sessions.set(notebook, session);
+      notebook.disposed.connect(() => this._sessions.delete(notebook));
+    }
+    return session;
+  };
+
+  reveal(session: NotebookSession, cell: ISharedCell, line: number, column: number): void {
+    const panel = this._panel(session.model);
+    const index = session.model.cells.indexOf(cell);
+    if (panel && index >= 0) {
+      panel.content.activeCellIndex = index;
+      panel.content.mode = 'edit';
+      panel.content.activeCell?.editor?.setCursorPosition({ line, column });
+    }
+  }
+
+  private _panel(notebook: ISharedNotebook): NotebookPanel | undefined {
+    return this._notebooks.find(p => p.content.model?.sharedModel === notebook);
+  }
+
+  /** The notebook's address; that of its file, so that imports beside it are found, with the page's own name. */
+  private _address(notebook: ISharedNotebook): string {
+    const path = this._panel(notebook)?.context.path ?? 'untitled.ipynb';
+    const root = PageConfig.getOption('rootUri') || 'file:///';
+    return `${URLExt.join(root, URLExt.encodeParts(path))}?page=${this._connection.page}`;
+  }
+}
+
+const plugin: JupyterFrontEndPlugin<void> = {
+  id: ID,
+  description: 'Shapes, mistakes and documentation while typing in %%tessera cells.',
+  autoStart: true,
+  requires: [IEditorExtensionRegistry, INotebookTracker, IRenderMimeRegistry],
+  optional: [ISettingRegistry, ICompletionProviderManager],
+  activate: async (
+    _: JupyterFrontEnd,
+    editors: IEditorExtensionRegistry,
+    notebooks: INotebookTracker,
+    rendermime: IRenderMimeRegistry,
+    registry: ISettingRegistry | null,
+    completions: ICompletionProviderManager | null
+  ) => {
+    let settings: ISettingRegistry.ISettings | null = null;
+    const connection = new Connection(() => settings?.composite ?? {});
+    const sessions = new Sessions(connection, notebooks, rendermime);
+    editors.addExtension({
+      name: 'tessera',
+      factory: ({ inline, model }) => {
+        const cell = model.sharedModel;
+        return inline && 'cell_type' in cell && cell.cell_type === 'code'
+          ? EditorExtensionRegistry.createImmutableExtension(tesseraCell(cell as ISharedCell, sessions))
+          : null;
+      }
+    });
+    completions?.registerProvider(new TesseraCompletions(sessions.session));
+    settings = (await registry?.load(ID).catch(() => null)) ?? null;
+    settings?.changed.connect(() => {
+      void connection.notify('workspace/didChangeConfiguration', { settings: { tessera: settings!.composite } });
+    });
+  }
+};
+
+export default plugin;
