@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import struct
+from collections import Counter
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tessera.compiler.targets import base
-from tessera.compiler.targets.cuda import nvrtc_library
+from tessera.compiler.targets.cuda import cubin, nvrtc_library
 from tessera.language import dtypes as dt
 from tests.conftest import require
 from tests.emulator import kernels as k
@@ -94,9 +96,27 @@ def test_the_instructions_are_there(dtype: dt.DType, expected: dict[str, str]) -
     assert "MMA" not in sass("sm_86", dt.f64)
 
 
-def test_sm_70_multiplies_without_tensor_cores() -> None:
+@pytest.mark.parametrize("transposed", ["", "A", "B", "AB"])
+def test_sm_70_multiplies_by_fourths_of_a_warp(transposed: str) -> None:
+    for block, warps in (((32, 8), 1), ((64, 32), 4), ((32, 64), 4)):
+        case = product(dt.f16, transposed, m=64, n=64, block=block, warps=warps)
+        check(case, target="emulator:sm_70", seeds=(0, 3))
+
+
+def test_results_of_fourths_of_a_warp_are_reduced_and_multiplied_again() -> None:
+    check(k.attention(dtype=dt.f16), target="emulator:sm_70", seeds=(0, 3))
+
+
+def opcodes(code: bytes) -> Counter[int]:
+    """How often each opcode occurs: the low 12 bits of the 16 bytes of every instruction."""
+    (text,) = (s.data for s in cubin._sections(code) if s.name.startswith(".text."))
+    return Counter(word & 0xFFF for (word, _) in struct.iter_unpack("<QQ", text))
+
+
+def test_sm_70_has_its_instruction() -> None:
+    """Disassemblers of CUDA 13.1 and later do not read sm_70: 0x236 is HMMA.884, four to a product of 32 x 8 x 4."""
     if nvrtc_library.library(12) is None:
         pytest.skip("CUDA 12's NVRTC is not installed")
-    target: Any = base.get("sm_70")
-    artifact = target.compile(product(dt.f16).program)
-    assert "Fragment" not in artifact.source and artifact.files["code.cubin"][:4] == b"\x7fELF"
+    found = {d: opcodes(base.get("sm_70").compile(product(d).program).files["code.cubin"]) for d in (dt.f16, dt.bf16)}
+    assert found[dt.f16][0x236] and found[dt.f16][0x236] % (4 * 8) == 0, "32 of k at a time"
+    assert not found[dt.bf16][0x236]

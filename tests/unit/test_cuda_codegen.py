@@ -14,8 +14,8 @@ from tessera.compiler.ir.types import SharedType
 from tessera.compiler.targets.cuda import cxx
 from tessera.compiler.targets.cuda.bounds import Bounds, Range, overhangs
 from tessera.compiler.targets.cuda.generate import generate
-from tessera.compiler.targets.cuda.groups import Grouping
-from tessera.compiler.targets.cuda.layout import Axis, Layout, blocked, fragment, warp_grid
+from tessera.compiler.targets.cuda.groups import Grouping, TensorCores
+from tessera.compiler.targets.cuda.layout import Axis, Layout, blocked, fragment, quarters, warp_grid
 from tessera.compiler.targets.cuda.target import occupancy, settings_for
 from tessera.compiler.tile.program import Program
 from tessera.errors import Span, TargetError, register_source
@@ -137,6 +137,19 @@ def test_fragments_cover_the_accumulator(rows: int, cols: int, warps: int, keep_
     count = holders(fragment(rows, cols, down, across), warps * 32)
     assert len(count) == rows * cols
     assert set(count.values()) == {warps // (down * across)}, "warps beyond the tile repeat it"
+
+
+@given(
+    st.sampled_from([32, 64, 96, 128]),
+    st.sampled_from([8, 16, 32, 64, 128]),
+    st.sampled_from([1, 2, 4, 8]),
+    st.booleans(),
+)
+def test_quarters_of_a_warp_cover_the_accumulator(rows: int, cols: int, warps: int, keep_rows: bool) -> None:
+    down, across = warp_grid(rows, cols, warps, keep_rows, 32)
+    count = holders(quarters(rows, cols, down, across), warps * 32)
+    assert len(count) == rows * cols
+    assert set(count.values()) == {warps // (down * across)}
 
 
 def test_warps_are_divided_squarely_unless_rows_must_stay_together() -> None:
@@ -336,5 +349,5 @@ def test_groups_share_what_meets_elementwise() -> None:
     program = k.layernorm().program
     grouping = Grouping(program.launches[0].kernel)
     grouping.stream(4096)
-    layouts = grouping.assign(128, frozenset())
+    layouts = grouping.assign(128, TensorCores())
     assert len(layouts) == 1, "one row of one layout throughout"

@@ -14,7 +14,7 @@ from tessera.compiler.ir.types import IndexType, SharedType, TileType, ViewType
 from tessera.compiler.targets.cuda import cxx, stream
 from tessera.compiler.targets.cuda.barriers import barriers, shared_source
 from tessera.compiler.targets.cuda.bounds import Bounds
-from tessera.compiler.targets.cuda.groups import Grouping, Line, dtype_of, is_tile, squeezed
+from tessera.compiler.targets.cuda.groups import Grouping, Line, TensorCores, dtype_of, is_tile, squeezed
 from tessera.compiler.targets.cuda.layout import Layout
 from tessera.compiler.targets.cuda.printing import Site, prints
 from tessera.compiler.targets.cuda.source import Source
@@ -39,11 +39,10 @@ def handles(*names: str) -> Callable[[Handler], Handler]:
 
 @dataclass(slots=True)
 class Settings:
-    """What a kernel is compiled for. `tensor_cores`: the dtypes that its mma instructions take;
-    `warpgroup_dtypes`: those of sm_90a's wgmma."""
+    """What a kernel is compiled for. `warpgroup_dtypes`: those that sm_90a's wgmma takes."""
 
     arch: int
-    tensor_cores: frozenset[DType]
+    tensor_cores: TensorCores
     shared_limit: int
     profile: bool = False
     debug: bool = False

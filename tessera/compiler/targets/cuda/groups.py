@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import Shape, TileType
-from tessera.compiler.targets.cuda.layout import PARTIALS, Layout, blocked, fragment, power_of_two, warp_grid
+from tessera.compiler.targets.cuda.layout import PARTIALS, Layout, blocked, fragment, power_of_two, quarters, warp_grid
 from tessera.language import dtypes
 from tessera.language.dims import Dim, prod
 from tessera.language.dtypes import DType
@@ -317,9 +317,7 @@ class Grouping:
         return max((_held(row) * _held(col) for row, col in (g.lines for g in self.groups)), default=1)
 
     # layouts
-    def assign(
-        self, threads: int, tensor_cores: frozenset[DType], warpgroups: Collection[Op] = ()
-    ) -> dict[str, Layout]:
+    def assign(self, threads: int, tensor_cores: TensorCores, warpgroups: Collection[Op] = ()) -> dict[str, Layout]:
         """Gives every group a layout; returns the layouts by the names that the source uses. `warpgroups`: the products
         that take four warps to 64 rows."""
         names: dict[str, Layout] = {}
@@ -348,7 +346,7 @@ class Grouping:
         group.layout, group.name = layout, name
 
     def _product(
-        self, group: Group, threads: int, tensor_cores: frozenset[DType], warpgroups: Collection[Op]
+        self, group: Group, threads: int, tensor_cores: TensorCores, warpgroups: Collection[Op]
     ) -> Layout | None:
         """The accumulator of tensor-core products, where all products of the group can use them."""
         if not group.products or group.streamed:
@@ -360,7 +358,8 @@ class Grouping:
             return None
         related = any(m.find() is group and axis == 1 for _, m, axis in self._vectors)
         feeds = any(u.name == "tile.mma" and u.operands[0] in group.values for v in group.values for u in v.users)
-        return fragment(rows, cols, *warp_grid(rows, cols, threads // 32, related or feeds))
+        layout = quarters if tensor_cores.rows == 32 else fragment
+        return layout(rows, cols, *warp_grid(rows, cols, threads // 32, related or feeds, tensor_cores.rows))
 
     def _dealt(self, group: Group, threads: int) -> Layout:
         rows, cols = (line.held for line in group.lines)
@@ -402,14 +401,22 @@ def mma_depth(dtype: DType) -> int:
     return 4 if dtype == dtypes.f64 else 32 // dtype.itemsize
 
 
-def on_tensor_cores(op: Op, dtypes_supported: frozenset[DType]) -> bool:
-    """Whether a product's shape and dtypes fit the architecture's mma instructions, m16n8 and `mma_depth`."""
+@dataclass(frozen=True, slots=True)
+class TensorCores:
+    """What an architecture's mma instructions take. `rows`: of one warp's products, which have 8 columns."""
+
+    dtypes: frozenset[DType] = frozenset()
+    rows: int = 16
+
+
+def on_tensor_cores(op: Op, cores: TensorCores) -> bool:
+    """Whether a product's shape and dtypes fit the architecture's mma instructions."""
     a, b, acc = op.operands[0].type, op.operands[1].type, op.result.type
     assert isinstance(acc, TileType) and not isinstance(a, type(None))
     dtype: DType = a.dtype  # type: ignore[union-attr]
-    if dtype != b.dtype or dtype not in dtypes_supported or acc.dtype not in _ACCUMULATORS.get(dtype, (dtypes.f32,)):  # type: ignore[union-attr]
+    if dtype != b.dtype or dtype not in cores.dtypes or acc.dtype not in _ACCUMULATORS.get(dtype, (dtypes.f32,)):  # type: ignore[union-attr]
         return False
     m, n = acc.shape
     step = mma_depth(dtype)  # type: ignore[arg-type]
     k = a.shape[1] if op.name == "tile.mma" else step  # type: ignore[union-attr]
-    return all(isinstance(d, int) for d in (m, n, k)) and m % 16 == 0 and n % 8 == 0 and k % step == 0  # type: ignore[operator]
+    return all(isinstance(d, int) for d in (m, n, k)) and m % cores.rows == 0 and n % 8 == 0 and k % step == 0  # type: ignore[operator]

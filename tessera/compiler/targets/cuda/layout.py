@@ -115,12 +115,22 @@ def fragment(rows: int, cols: int, warps_down: int, warps_across: int) -> Layout
     return Layout(row, col, f"ts::Fragment<{rows}, {cols}, {warps_down}, {warps_across}>")
 
 
-def warp_grid(rows: int, cols: int, warps: int, keep_rows: bool) -> tuple[int, int]:
-    """How warps divide an accumulator: down the rows first where rows are reduced or feed another product (a row then
-    stays inside one warp), else as square as it goes, which reads the fewest operand bytes from shared memory."""
+def quarters(rows: int, cols: int, warps_down: int, warps_across: int) -> Layout:
+    """The accumulator of sm_70's mma.m8n8k4: each fourth of a warp has 8 rows of 32."""
+    row = Axis(rows, 2, 0, 2, 4, 2, 2 * warps_down, 4, outer=-(-rows // (32 * warps_down)))
+    col = Axis(
+        cols, inner=2, t1=2, s1=1, t2=warps_across, s2=5 + log2(warps_down), outer=-(-cols // (4 * warps_across))
+    )
+    return Layout(row, col, f"ts::Quarters<{rows}, {cols}, {warps_down}, {warps_across}>")
+
+
+def warp_grid(rows: int, cols: int, warps: int, keep_rows: bool, height: int = 16) -> tuple[int, int]:
+    """How warps, each with `height` rows at a time, divide an accumulator: down the rows first where rows are reduced
+    or feed another product (a row then stays inside one warp), else as square as it goes, which reads the fewest
+    operand bytes from shared memory."""
     best = (1, 1)
     down = 1
-    while down <= warps and rows % (16 * down) == 0:
+    while down <= warps and rows % (height * down) == 0 and height * down <= PARTIALS[0]:
         across = warps // down
         while across > 1 and cols % (8 * across):
             across //= 2

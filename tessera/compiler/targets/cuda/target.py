@@ -9,6 +9,7 @@ from tessera.compiler.targets.base import CUDA_ARCHITECTURES, Artifact, Executab
 from tessera.compiler.targets.cuda import cubin, cxx, nvrtc, steps
 from tessera.compiler.targets.cuda.emit import Settings
 from tessera.compiler.targets.cuda.generate import Generated, generate
+from tessera.compiler.targets.cuda.groups import TensorCores
 from tessera.compiler.tile.passes.check_indices import checked
 from tessera.compiler.tile.program import Program
 from tessera.language import dtypes
@@ -32,11 +33,11 @@ def tensor_core_dtypes(arch: int) -> set[dtypes.DType]:
     """The dtypes whose products run on tensor cores. Others are chains of fused multiply-adds, with the same meaning.
 
     Below sm_89 8-bit floats are multiplied as f16, exactly. f64 is left out where its instructions are slower than
-    plain ones; sm_70's fragments have another shape (mma.m8n8k4), for which there is no code.
+    plain ones.
     """
-    out: set[dtypes.DType] = set()
+    out = {dtypes.f16}
     if arch >= 75:
-        out |= {dtypes.f16, dtypes.fp8_e4m3, dtypes.fp8_e5m2, dtypes.int8, dtypes.uint8}
+        out |= {dtypes.fp8_e4m3, dtypes.fp8_e5m2, dtypes.int8, dtypes.uint8}
     if arch >= 80:
         out |= {dtypes.bf16, dtypes.tf32}
     if arch in (80, 90, 100):
@@ -48,7 +49,8 @@ def settings_for(arch: int, profile: bool, debug: bool) -> Settings:
     cores = tensor_core_dtypes(arch)
     # wgmma sums 8-bit floats with fewer bits than f32 has; integers and f64 have no warpgroup path.
     warpgroups = cores & {dtypes.f16, dtypes.bf16, dtypes.tf32} if arch == 90 else set[dtypes.DType]()
-    return Settings(arch, frozenset(cores), SHARED_LIMITS[arch], profile, debug, frozenset(warpgroups))
+    tensor_cores = TensorCores(frozenset(cores), 16 if arch >= 75 else 32)
+    return Settings(arch, tensor_cores, SHARED_LIMITS[arch], profile, debug, frozenset(warpgroups))
 
 
 @dataclass(frozen=True, slots=True)

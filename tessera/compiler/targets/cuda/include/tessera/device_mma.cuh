@@ -1,4 +1,4 @@
-// Tensor-core products of 8-bit floats, 8-bit integers and doubles; host_mma.h implements the same names for the
+// Tensor-core products of 8-bit floats, 8-bit integers, doubles and, on sm_70, f16; host_mma.h implements the same names for the
 // emulator. Fragments as in the PTX ISA, "Matrix Fragments for mma.m16n8k32" and "mma.m8n8k4 with .f64".
 #pragma once
 #ifdef __CUDACC_RTC__
@@ -6,6 +6,24 @@
 
 namespace tessera {
 namespace hw {
+
+// Four products of 8 x 4 by 4 x 8, for sm_70. Whether a's rows, and b's columns, are neighbours in the registers.
+#if __CUDA_ARCH__ < 750
+#define TS_MMA_K4(order)                                                                                                  \
+  asm volatile("mma.sync.aligned.m8n8k4." order ".f32.f16.f16.f32 {%0,%1,%2,%3,%4,%5,%6,%7}, {%8,%9}, {%10,%11}, "        \
+               "{%0,%1,%2,%3,%4,%5,%6,%7};"                                                                               \
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])           \
+               : "r"(a0), "r"(a1), "r"(b0), "r"(b1))
+template <bool RowsInside, bool ColumnsInside> TS_FN void mma_f16_k4(float (&d)[8], u32 a0, u32 a1, u32 b0, u32 b1) {
+  if constexpr (RowsInside && ColumnsInside) TS_MMA_K4("col.row");
+  else if constexpr (RowsInside) TS_MMA_K4("col.col");
+  else if constexpr (ColumnsInside) TS_MMA_K4("row.row");
+  else TS_MMA_K4("row.col");
+}
+#undef TS_MMA_K4
+#else
+template <bool RowsInside, bool ColumnsInside> TS_FN void mma_f16_k4(float (&)[8], u32, u32, u32, u32) {}
+#endif
 
 #if __CUDA_ARCH__ >= 890
 #define TS_MMA_FP8(name, kind)                                                                                            \

@@ -50,6 +50,33 @@ TS_HOST_MMA(mma_u8_k32, i32, i64, 4, 4, (u8)(r[x] >> 8 * h))
 TS_HOST_MMA(mma_f64_k4, double, double, 1, 2, (h, bits_as<double>((u64)r[2 * x] | (u64)r[2 * x + 1] << 32)))
 #undef TS_HOST_MMA
 
+// Lanes 4q .. 4q+3 and those 16 further on multiply 8 x 4 by 4 x 8: lane % 4 + (lane / 16) * 4 is a lane's number among them.
+struct Quarter { float (*d)[8]; u32 a[2], b[2]; };
+template <bool RowsInside, bool ColumnsInside> inline void perform_quarters(void* (&lane)[32]) {
+  float a[4][8][4], b[4][4][8];
+  for (int i = 0; i < 32; ++i) {
+    Quarter* f = (Quarter*)lane[i];
+    int q = i / 4 % 4, own = i % 4, high = i / 16 * 4;
+    for (int x = 0; x < 4; ++x) {
+      float left = f16_to((u16)(f->a[x / 2] >> x % 2 * 16)), right = f16_to((u16)(f->b[x / 2] >> x % 2 * 16));
+      (RowsInside ? a[q][high + x][own] : a[q][high + own][x]) = left;
+      (ColumnsInside ? b[q][own][high + x] : b[q][x][high + own]) = right;
+    }
+  }
+  for (int i = 0; i < 32; ++i)
+    for (int c = 0; c < 8; ++c) {
+      int q = i / 4 % 4, row = i % 2 + (c & 2) + i / 16 * 4, column = (c & 4) + (i & 2) + c % 2;
+      double sum = (*((Quarter*)lane[i])->d)[c];
+      for (int k = 0; k < 4; ++k) sum += (double)a[q][row][k] * b[q][k][column];
+      (*((Quarter*)lane[i])->d)[c] = (float)sum;
+    }
+}
+template <bool RowsInside, bool ColumnsInside> inline void mma_f16_k4(float (&d)[8], u32 a0, u32 a1, u32 b0, u32 b1) {
+  if (arch >= 750) fail("products of m8n8k4 are for sm_70");
+  Quarter f{&d, {a0, a1}, {b0, b1}};
+  collective(Collective::mma, &f, perform_quarters<RowsInside, ColumnsInside>);
+}
+
 inline u32 scale_f16x2(u32 x) {
   return (u32)f16_from(f16_to((u16)x) * 256.0f) | (u32)f16_from(f16_to((u16)(x >> 16)) * 256.0f) << 16;
 }

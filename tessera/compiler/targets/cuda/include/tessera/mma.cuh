@@ -1,15 +1,9 @@
 // acc + a @ b. Where the accumulator is a Fragment the products run on the tensor cores, 32 bytes of k at a time;
 // elsewhere each element is one chain of fused multiply-adds in ascending k.
 #pragma once
-#include "shared.cuh"
-#include "device_mma.cuh"
+#include "mma_sm70.cuh"
 
 namespace tessera {
-
-template <class S> struct plain_ { using type = S; static constexpr bool transposed = false; };
-template <class S> struct plain_<Transposed<S>> { using type = S; static constexpr bool transposed = true; };
-template <class S> TS_FN const S& untransposed(const S& s) { return s; }
-template <class S> TS_FN const S& untransposed(const Transposed<S>& s) { return s.of; }
 
 template <class T> constexpr int mma_k = sizeof(T) == 8 ? 4 : 32 / (int)sizeof(T);
 
@@ -157,6 +151,8 @@ template <class A, class B, class X, class L> TS_FN Tile<X, L> mma(const A& a, c
         r[x] = hw::bits_as<u32>(pack);
       }
     });
+  } else if constexpr (is_quarters<L>) {
+    mma_quarters(acc, a, b);
   } else if constexpr (is_fragment<L>) {
     int down = t / 32 / L::Col::t2 % L::Row::t1;
     mma_fragments<T, A::cols>(acc, b, [&](u32(&r)[4], int m, int k) { load_a(r, a, (m * L::Row::t1 + down) * 16, k); });

@@ -49,6 +49,10 @@ template <class S> struct Transposed {
   S of;
 };
 template <class S> TS_FN Transposed<S> transposed(const S& s) { return {s}; }
+template <class S> struct plain_ { using type = S; static constexpr bool transposed = false; };
+template <class S> struct plain_<Transposed<S>> { using type = S; static constexpr bool transposed = true; };
+template <class S> TS_FN const S& untransposed(const S& s) { return s; }
+template <class S> TS_FN const S& untransposed(const Transposed<S>& s) { return s.of; }
 
 template <class S, class L> constexpr int shared_vector = L::vector <= S::piece && S::piece % L::vector == 0 && S::cols % L::vector == 0 && L::cols == S::cols && S::cols % S::piece == 0 ? L::vector : 1;
 

@@ -50,6 +50,10 @@ using Blocked = Layout<Axis<Rows, 1, 0, P, TR, log2_(TC), 1, 0, steps_(Rows, P *
 template <int Rows, int Cols, int WR, int WC>
 using Fragment = Layout<Axis<Rows, 8, 2, 2, WR, 5 + log2_(WC), 1, 0, steps_(Rows, 16 * WR)>,
                         Axis<Cols, 1, 0, 2, 4, 0, WC, 5, steps_(Cols, 8 * WC)>>;
+// The accumulator of sm_70's 8 x 8 products: four at once, below each other, one to every fourth of a warp.
+template <int Rows, int Cols, int WR, int WC>
+using Quarters = Layout<Axis<Rows, 2, 0, 2, 4, 2, 2 * WR, 4, steps_(Rows, 32 * WR)>,
+                        Axis<Cols, 1, 0, 2, 2, 1, WC, 5 + log2_(WR), steps_(Cols, 4 * WC)>>;
 // Vectors that belong to the rows, or to the columns, of a layout.
 template <class L> using RowsOf = Layout<One, typename L::Row>;
 template <class L> using ColsOf = Layout<One, typename L::Col>;
