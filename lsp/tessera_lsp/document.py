@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import linecache
 import logging
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcContentModified
-from pygls.uris import to_fs_path
+from pygls.uris import from_fs_path, to_fs_path
 
 from tessera.compiler.frontend.definition import parse_module
 from tessera.compiler.frontend.files import FileAnalysis
 from tessera.compiler.frontend.text_scope import TextScope
-from tessera.errors import CompileError, Diagnostic, Span
+from tessera.errors import CompileError, Diagnostic, Edit, Span
 from tessera_lsp.known import Known, known_functions
 from tessera_lsp.text import Text
 
@@ -170,6 +171,26 @@ class Document:
         """The function that a line belongs to: the innermost, which starts last."""
         found = [k for k in self.known if k.first_line <= line <= k.last_line]
         return max(found, key=lambda k: k.first_line, default=None)
+
+    # what a cell of a notebook answers differently
+    def holds(self, line: int) -> bool:
+        """Whether a line of the analysed text is one of those that the client has under this address."""
+        return True
+
+    def location(self, span: Span) -> lsp.Location:
+        if span.file == self.file:
+            return lsp.Location(self.uri, self.text.span_range(span))
+        other = Text("".join(linecache.getlines(span.file)), self.text.encoding)
+        return lsp.Location(from_fs_path(span.file) or span.file, other.span_range(span))
+
+    def workspace_edit(self, edits: Iterable[Edit]) -> lsp.WorkspaceEdit | None:
+        """Tied to the version of the text. None where another file would be changed."""
+        edits = list(edits)
+        if any(e.span.file != self.file for e in edits):
+            return None
+        identifier = lsp.OptionalVersionedTextDocumentIdentifier(self.uri, self.version)
+        changes = [lsp.TextEdit(self.text.span_range(e.span), e.text) for e in edits]
+        return lsp.WorkspaceEdit(document_changes=[lsp.TextDocumentEdit(identifier, changes)])
 
 
 def _import_scope(file: str, text: str) -> TextScope:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from contextvars import ContextVar
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -20,8 +21,16 @@ from pygls.protocol import LanguageServerProtocol, default_converter, lsp_method
 
 from tessera_lsp.document import Document
 from tessera_lsp.garbage import collect_when_idle
+from tessera_lsp.notebook import LANGUAGES, Notebook, Source
 
 log = logging.getLogger(__name__)
+_NOTEBOOKS = lsp.NotebookDocumentSyncOptions(
+    [
+        lsp.NotebookDocumentFilterWithNotebook(
+            "jupyter-notebook", [lsp.NotebookCellLanguage(language) for language in LANGUAGES]
+        )
+    ]
+)
 _ASKED: ContextVar[int] = ContextVar("asked")
 """the number of the message that is being answered"""
 
@@ -52,13 +61,32 @@ class Protocol(LanguageServerProtocol):
     def lsp_text_document__did_close(self, params: lsp.DidCloseTextDocumentParams) -> None:
         self._server.close(params.text_document.uri)
 
+    @lsp_method(lsp.NOTEBOOK_DOCUMENT_DID_OPEN)
+    def lsp_notebook_document__did_open(self, params: lsp.DidOpenNotebookDocumentParams) -> None:
+        self._server.open_notebook(params)
+
+    @lsp_method(lsp.NOTEBOOK_DOCUMENT_DID_CHANGE)
+    def lsp_notebook_document__did_change(self, params: lsp.DidChangeNotebookDocumentParams) -> None:
+        self._server.change_notebook(params)
+
+    @lsp_method(lsp.NOTEBOOK_DOCUMENT_DID_CLOSE)
+    def lsp_notebook_document__did_close(self, params: lsp.DidCloseNotebookDocumentParams) -> None:
+        self._server.close_notebook(params.notebook_document.uri)
+
 
 class TesseraServer(LanguageServer):
     """`errors_page`: the address of the catalogue of error codes, "" where there is none."""
 
     def __init__(self, errors_page: str = "") -> None:
-        super().__init__("tessera-lsp", _version(), protocol_cls=Protocol, converter_factory=default_converter)
+        super().__init__(
+            "tessera-lsp",
+            _version(),
+            notebook_document_sync=_NOTEBOOKS,
+            protocol_cls=Protocol,
+            converter_factory=default_converter,
+        )
         self.documents: dict[str, Document] = {}
+        self.notebooks: dict[str, Notebook] = {}
         self.received = 0
         self.errors_page = errors_page
 
@@ -77,18 +105,53 @@ class TesseraServer(LanguageServer):
         if document is None:
             return
         document.close()
-        if not self.pulls:
+        self._clear([uri])
+
+    # notebooks
+    def open_notebook(self, params: lsp.DidOpenNotebookDocumentParams) -> None:
+        uri = params.notebook_document.uri
+        self.close_notebook(uri)
+        notebook = self.notebooks[uri] = Notebook(uri, self.encoding, self._push_cells)
+        notebook.open(params.notebook_document.cells, params.cell_text_documents)
+
+    def change_notebook(self, params: lsp.DidChangeNotebookDocumentParams) -> None:
+        notebook = self.notebooks.get(params.notebook_document.uri)
+        if notebook is not None:
+            notebook.document.edited = self.received
+            self._clear(notebook.change(params.change))
+
+    def close_notebook(self, uri: str) -> None:
+        notebook = self.notebooks.pop(uri, None)
+        if notebook is not None:
+            notebook.document.close()
+            self._clear(s.uri for s in notebook.sources)
+
+    def _clear(self, uris: Iterable[str]) -> None:
+        for uri in () if self.pulls else uris:
             self.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, []))
 
     async def document(self, identifier: Any) -> Document:
-        """An open document, analysed. Raises JsonRpcInvalidParams, and JsonRpcContentModified when superseded."""
-        document = self.documents.get(identifier.uri)
+        """An open document or `%%tessera` cell, analysed; for a cell that is none of ours an empty document.
+
+        Raises JsonRpcInvalidParams for one that is not open, and JsonRpcContentModified when it is superseded.
+        """
+        cell = self._cell(identifier.uri)
+        document = self.documents.get(identifier.uri) if cell is None else cell[0].document
         if document is None:
             raise JsonRpcInvalidParams(f"{identifier.uri} is not open")
         if document.edited > _ASKED.get():
             raise JsonRpcContentModified
+        if cell is None:
+            await document.ready()
+            return document
+        notebook, source = cell
+        if source.magic is None:
+            return Document(lsp.TextDocumentItem(source.uri, "python", source.version, ""), self.encoding)
         await document.ready()
-        return document
+        return notebook.cell(source)  # type: ignore[return-value]  # what features ask of a document, a cell answers
+
+    def _cell(self, uri: str) -> tuple[Notebook, Source] | None:
+        return next(((n, s) for n in self.notebooks.values() for s in n.sources if s.uri == uri), None)
 
     @property
     def pulls(self) -> bool:
@@ -98,8 +161,19 @@ class TesseraServer(LanguageServer):
 
     def _push(self, document: Document) -> None:
         collect_when_idle()
-        if self.pulls or self.documents.get(document.uri) is not document:
+        if not self.pulls and self.documents.get(document.uri) is document:
+            self._publish(document)
+
+    def _push_cells(self, document: Document) -> None:
+        collect_when_idle()
+        notebook = self.notebooks.get(document.uri)
+        if self.pulls or notebook is None or notebook.document is not document:
             return
+        for cell in notebook.cells():
+            self._publish(cell)
+        self._clear(s.uri for s in notebook.sources if s.magic is None)
+
+    def _publish(self, document: Any) -> None:
         from tessera_lsp.features.diagnostics import to_protocol
 
         found = to_protocol(self, document)

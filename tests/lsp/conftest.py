@@ -111,6 +111,7 @@ def capabilities(pull: bool, encodings: Sequence[str]) -> lsp.ClientCapabilities
             document_symbol=lsp.DocumentSymbolClientCapabilities(hierarchical_document_symbol_support=True),
             rename=lsp.RenameClientCapabilities(prepare_support=True),
         ),
+        notebook_document=lsp.NotebookDocumentClientCapabilities(lsp.NotebookDocumentSyncClientCapabilities()),
     )
 
 

@@ -6,11 +6,9 @@ from typing import TYPE_CHECKING
 
 from lsprotocol import types as lsp
 
-from tessera.errors import Fix
 from tessera_lsp.features import diagnostics
 
 if TYPE_CHECKING:
-    from tessera_lsp.document import Document
     from tessera_lsp.server import TesseraServer
 
 
@@ -29,12 +27,12 @@ def register(server: TesseraServer) -> None:
                 kind=lsp.CodeActionKind.QuickFix,
                 diagnostics=[diagnostics.one(server, document, d)],
                 is_preferred=len(d.fixes) == 1,
-                edit=_edit(document, fix),
+                edit=edit,
             )
             for d in document.diagnostics
             if d.fixes and _overlaps(document.text.span_range(d.span), params.range)
             for fix in d.fixes
-            if all(e.span.file == document.file for e in fix.edits)
+            if (edit := document.workspace_edit(fix.edits)) is not None
         ]
 
 
@@ -45,10 +43,3 @@ def _within(kind: str, wanted: str) -> bool:
 
 def _overlaps(a: lsp.Range, b: lsp.Range) -> bool:
     return a.start <= b.end and b.start <= a.end
-
-
-def _edit(document: Document, fix: Fix) -> lsp.WorkspaceEdit:
-    """Tied to the version of the text that the fix was tried on."""
-    edits = [lsp.TextEdit(document.text.span_range(e.span), e.text) for e in fix.edits]
-    identifier = lsp.OptionalVersionedTextDocumentIdentifier(document.uri, document.version)
-    return lsp.WorkspaceEdit(document_changes=[lsp.TextDocumentEdit(identifier, edits)])

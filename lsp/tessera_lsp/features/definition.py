@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lsprotocol import types as lsp
@@ -21,7 +22,7 @@ def register(server: TesseraServer) -> None:
     async def definition(params: lsp.DefinitionParams) -> lsp.Location | None:
         document = await server.document(params.text_document)
         span = _definition(document, *document.text.place(params.position))
-        return lsp.Location(document.uri, document.text.span_range(span)) if span is not None else None
+        return document.location(span) if span is not None else None
 
 
 def _definition(document: Document, line: int, col: int) -> Span | None:
@@ -53,7 +54,8 @@ def _of_module(document: Document, name: str) -> Span | None:
 
 def _bound_in(document: Document, node: ast.stmt, name: str) -> Span | None:
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-        return names.definition_name(document.text.plain.split("\n"), node) if node.name == name else None
+        name_span = names.definition_name(document.text.plain.split("\n"), node)
+        return replace(name_span, file=document.file) if node.name == name else None
     source = source_of(document.file, document.text.plain)
     for inner in ast.walk(node):
         match inner:

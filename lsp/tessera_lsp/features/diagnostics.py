@@ -41,8 +41,7 @@ def one(server: TesseraServer, document: Document, d: Diagnostic) -> lsp.Diagnos
     lines = [d.message]
     for note in d.notes:
         if note.span is not None and note.span.line and note.span.file == document.file:
-            place = lsp.Location(document.uri, document.text.span_range(note.span))
-            related.append(lsp.DiagnosticRelatedInformation(place, note.message))
+            related.append(lsp.DiagnosticRelatedInformation(document.location(note.span), note.message))
         else:
             lines.append(f"note: {note.message}")
     return lsp.Diagnostic(

@@ -28,7 +28,7 @@ def register(server: TesseraServer) -> None:
     @server.feature(lsp.TEXT_DOCUMENT_INLAY_HINT, lsp.InlayHintOptions(resolve_provider=False))
     async def inlay_hints(params: lsp.InlayHintParams) -> list[lsp.InlayHint]:
         document = await server.document(params.text_document)
-        first, last = params.range.start.line + 1, params.range.end.line + 1
+        first, last = (document.text.place(p)[0] for p in (params.range.start, params.range.end))
         return [
             _hint(document, known, e)
             for known in document.known
@@ -85,7 +85,7 @@ def _label(document: Document, known: Known, text: str, lead: str) -> list[lsp.I
             lsp.InlayHintLabelPart(
                 word,
                 tooltip=f"{word} is {' and '.join(axes).replace('`', '')}" if axes else f"the dim {word}",
-                location=lsp.Location(document.uri, document.text.span_range(span)),
+                location=document.location(span),
             )
         )
     return [*parts, lsp.InlayHintLabelPart(plain)] if plain else parts

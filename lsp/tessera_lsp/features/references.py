@@ -19,7 +19,7 @@ def register(server: TesseraServer) -> None:
     @server.feature(lsp.TEXT_DOCUMENT_REFERENCES)
     async def references(params: lsp.ReferenceParams) -> list[lsp.Location]:
         document = await server.document(params.text_document)
-        return [lsp.Location(document.uri, document.text.span_range(o.span)) for o in _found(document, params.position)]
+        return [document.location(o.span) for o in _found(document, params.position)]
 
     @server.feature(lsp.TEXT_DOCUMENT_DOCUMENT_HIGHLIGHT)
     async def highlight(params: lsp.DocumentHighlightParams) -> list[lsp.DocumentHighlight]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams
 
+from tessera.errors import Edit
 from tessera_lsp import names
 from tessera_lsp.known import Known
 from tessera_lsp.names import COORDINATE, Occurrence
@@ -42,15 +43,13 @@ def register(server: TesseraServer) -> None:
         known, dim = found
         _demand(document, known, dim.name, params.new_name)
         edits = [
-            lsp.TextEdit(
-                document.text.span_range(o.span),
-                COORDINATE + params.new_name.lower() if o.coordinate else params.new_name,
-            )
+            Edit(o.span, COORDINATE + params.new_name.lower() if o.coordinate else params.new_name)
             for o in names.dim_occurrences(known)
             if o.name == dim.name
         ]
-        identifier = lsp.OptionalVersionedTextDocumentIdentifier(document.uri, document.version)
-        return lsp.WorkspaceEdit(document_changes=[lsp.TextDocumentEdit(identifier, edits)])
+        edit = document.workspace_edit(edits)
+        assert edit is not None  # a function lies in one file, and in one cell
+        return edit
 
 
 def _dim(document: Document, position: lsp.Position) -> tuple[Known, Occurrence] | None:

@@ -23,7 +23,7 @@ def register(server: TesseraServer) -> None:
     async def symbols(params: lsp.DocumentSymbolParams) -> list[lsp.DocumentSymbol]:
         document = await server.document(params.text_document)
         if document.parses:
-            return list(_of_body(document, document.scope.tree.body))
+            return list(_of_body(document, [s for s in document.scope.tree.body if document.holds(s.lineno)]))
         return [_function(document, k.tree, k.by) for k in document.known]
 
 
@@ -61,6 +61,6 @@ def _named(
     lines = document.text.plain.split("\n")
     own = document.text.span_range(definition_name(lines, node, by))
     end = min((node.end_lineno or node.lineno) + by, len(lines))
-    start = lsp.Position(max(first_line(node) + by - 1, 0), 0)
+    start = document.text.at(first_line(node) + by, 1)
     whole = lsp.Range(start, document.text.at(end, len(lines[end - 1]) + 1))
     return lsp.DocumentSymbol(node.name, kind, whole, own, children=children)

@@ -1,0 +1,288 @@
+"""A notebook: the text that its cells make together, analysed as one document, and what each cell shows of it.
+
+`%%tessera` cells are taken as they are, under a comment in place of the magic. Of the other cells only what their text
+binds matters, so what is IPython's own in them is taken out, and a cell that does not parse is left out. Cells stand in
+the order in which they last ran, those that have not run yet behind: a name means what it would mean after that.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import count
+
+from lsprotocol import types as lsp
+
+from tessera.compiler.frontend.syntax import parse
+from tessera.compiler.frontend.text_scope import TextScope
+from tessera.errors import Diagnostic, Edit, Span
+from tessera_lsp.document import Document
+from tessera_lsp.known import Known
+from tessera_lsp.text import Text
+
+MAGIC = re.compile(r"\s*%%tessera(?![\w.])(.*)")
+_HARMLESS = re.compile(r"\s*%%(?:time|capture)(?!\w)")
+"""cell magics that run the cell's Python in the notebook's namespace"""
+_LINE_MAGIC = re.compile(r"(\s*)(?:[%!?]|.*\S\?\s*$)")
+_ASSIGNED_MAGIC = re.compile(r"(\s*[^\W\d]\w*\s*=\s*)[%!]")
+LANGUAGES = ("python", "tess")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the line of the magic says: `%%tessera --target sm_90a --dims S=4096,D=64`."""
+
+    target: str = ""
+    dims: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+def options(line: str) -> Options:
+    """What cannot be understood is left out: the notebook itself refuses such a line."""
+    try:
+        words = shlex.split(line)
+    except ValueError:
+        words = line.split()
+    found: dict[str, str] = {}
+    for word, following in zip(words, [*words[1:], ""], strict=False):
+        name, equals, value = word.partition("=")
+        if name in ("--target", "--dims"):
+            found[name] = value if equals else following
+    pairs = (part.partition("=") for part in found.get("--dims", "").replace(" ", "").split(","))
+    dims = {name: int(value) for name, _, value in pairs if name.isidentifier() and value.isdecimal()}
+    return Options(found.get("--target", ""), dims)
+
+
+@dataclass(slots=True)
+class Source:
+    """A cell as the client has it. `order`: when it last ran, None where it has not."""
+
+    uri: str
+    version: int
+    text: Text
+    code: bool
+    order: int | None = None
+
+    @property
+    def magic(self) -> int | None:
+        """The number of the line of `%%tessera`; None where this is no such cell."""
+        if not self.code:
+            return None
+        first = next((i for i, line in enumerate(self.text.lines) if line.strip()), None)
+        return first if first is not None and MAGIC.match(self.text.lines[first]) else None
+
+    @property
+    def options(self) -> Options:
+        row = self.magic
+        return options(MAGIC.sub(r"\1", self.text.lines[row])) if row is not None else Options()
+
+    def lines(self) -> list[str]:
+        """Its part of the notebook's text: as many lines, and columns that count the same."""
+        row = self.magic
+        if row is not None:
+            line = self.text.lines[row]
+            return [*self.text.lines[:row], line.replace("%", "#", 1), *self.text.lines[row + 1 :]]
+        return list(_plain(tuple(self.text.lines))) if self.code else []
+
+
+@lru_cache(maxsize=1024)
+def _plain(lines: tuple[str, ...]) -> tuple[str, ...]:
+    """An ordinary cell without what is IPython's own; blank where the rest is no Python."""
+    first = next((line for line in lines if line.strip()), "")
+    if not first.lstrip().startswith("%%") or _HARMLESS.match(first):
+        kept = tuple(map(_python, lines))
+        if parse("\n".join(kept), "<cell>").tree is not None:
+            return kept
+    return ("",) * len(lines)
+
+
+def _python(line: str) -> str:
+    assigned = _ASSIGNED_MAGIC.match(line)
+    if assigned is not None:
+        return assigned[1] + "_"  # a value that the text does not tell
+    magic = _LINE_MAGIC.match(line)
+    return magic[1] + "pass" if magic is not None and not line.lstrip().startswith("#") else line
+
+
+class Notebook:
+    """The cells of one notebook and the document that they make."""
+
+    def __init__(self, uri: str, encoding: str, analysed: Callable[[Document], None]) -> None:
+        self.sources: list[Source] = []
+        self.document = Document(lsp.TextDocumentItem(uri, "python", 0, ""), encoding, analysed)
+        self._encoding = encoding
+        self._versions = count(1)
+        self._first: dict[str, int] = {}
+
+    @property
+    def uri(self) -> str:
+        return self.document.uri
+
+    def open(self, cells: Iterable[lsp.NotebookCell], texts: Iterable[lsp.TextDocumentItem]) -> None:
+        self._splice(0, 0, cells, texts)
+        self._compose()
+
+    def change(self, change: lsp.NotebookDocumentChangeEvent) -> list[str]:
+        """Takes a change; gives the addresses of the cells that are no longer there."""
+        cells = change.cells
+        if cells is None:
+            return []
+        gone: list[str] = []
+        if cells.structure is not None:
+            array = cells.structure.array
+            self._splice(array.start, array.delete_count, array.cells or (), cells.structure.did_open or ())
+            gone = [closed.uri for closed in cells.structure.did_close or ()]
+        by_uri = {s.uri: s for s in self.sources}
+        for cell in cells.data or ():
+            if cell.document in by_uri:
+                _told(by_uri[cell.document], cell)
+        for content in cells.text_content or ():
+            source = by_uri.get(content.document.uri)
+            if source is not None:
+                source.version = content.document.version
+                for each in content.changes:
+                    source.text = source.text.changed(each)
+        self._compose()
+        return gone
+
+    def _splice(
+        self, start: int, deleted: int, cells: Iterable[lsp.NotebookCell], opened: Iterable[lsp.TextDocumentItem]
+    ) -> None:
+        """Cells that are not opened by the same change are moved, and keep their text."""
+        known = {s.uri: s for s in self.sources}
+        for item in opened:
+            text = Text(item.text, self._encoding)
+            known[item.uri] = Source(item.uri, item.version, text, item.language_id in LANGUAGES)
+        added = [known[cell.document] for cell in cells if cell.document in known]
+        for cell in cells:
+            if cell.document in known:
+                _told(known[cell.document], cell)
+        self.sources[start : start + deleted] = added
+
+    def _compose(self) -> None:
+        """Puts the cells together; the analysis is asked for where that gives another text."""
+        lines: list[str] = []
+        self._first = {}
+        for source in sorted(self.sources, key=lambda s: (s.order is None, s.order or 0)):
+            self._first[source.uri] = len(lines)
+            lines += source.lines()
+        text = "\n".join([*lines, ""])
+        if text != self.document.text.text or not self.document.version:
+            self.document.edit(next(self._versions), [lsp.TextDocumentContentChangeWholeDocument(text)])
+
+    def cells(self) -> list[Cell]:
+        """The `%%tessera` cells, in the order in which they stand."""
+        return [self.cell(s) for s in self.sources if s.magic is not None]
+
+    def cell(self, source: Source) -> Cell:
+        return Cell(self, source, self._first[source.uri], len(source.text.lines))
+
+    def source_at(self, line: int) -> tuple[Source, int] | None:
+        """The cell that a line of the whole text belongs to, and how many lines stand above it."""
+        for source in self.sources:
+            first = self._first[source.uri]
+            if source.code and first < line <= first + len(source.text.lines):
+                return source, first
+        return None
+
+
+def _told(source: Source, cell: lsp.NotebookCell) -> None:
+    source.code = source.code and cell.kind == lsp.NotebookCellKind.Code
+    ran = cell.execution_summary
+    if ran is not None:
+        source.order = ran.execution_order
+
+
+class CellText(Text):
+    """The text of a whole notebook, with the positions that a client counts in one of its cells."""
+
+    __slots__ = ("first", "rows")
+
+    def __init__(self, whole: Text, first: int, rows: int) -> None:
+        for name in Text.__slots__:
+            setattr(self, name, getattr(whole, name))
+        self.first, self.rows = first, rows
+
+    def _whole(self, position: lsp.Position) -> lsp.Position:
+        if position.line >= self.rows:  # outside the cell: its end
+            return super().at(self.first + self.rows, len(self.lines[self.first + self.rows - 1]) + 1)
+        return lsp.Position(self.first + position.line, position.character)
+
+    def _own(self, position: lsp.Position) -> lsp.Position:
+        return lsp.Position(max(position.line - self.first, 0), position.character)
+
+    def offset(self, position: lsp.Position) -> int:
+        return super().offset(self._whole(position))
+
+    def position(self, offset: int) -> lsp.Position:
+        return self._own(super().position(offset))
+
+    def place(self, position: lsp.Position) -> tuple[int, int]:
+        return super().place(self._whole(position))
+
+    def at(self, line: int, col: int) -> lsp.Position:
+        return self._own(super().at(line, col))
+
+
+class Cell:
+    """A `%%tessera` cell, for features to read like a document: what of the notebook's document lies in it."""
+
+    def __init__(self, notebook: Notebook, source: Source, first: int, rows: int) -> None:
+        self._notebook, self._document, self._source = notebook, notebook.document, source
+        self._first, self._last = first + 1, first + rows
+        self.uri, self.version, self.options = source.uri, source.version, source.options
+        self.text: Text = CellText(self._document.text, first, rows)
+
+    @property
+    def file(self) -> str:
+        return self._document.file
+
+    @property
+    def scope(self) -> TextScope:
+        return self._document.scope
+
+    @property
+    def state(self) -> str:
+        return f"{self._document.state}.{self.version}"
+
+    @property
+    def parses(self) -> bool:
+        return self._document.parses
+
+    @property
+    def known(self) -> list[Known]:
+        return [k for k in self._document.known if self.holds(k.first_line)]
+
+    @property
+    def diagnostics(self) -> list[Diagnostic]:
+        return [d for d in self._document.diagnostics if d.span.file == self.file and self.holds(d.span.line)]
+
+    def holds(self, line: int) -> bool:
+        return self._first <= line <= self._last
+
+    def function_at(self, line: int) -> Known | None:
+        return self._document.function_at(line)
+
+    def location(self, span: Span) -> lsp.Location:
+        """Also in another cell, and in one that is not ours."""
+        found = self._notebook.source_at(span.line) if span.file == self.file else None
+        if found is None:
+            return self._document.location(span)
+        source, first = found
+        text = CellText(self._document.text, first, len(source.text.lines))
+        return lsp.Location(source.uri, text.span_range(span))
+
+    def workspace_edit(self, edits: Iterable[Edit]) -> lsp.WorkspaceEdit | None:
+        """Tied to the versions of the cells. None where it would change a cell that is not ours."""
+        changed: dict[str, lsp.TextDocumentEdit] = {}
+        for e in edits:
+            found = self._notebook.source_at(e.span.line) if e.span.file == self.file else None
+            if found is None or found[0].magic is None:
+                return None
+            source = found[0]
+            identifier = lsp.OptionalVersionedTextDocumentIdentifier(source.uri, source.version)
+            edit = changed.setdefault(source.uri, lsp.TextDocumentEdit(identifier, []))
+            edit.edits = [*edit.edits, lsp.TextEdit(self.location(e.span).range, e.text)]
+        return lsp.WorkspaceEdit(document_changes=list(changed.values()))
