@@ -146,7 +146,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     words = ["--allow-root", "--no-browser", "--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}"]
     words += ["--ServerApp.port_retries=0", "--IdentityProvider.token=", f"--ServerApp.root_dir={root}"]
     words += ["--LabApp.expose_app_in_browser=True", "--LspStdIoReader.max_wait=0.01"]
-    words += [f"--LabApp.extra_labextensions_path={ROOT / 'jupyter_ext/tessera_jupyter/labextensions'}"]
+    built = ROOT / "jupyter_ext/tessera_jupyter/labextensions"
+    words += [f"--{app}.extra_labextensions_path={built}" for app in ("LabApp", "JupyterNotebookApp")]
     with (home / "server.log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "jupyterlab", *words], env=env, stdout=log, stderr=log, start_new_session=True

@@ -1,4 +1,4 @@
-"""Hints, squiggles, fixes, hovers and completions in `%%tessera` cells of a real JupyterLab, and none in other cells."""
+"""Hints, squiggles, fixes, hovers and completions in `%%tessera` cells of a real JupyterLab, in these cells alone."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_fix_is_applied_from_the_squiggle(lab):
     mark.hover()
     tip = page.page.locator(".cm-tooltip-lint")
     tip.wait_for()
-    assert "TS201" in tip.inner_text()
+    assert "TS202" in tip.inner_text()
     page.shot("tooltip")
     tip.get_by_role("button", name=re.compile("Fix")).click()
     mark.wait_for(state="detached")
@@ -127,3 +127,11 @@ def test_a_dim_leads_to_where_it_was_bound(lab):
         "() => window.jupyterapp.shell.currentWidget.content.activeCell.editor.getCursorPosition()"
     )
     assert (place["line"], NORM.splitlines()[2][place["column"] :][:3]) == (2, '"B"') or place["line"] == 2
+
+
+def test_the_notebook_application_shows_the_same(lab, server):
+    require("notebook")
+    page = lab("seven.ipynb", HEAD, NORM).page
+    page.goto(f"{server.url}/notebooks/seven.ipynb")
+    page.locator(".tessera-hint").first.wait_for(timeout=60_000)
+    assert page.locator(".tessera-hint").all_inner_texts() == [": [B, 1] f32"]
