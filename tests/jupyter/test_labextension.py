@@ -135,3 +135,41 @@ def test_the_notebook_application_shows_the_same(lab, server):
     page.goto(f"{server.url}/notebooks/seven.ipynb")
     page.locator(".tessera-hint").first.wait_for(timeout=60_000)
     assert page.locator(".tessera-hint").all_inner_texts() == [": [B, 1] f32"]
+
+
+def test_completions_come_from_the_server(lab):
+    page = lab("complete.ipynb", HEAD, NORM + "    y = ts.softm\n")
+    hints(page, 1)
+    cell(page, 1).locator(".cm-line", has_text="ts.softm").click()
+    page.page.keyboard.press("End")
+    page.page.evaluate("window.jupyterapp.commands.execute('completer:invoke-notebook')")
+    found = page.page.locator(".jp-Completer-item", has_text="softmax").first
+    found.wait_for()
+    page.shot("completion")
+
+
+def test_quiet_mode_shows_what_is_near_the_cursor(lab):
+    text = """%%tessera
+@ts.function
+def steps(x: Tensor["B", "D"]) -> Tensor["B", "D"]:
+    a = x * 2
+    b = a.astype(ts.f16)
+    c = b + 1
+    d = c + 1
+    e = d + 1
+    f = e.mean(axis=-1, keepdim=True)
+    return x
+"""
+    page = lab("quiet.ipynb", HEAD, text)
+    assert [line for line, _ in hints(page, 1)] == [3, 4, 5, 6, 7, 8]
+    setting = """quiet => window.jupyterapp.serviceManager.settings.save(
+        'tessera-jupyterlab:plugin', JSON.stringify({inlayHints: {quiet}}))"""
+    try:
+        page.page.evaluate(setting, True)
+        page.page.reload()
+        cell(page, 1).locator(".tessera-hint").first.wait_for()
+        assert [line for line, _ in shown(page, 1)] == [8]
+        cell(page, 1).locator(".cm-line").nth(4).click()
+        page.page.wait_for_function("() => document.querySelectorAll('.tessera-hint').length > 3")
+    finally:
+        page.page.evaluate(setting, False)

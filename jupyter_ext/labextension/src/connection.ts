@@ -8,7 +8,7 @@ const PATIENCE = 20_000;
 
 const CAPABILITIES: lsp.ClientCapabilities = {
   general: { positionEncodings: ['utf-16'] },
-  workspace: { applyEdit: false },
+  workspace: { applyEdit: false, inlayHint: { refreshSupport: true } },
   notebookDocument: { synchronization: { executionSummarySupport: true } },
   textDocument: {
     hover: { contentFormat: ['markdown'] },
@@ -31,7 +31,7 @@ interface Waiting {
  * this page alone, and what answers others' is passed over.
  */
 export class Connection {
-  /** What the server says of its own accord. */
+  /** What the server says or asks of its own accord. */
   readonly notified = new Signal<this, { method: string; params: any }>(this);
   /** The connection has ended: the server has forgotten what was opened. */
   readonly closed = new Signal<this, void>(this);
@@ -95,13 +95,11 @@ export class Connection {
       } else {
         waiting?.resolve(message.result);
       }
-    } else if (message.id === undefined) {
-      this.notified.emit({ method: message.method, params: message.params });
-    } else if (message.method === 'workspace/configuration') {
-      const items: unknown[] = message.params.items;
-      send(socket, { id: message.id, result: items.map(() => this._options()) });
     } else {
-      send(socket, { id: message.id, result: null });
+      if (message.id !== undefined) {
+        send(socket, { id: message.id, result: null }); // requests of the server's: only refreshes are announced
+      }
+      this.notified.emit({ method: message.method, params: message.params });
     }
   }
 

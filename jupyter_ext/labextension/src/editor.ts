@@ -31,8 +31,13 @@ export function tesseraCell(cell: ISharedCell, around: Surroundings): Extension 
     window.setTimeout(() => session?.findings(cell.id) && show(null, cell.id));
     return { destroy: () => void session?.found.disconnect(show) };
   });
+  const cursor = EditorView.updateListener.of(({ view, selectionSet }) => {
+    if (selectionSet && view.hasFocus) {
+      around.session(cell)?.cursor(cell, place(view.state.doc, view.state.selection.main.head));
+    }
+  });
   const hover = hoverTooltip((view, position) => hoverAt(view, position, cell, around));
-  return [hintField, follow, hover];
+  return [hintField, follow, cursor, hover];
 }
 
 function display(view: EditorView, cell: ISharedCell, around: Surroundings, session: NotebookSession): void {
@@ -168,9 +173,8 @@ async function hoverAt(
   if (!isTessera(doc.line(1).text)) {
     return null;
   }
-  const line = doc.lineAt(position);
-  const at: lsp.Position = { line: line.number - 1, character: position - line.from };
-  const ask = around.session(cell)?.ask<lsp.Hover>(cell, 'textDocument/hover', { position: at });
+  const at = { position: place(doc, position) };
+  const ask = around.session(cell)?.ask<lsp.Hover>(cell, 'textDocument/hover', at);
   const found = await ask?.catch(() => null);
   if (!found || view.state.doc !== doc) {
     return null;
@@ -198,3 +202,7 @@ function offset(doc: Text, place: lsp.Position): number {
   return Math.min(line.from + place.character, line.to);
 }
 
+function place(doc: Text, position: number): lsp.Position {
+  const line = doc.lineAt(position);
+  return { line: line.number - 1, character: position - line.from };
+}

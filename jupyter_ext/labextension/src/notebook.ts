@@ -86,6 +86,14 @@ export class NotebookSession {
     return this._connection.request<R>(method, { textDocument: { uri }, ...params });
   }
 
+  /** Tells where the person's cursor is: in quiet mode hints are shown around it. */
+  cursor(cell: ISharedCell, position: lsp.Position): void {
+    const uri = this._sent.get(cell.id)?.uri;
+    if (uri !== undefined && isTessera(cell.getSource())) {
+      void this._connection.notify('tessera/cursor', { textDocument: { uri }, position });
+    }
+  }
+
   /** The cell that an address of the server's means, if it is one of this notebook's. */
   cellAt(uri: string): ISharedCell | undefined {
     return this.model.cells.find(c => this._sent.get(c.id)?.uri === uri);
