@@ -235,6 +235,8 @@ class Tensor(_Tensor):
         """x >= y."""
     def gt(self, y: Array) -> Tensor:
         """x > y."""
+    def hypot(self, y: Array) -> Tensor:
+        """sqrt(x * x + y * y) without squares that overflow: the larger magnitude times sqrt(1 + ratio**2)."""
     def isfinite(self) -> Tensor:
         """Whether x is neither NaN nor infinite."""
     def isinf(self) -> Tensor:
@@ -695,6 +697,9 @@ def greater_equal(x: A, y: Array) -> A:
 
 def gt(x: A, y: Array) -> A:
     """x > y."""
+
+def hypot(x: A, y: Array) -> A:
+    """sqrt(x * x + y * y) without squares that overflow: the larger magnitude times sqrt(1 + ratio**2)."""
 
 def iota(shape: Shape, dtype: DType = int64, axis: int = 0) -> Tensor:
     """0, 1, 2 ... along `axis`, repeated along the others."""

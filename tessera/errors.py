@@ -109,6 +109,13 @@ CODES: dict[str, Code] = {
     "TS304": Code("Dtype error", "an argument's dtype differs from the annotation"),
     "TS305": Code("Policy conflict", "numerics policies of the operands disagree"),
     "TS311": Code("Numerics warning", "an online-softmax rescale is applied twice"),
+    "TS312": Code("Numerics warning", "exponentials that may overflow are divided by their sum"),
+    "TS313": Code("Numerics warning", "a tensor is narrowed to 8 bits or fewer without a scale"),
+    "TS314": Code("Numerics warning", "digits cancel, or a value is rounded to 0, where an exact function exists"),
+    "TS315": Code("Numerics warning", "the logarithm of a sum that may be 0"),
+    "TS316": Code("Numerics warning", "a division by a sum or norm that may be 0"),
+    "TS317": Code("Numerics warning", "a long sum is kept in 16 bits or fewer"),
+    "TS318": Code("Numerics warning", "squares overflow although their root would not"),
     # TS4xx: kernels and tiles
     "TS401": Code("Kernel error", "a tile form is used outside a kernel, or a graph form inside one"),
     "TS402": Code("Tile shape error", "tile shapes do not fit together"),

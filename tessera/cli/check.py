@@ -4,71 +4,127 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from tessera.compiler.frontend.analysis import Analysis
+from tessera.compiler.frontend.checks.accumulation import accumulations
 from tessera.compiler.frontend.files import FileAnalysis, read_text
-from tessera.errors import CompileError, Diagnostic, render
+from tessera.errors import CompileError, Diagnostic, Span, render
+
+MANY = 8
+"""files from which a bar shows how far it is"""
+_OTHERS = frozenset({"node_modules", "__pycache__", "site-packages", "build", "dist"})
+
+
+@dataclass
+class _Found:
+    """What one file gave. `listed` holds lines to be printed: place, text, what is said of it."""
+
+    findings: list[Diagnostic] = field(default_factory=list[Diagnostic])
+    shapes: list[tuple[Span, str, str]] = field(default_factory=list[tuple[Span, str, str]])
+    numerics: list[tuple[Span, str, str]] = field(default_factory=list[tuple[Span, str, str]])
 
 
 def check(
-    files: Annotated[list[Path], typer.Argument(help="Python or .tess files; folders are searched for them.")],
+    files: Annotated[
+        list[Path] | None, typer.Argument(help="Python or .tess files; folders are searched. By default this folder.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
     shapes: Annotated[bool, typer.Option("--shapes", help="Also list the shape of every assigned name.")] = False,
+    numerics: Annotated[
+        bool, typer.Option("--numerics", help="Also list the precision that every sum is made in.")
+    ] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 for warnings too.")] = False,
 ) -> None:
     """Check files without running them. Exits with 1 if there are errors."""
-    found: list[Diagnostic] = []
-    listed: list[tuple[str, int, str, str]] = []
-    names = [p for f in files for p in _expand(f)]
-    for path in names:
-        diagnostics, assigned = _check(path)
-        found += diagnostics
-        listed += assigned
-    errors = sum(d.severity == "error" for d in found)
+    names = [p for f in files or [Path()] for p in _expand(f)]
+    found = [_check(p, shapes, numerics) for p in _shown(names)]
+    findings = [d for f in found for d in f.findings]
     if as_json:
-        print(json.dumps({"diagnostics": [d.to_json() for d in found], "files": len(names)}, indent=1))
-    else:
-        color = sys.stdout.isatty()
+        out: dict[str, Any] = {"diagnostics": [d.to_json() for d in findings], "files": len(names)}
         if shapes:
-            for file, line, name, shape in listed:
-                print(f"{file}:{line}: {name}: {shape}")
-        for d in found:
-            print(render(d, color=color), end="\n\n")
-        print(_verdict(errors, len(found) - errors, len(names)))
-    raise typer.Exit(1 if errors else 0)
+            out["shapes"] = [_json(*item) for f in found for item in f.shapes]
+        if numerics:
+            out["numerics"] = [_json(*item) for f in found for item in f.numerics]
+        print(json.dumps(out, indent=1))
+    else:
+        for f in found:
+            for span, text, said in sorted(f.shapes + f.numerics, key=lambda item: (item[0].line, item[0].col)):
+                print(f"{span.file}:{span.line}: {text}: {said}")
+        for d in findings:
+            print(render(d, color=sys.stdout.isatty()), end="\n\n")
+        print(_verdict(findings, len(names)))
+    failing = ("error", "warning") if strict else ("error",)
+    raise typer.Exit(1 if any(d.severity in failing for d in findings) else 0)
 
 
 def _expand(path: Path) -> list[Path]:
+    """The files of a folder that mention Tessera; a file that is named is taken as it is."""
     if path.is_dir():
-        return sorted(p for p in path.rglob("*") if p.suffix in (".py", ".tess") and ".venv" not in p.parts)
+        found = (p for p in path.rglob("*") if p.suffix in (".py", ".tess") and p.is_file())
+        return sorted(p for p in found if _is_own(p.relative_to(path)) and (p.suffix == ".tess" or _mentions(p)))
     if not path.is_file():
         raise typer.BadParameter(f"there is no file {path}")
     return [path]
 
 
-def _check(path: Path) -> tuple[list[Diagnostic], list[tuple[str, int, str, str]]]:
+def _is_own(path: Path) -> bool:
+    return not any(part in _OTHERS or part.startswith(".") for part in path.parts[:-1])
+
+
+def _mentions(path: Path) -> bool:
+    try:
+        return b"tessera" in path.read_bytes()
+    except OSError:
+        return True  # it is reported when it is read
+
+
+def _shown(names: list[Path]) -> Iterable[Path]:
+    """The files one by one, with a bar for people where there are many."""
+    if len(names) < MANY or not sys.stderr.isatty():
+        return names
+    from rich.console import Console
+    from rich.progress import track
+
+    return track(names, "checking", console=Console(stderr=True), transient=True)
+
+
+def _check(path: Path, shapes: bool, numerics: bool) -> _Found:
     try:
         text = read_text(path)
     except CompileError as e:
-        return list(e.diagnostics), []
+        return _Found(list(e.diagnostics))
+    except OSError as e:
+        return _Found([Diagnostic("TS101", f"the file cannot be read: {e.strerror}", Span(str(path), 0, 0, 0, 0))])
     analysis = FileAnalysis(str(path))
     analysis.update(text)
-    assigned = [
-        (str(path), e.span.line, e.name, e.text)
-        for a in analysis.analyses
-        for e in a.expressions
-        if e.kind in ("assign", "param")
-    ]
-    return analysis.diagnostics, assigned
+    return _Found(
+        analysis.diagnostics,
+        [item for a in analysis.analyses for item in _assigned(a)] if shapes else [],
+        [item for a in analysis.analyses for item in accumulations(a)] if numerics else [],
+    )
 
 
-def _verdict(errors: int, others: int, files: int) -> str:
+def _assigned(analysis: Analysis) -> Iterator[tuple[Span, str, str]]:
+    for e in analysis.expressions:
+        if e.kind in ("assign", "param"):
+            yield e.span, e.name, e.text
+
+
+def _json(span: Span, text: str, said: str) -> dict[str, object]:
+    return {"file": span.file, "line": span.line, "column": span.col, "text": text, "type": said}
+
+
+def _verdict(findings: list[Diagnostic], files: int) -> str:
     def count(n: int, what: str) -> str:
         return f"{n} {what}" + ("s" if n != 1 else "")
 
-    said = [count(errors, "error")] if errors else ["no errors"]
-    if others:
-        said.append(count(others, "warning"))
+    numbers = {s: sum(d.severity == s for d in findings) for s in ("error", "warning", "note")}
+    said = [count(numbers["error"], "error")] if numbers["error"] else ["no errors"]
+    said += [count(n, s) for s, n in numbers.items() if n and s != "error"]
     return f"{', '.join(said)} in {count(files, 'file')}"

@@ -10,6 +10,8 @@ from typing import Any
 
 from tessera.compiler.frontend import fixes
 from tessera.compiler.frontend.analysis import Analysis, ArgType, ExprInfo
+from tessera.compiler.frontend.checks import check_values
+from tessera.compiler.frontend.checks.ignored import without_ignored
 from tessera.compiler.frontend.definition import Definition
 from tessera.compiler.frontend.evaluator import Evaluator
 from tessera.compiler.frontend.frame import Flow
@@ -43,14 +45,14 @@ def run(
     variants = [Variant()] if arguments is not None else _variants(definition_signature(definition))
     found = [_evaluate(definition, arguments, dims, v) for v in variants]
     analysis = found[0][0] if len(found) == 1 else _joined(variants, [a for a, _ in found])
-    if not suggest or analysis.ok:
+    if not suggest:
         return analysis
-    pending = found[0][1]
+    shown, pending = without_ignored(definition, analysis.diagnostics, found[0][1])
 
     def again(changed: Definition) -> list[Diagnostic]:
         return list(run(changed, arguments, dims, suggest=False).diagnostics)
 
-    mended = fixes.tried(definition, list(analysis.diagnostics), pending, again)
+    mended = fixes.tried(definition, shown, pending, again)
     return replace(analysis, diagnostics=tuple(mended))
 
 
@@ -138,6 +140,7 @@ def _attempt(
         value = _body(ev, arguments, symbolic=arguments is None or bool(variant.absent))
         if not ev.findings.errors:  # also where something is undecided: a layer may have more to find
             op = ev.layer.finish(value)
+        check_values(ev, (inner for o in ev.block.ops for inner in o.walk()))
         tuple_result = is_sequence(value)
     except RecursionError:
         ev.error("TS102", f"{definition.name} is nested too deeply to be analysed", definition.span)

@@ -88,7 +88,6 @@ def tried(
     analyse: Callable[[Definition], list[Diagnostic]],
 ) -> list[Diagnostic]:
     """The findings, each with the first of its fixes under which it is gone and no other shape is wrong."""
-    errors = [d for d in found if d.severity == "error"]
     waiting = dict(pending)
     out: list[Diagnostic] = []
     for i, d in enumerate(found):
@@ -96,7 +95,7 @@ def tried(
         d = replace(d, fixes=())
         for c in candidates[:TRIALS]:
             changed = _edited(definition, c.fix)
-            if changed is None or not _better(d, errors, [e for e in analyse(changed) if e.severity == "error"]):
+            if changed is None or not _better(d, found, analyse(changed)):
                 continue
             d = replace(d, message=f"{d.message}\n{c.said}" if c.said else d.message, fixes=(c.fix,))
             break
@@ -105,11 +104,16 @@ def tried(
 
 
 def _better(d: Diagnostic, before: list[Diagnostic], after: list[Diagnostic]) -> bool:
-    """The finding is gone and no shape is wrong that was not: what was unknown before may show other mistakes."""
+    """The finding is gone and no shape is wrong that was not.
+
+    What was unknown before an error was mended may show other mistakes; with a warning mended there is no new error.
+    """
     known = {(o.code, o.message) for o in before}
-    new = [o for o in after if (o.code, o.message) not in known]
-    gone = not any(o.code == d.code and o.span.line == d.span.line for o in after)
-    return gone and not any(o.code.startswith("TS2") for o in new)
+    wrong = "TS2" if d.severity == "error" else "TS"
+    alike = [sum(o.code == d.code and o.span.line == d.span.line for o in some) for some in (before, after)]
+    gone = alike[1] < alike[0]
+    new = [o for o in after if o.severity == "error" and (o.code, o.message) not in known]
+    return gone and not any(o.code.startswith(wrong) for o in new)
 
 
 def _edited(definition: Definition, fix: Fix) -> Definition | None:

@@ -6,6 +6,7 @@ the table there (and its derivative to `derivatives`); to add an operator made o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import cached_property
 from inspect import Parameter as Signature
@@ -185,3 +186,28 @@ class MaskedFill(Operator):
 
     def decompose(self, g: GraphBuilder, x: Value, mask: Value, value: Value) -> Value:
         return g.where(mask, value, x)
+
+
+class Hypot(Operator):
+    """sqrt(x * x + y * y) without squares that overflow: the larger magnitude times sqrt(1 + ratio**2)."""
+
+    def infer(self, t: Infer, x: TensorType, y: TensorType) -> TensorType:
+        for i, v in enumerate((x, y)):
+            t.require(v, "real", operand=i)
+        dtype = t.promote(x, y)
+        for i, v in enumerate((x, y)):
+            t.floating(i, v.with_dtype(dtype))
+        return TensorType(t.broadcast(x.shape, y.shape), dtype if dtype.is_float else dtypes.f32)
+
+    def reference(self, x: Any, y: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return np.hypot(x, y)
+
+    def decompose(self, g: GraphBuilder, x: Value, y: Value) -> Value:
+        dtype = tensor(x).dtype
+        a, b = g.abs(g.compute(x)), g.abs(g.compute(y))
+        large, small = g.maximum(a, b), g.minimum(a, b)
+        ratio = g.where(g.eq(large, small), 1.0, g.div(small, large))  # 0 / 0 and inf / inf count as 1
+        size = g.mul(large, g.sqrt(g.add(1.0, g.square(ratio))))
+        infinite = g.logical_or(g.isinf(a), g.isinf(b))  # also beside a NaN
+        return g.to(g.where(infinite, math.inf, size), dtype)

@@ -1,0 +1,93 @@
+"""What a rule may ask, what it says, and how it spells a change in the words of the program."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tessera.compiler.frontend.checks.values import Ranges
+from tessera.compiler.frontend.fixes import Candidate
+from tessera.errors import Edit, Fix, Note, Severity, Span
+
+if TYPE_CHECKING:
+    from tessera.compiler.frontend.evaluator import Evaluator
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A finding, and changes that may mend it, which are tried before they are offered."""
+
+    code: str
+    message: str
+    span: Span
+    candidates: list[Candidate] = field(default_factory=list[Candidate])
+    notes: tuple[Note, ...] = ()
+    severity: Severity = "warning"
+
+
+class Look:
+    """One look over a program: the ranges of its values and its text."""
+
+    def __init__(self, ev: Evaluator) -> None:
+        self.ranges = Ranges()
+        self.kernel = ev.definition.kind == "kernel"
+        self._tree, self._source = ev.definition.tree, ev.definition.text
+        self._variables = ev.frame.names
+
+    def node(self, span: Span) -> ast.expr | None:
+        """The expression that stands exactly at `span`, in the function itself."""
+        if span.file != self._source.file:
+            return None
+        for node in ast.walk(self._tree):
+            if isinstance(node, ast.expr) and node.lineno == span.line and self._source.span(node) == span:
+                return node
+        return None
+
+    def text(self, node: ast.expr) -> str:
+        return self._source.segment(self._source.span(node))
+
+    def atom(self, node: ast.expr) -> str:
+        """The text of `node`, in brackets where it is an expression of operators."""
+        text = self.text(node)
+        whole = isinstance(node, (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.Constant))
+        return text if whole else f"({text})"
+
+    def replaced(self, said: str, *changes: tuple[ast.expr, str]) -> Candidate:
+        """Each node becomes its text."""
+        edits = tuple(Edit(self._source.span(node), text) for node, text in changes)
+        return Candidate(Fix(said, edits))
+
+    def call(self, node: ast.expr | None, *names: str) -> Call | None:
+        """`node` as a call of one of these functions with one operand: `ts.exp(x)`, `exp(x)` or `x.exp()`."""
+        if not isinstance(node, ast.Call):
+            return None
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if name not in names:
+            return None
+        if isinstance(node.func, ast.Attribute) and not self._is_module(node.func.value):
+            return Call(self, node, node.func.value, "")
+        prefix = f"{self.text(node.func.value)}." if isinstance(node.func, ast.Attribute) else None
+        return Call(self, node, node.args[0], prefix) if node.args else None
+
+    def _is_module(self, node: ast.expr) -> bool:
+        while isinstance(node, ast.Attribute):
+            node = node.value
+        return isinstance(node, ast.Name) and node.id not in self._variables
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call as written. `prefix`: what stands before a function's name, None where nothing; "" for a method."""
+
+    look: Look
+    node: ast.Call
+    operand: ast.expr
+    prefix: str | None
+
+    def named(self, name: str, operand: str = "", rest: str = "") -> str:
+        """The text of a call of another function, spelled like this one."""
+        if self.prefix:
+            return f"{self.prefix}{name}({operand or self.look.text(self.operand)}{', ' + rest if rest else ''})"
+        held = f"({operand})" if operand and not operand.isidentifier() else operand or self.look.atom(self.operand)
+        return f"{held}.{name}({rest})"

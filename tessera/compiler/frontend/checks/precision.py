@@ -1,0 +1,120 @@
+"""Narrow formats: what is cast to 8 bits without a scale, and what is summed in 16 bits."""
+
+from __future__ import annotations
+
+import ast
+
+from tessera.compiler.frontend.checks.finding import Finding, Look
+from tessera.compiler.frontend.checks.values import behind, constant, dtype_of, name_of, smallest
+from tessera.compiler.frontend.fixes import Candidate
+from tessera.compiler.ir.core import Op, Value
+from tessera.errors import Note, Span
+
+LONG = 16
+"""steps of a loop from which a sum in 16 bits counts as long"""
+
+_KEPT = ("where", "clip", "maximum", "minimum", "concat", "slice", "transpose", "round", "neg", "abs", "relu")
+
+
+def unscaled(op: Op, look: Look) -> Finding | None:
+    """cast(x, fp8) of values that nothing has brought into the format's range."""
+    source, target = dtype_of(op.operands[0]), dtype_of(op.result)
+    if not (source.is_float and target.is_float) or target.bits > 8 or source.bits <= 8:
+        return None
+    low, high = look.ranges.of(op.operands[0])
+    policy = getattr(op.result.type, "policy", None)
+    if (-target.maximum <= low and high <= target.maximum) or _scaled(op.operands[0]) or (policy and policy.loss_scale):
+        return None
+    message = (
+        f"{target} holds magnitudes from {smallest(target):.2g} to {target.maximum:g}: what is larger becomes "
+        f"{target.maximum:g}, what is smaller 0.\n"
+        f"Multiply by a scale first, such as {target.maximum:g} / max(abs(x)), and divide by it after use."
+    )
+    return Finding("TS313", message, op.span)
+
+
+def _scaled(v: Value, depth: int = 8) -> bool:
+    """Whether the values were multiplied or divided by something that is the same for many of them."""
+    op = behind(v).op
+    if op is None or depth == 0:
+        return False
+    if name_of(op) in ("mul", "div"):
+        return any(_is_scale(x, op.result) for x in op.operands)
+    return name_of(op) in _KEPT and any(_scaled(x, depth - 1) for x in op.operands)
+
+
+def _is_scale(x: Value, of: Value) -> bool:
+    narrow, wide = getattr(behind(x).type, "shape", ()), getattr(of.type, "shape", ())
+    return narrow != wide or constant(x) is not None
+
+
+def narrow_sum(op: Op, look: Look) -> Finding | None:
+    """acc = acc + term in a loop, where acc has 16 bits or fewer and the terms do not depend on it."""
+    carried, body = op.operands[3:], op.region.block
+    if _steps(op) < LONG:
+        return None
+    for i, start in enumerate(carried):
+        dtype = dtype_of(start)
+        if not dtype.is_float or dtype.bits > 16:
+            continue
+        total = behind(body.terminator.operands[i]).op
+        if total is None or name_of(total) not in ("add", "sub"):
+            continue
+        own = body.args[i + 1]
+        sides = [behind(x) for x in total.operands]
+        rest = [x for x in sides if x is not own]
+        if len(rest) != 1 or _depends(rest[0], own):
+            continue
+        message = (
+            f"this sum is kept in {dtype}, which has {dtype.mantissa + 1} binary digits: once it is "
+            f"{2 ** (dtype.mantissa + 1)} times a term, adding the term changes nothing.\n"
+            "Keep it in f32 and cast the result."
+        )
+        return Finding("TS317", message, total.span, _wider(start, look), (Note("it starts here", _start(start)),))
+    return None
+
+
+def _steps(op: Op) -> float:
+    lower, upper, step = (constant(v) if constant(v) is not None else _dim(v) for v in op.operands[:3])
+    if lower is None or upper is None or not step:
+        return float("inf")
+    return (upper - lower) / step
+
+
+def _dim(v: Value) -> float | None:
+    size = v.op.attrs.get("dim") if v.op is not None else None
+    return float(size) if isinstance(size, int) else None
+
+
+def _depends(v: Value, on: Value) -> bool:
+    """Whether `v` is computed from `on` inside the loop: then it is a state that changes, and no sum."""
+    queue, seen = [v], set[int]()
+    while queue:
+        x = queue.pop()
+        if x is on:
+            return True
+        if x.op is None or id(x) in seen:
+            continue
+        seen.add(id(x))
+        queue += x.op.operands
+        queue += [y for r in x.op.regions for b in r.blocks for inner in b.ops for y in inner.operands]
+    return False
+
+
+def _start(v: Value) -> Span | None:
+    op = behind(v).op
+    return op.span if op is not None else None
+
+
+def _wider(start: Value, look: Look) -> list[Candidate]:
+    """f32 in place of the narrow dtype where the sum starts."""
+    op = behind(start).op
+    node = look.node(op.span) if op is not None else None
+    if not isinstance(node, ast.Call):
+        return []
+    narrow = dtype_of(start).name
+    for given in [*node.args, *(k.value for k in node.keywords)]:
+        text = look.text(given)
+        if text.rpartition(".")[2] == narrow:
+            return [look.replaced("Start from f32", (given, text[: len(text) - len(narrow)] + "f32"))]
+    return []
