@@ -102,6 +102,8 @@ async def test_features_inside_a_cell(editor):
     cell = book[2]
     hover = await editor.client.text_document_hover_async(lsp.HoverParams(cell, editor.at(cell, "halved(|q)")))
     assert "q: [B, S, 4, D//4] f32" in hover.contents.value and editor.covered(cell, hover.range) == "q"
+    line = SECOND[: SECOND.index("def ")].count("\n") + 1  # as the person sees it
+    assert f"(line {line})" in hover.contents.value
     params = lsp.CompletionParams(cell, editor.at(cell, "x.reshape(|B"))
     labels = {i.label for i in await editor.client.text_document_completion_async(params)}
     assert {"S", "HEADS", "halved", "x"} <= labels

@@ -40,13 +40,13 @@ def _hover(document: Document, known: Known, line: int, col: int) -> tuple[str, 
     dim = dim_at(known, line, col)
     if dim is not None:
         walks = f"{COORDINATE}{dim.name.lower()}: the grid coordinate over {dim.name}"
-        return _code(walks if dim.coordinate else f"dim {dim.name}") + _dims(known, [dim.name]), dim.span
+        return _code(walks if dim.coordinate else f"dim {dim.name}") + _dims(document, known, [dim.name]), dim.span
     word = word_at(known, line, col)
     expression = known.type_at(line, col)
     if word is None:
         if expression is None or expression.kind == "param":
             return None
-        return _type(known, "", expression.type), expression.span
+        return _type(document, known, "", expression.type), expression.span
     span = word_span(known, word)
     assert span is not None  # it was found by its span
     if isinstance(word, ast.Attribute):
@@ -59,7 +59,7 @@ def _hover(document: Document, known: Known, line: int, col: int) -> tuple[str, 
     type = next((e.type for e in known.expressions if e.name == name and covers(span, e.span.line, e.span.col)), None)
     if type is None and expression is not None:
         type = expression.type
-    return (_type(known, name, type), span) if type is not None else None
+    return (_type(document, known, name, type), span) if type is not None else None
 
 
 def _attribute(document: Document, known: Known, word: ast.Attribute, span: Span) -> tuple[str, Span] | None:
@@ -73,7 +73,7 @@ def _attribute(document: Document, known: Known, word: ast.Attribute, span: Span
     calls = [known.span(n) for n in ast.walk(known.tree) if isinstance(n, ast.Call) and n.func is word]
     given = [e for e in known.expressions if e.span in calls] or at
     if given:
-        text += _type(known, "" if text else word.attr, given[-1].type)
+        text += _type(document, known, "" if text else word.attr, given[-1].type)
     return (text, span) if text else None
 
 
@@ -93,11 +93,11 @@ def _signature(s: Signature) -> str:
     return _code(s.text) + f"{s.doc}\n\n"
 
 
-def _type(known: Known, name: str, type: Any) -> str:
+def _type(document: Document, known: Known, name: str, type: Any) -> str:
     text = _code(f"{name}: {type_text(type)}" if name else type_text(type))
     policy = policy_of(type)
     text += f"Numerics: `{policy}`\n\n" if policy else ""
-    return text + _dims(known, [d for d in known.dims if d in _symbols(type)])
+    return text + _dims(document, known, [d for d in known.dims if d in _symbols(type)])
 
 
 def _symbols(type: Any) -> set[str]:
@@ -107,11 +107,12 @@ def _symbols(type: Any) -> set[str]:
     return {s for d in sizes if isinstance(d, (int, Expr)) for s in dims.symbols(d)}
 
 
-def _dims(known: Known, names: list[str]) -> str:
+def _dims(document: Document, known: Known, names: list[str]) -> str:
     out: list[str] = []
     for name in names:
         axes, span = bound_by(known, name), known.dims.get(name)
-        at = f" (line {span.line})" if span is not None else ""
+        line = document.text.at(span.line, 1).line + 1 if span is not None else 0  # as its cell counts, in a notebook
+        at = f" (line {line})" if line else ""
         out.append(f"- `{name}`: {' and '.join(axes) or 'bound'}{at}")
     return "\n".join(out) + "\n\n" if out else ""
 
