@@ -10,13 +10,14 @@ but the reason, except what `--host` asks for.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -247,9 +248,9 @@ def launch_overhead(torch: Any) -> dict[str, float]:
         out[name] = statistics.median(samples)
 
     timed("executable", lambda: program.run(pointers, [2.0], []))
-    p = next(iter(program._prepared.values())).launches[0]
-    launch = program.driver.bindings.cuLaunchKernel
-    timed("driver call", lambda: launch(p.function, p.grid, 1, 1, p.threads, 1, 1, p.shared, 0, p.table, 0))
+    p = next(iter(next(iter(program._ready.values())).values())).__globals__["held0"]
+    launch, table = program.driver.bindings.cuLaunchKernel, ctypes.addressof(p.parameters)
+    timed("driver call", lambda: launch(p.function, p.grid, 1, 1, p.threads, 1, 1, p.shared, 0, table, 0))
     return out
 
 
@@ -265,7 +266,70 @@ class NoDriver:
     cuModuleLoadData = staticmethod(lambda code: (0, code))
     cuModuleGetFunction = staticmethod(lambda module, name: (0, name))
     cuStreamIsCapturing = staticmethod(lambda stream: (0, 0))
+    CUmemPool_attribute = SimpleNamespace(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD=4)
+    cuDeviceGetDefaultMemPool = staticmethod(lambda device: (0, 0))
+    cuMemPoolGetAttribute = staticmethod(lambda pool, attribute: (0, 1))
+    cuMemAllocAsync = staticmethod(lambda size, stream: (0, 1 << 20))
+    cuMemFreeAsync = staticmethod(lambda address, stream: (0,))
     cuLaunchKernel = staticmethod(lambda *arguments: (0,))
+
+
+class NoArray:
+    """`cupy.ndarray` without memory."""
+
+    device = SimpleNamespace(id=0)
+    data = SimpleNamespace(ptr=1 << 12)
+
+    def __init__(self, shape: tuple[int, ...], dtype: Any = np.float32) -> None:
+        self.shape, self.dtype = shape, np.dtype(dtype)
+        self.strides = np.empty(shape, dtype).strides
+
+
+def no_cupy() -> ModuleType:
+    """CuPy as far as calls on its arrays use it."""
+    cupy: Any = ModuleType("cupy")
+    stream, made = SimpleNamespace(ptr=0), NoArray((64, 64))
+    device = type("Device", (), {"__init__": lambda *_: None, "__enter__": lambda _: None, "__exit__": lambda *_: None})
+    cupy.ndarray, cupy.empty = NoArray, lambda shape, dtype: made
+    cupy.cuda = SimpleNamespace(Device=device, get_current_stream=lambda: stream,
+                                memory=SimpleNamespace(OutOfMemoryError=MemoryError))  # fmt: skip
+    return cupy
+
+
+def calls_on_the_host(best: Callable[..., float]) -> Iterator[tuple[str, float]]:
+    """Whole calls from the decorated name to the driver, over CuPy and a driver that do nothing."""
+    import tessera as ts
+    from tessera.compiler.targets.cuda.device import DeviceExecutable
+    from tessera.compiler.targets.cuda.target import CudaTarget
+    from tessera.runtime import devices
+
+    sys.modules["cupy"] = no_cupy()
+    gpu = devices.Device("cuda:0", "nothing", "sm_80", 1, 1 << 30)
+    devices.cuda_devices = lambda: (gpu,)  # type: ignore[assignment]
+    CudaTarget.load = lambda _, artifact: DeviceExecutable(artifact, NoDriver)  # type: ignore[method-assign]
+
+    @ts.kernel
+    def added(x: ts.Tensor["n", "m", ts.f32], y: ts.Tensor["n", "m", ts.f32]):
+        y[tile_n : tile_n + 16, tile_m : tile_m + 16] += x[tile_n : tile_n + 16, tile_m : tile_m + 16]
+
+    @ts.function
+    def one(x: ts.Tensor["n", "m", ts.f32], y: ts.Tensor["m", "n", ts.f32]):
+        return x + 1
+
+    @ts.function
+    def two(x: ts.Tensor["n", "m", ts.f32], y: ts.Tensor["m", "n", ts.f32]):
+        return ts.softmax(x @ y)
+
+    @ts.function
+    def four(x: ts.Tensor["n", "m", ts.f32], y: ts.Tensor["m", "n", ts.f32]):
+        return ts.softmax(ts.softmax(x @ y) @ x)
+
+    x, y = NoArray((64, 64)), NoArray((64, 64))
+    for program in (added, one, two, four):
+        program(x, y)
+        count = len(program.launcher.last.plan.launches)
+        name = f"Python's share of a call, {program.kind}, {count} launch{'es' * (count > 1)} (us)"
+        yield name, best(lambda f=program: f(x, y), 30, 1000) / 1e3
 
 
 def on_the_host() -> Iterator[tuple[str, float]]:
@@ -304,6 +368,7 @@ def on_the_host() -> Iterator[tuple[str, float]]:
     executable: Any = DeviceExecutable(artifact, NoDriver)
     call = executable.run
     yield "Python's share of a launch (us)", best(lambda: call([4096, 8192], [2.0], [1024]), 30, 1000) / 1e3
+    yield from calls_on_the_host(best)
 
 
 def measure(case: Case, clock: Clock, cold: bool) -> Result:

@@ -56,6 +56,8 @@ class Adapter:
     name = ""
     immutable: str = ""
     """why a kernel may not store into these arrays, where it may not"""
+    ordered = True
+    """whether freed memory is used again only after what is on the library's `stream` by then"""
     transient = False
     """whether an address lasts only as long as the view it was asked with"""
 
@@ -98,6 +100,10 @@ class Adapter:
     def stream(self, device: str) -> int:
         """The CUDA stream that the library's work is ordered on."""
         return 0
+
+    def stream_reader(self, device: str) -> Callable[[], int]:
+        """The quickest way to `stream(device)` while that device is the current one."""
+        return lambda: self.stream(device)
 
     def current(self, device: str) -> AbstractContextManager[Any]:
         """Makes a CUDA device the current one inside a `with` block."""

@@ -9,6 +9,7 @@ everything the function reads from outside is still what it was.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from tessera import knobs
@@ -106,7 +107,8 @@ class Launcher(Locked):
         self.check(bound, built)
         getters = outside(built, watch)
         prepared = prepare(built, self.parameters, bound, getters)
-        prepared.profiled = lambda: self.build(bound, watch, target, profile=True)
+        types = replace(bound, values={}, views={}, leaves=[])  # the call's arrays may go
+        prepared.profiled = lambda: self.build(types, watch, target, profile=True)
         wanted = [p.name for p in built.plan.params]
         gather = gather_function(self.parameters, args, complete, bound, wanted, getters)
         return Ready(_compose(prepared, gather), self.guard(watch), prepared)

@@ -46,6 +46,7 @@ class ForeignAdapter(ThroughCupy):
     """Results for such arguments are `tessera.Tensor`s, which speak the same protocols."""
 
     name = "foreign"
+    ordered = False
     transient = True  # an image, say, hands out a copy of its pixels each time
 
     def key(self, array: Any) -> Hashable:

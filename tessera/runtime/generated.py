@@ -7,6 +7,15 @@ What `Prepared.run` does step by step is written out once per signature, for ins
         o2 = empty(shape2, dtype2)
         if fast(v0, v1, o2): return slow(v0, v1)  # the executable's own entry, where it has one; it refuses by a number
         return o2
+
+or for two CuPy arrays on a GPU::
+
+    def run(v0, v1):
+        if active(): return slow(v0, v1)
+        try: o2 = make(shape2, dtype2)
+        except Exception: return slow(v0, v1)     # which says what is missing
+        if quick(v0.data.ptr, v1.data.ptr, o2.data.ptr, stream()): return slow(v0, v1)
+        return o2
 """
 
 from __future__ import annotations
@@ -20,7 +29,8 @@ from tessera.language.dtypes import DType
 from tessera.language.lazy import np
 from tessera.runtime import events, memory
 from tessera.runtime.codegen import define
-from tessera.runtime.libraries import NUMPY, TORCH, torch_dtype
+from tessera.runtime.libraries import CUPY, NUMPY, TORCH, cupy, torch_dtype
+from tessera.runtime.lifetimes import lifetimes
 from tessera.runtime.tensor import TENSOR
 
 if TYPE_CHECKING:
@@ -29,11 +39,17 @@ if TYPE_CHECKING:
 
 def generated_run(prepared: Prepared) -> Callable[..., Any] | None:
     """Straight code for a prepared launch; None where it has something that only the long way knows."""
-    if prepared.copied or prepared.device != "cpu" or prepared.poisoned:
+    if prepared.copied or prepared.poisoned:
         return None
     if any(a is not None and a.transient for a in prepared.adapters):
         return None
-    writer = _Writer(prepared)
+    if prepared.device == "cpu":
+        writer = _Writer(prepared)
+    else:
+        own = {CUPY if a is TENSOR else a for a in (*prepared.adapters, prepared.library) if a is not None}
+        if own not in ({CUPY}, {TORCH}):  # streams of several libraries, or memory that must be kept
+            return None
+        writer = _CudaWriter(prepared)
     for i, (param, shape, dtype) in enumerate(prepared.slots):
         if param is None:
             writer.result(i, shape, dtype)
@@ -106,30 +122,69 @@ class _Writer:
         self.pointers.append(f"pointer(o{slot})")
         self.buffers = None if self.buffers is None else [*self.buffers, f"o{slot}"]
 
-    def launch(self) -> None:
+    def launch(self) -> bool:
+        """The line that runs the code; False where only the long way can."""
         executable = self.prepared.built.code.executable()
         scalars = [f"v{i}" for i in self.prepared.scalars]
         fast = getattr(executable, "fast", None)
         if fast is not None and self.buffers is not None:
             self.names["fast"] = fast
             self.lines.append(f"if fast({', '.join([*self.buffers, *scalars])}): return slow({self.args})")
-            return
+            return True
         for param in self.prepared.written:
             self.writable(param)
         self.names["execute"] = executable.run
         pointers = "".join(f"{p}, " for p in self.pointers)
         self.lines.append(f"execute(({pointers}), ({''.join(f'{s}, ' for s in scalars)}), sizes)")
+        return True
 
     def returned(self) -> str:
-        plain = self.prepared.library in (NUMPY, TORCH)
+        plain = self.prepared.library in (NUMPY, CUPY, TORCH)
         out: list[str] = []
         for i in self.prepared.plan.outputs:
             param = self.prepared.plan.slots[i].param
             out.append(f"v{param}" if param is not None else f"o{i}" if plain else f"finish(o{i})")
         return f"({''.join(f'{r}, ' for r in out)})" if self.prepared.plan.tuple_result else (out or ["None"])[0]
 
-    def finish(self) -> Callable[..., Any]:
-        self.launch()
+    def finish(self) -> Callable[..., Any] | None:
+        if not self.launch():
+            return None
         body = [*self.lines, f"return {self.returned()}"]
         source = f"def run({self.args}):\n" + "\n".join(f"    {line}" for line in body)
         return define(source, self.names)["run"]
+
+
+class _CudaWriter(_Writer):
+    """The same for arrays of one library on a GPU; the launches themselves are straight code of the target's."""
+
+    def __init__(self, prepared: Prepared) -> None:
+        super().__init__(prepared)
+        self.names |= {"device": prepared.device, "waiting": lifetimes.waiting, "release": lifetimes.release}
+        self.lines.append("if waiting: release()")
+
+    def argument(self, param: int) -> None:
+        suffix = {CUPY: ".data.ptr", TORCH: ".data_ptr()", TENSOR: "._data.data.ptr"}
+        self.pointers.append(f"v{param}{suffix[self.prepared.adapters[param]]}")  # type: ignore[index]
+
+    def result(self, slot: int, shape: tuple[int, ...], dtype: DType) -> None:
+        self.names[f"shape{slot}"] = shape
+        if self.prepared.library is TORCH:
+            self.names |= {"make": sys.modules["torch"].empty, f"dtype{slot}": torch_dtype(dtype)}
+            made, pointer = f"make(shape{slot}, dtype=dtype{slot}, device=device)", f"o{slot}.data_ptr()"
+        else:  # on the current device; `quick` refuses where that is another one
+            self.names |= {"make": cupy().empty, f"dtype{slot}": dtype.numpy}
+            made, pointer = f"make(shape{slot}, dtype{slot})", f"o{slot}.data.ptr"
+        self.lines += [f"try: o{slot} = {made}", f"except Exception: return slow({self.args})"]
+        self.pointers.append(pointer)
+
+    def launch(self) -> bool:
+        prepared = self.prepared
+        executable = prepared.built.code.executable()
+        with prepared.library.current(prepared.device):
+            quick = executable.entry(prepared.sizes)
+        if quick is None:
+            return False
+        self.names |= {"quick": quick, "stream": prepared.library.stream_reader(prepared.device)}
+        given = [*self.pointers, *(f"v{i}" for i in prepared.scalars), "stream()"]
+        self.lines.append(f"if quick({', '.join(given)}): return slow({self.args})")
+        return True

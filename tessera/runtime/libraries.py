@@ -11,6 +11,7 @@ import math
 import sys
 from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 from tessera.errors import Diagnostic, LaunchError, MissingDependency
@@ -112,6 +113,10 @@ class CupyAdapter(Adapter):
     def stream(self, device: str) -> int:
         return cupy().cuda.get_current_stream().ptr
 
+    def stream_reader(self, device: str) -> Callable[[], int]:
+        current = cupy().cuda.get_current_stream
+        return lambda: current().ptr
+
     def current(self, device: str) -> AbstractContextManager[Any]:
         return cupy().cuda.Device(device_index(device))
 
@@ -191,6 +196,10 @@ class TorchAdapter(Adapter):
     def stream(self, device: str) -> int:
         return sys.modules["torch"].cuda.current_stream(device).cuda_stream
 
+    def stream_reader(self, device: str) -> Callable[[], int]:
+        raw = getattr(sys.modules["torch"]._C, "_cuda_getCurrentRawStream", None)  # makes no Stream object
+        return super().stream_reader(device) if raw is None else partial(raw, device_index(device))
+
     def current(self, device: str) -> AbstractContextManager[Any]:
         return sys.modules["torch"].cuda.device(device_index(device))
 
@@ -234,6 +243,9 @@ class ThroughCupy(Adapter):
     def stream(self, device: str) -> int:
         return CUPY.stream(device)
 
+    def stream_reader(self, device: str) -> Callable[[], int]:
+        return CUPY.stream_reader(device)
+
     def empty(self, shape: tuple[int, ...], dtype: DType, device: str) -> tuple[Any, int]:
         return (CUPY if device.startswith("cuda") else NUMPY).empty(shape, dtype, device)
 
@@ -243,6 +255,7 @@ class JaxAdapter(ThroughCupy):
 
     name = "jax"
     immutable = "belongs to JAX, whose arrays never change"
+    ordered = False
 
     def key(self, array: Any) -> Hashable:
         return array.dtype, array.shape, array.sharding

@@ -21,6 +21,7 @@ from tessera.runtime.build import Built
 from tessera.runtime.callsite import call_span
 from tessera.runtime.forking import Locked
 from tessera.runtime.libraries import adapter_of
+from tessera.runtime.lifetimes import lifetimes
 from tessera.runtime.plan import Plan
 
 
@@ -49,6 +50,7 @@ class Prepared(Locked):
         self._refuse_too_large()
         self.written = tuple(i for i, p in enumerate(self.plan.params) if p.writes)
         self.neighbours = {a for a in self.adapters if a is not None} - {library} if device != "cpu" else set()
+        self.kept = tuple(i for i, a in enumerate(self.adapters) if a is not None and not a.ordered and device != "cpu")
         self.poisoned = device == "cpu" and knobs.debug()
 
     def _refuse_too_large(self) -> None:
@@ -90,12 +92,16 @@ class Prepared(Locked):
 
     def _launch(self, values: Sequence[Any], stream: int) -> Any:
         alive: list[Any] = []
+        if self.device != "cpu":
+            lifetimes.release()
         pointers, new, keep = self._pointers(values, alive)
         scalars = [values[i] for i in self.scalars]
         if events.active():
             self._observed(pointers, scalars, stream, sum(a.nbytes for a in keep))
         else:
             self.built.code.executable().run(pointers, scalars, self.sizes, stream=stream)
+        if self.kept:
+            lifetimes.keep([*(values[i] for i in self.kept), *keep, *alive], stream)
         del keep, alive  # until the code has run, or is ordered before their memory is used again
         return self._results(values, new)
 

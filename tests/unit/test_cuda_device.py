@@ -14,7 +14,7 @@ from tessera.compiler.targets import base
 from tessera.compiler.targets.cuda import steps
 from tessera.compiler.targets.cuda.device import DeviceExecutable, check_capability
 from tessera.compiler.targets.cuda.emulate import EmulatedExecutable, _HostMachine, tensor_map_bytes
-from tessera.compiler.targets.cuda.launch import MOST_ENCODED, room
+from tessera.compiler.targets.cuda.launch import MOST_ENCODED, PreparedMap, room
 from tessera.compiler.tile.program import Program
 from tessera.errors import DebugCheckError, DeviceError, LaunchError
 from tessera.language import dtypes as dt
@@ -72,6 +72,22 @@ class HostDriver:
 
     def cuMemcpyHtoD(self, to: int, data: bytes, size: int) -> Any:
         ctypes.memmove(to, data, size)
+        return (0,)
+
+    CUmemPool_attribute = SimpleNamespace(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD=4)
+    cuuint64_t = int
+    threshold = 0
+
+    def cuDeviceGetDefaultMemPool(self, _: int) -> Any:
+        return 0, "pool"
+
+    def cuMemPoolGetAttribute(self, pool: str, attribute: int) -> Any:
+        assert (pool, attribute) == ("pool", 4)
+        return 0, self.threshold
+
+    def cuMemPoolSetAttribute(self, pool: str, attribute: int, value: int) -> Any:
+        self.threshold = value
+        self.calls.append("threshold")
         return (0,)
 
     def cuMemFreeAsync(self, address: int, _: int) -> Any:
@@ -225,11 +241,12 @@ def test_tensor_maps_are_encoded_once_for_each_address() -> None:
 
 def test_kept_tensor_maps_are_bounded() -> None:
     case = k.matmul(m=8, n=8, k=8, dtype=dt.bf16, block=(8, 8))
-    executable, _ = hopper(case.program)
-    (prepared,) = executable._prepare([], 0).launches
+    executable, bindings = hopper(case.program)
+    kept = PreparedMap(executable.driver, steps.TensorMap(0, "bf16", (8, 8), (16,), (8, 8)))
     for address in range(0, 16 * (MOST_ENCODED + 40), 16):
-        prepared.maps[0].write(executable.driver, ctypes.addressof(prepared.block), address)
-        assert len(prepared.maps[0].encoded) <= MOST_ENCODED
+        assert kept.at(address) == kept.encoded[address]
+        assert len(kept.encoded) <= MOST_ENCODED
+    assert bindings.encoded == MOST_ENCODED + 40
 
 
 def test_a_launch_that_is_not_prepared_encodes_its_tensor_maps() -> None:
@@ -291,8 +308,9 @@ def test_threads_write_parameters_of_their_own() -> None:
         thread.start()
         thread.join()
         executable.run(use(bindings, x, y), [1.0], [64])
-    blocks = {id(p.launches[0].block) for p in executable._prepared.values()}
-    assert len(blocks) == len(executable._prepared) >= 2
+    (threads,) = executable._ready.values()
+    blocks = {id(go.__globals__["block0"]) for go in threads.values()}
+    assert len(blocks) == len(threads) >= 2
 
 
 def test_misaligned_arrays_are_copied_and_written_back() -> None:
@@ -320,6 +338,11 @@ def test_temporaries_constants_and_several_launches() -> None:
         np.testing.assert_allclose(y, expected, rtol=1e-6)
     assert bindings.calls.count("constant") == 1, "constants are uploaded once"
     assert len(bindings.machine.memory) == 1, "what else a run allocates it frees"
+    assert bindings.threshold == 2**64 - 1 and bindings.calls.count("threshold") == 1
+    executable, bindings = loaded(program)
+    bindings.threshold = 1 << 20
+    executable.run(use(bindings, x, y), [], [])
+    assert bindings.threshold == 1 << 20, "somebody else's choice stands"
 
 
 def test_loops_and_branches_follow_what_kernels_write() -> None:

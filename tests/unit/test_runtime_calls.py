@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from functools import partial
 from pathlib import Path
 
@@ -58,6 +60,20 @@ def test_positions_keywords_and_defaults_mean_the_same():
     for result in (scaled(x, y), scaled(x, y=y), scaled(y=y, x=x), scaled(x, y, 2), scaled(x, y, n=2)):
         np.testing.assert_array_equal(result, want)
     np.testing.assert_array_equal(scaled(x, y, n=5), x * 5 + y)
+
+
+def test_the_first_calls_arrays_are_not_kept():
+    @ts.function
+    def doubled(x: ts.Tensor["n", ts.f32]):
+        return x * 2.0
+
+    x = ts.tensor(np.ones(7, np.float32))
+    seen = weakref.ref(x)
+    doubled(x)
+    doubled(x)
+    del x
+    gc.collect()
+    assert seen() is None
 
 
 def test_keyword_only_and_collected_parameters():

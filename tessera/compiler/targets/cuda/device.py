@@ -9,12 +9,11 @@ from __future__ import annotations
 import ctypes
 import importlib
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tessera.compiler.targets.base import Artifact, TileRecorder
-from tessera.compiler.targets.cuda import cxx, steps
+from tessera.compiler.targets.cuda import cxx, steps, straight
 from tessera.compiler.targets.cuda.launch import Prepared, encode_tensor_map, prepare
 from tessera.compiler.targets.cuda.target import architecture, constants
 from tessera.errors import DeviceError, Diagnostic, MissingDependency
@@ -87,6 +86,25 @@ def wait_for(stream: int, other: int, bindings: Any = None) -> None:
         call("cuEventDestroy", event)  # goes when it has been reached
 
 
+def event_after(stream: int, bindings: Any = None) -> Any:
+    """An event behind what is on `stream` now, for `reached`; None while the stream is being captured into a graph."""
+    call = Driver(bindings or driver())
+    if int(call("cuStreamIsCapturing", stream)):
+        return None
+    event = call("cuEventCreate", 2)  # CU_EVENT_DISABLE_TIMING
+    call("cuEventRecord", event, stream)
+    return event
+
+
+def reached(event: Any, bindings: Any = None) -> bool:
+    """Whether the work before an event is done; the event is gone then. A device that has failed does no more work."""
+    b = bindings or driver()
+    if b.cuEventQuery(event)[0] == b.CUresult.CUDA_ERROR_NOT_READY:
+        return False
+    b.cuEventDestroy(event)
+    return True
+
+
 def check_capability(target: str, capability: tuple[int, int]) -> None:
     """A cubin runs on its own major version from its minor version up; an `a` cubin only on its very own."""
     major, minor = divmod(architecture(target), 10)
@@ -95,17 +113,6 @@ def check_capability(target: str, capability: tuple[int, int]) -> None:
         raise DeviceError(
             f"Code for {target} does not run on this device (compute capability {capability[0]}.{capability[1]})"
         )
-
-
-@dataclass(slots=True)
-class PreparedRun:
-    """All launches of a program at fixed sizes. Its addresses are the arguments', then `constants`, then those of
-    temporaries, which lie at `temporaries` in a workspace of so many bytes."""
-
-    launches: list[Prepared]
-    constants: list[int]
-    temporaries: list[int]
-    workspace: int
 
 
 class DeviceExecutable:
@@ -118,7 +125,8 @@ class DeviceExecutable:
         self.artifact = artifact
         self.plan = steps.Steps(artifact.meta, constants(artifact))
         self._functions: dict[tuple[int, str], Any] = {}
-        self._prepared: dict[tuple[int, ...], PreparedRun] = {}
+        self._ready: dict[tuple[int, ...], dict[int, Callable[..., None]]] = {}
+        """(context, *sizes) -> thread -> its launches: a thread writes parameters of its own"""
         self._constants: dict[tuple[int, int], int] = {}
         self._lock = threading.Lock()
         self._plain = self._is_plain()
@@ -181,40 +189,62 @@ class DeviceExecutable:
         if not self._plain or together % steps.ALIGNMENT or record is not None:
             self.plan.run(_DeviceMachine(self, stream), pointers, scalars, dims, record)
             return
-        key = (threading.get_ident(), context, *dims)  # a thread writes parameters of its own
-        prepared = self._prepared.get(key)
-        if prepared is None:
-            prepared = self._prepared[key] = self._prepare(dims, stream)
-        addresses = [*pointers, *prepared.constants] if prepared.constants else pointers
-        own = 0
-        if prepared.workspace:
-            own = int(self.driver("cuMemAllocAsync", prepared.workspace, stream))
-            addresses = [*addresses, *(own + offset for offset in prepared.temporaries)]
-        for launch in prepared.launches:
-            launch.launch(self.driver, addresses, scalars, stream)
-        if own:
-            self.driver("cuMemFreeAsync", own, stream)
+        threads = self._ready.setdefault((context, *dims), {})
+        go = threads.get(threading.get_ident())
+        if go is None:
+            go = threads[threading.get_ident()] = self._straight(dims, stream)
+        go(*pointers, *scalars, stream)
 
-    def _prepare(self, dims: Sequence[int], stream: int) -> PreparedRun:
+    def entry(self, dims: Sequence[int]) -> Callable[..., bool] | None:
+        """`quick(*pointers, *scalars, stream)` at these sizes in the current context: the same run with nothing but its
+        launches, True with nothing done where `run` is needed. None where only `run` knows the program."""
+        if not self._plain:
+            return None
+        context = self.driver.ensure_context()
+        find = self._ready.setdefault((context, *dims), {}).get
+        return straight.entry(self.driver.bindings.cuCtxGetCurrent, context, find, *self._names())
+
+    def _names(self) -> tuple[list[str], list[str]]:
+        """The parameters of generated functions: addresses and scalars."""
+        return [f"a{i}" for i in range(len(self.plan.bound))], [f"s{i}" for i in range(self.artifact.meta["scalars"])]
+
+    def _straight(self, dims: Sequence[int], stream: int) -> Callable[..., None]:
+        """The launches at these sizes for the calling thread. Addresses are the arguments', then constants', then those
+        of temporaries, which lie in one workspace."""
         meta = self.artifact.meta
         env = dict(zip(meta["free"], dims, strict=True))
-        run = PreparedRun([], [self.constant(n, data, stream) for n, data in self.plan.constants.items()], [], 0)
-        buffers = [*self.plan.bound, *self.plan.constants]
+        pointers, scalars = self._names()
+        places = dict(zip(self.plan.bound, pointers, strict=True))
+        places |= {n: str(self.constant(n, data, stream)) for n, data in self.plan.constants.items()}
+        workspace = 0
         for buffer in meta["buffers"]:
             if buffer["role"] == "temp":
-                buffers.append(buffer["id"])
-                run.temporaries.append(run.workspace)
-                run.workspace += -(-self.plan.nbytes(buffer, env) // 256) * 256
-        slots = {number: slot for slot, number in enumerate(buffers)}
+                places[buffer["id"]] = f"own + {workspace}"
+                workspace += -(-self.plan.nbytes(buffer, env) // 256) * 256
+        slots = {number: slot for slot, number in enumerate(places)}
+        launches: list[Prepared] = []
         for _, name, args in meta["steps"]:
             facts = meta["kernels"][name]
             grid = steps.grid_size(self.plan, name, env)
             if grid:
-                p = prepare(self.plan, facts, args, env, slots)
+                p = prepare(self.driver, self.plan, facts, args, env, slots)
                 p.grid, p.threads, p.shared = grid, facts["threads"], facts["shared"]
                 p.function = self.function(name, stream)
-                run.launches.append(p)
-        return run
+                launches.append(p)
+        if workspace:
+            self._keep_workspaces()
+        return straight.straight(
+            self.driver, launches, list(places.values()), [*pointers, *scalars], workspace if launches else 0
+        )
+
+    def _keep_workspaces(self) -> None:
+        """Lets the device's memory pool keep what is freed; by default every synchronisation gives it back to the
+        system, and the next run would have to ask for it again."""
+        b = self.driver.bindings
+        attribute = b.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+        pool = self.driver("cuDeviceGetDefaultMemPool", self.driver("cuCtxGetDevice"))
+        if not int(self.driver("cuMemPoolGetAttribute", pool, attribute)):  # nobody has chosen one
+            self.driver("cuMemPoolSetAttribute", pool, attribute, b.cuuint64_t(2**64 - 1))
 
 
 def _bytes_of(data: bytes) -> ctypes.Array[ctypes.c_char]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from tessera.compiler.targets.cuda import steps
-from tessera.errors import DeviceError
 
 TENSOR_MAP_BYTES = 128
 MOST_ENCODED = 256
@@ -57,27 +56,23 @@ def encode_tensor_map(driver: Driver, t: steps.TensorMap) -> bytes:
 class PreparedMap:
     """A tensor map of a prepared launch, encoded once per address that its buffer has been seen at."""
 
-    offset: int
-    slot: int
-    start: int
+    driver: Driver
     at_zero: steps.TensorMap
     encoded: dict[int, bytes] = field(default_factory=dict[int, bytes])
 
-    def write(self, driver: Driver, block: int, address: int) -> None:
-        data = self.encoded.get(address)
-        if data is None:
-            if len(self.encoded) >= MOST_ENCODED:
-                self.encoded.clear()
-            data = self.encoded[address] = encode_tensor_map(driver, replace(self.at_zero, address=address))
-        ctypes.memmove(block + self.offset, data, TENSOR_MAP_BYTES)
+    def at(self, address: int) -> bytes:
+        """The map's bytes, also for the next time."""
+        if len(self.encoded) >= MOST_ENCODED:
+            self.encoded.clear()
+        data = self.encoded[address] = encode_tensor_map(self.driver, replace(self.at_zero, address=address))
+        return data
 
 
 @dataclass(slots=True)
 class Prepared:
-    """One launch. `block` holds its parameters, those that change from run to run first, which `pack` writes together.
-
-    `pointers`: (place among the run's addresses, bytes to add); `scalars`: (number, dtype).
-    """
+    """One launch. `block` holds its parameters, those that change from run to run first, which `pack` writes together:
+    `pointers`: (place among the run's addresses, bytes to add), `scalars`: (number, dtype), then `maps`, each of a
+    place and an offset."""
 
     function: Any
     grid: int
@@ -86,35 +81,17 @@ class Prepared:
     block: Any
     parameters: Any
     """void*[]: the address of each parameter, in the kernel's order"""
-    pack: Callable[..., None]
     pointers: list[tuple[int, int]]
     scalars: list[tuple[int, str]]
-    maps: list[PreparedMap]
-    table: int = 0
-    """the address of `parameters`"""
+    maps: list[tuple[int, int, PreparedMap]]
 
-    def launch(self, driver: Driver, addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> None:
-        values = [addresses[slot] + add for slot, add in self.pointers]
-        if self.scalars:
-            try:
-                self.pack(self.block, 0, *values, *[scalars[n] for n, _ in self.scalars])
-            except (struct.error, OverflowError, TypeError):  # beyond the dtype's range, or of one without a letter
-                self._pack_slowly(values, scalars)
-        else:
-            self.pack(self.block, 0, *values)
-        for m in self.maps:
-            m.write(driver, ctypes.addressof(self.block), addresses[m.slot] + m.start)
-        status = driver.bindings.cuLaunchKernel(
-            self.function, self.grid, 1, 1, self.threads, 1, 1, self.shared, stream, self.table, 0
-        )[0]
-        if int(status):
-            raise DeviceError(f"cuLaunchKernel failed: {status.name}")
-
-    def _pack_slowly(self, pointers: Sequence[int], scalars: Sequence[Any]) -> None:
-        parts = [p.to_bytes(8, "little") for p in pointers]
-        parts += [steps.pack_scalar(scalars[number], dtype) for number, dtype in self.scalars]
-        data = b"".join(p.ljust(SLOT, b"\0") for p in parts)
-        ctypes.memmove(self.block, data, len(data))
+    def layout(self, packed: bool) -> str:
+        """struct's format of what changes; `packed`: scalars come as bytes."""
+        codes = ["Q8x"] * len(self.pointers)
+        for _, dtype in self.scalars:
+            code = f"{SLOT}s" if packed else _CODES.get(dtype, f"{SLOT}s")
+            codes.append(f"{code}{SLOT - struct.calcsize('<' + code)}x")
+        return "<" + "".join(codes) + f"{TENSOR_MAP_BYTES}s" * len(self.maps)
 
 
 def room(kind: str) -> int:
@@ -123,14 +100,15 @@ def room(kind: str) -> int:
 
 
 def prepare(
-    plan: steps.Steps, facts: Mapping[str, Any], args: Sequence[Any], env: Mapping[str, int], slots: Mapping[int, int]
-) -> Prepared:
+    driver: Driver, plan: steps.Steps, facts: Mapping[str, Any], args: Sequence[Any], env: Mapping[str, int],
+    slots: Mapping[int, int],
+) -> Prepared:  # fmt: skip
     """The parameters of a launch at fixed sizes. `slots`: where a buffer's address stands among the run's addresses."""
     kinds: Sequence[Sequence[str]] = facts["parameters"]
     pointers: list[tuple[int, int]] = []
     scalars: list[tuple[int, str]] = []
-    maps: list[PreparedMap] = []
-    order: dict[str, list[int]] = {"view": [], "scalar": [], "dim": [], "tensor_map": []}
+    maps: list[tuple[int, int, PreparedMap]] = []
+    order: dict[str, list[int]] = {"view": [], "scalar": [], "tensor_map": [], "dim": []}
     for i, (kind, _) in enumerate(kinds):
         order[kind].append(i)
     places: dict[int, int] = {}
@@ -147,15 +125,10 @@ def prepare(
     for i in order["tensor_map"]:
         described = facts["tensor_maps"][int(kinds[i][1])]
         buffer, start = plan.window(args[described["argument"]], env)
-        maps.append(PreparedMap(places[i], slots[buffer], start, plan.tensor_map(described, 0, env)))
-    codes = ["Q8x"] * len(pointers)
-    for _, dtype in scalars:
-        code = _CODES.get(dtype, f"{SLOT}s")
-        codes.append(f"{code}{SLOT - struct.calcsize('<' + code)}x")
+        maps.append((slots[buffer], start, PreparedMap(driver, plan.tensor_map(described, 0, env))))
     block = ctypes.create_string_buffer(max(SLOT, end))
     start = ctypes.addressof(block)
     for i in order["dim"]:
         ctypes.c_int64.from_address(start + places[i]).value = env[kinds[i][1]]
     table = (ctypes.c_void_p * max(1, len(kinds)))(*(start + places[i] for i in range(len(kinds))))
-    pack = struct.Struct("<" + "".join(codes)).pack_into
-    return Prepared(None, 0, 0, 0, block, table, pack, pointers, scalars, maps, ctypes.addressof(table))
+    return Prepared(None, 0, 0, 0, block, table, pointers, scalars, maps)

@@ -50,7 +50,7 @@ def describe(program: Program, generated: Generated) -> dict[str, Any]:
         for op, k in generated.kernels.items()
     }
     steps = _steps(program.steps, generated, scalars)
-    return {"buffers": buffers, "free": list(program.free), "kernels": kernels, "steps": steps}
+    return {"buffers": buffers, "scalars": len(scalars), "free": list(program.free), "kernels": kernels, "steps": steps}
 
 
 def _written(kernel: Any) -> list[int]:
