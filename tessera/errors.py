@@ -127,6 +127,8 @@ CODES: dict[str, Code] = {
     "TS408": Code("Kernel note", "a barrier was missing and has been inserted"),
     "TS409": Code("Kernel error", "an access is out of range"),
     "TS410": Code("Kernel error", "a mma shape or dtype is not supported by the target"),
+    "TS411": Code("Kernel error", "tiles need more registers than a thread of the target has"),
+    "TS414": Code("Kernel note", "a barrier orders nothing"),
     # TS5xx: launching
     "TS501": Code("Launch error", "an argument has the wrong type, shape, dtype or device"),
     "TS502": Code("Launch error", "a dim cannot be solved from the arguments"),

@@ -362,16 +362,28 @@ def test_too_much_shared_memory_is_pruned_with_its_code(clock):
     assert warps.status == "pruned" and "num_warps is 5" in warps.detail
 
 
-def test_accumulators_beyond_the_registers_are_not_compiled():
-    from tessera.compiler.targets import base
-    from tessera.runtime.autotune.screen import Pruned, screen_for, unlaunchable
-    from tests.kernel_runner import program
+def test_tiles_beyond_the_registers_are_not_compiled():
+    def summed(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", "N", ts.f32]):
+        rows = ts.tile.context().BLOCK
+        total = ts.tile.zeros((rows, 64))
+        for k in ts.tile.range_k(0, N, 64):
+            total = ts.tile.maximum(total, x[tile_m : tile_m + rows, k : k + 64])
+        y[tile_m : tile_m + rows, 0:64] = total
 
-    q, k, v = (numbers(1, 512, 128).astype(ml_dtypes.bfloat16) for _ in range(3))
-    screen = screen_for(base.get("sm_80"))
-    screen(program(flash_attention, q, k, v, True, BLOCK_M=64, BLOCK_N=64, num_warps=4))
-    with pytest.raises(Pruned, match="512 registers of each of 32 threads"):
-        screen(program(flash_attention, q, k, v, True, BLOCK_M=128, BLOCK_N=128, num_warps=1))
+    kernel = ts.autotune.space(configs=[{"BLOCK": 16, "num_warps": 1}, {"BLOCK": 256, "num_warps": 1}])(
+        ts.kernel(summed)
+    )
+    x, y = numbers(256, 128), np.zeros((256, 128), np.float32)
+    with knobs.target.override("emulator:sm_80"):
+        kernel(x, y)
+    np.testing.assert_array_equal(y[:, :64], np.maximum(np.maximum(x[:, :64], x[:, 64:]), 0))
+    assert kernel.tuning.trials[1].status == "pruned"
+    assert "TS411: Tiles hold 512 registers of each of 32 threads" in kernel.tuning.trials[1].detail
+
+
+def test_what_cannot_be_launched():
+    from tessera.runtime.autotune.screen import unlaunchable
+
     assert unlaunchable({"k": {"blocks_per_sm": 2}}) is None
     assert "registers" in unlaunchable({"k": {"blocks_per_sm": 0, "occupancy_limiter": "registers"}})
 

@@ -13,7 +13,9 @@ from tessera.compiler.targets import base
 from tessera.compiler.targets.cuda.generate import Kernel, generate
 from tessera.compiler.targets.cuda.target import settings_for
 from tessera.errors import TargetError
+from tessera.language import dtypes as dt
 from tests import kernel_runner
+from tests.emulator import kernels
 
 
 @ts.kernel
@@ -68,3 +70,11 @@ def test_what_to_shrink() -> None:
     (d,) = e.value.diagnostics
     assert d.code == "TS405" and "bytes of shared memory" in d.message and "instead of" in d.message
     assert any("512" in note.message and note.span is not None and note.span.line > 0 for note in d.notes)
+
+
+@pytest.mark.parametrize("arch", [70, 75, 80])
+def test_products_that_no_tensor_core_takes(arch: int) -> None:
+    program = kernels.matmul(dtype=dt.bf16).program
+    (kernel,) = generate(program, settings_for(arch, False, False)).kernels.values()
+    said = any("bf16 is multiplied in f32 without tensor cores" in text for text in kernel.notes)
+    assert said == (arch < 80)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tessera as ts
+from tessera.compiler.frontend.files import FileAnalysis
+from tessera.compiler.frontend.fixes import apply
 from tessera.compiler.ir.core import Block, Op, Region, Value
 from tessera.compiler.ir.types import INDEX, SharedType, TileType, ViewType
 from tessera.compiler.ir.verifier import verify
@@ -17,9 +21,9 @@ from tessera.compiler.tile.dialect import TileBuilder
 from tessera.compiler.tile.interpret import run_kernel
 from tessera.compiler.tile.memory import View
 from tessera.compiler.tile.passes.place_barriers import place_barriers
-from tessera.errors import DebugCheckError, Span
+from tessera.errors import DebugCheckError, Span, source_line
 from tessera.language.dtypes import f32
-from tests.kernel_runner import program, run
+from tests.kernel_runner import check, program, run
 
 SPAN = Span("hand.py", 1, 1, 1, 2)
 rng = np.random.default_rng(7)
@@ -27,7 +31,7 @@ rng = np.random.default_rng(7)
 
 def shared_program(seed: int) -> Op:
     """A random program over two shared tiles with loops, in which every tile is filled before all else."""
-    choose = random.Random(seed)
+    choose, numbers = random.Random(seed), itertools.count(2)
     block = Block([ViewType((4,), f32), ViewType((4,), f32)], ["out", "x"])
     b = TileBuilder(block, span=SPAN)
     out, x = block.args
@@ -42,7 +46,7 @@ def shared_program(seed: int) -> Op:
         elif kind == "read":
             b.store(out, b.value("tile.load_shared", (tile,), TileType((4,), f32)), [zero])
         else:
-            b.op("tile.barrier")
+            b.op("tile.barrier", span=replace(SPAN, line=next(numbers)))
 
     def steps(depth: int) -> None:
         for _ in range(choose.randint(1, 4)):
@@ -78,9 +82,14 @@ def test_no_hazard_is_left(seed: int) -> None:
     notes = place_barriers(op)
     verify(op)
     interpret(op)
+    assert all(n.severity == "note" for n in notes)
+    idle = {n.span for n in notes if n.code == "TS414"}
     if not was_safe:
-        assert notes and all(n.code == "TS408" and n.severity == "note" for n in notes)
-    assert place_barriers(op) == []  # what was inserted is enough
+        assert any(n.code == "TS408" for n in notes)
+    for barrier in [x for x in op.walk() if x.name == "tile.barrier" and x.span in idle]:
+        barrier.erase()
+    interpret(op)  # what orders nothing may go
+    assert place_barriers(op) == []  # what was inserted is enough, and what is left is needed or was inserted
 
 
 # ragged edges
@@ -186,3 +195,89 @@ def test_accumulation_is_one_chain_of_products() -> None:
     (product_,) = [op for op in loop.walk() if op.name == "tile.mma"]
     assert product_.operands[2] is loop.region.block.args[1]
     assert loop.region.block.terminator.operands[0] is product_.result
+
+
+# barriers that order nothing
+
+
+def notes_of(kernel: object, *args: np.ndarray) -> list[tuple[str, str]]:
+    """The code of each note with the line that it is about."""
+    found = check(kernel, *args).diagnostics  # type: ignore[arg-type]
+    return [(d.code, (source_line(d.span.file, d.span.line) or "").strip()) for d in found]
+
+
+def two_barriers(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", ts.f32]):
+    s = ts.tile.alloc_shared((4, 8), ts.f32)
+    ts.tile.barrier()  # first
+    ts.tile.cp_async(s, x[tile_m : tile_m + 4, 0:8])
+    ts.tile.barrier()  # second
+    y[tile_m : tile_m + 4] = ts.tile.row_sum(s)
+
+
+def filled(s, block):
+    ts.tile.cp_async(s, block)
+    ts.tile.barrier()
+
+
+def in_a_helper(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", ts.f32]):
+    s = ts.tile.alloc_shared((4, 8), ts.f32)
+    t = ts.tile.alloc_shared((4, 8), ts.f32)
+    filled(s, x[tile_m : tile_m + 4, 0:8])
+    filled(t, x[tile_m : tile_m + 4, 8:16])
+    y[tile_m : tile_m + 4] = ts.tile.row_sum(s) + ts.tile.row_sum(t)
+
+
+def for_a_tensor(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", "N", ts.f32]):
+    y[tile_m : tile_m + 4, 0:8] = x[tile_m : tile_m + 4, 0:8]
+    ts.tile.barrier()
+    y[tile_m : tile_m + 4, 0:8] = y[tile_m : tile_m + 4, 0:8] + 1
+
+
+def test_barriers_that_order_nothing() -> None:
+    x, y = np.ones((4, 16), np.float32), np.empty(4, np.float32)
+    assert notes_of(two_barriers, x, y) == [("TS414", "ts.tile.barrier()  # first")]
+    assert notes_of(in_a_helper, x, y) == []  # one of its two calls needs it
+    assert notes_of(for_a_tensor, x, x.copy()) == []  # whoever wrote it may have meant the tensor
+    run(two_barriers, x, y)
+    assert (y == 8).all()
+
+
+def test_a_hazard_is_told_with_both_lines() -> None:
+    (found,) = check(through_shared_memory, np.ones((4, 16), np.float32), np.empty(4, np.float32)).diagnostics
+    assert found.code == "TS408" and found.severity == "note" and "s would be overwritten" in found.message
+    assert "(write after read)" in found.message
+    (earlier,) = found.notes
+    lines = [source_line(s.file, s.line) or "" for s in (found.span, earlier.span) if s is not None]
+    assert "cp_async" in lines[0] and "row_max(s" in lines[1] and earlier.message == "read here"
+
+
+PRODUCT = """import tessera as ts
+from tessera import tile
+
+
+@ts.kernel
+def product(A: ts.Tensor["M", "K", ts.f16], B: ts.Tensor["K", "N", ts.f16], C: ts.Tensor["M", "N", ts.f32]):
+    a = tile.alloc_shared((64, 32), ts.f16)
+    b = tile.alloc_shared((32, 64), ts.f16)
+    tile.barrier()
+    for k in tile.range_k(0, K, 32):
+        tile.cp_async(a, A[tile_m : tile_m + 64, k : k + 32])
+        tile.cp_async(b, B[k : k + 32, tile_n : tile_n + 64])
+        tile.barrier()
+        C[tile_m : tile_m + 64, tile_n : tile_n + 64] += tile.mma(a, b)
+"""
+
+
+def test_notes_of_barriers_come_with_fixes() -> None:
+    text, codes = PRODUCT, []
+    while True:
+        file = FileAnalysis("product.py")
+        file.update(text)
+        if not file.diagnostics:
+            break
+        codes.append(file.diagnostics[0].code)
+        text = apply(text, file.diagnostics[0].fixes[0])
+    assert codes == ["TS408", "TS414"]
+    barrier = "        tile.barrier()\n"
+    expected = PRODUCT.replace("    tile.barrier()\n    for", "    for")
+    assert text == expected.replace("        tile.cp_async(a", f"{barrier}        tile.cp_async(a")

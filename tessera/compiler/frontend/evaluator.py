@@ -40,7 +40,7 @@ from tessera.compiler.frontend.values import (
     is_tuple,
 )
 from tessera.compiler.ir.checks import Check
-from tessera.compiler.ir.core import Block, Builder
+from tessera.compiler.ir.core import Block, Builder, Value
 from tessera.compiler.ir.facts import RememberingFacts
 from tessera.errors import Diagnostic, Diagnostics, Edit, Fix, Note, Span
 from tessera.language.annotations import Annotation
@@ -242,6 +242,8 @@ class Evaluator:
     def assign_name(self, name: str, value: Any, at: ast.AST) -> None:
         self.frame.names[name] = value
         self.frame.maybe.discard(name)
+        if isinstance(value, Value) and not value.hint:
+            value.hint = name
         self.record(at, value, name, "assign")
 
     # shared by handlers and layers

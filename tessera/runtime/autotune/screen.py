@@ -13,19 +13,14 @@ from tessera.compiler.tile.program import Program
 from tessera.language.dims import prod
 from tessera.runtime.arguments import Bound
 
-REGISTERS = 255
-"""32-bit registers of one CUDA thread (CUDA C++ Programming Guide, compute capabilities)"""
-
 
 class Pruned(Exception):
     """A configuration that is left out, and why."""
 
 
 def screen_for(target: Target) -> Callable[[Program], None] | None:
-    """What looks at a lowered program before its code is generated; raises Pruned. Shared memory and threads of CUDA
-    are refused by the code generator itself (TS405, TS602)."""
-    if target.device == "cuda":
-        return _registers
+    """What looks at a lowered program before its code is generated; raises Pruned. Shared memory, registers
+    and threads of CUDA are refused by the code generator itself (TS405, TS411, TS602)."""
     caches = getattr(getattr(target, "isa", None), "cached_bytes", None)
     return None if caches is None else lambda program: _fits_caches(program, caches)
 
@@ -36,20 +31,6 @@ def _fits_caches(program: Program, caches: int) -> None:
         shared, largest = _tiles(kernel)
         if shared + largest > caches:
             raise Pruned(f"its tiles take {(shared + largest) / 2**20:.1f} MiB, the caches hold {caches / 2**20:.1f}")
-
-
-def _registers(program: Program) -> None:
-    """A product's accumulator stays in registers."""
-    for kernel in dict.fromkeys(launch.kernel for launch in program.launches):
-        warps = kernel.attrs.get("num_warps")
-        if not isinstance(warps, int) or warps < 1:
-            continue
-        largest = max((_bytes(op.results[0].type) for op in kernel.walk() if op.name == "tile.mma"), default=0)
-        need = largest // (4 * 32 * warps)
-        if need > REGISTERS:
-            raise Pruned(
-                f"an accumulator takes {need} registers of each of {32 * warps} threads, which have {REGISTERS}"
-            )
 
 
 def _tiles(kernel: Any) -> tuple[int, int]:

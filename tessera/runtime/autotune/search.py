@@ -223,7 +223,8 @@ class Search:
         """Recorded with its diagnostic. Too much shared memory, or a number of warps that there is not, is pruning."""
         self.findings += error.diagnostics
         said = "; ".join(f"{d.code}: {d.message}" for d in error.diagnostics[:3])
-        status: Status = "pruned" if isinstance(error, TargetError) and error.code in ("TS405", "TS602") else "failed"
+        too_much = isinstance(error, TargetError) and error.code in ("TS405", "TS411", "TS602")
+        status: Status = "pruned" if too_much else "failed"
         trial = Trial(dict(config), status, (), said)
         if isinstance(error, _LASTING):
             self._settle(text, trial)

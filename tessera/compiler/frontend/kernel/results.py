@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend.kernel import outputs as kernel_outputs
+from tessera.compiler.frontend.kernel.barriers import with_fix
 from tessera.compiler.frontend.kernel.tiles import KernelFault, tile_type
 from tessera.compiler.frontend.kernel.values import Shared, View
 from tessera.compiler.frontend.values import Unknown, is_tuple
@@ -93,12 +94,12 @@ def finish(k: KernelState, value: Any) -> Op | None:
         "arg_names": tuple(a.hint for a in ev.block.args),
         "writes": tuple(sorted(k.memory.written)),
         "returns": tuple(k.results),
-        "num_warps": k.setting("num_warps", "warps"),
+        "num_warps": k.setting("num_warps", "warps") if {"num_warps", "warps"} & k.config.keys() else None,
         "num_stages": max(k.setting("num_stages", "stages"), k.stages),
     }
     kernel = Op("tile.func", (), (), ev.definition.span, attrs, [Region([ev.block])])
     remove_dead(kernel)
-    for finding in (*place_barriers(kernel), *check_rescale(kernel)):
+    for finding in (*(with_fix(ev, d) for d in place_barriers(kernel)), *check_rescale(kernel)):
         ev.findings.add(finding)
     return kernel
 

@@ -1,18 +1,13 @@
-"""What a kernel takes of shared memory and registers, tile by tile, and what to shrink where that is too much."""
+"""What a kernel takes of shared memory, tile by tile, and what to shrink where that is too much."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
-from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import SharedType, TileType, ViewType
 from tessera.compiler.targets.cuda.emit import KernelEmitter
-from tessera.compiler.targets.cuda.groups import dtype_of, is_tile
 from tessera.errors import NOWHERE, Diagnostic, Note, Span
-
-REGISTERS = 255
-"""32-bit registers that one thread has at most, on every architecture."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,43 +64,3 @@ def _advice(e: KernelEmitter, parts: list[Part], excess: int) -> str:
             names = ", ".join(p.name for p in parts if size in p.shape)
             return f"Tiles of {size // by} instead of {size} along that axis ({names}) fit."
     return "Use smaller tiles, or elements of fewer bits."
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """Registers per thread that the tiles of one line hold."""
-
-    name: str
-    registers: int
-    span: Span
-
-
-def held_registers(e: KernelEmitter) -> list[Held]:
-    """For each tile kept across a loop, the 32-bit registers per thread that it holds; the largest first."""
-    out: dict[tuple[str, Span], int] = {}
-    for op in e.kernel.walk():
-        if op.name not in ("tile.for", "tile.while", "tile.pipeline"):
-            continue
-        for v in op.results:
-            if is_tile(v) and (size := registers(e, v)):
-                out[_named(v, op), _origin(v, op)] = size
-    held = [Held(name, n, span) for (name, span), n in out.items()]
-    return sorted(held, key=lambda h: -h.registers)
-
-
-def registers(e: KernelEmitter, v: Value) -> int:
-    """32-bit registers per thread of one tile."""
-    layout = e.grouping.of(v).layout
-    return 0 if layout is None else -(-layout.registers * dtype_of(v).itemsize // 4)
-
-
-def _named(v: Value, loop: Op) -> str:
-    arg = loop.regions[-1].block.args[len(loop.regions[-1].block.args) - len(loop.results) + v.index]
-    return v.hint or arg.hint or f"{v.type.pretty()} carried by the loop"
-
-
-def _origin(v: Value, loop: Op) -> Span:
-    """Where the carried value is computed."""
-    end = loop.regions[-1].block.terminator
-    made = end.operands[v.index].op
-    return made.span if made is not None else loop.span

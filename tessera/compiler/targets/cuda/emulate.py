@@ -86,6 +86,8 @@ class EmulatedTarget:
             k.name: {"threads": k.threads, "shared": k.shared, "registers": None, "registers_reason": reason}
             for k in generated.kernels.values()
         }
+        for k in generated.kernels.values():
+            k.notes += k.tight
         return artifact(self.name, program, generated, {"code.so": library.read_bytes()}, resources, profile)
 
     def load(self, artifact: Artifact) -> EmulatedExecutable:

@@ -20,8 +20,9 @@ from tessera.compiler.targets.cuda.bounds import Bounds, divisor
 from tessera.compiler.targets.cuda.budget import too_large
 from tessera.compiler.targets.cuda.emit import KernelEmitter, Settings, emit_kernel, parameters
 from tessera.compiler.targets.cuda.groups import Grouping, dtype_of
-from tessera.compiler.targets.cuda.notes import notes, shared_layouts, spilled
+from tessera.compiler.targets.cuda.notes import notes, shared_layouts, spilled, tight
 from tessera.compiler.targets.cuda.printing import Site
+from tessera.compiler.targets.cuda.registers import Pressure, pressure, too_many
 from tessera.compiler.targets.cuda.source import Source
 from tessera.compiler.targets.cuda.warpgroups import Products, plan_contraction
 from tessera.compiler.tile.program import Program, Window
@@ -33,6 +34,10 @@ _WRITERS = (emit_control, emit_memory, emit_pipeline, emit_print, emit_sort, emi
 
 REGISTER_ELEMENTS = 64
 """Elements of one tile that a thread holds at most; larger tiles are walked in chunks where that is possible."""
+
+
+USUAL_WARPS = 4
+"""Of a tile program whose author says nothing."""
 
 
 @dataclass(slots=True)
@@ -52,8 +57,10 @@ class Kernel:
     layouts: dict[str, str] = field(default_factory=dict[str, str])
     tensor_maps: list[dict[str, object]] = field(default_factory=list["dict[str, object]"])
     notes: list[str] = field(default_factory=list[str])
+    tight: list[str] = field(default_factory=list[str])
+    """what to say of registers where no compiler has counted them"""
     spilled: list[str] = field(default_factory=list[str])
-    """what to say where registers did not suffice"""
+    """what to say where they did not suffice"""
 
 
 @dataclass(slots=True)
@@ -72,9 +79,9 @@ def generate(program: Program, settings: Settings) -> Generated:
     for kernel in dict.fromkeys(launch.kernel for launch in program.launches):
         name = _unique(cxx.identifier(str(kernel.attrs["sym_name"])), taken)
         body.write()
-        e = _generate_kernel(program, kernel, name, settings, body)
+        e, held = _generate_kernel(program, kernel, name, settings, body)
         headers |= e.headers
-        kernels[kernel] = _describe(e, kernel, name, settings)
+        kernels[kernel] = _describe(e, held, kernel, name, settings)
     top = Source()
     top.write(f"// {program.name}: written by Tessera for sm_{settings.arch}.")
     for header in sorted(headers):
@@ -115,25 +122,35 @@ def _enough_warps(grouping: Grouping) -> int:
     return warps
 
 
-def _generate_kernel(program: Program, kernel: Op, name: str, settings: Settings, body: Source) -> KernelEmitter:
-    """Written with as many stages of pipelined loops as shared memory has room for."""
+def _generate_kernel(
+    program: Program, kernel: Op, name: str, settings: Settings, body: Source
+) -> tuple[KernelEmitter, Pressure]:
+    """Written with as many stages of pipelined loops as shared memory has room for, and with so many warps that the
+    tiles fit their registers, where the author says nothing of warps. Raises TargetError TS405 and TS411."""
     most = max((int(op.attrs["stages"]) for op in kernel.walk() if op.name == "tile.pipeline"), default=1)  # type: ignore[call-overload]
+    said = author_warps(kernel)
+    warps = said or (USUAL_WARPS if "num_warps" in kernel.attrs else None)
     while True:
         source = Source()
-        e = _write_kernel(program, kernel, name, settings, source, most)
-        if e.scratch + e.shared_bytes <= settings.shared_limit:
+        e = _write_kernel(program, kernel, name, settings, source, most, warps)
+        if e.scratch + e.shared_bytes > settings.shared_limit:
+            if most == 1:
+                raise TargetError(too_large(e))
+            most -= 1
+            continue
+        held = pressure(e)
+        if held.fits or "num_warps" not in kernel.attrs:  # nobody can shrink what a function became
             body.splice(source)
-            return e
-        if most == 1:
-            raise TargetError(too_large(e))
-        most -= 1
+            return e, held
+        if said is not None or e.threads >= 256:
+            raise TargetError(too_many(e, held))
+        warps = e.threads // 16
 
 
 def _write_kernel(
-    program: Program, kernel: Op, name: str, settings: Settings, source: Source, stages: int
+    program: Program, kernel: Op, name: str, settings: Settings, source: Source, stages: int, warps: int | None
 ) -> KernelEmitter:
     grouping = Grouping(kernel)
-    warps = author_warps(kernel)
     grouping.stream(REGISTER_ELEMENTS * 32 * (warps or 8))
     bounds = Bounds(kernel, _aligned(program, kernel))
     plans = plan_contraction(kernel, bounds, settings.warpgroup_dtypes, warps)
@@ -182,7 +199,7 @@ def _aligned(program: Program, kernel: Op) -> frozenset[Value]:
     return frozenset(a for a in args if a not in off)
 
 
-def _describe(e: KernelEmitter, kernel: Op, name: str, settings: Settings) -> Kernel:
+def _describe(e: KernelEmitter, held: Pressure, kernel: Op, name: str, settings: Settings) -> Kernel:
     signature: list[str] = []
     for arg in kernel.region.block.args:
         if isinstance(arg.type, ViewType):
@@ -199,5 +216,5 @@ def _describe(e: KernelEmitter, kernel: Op, name: str, settings: Settings) -> Ke
     maps = [tensor.describe() for tensor in e.maps]
     size = e.scratch + e.shared_bytes
     made = Kernel(name, e.block_threads, size, wanted, signature, 0, e.asserts, e.prints, layouts, maps)
-    made.notes, made.spilled = notes(e), spilled(e)
+    made.notes, made.tight, made.spilled = notes(e), tight(held), spilled(held)
     return made

@@ -10,14 +10,17 @@ from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import SharedType, TileType, ViewType
 from tessera.compiler.targets.cuda.banks import SharedLayout
 from tessera.compiler.targets.cuda.bounds import divisor, strides_of
-from tessera.compiler.targets.cuda.budget import held_registers, shared_parts
+from tessera.compiler.targets.cuda.budget import shared_parts
 from tessera.compiler.targets.cuda.emit import KernelEmitter
 from tessera.compiler.targets.cuda.emit_memory import shared_shape, stages_of
+from tessera.compiler.targets.cuda.registers import Pressure
 from tessera.compiler.tile.pipelines import rings
 from tessera.errors import Span
 
 ACCESSES = {"tile.load": (0, 1), "tile.copy_async": (1, 2), "tile.store": (0, 2)}
 """Which operand is the view, and where its offsets start."""
+
+PRODUCTS = ("tile.mma", "tile.contract")
 
 
 def shared_layouts(e: KernelEmitter) -> dict[str, str]:
@@ -41,14 +44,34 @@ def notes(e: KernelEmitter) -> list[str]:
     for op in e.kernel.walk():
         if op.name == "tile.pipeline":
             found.append(f"{_at(op.span)}: {_ahead(e, op)}")
+        if op.name in PRODUCTS and (why := _without_tensor_cores(e, op)):
+            found.append(f"{_at(op.span)}: {why}")
         if op.name in ACCESSES and (why := _not_vectors(e, op)):
             found.append(f"{_at(op.span)}: {why}")
     return list(dict.fromkeys(found))
 
 
-def spilled(e: KernelEmitter) -> list[str]:
+def _without_tensor_cores(e: KernelEmitter, op: Op) -> str:
+    """Why a product of narrow values, which newer architectures multiply on tensor cores, is a chain of fma here."""
+    a, b, cores = op.operands[0].type, op.operands[1].type, e.settings.tensor_cores
+    assert isinstance(a, (TileType, SharedType, ViewType)) and isinstance(b, (TileType, SharedType, ViewType))
+    if a.dtype.itemsize > 2 or a.dtype in cores.dtypes:
+        return ""
+    arch = f"sm_{e.settings.arch}"
+    return f"{a.dtype} is multiplied in {a.dtype.accumulate} without tensor cores, which on {arch} do not take it"
+
+
+def spilled(p: Pressure) -> list[str]:
     """Which tiles hold the registers, for a kernel whose registers did not suffice."""
-    return [f"{_at(h.span)}: {h.name} holds {h.registers} registers of each thread" for h in held_registers(e)[:3]]
+    return [f"{_at(h.span)}: {h}" for h in p.held[:3]]
+
+
+def tight(p: Pressure) -> list[str]:
+    """Said before a compiler has run: so many registers hold tiles that the compiler is likely to spill."""
+    if not p.likely:
+        return []
+    some = f"tiles hold {p.registers} of the {p.limit} registers of a thread: some are likely to be spilled to memory"
+    return [some, *spilled(p)]
 
 
 def _at(span: Span) -> str:

@@ -1,4 +1,4 @@
-"""Proves that shared tiles are synchronised, or inserts the barriers that are missing and says so.
+"""Proves that shared tiles are synchronised, inserts the barriers that are missing, and says which ones order nothing.
 
 A shared tile must see a barrier between a write and the next read of it, between a read and the next write (the threads
 that still read would see the new content) and between two writes. The last step of a loop is followed by its first
@@ -7,13 +7,15 @@ statement, which is where most hazards are.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tessera.compiler.ir.core import Block, Builder, Op, Value
-from tessera.compiler.ir.types import SharedType
-from tessera.errors import Diagnostic, Note
+from tessera.compiler.ir.types import SharedType, ViewType
+from tessera.errors import Diagnostic, Note, Span
 
 WRITES = frozenset({"tile.copy_async", "tile.store_shared"})
+_STORES = frozenset({"tile.store", "tile.scatter"})
 
 
 @dataclass(slots=True)
@@ -33,71 +35,159 @@ class Open:
         self.read = {**other.read, **self.read}
         return len(self.written) + len(self.read) > before
 
+    def clear(self) -> None:
+        self.written, self.read = {}, {}
+
+
+@dataclass(frozen=True, slots=True)
+class Hazard:
+    """`op` needs a barrier before it, because of what `earlier` did to the same memory."""
+
+    kind: str
+    memory: Value
+    op: Op
+    earlier: Op
+
+
+KINDS = {
+    "read after write": ("read before what was written to it has arrived", "written here"),
+    "write after read": ("overwritten while it may still be read", "read here"),
+    "write after write": ("written twice without a barrier in between", "written here"),
+}
+
 
 def place_barriers(kernel: Op) -> list[Diagnostic]:
-    """Inserts what is missing. Returns a note (TS408) at each place."""
+    """Inserts what is missing, with a note (TS408) at each place. Notes (TS414) the author's that order nothing."""
     notes: list[Diagnostic] = []
-    for region in kernel.regions:
-        _block(region.block, Open(), notes)
-    return notes
+
+    def insert(h: Hazard) -> None:
+        Builder.before(h.op).op("tile.barrier")
+        notes.append(_inserted(h))
+
+    authors = [op for op in kernel.walk() if op.name == "tile.barrier"]
+    _Walk(insert).kernel(kernel)
+    return notes + [_orders_nothing(span) for span in _idle(kernel, authors)]
 
 
-def _block(block: Block, state: Open, notes: list[Diagnostic]) -> None:
-    for op in list(block.ops):
-        if op.name == "tile.barrier":
-            state.written, state.read = {}, {}
-        elif op.name in ("tile.for", "tile.while"):
-            _loop(op, state, notes)
-        elif op.name == "tile.pipeline":  # each step starts with a barrier; there may be no step at all
-            after = Open()
-            _block(op.regions[1].block, after, notes)
-            state.join(after)
-        elif op.name == "tile.if":
-            paths = [state.copy() for _ in op.regions]
-            for region, path in zip(op.regions, paths, strict=True):
-                _block(region.block, path, notes)
-            state.written, state.read = {}, {}
-            for path in paths:
-                state.join(path)
-        else:
-            _access(op, state, notes)
+def _inserted(h: Hazard) -> Diagnostic:
+    what, earlier = KINDS[h.kind]
+    message = (
+        f"{h.memory.hint or 'the shared tile'} would be {what} ({h.kind}); a barrier was inserted before this line.\n"
+        "Write ts.tile.barrier() here to say it yourself."
+    )
+    return Diagnostic("TS408", message, h.op.span, "note", (Note(earlier, h.earlier.span),))
 
 
-def _loop(op: Op, state: Open, notes: list[Diagnostic]) -> None:
-    """A step may follow what stands before the loop or another step."""
-    entry = state.copy()
-    while True:
-        after = entry.copy()
-        for region in op.regions:
-            _block(region.block, after, notes)
-        if not entry.join(after):
-            break
-    state.written, state.read = {}, {}
-    state.join(entry)
-    state.join(after)
+def _orders_nothing(span: Span) -> Diagnostic:
+    message = (
+        "this barrier orders nothing: without it too, another one stands between any two accesses that need one.\n"
+        "Leave it out; every thread of the program waits for all others here."
+    )
+    return Diagnostic("TS414", message, span, "note")
 
 
-def _access(op: Op, state: Open, notes: list[Diagnostic]) -> None:
-    writes = [op.operands[0]] if op.name in WRITES else []
-    reads = [v for v in op.operands if isinstance(v.type, SharedType) and v not in writes]
-    found: tuple[str, Value, Op] | None = None
-    for s in reads:
-        if s in state.written:
-            found = ("read before what was written to it has arrived", s, state.written[s])
+def _idle(kernel: Op, authors: list[Op]) -> list[Span]:
+    """The lines whose barriers may go, one after another, without a hazard. One line may have become several ops: in a
+    function that is called twice, in a loop that is unrolled."""
+    spans: list[Span] = []
+    gone: frozenset[Op] = frozenset()
+    known = _hazards(kernel, gone)
+    for span in dict.fromkeys(op.span for op in authors):
+        without = gone | {op for op in authors if op.span == span}
+        if _hazards(kernel, without) == known:
+            spans.append(span)
+            gone = without
+    return spans
+
+
+def _hazards(kernel: Op, ignored: frozenset[Op]) -> set[tuple[Op, Value]]:
+    """What is unordered when some barriers are taken for none. Tensors count here: who stores to one and loads from it
+    may have meant the barrier for that."""
+    found: set[tuple[Op, Value]] = set()
+    _Walk(lambda h: found.add((h.op, h.memory)), ignored, tensors=True).kernel(kernel)
+    return found
+
+
+@dataclass(slots=True)
+class _Walk:
+    """Follows a program's accesses from barrier to barrier, and tells of each that stands too close to another.
+
+    Of shared tiles alone, and a barrier is inserted where it tells; or with those of `tensors`, and nothing is.
+    """
+
+    found: Callable[[Hazard], None]
+    ignored: frozenset[Op] = frozenset()
+    tensors: bool = False
+
+    def kernel(self, kernel: Op) -> None:
+        for region in kernel.regions:
+            self._block(region.block, Open())
+
+    def _block(self, block: Block, state: Open) -> None:
+        for op in list(block.ops):
+            if op.name == "tile.barrier":
+                if op not in self.ignored:
+                    state.clear()
+            elif op.name in ("tile.for", "tile.while"):
+                self._loop(op, state)
+            elif op.name == "tile.pipeline":  # each step starts with a barrier; there may be no step at all
+                after = Open()
+                self._block(op.regions[1].block, after)
+                state.join(after)
+            elif op.name == "tile.if":
+                paths = [state.copy() for _ in op.regions]
+                for region, path in zip(op.regions, paths, strict=True):
+                    self._block(region.block, path)
+                state.clear()
+                for path in paths:
+                    state.join(path)
+            else:
+                self._access(op, state)
+
+    def _loop(self, op: Op, state: Open) -> None:
+        """A step may follow what stands before the loop or another step."""
+        entry = state.copy()
+        while True:
+            after = entry.copy()
+            for region in op.regions:
+                self._block(region.block, after)
+            if not entry.join(after):
+                break
+        state.clear()
+        state.join(entry)
+        state.join(after)
+
+    def _access(self, op: Op, state: Open) -> None:
+        writes = [_memory(op.operands[0])] if op.name in WRITES or (self.tensors and op.name in _STORES) else []
+        kinds = (SharedType, ViewType) if self.tensors else (SharedType,)
+        reads = [m for v in op.operands if isinstance(v.type, kinds) and (m := _memory(v)) not in writes]
+        if hazard := _hazard(op, reads, writes, state):
+            self.found(hazard)
+            if self.tensors:  # nothing is inserted
+                state.written.pop(hazard.memory, None)
+                state.read.pop(hazard.memory, None)
+            else:
+                state.clear()
+        for s in reads:
+            state.read[s] = op
+        for s in writes:
+            state.written[s] = op
+
+
+def _hazard(op: Op, reads: list[Value], writes: list[Value], state: Open) -> Hazard | None:
     for s in writes:
         if s in state.read:
-            found = ("overwritten while it may still be read", s, state.read[s])
-        elif s in state.written:
-            found = ("written twice without a barrier in between", s, state.written[s])
-    if found is not None:
-        what, shared, earlier = found
-        Builder.before(op).op("tile.barrier")
-        state.written, state.read = {}, {}
-        name = shared.hint or "the shared tile"
-        advice = "a barrier was inserted before this line. Write ts.tile.barrier() here to say it yourself."
-        message = f"{name} would be {what}; {advice}"
-        notes.append(Diagnostic("TS408", message, op.span, "note", (Note("the earlier access", earlier.span),)))
+            return Hazard("write after read", s, op, state.read[s])
+        if s in state.written:
+            return Hazard("write after write", s, op, state.written[s])
     for s in reads:
-        state.read[s] = op
-    for s in writes:
-        state.written[s] = op
+        if s in state.written:
+            return Hazard("read after write", s, op, state.written[s])
+    return None
+
+
+def _memory(v: Value) -> Value:
+    """The tensor that a window is a window of; a shared tile is its own."""
+    while v.op is not None and v.op.name == "tile.subview":
+        v = v.op.operands[0]
+    return v
