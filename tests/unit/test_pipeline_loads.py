@@ -48,15 +48,15 @@ BLOCKS = {"BM": 16, "BN": 16, "BK": 16}
 GOLDEN = """\
   %A_ahead = "tile.alloc_shared"() {stages = 3 : i64} : () -> !tessera.shared<[16, 16], bf16, "xor">
   %B_ahead = "tile.alloc_shared"() {stages = 3 : i64} : () -> !tessera.shared<[16, 16], bf16, "xor">
-  %9 = "tile.pipeline"(%6, %7, %8, %5) ({
+  %acc_1 = "tile.pipeline"(%5, %6, %7, %acc) ({
   ^bb0(%k: index):
     "tile.copy_async"(%A_ahead, %A, %1, %k) : (!tessera.shared<[16, 16], bf16, "xor">, !tessera.view<[32, 64], bf16>, index, index) -> ()
     "tile.copy_async"(%B_ahead, %B, %k, %3) : (!tessera.shared<[16, 16], bf16, "xor">, !tessera.view<[64, 32], bf16>, index, index) -> ()
     "tile.yield"() : () -> ()
   }, {
-  ^bb0(%k_1: index, %10: !tessera.tile<[16, 16], f32>):
-    %11 = "tile.mma"(%A_ahead, %B_ahead, %10) : (!tessera.shared<[16, 16], bf16, "xor">, !tessera.shared<[16, 16], bf16, "xor">, !tessera.tile<[16, 16], f32>) -> !tessera.tile<[16, 16], f32>
-    "tile.yield"(%11) : (!tessera.tile<[16, 16], f32>) -> ()
+  ^bb0(%k_1: index, %acc_2: !tessera.tile<[16, 16], f32>):
+    %8 = "tile.mma"(%A_ahead, %B_ahead, %acc_2) : (!tessera.shared<[16, 16], bf16, "xor">, !tessera.shared<[16, 16], bf16, "xor">, !tessera.tile<[16, 16], f32>) -> !tessera.tile<[16, 16], f32>
+    "tile.yield"(%8) : (!tessera.tile<[16, 16], f32>) -> ()
   }) {stages = 3 : i64} : (index, index, index, !tessera.tile<[16, 16], f32>) -> !tessera.tile<[16, 16], f32>
 """  # noqa: E501
 
