@@ -128,6 +128,8 @@ CODES: dict[str, Code] = {
     "TS409": Code("Kernel error", "an access is out of range"),
     "TS410": Code("Kernel error", "a mma shape or dtype is not supported by the target"),
     "TS411": Code("Kernel error", "tiles need more registers than a thread of the target has"),
+    "TS412": Code("Kernel note", "neighbouring elements of an access lie apart in memory"),
+    "TS413": Code("Kernel warning", "a copy is started and never read"),
     "TS414": Code("Kernel note", "a barrier orders nothing"),
     # TS5xx: launching
     "TS501": Code("Launch error", "an argument has the wrong type, shape, dtype or device"),

@@ -140,7 +140,7 @@ def _attempt(
         value = _body(ev, arguments, symbolic=arguments is None or bool(variant.absent))
         if not ev.findings.errors:  # also where something is undecided: a layer may have more to find
             op = ev.layer.finish(value)
-        check_values(ev, (inner for o in ev.block.ops for inner in o.walk()))
+        check_values(ev)
         tuple_result = is_sequence(value)
     except RecursionError:
         ev.error("TS102", f"{definition.name} is nested too deeply to be analysed", definition.span)

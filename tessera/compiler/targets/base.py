@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
+from tessera.compiler.tile.architectures import ALIASES, CUDA_ARCHITECTURES
 from tessera.compiler.tile.program import Program
 from tessera.errors import Diagnostic, TargetError
 
@@ -94,13 +95,6 @@ _PROVIDERS: dict[str, str | Callable[[str], Target]] = {
     "sm_": "tessera.compiler.targets.cuda",
     "emulator:": "tessera.compiler.targets.cuda",
 }
-ALIASES = {
-    "v100": "sm_70", "t4": "sm_75", "a100": "sm_80", "rtx3090": "sm_86", "l4": "sm_89", "rtx4090": "sm_89",
-    "h100": "sm_90a", "h200": "sm_90a", "sm_90": "sm_90a", "b200": "sm_100a", "sm_100": "sm_100a", "rtx5090": "sm_120",
-    "cuda_70": "sm_70", "cuda_75": "sm_75", "cuda_80": "sm_80", "cuda_90": "sm_90a",
-    "llvm": "cpu", "numpy": "reference",
-}  # fmt: skip
-CUDA_ARCHITECTURES = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120")
 KNOWN = ("cpu", "reference", *CUDA_ARCHITECTURES)
 _targets: dict[str, Target] = {}
 

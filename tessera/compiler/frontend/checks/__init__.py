@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from tessera.compiler.frontend.checks import cancellation, precision, softmax, zeros
+from tessera.compiler.frontend.checks import cancellation, memory, precision, softmax, zeros
 from tessera.compiler.frontend.checks.finding import Finding, Look
 from tessera.compiler.frontend.checks.values import name_of
 from tessera.compiler.ir.core import Op
@@ -33,8 +33,12 @@ RULES: tuple[tuple[tuple[str, ...], Rule], ...] = (
     (("sqrt",), cancellation.root_of_squares),
     (("log", "log2", "log10"), zeros.logarithm),
     (("div", "rsqrt", "reciprocal"), zeros.divisor),
+    (("load", "store", "copy_async"), memory.strided),
+    (("mma",), memory.off_tensor_cores),
 )
 """names of the ops that a rule starts at (without their dialect: it holds in both), and the rule"""
+KERNEL_RULES: tuple[Callable[[list[Op], Look], Iterable[Finding]], ...] = (memory.shared_memory, memory.never_read)
+"""rules about all ops of a kernel"""
 
 _BY_NAME: dict[str, list[Rule]] = {}
 for _names, _rule in RULES:
@@ -42,15 +46,20 @@ for _names, _rule in RULES:
         _BY_NAME.setdefault(_name, []).append(_rule)
 
 
-def check_values(ev: Evaluator, ops: Iterable[Op]) -> None:
+def check_values(ev: Evaluator) -> None:
     """Adds what the rules find to the evaluator's findings, with what may mend it."""
-    look = Look(ev)
+    look, ops = Look(ev), [inner for op in ev.block.ops for inner in op.walk()]
     for op in ops:
         for rule in _BY_NAME.get(name_of(op), ()):
-            found = rule(op, look)
-            if found is None:
-                continue
-            before = len(ev.findings.items)
-            ev.findings.add(Diagnostic(found.code, found.message, found.span, found.severity, found.notes))
-            if len(ev.findings.items) > before and found.candidates:
-                ev.pending.append((before, found.candidates))
+            if (found := rule(op, look)) is not None:
+                _add(ev, found)
+    for whole in KERNEL_RULES if look.kernel else ():
+        for found in whole(ops, look):
+            _add(ev, found)
+
+
+def _add(ev: Evaluator, found: Finding) -> None:
+    before = len(ev.findings.items)
+    ev.findings.add(Diagnostic(found.code, found.message, found.span, found.severity, found.notes))
+    if len(ev.findings.items) > before and found.candidates:
+        ev.pending.append((before, found.candidates))

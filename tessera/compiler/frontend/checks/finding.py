@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,7 @@ class Look:
         self.ranges = Ranges()
         self.kernel = ev.definition.kind == "kernel"
         self._tree, self._source = ev.definition.tree, ev.definition.text
+        self.file = self._source.file
         self._variables = ev.frame.names
 
     def node(self, span: Span) -> ast.expr | None:
@@ -43,6 +45,26 @@ class Look:
             if isinstance(node, ast.expr) and node.lineno == span.line and self._source.span(node) == span:
                 return node
         return None
+
+    def span(self, node: ast.AST) -> Span:
+        return self._source.span(node)
+
+    def unread(self, kind: type) -> Iterator[tuple[str, ast.Name]]:
+        """Variables that hold a value of this kind and are never read: the name, and where it is assigned."""
+        held = {name for name, value in self._variables.items() if isinstance(value, kind)}
+        places = [n for n in ast.walk(self._tree) if isinstance(n, ast.Name) and n.id in held] if held else []
+        read = {n.id for n in places if isinstance(n.ctx, ast.Load)}
+        yield from {n.id: n for n in reversed(places) if n.id not in read}.items()
+
+    def without(self, said: str, span: Span) -> list[Candidate]:
+        """The change that takes out the lines of the statement at `span`, where it has lines of its own."""
+        for node in ast.walk(self._tree):
+            if isinstance(node, (ast.Expr, ast.Assign)) and node.lineno == span.line:
+                place = self._source.span(node)
+                lines = Span(place.file, place.line, 1, place.end_line + 1, 1)
+                alone = self._source.lines[place.line - 1][: place.col - 1].isspace()
+                return [Candidate(Fix(said, (Edit(lines, ""),)))] if alone else []
+        return []
 
     def text(self, node: ast.expr) -> str:
         return self._source.segment(self._source.span(node))

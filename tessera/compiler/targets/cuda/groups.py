@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import Shape, TileType
 from tessera.compiler.targets.cuda.layout import PARTIALS, Layout, blocked, fragment, power_of_two, quarters, warp_grid
+from tessera.compiler.tile.architectures import mma_depth
 from tessera.language import dtypes
 from tessera.language.dims import Dim, prod
 from tessera.language.dtypes import DType
@@ -394,11 +395,6 @@ _ACCUMULATORS = {
     dtypes.uint8: (dtypes.int32, dtypes.int64, dtypes.uint32, dtypes.uint64),
 }
 """What products of these dtypes may be added to on tensor cores; those of all others to f32."""
-
-
-def mma_depth(dtype: DType) -> int:
-    """Values of k that one product takes: 32 bytes, doubles 4."""
-    return 4 if dtype == dtypes.f64 else 32 // dtype.itemsize
 
 
 @dataclass(frozen=True, slots=True)

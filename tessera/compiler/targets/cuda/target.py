@@ -10,12 +10,12 @@ from tessera.compiler.targets.cuda import cubin, cxx, nvrtc, steps
 from tessera.compiler.targets.cuda.emit import Settings
 from tessera.compiler.targets.cuda.generate import Generated, generate
 from tessera.compiler.targets.cuda.groups import TensorCores
+from tessera.compiler.tile.architectures import SHARED_LIMITS
 from tessera.compiler.tile.passes.check_indices import checked
 from tessera.compiler.tile.program import Program
 from tessera.language import dtypes
 
-# Shared memory that one block may have, in bytes (CUDA C++ Programming Guide, compute capabilities).
-SHARED_LIMITS = {70: 98304, 75: 65536, 80: 166912, 86: 101376, 89: 101376, 90: 232448, 100: 232448, 120: 101376}
+# CUDA C++ Programming Guide, compute capabilities.
 REGISTERS_PER_SM = 65536
 THREADS_PER_SM = {70: 2048, 75: 1024, 80: 2048, 86: 1536, 89: 1536, 90: 2048, 100: 2048, 120: 1536}
 SHARED_PER_SM = {70: 98304, 75: 65536, 80: 167936, 86: 102400, 89: 102400, 90: 233472, 100: 233472, 120: 102400}

@@ -1,0 +1,141 @@
+"""How a kernel uses memory and tensor cores, as far as its text tells before a target compiles it.
+
+The compiler of a target knows more: how many stages it gives a copy, what else it keeps in shared memory. What is said
+here holds for each of them, or for the one that is configured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from tessera import knobs
+from tessera.compiler.frontend.checks.finding import Finding, Look
+from tessera.compiler.frontend.checks.values import name_of
+from tessera.compiler.frontend.kernel.values import Panel
+from tessera.compiler.ir.core import Op
+from tessera.compiler.ir.types import Shape, SharedType, TileType, ViewType, shape_text
+from tessera.compiler.tile.architectures import (
+    MMA_COLUMNS,
+    MMA_ROWS,
+    SECTOR,
+    SHARED_LIMITS,
+    TENSOR_CORE_DTYPES,
+    architecture_of,
+    mma_depth,
+)
+from tessera.compiler.tile.passes.place_barriers import WRITES
+from tessera.errors import Note
+from tessera.language import dims
+from tessera.language.dims import Dim
+
+FEW = 16
+"""elements of an access that is too small to matter"""
+
+
+def shared_memory(ops: list[Op], look: Look) -> Iterator[Finding]:
+    """Shared tiles that together exceed what a block of the configured target, or of any, has."""
+    found = [(op, size) for op in ops if op.name == "tile.alloc_shared" and (size := _bytes(op)) is not None]
+    total = sum(size for _, size in found)
+    target = knobs.target()
+    arch = architecture_of(target)
+    if arch is None and target not in ("auto", "cuda"):
+        return  # a CPU keeps such tiles in memory
+    limit = max(SHARED_LIMITS.values()) if arch is None else SHARED_LIMITS[arch]
+    if total <= limit:
+        return
+    whose = "no GPU has more than" if arch is None else f"sm_{arch} has"
+    largest, size = max(found, key=lambda f: f[1])
+    message = (
+        f"the shared tiles of this kernel need {total} bytes per block; {whose} {limit}.\n"
+        f"This one takes {size} of them: make it smaller, or use elements of fewer bits."
+    )
+    notes = tuple(Note(f"{n} bytes: {op.result.type.pretty()}", op.span) for op, n in found)
+    yield Finding("TS405", message, largest.span, notes=notes if len(found) > 1 else ())
+
+
+def _bytes(op: Op) -> int | None:
+    t = op.result.type
+    if not isinstance(t, SharedType) or not all(isinstance(d, int) for d in t.shape):
+        return None  # a size that is known at launch
+    return math.prod(d for d in t.shape if isinstance(d, int)) * t.dtype.itemsize
+
+
+def never_read(ops: list[Op], look: Look) -> Iterator[Finding]:
+    """Copies into shared tiles, and panels loaded ahead, that nothing reads."""
+    for op in ops:
+        if op.name != "tile.alloc_shared" or not op.result.uses:
+            continue
+        copies = [u for u in op.result.users if u.name == "tile.copy_async"]
+        if copies and all(u.name in WRITES for u in op.result.users):
+            name = op.result.hint or "the shared tile"
+            message = f"{name} is filled here and never read, so nothing waits for the copy either.\nLeave it out."
+            fixes = look.without("Leave the copy out", copies[0].span) if len(copies) == 1 else []
+            yield Finding("TS413", message, copies[0].span, fixes, (Note("allocated here", op.span),))
+    for name, node in look.unread(Panel):
+        message = f"{name} is loaded ahead and never read: no load_partition({name}, ...) follows.\nLeave it out."
+        span = look.span(node)
+        yield Finding("TS413", message, span, look.without("Leave the load out", span))
+
+
+def strided(op: Op, look: Look) -> Finding | None:
+    """A load, store or copy whose neighbouring elements lie apart in memory."""
+    view = op.operands[1 if op.name == "tile.copy_async" else 0].type
+    moved = _moved(op)
+    if not isinstance(view, ViewType) or moved is None or len(moved) != view.rank or op.span.file != look.file:
+        return None
+    steps = view.strides or _contiguous(view.shape)
+    wide = [(d, s) for d, s in zip(moved, steps, strict=True) if d != 1]
+    if not wide or any(s == 1 for _, s in wide) or _count(moved) < FEW:
+        return None
+    step, size = wide[-1][1], view.dtype.itemsize
+    used = max(size, SECTOR // step) if isinstance(step, int) else size
+    if used >= SECTOR:
+        return None
+    what = {"load": "read", "store": "written", "copy_async": "copied"}[name_of(op)]
+    message = (
+        f"neighbouring elements that are {what} here lie {step} elements apart in memory, which moves {SECTOR} bytes "
+        f"for {used} that are used.\nTake a block along the last axis as well, or keep the array transposed."
+    )
+    return Finding("TS412", message, op.span, severity="note")
+
+
+def _moved(op: Op) -> Shape | None:
+    """The shape of the block that an access moves."""
+    if op.name == "tile.copy_async":
+        return getattr(op.operands[0].type, "shape", None)
+    value = op.result if op.name == "tile.load" else op.operands[1]
+    return getattr(value.type, "shape", None)
+
+
+def _contiguous(shape: Shape) -> tuple[Dim, ...]:
+    return tuple(dims.prod(shape[i + 1 :]) for i in range(len(shape)))
+
+
+def _count(shape: Shape) -> float:
+    count = dims.prod(shape)
+    return count if isinstance(count, int) else math.inf
+
+
+def off_tensor_cores(op: Op, look: Look) -> Finding | None:
+    """A product of narrow values that no architecture's instructions take."""
+    a, acc = op.operands[0].type, op.result.type
+    if not isinstance(a, (TileType, SharedType)) or not isinstance(acc, TileType) or a.dtype.bits > 16:
+        return None
+    if op.span.file != look.file:
+        return None
+    (m, n), k, depth = acc.shape, a.shape[1], mma_depth(a.dtype)
+    if a.dtype not in TENSOR_CORE_DTYPES:
+        if not a.dtype.is_float:
+            return None
+        message = f"no GPU multiplies {a.dtype} on tensor cores: this product is made in {a.dtype.accumulate}."
+        return Finding("TS410", f"{message}\nWiden the operands to a dtype that has them.", op.span, severity="note")
+    wanted = (("rows", m, MMA_ROWS), ("columns", n, MMA_COLUMNS), ("contracted elements", k, depth))
+    wrong = [f"{least} {what}" for what, d, least in wanted if isinstance(d, int) and d % least]
+    if not wrong:
+        return None
+    message = (
+        f"no tensor core multiplies {shape_text(a.shape)} by {shape_text((k, n))} of {a.dtype}: they take multiples of "
+        f"{' and '.join(wrong)}. This product is a chain of multiply-adds.\nChoose tiles of such sizes."
+    )
+    return Finding("TS410", message, op.span, severity="note")
