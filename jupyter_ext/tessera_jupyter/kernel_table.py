@@ -41,7 +41,8 @@ def _subject(subject: Subject) -> str:
     if subject.compiled is None:
         body = f'<p class="ts-why">{text(subject.why)}</p>'
     else:
-        body = f"<p>{_summary(subject)}</p>{_table(subject)}"
+        told = "".join(map(_tiles, subject.compiled.explain().kernels))
+        body = f"<p>{_summary(subject)}</p>{_table(subject)}{told}"
     return f'<section class="ts-subject" data-name="{text(subject.path)}"><h4>{text(subject.path)}</h4>{body}</section>'
 
 
@@ -71,6 +72,20 @@ def _table(subject: Subject) -> str:
         known = origin("static") if any(r.get(name) is not None for r in resources) else ""
         rows.append((label, *(_cell(name, r, subject.target.name) for r in resources), known))
     return table(("", *(text(k["kernel"]) for k in kernels), ""), rows)
+
+
+_PARTS = {"line": "line", "what": "size", "where": "lies in", "takes": "takes", "how": "how"}
+
+
+def _tiles(kernel: Mapping[str, Any]) -> str:
+    """Where the tiles of a kernel lie and how, and what its target says of them: only a GPU's does."""
+    name, out = text(kernel["kernel"]), ""
+    if tiles := kernel["tiles"]:
+        rows = [(text(t["name"]), *(text(t[part]) for part in _PARTS)) for t in tiles]
+        out += f'<h5>Tiles of {name}</h5><div class="ts-tiles">{table(("tile", *_PARTS.values()), rows)}</div>'
+    if notes := "".join(f"<li>{text(note)}</li>" for note in kernel["notes"]):
+        out += f'<h5>Notes on {name}</h5><ul class="ts-notes">{notes}</ul>'
+    return out
 
 
 def _instructions(subject: Subject, kernels: set[str]) -> dict[str, dict[str, Any]]:

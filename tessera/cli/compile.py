@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from tessera.cli.programs import lowered, sizes
 from tessera.compiler.pipeline import generate
+from tessera.compiler.targets.base import Artifact
 from tessera.runtime.compiled import save_artifact
 
 
@@ -27,14 +28,38 @@ def compile(
     if as_json:
         print(
             json.dumps(
-                {"files": [str(p) for p in written], "target": artifact.target, "resources": artifact.resources},
+                {
+                    "files": [str(p) for p in written],
+                    "target": artifact.target,
+                    "resources": artifact.resources,
+                    "kernels": {name: {what: k[what] for what in ("tiles", "notes")} for name, k in _told(artifact)},
+                },
                 indent=1,
             )
         )
         return
     _table(artifact.resources)
+    for name, kernel in _told(artifact):
+        _tiles(name, kernel)
     for path in written:
         print(f"wrote {path}  ({path.stat().st_size:,} bytes)")
+
+
+def _told(artifact: Artifact) -> list[tuple[str, dict[str, Any]]]:
+    """What a GPU's target says of its kernels' tiles; others say nothing."""
+    kernels: Any = artifact.meta.get("kernels")
+    return list(kernels.items()) if isinstance(kernels, dict) else []  # type: ignore[reportUnknownArgumentType]
+
+
+def _tiles(name: str, kernel: dict[str, Any]) -> None:
+    """A line for each tile and each note: they are long, and a table would break them."""
+    parts = ("name", "what", "where", "takes")
+    width = {part: max((len(str(t[part])) for t in kernel["tiles"]), default=0) for part in parts}
+    print(f"{name}: {len(kernel['tiles'])} tiles, {len(kernel['notes'])} notes")
+    for t in kernel["tiles"]:
+        print("  tile", *(str(t[part]).ljust(width[part]) for part in parts), f"line {t['line']}: {t['how']}", sep="  ")
+    for note in kernel["notes"]:
+        print(f"  note  {note}")
 
 
 def _table(resources: dict[str, object]) -> None:

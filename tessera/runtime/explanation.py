@@ -36,6 +36,7 @@ class Explanation:
                 "line": k.line,
                 "resources": built.artifact.resources.get(k.kernel),
                 "layouts": _said(built, k.kernel, "layouts", {}),
+                "tiles": _said(built, k.kernel, "tiles", []),
                 "notes": _said(built, k.kernel, "notes", []),
             }
             for k in built.plan.launches
@@ -60,7 +61,9 @@ class Explanation:
             grid = " x ".join(map(str, k["grid"])) or "1"
             lines.append(f"  launches  {k['kernel']}: {k['fuses']}; grid {grid}; {_count(k['flops'], 'FLOP')}, "
                          f"{_count(k['bytes'], 'B')}  ({k['file']}:{k['line']})")  # fmt: skip
-            lines += [f"    layout  {name}: {how}" for name, how in k["layouts"].items() if name.startswith("shared ")]
+            lines += [
+                f"    tile    {t['name']}: {t['what']}, {t['where']}: {t['how']}; {t['takes']}" for t in k["tiles"]
+            ]
             lines += [f"    note    {text}" for text in k["notes"]]
         lines.append(f"  workspace {_count(self.workspace, 'B')}")
         stages = ", ".join(f"{stage} {ns / 1e6:.2f}" for stage, ns in self.stages)

@@ -175,6 +175,16 @@ def gemm(A: Tensor["M", "K", ts.bf16], B: Tensor["K", "N", ts.bf16]) -> Tensor["
     assert ran.text.startswith("kernel gemm: A [M, K] bf16, B [K, N] bf16 -> [M, N] f32")  # not a program's part of it
     kernel = next(text for _, text in Tree(ran.html).by_class("ts-kernel"))
     assert re.search(r"instruction mix.*tensor core \d+", kernel), kernel
+    # where its tiles lie, and what was decided
+    ((_, table),) = Tree(ran.html).by_class("ts-tiles")
+    assert re.search(r"acc\d+64 x 64 f32registers32 registers per threadtensor-core fragment over \d x \d warps", table)
+    assert re.search(
+        r"A_ahead\d+64 x 32 bf16shared memory8192 B per block16-byte pieces swapped by xor .*2 stages", table
+    )
+    ((_, notes),) = Tree(ran.html).by_class("ts-notes")
+    assert (
+        "A_ahead, B_ahead: copied 1 step ahead, in 2 stages" in notes and "A is not moved 8 elements at a time" in notes
+    )
 
 
 def test_what_is_not_known_says_why(nb):

@@ -75,6 +75,8 @@ def test_compile_writes_the_artefact_and_its_resources(folder: Path, target: str
     written = {Path(p).suffix: Path(p) for p in json.loads(result.stdout)["files"]}
     assert (folder / written[binary]).stat().st_size > 500
     assert json.loads((folder / written[".json"]).read_text())["resources"]
+    kernels = json.loads(result.stdout)["kernels"]
+    assert ("saxpy" in kernels) == (target != "cpu") and all("tiles" in k and "notes" in k for k in kernels.values())
 
 
 def test_run_and_profile_a_script(folder: Path) -> None:

@@ -21,6 +21,7 @@ from tessera.compiler.targets.cuda.budget import too_large
 from tessera.compiler.targets.cuda.emit import KernelEmitter, Settings, emit_kernel, parameters
 from tessera.compiler.targets.cuda.groups import Grouping, dtype_of
 from tessera.compiler.targets.cuda.notes import notes, shared_layouts, spilled, tight
+from tessera.compiler.targets.cuda.placement import tiles
 from tessera.compiler.targets.cuda.printing import Site
 from tessera.compiler.targets.cuda.registers import Pressure, pressure, too_many
 from tessera.compiler.targets.cuda.source import Source
@@ -56,6 +57,8 @@ class Kernel:
     prints: list[Site] = field(default_factory=list[Site])
     layouts: dict[str, str] = field(default_factory=dict[str, str])
     tensor_maps: list[dict[str, object]] = field(default_factory=list["dict[str, object]"])
+    tiles: list[dict[str, object]] = field(default_factory=list["dict[str, object]"])
+    """where each tile lies, for people"""
     notes: list[str] = field(default_factory=list[str])
     tight: list[str] = field(default_factory=list[str])
     """what to say of registers where no compiler has counted them"""
@@ -216,5 +219,5 @@ def _describe(e: KernelEmitter, held: Pressure, kernel: Op, name: str, settings:
     maps = [tensor.describe() for tensor in e.maps]
     size = e.scratch + e.shared_bytes
     made = Kernel(name, e.block_threads, size, wanted, signature, 0, e.asserts, e.prints, layouts, maps)
-    made.notes, made.tight, made.spilled = notes(e), tight(held), spilled(held)
+    made.tiles, made.notes, made.tight, made.spilled = tiles(e), notes(e), tight(held), spilled(held)
     return made

@@ -46,6 +46,8 @@ def notes(e: KernelEmitter) -> list[str]:
             found.append(f"{_at(op.span)}: {_ahead(e, op)}")
         if op.name in PRODUCTS and (why := _without_tensor_cores(e, op)):
             found.append(f"{_at(op.span)}: {why}")
+        if isinstance(why := e.warpgroups.get(op), str) and e.settings.warpgroup_dtypes:
+            found.append(f"{_at(op.span)}: multiplied by mma.sync, not by wgmma with tensor copies: {why}")
         if op.name in ACCESSES and (why := _not_vectors(e, op)):
             found.append(f"{_at(op.span)}: {why}")
     return list(dict.fromkeys(found))

@@ -43,6 +43,7 @@ def describe(program: Program, generated: Generated) -> dict[str, Any]:
             "asserts": [[message, extent, list(astuple(span))] for message, extent, span in k.asserts],
             "prints": [site.describe() for site in k.prints],
             "layouts": k.layouts,
+            "tiles": k.tiles,
             "notes": k.notes,
             "writes": _written(op),
             "tensor_maps": k.tensor_maps,
