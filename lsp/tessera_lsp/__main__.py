@@ -1,4 +1,4 @@
-"""`tessera-lsp`: the language server on standard input and output, or on a loopback TCP port."""
+"""`tessera-lsp`: the language server on standard input and output, or on a loopback port."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from pathlib import Path
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser("tessera-lsp", description=__doc__)
     parser.add_argument("--stdio", action="store_true", help="speak on standard input and output (the default)")
-    parser.add_argument("--tcp", type=int, metavar="PORT", help="listen on this port of 127.0.0.1 for one client")
+    listening = parser.add_mutually_exclusive_group()
+    listening.add_argument("--tcp", type=int, metavar="PORT", help="listen on this port of 127.0.0.1 for one client")
+    listening.add_argument("--ws", type=int, metavar="PORT", help="the same for a client that speaks over a websocket")
     parser.add_argument("--log-level", default="WARNING", choices=["DEBUG", "INFO", "WARNING", "ERROR"])
     parser.add_argument("--errors-page", metavar="URL", help="where the error codes of diagnostics lead to")
     given = parser.parse_args(arguments)
@@ -28,6 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     gc.enable()
     if given.tcp is not None:
         server.start_tcp("127.0.0.1", given.tcp)
+    elif given.ws is not None:
+        server.start_ws("127.0.0.1", given.ws)
     else:
         serve(server)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from contextvars import ContextVar
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -17,11 +18,13 @@ from pygls.exceptions import (
     JsonRpcInvalidParams,
 )
 from pygls.lsp.server import LanguageServer
-from pygls.protocol import LanguageServerProtocol, default_converter, lsp_method
+from pygls.protocol import LanguageServerProtocol, lsp_method
 
+from tessera_lsp import messages
 from tessera_lsp.document import Document
 from tessera_lsp.garbage import collect_when_idle
-from tessera_lsp.notebook import LANGUAGES, Notebook, Source
+from tessera_lsp.notebook import LANGUAGES, Cell, Notebook, Source
+from tessera_lsp.settings import Settings
 
 log = logging.getLogger(__name__)
 _NOTEBOOKS = lsp.NotebookDocumentSyncOptions(
@@ -39,6 +42,12 @@ class Protocol(LanguageServerProtocol):
     """pygls's protocol with text kept by `Document`: pygls also ends lines at form feeds and the like."""
 
     _server: TesseraServer
+
+    def get_message_type(self, method: str) -> Any:
+        return messages.TYPES[method][0] if method in messages.TYPES else super().get_message_type(method)
+
+    def get_result_type(self, method: str) -> Any:
+        return messages.TYPES[method][1] if method in messages.TYPES else super().get_result_type(method)
 
     def handle_message(self, message: Any) -> None:
         """Numbers what comes: of many messages that are read at once, an edit may overtake the request before it."""
@@ -83,10 +92,13 @@ class TesseraServer(LanguageServer):
             _version(),
             notebook_document_sync=_NOTEBOOKS,
             protocol_cls=Protocol,
-            converter_factory=default_converter,
+            converter_factory=messages.converter,
         )
         self.documents: dict[str, Document] = {}
         self.notebooks: dict[str, Notebook] = {}
+        self.settings = Settings()
+        self.cursor: tuple[str, int] | None = None
+        """the document and line of the person's cursor, where the client tells"""
         self.received = 0
         self.errors_page = errors_page
 
@@ -150,8 +162,18 @@ class TesseraServer(LanguageServer):
         await document.ready()
         return notebook.cell(source)  # type: ignore[return-value]  # what features ask of a document, a cell answers
 
+    def is_open(self, uri: str) -> bool:
+        return uri in self.documents or self._cell(uri) is not None
+
     def _cell(self, uri: str) -> tuple[Notebook, Source] | None:
         return next(((n, s) for n in self.notebooks.values() for s in n.sources if s.uri == uri), None)
+
+    def settings_for(self, document: Any) -> Settings:
+        """The person's settings; the line of a cell's magic has the last word."""
+        if not isinstance(document, Cell):
+            return self.settings
+        target, dims = document.options.target or self.settings.target, document.options.dims
+        return replace(self.settings, target=target, dims={**self.settings.dims, **dims})
 
     @property
     def pulls(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest_asyncio
@@ -112,17 +113,38 @@ def capabilities(pull: bool, encodings: Sequence[str]) -> lsp.ClientCapabilities
             rename=lsp.RenameClientCapabilities(prepare_support=True),
         ),
         notebook_document=lsp.NotebookDocumentClientCapabilities(lsp.NotebookDocumentSyncClientCapabilities()),
+        workspace=lsp.WorkspaceClientCapabilities(
+            configuration=True,
+            inlay_hint=lsp.InlayHintWorkspaceClientCapabilities(refresh_support=True),
+            code_lens=lsp.CodeLensWorkspaceClientCapabilities(refresh_support=True),
+        ),
     )
 
 
-async def _start(pull: bool = True, encodings: Sequence[str] = (), port: int | None = None) -> Editor:
+async def _start(
+    pull: bool = True,
+    encodings: Sequence[str] = (),
+    port: int | None = None,
+    websocket: bool = False,
+    options: Any = None,
+    folders: Sequence[Path] = (),
+) -> Editor:
     """A server of its own on standard input and output, or the one that listens on `port`."""
     client = make_test_lsp_client()
+    client.refreshed = []
+    for what in (lsp.WORKSPACE_INLAY_HINT_REFRESH, lsp.WORKSPACE_CODE_LENS_REFRESH):
+        client.feature(what)(lambda *_, what=what: client.refreshed.append(what))
     if port is None:
         await client.start_io(sys.executable, "-m", "tessera_lsp", "--errors-page", ERRORS)
+    elif websocket:
+        await client.start_ws("127.0.0.1", port)
     else:
         await client.start_tcp("127.0.0.1", port)
-    return Editor(client, await client.initialize_session(lsp.InitializeParams(capabilities(pull, encodings))))
+    opened = [lsp.WorkspaceFolder(f.as_uri(), f.name) for f in folders]
+    params = lsp.InitializeParams(
+        capabilities(pull, encodings), initialization_options=options, workspace_folders=opened or None
+    )
+    return Editor(client, await client.initialize_session(params))
 
 
 @pytest_asyncio.fixture(loop_scope="module")

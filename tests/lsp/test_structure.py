@@ -169,3 +169,12 @@ async def test_call_hierarchy(editor):
         lsp.CallHierarchyOutgoingCallsParams(caller.from_)
     )
     assert called.to.name == "inner" and len(called.from_ranges) == 2
+
+
+async def test_semantic_tokens_of_the_dialect(editor):
+    text = 'import tessera as ts\n@ts.function\ndef f[B](x: ts.Tensor["B", dtype=bf16, @accum(f32)]):\n    é = x * B\n    return é\n'
+    doc = editor.open(text, "dialect.tess")
+    legend = editor.result.capabilities.semantic_tokens_provider.legend
+    found = await editor.client.text_document_semantic_tokens_full_async(lsp.SemanticTokensParams(doc))
+    dims = [t[0] for t in decoded(editor, doc, legend, found.data) if t[1] == "typeParameter"]
+    assert dims == ["B", "B", "B"]

@@ -5,23 +5,30 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tessera_lsp.features import (
+    call_hierarchy,
     code_actions,
     completion,
+    configuration,
     definition,
     diagnostics,
+    folding,
     hover,
     inlay_hints,
     references,
     rename,
+    selection_ranges,
+    semantic_tokens,
     signature_help,
     symbols,
+    workspace_symbols,
 )
 
 if TYPE_CHECKING:
     from tessera_lsp.server import TesseraServer
 
 ALL = (
-    diagnostics, inlay_hints, hover, code_actions, completion, signature_help, definition, references, rename, symbols,
+    configuration, diagnostics, inlay_hints, hover, code_actions, completion, signature_help, definition, references,
+    rename, symbols, semantic_tokens, folding, selection_ranges, workspace_symbols, call_hierarchy,
 )  # fmt: skip
 
 

@@ -12,16 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types as lsp
 
-from tessera.compiler.frontend.analysis import ExprInfo
-from tessera.compiler.ir.types import IndexType
-from tessera_lsp.known import Known, is_tensor
+from tessera.compiler.frontend.analysis import ExprInfo, type_text
+from tessera.compiler.frontend.values import is_tuple
+from tessera.compiler.ir.types import IndexType, shape_text
+from tessera_lsp.known import Known, is_tensor, policy_of
 from tessera_lsp.names import bound_by, parameters
+from tessera_lsp.settings import Settings
 
 if TYPE_CHECKING:
     from tessera_lsp.document import Document
     from tessera_lsp.server import TesseraServer
 
 _WORD = re.compile(r"([^\W\d]\w*)")
+EVERYTHING = Settings()
+NEAR = 2
+"""lines above and below the cursor whose hints are shown in quiet mode too"""
 
 
 def register(server: TesseraServer) -> None:
@@ -29,17 +34,18 @@ def register(server: TesseraServer) -> None:
     async def inlay_hints(params: lsp.InlayHintParams) -> list[lsp.InlayHint]:
         document = await server.document(params.text_document)
         first, last = (document.text.place(p)[0] for p in (params.range.start, params.range.end))
+        near = _near(server, document) if server.settings.quiet else None
         return [
-            _hint(document, known, e)
+            _hint(document, known, e, _text(e.type, server.settings))
             for known in document.known
             if known.first_line <= last and known.last_line >= first
-            for e in shown(known)
-            if first <= e.span.end_line <= last
+            for e in shown(known, server.settings)
+            if first <= e.span.end_line <= last and (near is None or e.span.line in near or _reshapes(known, e))
         ]
 
 
-def shown(known: Known) -> Iterator[ExprInfo]:
-    """The expressions that get a hint, in the order of the text.
+def shown(known: Known, settings: Settings = EVERYTHING) -> Iterator[ExprInfo]:
+    """The expressions that get a hint, in the order of the function.
 
     A name is given its type again only where that differs from what stands beside it above; that a coordinate is an
     index is no news.
@@ -51,19 +57,55 @@ def shown(known: Known) -> Iterator[ExprInfo]:
         if (e.kind == "assign" and not isinstance(e.type, IndexType))
         or (e.kind == "param" and e.name in named and is_tensor(e.type) and e.type.shape)
     }
-    types: dict[str, Any] = {e.name: e.text for e in known.expressions if e.kind == "param"}
+    texts = {e.name: _text(e.type, settings) for e in known.expressions if e.kind == "param"}
     for e in sorted(found.values(), key=lambda e: (e.kind != "param", e.span.line, e.span.col)):
-        if e.kind == "assign" and (types.get(e.name) == e.text or e.name == e.text):
+        text = _text(e.type, settings)
+        if not text or (e.kind == "assign" and (texts.get(e.name) == text or e.name == text)):
             continue
-        types[e.name] = e.text
+        texts[e.name] = text
         yield e
 
 
-def _hint(document: Document, known: Known, e: ExprInfo) -> lsp.InlayHint:
+def _text(type: Any, settings: Settings) -> str:
+    """What of a type is to be shown."""
+    if is_tuple(type):
+        inner = [_text(t, settings) for t in type]
+        return f"({', '.join(inner)})" if any(inner) else ""
+    if not is_tensor(type):
+        return type_text(type) if settings.shapes else ""
+    shape, policy = shape_text(type.shape), policy_of(type)
+    rest = type_text(type).removeprefix(f"{shape} {type.dtype}").removesuffix(policy).strip()
+    parts = (settings.shapes, shape), (settings.dtypes, str(type.dtype)), (settings.shapes, rest)
+    return " ".join(text for wanted, text in (*parts, (settings.policies, policy)) if wanted and text)
+
+
+def _near(server: TesseraServer, document: Document) -> range:
+    """The lines around the cursor."""
+    if server.cursor is None or server.cursor[0] != document.uri:
+        return range(0)
+    line = document.text.place(lsp.Position(server.cursor[1], 0))[0]
+    return range(line - NEAR, line + NEAR + 1)
+
+
+def _reshapes(known: Known, e: ExprInfo) -> bool:
+    """Whether the shape is another than that of everything the value is computed from."""
+    shape = e.type.shape if is_tensor(e.type) else None
+    for statement in ast.walk(known.tree):
+        if not isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign)) or statement.value is None:
+            continue
+        whole = known.span(statement)
+        if whole is not None and whole.contains(e.span.line, e.span.col):
+            read = {n.id for n in ast.walk(statement.value) if isinstance(n, ast.Name)}
+            types = (known.type_of(name, whole.line, whole.col) for name in read)
+            return not any(is_tensor(t) and t.shape == shape for t in types)
+    return True
+
+
+def _hint(document: Document, known: Known, e: ExprInfo, text: str) -> lsp.InlayHint:
     parameter = e.kind == "param"
     return lsp.InlayHint(
         position=document.text.at(e.span.end_line, e.span.end_col),
-        label=_label(document, known, e.text, "" if parameter else ": "),
+        label=_label(document, known, text, "" if parameter else ": "),
         kind=lsp.InlayHintKind.Type,
         padding_left=parameter,
     )

@@ -1,0 +1,74 @@
+"""Settings: asked for where the client can be asked, else taken as it sends them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from lsprotocol import types as lsp
+
+from tessera_lsp import settings
+from tessera_lsp.messages import CURSOR, CursorParams
+
+if TYPE_CHECKING:
+    from tessera_lsp.server import TesseraServer
+
+
+def register(server: TesseraServer) -> None:
+    @server.feature(lsp.INITIALIZE)
+    def initialize(params: lsp.InitializeParams) -> None:
+        server.settings = settings.read(_section(params.initialization_options))
+
+    @server.feature(lsp.INITIALIZED)
+    async def initialized(_: lsp.InitializedParams) -> None:
+        workspace = server.client_capabilities.workspace
+        changes = workspace.did_change_configuration if workspace is not None else None
+        if changes is not None and changes.dynamic_registration:
+            asked = lsp.Registration("settings", lsp.WORKSPACE_DID_CHANGE_CONFIGURATION, {"section": settings.SECTION})
+            await server.client_register_capability_async(lsp.RegistrationParams([asked]))
+        await _ask(server)
+
+    @server.feature(lsp.WORKSPACE_DID_CHANGE_CONFIGURATION)
+    async def changed(params: lsp.DidChangeConfigurationParams) -> None:
+        if not await _ask(server):
+            take(server, settings.read(_section(params.settings)))
+
+    @server.feature(CURSOR)
+    def cursor(params: CursorParams) -> None:
+        moved = server.cursor != (params.text_document.uri, params.position.line)
+        server.cursor = params.text_document.uri, params.position.line
+        if moved and server.settings.quiet:
+            refresh(server, "inlay_hint")
+
+
+def _section(given: Any) -> Any:
+    """Some clients send the section, others an object with the section in it."""
+    return given.get(settings.SECTION, given) if isinstance(given, dict) else None
+
+
+async def _ask(server: TesseraServer) -> bool:
+    """Whether the client could be asked."""
+    workspace = server.client_capabilities.workspace
+    if workspace is None or not workspace.configuration:
+        return False
+    wanted = lsp.ConfigurationParams([lsp.ConfigurationItem(section=settings.SECTION)])
+    (given,) = await server.workspace_configuration_async(wanted) or [None]
+    if given is not None:
+        take(server, settings.read(given))
+    return True
+
+
+def take(server: TesseraServer, new: settings.Settings) -> None:
+    if new != server.settings:
+        server.settings = new
+        refresh(server, "inlay_hint")
+        refresh(server, "code_lens")
+
+
+def refresh(server: TesseraServer, what: str) -> None:
+    """Asks the client to ask again for `what` ("inlay_hint"), if it can be asked to."""
+    workspace = server.client_capabilities.workspace
+    able = getattr(workspace, what, None)
+    if able is not None and able.refresh_support:
+        asked = getattr(server, f"workspace_{what}_refresh_async")(None)
+        asyncio.ensure_future(asked).add_done_callback(lambda f: f.cancelled() or f.exception())

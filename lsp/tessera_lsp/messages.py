@@ -1,0 +1,100 @@
+"""The messages that are Tessera's own, beside those of the protocol. docs/editors.md describes them for clients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+from cattrs import Converter
+from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
+from lsprotocol import types as lsp
+from pygls.protocol import default_converter
+
+CURSOR = "tessera/cursor"
+IR = "tessera/ir"
+
+
+@attrs.define
+class CursorParams:
+    """Where the person's cursor is: in quiet mode its surroundings keep their hints."""
+
+    text_document: lsp.TextDocumentIdentifier
+    position: lsp.Position
+
+
+@attrs.define
+class CursorNotification:
+    params: CursorParams
+    method: str = CURSOR
+    jsonrpc: str = "2.0"
+
+
+@attrs.define
+class IrParams:
+    """One level of the compilation of the function at `position`, or of the one named `function`."""
+
+    text_document: lsp.TextDocumentIdentifier
+    level: str = "graph"
+    function: str | None = None
+    position: lsp.Position | None = None
+    target: str | None = None
+    dims: Mapping[str, int] | None = None
+    work_done_token: Any = None
+
+
+@attrs.define
+class SourceLines:
+    """Lines (from 0) of a document."""
+
+    uri: str
+    lines: Sequence[int]
+
+
+@attrs.define
+class IrResult:
+    """`lines` has for each line of `text` what it comes from, null where that is nothing in the sources."""
+
+    uri: str
+    text: str
+    language: str
+    function: str
+    level: str
+    target: str
+    lines: Sequence[SourceLines | None]
+
+
+@attrs.define
+class IrRequest:
+    id: int | str
+    params: IrParams
+    method: str = IR
+    jsonrpc: str = "2.0"
+
+
+@attrs.define
+class IrResponse:
+    id: int | str | None
+    result: IrResult | None
+    jsonrpc: str = "2.0"
+
+
+TYPES: Mapping[str, tuple[type, type | None]] = {
+    CURSOR: (CursorNotification, None),
+    IR: (IrRequest, IrResponse),
+}
+
+
+def converter() -> Converter:
+    """The protocol's, which also knows these: in JSON their names are written in camel case."""
+    made = default_converter()
+    for cls in (CursorParams, CursorNotification, IrParams, SourceLines, IrResult, IrRequest, IrResponse):
+        names: dict[str, Any] = {f.name: override(rename=_camel(f.name)) for f in attrs.fields(cls)}
+        made.register_structure_hook(cls, make_dict_structure_fn(cls, made, **names))
+        made.register_unstructure_hook(cls, make_dict_unstructure_fn(cls, made, **names))
+    return made
+
+
+def _camel(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(map(str.capitalize, rest))

@@ -1,0 +1,98 @@
+"""What a person can set, and the ways of talking to the server."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+
+import pytest
+from lsprotocol import types as lsp
+from tessera_lsp.settings import Settings, read
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+MODEL = """import tessera as ts
+from tessera import Tensor, bf16
+
+@ts.function
+def f(x: Tensor["B", "S", bf16 @ ts.accum(ts.f32)], w: Tensor["S", "D", bf16]):
+    note = "𝒮é"; y = x @ w
+    z = ts.exp(y)
+    a, b = z + 1, z.sum(-1)
+    return a, b
+"""
+
+
+async def set_to(editor, settings):
+    editor.client.set_configuration({"tessera": settings})
+    editor.client.workspace_did_change_configuration(lsp.DidChangeConfigurationParams(None))
+
+
+async def test_kinds_of_hints(start):
+    editor = await start()
+    doc = editor.open(MODEL)
+    assert (await editor.hints(doc))['note = "𝒮é"; y'] == ": [B, D] bf16 @accum(f32)"
+    editor.client.refreshed.clear()
+    await set_to(editor, {"inlayHints": {"policies": False}})
+    while len(editor.client.refreshed) < 2:
+        await asyncio.sleep(0.01)
+    assert set(editor.client.refreshed) == {lsp.WORKSPACE_INLAY_HINT_REFRESH, lsp.WORKSPACE_CODE_LENS_REFRESH}
+    assert (await editor.hints(doc))['note = "𝒮é"; y'] == ": [B, D] bf16"
+    editor.client.refreshed.clear()
+    await set_to(editor, {"inlayHints": {"shapes": False, "dtypes": False}})
+    while not editor.client.refreshed:
+        await asyncio.sleep(0.01)
+    assert await editor.hints(doc) == {
+        'note = "𝒮é"; y': ": @accum(f32)", "z": ": @accum(f32)", "a": ": @accum(f32)", "a, b": ": @accum(f32)",
+    }  # fmt: skip
+
+
+async def test_settings_at_the_start(start):
+    editor = await start(options={"inlayHints": {"dtypes": False, "policies": False}})
+    doc = editor.open(MODEL)
+    assert (await editor.hints(doc))['note = "𝒮é"; y'] == ": [B, D]"
+
+
+async def test_quiet_hints_stand_where_shapes_change_and_near_the_cursor(start):
+    editor = await start(options={"tessera": {"inlayHints": {"quiet": True}}})
+    doc = editor.open(MODEL)
+    assert list(await editor.hints(doc)) == ['note = "𝒮é"; y', "a, b"]
+    editor.client.protocol.notify(
+        "tessera/cursor", {"textDocument": {"uri": doc.uri}, "position": {"line": 7, "character": 0}}
+    )
+    while not editor.client.refreshed:
+        await asyncio.sleep(0.01)
+    assert list(await editor.hints(doc)) == ['note = "𝒮é"; y', "z", "a", "a, b"]
+
+
+async def test_what_cannot_be_understood_is_left_out(caplog):
+    given = {
+        "target": 3,
+        "dims": {"B": 8, "S": "x", "T": True},
+        "inlayHints": ["shapes"],
+        "codeLens": {"enable": False},
+    }
+    assert read(given) == Settings(dims={"B": 8}, lenses=False)
+    assert "tessera.dims.S is a int" in caplog.text and "tessera.inlayHints is an object" in caplog.text
+    assert read(None) == Settings()
+
+
+async def test_a_websocket_on_loopback(start):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = await asyncio.create_subprocess_exec(sys.executable, "-m", "tessera_lsp", "--ws", str(port))
+    try:
+        for _ in range(200):
+            try:
+                editor = await start(port=port, websocket=True)
+                break
+            except OSError:
+                await asyncio.sleep(0.1)
+        assert (await editor.hints(editor.open(MODEL)))["z"] == ": [B, D] bf16 @accum(f32)"
+        await asyncio.wait_for(editor.client.shutdown_session(), 5)
+        await asyncio.wait_for(server.wait(), 5)
+    finally:
+        if server.returncode is None:
+            server.kill()
