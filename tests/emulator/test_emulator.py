@@ -165,3 +165,63 @@ def test_shuffled_threads_are_reproducible() -> None:
     case = k.attention()
     first = run(case, seed=42)
     assert all(np.array_equal(first[n].view(np.uint16), v.view(np.uint16)) for n, v in run(case, seed=42).items())
+
+
+def scattered(indices: Any) -> Case:
+    """y[index] = x, all in one scatter."""
+    n = len(indices)
+
+    def body(t: LineBuilder, x: Value, index: Value, y: Value) -> None:
+        values, where = t.load(x, t.ints(0), (n,)), t.load(index, t.ints(0), (n,))
+        t.op("tile.scatter", [y, values, where])
+
+    args = [Arg("x", (n,), dt.f32), Arg("index", (n,), dt.int64), Arg("y", (2 * n,), dt.f32, out=True)]
+    return Case(
+        build("scattered", args, (1,), body, num_warps=4), {"x": k.normal(n), "index": np.asarray(indices, np.int64)}
+    )
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, 7])
+@pytest.mark.parametrize(("one", "other"), [(0, 1), (3, 200), (0, 255), (5, 133)])
+def test_two_elements_of_a_scatter_at_one_place(one: int, other: int, seed: int) -> None:
+    """Held by one thread, by two of a warp, by two warps: told as the reference target tells it."""
+    indices = np.arange(256) * 2
+    run(scattered(indices), seed=seed)
+    indices[other] = indices[one]
+    case = scattered(indices)
+    said = "Two elements of a scatter go to one place of y: which one stays is not defined."
+    error = fails(case, said, seed=seed)
+    reference: Any = base.get("reference")
+    with pytest.raises(DebugCheckError, match=said) as expected:
+        run(case, executable=reference.load(reference.compile(case.program)))
+    for e in (error, expected.value):
+        assert (e.diagnostics[0].code, e.diagnostics[0].span.line) == ("TS506", error.diagnostics[0].span.line)
+
+
+def test_two_scatters_to_one_place() -> None:
+    """One after the other is in order: the second one stays."""
+
+    def body(t: LineBuilder, x: Value, index: Value, y: Value) -> None:
+        values, where = t.load(x, t.ints(0), (64,)), t.load(index, t.ints(0), (64,))
+        t.op("tile.scatter", [y, values, where])
+        t.op("tile.scatter", [y, t.value("tile.neg", [values], values.type), where])  # type: ignore[arg-type]
+
+    args = [Arg("x", (64,), dt.f32), Arg("index", (64,), dt.int64), Arg("y", (64,), dt.f32, out=True)]
+    x = k.normal(64)
+    out = run(Case(build("twice", args, (1,), body), {"x": x, "index": np.arange(64)[::-1].copy()}), seed=3)
+    np.testing.assert_array_equal(out["y"], -x[::-1])
+
+
+@pytest.mark.parametrize("order", [("x", "none"), ("none", "x")])
+def test_an_array_without_elements_where_another_begins(order: tuple[str, str]) -> None:
+    def body(t: LineBuilder, a: Value, b: Value, y: Value) -> None:
+        t.store(y, t.load(a if order[0] == "x" else b, t.ints(0), (64,)), t.ints(0))
+
+    sizes = {"x": 64, "none": 0}
+    args = [*(Arg(name, (sizes[name],), dt.f32) for name in order), Arg("y", (64,), dt.f32, out=True)]
+    program = build("beside", args, (1,), body)
+    target: Any = base.get("emulator:sm_80")
+    executable = target.load(target.compile(program))
+    x, y = k.normal(64), np.zeros(64, np.float32)
+    executable.run([x.ctypes.data, x.ctypes.data, y.ctypes.data], [], [])
+    np.testing.assert_array_equal(y, x)

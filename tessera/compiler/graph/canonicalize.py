@@ -208,6 +208,17 @@ def _reduced_nothing(g: GraphBuilder, op: Op) -> Value | None:
     return op.operands[0] if op.attrs["axis"] == () else None
 
 
+@rule("sum", "prod", "any", "all")
+def _reduced_empty(g: GraphBuilder, op: Op) -> Value | None:
+    """A reduction of no elements is its identity."""
+    out, shape = tensor(op.result), tensor(op.operands[0]).shape
+    empty = any(shape[a] == 0 for a in cast("tuple[int, ...]", op.attrs["axis"]))
+    identity = op.name in ("graph.prod", "graph.all")
+    return (
+        g.full(out.shape, bool(identity) if out.dtype.kind == "bool" else int(identity), out.dtype) if empty else None
+    )
+
+
 @rule("concat")
 def _concat(g: GraphBuilder, op: Op) -> Value | None:
     axis = cast("int", op.attrs["axis"])

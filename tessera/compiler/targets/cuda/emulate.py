@@ -299,8 +299,10 @@ class _HostMachine:
         merged: dict[int, tuple[str, int, int, bool]] = {}
         for window in call.windows:
             name, begin, size, writable = window
-            old = merged.get(begin)
-            merged[begin] = (name, begin, size, writable or bool(old and old[3]))
+            old = merged.get(begin, window)  # one array twice, or one without elements where another begins
+            if old[2] > size:
+                name, size = old[0], old[2]
+            merged[begin] = (name, begin, size, writable or old[3])
         regions = (_Region * max(1, len(merged)))(*(_Region(n.encode(), b, s, w) for n, b, s, w in merged.values()))
         message = ctypes.create_string_buffer(512)
         trace = (ctypes.c_void_p * _TRACE)()

@@ -39,6 +39,8 @@ TS_FN u8* shared_memory() { return dynamic_shared; }
 
 template <class T> TS_FN T load_global(const T* p) { return *p; }
 template <class T> TS_FN void store_global(T* p, T v) { *p = v; }
+TS_FN void begin_scatter() {}
+template <class T> TS_FN void scatter_global(T* p, T v) { *p = v; }
 template <class T> TS_FN T load_shared(const T* p) { return *p; }
 template <class T> TS_FN void store_shared(T* p, T v) { *p = v; }
 

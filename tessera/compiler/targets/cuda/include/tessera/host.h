@@ -49,6 +49,7 @@ struct Shadow {
   u32 writer, written, reader, read;
   u32 order;  // of the last write among all
   u32 readers_block;  // 1 + block of the readers, `many` for several
+  u32 scattered;  // the last scatter of its program that wrote here
 };
 constexpr u32 many = 0xffffffffu;
 
@@ -68,6 +69,7 @@ struct Fiber {
   u32 parity, fenced_at;
   bool products_fenced;
   int products_group;
+  u32 scatters;  // that it has begun: alike in all threads of a program
 };
 struct Warp { Collective kind; int arrived; };
 
@@ -201,6 +203,20 @@ inline void check_global(const void* p, u64 n, u64 align, bool write) {
   }
   fail("out of range: %s %llu bytes that belong to no buffer", write ? "writes" : "reads", n);
 }
+inline void begin_scatter() { ++m.fibers[m.current].scatters; }
+// Beside what any store is checked for: no two elements of one scatter, whichever threads hold them, go to one place.
+inline void check_scatter(const void* p) {
+  u64 a = (u64)p;
+  for (int i = 0; i < m.n_regions; ++i) {
+    const Region& r = m.regions[i];
+    if (a < r.begin || a >= r.begin + r.size) continue;
+    Shadow& s = m.region_shadows[i][a - r.begin];
+    u32 now = m.fibers[m.current].scatters;
+    if (s.scattered == now && (s.writer - 1) / m.threads == m.block)
+      fail("Two elements of a scatter go to one place of %s: which one stays is not defined.", r.name);
+    s.scattered = now;
+  }
+}
 inline void check_shared(const void* p, u64 n, u64 align, bool write) {
   u64 offset = (u64)((const u8*)p - m.shared);
   if ((const u8*)p < m.shared || offset + n > m.shared_size) fail("out of range: %llu bytes at byte %lld of shared memory, which has %llu", n, (i64)offset, m.shared_size);
@@ -223,6 +239,10 @@ template <class T> inline T load_global(const T* p) {
 template <class T> inline void store_global(T* p, T v) {
   check_global(p, sizeof(T), alignof(T), true);
   memcpy((void*)p, &v, sizeof v);
+}
+template <class T> inline void scatter_global(T* p, T v) {
+  check_scatter(p);
+  store_global(p, v);
 }
 template <class T> inline T load_shared(const T* p) {
   check_shared(p, sizeof(T), alignof(T), false);
@@ -403,6 +423,7 @@ inline void start_block() {
     f.state = State::ready;
     f.started = false;
     f.n_copies = f.group = f.products_group = 0;
+    f.scatters = 0;
     f.fenced_at = 0;
     f.products_fenced = false;
     getcontext(&f.first);

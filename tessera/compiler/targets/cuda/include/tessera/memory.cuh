@@ -149,6 +149,7 @@ template <class T, int R, class X, class L, class Mask, class... I>
 TS_FN void scatter(const View<T, R>& view, const Tile<X, L>& x, idx rows_left, idx cols_left, Mask mask, const I&... index) {
   int t = hw::thread();
   if (!L::owner(t)) return;
+  hw::begin_scatter();
   TS_UNROLL for (int k = 0; k < L::size; ++k) {
     idx i[] = {(idx)element(index, k)..., 0}, p = 0;
     bool inside = L::holds(k, t) && mask[k] && L::row(k, t) < rows_left && L::col(k, t) < cols_left;
@@ -156,7 +157,7 @@ TS_FN void scatter(const View<T, R>& view, const Tile<X, L>& x, idx rows_left, i
       inside = inside && (u64)i[a] < (u64)view.shape[a];
       p += i[a] * view.stride[a];
     }
-    if (inside) hw::store_global(view.data + p, x.v[k]);
+    if (inside) hw::scatter_global(view.data + p, x.v[k]);
   }
 }
 
