@@ -38,5 +38,5 @@ def test_each_is_pipelined(name: str) -> None:
 
 def test_shared_memory_bounds_the_stages() -> None:
     kept = load("gemm", 40)
-    assert "ts::Stages<ts::bf16, 64, 32, 20> smem_a_stages" in kept.artifact.source, kept.artifact.source
+    assert "ts::Stages<ts::bf16, 64, 32, 20, 64> smem_a_stages" in kept.artifact.source, kept.artifact.source
     assert run("gemm", kept, program("gemm", 40), 2) == run("gemm", load("gemm", 1), program("gemm", 1))

@@ -1,10 +1,34 @@
-"""Bank conflicts of shared tiles, computed from their layout."""
+"""Bank conflicts of shared tiles, computed from their layout, and the swizzles chosen by them."""
 
 from __future__ import annotations
 
-import pytest
+from itertools import product
 
-from tessera.compiler.targets.cuda.banks import SharedLayout, degree
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tessera.compiler.targets.cuda.banks import (
+    SWIZZLES,
+    Access,
+    Copied,
+    Held,
+    Operand,
+    QuarterOperand,
+    SharedLayout,
+    choose,
+    conflicts,
+    degree,
+)
+from tessera.compiler.targets.cuda.layout import blocked
+
+OPERANDS = [Operand(left, transposed) for left, transposed in product((True, False), repeat=2)]
+QUARTERS = [QuarterOperand(left, transposed) for left, transposed in product((True, False), repeat=2)]
+
+
+def fitting(tile: SharedLayout) -> list[SharedLayout]:
+    row = tile.cols * tile.itemsize
+    return [SharedLayout(tile.rows, tile.cols, tile.itemsize, n) for n in SWIZZLES if n == 0 or row % n == 0]
 
 
 def test_degrees_of_plain_accesses() -> None:
@@ -17,32 +41,66 @@ def test_degrees_of_plain_accesses() -> None:
 
 
 @pytest.mark.parametrize("rows", [16, 32, 64, 128])
-@pytest.mark.parametrize("cols", [16, 32, 64, 128, 256])
-@pytest.mark.parametrize("left", [True, False])
-@pytest.mark.parametrize("transposed", [True, False])
-def test_16_bit_operands_never_conflict(rows: int, cols: int, left: bool, transposed: bool) -> None:
-    layout = SharedLayout(rows, cols, 2)
-    assert layout.swizzled and layout.operand_degree(left, transposed) == 1
-    assert layout.copy_degree() == 1
+@pytest.mark.parametrize("cols", [16, 32, 48, 64, 80, 96, 128, 192, 256])
+@pytest.mark.parametrize("operand", OPERANDS, ids=str)
+def test_16_bit_operands_never_conflict(rows: int, cols: int, operand: Operand) -> None:
+    chosen = choose(SharedLayout(rows, cols, 2), frozenset((Copied(), operand)))
+    assert chosen.degree(operand) == chosen.degree(Copied()) == 1
 
 
 @pytest.mark.parametrize("cols", [16, 32, 64, 128])
-@pytest.mark.parametrize("left", [True, False])
-@pytest.mark.parametrize("transposed", [True, False])
-def test_32_bit_operands_never_conflict(cols: int, left: bool, transposed: bool) -> None:
-    assert SharedLayout(64, cols, 4).operand_degree(left, transposed) == 1
-    assert SharedLayout(64, cols, 4).copy_degree() == 1
+@pytest.mark.parametrize("operand", OPERANDS, ids=str)
+def test_32_bit_operands_never_conflict(cols: int, operand: Operand) -> None:
+    chosen = choose(SharedLayout(64, cols, 4), frozenset((Copied(), operand)))
+    assert chosen.degree(operand) == chosen.degree(Copied()) == 1
 
 
-def test_the_swizzle_is_what_keeps_them_apart() -> None:
-    plain = [64 * 2 * row for row in range(8)]  # eight rows of a 64-column f16 tile, unswizzled
-    assert degree(plain, 16) == 8
-    swizzled = SharedLayout(64, 64, 2)
-    assert degree([swizzled.address(row, 0) for row in range(8)], 16) == 1
+@pytest.mark.parametrize("cols", [32, 64, 128])
+@pytest.mark.parametrize("operand", QUARTERS, ids=str)
+def test_operands_of_sm_70_never_conflict(cols: int, operand: QuarterOperand) -> None:
+    chosen = choose(SharedLayout(64, cols, 2), frozenset((Copied(), operand)))
+    assert chosen.degree(operand) == chosen.degree(Copied()) == 1
+
+
+HELD = [
+    Held(blocked(rows, cols, 128, v), verb)
+    for rows, cols in ((64, 64), (32, 96))
+    for v in (1, 4, 8)
+    for verb in ("loaded", "stored")
+]
+
+
+@given(
+    st.sampled_from([8, 16, 32, 64, 96]),
+    st.sampled_from([8, 16, 24, 32, 48, 64, 72, 96, 128, 160]),
+    st.sampled_from([1, 2, 4]),
+    st.frozensets(st.sampled_from([Copied(), *OPERANDS, *HELD]), min_size=1, max_size=4),
+)
+def test_the_chosen_swizzle_is_free_of_conflicts_where_one_is(
+    rows: int, cols: int, itemsize: int, accesses: frozenset[Access]
+) -> None:
+    plain = SharedLayout(rows, cols, itemsize)
+    chosen = choose(plain, accesses)
+    worst = {s.swizzle: max(s.degree(a) for a in accesses) for s in fitting(plain) if s.swizzle == 0 or s.whole}
+    assert worst[chosen.swizzle] == min(worst.values())
+    assert (conflicts(chosen, accesses) == "no bank conflicts") == (worst[chosen.swizzle] == 1)
+
+
+def test_pieces_change_places_only_where_that_helps() -> None:
+    assert choose(SharedLayout(64, 64, 2), frozenset((Copied(),))).swizzle == 0
+    assert choose(SharedLayout(64, 64, 2), frozenset((Copied(), Operand(True, False)))).swizzle == 128
+    assert choose(SharedLayout(64, 32, 2), frozenset((Copied(), Operand(True, False)))).swizzle == 64
+    assert choose(SharedLayout(64, 24, 2), frozenset((Copied(), Operand(True, False)))).swizzle == 0, (
+        "three pieces a row"
+    )
+    plain = SharedLayout(64, 64, 2)
+    assert plain.degree(Operand(True, False)) == 8
+    assert conflicts(plain, frozenset((Copied(), Operand(True, False)))) == "8-way conflicts when multiplied"
 
 
 def test_every_element_has_a_place_of_its_own() -> None:
-    for layout in (SharedLayout(16, 64, 2), SharedLayout(16, 16, 4), SharedLayout(8, 24, 2), SharedLayout(8, 10, 4)):
-        places = {layout.address(r, c) for r in range(layout.rows) for c in range(layout.cols)}
-        assert len(places) == layout.rows * layout.cols
-        assert max(places) == (layout.rows * layout.cols - 1) * layout.itemsize
+    for rows, cols, itemsize in ((16, 64, 2), (16, 16, 4), (8, 24, 2), (8, 10, 4), (16, 96, 2), (32, 48, 1)):
+        for layout in fitting(SharedLayout(rows, cols, itemsize)):
+            places = {layout.address(r, c) for r in range(rows) for c in range(cols)}
+            assert len(places) == rows * cols
+            assert max(places) == (rows * cols - 1) * itemsize

@@ -18,6 +18,7 @@ from tessera.compiler.targets.cuda.groups import Grouping, Line, TensorCores, dt
 from tessera.compiler.targets.cuda.layout import Layout
 from tessera.compiler.targets.cuda.printing import Site, prints
 from tessera.compiler.targets.cuda.source import Source
+from tessera.compiler.targets.cuda.swizzle import Placed
 from tessera.compiler.targets.cuda.warpgroups import Products, TensorMap
 from tessera.errors import NOWHERE, Diagnostic, Span, TargetError
 from tessera.language.dims import Dim, symbols
@@ -79,6 +80,8 @@ class KernelEmitter:
     alignment: int = 128
     prints: list[Site] = field(default_factory=list[Site])
     most_stages: int = 1
+    placed: dict[str, Placed] = field(default_factory=dict[str, Placed])
+    """shared tiles by their names"""
     reserved: dict[Value | tuple[Op, int], int] = field(default_factory=dict["Value | tuple[Op, int]", int])
 
     # names and expressions

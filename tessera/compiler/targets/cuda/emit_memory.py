@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import SharedType, ViewType
 from tessera.compiler.targets.cuda import cxx
+from tessera.compiler.targets.cuda.banks import Access, Copied
 from tessera.compiler.targets.cuda.barriers import shared_source
 from tessera.compiler.targets.cuda.bounds import Range, overhangs
 from tessera.compiler.targets.cuda.emit import KernelEmitter, handles
 from tessera.compiler.targets.cuda.groups import dtype_of, is_scalar, is_tile, shape_of
-from tessera.language.dims import Dim, prod
+from tessera.compiler.targets.cuda.swizzle import Placed, accesses, held, operand, placed
+from tessera.language.dims import Dim
 
 
 def _offsets(e: KernelEmitter, tile: Value, offsets: Sequence[Value]) -> list[str]:
@@ -155,19 +157,31 @@ def _subview(e: KernelEmitter, op: Op) -> None:
 
 
 # shared memory
-def shared_shape(t: SharedType) -> tuple[int, int]:
-    """The matrix that a shared tile is stored as."""
-    shape = [int(d) for d in t.shape]  # type: ignore[call-overload]
-    return int(prod(shape[:-1])), shape[-1]  # type: ignore[call-overload]
+def declare_shared(
+    e: KernelEmitter, key: Value | tuple[Op, int], t: SharedType, hint: str, accesses: Iterable[Access]
+) -> str:
+    """A shared tile at its place in the block's shared memory, laid out for these accesses."""
+    tile = placed(t, accesses)
+    size = tile.layout.rows * tile.layout.cols * t.dtype.itemsize
+    return _declare(e, key, t, tile, size, e.fresh(hint), hint)
 
 
-def declare_shared(e: KernelEmitter, key: Value | tuple[Op, int], t: SharedType, hint: str) -> str:
-    """A shared tile at its place in the block's shared memory."""
-    rows, cols = shared_shape(t)
+def declare_stages(
+    e: KernelEmitter, key: Value | tuple[Op, int], t: SharedType, hint: str, stages: int, accesses: Iterable[Access]
+) -> str:
+    """As `declare_shared`, several of the kind: indexing it gives one."""
+    tile = placed(t, accesses, stages)
+    size = -(-tile.layout.rows * tile.layout.cols * t.dtype.itemsize // 128) * 128
+    return _declare(e, key, t, tile, size * stages, e.fresh(f"{hint}_stages"), hint)
+
+
+def _declare(
+    e: KernelEmitter, key: Value | tuple[Op, int], t: SharedType, tile: Placed, size: int, name: str, hint: str
+) -> str:
     e.headers.add("shared")
-    place = e.reserve(key, rows * cols * t.dtype.itemsize)
-    name = e.fresh(hint)
-    e.source.write(f"ts::Shared<{cxx.type_name(t.dtype)}, {rows}, {cols}> {name}(shared + {place});")
+    place = e.reserve(key, size)
+    e.source.write(f"{tile.spelling(t.dtype)} {name}(shared + {place});")
+    e.placed[name if hint in e.placed else hint] = tile
     return name
 
 
@@ -176,28 +190,17 @@ def stages_of(e: KernelEmitter, wanted: int) -> int:
     return min(wanted, e.most_stages, wanted if e.settings.arch >= 80 else 2)
 
 
-def declare_ring(e: KernelEmitter, op: Op) -> None:
-    """A shared tile of several stages; a step's own stage gets a name where the step begins."""
-    t = op.result.type
-    assert isinstance(t, SharedType)
-    rows, cols = shared_shape(t)
-    stages = stages_of(e, int(op.attrs["stages"]))  # type: ignore[call-overload]
-    size = -(-rows * cols * t.dtype.itemsize // 128) * 128
-    name = e.fresh(f"{op.result.hint or 'tile'}_stages")
-    e.headers.add("shared")
-    place = e.reserve(op.result, size * stages)
-    e.source.write(f"ts::Stages<{cxx.type_name(t.dtype)}, {rows}, {cols}, {stages}> {name}(shared + {place});")
-    e.env[op.result] = name
-
-
 @handles("alloc_shared")
 def _alloc_shared(e: KernelEmitter, op: Op) -> None:
-    t = op.result.type
+    """A ring's stages get a name where a step begins."""
+    v, t, hint = op.result, op.result.type, op.result.hint or "tile"
     assert isinstance(t, SharedType)
+    found = accesses(e.grouping, v)
     if "stages" in op.attrs:
-        declare_ring(e, op)
-        return
-    e.env[op.result] = declare_shared(e, op.result, t, op.result.hint or "tile")
+        stages = stages_of(e, int(op.attrs["stages"]))  # type: ignore[call-overload]
+        e.env[v] = declare_stages(e, v, t, hint, stages, found)
+    else:
+        e.env[v] = declare_shared(e, v, t, hint, found)
 
 
 @handles("copy_async")
@@ -298,7 +301,10 @@ def _mma(e: KernelEmitter, op: Op) -> None:
         elif i == 0 and _feeds_from_registers(e, op):
             parts.append(e.expr(v))
         else:
-            name = declare_shared(e, (op, i), SharedType(shape_of(v), dtype_of(v)), f"{v.hint or 'ab'[i]}_staged")
+            filled = [Copied()] if copied_operand(v, op) is not None else held(e.grouping, v, "stored")
+            found = [*filled, operand(e.grouping, op, i, False)]
+            t = SharedType(shape_of(v), dtype_of(v))
+            name = declare_shared(e, (op, i), t, f"{v.hint or 'ab'[i]}_staged", found)
             staged.append((name, v))
             parts.append(name)
     if staged:

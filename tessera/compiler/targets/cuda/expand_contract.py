@@ -7,14 +7,16 @@ Products that sm_90a's warpgroup instructions can take go to `expand_warpgroups`
 from __future__ import annotations
 
 from tessera.compiler.ir.core import Op, Value
-from tessera.compiler.ir.types import TileType, ViewType
+from tessera.compiler.ir.types import SharedType, TileType, ViewType
 from tessera.compiler.targets.cuda import cxx
+from tessera.compiler.targets.cuda.banks import Copied
 from tessera.compiler.targets.cuda.bounds import Range
 from tessera.compiler.targets.cuda.emit import KernelEmitter, handles
-from tessera.compiler.targets.cuda.emit_memory import copy_access
+from tessera.compiler.targets.cuda.emit_memory import copy_access, declare_stages
 from tessera.compiler.targets.cuda.expand_warpgroups import expand_on_warpgroups
 from tessera.compiler.targets.cuda.groups import is_scalar
 from tessera.compiler.targets.cuda.layout import PARTIALS, blocked, fold_scratch
+from tessera.compiler.targets.cuda.swizzle import operand
 from tessera.compiler.targets.cuda.warpgroups import Products
 
 STAGE_BYTES = 64
@@ -115,15 +117,11 @@ class _operand:
         self.view, self.offset, self.k_axis = e.expr(view), e.expr(offset), k_axis
         held = shape[::-1] if self.swapped else shape
         self.box = f"ts::Box<{held[0]}, {held[1]}>"
-        self.name = e.fresh(f"{view.hint or 'ab'[number]}_stages")
-        size = -(-shape[0] * shape[1] * t.dtype.itemsize // 128) * 128
         steps = Range(0, None if not isinstance(depth_total, int) else (depth_total - 1) // step * step, step)
         ranges = [e.bounds.of(offset), steps] if k_axis == 1 else [steps, e.bounds.of(offset)]
         self.known = copy_access(e, view, shape, ranges, self.swapped)
-        place = e.reserve((op, number), size * stages)
-        e.source.write(
-            f"ts::Stages<{cxx.type_name(t.dtype)}, {held[0]}, {held[1]}, {stages}> {self.name}(shared + {place});"
-        )
+        found = [Copied(), operand(e.grouping, op, number, self.swapped)]
+        self.name = declare_stages(e, (op, number), SharedType(held, t.dtype), view.hint or "ab"[number], stages, found)
 
     def copy(self, stage: str, k: str) -> str:
         at = [self.offset, k] if (self.k_axis == 1) != self.swapped else [k, self.offset]

@@ -39,6 +39,13 @@ class Axis:
     def registers(self) -> int:
         return self.inner * self.outer
 
+    def position(self, register: int, thread: int) -> int:
+        """The position that a thread holds in a register."""
+        digits = ((self.t0, self.s0), (self.t1, self.s1), (self.t2, self.s2))
+        a, b, c = (thread >> shift & (count - 1) for count, shift in digits)
+        outer, inner = divmod(register, self.inner)
+        return (((outer * self.t2 + c) * self.t1 + b) * self.inner + inner) * self.t0 + a
+
     def warp_exchange(self, warps: int) -> bool:
         """Whether a reduction along this axis crosses warps, which takes shared memory."""
         return any((n - 1) << s >= 32 for n, s in ((self.t0, self.s0), (self.t1, self.s1), (self.t2, self.s2)))
@@ -72,6 +79,11 @@ class Layout:
     def tensor_core(self) -> bool:
         """Whether it is the accumulator of mma instructions."""
         return self.row.t0 == 8
+
+    @property
+    def quarters(self) -> bool:
+        """Whether it is the accumulator of sm_70's."""
+        return self.row.t0 == 2
 
     def rows(self, name: str) -> Layout:
         """Vectors with one element per row; `name` is how this layout is called in the source."""

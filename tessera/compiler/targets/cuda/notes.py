@@ -8,11 +8,10 @@ from pathlib import PurePath
 
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import SharedType, TileType, ViewType
-from tessera.compiler.targets.cuda.banks import SharedLayout
 from tessera.compiler.targets.cuda.bounds import divisor, strides_of
 from tessera.compiler.targets.cuda.budget import shared_parts
 from tessera.compiler.targets.cuda.emit import KernelEmitter
-from tessera.compiler.targets.cuda.emit_memory import shared_shape, stages_of
+from tessera.compiler.targets.cuda.emit_memory import stages_of
 from tessera.compiler.targets.cuda.registers import Pressure
 from tessera.compiler.tile.pipelines import rings
 from tessera.errors import Span
@@ -25,17 +24,7 @@ PRODUCTS = ("tile.mma", "tile.contract")
 
 def shared_layouts(e: KernelEmitter) -> dict[str, str]:
     """How each shared tile lies, by its name."""
-    out: dict[str, str] = {}
-    for op in e.kernel.walk():
-        t = op.result.type if op.name == "tile.alloc_shared" else None
-        if isinstance(t, SharedType):
-            layout = SharedLayout(*shared_shape(t), t.dtype.itemsize)
-            stages = stages_of(e, int(op.attrs.get("stages", 1)))  # type: ignore[call-overload]
-            several = f", {stages} stages" if stages > 1 else ""
-            degree = layout.copy_degree()
-            banks = "no bank conflicts" if degree == 1 else f"copies meet {degree} deep in a bank"
-            out[f"shared {op.result.hint or 'tile'}"] = f"{layout.describe()}{several}; {banks} when filled"
-    return out
+    return {f"shared {name}": tile.describe() for name, tile in e.placed.items()}
 
 
 def notes(e: KernelEmitter) -> list[str]:
@@ -55,8 +44,8 @@ def notes(e: KernelEmitter) -> list[str]:
 
 def _without_tensor_cores(e: KernelEmitter, op: Op) -> str:
     """Why a product of narrow values, which newer architectures multiply on tensor cores, is a chain of fma here."""
-    a, b, cores = op.operands[0].type, op.operands[1].type, e.settings.tensor_cores
-    assert isinstance(a, (TileType, SharedType, ViewType)) and isinstance(b, (TileType, SharedType, ViewType))
+    a, cores = op.operands[0].type, e.settings.tensor_cores
+    assert isinstance(a, (TileType, SharedType, ViewType))
     if a.dtype.itemsize > 2 or a.dtype in cores.dtypes:
         return ""
     arch = f"sm_{e.settings.arch}"

@@ -22,9 +22,9 @@ template <class A> TS_FN void load_a(u32 (&r)[4], const A& a, int row, int k) {
       int i = row + lane / 4 + x * 8, j = k + lane % 4;
       split(r + 2 * x, hw::load_shared(plain_<A>::transposed ? s.at(j, i) : s.at(i, j)));
     }
-  } else if constexpr (!plain_<A>::transposed && S::swizzled) {
+  } else if constexpr (!plain_<A>::transposed && S::whole_pieces) {
     hw::ldmatrix_x4(r, s.at(row + lane % 16, k + lane / 16 * (16 / sizeof(T))));
-  } else if constexpr (plain_<A>::transposed && S::swizzled && sizeof(T) == 2) {
+  } else if constexpr (plain_<A>::transposed && S::whole_pieces && sizeof(T) == 2) {
     hw::ldmatrix_x4_trans(r, s.at(k + lane % 8 + lane / 16 * 8, row + lane / 8 % 2 * 8));
   } else {
     constexpr int per = 4 / sizeof(T);  // elements per register
@@ -49,11 +49,11 @@ template <class B> TS_FN void load_b(u32 (&r)[2][2], const B& b, int k, int col,
       int i = k + lane % 4, j = (n ? next : col) + lane / 4;
       split(r[n], hw::load_shared(plain_<B>::transposed ? s.at(j, i) : s.at(i, j)));
     }
-  } else if constexpr (!plain_<B>::transposed && S::swizzled && sizeof(T) == 2) {
+  } else if constexpr (!plain_<B>::transposed && S::whole_pieces && sizeof(T) == 2) {
     u32 q[4];
     hw::ldmatrix_x4_trans(q, s.at(k + lane % 16, lane < 16 ? col : next));
     r[0][0] = q[0], r[0][1] = q[1], r[1][0] = q[2], r[1][1] = q[3];
-  } else if constexpr (plain_<B>::transposed && S::swizzled) {
+  } else if constexpr (plain_<B>::transposed && S::whole_pieces) {
     u32 q[4];
     hw::ldmatrix_x4(q, s.at((lane < 16 ? col : next) + lane % 8, k + lane / 8 % 2 * (16 / sizeof(T))));
     r[0][0] = q[0], r[0][1] = q[1], r[1][0] = q[2], r[1][1] = q[3];

@@ -11,29 +11,31 @@ TS_FN void barrier() {
   hw::sync();
 }
 
-// A matrix of R x C. Pieces of 16 bytes change places within groups of eight rows (xor swizzle), so that reading eight
-// rows of one column of pieces, as ldmatrix does, touches every bank once; and so does reading two neighbouring pieces
-// of four rows, as words of 32-bit operands with k outside are. targets/cuda/banks.py computes both.
-template <class T, int R, int C> struct Shared {
+// A matrix of R x C. Pieces of 16 bytes change places within Swizzle bytes of a row (0: they do not), another xor for each
+// of the rows that start in the same bank. targets/cuda/banks.py chooses among 0, 32, 64 and 128.
+template <class T, int R, int C, int Swizzle = 0> struct Shared {
   using type = T;
   static constexpr int rows = R, cols = C, piece = 16 / sizeof(T), pieces = C / piece;
-  static constexpr bool swizzled = C % piece == 0 && (pieces & (pieces - 1)) == 0 && pieces > 1;
-  static constexpr int spread = pieces >= 8 ? 8 : pieces, rows_per_line = pieces >= 8 ? 1 : 8 / (pieces ? pieces : 1);
+  static constexpr bool whole_pieces = C % piece == 0;
+  static constexpr int spread = Swizzle / 16, rows_per_line = pieces % 8 == 0 ? 1 : pieces % 4 == 0 ? 2 : pieces % 2 == 0 ? 4 : 8;
+  static_assert(Swizzle == 0 || (whole_pieces && pieces % spread == 0), "a row is made of whole groups of pieces");
   T* data;
   TS_FN explicit Shared(int byte) : data(reinterpret_cast<T*>(hw::shared_memory() + byte)) {}
+  // Neighbouring rows differ by two pieces: so do rows of ldmatrix touch every bank once, and two neighbouring pieces of
+  // four rows as well, as words of 32-bit operands with k outside are.
   static constexpr int turn(int r) { return r / rows_per_line * 2 % spread + r / rows_per_line % spread * 2 / spread; }
   TS_FN T* at(int r, int c) const {
-    if constexpr (swizzled) return data + r * C + ((c / piece ^ turn(r)) * piece + c % piece);
+    if constexpr (Swizzle) return data + r * C + ((c / piece ^ turn(r)) * piece + c % piece);
     else return data + r * C + c;
   }
 };
 // N shared tiles of one shape, for copies that run ahead of their use.
-template <class T, int R, int C, int N> struct Stages {
+template <class T, int R, int C, int N, int Swizzle = 0> struct Stages {
   static constexpr int bytes = (R * C * (int)sizeof(T) + 127) / 128 * 128;
   int first;
   TS_FN explicit Stages(int byte) : first(byte) {}
   // 32 bits count more stages than any loop has, and are divided at a fraction of the cost.
-  TS_FN Shared<T, R, C> operator[](idx stage) const { return Shared<T, R, C>(first + (int)((u32)stage % N) * bytes); }
+  TS_FN Shared<T, R, C, Swizzle> operator[](idx stage) const { return Shared<T, R, C, Swizzle>(first + (int)((u32)stage % N) * bytes); }
 };
 // Closes the copies started so far as one stage.
 TS_FN void commit() { hw::commit_async(); }
