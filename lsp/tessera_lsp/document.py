@@ -11,7 +11,6 @@ import asyncio
 import itertools
 import linecache
 import logging
-import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
@@ -20,15 +19,13 @@ from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcContentModified
 from pygls.uris import from_fs_path, to_fs_path
 
-from tessera.compiler.frontend.definition import parse_module
 from tessera.compiler.frontend.files import FileAnalysis
 from tessera.compiler.frontend.text_scope import TextScope
-from tessera.errors import CompileError, Diagnostic, Edit, Span
-from tessera_lsp.known import Known, known_functions
+from tessera.errors import Diagnostic, Edit, Span
+from tessera_lsp.known import Known
 from tessera_lsp.text import Text
 
 log = logging.getLogger(__name__)
-_IMPORT = re.compile(r"^(?:import|from)[ \t][^\n(\\;]*$", re.M)
 _NUMBERS = itertools.count(1)
 TURN = 0.004
 """seconds that an analysis runs before messages that have come are handled"""
@@ -52,20 +49,14 @@ class Document:
         """the number of the message that brought this text"""
         self._number = next(_NUMBERS)
         self._files = FileAnalysis(self.file)
-        self._good: list[str] = []
-        self._imports: TextScope | None = None
         self._analysed = analysed
         self._waiting: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
 
     @property
     def scope(self) -> TextScope:
-        """The names of the module, from the last text that parsed; if none has, from the lines that import."""
-        if self._files.scope is not None:
-            return self._files.scope
-        if self._imports is None:
-            self._imports = _import_scope(self.file, self.text.plain)
-        return self._imports
+        """The names of the module."""
+        return self._files.scope
 
     @property
     def state(self) -> str:
@@ -130,7 +121,6 @@ class Document:
 
     async def _analyse(self, text: Text) -> None:
         """A fault of the analysis is logged and shown, and ends here: the next text starts afresh."""
-        self._imports = None
         try:
             if self.concerns_tessera and len(text.text) <= LARGEST:
                 if not await self._complete(text):
@@ -138,13 +128,10 @@ class Document:
                 self.problems = list(self._files.problems)
             else:
                 self._files, self.problems = FileAnalysis(self.file), []
-            lines = text.plain.split("\n")
-            if not self._files.problems:
-                self._good = lines
-            self.known = known_functions(self._files, self._good, lines)
+            self.known = [Known(a, self._files) for a in self._files.analyses]
         except Exception:
             log.exception("the analysis of %s failed", self.uri)
-            self._files, self._good, self.known = FileAnalysis(self.file), [], []
+            self._files, self.known = FileAnalysis(self.file), []
             message = "Tessera could not analyse this file; the language server's log says why"
             self.problems = [Diagnostic("TS900", message, Span(self.file, 1, 1, 1, 1), severity="warning")]
 
@@ -191,13 +178,3 @@ class Document:
         identifier = lsp.OptionalVersionedTextDocumentIdentifier(self.uri, self.version)
         changes = [lsp.TextEdit(self.text.span_range(e.span), e.text) for e in edits]
         return lsp.WorkspaceEdit(document_changes=[lsp.TextDocumentEdit(identifier, changes)])
-
-
-def _import_scope(file: str, text: str) -> TextScope:
-    lines = "\n".join(_IMPORT.findall(text))
-    for candidate in (lines, ""):  # one of them may be what is being typed
-        try:
-            return TextScope(file, candidate, parse_module(candidate, file)[0])
-        except CompileError:
-            pass
-    raise AssertionError("the empty text parses")

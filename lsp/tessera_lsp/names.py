@@ -81,7 +81,7 @@ def _in_annotation(known: Known, annotation: ast.expr) -> Iterator[Occurrence]:
                 yield Occurrence(node.id, span)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and span.line == span.end_line:
             text = known.analysis.definition.text.segment(known.analysis.definition.text.span(node))
-            start = min(i for i in (text.find("'"), text.find('"')) if i >= 0)
+            start = min((i for i in (text.find("'"), text.find('"')) if i >= 0), default=0)
             for m in _WORD.finditer(text, start):
                 if m.group() in known.analysis.dims and "\\" not in text:
                     yield Occurrence(m.group(), replace(span, col=span.col + m.start(), end_col=span.col + m.end()))
@@ -200,8 +200,8 @@ def _targets(statement: ast.stmt | ast.comprehension) -> Iterator[ast.Name]:
         yield from (n for n in ast.walk(root) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
 
 
-def definition_name(lines: list[str], node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, by: int = 0) -> Span:
-    """The place of the name in `def name` or `class name`; `by` lines below where the tree says."""
-    row = min(node.lineno + by, len(lines)) - 1
+def definition_name(lines: list[str], node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> Span:
+    """The place of the name in `def name` or `class name`."""
+    row = min(node.lineno, len(lines)) - 1
     start = max(lines[row].find(node.name, len(lines[row]) - len(lines[row].lstrip()) + 3), 0) + 1
     return Span("", row + 1, start, row + 1, start + len(node.name))

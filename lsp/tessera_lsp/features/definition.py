@@ -44,8 +44,6 @@ def _definition(document: Document, line: int, col: int) -> Span | None:
 
 def _of_module(document: Document, name: str) -> Span | None:
     """The last statement at the top of the file that binds the name, as it is after the module has run."""
-    if not document.parses:
-        return None
     found: Span | None = None
     for node in document.scope.tree.body:
         found = _bound_in(document, node, name) or found

@@ -1,4 +1,4 @@
-"""The outline: functions and kernels, classes and constants, from the last text that parsed."""
+"""The outline: functions and kernels, classes and constants."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lsprotocol import types as lsp
 
 from tessera.compiler.frontend.definition import source_of
-from tessera.compiler.frontend.reparse import first_line
+from tessera.compiler.frontend.trees import first_line
 from tessera_lsp.names import definition_name
 from tessera_lsp.signatures import of_definition
 
@@ -22,9 +22,7 @@ def register(server: TesseraServer) -> None:
     @server.feature(lsp.TEXT_DOCUMENT_DOCUMENT_SYMBOL)
     async def symbols(params: lsp.DocumentSymbolParams) -> list[lsp.DocumentSymbol]:
         document = await server.document(params.text_document)
-        if document.parses:
-            return list(_of_body(document, [s for s in document.scope.tree.body if document.holds(s.lineno)]))
-        return [_function(document, k.tree, k.by) for k in document.known]
+        return list(_of_body(document, [s for s in document.scope.tree.body if document.holds(s.lineno)]))
 
 
 def _of_body(document: Document, body: list[ast.stmt]) -> Iterator[lsp.DocumentSymbol]:
@@ -45,8 +43,8 @@ def _of_body(document: Document, body: list[ast.stmt]) -> Iterator[lsp.DocumentS
                 pass
 
 
-def _function(document: Document, node: ast.FunctionDef | ast.AsyncFunctionDef, by: int = 0) -> lsp.DocumentSymbol:
-    symbol = _named(document, node, lsp.SymbolKind.Function, [], by)
+def _function(document: Document, node: ast.FunctionDef | ast.AsyncFunctionDef) -> lsp.DocumentSymbol:
+    symbol = _named(document, node, lsp.SymbolKind.Function, [])
     symbol.detail = of_definition(node).text.removeprefix(node.name)
     return symbol
 
@@ -56,11 +54,10 @@ def _named(
     node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef,
     kind: lsp.SymbolKind,
     children: list[lsp.DocumentSymbol],
-    by: int = 0,
 ) -> lsp.DocumentSymbol:
     lines = document.text.plain.split("\n")
-    own = document.text.span_range(definition_name(lines, node, by))
-    end = min((node.end_lineno or node.lineno) + by, len(lines))
-    start = document.text.at(first_line(node) + by, 1)
+    own = document.text.span_range(definition_name(lines, node))
+    end = min(node.end_lineno or node.lineno, len(lines))
+    start = document.text.at(first_line(node), 1)
     whole = lsp.Range(start, document.text.at(end, len(lines[end - 1]) + 1))
     return lsp.DocumentSymbol(node.name, kind, whole, own, children=children)

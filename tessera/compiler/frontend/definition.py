@@ -81,6 +81,8 @@ class Definition:
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     problems: tuple[Diagnostic, ...] = ()
     """what is wrong with the decorators"""
+    recalled: bool = False
+    """whether statements that do not parse count as what they were when they last did"""
 
     @cached_property
     def text(self) -> Source:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from keyword import iskeyword, kwlist
 from typing import Literal
@@ -81,33 +82,23 @@ class _Rewriter:
         self.target = True  # whether what stands in this statement so far may be the left side of `~`
 
     def run(self) -> str:
-        position: int | None = 0
         self.new_line(1 if self.text.startswith("\ufeff") else 0)
-        while position is not None:
-            position = self.tokens(position)
+        for kind, start, end in tokens(self.text, 0):
+            if kind == "mark":
+                self.mark(self.text[start:end], start)
+            elif kind == "newline":
+                if not self.stack or self.resynchronise(end):
+                    self.new_line(end)
+            elif kind == "open":
+                self.stack.append(_Bracket(self.bracket_kind(self.text[start], start), start, end))
+            elif kind == "close":
+                self.close(start)
+            elif kind == "lambda":
+                self.stack.append(_Bracket("L", start, end))
         out = list(self.text)
         for at, replacement in self.edits:
             out[at : at + len(replacement)] = replacement
         return "".join(out) if self.edits else self.text
-
-    def tokens(self, position: int) -> int | None:
-        """Reads tokens from `position`. Gives where to go on if that is not the end of the last token, else None."""
-        for m in _TOKEN.finditer(self.text, position):
-            kind = m.lastgroup
-            if kind == "mark":
-                self.mark(m.group(), m.start())
-            elif kind == "newline":
-                if not self.stack or self.resynchronise(m.end()):
-                    self.new_line(m.end())
-            elif kind == "open":
-                self.stack.append(_Bracket(self.bracket_kind(m.group(), m.start()), m.start(), m.end()))
-            elif kind == "close":
-                self.close(m.start())
-            elif kind == "lambda":
-                self.stack.append(_Bracket("L", m.start(), m.end()))
-            elif kind == "string" and "{" in m.group() and (end := _string_end(self.text, m)) != m.end():
-                return end
-        return None
 
     def new_line(self, at: int) -> None:
         self.statement, self.target, self.head = at, True, _HEAD.match(self.text, at)
@@ -192,6 +183,21 @@ class _Rewriter:
 
 
 _NO_TARGET = frozenset(kwlist) | {"match"}  # after these, `~` is Python's own
+
+
+def tokens(text: str, position: int) -> Iterator[tuple[str, int, int]]:
+    """The kind, start and end of what matters to the structure of a text: brackets, strings, comments, ends of lines,
+    and the marks that the dialect's forms are told by."""
+    restart: int | None = position
+    while restart is not None:
+        position, restart = restart, None
+        for m in _TOKEN.finditer(text, position):
+            kind, end = m.lastgroup or "", m.end()
+            if kind == "string" and "{" in m.group() and (real := _string_end(text, m)) != end:
+                yield kind, m.start(), real
+                restart = real  # the search goes on behind what the pattern took for the end
+                break
+            yield kind, m.start(), end
 
 
 def _string_end(text: str, m: re.Match[str], nesting: int = 0) -> int:

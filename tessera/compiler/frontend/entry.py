@@ -18,7 +18,7 @@ from tessera.compiler.frontend.frame import Flow
 from tessera.compiler.frontend.layer import Layer
 from tessera.compiler.frontend.parameters import enter_definition
 from tessera.compiler.frontend.signature import Signature, definition_signature
-from tessera.compiler.frontend.values import is_sequence
+from tessera.compiler.frontend.values import UNKNOWN, is_sequence
 from tessera.errors import Diagnostic, Note
 from tessera.language.annotations import TensorAnn, TileAnn
 
@@ -138,7 +138,7 @@ def _attempt(
     op = None
     try:
         value = _body(ev, arguments, symbolic=arguments is None or bool(variant.absent))
-        if not ev.findings.errors:  # also where something is undecided: a layer may have more to find
+        if not ev.findings.errors and not ev.incomplete:  # undecided or not: a layer may have more to find
             op = ev.layer.finish(value)
         check_values(ev)
         tuple_result = is_sequence(value)
@@ -167,6 +167,8 @@ def _body(ev: Evaluator, arguments: Mapping[str, ArgType] | None, symbolic: bool
     flow = ev.run(tree.body)
     if flow is Flow.RETURN:
         return ev.merged_returns(ev.frame, True)
+    if ev.incomplete:
+        return UNKNOWN  # the return may be what does not parse
     if not _is_declaration(tree):
         return ev.layer.returned(None, ev.definition.span, ev.returns)
     said = f"{ev.definition.name} is only declared: its body is `...`; write what it computes there"

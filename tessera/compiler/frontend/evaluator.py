@@ -68,6 +68,8 @@ class Evaluator:
         self.dependencies: dict[str, str] = {}
         self.readers: dict[str, Scope | None] = {}
         self.undecided: list[Diagnostic] = []
+        self.incomplete = False
+        """something in the text does not parse"""
         self.pending: Pending = []
         self.defaults: dict[str, Any] = {}
         self.returns: Annotation | None = None
@@ -257,7 +259,7 @@ class Evaluator:
 
     def merged_returns(self, frame: Frame, returned: bool) -> Any:
         """What a call of `frame` gives: one value, or as much as is known of several possible ones."""
-        value = frame.returned if returned else None
+        value = frame.returned if returned else UNKNOWN if self.incomplete else None
         for other in frame.possible:
             if not isinstance(other, Unknown):
                 value = other if isinstance(value, Unknown) else merge(self, other, value, frame.key)  # type: ignore[arg-type]

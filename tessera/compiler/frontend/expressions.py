@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from tessera.compiler.frontend import attributes, calls, operators
+from tessera.compiler.frontend import attributes, broken, calls, operators
 from tessera.compiler.frontend.assignment import assign
 from tessera.compiler.frontend.frame import Frame
 from tessera.compiler.frontend.operators import COMPARISONS, SYMBOLS
@@ -343,4 +343,5 @@ EXPRESSIONS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.ListComp: comprehension, ast.SetComp: comprehension, ast.GeneratorExp: comprehension,
     ast.DictComp: comprehension, ast.Lambda: lambda_, ast.NamedExpr: walrus, ast.Starred: starred,
     ast.JoinedStr: joined, ast.FormattedValue: formatted, ast.Call: calls.call_node,
+    broken.Gap: broken.expression,
 }  # fmt: skip

@@ -19,6 +19,7 @@ from tessera.compiler.frontend.definition import Definition
 from tessera.compiler.frontend.reparse import Parsed, parsed
 from tessera.compiler.frontend.scope import Scope
 from tessera.compiler.frontend.text_scope import TextScope, decorated_kind
+from tessera.compiler.frontend.trees import first_line
 from tessera.compiler.frontend.values import UNKNOWN
 from tessera.errors import NOWHERE, CompileError, Diagnostic, Span, register_source
 
@@ -41,15 +42,20 @@ class FileAnalysis:
 
     file: str
     text: str = ""
-    scope: TextScope | None = None
     analyses: list[Analysis] = field(default_factory=list[Analysis])
     problems: list[Diagnostic] = field(default_factory=list[Diagnostic])
-    """findings that belong to no function: the file does not parse"""
+    """findings that belong to no function: the places that do not parse"""
+    gaps: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    """first and last lines of what could not be read, and counts as it was when it last could"""
+    scope: TextScope = field(init=False)
     _kept: dict[tuple[str, int], _Kept] = field(default_factory=dict[tuple[str, int], _Kept])
     _parsed: Parsed | None = None
 
+    def __post_init__(self) -> None:
+        self.scope = TextScope(self.file, "", ast.Module([], []))
+
     def update(self, text: str) -> list[Analysis]:
-        """Analyses the new text. While it does not parse, the analyses of the last text that did stay."""
+        """Analyses the new text. What does not parse is left out, and what depends on it not known."""
         with collector_paused():
             for _ in self.steps(text):
                 pass
@@ -62,14 +68,10 @@ class FileAnalysis:
         """
         self.text = text
         register_source(self.file, text)
-        try:
-            with collector_paused():
-                self._parsed = parsed(text, self.file, self._parsed)
-        except CompileError as e:
-            self.problems = list(e.diagnostics)
-            return
-        self.problems = []
-        self.scope = TextScope(self.file, text, self._parsed.tree)
+        with collector_paused():
+            self._parsed = parsed(text, self.file, self._parsed)
+            self.scope = TextScope(self.file, text, self._parsed.tree)
+        self.problems, self.gaps = self._parsed.problems, self._parsed.gaps
         lines = self._parsed.lines
         kept: dict[tuple[str, int], _Kept] = {}
         count: dict[str, int] = {}
@@ -80,7 +82,7 @@ class FileAnalysis:
                 own = "\n".join(lines[definition.line - 1 : definition.tree.end_lineno])
                 with collector_paused():
                     analysis = self._reuse(self._kept.get(key), own, definition)
-                    kept[key] = _Kept(own, definition.line, analysis or analyse(definition))
+                    kept[key] = _Kept(own, definition.line, analysis or self._analyse(definition))
                 yield
         except BaseException:
             self._kept |= kept  # what has moved must not be moved again
@@ -99,6 +101,28 @@ class FileAnalysis:
         if shift and not _local(old.analysis, old.line, text.count("\n")):
             return None  # places in other functions have moved by other distances
         return moved(old.analysis, definition, shift)
+
+    def _analyse(self, definition: Definition) -> Analysis:
+        """Where a part of the function does not parse, findings rest on what does. What is shown may also rest on
+        what that part was before: it stays while the part is being typed."""
+        tree = definition.tree
+        body = first_line(tree.body[0]) if isinstance(tree, ast.FunctionDef) else tree.lineno
+        whole = not any(a < body and b >= definition.line for a, b in self.gaps)
+        found = analyse(definition)
+        if whole and not any(d.code == "TS101" for d in found.undecided):
+            return found
+        recalled = analyse(replace(definition, recalled=True))
+        known = found.expressions if whole else []
+        seen = {(e.span, e.kind) for e in known}
+        both = [*known, *(e for e in recalled.expressions if (e.span, e.kind) not in seen)]
+        return replace(
+            found, op=None, diagnostics=found.diagnostics if whole else (), dims={**recalled.dims, **found.dims},
+            expressions=[e for e in both if not self.in_gap(e.span)],
+        )  # fmt: skip
+
+    def in_gap(self, span: Span) -> bool:
+        """Whether a place of the tree is not one of the text: it stands where something could not be read."""
+        return any(a <= span.line <= b for a, b in self.gaps)
 
     @property
     def diagnostics(self) -> list[Diagnostic]:

@@ -6,6 +6,7 @@ import ast
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from tessera.compiler.frontend.broken import Broken
 from tessera.compiler.frontend.frame import Flow, Frame
 from tessera.compiler.frontend.parameters import enter_call
 from tessera.compiler.frontend.values import UNKNOWN, Closure
@@ -119,6 +120,10 @@ def stored_names(statements: list[ast.stmt]) -> frozenset[str]:
             continue
         if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)):
             out.add(node.name)
+            continue
+        if isinstance(node, Broken):
+            out |= node.binds
+            stack.extend(node.was)
             continue
         if isinstance(node, (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
             continue

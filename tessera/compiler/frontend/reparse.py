@@ -1,68 +1,141 @@
-"""The tree of an edited text from the tree of the text before: only the top-level statements that changed are parsed.
+"""The tree of an edited text from that of the text before: only the top-level statements that changed are parsed.
 
-Parsing is most of what an editor waits for after a keystroke. What stands before and after the changed lines is kept
-when the lines between parse by themselves; where they do not (an open bracket or string, a dangling `else`), the
-whole text is parsed, which also gives the right message.
+Parsing is most of what an editor waits for after a keystroke. A text is kept in pieces, one for each top-level
+statement. A piece that stands in unchanged lines, before and after which the lines are unchanged too, is the same
+piece; the others are read anew, and where they do not parse, as far as they can be (`recovery`). What a text is made
+of depends on the text alone; only what a broken statement was before (`Broken.was`) is taken from the past.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
-from tessera.compiler.frontend.definition import parse_module
-from tessera.errors import CompileError
+from tessera.compiler.frontend.recovery import Before, Reader, moved_finding
+from tessera.compiler.frontend.syntax import parse
+from tessera.compiler.frontend.trees import first_line, placed, shift
+from tessera.errors import Diagnostic
+
+_LINE_END = re.compile(r"\r\n?")
+NEIGHBOURS = 2
+"""pieces before a changed line that are read anew: the change may belong to them (an `else`, an indented line)"""
 
 
 @dataclass(slots=True)
-class Parsed:
-    """A text, its lines and its tree. `placed` keeps the nodes with a place of statements that have moved once."""
+class Piece:
+    """A top-level statement, or several on one line. Lines `start` to `end`, counted from 0."""
 
-    text: str
+    start: int
+    end: int
+    body: list[ast.stmt]
+    problems: list[Diagnostic] = field(default_factory=list[Diagnostic])
+    gaps: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    open_ended: bool = False
+    _placed: list[Any] = field(default_factory=list[Any])
+
+    def move(self, by: int) -> None:
+        if not by:
+            return
+        if not self._placed:
+            self._placed = [n for s in self.body for n in placed(s)]
+        for n in self._placed:
+            shift(n, by, [n])
+        self.start, self.end = self.start + by, self.end + by
+        self.gaps = [(a + by, b + by) for a, b in self.gaps]
+        self.problems = [moved_finding(d, by) for d in self.problems]
+
+
+@dataclass
+class Parsed:
+    """A text as statements. `problems`: where it does not parse, one finding for each place."""
+
     lines: list[str]
-    tree: ast.Module
-    placed: dict[ast.stmt, list[Any]] = field(default_factory=dict[ast.stmt, "list[Any]"])
+    pieces: list[Piece]
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.Module([s for p in self.pieces for s in p.body], [])
+
+    @cached_property
+    def problems(self) -> list[Diagnostic]:
+        return [d for p in self.pieces for d in p.problems]
+
+    @cached_property
+    def gaps(self) -> list[tuple[int, int]]:
+        """First and last lines, from 1, of what could not be read."""
+        return [g for p in self.pieces for g in p.gaps]
 
 
 def parsed(text: str, file: str, old: Parsed | None = None) -> Parsed:
-    """The tree of `text`. It takes over statements of `old`, whose tree must not be used afterwards.
+    """`text` in pieces. It takes over pieces of `old`, whose tree must not be used afterwards. Never raises."""
+    lines = (_LINE_END.sub("\n", text) if "\r" in text else text).split("\n")
+    if old is None:
+        whole = parse(text, file)
+        if whole.tree is not None:
+            return Parsed(lines, _pieces(whole.tree.body))
+        found = Parsed(lines, _read(lines, file, {}, None))
+        if not found.problems:  # its parts parse, and it does not: an odd text, of which Python says what is wrong
+            found.pieces.append(Piece(len(lines), len(lines), [], list(whole.diagnostics)))
+            del found.problems
+        return found
+    return _edited(lines, file, old)
 
-    Raises CompileError (TS101) where the text does not parse; then `old` is still good.
-    """
-    lines = text.split("\n")
-    if old is not None and "\r" not in text and "\f" not in text:
-        body = _merged(lines, file, old)
-        if body is not None:
-            kept = old.placed
-            return Parsed(text, lines, ast.Module(body, []), {s: kept[s] for s in body if s in kept})
-    return Parsed(text, lines, parse_module(text, file)[0])
 
-
-def _merged(lines: list[str], file: str, old: Parsed) -> list[ast.stmt] | None:
-    same_head = common_length(lines, old.lines)
-    limit = min(len(lines), len(old.lines)) - same_head
-    same_tail = min(common_length(lines[::-1], old.lines[::-1]), limit)
-    body = old.tree.body
-    head = 0
-    while head < len(body) and (body[head].end_lineno or 0) <= same_head:
-        head += 1
-    tail = len(body)
-    while tail > head and first_line(body[tail - 1]) > len(old.lines) - same_tail:
-        tail -= 1
-    start = (body[head - 1].end_lineno or 0) if head else 0
+def _edited(lines: list[str], file: str, old: Parsed) -> Parsed:
+    head = common_length(lines, old.lines)
+    tail = min(common_length(lines[::-1], old.lines[::-1]), min(len(lines), len(old.lines)) - head)
     by = len(lines) - len(old.lines)
-    end = first_line(body[tail]) - 1 + by if tail < len(body) else len(lines)
-    if start > end or (head and tail < len(body) and _shares_line(body, head, tail)):
-        return None
-    try:
-        middle, _ = parse_module("\n" * start + "\n".join(lines[start:end]) + "\n", file)
-    except CompileError:
-        return None
-    if by:
-        for statement in body[tail:]:
-            _shift(statement, by, old.placed)
-    return [*body[:head], *middle.body, *body[tail:]]
+    above = [p for p in old.pieces if p.end <= head]
+    kept = {p.start: (p, 0) for p in above[: max(len(above) - NEIGHBOURS, 0)] if not p.open_ended}
+    below = (p for p in old.pieces if p.start >= len(old.lines) - tail and p.start >= head)
+    kept |= {p.start + by: (p, by) for p in below if not p.open_ended}
+    before = Before([s for p in old.pieces for s in p.body], len(old.lines), head, tail)
+    return Parsed(lines, _read(lines, file, kept, before))
+
+
+def _read(lines: list[str], file: str, kept: dict[int, tuple[Piece, int]], before: Before | None) -> list[Piece]:
+    """All pieces in order: those that stay where they are, or move by some lines, and those between."""
+    pieces: list[Piece] = []
+    moving: list[tuple[Piece, int]] = []  # only when all is read: what was there before is looked up by its old place
+    reader: Reader | None = None
+    i = 0
+    while True:
+        found = kept.get(i)
+        if found is None:
+            if reader is None:
+                reader = Reader(file, lines, before)
+            i = reader.code(i, len(lines))
+            if i == len(lines):
+                break
+            found = kept.get(i)
+        if found is not None:
+            moving.append(found)
+            pieces.append(found[0])
+            i = found[0].end + found[1]
+            continue
+        assert reader is not None
+        end, body = reader.statement(i, len(lines), reader.width(i))
+        pieces.append(Piece(i, end, body, reader.problems, reader.gaps, reader.open_ended))
+        reader.problems, reader.gaps, reader.open_ended = [], [], False
+        i = end
+    for piece, by in moving:
+        piece.move(by)
+    return pieces
+
+
+def _pieces(body: list[ast.stmt]) -> list[Piece]:
+    out: list[Piece] = []
+    for s in body:
+        start, end = first_line(s) - 1, s.end_lineno or s.lineno
+        if out and start < out[-1].end:  # `a = 1; b = 2`
+            out[-1].body.append(s)
+            out[-1].end = max(end, out[-1].end)
+        else:
+            out.append(Piece(start, end, [s]))
+    return out
 
 
 def common_length(a: list[str], b: list[str]) -> int:
@@ -73,23 +146,3 @@ def common_length(a: list[str], b: list[str]) -> int:
             break
         n += 1
     return n
-
-
-def first_line(node: ast.stmt) -> int:
-    """The line a statement starts at, with its decorators."""
-    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
-    return min([node.lineno, *(d.lineno for d in decorators)])
-
-
-def _shares_line(body: list[ast.stmt], head: int, tail: int) -> bool:
-    """Two statements on one line (`a = 1; b = 2`) of which one would be kept and one not."""
-    return any(a.end_lineno == first_line(b) for a, b in ((body[head - 1], body[head]), (body[tail - 1], body[tail])))
-
-
-def _shift(statement: ast.stmt, by: int, placed: dict[ast.stmt, list[Any]]) -> None:
-    nodes = placed.get(statement)
-    if nodes is None:
-        nodes = placed[statement] = [n for n in ast.walk(statement) if hasattr(n, "lineno")]
-    for node in nodes:
-        node.lineno += by
-        node.end_lineno += by

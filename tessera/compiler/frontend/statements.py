@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tessera.compiler.frontend import asserts, assignment, calls, undecided
+from tessera.compiler.frontend import asserts, assignment, broken, calls, undecided
 from tessera.compiler.frontend.expressions import iterate
 from tessera.compiler.frontend.frame import Flow, Loop
 from tessera.compiler.frontend.signature import check_claim
@@ -205,7 +205,7 @@ STATEMENTS: dict[type[ast.AST], Callable[[Any, Any], Flow]] = {
     ast.Expr: expression, ast.Assign: assign, ast.AnnAssign: annotated, ast.AugAssign: augmented, ast.If: if_,
     ast.While: while_, ast.For: for_, ast.With: with_, ast.Assert: assert_, ast.Return: return_, ast.Raise: raise_,
     ast.FunctionDef: function, ast.Try: try_, ast.TryStar: try_, ast.Delete: delete,
-    Sample: sample,
+    Sample: sample, broken.Broken: broken.statement,
     ast.Pass: lambda ev, node: Flow.NEXT,
     ast.Break: lambda ev, node: Flow.BREAK,
     ast.Continue: lambda ev, node: Flow.CONTINUE,

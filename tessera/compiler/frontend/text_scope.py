@@ -11,9 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 from tessera.compiler.frontend import vocabulary
+from tessera.compiler.frontend.broken import Broken
 from tessera.compiler.frontend.definition import Definition, Kind, Source, find_function, parse_module, source_of
 from tessera.compiler.frontend.layer import Layer
-from tessera.compiler.frontend.reparse import first_line
+from tessera.compiler.frontend.trees import first_line
 from tessera.compiler.frontend.values import (
     MISSING,
     UNKNOWN,
@@ -78,6 +79,11 @@ class TextScope:
                 for inner in ast.walk(node):
                     if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
                         self._bindings[inner.id] = node
+            case Broken():
+                for name in node.binds | (node.mentions - self._bindings.keys()):
+                    self._bindings[name] = node
+                for was in node.was:
+                    self._bind(was)
             case _:
                 pass
 

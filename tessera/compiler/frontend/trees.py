@@ -1,0 +1,46 @@
+"""Small questions about Python's trees: where a statement starts, its suites, and moving it."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from tessera.compiler.frontend.broken import Broken, Gap
+
+
+def first_line(node: ast.stmt) -> int:
+    """The line a statement starts at, with its decorators."""
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(d.lineno for d in decorators)])
+
+
+def suites(node: ast.stmt) -> list[list[ast.stmt]]:
+    """The blocks of statements of a compound statement."""
+    found = [getattr(node, name, []) for name in ("body", "orelse", "finalbody")]
+    found += [h.body for h in getattr(node, "handlers", [])]
+    return [block for block in found if block]
+
+
+def placed(node: ast.AST) -> list[Any]:
+    """Every node of a tree that has a place, also those that a walk does not come to."""
+    out: list[Any] = []
+    pending: list[ast.AST] = [node]
+    while pending:
+        for n in ast.walk(pending.pop()):
+            if hasattr(n, "lineno"):
+                out.append(n)
+            if isinstance(n, Broken):
+                pending += n.was
+            elif isinstance(n, Gap):
+                pending += [n.was] if n.was is not None else []
+            else:  # before Python 3.12 these are no fields of the tree
+                out += [p for p in getattr(n, "type_params", ()) if not isinstance(p, ast.AST)]
+    return out
+
+
+def shift(node: ast.AST, by: int, nodes: list[Any] | None = None) -> None:
+    """Moves a tree by some lines. `nodes`: what `placed` says of it, where that is known."""
+    if by:
+        for n in nodes if nodes is not None else placed(node):
+            object.__setattr__(n, "lineno", n.lineno + by)
+            object.__setattr__(n, "end_lineno", n.end_lineno + by)

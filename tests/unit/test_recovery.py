@@ -1,0 +1,197 @@
+"""Texts that do not parse: what can be read is, one finding for each place, and the same from scratch as by edits."""
+
+from __future__ import annotations
+
+import ast
+import random
+
+import pytest
+
+from tessera.compiler.frontend.files import FileAnalysis
+
+TEXT = '''"""Ünïcode before code: ✓"""
+import tessera as ts
+from tessera import Tensor
+
+HEADS = 4
+
+
+class Settings:
+    heads = 4
+    wide = True
+
+
+def scaled(q, k):
+    """Scores of
+attention."""
+    return q @ k.mT * 0.5
+
+
+@ts.function
+def attend(
+    x: Tensor["B", "S", "D"],
+    w: Tensor["D", "D"],
+) -> Tensor["B", "S", "S"]:
+    é = "ü"; q = x @ w
+    k = ts.gelu(
+        x @ w
+    )
+    for i in range(2):
+        if i:
+            k = k * 2
+        else:
+            k = k + 1
+    scores = scaled(q, k)
+    return scores
+
+
+@ts.function
+def mean(x: Tensor["B", "D"]):
+    m = x.mean(-1)
+    s = x.sum(0)
+    return m, s
+'''
+
+
+def read(text: str, *before: str) -> FileAnalysis:
+    file = FileAnalysis("model.py")
+    for t in (*before, text):
+        file.update(t)
+    return file
+
+
+def hints(file: FileAnalysis) -> dict[tuple[str, str], str]:
+    """The last type of each name, by function."""
+    return {(a.name, e.name): e.text for a in file.analyses for e in a.expressions if e.kind in ("assign", "param")}
+
+
+WHOLE = hints(read(TEXT))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "lost"),
+    [
+        ("q = x @ w\n", "q = x @\n", 24, {"q"}),
+        ("        x @ w\n    )\n", "        x @ w\n", 25, {"k"}),
+        ("import tessera as ts", "import tessera a ts", 2, set()),
+        ("import Tensor", "import Tensor,,", 3, set()),
+        ("HEADS = 4", "HEADS = (4", 5, set()),
+        ("class Settings:", "class Settings", 8, set()),
+        ("def scaled(q, k):", "def scaled(q, k:", 13, set()),
+        ("    return q @ k", "    return q @ (k", 16, set()),
+        ("@ts.function\ndef attend", "@ts.\ndef attend", 19, set()),
+        ('"S", "D"],', '"S", "D",', 23, {"x", "w"}),
+        ("for i in range(2):", "for i in range(2:", 28, set()),
+        ("        if i:", "        if i", 29, set()),
+        ("        else:", "        els:", 31, set()),
+        ("    m = x.mean(-1)", "      m = x.mean(-1)", 39, set()),
+        ("    s = x.sum(0)", "s = x.sum(0)", 40, set()),
+        ("    s = x.sum(0)", '    s = """x.sum(0)', 40, {"s"}),
+        ("    s = x.sum(0)", "    s = x.sum(0\n    t = 1", 40, {"s"}),
+    ],
+)
+def test_one_broken_place(old: str, new: str, line: int, lost: set[str]) -> None:
+    """One finding, where it is; everything stays known but what the broken statement itself assigned."""
+    assert TEXT.count(old) == 1
+    file = read(TEXT.replace(old, new), TEXT)
+    assert [(d.code, d.span.line) for d in file.diagnostics] == [("TS101", line)], [str(d) for d in file.diagnostics]
+    now = hints(file)
+    assert now.items() <= WHOLE.items() | {(("mean", "t"), "1")}
+    assert {name for _, name in WHOLE.keys() - now.keys()} <= lost
+    file.update(TEXT)
+    assert not file.diagnostics and hints(file) == WHOLE
+
+
+def test_what_was_never_right_is_unknown() -> None:
+    """Nothing is guessed about a statement that has not been seen whole, nor about what depends on it."""
+    file = read(TEXT.replace("q = x @ w\n", "q = x @\n"))
+    assert WHOLE.items() - hints(file).items() == {(("attend", "q"), WHOLE["attend", "q"])} | {
+        (("attend", "scores"), WHOLE["attend", "scores"])
+    }
+    added = read(TEXT.replace("    s = x.sum(0)", "    m = m.\n    s = x.sum(0)").replace("m, s", "m + 1, s"), TEXT)
+    assert ("mean", "s") in hints(added)
+    assert not [e for a in added.analyses for e in a.expressions if a.name == "mean" and e.kind == "return"]
+
+
+def test_several_places_each_have_their_finding() -> None:
+    broken = (
+        TEXT.replace("q = x @ w\n", "q = x @\n").replace("m = x.mean(-1)", "m = x.mean(-1").replace("= 4\n\n", "=\n\n")
+    )
+    file = read(broken, TEXT)
+    assert [(d.code, d.span.line) for d in file.diagnostics] == [("TS101", 5), ("TS101", 24), ("TS101", 39)]
+    assert [(d.code, d.span.line) for d in read(broken).diagnostics] == [("TS101", 5), ("TS101", 24), ("TS101", 39)]
+
+
+def test_words_of_a_docstring_without_its_quotes() -> None:
+    """Also where its second line stands at the margin, and so cuts the function in two."""
+    file = read(TEXT.replace('    """Scores of', "    Scores of"), TEXT)
+    assert [(d.code, d.span.line) for d in file.diagnostics] == [("TS101", 14), ("TS101", 15)]
+    assert hints(file)["mean", "s"] == WHOLE["mean", "s"]
+
+
+def test_findings_elsewhere_in_a_broken_function_stay() -> None:
+    wrong = TEXT.replace("s = x.sum(0)", "s = x @ x")
+    file = read(wrong.replace("m = x.mean(-1)", "m = x.mean("), wrong)
+    assert [d.code for d in file.diagnostics] == ["TS101", "TS203"]
+
+
+LINES = ["", "# note", "    ", "    w = x", "N = 3", "@ts.function", "else:", '"""', "x = (", "    )", "'''", "x = \\",
+         "  y = x", "if x:", "    for i in range(3):", "\tz = x"]  # fmt: skip
+
+
+def edited(rng: random.Random, text: str) -> str:
+    lines = text.split("\n")
+    i = rng.randrange(3, len(lines))
+    match rng.randrange(8):
+        case 0:
+            lines.insert(i, rng.choice(LINES))
+        case 1:
+            del lines[i]
+        case 2:
+            lines.insert(i, lines[i])
+        case 3:
+            lines[i] = lines[i].replace("x", rng.choice(["y", "x.T", "(x", "x]"]), 1)
+        case 4:
+            lines[i - 1 : i + 1] = [lines[i - 1] + "; " + lines[i].strip()]
+        case 5:
+            lines[i] = lines[i][: rng.randrange(len(lines[i]) + 1)]
+        case 6:
+            lines[i] = rng.choice([" ", "    ", ""]) + lines[i].lstrip()
+        case _:
+            lines[i] = "#" + lines[i]
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_findings_depend_on_the_text_alone(seed: int) -> None:
+    """Edits upon edits: the same findings as from scratch, and none of TS101 exactly where Python's parser has none."""
+    rng = random.Random(seed)
+    file, text = read(TEXT), TEXT
+    for _ in range(8):
+        text = edited(rng, text) if rng.random() < 0.85 else TEXT
+        file.update(text)
+        fresh = read(text)
+        assert [(d.span, d.message) for d in file.problems] == [(d.span, d.message) for d in fresh.problems], text
+        assert not any(d.code == "TS900" for d in file.diagnostics), text
+        try:
+            ast.parse(text)
+        except SyntaxError:
+            assert file.problems, text
+        else:
+            assert not file.problems, text
+            assert file.diagnostics == fresh.diagnostics and hints(file) == hints(fresh), text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["(" * 3000, "if 1:\n" + "".join("    " * i + "if 1:\n" for i in range(1, 1000)), "\0", "@", "@\n@\n@",
+     "def f(:\n\t  x\n  \ty\n", "class", "else:\n  else:\n", '"""', "'" * 7, "\f\f  x = (\n", "    x = (\n  y\n",
+     "\\", "x = \\\n", "é = (é\n", "async def f(\n  x\n", "try:\n  x = (\nfinally\n  y\nexcept\n  z",
+     "match x:\n  case (:\n    pass\n", "for\n  x", "x:\n y:\n  z(:"],
+)  # fmt: skip
+def test_any_text_is_read(text: str) -> None:
+    file = read("import tessera as ts\n" + text)
+    assert file.problems, text
+    assert all(d.code == "TS101" and d.span.line > 1 for d in file.problems)
+    file.update("import tessera as ts\nx = 1\n" + text)
+    assert file.problems
