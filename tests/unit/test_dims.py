@@ -8,6 +8,8 @@ import subprocess
 import sys
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tessera.language import dims
 from tessera.language.dims import DimError, Facts, Mismatch, compare, counterexample, evaluate, parse, solve, symbol
@@ -184,3 +186,50 @@ def test_a_dim_from_another_process_is_the_same_key():
         done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True)
         made = pickle.loads(done.stdout)  # noqa: S301 (written just above)
         assert made == parse("B*(D//H) + 1") and made in {parse("B*(D//H) + 1")}
+
+
+@pytest.mark.parametrize(
+    "text, shown",
+    [
+        ("(B*C*H*W)//(3*B)", "(C*H*W)//3"),
+        ("(B*D*S)//(B*H*S)", "D//H"),
+        ("(6*B*C)//(4*B*H)", "(3*C)//(2*H)"),
+        ("(B*B*C)//(B*B*D)", "C//D"),
+        ("(B*C)%(B*H)", "(C%H)*B"),
+        ("(6*S)%4", "2*(S%2)"),
+        ("(B+C)//B", "(B+C)//B"),
+        ("-N+S", "S-N"),
+        ("-N", "-N"),
+    ],
+)
+def test_quotients_are_in_lowest_terms(text, shown):
+    d = parse(text)
+    assert parse(str(d)) == d == parse(shown)
+    assert str(d) == str(parse(shown))
+
+
+@given(st.lists(st.integers(1, 12), min_size=4, max_size=4), st.integers(1, 6), st.integers(1, 6))
+def test_cancelling_changes_no_value(sizes, m, n):
+    env = dict(zip("BCDH", sizes, strict=True))
+    B, C, D, H = map(symbol, "BCDH")
+    for a, b in ((m * B * C * D, n * B * H), (m * B * C + m * B, n * B * B), (m * C, n), (m * B * D, n * B * D * C)):
+        x, y = evaluate(a, env), evaluate(b, env)
+        assert evaluate(a // b, env) == x // y
+        assert evaluate(a % b, env) == x % y
+
+
+def test_facts_say_dims_in_fewer_names():
+    facts = Facts()
+    facts.assume_divisible(parse("D"), parse("H"))
+    facts.assume_divisible(parse("S"), 4)
+    folded = {
+        "H*(D//H)": "D",
+        "B*S*H*(D//H)": "B*S*D",
+        "4*(S//4)": "S",
+        "8*(S//4)*B": "2*S*B",
+        "D//H": "D//H",
+        "2*(S//4)": "2*(S//4)",
+    }
+    assert {text: str(facts.folded(parse(text))) for text in folded} == {t: str(parse(f)) for t, f in folded.items()}
+    assert compare(parse("B*(D//H)*H"), parse("B*D*H"), facts) == "no"
+    assert compare(parse("B*(D//H)*H"), parse("B*D"), facts) == "yes"

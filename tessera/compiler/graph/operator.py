@@ -154,6 +154,8 @@ class Operator:
             t.fail("TS213", f"{self.name}: {e}")
         policy = t.policy(flat(types))
         out = results if isinstance(results, tuple) else (results,)
+        if t.facts.divisible:
+            out = tuple(r.with_shape(tuple(map(t.facts.folded, r.shape))) for r in out)
         if policy is None and all(r.policy is None for r in out):
             return out
         return tuple(TensorType(r.shape, r.dtype, _policy_of(policy, r.dtype)) for r in out)

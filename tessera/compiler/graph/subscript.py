@@ -100,11 +100,21 @@ def _axis(g: GraphBuilder, item: Any, size: Dim) -> Axis:
         return Axis(0, size, index=item)
     if isinstance(item, bool) or not isinstance(item, (int, Expr)):
         raise fail(f"{item!r} is no index; integers, slices, None, '...' and integer tensors are")
-    at = item + size if isinstance(item, int) and item < 0 else item
+    at = _from_start(g, item, size, f"index {item}")
     _within(g, at + 1, size, f"index {item}")
     if isinstance(at, int) and at < 0:
         raise fail(f"index {item} is out of range for an axis of size {size}")
     return Axis(at, at + 1, drop=True)
+
+
+def _from_start(g: GraphBuilder, bound: Dim, size: Dim, what: str) -> Dim:
+    """A bound counted from the start: what is negative by its form counts from the end, as -1 and -(S + L) do."""
+    if isinstance(bound, int):
+        return bound + size if bound < 0 else bound
+    if at_least_zero(-bound) != -bound:
+        return bound
+    _within(g, 1, -bound, what)  # x[-0:] would be all of x
+    return bound + size
 
 
 def _within(g: GraphBuilder, bound: Dim, size: Dim, what: str) -> None:
@@ -134,8 +144,8 @@ def _sliced(g: GraphBuilder, s: slice[Any, Any, Any], size: Dim) -> Axis:
         if s.start is not None or s.stop is not None:
             raise fail(f"a slice with a negative step of an axis of size {size} has no bounds: [::{step}]")
         return Axis(0, size, -step, True)
-    start = 0 if s.start is None else s.start + size if isinstance(s.start, int) and s.start < 0 else s.start
-    stop = size if s.stop is None else s.stop + size if isinstance(s.stop, int) and s.stop < 0 else s.stop
+    start = 0 if s.start is None else _from_start(g, s.start, size, f"slice start {s.start}")
+    stop = size if s.stop is None else _from_start(g, s.stop, size, f"slice stop {s.stop}")
     if isinstance(start, int) and isinstance(stop, int) and start >= stop:
         return Axis(0, 0)
     if isinstance(s.stop, int) and s.stop >= 0:

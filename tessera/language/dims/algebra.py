@@ -14,6 +14,7 @@ import ast
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from math import gcd
 from typing import TypeAlias
 
 
@@ -120,7 +121,8 @@ Dim: TypeAlias = int | Expr
 @lru_cache(maxsize=8192)
 def _text(d: Expr) -> str:
     parts: list[str] = []
-    for m, c in d.terms:
+    terms = sorted(d.terms, key=lambda t: t[1] < 0) if d.terms[0][1] < 0 else d.terms  # S-N, not -N+S
+    for m, c in terms:
         factors = [f"({a})" if a.op in ("//", "%") and (len(m) > 1 or c != 1) else str(a) for a in m]
         if abs(c) != 1 or not m:
             factors.insert(0, str(abs(c)))
@@ -197,6 +199,31 @@ def divide_exactly(a: Dim, b: Dim) -> Dim | None:
     return _build(out)
 
 
+def _shared(factors: Iterable[Atom], m: Monomial) -> list[Atom]:
+    """Those of the factors that `m` has too, as often as it has them."""
+    rest, out = list(m), list[Atom]()
+    for f in factors:
+        if f in rest:
+            rest.remove(f)
+            out.append(f)
+    return out
+
+
+def _cancelled(a: Dim, b: Dim) -> tuple[Dim, Dim, Dim]:
+    """a and b without the number and the symbols that all their terms share, and this factor."""
+    terms = [*terms_of(a), *terms_of(b)]
+    number = gcd(*terms_of(a).values(), *terms_of(b).values())
+    common = [s for s in terms[-1] if s.op == "sym"]
+    for m in terms:
+        common = _shared(common, m)
+    if number == 1 and not common:
+        return a, b, 1
+    shared = number * prod(_build({(s,): 1}) for s in common)
+    x, y = divide_exactly(a, shared), divide_exactly(b, shared)
+    assert x is not None and y is not None
+    return x, y, shared
+
+
 def floordiv(a: Dim, b: Dim) -> Dim:
     if b == 0:
         raise DimError(f"division of {a} by zero")
@@ -204,6 +231,9 @@ def floordiv(a: Dim, b: Dim) -> Dim:
         return a // b
     if (exact := divide_exactly(a, b)) is not None:
         return exact
+    a, b, _ = _cancelled(a, b)
+    if isinstance(a, int) and isinstance(b, int):
+        return a // b
     if isinstance(b, int) and b > 0:  # pull the divisible part out: (4*S + 3)//4 = S
         inside = {m: c for m, c in terms_of(a).items() if m and c % b == 0}
         rest = {m: c for m, c in terms_of(a).items() if not (m and c % b == 0)}
@@ -219,6 +249,9 @@ def mod(a: Dim, b: Dim) -> Dim:
         return a % b
     if divide_exactly(a, b) is not None:
         return 0
+    a, b, shared = _cancelled(a, b)
+    if shared != 1:
+        return shared * mod(a, b)
     if isinstance(b, int) and b > 0:
         reduced = _build({m: c % b for m, c in terms_of(a).items()})
         if isinstance(reduced, int):

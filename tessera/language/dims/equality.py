@@ -32,7 +32,7 @@ def compare(a: Dim, b: Dim, facts: Facts = NO_FACTS) -> Answer:
         return "yes" if d == 0 else "no"
     if any(_multiple(d, facts.normal(zero)) for zero in facts.zero):
         return "yes"
-    known = a - b
+    known = facts.folded(a) - facts.folded(b)
     if not (_named(known) or _named(d)):
         return "no" if _never_zero(d, facts) else "unknown"
     if _never_zero(d, facts) or not facts.concern(symbols(known)):

@@ -18,6 +18,7 @@ from tessera.language.dims.algebra import (
     prod,
     substitute,
     symbols,
+    terms_of,
 )
 
 
@@ -92,9 +93,31 @@ class Facts:
                 d = _expand(d, str(a), b * atom("//", a, b), keep=Atom("//", (a, b)))
         return d
 
+    def folded(self, d: Dim) -> Dim:
+        """`d` in the fewest names: with D % H == 0, H * (D // H) becomes D."""
+        for a, b in self.divisible:
+            divisor = terms_of(b)
+            if len(divisor) == 1:
+                (factors, number) = next(iter(divisor.items()))
+                d = _folded(d, a, [Atom("//", (a, b)), *factors], number)
+        return d
+
     def divides(self, b: Dim, a: Dim) -> bool:
         """Whether a % b == 0 is known."""
         return (a, b) in self.divisible or divide_exactly(self.normal(a), self.normal(b)) is not None
+
+
+def _folded(d: Dim, whole: Dim, parts: list[Atom], number: int) -> Dim:
+    """Each term that holds all of `parts` and a multiple of `number` becomes what is left of it times `whole`."""
+    out: Dim = 0
+    for m, c in terms_of(d).items():
+        rest = list(m)
+        for atom_ in parts:
+            if atom_ in rest:
+                rest.remove(atom_)
+        found = len(rest) == len(m) - len(parts) and c % number == 0
+        out = out + (prod((c // number, whole, *map(_alone, rest))) if found else prod((c, *map(_alone, m))))
+    return out
 
 
 def _replace_atom(d: Dim, old: Atom, new: Dim) -> Dim:

@@ -54,3 +54,35 @@ def never(x: Tensor["B", "D"]):
 def divided(x: Tensor["B", "D"]):
     return x * (1 / 0)
     #           ^^^^^ TS107
+
+
+@ts.function
+def from_the_end(x: Tensor["B", "S", "D"], cache: Tensor["B", "L", "D"], window: Const["W"]) -> Tensor["B", "S", "D"]:
+    joined = ts.concat([cache, x], axis=1)
+    last: Tensor["B", "W", "D"] = joined[:, -W:]
+    whole: Tensor["B", "L+S", "D"] = joined[:, -S - L:]
+    rest: Tensor["B", "L+S-W", "D"] = joined[:, :-W]
+    one: Tensor["B", "D"] = joined[:, -W]
+    return joined[:, L:]
+
+
+@ts.function
+def merged_once_too_often(x: Tensor["B", "S", "D"], heads: Const["H"]):
+    assert D % H == 0
+    q = x.reshape(B, S, H, D // H)
+    return q.reshape(B, S, D * H)
+    #      ^^^^^^^^^^^^^^^^^^^^^^ TS205
+    # says: does not keep the number of elements
+
+
+@ts.function
+def halves_joined(x: Tensor["B", "D"]) -> Tensor["B", "D"]:
+    assert D % 2 == 0
+    a, b = ts.chunk(x, 2, axis=-1)
+    return ts.concat([-b, a], axis=-1)
+
+
+@ts.function
+def a_part_that_does_not_divide(x: Tensor["B", 224, 224, 3]):
+    return x.reshape(B, 15, -1, 3)
+    #      ^^^^^^^^^^^^^^^^^^^^^^^ TS205
