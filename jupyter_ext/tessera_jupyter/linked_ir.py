@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tessera_jupyter.levels import Level, Line
+from tessera.runtime.levels import Level, Line
 from tessera_jupyter.markup import python, text
 from tessera_jupyter.shapes import source_lines
 from tessera_jupyter.subject import Subject

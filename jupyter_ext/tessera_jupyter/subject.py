@@ -17,8 +17,8 @@ from tessera.errors import Diagnostic, TesseraError, render_all
 from tessera.language.decorators import Program
 from tessera.runtime import devices
 from tessera.runtime.compiled import Compiled
+from tessera.runtime.levels import Level, assembly_lines, op_lines, target_lines
 from tessera_jupyter.command import LEVELS
-from tessera_jupyter.levels import Level, assembly_lines, op_lines, target_lines
 
 BRIEF = 8_000
 """characters of one level under a cell"""
@@ -64,7 +64,9 @@ class Subject:
         if self.lowered is None or (name in generated and self.compiled is None):
             return Level(name, (), why=self.why)
         try:
-            lines = list(generated[name](self.compiled) if name in generated else op_lines(self.lowered.ops(name)))
+            compiled = self.compiled
+            made = generated[name](compiled.lowered, compiled.artifact) if compiled and name in generated else None
+            lines = list(op_lines(self.lowered.ops(name)) if made is None else made)
         except TesseraError as e:  # the disassembler is not installed
             return Level(name, (), why=render_all(e.diagnostics))
         if not lines:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
@@ -54,6 +55,14 @@ class Protocol(LanguageServerProtocol):
         self._server.received += 1
         _ASKED.set(self._server.received)  # for the task of the request, which is made now and runs later
         super().handle_message(message)
+
+    @lsp_method(lsp.INITIALIZE)
+    def lsp_initialize(self, params: lsp.InitializeParams) -> Any:
+        result = yield from super().lsp_initialize(params)
+        workspace = params.capabilities.workspace
+        if workspace is not None and workspace.text_document_content is not None:
+            result.capabilities.workspace.text_document_content = lsp.TextDocumentContentOptions(["tessera"])
+        return result
 
     @lsp_method(lsp.TEXT_DOCUMENT_DID_OPEN)
     def lsp_text_document__did_open(self, params: lsp.DidOpenTextDocumentParams) -> None:
@@ -174,6 +183,18 @@ class TesseraServer(LanguageServer):
             return self.settings
         target, dims = document.options.target or self.settings.target, document.options.dims
         return replace(self.settings, target=target, dims={**self.settings.dims, **dims})
+
+    @contextmanager
+    def progress(self, token: Any, title: str) -> Generator[None]:
+        """Told under the token that the client has given for it, if it has."""
+        if token is None:
+            yield
+            return
+        self.work_done_progress.begin(token, lsp.WorkDoneProgressBegin(title, cancellable=True))
+        try:
+            yield
+        finally:
+            self.work_done_progress.end(token, lsp.WorkDoneProgressEnd())
 
     @property
     def pulls(self) -> bool:

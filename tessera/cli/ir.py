@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from typing import Annotated
 
 import typer
@@ -9,15 +11,34 @@ import typer
 from tessera.cli.programs import lowered, sizes
 from tessera.compiler.pipeline import LEVELS, generate
 
+ALL = (*LEVELS, "assembly")
+
 
 def ir(
-    where: Annotated[str, typer.Argument(metavar="FILE:NAME", help="A function or kernel in a file.")],
-    level: Annotated[str, typer.Option(help=f"One of {', '.join(LEVELS)}.")] = "graph",
+    where: Annotated[str, typer.Argument(metavar="FILE:NAME", help="A function or kernel in a file, or FILE:LINE.")],
+    level: Annotated[str, typer.Option(help=f"One of {', '.join(ALL)}.")] = "graph",
     target: Annotated[str, typer.Option(help="What to compile for.")] = "auto",
     dims: Annotated[str | None, typer.Option(help="Sizes of named dims: B=8,S=128. Others stay symbolic.")] = None,
+    stdin: Annotated[bool, typer.Option("--stdin", help="Read the file's text from standard input instead.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print each line with the source lines it is from.")] = False,
 ) -> None:
-    """Print a function's Graph, Schedule, Tile or Target IR."""
-    if level not in LEVELS:
-        raise typer.BadParameter(f"level is one of {', '.join(LEVELS)}, not {level!r}")
-    program, chosen = lowered(where, target, sizes(dims))
-    print(generate(program.program, chosen).source if level == "target" else program.text(level), end="")
+    """Print a function's Graph, Schedule, Tile or Target IR, or its assembly."""
+    from tessera.runtime.levels import assembly_lines, op_lines, target_lines
+
+    if level not in ALL:
+        raise typer.BadParameter(f"level is one of {', '.join(ALL)}, not {level!r}")
+    text = sys.stdin.buffer.read().decode("utf-8", "surrogateescape") if stdin else None
+    program, chosen = lowered(where, target, sizes(dims), text)
+    if level in ("target", "assembly"):
+        artifact = generate(program.program, chosen)
+        lines = list((target_lines if level == "target" else assembly_lines)(program, artifact))
+    else:
+        lines = list(op_lines(program.ops(level)))
+    if as_json:
+        shown = [{"text": line.text, "file": line.file, "lines": line.origin} for line in lines]
+        print(json.dumps({"function": program.program.name, "level": level, "target": chosen.name, "lines": shown}))
+    elif lines:
+        print("\n".join(line.text for line in lines))
+    else:
+        has = "machine code" if level == "assembly" else f"{level} level: it starts as Tile IR"
+        print(f"// {program.program.name} has no {has}")

@@ -30,33 +30,41 @@ def sizes(text: str | None) -> dict[str, int]:
     return out
 
 
-def find(where: str, dims: Mapping[str, int] | None = None) -> Analysis:
-    """The analysis of FILE:NAME under the given sizes, from the text alone. Raises CompileError with its findings."""
+def find(where: str, dims: Mapping[str, int] | None = None, text: str | None = None) -> Analysis:
+    """The analysis of FILE:NAME, or of what FILE:LINE stands in, under the given sizes. Raises CompileError.
+
+    From the text alone: the file's, or `text` where that is newer.
+    """
     file, colon, name = where.rpartition(":")
-    if not colon or not name.isidentifier():
+    if not colon or not (name.isidentifier() or name.isdecimal()):
         raise typer.BadParameter(f"{where!r} is not FILE:NAME, as in model.py:attention")
-    analyses = {a.name: a for a in read(file)}
+    found = read(file, text)
+    if name.isdecimal():
+        holding = [a for a in found if a.definition.line <= int(name) <= (a.definition.tree.end_lineno or 0)]
+        analyses = {name: holding[-1]} if holding else {}  # the innermost
+    else:
+        analyses = {a.name: a for a in found}
     if name not in analyses:
         close = difflib.get_close_matches(name, analyses, n=1)
         has = f"it has {', '.join(analyses)}" if analyses else "it has none"
         raise typer.BadParameter(
             f"{file} has no function or kernel {name!r}{f'; did you mean {close[0]!r}?' if close else f'; {has}'}"
         )
-    found = analyse(analyses[name].definition, None, dims) if dims else analyses[name]
-    if found.op is None:
-        raise CompileError([d for d in found.diagnostics if d.severity == "error"] or list(found.undecided))
-    return found
+    one = analyse(analyses[name].definition, None, dims) if dims else analyses[name]
+    if one.op is None:
+        raise CompileError([d for d in one.diagnostics if d.severity == "error"] or list(one.undecided))
+    return one
 
 
-def read(file: str) -> list[Analysis]:
+def read(file: str, text: str | None = None) -> list[Analysis]:
     """All analyses of a file; a file that cannot be read is the command line's fault."""
-    if not Path(file).is_file():
+    if text is None and not Path(file).is_file():
         raise typer.BadParameter(f"there is no file {file}")
-    return analyse_file(file)
+    return analyse_file(file, text)
 
 
-def lowered(where: str, target: str, dims: Mapping[str, int]) -> tuple[Lowered, Target]:
+def lowered(where: str, target: str, dims: Mapping[str, int], text: str | None = None) -> tuple[Lowered, Target]:
     """FILE:NAME as a program for `target`."""
-    found = find(where, dims)
+    found = find(where, dims, text)
     chosen = targets.get(devices.resolve(target))
     return lower(found, chosen), chosen

@@ -1,7 +1,7 @@
 """The list of passes, in order, from an analysed function or kernel to a Program that a target compiles.
 
-This is the only such list. Each line says why it stands where it stands; `TESSERA_DUMP` and `Lowered.text` show the IR
-between them, and tests run the verifier after each.
+This is the only such list, with GRAPH_PASSES in graph/passes.py. Each line says why it stands where it stands;
+`TESSERA_DUMP` and `Lowered.text` show the IR between them, and tests run the verifier after each.
 """
 
 from __future__ import annotations
@@ -12,11 +12,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from tessera.compiler.frontend.analysis import Analysis
-from tessera.compiler.graph.canonicalize import canonicalize
-from tessera.compiler.graph.decompose import decompose
-from tessera.compiler.graph.eliminate_common import eliminate_common
-from tessera.compiler.graph.eliminate_dead import eliminate_dead
-from tessera.compiler.graph.for_to_while import for_to_while
+from tessera.compiler.graph.passes import GRAPH_PASSES
 from tessera.compiler.ir.core import Op, clone
 from tessera.compiler.ir.printer import print_op
 from tessera.compiler.lower.graph_to_schedule import graph_to_schedule
@@ -30,15 +26,6 @@ from tessera.compiler.tile.passes.pipeline_loads import pipeline_loads
 from tessera.compiler.tile.passes.remove_dead import remove_dead
 from tessera.compiler.tile.program import Program
 from tessera.errors import NOWHERE, CompileError, Diagnostic, TesseraError
-
-GRAPH_PASSES: tuple[Callable[[Op], Any], ...] = (
-    canonicalize,  # first on what the user wrote: it folds what the decompositions would only multiply
-    for_to_while,  # before decomposition, which then also reaches into the loops it makes
-    decompose,  # softmax, layer_norm ... become the structural kinds that lowering knows
-    canonicalize,  # decompositions leave reshapes of reshapes and casts to the same dtype
-    eliminate_common,  # after canonical forms, so that equal things look equal: one max(x) serves two softmaxes
-    eliminate_dead,  # last: the others leave unused ops behind
-)
 
 KERNEL_PASSES: tuple[Callable[[Op], Any], ...] = (
     fuse_accumulators,  # first: `acc += mma(a, b)` becomes one chain of products, whose operands are masked below

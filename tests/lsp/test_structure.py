@@ -172,7 +172,8 @@ async def test_call_hierarchy(editor):
 
 
 async def test_semantic_tokens_of_the_dialect(editor):
-    text = 'import tessera as ts\n@ts.function\ndef f[B](x: ts.Tensor["B", dtype=bf16, @accum(f32)]):\n    é = x * B\n    return é\n'
+    head = 'import tessera as ts\n@ts.function\ndef f[B](x: ts.Tensor["B", dtype=bf16, @accum(f32)]):\n'
+    text = head + "    é = x * B\n    return é\n"
     doc = editor.open(text, "dialect.tess")
     legend = editor.result.capabilities.semantic_tokens_provider.legend
     found = await editor.client.text_document_semantic_tokens_full_async(lsp.SemanticTokensParams(doc))

@@ -14,6 +14,7 @@ from tessera_lsp.features import (
     folding,
     hover,
     inlay_hints,
+    ir,
     references,
     rename,
     selection_ranges,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 ALL = (
     configuration, diagnostics, inlay_hints, hover, code_actions, completion, signature_help, definition, references,
-    rename, symbols, semantic_tokens, folding, selection_ranges, workspace_symbols, call_hierarchy,
+    rename, symbols, semantic_tokens, folding, selection_ranges, workspace_symbols, call_hierarchy, ir,
 )  # fmt: skip
 
 

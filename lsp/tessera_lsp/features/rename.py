@@ -6,22 +6,17 @@ from keyword import iskeyword
 from typing import TYPE_CHECKING
 
 from lsprotocol import types as lsp
-from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams
+from pygls.exceptions import JsonRpcInvalidParams
 
 from tessera.errors import Edit
 from tessera_lsp import names
+from tessera_lsp.errors import RequestFailedError
 from tessera_lsp.known import Known
 from tessera_lsp.names import COORDINATE, Occurrence
 
 if TYPE_CHECKING:
     from tessera_lsp.document import Document
     from tessera_lsp.server import TesseraServer
-
-
-class RequestFailedError(JsonRpcException):
-    """A well-formed request that cannot be carried out; the message is shown to the person."""
-
-    CODE = lsp.LSPErrorCodes.RequestFailed.value
 
 
 def register(server: TesseraServer) -> None:

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.printer import print_lines
+from tessera.compiler.pipeline import Lowered
+from tessera.compiler.targets.base import Artifact
 from tessera.compiler.targets.cuda import cubin
 from tessera.errors import Span
-from tessera.runtime.compiled import Compiled
+from tessera.runtime.compiled import assembly_of
 
 Origin = tuple[str, tuple[int, ...]]
 """a file and its lines"""
@@ -46,12 +48,12 @@ def op_lines(ops: list[Op]) -> Iterator[Line]:
             yield Line(text) if span is None else Line(text, span.file, _numbers(span))
 
 
-def target_lines(compiled: Compiled) -> Iterator[Line]:
+def target_lines(lowered: Lowered, artifact: Artifact) -> Iterator[Line]:
     """The generated code: LLVM IR, CUDA C++, or Tile IR where a target prints that."""
-    table = _origins(compiled)
-    texts = compiled.source.splitlines()
+    table = _origins(artifact)
+    texts = artifact.source.splitlines()
     if not table:
-        tile = list(op_lines(compiled.lowered.ops("tile")))
+        tile = list(op_lines(lowered.ops("tile")))
         if [line.text for line in tile] == [text for text in texts if text]:
             yield from tile
             return
@@ -62,26 +64,26 @@ def target_lines(compiled: Compiled) -> Iterator[Line]:
         yield Line(text, *origin)
 
 
-def assembly_lines(compiled: Compiled) -> Iterator[Line]:
+def assembly_lines(lowered: Lowered, artifact: Artifact) -> Iterator[Line]:
     """The machine's instructions: SASS linked by the lines of its CUDA C++, a CPU's by the kernels they belong to.
 
     Raises MissingDependency where the disassembler is not installed.
     """
-    if compiled.target.device == "cuda" and "code.cubin" in compiled.artifact.files:
-        table = _origins(compiled)
-        sass = cubin.disassemble(compiled.artifact.files["code.cubin"])
+    if "code.cubin" in artifact.files:
+        table = _origins(artifact)
+        sass = cubin.disassemble(artifact.files["code.cubin"])
         for offset, number, instruction in cubin.line_map(sass, ".cu"):
             yield Line(f"{offset:04x}  {instruction}", *table.get(number, ("", ())))
         return
-    kernels = _kernels(compiled.lowered.ops("tile"))
-    for text in (compiled.assembly or "").splitlines():
+    kernels = _kernels(lowered.ops("tile"))
+    for text in (assembly_of(artifact) or "").splitlines():
         yield Line(text.replace("\t", "  "), *kernels.get(text.removesuffix(":").removeprefix("_"), ("", ())))
 
 
-def _origins(compiled: Compiled) -> Mapping[int, Origin]:
+def _origins(artifact: Artifact) -> Mapping[int, Origin]:
     """A target says in `meta["lines"]` where the lines of its source come from, at least at each change: [line, file,
     user's line]."""
-    return {int(line): (file, (int(at),)) for line, file, at in compiled.artifact.meta.get("lines", ())}
+    return {int(line): (file, (int(at),)) for line, file, at in artifact.meta.get("lines", ())}
 
 
 def _kernels(ops: list[Op]) -> dict[str, Origin]:
