@@ -5,15 +5,20 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import ml_dtypes
+import numpy as np
 import pytest
 
 from tessera.compiler.targets import base
 from tessera.compiler.targets.base import CUDA_ARCHITECTURES, Artifact
 from tessera.compiler.targets.cuda import cubin, nvrtc
 from tessera.compiler.targets.cuda.target import SHARED_LIMITS
+from tessera.kernels import attention_safe
 from tessera.language import dtypes as dt
 from tests.conftest import require
 from tests.emulator import kernels as k
+from tests.emulator.warpgroup_kernels import attention, product
+from tests.seeds import kernels as seeds
 
 require("cuda.bindings")
 
@@ -120,3 +125,64 @@ def test_large_products_of_functions_get_large_blocks() -> None:
     assert contract_block(256, 256, sm90, dt.bf16, 64) == (128, 128)
     assert contract_block(1, 4096, sm90, dt.bf16) == (1, 64)
     assert contract_block(4096, 4096, sm90, dt.f32) == contract_block(4096, 4096, "cuda", dt.f32)
+
+
+# Kernels that users write: explicit shared tiles, loads that run ahead, attention with both kinds of operands.
+
+
+def kernel_artifact(kernel: Any, *args: Any, **config: Any) -> Artifact:
+    from tessera.compiler.pipeline import lower
+    from tests import kernel_runner
+
+    target = base.get("sm_90a")
+    return target.compile(lower(kernel_runner.check(kernel, *args, **config), target).program)
+
+
+def of_warpgroups_alone(a: Artifact) -> dict[str, Any]:
+    """Asserts what every such kernel must show; gives its figures."""
+    assert instructions(a, "HGMMA") and instructions(a, "UTMALDG")
+    assert not instructions(a, "HMMA") and not instructions(a, "LDSM") and not instructions(a, "LDGSTS")
+    assert not instructions(a, "STL") and not instructions(a, "LDL")
+    _, log = nvrtc.compile_cubin(a.source, "sm_90a", "again", [])
+    assert "C75" not in log and "warning" not in log, log
+    (figures,) = a.resources.values()
+    assert figures["spills"] == 0 and figures["stack"] == 0 and figures["shared"] <= SHARED_LIMITS[90]
+    return figures
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    ("d", "bm", "bn", "blocks"),
+    [(64, 64, 64, 4), (64, 64, 128, 2), (64, 128, 128, 1), (128, 64, 64, 2), (128, 128, 128, 1)],
+)
+def test_attention_multiplies_by_warpgroups(d: int, bm: int, bn: int, blocks: int, causal: bool) -> None:
+    q = np.zeros((4, 1024, d), ml_dtypes.bfloat16)
+    a = kernel_artifact(attention, q, q, q, causal, BLOCK_M=bm, BLOCK_N=bn, num_stages=2)
+    figures = of_warpgroups_alone(a)
+    assert figures["threads"] == 2 * bm and figures["blocks_per_sm"] >= blocks
+    products = instructions(a, r"HGMMA\.64x\d+x16\.F32\.BF16")
+    across = (d // 16) + (bn // 16)  # 16 of k to an instruction; n up to 256
+    assert len(products) == across
+    assert len(instructions(a, "WARPGROUP.DEPBAR")) == 2, "one wait to each product"
+
+
+@pytest.mark.parametrize(("bm", "bn", "warps"), [(64, 64, 4), (128, 128, 8), (128, 256, 8)])
+def test_products_of_loads_that_run_ahead_multiply_by_warpgroups(bm: int, bn: int, warps: int) -> None:
+    a, b = np.zeros((512, 512), np.float16), np.zeros((512, 512), np.float16)
+    made = kernel_artifact(product, a, b, BM=bm, BN=bn, BK=64, AHEAD=3, num_stages=3, num_warps=warps)
+    figures = of_warpgroups_alone(made)
+    assert figures["threads"] == 32 * warps
+
+
+def test_the_seeds_gemm_and_attention_multiply_by_warpgroups() -> None:
+    a, c = np.zeros((512, 512), ml_dtypes.bfloat16), np.zeros((512, 512), np.float32)
+    of_warpgroups_alone(kernel_artifact(seeds.gemm, a, a, c, num_stages=3))
+    of_warpgroups_alone(kernel_artifact(seeds.matmul_kernel, a, a, c, num_stages=3))
+    q = np.zeros((4, 512, 64), ml_dtypes.bfloat16)
+    of_warpgroups_alone(kernel_artifact(seeds.flash_attention, q, q, q, True, BLOCK_M=128, BLOCK_N=64, num_stages=3))
+
+
+@pytest.mark.parametrize("d", [64, 128])
+def test_attention_safe_multiplies_by_warpgroups(d: int) -> None:
+    q = np.zeros((4, 512, d), ml_dtypes.bfloat16)
+    of_warpgroups_alone(kernel_artifact(attention_safe, q, q, q))

@@ -5,7 +5,7 @@ Ops are written by handlers, registered by name in `HANDLERS` by this file and i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -17,9 +17,11 @@ from tessera.compiler.targets.cuda.bounds import Bounds
 from tessera.compiler.targets.cuda.groups import Grouping, Line, TensorCores, dtype_of, is_tile, squeezed
 from tessera.compiler.targets.cuda.layout import Layout
 from tessera.compiler.targets.cuda.printing import Site, prints
+from tessera.compiler.targets.cuda.products import ProductPlan, plan_products
 from tessera.compiler.targets.cuda.source import Source
 from tessera.compiler.targets.cuda.swizzle import Placed
-from tessera.compiler.targets.cuda.warpgroups import Products, TensorMap
+from tessera.compiler.targets.cuda.tensor_maps import SwizzledTile, TensorMap
+from tessera.compiler.targets.cuda.warpgroups import Products
 from tessera.errors import NOWHERE, Diagnostic, Span, TargetError
 from tessera.language.dims import Dim, symbols
 from tessera.language.dtypes import DType
@@ -76,11 +78,16 @@ class KernelEmitter:
     """what needs the most scratch memory"""
     asserts: list[tuple[str, str, Span]] = field(default_factory=list["tuple[str, str, Span]"])
     warpgroups: Mapping[Op, Products | str] = field(default_factory=dict[Op, "Products | str"])
-    tensor_maps: list[str] = field(default_factory=list[str])
+    products: ProductPlan = field(default_factory=ProductPlan)
+    rings: dict[Op, str] = field(default_factory=dict[Op, str])
+    """of the pipelines that tensor copies fill"""
+    landing: str = ""
+    """the mbarrier of the stage that is being fetched"""
+    tensor_maps: dict[TensorMap, str] = field(default_factory=dict[TensorMap, str])
     alignment: int = 128
     prints: list[Site] = field(default_factory=list[Site])
     most_stages: int = 1
-    placed: dict[str, Placed] = field(default_factory=dict[str, Placed])
+    placed: dict[str, Placed | SwizzledTile] = field(default_factory=dict[str, "Placed | SwizzledTile"])
     """shared tiles by their names"""
     reserved: dict[Value | tuple[Op, int], int] = field(default_factory=dict["Value | tuple[Op, int]", int])
 
@@ -107,12 +114,16 @@ class KernelEmitter:
     @property
     def maps(self) -> list[TensorMap]:
         """What tensor copies read: the last parameters of the kernel."""
-        return [x.map for plan in self.warpgroups.values() if isinstance(plan, Products) for x in (plan.a, plan.b)]
+        plans = [plan for plan in self.warpgroups.values() if isinstance(plan, Products)]
+        fetched = [x.map for plan in plans for x in (plan.a, plan.b)]
+        return list(dict.fromkeys([*fetched, *(x.map for x in self.products.fetches.values())]))
 
     def only_fetched(self, view: Value) -> bool:
         """Whether nothing but tensor copies reads a view, so that the source need not name it."""
         return bool(view.users) and all(
-            isinstance(self.warpgroups.get(u), Products) or (u.name == "tile.subview" and self.only_fetched(u.result))
+            isinstance(self.warpgroups.get(u), Products)
+            or u in self.products.fetches
+            or (u.name == "tile.subview" and self.only_fetched(u.result))
             for u in view.users
         )
 
@@ -192,6 +203,18 @@ class KernelEmitter:
             self.shared_bytes += -(-size // 128) * 128
         return self.shared[key]
 
+    def reserve_bytes(self, size: int) -> int:
+        """The place of something that is no tile."""
+        place = self.shared_bytes
+        self.shared_bytes += -(-size // 128) * 128
+        return place
+
+    def barrier(self) -> str:
+        """The statement behind which all copies have landed, for all threads."""
+        if self.products.loose:
+            return "copies.barrier();"
+        return "ts::publish_barrier();" if self.products.tiles else "ts::barrier();"
+
     def align_shared(self, to: int) -> None:
         """The next shared tile starts at a multiple of so many bytes."""
         self.alignment = max(self.alignment, to)
@@ -229,7 +252,7 @@ class KernelEmitter:
         self.source.at(node.span)
         if node in self.needed:
             self.headers.add("shared")
-            self.source.write("ts::barrier();" if self.needed[node] else "ts::sync();")
+            self.source.write(self.barrier() if self.needed[node] else "ts::sync();")
         handler = HANDLERS.get(node.name)
         if handler is None:
             raise self.refuse(node, f"The CUDA target has no code for {node.name}")
@@ -270,16 +293,18 @@ def emit_kernel(
     bounds: Bounds,
     warpgroups: Mapping[Op, Products | str],
     most_stages: int = 1,
+    products: Collection[Op] = (),
 ) -> KernelEmitter:
     """Writes `kernel`, known as `name`, as a __global__ function; the result knows its headers and shared memory."""
-    planned = {op for op, plan in warpgroups.items() if isinstance(plan, Products)}
+    planned = {op for op, plan in warpgroups.items() if isinstance(plan, Products)} | {*products}
     layouts = grouping.assign(threads, settings.tensor_cores, planned)
     e = KernelEmitter(kernel, grouping, threads, settings, source, alias, bounds, warpgroups=warpgroups)
     e.most_stages = most_stages
+    e.products = plan_products(kernel, grouping, products, threads // 32, bounds, alias)
     e.needed = barriers(kernel, grouping, alias)
     e.names |= {cxx.kernel_symbol(name), "ts"}
     source.at(kernel.span)
-    e.names |= {*layouts, "shared"}
+    e.names |= {*layouts, "shared", "leader", "copies"}
     bound = f"__launch_bounds__({e.block_threads})"
     with source.block(f'extern "C" __global__ void {bound} {cxx.kernel_symbol(name)}({", ".join(_parameters(e))})'):
         for alias_name, layout in layouts.items():
@@ -295,12 +320,13 @@ def emit_kernel(
         if settings.profile:
             e.headers.add("timer")
             source.write("ts::Timer timer(records);")
+        HANDLERS["tile.func"](e, kernel)
         e.emit_block(kernel.region.block)
         if settings.profile:
             source.write("timer.stop();")
     # Known now: shared tiles lie behind the scratch area.
     e.scratch = -(-e.scratch // e.alignment) * e.alignment
-    source.lines[frame] = f"  constexpr int shared = {e.scratch};" if e.shared else ""
+    source.lines[frame] = f"  constexpr int shared = {e.scratch};" if e.shared_bytes else ""
     return e
 
 
@@ -367,8 +393,8 @@ def _parameters(e: KernelEmitter) -> list[str]:
         out.append("ts::u8* prints")
         e.names |= {"prints", "printer"}
     for tensor in e.maps:
-        e.tensor_maps.append(e.fresh(f"{e.env[e.kernel.region.block.args[tensor.argument]]}_map"))
-        out.append(f"const __grid_constant__ ts::TensorMap {e.tensor_maps[-1]}")
+        name = e.tensor_maps[tensor] = e.fresh(f"{e.env[e.kernel.region.block.args[tensor.argument]]}_map")
+        out.append(f"const __grid_constant__ ts::TensorMap {name}")
     return out
 
 

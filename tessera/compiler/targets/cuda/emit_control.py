@@ -136,4 +136,4 @@ def _terminator(e: KernelEmitter, op: Op) -> None:
 @handles("barrier")
 def _barrier(e: KernelEmitter, op: Op) -> None:
     e.headers.add("shared")
-    e.source.write("ts::sync();" if in_step(op) else "ts::barrier();")  # fetched copies need not land here
+    e.source.write("ts::sync();" if in_step(op) else e.barrier())  # fetched copies need not land here

@@ -11,8 +11,10 @@ from tessera.compiler.targets.cuda import cxx
 from tessera.compiler.targets.cuda.banks import Access, Copied
 from tessera.compiler.targets.cuda.barriers import shared_source
 from tessera.compiler.targets.cuda.bounds import Range, overhangs
-from tessera.compiler.targets.cuda.emit import KernelEmitter, handles
+from tessera.compiler.targets.cuda.emit import HANDLERS, KernelEmitter, handles
+from tessera.compiler.targets.cuda.emit_tensor import declare_operand, fetch_text
 from tessera.compiler.targets.cuda.groups import dtype_of, is_scalar, is_tile, shape_of
+from tessera.compiler.targets.cuda.products import copied_operand, feeds_from_registers
 from tessera.compiler.targets.cuda.swizzle import Placed, accesses, held, operand, placed
 from tessera.language.dims import Dim
 
@@ -73,7 +75,7 @@ def _load(e: KernelEmitter, op: Op) -> None:
     view, t = op.operands[0], op.result
     offsets, mask = _split(op, 1)
     e.headers.add("memory")
-    if t.users and _is_copied(e, t, t.users[0]):
+    if op in e.products.replaced or (t.users and _is_copied(e, t, t.users[0])):
         return
     fill = cxx.literal(op.attrs.get("fill", 0), dtype_of(t))
     default = e.expr(view)
@@ -195,6 +197,9 @@ def _alloc_shared(e: KernelEmitter, op: Op) -> None:
     """A ring's stages get a name where a step begins."""
     v, t, hint = op.result, op.result.type, op.result.hint or "tile"
     assert isinstance(t, SharedType)
+    if v in e.products.tiles:
+        declare_operand(e, op, stages_of(e, int(op.attrs.get("stages", 0))))  # type: ignore[call-overload]
+        return
     found = accesses(e.grouping, v)
     if "stages" in op.attrs:
         stages = stages_of(e, int(op.attrs["stages"]))  # type: ignore[call-overload]
@@ -208,11 +213,20 @@ def _copy_async(e: KernelEmitter, op: Op) -> None:
     shared, view = op.operands[:2]
     t = shared.type
     assert isinstance(t, SharedType) and isinstance(view.type, ViewType)
+    if op in e.products.fetches:
+        e.source.write(fetch_text(e, op, e.expr(shared)))
+        return
+    if why := e.products.refused.get(op):
+        e.source.write(f"// Without tensor copies: {why}.")
     shape = [*(1,) * (view.type.rank - t.rank), *t.shape]
+    e.source.write(copy_text(e, e.expr(shared), shape, view, op.operands[2:]))
+
+
+def copy_text(e: KernelEmitter, name: str, shape: Sequence[Dim], view: Value, offsets: Sequence[Value]) -> str:
+    """The statement that copies a tile of a view into shared memory."""
+    known = copy_access(e, view, shape, [e.bounds.of(o) for o in offsets])
     box = f"ts::Box<{', '.join(map(str, shape))}>"
-    at = cxx.braces(map(e.expr, op.operands[2:]))
-    known = copy_access(e, view, shape, [e.bounds.of(o) for o in op.operands[2:]])
-    e.source.write(f"ts::copy_async<{box}, {known}>({e.expr(shared)}, {e.expr(view)}, {at});")
+    return f"ts::copy_async<{box}, {known}>({name}, {e.expr(view)}, {cxx.braces(map(e.expr, offsets))});"
 
 
 def copy_access(
@@ -257,27 +271,13 @@ def _store_shared(e: KernelEmitter, op: Op) -> None:
         e.source.write(f"if (ts::hw::thread() == 0) ts::hw::store_shared({e.expr(shared)}.at(0, 0), {e.expr(t)});")
     else:
         e.source.write(f"ts::store_shared({e.expr(shared)}, {e.tile(t)});")
+    if shared in e.products.tiles:
+        e.source.write("ts::publish();")
 
 
 # products
 def _feeds_from_registers(e: KernelEmitter, op: Op) -> bool:
-    """Whether operand a lies in the very registers that the product wants: an accumulator whose rows stay in a warp."""
-    a = op.operands[0]
-    if not is_tile(a) or a in e.splat or isinstance(a.type, SharedType) or not is_tile(op.result):
-        return False
-    la, lc = e.layout_of(a), e.layout_of(op.result)
-    return la.tensor_core and lc.tensor_core and la.col.t2 == 1 and la.row == lc.row and dtype_of(a).itemsize == 2
-
-
-def copied_operand(v: Value, product: Op) -> Op | None:
-    """The load whose tile only this product uses: it is copied straight into the product's shared tile."""
-    op = v.op
-    if op is None or op.name != "tile.load" or op.attrs.get("masked") or op.attrs.get("fill", 0) != 0:
-        return None
-    if op.block is None or op.block is not product.block or v.users != [product] or not is_tile(v):
-        return None
-    between = op.block.ops[op.block.ops.index(op) + 1 : op.block.ops.index(product)]
-    return None if any(x.regions or x.name in ("tile.store", "tile.scatter") for x in between) else op
+    return op.operands[0] not in e.splat and feeds_from_registers(op, e.grouping)
 
 
 def _is_copied(e: KernelEmitter, v: Value, user: Op) -> bool:
@@ -289,9 +289,12 @@ def _is_copied(e: KernelEmitter, v: Value, user: Op) -> bool:
 
 @handles("mma")
 def _mma(e: KernelEmitter, op: Op) -> None:
-    e.headers |= {"mma", "shared"}
     if is_scalar(op.result):
         raise e.refuse(op, "a product with a single element: use sum(a * b)", "TS410")
+    if (op, 0) in e.products.sources:
+        HANDLERS["tile.warpgroup_mma"](e, op)
+        return
+    e.headers |= {"mma", "shared"}
     parts: list[str] = []
     staged: list[tuple[str, Value]] = []
     for i, v in enumerate(op.operands[:2]):
@@ -321,11 +324,7 @@ def _fill_staged(e: KernelEmitter, product: Op, name: str, v: Value) -> str:
     """The statement that fills an operand's shared tile."""
     load = copied_operand(v, product)
     if load is not None:
-        view, offsets = load.operands[0], load.operands[1:]
-        shape = shape_of(v)
-        known = copy_access(e, view, shape, [e.bounds.of(o) for o in offsets])
-        box = f"ts::Box<{', '.join(map(str, shape))}>"
-        return f"ts::copy_async<{box}, {known}>({name}, {e.expr(view)}, {cxx.braces(map(e.expr, offsets))});"
+        return copy_text(e, name, shape_of(v), load.operands[0], load.operands[1:])
     if is_scalar(v):
         return f"if (ts::hw::thread() == 0) ts::hw::store_shared({name}.at(0, 0), {e.expr(v)});"
     return f"ts::store_shared({name}, {e.tile(v)});"

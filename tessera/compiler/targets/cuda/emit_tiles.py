@@ -126,7 +126,7 @@ def _reshape(e: KernelEmitter, op: Op) -> None:
 @handles("transpose")
 def _transpose(e: KernelEmitter, op: Op) -> None:
     x, t = op.operands[0], op.result
-    if op.result.uses and all(u.name == "tile.mma" and e.reads_shared(u, i) for u, i in t.uses):
+    if op in e.products.replaced or (t.uses and all(u.name == "tile.mma" and e.reads_shared(u, i) for u, i in t.uses)):
         return  # products read the shared tile itself
     if not is_tile(t):
         e.env[t] = e.expr(x)

@@ -189,7 +189,7 @@ class _TensorMap(ctypes.Structure):
     _fields_ = [
         ("address", ctypes.c_uint64), ("size", ctypes.c_uint64 * 5), ("stride", ctypes.c_uint64 * 4),
         ("box", ctypes.c_uint32 * 5), ("rank", ctypes.c_uint32), ("itemsize", ctypes.c_uint32),
-        ("swizzled", ctypes.c_uint32), ("rounds_to_tf32", ctypes.c_uint32), ("padding", ctypes.c_uint8 * 12),
+        ("line_bytes", ctypes.c_uint32), ("rounds_to_tf32", ctypes.c_uint32), ("padding", ctypes.c_uint8 * 12),
     ]  # fmt: skip
 
 
@@ -200,8 +200,8 @@ def tensor_map_bytes(t: steps.TensorMap) -> bytes:
         (ctypes.c_uint64 * 4)(*t.strides),
         (ctypes.c_uint32 * 5)(*t.box),
     )
-    itemsize = dtypes.BY_NAME[t.dtype].itemsize
-    return bytes(_TensorMap(t.address, size, stride, box, len(t.sizes), itemsize, 1, t.dtype == "tf32"))
+    itemsize, rounds = dtypes.BY_NAME[t.dtype].itemsize, t.dtype == "tf32"
+    return bytes(_TensorMap(t.address, size, stride, box, len(t.sizes), itemsize, t.box[0] * itemsize, rounds))
 
 
 class _Launch(ctypes.Structure):

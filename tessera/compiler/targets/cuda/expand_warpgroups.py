@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-from tessera.compiler.ir.core import Op, Value
+from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.types import TileType, ViewType
 from tessera.compiler.targets.cuda import cxx
 from tessera.compiler.targets.cuda.emit import KernelEmitter
+from tessera.compiler.targets.cuda.emit_tensor import SWIZZLE_GROUP, declare_swizzled
+from tessera.compiler.targets.cuda.tensor_maps import SwizzledTile
 from tessera.compiler.targets.cuda.warpgroups import Operand, Products
-
-SWIZZLE_GROUP = 1024
-"""Bytes after which the 128-byte swizzle repeats: stages start at a multiple of it."""
 
 
 def expand_on_warpgroups(e: KernelEmitter, op: Op, plan: Products) -> None:
@@ -34,24 +33,23 @@ def expand_on_warpgroups(e: KernelEmitter, op: Op, plan: Products) -> None:
         w.write("#pragma unroll 1")
         with w.block(f"for (ts::idx {k} = {first}; {k} < {size}; {k} += {depth}, {ring}.next())"):
             w.write(f"auto {full} = {ring}.acquire({left}.bytes + {right}.bytes);")
-            for name, operand, view_map, at in (
-                (left, plan.a, e.tensor_maps[0], op.operands[2]),
-                (right, plan.b, e.tensor_maps[1], op.operands[3]),
-            ):
-                place = ", ".join([e.expr(at), k, *map(e.expr, operand.outer)])
-                w.write(f"{name}.fetch({ring}.slot, {view_map}, {full}, {place});")
+            for name, operand, at in ((left, plan.a, op.operands[2]), (right, plan.b, op.operands[3])):
+                corner = [e.expr(at), k] if operand.k_major else [k, e.expr(at)]
+                place = ", ".join([e.tensor_maps[operand.map], full, *corner, *map(e.expr, operand.outer)])
+                w.write(f"{name}[{ring}.slot].fetch({place});")
         w.write("return;")
     w.write(f"{ring}.enter_user();")
+    operands = ", ".join([_use(left, plan.a.k_major, ring), _use(right, not plan.b.k_major, ring)])
     w.write(f"auto {acc} = ts::full<{e.layout(op.result)}>({cxx.literal(0, t.dtype)});")
     # The last stage stands by itself: ptxas serialises all products where the wait for it follows the loop.
     w.write("#pragma unroll 1")
     with w.block(f"for (ts::idx {k} = {first}; {k} + {depth} < {size}; {k} += {depth}, {ring}.next())"):
         w.write(f"{ring}.wait();")
-        w.write(f"ts::start_products({acc}, {left}, {right}, {ring}.slot);")
+        w.write(f"ts::start_products({acc}, {operands});")
         w.write(f"ts::finish_products<1>({acc});")
         w.write(f"if ({k} > 0) {ring}.release_previous();")
     w.write(f"{ring}.wait();")
-    w.write(f"ts::start_products({acc}, {left}, {right}, {ring}.slot);")
+    w.write(f"ts::start_products({acc}, {operands});")
     w.write(f"ts::finish_products<0>({acc});")
     e.env[op.result] = acc
 
@@ -64,12 +62,13 @@ def _stages(e: KernelEmitter, op: Op, plan: Products) -> int:
     return e.stages(op, size, 3 if pair else 4, kept=2 * SWIZZLE_GROUP)
 
 
+def _use(stages: str, plain: bool, ring: str) -> str:
+    """A slot as the product sees it: [m, k] or [k, n]."""
+    return f"{stages}[{ring}.slot]" if plain else f"ts::transposed({stages}[{ring}.slot])"
+
+
 def _declare(e: KernelEmitter, op: Op, number: int, operand: Operand, depth: int, stages: int) -> str:
-    view: Value = op.operands[number]
-    name = e.fresh(f"{view.hint or 'ab'[number]}_stages")
-    e.align_shared(SWIZZLE_GROUP)
-    place = e.reserve((op, number), operand.stage_bytes * stages)
-    major = "ts::Major::k" if operand.k_major else "ts::Major::mn"
-    dtype = cxx.type_name(operand.map.dtype)
-    e.source.write(f"ts::TensorStages<{dtype}, {operand.rows}, {depth}, {stages}, {major}> {name}(shared + {place});")
-    return name
+    hint = f"{op.operands[number].hint or 'ab'[number]}_stages"
+    rows, cols = (operand.rows, depth) if operand.k_major else (depth, operand.rows)
+    tile = SwizzledTile(rows, cols, rows, cols, operand.map.dtype.itemsize)
+    return declare_swizzled(e, (op, number), tile, cxx.type_name(operand.map.dtype), hint, stages)

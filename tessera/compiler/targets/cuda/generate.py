@@ -14,6 +14,7 @@ from tessera.compiler.targets.cuda import (
     emit_print,
     emit_sort,
     emit_tiles,
+    emit_warpgroups,
     expand_contract,
 )
 from tessera.compiler.targets.cuda.bounds import Bounds, divisor
@@ -23,6 +24,7 @@ from tessera.compiler.targets.cuda.groups import Grouping, dtype_of
 from tessera.compiler.targets.cuda.notes import notes, shared_layouts, spilled, tight
 from tessera.compiler.targets.cuda.placement import tiles
 from tessera.compiler.targets.cuda.printing import Site
+from tessera.compiler.targets.cuda.products import on_warpgroups, warps_for
 from tessera.compiler.targets.cuda.registers import Pressure, pressure, too_many
 from tessera.compiler.targets.cuda.source import Source
 from tessera.compiler.targets.cuda.warpgroups import Products, plan_contraction
@@ -30,7 +32,16 @@ from tessera.compiler.tile.program import Program, Window
 from tessera.errors import Diagnostic, Span, TargetError
 
 # Imported for the handlers that they register.
-_WRITERS = (emit_control, emit_memory, emit_pipeline, emit_print, emit_sort, emit_tiles, expand_contract)
+_WRITERS = (
+    emit_control,
+    emit_memory,
+    emit_pipeline,
+    emit_print,
+    emit_sort,
+    emit_tiles,
+    emit_warpgroups,
+    expand_contract,
+)
 
 
 REGISTER_ELEMENTS = 64
@@ -145,7 +156,7 @@ def _generate_kernel(
         if held.fits or "num_warps" not in kernel.attrs:  # nobody can shrink what a function became
             body.splice(source)
             return e, held
-        if said is not None or e.threads >= 256:
+        if said is not None or e.threads >= 256 or e.threads < 32 * (warps or 0):
             raise TargetError(too_many(e, held))
         warps = e.threads // 16
 
@@ -158,9 +169,12 @@ def _write_kernel(
     bounds = Bounds(kernel, _aligned(program, kernel))
     plans = plan_contraction(kernel, bounds, settings.warpgroup_dtypes, warps)
     taken = next((plan.warps for plan in plans.values() if isinstance(plan, Products)), None)
+    products = on_warpgroups(kernel, grouping, settings.warpgroup_dtypes)
+    if products:
+        taken = warps_for(products, grouping, warps)
     threads = 32 * (taken or warps or _enough_warps(grouping))
     return emit_kernel(
-        kernel, name, grouping, threads, settings, source, _aliases(program, kernel), bounds, plans, stages
+        kernel, name, grouping, threads, settings, source, _aliases(program, kernel), bounds, plans, stages, products
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from tessera.compiler.targets.cuda import steps
+from tessera.language import dtypes
 
 TENSOR_MAP_BYTES = 128
 MOST_ENCODED = 256
@@ -33,8 +34,9 @@ class Driver(Protocol):
 
 
 def encode_tensor_map(driver: Driver, t: steps.TensorMap) -> bytes:
-    """CUtensorMap: 128-byte swizzle, zeros outside, lines of 256 bytes in the second-level cache."""
+    """CUtensorMap: a swizzle of the box's lines, zeros outside, lines of 256 bytes in the second-level cache."""
     b = driver.bindings
+    line = t.box[0] * dtypes.BY_NAME[t.dtype].itemsize
     encoded = driver(
         "cuTensorMapEncodeTiled",
         getattr(b.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{_TENSOR_TYPES[t.dtype]}"),
@@ -45,7 +47,7 @@ def encode_tensor_map(driver: Driver, t: steps.TensorMap) -> bytes:
         [b.cuuint32_t(n) for n in t.box],
         [b.cuuint32_t(1) for _ in t.box],
         b.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-        b.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
+        getattr(b.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{line}B"),
         b.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
         b.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
     )

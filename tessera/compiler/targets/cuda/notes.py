@@ -37,6 +37,8 @@ def notes(e: KernelEmitter) -> list[str]:
             found.append(f"{_at(op.span)}: {why}")
         if isinstance(why := e.warpgroups.get(op), str) and e.settings.warpgroup_dtypes:
             found.append(f"{_at(op.span)}: multiplied by mma.sync, not by wgmma with tensor copies: {why}")
+        if why := e.products.refused.get(op):
+            found.append(f"{_at(op.span)}: copied by threads, not by tensor copies: {why}")
         if op.name in ACCESSES and (why := _not_vectors(e, op)):
             found.append(f"{_at(op.span)}: {why}")
     return list(dict.fromkeys(found))

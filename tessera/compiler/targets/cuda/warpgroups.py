@@ -11,42 +11,18 @@ from dataclasses import dataclass
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import TileType, ViewType
 from tessera.compiler.targets.cuda.bounds import Bounds, divisor, strides_of
+from tessera.compiler.targets.cuda.tensor_maps import BOX, LINE, TensorMap, is_zero
 from tessera.compiler.tile.dialect import INDEX_OPS
 from tessera.errors import Diagnostic, TargetError
 from tessera.language import dtypes
 from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
 
-LINE = 128
-"""Bytes of a line of the 128-byte swizzle: what a stage holds of k where k runs inside."""
-BOX = 256
-"""Positions of one axis that a tensor copy takes at most (CUDA Driver API, cuTensorMapEncodeTiled)."""
 TRANSPOSABLE = frozenset((dtypes.f16, dtypes.bf16))
 """Operands that wgmma also reads with k outside (PTX ISA, wgmma.mma_async, imm-trans)."""
 _BEFORE = frozenset(
     f"tile.{name}" for name in (*INDEX_OPS, "dim", "program_id", "subview", "constant", "to_scalar", "to_index")
 )
-
-
-@dataclass(frozen=True, slots=True)
-class TensorMap:
-    """How a tensor copy sees an argument: axes innermost first, strides in elements (the innermost is 1)."""
-
-    argument: int
-    dtype: DType
-    sizes: tuple[Dim, ...]
-    strides: tuple[Dim, ...]
-    box: tuple[int, ...]
-
-    def describe(self) -> dict[str, object]:
-        """As JSON."""
-        return {
-            "argument": self.argument,
-            "dtype": self.dtype.name,
-            "sizes": [str(d) for d in self.sizes],
-            "strides": [str(d) for d in self.strides],
-            "box": list(self.box),
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +131,4 @@ def _whole(view: Value, source: Value, axes: list[int]) -> bool:
     """Whether a window takes all of these axes of its source."""
     assert view.op is not None
     sizes: tuple[Dim, ...] = view.op.attrs["sizes"]  # type: ignore[assignment]
-    return all(_is_zero(view.op.operands[1 + a]) and sizes[a] == source.type.shape[a] for a in axes)  # type: ignore[union-attr]
-
-
-def _is_zero(v: Value) -> bool:
-    return v.op is not None and v.op.name == "tile.dim" and v.op.attrs["dim"] == 0
+    return all(is_zero(view.op.operands[1 + a]) and sizes[a] == source.type.shape[a] for a in axes)  # type: ignore[union-attr]

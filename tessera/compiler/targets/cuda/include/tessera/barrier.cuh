@@ -9,13 +9,16 @@ namespace tessera {
 
 // A program's own threads are a power of two; those beyond them only fill stages.
 TS_FN bool is_producer() { return hw::thread() >= hw::threads(); }
+// One thread of the program, which starts tensor copies where no producer does.
+TS_FN bool is_first() { return hw::uniform(hw::thread() / 32) == 0 && hw::elect(); }
 
 // Three warpgroups of 168 registers per thread are all that a multiprocessor has; the producer needs few of its own.
 constexpr int producer_registers = 40, user_registers = 232;
 static_assert(128 * (producer_registers + 2 * user_registers) <= 65536 && 168 * 384 <= 65536, "within one multiprocessor");
 
 // Two mbarriers to each of N stages: `full` ends a phase when its copies have landed, `empty` when all Warps have let go.
-// Of the producers only one thread works; four warps of them give their registers to two warpgroups of users.
+// Of the producers only one thread works; four warps of them give their registers to two warpgroups of users. Without
+// producers a thread of the users' fills the stages, by a ring of its own over the same mbarriers.
 template <int N, int Warps, int Producers> struct Ring {
   static constexpr int bytes = 2 * N * (int)sizeof(u64);
   u64* full;
@@ -50,6 +53,11 @@ template <int N, int Warps, int Producers> struct Ring {
   }
   // Users: waits until the slot has been filled.
   TS_FN void wait() const { hw::mbarrier_wait(full + slot, parity); }
+  // Users: this warp has read the slot.
+  TS_FN void release() const {
+    hw::sync_warp();
+    if (hw::thread() % 32 == 0) hw::mbarrier_arrive(empty() + slot);
+  }
   // Users: the slot before this one may be filled again.
   TS_FN void release_previous() const {
     if (hw::thread() % 32 == 0) hw::mbarrier_arrive(empty() + (slot ? slot : N) - 1);

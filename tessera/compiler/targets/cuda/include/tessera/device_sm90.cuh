@@ -22,6 +22,8 @@ TS_FN bool elect() {
 
 // The number that all lanes of a warp hold, so that the compiler keeps it in one register for all.
 TS_FN int uniform(int x) { return __shfl_sync(0xffffffffu, x, 0); }
+// Lanes of a warp meet; what each wrote is visible to the others.
+TS_FN void sync_warp() { __syncwarp(); }
 
 // Registers per thread of the calling warpgroup from here on; the block's own number before was the same for all.
 template <int N> TS_FN void give_up_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N)); }
@@ -38,6 +40,10 @@ TS_FN void mbarrier_arrive(u64* b) {
 // Arrives, and the phase also waits for so many bytes of tensor copies.
 TS_FN void mbarrier_arrive_expect(u64* b, u32 bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(b)), "r"(bytes) : "memory");
+}
+// The phase also waits for so many bytes of tensor copies; somebody else arrives.
+TS_FN void mbarrier_expect(u64* b, u32 bytes) {
+  asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(shared_address(b)), "r"(bytes) : "memory");
 }
 // Waits until the phase of this parity has ended.
 TS_FN void mbarrier_wait(u64* b, u32 parity) {
@@ -72,8 +78,16 @@ TS_FN void copy_tensor(void* to, const TensorMap* map, u64* b, const i32 (&at)[5
 // What this thread wrote to shared memory becomes visible to wgmma and to tensor copies.
 TS_FN void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// Registers written before are ready for the products that follow.
-TS_FN void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+// A value that is in its register from here on, whatever the compiler would rather compute later.
+TS_FN u32 held(u32 x) {
+  asm volatile("" : "+r"(x)::"memory");
+  return x;
+}
+// Registers written before, those of the accumulator `d` among them, are ready for the products that follow.
+template <int R> TS_FN void wgmma_fence(float (&d)[R]) {
+  TS_UNROLL for (int i = 0; i < R; ++i) asm volatile("" : "+f"(d[i])::"memory");
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
 TS_FN void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 // Waits until at most N groups are under way. `d` are the registers that products may be writing: naming them once all
 // have ended keeps the compiler from reading them earlier.

@@ -269,7 +269,11 @@ inline void land_async(int latest) {
     }
     memcpy(c.to, c.from, 16);
     memset(m.shared_state + (c.to - m.shared), 1, 16);
-    for (int b = 0; b < 16; ++b) m.shared_shadow[c.to - m.shared + b].written = m.epoch;
+    ++m.clock;
+    for (int b = 0; b < 16; ++b) {
+      Shadow& s = m.shared_shadow[c.to - m.shared + b];
+      s.written = m.epoch, s.order = m.clock;
+    }
   }
   f.n_copies = kept;
 }
@@ -449,6 +453,11 @@ inline void pass_barrier() {
   for (int t = 0; t < m.threads; ++t)
     if (m.fibers[t].state == State::at_barrier) m.fibers[t].state = State::ready;
 }
+inline bool awaits_copies() {
+  for (int t = 0; t < m.threads; ++t)
+    if (m.fibers[t].state == State::at_mbarrier) return true;
+  return false;
+}
 // Seeds with a meaning of their own: the first (the last) warp runs as far as it can before any other moves.
 constexpr u64 in_turn = 0, first_warp_ahead = 1, last_warp_ahead = 2;
 
@@ -473,7 +482,8 @@ inline void run_block(u64 seed) {
       moved = t / 32;
       resume(t);
     }
-    if (async_.n_copies && (!progress || (seed && draw(3) == 0))) land_copy((int)draw(async_.n_copies));
+    // A copy lands when nothing else can go on: a barrier of the block does not wait for it.
+    if (async_.n_copies && ((!progress && awaits_copies()) || (seed && draw(3) == 0))) land_copy((int)draw(async_.n_copies));
     else if (!progress && m.running) pass_barrier();
   }
   check_async_ended();

@@ -8,7 +8,7 @@ namespace tessera {
 // What steps.py writes in place of the driver's 128 opaque bytes; innermost dim first, strides and sizes as there.
 struct alignas(64) TensorMap {
   u64 address, size[5], stride[4];  // stride[i]: bytes between neighbours along dim i + 1
-  u32 box[5], rank, itemsize, swizzled, rounds_to_tf32;
+  u32 box[5], rank, itemsize, line_bytes, rounds_to_tf32;  // line_bytes: 128, 64 or 32 of the swizzle
 };
 static_assert(sizeof(TensorMap) == 128, "a tensor map has 128 bytes");
 
@@ -17,6 +17,7 @@ namespace hw {
 inline u32 shared_address(const void* p) { return (u32)((const u8*)p - m.shared); }
 inline bool elect() { return m.current % 32 == 0; }
 inline int uniform(int x) { return x; }
+inline void sync_warp() { shuffle_xor(0, 0); }
 template <int N> inline void give_up_registers() {}
 template <int N> inline void take_registers() {}
 
@@ -46,6 +47,7 @@ inline void mbarrier_arrive_expect(u64* b, u32 bytes) {
   x->tx += (i32)bytes;
   mbarrier_settle(x);
 }
+inline void mbarrier_expect(u64* b, u32 bytes) { mbarrier_at(b)->tx += (i32)bytes; }
 inline void mbarrier_arrive(u64* b) { mbarrier_arrive_expect(b, 0); }
 inline void mbarrier_wait(u64* b, u32 parity) {
   Mbarrier* x = mbarrier_at(b);
@@ -73,7 +75,8 @@ struct Async {
 };
 static Async async_;
 
-inline u32 swizzled(u32 offset) { return offset ^ (offset >> 7 & 7) << 4; }
+// Address bits 4 and up of as many pieces as a line has, xored with bits 7 and up.
+inline u32 swizzled(u32 offset, u32 line_bytes) { return offset ^ (offset >> 7 & (line_bytes / 16 - 1)) << 4; }
 inline u32 box_bytes(const TensorMap& t) {
   u32 n = t.itemsize;
   for (u32 d = 0; d < t.rank; ++d) n *= t.box[d];
@@ -83,8 +86,8 @@ inline void prefetch_tensor_map(const TensorMap*) {}
 template <int R> inline void copy_tensor(void* to, const TensorMap* map, u64* b, const i32 (&at)[R]) {
   u32 offset = shared_address(to), n = box_bytes(*map);
   if ((int)map->rank != R) fail("a tensor copy with %d coordinates of a tensor map of rank %u", R, map->rank);
-  if (offset % (map->swizzled ? 1024 : 128)) fail("misaligned: a tensor copy to byte %u of shared memory", offset);
-  if (map->swizzled && map->box[0] * map->itemsize > 128) fail("a box of %u bytes is wider than the swizzle", map->box[0] * map->itemsize);
+  if (offset % (8 * map->line_bytes)) fail("misaligned: a tensor copy to byte %u of shared memory", offset);
+  if (map->box[0] * map->itemsize != map->line_bytes) fail("lines of %u bytes in a swizzle of %u", map->box[0] * map->itemsize, map->line_bytes);
   if ((u64)offset + n > m.shared_size) fail("out of range: a tensor copy of %u bytes to byte %u of shared memory, which has %llu", n, offset, m.shared_size);
   if (async_.n_copies == 256) fail("more than 256 tensor copies under way");
   for (u32 i = offset; i < offset + n; ++i) {
@@ -115,7 +118,7 @@ inline void land_line(const TensorMap& t, u64 source, bool inside, i64 first, u3
       }
     }
     u32 offset = to + i * t.itemsize;
-    memcpy(m.shared + (t.swizzled ? swizzled(offset) : offset), element, t.itemsize);
+    memcpy(m.shared + swizzled(offset, t.line_bytes), element, t.itemsize);
   }
 }
 inline void land_copy(int number) {
@@ -191,13 +194,14 @@ inline float decoded(Kind kind, const u8* p) {
 // Element (i, k) of the matrix behind a descriptor; i counts along m or n (PTX ISA, "Matrix Descriptor Format", "Strides").
 inline float element_at(u64 descriptor, Kind kind, bool transposed, int i, int k) {
   u32 start = (u32)(descriptor & 0x3fff) << 4, leading = (u32)(descriptor >> 16 & 0x3fff) << 4, stride = (u32)(descriptor >> 32 & 0x3fff) << 4;
-  int size = kind_bytes(kind), line = 128 / size;
-  if (descriptor >> 62 != 1 || descriptor >> 49 & 7) fail("only matrix descriptors with 128-byte swizzle and no base offset are modelled");
-  if (start >> 7 & 7) fail("a matrix that starts at byte %u of shared memory, inside a 1024-byte group of the swizzle", start);
+  if (descriptor >> 62 == 0 || descriptor >> 49 & 7) fail("only matrix descriptors with a swizzle and no base offset are modelled");
+  u32 line_bytes = 256u >> (descriptor >> 62);
+  int size = kind_bytes(kind), line = line_bytes / size;
+  if (start % (8 * line_bytes) >= line_bytes) fail("a matrix that starts at byte %u of shared memory, inside a group of the swizzle", start);
   if (transposed && size != 2) fail("only 16-bit elements may lie with k outside");
-  u32 offset = start + (transposed ? (u32)(i % line * size + i / line * (int)leading + k % 8 * 128 + k / 8 * (int)stride)
-                                   : (u32)(i % 8 * 128 + i / 8 * (int)stride + k * size));
-  offset = swizzled(offset);
+  u32 offset = start + (transposed ? (u32)(i % line * size + i / line * (int)leading + k % 8 * (int)line_bytes + k / 8 * (int)stride)
+                                   : (u32)(i % 8 * (int)line_bytes + i / 8 * (int)stride + k * size));
+  offset = swizzled(offset, line_bytes);
   if ((u64)offset + size > m.shared_size) fail("out of range: wgmma reads byte %u of shared memory, which has %llu", offset, m.shared_size);
   for (int b = 0; b < size; ++b) {
     u8 state = m.shared_state[offset + b];
@@ -291,7 +295,8 @@ template <Kind K, bool TransA, bool TransB, int R> inline void wgmma(float (&d)[
 template <Kind K, bool TransB, int R> inline void wgmma(float (&d)[R], const u32 (&a)[4], u64 b) {
   issue({d, R * 2, K, false, TransB, a, 0, b});
 }
-inline void wgmma_fence() { m.fibers[m.current].products_fenced = true; }
+inline u32 held(u32 x) { return x; }
+template <int R> inline void wgmma_fence(float (&)[R]) { m.fibers[m.current].products_fenced = true; }
 inline void wgmma_commit() { ++m.fibers[m.current].products_group; }
 template <int N, int R> inline void wgmma_wait(float (&d)[R]) {
   Fiber& f = m.fibers[m.current];

@@ -92,6 +92,15 @@ enum class Low { t0, in, t1, t2, out };
 template <class A> constexpr Low low_bit = A::t0 > 1 ? Low::t0 : A::In > 1 ? Low::in : A::t1 > 1 ? Low::t1 : A::t2 > 1 ? Low::t2 : Low::out;
 constexpr int halves_(int n) { return n <= 1 ? 0 : n <= 2 ? 1 : 2 * halves_((n + 1) / 2); }
 
+// Folds registers In * o of the upper half of o onto the lower until S is below StepOut. A loop over halves would not be
+// unrolled where they are many, and registers would become memory.
+template <class Op, int In, int Out, int S, int StepIn, int StepOut, class T, int N> TS_FN void fold_halves(T (&w)[N]) {
+  if constexpr (S >= StepOut) {
+    TS_UNROLL for (int o = 0; o < S && o + S < Out; o += StepOut)
+      TS_UNROLL for (int i = 0; i < In; i += StepIn) w[o * In + i] = Op::template combine<T>(w[o * In + i], w[(o + S) * In + i]);
+    fold_halves<Op, In, Out, S / 2, StepIn, StepOut>(w);
+  }
+}
 // Reduces w[n][register along A] for N vectors at once into out[n].
 template <class Op, class A, int partials, class T, int N> TS_FN void fold_axis(T (&w)[N][A::regs], T (&out)[N]) {
   constexpr int In = A::In, keep = A::low >= partials ? 1 : partials / A::low, Out = A::Out < keep ? A::Out : keep;
@@ -114,11 +123,7 @@ template <class Op, class A, int partials, class T, int N> TS_FN void fold_axis(
       TS_UNROLL for (int k = 0; k < Out * In; k += 2) w[n][k] = Op::template combine<T>(w[n][k], w[n][k + 1]);
     if constexpr (first == Low::out)
       TS_UNROLL for (int k = 0; k + 1 < Out * In; k += 2) w[n][k] = Op::template combine<T>(w[n][k], w[n][k + 1]);
-    TS_UNROLL for (int s = halves_(Out); s >= step_out; s /= 2)
-      TS_UNROLL for (int o = 0; o < s; o += step_out)
-        if (o + s < Out)
-          TS_UNROLL for (int i = 0; i < In; i += step_in)
-            w[n][o * In + i] = Op::template combine<T>(w[n][o * In + i], w[n][(o + s) * In + i]);
+    fold_halves<Op, In, Out, halves_(Out), step_in, step_out>(w[n]);
     TS_UNROLL for (int i = 0; i < live; ++i) v[n * live + i] = w[n][i * step_in];
   }
   constexpr int b2 = first == Low::t2 ? 1 : 0, b1 = first == Low::t1 ? 1 : 0, b0 = first == Low::t0 ? 1 : 0;

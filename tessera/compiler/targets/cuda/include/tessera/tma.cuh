@@ -1,42 +1,99 @@
-// Stages that tensor copies fill and wgmma reads: 128-byte lines, eight to a 1024-byte group in which 16-byte pieces
-// change places (the 128-byte swizzle of both instructions: address bits 4-6 are xored with bits 7-9).
+// Tiles that tensor copies fill and wgmma reads: lines of 128 bytes (64 or 32 where a tile is no multiple of that), eight
+// to a group in which 16-byte pieces change places. Both instructions, and `at` here, xor the number of a piece within
+// its line with address bits 7 and up.
 #pragma once
 #include "barrier.cuh"
+#include "shared.cuh"
 
 namespace tessera {
 
-// Where an operand's neighbours in memory lie.
-enum class Major { k, mn };
-
-// N stages of an operand with Rows positions along m or n (whole groups) and Depth along k. Major::k: a line holds the
-// whole depth of one row. Major::mn: a line holds one k of as many rows as fit; further rows follow as further blocks.
-template <class T, int Rows, int Depth, int N, Major M> struct TensorStages {
+// A matrix of R x C at a multiple of 1024 bytes, with room for PR x PC. Lines of further columns follow as further boxes.
+template <class T, int R, int C, int PR = R, int PC = C> struct Swizzled {
   using type = T;
-  static constexpr bool k_major = M == Major::k;
-  static constexpr int rows = Rows, depth = Depth, line = 128 / (int)sizeof(T);
-  static constexpr int boxes = k_major ? 1 : Rows / line, box_bytes = 128 * (k_major ? Rows : Depth), bytes = boxes * box_bytes;
-  static_assert(k_major ? Depth == line && Rows % 8 == 0 && Rows <= 256 : Rows % line == 0 && Depth % 8 == 0, "stages are whole lines");
+  static constexpr int rows = R, cols = C, padded_rows = PR, padded_cols = PC, piece = 16 / (int)sizeof(T), row = PC * (int)sizeof(T);
+  static constexpr int line_bytes = row % 128 == 0 ? 128 : row % 64 == 0 ? 64 : 32, line = line_bytes / (int)sizeof(T);
+  static constexpr int boxes = PC / line, box_bytes = PR * line_bytes, bytes = boxes * box_bytes;
+  static constexpr bool whole_pieces = true;
+  static_assert(PR % 8 == 0 && PC % line == 0, "whole groups of whole lines");
   int first;
-  TS_FN explicit TensorStages(int byte) : first(byte) {}
-  // Starts filling a slot from the operand at (row, k); `outer` are the coordinates of its matrix among several.
-  template <class... Outer> TS_FN void fetch(int slot, const TensorMap& map, u64* full, idx row, idx k, Outer... outer) const {
-    u8* to = hw::shared_memory() + first + slot * bytes;
+  TS_FN explicit Swizzled(int byte) : first(byte) {}
+  TS_FN static constexpr int offset(int r, int c) { return c / line * box_bytes + r * line_bytes + c % line * (int)sizeof(T); }
+  TS_FN T* at(int r, int c) const {
+    int byte = offset(r, c);
+    return reinterpret_cast<T*>(hw::shared_memory() + first + (byte ^ (byte >> 7 & (line_bytes / 16 - 1)) << 4));
+  }
+  // Starts filling it, padding and all, from the tensor at (row, col); `outer` are the coordinates of its matrix among several.
+  template <class... Outer> TS_FN void fetch(const TensorMap& map, u64* full, idx row, idx col, Outer... outer) const {
     TS_UNROLL for (int i = 0; i < boxes; ++i) {
-      i32 at[] = {(i32)(k_major ? k : row + i * line), (i32)(k_major ? row : k), (i32)outer...};
-      hw::copy_tensor(to + i * box_bytes, &map, full, at);
+      i32 at[] = {(i32)(col + i * line), (i32)row, (i32)outer...};
+      hw::copy_tensor(hw::shared_memory() + first + i * box_bytes, &map, full, at);
     }
   }
-  // The matrix descriptor of a slot (PTX ISA, "Matrix Descriptor Format"): address, leading and stride offset in units of
-  // 16 bytes, 128-byte swizzle. Major::k: groups of eight rows are 1024 bytes apart, and the leading offset is not used.
-  // Major::mn: groups of eight k are 1024 bytes apart, lines of the next rows a box.
-  TS_FN u64 descriptor(int slot) const {
-    u32 address = hw::shared_address(hw::shared_memory() + first + slot * bytes);
-    return (u64)((address & 0x3ffff) >> 4) | (u64)(k_major ? 1 : box_bytes >> 4) << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
+  // Zeros beyond R x C, which tiles that threads fill need once: products read whole groups.
+  TS_FN void clear_padding() const {
+    for (int i = hw::thread(); i < PR * PC; i += hw::threads())
+      if (i / PC >= R || i % PC >= C) hw::store_shared(at(i / PC, i % PC), T(0.0f));
   }
-  // What to add to it for the part that starts at (row, k).
-  TS_FN static constexpr u64 advance(int row, int k) {
-    int offset = k_major ? row * 128 + k * (int)sizeof(T) : row / line * box_bytes + row % line * (int)sizeof(T) + k * 128;
-    return (u64)(offset >> 4);
+  // The matrix descriptor (PTX ISA, "Matrix Descriptor Format"): address, leading and stride offset in units of 16 bytes,
+  // swizzle. Where k runs along the lines, groups of eight rows are the stride apart and the leading offset is not used;
+  // where it runs across them, groups of eight k are, and the next lines of one k are a box away.
+  template <bool Along> TS_FN u64 descriptor() const {
+    u32 address = hw::shared_address(hw::shared_memory() + first);
+    return (u64)((address & 0x3ffff) >> 4) | (u64)(Along ? 1 : box_bytes >> 4) << 16 | (u64)(8 * line_bytes >> 4) << 32 |
+           (u64)(line_bytes == 128 ? 1 : line_bytes == 64 ? 2 : 3) << 62;
+  }
+};
+// N tiles of one kind, for copies that run ahead of their use.
+template <class S, int N> struct Slots {
+  static constexpr int bytes = S::bytes;
+  int first;
+  TS_FN explicit Slots(int byte) : first(byte) {}
+  TS_FN S operator[](idx stage) const { return S(first + (int)((u32)stage % N) * bytes); }
+  TS_FN void clear_padding() const {
+    TS_UNROLL for (int i = 0; i < N; ++i) (*this)[i].clear_padding();
+  }
+};
+
+// What this thread wrote to shared memory becomes visible to products, once the threads have met.
+TS_FN void publish() { hw::fence_async_proxy(); }
+// barrier() and wait_for_stage() where threads copy what products read.
+TS_FN void publish_barrier() {
+  hw::wait_all_async();
+  publish();
+  hw::sync();
+}
+template <int Latest> TS_FN void publish_stage() {
+  hw::wait_async<Latest>();
+  publish();
+  hw::sync();
+}
+
+// Tensor copies outside pipelines: one mbarrier, which ends a phase at each barrier of the block.
+struct Copies {
+  u64* landed;
+  u32 parity = 0;
+  TS_FN explicit Copies(int byte) : landed(reinterpret_cast<u64*>(hw::shared_memory() + byte)) {}
+  // By all threads, once.
+  TS_FN void start() const {
+    if (hw::thread() == 0) {
+      hw::mbarrier_init(landed, 1);
+      hw::mbarrier_init_fence();
+    }
+    hw::sync();
+  }
+  // Copies of so many bytes report to the result.
+  TS_FN u64* expect(u32 bytes) const {
+    hw::mbarrier_expect(landed, bytes);
+    return landed;
+  }
+  // Waits for all copies, by tensor or by thread, and for all threads.
+  TS_FN void barrier() {
+    hw::wait_all_async();
+    publish();
+    if (is_first()) hw::mbarrier_arrive(landed);
+    hw::mbarrier_wait(landed, parity);
+    parity ^= 1;
+    hw::sync();
   }
 };
 

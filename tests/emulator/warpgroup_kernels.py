@@ -1,0 +1,91 @@
+"""Kernels whose products run on sm_90a's warpgroups, run on the emulator, and what they should give."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+import tessera as ts
+from tessera.compiler.pipeline import lower
+from tessera.compiler.targets import base
+from tessera.kernels import attention_safe
+from tests import kernel_runner
+
+SM90 = "emulator:sm_90a"
+
+
+@ts.kernel
+def attention(
+    Q: ts.Tensor["B", "S", "D"], K: ts.Tensor["B", "S", "D"], V: ts.Tensor["B", "S", "D"], is_causal: bool
+) -> ts.Tensor["B", "S", "D"]:
+    """One pass over the keys, as a user writes it."""
+    ctx = ts.tile.context()
+    BM, BN = ctx.BLOCK_M, ctx.BLOCK_N
+    smem_q = ts.tile.alloc_shared((BM, ctx.D), Q.dtype)
+    smem_k = ts.tile.alloc_shared((BN, ctx.D), Q.dtype)
+    smem_v = ts.tile.alloc_shared((BN, ctx.D), Q.dtype)
+    acc = ts.tile.zeros((BM, ctx.D), ts.f32)
+    top = ts.tile.full((BM,), -math.inf, ts.f32)
+    total = ts.tile.zeros((BM,), ts.f32)
+    for i in ts.tile.range(0, ctx.S, BM):
+        ts.tile.cp_async(smem_q, Q[i : i + BM])
+        for j in ts.tile.range(0, ctx.S, BN):
+            ts.tile.cp_async(smem_k, K[j : j + BN])
+            ts.tile.cp_async(smem_v, V[j : j + BN])
+            ts.tile.barrier()
+            scores = ts.tile.mma(smem_q, smem_k.T) * (1.0 / math.sqrt(ctx.D))
+            if is_causal:
+                scores = ts.tile.causal_mask(scores, i, j)
+            new = ts.tile.maximum(top, ts.tile.row_max(scores))
+            alpha = ts.tile.exp(top - new)
+            p = ts.tile.exp(scores - new)
+            total = alpha * total + ts.tile.row_sum(p)
+            acc = alpha * acc + ts.tile.mma(p, smem_v)
+            top = new
+    return ts.tile.cast(acc / total[:, None], Q.dtype)
+
+
+@ts.kernel
+def product(A: ts.Tensor["M", "K"], B: ts.Tensor["K", "N"]) -> ts.Tensor["M", "N", ts.f32]:
+    """Loads that run ahead by request."""
+    ctx = ts.tile.context()
+    a = ts.tile.load(A, shape=(ctx.BM, ctx.BK), prefetch=ctx.AHEAD)
+    b = ts.tile.load(B, shape=(ctx.BK, ctx.BN), prefetch=ctx.AHEAD)
+    acc = ts.tile.zeros((ctx.BM, ctx.BN), dtype=ts.f32)
+    for k in ts.tile.range_k(0, ctx.K, ctx.BK):
+        acc += ts.tile.mma(ts.tile.load_partition(a, k), ts.tile.load_partition(b, k))
+    return acc
+
+
+def normal(*shape: int, dtype: Any = ml_dtypes.bfloat16, seed: int = 0) -> Any:
+    return np.random.default_rng((*shape, seed)).standard_normal(shape).astype(dtype)
+
+
+def source(kernel: Any, *args: Any, target: str = SM90, **config: Any) -> str:
+    """The CUDA C++ of a kernel."""
+    program = lower(kernel_runner.check(kernel, *args, **config), base.get(target)).program
+    return base.get(target).compile(program).source
+
+
+def run(kernel: Any, *args: Any, target: str = SM90, **config: Any) -> Any:
+    return kernel_runner.run(kernel, *args, target=target, debug=False, **config)
+
+
+def softmax_product(q: Any, k: Any, v: Any, causal: bool) -> Any:
+    """Attention in f64."""
+    q, k, v = (x.astype(np.float64) for x in (q, k, v))
+    scores = q @ k.swapaxes(-1, -2) / math.sqrt(q.shape[-1])
+    if causal:
+        scores = np.where(np.tril(np.ones(scores.shape[-2:])) > 0, scores, -np.inf)
+    p = np.exp(scores - scores.max(-1, keepdims=True))
+    return p @ v / p.sum(-1, keepdims=True)
+
+
+def safe(s: int, d: int, *, causal: bool, dtype: Any = ml_dtypes.bfloat16, **config: int) -> tuple[Any, Any]:
+    """What attention_safe gives, and what it should."""
+    q, k, v = (normal(1, s, d, dtype=dtype, seed=i) for i in range(3))
+    seen = (np.ones((1, s, s), bool), True) if causal else ()
+    return run(attention_safe, q, k, v, *seen, **config), softmax_product(q, k, v, causal)
