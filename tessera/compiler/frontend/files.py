@@ -112,11 +112,10 @@ class FileAnalysis:
         if whole and not any(d.code == "TS101" for d in found.undecided):
             return found
         recalled = analyse(replace(definition, recalled=True))
-        known = found.expressions if whole else []
-        seen = {(e.span, e.kind) for e in known}
-        both = [*known, *(e for e in recalled.expressions if (e.span, e.kind) not in seen)]
+        seen = {(e.span, e.kind) for e in recalled.expressions}
+        both = [*recalled.expressions, *(e for e in found.expressions if (e.span, e.kind) not in seen)]
         return replace(
-            found, op=None, diagnostics=found.diagnostics if whole else (), dims={**recalled.dims, **found.dims},
+            found, op=None, diagnostics=found.diagnostics if whole else (), dims={**found.dims, **recalled.dims},
             expressions=[e for e in both if not self.in_gap(e.span)],
         )  # fmt: skip
 
