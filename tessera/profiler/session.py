@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tessera.errors import TesseraError
+from tessera.profiler.last import remember
 from tessera.profiler.recording import Recording
 from tessera.runtime import events
 from tessera.runtime.events import LaunchEvent, TileEvent
@@ -55,6 +56,7 @@ class Profiler:
             if self._token is not None:
                 events.unsubscribe(self._token)
                 self._token = None
+                remember(self.recording)
 
     # What happened
 

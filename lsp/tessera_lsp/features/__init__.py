@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tessera_lsp.features import (
     call_hierarchy,
     code_actions,
+    code_lens,
     completion,
     configuration,
     definition,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 ALL = (
     configuration, diagnostics, inlay_hints, hover, code_actions, completion, signature_help, definition, references,
-    rename, symbols, semantic_tokens, folding, selection_ranges, workspace_symbols, call_hierarchy, ir,
+    rename, symbols, semantic_tokens, folding, selection_ranges, workspace_symbols, call_hierarchy, ir, code_lens,
 )  # fmt: skip
 
 

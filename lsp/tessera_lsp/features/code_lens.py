@@ -1,0 +1,90 @@
+"""Above functions and kernels: what they should cost, what they took when last profiled, and what can be shown."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from lsprotocol import types as lsp
+
+from tessera.compiler.schedule.measured import Measured, digest, last
+from tessera_lsp.names import definition_name
+from tessera_lsp.predictions import Prediction, predict
+
+if TYPE_CHECKING:
+    from tessera_lsp.document import Document
+    from tessera_lsp.known import Known
+    from tessera_lsp.server import TesseraServer
+
+SHOW_IR, PROFILE, OPEN_PROFILE = "tessera.showIr", "tessera.profile", "tessera.openProfile"
+_PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+def register(server: TesseraServer) -> None:
+    @server.feature(lsp.TEXT_DOCUMENT_CODE_LENS, lsp.CodeLensOptions(resolve_provider=True))
+    async def code_lenses(params: lsp.CodeLensParams) -> list[lsp.CodeLens]:
+        """What takes time to find is left to the lenses that are looked at."""
+        document = await server.document(params.text_document)
+        if not server.settings.lenses:
+            return []
+        lines = document.text.plain.split("\n")
+        measured = last(document.file)
+        out: list[lsp.CodeLens] = []
+        for known in document.known:
+            place = document.text.span_range(definition_name(lines, known.tree))
+            name = known.analysis.name
+            out.append(lsp.CodeLens(place, data={"uri": document.uri, "line": place.start.line}))
+            if name in measured:
+                title = _measured(measured[name], digest(document.text.plain))
+                out.append(lsp.CodeLens(place, lsp.Command(title, OPEN_PROFILE, arguments=[document.uri])))
+            out.append(lsp.CodeLens(place, lsp.Command("Profile", PROFILE, arguments=[document.uri, name])))
+            out.append(lsp.CodeLens(place, lsp.Command("Show IR", SHOW_IR, arguments=[document.uri, name])))
+        return out
+
+    @server.feature(lsp.CODE_LENS_RESOLVE)
+    async def resolve(lens: lsp.CodeLens) -> lsp.CodeLens:
+        data = lens.data
+        if lens.command is None and isinstance(data, dict):
+            document = await server.document(lsp.TextDocumentIdentifier(str(data["uri"])))
+            known = document.function_at(document.text.place(lsp.Position(int(data["line"]), 0))[0])
+            if known is not None:
+                lens.command = _predicted(server, document, known)
+        return lens
+
+
+def _predicted(server: TesseraServer, document: Document, known: Known) -> lsp.Command:
+    settings = server.settings_for(document)
+    found = predict(known.analysis, settings.dims, settings.target)
+    arguments = [document.uri, known.analysis.name, "schedule"]
+    return lsp.Command(_title(found), SHOW_IR, arguments=arguments)
+
+
+def _title(found: Prediction) -> str:
+    """`modelled on sm_90a: 12 us in 2 launches, 3.1 MB`"""
+    launches = f"{found.launches} launch" + ("es" if found.launches != 1 else "")
+    said = [f"{_quantity(found.us * 1e-6, 's')} in {launches}"] if found.us is not None else []
+    said += [_quantity(found.bytes, "B")] if found.bytes is not None else []
+    return f"modelled on {found.target}: " + ", ".join([*said, *([found.why] if found.why else [])])
+
+
+def _measured(m: Measured, text: str) -> str:
+    """`measured on cpu: 5.1 ms in 3 launches, 2 h ago, before the last edits`"""
+    launches = f"{m.launches} launch" + ("es" if m.launches != 1 else "")
+    edited = "" if m.text == text else ", before the last edits"
+    return f"measured on {m.target}: {_quantity(m.ns * 1e-9, 's')} in {launches}, {_age(time.time() - m.when)}{edited}"
+
+
+def _age(seconds: float) -> str:
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit} ago"
+    return "just now"
+
+
+def _quantity(value: float, unit: str) -> str:
+    """Three digits: `5.12 ms`."""
+    if unit == "s":
+        value, unit = next(((value / s, u) for s, u in ((1, "s"), (1e-3, "ms")) if value >= s), (value / 1e-6, "µs"))
+        return f"{value:.3g} {unit}"
+    scale, prefix = next(((s, p) for s, p in _PREFIXES if value >= s), (1, ""))
+    return f"{value / scale:.3g} {prefix}{unit}"

@@ -1,0 +1,98 @@
+"""What a function should cost on a target, from its lowered program. A model, never a measurement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tessera.compiler.frontend.analysis import Analysis, analyse
+from tessera.compiler.ir.core import clone
+from tessera.compiler.schedule.blocks import SIZES, sizes_key
+from tessera.compiler.schedule.cost import MACHINES, Machine, predicted_us
+from tessera.compiler.tile.program import Branch, Buffer, Launch, Program, Step, Window
+from tessera.errors import TesseraError
+from tessera.language.dims import prod
+from tessera_lsp.levels import NoIR, schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """`us` and `bytes` None: not known, and `why` says it. `bytes`: arguments, results and what is needed between."""
+
+    target: str
+    launches: int
+    us: float | None = None
+    bytes: int | None = None
+    why: str = ""
+
+
+def machine_name(target: str) -> str:
+    """The entry of the cost model for a target; "auto" counts as the CPU, for no device is asked here."""
+    name = target.removeprefix("emulator:")
+    return {"auto": "cpu", "reference": "cpu", "cuda": "sm_90a"}.get(name, name)
+
+
+def program(analysis: Analysis, dims: Mapping[str, int], target: str) -> Program:
+    """The launches of a function or kernel with some of its sizes known. Raises NoIR and TesseraError."""
+    from tessera.compiler.lower.kernel_to_program import kernel_program
+    from tessera.compiler.lower.schedule_to_tile import schedule_to_tile
+
+    known = {name: size for name, size in dims.items() if name in analysis.dims}
+    found = analyse(analysis.definition, None, known) if known else analysis
+    if found.op is not None and found.op.name == "tile.func":
+        return kernel_program(clone(found.op, {}), found.params, found.checks, found.tuple_result)
+    device = target if target in SIZES else "cpu" if target == "cpu" else "cuda"
+    sizes = sizes_key(target, device)
+    return schedule_to_tile(schedule(analysis, dims, target), found.params, found.checks, sizes, found.tuple_result)
+
+
+def predict(analysis: Analysis, dims: Mapping[str, int], target: str) -> Prediction:
+    name = machine_name(target)
+    try:
+        made = program(analysis, dims, name)
+    except NoIR as e:
+        return Prediction(name, 0, why=str(e))
+    except TesseraError as e:
+        return Prediction(name, 0, why=e.diagnostics[0].message)
+    count, machine = len(made.launches), MACHINES.get(name)
+    if made.free:
+        return Prediction(name, count, why=f"set a size for {', '.join(made.free)}")
+    if machine is None:
+        return Prediction(name, count, None, memory(made), f"there is no model of {name}")
+    us = _time(made.steps, machine)
+    return Prediction(name, count, us, memory(made), "" if us is not None else "how often it loops depends on its data")
+
+
+def _time(steps: tuple[Step, ...], machine: Machine) -> float | None:
+    """Of two branches the longer one; None with a loop, whose trips only a running program knows."""
+    total = 0.0
+    for step in steps:
+        if isinstance(step, Launch):
+            took = predicted_us(step.flops, step.bytes, machine)
+        elif isinstance(step, Branch):
+            sides = [_time(side, machine) for side in (step.then, step.orelse)]
+            took = max((t for t in sides if t is not None), default=None) if None not in sides else None
+        else:
+            took = None
+        if took is None:
+            return None
+        total += took
+    return total
+
+
+def memory(program: Program) -> int:
+    """The most bytes alive at once: arguments, results and constants, and what lies between two launches."""
+    uses: dict[int, list[int]] = {}
+    for at, launch in enumerate(program.launches):
+        for arg in launch.args:
+            if isinstance(arg, Window):
+                uses.setdefault(arg.buffer, []).append(at)
+    kept = sum(_size(b) for b in program.buffers if b.role != "temp")
+    passing = [(_size(b), uses[b.id][0], uses[b.id][-1]) for b in program.buffers if b.role == "temp" and b.id in uses]
+    alive = (sum(n for n, first, last in passing if first <= at <= last) for at in range(len(program.launches)))
+    return kept + max(alive, default=0)
+
+
+def _size(buffer: Buffer) -> int:
+    elements = prod(buffer.shape)
+    return elements * buffer.dtype.itemsize if isinstance(elements, int) else 0

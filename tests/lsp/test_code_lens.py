@@ -1,0 +1,93 @@
+"""What stands above functions: predictions, the last profile, commands."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from lsprotocol import types as lsp
+
+from tessera.compiler.schedule.cost import MACHINES
+from tessera.compiler.schedule.measured import Measured, digest, record
+from tests.lsp.test_notebooks import FIRST, IMPORTS, SECOND, Notebook
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+MODEL = '''"""𝒮"""
+import tessera as ts
+from tessera import Tensor
+
+@ts.function
+def größe(x: Tensor["B", "D"]):
+    return ts.softmax(x) * 2
+
+@ts.kernel
+def double(x: Tensor["N"], y: Tensor["N"]):
+    y[tile_n : tile_n + 64] = x[tile_n : tile_n + 64] * 2
+'''
+
+
+async def lenses(editor, doc):
+    """Function -> the commands above it, in order."""
+    found = await editor.client.text_document_code_lens_async(lsp.CodeLensParams(doc))
+    out: dict[str, list[lsp.Command]] = {}
+    for lens in found:
+        resolved = lens if lens.command else await editor.client.code_lens_resolve_async(lens)
+        out.setdefault(editor.covered(doc, lens.range), []).append(resolved.command)
+    return out
+
+
+async def test_predictions(start):
+    editor = await start(options={"target": "sm_90a", "dims": {"B": 4096, "D": 1024}})
+    doc = editor.open(MODEL)
+    found = await lenses(editor, doc)
+    (predicted, *others) = found["größe"]
+    machine = MACHINES["sm_90a"]
+    least = 2 * 4096 * 1024 * 4
+    us = least / (machine.gbytes * 1e3) + machine.launch_us
+    assert predicted.title == f"modelled on sm_90a: {us:.3g} µs in 1 launch, {least / 1e6:.3g} MB"
+    assert [(c.title, c.command, list(c.arguments)) for c in others] == [
+        ("Profile", "tessera.profile", [doc.uri, "größe"]),
+        ("Show IR", "tessera.showIr", [doc.uri, "größe"]),
+    ]
+    assert found["double"][0].title == "modelled on sm_90a: set a size for N"
+
+
+async def test_sizes_and_targets_change(start):
+    editor = await start()
+    doc = editor.open(MODEL)
+    assert (await lenses(editor, doc))["größe"][0].title == "modelled on cpu: set a size for B, D"
+    editor.client.set_configuration({"tessera": {"dims": {"N": 64, "B": 2, "D": 3}, "target": "sm_70"}})
+    editor.client.workspace_did_change_configuration(lsp.DidChangeConfigurationParams(None))
+    while lsp.WORKSPACE_CODE_LENS_REFRESH not in editor.client.refreshed:
+        await editor.inlay_hints(doc)
+    found = await lenses(editor, doc)
+    assert found["double"][0].title == "modelled on sm_70: 512 B, there is no model of sm_70"
+    editor.replace(doc, "softmax(x)", "sofmax(x)")
+    assert "cannot be compiled as it stands" in (await lenses(editor, doc))["größe"][0].title
+    editor.client.set_configuration({"tessera": {"codeLens": {"enable": False}}})
+    editor.client.refreshed.clear()
+    editor.client.workspace_did_change_configuration(lsp.DidChangeConfigurationParams(None))
+    while lsp.WORKSPACE_CODE_LENS_REFRESH not in editor.client.refreshed:
+        await editor.inlay_hints(doc)
+    assert not await lenses(editor, doc)
+
+
+async def test_the_line_of_a_magic_has_the_last_word(start):
+    editor = await start(options={"target": "cpu", "dims": {"B": 1}})
+    cell = SECOND.replace("%%tessera", "%%tessera --target sm_80 --dims S=4096,D=64").replace("sofmax", "softmax")
+    book = Notebook(editor, IMPORTS, FIRST, cell)
+    (predicted, *_) = (await lenses(editor, book[2]))["attend"]
+    assert predicted.title.startswith("modelled on sm_80: ") and "µs in" in predicted.title
+
+
+async def test_the_last_profile(start, monkeypatch, tmp_path):
+    monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path))
+    record("/work shop/model.py", {"größe": Measured(5_120_000, 3, "cpu", time.time() - 7300, digest(MODEL))})
+    editor = await start()
+    doc = editor.open(MODEL)
+    shown = (await lenses(editor, doc))["größe"][1]
+    assert shown.title == "measured on cpu: 5.12 ms in 3 launches, 2 h ago"
+    assert (shown.command, list(shown.arguments)) == ("tessera.openProfile", [doc.uri])
+    editor.replace(doc, "* 2\n\n", "* 3\n\n")
+    assert (await lenses(editor, doc))["größe"][1].title.endswith(", 2 h ago, before the last edits")

@@ -1,0 +1,45 @@
+"""What a profile leaves for editors."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import tessera as ts
+from tessera.compiler.schedule.measured import _path, digest, last
+
+TEXT = """import tessera as ts
+from tessera import Tensor
+
+@ts.function
+def norm(x: Tensor["B", "D"]):
+    return ts.softmax(x) * 2
+"""
+
+
+def test_a_profile_leaves_what_functions_took(tmp_path, monkeypatch):
+    monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path / "cache"))
+    file = tmp_path / "größe.py"
+    file.write_text(TEXT, encoding="utf-8")
+    names: dict[str, object] = {}
+    exec(compile(TEXT, str(file), "exec"), names)
+    with ts.profiler() as prof:
+        names["norm"](np.ones((8, 16), np.float32))  # type: ignore[operator]
+    (found,) = last(str(file)).items()
+    name, measured = found
+    assert name == "norm"
+    assert measured.ns == sum(launch.duration or 0 for launch in prof.launches())
+    assert measured.launches == len(prof.launches()) and measured.text == digest(TEXT)
+    _path(str(file)).write_text("{", encoding="utf-8")
+    assert last(str(file)) == {}
+
+
+def test_functions_without_a_file_leave_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path))
+    from tessera.errors import register_source
+
+    register_source("In[4]", TEXT)
+    names: dict[str, object] = {}
+    exec(compile(TEXT, "In[4]", "exec"), names)
+    with ts.profiler():
+        names["norm"](np.ones((8, 16), np.float32))  # type: ignore[operator]
+    assert not (tmp_path / "profiles").exists()
