@@ -138,6 +138,7 @@ CODES: dict[str, Code] = {
     "TS504": Code("Launch error", "arguments live on different devices"),
     "TS505": Code("Launch error", "the arrays would not fit into memory"),
     "TS506": Code("Debug check", "a debug check found a bad value or access"),
+    "TS507": Code("Launch error", "a parameter that the kernel writes to shares memory with another argument"),
     # TS6xx: targets and environment
     "TS601": Code("Target error", "the target is unknown"),
     "TS602": Code("Target error", "the target cannot compile this operation"),

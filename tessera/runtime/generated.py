@@ -122,17 +122,32 @@ class _Writer:
         self.pointers.append(f"pointer(o{slot})")
         self.buffers = None if self.buffers is None else [*self.buffers, f"o{slot}"]
 
+    def overlaps(self) -> None:
+        """Gives the long way what overlaps; it says what is wrong."""
+        for a in self.prepared.apart:
+            for i in (a.written, a.other):  # an address is read once
+                if not self.pointers[i].isidentifier():
+                    self.lines.append(f"p{i} = {self.pointers[i]}")
+                    self.pointers[i] = f"p{i}"
+            w, o = self.pointers[a.written], self.pointers[a.other]
+            same = f" and {w} != {o}" if a.in_place else ""
+            meet = f"{w} - {a.other_bytes} < {o} < {w} + {a.written_bytes}{same}"
+            self.lines.append(f"if {meet}: return slow({self.args})")
+
     def launch(self) -> bool:
         """The line that runs the code; False where only the long way can."""
         executable = self.prepared.built.code.executable()
         scalars = [f"v{i}" for i in self.prepared.scalars]
-        fast = getattr(executable, "fast", None)
-        if fast is not None and self.buffers is not None:
+        entry = getattr(executable, "fast", None)
+        pairs = tuple((a.written, a.other, a.in_place) for a in self.prepared.apart)
+        fast = entry(pairs) if entry is not None and self.buffers is not None else None
+        if fast is not None:
             self.names["fast"] = fast
             self.lines.append(f"if fast({', '.join([*self.buffers, *scalars])}): return slow({self.args})")
             return True
         for param in self.prepared.written:
             self.writable(param)
+        self.overlaps()
         self.names["execute"] = executable.run
         pointers = "".join(f"{p}, " for p in self.pointers)
         self.lines.append(f"execute(({pointers}), ({''.join(f'{s}, ' for s in scalars)}), sizes)")
@@ -184,6 +199,7 @@ class _CudaWriter(_Writer):
             quick = executable.entry(prepared.sizes)
         if quick is None:
             return False
+        self.overlaps()
         self.names |= {"quick": quick, "stream": prepared.library.stream_reader(prepared.device)}
         given = [*self.pointers, *(f"v{i}" for i in prepared.scalars), "stream()"]
         self.lines.append(f"if quick({', '.join(given)}): return slow({self.args})")

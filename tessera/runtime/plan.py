@@ -9,6 +9,7 @@ from typing import Any
 
 from tessera.compiler.ir.checks import Check
 from tessera.compiler.ir.types import Shape
+from tessera.compiler.tile.aliasing import Pair, pairs
 from tessera.compiler.tile.program import Launch, Param, Program, ScalarArg, Window
 from tessera.language import dims, dtypes
 from tessera.language.dims import Dim
@@ -57,6 +58,8 @@ class Plan:
     launches: tuple[LaunchInfo, ...]
     workspace: Dim = 0
     """bytes of temporaries and constants"""
+    pairs: tuple[Pair, ...] = ()
+    """parameters whose arrays must not overlap"""
 
     @staticmethod
     def of(program: Program) -> Plan:
@@ -73,7 +76,7 @@ class Plan:
         written = {s.param for i, s in enumerate(slots) if passed[i].id in {b for k in launches for b, _ in k.writes}}
         params = tuple(replace(p, writes=p.writes or i in written) for i, p in enumerate(program.params))
         return Plan(program.name, params, slots, outputs, program.free, program.checks, program.tuple_result,
-                    launches, workspace)  # fmt: skip
+                    launches, workspace, pairs(program))  # fmt: skip
 
     def to_json(self) -> str:
         return json.dumps(
@@ -86,6 +89,7 @@ class Plan:
                 "checks": [[str(c.left), str(c.right), c.why] for c in self.checks],
                 "tuple_result": self.tuple_result,
                 "workspace": str(self.workspace),
+                "pairs": [[p.written, p.other, p.in_place] for p in self.pairs],
                 "launches": [
                     [k.kernel, k.label, _texts(k.grid), k.file, k.line, str(k.flops), str(k.bytes), k.dtype,
                      [[i, str(d)] for i, d in k.reads], [[i, str(d)] for i, d in k.writes]]
@@ -110,6 +114,7 @@ class Plan:
                 for k, label, g, file, line, f, b, d, r, w in data["launches"]
             ),
             _dim(data["workspace"]),
+            tuple(Pair(*p) for p in data["pairs"]),
         )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from tessera import knobs
 from tessera.errors import NOWHERE, Diagnostic, LaunchError, Note, Span
@@ -23,6 +23,16 @@ from tessera.runtime.forking import Locked
 from tessera.runtime.libraries import adapter_of
 from tessera.runtime.lifetimes import lifetimes
 from tessera.runtime.plan import Plan
+
+
+class Apart(NamedTuple):
+    """Two slots that must not overlap. `in_place`: they may be one and the same array."""
+
+    written: int
+    other: int
+    written_bytes: int
+    other_bytes: int
+    in_place: bool
 
 
 class Prepared(Locked):
@@ -52,6 +62,7 @@ class Prepared(Locked):
         self.neighbours = {a for a in self.adapters if a is not None} - {library} if device != "cpu" else set()
         self.kept = tuple(i for i, a in enumerate(self.adapters) if a is not None and not a.ordered and device != "cpu")
         self.poisoned = device == "cpu" and knobs.debug()
+        self.apart = self._apart()
 
     def _refuse_too_large(self) -> None:
         """TS505 before anything is allocated, where results and temporaries together cannot fit."""
@@ -59,6 +70,27 @@ class Prepared(Locked):
         total += sum(math.prod(shape) * dtype.itemsize for param, shape, dtype in self.slots if param is None)
         if self.device == "cpu" and total >= 1 << 28:
             memory.require(total, f"{self.plan.name}: results and temporaries")
+
+    def _apart(self) -> tuple[Apart, ...]:
+        """The arrays that must not overlap, as far as they are there, have elements and are passed as they are."""
+        place = {param: i for i, (param, _, _) in enumerate(self.slots) if param is not None}
+        out: list[Apart] = []
+        for pair in self.plan.pairs:
+            if pair.written not in place or pair.other not in place or pair.other in self.copied:
+                continue
+            w, o = place[pair.written], place[pair.other]
+            sizes = [math.prod(shape) * dtype.itemsize for _, shape, dtype in (self.slots[w], self.slots[o])]
+            if 0 not in sizes:
+                out.append(Apart(w, o, *sizes, pair.in_place and self.slots[w][1:] == self.slots[o][1:]))
+        return tuple(out)
+
+    def _refuse_overlaps(self, pointers: Sequence[int]) -> None:
+        """TS507 where an array that is stored to shares memory with another one in a way that has no meaning."""
+        for a in self.apart:
+            w, o = pointers[a.written], pointers[a.other]
+            if w < o + a.other_bytes and o < w + a.written_bytes and not (a.in_place and w == o):
+                names = [self.plan.params[self.plan.slots[i].param].name for i in (a.written, a.other)]  # type: ignore[index]
+                raise LaunchError(_overlapping(self.plan.name, *names, a.in_place, self.span))
 
     # One launch
 
@@ -95,6 +127,8 @@ class Prepared(Locked):
         if self.device != "cpu":
             lifetimes.release()
         pointers, new, keep = self._pointers(values, alive)
+        if self.apart:
+            self._refuse_overlaps(pointers)
         scalars = [values[i] for i in self.scalars]
         if events.active():
             self._observed(pointers, scalars, stream, sum(a.nbytes for a in keep))
@@ -242,3 +276,13 @@ def _unwritable(plan: Plan, name: str, why: str, span: Span) -> Diagnostic:
     return Diagnostic(
         "TS503", f"{plan.name} stores to {name}, but the array {why}; {fix}", span, notes=(called,), function=plan.name
     )
+
+
+def _overlapping(function: str, written: str, other: str, in_place: bool, span: Span) -> Diagnostic:
+    how = "they overlap in part" if in_place else f"it reads {other} at other places than it stores to {written}"
+    same = f"; {written} and {other} may be one and the same array" if in_place else ""
+    message = (
+        f"{function} stores to {written}, which shares memory with {other}, and {how}: the results would depend on "
+        f"the order in which its programs run.\nPass {other}.copy(){same}."
+    )
+    return Diagnostic("TS507", message, span, notes=(Note("called here", call_span()),), function=function)

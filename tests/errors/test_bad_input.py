@@ -88,6 +88,7 @@ ARGUMENTS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "read-only in place": (lambda: saxpy(Y, frozen(), 1.0), "TS503", "read-only"),
     "strided in place": (lambda: saxpy(Y, np.ones(6, np.float32)[::2], 1.0), "TS503", "not contiguous"),
     "broadcast in place": (lambda: saxpy(huge(), huge(), 1.0), "TS503", "strides [0]"),
+    "overlapping in place": (lambda: saxpy(X.reshape(-1)[1:4], X.reshape(-1)[:3], 1.0), "TS507", "overlap in part"),
     "huge input": (lambda: added(huge(), huge()), "TS505", "4 TiB"),
     "huge result": (lambda: ts.function(lambda x: x[:, None] * x)(huge(2**30)), "TS505", "PiB"),
     "huge creation": (lambda: ts.zeros((2**50,)), "TS505", "PiB"),

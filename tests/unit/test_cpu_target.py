@@ -209,7 +209,7 @@ def test_calls_from_several_threads_do_not_meet() -> None:
 
 # the fast call
 def test_the_fast_call_runs_and_refuses() -> None:
-    fast = loaded(scale(n=64)).fast
+    fast = loaded(scale(n=64)).fast()
     x, y = np.arange(64, dtype=np.float32), np.ones(64, np.float32)
     assert fast(x, y, 2.0) == 0
     np.testing.assert_array_equal(y, 2 * x + 1)
@@ -227,7 +227,7 @@ def test_the_fast_call_runs_and_refuses() -> None:
 
 
 def test_the_fast_call_outlives_its_executable_and_a_new_pool() -> None:
-    fast = loaded(scale(n=100_000)).fast
+    fast = loaded(scale(n=100_000)).fast()
     gc.collect()
     x, y = np.ones(100_000, np.float32), np.zeros(100_000, np.float32)
     for count in (3, 1, 2):
@@ -237,8 +237,8 @@ def test_the_fast_call_outlives_its_executable_and_a_new_pool() -> None:
 
 
 def test_the_fast_call_is_offered_only_where_it_knows_everything() -> None:
-    assert loaded(scale(dtype=dt.bf16)).fast is None  # a bf16 scalar takes the long way
-    assert loaded(scale(), profile=True).fast is None
+    assert loaded(scale(dtype=dt.bf16)).fast() is None  # a bf16 scalar takes the long way
+    assert loaded(scale(), profile=True).fast() is None
 
 
 def test_scalars_of_the_fast_call() -> None:
@@ -247,7 +247,7 @@ def test_scalars_of_the_fast_call() -> None:
         def body(t: LineBuilder, y: Value, a: Value) -> None:
             t.store(y, t.broadcast(a, (5,), ()), t.ints(0))
 
-        fast = loaded(build("fill", [Arg("y", (5,), dtype, out=True), Arg("a", None, dtype)], (1,), body)).fast
+        fast = loaded(build("fill", [Arg("y", (5,), dtype, out=True), Arg("a", None, dtype)], (1,), body)).fast()
         y = np.zeros(5, dtype.numpy)
         assert fast(y, value) == 0
         assert (y == value).all()

@@ -3,7 +3,7 @@
 One native function serves all Programs. Its `self` is an integer, the address of a description: where the entry point
 and the frame are, and for each argument its slot, its size in bytes and how it is converted. It returns 0 when the
 Program has run, and k + 1 when argument k is not what the description says (or -1 when the frame is in use by another
-thread); nothing has happened then, and the caller takes the long way.
+thread, -2 when two arrays overlap); nothing has happened then, and the caller takes the long way.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ UNLOCKED_BYTES = 1 << 16
 """calls on more memory than this let other Python threads run meanwhile"""
 
 # slots of a description
-RUN, FRAME, BUSY, UNLOCK, POOL_CELL, ARRAYS, SCALARS, FIRST = range(8)
+RUN, FRAME, BUSY, UNLOCK, POOL_CELL, ARRAYS, SCALARS, PAIRS, FIRST = range(9)
 PER_ARGUMENT = 4
-"""arrays: frame slot, bytes, item size, buffer flags; scalars: frame slot, kind"""
+"""arrays: frame slot, bytes, item size, buffer flags; scalars: frame slot, kind; then pairs of arrays that must not
+overlap: two numbers of arrays, whether they may be one and the same"""
 FLOAT32, FLOAT64, INTEGER = range(3)
 CONTIGUOUS, WRITABLE = 0x38, 1
 BUFFER_BYTES = 80
@@ -67,6 +68,8 @@ entry:
   %arrays = load i64, ptr %arrays.p
   %scalars.p = getelementptr i64, ptr %d, i64 {SCALARS}
   %scalars = load i64, ptr %scalars.p
+  %pairs.p = getelementptr i64, ptr %d, i64 {PAIRS}
+  %pairs = load i64, ptr %pairs.p
   %table = getelementptr i64, ptr %d, i64 {FIRST}
   %wanted = add i64 %arrays, %scalars
   %enough = icmp eq i64 %given, %wanted
@@ -91,7 +94,7 @@ crowd:
 array:
   %i = phi i64 [ 0, %pool ], [ %i.next, %array.kept ]
   %more = icmp slt i64 %i, %arrays
-  br i1 %more, label %array.take, label %scalar
+  br i1 %more, label %array.take, label %pair
 array.take:
   %arg.p = getelementptr ptr, ptr %args, i64 %i
   %arg = load ptr, ptr %arg.p
@@ -131,8 +134,42 @@ array.kept:
   %slot.p = getelementptr i64, ptr %frame, i64 %slot
   store ptr %data, ptr %slot.p
   br label %array
+pair:
+  %q = phi i64 [ 0, %array ], [ %q.next, %pair.take ]
+  %q.more = icmp slt i64 %q, %pairs
+  br i1 %q.more, label %pair.take, label %scalar
+pair.take:
+  %q.row = add i64 %wanted, %q
+  %q.at = mul i64 %q.row, {PER_ARGUMENT}
+  %one.p = getelementptr i64, ptr %table, i64 %q.at
+  %one = load i64, ptr %one.p
+  %other.p = getelementptr i64, ptr %one.p, i64 1
+  %other = load i64, ptr %other.p
+  %may.p = getelementptr i64, ptr %one.p, i64 2
+  %may = load i64, ptr %may.p
+  %one.off = mul i64 %one, {BUFFER_BYTES}
+  %one.buffer = getelementptr i8, ptr %buffers, i64 %one.off
+  %one.start = load i64, ptr %one.buffer
+  %one.len.p = getelementptr i64, ptr %one.buffer, i64 2
+  %one.len = load i64, ptr %one.len.p
+  %one.end = add i64 %one.start, %one.len
+  %other.off = mul i64 %other, {BUFFER_BYTES}
+  %other.buffer = getelementptr i8, ptr %buffers, i64 %other.off
+  %other.start = load i64, ptr %other.buffer
+  %other.len.p = getelementptr i64, ptr %other.buffer, i64 2
+  %other.len = load i64, ptr %other.len.p
+  %other.end = add i64 %other.start, %other.len
+  %before = icmp ult i64 %one.start, %other.end
+  %behind = icmp ult i64 %other.start, %one.end
+  %overlap = and i1 %before, %behind
+  %apart = icmp ne i64 %one.start, %other.start
+  %never = icmp eq i64 %may, 0
+  %forbidden = or i1 %apart, %never
+  %clash = and i1 %overlap, %forbidden
+  %q.next = add i64 %q, 1
+  br i1 %clash, label %undo, label %pair
 scalar:
-  %j = phi i64 [ 0, %array ], [ %j.next, %scalar.kept ]
+  %j = phi i64 [ 0, %pair ], [ %j.next, %scalar.kept ]
   %left = icmp slt i64 %j, %scalars
   br i1 %left, label %scalar.take, label %call
 scalar.take:
@@ -190,8 +227,9 @@ call.held:
 ran:
   br label %release
 undo:
-  %held = phi i64 [ 0, %crowd ], [ %i, %array.none ], [ %i, %array.other ], [ %arrays, %scalar.none ]
-  %which = phi i64 [ -2, %crowd ], [ %i, %array.none ], [ %i, %array.other ], [ %k, %scalar.none ]
+  %held = phi i64 [ 0, %crowd ], [ %i, %array.none ], [ %i, %array.other ], [ %arrays, %pair.take ],
+    [ %arrays, %scalar.none ]
+  %which = phi i64 [ -2, %crowd ], [ -3, %pair.take ], [ %i, %array.none ], [ %i, %array.other ], [ %k, %scalar.none ]
   %refused = add i64 %which, 1
   br label %release
 release:
@@ -252,16 +290,20 @@ def fast_function(
     frame: Any,
     arrays: Sequence[tuple[int, int, int, bool]],
     scalars: Sequence[tuple[int, int]],
+    pairs: Sequence[tuple[int, int, bool]],
     kept: tuple[Any, ...],
 ) -> Any:
-    """The function for one Program. `arrays`: (frame slot, bytes, item size, written to); `scalars`: (slot, kind)."""
+    """The function for one Program. `arrays`: (frame slot, bytes, item size, written to); `scalars`: (slot, kind);
+    `pairs`: two arrays that must not overlap, whether they may be one and the same."""
     unlock = int(sum(size for _, size, _, _ in arrays) > UNLOCKED_BYTES)
     cell = threads.pool_cell()
     rows = [
         v for slot, size, item, written in arrays for v in (slot, size, item, CONTIGUOUS | (WRITABLE if written else 0))
     ]
     rows += [v for slot, kind in scalars for v in (slot, kind, 0, 0)]
-    head = [entry, ctypes.addressof(frame), 0, unlock, ctypes.addressof(cell), len(arrays), len(scalars)]
+    rows += [v for one, other, same in pairs for v in (one, other, int(same), 0)]
+    head = [entry, ctypes.addressof(frame), 0, unlock, ctypes.addressof(cell), len(arrays), len(scalars),
+            len(pairs)]  # fmt: skip
     description = (ctypes.c_int64 * (len(head) + len(rows)))(*head, *rows)
     handle = _Handle(ctypes.addressof(description))
     handle.kept = (description, frame, cell, *kept)
