@@ -74,13 +74,14 @@ def test_hopper_products_stay_in_flight(hopper: dict[str, Artifact], name: str) 
     assert len(waits) == 2, "one in the loop, which leaves a stage under way, and one behind the last stage"
     (figures,) = a.resources.values()
     assert figures["shared"] <= SHARED_LIMITS[90] and figures["blocks_per_sm"] >= 1
-    code = cubin.disassemble(a.files["code.cubin"])
-    loop, epilogue = code[: code.rindex("WARPGROUP.DEPBAR")], code[code.rindex("WARPGROUP.DEPBAR") :]
-    assert "STL" not in loop and "LDL" not in loop
-    if figures["threads"] < 384:
-        assert figures["spills"] == 0
-    else:  # 128 accumulators to a thread leave the epilogue's instructions little to overlap in
-        assert figures["spills"] <= 32 and epilogue.count("STL") <= 8
+    assert figures["spills"] == 0
+
+
+def test_long_epilogues_are_loops(hopper: dict[str, Artifact]) -> None:
+    """128 accumulators to a thread: gelu takes some at a time, and neighbours are stored as words."""
+    wide = hopper["bf16 128x256 gelu"]
+    assert 0 < len(instructions(wide, "MUFU.EX2")) < 128 // 4
+    assert instructions(wide, "STG") == ["STG.E"] * 64
 
 
 def test_small_accumulators_share_a_multiprocessor(hopper: dict[str, Artifact]) -> None:

@@ -4,6 +4,7 @@
 
 #define TS_FN __forceinline__
 #define TS_UNROLL _Pragma("unroll")
+#define TS_ROLLED _Pragma("unroll 1")
 
 namespace tessera {
 
@@ -37,12 +38,22 @@ TS_FN u32 shuffle_xor(u32 v, int mask) { return __shfl_xor_sync(0xffffffffu, v, 
 extern __shared__ __align__(1024) u8 dynamic_shared[];
 TS_FN u8* shared_memory() { return dynamic_shared; }
 
-template <class T> TS_FN T load_global(const T* p) { return *p; }
-template <class T> TS_FN void store_global(T* p, T v) { *p = v; }
-TS_FN void begin_scatter() {}
-template <class T> TS_FN void scatter_global(T* p, T v) { *p = v; }
-template <class T> TS_FN T load_shared(const T* p) { return *p; }
-template <class T> TS_FN void store_shared(T* p, T v) { *p = v; }
+template <class To, class From> TS_FN To bits_as(From v) {
+  static_assert(sizeof(To) == sizeof(From), "bits_as keeps the width");
+  To r;
+  memcpy(&r, &v, sizeof r);
+  return r;
+}
+
+// What fills a word moves as one: the compiler does not join two elements of 2 bytes.
+template <class T, int Bytes> struct word_ { using type = T; };
+template <class T> struct word_<T, 4> { using type = u32; };
+template <class T> struct word_<T, 8> { using type = u64; };
+template <class T> using word = typename word_<T, alignof(T) == sizeof(T) ? sizeof(T) : 0>::type;
+template <class T> TS_FN T load_global(const T* p) { return bits_as<T>(*reinterpret_cast<const word<T>*>(p)); }
+template <class T> TS_FN void store_global(T* p, T v) { *reinterpret_cast<word<T>*>(p) = bits_as<word<T>>(v); }
+template <class T> TS_FN T load_shared(const T* p) { return bits_as<T>(*reinterpret_cast<const word<T>*>(p)); }
+template <class T> TS_FN void store_shared(T* p, T v) { *reinterpret_cast<word<T>*>(p) = bits_as<word<T>>(v); }
 
 // A flag that any thread may raise: the highest stays.
 TS_FN void raise(u64* flag, u64 what) { atomicMax((unsigned long long*)flag, (unsigned long long)what); }
@@ -72,13 +83,6 @@ TS_FN void wait_all_async() {
 #if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.wait_all;" ::: "memory");
 #endif
-}
-
-template <class To, class From> TS_FN To bits_as(From v) {
-  static_assert(sizeof(To) == sizeof(From), "bits_as keeps the width");
-  To r;
-  memcpy(&r, &v, sizeof r);
-  return r;
 }
 
 TS_FN u16 f16_from(float x) {

@@ -17,6 +17,7 @@
 
 #define TS_FN inline
 #define TS_UNROLL
+#define TS_ROLLED
 #define __global__
 #define __launch_bounds__(...)
 #define __grid_constant__

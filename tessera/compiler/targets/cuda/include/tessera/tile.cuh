@@ -76,42 +76,61 @@ template <class... X> using layout_of = typename common_<X...>::type;
 template <class T, class L> TS_FN T element(const Tile<T, L>& x, int k) { return x.v[k]; }
 template <class T> TS_FN when<!is_tile<T>, T> element(const T& x, int) { return x; }
 
-#define TS_TILE_RESULT(call)                                   \
-  Tile<decltype(call(0)), L> r;                                \
-  TS_UNROLL for (int k = 0; k < L::size; ++k) r.v[k] = call(k); \
+// A tile of what `each` gives for register k.
+#define TS_TILE(each)                                 \
+  int k = 0;                                          \
+  Tile<decltype(each), L> r;                          \
+  TS_UNROLL for (; k < L::size; ++k) r.v[k] = each;   \
   return r
 // Each scalar function over tiles, or over scalars alone.
-#define TS_LIFT1(name)                                                                         \
-  template <class X> TS_FN auto name(const X& x) {                                             \
-    using L = layout_of<X>;                                                                    \
-    auto one = [&](int k) { return scalar::name(element(x, k)); };                             \
-    if constexpr (same<L, void>) return one(0);                                                \
-    else { TS_TILE_RESULT(one); }                                                              \
+#define TS_LIFT1(name)                                                 \
+  template <class X> TS_FN auto name(const X& x) {                     \
+    using L = layout_of<X>;                                            \
+    if constexpr (same<L, void>) return scalar::name(x);               \
+    else { TS_TILE(scalar::name(element(x, k))); }                     \
   }
-#define TS_LIFT2(name)                                                                         \
-  template <class X, class Y> TS_FN auto name(const X& x, const Y& y) {                        \
-    using L = layout_of<X, Y>;                                                                 \
-    auto one = [&](int k) { return scalar::name(element(x, k), element(y, k)); };              \
-    if constexpr (same<L, void>) return one(0);                                                \
-    else { TS_TILE_RESULT(one); }                                                              \
+#define TS_LIFT2(name)                                                 \
+  template <class X, class Y> TS_FN auto name(const X& x, const Y& y) { \
+    using L = layout_of<X, Y>;                                         \
+    if constexpr (same<L, void>) return scalar::name(x, y);            \
+    else { TS_TILE(scalar::name(element(x, k), element(y, k))); }      \
   }
-#define TS_LIFT3(name)                                                                         \
-  template <class X, class Y, class Z> TS_FN auto name(const X& x, const Y& y, const Z& z) {   \
-    using L = layout_of<X, Y, Z>;                                                              \
-    auto one = [&](int k) { return scalar::name(element(x, k), element(y, k), element(z, k)); }; \
-    if constexpr (same<L, void>) return one(0);                                                \
-    else { TS_TILE_RESULT(one); }                                                              \
+#define TS_LIFT3(name)                                                 \
+  template <class X, class Y, class Z> TS_FN auto name(const X& x, const Y& y, const Z& z) { \
+    using L = layout_of<X, Y, Z>;                                      \
+    if constexpr (same<L, void>) return scalar::name(x, y, z);         \
+    else { TS_TILE(scalar::name(element(x, k), element(y, k), element(z, k))); } \
+  }
+// Long functions on many registers: unrolled, they take seconds to compile and leave the accumulators too few registers.
+// A loop takes some of them at a time, while the tile's registers move up; at the end each is back in its place.
+constexpr int many_registers = 64, some_registers = 16;
+#define TS_LIFT1_LONG(name)                                            \
+  template <class X> TS_FN X name(const X& x) {                        \
+    using L = layout_of<X>;                                            \
+    if constexpr (same<L, void>) return scalar::name(x);               \
+    else {                                                             \
+      constexpr int all = L::size, some = all >= many_registers && all % some_registers == 0 ? some_registers : all; \
+      X r = x;                                                         \
+      TS_ROLLED for (int i = 0; i < all; i += some) {                  \
+        typename X::type done[some];                                   \
+        TS_UNROLL for (int k = 0; k < some; ++k) done[k] = scalar::name(r.v[k]); \
+        TS_UNROLL for (int k = some; k < all; ++k) r.v[k - some] = r.v[k]; \
+        TS_UNROLL for (int k = 0; k < some; ++k) r.v[all - some + k] = done[k]; \
+      }                                                                \
+      return r;                                                        \
+    }                                                                  \
   }
 TS_LIFT2(add) TS_LIFT2(sub) TS_LIFT2(mul) TS_LIFT2(div) TS_LIFT2(floordiv) TS_LIFT2(mod) TS_LIFT2(pow)
 TS_LIFT2(maximum) TS_LIFT2(minimum) TS_LIFT2(atan2) TS_LIFT3(fma) TS_LIFT3(where)
 TS_LIFT2(eq) TS_LIFT2(ne) TS_LIFT2(lt) TS_LIFT2(le) TS_LIFT2(gt) TS_LIFT2(ge)
 TS_LIFT2(logical_and) TS_LIFT2(logical_or) TS_LIFT2(logical_xor) TS_LIFT1(logical_not)
 TS_LIFT2(bit_and) TS_LIFT2(bit_or) TS_LIFT2(bit_xor) TS_LIFT1(bit_not) TS_LIFT2(shift_left) TS_LIFT2(shift_right)
-TS_LIFT1(neg) TS_LIFT1(abs) TS_LIFT1(sign) TS_LIFT1(exp) TS_LIFT1(exp2) TS_LIFT1(expm1) TS_LIFT1(log) TS_LIFT1(log2)
-TS_LIFT1(log10) TS_LIFT1(log1p) TS_LIFT1(sqrt) TS_LIFT1(rsqrt) TS_LIFT1(reciprocal) TS_LIFT1(square) TS_LIFT1(sin)
-TS_LIFT1(cos) TS_LIFT1(tan) TS_LIFT1(atan) TS_LIFT1(sinh) TS_LIFT1(cosh) TS_LIFT1(tanh) TS_LIFT1(erf) TS_LIFT1(floor)
-TS_LIFT1(ceil) TS_LIFT1(round) TS_LIFT1(trunc) TS_LIFT1(isnan) TS_LIFT1(isinf) TS_LIFT1(isfinite) TS_LIFT1(relu)
-TS_LIFT1(sigmoid) TS_LIFT1(silu) TS_LIFT1(softplus) TS_LIFT1(gelu) TS_LIFT1(gelu_tanh)
+TS_LIFT1(neg) TS_LIFT1(abs) TS_LIFT1(sign) TS_LIFT1(exp) TS_LIFT1(exp2) TS_LIFT1(log) TS_LIFT1(log2) TS_LIFT1(sqrt)
+TS_LIFT1(rsqrt) TS_LIFT1(reciprocal) TS_LIFT1(square) TS_LIFT1(floor) TS_LIFT1(ceil) TS_LIFT1(round) TS_LIFT1(trunc)
+TS_LIFT1(isnan) TS_LIFT1(isinf) TS_LIFT1(isfinite) TS_LIFT1(relu)
+TS_LIFT1_LONG(expm1) TS_LIFT1_LONG(log10) TS_LIFT1_LONG(log1p) TS_LIFT1_LONG(sin) TS_LIFT1_LONG(cos)
+TS_LIFT1_LONG(tan) TS_LIFT1_LONG(atan) TS_LIFT1_LONG(sinh) TS_LIFT1_LONG(cosh) TS_LIFT1_LONG(tanh) TS_LIFT1_LONG(erf)
+TS_LIFT1_LONG(sigmoid) TS_LIFT1_LONG(silu) TS_LIFT1_LONG(softplus) TS_LIFT1_LONG(gelu) TS_LIFT1_LONG(gelu_tanh)
 template <class To, class T, class L> TS_FN auto cast(const Tile<T, L>& x) {
   if constexpr (same<T, float> && (same<To, f16> || same<To, bf16>) && L::size % 2 == 0) {
     Tile<To, L> r;
@@ -122,13 +141,11 @@ template <class To, class T, class L> TS_FN auto cast(const Tile<T, L>& x) {
     }
     return r;
   } else {
-    auto one = [&](int k) { return cast<To>(x.v[k]); };
-    TS_TILE_RESULT(one);
+    TS_TILE(cast<To>(x.v[k]));
   }
 }
 template <class To, class T, class L> TS_FN auto bitcast(const Tile<T, L>& x) {
-  auto one = [&](int k) { return bitcast<To>(x.v[k]); };
-  TS_TILE_RESULT(one);
+  TS_TILE(bitcast<To>(x.v[k]));
 }
 
 template <class L, class T> TS_FN Tile<T, L> full(T value) {
