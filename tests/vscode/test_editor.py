@@ -66,7 +66,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shim.parent.mkdir()
     shim.write_text(f'#!/bin/sh\ntouch "{folder}/tools/was-run"\nexec {sys.executable} "$@"\n')
     shim.chmod(0o755)
-    settings = {"tessera.interpreter": "${workspaceFolder}/tools/python"}
+    dims = {"B": 8, "H": 16, "S": 1024, "E": 64, "R": 512, "C": 512}
+    settings = {"tessera.interpreter": "${workspaceFolder}/tools/python", "tessera.dims": dims}
     (folder / ".vscode/settings.json").write_text(json.dumps(settings))
     (folder / "model.py").write_text(MODEL)
     (folder / "scale.tess").write_text(DIALECT)
@@ -133,6 +134,21 @@ def test_rename_of_a_dim(window: Window) -> None:
     window.command("File: Revert File")
 
 
+def test_ir_beside_the_source(window: Window) -> None:
+    window.open("model.py")
+    window.see("scores: [B, H, S, S] bf16")
+    window.page.mouse.click(*window.point("q @ k.transpose", "transpose"))
+    window.command("Tessera: Show IR at Cursor")
+    window.choose("Graph")
+    window.page.locator('.tab.active[data-resource-name="attend.graph"]').wait_for()
+    window.see("graph.contract")
+    ir = window.page.locator(".editor-instance").last
+    window.page.mouse.click(*window.point("ts.softmax(scores", "softmax"))
+    lit = ir.locator('.view-overlays [class*="ced-"]')
+    lit.first.wait_for()
+    window.shot("ir")
+
+
 def test_dialect(window: Window) -> None:
     window.open("scale.tess")
     window.see("y: [B, D] f32 @accum(f32) = x * w")
@@ -150,7 +166,7 @@ def test_status_and_target(window: Window) -> None:
     item = window.page.locator('[id*="tessera.status"]').first
     assert item.inner_text().strip() == "Tessera: auto"
     item.click()
-    window.page.locator(".quick-input-list .monaco-list-row", has_text="sm_90a").click()
+    window.choose("sm_90a")
     window.page.locator('[id*="tessera.status"]', has_text="Tessera: sm_90a").wait_for()
     assert '"tessera.target": "sm_90a"' in (window.folder / ".vscode/settings.json").read_text()
 

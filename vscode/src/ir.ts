@@ -26,7 +26,8 @@ const LEVELS = [
   { label: "Graph", description: "whole-tensor operators" },
   { label: "Schedule", description: "what is fused, tiled and placed" },
   { label: "Tile", description: "one program over tiles" },
-  { label: "Target", description: "the code for the target" },
+  { label: "Target", description: "the source that the target compiles" },
+  { label: "Assembly", description: "what the machine runs" },
 ];
 const PAUSE = 400;
 

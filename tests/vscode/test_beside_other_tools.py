@@ -1,0 +1,88 @@
+"""With the documented settings, ruff and pyright find no fault with dims in a folder of programs, and elsewhere do."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import require
+from tests.vscode.documented import snippet
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = """from __future__ import annotations
+
+import tessera as ts
+from tessera import Tensor, bf16
+
+HEADS = 4
+
+
+@ts.function
+def project(x: Tensor["B", "S", "D", bf16], w: Tensor["D", "H*E"]) -> Tensor["B", "S", "H", "E"]:
+    return (x @ w).reshape(B, S, H, E)
+
+
+@ts.function
+def split[D](x: Tensor["B", "S", D], gain: Tensor[D]) -> Tensor["B", "S", HEADS, "D//4"]:
+    assert D % HEADS == 0
+    return (x * gain).reshape(B, S, HEADS, D // HEADS)
+
+
+@ts.kernel
+def scale(x: Tensor["M", "K", ts.f16], y: Tensor["M", "K", ts.f16]) -> None:
+    ctx = ts.tile.context()
+    y[tile_m : tile_m + 16] = x[tile_m : tile_m + 16] * ctx.K
+
+
+print(project, split, scale)
+"""
+PYRIGHT = '[tool.pyright]\npythonVersion = "3.12"\n'
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """Two folders with the same program; the settings are for one of them."""
+    for folder in ("models", "elsewhere"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "program.py").write_text(PROGRAM)
+    documented = snippet("## Beside other Python tools", "toml")
+    (tmp_path / "pyproject.toml").write_text(
+        f'[tool.ruff.lint]\nselect = ["E4", "E7", "E9", "F", "UP"]\n{PYRIGHT}{documented}'
+    )
+    return tmp_path
+
+
+def run(project: Path, *command: str) -> Any:
+    paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    env = {**os.environ, "PYTHONPATH": paths}
+    return json.loads(subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, check=False).stdout)
+
+
+def folders(project: Path, found: list[tuple[str, str]]) -> dict[str, set[str]]:
+    """What was reported, by folder."""
+    out: dict[str, set[str]] = {"models": set(), "elsewhere": set()}
+    for path, rule in found:
+        out[Path(path).relative_to(project).parts[0]].add(rule)
+    return out
+
+
+def test_ruff(project: Path) -> None:
+    require("ruff")
+    report = run(project, sys.executable, "-m", "ruff", "check", "--no-cache", "--output-format", "json", ".")
+    found = folders(project, [(d["filename"], d["code"]) for d in report])
+    assert found["models"] == set()
+    assert {"F821", "UP037"} <= found["elsewhere"]
+
+
+def test_pyright(project: Path) -> None:
+    require("pyright")
+    report = run(project, sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--outputjson")
+    found = folders(project, [(d["file"], d.get("rule", d["message"])) for d in report["generalDiagnostics"]])
+    assert found["models"] == set()
+    assert found["elsewhere"] == {"reportUndefinedVariable", "reportOperatorIssue"}
