@@ -14,14 +14,16 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
+from dataclasses import replace
 
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcContentModified
 from pygls.uris import from_fs_path, to_fs_path
 
 from tessera.compiler.frontend.files import FileAnalysis
+from tessera.compiler.frontend.modules import Modules, imported_files
 from tessera.compiler.frontend.text_scope import TextScope
-from tessera.errors import Diagnostic, Edit, Span
+from tessera.errors import Diagnostic, Edit, Note, Span
 from tessera_lsp.known import Known
 from tessera_lsp.text import Text
 
@@ -37,7 +39,11 @@ class Document:
     """`analysed` is called after every analysis of the newest text."""
 
     def __init__(
-        self, item: lsp.TextDocumentItem, encoding: str = "utf-16", analysed: Callable[[Document], None] | None = None
+        self,
+        item: lsp.TextDocumentItem,
+        encoding: str = "utf-16",
+        analysed: Callable[[Document], None] | None = None,
+        modules: Modules | None = None,
     ) -> None:
         self.uri, self.version = item.uri, item.version
         self.file = to_fs_path(item.uri) or item.uri
@@ -48,7 +54,11 @@ class Document:
         self.edited = 0
         """the number of the message that brought this text"""
         self._number = next(_NUMBERS)
-        self._files = FileAnalysis(self.file)
+        self.by_import = False
+        """whether the analysis was asked for because an imported file has changed"""
+        self._modules = modules or Modules()
+        self._files = FileAnalysis(self.file, modules=self._modules)
+        self._rounds = 0
         self._analysed = analysed
         self._waiting: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -61,7 +71,7 @@ class Document:
     @property
     def state(self) -> str:
         """Names this text among all that the server has seen: a document opened anew starts at version 1 again."""
-        return f"{self._number}.{self.version}"
+        return f"{self._number}.{self.version}.{self._rounds}"
 
     @property
     def parses(self) -> bool:
@@ -79,6 +89,19 @@ class Document:
         self.request_analysis()
 
     def request_analysis(self) -> None:
+        """Of the newest text, which others that import the file are to see as well."""
+        if not self._rounds:
+            self._modules.changed.append(self._elsewhere)
+        self._request(by_import=False)
+        self._modules.open(self.file, self.text.plain)
+
+    def _elsewhere(self, file: str) -> None:
+        if file != self.file and file in imported_files(self.scope):
+            self._request(by_import=True)
+
+    def _request(self, by_import: bool) -> None:
+        self.by_import = by_import
+        self._rounds += 1
         self._supersede()
         self._waiting = asyncio.get_running_loop().create_future()
         if self._task is None or self._task.done():
@@ -87,6 +110,10 @@ class Document:
     def close(self) -> None:
         self.closed = True
         self._supersede()
+        if self._rounds:
+            self._modules.changed.remove(self._elsewhere)
+            self._modules.open(self.file, None)
+            self._rounds = 0
 
     def _supersede(self) -> None:
         if self._waiting is not None and not self._waiting.done():
@@ -127,11 +154,11 @@ class Document:
                     return
                 self.problems = list(self._files.problems)
             else:
-                self._files, self.problems = FileAnalysis(self.file), []
+                self._files, self.problems = FileAnalysis(self.file, modules=self._modules), []
             self.known = [Known(a, self._files) for a in self._files.analyses]
         except Exception:
             log.exception("the analysis of %s failed", self.uri)
-            self._files, self.known = FileAnalysis(self.file), []
+            self._files, self.known = FileAnalysis(self.file, modules=self._modules), []
             message = "Tessera could not analyse this file; the language server's log says why"
             self.problems = [Diagnostic("TS900", message, Span(self.file, 1, 1, 1, 1), severity="warning")]
 
@@ -151,7 +178,7 @@ class Document:
     @property
     def diagnostics(self) -> list[Diagnostic]:
         """All findings, each once: a mistake in a helper is found by everyone who calls it."""
-        found = [*self.problems, *(d for k in self.known for d in k.diagnostics)]
+        found = [*self.problems, *(_at_home(d, self.file) for k in self.known for d in k.diagnostics)]
         return list({(d.code, d.span, d.message): d for d in reversed(found)}.values())[::-1]
 
     def function_at(self, line: int) -> Known | None:
@@ -178,3 +205,12 @@ class Document:
         identifier = lsp.OptionalVersionedTextDocumentIdentifier(self.uri, self.version)
         changes = [lsp.TextEdit(self.text.span_range(e.span), e.text) for e in edits]
         return lsp.WorkspaceEdit(document_changes=[lsp.TextDocumentEdit(identifier, changes)])
+
+
+def _at_home(d: Diagnostic, file: str) -> Diagnostic:
+    """A finding in a function that was imported stands in this file where that was called."""
+    call = next((n for n in reversed(d.notes) if n.span is not None and n.span.file == file), None)
+    if d.span.file == file or call is None or call.span is None:
+        return d
+    notes = (Note(f"found in {d.function}", d.span), *(n for n in d.notes if n is not call))
+    return replace(d, span=call.span, notes=notes, fixes=())

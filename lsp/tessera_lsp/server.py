@@ -21,6 +21,7 @@ from pygls.exceptions import (
 from pygls.lsp.server import LanguageServer
 from pygls.protocol import LanguageServerProtocol, lsp_method
 
+from tessera.compiler.frontend.modules import Modules
 from tessera_lsp import messages
 from tessera_lsp.document import Document
 from tessera_lsp.garbage import collect_when_idle
@@ -105,6 +106,7 @@ class TesseraServer(LanguageServer):
         )
         self.documents: dict[str, Document] = {}
         self.notebooks: dict[str, Notebook] = {}
+        self.modules = Modules()
         self.settings = Settings()
         self.cursor: tuple[str, int] | None = None
         """the document and line of the person's cursor, where the client tells"""
@@ -118,7 +120,7 @@ class TesseraServer(LanguageServer):
 
     def open(self, item: lsp.TextDocumentItem) -> None:
         self.close(item.uri)
-        document = self.documents[item.uri] = Document(item, self.encoding, self._push)
+        document = self.documents[item.uri] = Document(item, self.encoding, self._push, self.modules)
         document.request_analysis()
 
     def close(self, uri: str) -> None:
@@ -204,6 +206,11 @@ class TesseraServer(LanguageServer):
 
     def _push(self, document: Document) -> None:
         collect_when_idle()
+        if document.by_import:  # the person has typed elsewhere, so the client does not ask by itself
+            from tessera_lsp.features.configuration import refresh
+
+            refresh(self, "inlay_hint")
+            refresh(self, "diagnostics")
         if not self.pulls and self.documents.get(document.uri) is document:
             self._publish(document)
 

@@ -42,7 +42,7 @@ def resolve(scope: TextScope, dotted: str) -> Any:
     head, *rest = dotted.split(".")
     value = scope.lookup(head) if head else MISSING
     for name in rest:
-        value = vocabulary.member(value.path, name) if isinstance(value, Namespace) else MISSING
+        value = vocabulary.member_of(value, name) if isinstance(value, Namespace) else MISSING
     return value
 
 

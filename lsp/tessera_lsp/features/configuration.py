@@ -70,5 +70,6 @@ def refresh(server: TesseraServer, what: str) -> None:
     workspace = server.client_capabilities.workspace
     able = getattr(workspace, what, None)
     if able is not None and able.refresh_support:
-        asked = getattr(server, f"workspace_{what}_refresh_async")(None)
+        method = "diagnostic" if what == "diagnostics" else what
+        asked = getattr(server, f"workspace_{method}_refresh_async")(None)
         asyncio.ensure_future(asked).add_done_callback(lambda f: f.cancelled() or f.exception())

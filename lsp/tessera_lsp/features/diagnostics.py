@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from os.path import isabs
 from typing import TYPE_CHECKING
 
 from lsprotocol import types as lsp
@@ -20,7 +21,7 @@ _SEVERITY = {
 
 
 def register(server: TesseraServer) -> None:
-    options = lsp.DiagnosticOptions(inter_file_dependencies=False, workspace_diagnostics=False, identifier="tessera")
+    options = lsp.DiagnosticOptions(inter_file_dependencies=True, workspace_diagnostics=False, identifier="tessera")
 
     @server.feature(lsp.TEXT_DOCUMENT_DIAGNOSTIC, options)
     async def pull(params: lsp.DocumentDiagnosticParams) -> lsp.DocumentDiagnosticReport:
@@ -36,11 +37,11 @@ def to_protocol(server: TesseraServer, document: Document) -> list[lsp.Diagnosti
 
 
 def one(server: TesseraServer, document: Document, d: Diagnostic) -> lsp.Diagnostic:
-    """Notes with a place in the file become related information, others a line of the message."""
+    """Notes with a place in a file become related information, others a line of the message."""
     related: list[lsp.DiagnosticRelatedInformation] = []
     lines = [d.message]
     for note in d.notes:
-        if note.span is not None and note.span.line and note.span.file == document.file:
+        if note.span is not None and note.span.line and (note.span.file == document.file or isabs(note.span.file)):
             related.append(lsp.DiagnosticRelatedInformation(document.location(note.span), note.message))
         else:
             lines.append(f"note: {note.message}")

@@ -13,6 +13,7 @@ from tessera.compiler.frontend.values import (
     ClassRef,
     Closure,
     Method,
+    Module,
     Namespace,
     Number,
     Record,
@@ -61,10 +62,13 @@ def name_span(ev: Evaluator, node: ast.Attribute) -> Span:
 
 
 def _member(ev: Evaluator, node: ast.Attribute, module: Namespace, name: str) -> Any:
-    found = vocabulary.member(module.path, name)
+    found = vocabulary.member_of(module, name)
+    if isinstance(module, Module):
+        ev.depend(ast.unparse(node), found)
     if found is not MISSING:
         return found
-    hint, fixes = ev.suggest(name, vocabulary.members(module.path), name_span(ev, node))
+    known = module.scope.names() if isinstance(module, Module) else vocabulary.members(module.path)
+    hint, fixes = ev.suggest(name, known, name_span(ev, node))
     return ev.error(
         "TS104", f"{module.path} has no {name!r} that can be used in a {ev.definition.kind}{hint}", node, fixes=fixes
     )

@@ -16,6 +16,7 @@ from typing import Any
 
 from tessera.compiler.frontend.analysis import Analysis, ExprInfo, analyse, changed
 from tessera.compiler.frontend.definition import Definition
+from tessera.compiler.frontend.modules import Modules
 from tessera.compiler.frontend.reparse import Parsed, parsed
 from tessera.compiler.frontend.scope import Scope
 from tessera.compiler.frontend.text_scope import TextScope, decorated_kind
@@ -48,6 +49,8 @@ class FileAnalysis:
     gaps: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     """first and last lines of what could not be read, and counts as it was when it last could"""
     scope: TextScope = field(init=False)
+    modules: Modules = field(default_factory=Modules, repr=False)
+    """the other files of the workspace"""
     _kept: dict[tuple[str, int], _Kept] = field(default_factory=dict[tuple[str, int], _Kept])
     _parsed: Parsed | None = None
 
@@ -70,7 +73,8 @@ class FileAnalysis:
         register_source(self.file, text)
         with collector_paused():
             self._parsed = parsed(text, self.file, self._parsed)
-            self.scope = TextScope(self.file, text, self._parsed.tree)
+            self.modules.refresh()
+            self.scope = TextScope(self.file, text, self._parsed.tree, self.modules)
         self.problems, self.gaps = self._parsed.problems, self._parsed.gaps
         lines = self._parsed.lines
         kept: dict[tuple[str, int], _Kept] = {}

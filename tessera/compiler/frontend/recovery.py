@@ -52,6 +52,8 @@ class Before:
     def range(self, start: int, end: int, lines: int) -> tuple[int, int]:
         """Where the lines from `start` to `end` (from 0) of a text of so many lines were before."""
         by = self.lines - lines
+        if not by:  # line for line, also where it is changed
+            return start, end
         first = start if start < self.head else start + by if start >= lines - self.tail else self.head
         last = end if end <= self.head else end + by if end > lines - self.tail else self.lines - self.tail
         return first, last
@@ -419,7 +421,11 @@ class Reader:
     def _was(self, start: int, end: int) -> list[ast.stmt]:
         if self.before is None:
             return []
+        indent = len(self.lines[start]) - len(self.lines[start].lstrip())
         was = self.before.statements(*self.before.range(start, end, len(self.lines)))
+        if len(was) > 1:  # of all that stood where much has changed
+            rows = {s.lineno for s in was if s.col_offset == indent}
+            was = [s for s in was if s.lineno in rows]
         for s in was:
             shift(s, start + 1 - first_line(s))
         return was

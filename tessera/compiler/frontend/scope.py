@@ -21,7 +21,7 @@ from tessera.compiler.frontend.values import (
     Record,
     Unknown,
 )
-from tessera.compiler.frontend.vocabulary import PYTHON_BUILTINS, is_own_module, member
+from tessera.compiler.frontend.vocabulary import PYTHON_BUILTINS, is_own_module, member, member_of
 
 if TYPE_CHECKING:
     from tessera.compiler.frontend.definition import Definition
@@ -55,7 +55,7 @@ def read(scope: Scope, dotted: str) -> Any:
         if isinstance(value, (ClassRef, Record)):
             value = value.members.get(name, MISSING)
         elif isinstance(value, Namespace):
-            value = member(value.path, name)
+            value = member_of(value, name)
         elif not scope.live:
             return UNKNOWN
         else:

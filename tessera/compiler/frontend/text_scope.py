@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend import vocabulary
 from tessera.compiler.frontend.broken import Broken
@@ -21,6 +21,7 @@ from tessera.compiler.frontend.values import (
     Builtin,
     ClassRef,
     Closure,
+    Module,
     Namespace,
     has_unknown,
     is_sequence,
@@ -28,6 +29,10 @@ from tessera.compiler.frontend.values import (
 from tessera.errors import CompileError, Diagnostic
 from tessera.language.annotations import dotted_name
 from tessera.language.policies import PolicyError
+
+if TYPE_CHECKING:
+    from tessera.compiler.frontend.modules import Modules, ModuleScope
+    from tessera.compiler.frontend.scope import Scope
 
 _DATACLASS = ("dataclass", "dataclasses.dataclass", "NamedTuple", "typing.NamedTuple")
 
@@ -47,12 +52,19 @@ class TextScope:
 
     live = False
 
-    def __init__(self, file: str, text: str, tree: ast.Module) -> None:
+    def __init__(
+        self, file: str, text: str, tree: ast.Module, modules: Modules | None = None, known_as: Scope | None = None
+    ) -> None:
+        """`modules`: where imported files are looked for. `known_as`: what stands for this scope in the definitions of
+        its functions, where that outlives it."""
         self.file, self.text, self.tree = file, text, tree
-        self._bindings: dict[str, ast.AST] = {}
+        self._modules, self._known_as = modules, known_as or self
+        self.bound: dict[str, ast.AST] = {}
         self._values: dict[str, Any] = {}
         self._definitions: dict[ast.FunctionDef, Definition] = {}
-        self._stars: list[str] = []
+        self.imports: dict[str, ModuleScope] = {}
+        """the files that were looked into, by path"""
+        self.stars: list[tuple[str, int]] = []
         for node in _statements(tree.body):
             self._bind(node)
 
@@ -60,35 +72,35 @@ class TextScope:
         match node:
             case ast.Import(names=names):
                 for alias in names:
-                    self._bindings[alias.asname or alias.name.partition(".")[0]] = node
+                    self.bound[alias.asname or alias.name.partition(".")[0]] = node
             case ast.ImportFrom(names=names):
                 for alias in names:
                     if alias.name == "*":
-                        self._stars.append(node.module or "")
+                        self.stars.append((node.module or "", node.level))
                     else:
-                        self._bindings[alias.asname or alias.name] = node
+                        self.bound[alias.asname or alias.name] = node
             case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.AsyncFunctionDef(name=name):
-                self._bindings[name] = node
+                self.bound[name] = node
             case ast.Assign(targets=targets):
                 for target in targets:
                     for name in _names(target):
-                        self._bindings[name] = node
+                        self.bound[name] = node
             case ast.AnnAssign(target=ast.Name(id=name), value=value) if value is not None:
-                self._bindings[name] = node
+                self.bound[name] = node
             case ast.AugAssign() | ast.For() | ast.With():
                 for inner in ast.walk(node):
                     if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
-                        self._bindings[inner.id] = node
+                        self.bound[inner.id] = node
             case Broken():
-                for name in node.binds | (node.mentions - self._bindings.keys()):
-                    self._bindings[name] = node
+                for name in node.binds | (node.mentions - self.bound.keys()):
+                    self.bound[name] = node
                 for was in node.was:
                     self._bind(was)
             case _:
                 pass
 
     def names(self) -> Iterable[str]:
-        return [*self._bindings, *vocabulary.PYTHON_BUILTINS]
+        return [*self.bound, *vocabulary.PYTHON_BUILTINS]
 
     def edited(self, definition: Definition, text: str) -> Definition | None:
         try:
@@ -98,12 +110,13 @@ class TextScope:
         node = find_function(tree, definition.line, definition.name)
         if not isinstance(node, ast.FunctionDef):
             return None
-        return replace(definition, tree=node, source=text, notes=notes, scope=TextScope(self.file, text, tree))
+        scope = TextScope(self.file, text, tree, self._modules)
+        return replace(definition, tree=node, source=text, notes=notes, scope=scope)
 
     def lookup(self, name: str) -> Any:
         if name in self._values:
             return self._values[name]
-        node = self._bindings.get(name)
+        node = self.bound.get(name)
         if node is None:
             return self._unbound(name)
         self._values[name] = UNKNOWN  # a constant defined by itself is not known
@@ -113,8 +126,12 @@ class TextScope:
     def _unbound(self, name: str) -> Any:
         if name in vocabulary.PYTHON_BUILTINS:
             return Builtin(name)
-        for module in self._stars:
-            found = vocabulary.member(module, name)
+        for module, level in self.stars:
+            file = self._file(module, level)
+            if file is not None:
+                found = MISSING if name.startswith("_") else file.scope.lookup(name)
+            else:
+                found = vocabulary.member(module, name) if not level else UNKNOWN
             if found is not MISSING:
                 return found
         import builtins
@@ -125,10 +142,11 @@ class TextScope:
         match node:
             case ast.Import(names=names):
                 alias = next(a for a in names if name in (a.asname, a.name.partition(".")[0]))
-                return Namespace(alias.name if alias.asname else name)
+                path = alias.name if alias.asname else name
+                return self._file(path, 0) or Namespace(path)
             case ast.ImportFrom(names=names):
                 alias = next(a for a in names if name in (a.asname, a.name))
-                return imported(node.module or "", alias.name) if not node.level else UNKNOWN
+                return self._imported(node.module or "", node.level, alias.name)
             case ast.FunctionDef():
                 return self._function(node)
             case ast.ClassDef():
@@ -139,6 +157,23 @@ class TextScope:
                 return self._unpacked(name, targets, value)
             case _:
                 return UNKNOWN
+
+    def _file(self, module: str, level: int) -> Module | None:
+        """The file of the workspace that is imported by this name."""
+        if self._modules is None or (not level and vocabulary.is_known(module)):
+            return None
+        found = self._modules.find(self.file, module, level)
+        if found is not None:
+            self.imports[found.scope.path] = found.scope
+        return found
+
+    def _imported(self, module: str, level: int, name: str) -> Any:
+        """`from module import name`; what a file is not seen to bind may be bound otherwise."""
+        file = self._file(module, level)
+        if file is not None:
+            found = file.scope.lookup(name)
+            return UNKNOWN if found is MISSING else found
+        return imported(module, name) if not level else UNKNOWN
 
     def _function(self, node: ast.FunctionDef) -> Any:
         kind = decorated_kind(self, node)
@@ -151,7 +186,7 @@ class TextScope:
         if found is None:
             line, source = first_line(node), source_of(self.file, self.text)
             options, problems = decorator_options(self, node, source)
-            found = Definition(kind, node.name, self.file, line, node, self.text, self, (), options, problems)
+            found = Definition(kind, node.name, self.file, line, node, self.text, self._known_as, (), options, problems)
             self._definitions[node] = found
         return found
 

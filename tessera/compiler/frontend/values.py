@@ -19,6 +19,7 @@ from tessera.language.dims import Expr
 if TYPE_CHECKING:
     from tessera.compiler.frontend.definition import Definition
     from tessera.compiler.frontend.frame import Frame
+    from tessera.compiler.frontend.modules import ModuleScope
 
 
 class Unknown:
@@ -67,6 +68,13 @@ class Namespace:
     """A module by its dotted name: one of Tessera's own, `math`, or (nothing is known of its members) a foreign one."""
 
     path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Module(Namespace):
+    """A file of the workspace that is imported: its names are those of its text."""
+
+    scope: ModuleScope
 
 
 @dataclass(frozen=True, slots=True)

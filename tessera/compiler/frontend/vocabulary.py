@@ -6,11 +6,12 @@ One table for both scopes. Tile names are the kernel layer's business: every mem
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
-from tessera.compiler.frontend.values import MISSING, UNKNOWN, Builtin, Namespace, OperatorRef
+from tessera.compiler.frontend.values import MISSING, UNKNOWN, Builtin, Module, Namespace, OperatorRef
 from tessera.language import dtypes, policies
 
 PYTHON_BUILTINS = frozenset(
@@ -41,6 +42,12 @@ def is_own_module(name: str) -> bool:
     return name in ("tessera", "math") or name.startswith("tessera.")
 
 
+def is_known(module: str) -> bool:
+    """Modules that mean the same in every workspace: Tessera's, NumPy, and those of the standard library."""
+    head = module.partition(".")[0]
+    return head in ("tessera", "numpy") or head in sys.stdlib_module_names
+
+
 def member(path: str, name: str) -> Any:
     """`path.name`; MISSING where the module is known not to have it, UNKNOWN for a member of a foreign module."""
     if path == "math":
@@ -60,6 +67,11 @@ def member(path: str, name: str) -> Any:
         return known
     inner = f"{path.removeprefix('tessera').removeprefix('.')}.{name}".removeprefix(".")
     return Namespace(f"tessera.{inner}") if inner in NAMESPACES else MISSING
+
+
+def member_of(module: Namespace, name: str) -> Any:
+    """The same of a module of either kind."""
+    return module.scope.lookup(name) if isinstance(module, Module) else member(module.path, name)
 
 
 def _operator(name: str) -> OperatorRef | None:
