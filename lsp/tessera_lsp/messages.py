@@ -85,13 +85,22 @@ TYPES: Mapping[str, tuple[type, type | None]] = {
 }
 
 
+_OWN = (CursorParams, CursorNotification, IrParams, SourceLines, IrResult, IrRequest, IrResponse)
+
+
 def converter() -> Converter:
     """The protocol's, which also knows these: in JSON their names are written in camel case."""
     made = default_converter()
-    for cls in (CursorParams, CursorNotification, IrParams, SourceLines, IrResult, IrRequest, IrResponse):
-        names: dict[str, Any] = {f.name: override(rename=_camel(f.name)) for f in attrs.fields(cls)}
-        made.register_structure_hook(cls, make_dict_structure_fn(cls, made, **names))
-        made.register_unstructure_hook(cls, make_dict_unstructure_fn(cls, made, **names))
+
+    def names(cls: type) -> dict[str, Any]:
+        return {f.name: override(rename=_camel(f.name)) for f in attrs.fields(cls)}
+
+    def ours(cls: Any) -> bool:
+        return cls in _OWN
+
+    # Factories: code for a message is generated when the first one comes, not when the server starts.
+    made.register_structure_hook_factory(ours, lambda cls: make_dict_structure_fn(cls, made, **names(cls)))
+    made.register_unstructure_hook_factory(ours, lambda cls: make_dict_unstructure_fn(cls, made, **names(cls)))
     return made
 
 

@@ -41,7 +41,7 @@ def dim_occurrences(known: Known) -> Iterator[Occurrence]:
         span = known.span(parameter)
         if span is not None and parameter.name in dims:
             yield Occurrence(parameter.name, replace(span, col=span.end_col - len(parameter.name)))
-    annotations = _annotations(known.tree)
+    annotations = annotations_of(known.tree)
     for annotation in annotations:
         yield from _in_annotation(known, annotation)
     hidden = {*assigned_names(known.tree), *(p.arg for p in parameters(known.tree))}
@@ -65,7 +65,7 @@ def dim_occurrences(known: Known) -> Iterator[Occurrence]:
                 pass
 
 
-def _annotations(tree: ast.FunctionDef) -> list[ast.expr]:
+def annotations_of(tree: ast.FunctionDef) -> list[ast.expr]:
     out = [p.annotation for p in parameters(tree) if p.annotation is not None]
     out += [tree.returns] if tree.returns is not None else []
     return out + [s.annotation for s in ast.walk(tree) if isinstance(s, ast.AnnAssign)]

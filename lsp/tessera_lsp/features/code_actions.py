@@ -1,44 +1,76 @@
-"""Quick fixes: the changes that the front end has tried before offering them."""
+"""Quick fixes, and changes that people ask for. What is offered has been tried on the text.
+
+Changes that are only asked about because the cursor moved are not looked for: each would have to be tried.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from lsprotocol import types as lsp
 
+from tessera_lsp.actions import Offer, Selection, annotate, extract, fuse, precision
 from tessera_lsp.features import diagnostics
 
 if TYPE_CHECKING:
+    from tessera_lsp.document import Document
     from tessera_lsp.server import TesseraServer
+
+_KINDS = [lsp.CodeActionKind.QuickFix, annotate.KIND, precision.KIND, extract.KIND, fuse.KIND]
 
 
 def register(server: TesseraServer) -> None:
-    options = lsp.CodeActionOptions(code_action_kinds=[lsp.CodeActionKind.QuickFix])
-
-    @server.feature(lsp.TEXT_DOCUMENT_CODE_ACTION, options)
+    @server.feature(lsp.TEXT_DOCUMENT_CODE_ACTION, lsp.CodeActionOptions(code_action_kinds=_KINDS))
     async def code_actions(params: lsp.CodeActionParams) -> list[lsp.CodeAction]:
         document = await server.document(params.text_document)
         only = params.context.only
-        if only is not None and not any(_within(lsp.CodeActionKind.QuickFix, kind) for kind in only):
-            return []
-        return [
-            lsp.CodeAction(
-                fix.message,
-                kind=lsp.CodeActionKind.QuickFix,
-                diagnostics=[diagnostics.one(server, document, d)],
-                is_preferred=len(d.fixes) == 1,
-                edit=edit,
-            )
-            for d in document.diagnostics
-            if d.fixes and _overlaps(document.text.span_range(d.span), params.range)
-            for fix in d.fixes
-            if (edit := document.workspace_edit(fix.edits)) is not None
-        ]
+        found: list[lsp.CodeAction] = []
+        if only is None or _wanted(lsp.CodeActionKind.QuickFix, only):
+            found += _fixes(server, document, params.range)
+        if params.context.trigger_kind != lsp.CodeActionTriggerKind.Automatic or only:
+            offers = (o for o in _offers(server, document, params.range) if only is None or _wanted(o.kind, only))
+            found += (a for o in offers if (a := _action(document, o)) is not None)
+        return found
 
 
-def _within(kind: str, wanted: str) -> bool:
+def _fixes(server: TesseraServer, document: Document, area: lsp.Range) -> Iterator[lsp.CodeAction]:
+    for d in document.diagnostics:
+        if not d.fixes or not _overlaps(document.text.span_range(d.span), area):
+            continue
+        for fix in d.fixes:
+            edit = document.workspace_edit(fix.edits)
+            if edit is not None:
+                yield lsp.CodeAction(
+                    fix.message,
+                    kind=lsp.CodeActionKind.QuickFix,
+                    diagnostics=[diagnostics.one(server, document, d)],
+                    is_preferred=len(d.fixes) == 1,
+                    edit=edit,
+                )
+
+
+def _offers(server: TesseraServer, document: Document, area: lsp.Range) -> Iterator[Offer]:
+    selection = Selection(document.text.place(area.start), document.text.place(area.end))
+    known = document.function_at(selection.start[0])
+    if known is None:
+        yield from fuse.decorated(document, selection)
+    elif document.parses:
+        for offers in (annotate.offers, precision.offers, extract.offers):
+            yield from offers(document, known, selection)
+        yield from fuse.explained(known, selection, server.settings_for(document))
+
+
+def _action(document: Document, offer: Offer) -> lsp.CodeAction | None:
+    if offer.disabled:
+        return lsp.CodeAction(offer.title, kind=offer.kind, disabled=lsp.CodeActionDisabled(offer.disabled))
+    edit = document.workspace_edit(offer.edits)
+    return lsp.CodeAction(offer.title, kind=offer.kind, edit=edit) if edit is not None else None
+
+
+def _wanted(kind: str, only: Sequence[str]) -> bool:
     """Kinds form a tree: "quickfix.tessera" is a "quickfix", and everything is within ""."""
-    return not wanted or kind == wanted or kind.startswith(f"{wanted}.")
+    return any(not w or kind == w or kind.startswith(f"{w}.") for w in only)
 
 
 def _overlaps(a: lsp.Range, b: lsp.Range) -> bool:

@@ -1,6 +1,7 @@
 """Shapes beside names: after an assignment where the type is new, and after parameters annotated by another name.
 
-Each dim of a hint is a part of its own, which leads to where the dim was bound.
+Each dim of a hint is a part of its own, which leads to where the dim was bound. A hint can be inserted as annotation:
+whether the text stands it is tried when somebody points at the hint.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from lsprotocol import types as lsp
 from tessera.compiler.frontend.analysis import ExprInfo, type_text
 from tessera.compiler.frontend.values import is_tuple
 from tessera.compiler.ir.types import IndexType, shape_text
+from tessera_lsp.actions import annotate
 from tessera_lsp.known import Known, is_tensor, policy_of
 from tessera_lsp.names import bound_by, parameters
 from tessera_lsp.settings import Settings
@@ -30,7 +32,7 @@ NEAR = 2
 
 
 def register(server: TesseraServer) -> None:
-    @server.feature(lsp.TEXT_DOCUMENT_INLAY_HINT, lsp.InlayHintOptions(resolve_provider=False))
+    @server.feature(lsp.TEXT_DOCUMENT_INLAY_HINT, lsp.InlayHintOptions(resolve_provider=True))
     async def inlay_hints(params: lsp.InlayHintParams) -> list[lsp.InlayHint]:
         document = await server.document(params.text_document)
         first, last = (document.text.place(p)[0] for p in (params.range.start, params.range.end))
@@ -42,6 +44,17 @@ def register(server: TesseraServer) -> None:
             for e in shown(known, server.settings)
             if first <= e.span.end_line <= last and (near is None or e.span.line in near or _reshapes(known, e))
         ]
+
+    @server.feature(lsp.INLAY_HINT_RESOLVE)
+    async def resolve(hint: lsp.InlayHint) -> lsp.InlayHint:
+        if isinstance(hint.data, str):
+            document = await server.document(lsp.TextDocumentIdentifier(hint.data))
+            place = document.text.place(hint.position)
+            known = document.function_at(place[0])
+            edit = annotate.at(document, known, *place) if known is not None else None
+            if edit is not None:
+                hint.text_edits = [lsp.TextEdit(document.text.span_range(edit.span), edit.text)]
+        return hint
 
 
 def shown(known: Known, settings: Settings = EVERYTHING) -> Iterator[ExprInfo]:
@@ -108,6 +121,7 @@ def _hint(document: Document, known: Known, e: ExprInfo, text: str) -> lsp.Inlay
         label=_label(document, known, text, "" if parameter else ": "),
         kind=lsp.InlayHintKind.Type,
         padding_left=parameter,
+        data=document.uri,
     )
 
 

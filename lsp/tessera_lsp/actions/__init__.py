@@ -1,0 +1,104 @@
+"""Changes of a function that people can ask for. Each has been tried on the text before it is offered."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tessera.compiler.frontend.analysis import Analysis, analyse
+from tessera.compiler.frontend.fixes import apply
+from tessera.errors import Diagnostic, Edit, Fix, Span
+from tessera_lsp.known import Known
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What the person has selected, as a Span counts; an empty one is the cursor's place."""
+
+    start: tuple[int, int]
+    end: tuple[int, int]
+    text: str = ""
+
+    def touches(self, span: Span | None) -> bool:
+        if span is None:
+            return False
+        return (span.line, span.col) <= self.end and self.start <= (span.end_line, span.end_col)
+
+    def holds(self, span: Span | None) -> bool:
+        if span is None:
+            return False
+        return self.start <= (span.line, span.col) and (span.end_line, span.end_col) <= self.end
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """`disabled` says why it cannot be done; then there are no edits."""
+
+    title: str
+    kind: str
+    edits: tuple[Edit, ...] = ()
+    disabled: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What the analysis says of a function after a change, and which findings are new."""
+
+    analysis: Analysis
+    found: tuple[Diagnostic, ...]
+
+    @property
+    def errors(self) -> list[Diagnostic]:
+        return [d for d in self.found if d.severity == "error"]
+
+
+def tried(known: Known, edits: Iterable[Edit]) -> Tried | None:
+    """None where the text would no longer parse, or less be known of the function than before."""
+    definition = known.analysis.definition
+    text = apply(definition.source, Fix("", tuple(edits)))
+    changed = definition.scope.edited(definition, text)
+    if changed is None:
+        return None
+    after = analyse(changed)
+    if known.analysis.op is not None and after.op is None and after.ok:
+        return None
+    before = {(d.code, d.message) for d in known.diagnostics}
+    return Tried(after, tuple(d for d in after.diagnostics if (d.code, d.message) not in before))
+
+
+def insertion(span: Span, at_end: bool, text: str) -> Edit:
+    line, col = (span.end_line, span.end_col) if at_end else (span.line, span.col)
+    return Edit(Span(span.file, line, col, line, col), text)
+
+
+def header_end(known: Known) -> Span | None:
+    """The place of the colon that ends `def f(...) -> ...`: the first outside brackets."""
+    lines = known.analysis.definition.text.lines
+    depth, started = 0, False
+    first = known.tree.lineno
+    for number in range(first, min(known.tree.body[0].lineno, len(lines)) + 1):
+        quote = ""
+        for col, c in enumerate(lines[number - 1], 1):
+            if quote:
+                quote = "" if c == quote else quote
+            elif c in "\"'":
+                quote = c
+            elif c == "#":
+                break
+            elif c in "([{":
+                depth, started = depth + 1, True
+            elif c in ")]}":
+                depth -= 1
+            elif c == ":" and not depth and started:
+                return Span(known.analysis.definition.file, number, col, number, col)
+    return None
+
+
+def statements(known: Known) -> list[ast.stmt]:
+    """All statements of the function, also those in blocks."""
+    return [n for s in known.tree.body for n in ast.walk(s) if isinstance(n, ast.stmt)]
+
+
+def names_of(nodes: Sequence[ast.AST], context: type[ast.expr_context]) -> set[str]:
+    return {n.id for s in nodes for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, context)}

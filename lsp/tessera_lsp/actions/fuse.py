@@ -1,0 +1,149 @@
+"""One kernel for several operators: what that saves, and why it is not so where it is not.
+
+Inside `@ts.function` the compiler fuses what may be fused, so there an offer explains. Outside each operator is a
+launch of its own, and the change that fuses them is the decorator.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tessera.compiler.frontend.files import FileAnalysis
+from tessera.compiler.frontend.fixes import apply
+from tessera.compiler.frontend.values import Builtin, OperatorRef
+from tessera.compiler.ir.core import Op, Value
+from tessera.compiler.schedule.cost import MACHINES
+from tessera.errors import Edit, Fix, Span
+from tessera.language.dims import Dim, prod
+from tessera_lsp import signatures
+from tessera_lsp.actions import Offer, Selection
+from tessera_lsp.annotations import own_name
+from tessera_lsp.known import Known
+from tessera_lsp.levels import NoIR, schedule
+from tessera_lsp.predictions import machine_name
+
+if TYPE_CHECKING:
+    from tessera_lsp.document import Document
+    from tessera_lsp.settings import Settings
+
+KIND = "refactor.rewrite.fuse"
+TITLE = "Fuse these operators"
+
+
+def explained(known: Known, selection: Selection, settings: Settings) -> Iterator[Offer]:
+    """Of operators in a function: that they are one kernel and what it saves, or what stands between them."""
+    if known.analysis.definition.kind != "function" or selection.start == selection.end:
+        return
+    try:
+        func = schedule(known.analysis, settings.dims, machine_name(settings.target))
+    except NoIR:
+        return
+    groups = [g for g in func.walk() if g.name == "schedule.group" and any(selection.touches(o.span) for o in _ops(g))]
+    selected = [o for g in groups for o in _ops(g) if selection.holds(o.span)]
+    if len({(o.span.line, o.span.col, o.span.end_line, o.span.end_col) for o in selected}) < 2:
+        return
+    if len(groups) == 1:
+        said = f"they are one kernel already ({groups[0].attrs['label']}){_saving(groups[0], settings)}"
+    else:
+        pair = next(((a, b) for a in groups for b in groups if a is not b and _feeds(a, b)), None)
+        said = _between(*pair) if pair else "neither needs the other's result: there is nothing to keep out of memory"
+    yield Offer(TITLE, KIND, disabled=said)
+
+
+def _ops(group: Op) -> list[Op]:
+    return [op for op in group.region.block.ops if op.name.startswith("graph.")]
+
+
+def _saving(group: Op, settings: Settings) -> str:
+    """What the values inside would cost in memory: one write, and one read for each use."""
+    from tessera.compiler.lower.layout import is_view, kind_of
+
+    ops = [op for op in _ops(group) if not is_view(op) and kind_of(op) != "generate"]
+    kept = [r for op in ops for r in op.results if _inner_uses(r)]
+    total: Dim = 0
+    for r in kept:
+        total = total + _size(r) * (1 + len(_inner_uses(r)))
+    if not kept:
+        return ""
+    machine = MACHINES.get(machine_name(settings.target))
+    if not isinstance(total, int) or machine is None:
+        return f", which keeps {total} bytes out of memory"
+    us = total / (machine.gbytes * 1e3) + (len(ops) - 1) * machine.launch_us
+    return f", which keeps {total:,} bytes out of memory and saves {us:.3g} us at most (modelled)"
+
+
+def _inner_uses(v: Value) -> list[Op]:
+    return [u for u in v.users if u.name.startswith("graph.")]
+
+
+def _size(v: Value) -> Dim:
+    return prod(v.type.shape) * v.type.dtype.itemsize  # type: ignore[union-attr]
+
+
+def _feeds(a: Op, b: Op) -> bool:
+    """Whether `b` reads a result of `a`, perhaps through views."""
+    reached, todo = set(a.results), list(a.results)
+    while todo:
+        for user in todo.pop().users:
+            if user is b:
+                return True
+            if user.name.startswith("graph."):
+                todo += [r for r in user.results if r not in reached]
+                reached.update(user.results)
+    return False
+
+
+def _between(a: Op, b: Op) -> str:
+    """Why the scheduler keeps two groups apart (lower/graph_to_schedule.py), in words."""
+    first, second = (str(g.attrs["label"]) for g in (a, b))
+    match a.attrs["kind"], b.attrs["kind"]:
+        case _, "contract":
+            return f"{second} reads each result of {first} many times: a product's operands must be in memory first"
+        case "contract", _:
+            return f"{second} needs whole rows of the product {first}, which its blocks do not hold"
+        case "chunks", _:
+            return f"{second} needs the result of the long reduction {first}, which all programs compute together"
+        case _, "chunks":
+            return f"{second} reduces everything to one value, which programs of their own do in two stages"
+        case "join", _:
+            return f"{first} copies into windows, which is done before {second} reads them"
+        case _ if a.attrs["space"] != b.attrs["space"]:
+            return f"{first} and {second} walk over different sizes"
+        case _ if a.attrs["inner"] != b.attrs["inner"]:
+            return f"{first} and {second} reduce other axes: one must be complete before the other begins"
+        case _:
+            return f"{first} and {second} together exceed what one kernel holds, or a path between them leads out"
+
+
+def decorated(document: Document, selection: Selection) -> Iterator[Offer]:
+    """Of operators in a plain function, which are launched one by one: the decorator that fuses them."""
+    for node in document.scope.tree.body:
+        if not isinstance(node, ast.FunctionDef) or node.decorator_list:
+            continue
+        source = document.text.plain.split("\n")
+        if not node.lineno <= selection.start[0] <= (node.end_lineno or 0):
+            continue
+        called = [n for n in ast.walk(node) if isinstance(n, ast.Call) and _operator(document, n)]
+        name = own_name(document.scope, "function", Builtin("tessera.function"))
+        if len(called) < 2 or name is None:
+            continue
+        indent = source[node.lineno - 1][: len(source[node.lineno - 1]) - len(source[node.lineno - 1].lstrip())]
+        place = Span(document.file, node.lineno, 1, node.lineno, 1)
+        edit = Edit(place, f"{indent}@{name}\n")
+        title = f"Fuse the {len(called)} operators of {node.name}: @{name}"
+        wrong = _wrong(document, node.name, edit)
+        yield Offer(title, KIND, disabled=wrong) if wrong else Offer(title, KIND, (edit,))
+
+
+def _operator(document: Document, call: ast.Call) -> bool:
+    return isinstance(signatures.resolve(document.scope, ast.unparse(call.func)), OperatorRef)
+
+
+def _wrong(document: Document, name: str, edit: Edit) -> str:
+    """The first thing that is wrong with the function once it is one of Tessera's."""
+    files = FileAnalysis(document.file)
+    files.update(apply(document.text.plain, Fix("", (edit,))))
+    found = [d for a in files.analyses if a.name == name for d in a.diagnostics if d.severity == "error"]
+    return found[0].message.partition("\n")[0] if found else ""

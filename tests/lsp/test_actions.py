@@ -1,0 +1,163 @@
+"""Changes that people ask for: each is tried before it is offered, and applied here to see what it gives."""
+
+from __future__ import annotations
+
+import pytest
+from lsprotocol import types as lsp
+
+from tests.lsp.test_features import apply
+from tests.lsp.test_notebooks import IMPORTS, Notebook
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+MODEL = '''"""𝒮"""
+import tessera as ts
+from tessera import Tensor, bf16
+
+
+@ts.function
+def attend(x: Tensor["B", "S", "D"], w: Tensor["D", "D"]):
+    """Attends."""
+    note = "𝒮é"; q = (x @ w).reshape(B, S, 4, D // 4)
+    k = q.transpose(1, 2)
+    scores = ts.softmax(k @ k.permute(0, 1, 3, 2))
+    total = scores.sum(-1) * S
+    total = total + 1.0
+    return total, q
+
+
+def plain(x: Tensor["N"]):
+    y = ts.exp(x)
+    return ts.sqrt(y) + 1
+'''
+
+
+async def actions(editor, doc, start, end=None, kind="", trigger=lsp.CodeActionTriggerKind.Invoked):
+    """Title -> action, for what is selected between two marks."""
+    area = lsp.Range(editor.at(doc, start), editor.at(doc, end or start))
+    context = lsp.CodeActionContext([], only=[kind] if kind else None, trigger_kind=trigger)
+    found = await editor.client.text_document_code_action_async(lsp.CodeActionParams(doc, area, context))
+    return {a.title: a for a in found}
+
+
+async def applied(editor, doc, action):
+    """The text after an action, of which nothing is wrong."""
+    text = apply(editor, doc, action.edit)
+    editor.type(doc, text)
+    assert not [d.message for d in await editor.diagnostics(doc)]
+    return text
+
+
+async def test_annotating(editor):
+    doc = editor.open(MODEL)
+    found = await actions(editor, doc, "; q = |(x @ w)")
+    text = await applied(editor, doc, found["Annotate q with its shape"])
+    assert 'note = "𝒮é"; q: Tensor["B", "S", 4, "D//4"] = (x @ w)' in text
+    assert "Annotate note with its shape" not in found
+    found = await actions(editor, doc, "def att|end")
+    text = await applied(editor, doc, found["Annotate what attend returns"])
+    assert '-> tuple[Tensor["B", 4, "S"], Tensor["B", "S", 4, "D//4"]]:\n    """Attends' in text
+
+
+async def test_a_hint_is_inserted_as_annotation(editor):
+    doc = editor.open(MODEL)
+    hints = {editor.label(h): h for h in await editor.inlay_hints(doc)}
+    resolved = await editor.client.inlay_hint_resolve_async(hints[": [B, S, 4, D//4] f32"])
+    (edit,) = resolved.text_edits
+    assert edit.range == lsp.Range(editor.at(doc, "; q| = (x"), editor.at(doc, "; q| = (x"))
+    assert edit.new_text == ': Tensor["B", "S", 4, "D//4"]'
+
+
+async def test_changing_the_precision(editor):
+    doc = editor.open(MODEL)
+    found = await actions(editor, doc, "def att|end", kind="refactor")
+    (title,) = [t for t in found if t.startswith("Change the precision of attend: f32 to bf16")]
+    text = await applied(editor, doc, found[title])
+    assert 'def attend(x: Tensor["B", "S", "D", bf16], w: Tensor["D", "D", bf16]):' in text
+    found = await actions(editor, doc, "def att|end", kind="refactor.rewrite.precision")
+    (title,) = [t for t in found if t.startswith("Change the precision of attend: bf16 to f32")]
+    assert 'x: Tensor["B", "S", "D", ts.f32]' in apply(editor, doc, found[title].edit)
+
+
+async def test_a_precision_that_does_not_fit_says_why(editor):
+    text = MODEL.replace("    total = total + 1.0\n", "    assert x.dtype == ts.f32\n")
+    doc = editor.open(text)
+    found = await actions(editor, doc, "def att|end", kind="refactor.rewrite.precision")
+    assert found and all(a.disabled and a.edit is None for a in found.values())
+
+
+async def test_extracting(editor):
+    doc = editor.open(MODEL)
+    before = {k: v for k, v in (await editor.hints(doc)).items() if k.startswith(("total", "scores"))}
+    found = await actions(editor, doc, "    |k = q.tr", "permute(0, 1, 3, 2))|", kind="refactor.extract")
+    text = await applied(editor, doc, found["Extract function"])
+    assert "    scores = extracted(q)\n    total = scores" in text
+    assert (
+        '@ts.function\ndef extracted(q: Tensor["B", "S", 4, "D//4"]):\n    k = q.transpose(1, 2)\n'
+        "    scores = ts.softmax(k @ k.permute(0, 1, 3, 2))\n    return scores\n"
+    ) in text, text
+    after = await editor.hints(doc)
+    assert {k: after[k] for k in before if k in after and k != "scores"} == {
+        k: v for k, v in before.items() if k != "scores"
+    }
+
+
+async def test_extracting_what_names_dims_and_returns(editor):
+    doc = editor.open(MODEL)
+    found = await actions(editor, doc, "    |total = scores.sum", "return total, q|", kind="refactor.extract")
+    text = await applied(editor, doc, found["Extract function"])
+    assert (
+        "permute(0, 1, 3, 2))\n    return extracted(" in text and "total = total + 1.0\n    return total, q\n" in text
+    )
+
+
+async def test_what_cannot_be_extracted_says_why(editor):
+    text = MODEL.replace(
+        "    total = total + 1.0\n", "    for i in range(3):\n        total = total + i\n        break\n"
+    )
+    doc = editor.open(text)
+    found = await actions(editor, doc, "        |total = total + i", "        break|", kind="refactor.extract")
+    assert "left" in found["Extract function"].disabled.reason
+
+
+async def test_operators_that_are_one_kernel_already(start):
+    editor = await start(options={"target": "sm_90a", "dims": {"N": 1 << 20}})
+    doc = editor.open(MODEL.replace("def plain", "@ts.function\ndef plain"))
+    found = await actions(editor, doc, "    |y = ts.exp", "sqrt(y) + 1|", kind="refactor.rewrite.fuse")
+    reason = found["Fuse these operators"].disabled.reason
+    kept = 2 * 2 * 4 * (1 << 20)  # what exp and sqrt give is written and read once each
+    assert reason.startswith(f"they are one kernel already (exp+sqrt+add), which keeps {kept:,} bytes out of memory")
+    assert "us at most (modelled)" in reason
+
+
+async def test_operators_that_cannot_be_one_kernel_say_why(editor):
+    doc = editor.open(MODEL)
+    found = await actions(editor, doc, "scores = |ts.softmax", "3, 2))|", kind="refactor.rewrite.fuse")
+    assert "needs whole rows of the product" in found["Fuse these operators"].disabled.reason
+    found = await actions(editor, doc, "    |k = q.tr", "3, 2))|", kind="refactor.rewrite.fuse")
+    assert "Fuse these operators" in found
+
+
+async def test_operators_of_a_plain_function_are_fused_by_the_decorator(editor):
+    doc = editor.open(MODEL)
+    found = await actions(editor, doc, "    y = |ts.exp")
+    text = await applied(editor, doc, found["Fuse the 2 operators of plain: @ts.function"])
+    assert '\n\n@ts.function\ndef plain(x: Tensor["N"]):\n' in text
+    assert (await editor.hints(doc))["y"] == ": [N] f32"
+
+
+async def test_moving_the_cursor_asks_for_fixes_only(editor):
+    doc = editor.open(MODEL.replace("softmax", "sofmax"))
+    automatic = lsp.CodeActionTriggerKind.Automatic
+    found = await actions(editor, doc, "ts.|sofmax", trigger=automatic)
+    assert found and all(a.kind == lsp.CodeActionKind.QuickFix for a in found.values())
+
+
+async def test_in_a_cell(editor):
+    cell = "%%tessera\n@ts.function\ndef f(é: Tensor['B', 'D']):\n    n = '𝒮'; y = é.sum(-1)\n    return y\n"
+    book = Notebook(editor, IMPORTS, cell)
+    found = await actions(editor, book[1], "; |y = é")
+    (change,) = found["Annotate y with its shape"].edit.document_changes
+    assert change.text_document.uri == book[1].uri
+    (edit,) = change.edits
+    assert (edit.range.start, edit.new_text) == (editor.at(book[1], "; y| = é"), ': Tensor["B"]')
