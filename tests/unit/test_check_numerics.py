@@ -140,6 +140,15 @@ def test_ranges_hold_what_is_computed(tree: Any, values: list[float]) -> None:
     assert np.all(kept <= high * (1 + 1e-5 * np.sign(high or 1)) + 1e-5), (high, kept)
 
 
+@pytest.mark.parametrize("where", ["tessera/kernels", "examples/tour.tess", "tests/seeds/kernels.py"])
+def test_right_programs_draw_no_warning(where: str) -> None:
+    """But for the quick start's attention, which rescales its sum twice."""
+    root = Path(__file__).parents[2] / where
+    for path in sorted(root.glob("*.py")) if root.is_dir() else [root]:
+        found = {d.code for a in read(path.read_text()) for d in a.diagnostics if d.severity == "warning"}
+        assert found <= {"TS311"}, (path, found)
+
+
 def test_comments_that_ignore() -> None:
     line = "return ts.exp(x) - 1"
     for comment, want in (

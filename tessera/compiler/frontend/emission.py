@@ -6,7 +6,7 @@ import ast
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tessera.compiler.frontend import fixes
+from tessera.compiler.frontend import fixes, spelling
 from tessera.compiler.frontend.returns import bound_notes
 from tessera.compiler.frontend.values import (
     UNKNOWN,
@@ -127,9 +127,10 @@ class Emission:
         before = len(ev.findings.items)
         ev.error(d.code, d.message, at, label=label, notes=notes, fixes=d.fixes)
         if len(ev.findings.items) > before:
-            candidates = [fixes.appended(ev, places[s.operand], s) for s in e.suggestions if s.operand < len(places)]
-            if d.code == "TS202":
-                candidates += fixes.keepdim(ev, values)
+            candidates: list[fixes.Candidate | None] = []
+            candidates += fixes.keepdim(ev, values) if d.code == "TS202" else []
+            candidates += [fixes.appended(ev, places[s.operand], s) for s in e.suggestions if s.operand < len(places)]
+            candidates += spelling.other_spellings(ev, node, d.code, values)
             ev.pending.append((before, [c for c in candidates if c is not None]))
         return UNKNOWN
 

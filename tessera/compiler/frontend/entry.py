@@ -22,16 +22,21 @@ from tessera.compiler.frontend.values import UNKNOWN, is_sequence
 from tessera.errors import Diagnostic, Note
 from tessera.language.annotations import TensorAnn, TileAnn
 
+OTHER_LEADS = (2, 3, 4)
+"""numbers of axes that `...` is tried with where one axis is a mistake"""
+ANY_RANK = Note("`...` was tried as 1 to 4 axes")
 VARIANTS = 8
 """ways to give the optional parameters that are all tried; beyond it, each of them alone"""
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """`absent`: optional tensors that are None; `defaults`: boolean parameters with other values than written."""
+    """`absent`: optional tensors that are None; `defaults`: boolean parameters with other values than written; `lead`:
+    how many axes `...` stands for."""
 
     absent: frozenset[str] = frozenset()
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    lead: int = 1
 
     def text(self) -> str:
         said = [f"{n} is None" for n in sorted(self.absent)] + [f"{n} is {v}" for n, v in self.defaults.items()]
@@ -43,7 +48,7 @@ def run(
 ) -> Analysis:
     """The analysis; with `suggest`, fixes are tried and offered."""
     variants = [Variant()] if arguments is not None else _variants(definition_signature(definition))
-    found = [_evaluate(definition, arguments, dims, v) for v in variants]
+    found = [_of_any_rank(definition, arguments, dims, v) for v in variants]
     analysis = found[0][0] if len(found) == 1 else _joined(variants, [a for a, _ in found])
     if not suggest:
         return analysis
@@ -115,6 +120,29 @@ def layer_of(definition: Definition) -> Callable[[Evaluator], Layer]:
     return FunctionLayer
 
 
+def _of_any_rank(
+    definition: Definition, arguments: Mapping[str, ArgType] | None, dims: Mapping[str, int], variant: Variant
+) -> tuple[Analysis, fixes.Pending]:
+    """The analysis. What `...` stands for is open: a mistake counts if there is one for every number of axes."""
+    first, pending = _evaluate(definition, arguments, dims, variant)
+    if first.ok or arguments is not None or not _open_rank(definition):
+        return first, pending
+    wrong = {(d.code, d.span) for d in first.diagnostics if d.severity == "error"}
+    for lead in OTHER_LEADS:
+        other = _evaluate(definition, arguments, dims, replace(variant, lead=lead))
+        if other[0].ok:
+            return other
+        wrong &= {(d.code, d.span) for d in other[0].diagnostics}
+    kept = [i for i, d in enumerate(first.diagnostics) if d.severity != "error" or (d.code, d.span) in wrong]
+    said = [d.with_notes(ANY_RANK) if d.severity == "error" else d for d in first.diagnostics]
+    return replace(first, diagnostics=tuple(said[i] for i in kept)), fixes.renumbered(pending, kept)
+
+
+def _open_rank(definition: Definition) -> bool:
+    annotations = (p.annotation for p in definition_signature(definition).parameters)
+    return any(isinstance(a, (TensorAnn, TileAnn)) and a.shape is not None and ... in a.shape for a in annotations)
+
+
 def _evaluate(
     definition: Definition, arguments: Mapping[str, ArgType] | None, dims: Mapping[str, int], variant: Variant
 ) -> tuple[Analysis, fixes.Pending]:
@@ -134,7 +162,7 @@ def _attempt(
     layer: Callable[[Evaluator], Layer],
 ) -> tuple[Analysis, Evaluator]:  # fmt: skip
     ev = Evaluator(definition, layer, dims)
-    ev.defaults = dict(variant.defaults)
+    ev.defaults, ev.lead = dict(variant.defaults), variant.lead
     op = None
     try:
         value = _body(ev, arguments, symbolic=arguments is None or bool(variant.absent))

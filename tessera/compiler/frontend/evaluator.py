@@ -72,6 +72,8 @@ class Evaluator:
         """something in the text does not parse"""
         self.pending: Pending = []
         self.defaults: dict[str, Any] = {}
+        self.lead = 1
+        """how many axes `...` stands for in annotations"""
         self.returns: Annotation | None = None
         self.signature = Signature((), None, None, {})
         self.item_spans: list[Span] = []

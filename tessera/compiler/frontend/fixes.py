@@ -30,6 +30,12 @@ Pending: TypeAlias = "list[tuple[int, list[Candidate]]]"
 """findings by number, each with what may mend it"""
 
 
+def renumbered(pending: Pending, kept: list[int]) -> Pending:
+    """What may mend the findings of these numbers, which become 0, 1, 2 ..."""
+    number = {old: new for new, old in enumerate(kept)}
+    return [(number[i], c) for i, c in pending if i in number]
+
+
 def keepdim(ev: Evaluator, values: Iterable[Value]) -> list[Candidate]:
     """`keepdim=True` at the reductions of this function that the values come from, nearest first."""
     out: list[Candidate] = []
@@ -60,6 +66,17 @@ def _reductions(values: Iterable[Value]) -> list[Op]:
     return out
 
 
+def expression_at(ev: Evaluator, span: Span) -> ast.expr | None:
+    """The outermost expression of the analysed function that stands exactly there."""
+    source = ev.definition.text
+    if span.file != source.file:
+        return None
+    for node in ast.walk(ev.definition.tree):
+        if isinstance(node, ast.expr) and node.lineno == span.line and source.span(node) == span:
+            return node
+    return None
+
+
 def _call_at(tree: ast.AST, source: Source, span: Span) -> ast.Call | None:
     if span.file != source.file:
         return None
@@ -74,6 +91,9 @@ def appended(ev: Evaluator, place: Any, suggestion: Any) -> Candidate | None:
     if isinstance(place, Span) or ev.frame.source.file != ev.definition.file:
         return None
     span = ev.span(place)
+    if suggestion.suffix in (".T", ".mT") and ev.frame.source.segment(span).endswith(suggestion.suffix):
+        start = Span(span.file, span.end_line, span.end_col - len(suggestion.suffix), span.end_line, span.end_col)
+        return Candidate(Fix(f"Leave {suggestion.suffix} out", (Edit(start, ""),)))
     atomic = isinstance(place, (ast.Name, ast.Attribute, ast.Subscript, ast.Call))
     start = Span(span.file, span.line, span.col, span.line, span.col)
     end = Span(span.file, span.end_line, span.end_col, span.end_line, span.end_col)
@@ -106,14 +126,16 @@ def tried(
 def _better(d: Diagnostic, before: list[Diagnostic], after: list[Diagnostic]) -> bool:
     """The finding is gone and no shape is wrong that was not.
 
-    What was unknown before an error was mended may show other mistakes; with a warning mended there is no new error.
+    What was unknown before an error was mended may show other mistakes, elsewhere; with a warning mended there is no
+    new error.
     """
     known = {(o.code, o.message) for o in before}
-    wrong = "TS2" if d.severity == "error" else "TS"
     alike = [sum(o.code == d.code and o.span.line == d.span.line for o in some) for some in (before, after)]
     gone = alike[1] < alike[0]
     new = [o for o in after if o.severity == "error" and (o.code, o.message) not in known]
-    return gone and not any(o.code.startswith(wrong) for o in new)
+    if d.severity == "error":
+        new = [o for o in new if o.code.startswith("TS2") or o.span.line == d.span.line]
+    return gone and not new
 
 
 def _edited(definition: Definition, fix: Fix) -> Definition | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from tessera.compiler.frontend import returns
@@ -23,11 +24,11 @@ from tessera.compiler.frontend.values import (
     is_tuple,
     type_name,
 )
-from tessera.compiler.graph.operator import METHODS, PROPERTIES, REGISTRY, Operator
+from tessera.compiler.graph.operator import ALIASES, METHODS, PROPERTIES, REGISTRY, Operator
 from tessera.compiler.ir.core import Op, Region, Value
 from tessera.compiler.ir.types import TensorType, Type
 from tessera.compiler.tile.program import Param
-from tessera.errors import Span
+from tessera.errors import Fix, Span
 from tessera.language import dims, dtypes
 from tessera.language.annotations import Annotation, ScalarAnn, TensorAnn
 from tessera.language.dims import Expr
@@ -264,8 +265,18 @@ class FunctionLayer(Layer):
         try:
             operands, attrs = operator.bind(args, kwargs)
         except TypeError as e:
-            return self.ev.error("TS105", str(e), node)
+            hint, fixes = self._meant(node, operator, kwargs)
+            return self.ev.error("TS105", f"{e}{hint}", node, fixes=fixes)
         return self.emission.emit(node, operator, operands, attrs)
+
+    def _meant(self, node: ast.AST, operator: Operator, kwargs: dict[str, Any]) -> tuple[str, tuple[Fix, ...]]:
+        """The parameter that a keyword of another name is close to."""
+        known = (*operator.parameter_names, *(k for k, v in ALIASES.items() if v in operator.parameter_names))
+        wrong = [k for k in getattr(node, "keywords", ()) if k.arg in kwargs and k.arg not in known]
+        if not wrong or wrong[0].arg is None:
+            return "", ()
+        span, name = self.ev.span(wrong[0]), wrong[0].arg
+        return self.ev.suggest(name, known, replace(span, end_line=span.line, end_col=span.col + len(name)))
 
     def counter(self) -> Type:
         return COUNTER

@@ -33,7 +33,7 @@ from tessera.errors import Note, Span
 from tessera.language import dims, dtypes
 from tessera.language.annotations import ConstAnn, ScalarAnn, TensorAnn, TileAnn
 from tessera.language.annotations import Unknown as Unannotated
-from tessera.language.dims import Dim, Expr, Facts
+from tessera.language.dims import Dim, Facts
 from tessera.language.policies import Policy, PolicyError
 
 if TYPE_CHECKING:
@@ -179,8 +179,10 @@ def _symbolic(ev: Evaluator, p: Parameter, env: Mapping[str, Dim]) -> Any:
     a = p.annotation
     if isinstance(a, (TensorAnn, TileAnn)):
         if a.shape is None or ... in a.shape:
-            return ev.undecide(f"the shape of {p.name} must be known", p.span)
-        shape = tuple(dims.substitute(d, env) for d in a.shape if isinstance(d, (int, Expr)))
+            ev.undecide(f"the shape of {p.name} must be known", p.span)
+        if a.shape is None:
+            return UNKNOWN
+        shape = tuple(dims.substitute(d, env) for size in a.shape for d in (_lead(ev) if size is ... else [size]))
         return ev.layer.parameter(p.name, TensorType(shape, a.dtype or dtypes.f32, _policy(ev, p)), a, p.span)
     if isinstance(a, ConstAnn):
         if a.dim is not None:
@@ -193,6 +195,11 @@ def _symbolic(ev: Evaluator, p: Parameter, env: Mapping[str, Dim]) -> Any:
     if isinstance(a, Unannotated) and p.default is not None:
         return _default(ev, p)
     return ev.undecide(f"the type of {p.name} must be known", p.span)
+
+
+def _lead(ev: Evaluator) -> list[Dim]:
+    """The axes that `...` stands for in this analysis: the same for all parameters, as batches and heads are."""
+    return [dims.symbol("..." if ev.lead == 1 else f"...{i}") for i in range(ev.lead)]
 
 
 def _open(ev: Evaluator, p: Parameter, kind: type) -> Any:
@@ -230,7 +237,8 @@ def enter_call(ev: Evaluator, closure: Closure, frame: Frame, node: ast.AST) -> 
             found += value_equation(p.name, p.annotation, value)
             ok = _fits(ev, closure, p, value, node) and ok
     env, conflicts, open_ = solve(found, {}, ev.facts)
-    for c in conflicts:
+    once = {(c.equation.name, c.equation.want, c.equation.have): c for c in reversed(conflicts)}
+    for c in reversed(once.values()):  # a square matrix is wrong once, not along each axis
         code = "TS208" if c.first is not None and dims.is_symbol(c.equation.want) else "TS209"
         _reject(ev, code, f"{closure.name}: {describe(c)}", _axis_span(signature, c.equation), node, c)
         ok = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tessera.compiler.frontend import fixes
+from tessera.compiler.frontend import fixes, spelling
 from tessera.compiler.frontend.binding import Equation, equations, solve
 from tessera.compiler.frontend.signature import size_text
 from tessera.compiler.frontend.values import Unknown, has_unknown, is_sequence, type_name
@@ -75,7 +75,10 @@ def _check_tensor(
     if annotation.dtype is not None and annotation.dtype != type.dtype:
         message = f"Expected: {annotation}   ({what}{_at(written)})\nReceived: {_tensor_text(value)}"
         hint = f"\nConvert it with cast(..., {annotation.dtype})"
+        before = len(ev.findings.items)
         ev.error("TS303", message + hint, where, label=f"has dtype {type.dtype}")
+        if len(ev.findings.items) > before:
+            ev.pending.append((before, spelling.cast_to(ev, where, annotation.dtype)))
         return False
     pairs = equations("the result", annotation, type.shape)
     wrong = _mismatch(ev, pairs) if pairs is not None else ()
@@ -91,7 +94,7 @@ def _check_tensor(
     before = len(ev.findings.items)
     ev.error("TS201", message, where, label=f"has shape {shape_text(type.shape)}", notes=notes)
     if len(ev.findings.items) > before:
-        ev.pending.append((before, fixes.keepdim(ev, [value])))
+        ev.pending.append((before, [*fixes.keepdim(ev, [value]), *spelling.reshaped(ev, where, type, annotation)]))
     return False
 
 

@@ -65,7 +65,7 @@ class Elementwise(Operator, abstract=True):
             dtype = dtypes.f32
             for i, x in enumerate(chosen, first):
                 t.convert(i, x, dtype)
-        return TensorType(t.broadcast(*(x.shape for x in xs)), self.result(dtype))
+        return TensorType(t.broadcast(*(x.shape for x in xs), whole=True), self.result(dtype))
 
     def result(self, dtype: DType) -> DType:
         """The result's dtype when operands have the dtype `dtype`."""
@@ -197,7 +197,7 @@ class Hypot(Operator):
         dtype = t.promote(x, y)
         for i, v in enumerate((x, y)):
             t.floating(i, v.with_dtype(dtype))
-        return TensorType(t.broadcast(x.shape, y.shape), dtype if dtype.is_float else dtypes.f32)
+        return TensorType(t.broadcast(x.shape, y.shape, whole=True), dtype if dtype.is_float else dtypes.f32)
 
     def reference(self, x: Any, y: Any) -> Any:
         with np.errstate(all="ignore"):

@@ -160,8 +160,12 @@ class Infer:
             self.fail("TS204", f"{name}={axis} names an axis twice")
         return tuple(sorted(found))
 
-    def broadcast(self, *shapes: Shape, code: str = "TS202") -> Shape:
-        """NumPy's rule: aligned at the right; a size of 1 stretches."""
+    def broadcast(self, *shapes: Shape, code: str = "TS202", batch_of: str = "", whole: bool = False) -> Shape:
+        """NumPy's rule: aligned at the right; a size of 1 stretches.
+
+        `batch_of`: the shapes are all but the last two axes of operands that are said so. `whole`: each is the shape of
+        the operand of its number.
+        """
         if all(s is shapes[0] or s == shapes[0] for s in shapes):
             return shapes[0]
         rank = max(map(len, shapes))
@@ -177,9 +181,10 @@ class Infer:
                     continue
                 answer = dims.compare(size, d, self.facts)
                 if answer == "no":
-                    both = " and ".join(shape_text(s) for s in shapes)
-                    message = f"{both} do not broadcast: {size} meets {d} at axis {i - rank}"
-                    self.fail(code, message, *counterexample(size, d, self.facts))
+                    both = f"{batch_of}: batches" if batch_of else " and ".join(map(shape_text, shapes))
+                    message = f"{both} do not broadcast: {size} meets {d} at axis {i - rank - 2 * bool(batch_of)}"
+                    suggestions = lined_up(shapes, self.facts) if whole else ()
+                    self.fail(code, message, *counterexample(size, d, self.facts), suggestions=suggestions)
                 if answer == "unknown":
                     self.checks.append(Check(size, d, f"{self.operator.name}: broadcasting"))
             out.append(size)
@@ -195,13 +200,15 @@ class Infer:
     def promote(self, *types: TensorType, first: int = 0) -> DType:
         """The common dtype of the operands from number `first` on, to which they are then converted."""
         out = types[0].dtype
-        for t in types[1:]:
+        for i, t in enumerate(types[1:], first + 1):
             if t.dtype is out:
                 continue
             common = dtypes.promote(out, t.dtype)
             if common is None:
                 message = f"{out} and {t.dtype} have no common dtype"
-                self.fail("TS302", f"{message}; say which with cast(x, {out}) or cast(x, {t.dtype})")
+                converted = Suggestion(f"operand {i + 1} as {out}", i, f'.cast("{out}")')
+                said = f"{message}; say which with cast(x, {out}) or cast(x, {t.dtype})"
+                self.fail("TS302", said, suggestions=(converted,))
             out = common
         for i, t in enumerate(types, first):
             self.convert(i, t, out)
@@ -230,6 +237,35 @@ class Infer:
             except PolicyError as e:
                 self.fail("TS305", f"the operands of {self.operator.name} disagree: {e}")
         return out
+
+
+def lined_up(shapes: Sequence[Shape], facts: Facts) -> list[Suggestion]:
+    """New axes in the operand of fewer axes, or its transpose, where the sizes then meet their equals."""
+    given = [(i, s) for i, s in enumerate(shapes) if s]
+    if len(given) != 2:
+        return []
+    (i, short), (_, long) = sorted(given, key=lambda g: len(g[1]))
+    place = ("first", "second", "third")[i]
+    if len(short) == len(long):
+        (i, _), place = given[1], ("first", "second", "third")[given[1][0]]
+        suffix = ".T" if len(short) == 2 else ".mT"
+        swapped = len(short) > 1 and (*short[:-2], short[-1], short[-2]) == long
+        return [Suggestion(f"the transpose of the {place} operand ({suffix})", i, suffix)] if swapped else []
+    entries, rest = list[str](), list(short)
+    for d in long:
+        if rest and dims.equal(rest[0], d, facts):
+            entries.append(":")
+            rest.pop(0)
+        elif entries:
+            entries.append("None")
+    if rest or "None" not in entries:
+        return []
+    while entries[-1] == ":":
+        entries.pop()
+    first = entries.index("None")
+    entries = ["...", *entries[first:]] if ":" not in entries[first:] and first == len(short) else entries
+    suffix = f"[{', '.join(entries)}]"
+    return [Suggestion(f"the {place} operand with a new axis, {suffix}", i, suffix)]
 
 
 def _said(what: _T | Callable[[], _T]) -> _T:

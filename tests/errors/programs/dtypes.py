@@ -19,6 +19,7 @@ def no_common(x: Tensor["D", f16], y: Tensor["D", bf16]):
     return x + y
     #      ^^^^^ TS302
     # says: f16 and bf16 have no common dtype
+    # fix: return x + y.cast("f16")
 
 
 @ts.function
@@ -27,6 +28,7 @@ def widened(x: Tensor["D", bf16]) -> Tensor["D", bf16]:
     #      ^^^^^^^^^^^^^^^^^^^ TS303 has dtype f32
     # says: Expected: Tensor["D", bf16]
     # says: Received: Tensor["D", f32]
+    # fix: return (x + ts.cast(x, f32)).cast(bf16)
 
 
 @ts.function

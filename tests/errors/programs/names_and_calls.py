@@ -133,3 +133,11 @@ def in_a_function(x: Tensor["D"]):
     i = ts.tile.linear_id()
     #   ^^^^^^^^^^^^^^^^^^^ TS401
     return x
+
+
+@ts.function
+def a_keyword_of_another_library(x: Tensor["B", "D"]):
+    return x.mean(axes=1)
+    #      ^^^^^^^^^^^^^^ TS105
+    # says: has no parameter 'axes'; did you mean 'axis'?
+    # fix: return x.mean(axis=1)

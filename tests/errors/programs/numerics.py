@@ -229,7 +229,11 @@ def normalised(x: Tensor["B", "D"], mask: Tensor["B", "D", "bool"]):
     # says: where its terms cancel out
     g = x / x.abs().max()
     #   ^^^^^^^^^^^^^^^^^ TS316
-    return a, b, c, d, e, f, g
+    scale = x.abs().max(axis=-1, keepdim=True) / 127.0
+    h = ts.round(x / scale)
+    #            ^^^^^^^^^ TS316
+    # says: this max is 0 where all elements are 0
+    return a, b, c, d, e, f, g, h
 
 
 @ts.function
@@ -253,7 +257,10 @@ def normalised_with_care(x: Tensor["B", "D"], mask: Tensor["B", "D", "bool"], w:
     h = p / p.sum(-1, keepdim=True)
     i = x / (1 + x.abs().sum(-1, keepdim=True))
     j = x / ts.clip(ts.norm(x, axis=-1, keepdim=True), 1e-6)
-    return a, b, c, d, e, f, g, h, i, j
+    q = ts.softmax(w, axis=-1)
+    kept = ts.where(q >= q.max(-1, keepdim=True), q, 0.0)
+    k = kept / kept.sum(-1, keepdim=True)
+    return a, b, c, d, e, f, g, h, i, j, k
 
 
 @ts.function

@@ -163,3 +163,113 @@ def truth_of_many(x: Tensor["B"]):
 def heads(x: Tensor["B", "S", "D"], num_heads: Const["H"]) -> Tensor["B", "S", "D"]:
     split = x.reshape(B, S, H, D // H)
     return split.reshape(B, S, H * (D // H))
+
+
+@ts.function
+def masked(x: Tensor["B", "S", "D"], mask: Tensor["B", "S"]):
+    return x * mask
+    #      ^^^^^^^^ TS202
+    # says: S meets B at axis -2
+    # fix: return x * mask[..., None]
+
+
+@ts.function
+def one_row_for_each(x: Tensor["B", "S", "D"], bias: Tensor["B", "D"]):
+    return bias + x
+    #      ^^^^^^^^ TS202
+    # fix: return bias[:, None] + x
+
+
+@ts.function
+def crossed(x: Tensor["B", "D"], y: Tensor["D", "B"]):
+    return x + y
+    #      ^^^^^ TS202
+    # fix: return x + y.T
+
+
+@ts.function
+def transposed_twice(h: Tensor["B", "S", "F"], w: Tensor["F", "D"]) -> Tensor["B", "S", "D"]:
+    return h @ w.T
+    #      ^^^^^^^ TS203
+    # fix: return h @ w
+
+
+@ts.function
+def other_heads(q: Tensor["B", "H", "S", "D"], k: Tensor["B", "G", "D", "S"]):
+    return q @ k
+    #      ^^^^^ TS202
+    # says: [B, H, S, D] @ [B, G, D, S]: batches do not broadcast: H meets G at axis -3
+
+
+@ts.function
+def letters_exchanged(q: Tensor["B", "H", "S", "D"], k: Tensor["B", "H", "D", "T"]) -> Tensor["B", "H", "S", "T"]:
+    return ts.einsum("bhsd,bhtd->bhst", q, k)
+    #                                   ^ TS210
+    # says: d is D and T
+    # fix: return ts.einsum("bhsd,bhdt->bhst", q, k)
+
+
+@ts.function
+def unknown_halves(x: Tensor["B", "D"]) -> Tensor["B", "D"]:
+    a, b = ts.chunk(x, 2, axis=-1)
+    #      ^^^^^^^^^^^^^^^^^^^^^^^ TS213
+    # fix: a, b = ts.split(x, 2, axis=-1)
+    return ts.concat([b, a], axis=-1)
+
+
+@ts.function
+def sequences_joined(x: Tensor["B", "S1", "D"], y: Tensor["B", "S2", "D"]) -> Tensor["B", "S1+S2", "D"]:
+    return ts.concat([x, y], axis=0)
+    #                    ^ TS206
+    # fix: return ts.concat([x, y], axis=1)
+
+
+@ts.function
+def sum_of_lengths(x: Tensor["B", "S1", "D"], y: Tensor["B", "S2", "D"]) -> Tensor["B", "S1", "D"]:
+    return ts.concat([x, y], axis=1)
+    #      ^^^^^^^^^^^^^^^^^^^^^^^^^ TS201 has shape [B, S1+S2, D]
+    # says: for example S1=2, S2=3: axis 1 has size 5 instead of 2
+
+
+@ts.function
+def an_axis_too_many(x: Tensor["B", "D"]) -> Tensor["B"]:
+    return x.sum(-1, keepdim=True)
+    #      ^^^^^^^^^^^^^^^^^^^^^^^ TS201
+    # fix: return x.sum(-1, keepdim=True).squeeze(-1)
+
+
+@ts.function
+def the_other_way_round(x: Tensor["B", "S", "D"]) -> Tensor["B", "D", "S"]:
+    return x * 2
+    #      ^^^^^ TS201
+    # fix: return (x * 2).mT
+
+
+@ts.function
+def heads_not_merged(x: Tensor["B", "H", "S", "E"]) -> Tensor["B", "S", "E*H"]:
+    return x.transpose(1, 2)
+    #      ^^^^^^^^^^^^^^^^^ TS201
+    # fix: return x.transpose(1, 2).reshape(B, S, E*H)
+
+
+@ts.function
+def a_wrong_weight(x: Tensor["B", "S"], w: Tensor["N", "N"]):
+    return square_weight(x, w)
+    #      ^^^^^^^^^^^^^^^^^^^ TS208
+
+
+@ts.function
+def square_weight(x: Tensor["B", "D"], w: Tensor["D", "D"]):
+    return x @ w
+
+
+@ts.function
+def both_ways(x: Tensor["B", "D"], w: Tensor["D", "E"] | None = None, bias: Tensor["D"] | None = None) -> Tensor["B", "D"]:
+    if bias is None:
+        x = x + bias
+        #   ^^^^^^^^ TS105
+        # says: when bias is None
+    if w is None:
+        return x
+    return x @ w
+    #      ^^^^^ TS201

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from tessera.compiler.frontend.definition import Definition
-from tessera.compiler.frontend.fixes import Pending
+from tessera.compiler.frontend.fixes import Pending, renumbered
 from tessera.errors import Diagnostic, source_line
 
 _COMMENT = re.compile(r"#\s*tessera:\s*ignore(?:\[([^\]]*)\])?")
@@ -19,8 +19,7 @@ def without_ignored(
 ) -> tuple[list[Diagnostic], Pending]:
     """The findings that are to be shown, and what may mend them, under their new numbers."""
     kept = [i for i, d in enumerate(found) if d.severity == "error" or not _is_ignored(definition, d)]
-    number = {old: new for new, old in enumerate(kept)}
-    return [found[i] for i in kept], [(number[i], c) for i, c in pending if i in number]
+    return [found[i] for i in kept], renumbered(pending, kept)
 
 
 def _is_ignored(definition: Definition, d: Diagnostic) -> bool:

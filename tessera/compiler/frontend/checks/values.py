@@ -149,6 +149,15 @@ def _is_maximum(v: Value, depth: int) -> bool:
     return name in ("max", "logsumexp", "for", "while", "if", "load", "load_shared", "abs")
 
 
+def _keeps_largest(v: Value) -> bool:
+    """Whether `v` is where(p >= max(p), p, 0) of probabilities: the largest of them is not 0."""
+    chosen = made_by(v, "where")
+    if chosen is None or made_by(chosen.operands[1], "softmax", "sigmoid") is None:
+        return False
+    test = made_by(chosen.operands[0], "ge", "eq", "le")
+    return test is not None and any(made_by(x, "max") is not None for x in test.operands)
+
+
 class Ranges:
     """Bounds of values, kept for one look over a program."""
 
@@ -190,6 +199,8 @@ class Ranges:
         if (e := made_by(terms, "exp", "exp2")) is not None and below_maximum(e.operands[0]):
             return 1.0, math.inf  # the maximum's own term
         if (p := made_by(terms, "softmax")) is not None and axes_of(p) in (axes_of(op), (axes_of(op) or (None,))[0]):
+            return SOME, math.inf
+        if _keeps_largest(terms):
             return SOME, math.inf
         low, high = self.of(terms, depth - 1)
         return (low if low >= 0 else -math.inf), (math.inf if high > 0 else high)

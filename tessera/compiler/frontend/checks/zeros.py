@@ -105,9 +105,11 @@ def _of_exponentials(total: Op) -> bool:
 
 
 def _sum_of(v: Value, roots: bool = True) -> Op | None:
-    """The reduction that `v` is, or is the root of."""
+    """The reduction that `v` is, or is the root or a multiple of."""
     if (op := made_by(v, *_SUMS)) is not None:
         return op if axes_of(op) != () else None
+    if (scaled := made_by(v, "mul", "div")) is not None and constant(scaled.operands[1]):
+        return _sum_of(scaled.operands[0], roots)
     root = made_by(v, "sqrt", "pow", "abs") if roots else None
     if root is None or (name_of(root) == "pow" and constant(root.operands[1]) != 0.5):
         return None

@@ -1,0 +1,126 @@
+"""Other ways to write an expression whose shape or dtype is not the one that is wanted: candidates for fixes."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+from tessera.compiler.frontend.fixes import Candidate, appended, expression_at
+from tessera.compiler.graph.infer import Suggestion
+from tessera.compiler.ir.core import Value
+from tessera.compiler.ir.types import Shape
+from tessera.errors import Edit, Fix, Span
+from tessera.language import dims, dtypes
+from tessera.language.annotations import TensorAnn, TileAnn
+from tessera.language.dtypes import DType
+
+if TYPE_CHECKING:
+    from tessera.compiler.frontend.evaluator import Evaluator
+
+
+def other_spellings(ev: Evaluator, node: ast.AST, code: str, operands: Sequence[Value]) -> list[Candidate]:
+    """What a call that was rejected with `code` may have meant."""
+    if not isinstance(node, ast.Call) or ev.frame.source is not ev.definition.text:
+        return []
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    shapes = [getattr(v.type, "shape", ()) for v in operands]
+    if code == "TS210" and node.args:
+        return list(_equations(ev, node.args[0], shapes))
+    if code == "TS213" and name == "chunk":
+        return [_renamed(ev, node.func, "split")]
+    if code == "TS206" and name in ("concat", "concatenate", "cat"):
+        return _axis(ev, node, shapes)
+    return []
+
+
+def _equations(ev: Evaluator, node: ast.expr, shapes: Sequence[Shape]) -> Iterator[Candidate]:
+    """The einsum equation with two letters of one operand exchanged, where every letter then has one size."""
+    if not isinstance(node, ast.Constant) or not isinstance(node.value, str) or "..." in node.value:
+        return
+    left, arrow, right = node.value.partition("->")
+    terms = left.split(",")
+    if [len(t.strip()) for t in terms] != [len(s) for s in shapes]:
+        return
+    quote = ev.frame.source.segment(ev.span(node))[:1]
+    for i, term in enumerate(terms):
+        for a, b in combinations(sorted(set(term.strip())), 2):
+            swapped = [*terms[:i], term.translate({ord(a): b, ord(b): a}), *terms[i + 1 :]]
+            if _consistent(ev, swapped, shapes):
+                text = ",".join(swapped) + arrow + right
+                yield Candidate(Fix(f"Use {text!r}", (Edit(ev.span(node), quote + text + quote),)))
+
+
+def _consistent(ev: Evaluator, terms: Sequence[str], shapes: Sequence[Shape]) -> bool:
+    size: dict[str, Any] = {}
+    pairs = [(c, d) for t, s in zip(terms, shapes, strict=True) for c, d in zip(t.strip(), s, strict=True)]
+    return all(dims.equal(size.setdefault(c, d), d, ev.facts) for c, d in pairs)
+
+
+def _renamed(ev: Evaluator, function: ast.expr, name: str) -> Candidate:
+    span = ev.span(function)
+    start = span.end_col - len("chunk")
+    return Candidate(
+        Fix(f"Use {name}", (Edit(Span(span.file, span.end_line, start, span.end_line, span.end_col), name),))
+    )
+
+
+def _axis(ev: Evaluator, node: ast.Call, shapes: Sequence[Shape]) -> list[Candidate]:
+    """The one axis along which the operands differ."""
+    if len({len(s) for s in shapes}) != 1:
+        return []
+    differ = [a for a in range(len(shapes[0])) if any(not dims.equal(s[a], shapes[0][a], ev.facts) for s in shapes)]
+    given = next(
+        (k.value for k in node.keywords if k.arg in ("axis", "dim")), node.args[1] if len(node.args) > 1 else None
+    )
+    if len(differ) != 1:
+        return []
+    if given is not None:
+        return [Candidate(Fix(f"Join along axis {differ[0]}", (Edit(ev.span(given), str(differ[0])),)))]
+    end = ev.span(node)
+    inside = Span(end.file, end.end_line, end.end_col - 1, end.end_line, end.end_col - 1)
+    return [Candidate(Fix(f"Join along axis {differ[0]}", (Edit(inside, f", axis={differ[0]}"),)))]
+
+
+def cast_to(ev: Evaluator, where: Span, dtype: DType) -> list[Candidate]:
+    """The expression converted to `dtype`, in the annotation's own words for it."""
+    node = expression_at(ev, where)
+    annotation = getattr(ev.definition.tree, "returns", None)
+    words = (
+        [ast.unparse(n) for n in ast.walk(annotation) if isinstance(n, (ast.Name, ast.Attribute))] if annotation else []
+    )
+    spelled = next((w for w in words if dtypes.named(w.rpartition(".")[2]) == dtype), repr(dtype.name))
+    return _suffixed(ev, node, f"a cast to {dtype}", f".cast({spelled})")
+
+
+def reshaped(ev: Evaluator, where: Span, type: Any, annotation: TensorAnn | TileAnn) -> list[Candidate]:
+    """The expression with an axis of size 1 more or less, with the last two exchanged, or with axes merged."""
+    have, want = type.shape, annotation.shape
+    if want is None or ... in want:
+        return []
+    suffix = _between(ev, have, tuple(want))
+    return _suffixed(ev, expression_at(ev, where), suffix, suffix) if suffix else []
+
+
+def _between(ev: Evaluator, have: Shape, want: tuple[Any, ...]) -> str:
+    def equal(a: Shape, b: Shape) -> bool:
+        return len(a) == len(b) and all(dims.equal(x, y, ev.facts) for x, y in zip(a, b, strict=True))
+
+    if len(have) == len(want) > 1 and equal((*have[:-2], have[-1], have[-2]), want):
+        return ".T" if len(have) == 2 else ".mT"
+    for i in range(max(len(have), len(want))):
+        if i < len(have) and have[i] == 1 and equal(have[:i] + have[i + 1 :], want):
+            return f".squeeze({i if i < len(have) - 1 else -1})"
+        if i < len(want) and want[i] == 1 and equal(have, want[:i] + want[i + 1 :]):
+            return f".unsqueeze({i if i < len(want) - 1 else -1})"
+    for i, size in enumerate(want):
+        merged = len(have) - len(want) + 1
+        if merged > 1 and equal((*have[:i], dims.prod(have[i : i + merged]), *have[i + merged :]), want) and size != 1:
+            return f".reshape({', '.join(map(str, want))})"
+    return ""
+
+
+def _suffixed(ev: Evaluator, node: ast.expr | None, said: str, suffix: str) -> list[Candidate]:
+    found = appended(ev, node, Suggestion(said, 0, suffix)) if node is not None else None
+    return [found] if found is not None else []
