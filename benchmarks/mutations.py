@@ -18,26 +18,21 @@ import argparse
 import ast
 import io
 import json
-import os
-import platform
 import random
-import subprocess
 import sys
 import time
 import tokenize
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import date
 from pathlib import Path
 
+from benchmarks.record import ROOT, save
 from tessera.compiler.frontend.analysis import Analysis
 from tessera.compiler.frontend.files import FileAnalysis
 from tessera.compiler.frontend.reparse import parsed
 
-ROOT = Path(__file__).parents[1]
 MODELS = sorted((ROOT / "tests" / "lsp" / "markers").glob("*.py"))
-RESULTS = ROOT / "benchmarks" / "results"
 INSERTED = "()[]{}\"'"
 
 Hints = dict[tuple[int, str], str]
@@ -266,25 +261,6 @@ def run(sample: int | None = None, seed: int = 0, progress: bool = False) -> Sco
     return score
 
 
-def circumstances() -> dict[str, object]:
-    """When and of what a figure is; the kind of machine, without names."""
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    return {
-        "date": date.today().isoformat(), "commit": commit.stdout.strip(), "python": platform.python_version(),
-        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} processors",
-    }  # fmt: skip
-
-
-def save(name: str, figures: dict[str, object]) -> Path:
-    """Keeps a measurement in benchmarks/results."""
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{name}.json"
-    path.write_text(json.dumps({**circumstances(), **figures}, indent=1) + "\n", encoding="utf-8")
-    return path
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sample", type=int, help="try so many, spread over the models (default: all)")
@@ -296,7 +272,7 @@ def main() -> int:
     for fault in score.faults[:40]:
         print(fault)
     if options.save:
-        print(f"kept in {save('mutations', score.summary()).relative_to(ROOT)}")
+        print(f"kept in {save('mutations', score.summary())}")
     return 1 if score.faults else 0
 
 
