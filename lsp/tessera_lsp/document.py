@@ -20,6 +20,7 @@ from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcContentModified
 from pygls.uris import from_fs_path, to_fs_path
 
+from tessera.compiler.frontend.definition import Source, source_of
 from tessera.compiler.frontend.files import FileAnalysis
 from tessera.compiler.frontend.modules import Modules, imported_files
 from tessera.compiler.frontend.text_scope import TextScope
@@ -56,8 +57,8 @@ class Document:
         self._number = next(_NUMBERS)
         self.by_import = False
         """whether the analysis was asked for because an imported file has changed"""
-        self._modules = modules or Modules()
-        self._files = FileAnalysis(self.file, modules=self._modules)
+        self.modules = modules or Modules()
+        self._files = FileAnalysis(self.file, modules=self.modules)
         self._rounds = 0
         self._analysed = analysed
         self._waiting: asyncio.Future[None] | None = None
@@ -67,6 +68,11 @@ class Document:
     def scope(self) -> TextScope:
         """The names of the module."""
         return self._files.scope
+
+    @property
+    def source(self) -> Source:
+        """The text as the compiler's spans count it."""
+        return source_of(self.file, self.text.plain)
 
     @property
     def state(self) -> str:
@@ -91,9 +97,9 @@ class Document:
     def request_analysis(self) -> None:
         """Of the newest text, which others that import the file are to see as well."""
         if not self._rounds:
-            self._modules.changed.append(self._elsewhere)
+            self.modules.changed.append(self._elsewhere)
         self._request(by_import=False)
-        self._modules.open(self.file, self.text.plain)
+        self.modules.open(self.file, self.text.plain)
 
     def _elsewhere(self, file: str) -> None:
         if file != self.file and file in imported_files(self.scope):
@@ -111,8 +117,8 @@ class Document:
         self.closed = True
         self._supersede()
         if self._rounds:
-            self._modules.changed.remove(self._elsewhere)
-            self._modules.open(self.file, None)
+            self.modules.changed.remove(self._elsewhere)
+            self.modules.open(self.file, None)
             self._rounds = 0
 
     def _supersede(self) -> None:
@@ -154,11 +160,11 @@ class Document:
                     return
                 self.problems = list(self._files.problems)
             else:
-                self._files, self.problems = FileAnalysis(self.file, modules=self._modules), []
+                self._files, self.problems = FileAnalysis(self.file, modules=self.modules), []
             self.known = [Known(a, self._files) for a in self._files.analyses]
         except Exception:
             log.exception("the analysis of %s failed", self.uri)
-            self._files, self.known = FileAnalysis(self.file, modules=self._modules), []
+            self._files, self.known = FileAnalysis(self.file, modules=self.modules), []
             message = "Tessera could not analyse this file; the language server's log says why"
             self.problems = [Diagnostic("TS900", message, Span(self.file, 1, 1, 1, 1), severity="warning")]
 

@@ -16,6 +16,8 @@ from itertools import count
 
 from lsprotocol import types as lsp
 
+from tessera.compiler.frontend.definition import Source as SourceText
+from tessera.compiler.frontend.modules import Modules
 from tessera.compiler.frontend.syntax import parse
 from tessera.compiler.frontend.text_scope import TextScope
 from tessera.errors import Diagnostic, Edit, Span
@@ -109,9 +111,11 @@ def _python(line: str) -> str:
 class Notebook:
     """The cells of one notebook and the document that they make."""
 
-    def __init__(self, uri: str, encoding: str, analysed: Callable[[Document], None]) -> None:
+    def __init__(
+        self, uri: str, encoding: str, analysed: Callable[[Document], None], modules: Modules | None = None
+    ) -> None:
         self.sources: list[Source] = []
-        self.document = Document(lsp.TextDocumentItem(uri, "python", 0, ""), encoding, analysed)
+        self.document = Document(lsp.TextDocumentItem(uri, "python", 0, ""), encoding, analysed, modules)
         self._encoding = encoding
         self._versions = count(1)
         self._first: dict[str, int] = {}
@@ -240,8 +244,16 @@ class Cell:
         return self._document.file
 
     @property
+    def modules(self) -> Modules:
+        return self._document.modules
+
+    @property
     def scope(self) -> TextScope:
         return self._document.scope
+
+    @property
+    def source(self) -> SourceText:
+        return self._document.source
 
     @property
     def state(self) -> str:

@@ -134,7 +134,7 @@ class TesseraServer(LanguageServer):
     def open_notebook(self, params: lsp.DidOpenNotebookDocumentParams) -> None:
         uri = params.notebook_document.uri
         self.close_notebook(uri)
-        notebook = self.notebooks[uri] = Notebook(uri, self.encoding, self._push_cells)
+        notebook = self.notebooks[uri] = Notebook(uri, self.encoding, self._push_cells, self.modules)
         notebook.open(params.notebook_document.cells, params.cell_text_documents)
 
     def change_notebook(self, params: lsp.DidChangeNotebookDocumentParams) -> None:

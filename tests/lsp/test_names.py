@@ -1,0 +1,108 @@
+"""Names followed through files, classes and functions inside functions."""
+
+from __future__ import annotations
+
+import pytest
+from lsprotocol import types as lsp
+
+from tests.lsp.test_features import apply, rename
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+LAYERS = '''"""𝒮"""
+import tessera as ts
+from tessera import Tensor
+
+HEADS = 4
+
+@ts.function
+def norm(x: Tensor["B", "D"]):
+    return x / x.sum(-1, keepdim=True)
+'''
+MODEL = '''"""𝒮"""
+import tessera as ts
+from tessera import Tensor
+import layers as L
+from layers import norm, HEADS as heads
+
+@ts.function
+def block(x: Tensor["B", "D"]):
+    note = "𝒮é"; y = norm(x) * heads
+    return L.norm(y)
+'''
+NESTED = """import tessera as ts
+from tessera import Tensor
+
+class Model:
+    @ts.function
+    def one(self, x: Tensor["B", "D"]):
+        note = "𝒮é"; y = x.reshape(B * D)
+        return y
+
+    @ts.kernel
+    def two(x: Tensor["B", "N"], y: Tensor["B", "N"]):
+        y[tile_b : tile_b + 4] = x[tile_b : tile_b + 4]
+
+def outer(n):
+    @ts.function
+    def inner(é: Tensor["B", "D"], w: Tensor["D", 4]):
+        z: Tensor["B", 4] = é @ w
+        return z.reshape(B * 4)
+    return inner
+"""
+
+
+async def goes_to(editor, doc, mark):
+    params = lsp.DefinitionParams(doc, editor.at(doc, mark))
+    return await editor.client.text_document_definition_async(params)
+
+
+async def test_definitions_in_other_files(editor):
+    layers, model = editor.open(LAYERS, "layers.py"), editor.open(MODEL)
+    found = await goes_to(editor, model, "y = no|rm(x)")
+    assert (found.uri, found.range.start) == (layers.uri, editor.at(layers, "def |norm"))
+    found = await goes_to(editor, model, "* hea|ds")
+    assert (found.uri, found.range.start) == (layers.uri, editor.at(layers, "|HEADS = 4"))
+    found = await goes_to(editor, model, "return L.no|rm(y)")
+    assert (found.uri, found.range.start) == (layers.uri, editor.at(layers, "def |norm"))
+
+
+async def test_imports_in_a_circle_end(editor):
+    editor.open("from second import f\n", "first.py")
+    editor.open("from first import f\n", "second.py")
+    text = "import tessera as ts\nfrom first import f\n@ts.function\ndef g(x: ts.Tensor['N']):\n    return f(x)\n"
+    model = editor.open(text, "third.py")
+    found = await goes_to(editor, model, "return |f(x)")
+    assert found.uri.endswith(("first.py", "second.py"))
+
+
+async def test_references_in_files_that_import(editor):
+    layers, model = editor.open(LAYERS, "layers.py"), editor.open(MODEL)
+    await editor.hints(model)
+    params = lsp.ReferenceParams(lsp.ReferenceContext(True), layers, editor.at(layers, "def |norm"))
+    found = await editor.client.text_document_references_async(params)
+    places = [(r.uri, r.range.start) for r in found]
+    assert places == [
+        (layers.uri, editor.at(layers, "def |norm")),
+        (model.uri, editor.at(model, "import |norm, HEADS")),
+        (model.uri, editor.at(model, "y = |norm(x)")),
+    ]
+    params = lsp.ReferenceParams(lsp.ReferenceContext(True), model, editor.at(model, "* |heads"))
+    found = await editor.client.text_document_references_async(params)
+    assert [editor.covered(model, r.range) for r in found] == ["heads"]
+
+
+@pytest.mark.parametrize(
+    ("mark", "expected"),
+    [
+        ('one(self, x: Tensor["|B"', ['one(self, x: Tensor["R", "D"])', "x.reshape(R * D)"]),
+        ('two(x: Tensor["|B"', ['x: Tensor["R", "N"], y: Tensor["R", "N"]', "y[tile_r : tile_r + 4] = x[tile_r"]),
+        ("z.reshape(|B * 4)", ['inner(é: Tensor["R", "D"]', 'z: Tensor["R", 4] = é @ w', "z.reshape(R * 4)"]),
+    ],
+)
+async def test_dims_are_renamed_in_classes_kernels_and_inner_functions(editor, mark, expected):
+    doc = editor.open(NESTED)
+    edit = await editor.client.text_document_rename_async(rename(doc, editor.at(doc, mark), "R"))
+    text = apply(editor, doc, edit)
+    assert all(part in text for part in expected), text
+    assert text.count('"B"') + text.count('"R"') == NESTED.count('"B"'), "the dims of other functions stay"
