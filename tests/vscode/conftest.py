@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import fcntl
 import json
@@ -23,6 +24,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import IN_CI, require
+from tests.vscode.stand_ins import stand_ins
 
 ROOT = Path(__file__).parents[2]
 INSTALLED = ROOT / "build/code-server/node_modules"
@@ -103,16 +105,18 @@ def code_server(vsix: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     if not entry.is_file():
         missing()
     home = tmp_path_factory.mktemp("code")
-    settings = _SETTINGS | {"tessera.interpreter": sys.executable}
     for place in ("User", "Machine"):  # settings of a machine's scope are read from the second only
         (home / "user" / place).mkdir(parents=True)
-        (home / "user" / place / "settings.json").write_text(json.dumps(settings))
+        (home / "user" / place / "settings.json").write_text(json.dumps(_SETTINGS))
     (home / "config.yaml").write_text("auth: none\ncert: false\n")
-    env = {**os.environ, "PATH": f"{node.parent}:{os.environ['PATH']}", "HOME": str(home)}
+    path = f"{node.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    env = {**os.environ, "PATH": path, "HOME": str(home)}
     env |= {"EXTENSIONS_GALLERY": '{"serviceUrl":""}', "PYTHONPATH": f"{ROOT}:{ROOT / 'lsp'}"}
     words = [str(node), str(entry), "--config", str(home / "config.yaml")]
     words += ["--user-data-dir", str(home / "user"), "--extensions-dir", str(home / "extensions")]
-    subprocess.run([*words, "--install-extension", str(vsix)], env=env, check=True, timeout=120, capture_output=True)
+    for extension in (vsix, *stand_ins(home)):
+        install = [*words, "--install-extension", str(extension)]
+        subprocess.run(install, env=env, check=True, timeout=120, capture_output=True)
     port = _free_port()
     words += ["--bind-addr", f"127.0.0.1:{port}", "--disable-telemetry", "--disable-update-check"]
     words += ["--disable-getting-started-override", "--disable-proxy"]
@@ -162,8 +166,8 @@ def chromium() -> Iterator[Any]:
 class Window:
     """One window of VS Code on a folder."""
 
-    def __init__(self, page: Any, server: CodeServer, folder: Path) -> None:
-        self.page, self.server, self.folder = page, server, folder
+    def __init__(self, page: Any, server: CodeServer, folder: Path, publishes: bool = False) -> None:
+        self.page, self.server, self.folder, self.publishes = page, server, folder, publishes
         page.set_default_timeout(25_000)
 
     def load(self, first: str) -> None:
@@ -235,7 +239,30 @@ class Window:
         )
         return box[0], box[1]
 
-    def shot(self, name: str) -> Path:
+    def shot(self, name: str) -> None:
         SHOTS.mkdir(parents=True, exist_ok=True)
         self.page.screenshot(path=SHOTS / f"{name}.png")
-        return SHOTS / f"{name}.png"
+
+    def picture(self, name: str, height: int = 380) -> None:
+        """A shot which `--update-golden` also makes a picture of the extension's pages: the editors, compressed."""
+        self.shot(name)
+        if not self.publishes:
+            return
+        area = self.page.locator(".part.editor").bounding_box()
+        clip = {**area, "height": height}
+        png = base64.b64encode(self.page.screenshot(clip=clip)).decode()
+        blank = self.page.context.new_page()
+        webp = blank.evaluate(
+            """async (png) => {
+                const image = new Image();
+                image.src = `data:image/png;base64,${png}`;
+                await image.decode();
+                const canvas = new OffscreenCanvas(image.width, image.height);
+                canvas.getContext("2d").drawImage(image, 0, 0);
+                const bytes = await (await canvas.convertToBlob({ type: "image/webp", quality: 0.7 })).bytes();
+                return bytes.toBase64();
+            }""",
+            png,
+        )
+        blank.close()
+        (ROOT / f"vscode/images/{name}.webp").write_bytes(base64.b64decode(webp))

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.vscode import stand_ins
 from tests.vscode.conftest import Window
 
 MODEL = '''"""Scores of attention, and a projection."""
@@ -80,9 +81,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def window(code_server: Any, chromium: Any, folder: Path) -> Iterator[Window]:
+def window(code_server: Any, chromium: Any, folder: Path, request: pytest.FixtureRequest) -> Iterator[Window]:
     page = chromium.new_context(viewport={"width": 1280, "height": 800}).new_page()
-    window = Window(page, code_server, folder)
+    window = Window(page, code_server, folder, request.config.getoption("--update-golden"))
     window.load("model.py")
     yield window
     page.close()
@@ -102,21 +103,25 @@ def test_interpreter_of_a_trusted_workspace(window: Window, folder: Path) -> Non
     text = "\n".join(window.lines())
     window.shot("debug")
     assert "Workspace is trusted" in text
-    assert f"Command: `{folder}/tools/python -P -m tessera_lsp" in text
+    assert f"Command: `{folder}/tools/python -P -m tessera_lsp" in text.replace("\n", "")
     assert (folder / "tools/was-run").exists()
+    assert f"- the Python extension: `{stand_ins.PYTHON}`" in text
+    assert f"- the Python Environments extension: `{stand_ins.ENVIRONMENTS}`" in text
+    places = [text.index(name) for name in ("setting tessera.interpreter: ", "Python extension: ", "PATH: ")]
+    assert places == sorted(places)
 
 
 def test_hints(window: Window) -> None:
     window.open("model.py")
     window.see("scores: [B, H, S, S] bf16 = q @ k.transpose(2, 3)")
-    window.shot("hints")
+    window.picture("hints")
 
 
 def test_squiggle_hover_and_fix(window: Window) -> None:
     window.page.locator(".squiggly-error").first.wait_for(state="attached")
     window.page.mouse.move(*window.point("return x @ w", "@"))
     window.page.locator(".monaco-hover-content", has_text="TS2").wait_for()
-    window.shot("hover")
+    window.picture("fix")
     window.page.mouse.click(*window.point("return x @ w", "@"))
     window.page.keyboard.press("Control+.")
     window.page.locator(".action-widget .monaco-list-row", has_text="Use the transpose of the right operand").click()
@@ -146,7 +151,7 @@ def test_ir_beside_the_source(window: Window) -> None:
     window.page.mouse.click(*window.point("ts.softmax(scores", "softmax"))
     lit = ir.locator('.view-overlays [class*="ced-"]')
     lit.first.wait_for()
-    window.shot("ir")
+    window.picture("ir")
 
 
 def test_dialect(window: Window) -> None:
@@ -158,7 +163,7 @@ def test_dialect(window: Window) -> None:
 def test_notebook_cells(window: Window) -> None:
     window.open("notes.ipynb")
     window.see("y: [4*N] f32 = ts.reshape(x, (-1,))")
-    window.shot("notebook")
+    window.picture("notebook")
 
 
 def test_status_and_target(window: Window) -> None:
@@ -171,6 +176,26 @@ def test_status_and_target(window: Window) -> None:
     assert '"tessera.target": "sm_90a"' in (window.folder / ".vscode/settings.json").read_text()
 
 
+def test_interpreter_that_does_not_run(window: Window) -> None:
+    """The status item says so; once mended, the server is back."""
+    path = window.folder / ".vscode/settings.json"
+    settings = path.read_text()
+    path.write_text(settings.replace("tools/python", "tools/none"))
+    window.page.locator('[id*="tessera.status"].error-kind').wait_for()
+    window.page.locator('[id*="tessera.status"]').hover()
+    window.page.locator(".monaco-hover", has_text="tools/none").wait_for()
+    window.shot("problem")
+    path.write_text(settings)
+    window.page.locator('[id*="tessera.status"]', has_text="Tessera: sm_90a").wait_for()
+    window.page.locator(".codelens-decoration", has_text="modelled on sm_90a").first.wait_for()
+
+
+def test_restart(window: Window) -> None:
+    window.command("Tessera: Restart Server")
+    window.page.locator('[id*="tessera.status"] .codicon-loading').wait_for()
+    window.page.locator('[id*="tessera.status"] .codicon-layers').wait_for()
+
+
 def test_profile(window: Window) -> None:
     window.open("norm.py")
     window.command("Tessera: Profile File")
@@ -178,4 +203,4 @@ def test_profile(window: Window) -> None:
     inner.locator("h1", has_text="Tessera profile").wait_for()
     inner.locator("th", has_text="norm").first.wait_for()
     inner.locator("#timeline .main-svg").first.wait_for()
-    window.shot("profile")
+    window.picture("profile", 560)

@@ -43,7 +43,6 @@ export class IrDocuments implements vscode.TextDocumentContentProvider {
     return [
       this.changed,
       vscode.workspace.registerTextDocumentContentProvider(SCHEME, this),
-      vscode.workspace.onDidCloseTextDocument((d) => this.known.delete(d.uri.toString())),
       vscode.workspace.onDidChangeTextDocument((e) => this.refresh(e.document.uri.toString())),
       vscode.workspace.onDidChangeConfiguration((e) => e.affectsConfiguration("tessera") && this.refresh()),
       this.client.onDidChange(() => this.refresh()),
@@ -57,6 +56,7 @@ export class IrDocuments implements vscode.TextDocumentContentProvider {
 
   async provideTextDocumentContent(uri: vscode.Uri): Promise<string> {
     const { source, function: name, level } = subjectOf(uri);
+    this.forgetClosed();
     try {
       const ir = await this.ask({ textDocument: { uri: source }, function: name, level });
       this.known.set(uri.toString(), ir);
@@ -69,6 +69,16 @@ export class IrDocuments implements vscode.TextDocumentContentProvider {
 
   ask(params: object): Promise<Ir> {
     return this.client.request<Ir>("tessera/ir", params);
+  }
+
+  /** Not when a document is closed: that is also said of one whose language is set. */
+  private forgetClosed(): void {
+    const open = new Set(vscode.workspace.textDocuments.map(({ uri }) => uri.toString()));
+    for (const address of this.known.keys()) {
+      if (!open.has(address)) {
+        this.known.delete(address);
+      }
+    }
   }
 
   /** Asks anew for the documents of one source, or for all, when typing pauses. */

@@ -10,6 +10,9 @@ export function createStatus(client: Client): vscode.Disposable[] {
   item.name = "Tessera";
   const update = () => {
     const document = vscode.window.activeTextEditor?.document;
+    if (document?.uri.scheme === "output") {
+      return; // reading the log is no reason to hide where it was opened from
+    }
     if (!document || !concerns(document)) {
       item.hide();
       return;
