@@ -14,6 +14,7 @@ import typer
 from tessera.compiler.frontend.analysis import Analysis
 from tessera.compiler.frontend.checks.accumulation import accumulations
 from tessera.compiler.frontend.files import FileAnalysis, read_text
+from tessera.compiler.frontend.modules import Modules
 from tessera.errors import CompileError, Diagnostic, Span, render
 
 MANY = 8
@@ -43,7 +44,8 @@ def check(
 ) -> None:
     """Check files without running them. Exits with 1 if there are errors."""
     names = [p for f in files or [Path()] for p in _expand(f)]
-    found = [_check(p, shapes, numerics) for p in _shown(names)]
+    modules = Modules()
+    found = [_check(p, modules, shapes, numerics) for p in _shown(names)]
     findings = [d for f in found for d in f.findings]
     if as_json:
         out: dict[str, Any] = {"diagnostics": [d.to_json() for d in findings], "files": len(names)}
@@ -94,14 +96,14 @@ def _shown(names: list[Path]) -> Iterable[Path]:
     return track(names, "checking", console=Console(stderr=True), transient=True)
 
 
-def _check(path: Path, shapes: bool, numerics: bool) -> _Found:
+def _check(path: Path, modules: Modules, shapes: bool, numerics: bool) -> _Found:
     try:
         text = read_text(path)
     except CompileError as e:
         return _Found(list(e.diagnostics))
     except OSError as e:
         return _Found([Diagnostic("TS101", f"the file cannot be read: {e.strerror}", Span(str(path), 0, 0, 0, 0))])
-    analysis = FileAnalysis(str(path))
+    analysis = FileAnalysis(str(path), modules=modules)
     analysis.update(text)
     return _Found(
         analysis.diagnostics,

@@ -197,6 +197,19 @@ def check(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
 
 
+def test_a_helper_in_another_file(tmp_path: Path) -> None:
+    """It is found once, where it stands, with the place that uses it; other functions of the folder see the same."""
+    (tmp_path / "layers.py").write_text("import tessera as ts\n\n\ndef unit(x):\n    return x / ts.norm(x)\n")
+    (tmp_path / "model.py").write_text(
+        f'from layers import unit\n{HEAD}def f(x: Tensor["B"]):\n    y = x * 2\n    return unit(y) + 1\n'
+        '\n\n@ts.function\ndef g(x: Tensor["B"]):\n    return unit(x)\n'
+    )
+    (d,) = json.loads(check(tmp_path, "--json").stdout)["diagnostics"]
+    assert (d["code"], d["file"], d["line"], d["fixes"]) == ("TS316", "layers.py", 5, [])
+    (note,) = [n for n in d["notes"] if n["message"] == "its result is used here"]
+    assert (note["file"], note["line"]) == ("model.py", 8)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("project")

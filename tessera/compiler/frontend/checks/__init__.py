@@ -14,7 +14,7 @@ from tessera.compiler.frontend.checks import cancellation, memory, precision, so
 from tessera.compiler.frontend.checks.finding import Finding, Look
 from tessera.compiler.frontend.checks.values import name_of
 from tessera.compiler.ir.core import Op
-from tessera.errors import Diagnostic
+from tessera.errors import Diagnostic, Span
 
 if TYPE_CHECKING:
     from tessera.compiler.frontend.evaluator import Evaluator
@@ -52,10 +52,23 @@ def check_values(ev: Evaluator) -> None:
     for op in ops:
         for rule in _BY_NAME.get(name_of(op), ()):
             if (found := rule(op, look)) is not None:
-                _add(ev, found)
+                _add(ev, found if op.span.file == look.file else found.seen_from(_used_at(op, look.file)))
     for whole in KERNEL_RULES if look.kernel else ():
         for found in whole(ops, look):
             _add(ev, found)
+
+
+def _used_at(op: Op, file: str) -> Span | None:
+    """Where in this file the result of an op of an imported function is used."""
+    queue, seen = [op], {id(op)}
+    while queue:
+        at = queue.pop(0)
+        if at.span.file == file:
+            return at.span
+        for user in [u for r in at.results for u in r.users if id(u) not in seen]:
+            seen.add(id(user))
+            queue.append(user)
+    return None
 
 
 def _add(ev: Evaluator, found: Finding) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tessera.compiler.frontend.checks.values import Ranges
@@ -25,6 +25,10 @@ class Finding:
     candidates: list[Candidate] = field(default_factory=list[Candidate])
     notes: tuple[Note, ...] = ()
     severity: Severity = "warning"
+
+    def seen_from(self, place: Span | None) -> Finding:
+        """The finding in another file, with the place of this one that it concerns."""
+        return self if place is None else replace(self, notes=(*self.notes, Note("its result is used here", place)))
 
 
 class Look:
