@@ -139,7 +139,7 @@ class Document:
             text, waiting = self.text, self._waiting
             await asyncio.sleep(0)
             if text is self.text:  # else: more typing has arrived already
-                await self._analyse(text)
+                await self.analyse(text)
             if text is not self.text or waiting.done():
                 continue
             waiting.set_result(None)
@@ -152,7 +152,7 @@ class Document:
         except Exception:
             log.exception("the findings of %s could not be sent", self.uri)
 
-    async def _analyse(self, text: Text) -> None:
+    async def analyse(self, text: Text) -> None:
         """A fault of the analysis is logged and shown, and ends here: the next text starts afresh."""
         try:
             if self.concerns_tessera and len(text.text) <= LARGEST:

@@ -22,6 +22,7 @@ from tessera_lsp.features import (
     semantic_tokens,
     signature_help,
     symbols,
+    workspace_diagnostics,
     workspace_symbols,
 )
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 ALL = (
     configuration, diagnostics, inlay_hints, hover, code_actions, completion, signature_help, definition, references,
     rename, symbols, semantic_tokens, folding, selection_ranges, workspace_symbols, call_hierarchy, ir, code_lens,
+    workspace_diagnostics,
 )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ _SEVERITY = {
 
 
 def register(server: TesseraServer) -> None:
-    options = lsp.DiagnosticOptions(inter_file_dependencies=True, workspace_diagnostics=False, identifier="tessera")
+    options = lsp.DiagnosticOptions(inter_file_dependencies=True, workspace_diagnostics=True, identifier="tessera")
 
     @server.feature(lsp.TEXT_DOCUMENT_DIAGNOSTIC, options)
     async def pull(params: lsp.DocumentDiagnosticParams) -> lsp.DocumentDiagnosticReport:

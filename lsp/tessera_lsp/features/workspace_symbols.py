@@ -6,7 +6,6 @@ Open documents are read as they are; other files from disk, once for each of the
 from __future__ import annotations
 
 import ast
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,21 +13,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lsprotocol import types as lsp
-from pygls.uris import from_fs_path, to_fs_path
+from pygls.uris import from_fs_path
 
 from tessera.compiler.frontend.files import read_text
 from tessera.compiler.frontend.syntax import parse
 from tessera.errors import CompileError, Span
 from tessera_lsp.names import definition_name
 from tessera_lsp.text import Text
+from tessera_lsp.workspace import LARGEST, files
 
 if TYPE_CHECKING:
     from tessera_lsp.server import TesseraServer
 
-LIMIT = 2000
-"""files that are looked through"""
-_LARGEST = 2_000_000
-_SKIPPED = {"node_modules", "__pycache__", "site-packages", "build", "dist", "site"}
 _DECORATOR = re.compile(r"(?:^|\.)(function|kernel|shape_checked)$")
 
 
@@ -47,7 +43,7 @@ def register(server: TesseraServer) -> None:
         version = stat.st_mtime_ns, stat.st_size
         old = kept.get(str(path))
         if old is None or old[0] != version:
-            text = read_text(path) if stat.st_size <= _LARGEST else ""
+            text = read_text(path) if stat.st_size <= LARGEST else ""
             kept[str(path)] = version, list(_definitions(str(path), text)), Text(text, server.encoding)
         return kept[str(path)][1:]
 
@@ -58,7 +54,7 @@ def register(server: TesseraServer) -> None:
             found = _definitions(document.file, document.text.plain) if document.concerns_tessera else ()
             out += (_symbol(f, document.uri, document.text) for f in found if _matches(f.name, params.query))
         opened = {d.file for d in server.documents.values()}
-        for path in _files(server):
+        for path in files(server):
             if str(path) in opened:
                 continue
             try:
@@ -91,17 +87,3 @@ def _definitions(file: str, text: str) -> Iterator[Found]:
             kind = next((m[1] for m in map(_DECORATOR.search, named) if m), None)
             if kind is not None:
                 yield Found(node.name, kind, definition_name(lines, node))
-
-
-def _files(server: TesseraServer) -> Iterator[Path]:
-    left = LIMIT
-    for folder in server.workspace.folders.values():
-        root = to_fs_path(folder.uri)
-        for base, folders, files in os.walk(root) if root else ():
-            folders[:] = sorted(f for f in folders if not f.startswith(".") and f not in _SKIPPED)
-            for name in sorted(files):
-                if name.endswith((".py", ".tess")):
-                    yield Path(base, name)
-                    left -= 1
-                    if not left:
-                        return

@@ -1,0 +1,63 @@
+"""Findings in files that are not open."""
+
+from __future__ import annotations
+
+import pytest
+from lsprotocol import types as lsp
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+LAYERS = """import tessera as ts
+from tessera import Tensor
+
+HEADS = 4
+
+@ts.function
+def norm(x: Tensor["B", "D"]):
+    note = "𝒮é"; y = ts.sofmax(x)
+    return y
+"""
+MODEL = """import tessera as ts
+from tessera import Tensor
+from layers import HEADS
+
+@ts.function
+def block(x: Tensor["B", 8]):
+    assert HEADS % 2 == 0
+    return x
+"""
+
+
+async def ask(editor, previous=()):
+    """Address -> report, and the results to name the next time."""
+    given = [lsp.PreviousResultId(uri, value) for uri, value in previous]
+    report = await editor.client.workspace_diagnostic_async(lsp.WorkspaceDiagnosticParams(given))
+    found = {r.uri: r for r in report.items}
+    return found, [(uri, r.result_id) for uri, r in found.items() if r.result_id]
+
+
+async def test_files_that_are_not_open(start, tmp_path):
+    layers, model, plain = (tmp_path / name for name in ("layers.py", "model.py", "plain.py"))
+    layers.write_text(LAYERS, encoding="utf-8")
+    model.write_text(MODEL, encoding="utf-8")
+    plain.write_text("def f(:\n", encoding="utf-8")
+    editor = await start(folders=[tmp_path])
+    assert editor.result.capabilities.diagnostic_provider.workspace_diagnostics
+    found, results = await ask(editor)
+    assert set(found) == {layers.as_uri(), model.as_uri()}, "plain Python is other servers' business"
+    (finding,) = found[layers.as_uri()].items
+    line = '    note = "𝒮é"; y = '
+    assert finding.range.start == lsp.Position(7, len(line.encode("utf-16-le")) // 2)
+    assert finding.code == "TS104" and finding.code_description.href.endswith("#ts104")
+    assert not found[model.as_uri()].items
+
+    layers.write_text(LAYERS.replace("HEADS = 4", "HEADS = 3").replace("sofmax", "softmax"), encoding="utf-8")
+    found, results = await ask(editor, results)
+    assert not found[layers.as_uri()].items
+    assert [d.code for d in found[model.as_uri()].items] == ["TS106"], "it imports what has changed"
+
+    model.unlink()
+    found, results = await ask(editor, results)
+    assert found[model.as_uri()].items == () and found[layers.as_uri()].kind == "unchanged"
+    found, _ = await ask(editor, results)
+    assert {uri: r.kind for uri, r in found.items()} == {layers.as_uri(): "unchanged"}
