@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import tempfile
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tessera.compiler.ir.core import Value
+from tessera.compiler.ir.types import TileType
 from tessera.compiler.targets import base
 from tessera.compiler.targets.base import CUDA_ARCHITECTURES, Artifact
 from tessera.compiler.targets.cuda import cubin, nvrtc, nvrtc_library
+from tessera.compiler.tile.program import Program
 from tessera.errors import MissingDependency, TargetError
 from tessera.language import dtypes as dt
 from tessera.runtime.compiled import assembly_of
@@ -25,8 +30,24 @@ ARCHITECTURES = [a for a in CUDA_ARCHITECTURES if a != "sm_70" or IN_CI or nvrtc
 """sm_70 takes CUDA 12's NVRTC beside CUDA 13's; CI has both."""
 
 
-KERNELS = {
+def moves() -> Program:
+    """A prefix sum, a sort, a gather and a scatter."""
+    n = 96
+
+    def body(t: k.LineBuilder, x: Value, y: Value) -> None:
+        tile = t.load(x, [t.index(0)], (n,))
+        sums = t.value("tile.scan", (tile,), tile.type, {"op": "sum", "axis": 0})
+        places = {"axis": 0, "descending": False, "positions": True}
+        order = t.value("tile.sort", (sums,), TileType((n,), dt.int64), places)
+        t.op("tile.scatter", [y, t.value("tile.gather", [x, order], tile.type, {"fill": 0.0}), order])
+
+    return k.build("moves", [k.Arg("x", (n,), dt.f32), k.Arg("y", (n,), dt.f32, out=True)], (1,), body)
+
+
+KERNELS: dict[str, Callable[[], Any]] = {
     **k.TYPICAL,
+    "moves": moves,
+    "attention_f16": lambda: k.attention(dtype=dt.f16),
     "gemm_fp8": lambda: k.gemm(dtype=dt.fp8_e4m3, block=(64, 64, 96)),
     "matmul_fp8": lambda: k.matmul(m=128, n=64, k=128, dtype=dt.fp8_e5m2, block=(64, 64), transposed="B"),
     "matmul_int8": lambda: k.matmul(dtype=dt.int8),
@@ -37,7 +58,8 @@ KERNELS = {
 
 @lru_cache
 def compiled(arch: str, name: str) -> Artifact:
-    return base.get(arch).compile(KERNELS[name]().program)
+    case = KERNELS[name]()
+    return base.get(arch).compile(case if isinstance(case, Program) else case.program)
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
@@ -49,6 +71,31 @@ def test_every_kernel_compiles_without_warnings_or_spills(arch: str) -> None:
         for figures in artifact.resources.values():
             assert 0 < figures["registers"] <= 255 and not figures["spills"], (name, figures)
             assert 0 < figures["occupancy"] <= 1
+
+
+# The instruction that multiplies, by kernel, on sm_75, 80, 86, 89, 90a, 100a and 120.
+MULTIPLIES = {
+    "gemm_f16": "HMMA.1688 HMMA.16816 HMMA.16816 HMMA.16816 HGMMA HMMA.16816 HMMA.16816",
+    "gemm_bf16": "FFMA HMMA.16816 HMMA.16816 HMMA.16816 HGMMA HMMA.16816 HMMA.16816",
+    "attention": "FFMA HMMA.16816 HMMA.16816 HMMA.16816 HGMMA HMMA.16816 HMMA.16816",
+    "matmul_tf32": "FFMA HMMA.1688 HMMA.1688 HMMA.1688 HGMMA HMMA.1688 HMMA.1688",
+    "gemm_fp8": "HMMA.1688 HMMA.16816 HMMA.16816 QMMA.16832 HMMA.16816 HMMA.16816 QMMA.16832",
+    "matmul_int8": "IMMA.8816 IMMA.16832 IMMA.16832 IMMA.16832 IMMA.16832 IMMA.16832 IMMA.16832",
+    "matmul_f64": "DFMA DMMA.884 DFMA DFMA DMMA.8x8x4 DMMA.8x8x4 DFMA",
+    "matmul_f32": "FFMA FFMA FFMA FFMA FFMA FFMA FFMA",
+}
+
+
+@pytest.mark.parametrize("arch", [a for a in ARCHITECTURES if a != "sm_70"])
+def test_every_product_has_its_architectures_instruction(arch: str) -> None:
+    others = [a for a in CUDA_ARCHITECTURES if a != "sm_70"]
+    for name, wanted in MULTIPLIES.items():
+        sass = cubin.disassemble(compiled(arch, name).files["code.cubin"])
+        found = set(re.findall(r"\s((?:[HIQD]G?MMA|[FD]FMA)(?:\.\w+)?)", sass))
+        expected = wanted.split()[others.index(arch)]
+        assert any(instruction.startswith(expected) for instruction in found), (name, found)
+        if "MMA" not in expected:
+            assert not any("MMA" in instruction for instruction in found), (name, found)
 
 
 def test_tensor_cores_and_async_copies_where_the_architecture_has_them() -> None:

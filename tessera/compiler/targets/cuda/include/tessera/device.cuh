@@ -52,6 +52,8 @@ template <class T> struct word_<T, 8> { using type = u64; };
 template <class T> using word = typename word_<T, alignof(T) == sizeof(T) ? sizeof(T) : 0>::type;
 template <class T> TS_FN T load_global(const T* p) { return bits_as<T>(*reinterpret_cast<const word<T>*>(p)); }
 template <class T> TS_FN void store_global(T* p, T v) { *reinterpret_cast<word<T>*>(p) = bits_as<word<T>>(v); }
+TS_FN void begin_scatter() {}
+template <class T> TS_FN void scatter_global(T* p, T v) { *p = v; }
 template <class T> TS_FN T load_shared(const T* p) { return bits_as<T>(*reinterpret_cast<const word<T>*>(p)); }
 template <class T> TS_FN void store_shared(T* p, T v) { *reinterpret_cast<word<T>*>(p) = bits_as<word<T>>(v); }
 
