@@ -31,3 +31,10 @@ def test_tessera_lsp_starts_the_same_server():
         [sys.executable, "-c", code], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_tessera_lsp_takes_the_same_options():
+    code = "import sys; from tessera.cli import main; sys.argv = ['tessera', 'lsp', *sys.argv[1:]]; main()"
+    for given, said in (["--tcp", "1", "--ws", "2"], "not allowed with"), (["--log-level", "LOUD"], "invalid choice"):
+        done = subprocess.run([sys.executable, "-c", code, *given], capture_output=True, text=True, timeout=30)
+        assert done.returncode == 2 and said in done.stderr
