@@ -49,10 +49,10 @@ def run(
     """The analysis; with `suggest`, fixes are tried and offered."""
     variants = [Variant()] if arguments is not None else _variants(definition_signature(definition))
     found = [_of_any_rank(definition, arguments, dims, v) for v in variants]
-    analysis = found[0][0] if len(found) == 1 else _joined(variants, [a for a, _ in found])
+    analysis, pending = found[0] if len(found) == 1 else _joined(variants, found)
     if not suggest:
         return analysis
-    shown, pending = without_ignored(definition, analysis.diagnostics, found[0][1])
+    shown, pending = without_ignored(definition, analysis.diagnostics, pending)
 
     def again(changed: Definition) -> list[Diagnostic]:
         return list(run(changed, arguments, dims, suggest=False).diagnostics)
@@ -79,24 +79,26 @@ def _union(parts: tuple[Variant, ...]) -> Variant:
     return Variant(absent, {n: v for p in parts for n, v in p.defaults.items()})
 
 
-def _joined(variants: list[Variant], found: list[Analysis]) -> Analysis:
+def _joined(variants: list[Variant], found: list[tuple[Analysis, fixes.Pending]]) -> tuple[Analysis, fixes.Pending]:
     """All parameters given is what the IR and the hints are of; findings of the other ways say which way."""
-    first = found[0]
+    first, pending = found[0][0], list(found[0][1])
     diagnostics = list(first.diagnostics)
     infos = {_place_of(e): e for e in first.expressions}
     seen = {(d.code, d.span, d.message) for d in diagnostics}
     dependencies, readers = dict(first.dependencies), first.readers
-    for variant, other in zip(variants[1:], found[1:], strict=True):
-        for d in other.diagnostics:
+    for variant, (other, waiting) in zip(variants[1:], found[1:], strict=True):
+        candidates = dict(waiting)
+        for i, d in enumerate(other.diagnostics):
             if (d.code, d.span, d.message) not in seen:
                 seen.add((d.code, d.span, d.message))
+                pending.append((len(diagnostics), candidates.get(i, [])))
                 diagnostics.append(d.with_notes(Note(f"when {variant.text()}")))
         for e in other.expressions:
             infos.setdefault(_place_of(e), e)
         dependencies = {**dict(other.dependencies), **dependencies}
         readers = {**other.readers, **readers}
     op = first.op if not any(d.severity == "error" for d in diagnostics) else None
-    return replace(
+    joined = replace(
         first,
         op=op,
         diagnostics=tuple(diagnostics),
@@ -104,6 +106,7 @@ def _joined(variants: list[Variant], found: list[Analysis]) -> Analysis:
         dependencies=tuple(dependencies.items()),
         readers=readers,
     )
+    return joined, pending
 
 
 def _place_of(e: ExprInfo) -> tuple[int, int, int, int, str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from tessera.compiler.frontend import returns
+from tessera.compiler.frontend import returns, spelling
 from tessera.compiler.frontend.emission import Emission
 from tessera.compiler.frontend.layer import Layer
 from tessera.compiler.frontend.parameters import facts_pairs
@@ -184,7 +184,9 @@ class FunctionLayer(Layer):
         if symbol in ("==", "!="):
             return symbol == "!="
         hint = "; it is None on this path, so check `is not None` first" if value is None else ""
-        return self.ev.error("TS105", f"{symbol} does not take a tensor and {type_name(value)}{hint}", node)
+        candidates = spelling.unless_none(self.ev, node) if value is None else ()
+        message = f"{symbol} does not take a tensor and {type_name(value)}{hint}"
+        return self.ev.error("TS105", message, node, fixes=candidates)
 
     def unary(self, node: ast.AST, symbol: str, operand: Any) -> Any:
         if symbol == "+":

@@ -94,7 +94,8 @@ def _check_tensor(
     before = len(ev.findings.items)
     ev.error("TS201", message, where, label=f"has shape {shape_text(type.shape)}", notes=notes)
     if len(ev.findings.items) > before:
-        ev.pending.append((before, [*fixes.keepdim(ev, [value]), *spelling.reshaped(ev, where, type, annotation)]))
+        candidates = [*fixes.keepdim(ev, [value]), *spelling.reshaped(ev, where, type, annotation)]
+        ev.pending.append((before, candidates + spelling.other_axis(ev, value, annotation)))
     return False
 
 

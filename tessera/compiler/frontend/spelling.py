@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
+from tessera.compiler.frontend.checks.values import axes_of
 from tessera.compiler.frontend.fixes import Candidate, appended, expression_at
 from tessera.compiler.graph.infer import Suggestion
 from tessera.compiler.ir.core import Value
@@ -103,20 +104,65 @@ def reshaped(ev: Evaluator, where: Span, type: Any, annotation: TensorAnn | Tile
     return _suffixed(ev, expression_at(ev, where), suffix, suffix) if suffix else []
 
 
-def _between(ev: Evaluator, have: Shape, want: tuple[Any, ...]) -> str:
-    def equal(a: Shape, b: Shape) -> bool:
-        return len(a) == len(b) and all(dims.equal(x, y, ev.facts) for x, y in zip(a, b, strict=True))
+def other_axis(ev: Evaluator, value: Value, annotation: TensorAnn | TileAnn) -> list[Candidate]:
+    """The reduction that the value is, over the other axis under which its shape is the annotated one."""
+    op, want = value.op, annotation.shape
+    if op is None or want is None or "keepdims" not in op.attrs:
+        return []
+    axes, call = axes_of(op), expression_at(ev, op.span)
+    shape: Shape = getattr(op.operands[0].type, "shape", ())
+    if axes is None or len(axes) != 1 or not isinstance(call, ast.Call):
+        return []
+    given = _number(call, axes[0], len(shape))
+    out: list[Candidate] = []
+    for a in range(len(shape)):
+        left = tuple(1 if i == a else d for i, d in enumerate(shape) if op.attrs["keepdims"] or i != a)
+        if given is not None and a != axes[0] and _equal(ev, left, tuple(want)):
+            number = a - len(shape) if a == len(shape) - 1 else a
+            out.append(Candidate(Fix(f"Reduce over axis {number}", (Edit(ev.span(given), str(number)),))))
+    return out
 
-    if len(have) == len(want) > 1 and equal((*have[:-2], have[-1], have[-2]), want):
+
+def _number(call: ast.Call, axis: int, rank: int) -> ast.expr | None:
+    """The one argument that gives this axis as a number."""
+    given = [k.value for k in call.keywords if k.arg in ("axis", "dim")] or call.args
+    texts = {str(axis), str(axis - rank)}
+    found = [e for e in given if ast.unparse(e) in texts]
+    return found[0] if len(found) == 1 else None
+
+
+def unless_none(ev: Evaluator, node: ast.AST) -> list[Fix]:
+    """`x if y is None else x + y` for `x + y`, where one of the two may be absent."""
+    if not isinstance(node, ast.BinOp) or ev.frame.source is not ev.definition.text:
+        return []
+    out: list[Fix] = []
+    for absent, other in ((node.right, node.left), (node.left, node.right)):
+        if isinstance(absent, ast.Name):
+            whole, kept = (ev.frame.source.segment(ev.span(n)) for n in (node, other))
+            text = f"({kept} if {absent.id} is None else {whole})"
+            out.append(Fix(f"Leave {absent.id} out where it is None", (Edit(ev.span(node), text),)))
+    return out
+
+
+def _equal(ev: Evaluator, a: Shape, b: tuple[Any, ...]) -> bool:
+    return len(a) == len(b) and ... not in b and all(dims.equal(x, y, ev.facts) for x, y in zip(a, b, strict=True))
+
+
+def _between(ev: Evaluator, have: Shape, want: tuple[Any, ...]) -> str:
+    if len(have) == len(want) > 1 and _equal(ev, (*have[:-2], have[-1], have[-2]), want):
         return ".T" if len(have) == 2 else ".mT"
     for i in range(max(len(have), len(want))):
-        if i < len(have) and have[i] == 1 and equal(have[:i] + have[i + 1 :], want):
+        if i < len(have) and have[i] == 1 and _equal(ev, have[:i] + have[i + 1 :], want):
             return f".squeeze({i if i < len(have) - 1 else -1})"
-        if i < len(want) and want[i] == 1 and equal(have, want[:i] + want[i + 1 :]):
+        if i < len(want) and want[i] == 1 and _equal(ev, have, want[:i] + want[i + 1 :]):
             return f".unsqueeze({i if i < len(want) - 1 else -1})"
     for i, size in enumerate(want):
         merged = len(have) - len(want) + 1
-        if merged > 1 and equal((*have[:i], dims.prod(have[i : i + merged]), *have[i + merged :]), want) and size != 1:
+        if (
+            merged > 1
+            and _equal(ev, (*have[:i], dims.prod(have[i : i + merged]), *have[i + merged :]), want)
+            and size != 1
+        ):
             return f".reshape({', '.join(map(str, want))})"
     return ""
 

@@ -269,7 +269,33 @@ def both_ways(x: Tensor["B", "D"], w: Tensor["D", "E"] | None = None, bias: Tens
         x = x + bias
         #   ^^^^^^^^ TS105
         # says: when bias is None
+        # fix: x = (x if bias is None else x + bias)
     if w is None:
         return x
     return x @ w
     #      ^^^^^ TS201
+
+
+@ts.function
+def the_wrong_axis(x: Tensor["B", "S", "D"]) -> Tensor["B", "S"]:
+    return x.mean(1)
+    #      ^^^^^^^^^ TS201
+    # fix: return x.mean(-1)
+
+
+@ts.function
+def with_a_bias(x: Tensor["B", "D"], bias: Tensor["D"] | None = None) -> Tensor["B", "D"]:
+    return x + bias
+    #      ^^^^^^^^ TS105
+    # says: it is None on this path
+    # fix: return (x if bias is None else x + bias)
+
+
+@ts.function
+def wrong_without_a_mask(x: Tensor["B", "S", "D"], mask: Tensor["B", "S"] | None = None) -> Tensor["B", "D"]:
+    if mask is None:
+        return x.mean(1, keepdim=True)
+        #      ^^^^^^^^^^^^^^^^^^^^^^^ TS201
+        # says: when mask is None
+        # fix: return x.mean(1, keepdim=True).squeeze(1)
+    return (x * mask[..., None]).mean(1)
