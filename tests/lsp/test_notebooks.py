@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from lsprotocol import types as lsp
 
+from tests.lsp.test_structure import decoded
+
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 IMPORTS = "import tessera as ts\nfrom tessera import Tensor\n%load_ext tessera_jupyter\nHEADS = 4\nfiles = !ls\n"
@@ -120,6 +122,57 @@ async def test_features_inside_a_cell(editor):
     assert [(s.name, editor.covered(cell, s.selection_range)) for s in symbols] == [("attend", "attend")]
     params = lsp.SignatureHelpParams(cell, editor.at(cell, "halved(|q)"))
     assert (await editor.client.text_document_signature_help_async(params)).signatures[0].label == "halved(é)"
+
+
+async def test_structure_inside_a_cell(editor):
+    book = Notebook(editor, IMPORTS, FIRST, SECOND)
+    cell, text = book[2], editor.texts[book[2].uri]
+    lines = text.count("\n")
+    folds = await editor.client.text_document_folding_range_async(lsp.FoldingRangeParams(cell))
+    assert folds and all(0 < f.start_line < f.end_line <= lines for f in folds)
+    tokens = await editor.client.text_document_semantic_tokens_full_async(lsp.SemanticTokensParams(cell))
+    legend = editor.result.capabilities.semantic_tokens_provider.legend
+    seen = [t[:2] for t in decoded(editor, cell, legend, tokens.data)]
+    assert ("attend", "function") in seen and seen.count(("B", "typeParameter")) == 2
+    other = await editor.client.text_document_semantic_tokens_full_async(lsp.SemanticTokensParams(book[0]))
+    assert not other.data
+    params = lsp.SelectionRangeParams(cell, [editor.at(cell, "halved(|q)")])
+    (selection,) = await editor.client.text_document_selection_range_async(params)
+    assert editor.covered(cell, selection.range) == "q" and editor.covered(cell, selection.parent.range) == "halved(q)"
+    while selection.parent is not None:
+        selection = selection.parent
+        assert 0 <= selection.range.start.line <= selection.range.end.line <= lines
+    params = lsp.DocumentHighlightParams(cell, editor.at(cell, "halved(|q)"))
+    marks = await editor.client.text_document_document_highlight_async(params)
+    assert [editor.covered(cell, m.range) for m in marks] == ["q", "q"]
+    at = lsp.CallHierarchyPrepareParams(cell, editor.at(cell, "k = |halved(q)"))
+    (called,) = await editor.client.text_document_prepare_call_hierarchy_async(at)
+    assert (called.name, called.uri) == ("halved", book[1].uri)
+
+
+async def test_bad_input(editor):
+    """Answered or ignored, and the notebook goes on."""
+    book = Notebook(editor, IMPORTS, FIRST, SECOND)
+    far = lsp.Position(99_999, 99_999)
+    for cell in (book[0], book[2]):
+        await editor.client.text_document_hover_async(lsp.HoverParams(cell, far))
+        await editor.client.text_document_completion_async(lsp.CompletionParams(cell, far))
+        await editor.client.text_document_definition_async(lsp.DefinitionParams(cell, far))
+        await editor.client.text_document_code_lens_async(lsp.CodeLensParams(cell))
+        nothing = lsp.CodeActionParams(cell, lsp.Range(far, far), lsp.CodeActionContext([]))
+        await editor.client.text_document_code_action_async(nothing)
+    ghost = lsp.NotebookCell(lsp.NotebookCellKind.Code, "vscode-notebook-cell:/ghost")
+    book.tell(data=[ghost])
+    book.tell(structure=lsp.NotebookDocumentCellChangeStructure(lsp.NotebookCellArrayChange(90, 5, [ghost])))
+    elsewhere = lsp.VersionedTextDocumentIdentifier(2, ghost.document)
+    change = lsp.TextDocumentContentChangeWholeDocument("x")
+    book.tell(text_content=[lsp.NotebookDocumentCellContentChanges(elsewhere, [change])])
+    for text in ("%%tessera", "\ufeff%%tessera\r\nx = 1\r\n", "", "%%tessera\n" + "(" * 2000, "%%tessera\n\x00"):
+        book.splice(3, 1, text)
+        await editor.diagnostics(book[3])
+        await editor.inlay_hints(book[3])
+    book.splice(3, 1)
+    assert len(await editor.hints(book[2])) == 2
 
 
 async def test_definitions_lead_into_other_cells(editor):
