@@ -246,7 +246,8 @@ class Einsum(Operator):
                 if 1 in (known, d):
                     size[letter] = d if known == 1 else known
                 else:
-                    t.same(known, d, "TS210", f"einsum '{equation}': {letter} is {known} and {d}", operand=i)
+                    meant = letter if letter in equation else "an axis of `...`"
+                    t.same(known, d, "TS210", f"einsum '{equation}': {meant} is {known} and {d}", operand=i)
         return TensorType(tuple(size[c] for c in out), t.promote(*operands))
 
     def reference(self, operands: Sequence[Any], equation: str) -> Any:

@@ -299,3 +299,10 @@ def wrong_without_a_mask(x: Tensor["B", "S", "D"], mask: Tensor["B", "S"] | None
         # says: when mask is None
         # fix: return x.mean(1, keepdim=True).squeeze(1)
     return (x * mask[..., None]).mean(1)
+
+
+@ts.function
+def batches_of_an_equation(x: Tensor["B", "I", "J"], y: Tensor["C", "J", "K"]):
+    return ts.einsum("...ij,...jk->...ik", x, y)
+    #                                      ^ TS210
+    # says: an axis of `...` is B and C
