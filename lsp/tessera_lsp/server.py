@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import Iterable
 from contextvars import ContextVar
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
@@ -26,6 +25,7 @@ from tessera_lsp import messages
 from tessera_lsp.document import Document
 from tessera_lsp.garbage import collect_when_idle
 from tessera_lsp.notebook import LANGUAGES, Cell, Notebook, Source
+from tessera_lsp.progress import tell_if_long
 from tessera_lsp.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -122,6 +122,7 @@ class TesseraServer(LanguageServer):
         self.close(item.uri)
         document = self.documents[item.uri] = Document(item, self.encoding, self._push, self.modules)
         document.request_analysis()
+        tell_if_long(self, document)
 
     def close(self, uri: str) -> None:
         document = self.documents.pop(uri, None)
@@ -136,6 +137,7 @@ class TesseraServer(LanguageServer):
         self.close_notebook(uri)
         notebook = self.notebooks[uri] = Notebook(uri, self.encoding, self._push_cells, self.modules)
         notebook.open(params.notebook_document.cells, params.cell_text_documents)
+        tell_if_long(self, notebook.document)
 
     def change_notebook(self, params: lsp.DidChangeNotebookDocumentParams) -> None:
         notebook = self.notebooks.get(params.notebook_document.uri)
@@ -185,18 +187,6 @@ class TesseraServer(LanguageServer):
             return self.settings
         target, dims = document.options.target or self.settings.target, document.options.dims
         return replace(self.settings, target=target, dims={**self.settings.dims, **dims})
-
-    @contextmanager
-    def progress(self, token: Any, title: str) -> Generator[None]:
-        """Told under the token that the client has given for it, if it has."""
-        if token is None:
-            yield
-            return
-        self.work_done_progress.begin(token, lsp.WorkDoneProgressBegin(title, cancellable=True))
-        try:
-            yield
-        finally:
-            self.work_done_progress.end(token, lsp.WorkDoneProgressEnd())
 
     @property
     def pulls(self) -> bool:

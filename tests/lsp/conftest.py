@@ -113,6 +113,7 @@ def capabilities(pull: bool, encodings: Sequence[str]) -> lsp.ClientCapabilities
             rename=lsp.RenameClientCapabilities(prepare_support=True),
         ),
         notebook_document=lsp.NotebookDocumentClientCapabilities(lsp.NotebookDocumentSyncClientCapabilities()),
+        window=lsp.WindowClientCapabilities(work_done_progress=True),
         workspace=lsp.WorkspaceClientCapabilities(
             configuration=True,
             inlay_hint=lsp.InlayHintWorkspaceClientCapabilities(refresh_support=True),

@@ -16,6 +16,7 @@ from tessera_lsp import levels
 from tessera_lsp.errors import RequestFailedError
 from tessera_lsp.levels import Line, NoIR
 from tessera_lsp.messages import IR, IrParams, IrResult, SourceLines
+from tessera_lsp.progress import progress
 
 if TYPE_CHECKING:
     from tessera_lsp.document import Document
@@ -49,7 +50,7 @@ async def _answer(server: TesseraServer, params: IrParams) -> IrResult:
         elif params.level == "schedule":
             lines = levels.printed(levels.schedule(known.analysis, dims, target))
         else:
-            with server.progress(params.work_done_token, f"Compiling {known.analysis.name}"):
+            with progress(server, params.work_done_token, f"Compiling {known.analysis.name}"):
                 source = known.analysis.definition.source
                 target, lines = await levels.compiled(known.analysis, source, params.level, target, dims)
     except NoIR as e:

@@ -20,6 +20,7 @@ from tessera.compiler.frontend.modules import imported_files
 from tessera.errors import CompileError
 from tessera_lsp.document import Document
 from tessera_lsp.features.diagnostics import to_protocol
+from tessera_lsp.progress import progress
 from tessera_lsp.workspace import LARGEST, files
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def register(server: TesseraServer) -> None:
     async def workspace(params: lsp.WorkspaceDiagnosticParams) -> lsp.WorkspaceDiagnosticReport:
         previous = {p.uri: p.value for p in params.previous_result_ids}
         reports: list[_Report] = []
-        with server.progress(params.work_done_token, "Checking the workspace"):
+        with progress(server, params.work_done_token, "Checking the workspace"):
             for path in await asyncio.to_thread(lambda: list(files(server))):
                 uri = from_fs_path(str(path)) or path.as_uri()
                 if str(path) in {d.file for d in server.documents.values()}:
