@@ -227,7 +227,8 @@ def _env(plan: Plan, bound: Bound, span: Span) -> dict[str, int]:
     for check in plan.checks:
         left, right = _evaluate(check.left, bound.sizes), _evaluate(check.right, bound.sizes)
         if left is not None and right is not None and left != right:
-            text = f"{check.why}: {check.left} is {left}, but {check.right} is {right}"
+            other = f"not {right}" if isinstance(check.right, int) else f"but {check.right} is {right}"
+            text = f"{check.why}: {check.left} is {left}, {other}"
             findings.append(Diagnostic("TS209", text, span, function=plan.name))
     if findings:
         raise LaunchError(findings)

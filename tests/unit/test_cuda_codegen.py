@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import SharedType
 from tessera.compiler.targets.cuda import cxx
-from tessera.compiler.targets.cuda.bounds import Bounds, Range, overhangs
+from tessera.compiler.targets.cuda.bounds import Bounds, Range
 from tessera.compiler.targets.cuda.generate import generate
 from tessera.compiler.targets.cuda.groups import Grouping, TensorCores
 from tessera.compiler.targets.cuda.layout import Axis, Layout, blocked, fragment, quarters, warp_grid
@@ -184,8 +184,8 @@ def test_offsets_are_bounded_by_grid_and_loops() -> None:
     assert bounds.of(made["sum"]) == Range(0, 256, 32)
     assert bounds.of(made["rest"]).high == 6
     assert bounds.of(made["carried"]) == Range(), "a carried index may be anything"
-    assert not overhangs(256, bounds.of(made["row"]), 64) and overhangs(255, bounds.of(made["row"]), 64)
-    assert overhangs(n, bounds.of(made["row"]), 64), "a size known at launch proves nothing"
+    assert not bounds.overhangs(256, bounds.of(made["row"]), 64) and bounds.overhangs(255, bounds.of(made["row"]), 64)
+    assert bounds.overhangs(n, bounds.of(made["row"]), 64), "a size known at launch proves nothing"
 
 
 def test_programs_over_a_symbolic_axis_stay_inside_it() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend.values import MISSING, Number, Unknown, is_tuple
 from tessera.compiler.ir.checks import Check
-from tessera.language.dims import Dim, Expr, Facts
+from tessera.language.dims import Dim, Expr, dim_min
 
 if TYPE_CHECKING:
     from tessera.compiler.frontend.evaluator import Evaluator
@@ -26,9 +26,50 @@ def assertion(ev: Evaluator, node: ast.Assert) -> None:
         sizes = _sizes(ev, node.test)
         ev.error("TS106", f"assert {ast.unparse(node.test)} is false{sizes}{detail}", node.test)
     if truth is None and isinstance(value, (Number, Expr)):
-        said = ev.eval(node.msg) if node.msg is not None else None
-        why = said if isinstance(said, str) else f"assert {ast.unparse(node.test)}"
-        assume(ev, node.test, True, why)
+        assert_sizes(ev, node)
+
+
+def assert_sizes(ev: Evaluator, node: ast.Assert) -> None:
+    """What an assert says of sizes that are not known yet: facts from here on, and checks at launch."""
+    said = ev.eval(node.msg) if node.msg is not None else None
+    why = said if isinstance(said, str) else f"assert {ast.unparse(node.test)}"
+    assume(ev, node.test, True, why)
+    for least, most in _orders(ev, node.test):
+        ev.checks.append(Check(dim_min(least, most), least, why))
+
+
+def compared(ev: Evaluator, test: ast.expr) -> list[Any] | None:
+    """All that a test compares; None where it is anything but comparisons joined by `and` that a launch can check."""
+    match test:
+        case ast.BoolOp(op=ast.And(), values=values):
+            parts = [compared(ev, v) for v in values]
+            return None if None in parts else [v for part in parts if part is not None for v in part]
+        case ast.Compare(left=left, ops=ops, comparators=rights):
+            ordered = all(isinstance(op, (ast.Eq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)) for op in ops)
+            return [ev.eval(t) for t in (left, *rights)] if ordered else None
+        case _:
+            return None
+
+
+def _orders(ev: Evaluator, test: ast.expr) -> Iterator[tuple[Dim, Dim]]:
+    """(a, b) for each a <= b between sizes that a test demands."""
+    match test:
+        case ast.BoolOp(op=ast.And(), values=values):
+            for v in values:
+                yield from _orders(ev, v)
+        case ast.Compare(left=left, ops=ops, comparators=rights):
+            terms = [ev.eval(t) for t in (left, *rights)]
+            for op, a, b in zip(ops, terms, terms[1:], strict=False):
+                if isinstance(op, (ast.Gt, ast.GtE)):
+                    a, b = b, a
+                if isinstance(op, (ast.Lt, ast.LtE, ast.Gt, ast.GtE)) and _sized(a) and _sized(b):
+                    yield (a + 1 if isinstance(op, (ast.Lt, ast.Gt)) else a), b
+        case _:
+            return
+
+
+def _sized(v: Any) -> bool:
+    return isinstance(v, (int, Expr)) and not isinstance(v, bool)
 
 
 def assume(ev: Evaluator, test: ast.expr, truth: bool, why: str | None = None) -> None:
@@ -36,19 +77,7 @@ def assume(ev: Evaluator, test: ast.expr, truth: bool, why: str | None = None) -
     for left, right in _equalities(ev, test, truth):
         if why is not None:
             ev.checks.append(Check(left, right, why))
-        learn(ev.facts, left, right)
-
-
-def learn(facts: Facts, left: Dim, right: Dim) -> None:
-    """`left == right` as a fact: a remainder that is 0 is a divisibility, a symbol is rewritten."""
-    for a, b in ((left, right), (right, left)):
-        if b == 0 and isinstance(a, Expr) and len(a.terms) == 1:
-            (monomial, c), *_ = a.terms
-            if c == 1 and len(monomial) == 1 and monomial[0].op == "%":
-                x, y = monomial[0].args
-                facts.assume_divisible(x, y)  # type: ignore[arg-type]
-                return
-    facts.assume_equal(left, right)
+        ev.facts.learn(left, right)
 
 
 def _equalities(ev: Evaluator, test: ast.expr, truth: bool) -> Iterator[tuple[Dim, Dim]]:
@@ -87,7 +116,7 @@ def _sizes(ev: Evaluator, test: ast.expr) -> str:
     for node in ast.walk(test):
         if isinstance(node, ast.Name):
             value = ev.frame.lookup(node.id)
-            value = ev.frame.scope.lookup(node.id) if value is MISSING else value
-            if isinstance(value, (int, float, str, bool, Expr)):
+            value = ev.layer.settle(ev.frame.scope.lookup(node.id) if value is MISSING else value)
+            if isinstance(value, (int, float, str, bool)) or (isinstance(value, Expr) and str(value) != node.id):
                 seen[node.id] = value
     return f" ({', '.join(f'{n} = {v}' for n, v in sorted(seen.items()))})" if seen else ""

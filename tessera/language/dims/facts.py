@@ -51,6 +51,17 @@ class Facts:
         if isinstance(difference := a - b, Expr):
             self.zero.append(difference)
 
+    def learn(self, left: Dim, right: Dim) -> None:
+        """`left == right`: a remainder that is 0 is a divisibility, a symbol is rewritten."""
+        for a, b in ((left, right), (right, left)):
+            if b == 0 and isinstance(a, Expr) and len(a.terms) == 1:
+                (monomial, c), *_ = a.terms
+                if c == 1 and len(monomial) == 1 and monomial[0].op == "%":
+                    x, y = monomial[0].args
+                    self.assume_divisible(x, y)  # type: ignore[arg-type]
+                    return
+        self.assume_equal(left, right)
+
     def copy(self) -> Facts:
         return Facts(list(self.divisible), dict(self.equal), list(self.zero))
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tessera.compiler.frontend import asserts
 from tessera.compiler.frontend.frame import Flow
 from tessera.compiler.frontend.kernel import calls, captures, control, leaving, names, operators, results
 from tessera.compiler.frontend.kernel.builtins import TILE_FUNCTIONS
@@ -259,6 +260,10 @@ class KernelLayer(KernelState):
         return self.tiles.where(self.operand(condition), *sides)
 
     def assertion(self, node: ast.Assert, value: Any) -> None:
+        """Of sizes: a fact, checked at launch. Of anything else: checked in debug mode."""
+        sizes = asserts.compared(self.ev, node.test)
+        if sizes is not None and all(isinstance(v, (int, Expr)) and not marks(v) for v in sizes):
+            return asserts.assert_sizes(self.ev, node)
         message = node.msg.value if isinstance(node.msg, ast.Constant) else ast.unparse(node.test)
         self._call(node, calls.tile_call, "debug_assert", [value, str(message)], {})
 

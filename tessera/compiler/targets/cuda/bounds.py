@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import ViewType
-from tessera.language.dims import Dim, Expr, dim_max, dim_min, prod
+from tessera.language.dims import Dim, Expr, Facts, dim_max, dim_min, prod
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +23,8 @@ class Range:
     multiple: int = 1
 
 
-def exact(d: Dim) -> Range:
-    return Range(d, d, divisor(d))
-
-
 def divisor(d: Dim) -> int:
-    """The greatest number known to divide a size."""
+    """The greatest number that divides a size whatever its symbols are."""
     if isinstance(d, Expr):
         return math.gcd(*(c for _, c in d.terms))
     return abs(d)
@@ -44,10 +40,14 @@ def _not_negative(r: Range) -> bool:
 
 @dataclass(slots=True)
 class Bounds:
-    """Ranges of a kernel's index values. `aligned` holds the view arguments whose memory starts at 16 bytes."""
+    """Ranges of a kernel's index values.
+
+    `aligned` holds the view arguments whose memory starts at 16 bytes, `facts` what every launch guarantees of sizes.
+    """
 
     kernel: Op
     aligned: frozenset[Value]
+    facts: Facts = field(default_factory=Facts)
     _known: dict[Value, Range] = field(default_factory=dict[Value, Range])
 
     def of(self, v: Value) -> Range:
@@ -61,11 +61,11 @@ class Bounds:
             return self._counter(v)
         match op.name.partition(".")[2]:
             case "dim":
-                d: Dim = op.attrs["dim"]  # type: ignore[assignment]
+                d = self.facts.normal(op.attrs["dim"])  # type: ignore[arg-type]
                 return Range(0 if isinstance(d, Expr) and _is_size(d) else d, d, divisor(d))
             case "program_id":
                 grid: tuple[Dim, ...] = self.kernel.attrs["grid"]  # type: ignore[assignment]
-                return Range(0, grid[int(op.attrs["axis"])] - 1)  # type: ignore[call-overload]
+                return Range(0, self.facts.normal(grid[int(op.attrs["axis"])]) - 1)  # type: ignore[call-overload]
             case "iadd" | "isub" | "imul" | "idiv" | "imod" | "imin" | "imax" as name:
                 return _combine(name, self.of(op.operands[0]), self.of(op.operands[1]))
             case _:
@@ -83,7 +83,20 @@ class Bounds:
         high = _add(upper.high, -1)
         if isinstance(lower.low, int) and lower.low == lower.high and isinstance(high, int) and step.low == step.high:
             high = lower.low + max(0, high - lower.low) // step.low * step.low
+        elif high is not None and step.low == step.high and self.divisor(high + 1 - lower.low) % step.low == 0:
+            high = high + 1 - step.low  # it starts at lower.low or behind it, and the last step is a whole one
         return Range(lower.low, high, multiple)
+
+    def divisor(self, d: Dim) -> int:
+        """The greatest number known to divide a size."""
+        return divisor(self.facts.normal(d))
+
+    def overhangs(self, extent: Dim, offset: Range, size: Dim | None) -> bool:
+        """Whether positions offset .. offset + size - 1 may lie outside 0 .. extent - 1."""
+        if size is None or offset.high is None or not _not_negative(offset):
+            return True
+        room = self.facts.normal(extent) - offset.high - self.facts.normal(size)
+        return not isinstance(room, int) or room < 0
 
     def start(self, view: Value) -> int:
         """How many elements the start of a view is known to be a multiple of, from a 16-byte boundary."""
@@ -96,7 +109,7 @@ class Bounds:
             return 1
         source = view.op.operands[0]
         known = [
-            self.of(o).multiple * divisor(s) for o, s in zip(view.op.operands[1:], strides_of(source), strict=True)
+            self.of(o).multiple * self.divisor(s) for o, s in zip(view.op.operands[1:], strides_of(source), strict=True)
         ]
         return math.gcd(self.start(source), *known)
 
@@ -105,16 +118,8 @@ class Bounds:
         steps = strides_of(view)
         if not steps or steps[-1] != 1:
             return False
-        parts = [self.start(view), offsets[-1].multiple, *(divisor(s) for s in steps[:-1])]
+        parts = [self.start(view), offsets[-1].multiple, *(self.divisor(s) for s in steps[:-1])]
         return math.gcd(*parts) % vector == 0
-
-
-def overhangs(extent: Dim, offset: Range, size: Dim | None) -> bool:
-    """Whether positions offset .. offset + size - 1 may lie outside 0 .. extent - 1."""
-    if size is None or offset.high is None or not _not_negative(offset):
-        return True
-    room = extent - offset.high - size
-    return not isinstance(room, int) or room < 0
 
 
 def strides_of(view: Value) -> list[Dim]:

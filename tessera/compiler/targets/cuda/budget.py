@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import SharedType, TileType, ViewType
 from tessera.compiler.targets.cuda.emit import KernelEmitter
 from tessera.errors import NOWHERE, Diagnostic, Note, Span
@@ -29,17 +30,19 @@ class Part:
 
 def shared_parts(e: KernelEmitter) -> list[Part]:
     """The tiles in shared memory, the largest first."""
-    parts: list[Part] = []
-    for key, size in e.reserved.items():
-        op, number = key if isinstance(key, tuple) else (key.op, 0)
-        assert op is not None
-        v = op.operands[number] if isinstance(key, tuple) and number < 2 else op.results[0]
-        t = v.type
-        assert isinstance(t, (SharedType, TileType, ViewType))
-        shape = tuple(d for d in t.shape if isinstance(d, int)) if not isinstance(t, ViewType) else ()
-        stages = max(1, size // (math.prod(shape) * t.dtype.itemsize)) if shape else 1
-        parts.append(Part(v.hint or "ab"[number % 2], shape, t.dtype.name, stages, size, op.span))
-    return sorted(parts, key=lambda p: -p.bytes)
+    return sorted((part(key, size) for key, size in e.reserved.items()), key=lambda p: -p.bytes)
+
+
+def part(key: Value | tuple[Op, int], size: int) -> Part:
+    """What takes `size` bytes: a shared tile, or an operand of a product."""
+    op, number = key if isinstance(key, tuple) else (key.op, 0)
+    assert op is not None
+    v = op.operands[number] if isinstance(key, tuple) and number < 2 else op.results[0]
+    t = v.type
+    assert isinstance(t, (SharedType, TileType, ViewType))
+    shape = tuple(d for d in t.shape if isinstance(d, int)) if not isinstance(t, ViewType) else ()
+    stages = max(1, size // (math.prod(shape) * t.dtype.itemsize)) if shape else 1
+    return Part(v.hint or "ab"[number % 2], shape, t.dtype.name, stages, size, op.span)
 
 
 def too_large(e: KernelEmitter) -> Diagnostic:

@@ -10,7 +10,7 @@ from tessera.compiler.ir.types import SharedType, ViewType
 from tessera.compiler.targets.cuda import cxx
 from tessera.compiler.targets.cuda.banks import Access, Copied
 from tessera.compiler.targets.cuda.barriers import shared_source
-from tessera.compiler.targets.cuda.bounds import Range, overhangs
+from tessera.compiler.targets.cuda.bounds import Range
 from tessera.compiler.targets.cuda.emit import HANDLERS, KernelEmitter, handles
 from tessera.compiler.targets.cuda.emit_tensor import declare_operand, fetch_text
 from tessera.compiler.targets.cuda.groups import dtype_of, is_scalar, is_tile, shape_of
@@ -43,7 +43,7 @@ def access(e: KernelEmitter, view: Value, tile: Value, offsets: Sequence[Value],
         if line is not None and line.chunk is not None:
             reach = -(-d // line.chunk) * line.chunk if isinstance(d, int) else None
             ranges[a] = Range(multiple=math.gcd(ranges[a].multiple, line.chunk))
-        if overhangs(t.shape[a], e.bounds.of(o), reach):
+        if e.bounds.overhangs(t.shape[a], e.bounds.of(o), reach):
             edges.append(str(a))
     kind = "Aligned" if e.bounds.vectors(view, ranges, vector) else "Unaligned"
     return f"ts::{kind}<{', '.join(edges)}>"
@@ -235,7 +235,8 @@ def copy_access(
     """What is proved of a copy into shared memory, which moves 16 bytes at a time."""
     t = view.type
     assert isinstance(t, ViewType)
-    edges = [str(a) for a, (r, d) in enumerate(zip(offsets, shape, strict=True)) if overhangs(t.shape[a], r, d)]
+    ends = enumerate(zip(t.shape, offsets, shape, strict=True))
+    edges = [str(a) for a, (extent, r, d) in ends if e.bounds.overhangs(extent, r, d)]
     if swapped:
         return f"ts::Unaligned<{', '.join(str(1 - int(a)) for a in reversed(edges))}>"
     kind = "Aligned" if e.bounds.vectors(view, list(offsets), max(1, 16 // t.dtype.itemsize)) else "Unaligned"

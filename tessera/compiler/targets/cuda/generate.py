@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tessera.compiler.ir.core import Op, Value
+from tessera.compiler.ir.facts import RememberingFacts
 from tessera.compiler.ir.types import TileType, ViewType
 from tessera.compiler.targets.cuda import (
     cxx,
@@ -30,6 +31,7 @@ from tessera.compiler.targets.cuda.source import Source
 from tessera.compiler.targets.cuda.warpgroups import Products, plan_contraction
 from tessera.compiler.tile.program import Program, Window
 from tessera.errors import Diagnostic, Span, TargetError
+from tessera.language.dims import Facts
 
 # Imported for the handlers that they register.
 _WRITERS = (
@@ -166,7 +168,7 @@ def _write_kernel(
 ) -> KernelEmitter:
     grouping = Grouping(kernel)
     grouping.stream(REGISTER_ELEMENTS * 32 * (warps or 8))
-    bounds = Bounds(kernel, _aligned(program, kernel))
+    bounds = Bounds(kernel, _aligned(program, kernel), guaranteed(program))
     plans = plan_contraction(kernel, bounds, settings.warpgroup_dtypes, warps)
     taken = next((plan.warps for plan in plans.values() if isinstance(plan, Products)), None)
     products = on_warpgroups(kernel, grouping, settings.warpgroup_dtypes)
@@ -176,6 +178,14 @@ def _write_kernel(
     return emit_kernel(
         kernel, name, grouping, threads, settings, source, _aliases(program, kernel), bounds, plans, stages, products
     )
+
+
+def guaranteed(program: Program) -> Facts:
+    """What the checks of a launch guarantee of the sizes: an assert in the program, say."""
+    facts = RememberingFacts()
+    for check in program.checks:
+        facts.learn(check.left, check.right)
+    return facts
 
 
 def _aliases(program: Program, kernel: Op) -> dict[Value, Value]:

@@ -8,7 +8,8 @@ from pathlib import PurePath
 
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import SharedType, TileType, ViewType
-from tessera.compiler.targets.cuda.bounds import divisor, strides_of
+from tessera.compiler.targets.cuda import suggest
+from tessera.compiler.targets.cuda.bounds import strides_of
 from tessera.compiler.targets.cuda.budget import shared_parts
 from tessera.compiler.targets.cuda.emit import KernelEmitter
 from tessera.compiler.targets.cuda.emit_memory import stages_of
@@ -36,6 +37,7 @@ def notes(e: KernelEmitter) -> list[str]:
         if op.name in PRODUCTS and (why := _without_tensor_cores(e, op)):
             found.append(f"{_at(op.span)}: {why}")
         if isinstance(why := e.warpgroups.get(op), str) and e.settings.warpgroup_dtypes:
+            why += _would_help(suggest.for_tensor_copies(e, op))
             found.append(f"{_at(op.span)}: multiplied by mma.sync, not by wgmma with tensor copies: {why}")
         if why := e.products.refused.get(op):
             found.append(f"{_at(op.span)}: copied by threads, not by tensor copies: {why}")
@@ -96,7 +98,13 @@ def _not_vectors(e: KernelEmitter, op: Op) -> str:
     if vector == 1 or e.bounds.vectors(view, offsets, vector):
         return ""
     name = view.hint or "the array"
-    return f"{name} is not moved {vector} elements at a time: {_why(e, view, offsets[-1].multiple, vector)}"
+    why = _why(e, view, offsets[-1].multiple, vector)
+    help = _would_help(suggest.for_vectors(e, view, op.operands[first : first + t.rank], vector))
+    return f"{name} is not moved {vector} elements at a time: {why}{help}"
+
+
+def _would_help(assertion: str) -> str:
+    return f"; it would be with `{assertion}` at the top" if assertion else ""
 
 
 def _why(e: KernelEmitter, view: Value, multiple: int, vector: int) -> str:
@@ -104,7 +112,7 @@ def _why(e: KernelEmitter, view: Value, multiple: int, vector: int) -> str:
     if steps[-1] != 1:
         return "neighbours along its last axis are not neighbours in memory"
     for step in strides_of(view)[:-1]:
-        if divisor(step) % vector:
+        if e.bounds.divisor(step) % vector:
             known = "is not" if isinstance(step, int) else "is not known to be"
             return f"its rows start every {step} elements, and that {known} a multiple of {vector}"
     if multiple % vector:

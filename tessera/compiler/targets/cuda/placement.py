@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 
 from tessera.compiler.ir.core import Op, Value
-from tessera.compiler.targets.cuda.budget import shared_parts
+from tessera.compiler.targets.cuda.budget import part
 from tessera.compiler.targets.cuda.emit import KernelEmitter
 from tessera.compiler.targets.cuda.groups import dtype_of, is_tile, shape_of
 from tessera.compiler.targets.cuda.layout import Layout
 from tessera.compiler.targets.cuda.notes import shared_layouts
+from tessera.compiler.targets.cuda.warpgroups import Operand, Products
 
 MOST = 16
 """tiles of a kernel that are told, those that take most"""
@@ -23,13 +24,26 @@ def tiles(e: KernelEmitter) -> list[dict[str, object]]:
 def _shared(e: KernelEmitter) -> list[dict[str, object]]:
     how = {name.removeprefix("shared "): text for name, text in shared_layouts(e).items()}
     out: list[dict[str, object]] = []
-    for p in shared_parts(e)[:MOST]:
-        size = " x ".join(map(str, p.shape))
+    for key, size in sorted(e.reserved.items(), key=lambda entry: -entry[1])[:MOST]:
+        plan = e.warpgroups.get(key[0]) if isinstance(key, tuple) else None
+        p, takes = part(key, size), f"{size} B per block"
+        if isinstance(plan, Products) and isinstance(key, tuple):
+            if key[1] < 2:  # what is behind them are mbarriers
+                out.append(_stages(p.name, p.span.line, (plan.a, plan.b)[key[1]], plan.depth, size))
+            continue
+        shape = " x ".join(map(str, p.shape))
         told = next((how[n] for n in (p.name, f"{p.name}_staged") if n in how), "")
-        what = f"{size} {p.dtype}".strip()
+        what = f"{shape} {p.dtype}"
         how_it_lies = told.partition(", ")[2]  # without its size again
-        out.append(_row(p.name, p.span.line, what, "shared memory", how_it_lies, f"{p.bytes} B per block"))
+        out.append(_row(p.name, p.span.line, what, "shared memory", how_it_lies, takes))
     return out
+
+
+def _stages(name: str, line: int, operand: Operand, depth: int, size: int) -> dict[str, object]:
+    """Stages of a product's operand, filled by tensor copies."""
+    rows, cols = (operand.rows, depth) if operand.k_major else (depth, operand.rows)
+    how = f"128-byte swizzle, {size // operand.stage_bytes} stages filled by tensor copies; no bank conflicts"
+    return _row(name, line, f"{rows} x {cols} {operand.map.dtype.name}", "shared memory", how, f"{size} B per block")
 
 
 def _registers(e: KernelEmitter) -> list[dict[str, object]]:

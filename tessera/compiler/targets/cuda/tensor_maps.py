@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import ViewType
-from tessera.compiler.targets.cuda.bounds import Bounds, divisor, overhangs, strides_of
+from tessera.compiler.targets.cuda.bounds import Bounds, strides_of
 from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
 
@@ -99,7 +99,7 @@ def plan_fetch(
     shape = [*(1,) * (v.rank - 2), tile.rows, tile.cols]
     for a, (axis, offset) in enumerate(zip(axes, offsets, strict=True)):
         whole = v.shape[a] == t.shape[axis] and all(map(is_zero, starts[axis]))
-        if not whole and overhangs(v.shape[a], bounds.of(offset), shape[a]):
+        if not whole and bounds.overhangs(v.shape[a], bounds.of(offset), shape[a]):
             return "a window that leaves out rows or columns"
     for axis, offset in zip(axes, offsets, strict=True):
         starts[axis].append(offset)
@@ -109,7 +109,7 @@ def plan_fetch(
         return "neighbours along its last axis are not neighbours in memory"
     outer = [a for a in range(t.rank) if a not in (row, inner) and t.shape[a] != 1 and steps[a] != 0]
     order = [inner, row, *outer]
-    if any(t.shape[a] != 1 and (divisor(steps[a]) % per or steps[a] == 0) for a in order[1:]):
+    if any(t.shape[a] != 1 and (bounds.divisor(steps[a]) % per or steps[a] == 0) for a in order[1:]):
         return "its lines may start between 16-byte boundaries"
     if len(order) > RANK:
         return f"more than {RANK} axes"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import TileType, ViewType
-from tessera.compiler.targets.cuda.bounds import Bounds, divisor, strides_of
+from tessera.compiler.targets.cuda.bounds import Bounds, strides_of
 from tessera.compiler.targets.cuda.tensor_maps import BOX, LINE, TensorMap, is_zero
 from tessera.compiler.tile.dialect import INDEX_OPS
 from tessera.errors import Diagnostic, TargetError
@@ -114,7 +114,7 @@ def _operand(view: Value, rows: int, k_axis: int, kernel: Op, bounds: Bounds) ->
     if inner == other and t.dtype not in TRANSPOSABLE:
         return f"wgmma reads {t.dtype.name} only where neighbours in memory are neighbours along k"
     order = [inner, k if inner == other else other, *outer]
-    if any(t.shape[a] != 1 and (divisor(steps[a]) % per or steps[a] == 0) for a in order[1:]):
+    if any(t.shape[a] != 1 and (bounds.divisor(steps[a]) % per or steps[a] == 0) for a in order[1:]):
         return "its lines may start between 16-byte boundaries"
     line = LINE // t.dtype.itemsize
     if inner == other:

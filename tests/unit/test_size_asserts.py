@@ -1,0 +1,130 @@
+"""Asserts on sizes: facts for code that is compiled for any size, checked when it is launched."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera.compiler.frontend.definition import live_definition
+from tessera.compiler.pipeline import lower
+from tessera.compiler.targets import base
+from tessera.compiler.targets.cuda.generate import Generated, generate
+from tessera.compiler.targets.cuda.target import settings_for
+from tessera.errors import CompileError, LaunchError
+from tests import kernel_runner
+from tests.conftest import require
+
+
+@ts.kernel
+def doubled(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", "N", ts.f32]):
+    assert N % 32 == 0
+    assert M >= 16 and M % 16 == 0, "whole blocks of rows"
+    for k in ts.tile.range_k(0, N, 32):
+        y[tile_m : tile_m + 16, k : k + 32] = x[tile_m : tile_m + 16, k : k + 32] * 2
+
+
+@ts.kernel
+def open_sizes(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", "N", ts.f32]):
+    y[tile_m : tile_m + 16, tile_n : tile_n + 32] = x[tile_m : tile_m + 16, tile_n : tile_n + 32] * 2
+
+
+@ts.function
+def product(a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["K", "N", ts.bf16]):
+    assert K % 8 == 0 and N % 8 == 0
+    return a @ b
+
+
+@ts.function
+def open_product(a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["K", "N", ts.bf16]):
+    return a @ b
+
+
+def generated(kernel: Any, arch: int = 80) -> Generated:
+    """For any sizes."""
+    kind = "function" if kernel in (product, open_product) else "kernel"
+    analysis = kernel_runner.analyse(live_definition(kernel.__wrapped__, kind, {}))
+    assert not analysis.diagnostics
+    program = lower(analysis, base.get("sm_90a" if arch == 90 else f"sm_{arch}")).program
+    return generate(program, settings_for(arch, False, False))
+
+
+def notes(g: Generated) -> list[str]:
+    return [note for k in g.kernels.values() for note in k.notes]
+
+
+def test_asserted_multiples_are_moved_as_vectors_without_checks_of_ends() -> None:
+    made = generated(doubled)
+    assert made.source.count("ts::Aligned<>") == 2 and "Unaligned" not in made.source
+    assert notes(made) == []
+
+
+def test_what_is_not_asserted_is_suggested() -> None:
+    made = generated(open_sizes)
+    assert "Unaligned" in made.source
+    first, second = notes(made)
+    assert "x is not moved 4 elements at a time" in first and "y is not moved" in second
+    assert first.endswith("; it would be with `assert N % 4 == 0` at the top")
+
+
+def test_tensor_copies_of_any_size_need_an_assert() -> None:
+    assert "ts::Ring<" in generated(product, 90).source and not notes(generated(product, 90))
+    made = generated(open_product, 90)
+    assert "ts::Ring<" not in made.source
+    wanted = "not by wgmma with tensor copies: .*it would be with `assert K % 8 == 0 and N % 8 == 0` at the top"
+    assert any(re.search(wanted, note) for note in notes(made))
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu", "emulator:sm_80"])
+def test_asserts_are_checked_at_launch(target: str) -> None:
+    if target.startswith("emulator"):
+        require("g++")
+    compiled = ts.compile(doubled, target=target)
+    for shape in ((16, 32), (48, 96), (16, 0)):
+        x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+        y = np.full_like(x, np.nan)
+        compiled(x, y)
+        np.testing.assert_array_equal(y, x * 2)
+    for shape, said in (
+        ((16, 12), "assert N % 32 == 0: N%32 is 12, not 0"),
+        ((8, 32), "whole blocks of rows: min(16, M) is 8, not 16"),
+        ((24, 32), "whole blocks of rows: M%16 is 8, not 0"),
+    ):
+        with pytest.raises(LaunchError) as e:
+            compiled(np.ones(shape, np.float32), np.ones(shape, np.float32))
+        assert e.value.code == "TS209" and said in str(e.value)
+
+
+def test_a_failed_assert_says_the_sizes() -> None:
+    with pytest.raises(CompileError) as e:
+        kernel_runner.program(doubled, np.ones((16, 12), np.float32), np.ones((16, 12), np.float32))
+    assert e.value.code == "TS106" and "assert N % 32 == 0 is false (N = 12)" in str(e.value)
+
+
+@pytest.mark.parametrize("test, good, bad", [("S >= 128", 128, 127), ("S < 5 * 2", 9, 10), ("4 < S <= 8", 8, 9)])
+def test_orders_in_functions_are_checked_at_launch(test: str, good: int, bad: int) -> None:
+    from tessera.errors import register_source
+
+    head = "import tessera as ts\n\n\n@ts.function\ndef f(x: ts.Tensor['S', ts.f32]):\n"
+    text = f"{head}    assert {test}\n    return x * 2\n"
+    register_source(f"orders_{good}.py", text)
+    space: dict[str, Any] = {"__name__": "orders"}
+    exec(compile(text, f"orders_{good}.py", "exec"), space)
+    compiled = ts.compile(space["f"], target="reference")
+    np.testing.assert_array_equal(compiled(np.ones(good, np.float32)), 2)
+    with pytest.raises(LaunchError, match=r"assert \(?[S45]"):
+        compiled(np.ones(bad, np.float32))
+
+
+def test_asserts_on_what_programs_compute_stay_debug_checks() -> None:
+    @ts.kernel
+    def even(x: ts.Tensor["n", ts.f32]):
+        for i in ts.tile.range(0, n, 8):
+            assert i % 16 == 0, "every other block"
+            x[i : i + 8] = 0
+
+    op = kernel_runner.check(even, np.ones(32, np.float32)).op
+    assert op is not None and any(x.name == "tile.assert" for x in op.walk())
