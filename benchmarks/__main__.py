@@ -1,6 +1,6 @@
 """python -m benchmarks [NAME ...] runs the named measurements (all of them without a name), one after the other.
 
-Names: cpu, breadth, frontend, mutations, editor, runtime, gpu. Options after `--` go to the only one named:
+Names: cpu, breadth, frontend, mutations, editor, runtime, nvrtc, gpu. Options after `--` go to the only one named:
 python -m benchmarks cpu -- --quick
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-MEASUREMENTS = ("cpu", "breadth", "frontend", "mutations", "editor", "runtime", "gpu")
+MEASUREMENTS = ("cpu", "breadth", "frontend", "mutations", "editor", "runtime", "nvrtc", "gpu")
 
 
 def main(arguments: list[str]) -> int:
