@@ -42,6 +42,16 @@ def lanes_of_rows(a: Tensor["N", "D", f16], y: Tensor["N", "D", f16]):
 
 
 @ts.kernel
+def every_other_element(x: Tensor["N", f32], idx: Tensor["K", "int32"], y: Tensor["K", f32], z: Tensor["K", f32]):
+    i = ts.tile.linear_id()
+    if i < K:
+        y[i] = x[i * 4 + 1]
+        #      ^^^^^^^^^^^^ TS412
+        # says: lie 4 elements apart in memory, which moves 32 bytes for 8
+        z[i] = x[idx[i]] + x[i + 3] + x[7 - i]
+
+
+@ts.kernel
 def rows_and_blocks(a: Tensor["M", "N", f32], y: Tensor["M", "N", f32], b: Tensor["N", f32], p: Tensor["M", 2, f32]):
     y[tile_m:tile_m + 64, tile_n:tile_n + 64] = a[tile_m:tile_m + 64, tile_n:tile_n + 64] + b[tile_n:tile_n + 64]
 

@@ -34,6 +34,7 @@ RULES: tuple[tuple[tuple[str, ...], Rule], ...] = (
     (("log", "log2", "log10"), zeros.logarithm),
     (("div", "rsqrt", "reciprocal"), zeros.divisor),
     (("load", "store", "copy_async"), memory.strided),
+    (("gather", "scatter"), memory.strided_lanes),
     (("mma",), memory.off_tensor_cores),
 )
 """names of the ops that a rule starts at (without their dialect: it holds in both), and the rule"""

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 from tessera import knobs
 from tessera.compiler.frontend.checks.finding import Finding, Look
-from tessera.compiler.frontend.checks.values import name_of
+from tessera.compiler.frontend.checks.values import constant, name_of
 from tessera.compiler.frontend.kernel.values import Panel
-from tessera.compiler.ir.core import Op
+from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import Shape, SharedType, TileType, ViewType, shape_text
 from tessera.compiler.tile.architectures import (
     MMA_COLUMNS,
@@ -88,11 +88,56 @@ def strided(op: Op, look: Look) -> Finding | None:
     wide = [(d, s) for d, s in zip(moved, steps, strict=True) if d != 1]
     if not wide or any(s == 1 for _, s in wide) or _count(moved) < FEW:
         return None
-    step, size = wide[-1][1], view.dtype.itemsize
-    used = max(size, SECTOR // step) if isinstance(step, int) else size
+    return _apart(op, wide[-1][1], view.dtype.itemsize)
+
+
+def strided_lanes(op: Op, look: Look) -> Finding | None:
+    """A load or store at computed indices that run in steps: x[2 * i], x[i, 0]."""
+    view, first = op.operands[0].type, 1 if op.name == "tile.gather" else 2
+    if not isinstance(view, ViewType) or op.span.file != look.file:
+        return None
+    total: Dim = 0
+    for index, stride in zip(op.operands[first:], view.strides or _contiguous(view.shape), strict=False):
+        step = _step(index)
+        if step is None:
+            return None
+        total = total + step * stride
+    return _apart(op, total, view.dtype.itemsize) if total not in (-1, 0, 1) else None
+
+
+def _step(v: Value, depth: int = 12) -> int | None:
+    """By how much an index grows from one lane to the next, along the last axis; None where that is not the same."""
+    op, rank = v.op, len(getattr(v.type, "shape", ()))
+    if not rank:
+        return 0
+    if op is None or depth == 0:
+        return None
+    below = [_step(x, depth - 1) for x in op.operands]
+    match name_of(op):
+        case "iota":
+            return int(op.attrs["axis"] == rank - 1)
+        case "cast":
+            return below[0]
+        case "broadcast":
+            return below[0] if op.attrs["axes"] and op.attrs["axes"][-1] == rank - 1 else 0  # type: ignore[index]
+        case "add" | "sub":
+            sign = 1 if name_of(op) == "add" else -1
+            return None if None in below else below[0] + sign * below[1]  # type: ignore[operator]
+        case "mul":
+            for factor, step in zip(op.operands, reversed(below), strict=True):
+                if (number := constant(factor)) is not None and step is not None:
+                    return int(number) * step
+            return None
+        case _:
+            return None
+
+
+def _apart(op: Op, step: Dim, size: int) -> Finding | None:
+    """What is said of neighbouring elements that lie `step` apart."""
+    used = max(size, SECTOR // abs(step)) if isinstance(step, int) and step else size
     if used >= SECTOR:
         return None
-    what = {"load": "read", "store": "written", "copy_async": "copied"}[name_of(op)]
+    what = "copied" if op.name == "tile.copy_async" else "read" if op.results else "written"
     message = (
         f"neighbouring elements that are {what} here lie {step} elements apart in memory, which moves {SECTOR} bytes "
         f"for {used} that are used.\nTake a block along the last axis as well, or keep the array transposed."
