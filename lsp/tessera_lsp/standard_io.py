@@ -25,8 +25,8 @@ def serve(server: TesseraServer) -> None:
     server.protocol.set_writer(StdoutWriter(sys.stdout.buffer))
     try:
         asyncio.run(_serve(server))
-    except BrokenPipeError:
-        pass  # the client is gone
+    except (BrokenPipeError, asyncio.IncompleteReadError):
+        pass  # the client is gone, perhaps in the middle of a message
     except (KeyboardInterrupt, SystemExit):
         pass
     finally:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import gc
+import re
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -160,10 +161,14 @@ def moved(analysis: Analysis, definition: Definition, by: int) -> Analysis:
     def at(s: Span) -> Span:
         return Span(s.file, s.line + by, s.col, s.end_line + by, s.end_col) if s.line else s
 
+    name = Path(definition.file).name
+    place = re.compile(rf"(?<!\w){re.escape(name)}:(\d+)")  # of the return annotation, say
+
     def said(d: Diagnostic) -> Diagnostic:
+        message = place.sub(lambda m: f"{name}:{int(m[1]) + by}", d.message)
         notes = tuple(replace(n, span=at(n.span)) if n.span else n for n in d.notes)
         fixes = tuple(replace(f, edits=tuple(replace(e, span=at(e.span)) for e in f.edits)) for f in d.fixes)
-        return replace(d, span=at(d.span), notes=notes, fixes=fixes)
+        return replace(d, message=message, span=at(d.span), notes=notes, fixes=fixes)
 
     if analysis.op is not None:
         for op in analysis.op.walk():

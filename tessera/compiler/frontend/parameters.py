@@ -71,8 +71,8 @@ def _depend(ev: Evaluator, signature: Signature, scope: Scope) -> None:
     """A constant in an annotation is as much part of the result as one in the body."""
     for name in signature.reads:
         value = read(scope, name)
-        if value is not MISSING and not isinstance(value, Unknown):
-            ev.depend(name, value)
+        if value is not MISSING:
+            ev.depend(name, value)  # what is unknown now may be known in the next text
 
 
 def _sizes(ev: Evaluator, signature: Signature, arguments: Mapping[str, ArgType]) -> dict[str, Dim]:

@@ -149,7 +149,7 @@ class Reader:
                 return end
             line = self.lines[following]
             continued = self.width(following) > indent or self.lines[at].lstrip().startswith("@")
-            suite = self.width(at) > indent or self._opens(at)
+            suite = self.width(at) > indent or self._opens(end - 1)
             if not (continued or _CLAUSE.match(line) or _CLOSER.match(line)) and not (
                 suite and self._astray(following, last, indent)
             ):

@@ -118,6 +118,8 @@ def _read(lines: list[str], file: str, kept: dict[int, tuple[Piece, int]], befor
             continue
         assert reader is not None
         end, body = reader.statement(i, len(lines), reader.width(i))
+        if reader.width(i) and not reader.problems:
+            reader.report(i)
         pieces.append(Piece(i, end, body, reader.problems, reader.gaps, reader.open_ended))
         reader.problems, reader.gaps, reader.open_ended = [], [], False
         i = end
