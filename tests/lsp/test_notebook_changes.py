@@ -116,4 +116,4 @@ async def test_changes_give_what_opening_gives(seed):
         now = await seen(model.notebook)
         assert now == await seen(model.fresh())
         shown += sum(len(expressions) for _, expressions, _ in now)
-    assert shown > 10
+    assert shown
