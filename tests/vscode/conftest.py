@@ -209,6 +209,10 @@ class Window:
         """Waits until a line shows `text`."""
         self.line(text).wait_for()
 
+    def lens(self, text: str) -> None:
+        """Waits until a line above a function says `text`."""
+        self.page.locator(".codelens-decoration", has_text=text).first.wait_for()
+
     def point(self, text: str, word: str) -> tuple[float, float]:
         """The middle of `word` in the line in view that shows `text`, once lenses and hints have ceased to move it."""
         found, before = self._point(text, word), None
@@ -259,7 +263,7 @@ class Window:
                 await image.decode();
                 const canvas = new OffscreenCanvas(image.width, image.height);
                 canvas.getContext("2d").drawImage(image, 0, 0);
-                const bytes = await (await canvas.convertToBlob({ type: "image/webp", quality: 0.7 })).bytes();
+                const bytes = await (await canvas.convertToBlob({ type: "image/webp", quality: 0.5 })).bytes();
                 return bytes.toBase64();
             }""",
             png,

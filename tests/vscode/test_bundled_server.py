@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from lsprotocol import types as lsp
+from pygls.exceptions import JsonRpcException
 from pytest_lsp.client import make_test_lsp_client
 
 ROOT = Path(__file__).parents[2]
@@ -28,6 +29,11 @@ def project(x: Tensor["R", "C", ts.bf16], w: Tensor["D", "C", ts.bf16]) -> Tenso
 def scale(x: Tensor["M", "K", ts.f16], y: Tensor["M", "K", ts.f16]):
     rows = x[tile_m:tile_m + 16]
     y[tile_m:tile_m + 16] = rows * 2.0
+
+
+@ts.function
+def double(x: Tensor["N"]) -> Tensor["N"]:
+    return x + x
 """
 
 
@@ -89,4 +95,10 @@ async def test_answers_what_editors_ask(folder: Path) -> None:
     assert (
         "the normal distribution function" in hover.contents.value
     )  # documentation is in the bundle where it is shown
+
+    asked = {"textDocument": {"uri": document.uri}, "function": "double"}
+    ir = await client.protocol.send_request_async("tessera/ir", {**asked, "level": "graph"})
+    assert "graph.add" in ir.text
+    with pytest.raises(JsonRpcException, match="this server came without the compiler"):
+        await client.protocol.send_request_async("tessera/ir", {**asked, "level": "tile"})
     await client.shutdown_session()

@@ -114,6 +114,7 @@ def test_interpreter_of_a_trusted_workspace(window: Window, folder: Path) -> Non
 def test_hints(window: Window) -> None:
     window.open("model.py")
     window.see("scores: [B, H, S, S] bf16 = q @ k.transpose(2, 3)")
+    window.lens("modelled on cpu: ")
     window.picture("hints")
 
 
@@ -183,11 +184,13 @@ def test_interpreter_that_does_not_run(window: Window) -> None:
     path.write_text(settings.replace("tools/python", "tools/none"))
     window.page.locator('[id*="tessera.status"].error-kind').wait_for()
     window.page.locator('[id*="tessera.status"]').hover()
-    window.page.locator(".monaco-hover", has_text="tools/none").wait_for()
+    window.page.locator(
+        ".monaco-hover", has_text="tools/none, from the setting tessera.interpreter, does not exist"
+    ).wait_for()
     window.shot("problem")
     path.write_text(settings)
     window.page.locator('[id*="tessera.status"]', has_text="Tessera: sm_90a").wait_for()
-    window.page.locator(".codelens-decoration", has_text="modelled on sm_90a").first.wait_for()
+    window.lens("modelled on sm_90a: ")
 
 
 def test_restart(window: Window) -> None:
@@ -203,4 +206,5 @@ def test_profile(window: Window) -> None:
     inner.locator("h1", has_text="Tessera profile").wait_for()
     inner.locator("th", has_text="norm").first.wait_for()
     inner.locator("#timeline .main-svg").first.wait_for()
-    window.picture("profile", 560)
+    window.lens("measured on cpu: ")
+    window.picture("profile", height=560)

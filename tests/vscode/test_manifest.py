@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 import zipfile
 from dataclasses import fields
@@ -59,3 +60,19 @@ def test_versions_agree() -> None:
 def test_lock_files_name_no_registry() -> None:
     for path in ("vscode/package-lock.json", "tests/vscode/package-lock.json"):
         assert '"resolved"' not in (ROOT / path).read_text("utf-8")
+
+
+def test_readme_documents_settings_and_commands() -> None:
+    readme = (ROOT / "vscode/README.md").read_text("utf-8")
+    for key, entry in SETTINGS.items():
+        default = json.dumps(entry["default"])
+        assert f"| `{key}` | `{default}` | {entry['markdownDescription']} |" in readme
+    for command in MANIFEST["contributes"]["commands"]:
+        assert f"| {command['title']} |" in readme
+
+
+def test_pages_show_pictures_that_exist() -> None:
+    readme = (ROOT / "vscode/README.md").read_text("utf-8")
+    shown = re.findall(r"!\[[^]]+\]\(([^)]+)\)", readme)
+    assert len(shown) >= 4
+    assert all((ROOT / "vscode" / path).is_file() for path in shown)

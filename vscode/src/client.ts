@@ -1,7 +1,7 @@
 /** The language client's life: started when a document concerns Tessera, restarted when what it depends on changes. */
 
 import * as vscode from "vscode";
-import { LanguageClient, type LanguageClientOptions, State } from "vscode-languageclient/node";
+import { CodeLensRequest, LanguageClient, type LanguageClientOptions, State } from "vscode-languageclient/node";
 import * as interpreters from "./interpreter";
 import { choose, type Server } from "./server";
 
@@ -92,6 +92,14 @@ export class Client implements vscode.Disposable {
       const position = { line: selection.active.line, character: selection.active.character };
       const textDocument = { uri: document.uri.toString() };
       void this.running.sendNotification("tessera/cursor", { textDocument, position });
+    }
+  }
+
+  /** Asks for the lenses of a document anew, when what they tell of has changed outside of it. */
+  refreshLenses(uri: vscode.Uri): void {
+    const document = vscode.workspace.textDocuments.find((d) => d.uri.toString() === uri.toString());
+    if (document) {
+      this.running?.getFeature(CodeLensRequest.method).getProvider(document)?.onDidChangeCodeLensEmitter.fire();
     }
   }
 

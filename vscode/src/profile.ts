@@ -21,6 +21,7 @@ export async function profile(context: vscode.ExtensionContext, client: Client, 
   if (code !== 0) {
     throw new Error(`${path.basename(file.fsPath)} ended with code ${code}; the terminal shows why.`);
   }
+  client.refreshLenses(file);
   await showProfile(page, file);
 }
 

@@ -21,8 +21,9 @@ export async function choose(context: vscode.ExtensionContext, folder: vscode.Ur
   if (!interpreter) {
     throw new Error(`No Python was found. Install Python ${OLDEST.join(".")} or newer, or set tessera.interpreter.`);
   }
-  const facts = await examine(interpreter.path, context.extensionPath).catch((error: Error) => {
-    throw new Error(`${interpreter.path}, from ${interpreter.source}, does not run: ${error.message}`);
+  const facts = await examine(interpreter.path, context.extensionPath).catch((error: NodeJS.ErrnoException) => {
+    const why = error.code === "ENOENT" ? "does not exist" : `does not run: ${error.message}`;
+    throw new Error(`${interpreter.path}, from ${interpreter.source}, ${why}.`);
   });
   if (isOlder(facts.version, OLDEST)) {
     const [is, needed] = [facts.version.join("."), OLDEST.join(".")];
