@@ -119,6 +119,7 @@ class Notebook:
         self._encoding = encoding
         self._versions = count(1)
         self._first: dict[str, int] = {}
+        self._shown: dict[str, tuple[int, int]] = {}
 
     @property
     def uri(self) -> str:
@@ -182,6 +183,15 @@ class Notebook:
 
     def cell(self, source: Source) -> Cell:
         return Cell(self, source, self._first[source.uri], len(source.text.lines))
+
+    def has_spread(self) -> bool:
+        """Whether the last change has changed what another cell than the one typed in shows. To be asked once each."""
+        before, self._shown = self._shown, {c.uri: (c.version, c.summary()) for c in self.cells()}
+        return any(
+            before[uri][0] == version and before[uri][1] != summary
+            for uri, (version, summary) in self._shown.items()
+            if uri in before
+        )
 
     def source_at(self, line: int) -> tuple[Source, int] | None:
         """The cell that a line of the whole text belongs to, and how many lines stand above it."""
@@ -270,6 +280,11 @@ class Cell:
     @property
     def diagnostics(self) -> list[Diagnostic]:
         return [d for d in self._document.diagnostics if d.span.file == self.file and self.holds(d.span.line)]
+
+    def summary(self) -> int:
+        """Of everything that it shows: another number, another sight."""
+        types = [(e.name, e.text, e.span.line - self._first, e.span.col) for k in self.known for e in k.expressions]
+        return hash((tuple(types), tuple((d.code, d.message, d.span.line - self._first) for d in self.diagnostics)))
 
     def holds(self, line: int) -> bool:
         return self._first <= line <= self._last

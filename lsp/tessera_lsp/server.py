@@ -197,21 +197,28 @@ class TesseraServer(LanguageServer):
     def _push(self, document: Document) -> None:
         collect_when_idle()
         if document.by_import:  # the person has typed elsewhere, so the client does not ask by itself
-            from tessera_lsp.features.configuration import refresh
-
-            refresh(self, "inlay_hint")
-            refresh(self, "diagnostics")
+            self._refresh()
         if not self.pulls and self.documents.get(document.uri) is document:
             self._publish(document)
 
     def _push_cells(self, document: Document) -> None:
         collect_when_idle()
         notebook = self.notebooks.get(document.uri)
-        if self.pulls or notebook is None or notebook.document is not document:
+        if notebook is None or notebook.document is not document:
+            return
+        if notebook.has_spread():  # the client asks only for the cell that was typed in
+            self._refresh()
+        if self.pulls:
             return
         for cell in notebook.cells():
             self._publish(cell)
         self._clear(s.uri for s in notebook.sources if s.magic is None)
+
+    def _refresh(self) -> None:
+        from tessera_lsp.features.configuration import refresh
+
+        for what in ("inlay_hint", "diagnostics", "code_lens"):
+            refresh(self, what)
 
     def _publish(self, document: Any) -> None:
         from tessera_lsp.features.diagnostics import to_protocol

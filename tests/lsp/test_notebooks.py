@@ -254,6 +254,20 @@ async def test_typing_in_a_cell(editor):
     assert (await editor.hints(book[2]))["k"] == ": [B, S, 4] f32"
 
 
+async def test_cells_that_depend_on_the_one_typed_in_are_asked_for_again(start):
+    editor = await start()
+    book = Notebook(editor, IMPORTS, "HEADS = 8\n", FIRST, SECOND)
+    await editor.hints(book[3])
+    editor.client.refreshed.clear()
+    book.replace(3, "ts.sofmax(k)", "ts.softmax(k)")
+    await editor.hints(book[3])
+    assert not editor.client.refreshed, "only the cell that is typed in has changed"
+    book.replace(1, "8", "2")
+    while lsp.WORKSPACE_INLAY_HINT_REFRESH not in editor.client.refreshed:
+        await editor.hints(book[2])
+    assert (await editor.hints(book[3]))['note = "𝒮é"; q'] == ": [B, S, 2, D//2] f32"
+
+
 async def test_findings_are_pushed_cell_by_cell(start):
     editor = await start(pull=False)
     book = Notebook(editor, IMPORTS, FIRST, SECOND)
