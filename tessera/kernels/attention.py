@@ -19,11 +19,12 @@ def attention_safe(
 ) -> Tensor["...", "S", "E"]:
     """softmax(Q K^T * scale) V without the scores ever standing in memory; of the dtype of `Q`.
 
-    Q is [..., S, D], K [..., T, D] and V [..., T, E], with the same leading axes (batches, heads). `mask` says which
-    keys [S, T] a query may see; `causal` lets query i see keys 0 to i. `scale` is 1 / sqrt(D) unless given; every value
-    compiles. A query that may see no key gets 0. Scores beyond the range of f32 count as its ends. A NaN among the keys
-    that a query may see makes its row NaN; so does one anywhere in V.
-    Raises CompileError TS203 where shapes do not fit.
+    Q is [..., S, D], K [..., T, D] and V [..., T, E], with the same leading axes (batches, heads). K and V may have
+    fewer heads: each serves a group of as many neighbouring heads of Q. `mask` says which keys [S, T] a query may see;
+    `causal` lets query i see keys 0 to i. `scale` is 1 / sqrt(D) unless given; every value compiles. A query that may
+    see no key gets 0. Scores beyond the range of f32 count as its ends. A NaN among the keys that a query may see makes
+    its row NaN; so does one anywhere in V.
+    Raises CompileError TS203 where shapes do not fit, TS207 where Q's heads are no multiple of K's.
 
     One pass over the keys, by the online softmax of M. Milakov and N. Gimelshein ("Online normalizer calculation for
     softmax", 2018), as T. Dao et al. use it ("FlashAttention", 2022). Unlike theirs, what is carried is the mean of V

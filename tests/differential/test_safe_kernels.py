@@ -149,6 +149,40 @@ def test_attention_agrees_with_pytorch() -> None:
     torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("target", ["cpu", "reference", "emulator:sm_80", "emulator:sm_90a"])
+@pytest.mark.parametrize(("heads", "shared"), [(4, 2), (6, 2), (4, 1), (3, 3)])
+def test_heads_of_keys_serve_groups_of_queries(heads: int, shared: int, target: str) -> None:
+    """As if each head of K and V stood there as often as it is used: to the bit."""
+    q, k, v = (normal(2, h, 35, 16).astype(np.float16) for h in (heads, shared, shared))
+    mask = RNG.random((2, heads, 35, 35)) < 0.4
+    mask[1, heads - 1, 5] = False  # sees nothing
+    repeated = [np.repeat(x, heads // shared, axis=1) for x in (k, v)]
+    for kwargs in ({"causal": True}, {"mask": mask}, {"mask": mask[:, :1], "causal": True}):
+        got = on(target, attention_safe, q, k, v, **kwargs)
+        full = {n: np.broadcast_to(x, mask.shape) if n == "mask" else x for n, x in kwargs.items()}
+        want = on(target, attention_safe, q, *repeated, **full)
+        assert got.shape == q.shape and got.tobytes() == want.tobytes()
+        close = attention(q, *repeated, **full)
+        np.testing.assert_allclose(got.astype(np.float64), close, rtol=2e-3, atol=2e-3)
+        if "mask" in kwargs and kwargs["mask"].shape == mask.shape:
+            assert (got[1, heads - 1, 5] == 0).all()
+
+
+def test_grouped_heads_agree_with_pytorch() -> None:
+    q, k, v = (torch.randn(2, h, 33, 8) for h in (6, 2, 2))
+    want = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+    torch.testing.assert_close(attention_safe(q, k, v, causal=True), want, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        attention_safe(q, k[0], v[0]), attention_safe(q, k[:1].repeat(2, 1, 1, 1), v[:1].repeat(2, 1, 1, 1))
+    )
+
+
+@pytest.mark.parametrize(("heads", "keys"), [(4, 3), (2, 4)])
+def test_heads_that_do_not_divide_are_refused(heads: int, keys: int) -> None:
+    with pytest.raises(CompileError, match=r"TS207[\s\S]*groups of them cannot share it"):
+        attention_safe(normal(heads, 5, 8), normal(keys, 5, 8), normal(keys, 5, 8))
+
+
 # extremes
 
 ROWS = np.array(

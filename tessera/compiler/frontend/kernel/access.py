@@ -73,7 +73,7 @@ class Memory:
                 f"{len(items)} indices for {view.name}, which has the {len(view.shape)} axes {shape_text(view.shape)}",
             )
         start = self._alignment(view, items)
-        head = [self.coordinates.batch(view, axis).offset for axis in range(start)]
+        head = [self.coordinates.batch_offset(view, axis) for axis in range(start)]
         tail = [slice(None)] * (len(view.shape) - start - len(items))
         full = [*head, *(self._plain(i) for i in items), *tail]
         self._observe(view, full, storing)

@@ -28,6 +28,8 @@ class Coordinates:
         self.prologue = Builder(entry, 0, span)
         self.grid: list[Coordinate] = []
         self.named: dict[object, Coordinate] = {}
+        self.batches: dict[Dim, tuple[int, int]] = {}
+        """dims that an annotation's `...` stands for: (size, place from the end)"""
         self._by_mark: dict[str, Coordinate] = {}
         self._ids: dict[Coordinate, Op] = {}
         self._candidates: dict[Coordinate, list[tuple[int, Dim]]] = {}
@@ -74,6 +76,24 @@ class Coordinates:
     def batch(self, view: View, axis: int) -> Coordinate:
         """The grid axis over a leading dim that no index mentions. Views with the same dim share it."""
         return self.on_grid(_batch_key(view, axis), f"batch{len(self.grid)}", view.shape[axis], 1)
+
+    def batch_offset(self, view: View, axis: int) -> Dim:
+        """Where an access begins along a leading dim that no index mentions.
+
+        Among dims that `...` stands for, the one that is met first says how many programs there are. Where a later
+        array is shorter there, neighbours share its elements: heads of keys for groups of queries' heads. Raises
+        KernelFault TS207 where they do not divide.
+        """
+        dim = view.shape[axis]
+        size, place = self.batches.get(dim, (0, 0))
+        if place and ("batch", dim) not in self.named:
+            for other, (longer, where) in self.batches.items():
+                if where == place and (found := self.named.get(("batch", other))) is not None:
+                    if size and longer % size == 0:
+                        return found.offset // (longer // size)
+                    raise KernelFault("TS207", f"{view.name} has {size} along axis {axis}, where an array that is read "
+                                               f"before it has {longer}; groups of them cannot share it")  # fmt: skip
+        return self.batch(view, axis).offset
 
     def is_batch(self, view: View, axis: int) -> bool:
         """Whether the dim of this axis is a grid axis because some access does not mention it."""

@@ -63,6 +63,8 @@ def _symbolic_shape(k: KernelState, actual: Shape, annotation: Annotation) -> Sh
             name = f"{have}{PRIVATE}{len(actual) - a}"
             k.sizes[name] = have
             out.append(dims.symbol(name))
+            if want is None and isinstance(annotation, (TensorAnn, TileAnn)):
+                k.coordinates.batches[out[-1]] = have, len(actual) - a
         else:
             out.append(have)
     return tuple(out)

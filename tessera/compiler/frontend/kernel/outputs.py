@@ -66,7 +66,7 @@ def panel(k: KernelState, view: View, shape: Shape, prefetch: Any) -> Any:
         raise KernelFault(
             "TS402", f"{view.name} has {len(view.shape)} axes, the shape {shape_text(shape)} has {len(shape)}"
         )
-    offsets: list[Dim | None] = [k.coordinates.batch(view, a).offset for a in range(spare)]
+    offsets: list[Dim | None] = [k.coordinates.batch_offset(view, a) for a in range(spare)]
     axes: list[Axis | None] = [None] * spare
     output = kernel_names.output_dims(k)
     for a, size in enumerate(shape, start=spare):
