@@ -14,6 +14,7 @@ from typing import Any, cast
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import SharedType, TileType
 from tessera.compiler.tile.arithmetic import dot, order, philox, reduce, scalar_map
+from tessera.compiler.tile.asserts import asked, dtype_of, shown, told
 from tessera.compiler.tile.memory import SharedTile, View, fault, outside_text, user_axis
 from tessera.compiler.tile.pipelines import run_pipeline
 from tessera.compiler.tile.printing import say
@@ -341,8 +342,15 @@ class Interpreter:
         shown(str(op.attrs.get("label", "")), self.where, np.array(self.env[op.operands[0]]))
 
     def check(self, op: Op) -> None:
-        if not np.all(self.env[op.operands[0]]):
-            fault(op, str(op.attrs.get("message") or "An assertion over a tile does not hold."))
+        holds = np.asarray(self.env[op.operands[0]])
+        if not holds.all():
+            first = tuple(
+                int(i) for i in np.unravel_index(int(holds.argmin()), holds.shape)
+            )  # of bools: the first false
+            about = asked(op.operands[0])
+            value = shown(np.asarray(self.env[about])[first], dtype_of(about)) if about is not None else None
+            message = op.attrs.get("message") or "An assertion over a tile does not hold."
+            fault(op, f"{message}\n{told(first, self.where, value)}")
 
 
 _NAMED = (

@@ -398,13 +398,17 @@ def print_(k: KernelState, *values: Any) -> None:
 
 @tile("debug_assert", "device_assert", "static_assert")
 def debug_assert(k: KernelState, condition: Any, message: str = "") -> None:
-    """In debug mode every element must hold."""
+    """In debug mode every element must hold, of those that the `if`s around it leave."""
     known = k.operand(condition)
     if not isinstance(known, Value):
         if not known:
             raise KernelFault("TS106", message or "the assertion is false")
         return
-    k.tiles.builder.op("tile.assert", (k.tiles.truth(known),), (), {"message": message})
+    holds = k.tiles.truth(known)
+    if k.memory.mask is not None:
+        (holds, mask), _ = k.tiles.together([holds, k.memory.mask])
+        holds = k.tiles.map("logical_or", holds, k.tiles.map("logical_not", mask))
+    k.tiles.builder.op("tile.assert", (holds,), (), {"message": message})
 
 
 # elementwise functions: all of language.scalars

@@ -19,6 +19,7 @@ from tessera.compiler.targets.cpu.memory import Cell, held
 from tessera.compiler.targets.cpu.numbers import dtype_of
 from tessera.compiler.targets.cpu.spaces import shape_of
 from tessera.compiler.targets.cpu.values import PTR
+from tessera.compiler.tile.asserts import filled
 from tessera.compiler.tile.printing import say
 from tessera.errors import DebugCheckError, Diagnostic, Span
 from tessera.language import dims, dtypes
@@ -117,6 +118,5 @@ class Host:
             if indices is not None:
                 first = int(values.argmin())  # of bools: the first that is false
                 index = ctypes.c_int64.from_address(indices + 8 * first).value
-                extent = dims.evaluate(dims.parse(site["extent"]), env)
-                message = message.replace("{index}", str(index)).replace("{extent}", str(extent))
+                message = filled(message, index, dims.parse(site["extent"]), env)
             failed.append(DebugCheckError(Diagnostic("TS506", message, Span(*site["span"]))))

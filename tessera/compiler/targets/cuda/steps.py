@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from tessera.compiler.targets.base import TileRecorder
 from tessera.compiler.targets.cuda import printing
 from tessera.compiler.targets.cuda.generate import Generated
+from tessera.compiler.tile.asserts import filled
 from tessera.compiler.tile.program import Branch, Launch, Loop, Program, Step, Window
 from tessera.errors import DebugCheckError, Diagnostic, LaunchError, Span
 from tessera.language import dtypes
@@ -332,5 +333,4 @@ class Run:
         """What is said of an assert; its flag holds the least index outside (see faults.cuh)."""
         message, extent, span = known
         index = (~flag & (1 << 64) - 1) - (1 << 63)
-        message = message.replace("{index}", str(index)).replace("{extent}", str(evaluate(parse(extent), self.env)))
-        return Diagnostic("TS506", message, Span(*span))
+        return Diagnostic("TS506", filled(message, index, parse(extent), self.env), Span(*span))

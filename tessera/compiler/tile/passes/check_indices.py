@@ -12,12 +12,14 @@ from tessera.compiler.tile.dialect import TileBuilder
 from tessera.compiler.tile.memory import outside_text, user_axis
 from tessera.compiler.tile.passes.bounds import Bounds
 from tessera.compiler.tile.passes.check_nan import check_nan
+from tessera.compiler.tile.passes.show_elements import show_elements
 from tessera.compiler.tile.program import Branch, Launch, Loop, Program, Step
 from tessera.language import dtypes
 
 
 def checked(program: Program) -> Program:
-    """The same Program with such asserts, and those of `check_nan`; its own kernels stay as they are."""
+    """The same Program with such asserts, those of `check_nan`, and more said by those of the author; its own kernels
+    stay as they are."""
     made: dict[Op, Op] = {}
 
     def of(step: Step) -> Step:
@@ -25,6 +27,7 @@ def checked(program: Program) -> Program:
             case Launch():
                 if step.kernel not in made:
                     made[step.kernel] = clone(step.kernel, {})
+                    show_elements(made[step.kernel])
                     check_nan(made[step.kernel])
                     check_indices(made[step.kernel])
                 return replace(step, kernel=made[step.kernel])

@@ -197,6 +197,13 @@ class MaskTails:
         rows, columns = self.of(acc)
         self.tails[op.result] = (self.of(a)[0] | rows, self.of(b)[1] | columns)
 
+    def check(self, op: Op) -> None:
+        """Nothing is claimed of padding."""
+        holds, *_ = op.operands
+        tails, masks = self.of(holds), self.masks.get(holds, frozenset[Value]())
+        if any(tails) or masks:
+            op.set_operand(0, self.masked(op, holds, tails, masks, True))
+
     def masked(self, op: Op, x: Value, tails: Tails, masks: frozenset[Value], identity: float) -> Value:
         """`x` with padding replaced by the identity; `x` itself where its padding is that already."""
         if x in self.padding and _same(self.padding[x], identity):
@@ -368,5 +375,5 @@ _RULES = {
     "load_shared": MaskTails.load_shared, "store_shared": MaskTails.store_shared, "transpose": MaskTails.transpose,
     "broadcast": MaskTails.broadcast, "reshape": MaskTails.reshape, "reduce": MaskTails.reduce, "mma": MaskTails.mma,
     "scan": MaskTails.scan, "sort": MaskTails.sort, "for": MaskTails.loop, "if": MaskTails.branch,
-    "while": MaskTails.while_loop,
+    "while": MaskTails.while_loop, "assert": MaskTails.check,
 }  # fmt: skip
