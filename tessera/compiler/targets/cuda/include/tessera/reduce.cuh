@@ -65,26 +65,39 @@ template <class T> TS_FN T shuffle_xor(T v, int mask) {
   return v;
 }
 
+// Folds v over the `Count` lanes that differ in the bits from `Shift` up.
+template <class Op, int Shift, int Count, class T, int N> TS_FN void fold_lanes(T (&v)[N]) {
+  TS_UNROLL for (int bit = Count / 2; bit > 0; bit /= 2)
+    TS_UNROLL for (int i = 0; i < N; ++i) v[i] = Op::template combine<T>(v[i], shuffle_xor(v[i], bit << Shift));
+}
 // Folds v over the `Count` threads that differ in the bits from `Shift` up, upper half onto lower; all end with the result.
 template <class Op, int Shift, int Count, class T, int N> TS_FN void fold_threads(T (&v)[N]) {
   constexpr int lanes = Shift >= 5 ? 1 : (Count << Shift) > 32 ? 32 >> Shift : Count, warps = Count / lanes;
-  if constexpr (warps > 1) {  // through shared memory, all warps at once
-    constexpr int shift = Shift > 5 ? Shift : 5;
+  if constexpr (warps == 1) fold_lanes<Op, Shift, lanes>(v);
+  else {  // through shared memory: warps share out the values, unless a second barrier costs more than that saves
+    constexpr int shift = Shift > 5 ? Shift : 5, shares = N > 2 ? warps : 1;
     T* scratch = reinterpret_cast<T*>(hw::shared_memory());
-    int t = hw::thread(), n = hw::threads(), base = t & ~((warps - 1) << shift);
+    int t = hw::thread(), n = hw::threads(), base = t & ~((warps - 1) << shift), own = t >> shift & (shares - 1);
     hw::sync();
     TS_UNROLL for (int i = 0; i < N; ++i) hw::store_shared(scratch + i * n + t, v[i]);
     hw::sync();
-    TS_UNROLL for (int i = 0; i < N; ++i) {
+    TS_UNROLL for (int first = 0; first < N; first += shares) {
+      int i = first + own;
+      if (i >= N) continue;
       T x[warps];
       TS_UNROLL for (int p = 0; p < warps; ++p) x[p] = hw::load_shared(scratch + i * n + (base | p << shift));
       TS_UNROLL for (int half = warps / 2; half > 0; half /= 2)
         TS_UNROLL for (int p = 0; p < half; ++p) x[p] = Op::template combine<T>(x[p], x[p + half]);
-      v[i] = x[0];
+      T one[1] = {x[0]};
+      fold_lanes<Op, Shift, lanes>(one);
+      if constexpr (shares == 1) v[first] = one[0];
+      else hw::store_shared(scratch + i * n + t, one[0]);
+    }
+    if constexpr (shares > 1) {
+      hw::sync();
+      TS_UNROLL for (int i = 0; i < N; ++i) v[i] = hw::load_shared(scratch + i * n + (base | i % shares << shift));
     }
   }
-  TS_UNROLL for (int bit = lanes / 2; bit > 0; bit /= 2)
-    TS_UNROLL for (int i = 0; i < N; ++i) v[i] = Op::template combine<T>(v[i], shuffle_xor(v[i], bit << Shift));
 }
 
 // Where the lowest bit of a position lies.
