@@ -120,6 +120,13 @@ def test_rows_are_read_in_whole_vectors() -> None:
     assert "LDG.E " not in text, "no element goes alone where all is proved aligned"
 
 
+def test_warps_share_out_what_they_fold_together() -> None:
+    """Eight partial results of a thread, eight warps: each folds one of them, instead of every warp all."""
+    artifact = base.get("sm_80").compile(k.softmax(rows=64, cols=1024, block=4, warps=8).program)
+    assert cubin.disassemble(artifact.files["code.cubin"]).count("LDS") <= 2 * (8 + 8)
+    assert artifact.resources["softmax"]["registers"] <= 72
+
+
 def test_figures_agree_with_cuobjdump() -> None:
     for key in (("sm_80", "attention"), ("sm_90a", "gemm_bf16"), ("sm_75", "softmax")):
         code = compiled(*key).files["code.cubin"]
