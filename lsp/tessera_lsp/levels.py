@@ -47,8 +47,9 @@ def graph(analysis: Analysis, dims: Mapping[str, int]) -> Op:
     known = {name: size for name, size in dims.items() if name in analysis.dims}
     found = analyse(analysis.definition, None, known) if known else analysis
     if found.op is None:
-        why = [d for d in found.diagnostics if d.severity == "error"] or found.undecided
-        raise NoIR(f"{found.name} cannot be compiled as it stands: " + "; ".join(d.message for d in why))
+        why = [d.message.partition("\n")[0] for d in found.diagnostics if d.severity == "error"]
+        why = why or [d.message for d in found.undecided] or ["what its text leaves open is known when it is called"]
+        raise NoIR(f"{found.name} cannot be compiled as it stands: {'; '.join(why)}")
     if found.op.name == "tile.func":
         raise NoIR(f"{found.name} is a kernel: it starts as Tile IR")
     op = clone(found.op, {})

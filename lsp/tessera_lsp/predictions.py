@@ -48,6 +48,9 @@ def program(analysis: Analysis, dims: Mapping[str, int], target: str) -> Program
 
 def predict(analysis: Analysis, dims: Mapping[str, int], target: str) -> Prediction:
     name = machine_name(target)
+    missing = [dim for dim in analysis.dims if dim not in dims]
+    if missing and analysis.op is not None:  # seen before anything is lowered
+        return Prediction(name, 0, why=f"set a size for {', '.join(missing)}")
     try:
         made = program(analysis, dims, name)
     except NoIR as e:
@@ -56,7 +59,7 @@ def predict(analysis: Analysis, dims: Mapping[str, int], target: str) -> Predict
         return Prediction(name, 0, why=e.diagnostics[0].message)
     count, machine = len(made.launches), MACHINES.get(name)
     if made.free:
-        return Prediction(name, count, why=f"set a size for {', '.join(made.free)}")
+        return Prediction(name, count, why=f"its arguments decide about {', '.join(made.free)}")
     if machine is None:
         return Prediction(name, count, None, memory(made), f"there is no model of {name}")
     us = _time(made.steps, machine)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import textwrap
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types as lsp
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from tessera_lsp.server import TesseraServer
 
 SHOW_IR, PROFILE, OPEN_PROFILE = "tessera.showIr", "tessera.profile", "tessera.openProfile"
+WIDEST = 80
+"""characters of a reason; the rest is in the diagnostics"""
 _PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -41,6 +44,19 @@ def register(server: TesseraServer) -> None:
             out.append(lsp.CodeLens(place, lsp.Command("Show IR", SHOW_IR, arguments=[document.uri, name])))
         return out
 
+    kept: dict[tuple[str, str], tuple[Any, Any, Prediction]] = {}
+
+    def predicted(document: Document, known: Known) -> lsp.Command:
+        """Lowered anew only where the function or what it is predicted for has changed, not at each stroke."""
+        settings, analysis = server.settings_for(document), known.analysis
+        key, state = (document.uri, analysis.name), (settings.target, dict(settings.dims))
+        old = kept.get(key)
+        if old is None or old[0] is not analysis.op or old[1] != state or analysis.op is None:
+            for closed in [k for k in kept if not server.is_open(k[0])]:
+                del kept[closed]
+            kept[key] = analysis.op, state, predict(analysis, settings.dims, settings.target)
+        return lsp.Command(_title(kept[key][2]), SHOW_IR, arguments=[*key, "schedule"])
+
     @server.feature(lsp.CODE_LENS_RESOLVE)
     async def resolve(lens: lsp.CodeLens) -> lsp.CodeLens:
         data = lens.data
@@ -48,15 +64,8 @@ def register(server: TesseraServer) -> None:
             document = await server.document(lsp.TextDocumentIdentifier(str(data["uri"])))
             known = document.function_at(document.text.place(lsp.Position(int(data["line"]), 0))[0])
             if known is not None:
-                lens.command = _predicted(server, document, known)
+                lens.command = predicted(document, known)
         return lens
-
-
-def _predicted(server: TesseraServer, document: Document, known: Known) -> lsp.Command:
-    settings = server.settings_for(document)
-    found = predict(known.analysis, settings.dims, settings.target)
-    arguments = [document.uri, known.analysis.name, "schedule"]
-    return lsp.Command(_title(found), SHOW_IR, arguments=arguments)
 
 
 def _title(found: Prediction) -> str:
@@ -64,6 +73,8 @@ def _title(found: Prediction) -> str:
     launches = f"{found.launches} launch" + ("es" if found.launches != 1 else "")
     said = [f"{_quantity(found.us * 1e-6, 's')} in {launches}"] if found.us is not None else []
     said += [_quantity(found.bytes, "B")] if found.bytes is not None else []
+    if not said:
+        return f"no prediction for {found.target}: {textwrap.shorten(found.why, WIDEST, placeholder=' ...')}"
     return f"modelled on {found.target}: " + ", ".join([*said, *([found.why] if found.why else [])])
 
 
