@@ -125,7 +125,34 @@ KERNEL_FAULTS: dict[str, dict[str, tuple[str, str, str]]] = {
 }
 
 
-def spoilt_run(monkeypatch: pytest.MonkeyPatch, name: str, old: str, new: str) -> list[bytes]:
+PRODUCER_FAULTS = {
+    "the producer does not wait for its slot": (r"= ring\.acquire\(.*\);", "= ring.full + ring.slot;", LATE),
+    "slots never released": (r"ring\.release\(\);", "", "waits for the mbarrier"),
+    "slots released before they are read": (r"ring\.wait\(\);", "ring.release(); ring.wait();", LATE),
+    "no wait for a stage": (r"ring\.wait\(\);", "", "wgmma reads shared memory at byte|under way"),
+    "one step too few": (r"j < 300(; j \+= 32\) \{\n\s+auto full)", r"j < 256\1", "waits for the mbarrier"),
+    "the program meets the producer": (
+        r"ring\.enter_user\(\);",
+        "ts::hw::sync_block();",
+        "do not reach|waits for the mbarrier",
+    ),
+    "the producer waits with the program": (
+        r"return;\n  \}\n  ring",
+        "ts::sync(); return;\n  }\n  ring",
+        "do not reach|waits",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", PRODUCER_FAULTS)
+def test_a_producer_without_a_step_is_reported(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    old, new, message = PRODUCER_FAULTS[fault]
+    spoil_by_pattern(monkeypatch, old, new)
+    with pytest.raises(DebugCheckError, match=message):
+        warpgroup_kernels.produced()
+
+
+def spoil_by_pattern(monkeypatch: pytest.MonkeyPatch, old: str, new: str) -> None:
     plain = emulate.generate
 
     def spoilt(*arguments: Any) -> Any:
@@ -135,6 +162,10 @@ def spoilt_run(monkeypatch: pytest.MonkeyPatch, name: str, old: str, new: str) -
         return replace(made, source=text)
 
     monkeypatch.setattr(emulate, "generate", spoilt)
+
+
+def spoilt_run(monkeypatch: pytest.MonkeyPatch, name: str, old: str, new: str) -> list[bytes]:
+    spoil_by_pattern(monkeypatch, old, new)
     executable, p = pipelined.load(name, 3, SM90), pipelined.program(name, 3, SM90)
     return [pipelined.run(name, executable, p, seed) for seed in (0, 1, 2, 7)]
 

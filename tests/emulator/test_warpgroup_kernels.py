@@ -9,7 +9,17 @@ import numpy as np
 import pytest
 
 from tessera.kernels import attention_safe
-from tests.emulator.warpgroup_kernels import attention, normal, product, run, safe, softmax_product, source
+from tests.emulator.warpgroup_kernels import (
+    PRODUCED,
+    attention,
+    normal,
+    produced,
+    product,
+    run,
+    safe,
+    softmax_product,
+    source,
+)
 
 F16, BF16 = np.float16, ml_dtypes.bfloat16
 BLOCKS = [(64, 64), (64, 32), (16, 64), (48, 32), (128, 64)]
@@ -112,3 +122,14 @@ def test_attention_safe_stages_its_operands() -> None:
     assert text.count("ts::mma_warpgroups(") == 2 and "ts::mma(" not in text
     assert "b_staged_2.fetch(V_map, copies.expect(" in text, "values are fetched by tensor copies"
     assert "ts::transposed(b_staged)" in text and "ts::store_shared(b_staged" in text, "keys lie as they were loaded"
+
+
+def test_two_warpgroups_have_a_producer() -> None:
+    q, k, v = qkv(300, 16)
+    text = source(attention, q, k, v, False, **PRODUCED)
+    assert "if (ts::is_producer()) {" in text and "ts::Ring<2, 8, 1>" in text
+    got, wanted = produced()
+    np.testing.assert_allclose(got.astype(np.float64), wanted, rtol=2e-2, atol=2e-2)
+    one = run(attention, q, k, v, False, **{**PRODUCED, "BLOCK_M": 64})
+    assert one.tobytes() == got.tobytes()
+    assert "is_producer" not in source(attention, q, k, v, False, **{**PRODUCED, "BLOCK_M": 64})

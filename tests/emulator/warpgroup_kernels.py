@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import ml_dtypes
@@ -11,8 +12,10 @@ import numpy as np
 import tessera as ts
 from tessera.compiler.pipeline import lower
 from tessera.compiler.targets import base
+from tessera.compiler.tile.program import Program
 from tessera.kernels import attention_safe
 from tests import kernel_runner
+from tests.emulator.harness import poisoned, sizes
 
 SM90 = "emulator:sm_90a"
 
@@ -64,14 +67,30 @@ def normal(*shape: int, dtype: Any = ml_dtypes.bfloat16, seed: int = 0) -> Any:
     return np.random.default_rng((*shape, seed)).standard_normal(shape).astype(dtype)
 
 
-def source(kernel: Any, *args: Any, target: str = SM90, **config: Any) -> str:
+def lowered(kernel: Any, *args: Any, **config: Any) -> Program:
+    return lower(kernel_runner.check(kernel, *args, **config), base.get(SM90)).program
+
+
+def source(kernel: Any, *args: Any, **config: Any) -> str:
     """The CUDA C++ of a kernel."""
-    program = lower(kernel_runner.check(kernel, *args, **config), base.get(target)).program
-    return base.get(target).compile(program).source
+    return base.get(SM90).compile(lowered(kernel, *args, **config)).source
 
 
-def run(kernel: Any, *args: Any, target: str = SM90, **config: Any) -> Any:
-    return kernel_runner.run(kernel, *args, target=target, debug=False, **config)
+def run(kernel: Any, *args: Any, seeds: Sequence[int] = (0, 5), **config: Any) -> Any:
+    """What a kernel returns, which must be the same for any order of threads and copies."""
+    p = lowered(kernel, *args, **config)
+    executable: Any = base.get(SM90).load(base.get(SM90).compile(p))
+    results: list[Any] = []
+    for seed in seeds:
+        executable.seed = seed
+        given = iter([a for a in args if isinstance(a, np.ndarray)])
+        memory = {
+            b.id: next(given) if b.param is not None else poisoned(sizes(b.shape, {}), b.dtype) for b in p.buffers
+        }
+        executable.run([m.ctypes.data for m in memory.values()], [], [])
+        results.append(memory[p.outputs[0]])
+    assert len({r.tobytes() for r in results}) == 1, "the order of the threads shows"
+    return results[0]
 
 
 def softmax_product(q: Any, k: Any, v: Any, causal: bool) -> Any:
@@ -89,3 +108,13 @@ def safe(s: int, d: int, *, causal: bool, dtype: Any = ml_dtypes.bfloat16, **con
     q, k, v = (normal(1, s, d, dtype=dtype, seed=i) for i in range(3))
     seen = (np.ones((1, s, s), bool), True) if causal else ()
     return run(attention_safe, q, k, v, *seen, **config), softmax_product(q, k, v, causal)
+
+
+PRODUCED = {"BLOCK_M": 128, "BLOCK_N": 32, "num_stages": 2, "num_warps": 8}
+"""Two warpgroups, whose stages a producer fills."""
+
+
+def produced() -> tuple[Any, Any]:
+    """Attention by two warpgroups, and what it should give."""
+    q, k, v = (normal(1, 300, 16, seed=i) for i in range(3))
+    return run(attention, q, k, v, False, **PRODUCED), softmax_product(q, k, v, False)

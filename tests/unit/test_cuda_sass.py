@@ -154,25 +154,27 @@ def of_warpgroups_alone(a: Artifact) -> dict[str, Any]:
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(
     ("d", "bm", "bn", "blocks"),
-    [(64, 64, 64, 4), (64, 64, 128, 2), (64, 128, 128, 1), (128, 64, 64, 2), (128, 128, 128, 1)],
+    [(64, 64, 64, 4), (64, 64, 128, 2), (64, 128, 64, 1), (128, 64, 64, 2), (128, 128, 128, 1)],
 )
 def test_attention_multiplies_by_warpgroups(d: int, bm: int, bn: int, blocks: int, causal: bool) -> None:
     q = np.zeros((4, 1024, d), ml_dtypes.bfloat16)
-    a = kernel_artifact(attention, q, q, q, causal, BLOCK_M=bm, BLOCK_N=bn, num_stages=2)
+    a = kernel_artifact(attention, q, q, q, causal, BLOCK_M=bm, BLOCK_N=bn, num_stages=2, num_warps=8)
     figures = of_warpgroups_alone(a)
-    assert figures["threads"] == 2 * bm and figures["blocks_per_sm"] >= blocks
+    assert figures["blocks_per_sm"] >= blocks
+    assert figures["threads"] == (128 if bm == 64 else 288 if d == bn == 64 else 384), "two warpgroups have a producer"
+    assert bool(instructions(a, "USETMAXREG")) == (figures["threads"] == 384)
     products = instructions(a, r"HGMMA\.64x\d+x16\.F32\.BF16")
     across = (d // 16) + (bn // 16)  # 16 of k to an instruction; n up to 256
     assert len(products) == across
     assert len(instructions(a, "WARPGROUP.DEPBAR")) == 2, "one wait to each product"
 
 
-@pytest.mark.parametrize(("bm", "bn", "warps"), [(64, 64, 4), (128, 128, 8), (128, 256, 8)])
-def test_products_of_loads_that_run_ahead_multiply_by_warpgroups(bm: int, bn: int, warps: int) -> None:
+@pytest.mark.parametrize(("bm", "bn", "warps", "producers"), [(64, 64, 4, 0), (128, 128, 8, 1), (128, 256, 8, 4)])
+def test_products_of_loads_that_run_ahead_multiply_by_warpgroups(bm: int, bn: int, warps: int, producers: int) -> None:
     a, b = np.zeros((512, 512), np.float16), np.zeros((512, 512), np.float16)
     made = kernel_artifact(product, a, b, BM=bm, BN=bn, BK=64, AHEAD=3, num_stages=3, num_warps=warps)
     figures = of_warpgroups_alone(made)
-    assert figures["threads"] == 32 * warps
+    assert figures["threads"] == 32 * (warps + producers)
 
 
 def test_the_seeds_gemm_and_attention_multiply_by_warpgroups() -> None:

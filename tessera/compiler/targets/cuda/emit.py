@@ -130,7 +130,8 @@ class KernelEmitter:
     @property
     def block_threads(self) -> int:
         """Threads of a block: the program's and, where stages are fetched by tensor copies, those that fetch."""
-        return self.threads + sum(32 * x.producers for x in self.warpgroups.values() if isinstance(x, Products))
+        fetching = sum(x.producers for x in self.warpgroups.values() if isinstance(x, Products))
+        return self.threads + 32 * (fetching or self.products.producers)
 
     def layout(self, v: Value) -> str:
         """The name of a tile's layout in the source."""

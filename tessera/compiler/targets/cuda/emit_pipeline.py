@@ -13,6 +13,7 @@ from tessera.compiler.ir.core import Block, Op
 from tessera.compiler.targets.cuda.emit import KernelEmitter, handles
 from tessera.compiler.targets.cuda.emit_control import advance, carry
 from tessera.compiler.targets.cuda.emit_memory import stages_of
+from tessera.compiler.targets.cuda.emit_warpgroups import fill_stage
 from tessera.compiler.tile.pipelines import rings
 
 WRITES = ("tile.store", "tile.scatter", "tile.store_shared")
@@ -23,27 +24,29 @@ def _pipeline(e: KernelEmitter, op: Op) -> None:
     """The first steps only fetch: one place starts copies, which keeps the code and its registers few."""
     e.headers |= {"shared", "memory"}
     lower, upper, step = (e.expr(v) for v in op.operands[:3])
-    body = op.regions[1].block
-    filled = {ring: e.expr(ring) for ring in rings(op)}
-    ahead = stages_of(e, int(op.attrs["stages"])) - 1  # type: ignore[call-overload]
+    body, ring = op.regions[1].block, e.rings.get(op)
+    filled = {tile: e.expr(tile) for tile in rings(op)}
+    ahead = 0 if op in e.products.produced else stages_of(e, int(op.attrs["stages"])) - 1  # type: ignore[call-overload]
     names = carry(e, op.operands[3:], body.args[1:])
-    counter, stage = e.fresh(body.args[0].hint or "i"), e.fresh("stage")
+    counter = e.fresh(body.args[0].hint or "i")
     w = e.source
-    ring = e.rings.get(op)
-    fetches = e.fresh("fetches") if ring else ""
-    if ring:
-        if _fills_before(e, op):
-            w.write(e.barrier())  # what stood before the loop has arrived
+    head, tail, stage = f"ts::idx {counter} = {_steps(lower, step, -ahead)}", f"{counter} += {step}", ""
+    if not ring or ahead:
+        stage = e.fresh("stage")
+        head, tail = f"{head}, {stage} = {-ahead}", f"{tail}, ++{stage}"
+    if ring and _fills_before(e, op):
+        w.write(e.barrier())  # what stood before the loop has arrived
+    fetches = e.fresh("fetches") if ring and op not in e.products.produced else ""
+    if fetches:
         w.write(f"auto {fetches} = {ring};")
-    head = f"ts::idx {counter} = {_steps(lower, step, -ahead)}, {stage} = {-ahead}"
-    with w.block(f"for ({head}; {counter} < {upper}; {counter} += {step}, ++{stage})"):
+    with w.block(f"for ({head}; {counter} < {upper}; {tail})"):
         later = _steps(counter, step, ahead)
-        if ring:
-            if _writes(e, (x for top in body.ops for x in top.walk())):
-                w.write("ts::sync();")
-            _fetch_by_tensor(e, op, fetches, later, upper)
-        else:
+        if not ring:
             _fetch_by_threads(e, op, ahead, stage, later, upper)
+        elif _writes(e, (x for top in body.ops for x in top.walk())):
+            w.write("ts::sync();")
+        if fetches:
+            _fetch_by_tensor(e, op, fetches, later, upper)
         if ahead:
             w.write(f"if ({stage} < 0) continue;")
         if ring:
@@ -77,16 +80,11 @@ def _fetch_by_threads(e: KernelEmitter, op: Op, ahead: int, stage: str, later: s
 
 
 def _fetch_by_tensor(e: KernelEmitter, op: Op, fetches: str, later: str, upper: str) -> None:
-    """One thread waits for the slot, says how many bytes will come, and starts the copies."""
-    w, fetched = e.source, op.regions[0].block
+    """A thread of the program's fills the stage that the step before has left."""
+    fetched = op.regions[0].block
     e.env[fetched.args[0]] = later = _named(e, fetched, later)
-    stages = {ring: e.expr(ring) for ring in rings(op)}
-    e.env.update({ring: f"{name}[{fetches}.slot]" for ring, name in stages.items()})
-    with w.block(f"if (leader && {later} < {upper})"):
-        e.landing = e.fresh("full")
-        w.write(f"auto {e.landing} = {fetches}.acquire({' + '.join(f'{name}.bytes' for name in stages.values())});")
-        e.emit_block(fetched)
-        w.write(f"{fetches}.next();")
+    with e.source.block(f"if (leader && {later} < {upper})"):
+        fill_stage(e, op, fetches)
 
 
 def _named(e: KernelEmitter, fetched: Block, later: str) -> str:

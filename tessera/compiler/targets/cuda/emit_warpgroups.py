@@ -8,28 +8,61 @@ from tessera.compiler.targets.cuda.emit import KernelEmitter, handles
 from tessera.compiler.targets.cuda.emit_memory import copy_text, stages_of
 from tessera.compiler.targets.cuda.emit_tensor import declare_swizzled, fetch_text
 from tessera.compiler.targets.cuda.groups import dtype_of, is_scalar, shape_of
+from tessera.compiler.targets.cuda.products import filled_by_tensor
+from tessera.compiler.tile.pipelines import rings
 
 
 @handles("func")
 def _prologue(e: KernelEmitter, kernel: Op) -> None:
-    """What stands before the body: the mbarriers that tensor copies report to."""
-    pipelines = [op for op in kernel.walk() if op.name == "tile.pipeline" and by_tensor_copies(e, op)]
-    if e.products.fetches:
+    """What stands before the body: the mbarriers that tensor copies report to, and the producer."""
+    plan, w = e.products, e.source
+    pipelines = [op for op in kernel.walk() if op.name == "tile.pipeline" and filled_by_tensor(plan, op)]
+    if plan.fetches:
         e.headers.add("tma")
-        e.source.write("bool leader = ts::is_first();")
-    if e.products.loose:
-        e.source.write(f"ts::Copies copies(shared + {e.reserve_bytes(8)});")
-        e.source.write("copies.start();")
+    if plan.loose or (pipelines and not plan.produced):
+        w.write("bool leader = ts::is_first();")
+    if plan.loose:
+        w.write(f"ts::Copies copies(shared + {e.reserve_bytes(8)});")
+        w.write("copies.start();")
     for op in pipelines:
         stages = stages_of(e, int(op.attrs["stages"]))  # type: ignore[call-overload]
         name = e.rings[op] = e.fresh("ring")
-        e.source.write(f"ts::Ring<{stages}, {e.threads // 32}, 0> {name}(shared + {e.reserve_bytes(16 * stages)});")
-        e.source.write(f"{name}.start();")
+        sizes = f"{stages}, {e.threads // 32}, {plan.producers}"
+        w.write(f"ts::Ring<{sizes}> {name}(shared + {e.reserve_bytes(16 * stages)});")
+        w.write(f"{name}.start();")
+    if plan.produced:
+        _producer(e)
 
 
-def by_tensor_copies(e: KernelEmitter, pipeline: Op) -> bool:
-    """Whether tensor copies fill all that a pipeline copies ahead."""
-    return all(op in e.products.fetches for op in pipeline.regions[0].block.ops if op.name == "tile.copy_async")
+def _producer(e: KernelEmitter) -> None:
+    """The warps of which one thread fills every ring. What it needs it computes itself, under names of its own."""
+    w = e.source
+    saved = dict(e.env), set(e.names), dict(e.placed)
+    with w.block("if (ts::is_producer())"):
+        w.write(f"if (!{next(iter(e.rings.values()))}.enter_producer()) return;")
+        for op in dict.fromkeys(x for part in e.products.produced.values() for x in part):
+            e.emit_node(op)
+        for op in e.products.produced:
+            lower, upper, step = (e.expr(v) for v in op.operands[:3])
+            fetch, ring = op.regions[0].block, e.rings[op]
+            counter = e.env[fetch.args[0]] = e.fresh(fetch.args[0].hint or "i")
+            w.at(op.span)
+            w.write("#pragma unroll 1")
+            with w.block(f"for (ts::idx {counter} = {lower}; {counter} < {upper}; {counter} += {step})"):
+                fill_stage(e, op, ring)
+        w.write("return;")
+    e.env, e.names, e.placed = saved
+    w.write(f"{next(iter(e.rings.values()))}.enter_user();")
+
+
+def fill_stage(e: KernelEmitter, pipeline: Op, ring: str) -> None:
+    """One thread waits for the slot, says how many bytes will come, and starts the copies."""
+    stages = {tile: e.expr(tile) for tile in rings(pipeline)}
+    e.env.update({tile: f"{name}[{ring}.slot]" for tile, name in stages.items()})
+    e.landing = e.fresh("full")
+    e.source.write(f"auto {e.landing} = {ring}.acquire({' + '.join(f'{name}.bytes' for name in stages.values())});")
+    e.emit_block(pipeline.regions[0].block)
+    e.source.write(f"{ring}.next();")
 
 
 @handles("warpgroup_mma")

@@ -10,12 +10,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from tessera.compiler.ir.core import Op, Value
+from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import SharedType, TileType
 from tessera.compiler.targets.cuda.barriers import shared_source
 from tessera.compiler.targets.cuda.bounds import Bounds
-from tessera.compiler.targets.cuda.groups import Grouping, dtype_of, is_tile, shape_of
+from tessera.compiler.targets.cuda.groups import Group, Grouping, dtype_of, is_tile, shape_of
 from tessera.compiler.targets.cuda.tensor_maps import Fetch, SwizzledTile, plan_fetch
+from tessera.compiler.targets.cuda.warpgroups import PLAIN
 from tessera.language import dtypes
 from tessera.language.dtypes import DType
 
@@ -23,6 +24,8 @@ ROWS = 64
 """Rows of the accumulator that one warpgroup holds at a time."""
 REGISTERS = 160
 """Of a thread's 255, what accumulators may take before a second warpgroup shares them."""
+SMALL = 64
+"""Accumulator registers up to which nine warps have enough; beyond, each thread wants more than their 168."""
 DTYPES = frozenset((dtypes.f16, dtypes.bf16))
 """Operands that wgmma reads in either order; what a tile holds may be used both ways."""
 
@@ -51,6 +54,9 @@ class ProductPlan:
     fetches: dict[Op, Fetch] = field(default_factory=dict[Op, Fetch])
     refused: dict[Op, str] = field(default_factory=dict[Op, str])
     replaced: set[Op] = field(default_factory=set[Op])
+    produced: dict[Op, list[Op]] = field(default_factory=dict[Op, "list[Op]"])
+    """pipelines that producer warps fill, and what they compute for each"""
+    producers: int = 0
 
     @property
     def loose(self) -> bool:
@@ -117,6 +123,8 @@ def plan_products(
             if source.kind == "staged" and source.turned:
                 plan.replaced.add(op.operands[i].op)  # type: ignore[arg-type]
     _plan_fetches(plan, kernel, bounds, alias)
+    if warps > 4:
+        _plan_producer(plan, kernel, {grouping.of(op.result) for op in products})
     return plan
 
 
@@ -222,3 +230,38 @@ def _argument(v: Value) -> Value:
     while v.op is not None and v.op.name == "tile.subview":
         v = v.op.operands[0]
     return v
+
+
+def _plan_producer(plan: ProductPlan, kernel: Op, accumulators: set[Group]) -> None:
+    """Warps that do nothing but fetch, where two warpgroups share the stages: a thread of one of them would hold its
+    own back until the other has let go. Their loops must depend on nothing that the others compute. One warp is enough;
+    beside large accumulators there are four, which hand over their registers."""
+    pipelines = [op for op in kernel.walk() if op.name == "tile.pipeline" and filled_by_tensor(plan, op)]
+    parts = {op: _before(op, kernel.region.block) for op in pipelines}
+    if parts and all(part is not None for part in parts.values()):
+        plan.produced = {op: part for op, part in parts.items() if part is not None}
+        held = sum(g.layout.registers for g in accumulators if g.layout is not None)
+        plan.producers = 4 if held > SMALL else 1
+
+
+def filled_by_tensor(plan: ProductPlan, pipeline: Op) -> bool:
+    """Whether tensor copies fill all that a pipeline copies ahead."""
+    return all(op in plan.fetches for op in pipeline.regions[0].block.ops if op.name == "tile.copy_async")
+
+
+def _before(pipeline: Op, top: Block) -> list[Op] | None:
+    """The ops of the kernel that a pipeline's bounds and copies need, or None where those are more than indices."""
+    if pipeline.block is not top:
+        return None
+    fetch = pipeline.regions[0].block
+    needed: set[Op] = set()
+    wanted = [*pipeline.operands[:3], *(v for op in fetch.ops for v in op.operands)]
+    while wanted:
+        op = wanted.pop().op
+        if op is None or op.block is fetch or op in needed:
+            continue
+        if op.block is not top or op.name not in (*PLAIN, "tile.alloc_shared"):
+            return None
+        needed.add(op)
+        wanted += op.operands
+    return [op for op in top.ops if op in needed]

@@ -182,7 +182,8 @@ def _weight(e: KernelEmitter, v: Value) -> int:
 
 
 def _limit(e: KernelEmitter) -> int:
-    if any(isinstance(plan, Products) and plan.producers == 4 for plan in e.warpgroups.values()):
+    plans = (plan.producers for plan in e.warpgroups.values() if isinstance(plan, Products))
+    if 4 in (*plans, e.products.producers):
         return CONSUMERS
     return min(MOST, FILE // e.block_threads // 8 * 8)
 

@@ -20,9 +20,10 @@ from tessera.language.dtypes import DType
 
 TRANSPOSABLE = frozenset((dtypes.f16, dtypes.bf16))
 """Operands that wgmma also reads with k outside (PTX ISA, wgmma.mma_async, imm-trans)."""
-_BEFORE = frozenset(
+PLAIN = frozenset(
     f"tile.{name}" for name in (*INDEX_OPS, "dim", "program_id", "subview", "constant", "to_scalar", "to_index")
 )
+"""What a producer computes for itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ def _plan(
         return "a single column"
     if op.block is not top or len(all_of_them) > 1:
         return "not the only product of the kernel"
-    if any(x.name not in _BEFORE for x in top.ops[: top.ops.index(op)]):
+    if any(x.name not in PLAIN for x in top.ops[: top.ops.index(op)]):
         return "other work stands before the product"
     if m > BOX or n > BOX:
         message = f"A block of {m}x{n} exceeds {BOX}, which a tensor copy takes along one axis.\nUse a smaller tile."

@@ -35,7 +35,7 @@ template <int N, int Warps, int Producers> struct Ring {
       }
       hw::mbarrier_init_fence();
     }
-    hw::sync();
+    hw::sync_block();
   }
   // What each side does first. One thread of the producer's is told to go on; the others have nothing to do.
   TS_FN bool enter_producer() const {
@@ -52,7 +52,10 @@ template <int N, int Warps, int Producers> struct Ring {
     return full + slot;
   }
   // Users: waits until the slot has been filled.
-  TS_FN void wait() const { hw::mbarrier_wait(full + slot, parity); }
+  TS_FN void wait() const {
+    hw::sync_warp();
+    hw::mbarrier_wait(full + slot, parity);
+  }
   // Users: this warp has read the slot.
   TS_FN void release() const {
     hw::sync_warp();

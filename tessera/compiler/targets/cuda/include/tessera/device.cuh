@@ -25,14 +25,15 @@ constexpr int arch = __CUDA_ARCH__;
 // A block is one tile program: its threads are numbered along x, and the grid is linear.
 TS_FN int thread() { return threadIdx.x; }
 #if __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1000
-// Of a block with a producer warp, the threads of the program: a power of two.
+// Of a block with a producer warp, the threads of the program: a power of two. They meet without the producer.
 TS_FN int threads() { return 1 << (31 - __clz(blockDim.x)); }
+TS_FN void sync() { asm volatile("bar.sync 1, %0;" ::"r"(threads()) : "memory"); }
 #else
 TS_FN int threads() { return blockDim.x; }
+TS_FN void sync() { __syncthreads(); }
 #endif
 TS_FN idx block() { return blockIdx.x; }
 
-TS_FN void sync() { __syncthreads(); }
 TS_FN u32 shuffle_xor(u32 v, int mask) { return __shfl_xor_sync(0xffffffffu, v, mask); }
 
 extern __shared__ __align__(1024) u8 dynamic_shared[];

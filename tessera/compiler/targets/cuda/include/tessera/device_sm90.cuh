@@ -22,6 +22,8 @@ TS_FN bool elect() {
 
 // The number that all lanes of a warp hold, so that the compiler keeps it in one register for all.
 TS_FN int uniform(int x) { return __shfl_sync(0xffffffffu, x, 0); }
+// All threads of the block meet, a producer's too.
+TS_FN void sync_block() { __syncthreads(); }
 // Lanes of a warp meet; what each wrote is visible to the others.
 TS_FN void sync_warp() { __syncwarp(); }
 

@@ -54,7 +54,7 @@ struct Shadow {
 };
 constexpr u32 many = 0xffffffffu;
 
-enum class State : u8 { ready, at_barrier, at_warp, at_mbarrier, done };
+enum class State : u8 { ready, at_barrier, at_block, at_warp, at_mbarrier, done };
 enum class Collective : u8 { none, shuffle, ldmatrix, mma };
 
 struct PendingCopy { u8* to; const u8* from; int group; };
@@ -440,24 +440,27 @@ inline void start_block() {
   }
   start_async();
 }
-// All threads that have not ended wait at the barrier; of those of the program itself none may have ended.
-inline void pass_barrier() {
-  int waiting = 0, ended = 0;
-  for (int t = 0; t < m.threads; ++t) {
-    waiting += m.fibers[t].state == State::at_barrier;
-    ended += m.fibers[t].state == State::done && t >= threads();
+// How many threads from `first` on are in a state.
+inline int count(State state, int first, int end) {
+  int n = 0;
+  for (int t = first; t < end; ++t) n += m.fibers[t].state == state;
+  return n;
+}
+// A barrier of the program's threads, or of all that have not ended; of the program's none may have ended.
+inline bool pass_barrier() {
+  int own = threads(), all = m.threads;
+  State state = count(State::at_barrier, 0, own) == own ? State::at_barrier : State::at_block;
+  if (state == State::at_block && count(state, 0, own) + count(state, own, all) + count(State::done, own, all) != all) return false;
+  ++m.epoch;
+  for (int t = 0; t < all; ++t)
+    if (m.fibers[t].state == state) m.fibers[t].state = State::ready;
+  return true;
+}
+[[noreturn]] inline void fail_stuck() {
+  for (int t = 0; t < m.threads; ++t)
     if (m.fibers[t].state == State::at_mbarrier)
       fail("thread %d waits for the mbarrier at byte %u of shared memory, which nobody completes", t, shared_address(m.fibers[t].awaited));
-  }
-  if (waiting + ended != m.threads) fail("%d of %d threads wait at a barrier that the others do not reach", waiting, m.threads);
-  ++m.epoch;
-  for (int t = 0; t < m.threads; ++t)
-    if (m.fibers[t].state == State::at_barrier) m.fibers[t].state = State::ready;
-}
-inline bool awaits_copies() {
-  for (int t = 0; t < m.threads; ++t)
-    if (m.fibers[t].state == State::at_mbarrier) return true;
-  return false;
+  fail("%d of %d threads wait at a barrier that the others do not reach", count(State::at_barrier, 0, m.threads), m.threads);
 }
 // Seeds with a meaning of their own: the first (the last) warp runs as far as it can before any other moves.
 constexpr u64 in_turn = 0, first_warp_ahead = 1, last_warp_ahead = 2;
@@ -483,9 +486,12 @@ inline void run_block(u64 seed) {
       moved = t / 32;
       resume(t);
     }
-    // A copy lands when nothing else can go on: a barrier of the block does not wait for it.
-    if (async_.n_copies && ((!progress && awaits_copies()) || (seed && draw(3) == 0))) land_copy((int)draw(async_.n_copies));
-    else if (!progress && m.running) pass_barrier();
+    if (progress && !(seed && draw(3) == 0)) continue;
+    // Where threads can go on a copy lands at moments drawn from the seed; else when nothing else can, so that what does
+    // not wait for it shows.
+    if (!progress && pass_barrier()) continue;
+    if (async_.n_copies) land_copy((int)draw(async_.n_copies));
+    else if (!progress && m.running) fail_stuck();
   }
   check_async_ended();
   for (int t = 0; t < m.threads; ++t)

@@ -17,6 +17,7 @@ namespace hw {
 inline u32 shared_address(const void* p) { return (u32)((const u8*)p - m.shared); }
 inline bool elect() { return m.current % 32 == 0; }
 inline int uniform(int x) { return x; }
+inline void sync_block() { yield(State::at_block); }
 inline void sync_warp() { shuffle_xor(0, 0); }
 template <int N> inline void give_up_registers() {}
 template <int N> inline void take_registers() {}

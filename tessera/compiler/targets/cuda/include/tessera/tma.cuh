@@ -79,7 +79,7 @@ struct Copies {
       hw::mbarrier_init(landed, 1);
       hw::mbarrier_init_fence();
     }
-    hw::sync();
+    hw::sync_block();
   }
   // Copies of so many bytes report to the result.
   TS_FN u64* expect(u32 bytes) const {
