@@ -197,6 +197,14 @@ def check(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
 
 
+@pytest.mark.parametrize("step", ["x * x", "ts.exp(x - x)", "ts.maximum(x, x) / (x + x)", "ts.where(x > x, x, x)"])
+def test_long_chains_are_looked_at_briefly(step: str) -> None:
+    """Each step uses the one before twice: what looks at every path would never end."""
+    lines = "".join(f"    x = {step}\n" for _ in range(200))
+    (a,) = read(f'{HEAD}def f(x: Tensor["B"]):\n{lines}    return ts.exp(x) / ts.exp(x).sum(), x / ts.norm(x)\n')
+    assert a.op is not None
+
+
 def test_a_helper_in_another_file(tmp_path: Path) -> None:
     """It is found once, where it stands, with the place that uses it; other functions of the folder see the same."""
     (tmp_path / "layers.py").write_text("import tessera as ts\n\n\ndef unit(x):\n    return x / ts.norm(x)\n")

@@ -105,7 +105,7 @@ def strided_lanes(op: Op, look: Look) -> Finding | None:
     return _apart(op, total, view.dtype.itemsize) if total not in (-1, 0, 1) else None
 
 
-def _step(v: Value, depth: int = 12) -> int | None:
+def _step(v: Value, depth: int = 8) -> int | None:
     """By how much an index grows from one lane to the next, along the last axis; None where that is not the same."""
     op, rank = v.op, len(getattr(v.type, "shape", ()))
     if not rank:

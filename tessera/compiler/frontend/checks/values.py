@@ -20,6 +20,8 @@ Range: TypeAlias = tuple[float, float]
 ANY: Range = (-math.inf, math.inf)
 DEEPEST = 24
 """how many ops a range looks back"""
+FACTORS = 16
+"""how many factors of a product are looked at"""
 SOME = 1e-30
 """stands for what is above 0 for all sensible arguments"""
 
@@ -97,7 +99,9 @@ def _sign_of_squares(v: Value) -> int:
     sign = 1
     alone: list[Value] = []
     queue = [v]
-    while queue and len(alone) < 8:
+    for _ in range(FACTORS):
+        if not queue:
+            break
         x = behind(queue.pop())
         number = constant(x)
         if number is not None:
