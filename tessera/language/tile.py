@@ -116,9 +116,9 @@ def arange(start: Any, stop: Any = None) -> Any:
 def alloc_shared(shape: Any, dtype: Any = dtypes.f32, swizzle: str = "none") -> Any:
     """A tile in shared memory, with nothing in it yet.
 
-    `swizzle` is "none" or "xor": rows whose 16-byte pieces are a power of two change the places of their pieces, so
-    that mma reads them without bank conflicts. The compiler does so wherever it is possible; what a kernel computes
-    does not depend on it.
+    `swizzle` is "none" or "xor". Whichever is said, the compiler swaps the 16-byte pieces of rows within 32, 64 or 128
+    bytes where that keeps what the kernel does with the tile free of bank conflicts; the panel shows how it lies. What
+    a kernel computes does not depend on it.
     """
 
 
