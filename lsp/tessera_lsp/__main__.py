@@ -22,6 +22,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     logging.basicConfig(level=given.log_level, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
 
     gc.disable()  # the protocol's classes are many objects, all of them kept
+    from tessera_lsp import quick_types
+
+    quick_types.load()
     from tessera_lsp.server import create_server
     from tessera_lsp.standard_io import serve
 
