@@ -14,6 +14,8 @@ from tessera.errors import TesseraError
 from tessera.language.dims import prod
 from tessera_lsp.levels import NoIR, schedule
 
+_PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
+
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
@@ -99,3 +101,12 @@ def memory(program: Program) -> int:
 def _size(buffer: Buffer) -> int:
     elements = prod(buffer.shape)
     return elements * buffer.dtype.itemsize if isinstance(elements, int) else 0
+
+
+def quantity(value: float, unit: str) -> str:
+    """Three digits: `5.12 ms`."""
+    if unit == "s":
+        value, unit = next(((value / s, u) for s, u in ((1, "s"), (1e-3, "ms")) if value >= s), (value / 1e-6, "µs"))
+        return f"{value:.3g} {unit}"
+    scale, prefix = next(((s, p) for s, p in _PREFIXES if value >= s), (1, ""))
+    return f"{value / scale:.3g} {prefix}{unit}"

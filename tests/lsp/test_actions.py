@@ -86,6 +86,19 @@ async def test_a_precision_that_does_not_fit_says_why(editor):
     assert found and all(a.disabled and a.edit is None for a in found.values())
 
 
+async def test_a_precision_that_callers_do_not_give_says_so(editor):
+    doc = editor.open(
+        MODEL + "\n\n@ts.function\ndef caller(x: Tensor['B', 'S', 8], w: Tensor[8, 8]):\n    return attend(x, w)\n"
+    )
+    found = await actions(editor, doc, "def att|end", kind="refactor.rewrite.precision")
+    assert [a.disabled.reason.partition(":")[0] for a in found.values()] == ["in caller"] * 2
+
+
+async def test_what_gives_no_value_is_not_extracted(editor):
+    doc = editor.open(MODEL)
+    assert not await actions(editor, doc, '    |"""Attends', 'Attends."""|', kind="refactor.extract")
+
+
 async def test_extracting(editor):
     doc = editor.open(MODEL)
     before = {k: v for k, v in (await editor.hints(doc)).items() if k.startswith(("total", "scores"))}
@@ -127,7 +140,7 @@ async def test_operators_that_are_one_kernel_already(start):
     reason = found["Fuse these operators"].disabled.reason
     kept = 2 * 2 * 4 * (1 << 20)  # what exp and sqrt give is written and read once each
     assert reason.startswith(f"they are one kernel already (exp+sqrt+add), which keeps {kept:,} bytes out of memory")
-    assert "us at most (modelled)" in reason
+    assert reason.endswith("µs at most (modelled)")
 
 
 async def test_operators_that_cannot_be_one_kernel_say_why(editor):

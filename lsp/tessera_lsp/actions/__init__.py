@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tessera.compiler.frontend.analysis import Analysis, analyse
+from tessera.compiler.frontend.files import definitions
 from tessera.compiler.frontend.fixes import apply
+from tessera.compiler.frontend.text_scope import TextScope
 from tessera.errors import Diagnostic, Edit, Fix, Span
 from tessera_lsp.known import Known
+
+if TYPE_CHECKING:
+    from tessera_lsp.document import Document
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +72,20 @@ def tried(known: Known, edits: Iterable[Edit]) -> Tried | None:
         return None
     before = {(d.code, d.message) for d in known.diagnostics}
     return Tried(after, tuple(d for d in after.diagnostics if (d.code, d.message) not in before))
+
+
+def spread(document: Document, known: Known, edits: Iterable[Edit], name: str) -> list[Diagnostic]:
+    """The errors that a change brings to functions in which `name` is written, callers or `name` itself."""
+    definition = known.analysis.definition
+    text = apply(definition.source, Fix("", tuple(edits)))
+    changed = definition.scope.edited(definition, text)
+    if changed is None or not isinstance(changed.scope, TextScope):
+        return []
+    before = {(d.code, d.message) for d in document.diagnostics}
+    word, lines = re.compile(rf"\b{re.escape(name)}\b"), text.split("\n")
+    concerned = (d for d in definitions(changed.scope) if word.search("\n".join(lines[d.line - 1 : d.tree.end_lineno])))
+    found = (e for d in concerned for e in analyse(d).diagnostics)
+    return [e for e in found if e.severity == "error" and (e.code, e.message) not in before]
 
 
 def insertion(span: Span, at_end: bool, text: str) -> Edit:

@@ -9,7 +9,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from tessera.errors import Edit, Span
-from tessera_lsp.actions import Offer, Selection, names_of, tried
+from tessera_lsp.actions import Offer, Selection, names_of, spread, tried
 from tessera_lsp.annotations import annotation
 from tessera_lsp.known import Known
 
@@ -33,7 +33,7 @@ def offers(document: Document, known: Known, selection: Selection) -> Iterator[O
     name = next(n for n in _names() if n not in {*document.scope.names(), *names_of([known.tree], ast.Store)})
     for edits in _ways(document, known, chosen, name):
         after = tried(known, edits)
-        if after is not None and not after.errors:
+        if after is not None and not after.errors and not spread(document, known, edits, name):
             yield Offer(TITLE, KIND, edits)
             return
 
@@ -79,8 +79,10 @@ def _ways(document: Document, known: Known, chosen: list[ast.stmt], name: str) -
     after = [s for s in known.tree.body if _starts_behind(known, s, last)]
     results = [n for n in dict.fromkeys(_stores(chosen)) if n in names_of(_readers(known, after, chosen), ast.Load)]
     body = textwrap.indent(block, "    ")
+    if not returns and not results:
+        return
     if not returns:
-        body += f"\n    return {', '.join(results)}" if results else ""
+        body += f"\n    return {', '.join(results)}"
     decorator = source.segment(source.span(known.tree.decorator_list[0]))
     annotated = [(n, _annotation(document, known, n, first)) for n in given]
     end = known.tree.end_lineno or 0
@@ -91,7 +93,7 @@ def _ways(document: Document, known: Known, chosen: list[ast.stmt], name: str) -
         ("", [*given, *dims], [*given, *dims]),
     ):
         call = f"{name}({', '.join(arguments)})"
-        made = f"return {call}" if returns else f"{', '.join(results)} = {call}" if results else call
+        made = f"return {call}" if returns else f"{', '.join(results)} = {call}"
         definition = f"\n\n\n{head}def {name}({', '.join(parameters)}):\n{body}"
         yield Edit(where, made), Edit(place, definition)
 

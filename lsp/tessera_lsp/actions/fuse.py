@@ -22,7 +22,7 @@ from tessera_lsp.actions import Offer, Selection
 from tessera_lsp.annotations import own_name
 from tessera_lsp.known import Known
 from tessera_lsp.levels import NoIR, schedule
-from tessera_lsp.predictions import machine_name
+from tessera_lsp.predictions import machine_name, quantity
 
 if TYPE_CHECKING:
     from tessera_lsp.document import Document
@@ -53,14 +53,16 @@ def explained(known: Known, selection: Selection, settings: Settings) -> Iterato
 
 
 def _ops(group: Op) -> list[Op]:
-    return [op for op in group.region.block.ops if op.name.startswith("graph.")]
+    """What computes, without windows onto values and constants."""
+    from tessera.compiler.lower.layout import is_view, kind_of
+
+    found = (op for op in group.region.block.ops if op.name.startswith("graph."))
+    return [op for op in found if not is_view(op) and kind_of(op) != "generate"]
 
 
 def _saving(group: Op, settings: Settings) -> str:
     """What the values inside would cost in memory: one write, and one read for each use."""
-    from tessera.compiler.lower.layout import is_view, kind_of
-
-    ops = [op for op in _ops(group) if not is_view(op) and kind_of(op) != "generate"]
+    ops = _ops(group)
     kept = [r for op in ops for r in op.results if _inner_uses(r)]
     total: Dim = 0
     for r in kept:
@@ -71,7 +73,7 @@ def _saving(group: Op, settings: Settings) -> str:
     if not isinstance(total, int) or machine is None:
         return f", which keeps {total} bytes out of memory"
     us = total / (machine.gbytes * 1e3) + (len(ops) - 1) * machine.launch_us
-    return f", which keeps {total:,} bytes out of memory and saves {us:.3g} us at most (modelled)"
+    return f", which keeps {total:,} bytes out of memory and saves {quantity(us * 1e-6, 's')} at most (modelled)"
 
 
 def _inner_uses(v: Value) -> list[Op]:

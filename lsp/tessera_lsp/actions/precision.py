@@ -11,7 +11,7 @@ from tessera.errors import Edit
 from tessera.language import dtypes
 from tessera.language.dtypes import DType
 from tessera_lsp import signatures
-from tessera_lsp.actions import Offer, Selection, header_end, insertion, tried
+from tessera_lsp.actions import Offer, Selection, header_end, insertion, spread, tried
 from tessera_lsp.annotations import dtype_name
 from tessera_lsp.known import Known
 from tessera_lsp.names import annotations_of
@@ -36,8 +36,10 @@ def offers(document: Document, known: Known, selection: Selection) -> Iterator[O
             if after is None:
                 continue
             title = f"Change the precision of {known.analysis.name}: {old} to {new}"
-            if after.errors:
-                yield Offer(title, KIND, disabled=after.errors[0].message.partition("\n")[0])
+            wrong = after.errors or spread(document, known, edits, known.analysis.name)
+            if wrong:
+                where = f"in {wrong[0].function}: " if wrong[0].function != known.analysis.name else ""
+                yield Offer(title, KIND, disabled=where + wrong[0].message.partition("\n")[0])
                 continue
             warned = f" (warns: {after.found[0].message.partition(chr(10))[0]})" if after.found else ""
             yield Offer(title + warned, KIND, edits)

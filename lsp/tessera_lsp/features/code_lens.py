@@ -10,7 +10,7 @@ from lsprotocol import types as lsp
 
 from tessera.compiler.schedule.measured import Measured, digest, last
 from tessera_lsp.names import definition_name
-from tessera_lsp.predictions import Prediction, predict
+from tessera_lsp.predictions import Prediction, predict, quantity
 
 if TYPE_CHECKING:
     from tessera_lsp.document import Document
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 SHOW_IR, PROFILE, OPEN_PROFILE = "tessera.showIr", "tessera.profile", "tessera.openProfile"
 WIDEST = 80
 """characters of a reason; the rest is in the diagnostics"""
-_PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def register(server: TesseraServer) -> None:
@@ -71,8 +70,8 @@ def register(server: TesseraServer) -> None:
 def _title(found: Prediction) -> str:
     """`modelled on sm_90a: 12 us in 2 launches, 3.1 MB`"""
     launches = f"{found.launches} launch" + ("es" if found.launches != 1 else "")
-    said = [f"{_quantity(found.us * 1e-6, 's')} in {launches}"] if found.us is not None else []
-    said += [_quantity(found.bytes, "B")] if found.bytes is not None else []
+    said = [f"{quantity(found.us * 1e-6, 's')} in {launches}"] if found.us is not None else []
+    said += [quantity(found.bytes, "B")] if found.bytes is not None else []
     if not said:
         return f"no prediction for {found.target}: {textwrap.shorten(found.why, WIDEST, placeholder=' ...')}"
     return f"modelled on {found.target}: " + ", ".join([*said, *([found.why] if found.why else [])])
@@ -82,7 +81,7 @@ def _measured(m: Measured, text: str) -> str:
     """`measured on cpu: 5.1 ms in 3 launches, 2 h ago, before the last edits`"""
     launches = f"{m.launches} launch" + ("es" if m.launches != 1 else "")
     edited = "" if m.text == text else ", before the last edits"
-    return f"measured on {m.target}: {_quantity(m.ns * 1e-9, 's')} in {launches}, {_age(time.time() - m.when)}{edited}"
+    return f"measured on {m.target}: {quantity(m.ns * 1e-9, 's')} in {launches}, {_age(time.time() - m.when)}{edited}"
 
 
 def _age(seconds: float) -> str:
@@ -90,12 +89,3 @@ def _age(seconds: float) -> str:
         if seconds >= size:
             return f"{int(seconds // size)} {unit} ago"
     return "just now"
-
-
-def _quantity(value: float, unit: str) -> str:
-    """Three digits: `5.12 ms`."""
-    if unit == "s":
-        value, unit = next(((value / s, u) for s, u in ((1, "s"), (1e-3, "ms")) if value >= s), (value / 1e-6, "µs"))
-        return f"{value:.3g} {unit}"
-    scale, prefix = next(((s, p) for s, p in _PREFIXES if value >= s), (1, ""))
-    return f"{value / scale:.3g} {prefix}{unit}"
