@@ -101,9 +101,13 @@ def call_closure(ev: Evaluator, node: ast.AST, closure: Closure, args: list[Any]
     if plain and ev.live and is_static(args) and is_static(kwargs):
         return invoke(ev, node, closure.live, args, kwargs)
     if closure.definition.kind != ev.definition.kind and closure.frame is None and _decorated(closure):
-        return ev.error(
-            "TS401", f"the {closure.definition.kind} {closure.name} cannot be called from a {ev.definition.kind}", node
+        name, mine = closure.name, ev.definition.kind
+        fix = (
+            f"call {name} before {ev.definition.name} and pass what it gives, or use whole-tensor operators here"
+            if mine == "function"
+            else "use the functions of ts.tile here, or put the lines that both need into a plain function"
         )
+        return ev.error("TS401", f"the {closure.definition.kind} {name} cannot be called from a {mine}; {fix}", node)
     bound = bind(ev, node, closure, args, kwargs)
     if bound is None:
         return UNKNOWN
