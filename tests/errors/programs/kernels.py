@@ -116,3 +116,21 @@ def what_is_no_element(x: ts.Tensor["n", ts.int8]):
         c = ts.tile.load(x[i:i + 8], other=float("-inf"))
         #   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS302
         x[i:i + 8] = 0
+
+
+@ts.kernel
+def neighbours(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
+    i = ts.tile.linear_id()
+    y[i] = x[i - 1] + x[i + 1]
+    #      ^^^^^^^^ TS415
+    # says: Write `if i - 1 >= 0:`
+    #                 ^^^^^^^^ TS415
+    # says: beyond the end of x
+
+
+@ts.kernel
+def neighbours_inside(x: ts.Tensor["n", ts.f32], wide: ts.Tensor["n+2", ts.f32], y: ts.Tensor["n", ts.f32]):
+    i = ts.tile.linear_id()
+    y[i] = wide[i] + wide[i + 1] + wide[i + 2] + ts.tile.load(x[i + 1], other=0.0)
+    if (i >= 1) & (i + 1 < n):
+        y[i] = x[i - 1] + x[i + 1] + ts.tile.load(x[i + 1], mask=i + 1 < n)

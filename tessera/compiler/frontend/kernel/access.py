@@ -11,7 +11,7 @@ from tessera.compiler.frontend.kernel.index import outer
 from tessera.compiler.frontend.kernel.tiles import KernelFault, Tiles, tile_type
 from tessera.compiler.frontend.kernel.values import Axis, Lanes, View, Window, marks
 from tessera.compiler.frontend.values import is_slice, is_tuple, type_name
-from tessera.compiler.ir.core import Block, Value
+from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import INDEX, Shape, TileType, ViewType, shape_text
 from tessera.errors import Span
 from tessera.language import dtypes
@@ -56,6 +56,8 @@ class Memory:
     """whether `mask` says more than `bound`"""
     stores: list[Stored] = field(default_factory=list[Stored])
     written: set[int] = field(default_factory=set[int])
+    shifted: list[tuple[View, int, Lanes, Op]] = field(default_factory=list["tuple[View, int, Lanes, Op]"])
+    """loads of lanes that start elsewhere than their tensor, with nothing said of its ends"""
     _subviews: dict[tuple[Block, Value, tuple[Dim, ...], tuple[int, ...]], Value] = field(
         default_factory=dict[tuple[Block, Value, tuple[Dim, ...], tuple[int, ...]], Value]
     )
@@ -129,7 +131,7 @@ class Memory:
         sizes: list[Dim] = []
         kept: list[tuple[int, int]] = []
         axes: dict[int, Axis] = {}
-        checked, launch = False, False
+        checked, launch, shifted = False, False, None
         for a, item in enumerate(full):
             extent = view.shape[a]
             if is_slice(item):
@@ -139,6 +141,8 @@ class Memory:
                 lower, size, axes[a] = item.base, item.size, item.axis
                 checked = checked or not self.coordinates.is_origin(item)
                 launch = launch or item.launch is not None
+                if item.launch is not None and not self.coordinates.is_origin(item) and self.mask is None:
+                    shifted = a, item
             else:
                 offsets.append(self._inside(_from_end(item, extent), view, a))
                 sizes.append(1)
@@ -155,7 +159,7 @@ class Memory:
             raise KernelFault(
                 "TS402", f"the index tiles of {view.name} stand in another order than its axes; use .T on the result"
             )
-        out = Window(view, tuple(offsets), tuple(sizes), tuple(order), tuple(axes[a] for a in order))
+        out = Window(view, tuple(offsets), tuple(sizes), tuple(order), tuple(axes[a] for a in order), shifted=shifted)
         return self._masked(out, checked, launch)
 
     def _masked(self, w: Window, checked: bool, launch: bool) -> Window:
@@ -306,6 +310,8 @@ class Memory:
         out = builder.load(view, offsets, p.shape, p.mask, fill)
         if out.op is not None:
             out.op.attrs |= {**defined, **({"inside": True} if p.checked else {})}
+            if p.shifted is not None and other is None:
+                self.shifted.append((p.view, *p.shifted, out.op))
         return tiles.identities.set(out, p.axes)
 
     def subview(self, p: Window) -> tuple[Value, list[Value]]:

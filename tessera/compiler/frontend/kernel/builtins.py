@@ -112,7 +112,10 @@ def static_range(k: KernelState, *bounds: Any) -> range:
     """A loop that is unrolled, over bounds known at compile time."""
     known = [k.known(b) for b in bounds]
     if not all(isinstance(b, int) for b in known) or not 1 <= len(known) <= 3:
-        raise KernelFault("TS404", "static_range is unrolled, so its bounds must be known at compile time")
+        raise KernelFault(
+            "TS404",
+            "static_range is unrolled, so its bounds must be known at compile time; range_k loops when the kernel runs",
+        )
     return range(*known)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend.kernel import outputs as kernel_outputs
@@ -14,7 +15,7 @@ from tessera.compiler.ir.types import shape_text
 from tessera.compiler.tile.passes.check_rescale import check_rescale
 from tessera.compiler.tile.passes.place_barriers import place_barriers
 from tessera.compiler.tile.passes.remove_dead import remove_dead
-from tessera.errors import Note, Span
+from tessera.errors import Diagnostic, Note, Span
 from tessera.language.annotations import Annotation, TupleAnn
 
 if TYPE_CHECKING:
@@ -99,6 +100,8 @@ def finish(k: KernelState, value: Any) -> Op | None:
     }
     kernel = Op("tile.func", (), (), ev.definition.span, attrs, [Region([ev.block])])
     remove_dead(kernel)
+    for finding in _beyond(k):
+        ev.findings.add(finding)
     for finding in (*(with_fix(ev, d) for d in place_barriers(kernel)), *check_rescale(kernel)):
         ev.findings.add(finding)
     return kernel
@@ -115,6 +118,25 @@ def _check_memory(k: KernelState, value: Any) -> None:
         ev.error("TS403", message, statement)
     if not k.memory.written and not isinstance(value, Unknown) and not ev.findings.errors:
         ev.error("TS406", "the kernel stores to nothing and returns nothing", ev.definition.span)
+
+
+def _beyond(k: KernelState) -> Iterator[Diagnostic]:
+    """Lanes that surely reach past the ends of what they read: `x[i + 1]` over all i of x."""
+    for view, axis, lanes, op in k.memory.shifted:
+        if op.block is None or lanes.launch is None:  # nobody uses it: the place was meant, for `load` with a mask, say
+            continue
+        extent, shift = k.coordinates.extent(lanes.launch), lanes.base - lanes.launch.offset
+        room = k.tiles.known(view.shape[axis]) - k.tiles.known(extent) - shift
+        if not isinstance(shift, int) or not (shift < 0 or (isinstance(room, int) and room < 0)):
+            continue
+        where, inside = "beyond the end", f"i + {shift} < {view.shape[axis]}"
+        if shift < 0:
+            where, inside = "before the start", f"i - {-shift} >= 0"
+        message = (
+            f"some lanes read {where} of {view.name}, and nothing says what they get; in debug mode this fails.\n"
+            f"Write `if {inside}:` around it (i being linear_id), or ts.tile.load({view.name}[...], other=0)."
+        )
+        yield Diagnostic("TS415", message, op.span, "warning")
 
 
 def _check_races(k: KernelState) -> None:

@@ -274,4 +274,4 @@ class KernelState(Layer):
         like = self.tiles.identities.set(self.tiles.full(shape, False, dtypes.bool_), place.axes)
         (wide, _), _ = self.tiles.together([self.tiles.truth(mask), like])
         both = wide if place.mask is None else self.tiles.map("logical_and", place.mask, wide)
-        return replace(place, mask=both)
+        return replace(place, mask=both) if isinstance(place, Elements) else replace(place, mask=both, shifted=None)

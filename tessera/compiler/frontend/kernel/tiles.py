@@ -280,7 +280,10 @@ class Tiles:
         if isinstance(given, Value):
             t = tile_type(given)
             if t.shape != shape:
-                raise KernelFault("TS402", f"the accumulator is {shape_text(t.shape)}, the product {shape_text(shape)}")
+                raise KernelFault(
+                    "TS402",
+                    f"the accumulator is {shape_text(t.shape)}, the product {shape_text(shape)}; give both one shape",
+                )
             return self.compute(given)
         dtype = operand.accumulate if given is None else dtypes.of(given)
         if dtype is None or dtype.kind != operand.accumulate.kind:
