@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
 from itertools import product
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tessera.compiler.targets.cuda import emulate, nvrtc
 from tessera.compiler.targets.cuda.banks import (
     SWIZZLES,
     Access,
@@ -21,6 +24,7 @@ from tessera.compiler.targets.cuda.banks import (
     degree,
 )
 from tessera.compiler.targets.cuda.layout import blocked
+from tessera.errors import MissingDependency
 
 OPERANDS = [Operand(left, transposed) for left, transposed in product((True, False), repeat=2)]
 QUARTERS = [QuarterOperand(left, transposed) for left, transposed in product((True, False), repeat=2)]
@@ -104,3 +108,26 @@ def test_every_element_has_a_place_of_its_own() -> None:
             places = {layout.address(r, c) for r in range(rows) for c in range(cols)}
             assert len(places) == rows * cols
             assert max(places) == (rows * cols - 1) * itemsize
+
+
+def test_the_device_library_places_elements_alike(tmp_path: Path) -> None:
+    """`Shared` of shared.cuh, compiled for this machine, and its mirror."""
+    try:
+        compiler = emulate.compiler()
+    except MissingDependency:
+        pytest.skip("no C++ compiler")
+    shapes = (16, 64, 2), (32, 48, 1), (16, 96, 2), (16, 32, 4), (9, 10, 4)
+    tiles = [s for shape in shapes for s in fitting(SharedLayout(*shape)) if s.swizzle == 0 or s.whole]
+    types = {1: "u8", 2: "f16", 4: "float"}
+    calls = "".join(f"show<Shared<{types[s.itemsize]}, {s.rows}, {s.cols}, {s.swizzle}>>();" for s in tiles)
+    source, program = tmp_path / "places.cpp", tmp_path / "places"
+    source.write_text(
+        "#include <tessera/host.h>\n#include <tessera/shared.cuh>\nusing namespace tessera;\n"
+        "template <class S> void show() {\n  S s(0);\n  for (int r = 0; r < S::rows; ++r)\n"
+        '    for (int c = 0; c < S::cols; ++c) printf("%ld ", (long)((u8*)s.at(r, c) - hw::shared_memory()));\n}\n'
+        f"int main() {{ {calls} }}\n"
+    )
+    command = [*compiler, *emulate.FLAGS, "-DTESSERA_ARCH=800", f"-I{nvrtc.INCLUDE}", str(source), "-o", str(program)]
+    subprocess.run(command, check=True)
+    said = subprocess.run([str(program)], check=True, capture_output=True, text=True).stdout.split()
+    assert [int(n) for n in said] == [s.address(r, c) for s in tiles for r in range(s.rows) for c in range(s.cols)]
