@@ -218,7 +218,7 @@ def test_every_tile_name_says_that_it_belongs_into_a_kernel():
     for name in ("load", "mma", "exp", "row_max", "barrier", "range", "print"):
         with pytest.raises(CompileError, match=f"ts.tile.{name} ") as e:
             getattr(ts.tile, name)(1)
-        assert e.value.code == "TS401" and any(fix in str(e.value) for fix in ("pass what it gives", "ts.tile here"))
+        assert e.value.code == "TS401"
 
 
 def test_tile_names_are_those_of_the_compiler():
