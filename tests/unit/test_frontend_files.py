@@ -270,3 +270,11 @@ def test_findings_about_a_function_underline_its_name(head: str) -> None:
     assert text.split("\n")[span.line - 1][span.col - 1 : span.end_col - 1] == name
     assert span.col == len(head) - len(name) + 1
     assert all(d.span == span for d in analysis.diagnostics if d.message.startswith(f"{name} is async"))
+
+
+def test_an_item_that_is_stored_binds_no_name() -> None:
+    text = DEF.format(layer="kernel", text='def k(x: Tensor["N", ts.f32]):\n    x[tile_n : tile_n + 4] = 1.0\n')
+    file = read(text)
+    assert not file.diagnostics
+    file.update(text + "table = {}\ntable[tile_n] = 3\n")
+    assert not file.diagnostics and not read(file.text).diagnostics

@@ -327,7 +327,7 @@ def _decorate(scope: TextScope, decorator: ast.expr, known: Any, function: Any) 
 
 def _names(target: ast.expr) -> Iterator[str]:
     for node in ast.walk(target):
-        if isinstance(node, ast.Name):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):  # not those of `c[i] = ...`
             yield node.id
 
 
