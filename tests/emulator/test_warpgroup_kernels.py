@@ -8,10 +8,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tessera.compiler.targets import base
 from tessera.kernels import attention_safe
 from tests.emulator.warpgroup_kernels import (
     PRODUCED,
+    SM90,
     attention,
+    lowered,
     normal,
     produced,
     product,
@@ -106,6 +109,19 @@ def test_what_wgmma_does_not_take_keeps_to_mma() -> None:
     ):
         text = source(product, a, b, BM=32, BN=32, BK=bk, AHEAD=2)
         assert "ts::mma(" in text and "warpgroups" not in text
+
+
+def test_rows_of_more_than_256_columns_keep_to_mma() -> None:
+    a, b = normal(32, 32), normal(32, 264)
+    config = {"BM": 32, "BN": 264, "BK": 32, "AHEAD": 1}
+    assert "warpgroups" not in source(product, a, b, **config)
+    got = run(product, a, b, seeds=(0,), **config)
+    np.testing.assert_allclose(got, a.astype(np.float64) @ b.astype(np.float64), rtol=1e-5, atol=1e-4)
+    q = np.zeros((1, 64, 512), BF16)
+    compiled = base.get(SM90).compile(lowered(attention, q, q, q, False, BLOCK_M=64, BLOCK_N=32, num_stages=2))
+    assert "ts::mma(" in compiled.source and "warpgroups" not in compiled.source
+    (kernel,) = compiled.meta["kernels"].values()
+    assert any("not multiplied by wgmma: more than 256 columns" in note for note in kernel["notes"])
 
 
 @pytest.mark.parametrize("causal", [False, True])

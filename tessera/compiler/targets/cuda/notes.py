@@ -13,6 +13,7 @@ from tessera.compiler.targets.cuda.bounds import strides_of
 from tessera.compiler.targets.cuda.budget import shared_parts
 from tessera.compiler.targets.cuda.emit import KernelEmitter
 from tessera.compiler.targets.cuda.emit_memory import stages_of
+from tessera.compiler.targets.cuda.products import WIDEST, is_wide
 from tessera.compiler.targets.cuda.registers import Pressure
 from tessera.compiler.tile.pipelines import rings
 from tessera.errors import Span
@@ -39,6 +40,8 @@ def notes(e: KernelEmitter) -> list[str]:
         if isinstance(why := e.warpgroups.get(op), str) and e.settings.warpgroup_dtypes:
             why += _would_help(suggest.for_tensor_copies(e, op))
             found.append(f"{_at(op.span)}: multiplied by mma.sync, not by wgmma with tensor copies: {why}")
+        if is_wide(op) and e.settings.warpgroup_dtypes:
+            found.append(f"{_at(op.span)}: not multiplied by wgmma: more than {WIDEST} columns")
         if why := e.products.refused.get(op):
             found.append(f"{_at(op.span)}: copied by threads, not by tensor copies: {why}")
         if op.name in ACCESSES and (why := _not_vectors(e, op)):

@@ -1,6 +1,6 @@
 """Which of a kernel's own products (tile.mma) run on sm_90a's warpgroup instructions, and how their operands get there.
 
-The choice depends on the target, the dtypes and whether n and k fill whole instructions; m is padded. Neither the
+The choice depends on the target, the dtypes and whether n and k are such as instructions take; m is padded. Neither the
 number of warps nor that of stages nor how an operand is fetched changes which instruction multiplies.
 """
 
@@ -24,6 +24,8 @@ ROWS = 64
 """Rows of the accumulator that one warpgroup holds at a time."""
 REGISTERS = 160
 """Of a thread's 255, what accumulators may take before a second warpgroup shares them."""
+WIDEST = 256
+"""Columns of an instruction, and of an accumulator: 128 registers of each thread."""
 SMALL = 64
 """Accumulator registers up to which nine warps have enough; beyond, each thread wants more than their 168."""
 DTYPES = frozenset((dtypes.f16, dtypes.bf16))
@@ -73,10 +75,20 @@ def in_pipeline(copy: Op) -> Op | None:
 def on_warpgroups(kernel: Op, grouping: Grouping, supported: frozenset[DType]) -> frozenset[Op]:
     """The products that warpgroups compute: all of a group, whose members share one layout, or none."""
     out: set[Op] = set()
+    if any(map(is_wide, kernel.walk())):
+        return frozenset()
     for group in grouping.groups:
         if group.products and all(_fits(op, supported) for op in group.products):
             out.update(group.products)
     return frozenset(out)
+
+
+def is_wide(op: Op) -> bool:
+    """Whether a product keeps its kernel from warpgroups, which hold whole rows: such rows leave them no registers."""
+    if op.name != "tile.mma" or op.operands[0].type.dtype not in DTYPES:  # type: ignore[union-attr]
+        return False
+    columns = shape_of(op.result)[1]
+    return isinstance(columns, int) and columns > WIDEST
 
 
 def _fits(op: Op, supported: frozenset[DType]) -> bool:
