@@ -242,7 +242,7 @@ def test_tensor_maps_are_encoded_once_for_each_address() -> None:
 def test_kept_tensor_maps_are_bounded() -> None:
     case = k.matmul(m=8, n=8, k=8, dtype=dt.bf16, block=(8, 8))
     executable, bindings = hopper(case.program)
-    kept = PreparedMap(executable.driver, steps.TensorMap(0, "bf16", (8, 8), (16,), (8, 8)))
+    kept = PreparedMap(executable.driver, steps.TensorMap(0, "bf16", (8, 8), (16,), (64, 8)))
     for address in range(0, 16 * (MOST_ENCODED + 40), 16):
         assert kept.at(address) == kept.encoded[address]
         assert len(kept.encoded) <= MOST_ENCODED
