@@ -158,6 +158,8 @@ def _demand_plain_function(python: Any, kind: str) -> None:
         _refuse(python, "TS102", f"{name} is async or a generator; a {kind} is a plain function.")
     if not inspect.isfunction(python):
         _refuse(python, "TS109", f"{name} is not a Python function, so it has no text to compile.")
+    if kind == "kernel" and name == "<lambda>":
+        _refuse(python, "TS102", "a lambda cannot be a kernel: write it with def, whose annotations name its dims.")
 
 
 def _refuse(python: Any, code: str, message: str) -> NoReturn:

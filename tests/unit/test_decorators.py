@@ -214,6 +214,13 @@ def test_text_that_has_changed_since():
     assert e.value.code == "TS109"
 
 
+def test_a_lambda_is_no_kernel():
+    with pytest.raises(CompileError, match="write it with def") as e:
+        ts.kernel(lambda x: x)
+    assert e.value.code == "TS102"
+    assert ts.function(lambda x: x).name == "<lambda>"
+
+
 def test_every_tile_name_says_that_it_belongs_into_a_kernel():
     for name in ("load", "mma", "exp", "row_max", "barrier", "range", "print"):
         with pytest.raises(CompileError, match=f"ts.tile.{name} ") as e:
