@@ -195,3 +195,11 @@ def test_any_text_is_read(text: str) -> None:
     assert all(d.code == "TS101" and d.span.line > 1 for d in file.problems)
     file.update("import tessera as ts\nx = 1\n" + text)
     assert file.problems
+
+
+def test_type_parameters_move_with_their_function() -> None:
+    text = "import tessera as ts\n\n\n@ts.function\ndef f[B, D](x: ts.Tensor[B, D]):\n    return x.sum(0)\n"
+    file = read("\n\n" + text, text)
+    (analysis,) = file.analyses
+    assert [p.lineno for p in analysis.definition.tree.type_params] == [7, 7]
+    assert {s.line for s in analysis.dims.values()} == {7}

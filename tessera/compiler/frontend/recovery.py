@@ -364,8 +364,7 @@ class Reader:
             _blank(made)
             for node in placed(made):
                 if node.end_lineno > end:  # it would seem to stand in lines that are still there
-                    object.__setattr__(node, "lineno", end)
-                    object.__setattr__(node, "end_lineno", end)
+                    node.lineno = node.end_lineno = end
         elif kind is ast.For and target is not None:
             made = ast.For(self._expression(target[1], start), Gap(), [], [], None)
         elif kind is ast.With:

@@ -16,7 +16,7 @@ from typing import Any
 
 from tessera.compiler.frontend.recovery import Before, Reader, moved_finding
 from tessera.compiler.frontend.syntax import parse
-from tessera.compiler.frontend.trees import first_line, placed, shift
+from tessera.compiler.frontend.trees import first_line, move, placed
 from tessera.errors import Diagnostic
 
 _LINE_END = re.compile(r"\r\n?")
@@ -41,8 +41,7 @@ class Piece:
             return
         if not self._placed:
             self._placed = [n for s in self.body for n in placed(s)]
-        for n in self._placed:
-            shift(n, by, [n])
+        move(self._placed, by)
         self.start, self.end = self.start + by, self.end + by
         self.gaps = [(a + by, b + by) for a, b in self.gaps]
         self.problems = [moved_finding(d, by) for d in self.problems]

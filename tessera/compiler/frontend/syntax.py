@@ -17,7 +17,7 @@ _REJECTED = (SyntaxError, ValueError, RecursionError, MemoryError)  # MemoryErro
 _NEWLINE = re.compile(r"\r\n?|\n")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TypeParameter:
     """One name of `def f[B, *Ts]`. The positions are those of an `ast` node: columns count UTF-8 bytes from 0."""
 
@@ -111,7 +111,7 @@ def _realign(tree: ast.Module, plain: str, text: str) -> None:
                 if line is not None and mine[line - 1] != written[line - 1]:
                     characters = len(mine[line - 1].encode()[: getattr(position, name)].decode(errors="replace"))
                     bytes_ = len(written[line - 1][:characters].encode("utf-8", "surrogatepass"))
-                    object.__setattr__(position, name, bytes_)
+                    setattr(position, name, bytes_)
 
 
 def _type_parameter(parameter: tuple[int, int, str], positions: _Positions) -> TypeParameter:

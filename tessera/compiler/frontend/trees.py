@@ -38,9 +38,14 @@ def placed(node: ast.AST) -> list[Any]:
     return out
 
 
-def shift(node: ast.AST, by: int, nodes: list[Any] | None = None) -> None:
-    """Moves a tree by some lines. `nodes`: what `placed` says of it, where that is known."""
+def move(nodes: list[Any], by: int) -> None:
+    """Moves nodes that have a place by some lines."""
+    for n in nodes:
+        n.lineno += by
+        n.end_lineno += by
+
+
+def shift(node: ast.AST, by: int) -> None:
+    """Moves a tree by some lines."""
     if by:
-        for n in nodes if nodes is not None else placed(node):
-            object.__setattr__(n, "lineno", n.lineno + by)
-            object.__setattr__(n, "end_lineno", n.end_lineno + by)
+        move(placed(node), by)
