@@ -86,6 +86,9 @@ def test_operands_that_tensor_copies_cannot_fetch_are_copied_by_threads(stages: 
     assert "ts::mma_warpgroups(" in text and ".fetch(" not in text and "clear_padding" in text
     if stages > 1:
         assert "// Without tensor copies: its lines may start between 16-byte boundaries." in text
+        (kernel,) = base.get(SM90).compile(lowered(product, a, b, **config)).meta["kernels"].values()
+        assert any("copied by threads, not by tensor copies: its lines" in note for note in kernel["notes"])
+        assert kernel["layouts"]["shared A_ahead"] == "48x32 in 64x32, wgmma's swizzle of 64 bytes, 3 stages"
     np.testing.assert_allclose(
         run(product, a, b, **config), a.astype(np.float64) @ b.astype(np.float64), rtol=1e-5, atol=1e-4
     )

@@ -67,8 +67,8 @@ def normal(*shape: int, dtype: Any = ml_dtypes.bfloat16, seed: int = 0) -> Any:
     return np.random.default_rng((*shape, seed)).standard_normal(shape).astype(dtype)
 
 
-def lowered(kernel: Any, *args: Any, **config: Any) -> Program:
-    return lower(kernel_runner.check(kernel, *args, **config), base.get(SM90)).program
+def lowered(kernel: Any, *args: Any, target: str = SM90, **config: Any) -> Program:
+    return lower(kernel_runner.check(kernel, *args, **config), base.get(target)).program
 
 
 def source(kernel: Any, *args: Any, **config: Any) -> str:
@@ -76,10 +76,10 @@ def source(kernel: Any, *args: Any, **config: Any) -> str:
     return base.get(SM90).compile(lowered(kernel, *args, **config)).source
 
 
-def run(kernel: Any, *args: Any, seeds: Sequence[int] = (0, 5), **config: Any) -> Any:
+def run(kernel: Any, *args: Any, target: str = SM90, seeds: Sequence[int] = (0, 5), **config: Any) -> Any:
     """What a kernel returns, which must be the same for any order of threads and copies."""
-    p = lowered(kernel, *args, **config)
-    executable: Any = base.get(SM90).load(base.get(SM90).compile(p))
+    p = lowered(kernel, *args, target=target, **config)
+    executable: Any = base.get(target).load(base.get(target).compile(p))
     results: list[Any] = []
     for seed in seeds:
         executable.seed = seed
