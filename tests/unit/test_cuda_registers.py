@@ -58,7 +58,8 @@ def test_tiles_beyond_the_registers_say_what_to_shrink() -> None:
 def test_warps_that_nobody_asked_for_follow_the_registers() -> None:
     assert generated(BM=64, BN=64, BK=32).threads == 128
     assert generated(BM=128, BN=256, BK=32).threads == 256
-    assert "a thread has 255" in refusal(BM=256, BN=256, BK=32).message
+    largest = generated(BM=256, BN=256, BK=32)  # nobody set a schedule that could be wrong: slow, and said
+    assert largest.threads == 256 and largest.tight[0].startswith("tiles hold 256 of the 255 registers")
 
 
 def test_many_registers_are_noted_where_no_compiler_counts_them() -> None:

@@ -146,21 +146,26 @@ def _generate_kernel(
     most = max((int(op.attrs["stages"]) for op in kernel.walk() if op.name == "tile.pipeline"), default=1)  # type: ignore[call-overload]
     said = author_warps(kernel)
     warps = said or (USUAL_WARPS if "num_warps" in kernel.attrs else None)
+    fewer: tuple[Source, KernelEmitter, Pressure] | None = None
     while True:
         source = Source()
         e = _write_kernel(program, kernel, name, settings, source, most, warps)
         if e.scratch + e.shared_bytes > settings.shared_limit:
+            if most == 1 and fewer is not None:  # more warps exchange more
+                body.splice(fewer[0])
+                return fewer[1:]
             if most == 1:
                 raise TargetError(too_large(e))
             most -= 1
             continue
         held = pressure(e)
-        if held.fits or "num_warps" not in kernel.attrs:  # nobody can shrink what a function became
+        if not held.fits and said is not None:
+            raise TargetError(too_many(e, held))
+        grown = e.threads >= 256 or e.threads < 32 * (warps or 0)  # no more are of use
+        if held.fits or grown or "num_warps" not in kernel.attrs:  # a note tells of spills
             body.splice(source)
             return e, held
-        if said is not None or e.threads >= 256 or e.threads < 32 * (warps or 0):
-            raise TargetError(too_many(e, held))
-        warps = e.threads // 16
+        fewer, warps = (source, e, held), e.threads // 16
 
 
 def _write_kernel(
