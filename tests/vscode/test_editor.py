@@ -115,17 +115,19 @@ def test_hints(window: Window) -> None:
     window.open("model.py")
     window.see("scores: [B, H, S, S] bf16 = q @ k.transpose(2, 3)")
     window.lens("modelled on cpu: ")
-    window.picture("hints")
+    window.picture("hints", height=400)
 
 
 def test_squiggle_hover_and_fix(window: Window) -> None:
     window.page.locator(".squiggly-error").first.wait_for(state="attached")
     window.page.mouse.move(*window.point("return x @ w", "@"))
     window.page.locator(".monaco-hover-content", has_text="TS2").wait_for()
-    window.picture("fix")
     window.page.mouse.click(*window.point("return x @ w", "@"))
     window.page.keyboard.press("Control+.")
-    window.page.locator(".action-widget .monaco-list-row", has_text="Use the transpose of the right operand").click()
+    fix = window.page.locator(".action-widget .monaco-list-row", has_text="Use the transpose of the right operand")
+    fix.wait_for()
+    window.picture("fix", height=440)
+    fix.click()
     window.see("return x @ w.T")
     window.page.locator(".squiggly-error").first.wait_for(state="detached")
 
@@ -144,6 +146,7 @@ def test_ir_beside_the_source(window: Window) -> None:
     window.open("model.py")
     window.see("scores: [B, H, S, S] bf16")
     window.page.mouse.click(*window.point("q @ k.transpose", "transpose"))
+    window.command("View: Close Primary Side Bar")
     window.command("Tessera: Show IR at Cursor")
     window.choose("Graph")
     window.page.locator('.tab.active[data-resource-name="attend.graph"]').wait_for()
@@ -152,7 +155,8 @@ def test_ir_beside_the_source(window: Window) -> None:
     window.page.mouse.click(*window.point("ts.softmax(scores", "softmax"))
     lit = ir.locator('.view-overlays [class*="ced-"]')
     lit.first.wait_for()
-    window.picture("ir")
+    window.picture("ir", height=400)
+    window.command("View: Show Explorer")
 
 
 def test_dialect(window: Window) -> None:
