@@ -44,13 +44,14 @@ class Knob(Generic[T]):
     def override(self, value: object) -> Generator[None]:
         """Sets the variable inside a `with` block; None unsets it."""
         old = os.environ.get(self.variable)
-        self._set(None if value is None else str(value))
+        self.set(None if value is None else str(value))
         try:
             yield
         finally:
-            self._set(old)
+            self.set(old)
 
-    def _set(self, text: str | None) -> None:
+    def set(self, text: str | None) -> None:
+        """Sets the variable for this process; None unsets it."""
         if text is None:
             os.environ.pop(self.variable, None)
         else:

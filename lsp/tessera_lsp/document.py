@@ -101,6 +101,11 @@ class Document:
         self._request(by_import=False)
         self.modules.open(self.file, self.text.plain)
 
+    def analyse_anew(self) -> None:
+        """Forgets what is kept: something beside the text has changed that the analysis depends on."""
+        self._files = FileAnalysis(self.file, modules=self.modules)
+        self._request(by_import=False)
+
     def _elsewhere(self, file: str) -> None:
         if file != self.file and file in imported_files(self.scope):
             self._request(by_import=True)

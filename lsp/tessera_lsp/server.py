@@ -20,6 +20,7 @@ from pygls.exceptions import (
 from pygls.lsp.server import LanguageServer
 from pygls.protocol import LanguageServerProtocol, lsp_method
 
+from tessera import knobs
 from tessera.compiler.frontend.modules import Modules
 from tessera_lsp import messages
 from tessera_lsp.document import Document
@@ -108,6 +109,7 @@ class TesseraServer(LanguageServer):
         self.notebooks: dict[str, Notebook] = {}
         self.modules = Modules()
         self.settings = Settings()
+        self.default_target = knobs.target()
         self.cursor: tuple[str, int] | None = None
         """the document and line of the person's cursor, where the client tells"""
         self.received = 0

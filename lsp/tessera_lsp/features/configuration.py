@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types as lsp
 
+from tessera import knobs
 from tessera_lsp import settings
 from tessera_lsp.messages import CURSOR, CursorParams
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 def register(server: TesseraServer) -> None:
     @server.feature(lsp.INITIALIZE)
     def initialize(params: lsp.InitializeParams) -> None:
-        server.settings = settings.read(_section(params.initialization_options))
+        _set(server, settings.read(_section(params.initialization_options)))
 
     @server.feature(lsp.INITIALIZED)
     async def initialized(_: lsp.InitializedParams) -> None:
@@ -60,9 +61,18 @@ async def _ask(server: TesseraServer) -> bool:
 
 def take(server: TesseraServer, new: settings.Settings) -> None:
     if new != server.settings:
-        server.settings = new
+        _set(server, new)
         refresh(server, "inlay_hint")
         refresh(server, "code_lens")
+
+
+def _set(server: TesseraServer, new: settings.Settings) -> None:
+    """What a kernel may use of memory depends on the target, so another one changes what is found."""
+    old, server.settings = server.settings, new
+    if new.target != old.target:
+        knobs.target.set(server.default_target if new.target == "auto" else new.target)
+        for document in (*server.documents.values(), *(n.document for n in server.notebooks.values())):
+            document.analyse_anew()
 
 
 def refresh(server: TesseraServer, what: str) -> None:
