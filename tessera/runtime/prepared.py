@@ -280,7 +280,11 @@ def _unwritable(plan: Plan, name: str, why: str, span: Span) -> Diagnostic:
 
 
 def _overlapping(function: str, written: str, other: str, in_place: bool, span: Span) -> Diagnostic:
-    how = "they overlap in part" if in_place else f"it reads {other} at other places than it stores to {written}"
+    how = (
+        "they overlap in part"
+        if in_place
+        else f"it reads {other} at other places than it stores to {written}, or again after that"
+    )
     same = f"; {written} and {other} may be one and the same array" if in_place else ""
     message = (
         f"{function} stores to {written}, which shares memory with {other}, and {how}: the results would depend on "

@@ -63,6 +63,13 @@ def both(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32], z: ts.Tensor["n",
         z[i] = x[i] + 2.0
 
 
+@ts.kernel
+def twice(x: ts.Tensor["M", 8192, ts.f32], y: ts.Tensor["M", 8192, ts.f32]):
+    t = x[tile_m : tile_m + 4, 0:8192]
+    y[tile_m : tile_m + 4, 0:8192] = t + 1.0
+    y[tile_m : tile_m + 4, 0:8192] = t - ts.tile.row_max(t)
+
+
 def numbers(*shape: int) -> np.ndarray:
     return np.random.default_rng(0).standard_normal(shape, np.float32)
 
@@ -98,6 +105,14 @@ def test_what_would_depend_on_the_order_is_refused(target: str) -> None:
             refused(lambda a=arguments: product(*a), "stores to C")
         refused(lambda: both(numbers(3000), x, x), "stores to y, which shares memory with z")
     np.testing.assert_array_equal(x, kept)
+
+
+def test_a_long_tile_is_loaded_again_after_the_first_of_two_stores(target: str) -> None:
+    x = numbers(8, 8192)
+    y = np.zeros_like(x)
+    twice(x, y)
+    np.testing.assert_array_equal(y, x - x.max(1, keepdims=True))
+    refused(lambda: twice(x, x), "or again after that")
 
 
 def test_neighbours_copies_and_nothing_do_not_overlap(target: str) -> None:

@@ -2,7 +2,7 @@
 
 A kernel's programs run in any order, and a target may take a tile in pieces. Memory that is stored to through one
 parameter and read through another is therefore well defined in one case alone: both are the same array, and every
-program reads exactly the tile that it stores, before it stores it, element by element or with reductions whose results
+program reads exactly the tile that it stores, before it stores it once, element by element or with reductions whose results
 go back along the axes that they came from. `softmax(x, x)` is in place then; `matmul(a, b, a)` is not.
 """
 
@@ -52,18 +52,22 @@ def _in_place(program: Program, param: Mapping[int, int], written: int, other: i
     launch = program.steps[0]
     if len(program.steps) != 1 or not isinstance(launch, Launch):
         return False
-    views = {p: launch.kernel.region.block.args[i] for i, a in enumerate(launch.args)
-             if isinstance(a, Window) and a.offset == 0 and (p := param.get(a.buffer)) is not None}  # fmt: skip
-    if written not in views or other not in views:
+    windows = [
+        (i, a) for i, a in enumerate(launch.args) if isinstance(a, Window) and param.get(a.buffer) in (written, other)
+    ]
+    views = {param[a.buffer]: launch.kernel.region.block.args[i] for i, a in windows if a.offset == 0}
+    if len(windows) != 2 or len(views) != 2:  # one of them is seen through several windows, or not from its start
         return False
     loads, stores = _accesses(views[other], "tile.load"), _accesses(views[written], "tile.store", "tile.load")
     if not loads or stores is None:
         return False
     stored = [a for a in stores if a.op.name == "tile.store"]
+    if len(stored) != 1:  # in a long tile, what is stored last may be computed from what is loaded once more
+        return False
     order = {op: i for i, op in enumerate(launch.kernel.region.block.ops)}
     if any(a.op not in order for a in (*loads, *stored)):  # in a loop or a branch
         return False
-    if max(order[a.op] for a in loads) > min(order[a.op] for a in stored):
+    if max(order[a.op] for a in loads) > order[stored[0].op]:
         return False
     first = loads[0]
     same = all((a.keys, a.shape) == (first.keys, first.shape) for a in (*loads, *stored))
