@@ -66,7 +66,10 @@ def array_key(a: str, value: Any, names: dict[str, Any]) -> list[str]:
     if adapter is NUMPY:
         return [f"{a}.dtype", f"{a}.shape", f"{a}.strides"]
     if adapter.name == "tessera":
-        return [f"{a}._data.dtype", f"{a}._data.shape", f"{a}._data.strides", f"type({a}._data)"]
+        names |= {"ndarray": np.ndarray, "tensor_key": adapter.key}
+        # NumPy's are read here; a GPU's say as well on which device they are
+        host = f"((d := {a}._data).dtype, d.shape, d.strides)"
+        return [f"{host} if type({a}._data) is ndarray else tensor_key({a})"]
     names[f"key_{a}"] = adapter.key
     return [f"key_{a}({a})"]
 

@@ -243,8 +243,7 @@ class TensorAdapter(ThroughCupy):
         return NUMPY if type(array._data) is np.ndarray else adapter_of(array._data)  # type: ignore[return-value]
 
     def key(self, array: Tensor) -> Hashable:
-        data = array._data
-        return data.dtype, data.shape, data.strides, type(data)
+        return type(array._data), self.inner(array).key(array._data)
 
     def view(self, array: Tensor) -> View:
         return self.inner(array).view(array._data)

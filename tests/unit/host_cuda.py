@@ -19,16 +19,16 @@ from tessera.runtime import build, devices, libraries
 from tessera.runtime.lifetimes import lifetimes
 from tests.unit.test_cuda_device import HostDriver, aligned
 
-DEVICE = devices.Device("cuda:0", "a GPU on the host", "sm_80", 108, 1 << 34)
+DEVICES = tuple(devices.Device(f"cuda:{i}", "a GPU on the host", "sm_80", 108, 1 << 34) for i in (0, 1))
 
 
 class GpuArray:
     """`cupy.ndarray` as far as adapters look at it."""
 
-    def __init__(self, data: Any) -> None:
+    def __init__(self, data: Any, device: int = 0) -> None:
         self.host = data
         self.data = SimpleNamespace(ptr=data.ctypes.data)
-        self.device = SimpleNamespace(id=0)
+        self.device = SimpleNamespace(id=device)
 
     shape, dtype, strides = (property(lambda self, n=n: getattr(self.host, n)) for n in ("shape", "dtype", "strides"))
 
@@ -50,12 +50,12 @@ class HostGpu:
         """events that have been reached"""
         self.events: list[int] = []
 
-    def put(self, array: Any) -> GpuArray:
+    def put(self, array: Any, device: int = 0) -> GpuArray:
         made = aligned(np.ascontiguousarray(array))
         self.arrays.append(made)
         for x in self.executables:
             self._see(x.driver.bindings)
-        return GpuArray(made)
+        return GpuArray(made, device)
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> GpuArray:
         if self.full:
@@ -131,7 +131,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch, own_cache: Any) -> Iterator[HostGpu]:
     made = HostGpu()
     build.forget()
     monkeypatch.setitem(sys.modules, "cupy", _cupy(made))
-    monkeypatch.setattr(devices, "cuda_devices", lambda: (DEVICE,))
+    monkeypatch.setattr(devices, "cuda_devices", lambda: DEVICES)
     monkeypatch.setattr(CudaTarget, "compile", _compile)
     monkeypatch.setattr(CudaTarget, "load", lambda _, artifact: made.load(artifact))
     monkeypatch.setattr(libraries, "_BY_TYPE", {})

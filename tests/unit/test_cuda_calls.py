@@ -113,6 +113,27 @@ def test_what_straight_code_cannot_do_goes_the_long_way(gpu: HostGpu) -> None:  
     np.testing.assert_array_equal(b.get(), 5 * x + y)
 
 
+@pytest.mark.parametrize("wrapped", [False, True], ids=["cupy", "tensor"])
+def test_every_device_has_launches_of_its_own(gpu: HostGpu, wrapped: bool) -> None:  # noqa: F811
+    kernel = ts.kernel(saxpy)
+
+    def put(values: Any, device: int) -> Any:
+        array = gpu.put(values, device)
+        if not wrapped:
+            return array
+        out = ts.tensor(values)
+        out._data = array
+        return out
+
+    for device in (0, 1, 0, 1):
+        y = put(np.ones(300, np.float32), device)
+        kernel(put(np.arange(300, dtype=np.float32), device), y, 2.0)
+        got = y._data if wrapped else y
+        np.testing.assert_array_equal(got.get(), np.arange(300, dtype=np.float32) * 2 + 1)
+    (site,) = kernel.launcher.sites.values()
+    assert [found.prepared.device for found in site.table.values()] == ["cuda:0", "cuda:1"]
+
+
 def test_memory_that_is_not_to_be_had_is_a_diagnostic(gpu: HostGpu, monkeypatch: Any) -> None:  # noqa: F811
     function = ts.function(layers)
     x, w = gpu.put(np.ones((5, 8), np.float32)), gpu.put(np.ones((8, 8), np.float32))

@@ -2,8 +2,8 @@
 
 A kernel's programs run in any order, and a target may take a tile in pieces. Memory that is stored to through one
 parameter and read through another is therefore well defined in one case alone: both are the same array, and every
-program reads exactly the tile that it stores, before it stores it once, element by element or with reductions whose results
-go back along the axes that they came from. `softmax(x, x)` is in place then; `matmul(a, b, a)` is not.
+program reads exactly the tile that it stores, before it stores it once, element by element or with reductions whose
+results go back along the axes that they came from. `softmax(x, x)` is in place then; `matmul(a, b, a)` is not.
 """
 
 from __future__ import annotations
