@@ -34,7 +34,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if given.tcp is not None:
         server.start_tcp("127.0.0.1", given.tcp)
     elif given.ws is not None:
-        server.start_ws("127.0.0.1", given.ws)
+        from tessera_lsp import websocket
+
+        websocket.serve(server, given.ws)
     else:
         serve(server)
 

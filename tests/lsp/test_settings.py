@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import socket
 import sys
+from contextlib import asynccontextmanager
 
 import pytest
 from lsprotocol import types as lsp
 from tessera_lsp.settings import Settings, read
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -96,21 +101,45 @@ async def test_what_cannot_be_understood_is_left_out(caplog):
     assert read(None) == Settings()
 
 
-async def test_a_websocket_on_loopback(start):
+@asynccontextmanager
+async def listening():
+    """A server on a websocket, and its port."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     server = await asyncio.create_subprocess_exec(sys.executable, "-m", "tessera_lsp", "--ws", str(port))
     try:
         for _ in range(200):
-            try:
-                editor = await start(port=port, websocket=True)
+            with contextlib.suppress(OSError):
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.close()
                 break
-            except OSError:
-                await asyncio.sleep(0.1)
-        assert (await editor.hints(editor.open(MODEL)))["z"] == ": [B, D] bf16 @accum(f32)"
-        await asyncio.wait_for(editor.client.shutdown_session(), 5)
-        await asyncio.wait_for(server.wait(), 5)
+            await asyncio.sleep(0.1)
+        yield server, port
     finally:
         if server.returncode is None:
             server.kill()
+            await server.wait()
+
+
+async def test_a_websocket_on_loopback(start):
+    async with listening() as (server, port):
+        editor = await start(port=port, websocket=True)
+        assert (await editor.hints(editor.open(MODEL)))["z"] == ": [B, D] bf16 @accum(f32)"
+        async with connect(f"ws://127.0.0.1:{port}") as second:
+            with pytest.raises(ConnectionClosed, match="has its client"):
+                await second.recv()
+        assert await editor.hints(editor.open(MODEL, "other.py")), "the first client is served on"
+        await asyncio.wait_for(editor.client.shutdown_session(), 5)
+        await asyncio.wait_for(server.wait(), 5)
+
+
+async def test_pages_from_elsewhere_cannot_use_the_websocket():
+    async with listening() as (_, port):
+        for origin in ("https://example.org", "null", "http://localhost.example.org", f"http://example.org:{port}"):
+            with pytest.raises(InvalidStatus) as refused:
+                await connect(f"ws://127.0.0.1:{port}", origin=origin)
+            assert refused.value.response.status_code == 403
+        async with connect(f"ws://127.0.0.1:{port}", origin="http://localhost:8888") as own:
+            await own.send('{"jsonrpc": "2.0", "id": 1, "method": "shutdown"}')
+            assert json.loads(await own.recv())["id"] == 1
