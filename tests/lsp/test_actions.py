@@ -166,6 +166,56 @@ async def test_moving_the_cursor_asks_for_fixes_only(editor):
     assert found and all(a.kind == lsp.CodeActionKind.QuickFix for a in found.values())
 
 
+CANCELS = """import tessera as ts
+from tessera import Tensor
+
+
+@ts.function
+def shrink(x: Tensor["N"]):
+    note = "𝒮é"; y = ts.exp(x) - 1
+    return y
+"""
+
+
+async def test_ignoring_a_warning(editor):
+    doc = editor.open(CANCELS)
+    automatic = lsp.CodeActionTriggerKind.Automatic
+    found = await actions(editor, doc, "y = ts.|exp", trigger=automatic)
+    *fixes, last = found.values()
+    assert last.title == "Ignore TS314 on this line" and not last.is_preferred
+    assert fixes and all(a.kind == lsp.CodeActionKind.QuickFix for a in fixes)
+    assert list(await actions(editor, doc, "y = ts.|exp", kind="quickfix.ignore")) == [last.title]
+    assert [d.code for d in await editor.diagnostics(doc)] == ["TS314"]
+    text = apply(editor, doc, last.edit)
+    assert '    note = "𝒮é"; y = ts.exp(x) - 1  # tessera: ignore[TS314]\n' in text
+    editor.type(doc, text)
+    assert not await editor.diagnostics(doc)
+
+
+@pytest.mark.parametrize(
+    "line, after",
+    [
+        ("y = ts.exp(x) - 1  # small", "y = ts.exp(x) - 1  # small  # tessera: ignore[TS314]"),
+        ("y = ts.exp(x) - 1  # tessera: ignore[TS301]", "y = ts.exp(x) - 1  # tessera: ignore[TS301, TS314]"),
+        ("y = (ts.exp(x)\n        - 1)", "y = (ts.exp(x)  # tessera: ignore[TS314]\n        - 1)"),
+        ("y = ts.exp(x) \\\n        - 1", "y = ts.exp(x) \\\n        - 1  # tessera: ignore[TS314]"),
+    ],
+)
+async def test_where_the_comment_stands(editor, line, after):
+    doc = editor.open(CANCELS.replace("y = ts.exp(x) - 1", line))
+    found = await actions(editor, doc, "y |= ", "return| y", kind="quickfix.ignore")
+    text = apply(editor, doc, found["Ignore TS314 on this line"].edit)
+    assert text == CANCELS.replace("y = ts.exp(x) - 1", after)
+    editor.type(doc, text)
+    assert not await editor.diagnostics(doc)
+
+
+async def test_errors_cannot_be_ignored(editor):
+    doc = editor.open(MODEL.replace("softmax", "sofmax"))
+    assert await editor.diagnostics(doc)
+    assert not await actions(editor, doc, "ts.|sofmax", kind="quickfix.ignore")
+
+
 async def test_in_a_cell(editor):
     cell = "%%tessera\n@ts.function\ndef f(é: Tensor['B', 'D']):\n    n = '𝒮'; y = é.sum(-1)\n    return y\n"
     book = Notebook(editor, IMPORTS, cell)

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING
 
 from lsprotocol import types as lsp
 
-from tessera_lsp.actions import Offer, Selection, annotate, extract, fuse, precision
+from tessera.errors import Diagnostic
+from tessera_lsp.actions import Offer, Selection, annotate, extract, fuse, ignore, precision
 from tessera_lsp.features import diagnostics
 
 if TYPE_CHECKING:
     from tessera_lsp.document import Document
     from tessera_lsp.server import TesseraServer
 
-_KINDS = [lsp.CodeActionKind.QuickFix, annotate.KIND, precision.KIND, extract.KIND, fuse.KIND]
+_KINDS = [lsp.CodeActionKind.QuickFix, ignore.KIND, annotate.KIND, precision.KIND, extract.KIND, fuse.KIND]
 
 
 def register(server: TesseraServer) -> None:
@@ -26,18 +27,22 @@ def register(server: TesseraServer) -> None:
         document = await server.document(params.text_document)
         only = params.context.only
         found: list[lsp.CodeAction] = []
-        if only is None or _wanted(lsp.CodeActionKind.QuickFix, only):
+        if _wanted(lsp.CodeActionKind.QuickFix, only):
             found += _fixes(server, document, params.range)
+        if _wanted(ignore.KIND, only):
+            found += _ignoring(server, document, params.range)
         if params.context.trigger_kind != lsp.CodeActionTriggerKind.Automatic or only:
-            offers = (o for o in _offers(server, document, params.range) if only is None or _wanted(o.kind, only))
+            offers = (o for o in _offers(server, document, params.range) if _wanted(o.kind, only))
             found += (a for o in offers if (a := _action(document, o)) is not None)
         return found
 
 
+def _findings(document: Document, area: lsp.Range) -> Iterator[Diagnostic]:
+    return (d for d in document.diagnostics if _overlaps(document.text.span_range(d.span), area))
+
+
 def _fixes(server: TesseraServer, document: Document, area: lsp.Range) -> Iterator[lsp.CodeAction]:
-    for d in document.diagnostics:
-        if not d.fixes or not _overlaps(document.text.span_range(d.span), area):
-            continue
+    for d in _findings(document, area):
         for fix in d.fixes:
             edit = document.workspace_edit(fix.edits)
             if edit is not None:
@@ -48,6 +53,17 @@ def _fixes(server: TesseraServer, document: Document, area: lsp.Range) -> Iterat
                     is_preferred=len(d.fixes) == 1,
                     edit=edit,
                 )
+
+
+def _ignoring(server: TesseraServer, document: Document, area: lsp.Range) -> Iterator[lsp.CodeAction]:
+    """One for each code and line, though it may stand there several times."""
+    found = {(d.code, d.span.line): d for d in _findings(document, area)}
+    for d in found.values():
+        offer = ignore.offer(document, d)
+        action = _action(document, offer) if offer is not None else None
+        if action is not None:
+            action.diagnostics = [diagnostics.one(server, document, d)]
+            yield action
 
 
 def _offers(server: TesseraServer, document: Document, area: lsp.Range) -> Iterator[Offer]:
@@ -68,9 +84,9 @@ def _action(document: Document, offer: Offer) -> lsp.CodeAction | None:
     return lsp.CodeAction(offer.title, kind=offer.kind, edit=edit) if edit is not None else None
 
 
-def _wanted(kind: str, only: Sequence[str]) -> bool:
-    """Kinds form a tree: "quickfix.tessera" is a "quickfix", and everything is within ""."""
-    return any(not w or kind == w or kind.startswith(f"{w}.") for w in only)
+def _wanted(kind: str, only: Sequence[str] | None) -> bool:
+    """Kinds form a tree: "quickfix.ignore" is a "quickfix", and everything is within ""."""
+    return only is None or any(not w or kind == w or kind.startswith(f"{w}.") for w in only)
 
 
 def _overlaps(a: lsp.Range, b: lsp.Range) -> bool:
