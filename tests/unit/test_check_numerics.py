@@ -68,6 +68,24 @@ def test_a_fix_computes_the_same(a: Analysis, d: Any) -> None:
         np.testing.assert_allclose(old, new, rtol=2e-2, atol=2e-3)
 
 
+@pytest.mark.parametrize("rest", ["", " ** 2", ".max(axis=1)", "[0]", " * 2", " - x"])
+def test_a_fix_that_is_an_expression_keeps_its_place(rest: str) -> None:
+    text = f'{HEAD}def f(x: Tensor["B", "D"]):\n    return ts.log(ts.sigmoid(x)){rest}\n'
+    (a,) = read(text)
+    (d,) = a.diagnostics
+    (mended,) = read(apply(text, d.fixes[0]))
+    assert not mended.diagnostics
+    np.testing.assert_allclose(computed(mended)[0], computed(a)[0], rtol=1e-5)
+
+
+def test_no_softmax_is_offered_for_a_quotient_by_other_sums() -> None:
+    for axis, offered in ((0, True), (1, False)):
+        body = f"ts.exp(x) / ts.sum(ts.exp(x), axis={axis})"
+        (a,) = read(f'{HEAD}def f(x: Tensor["N", "N"]):\n    return {body}\n')
+        (d,) = a.diagnostics
+        assert d.code == "TS312" and bool(d.fixes) is offered
+
+
 def test_the_fixes_mend_what_they_are_about() -> None:
     def stable(x):
         return ts.softmax(x, axis=-1), ts.expm1(x * 1e-6), 2 * ts.sin(x * 1e-6 / 2) ** 2
@@ -109,6 +127,10 @@ def test_hypot(dtype: Any) -> None:
         ("ts.log(ts.mean(ts.abs(x)))", ["TS315"]),
         ("ts.log(ts.mean(ts.abs(x) + 1e-3))", []),
         ("ts.log2(ts.sum(ts.softplus(x)))", []),
+        ("x / ts.clip(x, min=3.0).sum()", []),
+        ("x / ts.clip(x, max=3.0).sum()", ["TS316"]),
+        ("x / ts.clip(x, 1.0, 3.0).sum()", []),
+        ("x / ts.clip(x, 1.0, 0.0).sum()", ["TS316"]),
     ],
 )
 def test_what_bounds_a_value(body: str, want: list[str]) -> None:
@@ -154,6 +176,8 @@ def test_comments_that_ignore() -> None:
     for comment, want in (
         ("", ["TS314"]), ("# tessera: ignore", []), ("# tessera: ignore[TS314]", []),
         ("#tessera:ignore[TS316,TS314]", []), ("# tessera: ignore[TS316]", ["TS314"]), ("# ignore", ["TS314"]),
+        ("# tessera: ignore [TS316]", ["TS314"]), ("# tessera: ignore [TS314]", []),
+        ("# tessera: ignore[TS316", ["TS314"]), ("# tessera: ignored before", ["TS314"]),
     ):  # fmt: skip
         (a,) = read(f'{HEAD}def f(x: Tensor["B"]):\n    {line}  {comment}\n')
         assert [d.code for d in a.diagnostics] == want, comment

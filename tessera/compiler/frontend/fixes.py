@@ -66,12 +66,12 @@ def _reductions(values: Iterable[Value]) -> list[Op]:
     return out
 
 
-def expression_at(ev: Evaluator, span: Span) -> ast.expr | None:
-    """The outermost expression of the analysed function that stands exactly there."""
-    source = ev.definition.text
+def expression_at(definition: Definition, span: Span) -> ast.expr | None:
+    """The outermost expression of a function that stands exactly there."""
+    source = definition.text
     if span.file != source.file:
         return None
-    for node in ast.walk(ev.definition.tree):
+    for node in ast.walk(definition.tree):
         if isinstance(node, ast.expr) and node.lineno == span.line and source.span(node) == span:
             return node
     return None

@@ -86,7 +86,7 @@ def _axis(ev: Evaluator, node: ast.Call, shapes: Sequence[Shape]) -> list[Candid
 
 def cast_to(ev: Evaluator, where: Span, dtype: DType) -> list[Candidate]:
     """The expression converted to `dtype`, in the annotation's own words for it."""
-    node = expression_at(ev, where)
+    node = expression_at(ev.definition, where)
     annotation = getattr(ev.definition.tree, "returns", None)
     words = (
         [ast.unparse(n) for n in ast.walk(annotation) if isinstance(n, (ast.Name, ast.Attribute))] if annotation else []
@@ -101,7 +101,7 @@ def reshaped(ev: Evaluator, where: Span, type: Any, annotation: TensorAnn | Tile
     if want is None or ... in want:
         return []
     suffix = _between(ev, have, tuple(want))
-    return _suffixed(ev, expression_at(ev, where), suffix, suffix) if suffix else []
+    return _suffixed(ev, expression_at(ev.definition, where), suffix, suffix) if suffix else []
 
 
 def other_axis(ev: Evaluator, value: Value, annotation: TensorAnn | TileAnn) -> list[Candidate]:
@@ -109,7 +109,7 @@ def other_axis(ev: Evaluator, value: Value, annotation: TensorAnn | TileAnn) -> 
     op, want = value.op, annotation.shape
     if op is None or want is None or "keepdims" not in op.attrs:
         return []
-    axes, call = axes_of(op), expression_at(ev, op.span)
+    axes, call = axes_of(op), expression_at(ev.definition, op.span)
     shape: Shape = getattr(op.operands[0].type, "shape", ())
     if axes is None or len(axes) != 1 or not isinstance(call, ast.Call):
         return []

@@ -102,10 +102,8 @@ def _variance(op: Op, squares: Op, look: Look) -> list[Candidate]:
         value = inner.operand
     else:
         return []
-    others = mean.args if call.prefix == "" else mean.args[1:]
-    rest = ", ".join([*map(look.text, others), *(f"{k.arg}={look.text(k.value)}" for k in mean.keywords)])
     operand = look.text(value) if call.prefix else look.atom(value)
-    text = call.named("var", operand, rest) if call.prefix else f"{operand}.var({rest})"
+    text = call.named("var", operand, call.rest) if call.prefix else f"{operand}.var({call.rest})"
     return [look.replaced("Use var", (node, text))]
 
 
@@ -150,11 +148,9 @@ def logarithm_of_activation(op: Op, look: Look) -> Finding | None:
     inner = look.call(call.operand, name) if call is not None else None
     if call is not None and inner is not None:
         if name == "softmax":
-            others = inner.node.args if inner.prefix == "" else inner.node.args[1:]
-            rest = ", ".join([*map(look.text, others), *(f"{k.arg}={look.text(k.value)}" for k in inner.node.keywords)])
-            fixes = [look.replaced("Use log_softmax", (call.node, inner.named("log_softmax", rest=rest)))]
+            fixes = [look.replaced("Use log_softmax", (call.node, inner.named("log_softmax", rest=inner.rest)))]
         else:
-            text = "-" + inner.named("softplus", f"-{look.atom(inner.operand)}")
+            text = look.operand(call.node, "-" + inner.named("softplus", f"-{look.atom(inner.operand)}"))
             fixes = [look.replaced("Use -softplus(-x)", (call.node, text))]
     return Finding("TS314", message, op.span, fixes)
 

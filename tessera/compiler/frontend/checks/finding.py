@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tessera.compiler.frontend.checks.values import Ranges
-from tessera.compiler.frontend.fixes import Candidate
+from tessera.compiler.frontend.fixes import Candidate, expression_at
 from tessera.errors import Edit, Fix, Note, Severity, Span
 
 if TYPE_CHECKING:
@@ -37,18 +37,14 @@ class Look:
     def __init__(self, ev: Evaluator) -> None:
         self.ranges = Ranges()
         self.kernel = ev.definition.kind == "kernel"
+        self._definition = ev.definition
         self._tree, self._source = ev.definition.tree, ev.definition.text
         self.file = self._source.file
         self._variables = ev.frame.names
 
     def node(self, span: Span) -> ast.expr | None:
         """The expression that stands exactly at `span`, in the function itself."""
-        if span.file != self._source.file:
-            return None
-        for node in ast.walk(self._tree):
-            if isinstance(node, ast.expr) and node.lineno == span.line and self._source.span(node) == span:
-                return node
-        return None
+        return expression_at(self._definition, span)
 
     def span(self, node: ast.AST) -> Span:
         return self._source.span(node)
@@ -66,7 +62,9 @@ class Look:
             if isinstance(node, (ast.Expr, ast.Assign)) and node.lineno == span.line:
                 place = self._source.span(node)
                 lines = Span(place.file, place.line, 1, place.end_line + 1, 1)
-                alone = self._source.lines[place.line - 1][: place.col - 1].isspace()
+                before = self._source.lines[place.line - 1][: place.col - 1]
+                behind = self._source.lines[place.end_line - 1][place.end_col - 1 :].strip()
+                alone = before.isspace() and (not behind or behind.startswith("#"))
                 return [Candidate(Fix(said, (Edit(lines, ""),)))] if alone else []
         return []
 
@@ -78,6 +76,11 @@ class Look:
         text = self.text(node)
         whole = isinstance(node, (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.Constant))
         return text if whole else f"({text})"
+
+    def operand(self, node: ast.expr, text: str) -> str:
+        """An expression of operators in place of a call, in brackets where more is done with its result."""
+        within = (p for p in ast.walk(self._tree) if isinstance(p, (ast.Attribute, ast.Subscript, ast.BinOp)))
+        return f"({text})" if any(child is node for p in within for child in ast.iter_child_nodes(p)) else text
 
     def replaced(self, said: str, *changes: tuple[ast.expr, str]) -> Candidate:
         """Each node becomes its text."""
@@ -110,6 +113,13 @@ class Call:
     node: ast.Call
     operand: ast.expr
     prefix: str | None
+
+    @property
+    def rest(self) -> str:
+        """The text of its other arguments."""
+        others = self.node.args if self.prefix == "" else self.node.args[1:]
+        named = (f"{k.arg}={self.look.text(k.value)}" for k in self.node.keywords)
+        return ", ".join([*map(self.look.text, others), *named])
 
     def named(self, name: str, operand: str = "", rest: str = "") -> str:
         """The text of a call of another function, spelled like this one."""

@@ -11,7 +11,7 @@ from tessera.compiler.frontend.definition import Definition
 from tessera.compiler.frontend.fixes import Pending, renumbered
 from tessera.errors import Diagnostic, source_line
 
-_COMMENT = re.compile(r"#\s*tessera:\s*ignore(?:\[([^\]]*)\])?")
+_COMMENT = re.compile(r"#\s*tessera:\s*ignore(?![\w-])\s*(?:\[([^\]]*)\]|(?!\[))")
 
 
 def without_ignored(

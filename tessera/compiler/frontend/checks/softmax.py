@@ -48,7 +48,7 @@ def _fixes(op: Op, e: Op, total: Op, look: Look) -> list[Candidate]:
     axes = axes_of(total) or ()
     rank = len(getattr(e.result.type, "shape", ()))
     axis = f"axis={axes[0] - rank if axes[0] == rank - 1 else axes[0]}" if len(axes) == 1 else ""
-    if not axis and len(axes) != rank:
+    if (not axis and len(axes) != rank) or (axis and not look.kernel and not _divides_along(op, axes[0], rank)):
         return []
     out: list[Candidate] = []
     whole = look.node(op.span)
@@ -60,6 +60,12 @@ def _fixes(op: Op, e: Op, total: Op, look: Look) -> list[Candidate]:
         changes = [(c.operand, _shifted(look, c, axis)) for c in calls if c is not None]
         out.append(look.replaced("Subtract the maximum first", *changes))
     return out
+
+
+def _divides_along(op: Op, axis: int, rank: int) -> bool:
+    """Whether each exponential is divided by the sum that it is part of: x[N, N] / sum(x, axis=1) takes another one."""
+    below: tuple[object, ...] = getattr(op.operands[1].type, "shape", ())
+    return (len(below) == rank and below[axis] == 1) or (len(below) == rank - 1 and axis == 0)
 
 
 def _exponentials(total: Op) -> list[Span]:

@@ -195,6 +195,8 @@ class Ranges:
             return (0.0, math.inf) if sign > 0 else (-math.inf, 0.0)
         if name == "sum":
             return self._sum(op, depth)
+        if name == "clip":
+            return self._clip(op, depth)
         rule = _RULES.get(name)
         return ANY if rule is None else rule([self.of(x, depth - 1) for x in op.operands])
 
@@ -208,6 +210,16 @@ class Ranges:
             return SOME, math.inf
         low, high = self.of(terms, depth - 1)
         return (low if low >= 0 else -math.inf), (math.inf if high > 0 else high)
+
+    def _clip(self, op: Op, depth: int) -> Range:
+        (low, high), *bounds = (self.of(x, depth - 1) for x in op.operands)
+        segments = cast("tuple[int, ...]", op.attrs.get("segments", (-1, -1, -1)))
+        if segments[1] != -2:  # there is a lower one
+            least = bounds.pop(0)
+            low, high = max(low, least[0]), max(high, least[1])
+        for most in bounds:
+            low, high = min(low, most[0]), min(high, most[1])
+        return low, high
 
 
 def smallest(dtype: DType) -> float:
@@ -281,7 +293,6 @@ _RULES: dict[str, Callable[[list[Range]], Range]] = {
     "relu": lambda r: (max(r[0][0], 0.0), max(r[0][1], 0.0)),
     "maximum": lambda r: (max(r[0][0], r[1][0]), max(r[0][1], r[1][1])),
     "minimum": lambda r: (min(r[0][0], r[1][0]), min(r[0][1], r[1][1])),
-    "clip": lambda r: (max(r[0][0], r[1][0]), max(r[0][1], r[1][0])) if len(r) == 2 else (r[1][0], r[-1][1]),
     "where": lambda r: (min(r[1][0], r[2][0]), max(r[1][1], r[2][1])),
     "concat": lambda r: (min(x[0] for x in r), max(x[1] for x in r)),
     "max": lambda r: r[0],

@@ -63,9 +63,7 @@ def _log_sum_exp(op: Op, total: Op, e: Op, look: Look) -> Finding | None:
     inner = look.call(call.operand, "sum") if call is not None else None
     power = look.call(inner.operand, "exp") if inner is not None else None
     if call is not None and inner is not None and power is not None and not look.kernel:
-        others = inner.node.args if inner.prefix == "" else inner.node.args[1:]
-        rest = ", ".join([*map(look.text, others), *(f"{k.arg}={look.text(k.value)}" for k in inner.node.keywords)])
-        fixes = [look.replaced("Use logsumexp", (call.node, power.named("logsumexp", rest=rest)))]
+        fixes = [look.replaced("Use logsumexp", (call.node, power.named("logsumexp", rest=inner.rest)))]
     return Finding("TS315", message, op.span, fixes)
 
 
