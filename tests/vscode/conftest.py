@@ -181,6 +181,7 @@ class Window:
     def open(self, name: str) -> None:
         """Opens a file of the folder from the explorer."""
         self.command("View: Close All Editors")
+        self.command("View: Show Explorer")
         self.page.locator(f'.explorer-folders-view .monaco-list-row[aria-label^="{name}"]').dblclick()
         self.page.locator(f'.tab.active[data-resource-name="{name}"]').wait_for()
 
@@ -194,7 +195,8 @@ class Window:
 
     def choose(self, label: str) -> None:
         """Picks an entry of the list that a command shows."""
-        self.page.locator(".quick-input-list .monaco-list-row", has_text=label).first.click()
+        exact = self.page.locator(".label-name", has_text=re.compile(f"^{label}$"))
+        self.page.locator(".quick-input-list .monaco-list-row", has=exact).click()
 
     def lines(self) -> list[str]:
         """What the lines in view show, hints included."""

@@ -98,6 +98,7 @@ def test_workspace_that_is_not_trusted_gets_the_bundled_server(window: Window, f
 def test_interpreter_of_a_trusted_workspace(window: Window, folder: Path) -> None:
     window.command("Workspaces: Manage Workspace Trust")
     window.page.locator(".workspace-trust-editor .monaco-button", has_text="Trust").first.click()
+    window.page.locator(".workspace-trust-editor", has_text="You trust this folder").wait_for()
     window.command("Tessera: Debug Information")
     window.see("Interpreter from the setting tessera.interpreter")
     text = "\n".join(window.lines())
@@ -156,7 +157,12 @@ def test_ir_beside_the_source(window: Window) -> None:
     lit = ir.locator('.view-overlays [class*="ced-"]')
     lit.first.wait_for()
     window.picture("ir", height=400)
-    window.command("View: Show Explorer")
+    window.page.mouse.click(*window.point("graph.contract", "graph.contract"))
+    window.page.locator(".editor-instance").first.locator('.view-overlays [class*="ced-"]').first.wait_for()
+    window.command("Tessera: Show IR at Cursor")  # in an IR document: another level of the same function
+    window.choose("Tile")
+    window.page.locator('.tab.active[data-resource-name="attend.tile"]').wait_for()
+    window.see('"tile.func"')
 
 
 def test_dialect(window: Window) -> None:
@@ -212,3 +218,6 @@ def test_profile(window: Window) -> None:
     inner.locator("#timeline .main-svg").first.wait_for()
     window.lens("measured on cpu: ")
     window.picture("profile", height=560)
+    window.open("norm.py")  # closes what is open
+    window.command("Tessera: Open Profile")
+    inner.locator("h1", has_text="Tessera profile").wait_for()
