@@ -51,6 +51,33 @@ def test_open_dims_are_solved_from_the_arguments(target):
         compiled(arrays(2, 8)[0], arrays(2, 7)[1])
 
 
+@ts.function
+def from_the_end(x: ts.Tensor["N", ts.f32], y: ts.Tensor["S", ts.f32]):
+    return x[-5]
+
+
+@ts.function
+def size_from_the_end(x: ts.Tensor["N", ts.f32], y: ts.Tensor["S", ts.f32]):
+    return x[-S]
+
+
+@ts.function
+def difference(x: ts.Tensor["N", ts.f32], y: ts.Tensor["S", ts.f32]):
+    return x[2 - S]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    "fn, sizes, want", [(from_the_end, (3, 1), 4), (size_from_the_end, (3, 5), 7), (difference, (9, 5), 0)]
+)
+def test_an_index_of_open_sizes_stays_within_its_axis(fn, sizes, want, target):
+    x = np.arange(9, dtype=np.float32)
+    code = ts.compile(fn, target=target)
+    assert code(x, x[:2]) == want
+    with pytest.raises(LaunchError, match="before the first element"):
+        code(x[: sizes[0]], x[: sizes[1]])
+
+
 def test_other_compile_time_values_are_refused():
     compiled = ts.compile(scores, target="reference", dims={"B": 2, "S": 8})
     with pytest.raises(LaunchError, match="another value"):

@@ -104,6 +104,7 @@ def _axis(g: GraphBuilder, item: Any, size: Dim) -> Axis:
     _within(g, at + 1, size, f"index {item}")
     if isinstance(at, int) and at < 0:
         raise fail(f"index {item} is out of range for an axis of size {size}")
+    _not_before(g, at, f"index {item}")
     return Axis(at, at + 1, drop=True)
 
 
@@ -124,6 +125,12 @@ def _within(g: GraphBuilder, bound: Dim, size: Dim, what: str) -> None:
         raise fail(f"{what} is out of range for an axis of size {size}")
     if at_least_zero(room) != room:
         g.checks.append(Check(dims.dim_min(bound, size), bound, f"{what} lies within an axis of size {size}"))
+
+
+def _not_before(g: GraphBuilder, at: Dim, what: str) -> None:
+    """Demands at >= 0, now or at launch."""
+    if at_least_zero(at) != at:
+        g.checks.append(Check(dims.dim_min(at, 0), 0, f"{what} does not lie before the first element"))
 
 
 def _sliced(g: GraphBuilder, s: slice[Any, Any, Any], size: Dim) -> Axis:
@@ -152,10 +159,10 @@ def _sliced(g: GraphBuilder, s: slice[Any, Any, Any], size: Dim) -> Axis:
         stop = dims.dim_min(s.stop, size)
     elif stop != size:
         _within(g, stop, size, f"slice stop {s.stop}")
-        _within(g, 0, stop, f"slice stop {s.stop}")
+        _not_before(g, stop, f"slice stop {s.stop}")
     if start != 0:
         _within(g, start, stop, f"slice start {s.start}")
-        _within(g, 0, start, f"slice start {s.start}")
+        _not_before(g, start, f"slice start {s.start}")
     return Axis(start, stop, step)
 
 
