@@ -43,7 +43,7 @@ def check(
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 for warnings too.")] = False,
 ) -> None:
     """Check files without running them. Exits with 1 if there are errors."""
-    names = [p for f in files or [Path()] for p in _expand(f)]
+    names = list({p.resolve(): p for f in files or [Path()] for p in _expand(f)}.values())
     modules = Modules()
     found = [_check(p, modules, shapes, numerics) for p in _shown(names)]
     findings = [d for f in found for d in f.findings]

@@ -261,6 +261,7 @@ def test_check_reads_the_folder_it_stands_in(folder: Path) -> None:
     assert "TS316" in done.stdout and done.stdout.strip().endswith("no errors, 1 warning in 1 file")
     assert check(folder, "--strict").returncode == 1
     assert check(folder, "other.py").returncode == 1, "a file that is named is read"
+    assert check(folder, ".", "model.py").stdout == done.stdout, "it is read once"
 
 
 def test_check_lists_sums(folder: Path) -> None:

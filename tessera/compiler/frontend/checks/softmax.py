@@ -9,6 +9,7 @@ from tessera.compiler.frontend.checks.finding import Call, Finding, Look
 from tessera.compiler.frontend.checks.values import axes_of, below_maximum, dtype_of, made_by, name_of, same
 from tessera.compiler.frontend.fixes import Candidate
 from tessera.compiler.ir.core import Op, Value
+from tessera.compiler.ir.types import Shape
 from tessera.errors import Note, Span
 
 _PRODUCTS = ("matmul", "contract", "einsum", "mma", "mul")
@@ -48,7 +49,7 @@ def _fixes(op: Op, e: Op, total: Op, look: Look) -> list[Candidate]:
     axes = axes_of(total) or ()
     rank = len(getattr(e.result.type, "shape", ()))
     axis = f"axis={axes[0] - rank if axes[0] == rank - 1 else axes[0]}" if len(axes) == 1 else ""
-    if (not axis and len(axes) != rank) or (axis and not look.kernel and not _divides_along(op, axes[0], rank)):
+    if (not axis and len(axes) != rank) or (axis and not look.kernel and not _divides_along(op, axes, rank)):
         return []
     out: list[Candidate] = []
     whole = look.node(op.span)
@@ -62,10 +63,10 @@ def _fixes(op: Op, e: Op, total: Op, look: Look) -> list[Candidate]:
     return out
 
 
-def _divides_along(op: Op, axis: int, rank: int) -> bool:
+def _divides_along(op: Op, axes: tuple[int, ...], rank: int) -> bool:
     """Whether each exponential is divided by the sum that it is part of: x[N, N] / sum(x, axis=1) takes another one."""
-    below: tuple[object, ...] = getattr(op.operands[1].type, "shape", ())
-    return (len(below) == rank and below[axis] == 1) or (len(below) == rank - 1 and axis == 0)
+    below: Shape = getattr(op.operands[1].type, "shape", ())
+    return (len(below) == rank and below[axes[0]] == 1) or (len(below) == rank - 1 and axes[0] == 0)
 
 
 def _exponentials(total: Op) -> list[Span]:
