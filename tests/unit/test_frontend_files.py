@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tessera.compiler.frontend import analysis
 from tessera.compiler.frontend.analysis import Analysis
 from tessera.compiler.frontend.files import FileAnalysis, analyse_file
+from tessera.compiler.frontend.fingerprint import fingerprint
 from tessera.errors import CompileError
 
 TEXT = '''"""Ünïcode before code: ✓"""
@@ -114,6 +116,89 @@ def test_an_edit_in_one_body_analyses_that_body_and_its_callers() -> None:
     file.update(TEXT.replace("return x * k", "return x + k"))
     again = by_name(file)
     assert again["first"].op is not after["first"].op and again["third"].op is not after["third"].op
+
+
+CHAIN = """import tessera as ts
+from tessera import Tensor
+from functools import lru_cache
+
+BASE = 2
+TWICE = BASE * 2
+LEFT = RIGHT if BASE > 9 else 1
+RIGHT = LEFT + BASE
+
+
+class Sizes:
+    wide = TWICE
+
+
+def plain(n, more=TWICE):
+    return n + BASE
+
+
+THROUGH = plain(3)
+
+
+@ts.function
+def constant(x: Tensor["B"]):
+    return x * TWICE
+
+
+@ts.function
+def member(x: Tensor["B"]):
+    return x * Sizes.wide
+
+
+@ts.function
+def called(x: Tensor["B"]):
+    return x * THROUGH
+
+
+@ts.function
+def calls(x: Tensor["B"]):
+    return x * plain(1)
+
+
+@ts.function
+def circle(x: Tensor["B"]):
+    return x * RIGHT
+
+
+@ts.function
+def nothing(x: Tensor["B"]):
+    return x * 2
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("BASE = 2", "BASE = 3"), ("BASE = 2", "BASE = 2.5"), ("BASE = 2", ""), ("BASE * 2", "BASE * 4"),
+        ("n + BASE", "n + 1"), ("more=TWICE", "more=1"), ("wide = TWICE", "wide = 7"),
+        ("class Sizes:", "@lru_cache\nclass Sizes:"), ("BASE = 2", "from layers import *"),
+        ("BASE = 2", "from layers import BASE"), ("THROUGH = plain(3)", "THROUGH = plain(3)\nBASE = 5"),
+    ],
+)  # fmt: skip
+def test_what_a_name_is_computed_from_changes_who_reads_it(old: str, new: str) -> None:
+    file = read(CHAIN)
+    for text in (CHAIN.replace(old, new, 1), CHAIN, CHAIN.replace(old, new, 1)):
+        programs = [str(a.op) for a in read(text, file).analyses]
+        assert programs == [str(a.op) for a in read(text).analyses]
+        assert state(file) == state(read(text))
+
+
+def test_an_edit_in_one_body_reads_no_other_functions_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    file, seen = read(CHAIN), list[object]()
+
+    def counted(value: object) -> str:
+        seen.append(value)
+        return fingerprint(value)
+
+    monkeypatch.setattr(analysis, "fingerprint", counted)
+    read(CHAIN.replace("x * 2\n", "x * 22\n"), file)
+    assert len(seen) == 1  # of the name that goes in a circle, of which nothing is sure
+    read(CHAIN.replace("BASE * 2", "BASE * 4"), file)
+    assert len(seen) > 3
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -5,7 +5,7 @@ Editors, the notebook's Shapes tab, `tessera check` and the code generator all r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -101,15 +101,21 @@ def analyse(
     return run(definition, arguments, dims or {})
 
 
-def changed(analysis: Analysis, scope: Scope | None = None) -> list[tuple[str, str, str]]:
+def changed(
+    analysis: Analysis, scope: Scope | None = None, same: Callable[[str], bool] | None = None
+) -> list[tuple[str, str, str]]:
     """What the function read from outside and is different now: (name, content then, content now).
 
-    `scope` stands for the definition's own where its file has been read anew.
+    `scope` stands for the definition's own where its file has been read anew. `same` says which of its names need not
+    be read, for they surely are as they were.
     """
     out: list[tuple[str, str, str]] = []
     for name, was in analysis.dependencies:
         if name in analysis.readers:
-            place = analysis.readers[name] or scope or analysis.definition.scope
+            place = analysis.readers[name]
+            if place is None and same is not None and same(name.partition(".")[0]):
+                continue
+            place = place or scope or analysis.definition.scope
             now = fingerprint(read(place, name.rpartition(":")[2]))
             if now != was:
                 out.append((name, was, now))

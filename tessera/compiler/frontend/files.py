@@ -12,6 +12,7 @@ import re
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from tessera.compiler.frontend.reparse import Parsed, parsed
 from tessera.compiler.frontend.scope import Scope
 from tessera.compiler.frontend.text_scope import TextScope, decorated_kind
 from tessera.compiler.frontend.trees import first_line
+from tessera.compiler.frontend.unchanged import Unchanged
 from tessera.compiler.frontend.values import UNKNOWN
 from tessera.errors import NOWHERE, CompileError, Diagnostic, Span, register_source
 
@@ -80,13 +82,14 @@ class FileAnalysis:
         lines = self._parsed.lines
         kept: dict[tuple[str, int], _Kept] = {}
         count: dict[str, int] = {}
+        unchanged = Unchanged(self.scope)
         try:
             for definition in definitions(self.scope):
                 number = count[definition.name] = count.get(definition.name, 0) + 1
                 key = (definition.name, number)
                 own = "\n".join(lines[definition.line - 1 : definition.tree.end_lineno])
                 with collector_paused():
-                    analysis = self._reuse(self._kept.get(key), own, definition)
+                    analysis = self._reuse(self._kept.get(key), own, definition, unchanged)
                     kept[key] = _Kept(own, definition.line, analysis or self._analyse(definition))
                 yield
         except BaseException:
@@ -95,12 +98,14 @@ class FileAnalysis:
         self._kept = kept
         self.analyses = [k.analysis for k in kept.values()]
 
-    def _reuse(self, old: _Kept | None, text: str, definition: Definition) -> Analysis | None:
+    def _reuse(self, old: _Kept | None, text: str, definition: Definition, unchanged: Unchanged) -> Analysis | None:
         if old is None or old.text != text or old.analysis.definition.kind != definition.kind:
             return None
         if any(d.code in _NAMES for d in old.analysis.diagnostics):
             return None  # the name may exist by now, or another one may be the one that was meant
-        if changed(old.analysis, definition.scope):
+        before = old.analysis.definition.scope  # in which all that it read was as the analysis has it
+        same = partial(unchanged, before=before) if definition.scope is self.scope else None
+        if changed(old.analysis, definition.scope, same):
             return None
         shift = definition.line - old.line
         if shift and not _local(old.analysis, old.line, text.count("\n")):
