@@ -49,6 +49,8 @@ class HostGpu:
         self.done: set[int] = set()
         """events that have been reached"""
         self.events: list[int] = []
+        self.capturing, self.capture_mode = False, 0
+        """whether a graph is being captured somewhere, and this thread's mode: 0 global, 2 relaxed"""
 
     def put(self, array: Any, device: int = 0) -> GpuArray:
         made = aligned(np.ascontiguousarray(array))
@@ -145,6 +147,7 @@ class _Events:
     """What `event_after`, `reached` and `wait_for` ask of the driver."""
 
     CUresult = _Driver.CUresult
+    CUstreamCaptureMode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED=2)
 
     def __init__(self, gpu: HostGpu) -> None:
         self.gpu = gpu
@@ -164,7 +167,14 @@ class _Events:
         self.gpu.calls.append(f"{stream} waits for event {event}")
         return (0,)
 
+    def cuThreadExchangeStreamCaptureMode(self, mode: int) -> Any:
+        before, self.gpu.capture_mode = self.gpu.capture_mode, mode
+        return 0, before
+
     def cuEventQuery(self, event: int) -> Any:
+        if self.gpu.capturing and self.gpu.capture_mode != 2:
+            self.gpu.calls.append("the capture is spoilt")
+            return (900,)
         return (0 if event in self.gpu.done else 600,)
 
     def cuEventDestroy(self, event: int) -> Any:

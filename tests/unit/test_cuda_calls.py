@@ -179,6 +179,23 @@ def test_arrays_of_other_libraries_last_until_the_launch_is_done(gpu: HostGpu, m
     np.testing.assert_array_equal(y.get(), np.full(300, 1 + 0 + 1 + 2, np.float32))
 
 
+def test_asking_for_events_does_not_spoil_a_capture(gpu: HostGpu) -> None:  # noqa: F811
+    class Big:
+        pass
+
+    held = Big()
+    ref = weakref.ref(held)
+    lifetimes.keep([held], 1)
+    del held
+    gpu.capturing = True
+    lifetimes.release()
+    assert ref() is not None and "the capture is spoilt" not in gpu.calls
+    gpu.done.add(0)
+    lifetimes.release()
+    gc.collect()
+    assert ref() is None and gpu.capture_mode == 0
+
+
 def test_streams_are_asked_apart(gpu: HostGpu) -> None:  # noqa: F811
     class Big:
         pass

@@ -97,9 +97,17 @@ def event_after(stream: int, bindings: Any = None) -> Any:
 
 
 def reached(event: Any, bindings: Any = None) -> bool:
-    """Whether the work before an event is done; the event is gone then. A device that has failed does no more work."""
+    """Whether the work before an event is done; the event is gone then. A device that has failed does no more work.
+
+    The question would spoil a graph that this or another thread is capturing, were it not asked in relaxed mode.
+    """
     b = bindings or driver()
-    if b.cuEventQuery(event)[0] == b.CUresult.CUDA_ERROR_NOT_READY:
+    mode = b.cuThreadExchangeStreamCaptureMode(b.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)[1]
+    try:
+        status = b.cuEventQuery(event)[0]
+    finally:
+        b.cuThreadExchangeStreamCaptureMode(mode)
+    if status == b.CUresult.CUDA_ERROR_NOT_READY:
         return False
     b.cuEventDestroy(event)
     return True
