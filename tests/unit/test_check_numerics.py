@@ -86,6 +86,14 @@ def test_no_softmax_is_offered_for_a_quotient_by_other_sums() -> None:
         assert d.code == "TS312" and bool(d.fixes) is offered
 
 
+def test_no_variance_is_offered_for_means_of_different_shapes() -> None:
+    for kept, offered in ((", keepdim=True", True), ("", False)):
+        body = f"(x * x).mean(axis=1, keepdim=True) - x.mean(axis=1{kept}) ** 2"
+        (a,) = read(f'{HEAD}def f(x: Tensor["N", "M"]):\n    return {body}\n')
+        (d,) = a.diagnostics
+        assert d.code == "TS314" and bool(d.fixes) is offered
+
+
 def test_the_fixes_mend_what_they_are_about() -> None:
     def stable(x):
         return ts.softmax(x, axis=-1), ts.expm1(x * 1e-6), 2 * ts.sin(x * 1e-6 / 2) ** 2

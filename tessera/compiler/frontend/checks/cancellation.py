@@ -92,6 +92,8 @@ def _variance(op: Op, squares: Op, look: Look) -> list[Candidate]:
     node, mean = look.node(op.span), look.node(squares.span)
     if look.kernel or not isinstance(node, ast.BinOp) or not isinstance(mean, ast.Call) or name_of(squares) != "mean":
         return []
+    if op.result.type != squares.result.type:  # the other mean has lost an axis that this one has kept
+        return []
     call = look.call(mean, "mean")
     if call is None:
         return []
