@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 from itertools import product
 from pathlib import Path
@@ -16,6 +17,7 @@ from tessera.compiler.targets.cuda.banks import (
     Access,
     Copied,
     Held,
+    Matrices,
     Operand,
     QuarterOperand,
     SharedLayout,
@@ -52,6 +54,15 @@ def test_16_bit_operands_never_conflict(rows: int, cols: int, operand: Operand) 
     assert chosen.degree(operand) == chosen.degree(Copied()) == 1
 
 
+@pytest.mark.parametrize("cols", [16, 32, 48, 64, 80, 96, 128, 192, 256])
+def test_accumulators_are_stored_without_conflicts(cols: int) -> None:
+    """By stmatrix: eight rows of one piece at a time, as ldmatrix reads them."""
+    plain, row = SharedLayout(64, cols, 2), cols * 2
+    chosen = choose(plain, frozenset((Matrices(), *OPERANDS)))
+    assert chosen.degree(Matrices()) == 1 and chosen == choose(plain, frozenset((Matrices(),)))
+    assert plain.degree(Matrices()) == min(8, math.gcd(row, 128) // 16), "rows that start in one bank"
+
+
 @pytest.mark.parametrize("cols", [16, 32, 64, 128])
 @pytest.mark.parametrize("operand", OPERANDS, ids=str)
 def test_32_bit_operands_never_conflict(cols: int, operand: Operand) -> None:
@@ -78,7 +89,7 @@ HELD = [
     st.sampled_from([8, 16, 32, 64, 96]),
     st.sampled_from([8, 16, 24, 32, 48, 64, 72, 96, 128, 160]),
     st.sampled_from([1, 2, 4]),
-    st.frozensets(st.sampled_from([Copied(), *OPERANDS, *HELD]), min_size=1, max_size=4),
+    st.frozensets(st.sampled_from([Copied(), Matrices(), *OPERANDS, *HELD]), min_size=1, max_size=4),
 )
 def test_the_chosen_swizzle_is_free_of_conflicts_where_one_is(
     rows: int, cols: int, itemsize: int, accesses: frozenset[Access]

@@ -108,6 +108,22 @@ class Held:
                     yield [(p // s.cols, p % s.cols) for p in flat], v
 
 
+def _matrices(s: SharedLayout) -> Iterator[Instruction]:
+    """Four 8x8 matrices, one row of 16 bytes to each lane: the eight rows of each are served together."""
+    for m in range(4):
+        yield [(m // 2 * 8 % s.rows + r, m % 2 * s.piece % s.cols) for r in range(8)], s.piece
+
+
+@dataclass(frozen=True, slots=True)
+class Matrices:
+    """Stored by stmatrix, rows or columns of an accumulator along the rows of the tile."""
+
+    verb = "stored"
+
+    def instructions(self, s: SharedLayout) -> Iterator[Instruction]:
+        return _matrices(s)
+
+
 @dataclass(frozen=True, slots=True)
 class Operand:
     """The left or right operand of mma.m16n8: by ldmatrix where the tile allows it, else by words."""
@@ -119,9 +135,7 @@ class Operand:
     def instructions(self, s: SharedLayout) -> Iterator[Instruction]:
         across = self.transposed == self.left  # k runs down the stored matrix
         if s.whole and (s.itemsize == 2 or (s.itemsize < 8 and not across)):
-            # Four 8x8 matrices, one row of 16 bytes to each lane: the eight rows of each are served together.
-            for m in range(4):
-                yield [(m // 2 * 8 % s.rows + r, m % 2 * s.piece % s.cols) for r in range(8)], s.piece
+            yield from _matrices(s)
             return
         per = max(1, WORD // s.itemsize)
         for h in range(per):
@@ -162,7 +176,7 @@ class ChainOperand:
                 yield [(p, 0) if self.inside else (0, p) for p in held], 1
 
 
-Access = Copied | Held | Operand | QuarterOperand | ChainOperand
+Access = Copied | Held | Matrices | Operand | QuarterOperand | ChainOperand
 
 
 @lru_cache(maxsize=1024)

@@ -121,6 +121,7 @@ class Grouping:
     def __init__(self, kernel: Op) -> None:
         self.kernel = kernel
         self._groups: dict[Value, Group] = {}
+        self.tensor_cores = TensorCores()
         self._vectors: list[tuple[Group, Group, int]] = []  # (vector, matrix, axis of the matrix that is left out)
         for op in kernel.walk():
             for v in op.results:
@@ -321,6 +322,7 @@ class Grouping:
     def assign(self, threads: int, tensor_cores: TensorCores, warpgroups: Collection[Op] = ()) -> dict[str, Layout]:
         """Gives every group a layout; returns the layouts by the names that the source uses. `warpgroups`: the products
         that take four warps to 64 rows."""
+        self.tensor_cores = tensor_cores
         names: dict[str, Layout] = {}
         matrices = [g for g in self.groups if not any(v.find() is g for v, _, _ in self._vectors)]
         for group in sorted(matrices, key=lambda g: not g.products):
@@ -335,6 +337,16 @@ class Grouping:
                 layout = matrix.layout.rows(matrix.name) if axis == 1 else matrix.layout.cols(matrix.name)
                 self._name(vector, layout, names)
         return names
+
+    def stored_by_matrices(self, v: Value) -> bool:
+        """Whether stmatrix takes a tile to shared memory: 16-bit elements in an accumulator's layout, and rows of whole
+        pieces. Lanes then write what other lanes hold."""
+        layout = self.of(v).layout if is_tile(v) else None
+        if layout is None or not layout.tensor_core or not self.tensor_cores.stores or dtype_of(v).bits != 16:
+            return False
+        rows, cols = layout.shape
+        whole = rows % 16 == 0 and cols % (8 * layout.col.t2) == 0
+        return whole and shape_of(v)[-1] == cols
 
     def _name(self, group: Group, layout: Layout, names: dict[str, Layout]) -> None:
         rows, cols = layout.shape
@@ -399,10 +411,12 @@ _ACCUMULATORS = {
 
 @dataclass(frozen=True, slots=True)
 class TensorCores:
-    """What an architecture's mma instructions take. `rows`: of one warp's products, which have 8 columns."""
+    """What an architecture's mma instructions take. `rows`: of one warp's products, which have 8 columns. `stores`:
+    whether stmatrix stores what they give."""
 
     dtypes: frozenset[DType] = frozenset()
     rows: int = 16
+    stores: bool = False
 
 
 def on_tensor_cores(op: Op, cores: TensorCores) -> bool:

@@ -13,6 +13,7 @@ from tessera.compiler.targets.cuda.banks import (
     ChainOperand,
     Copied,
     Held,
+    Matrices,
     Operand,
     QuarterOperand,
     SharedLayout,
@@ -77,7 +78,9 @@ def accesses(grouping: Grouping, shared: Value) -> Iterator[Access]:
 def held(grouping: Grouping, v: Value, verb: str) -> Iterator[Access]:
     """Moves between a shared tile and the registers of `v`."""
     layout = grouping.of(v).layout if is_tile(v) else None
-    if layout is not None:
+    if verb == "stored" and grouping.stored_by_matrices(v):
+        yield Matrices()
+    elif layout is not None:
         yield Held(layout, verb)
 
 

@@ -49,7 +49,7 @@ def settings_for(arch: int, profile: bool, debug: bool) -> Settings:
     cores = tensor_core_dtypes(arch)
     # wgmma sums 8-bit floats with fewer bits than f32 has; integers and f64 have no warpgroup path.
     warpgroups = cores & {dtypes.f16, dtypes.bf16, dtypes.tf32} if arch == 90 else set[dtypes.DType]()
-    tensor_cores = TensorCores(frozenset(cores), 16 if arch >= 75 else 32)
+    tensor_cores = TensorCores(frozenset(cores), 16 if arch >= 75 else 32, arch >= 90)
     return Settings(arch, tensor_cores, SHARED_LIMITS[arch], profile, debug, frozenset(warpgroups))
 
 

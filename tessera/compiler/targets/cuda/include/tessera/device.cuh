@@ -160,6 +160,19 @@ TS_FN void ldmatrix_x4_trans(u32 (&r)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(row)) : "memory");
 }
+// The way back: N such matrices, whose rows the first 8 N lanes point to (PTX ISA, stmatrix).
+template <bool Transposed, int N> TS_FN void stmatrix(void* row, const u32 (&r)[N]) {
+#if __CUDA_ARCH__ >= 900
+  static_assert(N == 2 || N == 4, "two or four matrices");
+#define TS_STMATRIX(kind, registers, ...) \
+  asm volatile("stmatrix.sync.aligned.m8n8." kind ".shared.b16 [%0], " registers ";" ::"r"(shared_address(row)), __VA_ARGS__ : "memory")
+  if constexpr (N == 4 && Transposed) TS_STMATRIX("x4.trans", "{%1, %2, %3, %4}", "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]));
+  else if constexpr (N == 4) TS_STMATRIX("x4", "{%1, %2, %3, %4}", "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]));
+  else if constexpr (Transposed) TS_STMATRIX("x2.trans", "{%1, %2}", "r"(r[0]), "r"(r[1]));
+  else TS_STMATRIX("x2", "{%1, %2}", "r"(r[0]), "r"(r[1]));
+#undef TS_STMATRIX
+#endif
+}
 
 // A float rounded to the precision of tf32, as mma takes it.
 TS_FN u32 tf32_bits(u32 x) {

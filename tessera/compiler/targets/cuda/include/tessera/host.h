@@ -55,7 +55,7 @@ struct Shadow {
 constexpr u32 many = 0xffffffffu;
 
 enum class State : u8 { ready, at_barrier, at_block, at_warp, at_mbarrier, done };
-enum class Collective : u8 { none, shuffle, ldmatrix, mma };
+enum class Collective : u8 { none, shuffle, ldmatrix, stmatrix, mma };
 
 struct PendingCopy { u8* to; const u8* from; int group; };
 struct Fiber {
@@ -366,6 +366,30 @@ inline void ldmatrix_x4(u32 (&r)[4], const void* row) {
 inline void ldmatrix_x4_trans(u32 (&r)[4], const void* row) {
   MatrixLoad l{&r, (const u8*)row, true};
   collective(Collective::ldmatrix, &l, perform_ldmatrix);
+}
+
+template <int N> struct MatrixStore { u8* row; const u32 (*r)[N]; };
+template <bool Transposed, int N> inline void perform_stmatrix(void* (&lane)[32]) {
+  u16 rows[8 * N][8];
+  for (int i = 0; i < 32; ++i)
+    for (int x = 0; x < N; ++x)
+      for (int h = 0; h < 2; ++h) {
+        u16 e = (u16)((*((MatrixStore<N>*)lane[i])->r)[x] >> 16 * h);
+        int g = i / 4, q = i % 4 * 2 + h;
+        (Transposed ? rows[x * 8 + q][g] : rows[x * 8 + g][q]) = e;
+      }
+  int first = m.current / 32 * 32;
+  for (int i = 0; i < 8 * N; ++i) {
+    m.current = first + i;
+    u8* row = ((MatrixStore<N>*)lane[i])->row;
+    check_shared(row, 16, 16, true);
+    memcpy(row, rows[i], 16);
+  }
+}
+template <bool Transposed, int N> inline void stmatrix(void* row, const u32 (&r)[N]) {
+  if (arch < 900) fail("stmatrix is for sm_90 and later");
+  MatrixStore<N> s{(u8*)row, &r};
+  collective(Collective::stmatrix, &s, perform_stmatrix<Transposed, N>);
 }
 
 inline u32 tf32_bits(u32 x) { return (x & 0x7f800000u) == 0x7f800000u ? x : (x + 0x1000u) & ~0x1fffu; }

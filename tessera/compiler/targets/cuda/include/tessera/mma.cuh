@@ -109,8 +109,6 @@ template <class T, int N> TS_FN void round_operands(u32 (&r)[N]) {
     TS_UNROLL for (int i = 0; i < N; ++i) r[i] = hw::tf32_bits(r[i]);
 }
 
-template <class L> constexpr bool is_fragment = L::Row::t0 == 8;
-
 // Products on the tensor cores; `fetch_a(registers, m, k)` gives piece m of this warp's rows.
 template <class T, int K, class B, class X, class L, class F> TS_FN void mma_fragments(Tile<X, L>& acc, const B& b, F fetch_a) {
   constexpr int M = L::Row::Out, N = L::Col::Out;

@@ -58,17 +58,42 @@ template <class S> TS_FN const S& untransposed(const Transposed<S>& s) { return 
 
 template <class S, class L> constexpr int shared_vector = L::vector <= S::piece && S::piece % L::vector == 0 && S::cols % L::vector == 0 && L::cols == S::cols && S::cols % S::piece == 0 ? L::vector : 1;
 
+// Whether a tile's registers are rows of 8 x 8 matrices: then four go to shared memory by one instruction. The mirror of
+// Grouping.stored_by_matrices.
+template <class S, class L> constexpr bool stored_by_matrices =
+    hw::arch >= 900 && is_fragment<L> && sizeof(typename S::type) == 2 && L::rows % 16 == 0 && L::cols % 8 == 0 && L::Col::exact && S::rows == L::rows && S::cols == L::cols;
+template <class S, class L> TS_FN void store_matrices(const S& s, const Tile<typename S::type, L>& x) {
+  using P = Pack<typename S::type, 2>;
+  constexpr bool turned = plain_<S>::transposed;
+  constexpr int N = L::Col::Out;
+  int lane = hw::thread() % 32, warp = hw::thread() - lane;
+  TS_UNROLL for (int k = 0; k < L::size; k += 4) {
+    int n = k / 4 % N;
+    if (n % 2 || !L::holds(k, warp)) continue;
+    int row = L::row(k, warp), col = n + 1 < N && lane >= 16 ? L::col(k + 4, warp) : L::col(k, warp);
+    auto* at = turned ? untransposed(s).at(col + lane % 8, row + lane / 8 % 2 * 8) : untransposed(s).at(row + lane % 16, col);
+    u32 r[4];
+    TS_UNROLL for (int i = 0; i < (n + 1 < N ? 4 : 2); ++i) r[i] = hw::bits_as<u32>(P{x.v[k + 2 * i], x.v[k + 2 * i + 1]});
+    if (n + 1 < N) hw::stmatrix<turned>(at, r);
+    else hw::stmatrix<turned>(at, {r[0], r[1]});
+  }
+}
+
 template <class S, class L> TS_FN void store_shared(const S& s, const Tile<typename S::type, L>& x) {
-  using T = typename S::type;
-  constexpr int V = shared_vector<S, L>;
   int t = hw::thread();
   if (!L::owner(t)) return;
-  TS_UNROLL for (int k = 0; k < L::size; k += V) {
-    if (!L::holds(k + V - 1, t)) continue;
-    int p = L::row(k, t) * L::cols + L::col(k, t);
-    Pack<T, V> pack;
-    TS_UNROLL for (int u = 0; u < V; ++u) pack.e[u] = x.v[k + u];
-    hw::store_shared(reinterpret_cast<Pack<T, V>*>(s.at(p / S::cols, p % S::cols)), pack);
+  if constexpr (stored_by_matrices<S, L>) {
+    store_matrices(s, x);
+  } else {
+    using T = typename S::type;
+    constexpr int V = shared_vector<S, L>;
+    TS_UNROLL for (int k = 0; k < L::size; k += V) {
+      if (!L::holds(k + V - 1, t)) continue;
+      int p = L::row(k, t) * L::cols + L::col(k, t);
+      Pack<T, V> pack;
+      TS_UNROLL for (int u = 0; u < V; ++u) pack.e[u] = x.v[k + u];
+      hw::store_shared(reinterpret_cast<Pack<T, V>*>(s.at(p / S::cols, p % S::cols)), pack);
+    }
   }
 }
 template <class L, class S> TS_FN Tile<typename S::type, L> load_shared(const S& s) {

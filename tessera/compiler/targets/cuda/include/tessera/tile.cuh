@@ -54,6 +54,7 @@ using Fragment = Layout<Axis<Rows, 8, 2, 2, WR, 5 + log2_(WC), 1, 0, steps_(Rows
 template <int Rows, int Cols, int WR, int WC>
 using Quarters = Layout<Axis<Rows, 2, 0, 2, 4, 2, 2 * WR, 4, steps_(Rows, 32 * WR)>,
                         Axis<Cols, 1, 0, 2, 2, 1, WC, 5 + log2_(WR), steps_(Cols, 4 * WC)>>;
+template <class L> constexpr bool is_fragment = L::Row::t0 == 8;
 // Vectors that belong to the rows, or to the columns, of a layout.
 template <class L> using RowsOf = Layout<One, typename L::Row>;
 template <class L> using ColsOf = Layout<One, typename L::Col>;
