@@ -8,7 +8,7 @@ from typing import Any
 
 from tessera.errors import Diagnostic, LaunchError
 from tessera.language.lazy import np
-from tessera.runtime.arrays import View, unusable
+from tessera.runtime.arrays import Adapter, View, unusable
 from tessera.runtime.libraries import CUPY, NUMPY, ThroughCupy, cupy
 
 _CPU_DEVICES = (1, 3)  # DLPack's kDLCPU and kDLCUDAHost
@@ -42,6 +42,10 @@ def _from_dlpack(library: Any, array: Any) -> Any:
         raise unusable(f"{type(array).__name__} refuses to share its memory: {error}") from None
 
 
+def _inner(storage: Any) -> Adapter:
+    return NUMPY if isinstance(storage, np.ndarray) else CUPY
+
+
 class ForeignAdapter(ThroughCupy):
     """Results for such arguments are `tessera.Tensor`s, which speak the same protocols."""
 
@@ -51,12 +55,11 @@ class ForeignAdapter(ThroughCupy):
 
     def key(self, array: Any) -> Hashable:
         storage = storage_of(array)
-        return storage.dtype, storage.shape, storage.strides, type(storage)
+        return type(storage), _inner(storage).key(storage)
 
     def view(self, array: Any) -> View:
         storage = storage_of(array)
-        inner = NUMPY if isinstance(storage, np.ndarray) else CUPY
-        return inner.view(storage)
+        return _inner(storage).view(storage)
 
     def writable(self, array: Any) -> bool:
         return self.view(array).writable
