@@ -95,6 +95,19 @@ def test_what_nobody_reads_is_taken_out() -> None:
         assert not next(a for a in read(mended) if a.name == name).diagnostics
 
 
+def test_a_statement_that_shares_its_line_stays() -> None:
+    """The fix takes out whole lines."""
+    lines = PROGRAM.read_text().split("\n")
+    for a in read(PROGRAM.read_text()):
+        for d in a.diagnostics:
+            if d.code == "TS413":
+                line = lines[d.span.line - 1]
+                for rest, offered in (("; later = 1", False), ("  # never read", True)):
+                    shared = "\n".join([*lines[: d.span.line - 1], line + rest, *lines[d.span.line :]])
+                    again = next(b for b in read(shared) if b.name == a.name)
+                    assert [bool(e.fixes) for e in again.diagnostics if e.code == "TS413"] == [offered], line
+
+
 def test_a_note_can_be_ignored() -> None:
     text = f"""{HEAD}def f(a: Tensor["M", "N", f32], y: Tensor["M", f32]):
     y[tile_m:tile_m + 64] = a[tile_m:tile_m + 64, 3]  # tessera: ignore[TS412]
