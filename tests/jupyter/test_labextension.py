@@ -93,6 +93,20 @@ def test_a_fix_is_applied_from_the_squiggle(lab):
     assert hints(page, 1) == [[3, ": [B, 1] f32"]]
 
 
+def test_a_warning_is_ignored_from_the_squiggle(lab):
+    shrink = '\n%%tessera\n@ts.function\ndef shrink(x: Tensor["N"]):\n    return ts.exp(x) - 1\n'
+    page = lab("ignore.ipynb", HEAD, shrink)
+    mark = cell(page, 1).locator(".cm-lintRange-warning")
+    mark.wait_for(timeout=30_000)
+    mark.hover()
+    page.page.locator(".cm-tooltip-lint").get_by_role("button", name="Ignore").click()
+    mark.wait_for(state="detached")
+    assert "    return ts.exp(x) - 1  # tessera: ignore[TS314]" in cell(page, 1).inner_text()
+    page.page.mouse.move(5, 5)
+    cell(page, 1).get_by_text("exp", exact=True).hover()
+    page.page.locator(".tessera-hover").wait_for()  # also below an empty line
+
+
 def test_hover_explains_a_name(lab):
     page = lab("hover.ipynb", HEAD, NORM, PLAIN)
     hints(page, 1)

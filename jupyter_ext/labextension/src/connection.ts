@@ -15,7 +15,7 @@ const CAPABILITIES: lsp.ClientCapabilities = {
     inlayHint: { resolveSupport: { properties: ['tooltip'] } },
     publishDiagnostics: { relatedInformation: true, codeDescriptionSupport: true },
     completion: { completionItem: { documentationFormat: ['markdown'], snippetSupport: false } },
-    codeAction: { codeActionLiteralSupport: { codeActionKind: { valueSet: ['quickfix'] } } }
+    codeAction: { codeActionLiteralSupport: { codeActionKind: { valueSet: ['quickfix', 'quickfix.ignore'] } } }
   }
 };
 
@@ -42,7 +42,7 @@ export class Connection {
   private _waiting = new Map<string, Waiting>();
   private _number = 0;
 
-  constructor(private _options: () => object) {}
+  constructor(private _options: () => Promise<object>) {}
 
   /** Opens the connection where it is not open yet. Rejects where there is no server. */
   async ready(): Promise<void> {
@@ -72,7 +72,7 @@ export class Connection {
       processId: null,
       rootUri: null,
       capabilities: CAPABILITIES,
-      initializationOptions: this._options()
+      initializationOptions: await this._options()
     });
     send(socket, { method: 'initialized', params: {} });
     return socket;

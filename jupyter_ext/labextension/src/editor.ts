@@ -120,7 +120,10 @@ function squiggle(doc: Text, found: lsp.Diagnostic, cell: ISharedCell, session: 
     source: `Tessera ${found.code ?? ''}`.trim(),
     message: messageOf(found),
     renderMessage: () => explanation(found),
-    actions: [fix(found, cell, session)]
+    actions: [
+      change('Fix', 'quickfix', found, cell, session),
+      ...(found.severity === 1 ? [] : [change('Ignore', 'quickfix.ignore', found, cell, session)])
+    ]
   };
 }
 
@@ -147,15 +150,15 @@ function explanation(found: lsp.Diagnostic): HTMLElement {
   return element;
 }
 
-/** Fixes are asked for when they are wanted; the first, which the server prefers, is applied. */
-function fix(found: lsp.Diagnostic, cell: ISharedCell, session: NotebookSession): Action {
+/** Changes are asked for when they are wanted; the first of the kind, which the server prefers, is applied. */
+function change(name: string, kind: string, found: lsp.Diagnostic, cell: ISharedCell, session: NotebookSession): Action {
   return {
-    name: 'Fix',
+    name,
     apply: async () => {
-      const context: lsp.CodeActionContext = { diagnostics: [found], only: ['quickfix'] };
+      const context: lsp.CodeActionContext = { diagnostics: [found], only: [kind] };
       const params = { range: found.range, context };
       const actions = await session.ask<lsp.CodeAction[]>(cell, 'textDocument/codeAction', params);
-      const edit = actions?.find(a => a.edit && !a.disabled)?.edit;
+      const edit = actions?.find(a => a.kind === kind && a.edit && !a.disabled)?.edit;
       if (edit) {
         session.apply(edit);
       }
@@ -170,7 +173,7 @@ async function hoverAt(
   around: Surroundings
 ): Promise<Tooltip | null> {
   const doc = view.state.doc;
-  if (!isTessera(doc.line(1).text)) {
+  if (!isTessera(doc.toString())) {
     return null;
   }
   const at = { position: place(doc, position) };

@@ -74,8 +74,8 @@ const plugin: JupyterFrontEndPlugin<void> = {
     registry: ISettingRegistry | null,
     completions: ICompletionProviderManager | null
   ) => {
-    let settings: ISettingRegistry.ISettings | null = null;
-    const connection = new Connection(() => settings?.composite ?? {});
+    const loaded = registry ? registry.load(ID).catch(() => null) : Promise.resolve(null);
+    const connection = new Connection(async () => (await loaded)?.composite ?? {});
     const sessions = new Sessions(connection, notebooks, rendermime);
     editors.addExtension({
       name: 'tessera',
@@ -87,9 +87,10 @@ const plugin: JupyterFrontEndPlugin<void> = {
       }
     });
     completions?.registerProvider(new TesseraCompletions(sessions.session));
-    settings = (await registry?.load(ID).catch(() => null)) ?? null;
-    settings?.changed.connect(() => {
-      void connection.notify('workspace/didChangeConfiguration', { settings: { tessera: settings!.composite } });
+    (await loaded)?.changed.connect(settings => {
+      connection
+        .notify('workspace/didChangeConfiguration', { settings: { tessera: settings.composite } })
+        .catch(console.debug); // without a server nothing is set
     });
   }
 };
