@@ -118,6 +118,7 @@ def capabilities(pull: bool, encodings: Sequence[str]) -> lsp.ClientCapabilities
             configuration=True,
             inlay_hint=lsp.InlayHintWorkspaceClientCapabilities(refresh_support=True),
             code_lens=lsp.CodeLensWorkspaceClientCapabilities(refresh_support=True),
+            diagnostics=lsp.DiagnosticWorkspaceClientCapabilities(refresh_support=True),
             text_document_content=lsp.TextDocumentContentClientCapabilities(),
         ),
     )

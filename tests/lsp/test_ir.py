@@ -127,3 +127,17 @@ async def test_progress_and_cancellation(start):
     assert not server.children()
     kinds = [p.kind for p in editor.client.progress_reports["t1"]]
     assert kinds == ["begin", "end"]
+
+
+async def test_lines_of_a_text_that_has_been_edited_meanwhile_are_not_told(start):
+    others = set(psutil.Process().children())
+    editor = await start()
+    doc = editor.open(MODEL)
+    asked = asyncio.ensure_future(ask(editor, doc, function="norm", level="target"))
+    (server,) = set(psutil.Process().children()) - others
+    while not server.children():
+        await asyncio.sleep(0.01)
+    editor.replace(doc, "import os\n", "import os\n\n")
+    with pytest.raises(JsonRpcException) as raised:
+        await asked
+    assert raised.value.code == lsp.LSPErrorCodes.ContentModified.value

@@ -78,7 +78,10 @@ async def test_imports_in_a_circle_end(editor):
 
 async def test_references_in_files_that_import(editor):
     layers, model = editor.open(LAYERS, "layers.py"), editor.open(MODEL)
+    await editor.hints(layers)
     await editor.hints(model)
+    editor.change(model, lsp.TextDocumentContentChangePartial(lsp.Range(lsp.Position(0, 0), lsp.Position(0, 0)), "\n"))
+    editor.texts[model.uri] = "\n" + MODEL  # typed a moment ago
     params = lsp.ReferenceParams(lsp.ReferenceContext(True), layers, editor.at(layers, "def |norm"))
     found = await editor.client.text_document_references_async(params)
     places = [(r.uri, r.range.start) for r in found]

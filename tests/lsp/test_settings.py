@@ -28,6 +28,15 @@ def f(x: Tensor["B", "S", bf16 @ ts.accum(ts.f32)], w: Tensor["S", "D", bf16]):
     return a, b
 """
 
+KERNEL = """import tessera as ts
+@ts.kernel
+def é(x: ts.Tensor["M", 256, ts.f16], y: ts.Tensor["M", 256, ts.f16]):
+    tile = ts.tile.alloc_shared((256, 256), ts.f16)
+    ts.tile.cp_async(tile, x[tile_m:tile_m + 256])
+    ts.tile.barrier()
+    y[tile_m:tile_m + 256] = ts.tile.load(tile)
+"""
+
 
 async def set_to(editor, settings):
     editor.client.set_configuration({"tessera": settings})
@@ -73,17 +82,10 @@ async def test_quiet_hints_stand_where_shapes_change_and_near_the_cursor(start):
 
 async def test_the_target_says_how_much_shared_memory_there_is(start):
     editor = await start(options={"target": "sm_90a"})
-    doc = editor.open("""import tessera as ts
-@ts.kernel
-def é(x: ts.Tensor["M", 256, ts.f16], y: ts.Tensor["M", 256, ts.f16]):
-    tile = ts.tile.alloc_shared((256, 256), ts.f16)
-    ts.tile.cp_async(tile, x[tile_m:tile_m + 256])
-    ts.tile.barrier()
-    y[tile_m:tile_m + 256] = ts.tile.load(tile)
-""")
+    doc = editor.open(KERNEL)
     assert not [d for d in await editor.diagnostics(doc) if d.code == "TS405"]
     await set_to(editor, {"target": "sm_75"})
-    while not editor.client.refreshed:
+    while not editor.client.diagnostic_refresh_count:
         await asyncio.sleep(0.01)
     (found,) = [d for d in await editor.diagnostics(doc) if d.code == "TS405"]
     assert "sm_75 has 65536" in found.message

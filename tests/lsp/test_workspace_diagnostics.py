@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from lsprotocol import types as lsp
+
+from tests.lsp.test_settings import KERNEL, set_to
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -61,3 +65,16 @@ async def test_files_that_are_not_open(start, tmp_path):
     assert found[model.as_uri()].items == () and found[layers.as_uri()].kind == "unchanged"
     found, _ = await ask(editor, results)
     assert {uri: r.kind for uri, r in found.items()} == {layers.as_uri(): "unchanged"}
+
+
+async def test_another_target_finds_something_else(start, tmp_path):
+    (tmp_path / "kernel.py").write_text(KERNEL, encoding="utf-8")
+    editor = await start(folders=[tmp_path], options={"target": "sm_90a"})
+    found, results = await ask(editor)
+    (report,) = found.values()
+    assert not [d for d in report.items if d.code == "TS405"]
+    await set_to(editor, {"target": "sm_75"})
+    while not editor.client.diagnostic_refresh_count:
+        await asyncio.sleep(0.01)
+    (report,) = (await ask(editor, results))[0].values()
+    assert [d for d in report.items if d.code == "TS405"]

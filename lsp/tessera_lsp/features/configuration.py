@@ -61,9 +61,10 @@ async def _ask(server: TesseraServer) -> bool:
 
 def take(server: TesseraServer, new: settings.Settings) -> None:
     if new != server.settings:
+        targeted = new.target != server.settings.target
         _set(server, new)
-        refresh(server, "inlay_hint")
-        refresh(server, "code_lens")
+        for what in ("inlay_hint", "code_lens", *(["diagnostics"] if targeted else [])):
+            refresh(server, what)
 
 
 def _set(server: TesseraServer, new: settings.Settings) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from lsprotocol import types as lsp
-from pygls.exceptions import JsonRpcInvalidParams
+from pygls.exceptions import JsonRpcContentModified, JsonRpcInvalidParams
 
 from tessera_lsp import levels
 from tessera_lsp.errors import RequestFailedError
@@ -41,7 +41,7 @@ async def _answer(server: TesseraServer, params: IrParams) -> IrResult:
     document = await server.document(params.text_document)
     if params.level not in levels.LEVELS:
         raise JsonRpcInvalidParams(f"level is one of {', '.join(levels.LEVELS)}, not {params.level!r}")
-    known = _function(document, params)
+    known, state = _function(document, params), document.state
     settings = server.settings_for(document)
     target, dims = params.target or settings.target, settings.dims if params.dims is None else params.dims
     try:
@@ -55,6 +55,8 @@ async def _answer(server: TesseraServer, params: IrParams) -> IrResult:
                 target, lines = await levels.compiled(known.analysis, source, params.level, target, dims)
     except NoIR as e:
         raise RequestFailedError(str(e)) from None
+    if document.state != state:  # its lines are no longer where they were
+        raise JsonRpcContentModified
     name = known.analysis.name
     return IrResult(
         uri=_address(params, name),

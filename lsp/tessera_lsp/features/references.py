@@ -28,7 +28,10 @@ def register(server: TesseraServer) -> None:
         name = _module_name(document, params.position)
         if name is not None:
             for other in list(server.documents.values()):
-                called = _imported_as(other, document, name) if other.file != document.file else None
+                if other.file == document.file:
+                    continue
+                await other.ready()
+                called = _imported_as(other, document, name)
                 out += [other.location(s) for s in _of_module(other, called)] if called is not None else []
         return out
 

@@ -1,7 +1,7 @@
 """Findings in files of the workspace that are not open, for clients that ask for them.
 
-A file is analysed once for each of its versions, and anew when a file that it imports has changed. Only findings are
-kept. A client asks again as soon as it is answered: with nothing new to tell, the answer takes its time.
+A file is analysed once for each of its versions and targets, and anew when a file that it imports has changed. Only
+findings are kept. A client asks again as soon as it is answered: with nothing new to tell, the answer takes its time.
 """
 
 from __future__ import annotations
@@ -34,9 +34,12 @@ _Report = lsp.WorkspaceFullDocumentDiagnosticReport | lsp.WorkspaceUnchangedDocu
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The findings of one version of a file. `others`: the state of all imported files, None where it imports none."""
+    """The findings of one version of a file on a target.
 
-    stamp: tuple[int, int]
+    `others`: the state of all imported files, None where it imports none.
+    """
+
+    stamp: tuple[int, int, str]
     others: int | None
     result: str
     found: list[lsp.Diagnostic]
@@ -76,7 +79,7 @@ async def _checked(server: TesseraServer, path: Path, uri: str, old: Checked | N
     """None for a file that is none of ours, or cannot be read."""
     try:
         stat = path.stat()
-        stamp = stat.st_mtime_ns, stat.st_size
+        stamp = stat.st_mtime_ns, stat.st_size, server.settings.target
         if old is not None and old.stamp == stamp and old.others in (None, server.modules.version):
             return old
         text = read_text(path) if stat.st_size <= LARGEST else ""
