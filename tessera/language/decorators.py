@@ -11,7 +11,7 @@ import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NoReturn, ParamSpec, Self, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Self, cast, overload
 
 from tessera import knobs
 from tessera.errors import NOWHERE, CompileError, Diagnostic, Span, TesseraError, source_line
@@ -23,16 +23,13 @@ if TYPE_CHECKING:
     from tessera.compiler.frontend.definition import Definition
     from tessera.language.schedule import Schedule
 
-P = ParamSpec("P")
-R = TypeVar("R")
 
-
-class Program(Generic[P, R]):
+class Program:
     """A Python function that Tessera compiles when it is called. `options` are the decorators' keywords."""
 
     kind: ClassVar[Literal["function", "kernel"]] = "function"
 
-    def __init__(self, python: Callable[P, R], options: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, python: Callable[..., Any], options: Mapping[str, Any] | None = None) -> None:
         _demand_plain_function(python, self.kind)
         functools.update_wrapper(self, python)
         self.options: dict[str, Any] = dict(options or {})
@@ -58,7 +55,8 @@ class Program(Generic[P, R]):
             self._definition = found = cast("Definition", live_definition(self.__wrapped__, self.kind, self.options))
         return found
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    # Not the annotated types: arrays of any library may be given where `Tensor` is written, and come back.
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
             return _call(self, args, kwargs)
         except TesseraError as e:
@@ -88,18 +86,18 @@ class Program(Generic[P, R]):
         """The program under a `Schedule`. Raises CompileError TS105 where it has no use for the schedule's block."""
         return self.with_config(**schedule.config_for(self))
 
-    def tune(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+    def tune(self, *args: Any, **kwargs: Any) -> Any:
         """Times the configurations of `@ts.kernel.autotune` that have no timing yet for such arguments; the `Tuning`.
 
         Runs on copies: no argument is changed. Raises TuningError TS609 where no configuration runs.
         """
         return _deferred("runtime.autotune").tune(self, args, kwargs)
 
-    def best_config(self, *args: P.args, **kwargs: P.kwargs) -> dict[str, Any]:
+    def best_config(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The configuration that a call with these arguments runs under; tunes it where the call would."""
         return _deferred("runtime.autotune").best_config(self, args, kwargs)
 
-    def tuning_report(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+    def tuning_report(self, *args: Any, **kwargs: Any) -> Any:
         """A table of every configuration with its time or why it has none: for these arguments, or the last ones."""
         return _deferred("runtime.autotune").report(self, args, kwargs)
 
@@ -129,22 +127,22 @@ def _deferred(module: str) -> Any:
     return importlib.import_module(f"tessera.{module}")
 
 
-def _call(fn: Program[Any, Any], args: tuple[object, ...], kwargs: Mapping[str, Any]) -> Any:
+def _call(fn: Program, args: tuple[object, ...], kwargs: Mapping[str, Any]) -> Any:
     """Stands for `runtime.dispatch.call` until the first call, which puts that in its place."""
     global _call
     _call = _deferred("runtime.dispatch").call
     return _call(fn, args, kwargs)
 
 
-def _compiled(fn: Program[Any, Any], target: str, dims: Mapping[str, int] | None) -> Any:
+def _compiled(fn: Program, target: str, dims: Mapping[str, int] | None) -> Any:
     return _deferred("runtime.compiled").compile(fn, target=target, dims=dims)
 
 
-class Function(Program[P, R]):
+class Function(Program):
     """Made by `@ts.function`: whole-tensor modelling, compiled through Graph IR."""
 
 
-class Kernel(Program[P, R]):
+class Kernel(Program):
     """Made by `@ts.kernel`: a tile program. `config` holds the schedule's parameters (BLOCK_M, num_warps ...)."""
 
     kind = "kernel"
@@ -174,9 +172,9 @@ def _refuse(python: Any, code: str, message: str) -> NoReturn:
 
 
 @overload
-def function(python: Callable[P, R], /) -> Function[P, R]: ...
+def function(python: Callable[..., Any], /) -> Function: ...
 @overload
-def function(*, numerics: Policy | str | None = None) -> Callable[[Callable[P, R]], Function[P, R]]: ...
+def function(*, numerics: Policy | str | None = None) -> Callable[[Callable[..., Any]], Function]: ...
 def function(python: Callable[..., Any] | None = None, /, *, numerics: Policy | str | None = None) -> Any:
     """Compiles a function over whole tensors: shapes are checked from its text, operators fused into kernels.
 
@@ -194,9 +192,9 @@ class _KernelDecorator:
     """`@ts.kernel`, and `@ts.kernel.autotune(...)`."""
 
     @overload
-    def __call__(self, python: Callable[P, R], /) -> Kernel[P, R]: ...
+    def __call__(self, python: Callable[..., Any], /) -> Kernel: ...
     @overload
-    def __call__(self, /, **config: int | None) -> Callable[[Callable[P, R]], Kernel[P, R]]: ...
+    def __call__(self, /, **config: int | None) -> Callable[[Callable[..., Any]], Kernel]: ...
     def __call__(self, python: Callable[..., Any] | None = None, /, **config: Any) -> Any:
         """Compiles a tile program. Keywords (`num_warps`, `num_stages`, block sizes) are its schedule's parameters."""
         options = {"config": {k: v for k, v in config.items() if v is not None}} if config else {}
@@ -208,7 +206,7 @@ class _KernelDecorator:
         metric: Metric = "time",
         timeout_ms: float | None = None,
         cache: str | None = None,
-    ) -> Callable[[Callable[P, R]], Kernel[P, R]]:
+    ) -> Callable[[Callable[..., Any]], Kernel]:
         """A kernel that runs under the quickest combination of `space`, found at its first call; see `ts.autotune`."""
         decorate = autotune(space=space, metric=metric, timeout_ms=timeout_ms, cache=cache)
         return lambda f: decorate(f if isinstance(f, Program) else Kernel(f))
@@ -239,8 +237,8 @@ class _Autotune:
         """
         options = tuning_options(space, configs, metric, timeout_ms, cache)
 
-        def decorate(f: Any) -> Program[Any, Any]:
-            program: Program[..., Any] = cast("Program[..., Any]", f) if isinstance(f, Program) else Function(f)
+        def decorate(f: Any) -> Program:
+            program = f if isinstance(f, Program) else Function(f)
             given, first = program.config, options["configs"][0]
             return program.with_options(
                 config=first, autotune={**options, "configs": [{**given, **c} for c in options["configs"]]}

@@ -17,6 +17,7 @@ from tests.vscode.documented import snippet
 ROOT = Path(__file__).parents[2]
 PROGRAM = """from __future__ import annotations
 
+import numpy as np
 import tessera as ts
 from tessera import Tensor, bf16
 
@@ -40,7 +41,8 @@ def scale(x: Tensor["M", "K", ts.f16], y: Tensor["M", "K", ts.f16]) -> None:
     y[tile_m : tile_m + 16] = x[tile_m : tile_m + 16] * ctx.K
 
 
-print(project, split, scale)
+x = np.ones((2, 3, 8), np.float32)
+print(project(x, np.ones((8, 4), np.float32)).shape, split(x, gain=x[0, 0]).shape, scale)
 """
 PYRIGHT = '[tool.pyright]\npythonVersion = "3.12"\n'
 
