@@ -6,10 +6,11 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tessera.compiler.frontend import analysis
+from tessera.compiler.frontend import analysis, moving
 from tessera.compiler.frontend.analysis import Analysis
 from tessera.compiler.frontend.files import FileAnalysis, analyse_file
 from tessera.compiler.frontend.fingerprint import fingerprint
@@ -199,6 +200,22 @@ def test_an_edit_in_one_body_reads_no_other_functions_names(monkeypatch: pytest.
     assert len(seen) == 1  # of the name that goes in a circle, of which nothing is sure
     read(CHAIN.replace("BASE * 2", "BASE * 4"), file)
     assert len(seen) > 3
+
+
+def test_expressions_move_when_somebody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    file, made = read(CHAIN), list[object]()
+
+    def counted(*args: Any) -> analysis.ExprInfo:
+        made.append(args)
+        return analysis.ExprInfo(*args)
+
+    monkeypatch.setattr(moving, "ExprInfo", counted)
+    for n in (1, 2, 3):
+        read("\n" * n + CHAIN, file)
+    assert not made
+    assert state(file) == state(read("\n\n\n" + CHAIN)) and len(made) > len(file.analyses)
+    seen = len(made)
+    assert file.analyses[0].type_at(27, 12) is not None and len(made) == seen
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -5,7 +5,7 @@ Editors, the notebook's Shapes tab, `tessera check` and the code generator all r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -63,7 +63,7 @@ class Analysis:
     params: tuple[Param, ...] = ()
     captures: tuple[Any, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
-    expressions: list[ExprInfo] = field(default_factory=list[ExprInfo])
+    expressions: Sequence[ExprInfo] = field(default_factory=list[ExprInfo])
     checks: tuple[Check, ...] = ()
     dims: Mapping[str, Span] = field(default_factory=dict[str, Span])
     dependencies: tuple[tuple[str, str], ...] = ()

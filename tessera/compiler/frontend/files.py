@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import gc
-import re
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -16,9 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tessera.compiler.frontend.analysis import Analysis, ExprInfo, analyse, changed
+from tessera.compiler.frontend.analysis import Analysis, analyse, changed
 from tessera.compiler.frontend.definition import Definition
 from tessera.compiler.frontend.modules import Modules
+from tessera.compiler.frontend.moving import is_local, moved
 from tessera.compiler.frontend.reparse import Parsed, parsed
 from tessera.compiler.frontend.scope import Scope
 from tessera.compiler.frontend.text_scope import TextScope, decorated_kind
@@ -108,7 +108,7 @@ class FileAnalysis:
         if changed(old.analysis, definition.scope, same):
             return None
         shift = definition.line - old.line
-        if shift and not _local(old.analysis, old.line, text.count("\n")):
+        if shift and not is_local(old.analysis, old.line, text.count("\n")):
             return None  # places in other functions have moved by other distances
         return moved(old.analysis, definition, shift)
 
@@ -150,39 +150,6 @@ def collector_paused() -> Generator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-def _local(analysis: Analysis, line: int, extra: int) -> bool:
-    spans = [n.span for d in analysis.diagnostics for n in d.notes if n.span is not None and n.span.line]
-    spans += [d.span for d in analysis.diagnostics]
-    return all(line <= s.line <= line + extra for s in spans)
-
-
-def moved(analysis: Analysis, definition: Definition, by: int) -> Analysis:
-    """The same analysis for a definition that stands `by` lines further down."""
-    if not by:
-        return replace(analysis, definition=definition)
-
-    def at(s: Span) -> Span:
-        return Span(s.file, s.line + by, s.col, s.end_line + by, s.end_col) if s.line else s
-
-    name = Path(definition.file).name
-    place = re.compile(rf"(?<!\w){re.escape(name)}:(\d+)")  # of the return annotation, say
-
-    def said(d: Diagnostic) -> Diagnostic:
-        message = place.sub(lambda m: f"{name}:{int(m[1]) + by}", d.message)
-        notes = tuple(replace(n, span=at(n.span)) if n.span else n for n in d.notes)
-        fixes = tuple(replace(f, edits=tuple(replace(e, span=at(e.span)) for e in f.edits)) for f in d.fixes)
-        return replace(d, message=message, span=at(d.span), notes=notes, fixes=fixes)
-
-    if analysis.op is not None:
-        for op in analysis.op.walk():
-            op.span = at(op.span)
-    return replace(
-        analysis, definition=definition, diagnostics=tuple(map(said, analysis.diagnostics)),
-        expressions=[ExprInfo(at(e.span), e.type, e.name, e.kind) for e in analysis.expressions],
-        dims={n: at(s) for n, s in analysis.dims.items()}, undecided=tuple(map(said, analysis.undecided)),
-    )  # fmt: skip
 
 
 def analyse_file(source: str | Path, text: str | None = None) -> list[Analysis]:
