@@ -49,6 +49,19 @@ def turned(A: ts.Tensor["M", "K"], B: ts.Tensor["K", "N"], C: ts.Tensor["N", "M"
     return C
 
 
+@ts.kernel
+def turning(A: ts.Tensor["M", "K"], B: ts.Tensor["K", "N"], C: ts.Tensor["N", "M"]):
+    """Stored turned."""
+    ctx = ts.tile.context()
+    BM, BN = ctx.BM, ctx.BN
+    s = ts.tile.alloc_shared((BN, BM), A.dtype)
+    acc = ts.tile.mma(A[tile_m : tile_m + BM, 0:32], B[0:32, tile_n : tile_n + BN])
+    s[:] = ts.tile.transpose(ts.tile.cast(acc, A.dtype))
+    ts.tile.barrier()
+    C[tile_n : tile_n + BN, tile_m : tile_m + BM] = s[:]
+    return C
+
+
 # Whole tiles, an odd number of 8 columns, warps without rows; then rows that are not whole pieces, and a product that
 # keeps off the tensor cores of sm_120.
 TILES = ["64x64", "64x24", "48x40", "16x8", "128x72", "64x20", "24x32"]
@@ -81,10 +94,19 @@ def test_a_tile_holds_what_was_stored(tile: str, warps: int, dtype: Any) -> None
 
 
 @pytest.mark.parametrize("dtype", [F16, BF16])
-def test_read_back_turned(dtype: Any) -> None:
+@pytest.mark.parametrize("kernel", [turned, turning], ids=lambda k: k.__name__)
+def test_read_back_turned(kernel: Any, dtype: Any) -> None:
     a, b, c = arguments(dtype)
     for target in TARGETS:
-        got = run(turned, a, b, c.T.copy(), target=target, **sizes("48x40", 8))
+        got = run(kernel, a, b, c.T.copy(), target=target, **sizes("48x40", 8))
+        np.testing.assert_array_equal(got, exact(a, b).T)
+
+
+@pytest.mark.parametrize(("tile", "warps"), [("64x64", 4), ("128x24", 8), ("64x20", 4)])
+def test_a_tile_that_is_stored_turned(tile: str, warps: int) -> None:
+    a, b, c = arguments(F16)
+    for target in TARGETS:
+        got = run(turning, a, b, c.T.copy(), target=target, **sizes(tile, warps))
         np.testing.assert_array_equal(got, exact(a, b).T)
 
 
@@ -111,6 +133,7 @@ WRONG = {
     "another row": ("row + lane % 16", "row + (lane ^ 1) % 16"),
     "halves exchanged": ("row + lane % 16", "row + (lane ^ 8) % 16"),
     "the same columns": ("L::col(k + 4, warp)", "L::col(k, warp)"),
+    "a turned row": ("col + lane % 8", "col + (lane ^ 1) % 8"),
     "rows that are not aligned": ("row + lane % 16, col)", "row + lane % 16, col + 2)"),
 }
 
@@ -125,22 +148,26 @@ def test_a_wrong_row_shows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name
     monkeypatch.setattr(nvrtc, "INCLUDE", tmp_path)
     monkeypatch.setattr(nvrtc, "library_fingerprint", nvrtc.library_fingerprint.__wrapped__)
     monkeypatch.setattr(emulate, "_precompiled", lambda flags: None)
-    a, b, c = arguments(F16)
+    a, b, _ = arguments(F16)
     with pytest.raises((AssertionError, DebugCheckError)):
-        got = run(through, a, b, c, target="emulator:sm_90a", BM=64, BN=64)
-        np.testing.assert_array_equal(got, exact(a, b))
+        kernel, want = (turning, exact(a, b).T) if "turned" in name else (through, exact(a, b))
+        got = run(kernel, a, b, np.zeros_like(want), target="emulator:sm_90a", BM=64, BN=64)
+        np.testing.assert_array_equal(got, want)
 
 
-def stores(arch: str, tile: str) -> set[str]:
+def stores(arch: str, tile: str, kernel: Any = through) -> set[str]:
     """The instructions that store to shared memory, without what says where."""
     require("cuda.bindings")
-    artifact = base.get(arch).compile(lowered(through, *arguments(F16, 128, 192), target=arch, **sizes(tile, 4)))
+    *operands, c = arguments(F16, 128, 192)
+    c = c.T.copy() if kernel is turning else c
+    artifact = base.get(arch).compile(lowered(kernel, *operands, c, target=arch, **sizes(tile, 4)))
     return set(re.findall(r"\bSTSM?\b[.\w]*", cubin.disassemble(artifact.files["code.cubin"])))
 
 
 def test_the_instructions_are_there() -> None:
     assert stores("sm_90a", "64x64") == {"STSM.16.M88.4"}
     assert stores("sm_90a", "64x24") == {"STSM.16.M88.4", "STSM.16.M88.2"}
+    assert stores("sm_90a", "64x24", turning) == {"STSM.16.MT88.4", "STSM.16.MT88.2"}
     assert "STSM.16.M88.4" in stores("sm_120", "64x64")
     for arch, tile in (("sm_80", "64x64"), ("sm_90a", "64x20")):
         assert not any(s.startswith("STSM") for s in stores(arch, tile))

@@ -146,7 +146,7 @@ def _owner(op: Op, view: Value, tile: Value, grouping: Grouping) -> Owner | None
     """The element-to-thread map of a plain access; stores of vectors, by stmatrix, and gathers are not plain."""
     if op.name in ("tile.gather", "tile.scatter", "tile.mma", "tile.contract") or not is_tile(tile):
         return None
-    if op.name == "tile.store_shared" and grouping.stored_by_matrices(tile):
+    if op.name == "tile.store_shared" and grouping.stored_by_matrices(grouping.stored_turned(tile) or tile):
         return None
     n = 1 if op.name == "tile.load" or op.name == "tile.load_shared" else 2
     rank = len(view.type.shape)  # type: ignore[union-attr]

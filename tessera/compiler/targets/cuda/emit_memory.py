@@ -270,6 +270,8 @@ def _store_shared(e: KernelEmitter, op: Op) -> None:
     shared, t = op.operands
     if is_scalar(t):
         e.source.write(f"if (ts::hw::thread() == 0) ts::hw::store_shared({e.expr(shared)}.at(0, 0), {e.expr(t)});")
+    elif (turned := e.grouping.stored_turned(t)) is not None:
+        e.source.write(f"ts::store_shared(ts::transposed({e.expr(shared)}), {e.tile(turned)});")
     else:
         e.source.write(f"ts::store_shared({e.expr(shared)}, {e.tile(t)});")
     if shared in e.products.tiles:

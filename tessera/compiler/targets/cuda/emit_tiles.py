@@ -123,11 +123,18 @@ def _reshape(e: KernelEmitter, op: Op) -> None:
         e.env[t] = e.expr(x)
 
 
+def _turned_by(e: KernelEmitter, user: Op, operand: int) -> bool:
+    """Whether the user of a transposed tile transposes it itself."""
+    if user.name == "tile.store_shared":
+        return e.grouping.stored_turned(user.operands[operand]) is not None
+    return user.name == "tile.mma" and e.reads_shared(user, operand)
+
+
 @handles("transpose")
 def _transpose(e: KernelEmitter, op: Op) -> None:
     x, t = op.operands[0], op.result
-    if op in e.products.replaced or (t.uses and all(u.name == "tile.mma" and e.reads_shared(u, i) for u, i in t.uses)):
-        return  # products read the shared tile itself
+    if op in e.products.replaced or (t.uses and all(_turned_by(e, u, i) for u, i in t.uses)):
+        return  # products read, and stores write, the shared tile itself
     if not is_tile(t):
         e.env[t] = e.expr(x)
         return

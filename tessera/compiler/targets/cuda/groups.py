@@ -348,6 +348,13 @@ class Grouping:
         whole = rows % 16 == 0 and cols % (8 * layout.col.t2) == 0
         return whole and shape_of(v)[-1] == cols
 
+    def stored_turned(self, v: Value) -> Value | None:
+        """The tile whose transpose `v` is, where stmatrix transposes it on its way to shared memory."""
+        op = v.op
+        if op is None or op.name != "tile.transpose" or op.attrs["perm"] != (1, 0):
+            return None
+        return op.operands[0] if self.stored_by_matrices(op.operands[0]) else None
+
     def _name(self, group: Group, layout: Layout, names: dict[str, Layout]) -> None:
         rows, cols = layout.shape
         base = f"Vec{cols}" if rows == 1 and len(group.shape) == 1 else f"Tile{rows}x{cols}"

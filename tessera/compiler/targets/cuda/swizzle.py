@@ -66,7 +66,8 @@ def accesses(grouping: Grouping, shared: Value) -> Iterator[Access]:
             case "tile.copy_async":
                 yield Copied()
             case "tile.store_shared":
-                yield from held(grouping, user.operands[1], "stored")
+                tile = user.operands[1]
+                yield from held(grouping, grouping.stored_turned(tile) or tile, "stored")
             case "tile.load_shared":
                 yield from _loaded(grouping, user.result, shared)
             case "tile.mma":
