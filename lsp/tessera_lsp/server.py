@@ -37,7 +37,7 @@ _NOTEBOOKS = lsp.NotebookDocumentSyncOptions(
         )
     ]
 )
-_ASKED: ContextVar[int] = ContextVar("asked")
+_ASKED: ContextVar[int] = ContextVar("asked", default=0)
 """the number of the message that is being answered"""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from lsprotocol import types as lsp
+from tessera_lsp.server import create_server
 
 from tests.lsp.test_features import apply, rename
 
@@ -93,6 +94,27 @@ async def test_references_in_files_that_import(editor):
     params = lsp.ReferenceParams(lsp.ReferenceContext(True), model, editor.at(model, "* |heads"))
     found = await editor.client.text_document_references_async(params)
     assert [editor.covered(model, r.range) for r in found] == ["heads"]
+
+
+async def test_references_wait_for_files_that_are_still_being_read():
+    server = create_server()
+    server.protocol.server_capabilities, server.protocol.client_capabilities = (
+        lsp.ServerCapabilities(),
+        lsp.ClientCapabilities(
+            text_document=lsp.TextDocumentClientCapabilities(diagnostic=lsp.DiagnosticClientCapabilities())
+        ),
+    )
+    for name, text in (("layers.py", LAYERS), ("model.py", MODEL)):
+        server.open(lsp.TextDocumentItem(f"file:///work/{name}", "python", 1, text))
+    layers, model = server.documents.values()
+    await layers.ready()
+    await model.ready()
+    model.edit(2, [lsp.TextDocumentContentChangeWholeDocument("\n" + MODEL)])
+    at = layers.text.position(LAYERS.index("def norm") + 4)
+    params = lsp.ReferenceParams(lsp.ReferenceContext(True), lsp.TextDocumentIdentifier(layers.uri), at)
+    found = await server.protocol.fm.features[lsp.TEXT_DOCUMENT_REFERENCES](params)
+    line = ("\n" + MODEL).split("\n").index(next(n for n in MODEL.split("\n") if "y = norm(x)" in n))
+    assert line in [r.range.start.line for r in found if r.uri == model.uri]
 
 
 @pytest.mark.parametrize(
