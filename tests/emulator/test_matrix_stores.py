@@ -62,6 +62,18 @@ def turning(A: ts.Tensor["M", "K"], B: ts.Tensor["K", "N"], C: ts.Tensor["N", "M
     return C
 
 
+@ts.kernel
+def fed(A: ts.Tensor["M", "K"], B: ts.Tensor["K", "N"], C: ts.Tensor["N", "N", ts.f32]):
+    """Stored either way, then an operand of further products: P^T P and P^T (P^T)^T."""
+    s, r = ts.tile.alloc_shared((64, 48), A.dtype), ts.tile.alloc_shared((48, 64), A.dtype)
+    p = ts.tile.cast(ts.tile.mma(A[0:64, 0:32], B[0:32, 0:48]), A.dtype)
+    s[:] = p
+    r[:] = ts.tile.transpose(p)
+    ts.tile.barrier()
+    C[0:48, 0:48] = ts.tile.mma(r, s) - ts.tile.mma(r, r.T) * 0.5
+    return C
+
+
 # Whole tiles, an odd number of 8 columns, warps without rows; then rows that are not whole pieces, and a product that
 # keeps off the tensor cores of sm_120.
 TILES = ["64x64", "64x24", "48x40", "16x8", "128x72", "64x20", "24x32"]
@@ -100,6 +112,15 @@ def test_read_back_turned(kernel: Any, dtype: Any) -> None:
     for target in TARGETS:
         got = run(kernel, a, b, c.T.copy(), target=target, **sizes("48x40", 8))
         np.testing.assert_array_equal(got, exact(a, b).T)
+
+
+@pytest.mark.parametrize("warps", [4, 8])
+def test_stored_for_another_product(warps: int) -> None:
+    a, b, _ = arguments(F16, 64, 48)
+    p = exact(a, b).astype(np.float64)
+    for target in TARGETS:
+        got = run(fed, a, b, np.zeros((48, 48), np.float32), target=target, num_warps=warps)
+        np.testing.assert_allclose(got, p.T @ p * 0.5, rtol=1e-4, atol=1e-1)
 
 
 @pytest.mark.parametrize(("tile", "warps"), [("64x64", 4), ("128x24", 8), ("64x20", 4)])
