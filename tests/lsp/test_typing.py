@@ -7,6 +7,8 @@ import asyncio
 import pytest
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcException
+from tessera_lsp.document import Document
+from tessera_lsp.features.completion import at_once
 
 from benchmarks.frontend import program
 from tessera.compiler.frontend.files import FileAnalysis
@@ -40,6 +42,40 @@ async def test_fast_typing_supersedes(editor):
     fresh = editor.open(editor.texts[doc.uri], "fresh.py")
     expected = await editor.client.text_document_inlay_hint_async(lsp.InlayHintParams(fresh, whole))
     assert [(h.position, editor.label(h)) for h in last] == [(h.position, editor.label(h)) for h in expected]
+
+
+ATTEND = """import tessera as ts
+import numpy as np
+
+@ts.function
+def attend(x: ts.Tensor["B", "S"]):
+    y = x * 2
+    return y
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "label", "other"),
+    [
+        ("    ts.", "softmax", ""), ("    z = ts.tile.", "mma", ""), ("    ts.soft", "softmax", ""),
+        ("    y.", None, ""), ("    x.T.", None, ""), ("    # ts.", None, ""), ("    note = 'ts.", None, ""),
+        ("    ts.", None, "    ts = x\n"), ("    ts.", None, "    import layers as ts\n"),
+    ],
+)  # fmt: skip
+async def test_members_of_a_module_wait_for_no_analysis(line, label, other):
+    """As soon as another thing may have the name, or the owner is a value, the analysis is waited for."""
+    document = Document(lsp.TextDocumentItem("file:///work/model.py", "python", 1, ATTEND))
+    end = lsp.Position(6, len(line))
+    assert at_once(document, end) is None, "nothing is known yet"
+    await document.analyse(document.text)
+    change = lsp.TextDocumentContentChangePartial(lsp.Range(lsp.Position(6, 0), lsp.Position(6, 0)), f"{line}\n{other}")
+    document.text = document.text.changed(change)  # which nobody has analysed
+    found = at_once(document, end)
+    assert (found is None) == (label is None)
+    if found is not None:
+        assert label in {item.label for item in found}
+        await document.analyse(document.text)
+        assert at_once(document, end) == found
 
 
 def test_an_analysis_that_is_given_up_moves_nothing_twice():

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tessera_lsp.server import TesseraServer
 
 _OWNER = re.compile(r"(?P<name>[^\W\d][\w.]*|[)\]])\s*\.\s*\w*$")
+_IMPORT = re.compile(r"(?:import|from)\b")
 _ANNOTATIONS = ("Tensor", "Tile", "Const")
 _KIND = lsp.CompletionItemKind
 
@@ -35,8 +36,27 @@ _KIND = lsp.CompletionItemKind
 def register(server: TesseraServer) -> None:
     @server.feature(lsp.TEXT_DOCUMENT_COMPLETION, lsp.CompletionOptions(trigger_characters=[".", '"', "'"]))
     async def completion(params: lsp.CompletionParams) -> list[lsp.CompletionItem]:
-        document = await server.document(params.text_document)
-        return list(_completion(document, params.position))
+        document = server.documents.get(params.text_document.uri)
+        members = at_once(document, params.position) if document is not None else None
+        if members is not None:
+            return members
+        return list(_completion(await server.document(params.text_document), params.position))
+
+
+def at_once(document: Document, position: lsp.Position) -> list[lsp.CompletionItem] | None:
+    """The members of a module, after `ts.` say. They are the same whatever has just been typed, as long as the text
+    gives the module's name to nothing else; so no analysis is waited for."""
+    text, offset = document.text.text, document.text.offset(position)
+    owner = _OWNER.search(text, document.text.starts[document.text.place(position)[0] - 1], offset)
+    head = owner["name"].partition(".")[0] if owner is not None else ")"
+    context = context_at(text, offset)
+    if owner is None or not head.isidentifier() or context.comment or context.string:
+        return None
+    for other in re.finditer(rf"\b{head}\b(?!\s*\.)", text):
+        if not _IMPORT.match(text, text.rfind("\n", 0, other.start()) + 1):
+            return None
+    value = signatures.resolve(document.scope, owner["name"])
+    return list(_of_namespace(value.path)) if isinstance(value, Namespace) else None
 
 
 def _completion(document: Document, position: lsp.Position) -> Iterator[lsp.CompletionItem]:
