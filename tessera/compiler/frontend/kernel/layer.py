@@ -101,6 +101,8 @@ class KernelLayer(KernelState):
             return Builtin(f"tessera.tile.{name}")
         if name not in self.plan.coordinates or self.ev.frame.scope.lookup(name) is not MISSING:
             return MISSING
+        if not self.ev.frame.scope.live:
+            self.ev.depend(name, MISSING)  # a text may come to define it
         found = self._coordinate(node, name)
         if isinstance(found, Unknown):
             self.ev.frame.names[name] = found  # said once
