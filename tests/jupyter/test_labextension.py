@@ -87,7 +87,7 @@ def test_a_fix_is_applied_from_the_squiggle(lab):
     tip.wait_for()
     assert "TS202" in tip.inner_text()
     page.shot("tooltip")
-    tip.get_by_role("button", name=re.compile("Fix")).click()
+    tip.get_by_role("button", name=re.compile("keepdim")).click()
     mark.wait_for(state="detached")
     assert "keepdim=True" in cell(page, 1).inner_text()
     assert hints(page, 1) == [[3, ": [B, 1] f32"]]

@@ -113,6 +113,7 @@ const SEVERITIES = ['error', 'error', 'warning', 'info', 'hint'] as const;
 function squiggle(doc: Text, found: lsp.Diagnostic, cell: ISharedCell, session: NotebookSession): Diagnostic {
   const from = offset(doc, found.range.start);
   const to = Math.max(offset(doc, found.range.end), from);
+  const titles: string[] = found.data?.fixes ?? [];
   return {
     from,
     to,
@@ -121,8 +122,8 @@ function squiggle(doc: Text, found: lsp.Diagnostic, cell: ISharedCell, session: 
     message: messageOf(found),
     renderMessage: () => explanation(found),
     actions: [
-      change('Fix', 'quickfix', found, cell, session),
-      ...(found.severity === 1 ? [] : [change('Ignore', 'quickfix.ignore', found, cell, session)])
+      ...titles.map(title => change(title, 'quickfix', title, found, cell, session)),
+      ...(found.severity === 1 ? [] : [change('Ignore', 'quickfix.ignore', null, found, cell, session)])
     ]
   };
 }
@@ -150,15 +151,23 @@ function explanation(found: lsp.Diagnostic): HTMLElement {
   return element;
 }
 
-/** Changes are asked for when they are wanted; the first of the kind, which the server prefers, is applied. */
-function change(name: string, kind: string, found: lsp.Diagnostic, cell: ISharedCell, session: NotebookSession): Action {
+/** A change is asked for when it is wanted: that of `title`, or the first of its kind. */
+function change(
+  name: string,
+  kind: string,
+  title: string | null,
+  found: lsp.Diagnostic,
+  cell: ISharedCell,
+  session: NotebookSession
+): Action {
   return {
     name,
     apply: async () => {
       const context: lsp.CodeActionContext = { diagnostics: [found], only: [kind] };
       const params = { range: found.range, context };
       const actions = await session.ask<lsp.CodeAction[]>(cell, 'textDocument/codeAction', params);
-      const edit = actions?.find(a => a.kind === kind && a.edit && !a.disabled)?.edit;
+      const wanted = (a: lsp.CodeAction): boolean => a.kind === kind && (title === null || a.title === title);
+      const edit = actions?.find(a => wanted(a) && a.edit && !a.disabled)?.edit;
       if (edit) {
         session.apply(edit);
       }

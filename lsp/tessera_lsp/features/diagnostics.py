@@ -53,5 +53,5 @@ def one(server: TesseraServer, document: Document, d: Diagnostic) -> lsp.Diagnos
         code_description=lsp.CodeDescription(f"{server.errors_page}#{d.code.lower()}") if server.errors_page else None,
         source="tessera",
         related_information=related or None,
-        data={"kind": CODES[d.code].kind, "function": d.function},
+        data={"kind": CODES[d.code].kind, "function": d.function, "fixes": [fix.message for fix in d.fixes]},
     )
