@@ -12,7 +12,7 @@ import itertools
 import linecache
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
 
@@ -108,6 +108,11 @@ class Document:
 
     def _elsewhere(self, file: str) -> None:
         if file != self.file and file in imported_files(self.scope):
+            self._request(by_import=True)
+
+    def changed_on_disk(self, files: Collection[str], appeared: bool) -> None:
+        """`appeared`: some are new or gone, so an import may mean another file than before."""
+        if self._rounds and (appeared or not imported_files(self.scope).isdisjoint(files)):
             self._request(by_import=True)
 
     def _request(self, by_import: bool) -> None:

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from lsprotocol import types as lsp
+from tessera_lsp.features import watched
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -73,3 +74,52 @@ async def test_pushed_findings_follow_an_import(start):
         await asyncio.sleep(0.05)
     (found,) = editor.client.diagnostics[model.uri]
     assert found.source == "tessera" and "7" in found.message
+
+
+@pytest.mark.parametrize("start_text", [None, LAYERS])
+async def test_a_file_that_others_change(start, tmp_path, start_text):
+    """Written on the disk, by a generator say: the client tells, and who imports it is analysed again."""
+    editor = await start(pull=False, folders=[tmp_path])
+    other, model = tmp_path / "layers.py", tmp_path / "model.py"
+    if start_text is not None:
+        other.write_text(start_text)
+    text = MODEL.replace("    y = heads(x)", "    y = heads(x)\n    z = y @ y")
+    item = lsp.TextDocumentItem(model.as_uri(), "python", 1, text)
+    editor.client.text_document_did_open(lsp.DidOpenTextDocumentParams(item))
+
+    async def findings(said):
+        for _ in range(200):
+            found = editor.client.diagnostics.get(model.as_uri())
+            if found is not None and [d.code for d in found] == said:
+                return
+            await asyncio.sleep(0.05)
+        raise AssertionError(editor.client.diagnostics.get(model.as_uri()))
+
+    await findings([] if start_text is None else ["TS203"])
+
+    def tell(kind):
+        event = lsp.FileEvent(other.as_uri(), kind)
+        editor.client.workspace_did_change_watched_files(lsp.DidChangeWatchedFilesParams([event]))
+
+    other.write_text(LAYERS + "\n\n")
+    tell(lsp.FileChangeType.Created)
+    await findings(["TS203"])
+    other.write_text(LAYERS.replace("HEADS = 4", "HEADS = 8"))
+    tell(lsp.FileChangeType.Changed)
+    await findings([])
+    other.write_text(LAYERS.replace("HEADS = 4", "HEADS = 2"))
+    tell(lsp.FileChangeType.Changed)
+    await findings(["TS203"])
+    other.unlink()
+    tell(lsp.FileChangeType.Deleted)
+    await findings([])
+
+
+async def test_clients_that_can_be_asked_to_watch_are():
+    able = lsp.DidChangeWatchedFilesClientCapabilities(dynamic_registration=True)
+    (asked,) = watched.registrations(
+        lsp.ClientCapabilities(workspace=lsp.WorkspaceClientCapabilities(did_change_watched_files=able))
+    )
+    assert asked.method == "workspace/didChangeWatchedFiles"
+    assert [w.glob_pattern for w in asked.register_options.watchers] == ["**/*.{py,tess}"]
+    assert watched.registrations(lsp.ClientCapabilities()) == []

@@ -22,6 +22,7 @@ from tessera_lsp.features import (
     semantic_tokens,
     signature_help,
     symbols,
+    watched,
     workspace_diagnostics,
     workspace_symbols,
 )
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 ALL = (
     configuration, diagnostics, inlay_hints, hover, code_actions, completion, signature_help, definition, references,
     rename, symbols, semantic_tokens, folding, selection_ranges, workspace_symbols, call_hierarchy, ir, code_lens,
-    workspace_diagnostics,
+    workspace_diagnostics, watched,
 )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from lsprotocol import types as lsp
 
 from tessera import knobs
 from tessera_lsp import settings
+from tessera_lsp.features import watched
 from tessera_lsp.messages import CURSOR, CursorParams
 
 if TYPE_CHECKING:
@@ -24,9 +25,12 @@ def register(server: TesseraServer) -> None:
     async def initialized(_: lsp.InitializedParams) -> None:
         workspace = server.client_capabilities.workspace
         changes = workspace.did_change_configuration if workspace is not None else None
+        asked = watched.registrations(server.client_capabilities)
         if changes is not None and changes.dynamic_registration:
-            asked = lsp.Registration("settings", lsp.WORKSPACE_DID_CHANGE_CONFIGURATION, {"section": settings.SECTION})
-            await server.client_register_capability_async(lsp.RegistrationParams([asked]))
+            section = {"section": settings.SECTION}
+            asked.append(lsp.Registration("settings", lsp.WORKSPACE_DID_CHANGE_CONFIGURATION, section))
+        if asked:
+            await server.client_register_capability_async(lsp.RegistrationParams(asked))
         await _ask(server)
 
     @server.feature(lsp.WORKSPACE_DID_CHANGE_CONFIGURATION)
