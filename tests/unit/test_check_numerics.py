@@ -139,6 +139,10 @@ def test_hypot(dtype: Any) -> None:
         ("x / ts.clip(x, max=3.0).sum()", ["TS316"]),
         ("x / ts.clip(x, 1.0, 3.0).sum()", []),
         ("x / ts.clip(x, 1.0, 0.0).sum()", ["TS316"]),
+        ("x / ts.softmax(x).sum()", []),
+        ("x / ts.stack([ts.softmax(x), ts.softmax(-x)]).sum()", []),
+        ("x / ts.where(x > 0, ts.softmax(x), 0.5).sum()", []),
+        ("x / ts.where(x > 0, ts.softmax(x), 0.0).sum()", ["TS316"]),
     ],
 )
 def test_what_bounds_a_value(body: str, want: list[str]) -> None:

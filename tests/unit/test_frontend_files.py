@@ -203,6 +203,21 @@ def test_an_edit_in_one_body_reads_no_other_functions_names(monkeypatch: pytest.
     assert len(seen) > 3
 
 
+def test_the_decorators_keywords_may_be_names_of_the_module() -> None:
+    text = """import tessera as ts
+WARPS = 4
+@ts.kernel(num_warps=WARPS)
+def k(x: ts.Tensor["M", ts.f32], y: ts.Tensor["M", ts.f32]):
+    i = ts.tile.linear_id()
+    if i < M:
+        y[i] = x[i]
+"""
+    files = FileAnalysis("warps.py")
+    for warps in (4, 8):
+        (analysis,) = files.update(text.replace("WARPS = 4", f"WARPS = {warps}"))
+        assert analysis.op is not None and analysis.op.attrs["num_warps"] == warps
+
+
 def test_a_coordinate_that_the_module_comes_to_define() -> None:
     text = """import tessera as ts
 

@@ -101,6 +101,8 @@ class FileAnalysis:
     def _reuse(self, old: _Kept | None, text: str, definition: Definition, unchanged: Unchanged) -> Analysis | None:
         if old is None or old.text != text or old.analysis.definition.kind != definition.kind:
             return None
+        if old.analysis.definition.options != definition.options:
+            return None  # the decorators' keywords may be names of the module
         if any(d.code in _NAMES for d in old.analysis.diagnostics):
             return None  # the name may exist by now, or another one may be the one that was meant
         before = old.analysis.definition.scope  # in which all that it read was as the analysis has it

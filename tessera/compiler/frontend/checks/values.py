@@ -36,6 +36,7 @@ _ANY_ELEMENTS = _SAME_ELEMENTS | {
     "repeat",
     "take",
 }
+_PICKS = _ANY_ELEMENTS | {"max", "gather"}
 _IMPURE = frozenset({"load_shared", "random_bits", "normal", "uniform", "bernoulli", "dropout"})
 
 
@@ -162,6 +163,19 @@ def _keeps_largest(v: Value) -> bool:
     return test is not None and any(made_by(x, "max") is not None for x in test.operands)
 
 
+def picked_from_softmax(v: Value, depth: int = 8) -> bool:
+    """Whether every element was taken out of a softmax, or is a positive number: some are 0, hardly all of them."""
+    op = behind(v).op
+    if op is None or depth == 0:
+        return False
+    if (value := constant(v)) is not None:
+        return value > 0
+    name, given = name_of(op), op.operands
+    if name in ("where", "stack", "concat", "maximum"):
+        return all(picked_from_softmax(x, depth - 1) for x in given[1 if name == "where" else 0 :])
+    return name == "softmax" or (name in _PICKS and picked_from_softmax(given[0], depth - 1))
+
+
 class Ranges:
     """Bounds of values, kept for one look over a program."""
 
@@ -204,8 +218,9 @@ class Ranges:
         terms = op.operands[0]
         if (e := made_by(terms, "exp", "exp2")) is not None and below_maximum(e.operands[0]):
             return 1.0, math.inf  # the maximum's own term
-        if (p := made_by(terms, "softmax")) is not None and axes_of(p) in (axes_of(op), (axes_of(op) or (None,))[0]):
-            return SOME, math.inf
+        axes = axes_of(op) or ()
+        if (p := made_by(terms, "softmax")) is not None and axes_of(p) in (axes, *axes):
+            return SOME, math.inf  # of whole rows of probabilities
         if _keeps_largest(terms):
             return SOME, math.inf
         low, high = self.of(terms, depth - 1)

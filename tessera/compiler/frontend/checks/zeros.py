@@ -13,6 +13,7 @@ from tessera.compiler.frontend.checks.values import (
     dtype_of,
     made_by,
     name_of,
+    picked_from_softmax,
     smallest,
 )
 from tessera.compiler.frontend.fixes import Candidate
@@ -80,6 +81,9 @@ def divisor(op: Op, look: Look) -> Finding | None:
     if total is None:
         total, eps = _lost_eps(below)
     if total is None or look.ranges.of(below)[0] > 0 or _of_exponentials(total):
+        return None
+    terms = total.operands[0]
+    if name_of(total) == "sum" and picked_from_softmax(terms) and made_by(terms, "softmax") is None:
         return None
     if name_of(total) == "max" and look.ranges.of(total.result)[0] < 0:
         return None
