@@ -124,6 +124,7 @@ EXAMPLES: list[Example] = [
     E("clip", REAL, Arg("S", "real", -1, 0), Arg("", "real", 0, 1)),
     E("clip", X, None, Arg("B 1")),
     E("clip", X, Arg("S"), None),
+    E("hypot", X, Arg("S")),
     E("lerp", X, Arg("S"), Arg("")),
     E("masked_fill", ANY, Arg("B 1", "bool"), Arg("")),
     *REDUCTIONS,
