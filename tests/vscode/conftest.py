@@ -223,6 +223,20 @@ class Window:
             found, before = self._point(text, word), found
         return found
 
+    def press_at(self, text: str, word: str, key: str, until: Any) -> None:
+        """Presses a key with the cursor in a word, until what it opens is there: a hover may have been in its way."""
+        for attempt in range(3):
+            self.page.keyboard.press("Escape")
+            self.page.mouse.click(*self.point(text, word))
+            self.page.mouse.move(5, 5)
+            self.page.locator(".monaco-hover-content:visible").first.wait_for(state="hidden")
+            self.page.keyboard.press(key)
+            try:
+                return until.wait_for(timeout=8_000)
+            except Exception:
+                if attempt == 2:
+                    raise
+
     def _point(self, text: str, word: str) -> tuple[float, float]:
         box = self.line(text).evaluate(
             """(line, word) => {

@@ -123,10 +123,8 @@ def test_squiggle_hover_and_fix(window: Window) -> None:
     window.page.locator(".squiggly-error").first.wait_for(state="attached")
     window.page.mouse.move(*window.point("return x @ w", "@"))
     window.page.locator(".monaco-hover-content", has_text="TS2").wait_for()
-    window.page.mouse.click(*window.point("return x @ w", "@"))
-    window.page.keyboard.press("Control+.")
     fix = window.page.locator(".action-widget .monaco-list-row", has_text="Use the transpose of the right operand")
-    fix.wait_for()
+    window.press_at("return x @ w", "@", "Control+.", fix)
     window.picture("fix", height=440)
     fix.click()
     window.see("return x @ w.T")
@@ -134,9 +132,8 @@ def test_squiggle_hover_and_fix(window: Window) -> None:
 
 
 def test_rename_of_a_dim(window: Window) -> None:
-    window.page.mouse.click(*window.point("def project", "C"))
-    window.page.keyboard.press("F2")
     box = window.page.locator(".rename-box input")
+    window.press_at("def project", "C", "F2", box)
     box.fill("K")
     box.press("Enter")
     window.see('def project(x: Tensor["R", "K"], w: Tensor["D", "K"])')
