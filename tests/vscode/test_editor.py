@@ -13,6 +13,7 @@ import pytest
 from tests.vscode import stand_ins
 from tests.vscode.conftest import Window
 
+pytestmark = pytest.mark.flaky(reruns=1)
 MODEL = '''"""Scores of attention, and a projection."""
 import tessera as ts
 from tessera import Tensor, bf16
