@@ -7,11 +7,8 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
-import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +16,11 @@ from typing import Any
 
 import pytest
 
+from tests import browsers
 from tests.conftest import require
 
 ROOT = Path(__file__).parents[2]
 _NO_NEWS = {"fetchNews": "false", "checkForUpdates": False}
-_FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
-_FLAGS += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
 
 
 @dataclass
@@ -112,12 +108,6 @@ def texts(cell: Any) -> Iterator[str]:
         )
 
 
-def _free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 @dataclass
 class Server:
     url: str
@@ -142,7 +132,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     }
     folders |= {"JUPYTERLAB_SETTINGS_DIR": "settings", "JUPYTERLAB_WORKSPACES_DIR": "ws", "HOME": ""}
     env = environment() | {name: str(home / folder) for name, folder in folders.items()}
-    port = _free_port()
+    port = browsers.free_port()
     words = ["--allow-root", "--no-browser", "--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}"]
     words += ["--ServerApp.port_retries=0", "--IdentityProvider.token=", f"--ServerApp.root_dir={root}"]
     words += ["--LabApp.expose_app_in_browser=True", "--LspStdIoReader.max_wait=0.01"]
@@ -153,7 +143,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
             [sys.executable, "-m", "jupyterlab", *words], env=env, stdout=log, stderr=log, start_new_session=True
         )
         try:
-            _wait_for(f"http://127.0.0.1:{port}/api/status", process)
+            browsers.wait_for("JupyterLab", f"http://127.0.0.1:{port}/api/status", process)
             yield Server(f"http://127.0.0.1:{port}", root)
         finally:
             process.send_signal(signal.SIGTERM)  # the server shuts its kernels down itself
@@ -163,28 +153,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 90
-    while time.monotonic() < deadline:
-        with contextlib.suppress(OSError):
-            urllib.request.urlopen(url, timeout=1)
-            return
-        assert process.poll() is None, "JupyterLab has ended"
-        time.sleep(0.1)
-    pytest.fail("JupyterLab does not answer")
-
-
 @pytest.fixture(scope="module")
 def window() -> Iterator[Any]:
-    """A browser for the tests of one file. Playwright's own fixtures would keep an event loop for the whole session,
-    in which the tests of asynchronous code could not run."""
-    api = require("playwright.sync_api")
-    names = ("chromium", "chromium-browser", "google-chrome")
-    path = next((p for p in map(shutil.which, names) if p), None) or require("chromium")
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=_FLAGS)
+    with browsers.chromium() as browser:
         yield browser.new_context(viewport={"width": 1280, "height": 1000})
-        browser.close()
 
 
 class Page:

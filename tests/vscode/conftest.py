@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import fcntl
 import json
 import os
 import re
-import shutil
 import signal
-import socket
 import subprocess
 import sys
-import time
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
@@ -23,14 +19,13 @@ from typing import Any
 
 import pytest
 
+from tests import browsers
 from tests.conftest import IN_CI, require
 from tests.vscode.stand_ins import stand_ins
 
 ROOT = Path(__file__).parents[2]
 INSTALLED = ROOT / "build/code-server/node_modules"
 SHOTS = ROOT / "build/vscode"
-_FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
-_FLAGS += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
 _SETTINGS = {
     "workbench.startupEditor": "none",
     "workbench.secondarySideBar.defaultVisibility": "hidden",
@@ -117,13 +112,13 @@ def code_server(vsix: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     for extension in (vsix, *stand_ins(home)):
         install = [*words, "--install-extension", str(extension)]
         subprocess.run(install, env=env, check=True, timeout=120, capture_output=True)
-    port = _free_port()
+    port = browsers.free_port()
     words += ["--bind-addr", f"127.0.0.1:{port}", "--disable-telemetry", "--disable-update-check"]
     words += ["--disable-getting-started-override", "--disable-proxy"]
     with (home / "server.log").open("wb") as log:
         process = subprocess.Popen(words, env=env, stdout=log, stderr=log, start_new_session=True)
         try:
-            _wait_for(f"http://127.0.0.1:{port}/healthz", process)
+            browsers.wait_for("code-server", f"http://127.0.0.1:{port}/healthz", process)
             yield CodeServer(f"http://127.0.0.1:{port}", home)
         finally:
             os.killpg(process.pid, signal.SIGTERM)
@@ -133,34 +128,10 @@ def code_server(vsix: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-def _free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 90
-    while time.monotonic() < deadline:
-        with contextlib.suppress(OSError):
-            urllib.request.urlopen(url, timeout=1)
-            return
-        assert process.poll() is None, "code-server has ended"
-        time.sleep(0.1)
-    pytest.fail("code-server does not answer")
-
-
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
-    """A browser for the tests of one file. Playwright's own fixtures would keep an event loop for the whole session,
-    in which the tests of asynchronous code could not run."""
-    api = require("playwright.sync_api")
-    names = ("chromium", "chromium-browser", "google-chrome")
-    path = next((p for p in map(shutil.which, names) if p), None) or require("chromium")
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=_FLAGS)
+    with browsers.chromium() as browser:
         yield browser
-        browser.close()
 
 
 class Window:
