@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from tessera.compiler.frontend.recovery import Before, Reader, moved_finding
+from tessera.compiler.frontend.before import Before
+from tessera.compiler.frontend.fragments import moved_finding
+from tessera.compiler.frontend.recovery import Reader
 from tessera.compiler.frontend.syntax import parse
 from tessera.compiler.frontend.trees import first_line, move, placed
 from tessera.errors import Diagnostic
@@ -106,7 +108,7 @@ def _read(lines: list[str], file: str, kept: dict[int, tuple[Piece, int]], befor
         if found is None:
             if reader is None:
                 reader = Reader(file, lines, before)
-            i = reader.code(i, len(lines))
+            i = reader.lines.code(i, len(lines))
             if i == len(lines):
                 break
             found = kept.get(i)
@@ -116,11 +118,9 @@ def _read(lines: list[str], file: str, kept: dict[int, tuple[Piece, int]], befor
             i = found[0].end + found[1]
             continue
         assert reader is not None
-        end, body = reader.statement(i, len(lines), reader.width(i))
-        if reader.width(i) and not reader.problems:
-            reader.report(i)
-        pieces.append(Piece(i, end, body, reader.problems, reader.gaps, reader.open_ended))
-        reader.problems, reader.gaps, reader.open_ended = [], [], False
+        end, body = reader.top_level(i)
+        found_here = reader.fragments
+        pieces.append(Piece(i, end, body, found_here.problems, found_here.gaps, reader.open_ended))
         i = end
     for piece, by in moving:
         piece.move(by)

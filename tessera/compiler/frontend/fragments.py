@@ -1,0 +1,97 @@
+"""Parts of a text that are parsed one by one: what they are, what is wrong with the others, and what stood there."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tessera.compiler.frontend.before import Before
+from tessera.compiler.frontend.broken import Broken
+from tessera.compiler.frontend.lines import Lines
+from tessera.compiler.frontend.syntax import parse
+from tessera.compiler.frontend.trees import first_line, shift
+from tessera.errors import Diagnostic, Span
+
+_ON_LINE = re.compile(r"\bon line (\d+)")
+_AT_LINE = re.compile(r" \(detected at line \d+\)")
+
+
+def moved_finding(d: Diagnostic, by: int) -> Diagnostic:
+    """The same finding some lines further down, where its message says a line."""
+    span = replace(d.span, line=max(d.span.line + by, 1), end_line=max(d.span.end_line + by, 1))
+    return replace(d, span=span, message=_ON_LINE.sub(lambda m: f"on line {int(m[1]) + by}", d.message))
+
+
+@dataclass(slots=True)
+class Fragments:
+    """Parses lines of one text. Lines are given from 0, as in `Lines`; places in what is made count from 1."""
+
+    file: str
+    lines: Lines
+    before: Before | None = None
+    problems: list[Diagnostic] = field(default_factory=list[Diagnostic])
+    gaps: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    """first and last lines, from 1, of what is missing from the tree"""
+
+    def parsed(self, i: int, lines: list[str], extra: int = 0) -> tuple[list[ast.stmt] | None, Diagnostic | None]:
+        """The statements of some lines, the first of them (but for `extra`) at line `i`; or why there are none."""
+        indented = lines[0][:1] in (" ", "\t", "\f")
+        by = i - indented - extra
+        found = parse("if 1:\n" * indented + "\n".join(lines) + "\n", self.file)
+        if found.tree is None:
+            return None, self._within(moved_finding(found.diagnostics[0], by))
+        body: Any = found.tree.body
+        if indented:
+            if len(body) != 1 or body[0].orelse:
+                return None, Diagnostic("TS101", "invalid syntax", Span(self.file, i + 1, 1, i + 1, 2))
+            body = body[0].body
+        for s in body:
+            shift(s, by)
+        return body, None
+
+    def _within(self, d: Diagnostic) -> Diagnostic:
+        """Python may speak of lines that were only added to make a statement whole."""
+        last = len(self.lines)
+        span = replace(d.span, line=min(d.span.line, last), end_line=min(d.span.end_line, last))
+        return replace(d, span=span, message=_AT_LINE.sub("", d.message))
+
+    def was(self, start: int, end: int) -> list[ast.stmt]:
+        """What stood in these lines when it could be read last."""
+        if self.before is None:
+            return []
+        indent = len(self.lines.space(start))
+        was = self.before.statements(*self.before.range(start, end, len(self.lines)))
+        if len(was) > 1:  # of all that stood where much has changed
+            rows = {s.lineno for s in was if s.col_offset == indent}
+            was = [s for s in was if s.lineno in rows]
+        for s in was:
+            shift(s, start + 1 - first_line(s))
+        return was
+
+    def place(self, node: Any, start: int, end: int) -> Any:
+        """Gives a node the place of whole lines."""
+        node.lineno, node.end_lineno = start + 1, end
+        node.col_offset = len(self.lines.space(start))
+        node.end_col_offset = len(self.lines[end - 1].encode("utf-8", "surrogatepass"))
+        return node
+
+    def broken(self, start: int, end: int, problem: Diagnostic | None) -> Broken:
+        while end > start + 1 and self.lines.is_blank(end - 1):
+            end -= 1
+        self.gap(start, end, problem)
+        text = "\n".join(self.lines.between(start, end))
+        return self.place(Broken(text, self.was(start, end)), start, end)
+
+    def gap(self, start: int, end: int, problem: Diagnostic | None) -> None:
+        self.gaps.append((start + 1, end))
+        if problem is not None:
+            self.problems.append(problem)
+
+    def report(self, i: int) -> None:
+        """Says that a line is astray."""
+        message = "this line is not indented like the lines around it"
+        line = self.lines[i]
+        start = len(self.lines.space(i)) + 1
+        self.problems.append(Diagnostic("TS101", message, Span(self.file, i + 1, start, i + 1, len(line.rstrip()) + 1)))

@@ -1,0 +1,198 @@
+"""The lines of a text that may not parse: how far they are indented, and where statements, heads and suites end.
+
+Nothing is parsed here. Brackets and strings are believed at first, and given up for indentation where that does not
+lead to a statement that parses.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from tessera.compiler.frontend.dialect import tokens
+
+_SPACE = re.compile(r"[ \t\f]*")
+_CLAUSE = re.compile(r"[ \t\f]*(?:elif|else|except|finally)\b")
+_CLOSER = re.compile(r"[ \t\f]*[)\]}]")
+_COMPOUND = re.compile(
+    r"""[ \t\f]*(?:
+        ["'(\[{)\]}]?(?: @ | (?:async[ \t]+)? (?P<definition> def|class) [ \t]+ \w+ [ \t]*[(\[:] )
+      | [(\[{)\]}]?(?:async[ \t]+)? (?P<word> def|class|if|elif|else|for|while|with|try|except|finally)\b )""",
+    re.X,
+)
+"""the head of a compound statement, also with a bracket or quote too many before it"""
+_NEVER_INSIDE = re.compile(r"[ \t\f]*(?:def|class|import|return|assert|while|with|try|raise|pass|break|continue)\b")
+_DECORATOR = re.compile(r"[ \t\f]*[\"'(\[{)\]}]?@")
+_DECORATED = re.compile(r"[ \t\f]*[\"'(\[{)\]}]?(?:@|(?:async[ \t]+)?(?:def|class)\b|\w+[ \t]+\w+[ \t]*\()")
+_INNER = re.compile(r"[ \t\f]*(?:if|for|while|with|else|elif|try|except|finally)\b")
+_UNSOUND = re.compile(r"^(?:@\w|def |class |async def )", re.M)
+"""what no string holds at the start of a line, as far as can be told"""
+
+
+@dataclass(slots=True)
+class Lines:
+    """Lines are counted from 0. `last`, in what follows, is the line behind the last one to be looked at."""
+
+    lines: list[str]
+    text: str = field(init=False)
+    starts: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.text = "\n".join(self.lines)
+        self.starts = [0, *accumulate(len(line) + 1 for line in self.lines)]
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def __getitem__(self, i: int) -> str:
+        return self.lines[i]
+
+    def between(self, start: int, end: int) -> list[str]:
+        return self.lines[start:end]
+
+    # one line
+    def is_blank(self, i: int) -> bool:
+        """Whether a line has nothing but space and a comment."""
+        return self.lines[i].lstrip(" \t\f")[:1] in ("", "#")
+
+    def code(self, i: int, last: int) -> int:
+        """The next line, from `i` on, with more than a comment."""
+        while i < last and self.is_blank(i):
+            i += 1
+        return min(i, last)
+
+    def space(self, i: int) -> str:
+        """What a line is indented by."""
+        found = _SPACE.match(self.lines[i])
+        assert found is not None
+        return found.group()
+
+    def width(self, i: int) -> int:
+        """How far a line is indented."""
+        return len(self.space(i).rpartition("\f")[2].expandtabs(8))
+
+    def opens(self, i: int) -> bool:
+        return self.lines[i].partition("#")[0].rstrip().endswith(":")
+
+    def decorates(self, i: int) -> bool:
+        return _DECORATOR.match(self.lines[i]) is not None
+
+    def word(self, i: int) -> str | None:
+        """Which compound statement or clause begins here, a decorator being that of a `def`; None if none does."""
+        found = _COMPOUND.match(self.lines[i])
+        return (found["word"] or found["definition"] or "def") if found is not None else None
+
+    # logical lines
+    def logical(self, i: int, last: int) -> tuple[int, bool]:
+        """The line after the logical one that begins at line `i`, and whether its brackets and strings are closed."""
+        depth, limit = 0, self.starts[last] - 1
+        for kind, start, end in tokens(self.text, self.starts[i]):
+            if start >= limit:
+                break
+            if kind == "open":
+                depth += 1
+            elif kind == "close":
+                depth -= depth > 0
+            elif kind == "newline":
+                if not depth:
+                    return bisect_right(self.starts, start), True
+                if _NEVER_INSIDE.match(self.text, end):
+                    break
+            elif kind == "string" and not self._closed(start, end):
+                return last, False
+        return last, not depth
+
+    def physical(self, i: int, last: int) -> int:
+        """The line after line `i`, or after the last line of the strings in it that look whole."""
+        position = self.starts[i]
+        for kind, start, end in tokens(self.text, position):
+            if start >= self.starts[i + 1] - 1:
+                break
+            if kind == "string" and end >= self.starts[i + 1]:
+                if not self._closed(start, end) or _UNSOUND.search(self.text, start, end):
+                    break
+                i = bisect_right(self.starts, end) - 1
+        return min(i + 1, last)
+
+    def _closed(self, start: int, end: int) -> bool:
+        quote = self.text[start : start + 3]
+        return quote not in ('"""', "'''") or (end - start >= 6 and self.text.endswith(quote, start, end))
+
+    # statements
+    def extent(self, i: int, last: int, indent: int, strict: bool) -> int:
+        """Where the statement at line `i` ends: before the next line that is indented as far and goes nothing on."""
+        at = i
+        while True:
+            end = self.logical(at, last)[0] if strict else self.physical(at, last)
+            following = self.code(end, last)
+            if following == last:
+                return end
+            line = self.lines[following]
+            continued = self.width(following) > indent or self.decorates(at)
+            suite = self.width(at) > indent or self.opens(end - 1)
+            if not (continued or _CLAUSE.match(line) or _CLOSER.match(line)) and not (
+                suite and self._astray(following, last, indent)
+            ):
+                return end
+            at = following
+
+    def _astray(self, i: int, last: int, indent: int) -> bool:
+        """Whether line `i` has lost its indentation: it opens nothing, and the line after it is indented again."""
+        end, closed = self.logical(i, last)
+        following = self.code(end, last)
+        if not closed or end > i + 1 or following == last or self.word(i):
+            return False
+        return self.width(following) > indent and not self.opens(i)
+
+    def common_width(self, i: int, last: int, outer: int) -> int:
+        """How far a suite is indented: as its first line, unless the second tells that this one is astray."""
+        if i == last:
+            return 0
+        first, second = self.width(i), self.code(self.logical(i, last)[0], last)
+        if second < last and (first <= outer or outer < self.width(second) < first):
+            return self.width(second)
+        return first
+
+    # compound statements
+    def clauses(self, i: int, last: int, indent: int) -> list[tuple[int, int, int]]:
+        """Of each clause of a compound statement: where it begins, where its suite begins, where it ends."""
+        out: list[tuple[int, int, int]] = []
+        while i < last:
+            head = at = self._head_end(i, last)
+            while (at := self.code(at, last)) < last:
+                if self.width(at) <= indent and _CLAUSE.match(self.lines[at]):
+                    break
+                at = max(self.physical(at, last), at + 1)
+            stop = at
+            while stop > head and self.is_blank(stop - 1):
+                stop -= 1
+            out.append((i, head, max(stop, head)))
+            i = at
+        return out
+
+    def _head_end(self, i: int, last: int) -> int:
+        while self.decorates(i):
+            after, closed = self.logical(i, last)
+            following = self.code(after if closed else i + 1, last)
+            if following == last or not self._decorated(following, last):
+                return i + 1
+            i = following
+        after, closed = self.logical(i, last)
+        if closed and self.opens(after - 1):
+            return after
+        for k in range(i, last):  # brackets are of no help: the parameters go on to the line that ends with a colon
+            if self.opens(k) and (k == i or not _INNER.match(self.lines[k])):
+                return k + 1
+            if k > i and (_NEVER_INSIDE.match(self.lines[k]) or _INNER.match(self.lines[k])):
+                break
+            if not self.lines[k].partition("#")[0].rstrip().endswith((",", "(", "[")):
+                break
+        return i + 1
+
+    def _decorated(self, i: int, last: int) -> bool:
+        """Whether a line may be what a decorator stands above."""
+        if _DECORATED.match(self.lines[i]):
+            return True
+        return not _INNER.match(self.lines[i]) and self.opens(self.logical(i, last)[0] - 1)
