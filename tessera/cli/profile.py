@@ -1,31 +1,147 @@
-"""`tessera profile`: a script under the profiler."""
+"""`tessera profile`: a script under the profiler, or one function on made-up arguments."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tessera.cli.programs import named, sizes
 from tessera.cli.run import execute
+from tessera.errors import CompileError, DeviceError, Diagnostic
+
+if TYPE_CHECKING:
+    from tessera.profiler import Profiler
 
 
 def profile(
-    file: Annotated[Path, typer.Argument(help="A .tess or .py file.")],
+    what: Annotated[str, typer.Argument(metavar="FILE[:NAME]", help="A .tess or .py file, or a function in it.")],
     arguments: Annotated[list[str] | None, typer.Argument(help="What the script finds in sys.argv.")] = None,
+    dims: Annotated[str | None, typer.Option(help="Sizes of the function's dims: B=8,S=128.")] = None,
+    target: Annotated[str, typer.Option(help="Where the function runs: auto (the GPU, if any), cpu ...")] = "auto",
+    repeat: Annotated[int, typer.Option(min=1, help="How often the function is called.")] = 1,
     html: Annotated[Path | None, typer.Option(help="Write the interactive page here.")] = None,
     trace: Annotated[Path | None, typer.Option(help="Write a Chrome trace here.")] = None,
     tiles: Annotated[bool, typer.Option(help="Record every tile.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:
-    """Run a script and show where its time went."""
+    """Run a script, or a function of it on random arguments, and show where the time went.
+
+    FILE:NAME imports the file, which runs what stands at its top level, and calls NAME with tensors made from its
+    annotations. Dims without a size get one, which is printed.
+    """
     from tessera.profiler import Profiler
 
-    with Profiler(tiles=tiles) as prof:
-        execute(file, arguments or [])
-    print(prof.summary())
-    for hint in prof.hints():
-        print(hint)
-    if html:
-        print(f"wrote {prof.to_html(html)}: open it in a browser")
-    if trace:
-        print(f"wrote {prof.export_chrome_trace(trace)}: open it at ui.perfetto.dev or chrome://tracing")
+    file, colon, name = what.rpartition(":")
+    prof, about = Profiler(tiles=tiles), dict[str, Any]()
+    if colon and name.isidentifier():
+        call, about = _prepared(file, name, sizes(dims), target)
+        if not as_json:
+            print(_told(about))
+        with Profiler(tiles=tiles):  # the first call compiles, for the profiler too
+            call()
+        with prof:
+            for _ in range(repeat):
+                call()
+    elif dims or target != "auto" or repeat != 1:
+        raise typer.BadParameter("--dims, --target and --repeat are for FILE:NAME; a script makes its own calls")
+    else:
+        with prof:
+            execute(Path(what), arguments or [])
+    if as_json:
+        print(json.dumps({**about, **_figures(prof)}, indent=1))
+    else:
+        print(prof.summary())
+        for hint in prof.hints():
+            print(hint)
+    for path, write, how in (
+        (html, prof.to_html, "in a browser"),
+        (trace, prof.export_chrome_trace, "at ui.perfetto.dev or chrome://tracing"),
+    ):
+        if path:
+            typer.echo(f"wrote {write(path)}: open it {how}", err=as_json)
+
+
+def _prepared(file: str, name: str, given: dict[str, int], target: str) -> tuple[Callable[[], Any], dict[str, Any]]:
+    """A call of the function, and what there is to say of it. Raises CompileError before anything has run."""
+    from tessera import asarray, knobs
+    from tessera.compiler.frontend.signature import definition_signature
+    from tessera.compiler.frontend.sizes import declared_sizes, usual_sizes
+    from tessera.language.decorators import Program
+    from tessera.runtime.examples import example_arguments
+
+    analysis = named(f"{file}:{name}")
+    if errors := [d for d in analysis.diagnostics if d.severity == "error"]:
+        raise CompileError(errors)
+    declared = declared_sizes(definition_signature(analysis.definition))
+    if unknown := [n for n in given if n not in declared]:
+        has = f"it has {', '.join(declared)}" if declared else "it has none"
+        raise typer.BadParameter(f"{name} has no size {unknown[0]!r}; {has}")
+    chosen, on_gpu = _target(target)
+    program = execute(Path(file), [], name="__profile__").get(name)
+    if not isinstance(program, Program):
+        raise typer.BadParameter(f"{file} defines no function or kernel {name!r} when it is run")
+    used = usual_sizes(analysis, given)
+    made = example_arguments(program, used)
+    if on_gpu:
+        made = {k: asarray(v, device="cuda") if hasattr(v, "shape") else v for k, v in made.items()}
+
+    # Called from the line of its definition: what it allocates is the function's, not the command line's.
+    source = "\n" * (analysis.definition.tree.lineno - 1) + "lambda: program(**made)"
+    run: Callable[[], Any] = eval(compile(source, file, "eval"), {"program": program, "made": made})
+
+    def call() -> None:
+        with knobs.target.override(chosen):
+            run()
+
+    assumed = [n for n, default in declared.items() if default is None and n not in given]
+    return call, {"function": name, "target": chosen, "sizes": used, "assumed": assumed}
+
+
+def _target(wanted: str) -> tuple[str, bool]:
+    """The target to run on, and whether its arrays live on a GPU. Raises DeviceError where there is none."""
+    from tessera import knobs
+    from tessera.compiler.targets import base as targets
+    from tessera.runtime import devices
+
+    found = devices.cuda_devices()
+    chosen = knobs.target() if wanted == "auto" else wanted
+    chosen = devices.resolve(chosen if chosen != "auto" else "cuda" if found else "cpu")
+    on_gpu = devices.home(targets.get(chosen)) == "cuda"
+    if on_gpu and not found:
+        raise DeviceError(
+            Diagnostic("TS605", f"{chosen} needs a CUDA device, and there is none; --target cpu runs here.")
+        )
+    return chosen, on_gpu
+
+
+def _told(about: dict[str, Any]) -> str:
+    """`attend on cpu with B=8, S=1024 (not given, so assumed: S; --dims sets them)`"""
+    said = f"{about['function']} on {about['target']}"
+    if about["sizes"]:
+        said += " with " + ", ".join(f"{name}={size}" for name, size in about["sizes"].items())
+    if assumed := about["assumed"]:
+        said += f" (not given, so assumed: {', '.join(assumed)}; --dims sets them)"
+    return said + "\n"
+
+
+def _figures(prof: Profiler) -> dict[str, Any]:
+    """Times in ns; what is not known is null."""
+    summary = prof.summary()
+    kernels = [
+        {
+            "kernel": k.kernel, "target": k.target, "device": k.device, "launches": len(k.launches),
+            "time": k.duration, "share": k.share, "time_is": k.source, "flops": k.flops.value, "bytes": k.bytes.value,
+            "roof_fraction": k.roof_fraction, "bound": k.bound, "file": k.file, "line": k.line,
+        }
+        for k in summary.kernels
+    ]  # fmt: skip
+    hints = [
+        {"kernel": h.kernel, "kind": h.kind, "measured": h.measured, "ideal": h.ideal, "cause": h.cause,
+         "change": h.change, "saving": h.saving, "saving_is": h.source, "file": h.file, "line": h.line}
+        for h in summary.hints
+    ]  # fmt: skip
+    return {"recorded": summary.region, "peak_bytes": summary.memory.peak, "kernels": kernels, "hints": hints}

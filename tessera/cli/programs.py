@@ -10,6 +10,7 @@ import typer
 
 from tessera.compiler.frontend.analysis import Analysis, analyse
 from tessera.compiler.frontend.files import analyse_file
+from tessera.compiler.frontend.sizes import REST
 from tessera.compiler.pipeline import Lowered, lower
 from tessera.compiler.targets import base as targets
 from tessera.compiler.targets.base import Target
@@ -24,7 +25,7 @@ def sizes(text: str | None) -> dict[str, int]:
         if not part:
             continue
         name, equals, value = part.partition("=")
-        if not equals or not name.isidentifier() or not value.isdigit():
+        if not equals or not (name.isidentifier() or name == REST) or not value.isdigit():
             raise typer.BadParameter(f"{part!r} is not NAME=SIZE, as in B=8,S=4096")
         out[name] = int(value)
     return out
@@ -35,6 +36,15 @@ def find(where: str, dims: Mapping[str, int] | None = None, text: str | None = N
 
     From the text alone: the file's, or `text` where that is newer.
     """
+    found = named(where, text)
+    one = analyse(found.definition, None, dims) if dims else found
+    if one.op is None:
+        raise CompileError([d for d in one.diagnostics if d.severity == "error"] or list(one.undecided))
+    return one
+
+
+def named(where: str, text: str | None = None) -> Analysis:
+    """The analysis of FILE:NAME, or of what FILE:LINE stands in, whatever was found in it."""
     file, colon, name = where.rpartition(":")
     if not colon or not (name.isidentifier() or name.isdecimal()):
         raise typer.BadParameter(f"{where!r} is not FILE:NAME, as in model.py:attention")
@@ -50,10 +60,7 @@ def find(where: str, dims: Mapping[str, int] | None = None, text: str | None = N
         raise typer.BadParameter(
             f"{file} has no function or kernel {name!r}{f'; did you mean {close[0]!r}?' if close else f'; {has}'}"
         )
-    one = analyse(analyses[name].definition, None, dims) if dims else analyses[name]
-    if one.op is None:
-        raise CompileError([d for d in one.diagnostics if d.severity == "error"] or list(one.undecided))
-    return one
+    return analyses[name]
 
 
 def read(file: str, text: str | None = None) -> list[Analysis]:

@@ -13,7 +13,7 @@ from tessera.cli.programs import sizes
 from tessera.cli.run import execute
 from tessera.language.decorators import Program
 from tessera.runtime import devices
-from tessera.runtime.autotune.dataset import example_arguments
+from tessera.runtime.examples import example_arguments
 
 
 def tune(

@@ -1,4 +1,4 @@
-"""Tuning over several calls, and arguments made from sizes alone."""
+"""Tuning over several calls."""
 
 from __future__ import annotations
 
@@ -6,16 +6,12 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
-from tessera.compiler.frontend.signature import Parameter, definition_signature
+from tessera.compiler.frontend.signature import definition_signature
 from tessera.errors import CompileError, Diagnostic, LaunchError
-from tessera.language import dims as algebra
-from tessera.language import dtypes
-from tessera.language.annotations import ScalarAnn, TensorAnn, TileAnn
-from tessera.language.lazy import np
 from tessera.language.schedule import Schedule
 from tessera.language.tuning import METRICS, Metric
 from tessera.runtime.autotune.trials import Trial, TuningError, cost, show
-from tessera.runtime.dispatch import launcher_of
+from tessera.runtime.examples import example_arguments
 
 
 def tune_schedule(
@@ -65,43 +61,3 @@ def _call(kernel: Any, item: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if isinstance(item, (tuple, list)):
         return tuple(cast("tuple[Any, ...]", item)), {}
     return (item,), {}
-
-
-def example_arguments(fn: Any, sizes: Mapping[str, int]) -> dict[str, Any]:
-    """Arguments of the annotated types with these sizes: random numbers, ones for integers and scalars.
-
-    The same sizes give the same numbers. Parameters with a default keep it. Raises LaunchError TS502 for an open size,
-    TS501 for a parameter whose annotation does not say what it takes.
-    """
-    out: dict[str, Any] = {}
-    for i, p in enumerate(definition_signature(fn.definition()).parameters):
-        python = launcher_of(fn).parameters.python.parameters[p.name]
-        if isinstance(p.annotation, (TensorAnn, TileAnn)):
-            out[p.name] = _array(fn, p, sizes, i)
-        elif python.default is not python.empty:
-            continue
-        elif p.name in sizes:
-            out[p.name] = sizes[p.name]
-        elif isinstance(p.annotation, ScalarAnn) and not p.static:
-            out[p.name] = 1
-        else:
-            message = f"{p.name} has no default, and no value for it follows from sizes; pass the arguments themselves"
-            raise LaunchError(Diagnostic("TS501", message, p.span, function=fn.name))
-    return out
-
-
-def _array(fn: Any, p: Parameter, sizes: Mapping[str, int], seed: int) -> Any:
-    annotation: Any = p.annotation
-    if annotation.shape is None or ... in annotation.shape:
-        message = f"the annotation of {p.name} leaves its shape open; pass the arguments themselves"
-        raise LaunchError(Diagnostic("TS501", message, p.span, function=fn.name))
-    dtype = annotation.dtype or dtypes.f32
-    try:
-        shape = tuple(algebra.evaluate(d, sizes) for d in annotation.shape)
-    except algebra.DimError:
-        missing = [n for d in annotation.shape for n in algebra.symbols(d) if n not in sizes]
-        message = f"the size of {', '.join(dict.fromkeys(missing))} is needed to make {p.name} [{annotation}]"
-        raise LaunchError(Diagnostic("TS502", message, p.span, function=fn.name)) from None
-    if not (dtype.is_float or dtype.is_complex):
-        return np.ones(shape, dtype.numpy)
-    return np.random.Generator(np.random.Philox(seed)).standard_normal(shape, np.float32).astype(dtype.numpy)

@@ -1,0 +1,83 @@
+"""The sizes that arguments of a function are made from: which there are, and what they are where nobody says."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+
+from tessera.compiler.frontend.analysis import Analysis
+from tessera.compiler.frontend.signature import Parameter, Signature, definition_signature
+from tessera.compiler.ir.types import TensorType
+from tessera.language.annotations import ConstAnn, ScalarAnn, TensorAnn, TileAnn
+from tessera.language.dims import Dim, DimError, evaluate, is_symbol, prod, symbol, symbols
+
+REST = "..."
+"""the axis that stands for `...` in an annotation, as in editors"""
+USUAL, LEAST = 1024, 16
+ELEMENTS = 2**22
+"""that no tensor of a function has more of, under the usual sizes"""
+
+
+def declared_sizes(signature: Signature) -> dict[str, int | None]:
+    """What arguments are made from, in the order of the parameters: named dims, `...`, whole numbers.
+
+    Each with the default that a parameter gives it, None where somebody has to say.
+    """
+    out: dict[str, int | None] = {}
+    for p in signature.parameters:
+        default = p.default.value if isinstance(p.default, ast.Constant) and type(p.default.value) is int else None
+        for dim in parameter_shape(p):
+            out |= {name: None for name in sorted(symbols(dim)) if name not in out}
+            if isinstance(p.annotation, ConstAnn) and is_symbol(dim):
+                out[str(dim)] = default
+        if is_number(p) and (p.default is None or default is not None):
+            out[p.name] = default
+    return out
+
+
+def parameter_shape(p: Parameter) -> tuple[Dim, ...]:
+    """The dims of a parameter's annotation; empty where it says none."""
+    annotation = p.annotation
+    if isinstance(annotation, (TensorAnn, TileAnn)):
+        return tuple(symbol(REST) if d is ... else d for d in annotation.shape or ())  # type: ignore[misc]
+    return (annotation.dim,) if isinstance(annotation, ConstAnn) and annotation.dim is not None else ()
+
+
+def is_number(p: Parameter) -> bool:
+    """A whole number that the function is compiled for."""
+    annotation = p.annotation
+    if isinstance(annotation, ConstAnn):
+        return annotation.dim is None and annotation.dtype is not None and annotation.dtype.is_integer
+    return p.static and isinstance(annotation, ScalarAnn) and annotation.dtype.is_integer
+
+
+def usual_sizes(analysis: Analysis, given: Mapping[str, int]) -> dict[str, int]:
+    """A value for everything that is declared: that of `given`, else its default, else 1 for numbers and one size for
+    all dims that are left.
+
+    That is the largest power of two up to 1024 for which no tensor of the function has more than 2**22 elements.
+    """
+    signature = definition_signature(analysis.definition)
+    numbers = {p.name for p in signature.parameters if is_number(p)}
+    sizes = {n: 1 if d is None and n in numbers else d for n, d in (declared_sizes(signature) | dict(given)).items()}
+    known = {name: size for name, size in sizes.items() if size is not None}
+    counts = [prod(shape) for shape in _shapes(analysis, signature)]
+    size = USUAL
+    while size > LEAST and any(_exceeds(count, dict.fromkeys(sizes, size) | known) for count in counts):
+        size //= 2
+    return dict.fromkeys(sizes, size) | known
+
+
+def _exceeds(count: Dim, sizes: Mapping[str, int]) -> bool:
+    try:
+        return evaluate(count, sizes) > ELEMENTS
+    except DimError:  # it is known when the function runs
+        return False
+
+
+def _shapes(analysis: Analysis, signature: Signature) -> Iterator[tuple[Dim, ...]]:
+    yield from map(parameter_shape, signature.parameters)
+    for op in analysis.op.walk() if analysis.op is not None else ():
+        for value in op.results:
+            if isinstance(value.type, TensorType):
+                yield value.type.shape
