@@ -22,6 +22,7 @@ FAMILIES = {
     "5": "Launching",
     "6": "Targets and environment",
     "7": "Profiling",
+    "8": "Distribution",
     "9": "Internal",
 }
 

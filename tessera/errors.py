@@ -155,6 +155,9 @@ CODES: dict[str, Code] = {
     # TS7xx: profiling
     "TS701": Code("Profile error", "a file is not a saved profile, or is damaged"),
     "TS702": Code("Profiler error", "a profiler is entered while it is recording"),
+    # TS8xx: distribution
+    "TS801": Code("Distribution error", "an operator needs the whole of the dim that is distributed"),
+    "TS802": Code("Distribution error", "a program cannot be distributed in this way"),
     "TS900": Code("Internal error", "a fault in Tessera itself; please report it"),
 }
 

@@ -7,6 +7,7 @@ from functools import cached_property
 from string import ascii_letters, ascii_uppercase
 from typing import Any, cast
 
+from tessera.compiler.graph.cut import Combine, Cut
 from tessera.compiler.graph.infer import Suggestion
 from tessera.compiler.graph.operator import GraphBuilder, Infer, Operator, Parameter, tensor
 from tessera.compiler.ir.core import Value
@@ -46,6 +47,13 @@ class Contract(Operator):
         x, _ = operands
         summed = (d for c, d in zip(attrs["lhs"], x.shape, strict=True) if c not in attrs["out"])
         return dims.prod(results[0].shape) * dims.prod(summed) * 2
+
+    def partition(self, cut: Cut, x: TensorType, y: TensorType, lhs: str, rhs: str, out: str) -> Combine | None:
+        i, j = cut.axis(x), cut.axis(y)
+        left, right = lhs[i] if i is not None else "", rhs[j] if j is not None else ""
+        if any((c in lhs and c != left) or (c in rhs and c != right) for c in left + right):
+            cut.whole("only one of its operands is cut along an axis that both have")
+        return None if all(c in out for c in left + right) else "sum"
 
     def adjoint(self, g: GraphBuilder, out_: Value, ct: Value, x: Value, y: Value, lhs: str, rhs: str, out: str) -> Any:
         return (contract(g, ct, y, out, rhs, lhs), contract(g, ct, x, out, lhs, rhs))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from tessera.compiler.graph.cut import Cut
 from tessera.compiler.graph.infer import at_least_zero
 from tessera.compiler.graph.operator import GraphBuilder, Infer, Operator, tensor
 from tessera.compiler.ir.core import Value
@@ -37,6 +38,10 @@ class Iota(Operator):
         t.canonical(shape=out.shape, dtype=out.dtype, axis=t.axis(out, axis))
         return out
 
+    def partition(self, cut: Cut, shape: Shape, dtype: DType, axis: int) -> None:
+        if axis == cut.out:
+            cut.whole(f"it counts along {cut.dim}, and a part does not know where it starts")
+
     def reference(self, shape: tuple[int, ...], dtype: DType, axis: int) -> Any:
         line = np.arange(shape[axis]).astype(dtype.numpy)
         return np.broadcast_to(line.reshape([-1 if i == axis else 1 for i in range(len(shape))]), shape)
@@ -57,6 +62,10 @@ class Full(Operator):
             t.fail("TS301", f"{value} does not fit {out.dtype}")
         t.canonical(shape=out.shape, value=value, dtype=out.dtype)
         return out
+
+    def partition(self, cut: Cut, shape: Shape, value: Number | Dim, dtype: DType) -> None:
+        if cut.mentioned(value):
+            cut.whole(f"it reads the size of {cut.dim} as a number")
 
     def reference(self, shape: tuple[int, ...], value: Number, dtype: DType) -> Any:
         return np.full(shape, value, np.asarray(value).dtype)

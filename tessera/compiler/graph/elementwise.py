@@ -12,6 +12,7 @@ from functools import cached_property
 from inspect import Parameter as Signature
 from typing import Any, ClassVar
 
+from tessera.compiler.graph.cut import Cut
 from tessera.compiler.graph.derivatives import derivatives
 from tessera.compiler.graph.operator import GraphBuilder, Infer, Operator, Parameter, tensor
 from tessera.compiler.ir.core import Value
@@ -82,6 +83,9 @@ class Elementwise(Operator, abstract=True):
     def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
         return dims.prod(results[0].shape) * self.scalar.flops
 
+    def partition(self, cut: Cut, *xs: TensorType) -> None:
+        cut.aligned(xs)
+
     def adjoint(self, g: GraphBuilder, out: Value, ct: Value, *xs: Value) -> tuple[Value | None, ...]:
         rules = derivatives(self.name, len(xs))
         parts = [None if d is None else d(g, ct, out, *xs) for d in rules]
@@ -125,6 +129,9 @@ class Cast(Operator):
 
     def reference(self, x: Any, dtype: DType) -> Any:
         return round_to(x, dtype)
+
+    def partition(self, cut: Cut, x: TensorType, dtype: DType) -> None:
+        """Each element by itself."""
 
     def adjoint(self, g: GraphBuilder, out: Value, ct: Value, x: Value, dtype: DType) -> tuple[Value]:
         return (g.to(ct, tensor(x).dtype),)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tessera.compiler.graph.cut import Cut
 from tessera.compiler.graph.operator import GraphBuilder, Infer, Operator, tensor
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TensorType, shape_text
@@ -43,6 +44,11 @@ class Take(Operator):
         if axis is not None:
             return None
         return g.take(g.reshape(x, (dims.prod(tensor(x).shape),)), indices, axis=0)
+
+    def partition(self, cut: Cut, x: TensorType, indices: TensorType, axis: int | None) -> None:
+        a = cut.axis(x)
+        if a is not None and axis in (a, None):
+            cut.whole(f"an index may lead anywhere along {cut.dim}")
 
     def adjoint(self, g: GraphBuilder, out: Value, ct: Value, x: Value, indices: Value, axis: int | None) -> Any:
         """A contraction with the indices' one-hot rows: sums in ascending order, whatever the indices are."""
@@ -96,6 +102,11 @@ class TakeAlongAxis(Operator):
         if n == 0:
             return np.zeros(indices.shape, x.dtype)
         return np.where(inside, np.take_along_axis(x, np.where(inside, at, 0), axis), np.zeros((), x.dtype))
+
+    def partition(self, cut: Cut, x: TensorType, indices: TensorType, axis: int) -> None:
+        if cut.axis(x) == axis:
+            cut.whole(f"an index may lead anywhere along {cut.dim}")
+        cut.aligned([x, indices])
 
     def decompose(self, g: GraphBuilder, x: Value, indices: Value, axis: int) -> Value:
         """One take from the flattened tensor, at the row-major position of each element; outside stays outside."""

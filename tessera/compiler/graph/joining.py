@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+from tessera.compiler.graph.cut import Cut
 from tessera.compiler.graph.infer import counterexample, items, several
 from tessera.compiler.graph.operator import GraphBuilder, Infer, Operator, tensor
 from tessera.compiler.ir.core import Value
@@ -68,6 +69,10 @@ class Concat(Operator):
             out.append(tuple(at if i == axis else 0 for i in range(len(s))))
             at = at + s[axis]
         return out
+
+    def partition(self, cut: Cut, xs: Sequence[TensorType], axis: int) -> None:
+        if any(cut.axis(x) != cut.out for x in xs) or cut.out == axis:
+            cut.whole(f"it puts tensors one after the other along {cut.dim}")
 
     def adjoint(self, g: GraphBuilder, out: Value, ct: Value, xs: Sequence[Value], axis: int) -> tuple[list[Value]]:
         starts = self.windows([tensor(x).shape for x in xs], axis)
@@ -134,6 +139,11 @@ class Pad(Operator):
 
     def windows(self, shapes: Sequence[Shape], pad_width: Pairs, **attrs: Any) -> list[Shape]:
         return [tuple(before for before, _ in pad_width)]
+
+    def partition(self, cut: Cut, x: TensorType, pad_width: Pairs, **attrs: Any) -> None:
+        a = cut.axis(x)
+        if cut.mentioned(tuple(pad_width)) or (a is not None and tuple(pad_width[a]) != (0, 0)):
+            cut.whole(f"it adds elements at the ends of {cut.dim}")
 
     def adjoint(self, g: GraphBuilder, out: Value, ct: Value, x: Value, pad_width: Pairs, **attrs: Any) -> tuple[Value]:
         starts = tuple(before for before, _ in pad_width)

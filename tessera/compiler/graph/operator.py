@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, cast
 
+from tessera.compiler.graph.cut import Combine
 from tessera.compiler.graph.infer import Infer, InferError, Suggestion
 from tessera.compiler.ir.checks import Check
 from tessera.compiler.ir.core import Attr, Builder, Op, Value
@@ -132,6 +133,11 @@ class Operator:
     memory; None where it needs a copy."""
     windows: Callable[..., list[Shape]] | None = None
     """Joins: (shapes, **attrs) -> where in the result each operand starts."""
+
+    partition: Callable[..., Combine | None] | None = None
+    """(cut, *operand types, **attrs): how a dim that is cut into parts passes. None: parts of the operands give that
+    part of the results; else how the parts' results combine to the whole one; `cut.whole(why)` where it needs the whole
+    dim. Operators that say nothing are followed through their decomposition; without one they need the whole dim."""
 
     def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
         """Floating point operations; by default one per result element, none for what only moves data."""

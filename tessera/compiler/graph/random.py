@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from tessera.compiler.graph.creation import sizes
+from tessera.compiler.graph.cut import Cut
 from tessera.compiler.graph.operator import REGISTRY, GraphBuilder, Infer, Operator, tensor
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import Shape, TensorType
@@ -54,6 +55,9 @@ class RandomBits(Operator):
         out = TensorType(sizes(t, shape), dtypes.uint64)
         t.canonical(shape=out.shape, offset=t.dim(offset, "offset"))
         return out
+
+    def partition(self, cut: Cut, seed: TensorType, shape: Shape, offset: Dim) -> None:
+        cut.whole(f"each of {cut.dim} draws by its position, and a part does not know where it starts")
 
     def reference(self, seed: Any, shape: tuple[int, ...], offset: int) -> Any:
         count = math.prod(shape)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, ClassVar, TypeAlias
 
+from tessera.compiler.graph.cut import Combine, Cut
 from tessera.compiler.graph.infer import at_least_zero
 from tessera.compiler.graph.operator import GraphBuilder, Infer, Operator, tensor
 from tessera.compiler.ir.core import Value
@@ -40,12 +41,21 @@ def elements(x: Value, axis: Sequence[int]) -> Dim:
     return dims.prod(tensor(x).shape[a] for a in axis)
 
 
+def combined(cut: Cut, x: TensorType, axis: Sequence[int], how: Combine | None) -> Combine | None:
+    """The `partition` rule of reductions: those over the cut axis leave a result of each part, to be combined."""
+    if cut.axis(x) not in axis:
+        return None
+    return how or cut.whole(f"it compares elements all along {cut.dim}")
+
+
 class Reduction(Operator, abstract=True):
     """A reduction that lowering knows."""
 
     kind = "reduce"
     accepts: ClassVar[Accepts] = "number"
     needs_elements: ClassVar[bool] = False
+    combine: ClassVar[Combine | None] = None
+    """how the results of parts of the elements give that of all; None: they do not"""
 
     def infer(self, t: Infer, x: TensorType, axis: Axes = None, keepdims: bool = False) -> TensorType:
         axes = t.axes(x, axis)
@@ -63,6 +73,9 @@ class Reduction(Operator, abstract=True):
     def result(self, dtype: DType) -> DType:
         return dtype
 
+    def partition(self, cut: Cut, x: TensorType, axis: tuple[int, ...], keepdims: bool) -> Combine | None:
+        return combined(cut, x, axis, self.combine)
+
     def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
         return dims.prod(operands[0].shape)
 
@@ -71,6 +84,7 @@ class Sum(Reduction):
     """The sum of the elements along `axis`. Integers and bools are summed as 64-bit integers."""
 
     accepts = "any"
+    combine = "sum"
 
     def operand(self, t: Infer, x: TensorType) -> TensorType:
         return x if x.dtype.is_float or x.dtype.is_complex else t.convert(0, x, x.dtype.accumulate)
@@ -89,6 +103,7 @@ class Prod(Reduction):
     """The product of the elements along `axis`. Integers and bools are multiplied as 64-bit integers."""
 
     accepts = "any"
+    combine = "prod"
     operand = Sum.operand
 
     def reference(self, x: Any, axis: Axes, keepdims: bool) -> Any:
@@ -116,6 +131,7 @@ class Max(Extremum):
     """The largest element along `axis`; NaN if there is one."""
 
     functions = methods = ("max", "amax")
+    combine = "max"
 
     def reference(self, x: Any, axis: Axes, keepdims: bool) -> Any:
         return np.max(x, axis=axis, keepdims=keepdims, initial=extreme(x, -1))
@@ -125,6 +141,7 @@ class Min(Extremum):
     """The smallest element along `axis`; NaN if there is one."""
 
     functions = methods = ("min", "amin")
+    combine = "min"
 
     def reference(self, x: Any, axis: Axes, keepdims: bool) -> Any:
         return np.min(x, axis=axis, keepdims=keepdims, initial=extreme(x, 1))
@@ -135,6 +152,7 @@ class Any_(Reduction):
 
     name = "any"
     accepts = "any"
+    combine = "any"
 
     def operand(self, t: Infer, x: TensorType) -> TensorType:
         return t.convert(0, x, dtypes.bool_)
@@ -147,6 +165,7 @@ class All(Reduction):
     """Whether all elements along `axis` are true (not zero)."""
 
     accepts = "any"
+    combine = "all"
     operand = Any_.operand
 
     def reference(self, x: Any, axis: Axes, keepdims: bool) -> Any:
@@ -228,6 +247,9 @@ class Mean(Statistic):
         wide = g.compute(x)
         mean = g.div(g.sum(wide, axis=axis, keepdims=keepdims), g.size(elements(x, axis), tensor(wide).dtype))
         return g.to(mean, tensor(x).dtype)
+
+    def partition(self, cut: Cut, x: TensorType, axis: tuple[int, ...], keepdims: bool) -> Combine | None:
+        return combined(cut, x, axis, "mean")
 
     def adjoint(self, g: GraphBuilder, out: Value, ct: Value, x: Value, axis: tuple[int, ...], keepdims: bool) -> Any:
         share = g.div(expanded(g, ct, x, axis), g.size(elements(x, axis), tensor(x).dtype))
@@ -357,6 +379,10 @@ class Scan(Operator, abstract=True):
         if axis is not None:
             return None
         return g.emit(self, [g.reshape(x, (dims.prod(tensor(x).shape),))], {"axis": 0})
+
+    def partition(self, cut: Cut, x: TensorType, axis: int | None) -> None:
+        if (a := cut.axis(x)) is not None and axis in (a, None):
+            cut.whole(f"it runs along {cut.dim}")
 
 
 class Cumsum(Scan):

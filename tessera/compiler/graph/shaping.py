@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
+from tessera.compiler.graph.cut import Cut
 from tessera.compiler.graph.elementwise import sum_to
 from tessera.compiler.graph.infer import items
 from tessera.compiler.graph.operator import GraphBuilder, Infer, Operator, Spread, tensor
@@ -60,6 +61,9 @@ class Transpose(View):
 
     def strided(self, shape: Shape, strides: Shape, offset: Dim, /, perm: tuple[int, ...]) -> Strided:
         return tuple(shape[i] for i in perm), tuple(strides[i] for i in perm), offset
+
+    def partition(self, cut: Cut, x: TensorType, perm: tuple[int, ...]) -> None:
+        """An axis stays one wherever it goes."""
 
     def adjoint(self, g: GraphBuilder, out: Value, ct: Value, x: Value, perm: tuple[int, ...]) -> tuple[Value]:
         return (g.transpose(ct, tuple(sorted(range(len(perm)), key=perm.__getitem__))),)
@@ -156,6 +160,13 @@ class Reshape(View):
         rest = iter(out)
         return target, tuple(0 if d == 1 else next(rest) for d in target), offset
 
+    def partition(self, cut: Cut, x: TensorType, shape: Shape) -> None:
+        a = cut.axis(x)
+        if a is None or cut.out is None:
+            cut.whole(f"it makes {cut.dim} of other axes, or the other way round")
+        if not dims.equal(dims.prod(x.shape[:a]), dims.prod(shape[: cut.out])):
+            cut.whole(f"it joins {cut.dim} to an axis that varies more slowly, so that its parts lie apart")
+
     def adjoint(self, g: GraphBuilder, out: Value, ct: Value, x: Value, shape: Shape) -> tuple[Value]:
         return (g.reshape(ct, tensor(x).shape),)
 
@@ -215,6 +226,13 @@ class BroadcastTo(View):
         stretched = [0 if d == 1 else s for d, s in zip(shape, strides, strict=True)]
         return target, (*(0 for _ in range(lead)), *stretched), offset
 
+    def partition(self, cut: Cut, x: TensorType, shape: Shape) -> None:
+        at = -1 if cut.out is None else cut.out - (len(shape) - x.rank)
+        if at >= 0 and x.shape[at] != 1:
+            cut.aligned([x])
+            if cut.axis(x) is None:
+                cut.whole(f"its operand is not cut along {cut.dim}, and is no longer than a part")
+
     def adjoint(self, g: GraphBuilder, out: Value, ct: Value, x: Value, shape: Shape) -> tuple[Value]:
         return (sum_to(g, ct, tensor(x).shape),)
 
@@ -258,6 +276,14 @@ class Slice(View):
         sizes = tuple(dims.ceildiv(b - a, n) for a, b, n in zip(start, stop, step, strict=True))
         return sizes, tuple(s * n for s, n in zip(strides, step, strict=True)), at
 
+    def partition(self, cut: Cut, x: TensorType, start: Shape, stop: Shape, step: Sequence[int]) -> None:
+        a = cut.axis(x)
+        for i, (m, n, s) in enumerate(zip(start, stop, step, strict=True)):
+            if i == a and not (m == 0 and s == 1 and dims.equal(n, x.shape[i])):
+                cut.whole(f"it takes a piece of {cut.dim}")
+            if i != a and cut.mentioned((m, n)):
+                cut.whole(f"it takes a piece whose place depends on the size of {cut.dim}")
+
     def adjoint(self, g: GraphBuilder, out: Value, ct: Value, x: Value, start: Shape, stop: Shape, step: Any) -> Any:
         for axis, s in enumerate(step):
             if s != 1:  # zeros between the elements, then what stands beyond the last one off again
@@ -286,6 +312,10 @@ class Flip(View):
         for a in axis:
             offset = offset + (shape[a] - 1) * strides[a]
         return shape, tuple(-s if i in axis else s for i, s in enumerate(strides)), offset
+
+    def partition(self, cut: Cut, x: TensorType, axis: tuple[int, ...]) -> None:
+        if cut.axis(x) in axis:
+            cut.whole(f"it reverses {cut.dim}")
 
     def adjoint(self, g: GraphBuilder, out: Value, ct: Value, x: Value, axis: tuple[int, ...]) -> tuple[Value]:
         return (g.flip(ct, axis),)
