@@ -102,6 +102,60 @@ def test_one_broken_place(old: str, new: str, line: int, lost: set[str]) -> None
     assert not file.diagnostics and hints(file) == WHOLE
 
 
+HEADS = """import tessera as ts
+from tessera import Tensor
+
+
+@ts.function
+def gated(
+    x: Tensor["B", "D"], up: Tensor["D", "F"], down: Tensor["F", "D"]
+) -> Tensor["B", "D"]:
+    hidden = x @ up
+    for i in range(2):
+        if i:
+            twice = hidden * 2
+            hidden = twice
+        other = hidden + 1
+    return other @ down
+
+
+@ts.function
+def mean(x: Tensor["B", "D"]):
+    m = x.mean(-1)
+    return m
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "lost"),
+    [
+        ('x: Tensor["B", "D"], up', 'x: Tensor)["B", "D"], up', 8, {"x", "up", "down"}),
+        ('x: Tensor["B", "D"], up', 'x: Tensor["B", "D", up', 8, {"x", "up", "down"}),
+        ('x: Tensor["B", "D"], up: Tensor["D", "F"], down: Tensor["F", "D"]', 'x: Tensor["B', 7, {"x", "up", "down"}),
+        ("def gated(\n", "def gated\n", 8, {"x", "up", "down"}),
+        (') -> Tensor["B", "D"]:', ') -> Tensor["B", "D"]:}', 8, {"x", "up", "down"}),
+        (') -> Tensor["B", "D"]:', ') -> Tensor["B", "D"]', 8, {"x", "up", "down"}),
+        ("@ts.function\ndef gated", ")@ts.function\ndef gated", 5, set()),
+        ("@ts.function\ndef mean", "'@ts.function\ndef mean", 18, set()),
+        ("@ts.function\ndef mean", "(@ts.function\ndef mean", 18, set()),
+        ("def mean", "[def mean", 19, {"x"}),
+        ("def mean", "'def mean", 19, {"x"}),
+        ("    for i", "    }for i", 10, set()),
+        ("    for i", "for i", 10, set()),
+        ("        if i:", "if i:", 11, set()),
+        ("        if i:", "    if i:", 11, set()),
+        ("        other", "other", 14, set()),
+    ],
+)
+def test_heads_with_a_mistake(old: str, new: str, line: int, lost: set[str]) -> None:
+    """A suite stays with its head whatever is wrong with its parameters, what stands before it, or its indent."""
+    assert HEADS.count(old) == 1
+    file, before = read(HEADS.replace(old, new), HEADS), hints(read(HEADS))
+    assert [(d.code, d.span.line) for d in file.diagnostics] == [("TS101", line)], [str(d) for d in file.diagnostics]
+    now = hints(file)
+    assert now.items() <= before.items() and {name for _, name in before.keys() - now.keys()} <= lost
+
+
 def test_what_was_never_right_is_unknown() -> None:
     """Nothing is guessed about a statement that has not been seen whole, nor about what depends on it."""
     file = read(TEXT.replace("q = x @ w\n", "q = x @\n"))

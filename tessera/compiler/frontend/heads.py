@@ -14,6 +14,7 @@ from tessera.errors import Diagnostic
 
 _TARGET = re.compile(r"\s*(?:async\s+)?for\s+(.+?)\s+in\b")
 _CLASS = re.compile(r"\s*class\s+([^\W\d]\w*)")
+_STRAY = re.compile(r"^([ \t\f]*)[\"'(\[{)\]}]")
 _KINDS = {"if": ast.If, "elif": ast.If, "for": ast.For, "while": ast.While, "with": ast.With}
 
 
@@ -69,7 +70,10 @@ def _lost(f: Fragments, start: int, end: int, stop: int, word: str, problem: Dia
     target = _TARGET.match(f.lines[start])
     made: Any
     decorated = _undecorated(f, start, end) if isinstance(was, (ast.FunctionDef, ast.ClassDef)) else None
-    if decorated is not None:
+    plain = _without_stray(f, start, end)
+    if plain is not None:
+        made, end = plain
+    elif decorated is not None:
         made, end = decorated
         made.decorator_list = copy.copy(getattr(was, "decorator_list", []))
     elif was is not None and (kind is None or isinstance(was, kind)):
@@ -106,6 +110,19 @@ def _undecorated(f: Fragments, start: int, end: int) -> tuple[Any, int] | None:
         return None
     made.body = []
     return made, at
+
+
+def _without_stray(f: Fragments, start: int, end: int) -> tuple[Any, int] | None:
+    """The head without brackets or quotes that stand before its first word, or that of a decorator or `def`; and the
+    line after the last of those."""
+    stray = [k for k in range(start, end) if f.lines.word(k) and _STRAY.match(f.lines[k])]
+    plain = [_STRAY.sub(r"\1", f.lines[k]) if k in stray else f.lines[k] for k in range(start, end)]
+    found = f.parsed(start, [*plain, f"{f.lines.space(end - 1)}        pass"])[0] if stray else None
+    if found is None or len(found) != 1 or not suites(found[0]):
+        return None
+    made: Any = found[0]
+    made.body = []
+    return made, stray[-1] + 1
 
 
 def _expression(f: Fragments, text: str, line: int) -> ast.expr:

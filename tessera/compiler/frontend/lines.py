@@ -7,6 +7,7 @@ lead to a statement that parses.
 from __future__ import annotations
 
 import re
+import sys
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -123,7 +124,7 @@ class Lines:
     # statements
     def extent(self, i: int, last: int, indent: int, strict: bool) -> int:
         """Where the statement at line `i` ends: before the next line that is indented as far and goes nothing on."""
-        at = i
+        at, suite = i, 0
         while True:
             end = self.logical(at, last)[0] if strict else self.physical(at, last)
             following = self.code(end, last)
@@ -131,29 +132,38 @@ class Lines:
                 return end
             line = self.lines[following]
             continued = self.width(following) > indent or self.decorates(at)
-            suite = self.width(at) > indent or self.opens(end - 1)
-            if not (continued or _CLAUSE.match(line) or _CLOSER.match(line)) and not (
-                suite and self._astray(following, last, indent)
+            if self.width(following) > indent:
+                suite = min(self.width(following), suite or sys.maxsize)
+            closing = _CLOSER.match(line) and not self.word(following)
+            if not (continued or _CLAUSE.match(line) or closing) and not (
+                (suite or self.opens(end - 1)) and self._astray(following, last, indent, suite)
             ):
                 return end
             at = following
 
-    def _astray(self, i: int, last: int, indent: int) -> bool:
-        """Whether line `i` has lost its indentation: it opens nothing, and the line after it is indented again."""
+    def _astray(self, i: int, last: int, indent: int, suite: int) -> bool:
+        """Whether line `i` has lost its indentation: the line after it is indented again, which this one does not
+        open, or as the suite of a statement in a suite indented by `suite` is."""
         end, closed = self.logical(i, last)
         following = self.code(end, last)
-        if not closed or end > i + 1 or following == last or self.word(i):
+        if not closed or following == last:
             return False
-        return self.width(following) > indent and not self.opens(i)
+        if self.opens(end - 1):
+            inner = self.width(following)
+            ends = (w for k in range(following, last) if not self.is_blank(k) and (w := self.width(k)) < inner)
+            return indent < (suite or next(ends, 0)) < inner and self.word(i) not in (None, "def", "class")
+        return end == i + 1 and not self.word(i) and self.width(following) > indent
 
     def common_width(self, i: int, last: int, outer: int) -> int:
-        """How far a suite is indented: as its first line, unless the second tells that this one is astray."""
+        """How far a suite is indented: as its first line, unless the others tell that this one is astray."""
         if i == last:
             return 0
         first, second = self.width(i), self.code(self.logical(i, last)[0], last)
-        if second < last and (first <= outer or outer < self.width(second) < first):
-            return self.width(second)
-        return first
+        if first <= outer:
+            return min(
+                (w for k in range(second, last) if not self.is_blank(k) and (w := self.width(k)) > outer), default=first
+            )
+        return self.width(second) if second < last and outer < self.width(second) < first else first
 
     # compound statements
     def clauses(self, i: int, last: int, indent: int) -> list[tuple[int, int, int]]:
@@ -182,13 +192,20 @@ class Lines:
         after, closed = self.logical(i, last)
         if closed and self.opens(after - 1):
             return after
-        for k in range(i, last):  # brackets are of no help: the parameters go on to the line that ends with a colon
-            if self.opens(k) and (k == i or not _INNER.match(self.lines[k])):
-                return k + 1
+        return self._parameters_end(i, last)
+
+    def _parameters_end(self, i: int, last: int) -> int:
+        """Where a head ends whose brackets are of no help: at the line that closes them at its own indentation, else
+        at the first one that ends with a colon and stands behind nothing but parameters."""
+        listed = True  # whether each line so far ends as one of several parameters does
+        for k in range(i, last):
             if k > i and (_NEVER_INSIDE.match(self.lines[k]) or _INNER.match(self.lines[k])):
                 break
-            if not self.lines[k].partition("#")[0].rstrip().endswith((",", "(", "[")):
-                break
+            if k > i and _CLOSER.match(self.lines[k]) and self.width(k) <= self.width(i):
+                return k + 1
+            if self.opens(k) and listed:
+                return k + 1
+            listed = listed and self.lines[k].partition("#")[0].rstrip().endswith((",", "(", "["))
         return i + 1
 
     def _decorated(self, i: int, last: int) -> bool:
