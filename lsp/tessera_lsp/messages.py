@@ -13,6 +13,7 @@ from pygls.protocol import default_converter
 
 CURSOR = "tessera/cursor"
 IR = "tessera/ir"
+SIZES = "tessera/sizes"
 
 
 @attrs.define
@@ -79,13 +80,51 @@ class IrResponse:
     jsonrpc: str = "2.0"
 
 
+@attrs.define
+class SizesParams:
+    """The function at `position`, or the one named `function`."""
+
+    text_document: lsp.TextDocumentIdentifier
+    function: str | None = None
+    position: lsp.Position | None = None
+
+
+@attrs.define
+class SizesResult:
+    """What a call of a function can be made from: a value for each of its dims and whole numbers.
+
+    `open` are those that neither the settings nor the function say: a person may want to choose them.
+    """
+
+    function: str
+    sizes: Mapping[str, int]
+    open: Sequence[str]
+
+
+@attrs.define
+class SizesRequest:
+    id: int | str
+    params: SizesParams
+    method: str = SIZES
+    jsonrpc: str = "2.0"
+
+
+@attrs.define
+class SizesResponse:
+    id: int | str | None
+    result: SizesResult | None
+    jsonrpc: str = "2.0"
+
+
 TYPES: Mapping[str, tuple[type, type | None]] = {
     CURSOR: (CursorNotification, None),
     IR: (IrRequest, IrResponse),
+    SIZES: (SizesRequest, SizesResponse),
 }
-
-
-_OWN = (CursorParams, CursorNotification, IrParams, SourceLines, IrResult, IrRequest, IrResponse)
+_OWN = (
+    *(CursorParams, CursorNotification, IrParams, SourceLines, IrResult, IrRequest, IrResponse),
+    *(SizesParams, SizesResult, SizesRequest, SizesResponse),
+)
 
 
 def converter() -> Converter:

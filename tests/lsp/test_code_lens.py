@@ -6,6 +6,7 @@ import time
 
 import pytest
 from lsprotocol import types as lsp
+from pygls.exceptions import JsonRpcException
 
 from tessera.compiler.schedule.cost import MACHINES
 from tessera.compiler.schedule.measured import Measured, digest, record
@@ -91,3 +92,25 @@ async def test_the_last_profile(start, monkeypatch, tmp_path):
     assert (shown.command, list(shown.arguments)) == ("tessera.openProfile", [doc.uri])
     editor.replace(doc, "* 2\n\n", "* 3\n\n")
     assert (await lenses(editor, doc))["größe"][1].title.endswith(", 2 h ago, before the last edits")
+
+
+async def test_sizes_of_a_call(start):
+    """For editors that run a function: settings and defaults are known, the rest is open and has a value that does."""
+    editor = await start(options={"dims": {"B": 8, "Q": 3}})
+    doc = editor.open(
+        MODEL + '\n@ts.function\ndef heads(x: Tensor["B", "D"], h: int, w: int = 4):\n    return x * h * w\n'
+    )
+
+    async def asked(**where):
+        return await editor.client.protocol.send_request_async(
+            "tessera/sizes", {"textDocument": {"uri": doc.uri}, **where}
+        )
+
+    found = await asked(function="größe")
+    assert (found.function, found.sizes._asdict(), found.open) == ("größe", {"B": 8, "D": 1024}, ["D"])
+    found = await asked(position={"line": 10, "character": 8})
+    assert (found.function, found.open) == ("double", ["N"])
+    found = await asked(function="heads")
+    assert (found.sizes._asdict(), found.open) == ({"B": 8, "D": 1024, "h": 1, "w": 4}, ["D", "h"])
+    with pytest.raises(JsonRpcException, match="there is no function or kernel 'none' here"):
+        await asked(function="none")

@@ -21,6 +21,7 @@ from tessera_lsp.features import (
     selection_ranges,
     semantic_tokens,
     signature_help,
+    sizes,
     symbols,
     watched,
     workspace_diagnostics,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 ALL = (
     configuration, diagnostics, inlay_hints, hover, code_actions, completion, signature_help, definition, references,
     rename, symbols, semantic_tokens, folding, selection_ranges, workspace_symbols, call_hierarchy, ir, code_lens,
-    workspace_diagnostics, watched,
+    workspace_diagnostics, watched, sizes,
 )  # fmt: skip
 
 

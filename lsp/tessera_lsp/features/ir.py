@@ -15,7 +15,7 @@ from pygls.exceptions import JsonRpcContentModified, JsonRpcInvalidParams
 from tessera_lsp import levels
 from tessera_lsp.errors import RequestFailedError
 from tessera_lsp.levels import Line, NoIR
-from tessera_lsp.messages import IR, IrParams, IrResult, SourceLines
+from tessera_lsp.messages import IR, IrParams, IrResult, SizesParams, SourceLines
 from tessera_lsp.progress import progress
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ async def _answer(server: TesseraServer, params: IrParams) -> IrResult:
     document = await server.document(params.text_document)
     if params.level not in levels.LEVELS:
         raise JsonRpcInvalidParams(f"level is one of {', '.join(levels.LEVELS)}, not {params.level!r}")
-    known, state = _function(document, params), document.state
+    known, state = asked_function(document, params), document.state
     settings = server.settings_for(document)
     target, dims = params.target or settings.target, settings.dims if params.dims is None else params.dims
     try:
@@ -69,7 +69,8 @@ async def _answer(server: TesseraServer, params: IrParams) -> IrResult:
     )
 
 
-def _function(document: Document, params: IrParams) -> Known:
+def asked_function(document: Document, params: IrParams | SizesParams) -> Known:
+    """The function that a request is about. Raises RequestFailedError where there is none."""
     if params.position is not None:
         known = document.function_at(document.text.place(params.position)[0])
         if known is None:
