@@ -18,11 +18,14 @@ COORDINATE = "tile_"
 
 @dataclass(frozen=True, slots=True)
 class Occurrence:
-    """A place where a name is written. `coordinate`: as `tile_m`, which is written in lower case."""
+    """A place where a name is written. `coordinate`: as `tile_m`, which is written in lower case. `writes`: it gets a
+    value here; `declares`: it is brought in here."""
 
     name: str
     span: Span
     coordinate: bool = False
+    writes: bool = False
+    declares: bool = False
 
 
 def covers(span: Span | None, line: int, col: int) -> bool:
@@ -106,6 +109,14 @@ def dim_at(known: Known, line: int, col: int) -> Occurrence | None:
     return next((o for o in dim_occurrences(known) if covers(o.span, line, col)), None)
 
 
+def dim_places(known: Known, dim: str) -> list[Occurrence]:
+    """Every place of one dim, in order. What gives it its size declares it."""
+    bound = known.dims.get(dim)
+    found = [o for o in dim_occurrences(known) if o.name == dim]
+    marked = (replace(o, declares=d, writes=d) for o in found for d in [covers(bound, o.span.line, o.span.col)])
+    return sorted(marked, key=lambda o: (o.span.line, o.span.col))
+
+
 def bound_by(known: Known, dim: str) -> list[str]:
     """Which axes of which parameters give a dim its size, for people."""
     out: list[str] = []
@@ -130,17 +141,18 @@ def word_at(known: Known, line: int, col: int) -> ast.Name | ast.Attribute | ast
         if not isinstance(node, (ast.Name, ast.Attribute, ast.arg)):
             continue
         span = known.span(node)
-        if span is not None and covers(_own(node, span), line, col):
+        if span is not None and covers(own_span(node, span), line, col):
             return node
     return None
 
 
 def word_span(known: Known, node: ast.Name | ast.Attribute | ast.arg) -> Span | None:
     span = known.span(node)
-    return _own(node, span) if span is not None else None
+    return own_span(node, span) if span is not None else None
 
 
-def _own(node: ast.AST, span: Span) -> Span:
+def own_span(node: ast.AST, span: Span) -> Span:
+    """Of an attribute and a parameter its name alone."""
     if isinstance(node, ast.Attribute):
         return replace(span, line=span.end_line, col=span.end_col - len(node.attr))
     if isinstance(node, ast.arg):
@@ -149,13 +161,17 @@ def _own(node: ast.AST, span: Span) -> Span:
 
 
 def variable_occurrences(known: Known, name: str) -> list[Occurrence]:
-    """Every place of a variable or parameter of the function."""
-    spans = [
-        word_span(known, n)
+    """Every place of a variable or parameter of the function, in order. The parameter declares it, else what is
+    assigned first."""
+    found = [
+        Occurrence(name, span, writes=isinstance(n, ast.arg) or not isinstance(n.ctx, ast.Load))
         for n in ast.walk(known.tree)
         if (isinstance(n, ast.Name) and n.id == name) or (isinstance(n, ast.arg) and n.arg == name)
+        if (span := word_span(known, n)) is not None
     ]
-    return [Occurrence(name, s) for s in sorted((s for s in spans if s), key=lambda s: (s.line, s.col))]
+    found.sort(key=lambda o: (o.span.line, o.span.col))
+    first = next((i for i, o in enumerate(found) if o.writes), None)
+    return [replace(o, declares=i == first) for i, o in enumerate(found)]
 
 
 def is_local(known: Known, name: str) -> bool:

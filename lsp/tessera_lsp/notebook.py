@@ -193,6 +193,15 @@ class Notebook:
             if uri in before
         )
 
+    def location(self, span: Span) -> lsp.Location:
+        """A place in the cell that it lies in, which may be none of ours, or in another file."""
+        found = self.source_at(span.line) if span.file == self.document.file else None
+        if found is None:
+            return self.document.location(span)
+        source, first = found
+        text = CellText(self.document.text, first, len(source.text.lines))
+        return lsp.Location(source.uri, text.span_range(span))
+
     def source_at(self, line: int) -> tuple[Source, int] | None:
         """The cell that a line of the whole text belongs to, and how many lines stand above it."""
         for source in self.sources:
@@ -293,13 +302,7 @@ class Cell:
         return self._document.function_at(line)
 
     def location(self, span: Span) -> lsp.Location:
-        """Also in another cell, and in one that is not ours."""
-        found = self._notebook.source_at(span.line) if span.file == self.file else None
-        if found is None:
-            return self._document.location(span)
-        source, first = found
-        text = CellText(self._document.text, first, len(source.text.lines))
-        return lsp.Location(source.uri, text.span_range(span))
+        return self._notebook.location(span)
 
     def workspace_edit(self, edits: Iterable[Edit]) -> lsp.WorkspaceEdit | None:
         """Tied to the versions of the cells. None where it would change a cell that is not ours."""

@@ -162,7 +162,7 @@ class TesseraServer(LanguageServer):
 
         Raises JsonRpcInvalidParams for one that is not open, and JsonRpcContentModified when it is superseded.
         """
-        cell = self._cell(identifier.uri)
+        cell = self.cell(identifier.uri)
         document = self.documents.get(identifier.uri) if cell is None else cell[0].document
         if document is None:
             raise JsonRpcInvalidParams(f"{identifier.uri} is not open")
@@ -178,9 +178,10 @@ class TesseraServer(LanguageServer):
         return notebook.cell(source)  # type: ignore[return-value]  # what features ask of a document, a cell answers
 
     def is_open(self, uri: str) -> bool:
-        return uri in self.documents or self._cell(uri) is not None
+        return uri in self.documents or self.cell(uri) is not None
 
-    def _cell(self, uri: str) -> tuple[Notebook, Source] | None:
+    def cell(self, uri: str) -> tuple[Notebook, Source] | None:
+        """The cell under an address, with its notebook."""
         return next(((n, s) for n in self.notebooks.values() for s in n.sources if s.uri == uri), None)
 
     def settings_for(self, document: Any) -> Settings:

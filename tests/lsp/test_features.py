@@ -293,12 +293,6 @@ async def test_a_rename_that_would_change_the_meaning_is_refused(editor, name):
         await editor.client.text_document_rename_async(rename(doc, at, name))
 
 
-async def test_only_dims_are_renamed(editor):
-    doc = editor.open(MODEL)
-    at = editor.at(doc, "weights = ts.softmax(|scores")
-    assert await editor.client.text_document_prepare_rename_async(lsp.PrepareRenameParams(doc, at)) is None
-
-
 async def test_document_symbols(editor):
     doc = editor.open(MODEL)
     found = await editor.client.text_document_document_symbol_async(lsp.DocumentSymbolParams(doc))

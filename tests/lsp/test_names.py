@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from lsprotocol import types as lsp
+from pygls.workspace import Workspace
 from tessera_lsp.server import create_server
 
 from tests.lsp.test_features import apply, rename
@@ -90,14 +91,20 @@ async def test_references_in_files_that_import(editor):
         (layers.uri, editor.at(layers, "def |norm")),
         (model.uri, editor.at(model, "import |norm, HEADS")),
         (model.uri, editor.at(model, "y = |norm(x)")),
+        (model.uri, editor.at(model, "return L.|norm(y)")),
     ]
     params = lsp.ReferenceParams(lsp.ReferenceContext(True), model, editor.at(model, "* |heads"))
     found = await editor.client.text_document_references_async(params)
-    assert [editor.covered(model, r.range) for r in found] == ["heads"]
+    assert [(r.uri, r.range.start) for r in found] == [
+        (layers.uri, editor.at(layers, "|HEADS = 4")),
+        (model.uri, editor.at(model, "norm, |HEADS as")),
+        (model.uri, editor.at(model, "* |heads")),
+    ]
 
 
 async def test_references_wait_for_files_that_are_still_being_read():
     server = create_server()
+    server.protocol._workspace = Workspace(None)
     server.protocol.server_capabilities, server.protocol.client_capabilities = (
         lsp.ServerCapabilities(),
         lsp.ClientCapabilities(

@@ -1,64 +1,139 @@
-"""Renaming a dim: in the annotations and the body of its function, and `tile_m` with it in kernels."""
+"""Renaming: dims in the annotations and the body of their function, and `tile_m` with them in kernels; variables and
+parameters, with the keywords of calls; functions and constants in every file of the workspace."""
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterable
+from dataclasses import dataclass
 from keyword import iskeyword
 from typing import TYPE_CHECKING
 
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcInvalidParams
 
-from tessera.errors import Edit
+from tessera.errors import Span
 from tessera_lsp import names
 from tessera_lsp.errors import RequestFailedError
-from tessera_lsp.known import Known
-from tessera_lsp.names import COORDINATE, Occurrence
+from tessera_lsp.features.references import own_places, target_at
+from tessera_lsp.index import Index, Target, Unit, word_pattern
+from tessera_lsp.names import COORDINATE
+from tessera_lsp.uses import everywhere, uses
 
 if TYPE_CHECKING:
     from tessera_lsp.document import Document
+    from tessera_lsp.known import Known
     from tessera_lsp.server import TesseraServer
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    unit: Unit
+    span: Span
+    text: str
 
 
 def register(server: TesseraServer) -> None:
     @server.feature(lsp.TEXT_DOCUMENT_PREPARE_RENAME)
     async def prepare_rename(params: lsp.PrepareRenameParams) -> lsp.PrepareRenameResult | None:
         document = await server.document(params.text_document)
-        found = _dim(document, params.position)
+        line, col = document.text.place(params.position)
+        found = own_places(document, line, col)
         if found is None:
-            return None
-        _, dim = found
-        return lsp.PrepareRenamePlaceholder(document.text.span_range(dim.span), dim.name)
+            index = Index(server)
+            target = target_at(index, document, line, col)
+            span = _written(index, document, target, line, col) if target is not None else None
+            found = [names.Occurrence(target.name, span)] if target is not None and span is not None else []
+        here = next((o for o in found if names.covers(o.span, line, col)), None)
+        return (
+            lsp.PrepareRenamePlaceholder(document.text.span_range(here.span), here.name) if here is not None else None
+        )
 
     @server.feature(lsp.TEXT_DOCUMENT_RENAME, lsp.RenameOptions(prepare_provider=True))
     async def rename(params: lsp.RenameParams) -> lsp.WorkspaceEdit:
+        new = params.new_name
+        if not new.isidentifier() or iskeyword(new):
+            raise JsonRpcInvalidParams(f"{new!r} is no name")
         document = await server.document(params.text_document)
-        found = _dim(document, params.position)
-        if found is None:
-            raise RequestFailedError("Tessera renames dims; there is none here")
-        known, dim = found
-        _demand(document, known, dim.name, params.new_name)
-        edits = [
-            Edit(o.span, COORDINATE + params.new_name.lower() if o.coordinate else params.new_name)
-            for o in names.dim_occurrences(known)
-            if o.name == dim.name
-        ]
-        edit = document.workspace_edit(edits)
-        assert edit is not None  # a function lies in one file, and in one cell
-        return edit
+        if not document.parses:
+            raise RequestFailedError("the text does not parse, so not every place of the name is known")
+        line, col = document.text.place(params.position)
+        index = Index(server)
+        own = own_places(document, line, col)
+        known = document.function_at(line)
+        if own is not None and known is not None:
+            return _edit(await _within(index, document, known, own, new))
+        target = target_at(index, document, line, col)
+        if target is None or _written(index, document, target, line, col) is None:
+            raise RequestFailedError("there is no name here that Tessera can rename")
+        return _edit(await _everywhere(index, target, new))
 
 
-def _dim(document: Document, position: lsp.Position) -> tuple[Known, Occurrence] | None:
-    line, col = document.text.place(position)
-    known = document.function_at(line)
-    dim = names.dim_at(known, line, col) if known is not None else None
-    return (known, dim) if known is not None and dim is not None else None
+def _written(index: Index, document: Document, target: Target, line: int, col: int) -> Span | None:
+    """Where the target's own name is written at a place; None for another name of it, and for what no file binds."""
+    home = index.unit(target.file)
+    bound = home.scope.bound.get(target.name) if home is not None else None
+    if isinstance(bound, (ast.Import, ast.ImportFrom)) and not any(a.asname == target.name for a in bound.names):
+        return None
+    unit = index.of(document)
+    here = (u.span for u in uses(index, unit, target) if u.word == target.name)
+    return next((s for s in here if names.covers(s, line, col)), None)
 
 
-def _demand(document: Document, known: Known, old: str, new: str) -> None:
-    """Raises where the new name would change what the function means."""
-    if not document.parses:
-        raise RequestFailedError("the text does not parse, so not every place of the dim is known")
-    if not new.isidentifier() or iskeyword(new):
-        raise JsonRpcInvalidParams(f"{new!r} is no name")
-    if new != old and (new in known.analysis.dims or names.is_local(known, new)):
+async def _within(
+    index: Index, document: Document, known: Known, own: list[names.Occurrence], new: str
+) -> list[Change]:
+    """A dim or variable of one function; a parameter also where callers and decorators name it."""
+    unit, old = index.of(document), own[0].name
+    written = {n.id for n in ast.walk(known.tree) if isinstance(n, ast.Name)} | {
+        p.arg for p in names.parameters(known.tree)
+    }
+    if new != old and new in written | set(known.analysis.dims):
         raise RequestFailedError(f"{known.analysis.name} has a dim or variable {new} already")
+    changes = [Change(unit, o.span, COORDINATE + new.lower() if o.coordinate else new) for o in own]
+    if old in known.analysis.dims or not any(p.arg == old for p in names.parameters(known.tree)):
+        return changes
+    changes += [Change(unit, s, new) for d in known.tree.decorator_list for s in _named_in(unit, d, old)]
+    if unit.scope.bound.get(known.tree.name) is known.tree:
+        for caller, use in await everywhere(index, Target(unit.file, known.tree.name)):
+            for keyword in use.place.call.keywords if use.place.call is not None else ():
+                changes += [Change(caller, _start(caller, keyword, old), new)] if keyword.arg == old else []
+    return changes
+
+
+def _named_in(unit: Unit, decorator: ast.expr, name: str) -> list[Span]:
+    """Where a decorator names a parameter: as a keyword, or in quotes."""
+    out: list[Span] = []
+    for node in ast.walk(decorator):
+        if isinstance(node, ast.keyword) and node.arg == name:
+            out.append(_start(unit, node, name))
+        elif isinstance(node, ast.Constant) and node.value == name:
+            span = unit.source.span(node)
+            quotes = unit.source.segment(span).index(name)
+            out.append(Span(span.file, span.line, span.col + quotes, span.line, span.col + quotes + len(name)))
+    return out
+
+
+def _start(unit: Unit, node: ast.AST, name: str) -> Span:
+    span = unit.source.span(node)
+    return Span(span.file, span.line, span.col, span.line, span.col + len(name))
+
+
+async def _everywhere(index: Index, target: Target, new: str) -> list[Change]:
+    """A function or constant, wherever it is written by its own name. What it is imported as elsewhere stays."""
+    found = [(unit, use) for unit, use in await everywhere(index, target) if use.word == target.name]
+    for unit in {unit.file: unit for unit, _ in found}.values() if new != target.name else ():
+        if word_pattern([new]).search(unit.source.text):
+            raise RequestFailedError(f"{new} is written in {unit.file} already")
+    return [Change(unit, use.span, new) for unit, use in found]
+
+
+def _edit(changes: Iterable[Change]) -> lsp.WorkspaceEdit:
+    """Tied to the versions of the texts that are open."""
+    edits: dict[str, lsp.TextDocumentEdit] = {}
+    for c in changes:
+        place = c.unit.location(c.span)
+        identifier = lsp.OptionalVersionedTextDocumentIdentifier(place.uri, c.unit.version(place.uri))
+        edit = edits.setdefault(place.uri, lsp.TextDocumentEdit(identifier, []))
+        edit.edits = [*edit.edits, lsp.TextEdit(place.range, c.text)]
+    return lsp.WorkspaceEdit(document_changes=list(edits.values()))

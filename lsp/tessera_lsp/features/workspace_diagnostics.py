@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING
 from lsprotocol import types as lsp
 from pygls.uris import from_fs_path
 
-from tessera.compiler.frontend.files import read_text
 from tessera.compiler.frontend.modules import imported_files
-from tessera.errors import CompileError
 from tessera_lsp.document import Document
 from tessera_lsp.features.diagnostics import to_protocol
 from tessera_lsp.progress import progress
-from tessera_lsp.workspace import LARGEST, files
+from tessera_lsp.workspace import files, stamp, text_of
 
 if TYPE_CHECKING:
     from tessera_lsp.server import TesseraServer
@@ -77,18 +75,15 @@ def register(server: TesseraServer) -> None:
 
 async def _checked(server: TesseraServer, path: Path, uri: str, old: Checked | None) -> Checked | None:
     """None for a file that is none of ours, or cannot be read."""
-    try:
-        stat = path.stat()
-        stamp = stat.st_mtime_ns, stat.st_size, server.settings.target
-        if old is not None and old.stamp == stamp and old.others in (None, server.modules.version):
-            return old
-        text = read_text(path) if stat.st_size <= LARGEST else ""
-    except (OSError, CompileError):
-        return None
+    now = stamp(path)
+    state = (*now, server.settings.target) if now is not None else None
+    if state is None or (old is not None and old.stamp == state and old.others in (None, server.modules.version)):
+        return old if state is not None else None
+    text = text_of(path)
     document = Document(lsp.TextDocumentItem(uri, "python", 0, text), server.encoding, modules=server.modules)
     if not document.concerns_tessera:
         return None
     await document.analyse(document.text)
     await asyncio.sleep(0)
     others = server.modules.version if imported_files(document.scope) else None
-    return Checked(stamp, others, str(next(_NUMBERS)), to_protocol(server, document))
+    return Checked(state, others, str(next(_NUMBERS)), to_protocol(server, document))

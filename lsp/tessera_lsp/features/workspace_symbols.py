@@ -1,6 +1,6 @@
 """Functions and kernels of every file of the workspace, by part of their names.
 
-Open documents are read as they are; other files from disk, once for each of their versions, as text.
+What is open is read as it is; other files from disk, once for each of their versions, as text.
 """
 
 from __future__ import annotations
@@ -8,82 +8,117 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lsprotocol import types as lsp
+from pygls.exceptions import JsonRpcContentModified
 from pygls.uris import from_fs_path
 
-from tessera.compiler.frontend.files import read_text
 from tessera.compiler.frontend.syntax import parse
-from tessera.errors import CompileError, Span
+from tessera.errors import Span
 from tessera_lsp.names import definition_name
 from tessera_lsp.text import Text
-from tessera_lsp.workspace import LARGEST, files
+from tessera_lsp.workspace import looked_at, stamp, text_of
 
 if TYPE_CHECKING:
     from tessera_lsp.server import TesseraServer
 
 _DECORATOR = re.compile(r"(?:^|\.)(function|kernel|shape_checked)$")
+_START = re.compile(r"(?<![^\W_])[^\W_]|(?<=[^\W\dA-Z_])[A-Z]")
+"""of each word of a name, `layer_norm` and `LayerNorm`"""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
     name: str
     kind: str
-    span: Span
+    location: lsp.Location
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    path: Path
+    version: tuple[int, int]
+    text: str | None
+    """None where the file is as it was when it was read last"""
 
 
 def register(server: TesseraServer) -> None:
-    kept: dict[str, tuple[tuple[int, int], list[Found], Text]] = {}
+    kept: dict[Path, tuple[tuple[int, int], list[Found]]] = {}
 
-    def of_file(path: Path) -> tuple[list[Found], Text]:
-        stat = path.stat()
-        version = stat.st_mtime_ns, stat.st_size
-        old = kept.get(str(path))
-        if old is None or old[0] != version:
-            text = read_text(path) if stat.st_size <= LARGEST else ""
-            kept[str(path)] = version, list(_definitions(str(path), text)), Text(text, server.encoding)
-        return kept[str(path)][1:]
+    def look(path: Path) -> File | None:
+        version = stamp(path)
+        if version is None or str(path) in server.modules.opened:
+            return None
+        known = kept.get(path)
+        return File(path, version, None if known is not None and known[0] == version else text_of(path))
+
+    async def on_disk() -> list[Found]:
+        out: list[Found] = []
+        present: set[Path] = set()
+        async for file in looked_at(server, look):
+            if file.text is not None:
+                text = Text(file.text, server.encoding)
+                kept[file.path] = file.version, list(_of_text(str(file.path), text))
+            present.add(file.path)
+            out += kept[file.path][1]
+        for gone in kept.keys() - present:
+            del kept[gone]
+        return out
 
     @server.feature(lsp.WORKSPACE_SYMBOL)
     async def workspace_symbols(params: lsp.WorkspaceSymbolParams) -> list[lsp.WorkspaceSymbol]:
-        out: list[lsp.WorkspaceSymbol] = []
-        for document in server.documents.values():
-            found = _definitions(document.file, document.text.plain) if document.concerns_tessera else ()
-            out += (_symbol(f, document.uri, document.text) for f in found if _matches(f.name, params.query))
-        opened = {d.file for d in server.documents.values()}
-        for path in files(server):
-            if str(path) in opened:
-                continue
-            try:
-                found, text = of_file(path)
-            except (OSError, CompileError):
-                continue
-            uri = from_fs_path(str(path)) or path.as_uri()
-            out += (_symbol(f, uri, text) for f in found if _matches(f.name, params.query))
-        return sorted(out, key=lambda s: (len(s.name), s.name))
+        found = await on_disk()
+        opened = [(d, d.location) for d in server.documents.values()]
+        opened += [(n.document, n.location) for n in server.notebooks.values()]
+        for document, location in opened:
+            if not document.scope.text:  # opened a moment ago
+                with suppress(JsonRpcContentModified):
+                    await document.ready()
+            for name, kind, span in _definitions(document.scope.tree, document.source.lines, document.file):
+                found.append(Found(name, kind, location(span)))
+        ranked = [(rank, f.name, n) for n, f in enumerate(found) if (rank := _rank(f.name, params.query))]
+        return [
+            lsp.WorkspaceSymbol(found[n].location, name, lsp.SymbolKind.Function, container_name=found[n].kind)
+            for _, name, n in sorted(ranked)
+        ]
 
 
-def _symbol(found: Found, uri: str, text: Text) -> lsp.WorkspaceSymbol:
-    place = lsp.Location(uri, text.span_range(found.span))
-    return lsp.WorkspaceSymbol(place, found.name, lsp.SymbolKind.Function, container_name=found.kind)
+def _rank(name: str, query: str) -> tuple[int, int] | None:
+    """How well a name answers a query, least first; None where the query's letters do not stand in it in order.
+
+    The name itself, its start, the starts of its words (`ln` for `layer_norm`), a part of it, and anything else.
+    """
+    asked, own = query.replace(" ", "").lower(), name.lower()
+    if own == asked:
+        return 0, len(name)
+    if own.startswith(asked):
+        return 1, len(name)
+    if "".join(m.group() for m in _START.finditer(name)).lower().startswith(asked):
+        return 2, len(name)
+    if asked in own:
+        return 3, len(name)
+    letters = iter(own)
+    return (4, len(name)) if all(c in letters for c in asked) else None
 
 
-def _matches(name: str, query: str) -> bool:
-    """The query's letters stand in the name, in order: `lnorm` finds `layer_norm`."""
-    letters = iter(name.lower())
-    return all(c in letters for c in query.lower())
-
-
-def _definitions(file: str, text: str) -> Iterator[Found]:
-    if "tessera" not in text and not file.endswith(".tess"):
+def _of_text(file: str, text: Text) -> Iterator[Found]:
+    if "tessera" not in text.text and not file.endswith(".tess"):
         return
-    tree, lines = parse(text, file).tree, text.split("\n")
-    for node in ast.walk(tree) if tree is not None else ():
+    uri = from_fs_path(file) or Path(file).as_uri()
+    tree = parse(text.plain, file).tree
+    for name, kind, span in _definitions(tree, text.plain.split("\n"), file) if tree is not None else ():
+        yield Found(name, kind, lsp.Location(uri, text.span_range(span)))
+
+
+def _definitions(tree: ast.Module, lines: list[str], file: str) -> Iterator[tuple[str, str, Span]]:
+    for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
             named = (ast.unparse(d.func if isinstance(d, ast.Call) else d) for d in node.decorator_list)
             kind = next((m[1] for m in map(_DECORATOR.search, named) if m), None)
             if kind is not None:
-                yield Found(node.name, kind, definition_name(lines, node))
+                own = definition_name(lines, node)
+                yield node.name, kind, Span(file, own.line, own.col, own.end_line, own.end_col)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from tessera.compiler.frontend import vocabulary
 from tessera.compiler.frontend.definition import Definition
 from tessera.compiler.frontend.reparse import Parsed, parsed
 from tessera.compiler.frontend.text_scope import TextScope
@@ -50,11 +51,23 @@ class Modules:
 
     def find(self, importer: str, name: str, level: int) -> Module | None:
         """The module that `importer` means by `name`, after so many dots."""
+        path = self.path(importer, name, level)
+        return Module(name, self.scope(path)) if path is not None else None
+
+    def path(self, importer: str, name: str, level: int) -> str | None:
+        """Its file, or the folder of a package."""
         key = (importer, name, level)
         if key not in self._found:
-            self._found[key] = self._find(Path(importer), name, level)
-        path = self._found[key]
-        return Module(name, self.scope(path)) if path is not None else None
+            known = not level and vocabulary.is_known(name)
+            self._found[key] = None if known else self._find(Path(importer), name, level)
+        return self._found[key]
+
+    def file_of(self, path: str) -> str:
+        """The file at a module's path: of a package, its `__init__`; "" where it has none."""
+        folder = Path(path)
+        if folder.suffix in SUFFIXES:
+            return path
+        return next((f for s in SUFFIXES if self.exists(Path(f := str(folder / f"__init__{s}")))), "")
 
     def _find(self, importer: Path, name: str, level: int) -> str | None:
         parts = [p for p in name.split(".") if p]
@@ -119,10 +132,7 @@ class ModuleScope:
     @property
     def file(self) -> str:
         """Of a package, its `__init__`."""
-        path = Path(self.path)
-        if path.suffix in SUFFIXES:
-            return self.path
-        return next((f for s in SUFFIXES if self._modules.exists(Path(f := str(path / f"__init__{s}")))), "")
+        return self._modules.file_of(self.path)
 
     def read(self) -> bool:
         """Reads the file if it has changed, and says whether it has."""

@@ -160,7 +160,7 @@ class TextScope:
 
     def _file(self, module: str, level: int) -> Module | None:
         """The file of the workspace that is imported by this name."""
-        if self._modules is None or (not level and vocabulary.is_known(module)):
+        if self._modules is None:
             return None
         found = self._modules.find(self.file, module, level)
         if found is not None:
@@ -292,17 +292,18 @@ def decorator_options(
     scope: TextScope, node: ast.FunctionDef, source: Source
 ) -> tuple[Mapping[str, Any], tuple[Diagnostic, ...]]:
     """What the decorators' keywords say, as the decorators themselves understand them (they run nothing)."""
-    if not any(isinstance(d, ast.Call) for d in node.decorator_list):
+    if not any(isinstance(d, ast.Call) or _own_name(scope, d) == "distributed" for d in node.decorator_list):
         return {}, ()
-    from tessera.language import decorators
+    from tessera.language import decorators, distribution
 
     def stand_in() -> None: ...
 
     made: Any = stand_in
     problems: list[Diagnostic] = []
     for decorator in reversed(node.decorator_list):
-        known: Any = decorators
-        for part in _own_name(scope, decorator).split("."):
+        name = _own_name(scope, decorator)
+        known: Any = distribution if name == "distributed" else decorators
+        for part in name.split("."):
             known = getattr(known, part, None)
         if not callable(known):
             continue
@@ -320,6 +321,11 @@ def _decorate(scope: TextScope, decorator: ast.expr, known: Any, function: Any) 
         return known(function)
     args = [scope.constant(a) for a in decorator.args]
     keywords = {k.arg: scope.constant(k.value) for k in decorator.keywords if k.arg}
+    if (
+        getattr(known, "__name__", "") == "distributed"
+    ):  # which devices is known when it runs; over which dim is written here
+        args = [None if has_unknown(a) else a for a in args[:1]] + args[1:]
+        keywords = {k: v for k, v in keywords.items() if k != "mesh" or not has_unknown(v)}
     if any(map(has_unknown, [*args, *keywords.values()])):
         return function  # a value that the text does not tell: as if it were not said
     return known(*args, **keywords)(function)

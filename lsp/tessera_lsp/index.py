@@ -1,0 +1,217 @@
+"""The workspace as texts in which names are looked up: which function or constant of which file a name means, and
+where else it is written.
+
+Open texts count as they are in the editor, others as they are on the disk. Nothing is kept from one search to the next:
+only files that mention the name are parsed, and the disk is read in a thread.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lsprotocol import types as lsp
+from pygls.uris import from_fs_path, to_fs_path
+
+from tessera.compiler.frontend.definition import Source, source_of
+from tessera.compiler.frontend.modules import SUFFIXES, Modules
+from tessera.compiler.frontend.reparse import parsed
+from tessera.compiler.frontend.text_scope import TextScope
+from tessera.errors import Span
+from tessera_lsp.document import LARGEST, Document
+from tessera_lsp.names import definition_name
+from tessera_lsp.text import Text
+from tessera_lsp.workspace import looked_at, stamp, text_of
+
+if TYPE_CHECKING:
+    from tessera_lsp.notebook import Notebook
+    from tessera_lsp.server import TesseraServer
+
+FILES = 8
+"""files through which an imported name is followed"""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a name means: a name at the top of a file."""
+
+    file: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One text: a file, or the cells of a notebook together. `version`: that of the open text, None where it is not."""
+
+    scope: TextScope
+    source: Source
+    location: Callable[[Span], lsp.Location]
+    version: Callable[[str], int | None]
+
+    @property
+    def file(self) -> str:
+        return self.scope.file
+
+    @property
+    def tree(self) -> ast.Module:
+        return self.scope.tree
+
+    def name_span(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> Span:
+        """The place of the name in `def name`."""
+        found = definition_name(self.source.lines, node)
+        return Span(self.file, found.line, found.col, found.end_line, found.end_col)
+
+    def binding(self, name: str) -> Span | None:
+        """Where the name is bound at the top of the file, last, as it is after the module has run."""
+        node = self.scope.bound.get(name)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            return self.name_span(node)
+        for inner in ast.walk(node) if node is not None else ():
+            match inner:
+                case ast.Name(id=found, ctx=ast.Store()) if found == name:
+                    return self.source.span(inner)
+                case ast.alias(name=imported, asname=asname) if (asname or imported.partition(".")[0]) == name:
+                    return self.source.span(inner)
+                case _:
+                    pass
+        return None
+
+
+class Index:
+    """One search. What is open must have been analysed (`ready`) for its newest text to be the one that is searched."""
+
+    def __init__(self, server: TesseraServer) -> None:
+        self._server = server
+        self._modules = Modules()  # of its own: what a search looks into is not read again before each analysis
+        self._modules.opened = server.modules.opened
+        self._units: dict[str, Unit | None] = {}
+
+    # texts
+    def unit(self, file: str) -> Unit | None:
+        """The text under a path; None where there is none."""
+        if file not in self._units:
+            self._units[file] = self._open(file) or self._on_disk(file)
+        return self._units[file]
+
+    async def at(self, uri: str) -> Unit | None:
+        """The text under an address, that of its whole notebook for a cell."""
+        cell = self._server.cell(uri)
+        document = cell[0].document if cell is not None else self._server.documents.get(uri)
+        if document is not None:
+            await document.ready()
+        file = document.file if document is not None else to_fs_path(uri)
+        return self.unit(file) if file else None
+
+    def of(self, document: Document) -> Unit:
+        """An open document, or the notebook of a cell."""
+        return self.unit(document.file) or _of_document(document, document.scope)
+
+    def _documents(self) -> list[Document]:
+        return [*self._server.documents.values(), *(n.document for n in self._server.notebooks.values())]
+
+    def _open(self, file: str) -> Unit | None:
+        for notebook in self._server.notebooks.values():
+            if notebook.document.file == file:
+                return _of_notebook(notebook)
+        document = next((d for d in self._server.documents.values() if d.file == file), None)
+        if document is None:
+            return None
+        scope = document.scope if document.concerns_tessera else self._parsed(file, document.text.plain)
+        return _of_document(document, scope)
+
+    def _on_disk(self, file: str, text: str | None = None) -> Unit | None:
+        if text is None and stamp(Path(file)) is None:
+            return None
+        whole = Text(text_of(Path(file)) if text is None else text, self._server.encoding)
+        uri = from_fs_path(file) or file
+        return Unit(
+            self._parsed(file, whole.plain),
+            source_of(file, whole.plain),
+            lambda span: lsp.Location(uri, whole.span_range(span)),
+            lambda _: None,
+        )
+
+    def _parsed(self, file: str, text: str) -> TextScope:
+        return TextScope(file, text, parsed(text if len(text) <= LARGEST else "", file).tree)
+
+    async def mentioning(self, words: Iterable[str]) -> AsyncIterator[Unit]:
+        """Every text in which one of the words is written, open ones first. Other work goes on meanwhile.
+
+        Raises JsonRpcContentModified when somebody types in one of them.
+        """
+        written = word_pattern(words)
+        opened = self._documents()
+        for document in opened:
+            if written.search(document.text.text):
+                await document.ready()
+                yield self.of(document)
+        skipped = {d.file for d in opened}
+
+        def look(path: Path) -> tuple[str, str] | None:
+            text = text_of(path) if str(path) not in skipped and stamp(path) is not None else ""
+            return (str(path), text) if written.search(text) else None
+
+        async for path, text in looked_at(self._server, look):
+            if path not in self._units:
+                self._units[path] = self._on_disk(path, text)
+            found = self._units[path]
+            if found is not None:
+                yield found
+
+    # names
+    def meaning(self, unit: Unit, dotted: str, depth: int = 0) -> Target | None:
+        """What a name of the module means, `norm` or `layers.norm`, through files of the workspace that import it.
+
+        None for names that the module does not bind, and for attributes of what is no file.
+        """
+        head, *rest = dotted.split(".")
+        node = unit.scope.bound.get(head)
+        if depth > FILES or (node is None and not unit.scope.stars):
+            return None
+        match node:
+            case None:
+                starred = (self._path(unit.file, module, level) for module, level in unit.scope.stars)
+                return next((t for path in starred if (t := self._member(path, [head, *rest], depth))), None)
+            case ast.ImportFrom(module=module, level=level, names=names):
+                alias = next((a for a in names if (a.asname or a.name) == head), None)
+                path = self._path(unit.file, module or "", level)
+                found = self._member(path, [alias.name, *rest], depth) if alias is not None else None
+            case ast.Import(names=names):
+                alias = next((a for a in names if head in (a.asname, a.name.partition(".")[0])), None)
+                path = self._path(unit.file, alias.name if alias and alias.asname else head, 0)
+                found = self._member(path, rest, depth)
+            case _:
+                found = None
+        return found or (Target(unit.file, head) if not rest else None)
+
+    def _path(self, importer: str, name: str, level: int) -> str | None:
+        return self._modules.path(importer, name, level)
+
+    def _member(self, path: str | None, names: list[str], depth: int) -> Target | None:
+        """A name of the file or package at `path`; the file itself is no target."""
+        if path is None or not names:
+            return None
+        file = self._modules.file_of(path)
+        unit = self.unit(file) if file else None
+        found = self.meaning(unit, ".".join(names), depth + 1) if unit is not None else None
+        if found is not None or Path(path).suffix in SUFFIXES:
+            return found
+        return self._member(self._modules.file(Path(path), names[:1]), names[1:], depth + 1)
+
+
+def _of_document(document: Document, scope: TextScope) -> Unit:
+    return Unit(scope, document.source, document.location, lambda _: document.version)
+
+
+def _of_notebook(notebook: Notebook) -> Unit:
+    document = notebook.document
+    versions = {s.uri: s.version for s in notebook.sources}
+    return Unit(document.scope, document.source, notebook.location, versions.get)
+
+
+def word_pattern(words: Iterable[str]) -> re.Pattern[str]:
+    return re.compile("|".join(rf"(?<!\w){re.escape(w)}(?!\w)" for w in words))

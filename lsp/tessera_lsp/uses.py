@@ -1,0 +1,184 @@
+"""Where a text writes a name that means a target, and where it calls something: places with what surrounds them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tessera.compiler.frontend.inlining import assigned_names
+from tessera.compiler.frontend.trees import first_line
+from tessera.errors import Span
+from tessera_lsp.index import Index, Target, Unit, word_pattern
+from tessera_lsp.names import annotations_of
+
+Owner = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_OWNERS = (*FUNCTIONS, ast.ClassDef)
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_WORD = re.compile(r"[^\W\d]\w*")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A node, the names that do not mean the module's there, and the functions and classes around it.
+
+    `call`: the call whose function it is.
+    """
+
+    node: ast.AST
+    hidden: frozenset[str]
+    owners: tuple[Owner, ...]
+    call: ast.Call | None = None
+
+    @property
+    def function(self) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+        """The innermost function around it."""
+        return next((o for o in reversed(self.owners) if not isinstance(o, ast.ClassDef)), None)
+
+    @property
+    def in_class(self) -> bool:
+        return bool(self.owners) and isinstance(self.owners[-1], ast.ClassDef)
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """`word`: what is written there, which an import may have chosen. `binds`: whether the name gets its value here."""
+
+    span: Span
+    word: str
+    place: Place
+    binds: bool
+
+
+def places(unit: Unit, rows: list[int] | None = None) -> Iterator[Place]:
+    """The nodes of a text; given line numbers, those that have such a line."""
+    pending = [Place(s, frozenset(), ()) for s in reversed(unit.tree.body)]
+    while pending:
+        place = pending.pop()
+        if rows is not None and not _has(rows, place.node):
+            continue
+        yield place
+        pending += reversed([*_inner(place)])
+
+
+def rows_with(unit: Unit, words: Iterable[str]) -> list[int]:
+    """The numbers of the lines in which one of the words is written."""
+    written = word_pattern(words)
+    return [i for i, line in enumerate(unit.source.lines, 1) if written.search(line)]
+
+
+def _has(rows: list[int], node: ast.AST) -> bool:
+    if not isinstance(node, (ast.stmt, ast.expr)):
+        return True
+    first = first_line(node) if isinstance(node, ast.stmt) else node.lineno
+    i = bisect_left(rows, first)
+    return i < len(rows) and rows[i] <= (node.end_lineno or node.lineno)
+
+
+def _inner(place: Place) -> Iterator[Place]:
+    """What a node is made of; the body of a function knows more names than its head."""
+    node, hidden, owners = place.node, place.hidden, place.owners
+    match node:
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            yield from (Place(n, hidden, owners) for n in _head(node))
+            own, within = hidden | _bound_by(node), (*owners, node)
+            yield from (Place(s, own, within) for s in node.body)
+        case ast.ClassDef():
+            yield from (Place(n, hidden, owners) for n in _head(node))
+            yield from (Place(s, hidden, (*owners, node)) for s in node.body)
+        case ast.Lambda(args=args, body=body):
+            yield Place(args, hidden, owners)
+            yield Place(body, hidden | {a.arg for a in ast.walk(args) if isinstance(a, ast.arg)}, owners)
+        case ast.Call(func=func, args=args, keywords=keywords):
+            yield Place(func, hidden, owners, node)
+            yield from (Place(n, hidden, owners) for n in (*args, *keywords))
+        case _:
+            if isinstance(node, _COMPREHENSIONS):
+                named = (n for g in node.generators for n in ast.walk(g.target))
+                hidden |= {n.id for n in named if isinstance(n, ast.Name)}
+            for child in ast.iter_child_nodes(node):
+                yield Place(child, hidden, owners)
+
+
+def _head(node: Owner) -> list[ast.AST]:
+    """Decorators, parameters, bases: read outside the body."""
+    body = set(map(id, node.body))
+    return [n for n in ast.iter_child_nodes(node) if id(n) not in body]
+
+
+def _bound_by(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
+    """Parameters, variables and dims, for which `B` in an annotation stands in quotes."""
+    plain: Any = function  # what both kinds of functions have
+    found = {a.arg for a in ast.walk(function.args) if isinstance(a, ast.arg)} | assigned_names(plain)
+    for annotation in annotations_of(plain):
+        for n in ast.walk(annotation):
+            if isinstance(n, ast.Constant) and isinstance(n.value, str):
+                found.update(_WORD.findall(n.value))
+    return found | {p.name for p in getattr(function, "type_params", ())}
+
+
+def names_for(index: Index, unit: Unit, target: Target, words: Iterable[str]) -> set[str]:
+    """What a text calls a target: the names that it binds to it, `norm` or, after an import, another."""
+    found: set[str] = set()
+    for name, node in unit.scope.bound.items():
+        asked = name in words or (isinstance(node, ast.ImportFrom) and any(a.name in words for a in node.names))
+        if asked and index.meaning(unit, name) == target:
+            found.add(name)
+    if unit.scope.stars:
+        found |= {w for w in words if w not in unit.scope.bound and index.meaning(unit, w) == target}
+    return found
+
+
+def uses(index: Index, unit: Unit, target: Target, words: Iterable[str] = ()) -> list[Use]:
+    """Where a text writes a target, in order. `words`: all that it is called by, in whichever text."""
+    return sorted(_uses(index, unit, target, {target.name, *words}), key=lambda u: (u.span.line, u.span.col))
+
+
+def _uses(index: Index, unit: Unit, target: Target, words: set[str]) -> Iterator[Use]:
+    own = names_for(index, unit, target, words)
+    for place in places(unit, rows_with(unit, {*words, *own})):
+        match place.node:
+            case ast.Name(id=name, ctx=ctx) if name in own and name not in place.hidden:
+                stored = not isinstance(ctx, ast.Load)
+                if not (stored and place.in_class):
+                    yield Use(unit.source.span(place.node), name, place, stored)
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name) if name in own:
+                if not place.owners:
+                    yield Use(unit.name_span(place.node), name, place, True)
+            case ast.alias(name=name, asname=asname) if not place.owners:
+                if (asname or name.partition(".")[0]) in own:
+                    yield _of_import(unit, place, name, asname, target)
+            case ast.Attribute(attr=attr) if attr in words:
+                dotted = ast.unparse(place.node)
+                if dotted.partition(".")[0] not in place.hidden and index.meaning(unit, dotted) == target:
+                    span = unit.source.span(place.node)
+                    yield Use(replace(span, line=span.end_line, col=span.end_col - len(attr)), attr, place, False)
+            case _:
+                pass
+
+
+def _of_import(unit: Unit, place: Place, name: str, asname: str | None, target: Target) -> Use:
+    """The name that the target has: in `norm as n` the first, unless what `norm` is cannot be known."""
+    span = unit.source.span(place.node)
+    here = target.file == unit.file
+    if asname is not None and here:
+        return Use(replace(span, line=span.end_line, col=span.end_col - len(asname)), asname, place, True)
+    return Use(replace(span, end_line=span.line, end_col=span.col + len(name)), name, place, here)
+
+
+async def everywhere(index: Index, target: Target) -> list[tuple[Unit, Use]]:
+    """All places of a target in the workspace. A text may pass it on under another name, which is searched then."""
+    words, searched = {target.name}, set[str]()
+    found: dict[tuple[str, int, int], tuple[Unit, Use]] = {}
+    while missing := words - searched:
+        searched |= missing
+        async for unit in index.mentioning(missing):
+            for use in uses(index, unit, target, words):
+                found.setdefault((use.span.file, use.span.line, use.span.col), (unit, use))
+            words |= names_for(index, unit, target, words)
+    home = [f for f in found.values() if f[0].file == target.file]
+    return [*home, *(f for f in found.values() if f[0].file != target.file)]
