@@ -108,7 +108,7 @@ CODES: dict[str, Code] = {
     "TS303": Code("Dtype error", "the returned dtype differs from the annotation"),
     "TS304": Code("Dtype error", "an argument's dtype differs from the annotation"),
     "TS305": Code("Policy conflict", "numerics policies of the operands disagree"),
-    "TS311": Code("Numerics warning", "an online-softmax rescale is applied twice"),
+    "TS311": Code("Numerics warning", "an online softmax is rescaled twice, or not at all"),
     "TS312": Code("Numerics warning", "exponentials that may overflow are divided by their sum"),
     "TS313": Code("Numerics warning", "a tensor is narrowed to 8 bits or fewer without a scale"),
     "TS314": Code("Numerics warning", "digits cancel, or a value is rounded to 0, where an exact function exists"),

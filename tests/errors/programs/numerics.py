@@ -44,6 +44,56 @@ def attention_divided_late(q: Tensor["S", "D"], k: Tensor["S", "D"], v: Tensor["
 
 
 @ts.function
+def divided_by_a_product(x: Tensor["B", "D"]):
+    e = ts.exp(x)
+    total = e.sum(-1, keepdim=True)
+    return e * (1 / total), e * ts.reciprocal(total)
+    #      ^^^^^^^^^^^^^^^ TS312
+    #                       ^^^^^^^^^^^^^^^^^^^^^^^^ TS312
+
+
+@ts.function
+def with_an_eps_that_does_not_help(x: Tensor["B", "D"]):
+    e = ts.exp(x / 0.1)
+    return e / (e.sum(-1, keepdim=True) + 1e-9)
+    #      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS312
+    # fix of the line above: e = ts.exp((x / 0.1) - ts.max(x / 0.1, axis=-1, keepdim=True))
+
+
+@ts.function
+def activations_by_hand(x: Tensor["B", "D"]):
+    a = ts.exp(x) / (1 + ts.exp(x))
+    #   ^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS312
+    # says: exp of more than 88.72 is infinite in f32, and infinity divided by infinity is NaN
+    # fix: a = ts.sigmoid(x)
+    b = (ts.exp(x) - ts.exp(-x)) / (ts.exp(-x) + ts.exp(x))
+    #   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS312
+    # fix: b = ts.tanh(x)
+    return a, b
+
+
+@ts.function
+def activations_that_are_right(x: Tensor["B", "D"]):
+    e = ts.exp(-ts.abs(x))
+    quiet = ts.exp(ts.minimum(x, 0.0)) / (1 + ts.exp(ts.minimum(x, 0.0)).sum(-1, keepdim=True))
+    return 1 / (1 + ts.exp(-x)), e / (1 + e), x / (1 + ts.exp(-x)), quiet, ts.exp(x) / (2 + ts.exp(-x))
+
+
+@ts.function
+def online_softmax(x: Tensor["N", "D"]):
+    top, total, kept = ts.full((D,), -1e30), ts.zeros((D,)), ts.zeros((D,))
+    for i in ts.range(N):
+        new = ts.maximum(top, x[i])
+        total = total * ts.exp(top - new) + ts.exp(x[i] - new)
+        kept = kept + ts.exp(x[i] - new) * x[i]
+        #      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS311
+        # says: this sum is not rescaled
+        # says: the maximum grows here
+        top = new
+    return kept / total
+
+
+@ts.function
 def softmax_safe(x: Tensor["B", "D", f16]):
     e = ts.exp(x - ts.max(x, axis=-1, keepdim=True))
     return e / e.sum(-1, keepdim=True)
@@ -157,6 +207,10 @@ def probabilities(x: Tensor["B", "D"]):
     b = ts.log(ts.sigmoid(x))
     #   ^^^^^^^^^^^^^^^^^^^^^ TS314
     # fix: b = -ts.softplus(-x)
+    b2 = ts.log(1 - ts.sigmoid(x + 1))
+    #    ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS314
+    # says: log(1 - sigmoid(x)) is -inf where sigmoid(x) is rounded to 1
+    # fix: b2 = -ts.softplus(x + 1)
     c = ts.log(1 + ts.exp(x))
     #   ^^^^^^^^^^^^^^^^^^^^^ TS314
     # fix: c = ts.softplus(x)
@@ -164,7 +218,7 @@ def probabilities(x: Tensor["B", "D"]):
     #   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS315
     # says: Use logsumexp(x)
     # fix: d = ts.logsumexp(x, axis=1)
-    return a, b, c, d
+    return a, b, b2, c, d
 
 
 @ts.function
@@ -224,9 +278,10 @@ def normalised(x: Tensor["B", "D"], mask: Tensor["B", "D", "bool"]):
     #   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS316
     # says: the sum is taken here
     # fix: e = (x * mask).sum(-1, keepdim=True) / (seen + 1e-12)
-    f = x / x.sum(-1, keepdim=True)
-    #   ^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS316
-    # says: where its terms cancel out
+    f = x / ts.sqrt((x ** 2).sum(-1, keepdim=True))
+    #   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS316
+    # says: where all its terms are 0
+    # fix: f = x / ts.sqrt((x ** 2).sum(-1, keepdim=True) + 1e-12)
     g = x / x.abs().max()
     #   ^^^^^^^^^^^^^^^^^ TS316
     scale = x.abs().max(axis=-1, keepdim=True) / 127.0
@@ -260,7 +315,8 @@ def normalised_with_care(x: Tensor["B", "D"], mask: Tensor["B", "D", "bool"], w:
     q = ts.softmax(w, axis=-1)
     kept = ts.where(q >= q.max(-1, keepdim=True), q, 0.0)
     k = kept / kept.sum(-1, keepdim=True)
-    return a, b, c, d, e, f, g, h, i, j, k
+    gates = w / w.sum(-1, keepdim=True)  # of which nothing says that they cancel out
+    return a, b, c, d, e, f, g, h, i, j, k, gates, x / x.mean()
 
 
 @ts.function

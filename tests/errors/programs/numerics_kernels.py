@@ -66,3 +66,77 @@ def rounded_at_each_step(a: Tensor["M", "K", bf16], y: Tensor["M", bf16]):
         acc = ts.tile.cast(acc + ts.tile.row_sum(a[tile_m:tile_m + 16, k:k + 32]), bf16)
         #                  ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS317
     y[tile_m:tile_m + 16] = acc
+
+
+@ts.kernel
+def softmax_in_two_passes(x: Tensor["M", "N", f16], y: Tensor["M", "N", f16]):
+    row = ts.tile.program_id()
+    total = ts.tile.zeros(())
+    for k in ts.tile.range_k(0, N, 64):
+        total += ts.tile.sum(ts.tile.exp(x[row, k:k + 64]))
+    for k in ts.tile.range_k(0, N, 64):
+        y[row, k:k + 64] = ts.tile.exp(x[row, k:k + 64]) / total
+        #                  ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS312
+        # says: the exponentials are taken here
+
+
+@ts.kernel
+def logsumexp_in_steps(x: Tensor["M", "N", f32], y: Tensor["M", f32]):
+    row = ts.tile.program_id()
+    total = ts.tile.zeros(())
+    for k in ts.tile.range_k(0, N, 64):
+        total += ts.tile.sum(ts.tile.exp(x[row, k:k + 64]))
+    y[row] = ts.tile.log(total)
+    #        ^^^^^^^^^^^^^^^^^^ TS315
+    # says: Take the maximum m off first
+
+
+@ts.kernel
+def softmax_in_three_passes(x: Tensor["M", "N", f16], y: Tensor["M", "N", f16]):
+    row = ts.tile.program_id()
+    top, total = ts.tile.full((), -1e30), ts.tile.zeros(())
+    for k in ts.tile.range_k(0, N, 64):
+        top = ts.tile.maximum(top, ts.tile.max(x[row, k:k + 64]))
+    for k in ts.tile.range_k(0, N, 64):
+        total += ts.tile.sum(ts.tile.exp(x[row, k:k + 64] - top))
+    for k in ts.tile.range_k(0, N, 64):
+        y[row, k:k + 64] = ts.tile.exp(x[row, k:k + 64] - top) / total
+
+
+@ts.kernel
+def attention_without_a_rescale(
+    Q: Tensor["B", "S", "D", bf16], K: Tensor["B", "S", "D", bf16], V: Tensor["B", "S", "D", bf16]
+) -> Tensor["B", "S", "D", bf16]:
+    for q in ts.tile.range(0, S, 64):
+        top, total = ts.tile.full((64,), float("-inf")), ts.tile.zeros((64,))
+        acc = ts.tile.zeros((64, D))
+        for k in ts.tile.range(0, S, 64):
+            scores = ts.tile.mma(Q[q:q + 64], K[k:k + 64].T) * 0.125
+            new = ts.tile.maximum(top, ts.tile.row_max(scores))
+            p = ts.tile.exp(scores - new)
+            total = total * ts.tile.exp(top - new) + ts.tile.row_sum(p)
+            acc += ts.tile.mma(p, V[k:k + 64])
+        #   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS311
+            # says: those that it holds to the maximum of their time
+            top = new
+        out = acc / total
+    return out
+
+
+@ts.kernel
+def attention_right(
+    Q: Tensor["B", "S", "D", bf16], K: Tensor["B", "S", "D", bf16], V: Tensor["B", "S", "D", bf16]
+) -> Tensor["B", "S", "D", bf16]:
+    for q in ts.tile.range(0, S, 64):
+        top, total = ts.tile.full((64,), float("-inf")), ts.tile.zeros((64,))
+        acc = ts.tile.zeros((64, D))
+        for k in ts.tile.range(0, S, 64):
+            scores = ts.tile.mma(Q[q:q + 64], K[k:k + 64].T) * 0.125
+            new = ts.tile.maximum(top, ts.tile.row_max(scores))
+            p = ts.tile.exp(scores - new)
+            kept = ts.tile.exp(top - new)
+            total = total * kept + ts.tile.row_sum(p)
+            acc = ts.tile.mma(p, V[k:k + 64], accumulator=acc * kept)
+            top = new
+        out = acc / total
+    return out

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 Rule = Callable[[Op, Look], "Finding | None"]
 
 RULES: tuple[tuple[tuple[str, ...], Rule], ...] = (
-    (("div",), softmax.unshifted),
+    (("div", "mul"), softmax.unshifted),
+    (("div",), softmax.by_hand),
+    (("for",), softmax.unrescaled),
     (("cast",), precision.unscaled),
     (("for",), precision.narrow_sum),
     (("sub", "add"), cancellation.exponential_less_one),

@@ -70,7 +70,12 @@ def difference_of_means(op: Op, look: Look) -> Finding | None:
         return None
     message = (
         "this variance loses its digits: where the mean is large beside the spread, two nearly equal numbers are "
-        "subtracted, and the result may even be negative.\nUse var(x), which takes the mean off first."
+        "subtracted, and the result may even be negative.\n"
+        + (
+            "Take the mean off first: mean((x - mean)**2)."
+            if look.kernel
+            else "Use var(x), which takes the mean off first."
+        )
     )
     return Finding("TS314", message, op.span, _variance(op, squares, look))
 
@@ -138,10 +143,10 @@ def logarithm_of_one_more(op: Op, look: Look) -> Finding | None:
 
 
 def logarithm_of_activation(op: Op, look: Look) -> Finding | None:
-    """log(softmax(x)) and log(sigmoid(x)), which are -inf where the probability is rounded to 0."""
+    """log of softmax(x), sigmoid(x) and 1 - sigmoid(x), which is -inf where the probability is rounded to 0."""
     p = made_by(op.operands[0], "softmax", "sigmoid")
     if p is None:
-        return None
+        return _logarithm_of_complement(op, look)
     name = name_of(p)
     better = "log_softmax(x)" if name == "softmax" else "-softplus(-x)"
     message = f"log({name}(x)) is -inf where {name}(x) is rounded to 0, and loses digits before that.\nUse {better}."
@@ -154,6 +159,23 @@ def logarithm_of_activation(op: Op, look: Look) -> Finding | None:
         else:
             text = look.operand(call.node, "-" + inner.named("softplus", f"-{look.atom(inner.operand)}"))
             fixes = [look.replaced("Use -softplus(-x)", (call.node, text))]
+    return Finding("TS314", message, op.span, fixes)
+
+
+def _logarithm_of_complement(op: Op, look: Look) -> Finding | None:
+    rest = made_by(op.operands[0], "sub")
+    p = made_by(rest.operands[1], "sigmoid") if rest is not None and constant(rest.operands[0]) == 1 else None
+    if p is None:
+        return None
+    message = (
+        "log(1 - sigmoid(x)) is -inf where sigmoid(x) is rounded to 1, and loses digits before that.\nUse -softplus(x)."
+    )
+    fixes = list[Candidate]()
+    call = look.call(look.node(op.span), "log")
+    inner = look.call(call.operand.right, "sigmoid") if call and isinstance(call.operand, ast.BinOp) else None
+    if call is not None and inner is not None:
+        text = look.operand(call.node, "-" + inner.named("softplus", look.text(inner.operand)))
+        fixes = [look.replaced("Use -softplus(x)", (call.node, text))]
     return Finding("TS314", message, op.span, fixes)
 
 

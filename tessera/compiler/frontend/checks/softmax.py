@@ -1,4 +1,5 @@
-"""Exponentials that are divided by their sum: a softmax that overflows unless the maximum is subtracted first."""
+"""Exponentials that are divided by their sum: a softmax that overflows unless the maximum is subtracted first, and an
+online softmax whose sums are not brought to the new maximum."""
 
 from __future__ import annotations
 
@@ -6,46 +7,156 @@ import ast
 import math
 
 from tessera.compiler.frontend.checks.finding import Call, Finding, Look
-from tessera.compiler.frontend.checks.values import axes_of, below_maximum, dtype_of, made_by, name_of, same
+from tessera.compiler.frontend.checks.values import (
+    alike,
+    axes_of,
+    behind,
+    below_maximum,
+    constant,
+    dtype_of,
+    made_by,
+    name_of,
+    same,
+    summed_in_loop,
+)
 from tessera.compiler.frontend.fixes import Candidate
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import Shape
 from tessera.errors import Note, Span
 
 _PRODUCTS = ("matmul", "contract", "einsum", "mma", "mul")
+_EXP = ("exp", "exp2")
+SMALL = 1e-2
+"""what is added to a divisor only to keep it from 0 is less"""
 
 
 def unshifted(op: Op, look: Look) -> Finding | None:
     """exp(x) / sum(exp(x)), or (exp(x) @ v) / sum(exp(x)), where nothing keeps x small."""
-    total = made_by(op.operands[1], "sum")
-    e = made_by(total.operands[0], "exp", "exp2") if total is not None else None
-    if total is None or e is None or not _is_of(op.operands[0], e):
+    for above, below in _quotients(op):
+        total = _total(below)
+        e = made_by(total.operands[0], *_EXP) if total is not None else None
+        if total is None or e is None or not _is_of(above, e) or not _overflows(e, look):
+            continue
+        message = (
+            f"this softmax overflows: {_limit_said(e)}, and infinity divided by infinity is NaN; where all are far "
+            "below 0, it is 0 / 0.\nSubtract the maximum first, which changes nothing else."
+        )
+        notes = (Note("the exponentials are taken here", e.span),) if e.span.line != op.span.line else ()
+        return Finding("TS312", message, op.span, _fixes(op, e, total, look), notes)
+    return None
+
+
+def by_hand(op: Op, look: Look) -> Finding | None:
+    """exp(x) / (1 + exp(x)) and (exp(x) - exp(-x)) / (exp(x) + exp(-x)): infinity by infinity for large x."""
+    total = made_by(op.operands[1], "add")
+    found = _activation(op.operands[0], total) if total is not None else None
+    if found is None or not _overflows(found[1], look):
         return None
+    better, e = found
+    message = f"{_limit_said(e)}, and infinity divided by infinity is NaN.\nUse {better}(x), which is the same."
+    node, call = look.node(op.span), look.call(look.node(e.span), "exp")
+    inside = call is not None and node is not None and any(inner is call.node for inner in ast.walk(node))
+    fixes = [look.replaced(f"Use {better}", (node, call.named(better)))] if inside and node and call else []
+    return Finding("TS312", message, op.span, fixes)
+
+
+def _activation(above: Value, total: Op) -> tuple[str, Op] | None:
+    """sigmoid or tanh, where that is what exponentials make, and exp(x)."""
+    if (e := made_by(above, "exp")) is not None:
+        sides = zip(total.operands, reversed(total.operands), strict=True)
+        return ("sigmoid", e) if any(same(x, e.result) and constant(y) == 1 for x, y in sides) else None
+    difference = made_by(above, "sub")
+    e, inverse = (made_by(v, "exp") for v in difference.operands) if difference is not None else (None, None)
+    opposite = made_by(inverse.operands[0], "neg") if inverse is not None else None
+    if e is None or inverse is None or opposite is None or not same(opposite.operands[0], e.operands[0]):
+        return None
+    a, b = total.operands
+    x, y = e.result, inverse.result
+    return ("tanh", e) if (same(a, x) and same(b, y)) or (same(a, y) and same(b, x)) else None
+
+
+def _quotients(op: Op) -> list[tuple[Value, Value]]:
+    """(dividend, divisor) of x / y, x * (1 / y) and x * reciprocal(y)."""
+    if name_of(op) == "div":
+        return [(op.operands[0], op.operands[1])]
+    out: list[tuple[Value, Value]] = []
+    for above, other in (op.operands, tuple(reversed(op.operands))):
+        inverse = made_by(other, "div", "reciprocal")
+        if inverse is not None and (name_of(inverse) == "reciprocal" or constant(inverse.operands[0]) == 1):
+            out.append((above, inverse.operands[-1]))
+    return out
+
+
+def _total(v: Value) -> Op | None:
+    """The sum that `v` is, perhaps with a small number added, perhaps made step by step in a loop."""
+    if (plus := made_by(v, "add")) is not None:
+        added = [constant(x) for x in plus.operands]
+        v = next((plus.operands[1 - i] for i in (0, 1) if (c := added[i]) is not None and abs(c) < SMALL), v)
+    return made_by(v, "sum") or summed_in_loop(v)
+
+
+def _overflows(e: Op, look: Look) -> bool:
     dtype = dtype_of(e.result)
-    base = math.e if name_of(e) == "exp" else 2.0
     if dtype.bits > 32 or not dtype.is_float:
-        return None
-    limit = math.log(dtype.maximum) / math.log(base)
-    if below_maximum(e.operands[0]) or look.ranges.of(e.operands[0])[1] <= limit:
-        return None
-    message = (
-        f"this softmax overflows: {name_of(e)} of more than {limit:.4g} is infinite in {dtype}, and infinity divided "
-        "by infinity is NaN; where all are far below 0, it is 0 / 0.\n"
-        "Subtract the maximum first, which changes nothing else."
+        return False
+    return not below_maximum(e.operands[0]) and look.ranges.of(e.operands[0])[1] > _limit(e)
+
+
+def _limit(e: Op) -> float:
+    return math.log(dtype_of(e.result).maximum) / math.log(math.e if name_of(e) == "exp" else 2.0)
+
+
+def _limit_said(e: Op) -> str:
+    return f"{name_of(e)} of more than {_limit(e):.4g} is infinite in {dtype_of(e.result)}"
+
+
+def unrescaled(op: Op, look: Look) -> Finding | None:
+    """acc + sum(exp(s - m)) in a loop that raises m: what acc holds already is relative to the maximum before."""
+    body = op.region.block
+    ends = [behind(v) for v in body.terminator.operands]
+    states = list(zip(body.args[1:], ends, strict=True))
+    for own, new in states:
+        top = made_by(new, "maximum")
+        if top is None or not any(behind(x) is own for x in top.operands):
+            continue
+        for state, end in states:
+            added = made_by(end, "add", "mma")
+            if added is None or not any(behind(x) is state for x in added.operands):
+                continue
+            if any(_relative_to(x, new) for x in added.operands if behind(x) is not state):
+                message = (
+                    "this sum is not rescaled: its new terms are relative to the new maximum, those that it holds to "
+                    "the maximum of their time.\n"
+                    "Multiply it by exp(old maximum - new maximum) before the new terms are added."
+                )
+                return Finding("TS311", message, added.span, notes=(Note("the maximum grows here", top.span),))
+    return None
+
+
+def _relative_to(v: Value, top: Value, depth: int = 6) -> bool:
+    """Whether `v` is made of exp(s - top)."""
+    op = behind(v).op
+    if op is None or depth == 0:
+        return False
+    if name_of(op) in _EXP:
+        shift = made_by(op.operands[0], "sub")
+        return shift is not None and behind(shift.operands[1]) is top
+    return name_of(op) in (*_PRODUCTS, "sum", "transpose", "where") and any(
+        _relative_to(x, top, depth - 1) for x in op.operands
     )
-    notes = (Note("the exponentials are taken here", e.span),) if e.span.line != op.span.line else ()
-    return Finding("TS312", message, op.span, _fixes(op, e, total, look), notes)
 
 
 def _is_of(v: Value, e: Op) -> bool:
     """Whether the dividend is the exponential, or a product with it."""
-    if same(v, e.result):
+    if alike(v, e.result):
         return True
     product = made_by(v, *_PRODUCTS)
-    return product is not None and any(same(x, e.result) for x in product.operands)
+    return product is not None and any(alike(x, e.result) for x in product.operands)
 
 
 def _fixes(op: Op, e: Op, total: Op, look: Look) -> list[Candidate]:
+    if e.parent is not op.parent:
+        return []  # the maximum of all steps is not that of one
     axes = axes_of(total) or ()
     rank = len(getattr(e.result.type, "shape", ()))
     axis = f"axis={axes[0] - rank if axes[0] == rank - 1 else axes[0]}" if len(axes) == 1 else ""

@@ -73,16 +73,24 @@ def constant(v: Value) -> float | None:
     return None if given is None or isinstance(given, (Expr, complex, str)) else float(given)  # type: ignore[arg-type]
 
 
-def same(a: Value, b: Value, depth: int = 6) -> bool:
-    """Whether two values are computed alike from the same, so that they are equal."""
+def same(a: Value, b: Value, depth: int = 6, places: bool = True) -> bool:
+    """Whether two values are computed alike from the same, so that they are equal. Without `places`, what is loaded
+    from one array counts as equal wherever it stands there."""
     a, b = behind(a), behind(b)
     if a is b:
         return True
     x, y = a.op, b.op
     if x is None or y is None or depth == 0 or x.name != y.name or x.regions or name_of(x) in _IMPURE:
         return False
-    alike = x.attrs == y.attrs and len(x.operands) == len(y.operands)
-    return alike and all(same(p, q, depth - 1) for p, q in zip(x.operands, y.operands, strict=True))
+    if not places and name_of(x) in ("load", "slice", "gather", "take"):
+        return same(x.operands[0], y.operands[0], depth - 1, places)
+    matched = x.attrs == y.attrs and len(x.operands) == len(y.operands)
+    return matched and all(same(p, q, depth - 1, places) for p, q in zip(x.operands, y.operands, strict=True))
+
+
+def alike(a: Value, b: Value) -> bool:
+    """Whether two values are computed alike from the same arrays, perhaps from other parts of them."""
+    return same(a, b, places=False)
 
 
 def square_of(v: Value) -> Value | None:
@@ -118,6 +126,18 @@ def _sign_of_squares(v: Value) -> int:
 
 def _is_scaling(op: Op) -> bool:
     return name_of(op) != "div" or constant(op.operands[1]) is not None
+
+
+def summed_in_loop(v: Value) -> Op | None:
+    """The sum that each step of a loop adds to `v`, where `v` is what the loop ends with."""
+    v = behind(v)
+    if v.op is None or name_of(v.op) != "for" or v not in v.op.results:
+        return None
+    i, body = v.op.results.index(v), v.op.region.block
+    total = made_by(body.terminator.operands[i], "add")
+    if total is None or not any(behind(x) is body.args[i + 1] for x in total.operands):
+        return None
+    return next((s for x in total.operands if (s := made_by(x, "sum")) is not None), None)
 
 
 def axes_of(op: Op) -> tuple[int, ...] | None:
@@ -207,6 +227,8 @@ class Ranges:
             return -math.inf, 0.0
         if name in ("mul", "neg", "div") and (sign := _sign_of_squares(op.results[0])):
             return (0.0, math.inf) if sign > 0 else (-math.inf, 0.0)
+        if name == "pow" and (power := constant(op.operands[1])) is not None and power % 2 == 0:
+            return 0.0, math.inf
         if name == "sum":
             return self._sum(op, depth)
         if name == "clip":

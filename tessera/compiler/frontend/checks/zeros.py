@@ -15,6 +15,7 @@ from tessera.compiler.frontend.checks.values import (
     name_of,
     picked_from_softmax,
     smallest,
+    summed_in_loop,
 )
 from tessera.compiler.frontend.fixes import Candidate
 from tessera.compiler.ir.core import Op, Value
@@ -32,7 +33,7 @@ _WHY = {
 
 def logarithm(op: Op, look: Look) -> Finding | None:
     """log(sum(...)), where nothing keeps the sum above 0."""
-    total = _sum_of(op.operands[0], roots=False)
+    total = _sum_of(op.operands[0], roots=False) or _exponentials_of_loop(op.operands[0])
     if total is None or name_of(total) in ("max", "norm") or _guarded(op) or look.ranges.of(total.result)[0] > 0:
         return None
     e = made_by(total.operands[0], "exp")
@@ -52,13 +53,18 @@ def logarithm(op: Op, look: Look) -> Finding | None:
     return Finding("TS315", message, op.span, fixes, _at(total, op))
 
 
+def _exponentials_of_loop(v: Value) -> Op | None:
+    total = summed_in_loop(v)
+    return total if total is not None and _of_exponentials(total) else None
+
+
 def _log_sum_exp(op: Op, total: Op, e: Op, look: Look) -> Finding | None:
     dtype = dtype_of(e.result)
     if name_of(op) != "log" or name_of(total) != "sum" or dtype.bits > 32:
         return None
     message = (
         f"log(sum(exp(x))) is infinite where an x exceeds {_overflow(dtype):.4g}, and -inf where all are far below 0.\n"
-        "Use logsumexp(x)."
+        + ("Take the maximum m off first: m + log(sum(exp(x - m)))." if look.kernel else "Use logsumexp(x).")
     )
     call, fixes = look.call(look.node(op.span), "log"), list[Candidate]()
     inner = look.call(call.operand, "sum") if call is not None else None
@@ -80,7 +86,7 @@ def divisor(op: Op, look: Look) -> Finding | None:
     total, eps = _sum_of(below), None
     if total is None:
         total, eps = _lost_eps(below)
-    if total is None or look.ranges.of(below)[0] > 0 or _of_exponentials(total):
+    if total is None or look.ranges.of(below)[0] > 0 or _of_exponentials(total) or _of_any_sign(total, look):
         return None
     terms = total.operands[0]
     if name_of(total) == "sum" and picked_from_softmax(terms) and made_by(terms, "softmax") is None:
@@ -104,6 +110,11 @@ def _at(total: Op, op: Op) -> tuple[Note, ...]:
 def _of_exponentials(total: Op) -> bool:
     """The sum of a softmax: another rule speaks of it."""
     return name_of(total) == "sum" and made_by(total.operands[0], "exp", "exp2") is not None
+
+
+def _of_any_sign(total: Op, look: Look) -> bool:
+    """Terms of which nothing is known, such as weights that are normalised, do not show that they may cancel out."""
+    return name_of(total) in ("sum", "mean") and look.ranges.of(total.operands[0])[0] < 0
 
 
 def _sum_of(v: Value, roots: bool = True) -> Op | None:
