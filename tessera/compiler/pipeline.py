@@ -6,7 +6,7 @@ This is the only such list, with GRAPH_PASSES in graph/passes.py. Each line says
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter_ns
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 from tessera.compiler.frontend.analysis import Analysis
 from tessera.compiler.graph.passes import GRAPH_PASSES
 from tessera.compiler.ir.core import Op, clone
+from tessera.compiler.ir.launches import kernel_of
 from tessera.compiler.ir.printer import print_op
 from tessera.compiler.lower.graph_to_schedule import graph_to_schedule
 from tessera.compiler.lower.kernel_to_program import kernel_program
@@ -108,25 +109,31 @@ def _lower(analysis: Analysis, op: Op, target: Target, after: Callable[[str, Op]
             after(stage, changed)
         started = perf_counter_ns()
 
+    def run_all(passes: Sequence[Callable[[Op], Any]], *kernels: Op) -> None:
+        for kernel in kernels:
+            for run in passes:
+                run(kernel)
+                done(run.__name__, kernel)
+
+    device_passes = DEVICE_PASSES if target.device == "cuda" else ()
     if op.name == "tile.func":
         kernel = clone(op, {})
-        for run in KERNEL_PASSES:
-            run(kernel)
-            done(run.__name__, kernel)
+        run_all(KERNEL_PASSES, kernel)
         program = kernel_program(kernel, analysis.params, analysis.checks, analysis.tuple_result)
         done("kernel_to_program", kernel)
-        for run in DEVICE_PASSES if target.device == "cuda" else ():
-            run(kernel)
-            done(run.__name__, kernel)
+        run_all(device_passes, kernel)
         return Lowered(program, None, None, stages)
     graph = clone(op, {})  # the analysis is cached and shown as the user wrote it
     for run in GRAPH_PASSES:
         run(graph)
         done(run.__name__, graph)
+    run_all(KERNEL_PASSES, *[kernel_of(inner) for inner in graph.walk() if inner.name == "graph.launch"])
     schedule = graph_to_schedule(graph, target.name)
     done("graph_to_schedule", schedule)
     sizes = sizes_key(target.name, target.device)
     program = schedule_to_tile(schedule, analysis.params, analysis.checks, sizes, analysis.tuple_result)
     for launch in program.launches:
         done("schedule_to_tile", launch.kernel)
+    authored = [launch.kernel for launch in program.launches if "returns" in launch.kernel.attrs]
+    run_all(device_passes, *dict.fromkeys(authored))
     return Lowered(program, graph, schedule, stages)

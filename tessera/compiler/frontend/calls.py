@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend.definition import live_definition
 from tessera.compiler.frontend.inlining import inline
+from tessera.compiler.frontend.launching import launch
 from tessera.compiler.frontend.scope import represent
 from tessera.compiler.frontend.values import (
     ABSTRACT,
@@ -100,18 +101,25 @@ def call_closure(ev: Evaluator, node: ast.AST, closure: Closure, args: list[Any]
     plain = closure.live is not None and not hasattr(closure.live, "definition")
     if plain and ev.live and is_static(args) and is_static(kwargs):
         return invoke(ev, node, closure.live, args, kwargs)
-    if closure.definition.kind != ev.definition.kind and closure.frame is None and _decorated(closure):
-        name, mine = closure.name, ev.definition.kind
-        fix = (
-            f"call {name} before {ev.definition.name} and pass what it gives, or use whole-tensor operators here"
-            if mine == "function"
-            else "use the functions of ts.tile here, or put the lines that both need into a plain function"
-        )
-        return ev.error("TS401", f"the {closure.definition.kind} {name} cannot be called from a {mine}; {fix}", node)
+    other = closure.definition.kind != ev.definition.kind and closure.frame is None and _decorated(closure)
+    if other and closure.definition.kind == "function":
+        fix = "use the functions of ts.tile here, or put the lines that both need into a plain function"
+        return ev.error("TS401", f"the function {closure.name} cannot be called from a kernel; {fix}", node)
     bound = bind(ev, node, closure, args, kwargs)
     if bound is None:
         return UNKNOWN
+    if other:
+        return launch(ev, node, closure, bound, _places(node, closure))
     return inline(ev, node, closure, bound)
+
+
+def _places(node: ast.AST, closure: Closure) -> dict[str, ast.AST]:
+    """The nodes of a call's arguments, by parameter; none where they are spread out."""
+    if not isinstance(node, ast.Call) or any(isinstance(a, ast.Starred) for a in node.args):
+        return {}
+    a = closure.node.args
+    named = {k.arg: k.value for k in node.keywords if k.arg is not None}
+    return {**dict(zip((p.arg for p in (*a.posonlyargs, *a.args)), node.args, strict=False)), **named}
 
 
 def _decorated(closure: Closure) -> bool:

@@ -27,7 +27,7 @@ def inline(ev: Evaluator, node: ast.AST, closure: Closure, bound: dict[str, Any]
     if isinstance(closure.node, ast.Lambda):
         with ev.inside(frame):
             return ev.eval(closure.node.body)
-    if closure.frame is None and not enter_call(ev, closure, frame, node):
+    if closure.frame is None and enter_call(ev, closure, frame, node, {}) is None:
         return UNKNOWN
     with ev.inside(frame):
         flow = ev.run(closure.node.body)

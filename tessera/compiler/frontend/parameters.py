@@ -7,7 +7,7 @@ against which its annotations are checked.
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend.binding import Conflict, Equation, describe, equations, solve, value_equation
@@ -212,8 +212,13 @@ def _open(ev: Evaluator, p: Parameter, kind: type) -> Any:
 # inlined functions
 
 
-def enter_call(ev: Evaluator, closure: Closure, frame: Frame, node: ast.AST) -> bool:
-    """Binds the callee's named sizes to the caller's and checks its annotations. False: the call makes no sense."""
+def enter_call(
+    ev: Evaluator, closure: Closure, frame: Frame, node: ast.AST, places: Mapping[str, ast.AST]
+) -> dict[str, Dim] | None:
+    """Binds the callee's named sizes to the caller's and checks its annotations. None: the call makes no sense.
+
+    `places`: the nodes of the arguments, by parameter, for findings.
+    """
     definition = closure.definition
     source = source_of(definition.file, definition.source)
     signature, _ = signature_of(closure.node, source, definition.scope)
@@ -222,32 +227,36 @@ def enter_call(ev: Evaluator, closure: Closure, frame: Frame, node: ast.AST) -> 
     found: list[Equation] = []
     ok = True
     for p in signature.parameters:
-        value = frame.names.get(p.name)
-        if isinstance(value, Value) and isinstance(value.type, TensorType) and isinstance(p.annotation, TensorAnn):
+        value, at = frame.names.get(p.name), places.get(p.name, node)
+        shaped = isinstance(p.annotation, (TensorAnn, TileAnn))
+        if shaped and isinstance(value, Value) and isinstance(value.type, TensorType):
             pairs = equations(p.name, p.annotation, value.type.shape)
             if pairs is None:
                 have = shape_text(value.type.shape)
                 _reject(
-                    ev, "TS209", f"{p.name} of {closure.name} is {p.annotation}, a tensor {have} is given", p.span, node
+                    ev, "TS209", f"{p.name} of {closure.name} is {p.annotation}, a tensor {have} is given", p.span, at
                 )
                 ok = False
             found += pairs or []
-            ok = _same_dtype(ev, closure, p, value.type, node) and ok
+            ok = _same_dtype(ev, closure, p, value.type, at) and ok
         else:
             found += value_equation(p.name, p.annotation, value)
-            ok = _fits(ev, closure, p, value, node) and ok
+            ok = _fits(ev, closure, p, value, at) and ok
     env, conflicts, open_ = solve(found, {}, ev.facts)
     once = {(c.equation.name, c.equation.want, c.equation.have): c for c in reversed(conflicts)}
     for c in reversed(once.values()):  # a square matrix is wrong once, not along each axis
         code = "TS208" if c.first is not None and dims.is_symbol(c.equation.want) else "TS209"
-        _reject(ev, code, f"{closure.name}: {describe(c)}", _axis_span(signature, c.equation), node, c)
+        at, bound = places.get(c.equation.name, node), list[Note]()
+        if c.first is not None and c.first.name in places:
+            bound.append(Note(f"{c.equation.want} was bound here, by {c.first.place}", ev.span(places[c.first.name])))
+        _reject(ev, code, f"{closure.name}: {describe(c)}", _axis_span(signature, c.equation), at, c, bound)
         ok = False
     for want, have, place in open_:
         ev.checks.append(Check(want, have, f"{closure.name}: {place}"))
     frame.dims = {n: env.get(n, dims.symbol(n)) for n in signature.dims}
     for name, size in frame.dims.items():
         frame.names.setdefault(name, size)
-    return ok
+    return env if ok else None
 
 
 def _same_dtype(ev: Evaluator, closure: Closure, p: Parameter, type: TensorType, node: ast.AST) -> bool:
@@ -281,9 +290,10 @@ def _fits(ev: Evaluator, closure: Closure, p: Parameter, value: Any, node: ast.A
 
 
 def _reject(
-    ev: Evaluator, code: str, message: str, declared: Span, node: ast.AST, conflict: Conflict | None = None
-) -> None:
-    notes = [Note("declared here", declared)]
+    ev: Evaluator, code: str, message: str, declared: Span, node: ast.AST, conflict: Conflict | None = None,
+    further: Sequence[Note] = (),
+) -> None:  # fmt: skip
+    notes = [*further, Note("declared here", declared)]
     if conflict is not None:
         sizes = dims.counterexample(conflict.expected, conflict.equation.have, ev.facts)
         if sizes:

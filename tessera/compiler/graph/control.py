@@ -63,9 +63,12 @@ def _for(op: Op) -> None:
     _yields(op, 0, carried)
 
 
-@spec("graph.yield", "Ends a region of graph.if, graph.while or graph.for.", terminator=True, effects=True)
+@spec(
+    "graph.yield", "Ends a region of graph.if, graph.while, graph.for or graph.launch.", terminator=True, effects=True
+)
 def _yield(op: Op) -> None:
-    demand(op.parent is not None and op.parent.name in LOOPS, op, "stands in no loop or branch")
+    parents = (*LOOPS, "graph.launch")
+    demand(op.parent is not None and op.parent.name in parents, op, "stands in no loop, branch or launch")
 
 
 Body = Callable[..., Sequence[Value]]

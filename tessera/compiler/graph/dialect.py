@@ -1,8 +1,9 @@
-"""The ops of Graph IR that are no operators: functions, constants and terminators. Control flow is in `control`."""
+"""The ops of Graph IR that are no operators: functions, constants, kernels, terminators. Control flow: `control`."""
 
 from __future__ import annotations
 
 from tessera.compiler.ir.core import Op
+from tessera.compiler.ir.launches import DOC, verify_launch
 from tessera.compiler.ir.spec import demand, spec
 from tessera.compiler.ir.types import TensorType
 from tessera.language.dims import Expr
@@ -39,3 +40,6 @@ def _constant(op: Op) -> None:
     demand(isinstance(t, TensorType) and t.rank == 0, op, "is a scalar")
     demand(isinstance(value, (bool, int, float, complex)) and not isinstance(value, Expr), op, "has a number as value")
     demand(not op.operands, op, "has no operands")
+
+
+spec("graph.launch", DOC)(verify_launch)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from tessera.compiler.ir.core import Block, Op
+from tessera.compiler.ir.launches import LAUNCHES
 from tessera.compiler.ir.rewriter import replace_op
 from tessera.compiler.ir.spec import SPECS
 
@@ -24,7 +25,7 @@ def eliminate_common(func: Op) -> None:
 def _sweep(block: Block, known: dict[Key, Op]) -> None:
     for op in list(block.ops):
         if op.regions:
-            for region in op.regions:
+            for region in () if op.name in LAUNCHES else op.regions:  # a kernel's loads see what it has stored
                 for inner in region.blocks:
                     _sweep(inner, dict(known))
             continue

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tessera.compiler.ir.core import Attr, Block, Op, Region, Value, clone
+from tessera.compiler.ir.launches import LAUNCHES, kernel_of, launching
 from tessera.compiler.ir.types import Shape
 from tessera.compiler.lower.access import collapse, reads, written
 from tessera.compiler.lower.alignment import Axes, align, base_of, is_full, is_row, reduced_axes, shape_of
@@ -76,7 +77,9 @@ class Grouping:
 
     # placing
     def place(self, op: Op) -> None:
-        if op.regions:
+        if op.name in LAUNCHES:
+            group = Group("launch", (), ops=[op])
+        elif op.regions:
             group = Group("control", (), ops=[op])
         elif kind_of(op) == "contract":
             group = Group("contract", shape_of(op.result), ops=[op])
@@ -128,7 +131,7 @@ class Grouping:
     def joined_inner(self, g: Group, op: Op) -> tuple[int, ...] | None:
         """The group's inner axes with `op` in it; None where it may not come in."""
         kind = kind_of(op)
-        if g.kind in ("join", "chunks", "control") or (g.kind == "contract" and kind != "map"):
+        if g.kind in ("join", "chunks", "control", "launch") or (g.kind == "contract" and kind != "map"):
             return None
         if kind not in ("reduce", "scan"):
             return g.inner
@@ -242,15 +245,22 @@ def schedule_block(block: Block, known: dict[Value, Value], terminator: str) -> 
     body = Block([a.type for a in block.args], [a.hint for a in block.args])
     known.update(zip(block.args, body.args, strict=True))
     for group in grouping.sorted():
-        body.append(_emit_control(group.ops[0], known, body) if group.kind == "control" else _emit(group, known))
+        if group.kind in ("control", "launch"):
+            body.append(_emit_alone(group.ops[0], known, body))
+        else:
+            body.append(_emit(group, known))
     results = [_visible(v, known, body) for v in block.terminator.operands]
     body.append(Op(terminator, results, (), block.terminator.span))
     return body
 
 
-def _emit_control(op: Op, known: dict[Value, Value], body: Block) -> Op:
+def _emit_alone(op: Op, known: dict[Value, Value], body: Block) -> Op:
+    """Control flow, whose regions are scheduled, or the launch of a kernel, which stays as it is."""
     operands = [_visible(v, known, body) for v in op.operands]
-    regions = [Region([schedule_block(r.block, known, "schedule.yield")]) for r in op.regions]
+    if op.name in LAUNCHES:
+        regions = [launching(clone(kernel_of(op), {}), "schedule", op.span)]
+    else:
+        regions = [Region([schedule_block(r.block, known, "schedule.yield")]) for r in op.regions]
     name = "schedule." + op.name.partition(".")[2]
     new = Op(name, operands, [r.type for r in op.results], op.span, {}, regions, [r.hint for r in op.results])
     known.update(zip(op.results, new.results, strict=True))

@@ -10,7 +10,7 @@ from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.types import SharedType, TileType, ViewType
 from tessera.compiler.lower.kernel_work import flops, traffic
 from tessera.compiler.tile.program import Buffer, Launch, Param, Program, ScalarArg, Window
-from tessera.errors import CompileError, Diagnostic
+from tessera.errors import CompileError, Diagnostic, Note
 from tessera.language.dims import Dim, symbols
 
 
@@ -22,7 +22,7 @@ def kernel_program(
     Raises CompileError (TS404) where a tile's extent depends on a dim without a size.
     """
     name = str(op.attrs["sym_name"])
-    _demand_static_tiles(op, name)
+    demand_static_tiles(op, name)
     args = op.region.block.args
     buffers: list[Buffer] = []
     bound: list[Window | ScalarArg] = []
@@ -42,13 +42,14 @@ def kernel_program(
     return Program(name, tuple(params), tuple(buffers), (launch,), results, free, shown, op.span, several)
 
 
-def _demand_static_tiles(op: Op, name: str) -> None:
+def demand_static_tiles(op: Op, name: str, notes: tuple[Note, ...] = ()) -> None:
+    """Raises CompileError (TS404) for the first tile whose extent depends on a dim without a size."""
     for inner in op.walk():
         for v in inner.results:
             if isinstance(v.type, (TileType, SharedType)) and (found := set[str]().union(*map(symbols, v.type.shape))):
                 needed = f"{', '.join(sorted(found))} must have a size when the kernel is compiled"
                 message = f"this tile is {v.type.pretty()}; {needed}"
-                raise CompileError(Diagnostic("TS404", message, inner.span, function=name))
+                raise CompileError(Diagnostic("TS404", message, inner.span, notes=notes, function=name))
 
 
 def free_dims(op: Op) -> tuple[str, ...]:

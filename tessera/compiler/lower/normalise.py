@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from tessera.compiler.ir.core import Block, Builder, Op, Value
-from tessera.compiler.ir.types import TensorType
+from tessera.compiler.ir.launches import LAUNCHES, kernel_of, stored
+from tessera.compiler.ir.types import TensorType, TileType
 from tessera.compiler.lower.alignment import base_of
 from tessera.compiler.lower.contraction import contraction, merged, operands_as_matrices, ordered, roles
-from tessera.compiler.lower.layout import is_view, kind_of, layout_of
+from tessera.compiler.lower.layout import contiguous, is_view, kind_of, layout_of
 
 
 def copy_before(op: Op, v: Value) -> Value:
@@ -28,11 +29,51 @@ def normalise(block: Block) -> None:
             _normalise_contraction(op)
         elif kind_of(op) == "gather":
             _store_generated(op, range(len(op.operands)))
+        elif op.name == "graph.launch":
+            _normalise_launch(op)
         elif op.name == "graph.if":
             _own(op, {0})
-        for region in op.regions:
+        for region in () if op.name in LAUNCHES else op.regions:
             normalise(region.block)
     _own(block.terminator, range(len(block.terminator.operands)))
+
+
+def _normalise_launch(op: Op) -> None:
+    """A kernel's arguments lie in memory in one piece. What it stores to nobody else sees: it is a copy, unless it was
+    computed for this launch alone."""
+    writes = stored(op)
+    for i, arg in enumerate(kernel_of(op).region.block.args[: len(op.operands)]):
+        v = op.operands[i]
+        layout = layout_of(v)
+        base = layout.base if layout else None
+        if isinstance(arg.type, TileType):  # a scalar: passed, put into the kernel, or read from memory
+            ready = base is not None and (base.op is None or base.op.name == "graph.constant" or not _computed(base.op))
+        elif i in writes:
+            ready = layout is not None and layout.whole and _made_for(v, op)
+        else:
+            ready = layout is not None and layout.strides == contiguous(layout.shape) and _in_memory(layout.base)
+        if not ready:
+            op.set_operand(i, copy_before(op, v))
+
+
+def _computed(op: Op) -> bool:
+    """Whether an op's result is computed wherever it is used, and so lies nowhere."""
+    return kind_of(op) == "generate"
+
+
+def _in_memory(base: Value) -> bool:
+    """Whether a value has a buffer: a scalar argument may be none."""
+    assert isinstance(base.type, TensorType)
+    return base.type.rank > 0 if base.op is None else not _computed(base.op)
+
+
+def _made_for(v: Value, op: Op) -> bool:
+    """Whether `v` and all that it is a view of were computed beside `op`, for it alone."""
+    while len(v.uses) == 1 and v.op is not None and v.op.block is op.block:
+        if not is_view(v.op):
+            return not _computed(v.op)
+        v = v.op.operands[0]
+    return False
 
 
 def _store_generated(op: Op, which: Collection[int]) -> None:

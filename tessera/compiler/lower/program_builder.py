@@ -67,6 +67,8 @@ class ProgramBuilder:
     of: dict[Value, int] = field(default_factory=dict[Value, int])
     scalars: dict[Value, int] = field(default_factory=dict[Value, int])
     kernels: int = 0
+    launched: dict[tuple[Span, str], Op] = field(default_factory=dict["tuple[Span, str]", Op])
+    """the author's kernels, by place and text"""
 
     def buffer(self, v: Value, shape: Shape, dtype: dtypes.DType, role: Any, param: int | None = None) -> int:
         self.of[v] = len(self.buffers)

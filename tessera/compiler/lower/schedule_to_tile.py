@@ -14,7 +14,9 @@ from tessera.compiler.lower.alignment import shape_of
 from tessera.compiler.lower.chunked_reduction import chunked_reduction
 from tessera.compiler.lower.contract_kernel import contract_kernel
 from tessera.compiler.lower.copies import copy_value, join
+from tessera.compiler.lower.kernel_to_program import free_dims
 from tessera.compiler.lower.kernel_writer import KernelWriter, Space
+from tessera.compiler.lower.launch_kernel import launch_kernel
 from tessera.compiler.lower.layout import kind_of, layout_of
 from tessera.compiler.lower.program_builder import GroupBody, ProgramBuilder, flops_of, inside, scalars_of
 from tessera.compiler.schedule.blocks import map_block, row_block, sizes_for
@@ -36,9 +38,10 @@ def schedule_to_tile(
             out.buffer(arg, param.shape, param.dtype, "input", i)
     lower_block(block, out)
     outputs = [_output(v, out) for v in block.terminator.operands]
-    free = sorted({s for b in out.buffers for d in b.shape for s in symbols(d)})
+    free = {s for b in out.buffers for d in b.shape for s in symbols(d)}
+    free |= {s for kernel in out.launched.values() for s in free_dims(kernel)}
     return Program(
-        out.name, out.params, tuple(out.buffers), tuple(out.steps), tuple(outputs), tuple(free), tuple(checks),
+        out.name, out.params, tuple(out.buffers), tuple(out.steps), tuple(outputs), tuple(sorted(free)), tuple(checks),
         func.span, tuple_result,
     )  # fmt: skip
 
@@ -48,6 +51,8 @@ def lower_block(block: Block, out: ProgramBuilder) -> None:
     for op in block.ops[:-1]:
         if op.name == "schedule.group":
             _LOWER[str(op.attrs["kind"])](op, out)
+        elif op.name == "schedule.launch":
+            launch_kernel(op, out)
         elif op.name == "schedule.if":
             _branch(op, out)
         elif op.name == "schedule.while":

@@ -8,6 +8,7 @@ group is lowered, from how its accesses lie in memory (blocks.py), and shows in 
 from __future__ import annotations
 
 from tessera.compiler.ir.core import Op
+from tessera.compiler.ir.launches import DOC, verify_launch
 from tessera.compiler.ir.spec import demand, spec
 
 KINDS = ("map", "row", "chunks", "contract", "join")
@@ -40,6 +41,9 @@ def _group(op: Op) -> None:
     demand([v.type for v in body.terminator.operands] == [r.type for r in op.results], op, "yields the results")
 
 
+spec("schedule.launch", DOC, effects=True)(verify_launch)
+
+
 @spec(
     "schedule.if",
     "Runs one of two regions of groups. Operand: a bool scalar; both regions yield the results.",
@@ -70,13 +74,13 @@ def _while(op: Op) -> None:
 
 @spec(
     "schedule.yield",
-    "Gives a group's results, or those of a region of schedule.if or schedule.while.",
+    "Gives a group's results, or those of a region of schedule.if or schedule.while; ends that of a schedule.launch.",
     terminator=True,
     effects=True,
 )
 def _yield(op: Op) -> None:
-    parents = ("schedule.group", "schedule.if", "schedule.while")
-    demand(op.parent is not None and op.parent.name in parents, op, "stands in no group, branch or loop")
+    parents = ("schedule.group", "schedule.launch", "schedule.if", "schedule.while")
+    demand(op.parent is not None and op.parent.name in parents, op, "stands in no group, launch, branch or loop")
 
 
 @spec("schedule.return", "Gives the function's results.", terminator=True, effects=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from tessera.compiler.frontend.analysis import Analysis
 from tessera.compiler.frontend.checks.values import dtype_of, name_of
 from tessera.compiler.ir.core import Op
+from tessera.compiler.ir.launches import outside_kernels
 from tessera.errors import Span
 from tessera.language.dtypes import DType
 
@@ -22,7 +23,7 @@ def accumulations(analysis: Analysis) -> Iterator[tuple[Span, str, str]]:
     if analysis.op is None:
         return
     seen: set[Span] = set()
-    for op in analysis.op.walk():
+    for op in outside_kernels(analysis.op):
         if name_of(op) not in _SUMS or op.span.file != analysis.definition.file or op.span in seen:
             continue
         seen.add(op.span)

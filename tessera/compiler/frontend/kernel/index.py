@@ -23,7 +23,7 @@ class Indices:
     def __init__(self, builder: Builder, sizes: Mapping[str, int]) -> None:
         self.builder, self.sizes = builder, sizes
         self.values: dict[str, Value] = {}
-        self.given: dict[Dim, int] = {}
+        self.given: dict[Dim, Dim] = {}
         """sizes of whole expressions, such as B*H where neither B nor H is known"""
         self._known: dict[tuple[Block, Dim], Value] = {}
 

@@ -56,7 +56,7 @@ def _symbolic_shape(k: KernelState, actual: Shape, annotation: Annotation) -> Sh
     out: list[Dim] = []
     for a, (want, have) in enumerate(zip(wanted, actual, strict=True)):
         if isinstance(want, Expr):
-            if isinstance(have, int) and not isinstance(rest := dims.substitute(want, k.sizes), int):
+            if not isinstance(rest := dims.substitute(want, k.sizes), int) and rest != have:
                 k.indices.given[rest] = have
             out.append(want)
         elif isinstance(have, int):

@@ -1,0 +1,101 @@
+"""A `schedule.launch` as a launch of its kernel: scalars become what a Program passes, operands their buffers."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from tessera.compiler.ir.core import Op, Value, clone
+from tessera.compiler.ir.launches import kernel_of, stored
+from tessera.compiler.ir.printer import print_op
+from tessera.compiler.ir.types import TileType, ViewType
+from tessera.compiler.lower.kernel_to_program import demand_static_tiles
+from tessera.compiler.lower.kernel_work import flops, traffic
+from tessera.compiler.lower.layout import layout_of
+from tessera.compiler.lower.program_builder import ProgramBuilder
+from tessera.compiler.tile.dialect import TileBuilder
+from tessera.compiler.tile.program import Launch, ScalarArg, Window
+from tessera.errors import Note
+
+
+def launch_kernel(op: Op, out: ProgramBuilder) -> None:
+    """Adds the launch. Raises CompileError (TS404) where a tile's extent depends on a dim without a size."""
+    kernel = clone(kernel_of(op), {})
+    name = str(kernel.attrs["sym_name"])
+    demand_static_tiles(kernel, name, (Note("launched here", op.span),))
+    args: list[Window | ScalarArg] = []
+    for arg, v in zip(list(kernel.region.block.args), op.operands, strict=False):
+        args += _argument(kernel, arg, v, out)
+    for result, i in zip(op.results, stored(op), strict=True):
+        if i < len(op.operands):  # normalised: nobody else looks at that memory
+            out.of[result] = out.of[_base(op.operands[i])]
+        else:
+            args.append(Window(out.temp(result)))
+    kernel = _once(kernel, name, out)
+    out.steps.append(Launch(kernel, tuple(args), op.span, flops(kernel), traffic(kernel), name))
+
+
+def _base(v: Value) -> Value:
+    layout = layout_of(v)
+    assert layout is not None
+    return layout.base
+
+
+def _argument(kernel: Op, arg: Value, v: Value, out: ProgramBuilder) -> list[Window | ScalarArg]:
+    """What the launch passes for an operand; a number is put into the kernel, and passed no more."""
+    layout = layout_of(v)
+    assert layout is not None
+    if isinstance(arg.type, ViewType):
+        return [Window(out.of[layout.base], layout.offset)]
+    assert isinstance(arg.type, TileType)
+    if layout.base in out.scalars:
+        return [ScalarArg(out.scalars[layout.base], arg.type.dtype)]
+    made = layout.base.op
+    if made is not None and made.name == "graph.constant":
+        _put_first(kernel, arg, made)
+        return []
+    _load_first(kernel, arg)
+    return [Window(out.of[layout.base], layout.offset)]
+
+
+def _put_first(kernel: Op, arg: Value, constant: Op) -> None:
+    """The number `constant` in the place of a scalar argument."""
+    block = kernel.region.block
+    b = TileBuilder(block, 0, kernel.span)
+    arg.replace_by(b.constant(constant.attrs["value"], cast(TileType, arg.type).dtype))  # type: ignore[arg-type]
+    _drop(kernel, arg)
+
+
+def _load_first(kernel: Op, arg: Value) -> None:
+    """A scalar that another kernel has computed lies in memory: the argument becomes a view of it."""
+    b = TileBuilder(kernel.region.block, 0, kernel.span)
+    number = arg.type
+    assert isinstance(number, TileType)
+    arg.type = ViewType((), number.dtype)
+    uses = list(arg.uses)
+    loaded = b.load(arg, [], ())
+    for user, i in uses:
+        user.set_operand(i, loaded)
+
+
+def _drop(kernel: Op, arg: Value) -> None:
+    """Takes an argument out; those behind it move up."""
+    gone = arg.index
+    block = kernel.region.block
+    del block.args[gone]
+    for i, a in enumerate(block.args):
+        a.index = i
+    for name in ("writes", "returns"):
+        numbers = cast("tuple[int, ...]", kernel.attrs[name])
+        kernel.attrs[name] = tuple(i - (i > gone) for i in numbers)
+    kernel.attrs["arg_names"] = tuple(a.hint for a in block.args)
+
+
+def _once(kernel: Op, name: str, out: ProgramBuilder) -> Op:
+    """Kernels that are the same are compiled once; different ones of one name get names of their own."""
+    key = (kernel.span, print_op(kernel))
+    if key not in out.launched:
+        taken = {k.attrs["sym_name"] for k in out.launched.values()}
+        names = (name, *(f"{name}_{i}" for i in range(2, len(taken) + 2)))
+        kernel.attrs["sym_name"] = next(n for n in names if n not in taken)
+        out.launched[key] = kernel
+    return out.launched[key]
