@@ -15,7 +15,7 @@ from lsprotocol import types as lsp
 from tessera_lsp.document import Document
 from tessera_lsp.features.inlay_hints import shown
 
-from benchmarks import mutations as mutation_score
+from benchmarks.mutations.run import run
 from tessera.compiler.frontend.files import FileAnalysis
 
 MODEL = '''"""A block of a transformer, and a kernel."""
@@ -100,7 +100,7 @@ def hints(document: Document) -> dict[str, list[tuple[int, str, str]]]:
 
 def test_small_mistakes_in_realistic_models():
     """A sample of what `python -m benchmarks mutations` tries wholly."""
-    score = mutation_score.run(sample=240, seed=3)
+    score = run(sample=240, seed=3)
     assert not score.faults
     assert score.texts.total() > 200 and score.broken.total() > 150
     assert score.kept.total() > 0.98 * score.there.total()

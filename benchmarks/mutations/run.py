@@ -1,0 +1,63 @@
+"""All texts, or a sample of them, in one process or several."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+
+from benchmarks.mutations.score import Model, Score, run_mutations
+from benchmarks.mutations.texts import NAMES, TYPINGS, mutations, typings
+
+PORTION = 200
+Job = tuple[str, tuple[int, ...], tuple[str, str] | None]
+"""a text, the numbers of mutations of it; or a function to be typed, and how"""
+
+
+def run(sample: int | None = None, seed: int = 0, jobs: int = 1, progress: bool = False) -> Score:
+    """Tries all mutations of all texts and types all functions; or so many mutations, chosen by the seed, and one
+    function in each way."""
+    pending = list(_jobs(sample, random.Random(seed)))
+    score = Score()
+    pool = ProcessPoolExecutor(jobs) if jobs > 1 else None
+    for i, found in enumerate(pool.map(_try, pending) if pool is not None else map(_try, pending)):
+        score.add(found)
+        if progress:
+            print(f"\r{i + 1} of {len(pending)}, {len(score.faults)} faults", end="", file=sys.stderr, flush=True)
+    if progress:
+        print(file=sys.stderr)
+    if pool is not None:
+        pool.shutdown()
+    return score
+
+
+def _jobs(sample: int | None, rng: random.Random) -> Iterator[Job]:
+    numbers = {name: range(len(mutations(name))) for name in NAMES}
+    total = sum(map(len, numbers.values()))
+    for name, all_of_them in numbers.items():
+        share = len(all_of_them) if sample is None else min(len(all_of_them), sample * len(all_of_them) // total)
+        chosen = sorted(rng.sample(all_of_them, share))
+        for i in range(0, len(chosen), PORTION):
+            yield name, tuple(chosen[i : i + PORTION]), None
+    functions = [(name, t.name) for name in NAMES for t in typings(name)]
+    for kind in TYPINGS:
+        for name, function in functions if sample is None else [rng.choice(functions)]:
+            yield name, (), (function, kind)
+
+
+@cache
+def _model(name: str) -> Model:
+    return Model(name)
+
+
+def _try(job: Job) -> Score:
+    name, numbers, typed = job
+    model = _model(name)
+    if typed is None:
+        found = mutations(name)
+        return run_mutations(model, (found[i] for i in numbers))
+    score = Score()
+    model.try_typing(next(t for t in typings(name) if t.name == typed[0]), typed[1], score)
+    return score

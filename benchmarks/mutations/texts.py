@@ -1,0 +1,167 @@
+"""The right texts, and the mistakes that are made in them."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import tokenize
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+
+from tessera_lsp.notebook import Source
+from tessera_lsp.text import Text
+
+from benchmarks.record import ROOT
+from tessera.compiler.frontend.dialect import tokens
+from tessera.compiler.frontend.syntax import parse
+from tessera.compiler.frontend.trees import first_line
+
+MARKERS = sorted((ROOT / "tests" / "lsp" / "markers").glob("*.py"))
+OTHERS = (ROOT / "examples" / "tour.tess", ROOT / "examples" / "01_kernels.ipynb")
+NAMES = tuple(p.name for p in (*MARKERS, *OTHERS))
+INSERTED = "()[]{}\"'"
+_CLOSERS = {"(": ")", "[": "]", "{": "}"}
+_NOT_BEFORE = (tokenize.NL, tokenize.COMMENT, tokenize.ENDMARKER, tokenize.INDENT, tokenize.DEDENT)
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """A model, kernels, a `.tess` file, or all cells of a notebook as the server puts them together."""
+
+    text: str
+    ours: frozenset[int]
+    """the lines in which mistakes are made: of a notebook those of the `%%tessera` cells"""
+
+
+@cache
+def right(name: str) -> Right:
+    path = next(p for p in (*MARKERS, *OTHERS) if p.name == name)
+    text = path.read_text(encoding="utf-8")
+    if path.suffix != ".ipynb":
+        return Right(text, frozenset(range(text.count("\n") + 2)))
+    cells = [c for c in json.loads(text)["cells"] if c["cell_type"] == "code"]
+    lines: list[str] = []
+    ours: set[int] = set()
+    for i, cell in enumerate(cells):
+        source = Source(f"{i}", 1, Text("".join(cell["source"]), "utf-16"), code=True)
+        first = len(lines) + 1
+        lines += source.lines()
+        ours |= set(range(first, len(lines) + 1)) if source.magic is not None else set()
+    return Right("\n".join([*lines, ""]), frozenset(ours))
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """A mistake: `new` in place of the characters from `start` to `end` of the right text. `first` to `last`: the lines
+    of that text which it touches."""
+
+    kind: str
+    start: int
+    end: int
+    new: str
+    first: int
+    last: int
+
+    def of(self, text: str) -> str:
+        return text[: self.start] + self.new + text[self.end :]
+
+
+def mutations(name: str) -> list[Mutation]:
+    """Every mutation of a text, in the order of the text for each kind."""
+    text = right(name).text
+    lines = text.splitlines(keepends=True)
+    starts = [0]
+    for line in lines:
+        starts.append(starts[-1] + len(line))
+    found = list(tokenize.generate_tokens(io.StringIO(text).readline))
+    every = [*_deleted(text, found, starts), *_inserted(found, starts), *_cut_off(text, found, starts),
+             *_indented(lines, starts)]  # fmt: skip
+    return [m for m in every if m.first in right(name).ours]
+
+
+def _deleted(text: str, found: list[tokenize.TokenInfo], starts: list[int]) -> Iterator[Mutation]:
+    for t in found:
+        start, end = starts[t.start[0] - 1] + t.start[1], starts[t.end[0] - 1] + t.end[1]
+        if end > start and t.type != tokenize.COMMENT:
+            line_end = t.type in (tokenize.NEWLINE, tokenize.NL)
+            yield Mutation("delete a token", start, end, "", t.start[0], min(t.end[0] + line_end, len(starts) - 1))
+
+
+def _inserted(found: list[tokenize.TokenInfo], starts: list[int]) -> Iterator[Mutation]:
+    for t in found:
+        at = starts[t.start[0] - 1] + t.start[1]
+        if t.type not in _NOT_BEFORE:
+            for added in INSERTED:
+                yield Mutation(f"insert {added}", at, at, added, t.start[0], t.start[0])
+
+
+def _cut_off(text: str, found: list[tokenize.TokenInfo], starts: list[int]) -> Iterator[Mutation]:
+    for before, t in pairwise(found):
+        at = starts[t.start[0] - 1] + t.start[1]
+        if before.end[0] == t.start[0] and t.type not in (*_NOT_BEFORE, tokenize.NEWLINE):
+            yield Mutation("truncate", at, text.index("\n", at), "", t.start[0], t.end[0])
+
+
+def _indented(lines: list[str], starts: list[int]) -> Iterator[Mutation]:
+    for i, line in enumerate(lines):
+        if not line.partition("#")[0].strip():
+            continue
+        indent = len(line) - len(line.lstrip())
+        yield Mutation("indent more", starts[i], starts[i], "    ", i + 1, i + 1)
+        if indent:
+            yield Mutation("indent less", starts[i], starts[i] + min(indent, 4), "", i + 1, i + 1)
+        below = lines[i + 1] if i + 1 < len(lines) else ""
+        further = len(below) - len(below.lstrip())
+        if below.strip() and further != indent:
+            pair = " " * further + line.lstrip() + " " * indent + below.lstrip()
+            yield Mutation("swap indents", starts[i], starts[i + 2], pair, i + 1, i + 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Typing:
+    """A function that is typed at its place in a text: it stands in lines `first` to `last`, from 1."""
+
+    name: str
+    first: int
+    last: int
+
+    def texts(self, text: str, kind: str) -> Iterator[tuple[str, int]]:
+        """The texts that there are one after the other, and the line that is being typed in each."""
+        lines = text.splitlines(keepends=True)
+        above, own, below = (
+            "".join(p) for p in (lines[: self.first - 1], lines[self.first - 1 : self.last], lines[self.last :])
+        )
+        lengths = range(len(own))
+        for n in reversed(lengths) if kind == "erase" else lengths:
+            typed = own[:n]
+            closing = closers(typed) if kind == "type in pairs" else ""
+            yield above + typed + closing + "\n" + below, self.first + typed.count("\n")
+
+
+TYPINGS = ("type", "type in pairs", "erase")
+
+
+def typings(name: str) -> list[Typing]:
+    """The functions of a text that can be typed."""
+    tree = parse(right(name).text, name).tree
+    assert tree is not None
+    found = [s for s in tree.body if isinstance(s, ast.FunctionDef) and s.lineno in right(name).ours]
+    return [Typing(s.name, first_line(s), s.end_lineno or s.lineno) for s in found]
+
+
+def closers(typed: str) -> str:
+    """What an editor has put behind the cursor: the other half of each open bracket and quote."""
+    open_ones: list[str] = []
+    for kind, start, end in tokens(typed, 0):
+        if kind == "open":
+            open_ones.append(_CLOSERS[typed[start]])
+        elif kind == "close" and open_ones:
+            open_ones.pop()
+        elif kind == "string" and end == len(typed):
+            quote = typed[start] * (3 if typed.startswith(typed[start] * 3, start) else 1)
+            if end - start < 2 * len(quote) or not typed.endswith(quote):
+                open_ones.append(quote)
+    return "".join(reversed(open_ones))
