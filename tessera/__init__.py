@@ -15,6 +15,7 @@ _HOME: dict[str, str] = {
     **dict.fromkeys(("function", "shape_checked", "jit", "kernel", "numerics", "autotune", "Function", "Kernel",
                      "static_range"), "tessera.language.decorators"),
     "Schedule": "tessera.language.schedule",
+    **dict.fromkeys(("mesh", "distributed"), "tessera.language.distribution"),
     **dict.fromkeys(("Tile", "Const", "Int", "Float", "Bool"), "tessera.language.annotations"),
     **dict.fromkeys(("accum", "loss_scale", "device", "stochastic_round", "saturate", "deterministic",
                      "NumericalPolicy", "Policy"), "tessera.language.policies"),
@@ -36,6 +37,7 @@ _HOME: dict[str, str] = {
 }  # fmt: skip
 _MODULES = {
     "tile": "tessera.language.tile",
+    "dist": "tessera.dist",
     "errors": "tessera.errors",
     "kernels": "tessera.kernels",
     "knobs": "tessera.knobs",

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from tessera.language.dims import Expr as _Expr
 from tessera.language.dtypes import DType as _DType
+from . import dist as dist
 from . import errors as errors
 from . import kernels as kernels
 from . import knobs as knobs
@@ -37,6 +38,8 @@ from tessera.language.decorators import kernel as kernel
 from tessera.language.decorators import numerics as numerics
 from tessera.language.decorators import shape_checked as shape_checked
 from tessera.language.decorators import static_range as static_range
+from tessera.language.distribution import distributed as distributed
+from tessera.language.distribution import mesh as mesh
 from tessera.language.policies import NumericalPolicy as NumericalPolicy
 from tessera.language.policies import Policy as Policy
 from tessera.language.policies import accum as accum

@@ -51,7 +51,7 @@ class Program:
         """The text and tree of the function. Raises CompileError TS109 where its source is not to be had."""
         found = self._definition
         if found is None:
-            live_definition = _deferred("compiler.frontend.definition").live_definition
+            live_definition = deferred("compiler.frontend.definition").live_definition
             self._definition = found = cast("Definition", live_definition(self.__wrapped__, self.kind, self.options))
         return found
 
@@ -91,20 +91,20 @@ class Program:
 
         Runs on copies: no argument is changed. Raises TuningError TS609 where no configuration runs.
         """
-        return _deferred("runtime.autotune").tune(self, args, kwargs)
+        return deferred("runtime.autotune").tune(self, args, kwargs)
 
     def best_config(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The configuration that a call with these arguments runs under; tunes it where the call would."""
-        return _deferred("runtime.autotune").best_config(self, args, kwargs)
+        return deferred("runtime.autotune").best_config(self, args, kwargs)
 
     def tuning_report(self, *args: Any, **kwargs: Any) -> Any:
         """A table of every configuration with its time or why it has none: for these arguments, or the last ones."""
-        return _deferred("runtime.autotune").report(self, args, kwargs)
+        return deferred("runtime.autotune").report(self, args, kwargs)
 
     @property
     def tuning(self) -> Any:
         """The latest `Tuning` that a call in this process went by; None before the first."""
-        return _deferred("runtime.autotune").latest(self)
+        return deferred("runtime.autotune").latest(self)
 
     def compile(self, target: str = "auto", dims: Mapping[str, int] | None = None) -> Any:
         """Compiles ahead of the first call; see `tessera.compile`."""
@@ -122,7 +122,7 @@ class Program:
         return f"<tessera {self.kind} {self.__wrapped__.__qualname__}{inspect.signature(self.__wrapped__)}>"
 
 
-def _deferred(module: str) -> Any:
+def deferred(module: str) -> Any:
     """The one way from the language to the compiler and the runtime, which stand above it: taken at first use."""
     return importlib.import_module(f"tessera.{module}")
 
@@ -130,12 +130,12 @@ def _deferred(module: str) -> Any:
 def _call(fn: Program, args: tuple[object, ...], kwargs: Mapping[str, Any]) -> Any:
     """Stands for `runtime.dispatch.call` until the first call, which puts that in its place."""
     global _call
-    _call = _deferred("runtime.dispatch").call
+    _call = deferred("runtime.dispatch").call
     return _call(fn, args, kwargs)
 
 
 def _compiled(fn: Program, target: str, dims: Mapping[str, int] | None) -> Any:
-    return _deferred("runtime.compiled").compile(fn, target=target, dims=dims)
+    return deferred("runtime.compiled").compile(fn, target=target, dims=dims)
 
 
 class Function(Program):

@@ -14,6 +14,9 @@ from tessera.runtime.arguments import Bound, Parameters
 from tessera.runtime.build import Built, Request, build
 from tessera.runtime.watch import Watch, function_content, python_function
 
+_APART = ("autotune", "distributed")
+"""options that are no part of what is compiled"""
+
 
 def compile_call(
     fn: Any, parameters: Parameters, bound: Bound, target: Target, watch: Watch, *,
@@ -45,7 +48,7 @@ def compile_with(
     source = definition.text.segment(definition.text.span(definition.tree))
     fields: dict[str, Any] = {
         "source": function_content(python_function(fn)),
-        **{name: fingerprint(value) for name, value in fn.options.items() if name != "autotune"},
+        **{name: fingerprint(value) for name, value in fn.options.items() if name not in _APART},
         **shown,
         **{f"dim {name}": str(size) for name, size in dims.items()},
         **watch.fields(),

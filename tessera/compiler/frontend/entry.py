@@ -50,6 +50,10 @@ def run(
     variants = [Variant()] if arguments is not None else _variants(definition_signature(definition))
     found = [_of_any_rank(definition, arguments, dims, v) for v in variants]
     analysis, pending = found[0] if len(found) == 1 else _joined(variants, found)
+    if "distributed" in definition.options:
+        from tessera.compiler.frontend.distribution import check_distribution  # for those who distribute
+
+        analysis = check_distribution(analysis)
     if not suggest:
         return analysis
     shown, pending = without_ignored(definition, analysis.diagnostics, pending)

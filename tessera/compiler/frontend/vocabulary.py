@@ -23,7 +23,7 @@ PYTHON_BUILTINS = frozenset(
 
 FUNCTION_DECORATORS = frozenset({"function", "shape_checked", "jit"})
 KERNEL_DECORATORS = frozenset({"kernel"})
-FURTHER_DECORATORS = frozenset({"autotune", "numerics"})
+FURTHER_DECORATORS = frozenset({"autotune", "distributed", "numerics"})
 """stand above the others, or make a function of a plain one"""
 _DECORATORS = FUNCTION_DECORATORS | KERNEL_DECORATORS | FURTHER_DECORATORS
 ANNOTATIONS = frozenset({"Tensor", "Tile", "Const", "Int", "Float", "Bool"})

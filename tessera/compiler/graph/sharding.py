@@ -193,10 +193,10 @@ class _Walk:
 
     def early(self, waiting: tuple[Combine, Span], user: Op) -> str:
         """Why what is combined when the function returns cannot be used before."""
-        how, span = waiting
+        (how, span), dim = waiting, self.cut.dim
         if span == user.span:
-            return f"it takes the {how} along {self.cut.dim}"
-        return f"it uses the {how} of line {span.line}, which is known when the function has returned"
+            return f"it takes the {how} over {dim}"
+        return f"it uses the {how} over {dim} of line {span.line}, which is put together where the function returns"
 
 
 _RULES = frozenset(name for name, o in REGISTRY.items() if o.partition is not None)

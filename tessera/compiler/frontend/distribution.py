@@ -1,0 +1,62 @@
+"""Whether a function that says `@ts.distributed` can be: the same answer while typing and at its first call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tessera.compiler.frontend.analysis import Analysis
+from tessera.compiler.frontend.signature import Parameter, definition_signature
+from tessera.errors import Diagnostic, Span
+from tessera.language import dims
+from tessera.language.annotations import ConstAnn, TensorAnn
+from tessera.language.dims import Expr
+from tessera.language.distribution import Distribution
+
+
+def check_distribution(analysis: Analysis) -> Analysis:
+    """The analysis with what stands against the distribution that its decorator asks for (TS801, TS802)."""
+    said = analysis.definition.options.get("distributed")
+    if not isinstance(said, Distribution) or not analysis.ok:
+        return analysis
+    found = list(unsuitable(analysis, said.over))
+    if not found and analysis.op is not None:
+        from tessera.compiler.graph.sharding import partition  # for those who distribute
+
+        found = partition(analysis.op, said.over, analysis.checks).diagnostics(analysis.name)
+    if not found:
+        return analysis
+    return replace(analysis, op=None, diagnostics=(*analysis.diagnostics, *found))
+
+
+def unsuitable(analysis: Analysis, over: str) -> Iterator[Diagnostic]:
+    """What in the parameters' annotations keeps a dim from being cut (TS802)."""
+    definition = analysis.definition
+    parameters = definition_signature(definition).parameters
+    if not any(axes_of(p, over) for p in parameters):
+        names = dict.fromkeys(str(d) for p in parameters for d in _shape(p) if dims.is_symbol(d))
+        hint = f"; its dims are {', '.join(names)}" if names else '; name its dims: x: Tensor["B", ...]'
+        yield _refusal(analysis, f"no parameter of {definition.name} has an axis {over}{hint}", definition.span)
+    for p in parameters:
+        for d in _shape(p):
+            if over in dims.symbols(d) and not dims.is_symbol(d):
+                said = f"which rows of {p.name} belong to one of {over} is not said by {d}"
+                yield _refusal(analysis, f"{said}; give {over} an axis of its own, and reshape inside", p.span)
+        if isinstance(p.annotation, ConstAnn) and over in dims.symbols(p.annotation.dim or 0):
+            said = f"{p.name} is the size of {over}, which each part has another of"
+            yield _refusal(analysis, f"{said}; take it from a shape inside the function", p.span)
+
+
+def axes_of(p: Parameter, over: str) -> list[int]:
+    """Where in the annotated shape a dim is an axis of its own."""
+    return [i for i, d in enumerate(_shape(p)) if dims.is_symbol(d) and str(d) == over]
+
+
+def _shape(p: Parameter) -> list[Expr]:
+    """The symbolic sizes of a tensor parameter's annotation."""
+    shape = p.annotation.shape if isinstance(p.annotation, TensorAnn) else None
+    return [d for d in shape or () if isinstance(d, Expr)]
+
+
+def _refusal(analysis: Analysis, message: str, span: Span) -> Diagnostic:
+    return Diagnostic("TS802", message, span, function=analysis.name)

@@ -1,0 +1,149 @@
+"""What a distributed function does with its arguments and results, as people read it and as `run` follows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tessera.compiler.frontend.analysis import Analysis, analyse
+from tessera.compiler.graph.sharding import Partition, Place, partition
+from tessera.errors import CompileError, Diagnostic, LaunchError
+from tessera.language.dims import Dim
+from tessera.language.distribution import Distribution, Mesh
+from tessera.runtime import devices
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """`start` to `stop` of the dim, on a device."""
+
+    device: str
+    start: int
+    stop: int
+
+    @property
+    def size(self) -> int:
+        return self.stop - self.start
+
+    def __str__(self) -> str:
+        return f"{self.start}:{self.stop} on {self.device}"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`parts` is empty where the plan was made from annotations: what the arguments are decides how many there are."""
+
+    analysis: Analysis
+    said: Distribution
+    partition: Partition
+    parts: tuple[Part, ...] = ()
+
+    @property
+    def communication(self) -> tuple[Place, ...]:
+        """The results that are combined from those of all parts; everything else needs none."""
+        return tuple(self.partition.collectives)
+
+    def __str__(self) -> str:
+        over, p = self.said.over, self.partition
+        lines = [f"{self.analysis.name} over {over}, on {self.said.mesh}"]
+        for a in p.arguments:
+            how = f"cut along axis {a.axis}" if a.axis is not None else "whole for each part"
+            lines.append(f"  {a.name:10} {a.type.pretty():24} {how}")
+        for i, r in enumerate(p.results):
+            if r.combine is not None:
+                how = f"{r.combine} of the parts', {quantity(r.bytes)} from each"
+            else:
+                how = f"joined along axis {r.axis}" if r.axis is not None else "the first part's, as all give the same"
+            lines.append(f"  -> {i:<7} {r.type.pretty():24} {how}")
+        lines.append(f"  sent between parts: {', '.join(map(sent, self.communication)) or 'nothing'}")
+        if self.parts:
+            lines.append(f"  parts of {over}: {', '.join(map(str, self.parts))}")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def sent(r: Place) -> str:
+    """`all-reduce (sum) of [H] f32, 4.1 kB`."""
+    return f"all-reduce ({r.combine}) of {r.type.pretty()}, {quantity(r.bytes)}"
+
+
+def quantity(size: Dim) -> str:
+    """A number of bytes, where it is one."""
+    if not isinstance(size, int):
+        return f"{size} bytes"
+    return f"{size} bytes" if size < 1000 else f"{size / 1e3:.1f} kB" if size < 1e6 else f"{size / 1e6:.1f} MB"
+
+
+def made(fn: Any, arguments: Mapping[str, Any] | None) -> Plan:
+    """The plan for arguments whose cut axes have the dim itself as size; None goes by the annotations.
+
+    Raises CompileError TS801, TS802 where the function cannot be distributed so.
+    """
+    analysis = analyse(fn.definition(), arguments)
+    errors = [d for d in analysis.diagnostics if d.severity == "error"]
+    if errors or analysis.op is None:
+        raise CompileError(errors or [_undecided(d, fn) for d in analysis.undecided])
+    said: Distribution = fn.options["distributed"]
+    return Plan(analysis, said, partition(analysis.op, said.over, analysis.checks))
+
+
+def _undecided(d: Diagnostic, fn: Any) -> Diagnostic:
+    over = fn.options["distributed"].over
+    said = f"{fn.name} cannot be distributed over {over}, whose size is another one for each part: {d.message}"
+    return Diagnostic("TS802", said, d.span, notes=d.notes, function=fn.name)
+
+
+def parts_of(mesh: Mesh, home: str, size: int) -> tuple[Part, ...]:
+    """The dim in parts as equal as can be, the larger ones first; those without elements are left out, but one."""
+    places = list(places_of(mesh, home))
+    each, more = divmod(size, len(places))
+    out: list[Part] = []
+    at = 0
+    for i, device in enumerate(places):
+        end = at + each + (i < more)
+        out.append(Part(device, at, end))
+        at = end
+    return tuple(p for p in out if p.size) or tuple(out[:1])
+
+
+def places_of(mesh: Mesh, home: str) -> Iterator[str]:
+    """The device of each part. Raises LaunchError TS605 for one that this machine does not have."""
+    gpus = [d.name for d in devices.cuda_devices()]
+    kind = gpus if home.startswith("cuda") else ["cpu"]
+    for place in mesh.devices if mesh.devices is not None else range(len(kind)):
+        if isinstance(place, int):
+            yield kind[place % len(kind)]
+        elif place != "cpu" and place not in gpus:
+            have = f"the driver shows {', '.join(gpus)}" if gpus else "the driver shows no GPU"
+            said = f"the mesh names {place}, but {have}; a number stands for whatever device there is"
+            raise LaunchError(Diagnostic("TS605", said))
+        else:
+            yield place
+
+
+def plan_of(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Plan:
+    """What `f.plan(...)` gives."""
+    if not args and not kwargs:
+        return made(fn, None)
+    from tessera.dist.run import distributor_of  # which needs this module
+
+    return distributor_of(fn).plan(args, kwargs)
+
+
+class Explanation:
+    """A plan, and what runs on each device; `print` it."""
+
+    def __init__(self, plan: Plan, single: Any) -> None:
+        self.plan, self.single = plan, single
+
+    def __str__(self) -> str:
+        return f"{self.plan}\neach part:\n{self.single}"
+
+    __repr__ = __str__
+
+
+def explanation(fn: Any, target: str, dims: Mapping[str, int] | None) -> Explanation:
+    """What `f.explain()` gives."""
+    return Explanation(made(fn, None), fn.single.explain(target, dims))

@@ -1,0 +1,147 @@
+"""Running a distributed function: each part of the arguments on its device, then one result.
+
+All parts are started before the first is waited for: launches on GPUs only enqueue, so several run at once. On the CPU
+each part uses all threads, one part after the other.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tessera.compiler.frontend.analysis import ArgType, changed
+from tessera.compiler.frontend.binding import equations
+from tessera.compiler.graph.sharding import Place
+from tessera.compiler.ir.types import TensorType, shape_text
+from tessera.dist import arrays
+from tessera.dist.plan import Part, Plan, made, parts_of
+from tessera.errors import CompileError, Diagnostic
+from tessera.language import dims
+from tessera.language.distribution import Distribution
+from tessera.runtime.arguments import Bound, Parameters
+
+
+def call(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Runs a `Distributed` function. Raises LaunchError where the arguments or devices do not fit, CompileError where
+    the program is wrong or cannot be distributed."""
+    return distributor_of(fn)(args, kwargs)
+
+
+def distributor_of(fn: Any) -> Distributor:
+    """What knows a distributed function's plans; lives as long as it does."""
+    return vars(fn).get("distributor") or vars(fn).setdefault("distributor", Distributor(fn))
+
+
+class Distributor:
+    """The plans of one function, one for each way its arguments are, whatever the size of the dim that is cut."""
+
+    def __init__(self, fn: Any) -> None:
+        self.fn = fn
+        self.said: Distribution = fn.options["distributed"]
+        self.parameters = Parameters(fn.definition(), fn.__wrapped__)
+        self._plans: dict[Hashable, Plan] = {}
+
+    def __call__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        values = self.parameters.positions(tuple(args), kwargs)
+        bound = self.parameters.bind(values)
+        plan = self.for_arguments(bound)
+        axes = {a.name: a.axis for a in plan.partition.arguments}
+        taken: dict[tuple[str, str], Any] = {}
+        outputs = [self.part(p, values, bound, axes, taken) for p in plan.parts]
+        results = [self.whole(plan, i, [o[i] for o in outputs], bound) for i in range(len(plan.partition.results))]
+        return tuple(results) if plan.analysis.tuple_result else results[0]
+
+    def plan(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Plan:
+        return self.for_arguments(self.parameters.bind(self.parameters.positions(tuple(args), kwargs)))
+
+    def for_arguments(self, bound: Bound) -> Plan:
+        """The plan for these arguments, from an earlier call where nothing that it rests on has changed."""
+        open_ = _by_leaf(bound, lambda name, type: self.symbolic(name, type))
+        shown = {name: str(value) for name, value in bound.fields.items()}
+        key = tuple((n, open_.get(n, shown[f"argument {n}"])) for n in (leaf.name for leaf in bound.leaves))
+        plan = self._plans.get(key)
+        if plan is None or changed(plan.analysis):
+            arguments = {name: _nested((name,), a, open_) for name, a in bound.arguments.items()}
+            plan = self._plans[key] = made(self.fn, arguments)
+        size = bound.sizes[self.said.over]
+        return replace(plan, parts=parts_of(self.said.mesh, bound.device, size))
+
+    def symbolic(self, name: str, type: TensorType) -> TensorType:
+        """An argument's type with the cut dim as a symbol, along the axes that its annotation says have it."""
+        annotation = self.parameters.by_name[name.partition(".")[0]].annotation
+        over = dims.symbol(self.said.over)
+        axes = [e.axis for e in equations(name, annotation, type.shape) or () if e.want == over]
+        return type.with_shape(tuple(over if i in axes else d for i, d in enumerate(type.shape)))
+
+    def part(
+        self, part: Part, values: Mapping[str, Any], bound: Bound, axes: Mapping[str, int | None],
+        taken: dict[tuple[str, str], Any],
+    ) -> tuple[Any, ...]:  # fmt: skip
+        """The results of one part. `taken`: what is given whole, by name and device."""
+
+        def given(name: str, value: Any) -> Any:
+            if name not in bound.views or (bound.views[name].shape == () and not hasattr(value, "shape")):
+                return value
+            axis = axes[name]
+            if axis is not None:
+                return arrays.moved(arrays.piece(arrays.bare(value), axis, part.start, part.stop), part.device)
+            if (name, part.device) not in taken:
+                taken[name, part.device] = arrays.moved(arrays.bare(value), part.device)
+            return taken[name, part.device]
+
+        mine = {name: _given((name,), value, given) for name, value in values.items()}
+        ready = inspect.BoundArguments(self.parameters.python, mine)  # type: ignore[arg-type]
+        found = self.fn.single(*ready.args, **ready.kwargs)
+        return found if isinstance(found, tuple) else (found,)
+
+    def whole(self, plan: Plan, i: int, parts: Sequence[Any], bound: Bound) -> Any:
+        """One result from those of the parts, where the arguments live."""
+        place, parts = plan.partition.results[i], [arrays.bare(p) for p in parts]
+        if len(parts) > 1:
+            self.expect(plan, place, parts)
+        if len(parts) == 1 or (place.axis is None and place.combine is None):
+            out = arrays.moved(parts[0], bound.device)
+        elif place.axis is not None:
+            out = arrays.joined(parts, place.axis, bound.device)
+        else:
+            sizes = [p.size for p in plan.parts]
+            out = arrays.combined(parts, place.combine or "sum", sizes, place.type.dtype, bound.device)
+        return arrays.dressed(out, bound.adapter)
+
+    def expect(self, plan: Plan, place: Place, parts: Sequence[Any]) -> None:
+        """Refuses parts of other shapes than the plan's: a squeeze, say, takes an axis away where a part has size 1."""
+        for part, array in zip(plan.parts, parts, strict=True):
+            wanted = tuple(dims.substitute(d, {self.said.over: part.size}) for d in place.type.shape)
+            if tuple(array.shape) != wanted:
+                said = f"part {part} gives a result {shape_text(tuple(array.shape))} instead of {shape_text(wanted)}"
+                why = f"{self.fn.name} does something else where {self.said.over} is {part.size}"
+                hint = "name the axes in squeeze()"
+                where = plan.analysis.definition.span
+                raise CompileError(Diagnostic("TS802", f"{said}: {why}; {hint}", where, function=self.fn.name))
+
+
+def _given(path: tuple[Any, ...], value: Any, leaf: Callable[[str, Any], Any]) -> Any:
+    """An argument with its arrays replaced, also those in tuples, lists and dicts."""
+    if isinstance(value, (tuple, list)):
+        return type(value)(_given((*path, i), v, leaf) for i, v in enumerate(value))
+    if isinstance(value, dict):
+        return {k: _given((*path, k), v, leaf) for k, v in value.items()}
+    return leaf(".".join(map(str, path)), value)
+
+
+def _by_leaf(bound: Bound, change: Callable[[str, TensorType], TensorType]) -> dict[str, TensorType]:
+    found: dict[str, TensorType] = {}
+
+    def see(name: str, argument: ArgType) -> None:
+        if isinstance(argument, TensorType):
+            found[name] = change(name, argument)
+
+    for name, argument in bound.arguments.items():
+        _given((name,), argument, see)
+    return found
+
+
+def _nested(path: tuple[Any, ...], argument: Any, types: Mapping[str, TensorType]) -> Any:
+    return _given(path, argument, lambda name, a: types.get(name, a))

@@ -1,0 +1,160 @@
+"""`ts.mesh` and `@ts.distributed`: which devices share the work of a function, and over which of its dims.
+
+Nothing here runs or asks a device: what is said is kept as plain data, so that editors read it as well.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from tessera.errors import CompileError, Diagnostic, TesseraError
+from tessera.language.decorators import Function, Program, deferred
+
+if TYPE_CHECKING:
+    from tessera.dist.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Mesh:
+    """Devices in a grid of named axes. A number among `devices` is a place on whatever the arguments live on: the CPU,
+    or the GPUs of this machine one after the other and round again. A name (`"cuda:1"`) is that device.
+
+    `devices` None stands for all GPUs where the arguments live on one, else for the CPU.
+    """
+
+    devices: tuple[int | str, ...] | None = None
+    axes: tuple[tuple[str, int], ...] = ()
+
+    def __str__(self) -> str:
+        if self.devices is None:
+            return "all devices"
+        axes = " x ".join(f"{name}={size}" for name, size in self.axes)
+        return f"{axes}: {', '.join(map(str, self.devices))}"
+
+
+def mesh(
+    devices: int | Iterable[int | str] | None = None,
+    axes: Mapping[str, int] | Sequence[str] | None = None,
+    shape: Sequence[int] | None = None,
+) -> Mesh:
+    """Devices that share work: `ts.mesh(4)`, `ts.mesh(range(8), axes={"data": 8})`, `ts.mesh(["cuda:0", "cuda:1"])`.
+
+    `devices` are places (numbers, or how many of them; a machine with fewer devices gets several places on one), or
+    names of devices; None: all that there are. `axes` names the axes of the grid, with their sizes, or with those in
+    `shape`; without it there is one axis, "data". Raises CompileError TS105 where they do not fit together.
+    """
+    found = _devices(devices)
+    if found is None:
+        if axes is not None or shape is not None:
+            raise _wrong("a mesh of all devices has one axis; give it more with mesh(devices=range(8), axes=...)")
+        return Mesh()
+    names = ["data"] if axes is None else list(axes)
+    sizes = list(axes.values()) if isinstance(axes, Mapping) else [len(found)] if shape is None else list(shape)
+    if not all(isinstance(n, str) for n in cast("list[object]", names)) or len(names) != len(sizes):
+        raise _wrong(f"a mesh with axes {names} needs one size for each of them: axes={{name: size}}, or shape=")
+    if not all(type(n) is int and n > 0 for n in sizes) or math.prod(sizes) != len(found):
+        raise _wrong(f"axes of sizes {' x '.join(map(str, sizes))} do not hold {len(found)} devices")
+    return Mesh(found, tuple(zip(names, sizes, strict=True)))
+
+
+def _devices(devices: object) -> tuple[int | str, ...] | None:
+    if devices is None:
+        return None
+    if type(devices) is int and devices > 0:
+        return tuple(range(devices))
+    found = tuple(cast("Iterable[int | str]", devices)) if isinstance(devices, Iterable) else ()
+    known = [d for d in found if (type(d) is int and d >= 0) or (isinstance(d, str) and _is_device(d))]
+    if isinstance(devices, str) or not found or len(known) != len(found):
+        raise _wrong(f'a mesh takes a number of devices, or a list like range(4) or ["cpu", "cuda:0"], not {devices!r}')
+    return found
+
+
+def _is_device(name: str) -> bool:
+    kind, _, index = name.partition(":")
+    return name == "cpu" or (kind == "cuda" and index.isdecimal())
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """What `@ts.distributed` says: the dim that is cut into parts, and the devices that take one each."""
+
+    mesh: Mesh
+    over: str
+
+
+class Distributed(Function):
+    """Made by `@ts.distributed`: a function whose arguments are cut along a dim, one part for each device."""
+
+    @property
+    def single(self) -> Function:
+        """The function as it is without being distributed; each device runs it on its part."""
+        found = self.__dict__.get("single_")
+        if found is None:
+            rest = {k: v for k, v in self.options.items() if k != "distributed"}
+            found = self.__dict__["single_"] = Function(self.__wrapped__, rest)
+        return found
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return deferred("dist.run").call(self, args, kwargs)
+        except TesseraError as e:
+            raise e.with_traceback(None) from None
+
+    def plan(self, *args: Any, **kwargs: Any) -> Plan:
+        """What is cut, what is copied and what is sent for these arguments; without any, by the annotations. `print`
+        it. Raises CompileError TS801, TS802 where it cannot be distributed so."""
+        return deferred("dist.plan").plan_of(self, args, kwargs)
+
+    def explain(self, target: str = "auto", dims: Mapping[str, int] | None = None) -> Any:
+        """The plan by the annotations, then what runs on each device."""
+        return deferred("dist.plan").explanation(self, target, dims)
+
+
+def _mesh_of(devices: Any) -> Mesh:
+    return devices if isinstance(devices, Mesh) else mesh(devices)
+
+
+def distributed(mesh: Any = None, over: str = "B") -> Any:
+    """A function that several devices share: each gets a part of every argument along the dim `over`.
+
+        @ts.distributed(ts.mesh(4), over="B")
+        @ts.function
+        def layer(x: Tensor["B", "D"], w: Tensor["D", "H"]): ...
+
+    Arguments without that dim are given to each device as a whole. Results with it are joined; sums, means, products
+    and extremes over it are combined by a fixed tree over the parts. `mesh` is a `ts.mesh`, a number of places or None
+    for all devices. Stands above `@ts.function`, or alone on a plain function; works bare. Raises CompileError TS801 at
+    the first call where an operator needs the whole dim, TS802 where the program or the mesh cannot be used.
+    """
+    if isinstance(mesh, Program) or callable(mesh):
+        return distributed(over=over)(cast("Any", mesh))
+    found = _mesh_of(mesh)
+    if not isinstance(over, str) or not over.isidentifier():  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise _wrong(f'distributed(over=...) is the name of a dim, such as "B", not {over!r}')
+    return _decorator(Distribution(found, over))
+
+
+def _decorator(said: Distribution) -> Callable[[Any], Distributed]:
+    def decorate(f: Any) -> Distributed:
+        if isinstance(f, Program) and not isinstance(f, Function):
+            raise _refused(f"{f.name} is a {f.kind}; what is distributed is a @ts.function", f.name)
+        if isinstance(f, Distributed):
+            raise _refused(f"{f.name} is distributed already; it has one mesh, and one dim that is cut", f.name)
+        if len(said.mesh.axes) > 1:
+            axes = ", ".join(name for name, _ in said.mesh.axes)
+            raise _refused(f"a function is distributed over a mesh with one axis, this one has {axes}", "")
+        python, options = (f.__wrapped__, f.options) if isinstance(f, Program) else (f, {})
+        return Distributed(python, {**options, "distributed": said})
+
+    return decorate
+
+
+def _wrong(message: str) -> CompileError:
+    return CompileError(Diagnostic("TS105", message))
+
+
+def _refused(message: str, name: str) -> CompileError:
+    return CompileError(Diagnostic("TS802", message, function=name))
