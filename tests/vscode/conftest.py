@@ -62,16 +62,6 @@ def pytest_runtest_makereport(item: pytest.Item) -> Any:
     return report
 
 
-@pytest.fixture
-def server_on_path(tmp_path: Path) -> dict[str, str]:
-    """Variables for an editor that finds `tessera-lsp` as documented, also from a checkout that is not installed."""
-    program = tmp_path / "bin/tessera-lsp"
-    program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -P -m tessera_lsp "$@"\n')
-    program.chmod(0o755)
-    return {"PATH": f"{program.parent}:{os.environ['PATH']}", "PYTHONPATH": f"{ROOT}:{ROOT / 'lsp'}"}
-
-
 @pytest.fixture(scope="session")
 def vsix() -> Path:
     """The extension, built from what is checked out."""

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import require
-from tests.vscode.documented import snippet
+from tests.editors.documented import beside_other_tools
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """from __future__ import annotations
@@ -53,7 +53,7 @@ def project(tmp_path: Path) -> Path:
     for folder in ("models", "elsewhere"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "program.py").write_text(PROGRAM)
-    documented = snippet("## Beside other Python tools", "toml")
+    documented = beside_other_tools()
     (tmp_path / "pyproject.toml").write_text(
         f'[tool.ruff.lint]\nselect = ["E4", "E7", "E9", "F", "UP"]\n{PYRIGHT}{documented}'
     )
