@@ -1,0 +1,126 @@
+"""What is said to go by parts does: every operator, and random functions, on parts of a dim and on all of it."""
+
+from __future__ import annotations
+
+import linecache
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import tessera as ts
+from tessera.compiler.graph.evaluate import evaluate
+from tessera.compiler.graph.operator import tensor
+from tessera.compiler.graph.sharding import Place, partition
+from tessera.dist.arrays import combined
+from tessera.errors import CompileError
+from tessera.language import dims
+from tests.differential.operator_examples import EXAMPLES, Example, applied, close, symbols
+from tests.differential.test_operators_definitions import draw_arrays
+
+
+def pieces(place: Place, array: Any, dim: str, sizes: dict[str, int], bounds: list[int]) -> list[Any]:
+    """The parts of an array; the array for each of them where it is not cut."""
+    if place.axis is None:
+        return [array for _ in bounds[1:]]
+    each = dims.floordiv(place.type.shape[place.axis], dims.symbol(dim))
+    k = dims.evaluate(each, sizes)
+    return [array.take(range(a * k, b * k), place.axis) for a, b in zip(bounds, bounds[1:], strict=False)]
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=str)
+@settings(max_examples=6, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_an_operator_does_to_parts_what_its_rule_says(example: Example, data: st.DataObject) -> None:
+    chosen, arrays, sizes = draw_arrays(data, example)
+    func = applied(example, chosen)
+    for dim in symbols(example):
+        found = partition(func, dim)
+        if not found.ok or sizes[dim] < 2 or example.least * 2 > sizes[dim] or example.multiple.get(dim):
+            continue
+        middle = data.draw(st.integers(max(example.least, 1), sizes[dim] - max(example.least, 1)), "middle")
+        bounds = [0, middle, sizes[dim]]
+        whole = evaluate(func, arrays)
+        given = zip(
+            *(pieces(p, a, dim, sizes, bounds) for p, a in zip(found.arguments, arrays, strict=True)), strict=True
+        )
+        parts = [evaluate(func, list(args)) for args in given]
+        for i, place in enumerate(found.results):
+            got = [p[i] for p in parts]
+            dtype = place.type.dtype
+            if place.axis is not None:
+                close(np.concatenate(got, place.axis), whole[i], dtype)
+            elif place.combine is not None:
+                lengths = [middle, sizes[dim] - middle]
+                close(combined(got, place.combine, lengths, dtype, "cpu"), whole[i], dtype, 4)
+            else:
+                assert all(np.array_equal(g, whole[i], equal_nan=dtype.is_float) for g in got), (place, dim)
+
+
+# Random functions of x [B, S, D], y [B, D], w [D, D] and c [D]; each step gives a tensor of x's shape.
+
+STEPS = (
+    "{v} + c", "{v} * 0.5 - {u}", "ts.gelu({v})", "{v} @ w * 0.1", "ts.softmax({v}, axis=-1)", "ts.softmax({v}, axis=1)",
+    "ts.layer_norm({v}, c)", "ts.rms_norm({v})", "{v}.transpose(1, 0).transpose(1, 0)", "{v} + y.unsqueeze(1)",
+    "({v}.reshape(B * S, D) @ w).reshape(B, S, D) * 0.1", "ts.where({v} > {u}, {v}, {u})", "{v} * y.mean(axis=-1)[:, None, None]",
+    "ts.concat([{v}[:, 1:], {u}[:, :1]], axis=1)", "ts.flip({v}, 1)", "ts.cumsum({v}, axis=1) * 0.1",
+    "{v} - {v}.max(axis=1, keepdims=True)", "ts.einsum('bsd,btd->bst', {v}, {u}) @ {u} * 0.01", "ts.tril({v})",
+    "{v} - {v}.mean(axis=0)", "ts.softmax({v}, axis=0)", "ts.flip({v}, 0)", "{v} / B", "{v}[::-1]", "ts.cumsum({v}, axis=0)",
+)  # fmt: skip
+SAFE = 19
+"""steps before this one leave B alone"""
+ENDS = ("{v}.sum(axis=0)", "{v}.mean(axis=(0, 1))", "{v}.max()", "{v}.min(axis=0)", "{v}.sum(axis=1)", "({v} > 0).all(axis=0)",
+        "y.T @ y", "{v}.sum(axis=(0, 2))")  # fmt: skip
+
+
+@st.composite
+def functions(draw: st.DrawFn) -> tuple[str, bool]:
+    lines, names, safe = ["def f(x: ts.Tensor['B', 'S', 'D'], y: ts.Tensor['B', 'D'], w: ts.Tensor['D', 'D'], c: ts.Tensor['D']):"], ["x"], True  # noqa: E501  # fmt: skip
+    for i in range(draw(st.integers(1, 5))):
+        steps = STEPS if draw(st.integers(0, 5)) == 0 else STEPS[:SAFE]
+        n = draw(st.integers(0, len(steps) - 1))
+        safe = safe and n < SAFE
+        v, u = draw(st.sampled_from(names)), draw(st.sampled_from(names))
+        lines.append(f"    v{i} = {steps[n].format(v=v, u=u)}")
+        names.append(f"v{i}")
+    end = draw(st.sampled_from(ENDS)).format(v=names[-1])
+    return "\n".join([*lines, f"    return {names[-1]}, {end}, c * 2"]) + "\n", safe
+
+
+@given(functions(), st.integers(1, 9), st.integers(1, 7), st.integers(1, 5), st.integers(1, 5), st.integers(0, 9))
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+def test_functions_give_the_same_bits_by_parts(
+    case: tuple[str, bool], b: int, n: int, s: int, d: int, seed: int
+) -> None:
+    text, safe = case
+    file = f"<distributed {hash(text)}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    names: dict[str, Any] = {"ts": ts}
+    exec(compile(text, file, "exec"), names)
+    rng = np.random.default_rng(seed)
+    args = [rng.uniform(-1, 1, shape).astype(np.float32) for shape in ((b, s, d), (b, d), (d, d), (d,))]
+    program = ts.distributed(ts.mesh(n))(names["f"])
+    whole = program.single(*args)
+    if not safe:  # most often a part of the function needs all of B, and then it is said which
+        try:
+            parts = program(*args)
+        except CompileError as e:
+            assert {x.code for x in e.diagnostics} == {"TS801"}
+            return
+    else:
+        parts = program(*args)
+    assert parts[0].tobytes() == whole[0].tobytes(), "joined results have the same bits"
+    assert parts[2].tobytes() == whole[2].tobytes()
+    assert parts[1].shape == whole[1].shape and parts[1].dtype == whole[1].dtype
+    np.testing.assert_allclose(parts[1], whole[1], rtol=1e-5, atol=1e-5)
+    assert parts[1].tobytes() == program(*args)[1].tobytes()
+
+
+def test_many_operators_go_by_parts() -> None:
+    """So that the tests above do not hold because nothing is ever said to."""
+    ok = {e.name for e in EXAMPLES for dim in symbols(e)
+          if partition(func := applied(e, [a.dtypes()[0] for x in e.args if x is not None for a in (x if isinstance(x, list) else [x])]), dim).ok
+          and any(dim in map(str, tensor(v).shape) for v in func.region.block.args)}  # fmt: skip
+    assert len(ok) > 100, sorted(ok)
