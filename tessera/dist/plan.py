@@ -9,7 +9,6 @@ from typing import Any
 from tessera.compiler.frontend.analysis import Analysis, analyse
 from tessera.compiler.graph.sharding import Partition, Place, partition
 from tessera.errors import CompileError, Diagnostic, LaunchError
-from tessera.language.dims import Dim
 from tessera.language.distribution import Distribution, Mesh
 from tessera.runtime import devices
 
@@ -52,28 +51,16 @@ class Plan:
             lines.append(f"  {a.name:10} {a.type.pretty():24} {how}")
         for i, r in enumerate(p.results):
             if r.combine is not None:
-                how = f"{r.combine} of the parts', {quantity(r.bytes)} from each"
+                how = f"{r.combine} of the parts'"
             else:
                 how = f"joined along axis {r.axis}" if r.axis is not None else "the first part's, as all give the same"
             lines.append(f"  -> {i:<7} {r.type.pretty():24} {how}")
-        lines.append(f"  sent between parts: {', '.join(map(sent, self.communication)) or 'nothing'}")
+        lines.append(f"  sent between parts: {'; '.join(r.sent() for r in self.communication) or 'nothing'}")
         if self.parts:
             lines.append(f"  parts of {over}: {', '.join(map(str, self.parts))}")
         return "\n".join(lines)
 
     __repr__ = __str__
-
-
-def sent(r: Place) -> str:
-    """`all-reduce (sum) of [H] f32, 4.1 kB`."""
-    return f"all-reduce ({r.combine}) of {r.type.pretty()}, {quantity(r.bytes)}"
-
-
-def quantity(size: Dim) -> str:
-    """A number of bytes, where it is one."""
-    if not isinstance(size, int):
-        return f"{size} bytes"
-    return f"{size} bytes" if size < 1000 else f"{size / 1e3:.1f} kB" if size < 1e6 else f"{size / 1e6:.1f} MB"
 
 
 def made(fn: Any, arguments: Mapping[str, Any] | None) -> Plan:

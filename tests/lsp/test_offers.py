@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from lsprotocol import types as lsp
-from tessera_lsp.actions import Selection, annotate, extract, fuse, precision
+from tessera_lsp.actions import Selection, annotate, distribute, extract, fuse, precision
 from tessera_lsp.document import Document
 from tessera_lsp.settings import Settings
 
@@ -38,6 +38,7 @@ async def test_offers_stand_the_whole_file(name):
         for selection in selections(known):
             offers = [o for make in (annotate.offers, precision.offers, extract.offers)
                       for o in make(document, known, selection)]  # fmt: skip
+            offers += distribute.offers(document, known, selection, settings)
             explained = list(fuse.explained(known, selection, settings))
             assert all(o.disabled and not o.edits for o in explained)
             for offer in offers:
@@ -47,4 +48,4 @@ async def test_offers_stand_the_whole_file(name):
                 files.update(apply(text, Fix("", offer.edits)))
                 errors = [d for d in files.diagnostics if d.severity == "error"]
                 assert not [d.message for d in errors if (d.code, d.message) not in before], offer.title
-    assert set(kinds) == {annotate.KIND, precision.KIND, extract.KIND}
+    assert set(kinds) == {annotate.KIND, precision.KIND, extract.KIND, distribute.KIND}

@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING
 from lsprotocol import types as lsp
 
 from tessera.errors import Diagnostic
-from tessera_lsp.actions import Offer, Selection, annotate, extract, fuse, ignore, precision
+from tessera_lsp.actions import Offer, Selection, annotate, distribute, extract, fuse, ignore, precision
 from tessera_lsp.features import diagnostics
 
 if TYPE_CHECKING:
     from tessera_lsp.document import Document
     from tessera_lsp.server import TesseraServer
 
-_KINDS = [lsp.CodeActionKind.QuickFix, ignore.KIND, annotate.KIND, precision.KIND, extract.KIND, fuse.KIND]
+_KINDS = [
+    lsp.CodeActionKind.QuickFix, ignore.KIND, annotate.KIND, precision.KIND, distribute.KIND, extract.KIND, fuse.KIND,
+]  # fmt: skip
 
 
 def register(server: TesseraServer) -> None:
@@ -74,7 +76,9 @@ def _offers(server: TesseraServer, document: Document, area: lsp.Range) -> Itera
     elif document.parses:
         for offers in (annotate.offers, precision.offers, extract.offers):
             yield from offers(document, known, selection)
-        yield from fuse.explained(known, selection, server.settings_for(document))
+        settings = server.settings_for(document)
+        yield from distribute.offers(document, known, selection, settings)
+        yield from fuse.explained(known, selection, settings)
 
 
 def _action(document: Document, offer: Offer) -> lsp.CodeAction | None:

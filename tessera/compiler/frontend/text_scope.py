@@ -111,7 +111,8 @@ class TextScope:
         if not isinstance(node, ast.FunctionDef):
             return None
         scope = TextScope(self.file, text, tree, self._modules)
-        return replace(definition, tree=node, source=text, notes=notes, scope=scope)
+        options, problems = decorator_options(scope, node, source_of(self.file, text))
+        return replace(definition, tree=node, source=text, notes=notes, scope=scope, options=options, problems=problems)
 
     def lookup(self, name: str) -> Any:
         if name in self._values:

@@ -7,7 +7,7 @@ that `softmax` along another axis needs none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -35,9 +35,10 @@ class Place:
     span: Span | None = None
     """of the operator whose results are combined"""
 
-    @property
-    def bytes(self) -> Dim:
-        return dims.prod(self.type.shape) * self.type.dtype.itemsize
+    def sent(self, sizes: Mapping[str, int] | None = None) -> str:
+        """What each part sends: `all-reduce (sum) of [H] f32, 4.1 kB`."""
+        size = dims.substitute(dims.prod(self.type.shape) * self.type.dtype.itemsize, sizes or {})
+        return f"all-reduce ({self.combine}) of {self.type.pretty()}, {_quantity(size)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,12 @@ class Problem:
     operator: str
     why: str
     span: Span
+
+    def said(self, dim: str) -> str:
+        """`softmax in line 7 needs the whole of B, for it takes the max over B`."""
+        if not self.operator:
+            return self.why
+        return f"{self.operator} in line {self.span.line} needs the whole of {dim}, for {self.why}"
 
 
 @dataclass(slots=True)
@@ -72,8 +79,7 @@ class Partition:
         return [self._diagnostic(p, function) for p in self.problems]
 
     def _diagnostic(self, p: Problem, function: str) -> Diagnostic:
-        said = f"{function} cannot be distributed over {self.dim}"
-        said += f": {p.operator} needs the whole of {self.dim}, for {p.why}" if p.operator else f": {p.why}"
+        said = f"{function} cannot be distributed over {self.dim}: {p.said(self.dim)}"
         hint = "distribute over a dim that every operator leaves alone, or take this step outside of the function"
         return Diagnostic(
             "TS801", said, p.span, notes=(Note(hint),), function=function, label=f"needs all of {self.dim}"
@@ -95,6 +101,13 @@ def partition(func: Op, dim: str, checks: Iterable[Check] = ()) -> Partition:
     first = {(p.operator, p.span): p for p in reversed(out.problems)}
     out.problems = [p for p in out.problems if first[p.operator, p.span] is p]
     return out
+
+
+def _quantity(size: Dim) -> str:
+    """A number of bytes, as far as it is one."""
+    if not isinstance(size, int):
+        return f"{size} bytes"
+    return f"{size} bytes" if size < 1000 else f"{size / 1e3:.1f} kB" if size < 1e6 else f"{size / 1e6:.1f} MB"
 
 
 @dataclass(slots=True)
