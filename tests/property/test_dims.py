@@ -125,7 +125,8 @@ def test_equality_is_never_guessed(x, y):
 
 facts_of_trees = st.lists(
     st.tuples(st.just("divisible"), st.sampled_from(NAMES) | trees("+ *", 2), leaves)
-    | st.tuples(st.just("equal"), trees("+ * // min", 2), trees("+ *", 2)),
+    | st.tuples(st.just("equal"), trees("+ * // min", 2), trees("+ *", 2))
+    | st.tuples(st.just("at most"), trees("+ * //", 2), trees("+ *", 2)),
     min_size=1, max_size=3,
 )  # fmt: skip
 
@@ -136,8 +137,9 @@ def assumed(known) -> tuple[Facts, list]:
     try:
         for kind, p, q in known:
             assume(kind != "divisible" or q != 0)
-            (facts.assume_divisible if kind == "divisible" else facts.assume_equal)(build(p), build(q))
-            conditions.append(("%" if kind == "divisible" else "-", p, q))
+            getattr(facts, f"assume_{kind.replace(' ', '_')}")(build(p), build(q))
+            difference = ("%" if kind == "divisible" else "-", p, q)
+            conditions.append(("max", difference, 0) if kind == "at most" else difference)
     except DimError:  # a fact makes a divisor of another 0
         assume(False)
     return facts, conditions
@@ -169,6 +171,25 @@ def test_facts_never_mislead(known, x, y):
             assert not any(p == q for env, (p, q) in found if all(env.values()))
         else:
             assert evaluate(build(x), example) != evaluate(build(y), example)
+
+
+@settings(max_examples=300)
+@given(facts_of_trees, anything, st.booleans())
+def test_bounds_hold(known, x, positive):
+    """Under the facts, no sizes lead outside of the bounds; what is proved to be at most something is."""
+    facts, conditions = assumed(known)
+    least = int(positive)
+    found = [v[0] for env, v in points(x, *conditions) if not any(v[1:]) and min(env.values()) >= least]
+    assume(found)
+    try:
+        low, high = dims.bounds(facts.normal(build(x)), facts, least)
+    except DimError:
+        assume(False)
+        raise
+    assert low is None or low <= min(found)
+    assert high is None or high >= max(found)
+    if not positive and dims.at_most(build(x), 4, facts):
+        assert max(found) <= 4
 
 
 @settings(max_examples=300, suppress_health_check=[HealthCheck.filter_too_much])

@@ -229,7 +229,44 @@ def test_facts_say_dims_in_fewer_names():
         "8*(S//4)*B": "2*S*B",
         "D//H": "D//H",
         "2*(S//4)": "2*(S//4)",
+        "(S+3)//4": "S//4",
+        "B*((S+1)//2)": "2*B*(S//4)",
     }
     assert {text: str(facts.folded(parse(text))) for text in folded} == {t: str(parse(f)) for t, f in folded.items()}
     assert compare(parse("B*(D//H)*H"), parse("B*D*H"), facts) == "no"
     assert compare(parse("B*(D//H)*H"), parse("B*D"), facts) == "yes"
+
+
+def test_orders_are_facts():
+    facts = Facts()
+    facts.assume_at_most(S, 4096)
+    facts.assume_at_most(128, S)
+    facts.assume_at_most(B, S)
+    assert dims.bounds(S, facts) == (128, 4096)
+    assert dims.bounds(S - B, facts) == (0, 4095)
+    assert dims.at_most(B, S, facts) and dims.at_most(2 * B, S + B, facts) and not dims.at_most(S, B, facts)
+    assert compare(S, 5000, facts) == compare(S, 100, facts) == "no"
+    assert compare(S, B, facts) == compare(S, D, facts) == "no"
+    example = counterexample(S, D, facts)
+    assert example is not None and 128 <= example["S"] <= 4096
+    facts.assume_at_most(S, B)
+    assert compare(S, B, facts) == "yes"
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "answer"),
+    [
+        ("S//2", "S", "no"), ("S-(S//2)", "S", "unknown"), ("S-(S//2)", "S+1", "no"), ("S//2+1", "S+1", "no"),
+        ("(S+1)//2", "S//2", "unknown"), ("(S+3)//2", "S//2", "no"), ("2*(S//2)", "S", "unknown"),
+        ("S//4", "S//2", "unknown"), ("2*(S//4)", "S", "no"), ("(S-1)//2", "S", "no"), ("B*(S//2)", "B*S", "unknown"),
+    ],
+)  # fmt: skip
+def test_a_quotient_is_near_what_is_divided(a, b, answer):
+    """No positive S makes S//2 equal S, and S - S//2 is S for S = 1."""
+    assert compare(parse(a), parse(b)) == answer
+
+
+def test_an_example_avoids_sizes_of_1():
+    assert counterexample(parse("S//2"), S) == {"S": 4}
+    assert counterexample(parse("N-2"), parse("N")) == {"N": 4}
+    assert counterexample(D, 1) == {"D": 2}

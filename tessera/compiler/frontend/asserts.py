@@ -34,8 +34,6 @@ def assert_sizes(ev: Evaluator, node: ast.Assert) -> None:
     said = ev.eval(node.msg) if node.msg is not None else None
     why = said if isinstance(said, str) else f"assert {ast.unparse(node.test)}"
     assume(ev, node.test, True, why)
-    for least, most in _orders(ev, node.test):
-        ev.checks.append(Check(dim_min(least, most), least, why))
 
 
 def compared(ev: Evaluator, test: ast.expr) -> list[Any] | None:
@@ -51,19 +49,24 @@ def compared(ev: Evaluator, test: ast.expr) -> list[Any] | None:
             return None
 
 
-def _orders(ev: Evaluator, test: ast.expr) -> Iterator[tuple[Dim, Dim]]:
-    """(a, b) for each a <= b between sizes that a test demands."""
+_OPPOSITE: dict[type[ast.cmpop], type[ast.cmpop]] = {ast.Lt: ast.GtE, ast.LtE: ast.Gt, ast.Gt: ast.LtE, ast.GtE: ast.Lt}
+
+
+def _orders(ev: Evaluator, test: ast.expr, truth: bool) -> Iterator[tuple[Dim, Dim]]:
+    """(a, b) for each a <= b between sizes that holds when `test` is `truth`."""
     match test:
-        case ast.BoolOp(op=ast.And(), values=values):
+        case ast.BoolOp(op=op, values=values) if isinstance(op, ast.And) is truth:
             for v in values:
-                yield from _orders(ev, v)
-        case ast.Compare(left=left, ops=ops, comparators=rights):
+                yield from _orders(ev, v, truth)
+        case ast.UnaryOp(op=ast.Not(), operand=inner):
+            yield from _orders(ev, inner, not truth)
+        case ast.Compare(left=left, ops=ops, comparators=rights) if truth or len(ops) == 1:
             terms = [ev.eval(t) for t in (left, *rights)]
             for op, a, b in zip(ops, terms, terms[1:], strict=False):
-                if isinstance(op, (ast.Gt, ast.GtE)):
-                    a, b = b, a
-                if isinstance(op, (ast.Lt, ast.LtE, ast.Gt, ast.GtE)) and _sized(a) and _sized(b):
-                    yield (a + 1 if isinstance(op, (ast.Lt, ast.Gt)) else a), b
+                said = type(op) if truth else _OPPOSITE.get(type(op), type(op))
+                if said in _OPPOSITE and _sized(a) and _sized(b):
+                    a, b = (b, a) if said in (ast.Gt, ast.GtE) else (a, b)
+                    yield (a + 1 if said in (ast.Lt, ast.Gt) else a), b
         case _:
             return
 
@@ -78,6 +81,10 @@ def assume(ev: Evaluator, test: ast.expr, truth: bool, why: str | None = None) -
         if why is not None:
             ev.checks.append(Check(left, right, why))
         ev.facts.learn(left, right)
+    for least, most in _orders(ev, test, truth):
+        if why is not None:
+            ev.checks.append(Check(dim_min(least, most), least, why))
+        ev.facts.assume_at_most(least, most)
 
 
 def _equalities(ev: Evaluator, test: ast.expr, truth: bool) -> Iterator[tuple[Dim, Dim]]:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 TRIALS = 4
 """fixes tried per finding"""
+OFFERED = 2
+"""fixes offered per finding"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,8 @@ def tried(
     pending: Pending,
     analyse: Callable[[Definition], list[Diagnostic]],
 ) -> list[Diagnostic]:
-    """The findings, each with the first of its fixes under which it is gone and no other shape is wrong."""
+    """The findings, each with those of its fixes under which it is gone and no other shape is wrong: one that is surely
+    meant, or a few to choose from."""
     waiting = dict(pending)
     out: list[Diagnostic] = []
     for i, d in enumerate(found):
@@ -117,8 +120,9 @@ def tried(
             changed = _edited(definition, c.fix)
             if changed is None or not _better(d, found, analyse(changed)):
                 continue
-            d = replace(d, message=f"{d.message}\n{c.said}" if c.said else d.message, fixes=(c.fix,))
-            break
+            d = replace(d, message=f"{d.message}\n{c.said}" if c.said else d.message, fixes=(*d.fixes, c.fix))
+            if c.said or d.severity != "error" or len(d.fixes) == OFFERED:
+                break
         out.append(d)
     return out
 

@@ -181,7 +181,7 @@ class Infer:
                     continue
                 answer = dims.compare(size, d, self.facts)
                 if answer == "no":
-                    both = f"{batch_of}: batches" if batch_of else " and ".join(map(shape_text, shapes))
+                    both = f"{batch_of}: batches" if batch_of else " and ".join(shape_text(s) for s in shapes if s)
                     message = f"{both} do not broadcast: {size} meets {d} at axis {i - rank - 2 * bool(batch_of)}"
                     suggestions = lined_up(shapes, self.facts) if whole else ()
                     self.fail(code, message, *counterexample(size, d, self.facts), suggestions=suggestions)
@@ -248,24 +248,32 @@ def lined_up(shapes: Sequence[Shape], facts: Facts) -> list[Suggestion]:
     place = ("first", "second", "third")[i]
     if len(short) == len(long):
         (i, _), place = given[1], ("first", "second", "third")[given[1][0]]
+        if len(short) == 1:
+            column = [(1, "second"), (0, "first")]
+            return [Suggestion(f"the {which} operand as a column, [:, None]", k, "[:, None]") for k, which in column]
         suffix = ".T" if len(short) == 2 else ".mT"
         swapped = len(short) > 1 and (*short[:-2], short[-1], short[-2]) == long
         return [Suggestion(f"the transpose of the {place} operand ({suffix})", i, suffix)] if swapped else []
-    entries, rest = list[str](), list(short)
-    for d in long:
-        if rest and dims.equal(rest[0], d, facts):
-            entries.append(":")
-            rest.pop(0)
-        elif entries:
-            entries.append("None")
+    suffixes = dict.fromkeys(_new_axes(short, long, facts, step) for step in (1, -1))
+    return [Suggestion(f"the {place} operand with a new axis, {suffix}", i, suffix) for suffix in suffixes if suffix]
+
+
+def _new_axes(short: Shape, long: Shape, facts: Facts, step: int) -> str:
+    """The subscript by which the axes of `short` meet the first (step 1) or last (-1) ones of `long` that equal them."""
+    rest, entries = list(short[::step]), list[str]()
+    for d in long[::step]:
+        equal = bool(rest) and dims.equal(rest[0], d, facts)
+        entries.append(":" if equal else "None")
+        rest = rest[1:] if equal else rest
+    entries = entries[::step]
+    entries = entries[entries.index(":") :] if ":" in entries else []
     if rest or "None" not in entries:
-        return []
+        return ""
     while entries[-1] == ":":
         entries.pop()
     first = entries.index("None")
     entries = ["...", *entries[first:]] if ":" not in entries[first:] and first == len(short) else entries
-    suffix = f"[{', '.join(entries)}]"
-    return [Suggestion(f"the {place} operand with a new axis, {suffix}", i, suffix)]
+    return f"[{', '.join(entries)}]"
 
 
 def _said(what: _T | Callable[[], _T]) -> _T:

@@ -123,13 +123,13 @@ def _within(g: GraphBuilder, bound: Dim, size: Dim, what: str) -> None:
     room = size - bound
     if isinstance(room, int) and room < 0:
         raise fail(f"{what} is out of range for an axis of size {size}")
-    if at_least_zero(room) != room:
+    if at_least_zero(room) != room and not dims.at_most(bound, size, g.facts):
         g.checks.append(Check(dims.dim_min(bound, size), bound, f"{what} lies within an axis of size {size}"))
 
 
 def _not_before(g: GraphBuilder, at: Dim, what: str) -> None:
     """Demands at >= 0, now or at launch."""
-    if at_least_zero(at) != at:
+    if at_least_zero(at) != at and not dims.at_most(0, at, g.facts):
         g.checks.append(Check(dims.dim_min(at, 0), 0, f"{what} does not lie before the first element"))
 
 
@@ -156,7 +156,7 @@ def _sliced(g: GraphBuilder, s: slice[Any, Any, Any], size: Dim) -> Axis:
     if isinstance(start, int) and isinstance(stop, int) and start >= stop:
         return Axis(0, 0)
     if isinstance(s.stop, int) and s.stop >= 0:
-        stop = dims.dim_min(s.stop, size)
+        stop = stop if dims.at_most(stop, size, g.facts) else dims.dim_min(stop, size)
     elif stop != size:
         _within(g, stop, size, f"slice stop {s.stop}")
         _not_before(g, stop, f"slice stop {s.stop}")

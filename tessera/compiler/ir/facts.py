@@ -29,7 +29,7 @@ class RememberingFacts(Facts):
         Facts.assume_equal(self, a, b)
 
     def copy(self) -> RememberingFacts:
-        return RememberingFacts(list(self.divisible), dict(self.equal), list(self.zero))
+        return RememberingFacts(list(self.divisible), dict(self.equal), list(self.zero), list(self.at_most))
 
     def normal(self, d: Dim) -> Dim:
         if isinstance(d, int) or not (self.divisible or self.equal):

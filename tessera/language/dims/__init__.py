@@ -22,9 +22,10 @@ from tessera.language.dims.algebra import (
     symbol,
     symbols,
 )
-from tessera.language.dims.equality import Answer, bounds, compare, equal
+from tessera.language.dims.equality import Answer, compare, equal
 from tessera.language.dims.examples import counterexample
 from tessera.language.dims.facts import NO_FACTS, Facts
+from tessera.language.dims.ranges import at_most, bounds
 from tessera.language.dims.solving import Mismatch, solve
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "Facts",
     "Mismatch",
     "Monomial",
+    "at_most",
     "bounds",
     "ceildiv",
     "compare",

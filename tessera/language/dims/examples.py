@@ -4,29 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from math import lcm
+from math import inf, lcm
 
-from tessera.language.dims.algebra import Dim, DimError, evaluate, is_symbol, substitute, symbols
+from tessera.language.dims.algebra import Dim, DimError, evaluate, is_symbol, opaque, substitute, symbols
 from tessera.language.dims.facts import NO_FACTS, Facts
 from tessera.language.dims.solving import solve_linear
 
 MOST = 4096
 """how many sizes are tried"""
+LIKED = 64
+"""how many are tried for an example that people like better"""
 
 
 def counterexample(a: Dim, b: Dim, facts: Facts = NO_FACTS) -> dict[str, int] | None:
     """Small sizes that satisfy the facts and for which the two dims differ, e.g. {"B": 2, "S": 3}; None if none is
-    found. The names are those of the dims; sizes are positive, and distinct where they can be."""
+    found. The names are those of the dims; sizes are positive, and distinct where they can be, and the dims are at
+    least 2 where that is soon found: a size of 1 could be one that stretches."""
     if a == b:
         return None
     names = symbols(a) | symbols(b)
-    for env in islice(_models(names, facts), MOST):
+    first = None
+    for i, env in enumerate(islice(_models(names, facts), MOST)):
+        if first is not None and i >= LIKED:
+            break
         try:
-            if evaluate(a, env) != evaluate(b, env):
-                return {n: env[n] for n in sorted(names)}
+            x, y = evaluate(a, env), evaluate(b, env)
         except DimError:
             continue
-    return None
+        if x != y:
+            first = first or env
+            if (isinstance(a, int) or x > 1) and (isinstance(b, int) or y > 1):
+                first = env
+                break
+    return {n: first[n] for n in sorted(names)} if first is not None else None
 
 
 def _models(names: frozenset[str], facts: Facts) -> Iterator[dict[str, int]]:
@@ -34,6 +44,7 @@ def _models(names: frozenset[str], facts: Facts) -> Iterator[dict[str, int]]:
     names, facts = facts.about(names)
     divisible = [(substitute(x, facts.equal), substitute(y, facts.equal)) for x, y in facts.divisible]
     zero = [substitute(z, facts.equal) for z in facts.zero]
+    orders = [substitute(x - y, facts.equal) for x, y in facts.at_most]
     free = _ordered(sorted(n for n in names if n not in facts.equal), divisible)
     count = max(2, min(12, int(MOST ** (1 / max(1, len(free))))))
     common = lcm(*(abs(y) for _, y in divisible if isinstance(y, int) and y))
@@ -43,7 +54,7 @@ def _models(names: frozenset[str], facts: Facts) -> Iterator[dict[str, int]]:
             yield env
             return
         name = free[i]
-        for size in _candidates(name, i + 2, count, common, env, divisible, zero):
+        for size in _candidates(name, i + 2, count, common, env, divisible, zero, orders):
             yield from assign(i + 1, {**env, name: size})
 
     for env in assign(0, {}):
@@ -53,6 +64,24 @@ def _models(names: frozenset[str], facts: Facts) -> Iterator[dict[str, int]]:
                 yield env
         except DimError:
             continue
+
+
+def _interval(name: str, env: dict[str, int], orders: list[Dim]) -> tuple[int, float]:
+    """What the orders leave for `name` when the sizes in `env` are chosen."""
+    low, high = 1, inf
+    for e in orders:
+        rest = substitute(e, env)
+        if opaque(rest) or symbols(rest) != frozenset((name,)):
+            continue
+        constant, first, second = (evaluate(rest, {name: n}) for n in (0, 1, 2))
+        slope = first - constant
+        if second - first != slope:
+            continue  # not linear: it is asked when all sizes are chosen
+        if slope > 0:
+            high = min(high, -constant // slope)
+        else:
+            low = max(low, -(constant // slope))
+    return low, high
 
 
 def _ordered(names: list[str], divisible: list[tuple[Dim, Dim]]) -> list[str]:
@@ -69,11 +98,12 @@ def _ordered(names: list[str], divisible: list[tuple[Dim, Dim]]) -> list[str]:
 
 def _candidates(
     name: str, start: int, count: int, common: int, env: dict[str, int],
-    divisible: list[tuple[Dim, Dim]], zero: list[Dim],
+    divisible: list[tuple[Dim, Dim]], zero: list[Dim], orders: list[Dim],
 ) -> list[int]:  # fmt: skip
     """Sizes to try for `name` when those in `env` are chosen: what an equation leaves, multiples, small numbers."""
     step = 1
     try:
+        low, high = _interval(name, env, orders)
         for z in zero:
             rest = substitute(z, env)
             if symbols(rest) == frozenset((name,)) and (found := solve_linear(rest, 0)) is not None:
@@ -84,6 +114,8 @@ def _candidates(
     except DimError:
         return []
     if step > 1:
-        return [step * k for k in range(1, count + 1)]
-    near = [start, start + 1, start + 2, 1, common, *range(2, 2 + count), 2 * common]
-    return list(dict.fromkeys(near))[:count]
+        first = -(-low // step)
+        return [step * k for k in range(first, first + count) if step * k <= high]
+    start = start if start >= low else start - 2 + low
+    near = [start, start + 1, start + 2, low, common, *range(low, low + count + 1), 2 * common]
+    return list(dict.fromkeys(n for n in near if low <= n <= high))[:count]

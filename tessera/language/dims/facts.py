@@ -15,6 +15,7 @@ from tessera.language.dims.algebra import (
     evaluate,
     is_symbol,
     mod,
+    opaque,
     prod,
     substitute,
     symbols,
@@ -27,12 +28,13 @@ class Facts:
     """What asserts and guards have established.
 
     `divisible` holds (D, H) for D % H == 0. `equal` holds rewritings of symbols, none of which occurs on a right side.
-    `zero` holds what is 0 without determining a symbol: B*H - 2*D.
+    `zero` holds what is 0 without determining a symbol: B*H - 2*D. `at_most` holds (T, S) for T <= S.
     """
 
     divisible: list[tuple[Dim, Dim]] = field(default_factory=list[tuple[Dim, Dim]])
     equal: dict[str, Dim] = field(default_factory=dict[str, Dim])
     zero: list[Expr] = field(default_factory=list[Expr])
+    at_most: list[tuple[Dim, Dim]] = field(default_factory=list[tuple[Dim, Dim]])
 
     def assume_divisible(self, a: Dim, b: Dim) -> None:
         if (a, b) not in self.divisible and divide_exactly(a, b) is None:
@@ -51,6 +53,10 @@ class Facts:
         if isinstance(difference := a - b, Expr):
             self.zero.append(difference)
 
+    def assume_at_most(self, a: Dim, b: Dim) -> None:
+        if isinstance(a - b, Expr) and (a, b) not in self.at_most:
+            self.at_most.append((a, b))
+
     def learn(self, left: Dim, right: Dim) -> None:
         """`left == right`: a remainder that is 0 is a divisibility, a symbol is rewritten."""
         for a, b in ((left, right), (right, left)):
@@ -63,7 +69,7 @@ class Facts:
         self.assume_equal(left, right)
 
     def copy(self) -> Facts:
-        return Facts(list(self.divisible), dict(self.equal), list(self.zero))
+        return Facts(list(self.divisible), dict(self.equal), list(self.zero), list(self.at_most))
 
     def concern(self, names: frozenset[str]) -> bool:
         """Whether anything is known of one of the names."""
@@ -74,9 +80,13 @@ class Facts:
         scopes = self._scopes()
         while more := frozenset[str]().union(*(s for s in scopes if not names.isdisjoint(s))) - names:
             names |= more
-        divisible = [(a, b) for a, b in self.divisible if not names.isdisjoint(symbols(a) | symbols(b))]
+
+        def tied(pairs: list[tuple[Dim, Dim]]) -> list[tuple[Dim, Dim]]:
+            return [(a, b) for a, b in pairs if not names.isdisjoint(symbols(a) | symbols(b))]
+
         equal = {n: d for n, d in self.equal.items() if n in names}
-        return names, Facts(divisible, equal, [z for z in self.zero if not names.isdisjoint(symbols(z))])
+        zero = [z for z in self.zero if not names.isdisjoint(symbols(z))]
+        return names, Facts(tied(self.divisible), equal, zero, tied(self.at_most))
 
     def hold(self, env: Mapping[str, int]) -> bool:
         """Whether these sizes satisfy all of them. Raises DimError where a size is missing or a divisor is 0."""
@@ -84,12 +94,13 @@ class Facts:
             all(evaluate(mod(a, b), env) == 0 for a, b in self.divisible)
             and all(evaluate(d, env) == env[n] for n, d in self.equal.items())
             and all(evaluate(z, env) == 0 for z in self.zero)
+            and all(evaluate(a, env) <= evaluate(b, env) for a, b in self.at_most)
         )
 
     def _scopes(self) -> list[frozenset[str]]:
         """The names that each of them ties together."""
         return [
-            *(symbols(a) | symbols(b) for a, b in self.divisible),
+            *(symbols(a) | symbols(b) for a, b in (*self.divisible, *self.at_most)),
             *(symbols(d) | {n} for n, d in self.equal.items()),
             *map(symbols, self.zero),
         ]
@@ -105,7 +116,13 @@ class Facts:
         return d
 
     def folded(self, d: Dim) -> Dim:
-        """`d` in the fewest names: with D % H == 0, H * (D // H) becomes D."""
+        """`d` in the fewest names: with D % 2 == 0, 2 * (D // 2) becomes D, and (D + 1) // 2 becomes D // 2."""
+        found = self._folded(d)
+        if not opaque(found):
+            return found
+        return min(found, self._folded(self.normal(d)), key=lambda d: len(str(d)))
+
+    def _folded(self, d: Dim) -> Dim:
         for a, b in self.divisible:
             divisor = terms_of(b)
             if len(divisor) == 1:

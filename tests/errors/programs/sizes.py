@@ -86,3 +86,32 @@ def halves_joined(x: Tensor["B", "D"]) -> Tensor["B", "D"]:
 def a_part_that_does_not_divide(x: Tensor["B", 224, 224, 3]):
     return x.reshape(B, 15, -1, 3)
     #      ^^^^^^^^^^^^^^^^^^^^^^^ TS205
+
+
+@ts.function
+def a_half_of_it(x: Tensor["B", "S"]):
+    return x[:, : S // 2] + x
+    #      ^^^^^^^^^^^^^^^^^^ TS202
+    # says: for example S=4: 2 is not 4
+
+
+@ts.function
+def between_orders(x: Tensor["B", "S", "D"], pos: Tensor["P", "D"]) -> Tensor["B", 128, "D"]:
+    assert 128 <= S <= P
+    x = x + pos[:S]
+    return x[:, :128]
+
+
+@ts.function
+def behind_a_guard(x: Tensor["B", "S"]) -> Tensor["B", 4]:
+    if S < 4:
+        raise ValueError("too short")
+    return x[:, :4]
+
+
+@ts.function
+def an_order_hides_nothing(x: Tensor["B", "S", "D"], y: Tensor["S", "D"]):
+    assert S >= 256 and D <= 64
+    return x @ y
+    #      ^^^^^ TS203
+    # says: for example D=2, S=25
