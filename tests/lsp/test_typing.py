@@ -81,7 +81,10 @@ async def test_members_of_a_module_wait_for_no_analysis(line, label, other):
 def test_an_analysis_that_is_given_up_moves_nothing_twice():
     text = program(400)
     longer = text.replace("EPS = 1e-5\n", "EPS = 1e-5\n\n\n")
-    for stop in (1, 3, 10):
+    first = FileAnalysis("a.py")
+    first.update(text)
+    parsed = next(n for n, _ in enumerate(first.steps(longer), 1) if first.text == longer)
+    for stop in (1, 3, 10, parsed, parsed + 3, parsed + 10):
         kept = FileAnalysis("a.py")
         kept.update(text)
         steps = kept.steps(longer)
@@ -97,3 +100,20 @@ def test_an_analysis_that_is_given_up_moves_nothing_twice():
 def places(analysis):
     ops = [op.span for op in analysis.op.walk()] if analysis.op is not None else []
     return analysis.name, [(e.span, e.text) for e in analysis.expressions], ops, analysis.diagnostics
+
+
+def test_reading_a_text_gives_way_before_its_first_function():
+    """A bracket at the top makes everything below be read anew; of that a keystroke must not have to wait."""
+    text = program(2_000)
+    kept = FileAnalysis("a.py")
+    kept.update(text)
+    broken = text.replace("EPS = 1e-5\n", 'EPS = 1e-5\n"""\n')
+    steps = kept.steps(broken)
+    for _ in range(20):
+        next(steps)
+    assert kept.text == text, "nothing has been analysed yet, and the old text is still whole"
+    steps.close()
+    kept.update(text + "\n")
+    fresh = FileAnalysis("a.py")
+    fresh.update(text + "\n")
+    assert [places(a) for a in kept.analyses] == [places(a) for a in fresh.analyses]

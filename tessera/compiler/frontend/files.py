@@ -19,7 +19,7 @@ from tessera.compiler.frontend.analysis import Analysis, analyse, changed
 from tessera.compiler.frontend.definition import Definition
 from tessera.compiler.frontend.modules import Modules
 from tessera.compiler.frontend.moving import is_local, moved
-from tessera.compiler.frontend.reparse import Parsed, parsed
+from tessera.compiler.frontend.reparse import Parsed, parsing
 from tessera.compiler.frontend.scope import Scope
 from tessera.compiler.frontend.text_scope import TextScope, decorated_kind
 from tessera.compiler.frontend.trees import first_line
@@ -68,17 +68,19 @@ class FileAnalysis:
         return self.analyses
 
     def steps(self, text: str) -> Generator[None]:
-        """`update`, with a pause after each function.
+        """`update`, with a pause after each statement that is parsed and each function.
 
         Closed before its end, it leaves the analyses of the last text, and keeps what it has found for the next one.
         """
+        yield from self._parse(text)
+        assert self._parsed is not None
         self.text = text
         register_source(self.file, text)
         with collector_paused():
-            self._parsed = parsed(text, self.file, self._parsed)
             self.modules.refresh()
             self.scope = TextScope(self.file, text, self._parsed.tree, self.modules)
         self.problems, self.gaps = self._parsed.problems, self._parsed.gaps
+        yield
         lines = self._parsed.lines
         kept: dict[tuple[str, int], _Kept] = {}
         count: dict[str, int] = {}
@@ -97,6 +99,17 @@ class FileAnalysis:
             raise
         self._kept = kept
         self.analyses = [k.analysis for k in kept.values()]
+
+    def _parse(self, text: str) -> Generator[None]:
+        steps = parsing(text, self.file, self._parsed)
+        while True:
+            with collector_paused():
+                try:
+                    next(steps)
+                except StopIteration as done:
+                    self._parsed = done.value
+                    return
+            yield
 
     def _reuse(self, old: _Kept | None, text: str, definition: Definition, unchanged: Unchanged) -> Analysis | None:
         if old is None or old.text != text or old.analysis.definition.kind != definition.kind:

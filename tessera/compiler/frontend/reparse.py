@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -38,11 +39,15 @@ class Piece:
     open_ended: bool = False
     _placed: list[Any] = field(default_factory=list[Any])
 
+    def prepare(self) -> None:
+        """Finds what `move` changes, which takes longer than changing it."""
+        if not self._placed:
+            self._placed = [n for s in self.body for n in placed(s)]
+
     def move(self, by: int) -> None:
         if not by:
             return
-        if not self._placed:
-            self._placed = [n for s in self.body for n in placed(s)]
+        self.prepare()
         move(self._placed, by)
         self.start, self.end = self.start + by, self.end + by
         self.gaps = [(a + by, b + by) for a, b in self.gaps]
@@ -72,20 +77,30 @@ class Parsed:
 
 def parsed(text: str, file: str, old: Parsed | None = None) -> Parsed:
     """`text` in pieces. It takes over pieces of `old`, whose tree must not be used afterwards. Never raises."""
+    steps = parsing(text, file, old)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            return done.value
+
+
+def parsing(text: str, file: str, old: Parsed | None = None) -> Generator[None, None, Parsed]:
+    """`parsed`, with a pause after each piece. Closed before its end, it leaves `old` as it was."""
     lines = (_LINE_END.sub("\n", text) if "\r" in text else text).split("\n")
     if old is None:
         whole = parse(text, file)
         if whole.tree is not None:
             return Parsed(lines, _pieces(whole.tree.body))
-        found = Parsed(lines, _read(lines, file, {}, None))
+        found = Parsed(lines, (yield from _read(lines, file, {}, None)))
         if not found.problems:  # its parts parse, and it does not: an odd text, of which Python says what is wrong
             found.pieces.append(Piece(len(lines), len(lines), [], list(whole.diagnostics)))
             del found.problems
         return found
-    return _edited(lines, file, old)
+    return (yield from _edited(lines, file, old))
 
 
-def _edited(lines: list[str], file: str, old: Parsed) -> Parsed:
+def _edited(lines: list[str], file: str, old: Parsed) -> Generator[None, None, Parsed]:
     head = common_length(lines, old.lines)
     tail = min(common_length(lines[::-1], old.lines[::-1]), min(len(lines), len(old.lines)) - head)
     by = len(lines) - len(old.lines)
@@ -94,10 +109,12 @@ def _edited(lines: list[str], file: str, old: Parsed) -> Parsed:
     below = (p for p in old.pieces if p.start >= len(old.lines) - tail and p.start >= head)
     kept |= {p.start + by: (p, by) for p in below if not p.open_ended}
     before = Before([s for p in old.pieces for s in p.body], len(old.lines), head, tail)
-    return Parsed(lines, _read(lines, file, kept, before))
+    return Parsed(lines, (yield from _read(lines, file, kept, before)))
 
 
-def _read(lines: list[str], file: str, kept: dict[int, tuple[Piece, int]], before: Before | None) -> list[Piece]:
+def _read(
+    lines: list[str], file: str, kept: dict[int, tuple[Piece, int]], before: Before | None
+) -> Generator[None, None, list[Piece]]:
     """All pieces in order: those that stay where they are, or move by some lines, and those between."""
     pieces: list[Piece] = []
     moving: list[tuple[Piece, int]] = []  # only when all is read: what was there before is looked up by its old place
@@ -122,7 +139,12 @@ def _read(lines: list[str], file: str, kept: dict[int, tuple[Piece, int]], befor
         found_here = reader.fragments
         pieces.append(Piece(i, end, body, found_here.problems, found_here.gaps, reader.open_ended))
         i = end
+        yield
     for piece, by in moving:
+        if by:
+            piece.prepare()
+            yield
+    for piece, by in moving:  # all at once: from here on the old text is no more
         piece.move(by)
     return pieces
 
