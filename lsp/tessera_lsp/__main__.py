@@ -32,7 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     gc.freeze()
     gc.enable()
     if given.tcp is not None:
-        server.start_tcp("127.0.0.1", given.tcp)
+        from tessera_lsp import tcp
+
+        tcp.serve(server, given.tcp)
     elif given.ws is not None:
         from tessera_lsp import websocket
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
+from contextlib import suppress
 
 import pytest
 from lsprotocol import types as lsp
@@ -206,17 +207,35 @@ async def test_tcp_listens_on_loopback(start):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    server = await asyncio.create_subprocess_exec(sys.executable, "-m", "tessera_lsp", "--tcp", str(port))
+    command = (sys.executable, "-m", "tessera_lsp", "--tcp", str(port))
+    server = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
     try:
         for _ in range(200):
             try:
-                editor = await start(port=port)
+                await turned_away(port)
                 break
             except OSError:
                 await asyncio.sleep(0.1)
+        editor = await start(port=port)
         assert (await editor.hints(editor.open(TWO)))["p"] == ": [N, N] f32"
+        await turned_away(port)
+        assert (await editor.hints(editor.open(TWO)))["p"] == ": [N, N] f32", "the client is still served"
         await asyncio.wait_for(editor.client.shutdown_session(), 5)
-        await asyncio.wait_for(server.wait(), 5)
+        _, said = await asyncio.wait_for(server.communicate(), 5)
+        assert said.count(b"WARNING tessera_lsp.tcp: a connection was closed") == 6
     finally:
         if server.returncode is None:
             server.kill()
+
+
+async def turned_away(port):
+    """What a page in a browser can send, and what is no message at all: closed without an answer."""
+    message = b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"capabilities":{}}}'
+    inner = b"Content-Length: %d\r\n\r\n%s" % (len(message), message)
+    post = b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n%s" % (len(inner), inner)
+    for data in (post, b"\r\n" + inner, b"x" * 100_000):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        with suppress(ConnectionError):
+            writer.write(data)
+            assert await asyncio.wait_for(reader.read(), 20) == b""
+        writer.close()
