@@ -108,9 +108,8 @@ def call_closure(ev: Evaluator, node: ast.AST, closure: Closure, args: list[Any]
     bound = bind(ev, node, closure, args, kwargs)
     if bound is None:
         return UNKNOWN
-    if other:
-        return launch(ev, node, closure, bound, _places(node, closure))
-    return inline(ev, node, closure, bound)
+    places = _places(node, closure)
+    return (launch if other else inline)(ev, node, closure, bound, places)
 
 
 def _places(node: ast.AST, closure: Closure) -> dict[str, ast.AST]:

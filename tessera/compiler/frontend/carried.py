@@ -27,6 +27,9 @@ class Carried:
         self.ev, self.node = ev, node
         self.before = dict(ev.frame.names)
         self.maybe = set(ev.frame.maybe)
+        self._start_with(assigned)
+
+    def _start_with(self, assigned: Iterable[str]) -> None:
         # What may be unbound, such as a name of an earlier loop's body, has no value to start from.
         bound = [n for n in assigned if n in self.before and n not in self.maybe]
         self.names = sorted(n for n in bound if not isinstance(self.before[n], Unknown))
@@ -37,7 +40,7 @@ class Carried:
         """leaves that the body may not change: they are no numbers or tensors"""
         for name in self.names:
             for leaf in _leaves(self.before[name]):
-                if _carriable(ev, leaf):
+                if _carriable(self.ev, leaf):
                     self._start(leaf, None)
 
     def _start(self, leaf: Any, like: Type | None) -> None:
@@ -55,7 +58,13 @@ class Carried:
             self.ev.frame.names[name] = self._rebuild(self.before[name], args)
 
     def leave(self, block: Block) -> bool:
-        """Collects the values at the end of the body. False: a number's type changed, evaluate again."""
+        """Collects the values at the end of the body. False: a number's type changed, or a kernel has stored to a
+        tensor that is carried on from here; evaluate again."""
+        names = self.ev.frame.names
+        stored = [n for n, was in self.before.items() if n not in self.names and isinstance(was, Value)]
+        if stored := [n for n in stored if isinstance(now := names.get(n), Value) and now is not self.before[n]]:
+            self._start_with([*self.names, *stored])
+            return False
         self.next, settled, i = [], True, 0
         for name in self.names:
             old, new = self.before[name], self.ev.frame.names.get(name, UNKNOWN)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,8 @@ CALL_LIMIT = 24
 """depth of inlined calls, and so of static recursion"""
 
 
-def inline(ev: Evaluator, node: ast.AST, closure: Closure, bound: dict[str, Any]) -> Any:
+def inline(ev: Evaluator, node: ast.AST, closure: Closure, bound: dict[str, Any], places: Mapping[str, ast.AST]) -> Any:
+    """`places`: the nodes of the arguments, by parameter."""
     if ev.frame.depth >= CALL_LIMIT:
         return _too_deep(ev, node, closure)
     frame = callee_frame(ev, node, closure)
@@ -27,7 +29,7 @@ def inline(ev: Evaluator, node: ast.AST, closure: Closure, bound: dict[str, Any]
     if isinstance(closure.node, ast.Lambda):
         with ev.inside(frame):
             return ev.eval(closure.node.body)
-    if closure.frame is None and enter_call(ev, closure, frame, node, {}) is None:
+    if closure.frame is None and enter_call(ev, closure, frame, node, places) is None:
         return UNKNOWN
     with ev.inside(frame):
         flow = ev.run(closure.node.body)

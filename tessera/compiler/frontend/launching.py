@@ -92,6 +92,9 @@ class _Arguments:
         if not ok:
             self.refuse("TS105", p, f"a number of {wanted.dtype}, {type_name(value)} is given")
         assert given is not None and isinstance(given.type, TensorType)
+        low = -wanted.dtype.maximum - 1 if wanted.dtype.kind == "int" else 0
+        if wanted.dtype.is_integer and isinstance(value, int) and not low <= value <= wanted.dtype.maximum:
+            self.refuse("TS304", p, f"a number of {wanted.dtype}, which cannot hold {value}")
         if kinds.index(given.type.dtype.kind) > kinds.index(wanted.dtype.kind):
             self.refuse("TS304", p, f"a number of {wanted.dtype}, one of {given.type.dtype} is given")
         with self.ev.builder.at(self.ev.span(at)):

@@ -39,7 +39,7 @@ def half(x: Tensor["D", f16]):
 @ts.function
 def given_other(x: Tensor["D", f64]):
     return half(x)
-    #      ^^^^^^^ TS304
+    #           ^ TS304
 
 
 @ts.function

@@ -107,14 +107,14 @@ def square(x: Tensor["N", "N"]):
 @ts.function
 def not_square(x: Tensor["B", "D"]):
     return square(x)
-    #      ^^^^^^^^^ TS208
+    #             ^ TS208
     # says: N is B (axis 0 of x) and D (axis 1 of x)
 
 
 @ts.function
 def wrong_rank(x: Tensor["B", "S", "D"]):
     return square(x)
-    #      ^^^^^^^^^ TS209
+    #             ^ TS209
 
 
 @ts.function
@@ -255,7 +255,7 @@ def heads_not_merged(x: Tensor["B", "H", "S", "E"]) -> Tensor["B", "S", "E*H"]:
 @ts.function
 def a_wrong_weight(x: Tensor["B", "S"], w: Tensor["N", "N"]):
     return square_weight(x, w)
-    #      ^^^^^^^^^^^^^^^^^^^ TS208
+    #                       ^ TS208
 
 
 @ts.function

@@ -8,6 +8,7 @@ from tessera.compiler.frontend.kernel.values import MARK, marks
 from tessera.compiler.ir.core import Block, Builder, Op, Value
 from tessera.compiler.ir.types import INDEX
 from tessera.language.dims import Atom, Dim, Expr, Monomial, substitute
+from tessera.language.dims.algebra import OPERATIONS
 
 _OPS = {"//": "idiv", "%": "imod", "min": "imin", "max": "imax"}
 
@@ -35,7 +36,27 @@ class Indices:
         if isinstance(d, int):
             return d
         found = substitute(d, self.sizes)
-        return self.given.get(found, found)
+        return self._with_given(found) if self.given else found
+
+    def _with_given(self, d: Dim) -> Dim:
+        """`d` with the sizes of whole expressions put in, also within products and quotients: ceil(B*H / 4)."""
+        if isinstance(d, int) or d in self.given:
+            return self.given.get(d, d)
+        out: Dim = 0
+        for monomial, coefficient in d.terms:
+            term: Dim = coefficient
+            rest = list(monomial)
+            for whole, size in self.given.items():
+                factors = _factors(whole)
+                while factors and all(rest.count(a) >= factors.count(a) for a in factors):
+                    term = term * size
+                    for a in factors:
+                        rest.remove(a)
+            for a in rest:
+                inner = [self._with_given(x) for x in a.args] if a.op != "sym" else []  # type: ignore[arg-type]
+                term = term * (OPERATIONS[a.op](*inner) if inner else _product((a,)))
+            out = out + term
+        return out
 
     def emit(self, d: Dim) -> Value:
         """The index value of `d` at the builder's place."""
@@ -85,6 +106,11 @@ class Indices:
 
     def _op(self, name: str, operands: tuple[Value, ...], **attrs: Dim) -> Value:
         return self.builder.value(f"tile.{name}", operands, INDEX, dict(attrs))
+
+
+def _factors(d: Dim) -> Monomial:
+    """The factors of a product; none of anything else."""
+    return d.terms[0][0] if isinstance(d, Expr) and len(d.terms) == 1 and d.terms[0][1] == 1 else ()
 
 
 def _is_marked(a: Atom) -> bool:
