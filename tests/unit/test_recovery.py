@@ -145,6 +145,8 @@ def mean(x: Tensor["B", "D"]):
         ("        if i:", "if i:", 11, set()),
         ("        if i:", "    if i:", 11, set()),
         ("        other", "other", 14, set()),
+        ("    return other @ down", "     return other @ down", 15, set()),
+        ("    return other @ down", "     other @ down", 15, set()),
     ],
 )
 def test_heads_with_a_mistake(old: str, new: str, line: int, lost: set[str]) -> None:
@@ -257,3 +259,70 @@ def test_type_parameters_move_with_their_function() -> None:
     (analysis,) = file.analyses
     assert [p.lineno for p in analysis.definition.tree.type_params] == [7, 7]
     assert {s.line for s in analysis.dims.values()} == {7}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('y: Tensor["N"]) -> Tensor["N"]:', 'y: Tensor["N"'),
+        ("scale(x:", "scale"),
+        ('["N"]:', '["N"]:('),
+        ('["N"]:', '["N"]'),
+    ],
+)
+def test_parameters_below_each_other(old: str, new: str) -> None:
+    """Lines indented further than the suite belong to a head that does not say where it ends."""
+    text = """import tessera as ts
+from tessera import Tensor
+
+
+@ts.function
+def scale(x: Tensor["N"],
+          y: Tensor["N"]) -> Tensor["N"]:
+    s = x + y
+    return s
+"""
+    assert text.count(old) == 1
+    file = read(text.replace(old, new), text)
+    assert len(file.problems) == 1 and len(file.diagnostics) == 1, [str(d) for d in file.diagnostics]
+    assert hints(file)["scale", "s"] == "[N] f32"
+
+
+KERNEL = """import tessera as ts
+
+
+@ts.kernel
+def gemm(A: ts.Tensor["M", "K", ts.f32], B: ts.Tensor["K", "N", ts.f32]) -> ts.Tensor["M", "N", ts.f32]:
+    left = ts.tile.alloc_shared((64, 32), ts.f32)
+    right = ts.tile.alloc_shared((32, 64), ts.f32)
+    acc = ts.tile.zeros((64, 64))
+    for k in ts.tile.range_k(0, K, 32):
+        ts.tile.cp_async(left, A[tile_m:tile_m+64, k:k+32])
+        ts.tile.cp_async(right, B[k:k+32, tile_n:tile_n+64])
+        ts.tile.barrier()
+        acc += ts.tile.mma(left, right)
+    return acc
+
+
+@ts.kernel
+def add(A: ts.Tensor["M", "N", ts.f32], C: ts.Tensor["M", "N", ts.f32]):
+    C[tile_m:tile_m+64, tile_n:tile_n+64] += A[tile_m:tile_m+64, tile_n:tile_n+64]
+    last = 1
+"""
+
+
+@pytest.mark.parametrize("line", range(6, 13))
+@pytest.mark.parametrize("stray", "([)'")
+def test_a_kernel_with_a_broken_line(line: int, stray: str) -> None:
+    """What the line may have read is not said to be unread, and where the result goes is not called unknown."""
+    lines = KERNEL.split("\n")
+    at = lines[line - 1].index("ts.tile")
+    lines[line - 1] = lines[line - 1][:at] + stray + lines[line - 1][at:]
+    file = read("\n".join(lines), KERNEL)
+    assert [(d.code, d.span.line) for d in file.diagnostics] == [("TS101", line)], [str(d) for d in file.diagnostics]
+    assert hints(file).items() <= hints(read(KERNEL)).items()
+
+
+def test_elements_have_no_hint_in_a_broken_kernel_either() -> None:
+    file = read(KERNEL.replace("last = 1", "last = (1"), KERNEL)
+    assert {name for a, name in hints(file) if a == "add"} == {"A", "C"}

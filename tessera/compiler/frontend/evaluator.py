@@ -152,9 +152,9 @@ class Evaluator:
 
     def depend(self, name: str, value: Any) -> None:
         """Notes that the result depends on something outside of the function's own text."""
-        if isinstance(value, (Namespace, Builtin, OperatorRef)):
-            return  # the language itself, whose version is part of every key
         scope = self.frame.scope
+        if isinstance(value, (Namespace, Builtin, OperatorRef)) and (scope.live or "." in name):
+            return  # what the language's names mean is part of every key; whether a text gives them to others is not
         name = name if scope is self.definition.scope else f"{self.frame.source.file}:{name}"
         if name not in self.dependencies:
             self.dependencies[name] = was = fingerprint(value)
@@ -248,7 +248,8 @@ class Evaluator:
         self.frame.maybe.discard(name)
         if isinstance(value, Value) and not value.hint:
             value.hint = name
-        self.record(at, value, name, "assign")
+        if name.isidentifier():  # else: a name that a layer gave to an element, `c[i]`
+            self.record(at, value, name, "assign")
 
     # shared by handlers and layers
     def operate(self, node: ast.AST, symbol: str, left: Any, right: Any) -> Any:

@@ -130,10 +130,11 @@ class Lines:
             following = self.code(end, last)
             if following == last:
                 return end
-            line = self.lines[following]
-            continued = self.width(following) > indent or self.decorates(at)
-            if self.width(following) > indent:
-                suite = min(self.width(following), suite or sys.maxsize)
+            line, width = self.lines[following], self.width(following)
+            if self.opens(end - 1) and width > indent:
+                suite = min(width, suite or sys.maxsize)
+            near = suite and width - indent < suite - width  # nearer to the statement than to its suite
+            continued = (width > indent and not near) or self.decorates(at)
             closing = _CLOSER.match(line) and not self.word(following)
             if not (continued or _CLAUSE.match(line) or closing) and not (
                 (suite or self.opens(end - 1)) and self._astray(following, last, indent, suite)
@@ -160,10 +161,12 @@ class Lines:
             return 0
         first, second = self.width(i), self.code(self.logical(i, last)[0], last)
         if first <= outer:
-            return min(
-                (w for k in range(second, last) if not self.is_blank(k) and (w := self.width(k)) > outer), default=first
-            )
+            return self._least_width(second, last, outer) or first
         return self.width(second) if second < last and outer < self.width(second) < first else first
+
+    def _least_width(self, i: int, last: int, outer: int) -> int:
+        """The least by which a line is indented further than `outer`; 0 if none is."""
+        return min((w for k in range(i, last) if not self.is_blank(k) and (w := self.width(k)) > outer), default=0)
 
     # compound statements
     def clauses(self, i: int, last: int, indent: int) -> list[tuple[int, int, int]]:
@@ -196,7 +199,7 @@ class Lines:
 
     def _parameters_end(self, i: int, last: int) -> int:
         """Where a head ends whose brackets are of no help: at the line that closes them at its own indentation, else
-        at the first one that ends with a colon and stands behind nothing but parameters."""
+        at the first one that ends with a colon and stands behind nothing but parameters, else before its suite."""
         listed = True  # whether each line so far ends as one of several parameters does
         for k in range(i, last):
             if k > i and (_NEVER_INSIDE.match(self.lines[k]) or _INNER.match(self.lines[k])):
@@ -206,7 +209,11 @@ class Lines:
             if self.opens(k) and listed:
                 return k + 1
             listed = listed and self.lines[k].partition("#")[0].rstrip().endswith((",", "(", "["))
-        return i + 1
+        suite = self._least_width(i + 1, last, self.width(i))
+        k = i + 1
+        while k < last and self.width(k) > (suite or sys.maxsize):  # parameters that stand below each other
+            k += 1
+        return k
 
     def _decorated(self, i: int, last: int) -> bool:
         """Whether a line may be what a decorator stands above."""

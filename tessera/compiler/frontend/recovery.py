@@ -71,6 +71,8 @@ class Reader:
             if width != indent and not quiet and len(self.fragments.problems) == before:
                 self.fragments.report(i)
             body += found
+            if len(self.fragments.problems) > before:  # also where each part can be read: together they may not mean it
+                body.append(self.fragments.place(Broken("", []), i, i + 1))
             i = self.lines.code(end, last)
         return body
 

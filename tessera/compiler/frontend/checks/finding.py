@@ -37,6 +37,8 @@ class Look:
     def __init__(self, ev: Evaluator) -> None:
         self.ranges = Ranges()
         self.kernel = ev.definition.kind == "kernel"
+        self.whole = not (ev.incomplete or ev.undecided or ev.findings.errors)
+        """whether everything in it is known: nothing may be said to be missing where it may stand in the rest"""
         self._definition = ev.definition
         self._tree, self._source = ev.definition.tree, ev.definition.text
         self.file = self._source.file

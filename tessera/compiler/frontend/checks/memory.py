@@ -63,6 +63,8 @@ def _bytes(op: Op) -> int | None:
 
 def never_read(ops: list[Op], look: Look) -> Iterator[Finding]:
     """Copies into shared tiles, and panels loaded ahead, that nothing reads."""
+    if not look.whole:
+        return
     for op in ops:
         if op.name != "tile.alloc_shared" or not op.result.uses:
             continue

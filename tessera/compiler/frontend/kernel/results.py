@@ -36,7 +36,10 @@ def returned(k: KernelState, value: Any, span: Span, annotation: Annotation | No
         try:
             _result(k, item, span, wanted[i], "result" if len(items) == 1 else f"result{i}")
         except KernelFault as e:
-            k.ev.error(e.code, e.message, span)
+            if e.code == "TS403" and k.ev.incomplete:  # what does not parse may say which coordinates it runs along
+                k.ev.undecide(e.message, span, e.code)
+            else:
+                k.ev.error(e.code, e.message, span)
 
 
 def _result(k: KernelState, item: Any, span: Span, wanted: Annotation | None, name: str) -> None:
@@ -75,7 +78,6 @@ def _check_in_place(view: View, wanted: Annotation | None) -> None:
 def finish(k: KernelState, value: Any) -> Op | None:
     """The `tile.func`; None where something is wrong, or where the kernel is to be read again."""
     ev = k.ev
-    ev.infos = {key: info for key, info in ev.infos.items() if not info.name or info.name.isidentifier()}
     for name, named in ev.frame.names.items():
         if isinstance(named, Shared):
             named.value.hint = name
