@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tessera.compiler.frontend.analysis import Analysis, analyse
+from tessera.compiler.frontend.definition import Definition
 from tessera.compiler.frontend.files import definitions
 from tessera.compiler.frontend.fixes import apply
 from tessera.compiler.frontend.text_scope import TextScope
@@ -60,11 +61,17 @@ class Tried:
         return [d for d in self.found if d.severity == "error"]
 
 
+def edited(known: Known, edits: Iterable[Edit]) -> Definition | None:
+    """The function in the changed text, which may have moved down; None where that does not parse."""
+    definition, edits = known.analysis.definition, tuple(edits)
+    text = apply(definition.source, Fix("", edits))
+    down = sum(e.text.count("\n") for e in edits if e.span.end_line <= definition.line)
+    return definition.scope.edited(replace(definition, line=definition.line + down), text)
+
+
 def tried(known: Known, edits: Iterable[Edit]) -> Tried | None:
     """None where the text would no longer parse, or less be known of the function than before."""
-    definition = known.analysis.definition
-    text = apply(definition.source, Fix("", tuple(edits)))
-    changed = definition.scope.edited(definition, text)
+    changed = edited(known, edits)
     if changed is None:
         return None
     after = analyse(changed)
@@ -76,13 +83,11 @@ def tried(known: Known, edits: Iterable[Edit]) -> Tried | None:
 
 def spread(document: Document, known: Known, edits: Iterable[Edit], name: str) -> list[Diagnostic]:
     """The errors that a change brings to functions in which `name` is written, callers or `name` itself."""
-    definition = known.analysis.definition
-    text = apply(definition.source, Fix("", tuple(edits)))
-    changed = definition.scope.edited(definition, text)
+    changed = edited(known, edits)
     if changed is None or not isinstance(changed.scope, TextScope):
         return []
     before = {(d.code, d.message) for d in document.diagnostics}
-    word, lines = re.compile(rf"\b{re.escape(name)}\b"), text.split("\n")
+    word, lines = re.compile(rf"\b{re.escape(name)}\b"), changed.source.split("\n")
     concerned = (d for d in definitions(changed.scope) if word.search("\n".join(lines[d.line - 1 : d.tree.end_lineno])))
     found = (e for d in concerned for e in analyse(d).diagnostics)
     return [e for e in found if e.severity == "error" and (e.code, e.message) not in before]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from lsprotocol import types as lsp
 
 from tessera.errors import Diagnostic
-from tessera_lsp.actions import Offer, Selection, annotate, distribute, extract, fuse, ignore, precision
+from tessera_lsp.actions import Offer, Selection, annotate, distribute, extract, extract_kernel, fuse, ignore, precision
 from tessera_lsp.features import diagnostics
 
 if TYPE_CHECKING:
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from tessera_lsp.server import TesseraServer
 
 _KINDS = [
-    lsp.CodeActionKind.QuickFix, ignore.KIND, annotate.KIND, precision.KIND, distribute.KIND, extract.KIND, fuse.KIND,
+    lsp.CodeActionKind.QuickFix, ignore.KIND, annotate.KIND, precision.KIND, distribute.KIND, extract.KIND,
+    extract_kernel.KIND, fuse.KIND,
 ]  # fmt: skip
 
 
@@ -74,7 +75,7 @@ def _offers(server: TesseraServer, document: Document, area: lsp.Range) -> Itera
     if known is None:
         yield from fuse.decorated(document, selection)
     elif document.parses:
-        for offers in (annotate.offers, precision.offers, extract.offers):
+        for offers in (annotate.offers, precision.offers, extract.offers, extract_kernel.offers):
             yield from offers(document, known, selection)
         settings = server.settings_for(document)
         yield from distribute.offers(document, known, selection, settings)

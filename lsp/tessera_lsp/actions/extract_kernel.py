@@ -1,0 +1,138 @@
+"""Selected statements, an expression or the statement under the cursor as a kernel that is called in their place.
+
+What is selected is first made a function of its own, whose graph then is written as a kernel (`kernel_text`).
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tessera.compiler.frontend.analysis import Analysis, analyse
+from tessera.compiler.frontend.files import definitions
+from tessera.compiler.frontend.fixes import expression_at
+from tessera.compiler.frontend.text_scope import TextScope
+from tessera.compiler.frontend.values import Builtin, Namespace
+from tessera.compiler.ir.core import Op, clone
+from tessera.compiler.ir.types import Type
+from tessera.errors import Edit, Span
+from tessera_lsp import signatures
+from tessera_lsp.actions import Offer, Selection, edited, names_of, spread, tried
+from tessera_lsp.actions.extract import as_function
+from tessera_lsp.actions.kernel_axes import NoKernel
+from tessera_lsp.actions.kernel_text import Spelling, Written, kernel_text
+from tessera_lsp.actions.part import Part, free_name, impossible, selected
+from tessera_lsp.annotations import annotation, dtype_name, own_name
+from tessera_lsp.known import Known
+from tessera_lsp.names import parameters
+
+if TYPE_CHECKING:
+    from tessera_lsp.document import Document
+
+KIND = "refactor.extract.kernel"
+TITLE = "Extract kernel"
+
+
+def offers(document: Document, known: Known, selection: Selection) -> Iterator[Offer]:
+    if known.analysis.definition.kind != "function":
+        return
+    part = selected(known, selection)
+    if part is None or part.empty:
+        return
+    try:
+        edits = _edits(document, known, part)
+    except NoKernel as e:
+        yield Offer(TITLE, KIND, disabled=str(e))
+    else:
+        yield Offer(TITLE, KIND, edits)
+
+
+def _edits(document: Document, known: Known, part: Part) -> tuple[Edit, ...]:
+    """Raises NoKernel."""
+    why = impossible(known, part)
+    if why:
+        raise NoKernel(why)
+    own = [p.arg for p in parameters(known.tree)]  # in whose order it is given them; what the body assigns comes behind
+    part = replace(part, given=tuple(sorted(part.given, key=lambda n: own.index(n) if n in own else len(own))))
+    name = free_name(known, f"{known.analysis.name}_kernel", set(document.scope.names()))
+    written = written_as_kernel(document, known, part, name)
+    place = Span(part.where.file, known.first_line, 1, known.first_line, 1)
+    edits = (Edit(place, f"{written.text}\n\n\n"), part.replaced(f"{name}({', '.join(written.arguments)})"))
+    after = tried(known, edits)
+    if after is None:
+        raise NoKernel("less would be known of the function than before")
+    errors = [*after.found, *spread(document, known, edits, name)]
+    if errors:
+        raise NoKernel(errors[0].message.partition("\n")[0])
+    if _returned(after.analysis) != _returned(known.analysis):
+        raise NoKernel("the function would return something else")
+    return edits
+
+
+def _returned(analysis: Analysis) -> list[Type]:
+    op = analysis.op
+    return [v.type for v in op.region.block.ops[-1].operands] if op is not None else []
+
+
+def written_as_kernel(document: Document, known: Known, part: Part, name: str) -> Written:
+    """Raises NoKernel."""
+    alone = _alone(document, known, part, name)
+    if alone.op is None:
+        found = [d for d in (*alone.diagnostics, *alone.undecided) if d.severity == "error" or d in alone.undecided]
+        raise NoKernel(found[0].message.partition("\n")[0] if found else "its types are not all known")
+    decorator = own_name(document.scope, "kernel", Builtin("tessera.kernel"))
+    tile = own_name(document.scope, "tile", Namespace("tessera.tile"))
+    if decorator is None or tile is None:
+        raise NoKernel("the file has no name for Tessera's module: import tessera as ts")
+    scope, bound = document.scope, names_of([known.tree], ast.Store) | {p.arg for p in parameters(known.tree)}
+    spelling = Spelling(
+        tile, decorator, lambda t: annotation(scope, t), lambda d: dtype_name(scope, d),
+        lambda op, number: _constant(scope, alone, bound, op, number), {*scope.names()},
+    )  # fmt: skip
+    return kernel_text(clone(alone.op, {}), name, spelling)
+
+
+def _alone(document: Document, known: Known, part: Part, name: str) -> Analysis:
+    """The analysis of the part as a function of its own. Raises NoKernel."""
+    lines = known.analysis.definition.source.split("\n")
+    end = Span(part.where.file, len(lines), len(lines[-1]) + 1, len(lines), len(lines[-1]) + 1)
+    changed = edited(known, (Edit(end, f"\n\n\n{as_function(document, known, part, name)}\n"),))
+    if changed is None or not isinstance(changed.scope, TextScope):
+        raise NoKernel("the selection is no piece of program by itself")
+    return analyse(next(d for d in definitions(changed.scope) if d.name == name))
+
+
+def _constant(scope: TextScope, alone: Analysis, bound: set[str], op: Op, number: object) -> str | None:
+    """How a number of an operator is written in the text: `EPS`, `math.sqrt(64)`, `1e-5`."""
+    match expression_at(alone.definition, op.span):
+        case ast.BinOp(left=a, right=b):
+            parts = [a, b]
+        case ast.Compare(left=a, comparators=[b]):
+            parts = [a, b]
+        case ast.Call(args=parts):
+            pass
+        case _:
+            return None
+    return next((ast.unparse(p) for p in parts if _number(scope, bound, p) == number), None)
+
+
+def _number(scope: TextScope, bound: set[str], node: ast.expr) -> Any:
+    """The number that an expression of the module's names is; None where it is none."""
+    match node:
+        case ast.Constant(value=bool() | int() | float() as value):
+            return value
+        case ast.Name() | ast.Attribute():
+            text = ast.unparse(node)
+            value = signatures.resolve(scope, text) if text.partition(".")[0] not in bound else None
+            return value if isinstance(value, (bool, int, float)) or value is math.sqrt else None
+        case ast.UnaryOp(op=ast.USub(), operand=inner):
+            value = _number(scope, bound, inner)
+            return None if value is None else -value
+        case ast.Call(func=f, args=[inner], keywords=[]) if _number(scope, bound, f) is math.sqrt:
+            value = _number(scope, bound, inner)
+            return None if value is None or value < 0 else math.sqrt(value)
+        case _:
+            return None

@@ -1,0 +1,215 @@
+"""Along which coordinates of a kernel the axes of a function's values lie.
+
+Axes that must walk together, because values meet element by element, are one `Line`. Around products each read of an
+argument counts by itself: a residual is read along its rows by the product and along the product's columns by the sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tessera.compiler.graph.operator import REGISTRY, attributes_of, tensor
+from tessera.compiler.ir.core import Op, Value
+from tessera.compiler.ir.types import shape_text
+from tessera.language.dims import Dim
+
+
+class NoKernel(Exception):
+    """Why there is no kernel for this, for people."""
+
+
+@dataclass(slots=True, eq=False)
+class Line:
+    """`same`: a line that this one has been found to be."""
+
+    dim: Dim
+    same: Line | None = None
+
+    @property
+    def found(self) -> Line:
+        line = self
+        while line.same is not None:
+            line = line.same
+        return line
+
+    def join(self, other: Line) -> None:
+        a, b = self.found, other.found
+        if a is not b:
+            b.same = a
+
+
+Place = tuple[Line | None, ...]
+"""for each axis its line; None for an axis of size 1"""
+Use = tuple[Op, int]
+"""an operand of an op, by its number"""
+
+
+@dataclass(slots=True)
+class Axes:
+    """`reads`: the reads of arguments. `whole`: lines of which a program needs all. `summed`: lines of products."""
+
+    values: dict[Value, Place] = field(default_factory=dict[Value, Place])
+    reads: dict[Use, Place] = field(default_factory=dict[Use, Place])
+    whole: dict[Line, Op] = field(default_factory=dict[Line, Op])
+    summed: dict[Line, Op] = field(default_factory=dict[Line, Op])
+
+    def of(self, op: Op, i: int) -> Place:
+        """Of an operand."""
+        v = op.operands[i]
+        place = self.values[v] if v.op is not None else self.reads[op, i]
+        return tuple(a.found if a is not None else None for a in place)
+
+    def of_value(self, v: Value) -> Place:
+        return tuple(a.found if a is not None else None for a in self.values[v])
+
+    def wholes(self) -> list[Line]:
+        return list(dict.fromkeys(a.found for a in self.whole))
+
+    def sums(self) -> list[Line]:
+        return list(dict.fromkeys(a.found for a in self.summed))
+
+
+def axes_of(func: Op, apart: bool) -> Axes:
+    """The axes of a `graph.func` without control flow. Raises NoKernel for an operator that has no tile form.
+
+    `apart`: each read of an argument has lines of its own.
+    """
+    out = Axes()
+    known: dict[Value, Place] = {}
+    for op in func.region.block.ops:
+        for i, v in enumerate(op.operands):
+            if v.op is None:
+                out.reads[op, i] = _fresh(v) if apart else known.setdefault(v, _fresh(v))
+        if op.name == "graph.return":
+            continue
+        if op.regions:
+            raise NoKernel("it branches or loops on what the tensors hold: a tile has no control flow of its own")
+        name = op.name.removeprefix("graph.")
+        rule = _RULES.get(name) or _RULES.get(kind_of(name) or "")
+        if rule is None:
+            raise NoKernel(f"{name} has no tile form")
+        rule(out, op)
+    return out
+
+
+def kind_of(name: str) -> str | None:
+    """The structural kind of an operator; a mean, which is made of others, counts as a reduction."""
+    operator = REGISTRY.get(name)
+    if operator is None or operator.kind is not None:
+        return operator.kind if operator is not None else None
+    return "reduce" if {"axis", "keepdims"} <= set(operator.parameter_names) else None
+
+
+def _fresh(v: Value) -> Place:
+    return tuple(None if d == 1 else Line(d) for d in tensor(v).shape)
+
+
+def _aligned(out: Axes, op: Op) -> None:
+    """Elementwise, and broadcasting: operands meet from the last axis on."""
+    result = out.values[op.result] = _fresh(op.result)
+    for i in range(len(op.operands)):
+        _join(out.of(op, i), result)
+
+
+def _join(a: Place, b: Place) -> None:
+    for x, y in zip(reversed(a), reversed(b), strict=False):
+        if x is not None and y is not None:
+            y.join(x)
+
+
+def _generated(out: Axes, op: Op) -> None:
+    if "value" not in op.attrs:
+        raise NoKernel("it numbers elements: a tile knows its place by coordinates, which have no name here")
+    out.values[op.result] = _fresh(op.result)
+
+
+def _reduced(out: Axes, op: Op) -> None:
+    attrs, shape, name = attributes_of(op), tensor(op.operands[0]).shape, op.name.removeprefix("graph.")
+    axis: Any = attrs.pop("axis")
+    kept = attrs.pop("keepdims", False)
+    axes = tuple(range(len(shape))) if axis is None else (axis,) if isinstance(axis, int) else tuple(axis)
+    if attrs.keys() or axes != (len(shape) - 1,) or len(shape) == 0:
+        over = ", ".join(map(str, axes))
+        raise NoKernel(f"{name} of {shape_text(shape)} goes over axis {over}; a row's program holds the last axis only")
+    place = out.of(op, 0)
+    if place[-1] is None:
+        raise NoKernel(f"{name} goes over an axis of size 1")
+    out.whole[place[-1]] = op
+    out.values[op.result] = (*place[:-1], None) if kept else place[:-1]
+
+
+def _scanned(out: Axes, op: Op) -> None:
+    place, axis = out.of(op, 0), op.attrs["axis"]
+    if attributes_of(op).keys() != {"axis"}:
+        raise NoKernel(f"{op.name.removeprefix('graph.')} has no tile form in this way")
+    if axis != len(place) - 1 or place[-1] is None:
+        raise NoKernel(
+            f"{op.name.removeprefix('graph.')} runs along axis {axis}; a row's program holds the last axis only"
+        )
+    out.whole[place[-1]] = op
+    out.values[op.result] = place
+
+
+def _product(out: Axes, op: Op) -> None:
+    """A matrix product of which the last two axes are rows of one operand and columns of the other."""
+    lhs, rhs, result = (str(op.attrs[n]) for n in ("lhs", "rhs", "out"))
+    lines: dict[str, Line] = {}
+    for labels, place in ((lhs, out.of(op, 0)), (rhs, out.of(op, 1))):
+        for letter, line in zip(labels, place, strict=True):
+            if line is not None:
+                lines.setdefault(letter, line).join(line)
+    summed = [c for c in lhs if c in rhs and c not in result]
+    own = [[c for c in result[-2:] if c in mine and c not in other] for mine, other in ((lhs, rhs), (rhs, lhs))]
+    if len(summed) != 1 or summed[0] not in lines or [len(o) for o in own] != [1, 1]:
+        raise NoKernel(f"the product {lhs},{rhs}->{result} has no rows and columns that tiles could be cut from")
+    out.summed[lines[summed[0]]] = op
+    out.values[op.result] = tuple(lines.get(c) for c in result)
+
+
+def _transposed(out: Axes, op: Op) -> None:
+    place = out.of(op, 0)
+    out.values[op.result] = tuple(place[i] for i in op.attrs["perm"])  # type: ignore[union-attr]
+
+
+def _reshaped(out: Axes, op: Op) -> None:
+    """Axes of size 1 come and go; others keep their order."""
+    before, after = tensor(op.operands[0]).shape, tensor(op.result).shape
+    if [d for d in before if d != 1] != [d for d in after if d != 1]:
+        raise NoKernel(f"it re-cuts {shape_text(before)} into {shape_text(after)}: a tile is a block of one shape")
+    lines = iter([a for a in out.of(op, 0) if a is not None])
+    out.values[op.result] = tuple(None if d == 1 else next(lines) for d in after)
+
+
+_RULES: dict[str, Any] = {
+    "constant": _generated, "generate": _generated, "map": _aligned, "reduce": _reduced, "scan": _scanned,
+    "contract": _product, "transpose": _transposed, "reshape": _reshaped, "broadcast_to": _aligned,
+}  # fmt: skip
+"""by the operator, or by its structural kind"""
+
+
+def space(axes: Axes, results: Sequence[Value]) -> list[Line]:
+    """The lines that the results walk, in order: those of the one with the most axes, of which the others have some.
+
+    Raises NoKernel where no order serves all.
+    """
+    places = [[a for a in axes.of_value(v) if a is not None] for v in results]
+    lead = max(places, key=len)
+    if not lead:
+        raise NoKernel("the result is a single value, of which there are no tiles")
+    if len(set(lead)) != len(lead):
+        raise NoKernel("an argument meets its own transpose: a program would need two blocks of it")
+    for place in places:
+        if not _within(place, lead):
+            raise NoKernel("the results lie in different orders")
+    beside = {*lead, *axes.wholes(), *axes.sums()}
+    for op, i in axes.reads:
+        if any(a is not None and a not in beside for a in axes.of(op, i)):
+            raise NoKernel(f"the results have no axis for all of {op.operands[i].hint or 'what is read'}")
+    return lead
+
+
+def _within(part: Sequence[Line], whole: Sequence[Line]) -> bool:
+    rest: Iterator[Line] = iter(whole)
+    return all(any(a is b for b in rest) for a in part)
