@@ -1,9 +1,9 @@
-"""python -m benchmarks.mutations [--sample 1000] [--seed 0] [--jobs 2] [--save]"""
+"""python -m benchmarks.mutations [--sample 1000] [--seed 0] [--jobs 2] [--minutes 40] [--log FILE] [--save]"""
 
 from __future__ import annotations
 
 import argparse
-import json
+import math
 import os
 import sys
 
@@ -19,15 +19,14 @@ def main() -> int:
     parser.add_argument("--sample", type=int, help="try so many, spread over the texts (default: all)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one per processor)")
-    parser.add_argument("--worst", type=int, default=0, help="print so many of the texts that lose most hints")
+    parser.add_argument(
+        "--minutes", type=float, default=math.inf, help="stop after about so many (default: all)"
+    )
+    parser.add_argument("--log", default="", help="a file for what has been found so far")
     parser.add_argument("--save", action="store_true", help="keep the score in benchmarks/results/mutations.json")
     options = parser.parse_args()
-    score = run(options.sample, options.seed, options.jobs, progress=sys.stderr.isatty())
-    print(json.dumps(score.summary(), indent=1))
-    for fault in score.faults[:40]:
-        print(fault)
-    for lost, places, where in sorted(score.worst, reverse=True)[: options.worst]:
-        print(f"{lost} hints lost, {places} findings: {where}")
+    score = run(options.sample, options.seed, options.jobs, options.minutes, options.log)
+    print(score.report())
     if options.save:
         print(f"kept in {save('mutations', score.summary())}")
     return 1 if score.faults else 0

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import random
-import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from functools import cache
+from itertools import count, islice
+from pathlib import Path
 
 from benchmarks.mutations.score import Model, Score, run_mutations
 from benchmarks.mutations.texts import NAMES, TYPINGS, mutations, typings
@@ -16,21 +20,25 @@ Job = tuple[str, tuple[int, ...], tuple[str, str] | None]
 """a text, the numbers of mutations of it; or a function to be typed, and how"""
 
 
-def run(sample: int | None = None, seed: int = 0, jobs: int = 1, progress: bool = False) -> Score:
+def run(sample: int | None = None, seed: int = 0, jobs: int = 1, minutes: float = math.inf, log: str = "") -> Score:
     """Tries all mutations of all texts and types all functions; or so many mutations, chosen by the seed, and one
-    function in each way."""
+    function in each way. The order is the seed's, so that what is done in so many minutes is a sample as well.
+    `log`: a file that says how far it has come, and the faults so far."""
     pending = list(_jobs(sample, random.Random(seed)))
-    score = Score()
-    pool = ProcessPoolExecutor(jobs) if jobs > 1 else None
-    for i, found in enumerate(pool.map(_try, pending) if pool is not None else map(_try, pending)):
-        score.add(found)
-        if progress:
-            print(f"\r{i + 1} of {len(pending)}, {len(score.faults)} faults", end="", file=sys.stderr, flush=True)
-    if progress:
-        print(file=sys.stderr)
-    if pool is not None:
-        pool.shutdown()
-    return score
+    random.Random(seed).shuffle(pending)
+    score, end = Score(), time.monotonic() + 60 * minutes
+    with ProcessPoolExecutor(jobs) if jobs > 1 else nullcontext() as pool:
+        waiting = iter(pending)
+        for done in count(1):
+            some = list(islice(waiting, jobs * 2)) if time.monotonic() < end else []
+            if not some:
+                return score
+            for found in pool.map(_try, some) if pool is not None else map(_try, some):
+                score.add(found)
+            if log:
+                said = f"{min(done * jobs * 2, len(pending))} of {len(pending)} portions\n{score.report()}\n"
+                Path(log).write_text(said, encoding="utf-8")
+    raise AssertionError
 
 
 def _jobs(sample: int | None, rng: random.Random) -> Iterator[Job]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -53,6 +54,11 @@ class Score:
     def add(self, other: Score) -> None:
         for name in ("texts", "broken", "kept", "there", "places", "faults", "worst", "seconds"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    def report(self, worst: int = 40) -> str:
+        """The figures, the faults and the texts in which most is lost."""
+        lost = [f"{hints} hints lost, {n} findings: {where}" for hints, n, where in sorted(self.worst, reverse=True)]
+        return "\n".join([json.dumps(self.summary(), indent=1), *self.faults, *lost[:worst]])
 
     def summary(self) -> dict[str, object]:
         def percent(part: float, whole: float) -> float:
@@ -161,6 +167,8 @@ class Model:
             where = f"{self.name}:{line} {kind} {typing.name}: {typed!r}"
             self._given(text, kind, where, score)
             score.broken[kind] += bool(self.file.problems)
+            if line < typing.definition:  # decorators, so far those of the function below
+                continue
             by = text.count("\n") - self.text.count("\n")
             finished = {p: t for p, t in self.hints.items() if body < line and typing.first <= p[0] < line}
             self._keeps({**outside, **finished}, typing.last, by, kind, where, score)

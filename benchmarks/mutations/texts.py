@@ -126,6 +126,8 @@ class Typing:
 
     name: str
     first: int
+    definition: int
+    """the line of its `def`, below its decorators"""
     last: int
 
     def texts(self, text: str, kind: str) -> Iterator[tuple[str, int]]:
@@ -149,7 +151,7 @@ def typings(name: str) -> list[Typing]:
     tree = parse(right(name).text, name).tree
     assert tree is not None
     found = [s for s in tree.body if isinstance(s, ast.FunctionDef) and s.lineno in right(name).ours]
-    return [Typing(s.name, first_line(s), s.end_lineno or s.lineno) for s in found]
+    return [Typing(s.name, first_line(s), s.lineno, s.end_lineno or s.lineno) for s in found]
 
 
 def closers(typed: str) -> str:
