@@ -44,7 +44,7 @@ def piece(array: Any, axis: int, start: int, stop: int) -> Any:
 def moved(array: Any, device: str) -> Any:
     """The array on a device; itself where it is there. NumPy's go to a GPU as CuPy's and come back as NumPy's."""
     adapter = _adapter(array)
-    here = adapter.view(array).device
+    here = "cpu" if adapter is NUMPY else adapter.view(array).device
     if here == device:
         return array
     if adapter is TORCH:

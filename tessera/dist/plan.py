@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tessera.compiler.frontend.analysis import Analysis, analyse
+from tessera.compiler.frontend.distribution import unsuitable
 from tessera.compiler.graph.sharding import Partition, Place, partition
 from tessera.errors import CompileError, Diagnostic, LaunchError
 from tessera.language.distribution import Distribution, Mesh
@@ -68,11 +69,13 @@ def made(fn: Any, arguments: Mapping[str, Any] | None) -> Plan:
 
     Raises CompileError TS801, TS802 where the function cannot be distributed so.
     """
+    said: Distribution = fn.options["distributed"]
+    if wrong := list(unsuitable(fn.definition(), said.over)):
+        raise CompileError(wrong)
     analysis = analyse(fn.definition(), arguments)
     errors = [d for d in analysis.diagnostics if d.severity == "error"]
     if errors or analysis.op is None:
         raise CompileError(errors or [_undecided(d, fn) for d in analysis.undecided])
-    said: Distribution = fn.options["distributed"]
     return Plan(analysis, said, partition(analysis.op, said.over, analysis.checks))
 
 

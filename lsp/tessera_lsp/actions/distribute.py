@@ -33,7 +33,7 @@ def offers(document: Document, known: Known, selection: Selection, settings: Set
     parameters = definition_signature(definition).parameters
     for dim in (d for d in analysis.dims if any(axes_of(p, d) for p in parameters)):
         title = f"Distribute {analysis.name} over {dim}"
-        wrong = next((d.message for d in unsuitable(analysis, dim)), "")
+        wrong = next((d.message for d in unsuitable(definition, dim)), "")
         found = partition(analysis.op, dim, analysis.checks)
         if wrong or not found.ok:
             yield Offer(title, KIND, disabled=wrong or found.problems[0].said(dim))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tessera.compiler.frontend.analysis import Analysis
+from tessera.compiler.frontend.definition import Definition
 from tessera.compiler.frontend.signature import Parameter, definition_signature
 from tessera.errors import Diagnostic, Span
 from tessera.language import dims
@@ -17,9 +18,9 @@ from tessera.language.distribution import Distribution
 def check_distribution(analysis: Analysis) -> Analysis:
     """The analysis with what stands against the distribution that its decorator asks for (TS801, TS802)."""
     said = analysis.definition.options.get("distributed")
-    if not isinstance(said, Distribution) or not analysis.ok:
+    if not isinstance(said, Distribution):
         return analysis
-    found = list(unsuitable(analysis, said.over))
+    found = list(unsuitable(analysis.definition, said.over))
     if not found and analysis.op is not None:
         from tessera.compiler.graph.sharding import partition  # for those who distribute
 
@@ -29,22 +30,21 @@ def check_distribution(analysis: Analysis) -> Analysis:
     return replace(analysis, op=None, diagnostics=(*analysis.diagnostics, *found))
 
 
-def unsuitable(analysis: Analysis, over: str) -> Iterator[Diagnostic]:
+def unsuitable(definition: Definition, over: str) -> Iterator[Diagnostic]:
     """What in the parameters' annotations keeps a dim from being cut (TS802)."""
-    definition = analysis.definition
     parameters = definition_signature(definition).parameters
     if not any(axes_of(p, over) for p in parameters):
         names = dict.fromkeys(str(d) for p in parameters for d in _shape(p) if dims.is_symbol(d))
         hint = f"; its dims are {', '.join(names)}" if names else '; name its dims: x: Tensor["B", ...]'
-        yield _refusal(analysis, f"no parameter of {definition.name} has an axis {over}{hint}", definition.span)
+        yield _refusal(definition, f"no parameter of {definition.name} has an axis {over}{hint}", definition.span)
     for p in parameters:
         for d in _shape(p):
             if over in dims.symbols(d) and not dims.is_symbol(d):
                 said = f"which rows of {p.name} belong to one of {over} is not said by {d}"
-                yield _refusal(analysis, f"{said}; give {over} an axis of its own, and reshape inside", p.span)
+                yield _refusal(definition, f"{said}; give {over} an axis of its own, and reshape inside", p.span)
         if isinstance(p.annotation, ConstAnn) and over in dims.symbols(p.annotation.dim or 0):
             said = f"{p.name} is the size of {over}, which each part has another of"
-            yield _refusal(analysis, f"{said}; take it from a shape inside the function", p.span)
+            yield _refusal(definition, f"{said}; take it from a shape inside the function", p.span)
 
 
 def axes_of(p: Parameter, over: str) -> list[int]:
@@ -58,5 +58,5 @@ def _shape(p: Parameter) -> list[Expr]:
     return [d for d in shape or () if isinstance(d, Expr)]
 
 
-def _refusal(analysis: Analysis, message: str, span: Span) -> Diagnostic:
-    return Diagnostic("TS802", message, span, function=analysis.name)
+def _refusal(definition: Definition, message: str, span: Span) -> Diagnostic:
+    return Diagnostic("TS802", message, span, function=definition.name)

@@ -94,10 +94,10 @@ def partition(func: Op, dim: str, checks: Iterable[Check] = ()) -> Partition:
     names = cast("tuple[str, ...]", func.attrs["arg_names"])
     for name, arg in zip(names, copy.region.block.args, strict=True):
         out.arguments.append(Place(name, tensor(arg), walk.axis(arg, "", func.span)))
-    for a, b in walk.conditions(copy, checks):
+    walk.block(copy.region.block)
+    for a, b in walk.conditions(copy, checks) if out.ok else ():  # else they may be those of what is wrong already
         why = f"it is checked that {a} is {b}, which parts of {dim} need not fulfil"
         out.problems.append(Problem("", why, func.span))
-    walk.block(copy.region.block)
     first = {(p.operator, p.span): p for p in reversed(out.problems)}
     out.problems = [p for p in out.problems if first[p.operator, p.span] is p]
     return out
@@ -143,6 +143,7 @@ class _Walk:
         for op in list(block.ops):
             if op.name == "graph.return":
                 self.returned(op)
+            if op.name in ("graph.return", "graph.yield"):
                 continue
             at, rest = block.ops.index(op), len(block.ops)
             name = (
@@ -181,14 +182,19 @@ class _Walk:
             if operator is None or operator.kind != "view" or cut.mentioned(tuple(op.attrs.values())):
                 cut.whole(self.early(waiting, op))
             return waiting
-        touched = [cut.axis(tensor(v)) for v in (*op.operands, *op.results)]
-        if touched.count(None) == len(touched) and not cut.mentioned(tuple(op.attrs.values())):
+        if not any(cut.mentioned(tensor(v).shape) for v in (*op.operands, *op.results)) and not cut.mentioned(
+            tuple(op.attrs.values())
+        ):
             return None
         if operator is None or operator.partition is None:
             cut.whole("nothing says how it goes by parts")
-        first = tensor(op.results[0])
-        rule = Cut(cut.dim, cut.axis(first), first.rank)
-        how = operator.partition(rule, *types_of(split_operands(op)), **attributes_of(op))
+        first, operands, attrs = tensor(op.results[0]), types_of(split_operands(op)), attributes_of(op)
+        try:
+            out = cut.axis(first)
+        except WholeNeeded:
+            operator.partition(Cut(cut.dim, None, first.rank), *operands, **attrs)  # whose own reason says more
+            raise
+        how = operator.partition(Cut(cut.dim, out, first.rank), *operands, **attrs)
         return None if how is None else (how, op.span)
 
     def regions(self, op: Op, waiting: tuple[Combine, Span] | None) -> None:

@@ -1,0 +1,459 @@
+"""Functions that several devices share: what is cut, joined and combined for any kind of argument; what is refused."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import Tensor
+from tessera.dist.arrays import tree
+from tessera.dist.plan import parts_of
+from tessera.errors import CompileError, LaunchError, TesseraError
+from tests.conftest import require
+
+RNG = np.random.default_rng(0)
+X, W, C = (RNG.standard_normal(s).astype(np.float32) for s in ((10, 16), (16, 8), (8,)))
+
+
+@ts.distributed(ts.mesh(4))
+@ts.function
+def layer(x: Tensor["B", "D"], w: Tensor["D", "H"], c: Tensor["H"]):
+    h = ts.gelu(x @ w + c)
+    return ts.softmax(h, axis=-1), h.mean(axis=0), h.max()
+
+
+@ts.function
+def doubled(x: Tensor["B", "D"]):
+    return x * 2
+
+
+def same(a: Any, b: Any) -> None:
+    assert a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+# results
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 5, 10])
+def test_parts_are_joined_and_combined(size: int) -> None:
+    if size == 0:
+        same(ts.distributed(4)(doubled)(X[:0]), X[:0])
+        return
+    (p, mean, top), (q, want, whole_top) = layer(X[:size], W, C), layer.single(X[:size], W, C)
+    same(p, q)
+    np.testing.assert_allclose(mean, want, rtol=1e-6, atol=1e-6)
+    same(top, whole_top)
+
+
+@pytest.mark.parametrize("axis, over", [(0, "B"), (1, "S"), (2, "D")])
+def test_any_axis_can_be_the_one(axis: int, over: str) -> None:
+    def f(x: Tensor["B", "S", "D"]):
+        return ts.exp(x).transpose(2, 0, 1)
+
+    program = ts.distributed(3, over=over)(f)
+    x = RNG.standard_normal((4, 5, 7)).astype(np.float32)
+    same(program(x), program.single(x))
+    assert program.plan(x).partition.arguments[0].axis == axis
+
+
+def test_an_axis_that_is_a_product() -> None:
+    """Rows of one B lie together, so that parts of B are parts of B*S."""
+
+    @ts.distributed(3)
+    def f(x: Tensor["B", "S", "D"], w: Tensor["D", "D"]):
+        return x.reshape(B * S, D) @ w
+
+    x, w = RNG.standard_normal((7, 2, 4)).astype(np.float32), RNG.standard_normal((4, 4)).astype(np.float32)
+    same(f(x, w), f.single(x, w))
+    assert f.plan(x, w).partition.results[0].axis == 0
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 7])
+def test_the_number_of_parts_decides_the_bits_of_a_sum_and_nothing_else(n: int) -> None:
+    @ts.function
+    def total(x: Tensor["B", "D"]):
+        return x.sum(axis=0), x.mean(), x.prod(axis=0), x.min(axis=0), (x > 0).any(axis=0)
+
+    program = ts.distributed(ts.mesh(n))(total)
+    parts = [total(p)[0] for p in np.array_split(X, n)]
+    same(program(X)[0], tree(parts, np.add))
+    same(program(X)[0], ts.distributed(ts.mesh(["cpu"] * n))(total)(X)[0])
+    for found, want in zip(program(X)[1:], total(X)[1:], strict=True):
+        np.testing.assert_allclose(found, want, rtol=1e-5)
+
+
+def test_the_tree_is_fixed() -> None:
+    assert tree(["a", "b", "c", "d", "e"], lambda a, b: f"({a}{b})") == "(((ab)(cd))e)"
+
+
+def test_nan_and_empty_parts() -> None:
+    @ts.distributed(4)
+    def f(x: Tensor["B", "D"]):
+        return x.max(axis=0), x.sum(axis=0)
+
+    x = X[:3].copy()
+    x[1, 2] = np.nan
+    top, total = f(x)
+    assert np.isnan(top[2]) and np.isnan(total[2]) and not np.isnan(top[:2]).any()
+
+
+def test_narrow_floats_are_combined_wide_and_rounded_once() -> None:
+    @ts.distributed(8)
+    def f(x: Tensor["B", "D", ts.bf16]):
+        return x.sum(axis=0), x.mean(axis=0)
+
+    x = np.full((8, 4), 1 / 3, ml_dtypes.bfloat16)
+    total, mean = f(x)
+    assert total.dtype == x.dtype
+    same(total, (x[0].astype(np.float32) * 8).astype(x.dtype))
+    same(mean, x[0])
+
+
+# arguments
+
+
+def libraries() -> list[Any]:
+    return [pytest.param(n, id=n) for n in ("numpy", "torch", "jax", "tensor", "interface")]
+
+
+class Exported:
+    """An array of a library that is known by its protocol alone."""
+
+    def __init__(self, data: Any) -> None:
+        self.data = data
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        return self.data.__array_interface__
+
+
+def made(library: str, x: Any) -> Any:
+    if library == "numpy":
+        return x
+    if library == "tensor":
+        return ts.tensor(x)
+    if library == "interface":
+        return Exported(x)
+    require(library)
+    if library == "torch":
+        import torch
+
+        return torch.from_numpy(x.copy())
+    import jax
+
+    return jax.numpy.asarray(x)
+
+
+@pytest.mark.parametrize("library", libraries())
+def test_results_belong_to_the_library_of_the_arguments(library: str) -> None:
+    args = [made(library, a) for a in (X, W, C)]
+    whole = layer.single(*args)
+    for found, want in zip(layer(*args), whole, strict=True):
+        assert type(found) is type(want)
+        np.testing.assert_allclose(np.asarray(found), np.asarray(want), rtol=1e-6, atol=1e-7)
+
+
+def test_nested_arguments_keywords_defaults_and_numbers() -> None:
+    @ts.distributed(3)
+    def f(xs, s: ts.f32, y: Tensor["B"] | None = None, twice: bool = False, *, at: Tensor["B", "D"]):
+        out = at * s
+        for w in xs:
+            out = out @ w
+        out = out * 2 if twice else out
+        return out if y is None else out + y[:, None]
+
+    ws = [np.eye(16, dtype=np.float32) * 3, np.eye(16, dtype=np.float32)]
+    y = np.arange(10, dtype=np.float32)
+    same(f(ws, 2.0, at=X), f.single(ws, 2.0, at=X))
+    same(f(ws, 2.0, y, True, at=X), X * 12 + y[:, None])
+    assert len(f.distributor._plans) == 2
+    same(f(ws, np.float32(3), at=X[:7]), f.single(ws, 3.0, at=X[:7]))
+    assert len(f.distributor._plans) == 2, "sizes of the dim that is cut need no new plan"
+
+
+GAIN = 2.0
+
+
+@ts.distributed(2)
+def gained(x: Tensor["B"]):
+    return x * GAIN
+
+
+def test_a_changed_global_changes_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    same(gained(C), C * 2)
+    monkeypatch.setitem(globals(), "GAIN", 3.0)
+    same(gained(C), C * np.float32(3))
+
+
+SHIFT = np.arange(8, dtype=np.float32)
+
+
+def test_arrays_from_outside_are_whole_for_each_part() -> None:
+    @ts.distributed(3)
+    def f(x: Tensor["B", "H"]):
+        return x + SHIFT
+
+    x = RNG.standard_normal((7, 8)).astype(np.float32)
+    same(f(x), x + SHIFT)
+
+
+def test_called_from_another_function_it_is_a_part_of_that() -> None:
+    @ts.function
+    def outer(x: Tensor["B", "D"], w: Tensor["D", "H"], c: Tensor["H"]):
+        p, _, top = layer(x, w, c)
+        return p * top
+
+    p, _, top = layer.single(X, W, C)
+    same(outer(X, W, C), p * top)
+
+
+def test_methods_and_other_decorators() -> None:
+    class Model:
+        @ts.numerics(policy="@accum(f64)")
+        @ts.distributed(3)
+        @ts.function
+        def f(self, x: Tensor["B", "D"]):
+            return x.sum(axis=1)
+
+    same(Model().f(X), Model.f.single(Model(), X))
+    assert "distributed" in Model.f.options and "numerics" in Model.f.single.options
+
+
+# what it says
+
+
+def test_the_plan_is_readable() -> None:
+    text = str(layer.plan())
+    for line in (
+        "layer over B, on data=4: 0, 1, 2, 3",
+        "x          [B, D] f32               cut along axis 0",
+        "w          [D, H] f32               whole for each part",
+        "-> 0       [B, H] f32               joined along axis 0",
+        "-> 1       [H] f32                  mean of the parts'",
+        "sent between parts: all-reduce (mean) of [H] f32, 4*H bytes; all-reduce (max) of [] f32, 4 bytes",
+    ):  # fmt: skip
+        assert line in text, text
+    assert "parts of B: 0:3 on cpu, 3:6 on cpu, 6:8 on cpu, 8:10 on cpu" in str(layer.plan(X, W, C))
+    assert "sent between parts: nothing" in str(ts.distributed(doubled).plan())
+    said = str(layer.explain())
+    assert text in said and "contract+add+gelu" in said
+
+
+# what is refused
+
+
+def refused(code: str, *said: str) -> Any:
+    class Refused:
+        def __enter__(self) -> None: ...
+
+        def __exit__(self, kind: Any, error: Any, trace: Any) -> bool:
+            assert isinstance(error, TesseraError), "nothing was refused"
+            assert [d.code for d in error.diagnostics] == [code], str(error)
+            assert all(s in str(error) for s in said), str(error)
+            return True
+
+    return Refused()
+
+
+def test_an_operator_that_needs_all_of_the_dim_is_underlined() -> None:
+    @ts.distributed(2)
+    def f(x: Tensor["B", "D"]):
+        p = ts.softmax(x, axis=0)
+        return p * 2
+
+    with refused("TS801", "ts.softmax(x, axis=0)\n", "^^^^^^^^^^^^^^^^^^^^^ needs all of B", "it takes the max over B"):
+        f(X)
+    assert np.isfinite(f.single(X)).all()
+
+
+def over_b(body: Callable[..., Any]) -> Any:
+    return ts.distributed(2)(body)
+
+
+@pytest.mark.parametrize(
+    "body, said",
+    [
+        (lambda x: x - x.mean(axis=0), "sub in line"),
+        (lambda x: x[1:], "takes a piece of B"),
+        (lambda x: x[::-1], "reverses B"),
+        (lambda x: x @ x.T, "B is on 2 axes"),
+        (lambda x: x / x.shape[0], "reads the size of B as a number"),
+        (lambda x: ts.concat([x, x], axis=0), "one after the other along B"),
+        (lambda x: ts.cumsum(x, axis=0), "runs along B"),
+        (lambda x: ts.argmax(x, axis=0), "compares elements all along B"),
+        (lambda x: x.take(ts.arange(3), axis=0), "anywhere along B"),
+        (lambda x: x.reshape(-1), None),
+        (lambda x: x.T.reshape(-1), "varies more slowly"),
+        (lambda x: ts.pad(x, ((1, 0), (0, 0))), "adds elements at the ends of B"),
+        (lambda x: ts.dropout(x, 7), "draws by its position"),
+        (lambda x: x + ts.arange(x.shape[0])[:, None], "counts along B"),
+        (lambda x: ts.var(x, axis=0), "takes the mean over B"),
+        (lambda x: (x.sum(axis=0) * 2), "put together where the function returns"),
+        (lambda x: x.sum(axis=0)[None], None),
+    ],
+)  # fmt: skip
+def test_reasons(body: Callable[..., Any], said: str | None) -> None:
+    def f(x: Tensor["B", "D"]):
+        return body(x)
+
+    program = over_b(f)
+    if said is None:
+        np.testing.assert_allclose(program(X), program.single(X), rtol=1e-5)
+        return
+    with refused("TS801", said):
+        program(X)
+
+
+def test_loops_and_branches() -> None:
+    @ts.distributed(3)
+    def f(x: Tensor["B", "S", "D"], n: ts.int64):
+        h = ts.zeros((B, D))
+        for i in range(S):
+            h = h * 0.5 + ts.tanh(x[:, i])
+        if n > 0:
+            h = h * 2
+        return h
+
+    x, one = RNG.standard_normal((7, 4, 5)).astype(np.float32), 1
+    same(f(x, one), f.single(x, one))
+
+    @ts.distributed(3)
+    def g(x: Tensor["B", "D"]):
+        while x.sum() > 1:
+            x = x * 0.5
+        return x
+
+    with refused("TS801", "gt in line", "put together where the function returns"):
+        g(X)
+
+
+def test_conditions_on_the_dim() -> None:
+    @ts.distributed(2)
+    def f(x: Tensor["B", "D"]):
+        assert B % 4 == 0
+        return x
+
+    with refused("TS801", "it is checked that"):
+        f(X[:8])
+
+
+def test_a_dim_that_no_parameter_has() -> None:
+    with refused("TS802", "no parameter of doubled has an axis Q; its dims are B, D"):
+        ts.distributed(2, over="Q")(doubled)(X)
+
+    @ts.distributed(2)
+    def f(x: Tensor["B*S", "D"], y: Tensor["B"]):
+        return x
+
+    with refused("TS802", "which rows of x belong to one of B is not said by B*S"):
+        f(X, X[:5, 0].copy())
+
+
+def test_a_number_that_depends_on_the_dim() -> None:
+    @ts.distributed(2)
+    def f(x: Tensor["B", "D"], n: ts.Const["B"]):
+        return x
+
+    with refused("TS802", "n is the size of B"):
+        f(X, 10)
+
+    @ts.distributed(2)
+    def g(x: Tensor["B", "D"]):
+        return x.reshape([B, D] if B > 4 else [B, D, 1])
+
+    with pytest.raises(CompileError) as error:
+        g(X)
+    assert {d.code for d in error.value.diagnostics} <= {"TS801", "TS802"}
+
+
+def test_a_part_of_another_shape() -> None:
+    @ts.distributed(10)
+    def f(x: Tensor["B", "D"]):
+        return x.squeeze()
+
+    with refused("TS802", "part 0:1 on cpu gives a result [16] instead of [1, 16]", "name the axes"):
+        f(X)
+
+
+def test_what_is_not_distributed() -> None:
+    @ts.kernel
+    def k(x: Tensor["n"]):
+        i = ts.tile.linear_id()
+        if i < n:
+            x[i] = x[i] * 2
+
+    with refused("TS802", "k is a kernel"):
+        ts.distributed(2)(k)
+    with refused("TS802", "distributed already"):
+        ts.distributed(2)(layer)
+    with refused("TS802", "one axis, this one has data, model"):
+        ts.distributed(ts.mesh(4, axes={"data": 2, "model": 2}))(doubled)
+    with refused("TS105", "the name of a dim"):
+        ts.distributed(2, over="B*S")
+
+
+def test_the_arguments_are_checked_as_ever() -> None:
+    with pytest.raises(LaunchError, match="D is 16"):
+        layer(X, W[:3], C)
+    with pytest.raises(LaunchError, match="missing"):
+        layer(X)
+
+
+# meshes
+
+
+def test_meshes() -> None:
+    assert ts.mesh(3).devices == (0, 1, 2) and ts.mesh(range(2)).axes == (("data", 2),)
+    assert ts.mesh(["cuda:0", "cpu"], axes=("dp",)).axes == (("dp", 2),)
+    assert ts.dist.mesh(devices=[f"cuda:{i}" for i in range(8)], axes=("dp", "tp"), shape=(4, 2)).axes == (
+        ("dp", 4), ("tp", 2))  # fmt: skip
+    assert ts.mesh() == ts.mesh(None) and ts.mesh().devices is None
+    assert ts.mesh(2) == ts.mesh([0, 1]) and hash(ts.mesh(2)) == hash(ts.mesh([0, 1]))
+
+
+@pytest.mark.parametrize(
+    "args, said",
+    [
+        ({"devices": 0}, "takes a number of devices"),
+        ({"devices": True}, "takes a number of devices"),
+        ({"devices": []}, "takes a number of devices"),
+        ({"devices": "cuda:0"}, "takes a number of devices"),
+        ({"devices": ["gpu"]}, "takes a number of devices"),
+        ({"devices": [-1]}, "takes a number of devices"),
+        ({"devices": 8, "axes": {"a": 2, "b": 3}}, "do not hold 8 devices"),
+        ({"devices": 8, "axes": ("a", "b")}, "needs one size for each"),
+        ({"axes": {"a": 2}}, "a mesh of all devices"),
+    ],
+)
+def test_meshes_that_make_no_sense(args: dict[str, Any], said: str) -> None:
+    with refused("TS105", said):
+        ts.mesh(**args)
+
+
+def test_parts_are_as_equal_as_can_be() -> None:
+    assert [p.size for p in parts_of(ts.mesh(4), "cpu", 10)] == [3, 3, 2, 2]
+    assert [p.size for p in parts_of(ts.mesh(4), "cpu", 2)] == [1, 1]
+    assert [p.size for p in parts_of(ts.mesh(4), "cpu", 0)] == [0]
+    assert [p.device for p in parts_of(ts.mesh(), "cpu", 10)] == ["cpu"]
+
+
+def test_a_device_that_is_not_there() -> None:
+    with refused("TS605", "the mesh names cuda:97"):
+        ts.distributed(ts.mesh(["cpu", "cuda:97"]))(doubled)(X)
+
+
+def test_nothing_is_loaded_before_it_is_needed() -> None:
+    code = (
+        "import sys, tessera as ts; m = ts.mesh(2)\n"
+        "@ts.distributed(m)\n@ts.function\ndef f(x: 'ts.Tensor[B]'): return x\n"
+        "assert not {'numpy', 'tessera.dist', 'tessera.runtime', 'tessera.compiler'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=Path(__file__).parents[2])
