@@ -33,9 +33,12 @@ def offers(document: Document, known: Known, selection: Selection) -> Iterator[O
     name = free_name(known, "extracted", set(document.scope.names()))
     for edits in _ways(document, known, part, name):
         after = tried(known, edits)
-        if after is not None and not after.errors and not spread(document, known, edits, name):
+        wrong = after.errors or spread(document, known, edits, name) if after is not None else []
+        if after is not None and not wrong:
             yield Offer(TITLE, KIND, edits)
             return
+        why = wrong[0].message.partition("\n")[0] if wrong else "less would be known of the function than before"
+    yield Offer(TITLE, KIND, disabled=why)
 
 
 def _ways(document: Document, known: Known, part: Part, name: str) -> Iterator[tuple[Edit, ...]]:

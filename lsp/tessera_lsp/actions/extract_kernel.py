@@ -79,6 +79,10 @@ def _returned(analysis: Analysis) -> list[Type]:
 
 def written_as_kernel(document: Document, known: Known, part: Part, name: str) -> Written:
     """Raises NoKernel."""
+    types = [known.type_of(n, part.where.line, part.where.col) for n in part.given]
+    axes = {str(d) for t in types for d in getattr(t, "shape", ())}
+    if lost := [d for d in part.dims if d not in axes]:
+        raise NoKernel(f"it computes with the size {lost[0]}, which is no axis of what the kernel reads")
     alone = _alone(document, known, part, name)
     if alone.op is None:
         found = [d for d in (*alone.diagnostics, *alone.undecided) if d.severity == "error" or d in alone.undecided]

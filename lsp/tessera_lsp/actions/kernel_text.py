@@ -166,7 +166,8 @@ class _Body:
     def _kept(self, op: Op) -> bool:
         """Whether the value gets a name: it has one, or is needed more than once."""
         users = self._users(op.result)
-        return len(users) > 1 or (bool(op.result.hint) and users != ["graph.return"])
+        alone = users == ["graph.return"] and len(self.ops[-1].operands) == 1
+        return len(users) > 1 or (bool(op.result.hint) and not alone)
 
     def _users(self, v: Value) -> list[str]:
         """The ops in whose text a value stands, once for each time."""

@@ -95,8 +95,10 @@ def _part(known: Known, nodes: tuple[ast.stmt | ast.expr, ...]) -> Part | None:
     if first is None or last is None:
         return None
     where = Span(first.file, first.line, first.col, last.end_line, last.end_col)
-    text = known.analysis.definition.text.segment(where)
-    lines = text if isinstance(nodes[0], ast.expr) else textwrap.dedent(" " * (first.col - 1) + text)
+    source = known.analysis.definition.text
+    text, line = source.segment(where), source.lines[first.line - 1]
+    indent = line[: len(line) - len(line.lstrip())]
+    lines = text if isinstance(nodes[0], ast.expr) else textwrap.dedent(indent + text)
     bound = {*names_of([known.tree], ast.Store), *(a.arg for a in ast.walk(known.tree.args) if isinstance(a, ast.arg))}
     read = _in_order(nodes)
     given = tuple(n for n in read if n in bound and not _assigned_first(nodes, n))
