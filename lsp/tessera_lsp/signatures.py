@@ -12,7 +12,7 @@ from tessera.compiler.frontend import vocabulary
 from tessera.compiler.frontend.text_scope import TextScope
 from tessera.compiler.frontend.values import MISSING, Builtin, Closure, Namespace, OperatorRef
 from tessera.compiler.graph.operator import METHODS, PROPERTIES, REGISTRY, Operator
-from tessera.language import decorators, tile
+from tessera.language import decorators, distribution, tile
 from tessera.language.dtypes import DType
 from tessera.language.scalars import TABLE
 
@@ -53,7 +53,9 @@ def of_value(value: Any) -> Signature | None:
         case Builtin(path=path) if path.startswith(TILE):
             return of_tile(path.removeprefix(TILE))
         case Builtin(path=path) if path.startswith("tessera."):
-            return _of_python(path.removeprefix("tessera."), getattr(decorators, path.rpartition(".")[2], None))
+            name = path.rpartition(".")[2]
+            home = distribution if name in ("distributed", "mesh") else decorators
+            return _of_python(path.removeprefix("tessera."), getattr(home, name, None))
         case Closure(node=ast.FunctionDef() as node):
             return of_definition(node)
         case _:

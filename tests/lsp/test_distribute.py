@@ -96,3 +96,20 @@ async def test_distributing_in_a_cell(editor):
     assert change.text_document.uri == book[1].uri
     (edit,) = change.edits
     assert (edit.range.start, edit.new_text) == (editor.at(book[1], "\n|@ts.function"), '@ts.distributed(over="B")\n')
+
+
+async def test_what_says_it_is_explained_and_completed(editor):
+    doc = editor.open(LAYER.replace("@ts.function\ndef layer", "@ts.distributed(ts.mesh(4))\ndef layer"))
+    for mark, said in (("ts.me|sh(4)", "Devices that share work"), ("@ts.distri|buted", "several devices share")):
+        hover = await editor.client.text_document_hover_async(lsp.HoverParams(doc, editor.at(doc, mark)))
+        assert said in hover.contents.value
+    editor.replace(doc, "@ts.distributed(ts.mesh(4))", "@ts.dis")
+    place = lsp.CompletionParams(doc, editor.at(doc, "@ts.dis|\n"))
+    found = await editor.client.text_document_completion_async(place)
+    assert "distributed" in {i.label for i in getattr(found, "items", found)}
+
+
+async def test_one_inside_a_function(editor):
+    doc = editor.open(LAYER.replace("    return layer", "    m = ts.mesh(4)\n    return layer"))
+    (error,) = await editor.diagnostics(doc)
+    assert error.code == "TS401" and editor.covered(doc, error.range) == "ts.mesh(4)"

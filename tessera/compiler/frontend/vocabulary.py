@@ -26,6 +26,8 @@ KERNEL_DECORATORS = frozenset({"kernel"})
 FURTHER_DECORATORS = frozenset({"autotune", "distributed", "numerics"})
 """stand above the others, or make a function of a plain one"""
 _DECORATORS = FUNCTION_DECORATORS | KERNEL_DECORATORS | FURTHER_DECORATORS
+OUTSIDE = frozenset({"mesh"})
+"""calls that decorators are given, and that stand outside of functions"""
 ANNOTATIONS = frozenset({"Tensor", "Tile", "Const", "Int", "Float", "Bool"})
 LOOPS = frozenset({"range", "static_range", "cdiv"})
 NAMESPACES = frozenset({"op", "ops", "tensor", "tile", "nn", "nn.stable", "nn.functional", "language", "tensor.random"})
@@ -80,7 +82,7 @@ def _operator(name: str) -> OperatorRef | None:
 
 
 def _language(name: str) -> Any:
-    if name in _DECORATORS or name in ANNOTATIONS or name in LOOPS:
+    if name in _DECORATORS or name in OUTSIDE or name in ANNOTATIONS or name in LOOPS:
         return Builtin(f"tessera.{name}")
     return _POLICIES.get(name, _CONSTANTS.get(name, MISSING))
 
@@ -109,6 +111,6 @@ def members(path: str) -> Iterable[str]:
         return ()
     out = list(operators()) if path in _OPERATOR_SPACES else []
     if path == "tessera":
-        out += [*dtypes.BY_NAME, *_DECORATORS, *ANNOTATIONS, *LOOPS, *_POLICIES]
+        out += [*dtypes.BY_NAME, *_DECORATORS, *OUTSIDE, *ANNOTATIONS, *LOOPS, *_POLICIES]
         out += [n for n in NAMESPACES if "." not in n]
     return out

@@ -182,9 +182,7 @@ class _Walk:
             if operator is None or operator.kind != "view" or cut.mentioned(tuple(op.attrs.values())):
                 cut.whole(self.early(waiting, op))
             return waiting
-        if not any(cut.mentioned(tensor(v).shape) for v in (*op.operands, *op.results)) and not cut.mentioned(
-            tuple(op.attrs.values())
-        ):
+        if not any(self.touched(o) for o in op.walk()):
             return None
         if operator is None or operator.partition is None:
             cut.whole("nothing says how it goes by parts")
@@ -196,6 +194,11 @@ class _Walk:
             raise
         how = operator.partition(Cut(cut.dim, out, first.rank), *operands, **attrs)
         return None if how is None else (how, op.span)
+
+    def touched(self, op: Op) -> bool:
+        """Whether the dim occurs in the op or its values."""
+        shapes = (v.type.shape for v in (*op.operands, *op.results) if isinstance(v.type, TensorType))
+        return any(map(self.cut.mentioned, shapes)) or self.cut.mentioned(tuple(op.attrs.values()))
 
     def regions(self, op: Op, waiting: tuple[Combine, Span] | None) -> None:
         if waiting is not None:
