@@ -134,7 +134,9 @@ def test_the_text():
     )
 
 
-@pytest.mark.parametrize("file", ["seeds/kernels.py", "errors/programs/shapes.py", "errors/programs/sizes.py"])
+@pytest.mark.parametrize(
+    "file", ["seeds/kernels.py", "errors/programs/shapes.py", "errors/programs/sizes.py", "lsp/markers/launches.py"]
+)
 def test_analysed_programs_round_trip(file):
     """Graph and Tile IR as the front end makes it, sizes symbolic."""
     analyses = [a for a in analyse_file(Path(__file__).parents[1] / file) if a.op is not None]

@@ -73,6 +73,8 @@ class Analysis:
     """for each capture, the dotted name it was read from ("" where it has none), by which a later call reads it anew"""
     readers: Mapping[str, Scope | None] = field(default_factory=dict[str, "Scope | None"], repr=False, compare=False)
     """where each dependency that can be read again was found; None: the definition's own scope"""
+    launches: tuple[Op, ...] = ()
+    """the `graph.launch` of every kernel that it calls"""
 
     @property
     def name(self) -> str:

@@ -40,7 +40,7 @@ from tessera.compiler.frontend.values import (
     is_tuple,
 )
 from tessera.compiler.ir.checks import Check
-from tessera.compiler.ir.core import Block, Builder, Value
+from tessera.compiler.ir.core import Block, Builder, Op, Value
 from tessera.compiler.ir.facts import RememberingFacts
 from tessera.errors import Diagnostic, Diagnostics, Edit, Fix, Note, Span
 from tessera.language.annotations import Annotation
@@ -67,6 +67,7 @@ class Evaluator:
         """by place and kind"""
         self.dependencies: dict[str, str] = {}
         self.readers: dict[str, Scope | None] = {}
+        self.launches: list[Op] = []
         self.undecided: list[Diagnostic] = []
         self.incomplete = False
         """something in the text does not parse"""

@@ -212,6 +212,7 @@ def _emit(
     types = [_tensor(args[i].type) for i in writes]
     span = ev.span(node)
     op = ev.builder.op("graph.launch", given.operands, types, regions=[launching(func, "graph", span)], span=span)
+    ev.launches.append(op)
     results = dict(zip(stored(op), op.results, strict=True))
     for i, name in held.items():
         if name is not None:

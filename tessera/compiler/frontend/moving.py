@@ -11,6 +11,9 @@ from typing import overload
 
 from tessera.compiler.frontend.analysis import Analysis, ExprInfo
 from tessera.compiler.frontend.definition import Definition
+from tessera.compiler.frontend.values import Closure
+from tessera.compiler.ir.core import Op
+from tessera.compiler.ir.launches import kernel_of, outside_kernels
 from tessera.errors import Diagnostic, Span
 
 
@@ -51,6 +54,8 @@ def _at(by: int, s: Span) -> Span:
 
 def moved(analysis: Analysis, definition: Definition, by: int) -> Analysis:
     """The same analysis for a definition that stands `by` lines further down."""
+    for op in analysis.launches:
+        _follow(kernel_of(op), definition)
     if not by:
         return replace(analysis, definition=definition)
 
@@ -65,13 +70,22 @@ def moved(analysis: Analysis, definition: Definition, by: int) -> Analysis:
         return replace(d, message=message, span=at(d.span), notes=notes, fixes=fixes)
 
     if analysis.op is not None:
-        for op in analysis.op.walk():
+        for op in outside_kernels(analysis.op):
             op.span = at(op.span)
     return replace(
         analysis, definition=definition, diagnostics=tuple(map(said, analysis.diagnostics)),
         expressions=Moved.by(analysis.expressions, by),
         dims={n: at(s) for n, s in analysis.dims.items()}, undecided=tuple(map(said, analysis.undecided)),
     )  # fmt: skip
+
+
+def _follow(kernel: Op, definition: Definition) -> None:
+    """A kernel of the same file that a function launches may have moved by another distance."""
+    found = definition.scope.lookup(str(kernel.attrs["sym_name"]))
+    if isinstance(found, Closure) and found.definition.file == definition.file == kernel.span.file:
+        by = found.definition.span.line - kernel.span.line
+        for op in kernel.walk() if by else ():
+            op.span = _at(by, op.span)
 
 
 def is_local(analysis: Analysis, line: int, extra: int) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from tessera.compiler.graph.operator import attributes_of, operator_of, split_operands, tensor
 from tessera.compiler.ir.core import Block, Op, Value
+from tessera.compiler.ir.launches import LAUNCHES
 from tessera.compiler.ir.spec import demand
 from tessera.errors import LaunchError
 from tessera.language import dims
@@ -51,6 +52,7 @@ def run(block: Block, env: Arrays, sizes: Mapping[str, int]) -> list[Any]:
 
 def evaluate_op(op: Op, arrays: Sequence[Any], sizes: Mapping[str, int], env: Arrays | None = None) -> list[Any]:
     """The results of one op for arrays in its operands' dtypes. `env` is what its regions see from outside."""
+    demand(op.name not in LAUNCHES, op, "runs a kernel, which this model of whole tensors does not know")
     if op.regions:
         return _CONTROL[op.name](op, arrays, {} if env is None else env, sizes)
     if op.name == "graph.constant":
