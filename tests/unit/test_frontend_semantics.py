@@ -302,3 +302,17 @@ class TestOptional:
         np.testing.assert_allclose(golden(self.masked, X, m), X * m[:, None] + 1)
         np.testing.assert_allclose(golden(self.masked, X, None), X + 1)
         np.testing.assert_allclose(golden(self.masked, X), X + 1)
+
+
+def test_two_loops_may_use_the_same_names():
+    def f(x):
+        a, b = x, x
+        for i in ts.range(3):
+            part = a * 0.5
+            a = part + i
+        for i in ts.range(2):
+            part = b * 0.25
+            b = part + a * i
+        return a + b
+
+    agree(f, np.linspace(-1, 1, 6).reshape(2, 3))

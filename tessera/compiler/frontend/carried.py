@@ -27,6 +27,9 @@ class Carried:
         self.ev, self.node = ev, node
         self.before = dict(ev.frame.names)
         self.maybe = set(ev.frame.maybe)
+        targets = ast.walk(node.target) if isinstance(node, ast.For) else ()
+        self.own = {*assigned, *(n.id for n in targets if isinstance(n, ast.Name))}
+        """what the loop's statements assign; a call of a kernel changes other names"""
         self._start_with(assigned)
 
     def _start_with(self, assigned: Iterable[str]) -> None:
@@ -61,7 +64,8 @@ class Carried:
         """Collects the values at the end of the body. False: a number's type changed, or a kernel has stored to a
         tensor that is carried on from here; evaluate again."""
         names = self.ev.frame.names
-        stored = [n for n, was in self.before.items() if n not in self.names and isinstance(was, Value)]
+        others = self.before.keys() - self.own - set(self.names)
+        stored = [n for n in sorted(others) if isinstance(self.before[n], Value)]
         if stored := [n for n in stored if isinstance(now := names.get(n), Value) and now is not self.before[n]]:
             self._start_with([*self.names, *stored])
             return False
@@ -75,7 +79,7 @@ class Carried:
                 with self.ev.builder.inside(block):
                     value = (
                         self.ev.layer.lift(now, self.initial[i].type, self.ev.span(self.node))
-                        if now is not UNKNOWN
+                        if not isinstance(now, Unknown)
                         else None
                     )
                 if value is not None and value.type != self.initial[i].type and self.number[i]:
@@ -101,7 +105,7 @@ class Carried:
 
     def _unchanged(self, name: str, was: Any, now: Any) -> None:
         same = was is now or (is_static(was) and is_static(now) and type(was) is type(now) and was == now)
-        if not same and now is not UNKNOWN:
+        if not same and not isinstance(now, Unknown):
             message = f"{name!r} is {type_name(was)} before the loop and {type_name(now)} after an iteration"
             self.ev.error(
                 "TS212",
@@ -110,7 +114,7 @@ class Carried:
             )
 
     def _differs(self, name: str, now: Any, value: Value | None, i: int) -> None:
-        if now is UNKNOWN:
+        if isinstance(now, Unknown):
             return
         first = self.initial[i]
         notes = [Note(f"{first.type.pretty()} here", first.op.span)] if first.op else []

@@ -259,7 +259,7 @@ def lined_up(shapes: Sequence[Shape], facts: Facts) -> list[Suggestion]:
 
 
 def _new_axes(short: Shape, long: Shape, facts: Facts, step: int) -> str:
-    """The subscript by which the axes of `short` meet the first (step 1) or last (-1) ones of `long` that equal them."""
+    """The subscript by which the axes of `short` meet the first (step 1) or last (-1) equals of `long`."""
     rest, entries = list(short[::step]), list[str]()
     for d in long[::step]:
         equal = bool(rest) and dims.equal(rest[0], d, facts)
