@@ -17,7 +17,7 @@ from tests.conftest import IN_CI, require
 ROOT = Path(__file__).parents[2]
 INSTALLED = ROOT / "build/editors"
 SHOTS = INSTALLED / "screens"
-_PATIENCE = 40.0
+_PATIENCE = 80.0
 """seconds for what must appear, on a machine that does much else"""
 _UNKNOWN = re.compile(rb"\x1bP.*?\x1b\\", re.S)
 """device control strings: pyte would show them as text"""
