@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tessera.compiler.frontend import launching
 from tessera.compiler.frontend.analysis import Analysis, analyse
 from tessera.compiler.frontend.fingerprint import fingerprint
 from tessera.compiler.targets.base import Target
@@ -42,8 +43,18 @@ def compile_with(
     debug = knobs.debug() if debug is None else debug
     definition = parameters.definition
 
+    tuned = [read for read in watch.reads if "autotune" in (getattr(read.value, "options", None) or {})]
+
     def analysed() -> Analysis:
-        return analyse(definition, arguments, dims)
+        if not tuned:
+            return analyse(definition, arguments, dims)
+        from tessera.runtime.autotune.ahead import choice  # loads the autotuner
+
+        token = launching.tuned.set(lambda kernel, types: choice(kernel, target, {}, types).config)
+        try:
+            return analyse(definition, arguments, dims)
+        finally:
+            launching.tuned.reset(token)
 
     source = definition.text.segment(definition.text.span(definition.tree))
     fields: dict[str, Any] = {
@@ -52,6 +63,7 @@ def compile_with(
         **shown,
         **{f"dim {name}": str(size) for name, size in dims.items()},
         **watch.fields(),
+        **{f"timings of {read.path}": _timings(read.value, target) for read in tuned},
         "target": target.fingerprint,
         "debug": str(debug),
     }
@@ -62,3 +74,15 @@ def compile_with(
         compilation = history.Compilation(definition.name, fields, built.origin, built.duration)
         history.record(history.identity_of(fn), compilation)
     return built
+
+
+def _timings(kernel: Any, target: Target) -> str:
+    """What a function that calls a tuned kernel depends on besides its text."""
+    from tessera import knobs
+    from tessera.runtime.autotune.store import store_at
+
+    return (
+        "off"
+        if knobs.autotune() == "0"
+        else store_at(kernel.options["autotune"]["cache"]).state(kernel.name, target.name)
+    )

@@ -95,3 +95,32 @@ def test_a_target_that_is_not_in_this_machine_takes_the_timings_of_the_one_that_
     monkeypatch.setattr(devices, "home", lambda target: "cuda")
     code = ts.compile(kernel, target="emulator:sm_80", dims={"n": 300})
     assert code.configuration.config == {"BLOCK": 128} and text in code.configuration.why
+
+
+@ts.kernel.autotune(space={"BLOCK": [32, 64, 128]})
+def doubling(x: ts.Tensor["n", ts.f32]) -> ts.Tensor["n", ts.f32]:
+    b = ts.tile.context().BLOCK
+    return x[tile_n : tile_n + b] * 2.0
+
+
+@ts.function
+def calls_doubling(x: ts.Tensor["m", ts.f32]):
+    return doubling(x) + 1
+
+
+def test_a_function_launches_a_tuned_kernel_as_it_would_be_compiled(monkeypatch):
+    """Under the best that is stored for the arguments which the function gives it, and anew when that changes."""
+    monkeypatch.setenv("TESSERA_TARGET", "cpu")
+
+    def grid(n: int) -> Any:
+        code = ts.compile(calls_doubling, target="cpu", dims={"m": n})
+        np.testing.assert_array_equal(code(numbers(n)), 2 * numbers(n) + 1)
+        return next(k.grid for k in code.built.plan.launches if k.kernel == "doubling")
+
+    assert grid(300) == (10,), "the first one: none has been timed"
+    doubling(numbers(300))
+    assert grid(300) == (3,)
+    assert "timings of doubling: 0 timings -> 3 timings" in str(ts.why_recompiled(calls_doubling))
+    assert grid(301) == (10,)
+    with ts.autotune.off():
+        assert grid(300) == (10,)

@@ -8,7 +8,8 @@ kernel stores to a parameter, the variable that was given for it holds the chang
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -37,6 +38,10 @@ from tessera.language.dims import Dim, Expr
 
 if TYPE_CHECKING:
     from tessera.compiler.frontend.evaluator import Evaluator
+
+
+tuned: ContextVar[Callable[[Any, Mapping[str, ArgType]], Mapping[str, Any]] | None] = ContextVar("tuned", default=None)
+"""gives the configuration of a tuned kernel for such arguments, where a target is known; else it is the first one"""
 
 
 class _Refused(Exception):
@@ -158,7 +163,11 @@ def launch(ev: Evaluator, node: ast.AST, kernel: Closure, bound: dict[str, Any],
 def _analysed(kernel: Closure, types: Mapping[str, ArgType] | None) -> Analysis:
     from tessera.compiler.frontend.entry import run  # it evaluates functions, which come here
 
-    return run(kernel.definition, types, {}, suggest=False)
+    definition, choose = kernel.definition, tuned.get()
+    if choose is not None and types is not None and kernel.live is not None and "autotune" in definition.options:
+        options = {**definition.options, "config": choose(kernel.live, types)}
+        definition = replace(definition, options=options)
+    return run(definition, types, {}, suggest=False)
 
 
 def _depend(ev: Evaluator, kernel: Closure, analysis: Analysis) -> None:

@@ -87,6 +87,13 @@ class TuningStore(Locked):
         query = "SELECT device FROM signatures WHERE name = ? AND target = ? GROUP BY device ORDER BY MAX(created) DESC"
         return [row[0] for row in self._do(lambda db: db.execute(query, (name, target)).fetchall())]
 
+    def state(self, name: str, target: str) -> str:
+        """Another text whenever a program of this name has other timings for a target."""
+        query = ("SELECT COUNT(*), MAX(recorded) FROM trials JOIN signatures USING (key) "
+                 "WHERE name = ? AND target = ?")  # fmt: skip
+        count, latest = self._do(lambda db: db.execute(query, (name, target)).fetchone())
+        return f"{count} timings" + (f", the latest at {latest}" if count else "")
+
     def add(self, key: Key, trials: Mapping[str, Trial], bits: Mapping[tuple[str, str], bool] | None = None) -> None:
         """Stores what is new, all or nothing. What another process stored meanwhile stays: the first one counts."""
         if not trials and not bits:
