@@ -40,7 +40,7 @@ def attribute(ev: Evaluator, node: ast.Attribute, value: Any, name: str) -> Any:
     if isinstance(value, (Record, ClassRef)):
         return _of_record(ev, node, value, name)
     if isinstance(value, Closure):
-        return value.name if name == "__name__" else UNKNOWN
+        return Method(value, name) if name == "with_config" else value.name if name == "__name__" else UNKNOWN
     if isinstance(value, (Expr, Number)):
         return unknown_attribute(ev, node, value, name, ())
     if isinstance(value, ABSTRACT):

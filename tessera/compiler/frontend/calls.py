@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend.definition import live_definition
 from tessera.compiler.frontend.inlining import inline
-from tessera.compiler.frontend.launching import launch
+from tessera.compiler.frontend.launching import launch, with_config
 from tessera.compiler.frontend.scope import represent
 from tessera.compiler.frontend.values import (
     ABSTRACT,
@@ -72,6 +72,8 @@ def call(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], kwargs: dic
         return _instance(ev, node, callee, args, kwargs)
     if isinstance(callee, Method) and isinstance(callee.owner, Record):
         return _record_method(ev, node, callee, args, kwargs)
+    if isinstance(callee, Method) and isinstance(callee.owner, Closure):
+        return with_config(callee.owner, kwargs)
     if isinstance(callee, Builtin):
         from tessera.compiler.frontend.python_builtins import BUILTINS
 

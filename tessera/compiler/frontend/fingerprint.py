@@ -89,6 +89,7 @@ def _of_text(closure: Closure) -> str:
     """Of the lines that the function stands in: cheaper than its tree, and a comment is no harm."""
     lines, node = closure.definition.text.lines, closure.node
     given = [fingerprint(closure.defaults[n], 1) for n in closure.defaults]
+    given += [fingerprint(dict(closure.definition.options), 1)] if closure.definition.options else []
     return _digest("\n".join([*lines[node.lineno - 1 : node.end_lineno], *given]).encode())
 
 
