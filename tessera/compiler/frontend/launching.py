@@ -22,9 +22,11 @@ from tessera.compiler.frontend.values import (
     Closure,
     Number,
     Static,
+    Unknown,
     has_unknown,
     is_dict,
     is_sequence,
+    leaves,
     type_name,
 )
 from tessera.compiler.ir.core import Value
@@ -136,6 +138,17 @@ class _Arguments:
         return dims.symbol(known)
 
 
+def with_config(program: Closure, config: Mapping[str, Any]) -> Closure:
+    """The kernel under other schedule parameters, and no longer tuned: `flash.with_config(BLOCK_M=128)`.
+
+    What the text does not tell of them is as if it were not said.
+    """
+    options = {k: v for k, v in program.definition.options.items() if k != "autotune"}
+    if not has_unknown(config):
+        options["config"] = {**options.get("config", {}), **config}
+    return replace(program, definition=replace(program.definition, options=options))
+
+
 def launch(ev: Evaluator, node: ast.AST, kernel: Closure, bound: dict[str, Any], places: Mapping[str, ast.AST]) -> Any:
     """What the call of a kernel gives; `places` are the nodes of the arguments by parameter."""
     frame = callee_frame(ev, node, kernel)
@@ -145,7 +158,7 @@ def launch(ev: Evaluator, node: ast.AST, kernel: Closure, bound: dict[str, Any],
         return UNKNOWN
     signature = definition_signature(kernel.definition)
     given = _Arguments(ev, kernel, places, dict(sizes), bound=frozenset(sizes))
-    if has_unknown(bound):
+    if has_unknown(bound) or any(isinstance(v, Unknown) for v in leaves(bound)):
         return _declared(ev, node, kernel, signature, sizes)
     try:
         for p in signature.parameters:
