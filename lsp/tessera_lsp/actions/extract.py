@@ -6,10 +6,13 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from tessera.compiler.frontend.analysis import Analysis, analyse
+from tessera.compiler.frontend.files import definitions
+from tessera.compiler.frontend.text_scope import TextScope
 from tessera.compiler.ir.types import TensorType
 from tessera.errors import Edit, Span
 from tessera.language.dtypes import f32
-from tessera_lsp.actions import Offer, Selection, names_of, spread, statements, tried
+from tessera_lsp.actions import Offer, Selection, edited, names_of, spread, statements, tried
 from tessera_lsp.actions.part import Part, free_name, impossible, selected
 from tessera_lsp.annotations import annotation, dtype_name
 from tessera_lsp.known import Known
@@ -61,6 +64,16 @@ def as_function(document: Document, known: Known, part: Part, name: str) -> str:
     annotated = [(n, _annotation(document, known, n, part.where)) for n in part.given]
     parameters = ", ".join(f"{n}: {a}" if a else n for n, a in annotated)
     return f"@{decorator}\ndef {name}({parameters}):\n{part.body}"
+
+
+def analysed_alone(document: Document, known: Known, part: Part, name: str) -> Analysis | None:
+    """The analysis of the part as a function of its own; None where its text is no program."""
+    lines = known.analysis.definition.source.split("\n")
+    end = Span(part.where.file, len(lines), len(lines[-1]) + 1, len(lines), len(lines[-1]) + 1)
+    changed = edited(known, (Edit(end, f"\n\n\n{as_function(document, known, part, name)}\n"),))
+    if changed is None or not isinstance(changed.scope, TextScope):
+        return None
+    return analyse(next(d for d in definitions(changed.scope) if d.name == name))
 
 
 def _annotation(document: Document, known: Known, name: str, at: Span) -> str | None:

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tessera.compiler.frontend.analysis import Analysis, analyse
-from tessera.compiler.frontend.files import definitions
+from tessera.compiler.frontend.analysis import Analysis
 from tessera.compiler.frontend.fixes import expression_at
 from tessera.compiler.frontend.text_scope import TextScope
 from tessera.compiler.frontend.values import Builtin, Namespace
@@ -20,8 +19,8 @@ from tessera.compiler.ir.core import Op, clone
 from tessera.compiler.ir.types import Type
 from tessera.errors import Edit, Span
 from tessera_lsp import signatures
-from tessera_lsp.actions import Offer, Selection, edited, names_of, spread, tried
-from tessera_lsp.actions.extract import as_function
+from tessera_lsp.actions import Offer, Selection, names_of, spread, tried
+from tessera_lsp.actions.extract import analysed_alone
 from tessera_lsp.actions.kernel_axes import NoKernel
 from tessera_lsp.actions.kernel_text import Spelling, Written, kernel_text
 from tessera_lsp.actions.part import Part, free_name, impossible, selected
@@ -83,7 +82,9 @@ def written_as_kernel(document: Document, known: Known, part: Part, name: str) -
     axes = {str(d) for t in types for d in getattr(t, "shape", ())}
     if lost := [d for d in part.dims if d not in axes]:
         raise NoKernel(f"it computes with the size {lost[0]}, which is no axis of what the kernel reads")
-    alone = _alone(document, known, part, name)
+    alone = analysed_alone(document, known, part, name)
+    if alone is None:
+        raise NoKernel("the selection is no piece of program by itself")
     if alone.op is None:
         found = [d for d in (*alone.diagnostics, *alone.undecided) if d.severity == "error" or d in alone.undecided]
         raise NoKernel(found[0].message.partition("\n")[0] if found else "its types are not all known")
@@ -97,16 +98,6 @@ def written_as_kernel(document: Document, known: Known, part: Part, name: str) -
         lambda op, number: _constant(scope, alone, bound, op, number), {*scope.names()},
     )  # fmt: skip
     return kernel_text(clone(alone.op, {}), name, spelling)
-
-
-def _alone(document: Document, known: Known, part: Part, name: str) -> Analysis:
-    """The analysis of the part as a function of its own. Raises NoKernel."""
-    lines = known.analysis.definition.source.split("\n")
-    end = Span(part.where.file, len(lines), len(lines[-1]) + 1, len(lines), len(lines[-1]) + 1)
-    changed = edited(known, (Edit(end, f"\n\n\n{as_function(document, known, part, name)}\n"),))
-    if changed is None or not isinstance(changed.scope, TextScope):
-        raise NoKernel("the selection is no piece of program by itself")
-    return analyse(next(d for d in definitions(changed.scope) if d.name == name))
 
 
 def _constant(scope: TextScope, alone: Analysis, bound: set[str], op: Op, number: object) -> str | None:

@@ -14,11 +14,14 @@ from tessera.compiler.frontend.files import FileAnalysis
 from tessera.compiler.frontend.fixes import apply
 from tessera.compiler.frontend.values import Builtin, OperatorRef
 from tessera.compiler.ir.core import Op, Value
+from tessera.compiler.ir.launches import kernel_of
 from tessera.compiler.schedule.cost import MACHINES
 from tessera.errors import Edit, Fix, Span
 from tessera.language.dims import Dim, prod
 from tessera_lsp import signatures
 from tessera_lsp.actions import Offer, Selection
+from tessera_lsp.actions.extract import analysed_alone
+from tessera_lsp.actions.part import selected as selected_part
 from tessera_lsp.annotations import own_name
 from tessera_lsp.known import Known
 from tessera_lsp.levels import NoIR, schedule
@@ -30,49 +33,74 @@ if TYPE_CHECKING:
 
 KIND = "refactor.rewrite.fuse"
 TITLE = "Fuse these operators"
+KERNELS = ("schedule.group", "schedule.launch")
 
 
-def explained(known: Known, selection: Selection, settings: Settings) -> Iterator[Offer]:
+def explained(document: Document, known: Known, selection: Selection, settings: Settings) -> Iterator[Offer]:
     """Of operators in a function: that they are one kernel and what it saves, or what stands between them."""
     if known.analysis.definition.kind != "function" or selection.start == selection.end:
         return
     try:
-        func = schedule(known.analysis, settings.dims, machine_name(settings.target))
+        groups, several = _selected(document, known, selection, settings)
     except NoIR:
         return
-    groups = [g for g in func.walk() if g.name == "schedule.group" and any(selection.touches(o.span) for o in _ops(g))]
-    selected = [o for g in groups for o in _ops(g) if selection.holds(o.span)]
-    if len({(o.span.line, o.span.col, o.span.end_line, o.span.end_col) for o in selected}) < 2:
+    if not several:
         return
     if len(groups) == 1:
         said = f"they are one kernel already ({groups[0].attrs['label']}){_saving(groups[0], settings)}"
     else:
         pair = next(((a, b) for a in groups for b in groups if a is not b and _feeds(a, b)), None)
-        said = _between(*pair) if pair else "neither needs the other's result: there is nothing to keep out of memory"
+        said = between(*pair) if pair else "neither needs the other's result: there is nothing to keep out of memory"
     yield Offer(TITLE, KIND, disabled=said)
 
 
-def _ops(group: Op) -> list[Op]:
-    """What computes, without windows onto values and constants."""
+def _selected(document: Document, known: Known, selection: Selection, settings: Settings) -> tuple[list[Op], bool]:
+    """The kernels that what is selected is part of, and whether it is more than one operator.
+
+    Operators of functions that are called stand elsewhere in the text: then the selection is looked at by itself.
+    """
+    func = schedule(known.analysis, settings.dims, machine_name(settings.target))
+    groups = [g for g in func.walk() if g.name in KERNELS and any(selection.touches(o.span) for o in group_ops(g))]
+    selected = [o for g in groups for o in group_ops(g) if selection.holds(o.span)]
+    if len({(o.span.line, o.span.col, o.span.end_line, o.span.end_col) for o in selected}) > 1:
+        return groups, True
+    part = selected_part(known, selection)
+    if part is None or not any(isinstance(n, ast.Call) for s in part.nodes for n in ast.walk(s)):
+        return groups, False
+    alone = analysed_alone(document, known, part, "selected_alone")
+    if alone is None:
+        return groups, False
+    groups = [g for g in schedule(alone, settings.dims, machine_name(settings.target)).walk() if g.name in KERNELS]
+    return groups, sum(len(group_ops(g)) for g in groups) > 1
+
+
+def group_ops(group: Op) -> list[Op]:
+    """What computes, without windows onto values and constants; a launch of a kernel is one."""
     from tessera.compiler.lower.layout import is_view, kind_of
 
+    if group.name == "schedule.launch":
+        return [group]
     found = (op for op in group.region.block.ops if op.name.startswith("graph."))
     return [op for op in found if not is_view(op) and kind_of(op) != "generate"]
 
 
 def _saving(group: Op, settings: Settings) -> str:
     """What the values inside would cost in memory: one write, and one read for each use."""
-    ops = _ops(group)
-    kept = [r for op in ops for r in op.results if _inner_uses(r)]
+    ops = group_ops(group)
     total: Dim = 0
-    for r in kept:
-        total = total + _size(r) * (1 + len(_inner_uses(r)))
-    if not kept:
+    for r in (r for op in ops for r in op.results if _inner_uses(r)):
+        total = total + size(r) * (1 + len(_inner_uses(r)))
+    return saved(total, len(ops) - 1, settings)
+
+
+def saved(total: Dim, launches: int, settings: Settings) -> str:
+    """Bytes kept out of memory, and the time of that and of so many launches less, where a model knows it."""
+    if total == 0:
         return ""
     machine = MACHINES.get(machine_name(settings.target))
     if not isinstance(total, int) or machine is None:
         return f", which keeps {total} bytes out of memory"
-    us = total / (machine.gbytes * 1e3) + (len(ops) - 1) * machine.launch_us
+    us = total / (machine.gbytes * 1e3) + launches * machine.launch_us
     return f", which keeps {total:,} bytes out of memory and saves {quantity(us * 1e-6, 's')} at most (modelled)"
 
 
@@ -80,7 +108,7 @@ def _inner_uses(v: Value) -> list[Op]:
     return [u for u in v.users if u.name.startswith("graph.")]
 
 
-def _size(v: Value) -> Dim:
+def size(v: Value) -> Dim:
     return prod(v.type.shape) * v.type.dtype.itemsize  # type: ignore[union-attr]
 
 
@@ -97,8 +125,20 @@ def _feeds(a: Op, b: Op) -> bool:
     return False
 
 
-def _between(a: Op, b: Op) -> str:
+def between(a: Op, b: Op) -> str:
     """Why the scheduler keeps two groups apart (lower/graph_to_schedule.py), in words."""
+    kernels = [str(kernel_of(g).attrs["sym_name"]) if g.name == "schedule.launch" else "" for g in (a, b)]
+    match kernels:
+        case ["", ""]:
+            pass
+        case [first, ""]:
+            return f"{first} is a kernel, which has stored its results before what reads them begins"
+        case ["", second]:
+            return f"{second} is a kernel, which begins when what it reads is in memory"
+        case [first, second]:
+            return f"{first} and {second} are kernels: any program of {second} may read what any of {first} stores"
+        case _:
+            pass
     first, second = (str(g.attrs["label"]) for g in (a, b))
     match a.attrs["kind"], b.attrs["kind"]:
         case _, "contract":

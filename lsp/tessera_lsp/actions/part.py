@@ -100,8 +100,8 @@ def _part(known: Known, nodes: tuple[ast.stmt | ast.expr, ...]) -> Part | None:
     indent = line[: len(line) - len(line.lstrip())]
     lines = text if isinstance(nodes[0], ast.expr) else textwrap.dedent(indent + text)
     bound = {*names_of([known.tree], ast.Store), *(a.arg for a in ast.walk(known.tree.args) if isinstance(a, ast.arg))}
-    read = _in_order(nodes)
-    given = tuple(n for n in read if n in bound and not _assigned_first(nodes, n))
+    read = in_order(nodes)
+    given = tuple(n for n in read if n in bound and not assigned_first(nodes, n))
     dims = tuple(n for n in read if n in known.analysis.dims and n not in bound)
     after = [s for s in known.tree.body if _ends_behind(known, s, last)]
     readers = names_of(_readers(after, nodes), ast.Load)
@@ -109,7 +109,8 @@ def _part(known: Known, nodes: tuple[ast.stmt | ast.expr, ...]) -> Part | None:
     return Part(nodes, where, lines, given, dims, results, isinstance(nodes[-1], (ast.Return, ast.expr)))
 
 
-def _in_order(nodes: tuple[ast.AST, ...]) -> list[str]:
+def in_order(nodes: Sequence[ast.AST]) -> list[str]:
+    """The names that are read, each once."""
     names = sorted(
         (n for s in nodes for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)),
         key=lambda n: (n.lineno, n.col_offset),
@@ -118,7 +119,7 @@ def _in_order(nodes: tuple[ast.AST, ...]) -> list[str]:
     return list(dict.fromkeys([*augmented, *(n.id for n in names)]))
 
 
-def _assigned_first(nodes: Sequence[ast.AST], name: str) -> bool:
+def assigned_first(nodes: Sequence[ast.AST], name: str) -> bool:
     """Whether the part itself gives the name its value before it reads it."""
     for s in _sequence(nodes):
         if isinstance(s, ast.AugAssign) and isinstance(s.target, ast.Name) and s.target.id == name:

@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING
 from lsprotocol import types as lsp
 
 from tessera.errors import Diagnostic
-from tessera_lsp.actions import Offer, Selection, annotate, distribute, extract, extract_kernel, fuse, ignore, precision
+from tessera_lsp.actions import (
+    Offer,
+    Selection,
+    annotate,
+    distribute,
+    extract,
+    extract_kernel,
+    fuse,
+    fuse_launches,
+    ignore,
+    precision,
+)
 from tessera_lsp.features import diagnostics
 
 if TYPE_CHECKING:
@@ -74,12 +85,13 @@ def _offers(server: TesseraServer, document: Document, area: lsp.Range) -> Itera
     known = document.function_at(selection.start[0])
     if known is None:
         yield from fuse.decorated(document, selection)
+        yield from fuse_launches.offers(document, selection, server.settings_for(document))
     elif document.parses:
         for offers in (annotate.offers, precision.offers, extract.offers, extract_kernel.offers):
             yield from offers(document, known, selection)
         settings = server.settings_for(document)
         yield from distribute.offers(document, known, selection, settings)
-        yield from fuse.explained(known, selection, settings)
+        yield from fuse.explained(document, known, selection, settings)
 
 
 def _action(document: Document, offer: Offer) -> lsp.CodeAction | None:
