@@ -356,12 +356,23 @@ def g(x: Tensor["N", f32]):
 """
 
 
-@pytest.mark.parametrize("change", [("x[i] * SCALE", "x[i] + SCALE"), ("SCALE = 2.0", "SCALE = 3.0")])
+@pytest.mark.parametrize(
+    "change",
+    [("x[i] * SCALE", "x[i] + SCALE"), ("SCALE = 2.0", "SCALE = 3.0"), ("@ts.kernel", "@ts.kernel(BLOCK=32)")],
+)
 def test_a_changed_kernel_is_analysed_with_its_callers(change: tuple[str, str]) -> None:
     file = FileAnalysis("model.py")
     k, f, g = file.update(TEXT)
     k2, f2, g2 = file.update(TEXT.replace(*change))
     assert (k.op is k2.op, f.op is f2.op, g.op is g2.op) == (False, False, True)
+
+
+def test_configurations_in_a_text() -> None:
+    named = TEXT.replace("@ts.function\ndef f", "small = k.with_config(BLOCK=32)\n\n\n@ts.function\ndef f")
+    both = named.replace("return k(x)", "return k(x), small(x), k.with_config(BLOCK=64)(x)")
+    _, f, _ = FileAnalysis("model.py").update(both)
+    grids = [kernel_of(op).attrs["grid"] for op in launches(f.op)]
+    assert [str(*g) for g in grids] == ["(N+1023)//1024", "(N+31)//32", "(N+63)//64"]
 
 
 @pytest.mark.parametrize("before", ["SCALE = 2.0", "@ts.kernel", "@ts.function\ndef f", "@ts.function\ndef g"])
