@@ -88,6 +88,25 @@ class TupleAnn(_Optional):
 
 
 @dataclass(frozen=True, slots=True)
+class SequenceAnn(_Optional):
+    """`list[A]`, `tuple[A, ...]` and, `keyed`, `dict[str, A]`: several values of one kind."""
+
+    item: Annotation
+    keyed: bool = False
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RecordAnn(_Optional):
+    """A dataclass or named tuple, by its annotated fields. `type` is what stands for the class itself."""
+
+    name: str
+    fields: tuple[tuple[str, Annotation], ...]
+    type: object = field(default=None, compare=False, repr=False)
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Unknown(_Optional):
     """An annotation that says nothing to the compiler, such as `KVCache` or `str`; `text` is how it was written."""
 
@@ -95,7 +114,17 @@ class Unknown(_Optional):
     optional: bool = False
 
 
-Annotation: TypeAlias = TensorAnn | TileAnn | ConstAnn | ScalarAnn | TupleAnn | Unknown
+Annotation: TypeAlias = TensorAnn | TileAnn | ConstAnn | ScalarAnn | TupleAnn | SequenceAnn | RecordAnn | Unknown
+
+
+def holds_tensors(a: Annotation) -> bool:
+    """Whether it is, or has among its parts, a tensor with a shape."""
+    if isinstance(a, (TensorAnn, TileAnn)):
+        return a.shape is not None
+    if isinstance(a, SequenceAnn):
+        return holds_tensors(a.item)
+    parts = a.items if isinstance(a, TupleAnn) else [f for _, f in a.fields] if isinstance(a, RecordAnn) else ()
+    return any(map(holds_tensors, parts))
 
 
 def _text(head: str, shape: Shape | None, dtype: DType | None, policy: Policy | None, optional: bool) -> str:

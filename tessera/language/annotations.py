@@ -24,7 +24,9 @@ from tessera.language.annotation_types import (
     Float,
     Int,
     Item,
+    RecordAnn,
     ScalarAnn,
+    SequenceAnn,
     Shape,
     TensorAnn,
     Tile,
@@ -35,6 +37,7 @@ from tessera.language.annotation_types import (
     const_items,
     dim_of,
     fail,
+    holds_tensors,
     scalar_items,
     tensor_items,
     tensor_spec,
@@ -51,7 +54,9 @@ __all__ = [
     "ConstAnn",
     "Float",
     "Int",
+    "RecordAnn",
     "ScalarAnn",
+    "SequenceAnn",
     "Shape",
     "TensorAnn",
     "Tile",
@@ -59,12 +64,17 @@ __all__ = [
     "TupleAnn",
     "Unknown",
     "annotation_from_ast",
+    "holds_tensors",
     "tensor_spec",
 ]
 
 Resolve: TypeAlias = Callable[[str], object]
 SpanOf: TypeAlias = Callable[[ast.AST], Span]
 _HEADS = ("Tensor", "Tile", "Const", "Int", "Float", "Bool")
+_KEYED = frozenset({"dict", "Dict", "Mapping"})
+_SEVERAL = _KEYED | {"tuple", "Tuple", "list", "List", "Sequence", "Iterable"}
+GENERIC = _SEVERAL | {"Optional", "Union", "Annotated"}
+"""Python's types of types, by their last name"""
 _POLICY_FLAGS = {n: getattr(policies, n) for n in ("stochastic_round", "saturate", "deterministic")}
 _POLICY_CALLS = ("accum", "loss_scale", "device", "NumericalPolicy")
 _PYTHON_TYPES = {int: dtypes.int64, float: dtypes.f32, bool: dtypes.bool_, complex: dtypes.complex64}
@@ -152,6 +162,11 @@ class _Reader:
             return self.annotation(parts[0])
         if name in ("tuple", "Tuple") and not any(isinstance(p, ast.Constant) and p.value is ... for p in parts):
             return TupleAnn(tuple(self.annotation(p) for p in parts))
+        if name in _SEVERAL:
+            keyed = name in _KEYED
+            item = self.annotation(parts[min(int(keyed), len(parts) - 1)])
+            if holds_tensors(item):
+                return SequenceAnn(item, keyed)
         return Unknown(ast.unparse(node))
 
     def head(self, node: ast.expr) -> str:
@@ -162,7 +177,7 @@ class _Reader:
         last = dotted.rpartition(".")[2]
         value = self.resolve(dotted)
         if value is not None:
-            return _builtin(value) or (last if last in ("Optional", "Union", "Annotated", "tuple", "Tuple") else "")
+            return _builtin(value) or (last if last in GENERIC else "")
         near = None if last in _HEADS else closest(last, _HEADS)
         if near and "." not in dotted:
             span = self.span_of(node)
@@ -186,7 +201,7 @@ class _Reader:
             return ScalarAnn(value.dtype)
         if isinstance(value, type) and value in _PYTHON_TYPES:
             return ScalarAnn(_PYTHON_TYPES[value], python=True)
-        if isinstance(value, (TensorAnn, TileAnn, ConstAnn, ScalarAnn, TupleAnn)):
+        if isinstance(value, (TensorAnn, TileAnn, ConstAnn, ScalarAnn, TupleAnn, RecordAnn)):
             return value
         if isinstance(value, ast.expr):
             span = self.span_of(node)

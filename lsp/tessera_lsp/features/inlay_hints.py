@@ -61,7 +61,7 @@ def shown(known: Known, settings: Settings = EVERYTHING) -> Iterator[ExprInfo]:
     """The expressions that get a hint, in the order of the function.
 
     A name is given its type again only where that differs from what stands beside it above; that a coordinate is an
-    index is no news.
+    index is no news, nor is a counter's own name.
     """
     named = {p.arg for p in parameters(known.tree) if isinstance(p.annotation, (ast.Name, ast.Attribute))}
     found = {
@@ -73,7 +73,7 @@ def shown(known: Known, settings: Settings = EVERYTHING) -> Iterator[ExprInfo]:
     texts = {e.name: _text(e.type, settings) for e in known.expressions if e.kind == "param"}
     for e in sorted(found.values(), key=lambda e: (e.kind != "param", e.span.line, e.span.col)):
         text = _text(e.type, settings)
-        if not text or (e.kind == "assign" and (texts.get(e.name) == text or e.name == text)):
+        if not text or text.startswith("?") or (e.kind == "assign" and (texts.get(e.name) == text or e.name == text)):
             continue
         texts[e.name] = text
         yield e

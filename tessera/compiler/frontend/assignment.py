@@ -9,6 +9,7 @@ from tessera.compiler.frontend.operators import SYMBOLS
 from tessera.compiler.frontend.values import (
     UNKNOWN,
     Record,
+    Several,
     Unknown,
     has_unknown,
     is_list,
@@ -44,7 +45,8 @@ def _unpack(ev: Evaluator, target: ast.Tuple | ast.List, value: Any) -> None:
     targets = target.elts
     if values is None:
         for t in targets:
-            assign(ev, t, UNKNOWN)
+            starred = isinstance(t, ast.Starred)
+            assign(ev, t, value.item if isinstance(value, Several) and not value.keyed and not starred else UNKNOWN)
         return
     star = next((i for i, t in enumerate(targets) if isinstance(t, ast.Starred)), None)
     fits = len(values) == len(targets) if star is None else len(values) >= len(targets) - 1

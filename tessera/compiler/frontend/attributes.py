@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
-from tessera.compiler.frontend import vocabulary
+from tessera.compiler.frontend import several, vocabulary
 from tessera.compiler.frontend.values import (
     ABSTRACT,
     MISSING,
@@ -17,6 +17,7 @@ from tessera.compiler.frontend.values import (
     Namespace,
     Number,
     Record,
+    Several,
     Unknown,
     type_name,
 )  # fmt: skip
@@ -31,7 +32,7 @@ CONTAINERS = (list, dict, set, tuple, str, bytes, frozenset, range)
 
 def attribute(ev: Evaluator, node: ast.Attribute, value: Any, name: str) -> Any:
     if isinstance(value, Unknown):
-        return UNKNOWN
+        return several.attribute(value, name) if isinstance(value, Several) else UNKNOWN
     if ev.layer.owns(value):
         found = ev.layer.attribute(node, value, name)
         return unknown_attribute(ev, node, value, name, ev.layer.attributes(value)) if found is MISSING else found

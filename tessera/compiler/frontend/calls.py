@@ -9,6 +9,7 @@ import types
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from tessera.compiler.frontend import several
 from tessera.compiler.frontend.definition import live_definition
 from tessera.compiler.frontend.inlining import inline
 from tessera.compiler.frontend.launching import launch, with_config
@@ -25,6 +26,7 @@ from tessera.compiler.frontend.values import (
     Number,
     OperatorRef,
     Record,
+    Several,
     Unknown,
     has_unknown,
     is_dict,
@@ -74,6 +76,8 @@ def call(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], kwargs: dic
         return _record_method(ev, node, callee, args, kwargs)
     if isinstance(callee, Method) and isinstance(callee.owner, Closure):
         return with_config(callee.owner, kwargs)
+    if isinstance(callee, Method) and isinstance(callee.owner, Several):
+        return several.called(callee)
     if isinstance(callee, Builtin):
         from tessera.compiler.frontend.python_builtins import BUILTINS
 

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from tessera.compiler.frontend import attributes, broken, calls, operators
+from tessera.compiler.frontend import attributes, broken, calls, operators, undecided
 from tessera.compiler.frontend.assignment import assign
 from tessera.compiler.frontend.frame import Frame
 from tessera.compiler.frontend.operators import COMPARISONS, SYMBOLS
@@ -15,8 +15,11 @@ from tessera.compiler.frontend.values import (
     UNKNOWN,
     Builtin,
     Closure,
+    Counting,
     Number,
+    Several,
     Unknown,
+    as_items,
     has_unknown,
     is_dict,
     is_sequence,
@@ -159,8 +162,9 @@ def index_of(ev: Evaluator, node: ast.expr) -> Any:
 
 
 def subscript_value(ev: Evaluator, node: ast.AST, value: Any, index: Any) -> Any:
+    value = as_items(value)
     if isinstance(value, Unknown):
-        return UNKNOWN
+        return value.item if isinstance(value, Several) and not is_slice(index) else UNKNOWN
     if ev.layer.owns(value):
         return UNKNOWN if has_unknown(index) else ev.layer.subscript(node, value, index)
     if has_unknown(index):
@@ -240,8 +244,9 @@ def dict_(ev: Evaluator, node: ast.Dict) -> Any:
 
 def iterate(ev: Evaluator, node: ast.AST, value: Any) -> list[Any] | None:
     """The items of an iterable whose number is known now; None (after a finding, unless it is unknown) otherwise."""
-    if isinstance(value, Unknown):
+    if isinstance(value, (Unknown, Counting)):
         return None
+    value = as_items(value)
     if is_sequence(value):
         return list(value)
     if ev.layer.owns(value):
@@ -271,7 +276,7 @@ def comprehension(ev: Evaluator, node: ast.ListComp | ast.SetComp | ast.Generato
     with ev.inside(frame):
         known = _generate(ev, node, 0, found)
     if not known:
-        return UNKNOWN
+        return Several(found[0]) if len(found) == 1 and isinstance(node, ast.ListComp) else UNKNOWN
     if isinstance(node, ast.DictComp):
         return dict(found)
     return set(found) if isinstance(node, ast.SetComp) else found
@@ -282,7 +287,16 @@ def _generate(ev: Evaluator, node: Any, depth: int, found: list[Any]) -> bool:
         found.append((ev.eval(node.key), ev.eval(node.value)) if isinstance(node, ast.DictComp) else ev.eval(node.elt))
         return True
     generator: ast.comprehension = node.generators[depth]
-    values = iterate(ev, generator.iter, ev.eval(generator.iter))
+    iterable = ev.eval(generator.iter)
+    if isinstance(iterable, (Counting, Several)) and not generator.ifs and not isinstance(node, ast.DictComp):
+        if isinstance(iterable, Counting):
+            ev.undecide("how many items this makes must be known when it is compiled", generator.iter)
+        facts, ev.facts = ev.facts, ev.facts.copy()
+        undecided.step(ev, generator.target, iterable)
+        _generate(ev, node, depth + 1, found)
+        ev.facts = facts
+        return False
+    values = iterate(ev, generator.iter, iterable)
     if values is None:
         return False
     for value in values:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 from types import ModuleType
 from typing import Any
@@ -36,7 +37,8 @@ def fingerprint(value: Any, depth: int = 0) -> str:
     if isinstance(value, Closure):
         return f"{value.name}#{_of_text(value)}"
     if isinstance(value, (ClassRef, Record)):
-        return f"{type(value).__name__}{fingerprint(dict(value.members), depth + 1)}"
+        held = {n: ast.unparse(a) for n, a in value.annotations.items()} if isinstance(value, ClassRef) else {}
+        return f"{type(value).__name__}{fingerprint(dict(value.members), depth + 1)}{held or ''}"
     if isinstance(value, ModuleType):
         return f"module {value.__name__}"
     return _of_object(value, depth)

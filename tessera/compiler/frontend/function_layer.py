@@ -19,6 +19,7 @@ from tessera.compiler.frontend.values import (
     Number,
     OperatorRef,
     Unknown,
+    as_items,
     has_unknown,
     is_list,
     is_tuple,
@@ -63,6 +64,7 @@ class FunctionLayer(Layer):
         return self.arguments
 
     def returned(self, value: Any, span: Span, annotation: Annotation | None) -> Any:
+        value = as_items(value)
         if is_list(value):
             value = tuple(value)
         if value is None or (is_tuple(value) and any(v is None for v in value)):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend.binding import Conflict, Equation, describe, equations, solve, value_equation
@@ -20,6 +21,8 @@ from tessera.compiler.frontend.values import (
     UNKNOWN,
     Closure,
     Number,
+    Record,
+    Several,
     Static,
     Unknown,
     is_dict,
@@ -31,7 +34,17 @@ from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TensorType, shape_text
 from tessera.errors import Note, Span
 from tessera.language import dims, dtypes
-from tessera.language.annotations import ConstAnn, ScalarAnn, TensorAnn, TileAnn
+from tessera.language.annotations import (
+    Annotation,
+    ConstAnn,
+    RecordAnn,
+    ScalarAnn,
+    SequenceAnn,
+    TensorAnn,
+    TileAnn,
+    TupleAnn,
+    holds_tensors,
+)
 from tessera.language.annotations import Unknown as Unannotated
 from tessera.language.dims import Dim, Facts
 from tessera.language.policies import Policy, PolicyError
@@ -113,7 +126,7 @@ def _axis_span(signature: Signature, e: Equation) -> Span:
 
 def _value(ev: Evaluator, p: Parameter, argument: Any, env: Mapping[str, Dim], given: bool) -> Any:
     if p.variadic:
-        return _variadic(ev, p, argument, given)
+        return _variadic(ev, p, argument, env, given)
     if argument is None:
         return None
     if argument is not ABSENT:
@@ -126,13 +139,15 @@ def _value(ev: Evaluator, p: Parameter, argument: Any, env: Mapping[str, Dim], g
     return _symbolic(ev, p, env)
 
 
-def _variadic(ev: Evaluator, p: Parameter, argument: Any, given: bool) -> Any:
+def _variadic(ev: Evaluator, p: Parameter, argument: Any, env: Mapping[str, Dim], given: bool) -> Any:
     if is_sequence(argument):
         return tuple(_given(ev, p, a, f"{p.name}.{i}") for i, a in enumerate(argument))
     if is_dict(argument):
         return {k: _given(ev, p, a, f"{p.name}.{k}") for k, a in argument.items()}
     if given:
         return () if p.variadic == "*" else {}
+    if isinstance(p.annotation, SequenceAnn):
+        return _symbolic(ev, p, env)
     return ev.undecide(f"the arguments that {p.variadic}{p.name} collects must be known", p.span)
 
 
@@ -194,7 +209,21 @@ def _symbolic(ev: Evaluator, p: Parameter, env: Mapping[str, Dim]) -> Any:
         return ev.layer.parameter(p.name, TensorType((), a.dtype), a, p.span)
     if isinstance(a, Unannotated) and p.default is not None:
         return _default(ev, p)
+    if isinstance(a, (TupleAnn, SequenceAnn, RecordAnn)) and holds_tensors(a):
+        ev.undecide(f"what {p.name} holds must be known", p.span)
+        return _composite(ev, p, a, env)
     return ev.undecide(f"the type of {p.name} must be known", p.span)
+
+
+def _composite(ev: Evaluator, p: Parameter, a: Annotation, env: Mapping[str, Dim]) -> Any:
+    """What a tuple, list, dict or dataclass of tensors holds, by its annotation: enough to check what is made of it."""
+    if isinstance(a, TupleAnn):
+        return tuple(_composite(ev, p, item, env) for item in a.items)
+    if isinstance(a, SequenceAnn):
+        return Several(_composite(ev, p, a.item, env), a.keyed)
+    if isinstance(a, RecordAnn):
+        return Record(a.name, {n: _composite(ev, p, f, env) for n, f in a.fields}, a.type)
+    return _symbolic(ev, replace(p, annotation=a, default=None), env)
 
 
 def _lead(ev: Evaluator) -> list[Dim]:
@@ -247,7 +276,7 @@ def enter_call(
     for c in reversed(once.values()):  # a square matrix is wrong once, not along each axis
         code = "TS208" if c.first is not None and dims.is_symbol(c.equation.want) else "TS209"
         at, bound = places.get(c.equation.name, node), list[Note]()
-        if c.first is not None and c.first.name in places:
+        if c.first is not None and c.first.name in places.keys() - {c.equation.name}:
             bound.append(Note(f"{c.equation.want} was bound here, by {c.first.place}", ev.span(places[c.first.name])))
         _reject(ev, code, f"{closure.name}: {describe(c)}", _axis_span(signature, c.equation), at, c, bound)
         ok = False

@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from tessera.compiler.frontend import several
 from tessera.compiler.frontend.expressions import iterate
 from tessera.compiler.frontend.operators import compare_sizes
 from tessera.compiler.frontend.values import (
@@ -15,6 +16,7 @@ from tessera.compiler.frontend.values import (
     Builtin,
     Counting,
     Number,
+    Several,
     Unknown,
     has_unknown,
     is_sequence,
@@ -164,7 +166,10 @@ def _sequences(name: str) -> Callable[..., Any]:
     def run(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
         skip = 1 if name in ("map", "filter") else 0
         lists: list[list[Any]] = []
-        for a in args[skip : 1 if name == "enumerate" else None]:
+        given = args[skip : 1 if name == "enumerate" else None]
+        if any(isinstance(a, (Several, Counting)) for a in given):
+            return several.sequence(name, given)
+        for a in given:
             items = iterate(ev, node, a)
             if items is None:
                 return UNKNOWN

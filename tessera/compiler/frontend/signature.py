@@ -13,17 +13,21 @@ from tessera.compiler.frontend import vocabulary
 from tessera.compiler.frontend.definition import Definition, Source
 from tessera.compiler.frontend.scope import Scope, read
 from tessera.compiler.frontend.values import MISSING, UNKNOWN, Builtin, ClassRef, Namespace, Record, Unknown
-from tessera.errors import Diagnostic, Span
+from tessera.errors import NOWHERE, Diagnostic, Span
 from tessera.immutable import immutable
 from tessera.language.annotations import (
+    GENERIC,
     Annotation,
     AnnotationError,
     ConstAnn,
+    RecordAnn,
     ScalarAnn,
+    SequenceAnn,
     TensorAnn,
     TileAnn,
     TupleAnn,
     annotation_from_ast,
+    holds_tensors,
 )
 from tessera.language.annotations import Unknown as Unannotated
 from tessera.language.dims import Dim, Expr, symbols
@@ -100,17 +104,19 @@ def _read_signature(
     defaults: list[ast.expr | None] = [*[None] * (len(positional) - len(a.defaults)), *a.defaults]
     out = [_parameter(p, read(p.annotation), source, d) for p, d in zip(positional, defaults, strict=True)]
     if a.vararg is not None:
-        out.append(_parameter(a.vararg, NOTHING, source, None, "*"))
+        out.append(_parameter(a.vararg, _several(read(a.vararg.annotation)), source, None, "*"))
     out += [_parameter(p, read(p.annotation), source, d) for p, d in zip(a.kwonlyargs, a.kw_defaults, strict=True)]
     if a.kwarg is not None:
-        out.append(_parameter(a.kwarg, NOTHING, source, None, "**"))
+        out.append(_parameter(a.kwarg, _several(read(a.kwarg.annotation), keyed=True), source, None, "**"))
     written = node.returns if isinstance(node, ast.FunctionDef) else None
     none = isinstance(written, ast.Constant) and written.value is None
     returns = read(written) if written is not None and not none else None
     dims = {name: _declared(source, node, name) for name in names}
-    for annotation in (*(p.annotation for p in out), returns):
-        for name, span in dims_in(annotation):
-            dims.setdefault(name, span)
+    for p in out:
+        for name, span in dims_in(p.annotation):
+            dims.setdefault(name, p.span if span is NOWHERE else span)  # of a field of a class
+    for name, span in dims_in(returns):
+        dims.setdefault(name, source.span(written) if span is NOWHERE and written is not None else span)
     return Signature(
         tuple(out), returns, source.span(written) if written is not None else None, dims, names, tuple(reads)
     ), found
@@ -160,22 +166,49 @@ def _static(node: ast.expr | None, annotation: Annotation) -> bool:
     return isinstance(annotation, Unannotated) and annotation.text in ("str", "bytes")
 
 
-def resolve(scope: Scope, dotted: str) -> object:
-    """What a dotted name in an annotation stands for, in `annotation_from_ast`'s terms."""
+def _several(annotation: Annotation, keyed: bool = False) -> Annotation:
+    """The annotation of `*args: A`."""
+    return SequenceAnn(annotation, keyed) if holds_tensors(annotation) else NOTHING
+
+
+def resolve(scope: Scope, dotted: str, within: tuple[str, ...] = ()) -> object:
+    """What a dotted name in an annotation stands for, in `annotation_from_ast`'s terms. `within`: the classes whose
+    fields are being read."""
     value: Any = read(scope, dotted)
     if value is MISSING:
         return None
     if isinstance(value, Unknown):
-        return Unannotated(dotted) if dotted.rpartition(".")[2] not in ("Optional", "Union", "Annotated") else None
+        return Unannotated(dotted) if dotted.rpartition(".")[2] not in GENERIC else None
     if isinstance(value, Builtin) and "." not in value.path:
         return getattr(builtins, value.path)
+    if isinstance(value, ClassRef) and value.annotations and value.name not in within:
+        return _record(value, (*within, value.name))
     return Unannotated(dotted) if isinstance(value, (ClassRef, Record, Namespace)) else value
+
+
+def _record(cls: ClassRef, within: tuple[str, ...]) -> Annotation:
+    """The annotation that a dataclass stands for, where some of its fields are tensors."""
+    scope = cls.scope
+
+    def named(dotted: str) -> object:
+        return resolve(scope, dotted, within) if scope is not None else Unannotated(dotted)
+
+    try:
+        fields = [(n, annotation_from_ast(a, named)) for n, a in cls.annotations.items()]
+    except AnnotationError:
+        return Unannotated(cls.name)
+    found = RecordAnn(cls.name, tuple(fields), cls)
+    return found if holds_tensors(found) else Unannotated(cls.name)
 
 
 def dims_in(annotation: Annotation | None) -> list[tuple[str, Span]]:
     """The named sizes of an annotation with their places."""
     if isinstance(annotation, TupleAnn):
         return [d for item in annotation.items for d in dims_in(item)]
+    if isinstance(annotation, SequenceAnn):
+        return dims_in(annotation.item)
+    if isinstance(annotation, RecordAnn):
+        return [d for _, field in annotation.fields for d in dims_in(field)]
     sizes: tuple[Any, ...] = ()
     if isinstance(annotation, (TensorAnn, TileAnn)):
         sizes = annotation.shape or ()

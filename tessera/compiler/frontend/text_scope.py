@@ -14,6 +14,7 @@ from tessera.compiler.frontend import vocabulary
 from tessera.compiler.frontend.broken import Broken
 from tessera.compiler.frontend.definition import Definition, Kind, Source, find_function, parse_module, source_of
 from tessera.compiler.frontend.layer import Layer
+from tessera.compiler.frontend.reparse import reread
 from tessera.compiler.frontend.trees import first_line
 from tessera.compiler.frontend.values import (
     MISSING,
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
     from tessera.compiler.frontend.modules import Modules, ModuleScope
     from tessera.compiler.frontend.scope import Scope
 
-_DATACLASS = ("dataclass", "dataclasses.dataclass", "NamedTuple", "typing.NamedTuple")
+_NAMED_TUPLE = ("NamedTuple", "typing.NamedTuple")
+_DATACLASS = ("dataclass", "dataclasses.dataclass", *_NAMED_TUPLE)
 
 
 class ConstantLayer(Layer):
@@ -104,10 +106,12 @@ class TextScope:
 
     def edited(self, definition: Definition, text: str) -> Definition | None:
         try:
-            tree, notes = parse_module(text, self.file)
+            found = reread(self.tree, self.text, text, self.file)
+            tree, notes = found if found is not None else parse_module(text, self.file)
         except CompileError:
             return None
-        node = find_function(tree, definition.line, definition.name)
+        around = [n for n in tree.body if first_line(n) <= definition.line <= (n.end_lineno or n.lineno)]
+        node = find_function(ast.Module(around, []), definition.line, definition.name)
         if not isinstance(node, ast.FunctionDef):
             return None
         scope = TextScope(self.file, text, tree, self._modules)
@@ -212,7 +216,13 @@ class TextScope:
                     pass
         if node.bases and not data:
             return UNKNOWN
-        return ClassRef(node.name, members, tuple(fields) if data else ())
+        named = any(dotted_name(base) in _NAMED_TUPLE for base in node.bases)
+        annotations = {
+            s.target.id: s.annotation
+            for s in node.body
+            if data and isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name)
+        }
+        return ClassRef(node.name, members, tuple(fields) if data else (), annotations, self, named)
 
     def _unpacked(self, name: str, targets: list[ast.expr], value: ast.expr) -> Any:
         """`B, S = 8, 128`"""

@@ -15,8 +15,19 @@ from tessera.compiler.frontend import asserts, assignment
 from tessera.compiler.frontend.frame import Flow
 from tessera.compiler.frontend.inlining import stored_names
 from tessera.compiler.frontend.snapshot import Snapshot
-from tessera.compiler.frontend.values import UNKNOWN, Counting, Number, Unknown, is_dict, is_sequence, type_name
+from tessera.compiler.frontend.values import (
+    UNKNOWN,
+    Counting,
+    Number,
+    Several,
+    Unknown,
+    is_dict,
+    is_sequence,
+    type_name,
+)
 from tessera.compiler.ir.core import Block, Value
+from tessera.compiler.ir.types import TensorType
+from tessera.language import dims
 from tessera.language.dims import Expr
 
 if TYPE_CHECKING:
@@ -69,16 +80,37 @@ def loop(ev: Evaluator, node: ast.For | ast.While, iterable: Any) -> Flow:
     for name in stored_names(node.body) & before.keys():
         if not isinstance(before[name], Value):  # a counter or list: some later iteration's value, which is not known
             ev.frame.names[name] = UNKNOWN
+    facts, ev.facts = ev.facts, ev.facts.copy()
     if isinstance(node, ast.For):
-        item = Number(int, ast.unparse(node.target)) if isinstance(iterable, Counting) else UNKNOWN
-        assignment.assign(ev, node.target, item)
+        step(ev, node.target, iterable)
     with speculating(ev):
         ev.run(node.body)
+    ev.facts = facts
     after = ev.frame.names
     ev.frame.names = merge_names(ev, before, after, node)
     for name in after.keys() - before.keys():
         ev.frame.names[name] = after[name]
     return Flow.NEXT
+
+
+def step(ev: Evaluator, target: ast.expr, iterable: Any) -> None:
+    """One of the items of an iterable, nobody knows of how many. A counter is a size from 0 on, within its range."""
+    if isinstance(iterable, Value) and isinstance(iterable.type, TensorType) and iterable.type.rank:
+        assignment.assign(
+            ev, target, ev.layer.placeholder(iterable.type.with_shape(iterable.type.shape[1:]), ev.span(target))
+        )
+        return
+    if not isinstance(iterable, Counting) or not isinstance(target, ast.Name):
+        assignment.assign(ev, target, iterable.item if isinstance(iterable, Several) else UNKNOWN)
+        return
+    start, stop, step = iterable.start, iterable.stop, iterable.step
+    if not all(isinstance(v, (int, Expr)) for v in (start, stop)) or not isinstance(step, int) or step < 1:
+        assignment.assign(ev, target, Number(int, target.id))
+        return
+    counter = dims.symbol(f"?{target.id}")
+    ev.facts.assume_at_most(start, counter)
+    ev.facts.assume_at_most(counter + 1, stop)
+    ev.frame.names[target.id] = counter
 
 
 @contextmanager

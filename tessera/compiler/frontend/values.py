@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tessera.compiler.frontend.definition import Definition
     from tessera.compiler.frontend.frame import Frame
     from tessera.compiler.frontend.modules import ModuleScope
+    from tessera.compiler.frontend.scope import Scope
 
 
 class Unknown:
@@ -29,6 +30,17 @@ class Unknown:
 
     def __repr__(self) -> str:
         return "unknown"
+
+
+class Several(Unknown):
+    """Values of one kind, nobody knows how many: the tensors of a `list[Tensor["D", "D"]]`. To all who do not ask for
+    `item` it is unknown."""
+
+    __slots__ = ("item", "keyed")
+
+    def __init__(self, item: Any, keyed: bool = False) -> None:
+        """`keyed`: the values of a dict."""
+        self.item, self.keyed = item, keyed
 
 
 class Missing:
@@ -124,11 +136,15 @@ class Closure:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassRef:
-    """A class of the file that is read as text: its name, its constants and its dataclass fields in order."""
+    """A class of the file that is read as text: its name, its constants and its dataclass fields in order, and what
+    they are annotated with, to be read in `scope`."""
 
     name: str
     members: Mapping[str, Any]
     fields: tuple[str, ...] = ()
+    annotations: Mapping[str, ast.expr] = field(default_factory=dict[str, ast.expr])
+    scope: Scope | None = None
+    named_tuple: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -138,6 +154,13 @@ class Record:
     type_name: str
     members: dict[str, Any]
     cls: Any = None
+
+
+def as_items(value: object) -> object:
+    """The tuple that an instance of a named tuple of the text is; any other value as it is."""
+    if isinstance(value, Record) and isinstance(value.cls, ClassRef) and value.cls.named_tuple:
+        return tuple(value.members[n] for n in value.cls.fields)
+    return value
 
 
 class LayerValue:
@@ -217,11 +240,11 @@ _NESTED = frozenset({list, tuple, dict, slice, Record})
 
 def has_unknown(value: object) -> bool:
     """Whether `value` is, or holds, something unknown."""
-    if value is UNKNOWN:
+    if isinstance(value, Unknown):
         return True
     if is_sequence(value):
         for v in value:  # noqa: SIM110 (asked of the arguments of every call: no generator)
-            if v is UNKNOWN or (v.__class__ in _NESTED and has_unknown(v)):
+            if isinstance(v, Unknown) or (v.__class__ in _NESTED and has_unknown(v)):
                 return True
         return False
     if is_dict(value):

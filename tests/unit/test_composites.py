@@ -1,0 +1,159 @@
+"""Parameters that hold tensors (dataclasses, tuples, lists, dicts), and loops over sizes, in a text that is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import Tensor
+from tessera.compiler.frontend.analysis import Analysis
+from tessera.compiler.frontend.files import FileAnalysis
+
+HEAD = """from dataclasses import dataclass
+from typing import NamedTuple
+import tessera as ts
+from tessera import Tensor
+
+@dataclass
+class Feed:
+    up: Tensor["D", "F"]
+    down: Tensor["F", "D"]
+    scale: float = 1.0
+
+class Pair(NamedTuple):
+    a: Tensor["B", "D"]
+    b: Tensor["B", "D"]
+
+@dataclass
+class Loop:
+    weight: Tensor["D"]
+    next: "Loop | None" = None
+
+"""
+
+
+def read(parameters: str, *lines: str) -> Analysis:
+    file = FileAnalysis("model.py")
+    body = "".join(f"    {line}\n" for line in lines)
+    file.update(f"{HEAD}@ts.function\ndef f({parameters}):\n{body}    return y\n")
+    (a,) = [a for a in file.analyses if a.name == "f"]
+    return a
+
+
+def shape(a: Analysis, name: str = "y") -> str:
+    return [e.text for e in a.expressions if e.name == name and e.kind == "assign"][-1]
+
+
+X = 'x: Tensor["B", "D"], '
+
+
+@pytest.mark.parametrize(
+    "parameters, line, want",
+    [
+        ("p: Feed", "y = x @ p.up", "[B, F] f32"),
+        ("p: Feed", "y = x @ p.up @ p.down * p.scale", "[B, D] f32"),
+        ("p: Pair", "a, b = p; y = a + b", "[B, D] f32"),
+        ("p: Pair", "y = x - p[1]", "[B, D] f32"),
+        ("p: Loop", "y = x * p.weight", "[B, D] f32"),
+        ('p: tuple[Tensor["D", "F"], Tensor["F"]]', "y = x @ p[0] + p[1]", "[B, F] f32"),
+        ('p: list[Tensor["D", "E"]]', "y = x @ p[0]", "[B, E] f32"),
+        ('p: tuple[Tensor["D", "E"], ...]', "y = x @ p[-1]", "[B, E] f32"),
+        ('p: list[tuple[Tensor["D", "E"], Tensor["E"]]]', "w, b = p[0]; y = x @ w + b", "[B, E] f32"),
+        ('p: dict[str, Feed]', 'y = x @ p["in"].up', "[B, F] f32"),
+        ('*p: Tensor["D", "D"]', "y = sum([x @ w for w in p][:2]) if False else x @ p[0]", "[B, D] f32"),
+        ('**p: Tensor["D"]', 'y = x + p["bias"]', "[B, D] f32"),
+        ('p: list[Tensor["D", "E"]]', "a, b = p; y = x @ b", "[B, E] f32"),
+        ('p: list[Tensor["D", "E"]]', "y = [x @ w for w in p][0]", "[B, E] f32"),
+        ('p: list[Tensor["D", "E"]]', "y = [x[i] @ w for i, w in enumerate(p)][0]", "[E] f32"),
+    ],
+)  # fmt: skip
+def test_what_a_parameter_holds(parameters: str, line: str, want: str) -> None:
+    a = read(X + parameters, *line.split("; "))
+    assert not a.diagnostics and a.op is None and a.undecided
+    assert shape(a) == want
+
+
+@pytest.mark.parametrize(
+    "parameters, line, code",
+    [
+        ("p: Feed", "y = x @ p.down", "TS203"),
+        ("p: Feed", "y = x @ p.upp", "TS104"),
+        ('p: list[Tensor["D", "E"]]', "y = x @ p[0].T", "TS203"),
+        ('p: tuple[Tensor["D"], Tensor["E"]]', "y = x + p[1]", "TS202"),
+        ('p: tuple[Tensor["D"], Tensor["E"]]', "a, b, c = p; y = x", "TS105"),
+        ('*p: Tensor["E"]', "y = x + p[0]", "TS202"),
+    ],
+)  # fmt: skip
+def test_a_mistake_with_what_it_holds(parameters: str, line: str, code: str) -> None:
+    a = read(X + parameters, *line.split("; "))
+    assert [d.code for d in a.diagnostics] == [code]
+
+
+@pytest.mark.parametrize("annotation", ["list[int]", "dict[str, float]", "list", "Unheard", "list[Unheard]", "object"])
+def test_other_annotations_say_nothing(annotation: str) -> None:
+    a = read(f'{X}p: "{annotation}"', "y = x @ p[0] + p.a")
+    assert not a.diagnostics and a.op is None
+
+
+@pytest.mark.parametrize(
+    "lines, want",
+    [
+        (("for t in range(S):", "    y = x[:, t]"), "[B, D] f32"),
+        (("for t in range(S):", "    y = x[:, t : t + 1]"), "[B, 1, D] f32"),
+        (("for t in range(1, S):", "    y = x[:, t - 1] - x[:, t]"), "[B, D] f32"),
+        (("for t in range(0, S, 16):", "    y = x[:, t : t + 16]"), "[B, 16, D] f32"),
+        (("for t in range(S):", "    y = x[:, :t].sum(1)"), "[B, D] f32"),
+        (("for row in x:", "    y = row"), "[S, D] f32"),
+        (("rows = [x[:, t] for t in range(S)]", "y = rows[0]"), "[B, D] f32"),
+        (("y = x.sum(1)", "for t in range(S):", "    y = y * 0.5 + x[:, t]"), "[B, D] f32"),
+    ],
+)
+def test_loops_over_sizes(lines: tuple[str, ...], want: str) -> None:
+    a = read('x: Tensor["B", "S", "D"]', *lines)
+    assert not a.diagnostics and a.op is None
+    assert shape(a) == want
+
+
+def test_a_counter_stays_within_its_range() -> None:
+    (found,) = read('x: Tensor["B", 8]', "for t in range(8):", "    y = x[:, t + 1]").diagnostics
+    assert found.code == "TS207"
+
+
+def test_an_edit_of_the_class_is_seen() -> None:
+    file = FileAnalysis("model.py")
+    text = f"{HEAD}@ts.function\ndef f({X}p: Feed):\n    return x @ p.up\n"
+    file.update(text)
+    assert not file.diagnostics
+    file.update(text.replace('up: Tensor["D", "F"]', 'up: Tensor["F", "D"]'))
+    assert [d.code for d in file.diagnostics] == ["TS203"]
+
+
+@dataclass
+class Weights:
+    w: np.ndarray
+    b: np.ndarray
+
+
+class Both(NamedTuple):
+    a: np.ndarray
+    b: np.ndarray
+
+
+def test_they_mean_the_same_when_it_runs() -> None:
+    @ts.function
+    def f(x: Tensor["B", "D"], p: Weights, *ws: Tensor["D", "D"]):
+        for w in ws:
+            x = x @ w
+        total = x[0]
+        for t in range(x.shape[0]):
+            total = total + x[t]
+        return Both(x @ p.w + p.b, total)
+
+    x, w, b = np.ones((2, 3), np.float32), np.ones((3, 3), np.float32), np.ones(3, np.float32)
+    y, total = f(x, Weights(w, b), w, w)
+    np.testing.assert_allclose(np.asarray(y), x @ w @ w @ w + b)
+    np.testing.assert_allclose(np.asarray(total), 3 * (x @ w @ w)[0])
