@@ -19,9 +19,7 @@ def main() -> int:
     parser.add_argument("--sample", type=int, help="try so many, spread over the texts (default: all)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one per processor)")
-    parser.add_argument(
-        "--minutes", type=float, default=math.inf, help="stop after about so many (default: all)"
-    )
+    parser.add_argument("--minutes", type=float, default=math.inf, help="stop after about so many (default: all)")
     parser.add_argument("--log", default="", help="a file for what has been found so far")
     parser.add_argument("--save", action="store_true", help="keep the score in benchmarks/results/mutations.json")
     options = parser.parse_args()

@@ -63,7 +63,11 @@ class Dependence:
             blocks = suites(s)
             last = blocks[0][0].lineno - 1 if blocks else s.end_lineno or s.lineno
             nodes = list(ast.walk(s)) if not blocks or isinstance(s, ast.ClassDef) else _head_nodes(s)
-            reads = {self._name(n.id, scopes) for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+            loaded = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+            loaded |= {
+                t.id for n in nodes if isinstance(n, ast.AugAssign) for t in [n.target] if isinstance(t, ast.Name)
+            }
+            reads = {self._name(n, scopes) for n in loaded}
             writes = {self._name(n, scopes) for n in _stored(nodes)}
             if isinstance(s, ast.ClassDef):
                 writes = {self._name(s.name, scopes)}

@@ -25,9 +25,10 @@ def hints(file: FileAnalysis) -> Hints:
     return {(e.span.line, e.name): e.text for e in shown}
 
 
-def codes(file: FileAnalysis) -> Codes:
-    """Findings by line, without those that say where the text does not parse."""
-    return {(d.span.line, d.code) for d in file.diagnostics if d.code != "TS101"}
+def codes(file: FileAnalysis, called: range = range(0)) -> Codes:
+    """Findings by line, without those that say where the text does not parse, or that were made by a call in lines."""
+    found = [d for d in file.diagnostics if d.code != "TS101"]
+    return {(d.span.line, d.code) for d in found if not any(n.span and n.span.line in called for n in d.notes)}
 
 
 def everything(analysis: Analysis) -> object:
@@ -133,7 +134,8 @@ class Model:
 
     def _compare(self, m: Mutation, by: int, where: str, score: Score) -> None:
         own, dependants = self.concerned(m.first, m.last)
-        moved = {line: line + by * (line > m.first) for line, _ in (*self.hints, *self.codes)}
+        before = min(m.first, m.last)
+        moved = {line: line + by * (line > before) for line, _ in (*self.hints, *self.codes)}
         wanted = {(moved[line], name): (line, t) for (line, name), t in self.hints.items()}
         now, lost = hints(self.file), 0
         for place, (line, type) in wanted.items():
@@ -148,8 +150,9 @@ class Model:
         said = [(place, f"{place[1]} is {t}") for place, t in now.items() if wanted.get(place, (0, ""))[1] != t]
         said += [(place, f"{place[1]} is said") for place in codes(self.file) if place not in known]
         for place, what in said:
-            line = place[0] - by * (place[0] > m.first)
-            if line not in own and line not in dependants:
+            line = place[0] - by * (place[0] > before)
+            new = m.last < m.first <= place[0] < m.first + by
+            if not new and line not in own and line not in dependants:
                 score.faults.append(f"{where}: {what} in line {line}")
         if lost or len(self.file.problems) > 1:
             score.worst.append((lost, len(self.file.problems), where))
@@ -172,7 +175,8 @@ class Model:
             by = text.count("\n") - self.text.count("\n")
             finished = {p: t for p, t in self.hints.items() if body < line and typing.first <= p[0] < line}
             self._keeps({**outside, **finished}, typing.last, by, kind, where, score)
-            for at, code in codes(self.file):
+            called = range(typing.first, typing.last + by + 1)  # a helper is read with what it is called with there
+            for at, code in codes(self.file, called):
                 before = at - by * (at > typing.last + by)
                 if (
                     (at < typing.first or at > typing.last + by)

@@ -9,7 +9,7 @@ import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
+from itertools import count, islice, pairwise
 
 from tessera_lsp.notebook import Source
 from tessera_lsp.text import Text
@@ -23,6 +23,34 @@ MARKERS = sorted((ROOT / "tests" / "lsp" / "markers").glob("*.py"))
 OTHERS = (ROOT / "examples" / "tour.tess", ROOT / "examples" / "01_kernels.ipynb")
 NAMES = tuple(p.name for p in (*MARKERS, *OTHERS))
 INSERTED = "()[]{}\"'"
+HALF_TYPED = (
+    "ts.softmax(", "fresh =", "fresh = ts.softmax(", "fresh = ts.", "fresh.", "def fresh(", "def fresh",
+    "def fresh(x", 'def fresh(x: Tensor["B", ', 'fresh = f"{', 'fresh = f"{ts.', '"""', "'''", 'fresh = """',
+    'fresh = "', "@ts.", "@", "for fresh in", "for fresh", "for fresh in ts.arange(3):", "while ", "while fresh:",
+    "if", "if fresh", "if fresh:", "else:", "else", "elif fresh:", "try:", "except", "finally:", "with ",
+    "with fresh as", "match fresh:", "match fresh:\n    case", "match fresh:\n    case [a, *", "fresh: Tensor[",
+    'fresh: Tensor["B", ', "if (fresh := ", "(fresh := ", "fresh = lambda x:", "fresh = lambda",
+    "[fresh for fresh in", "fresh = [a for a in", "fresh = [", "fresh = {", 'fresh = {"a": ', "assert ", "import ",
+    "from ", "from tessera import", "from tessera import (", "class Fresh", "class Fresh:", "class Fresh(",
+    "fresh = 1 +", "fresh +=", "fresh ~", "global ", "raise ts.", "del ", "async def", "await", "yield from",
+    "\tfresh = (", "      fresh = 1", "def fresh(a):\nfresh = a", "for a in b:\nfresh = a", "if a:\n    fresh = (",
+    "fresh = 1 if", "fresh = not", "fresh = x @", "fresh = x[", "fresh = x[0, ", "fresh = x[:, None",
+    "fresh = (x +\n    1", "fresh = \\", "fresh = x if a else\n", "print(", "lambda", "(", "[", "{", ")", "]", "}",
+    "'", '"', "?", "$", "fresh = 08",
+)  # fmt: skip
+"""what stands in a line while it is being typed, and some that a paste may bring"""
+PARAMETERS = (
+    "fresh",
+    "fresh: ",
+    "fresh: Tensor[",
+    'fresh: Tensor["B',
+    'fresh: Tensor["B", ',
+    "fresh: Tensor[]",
+    "fresh: int = ",
+)
+DECORATORS = ("@", "@ts", "@ts.", "@ts.numerics(", "@ts.numerics(fast=", "# fresh", "")
+EACH = 8
+"""of these for each line, others for the next"""
 _CLOSERS = {"(": ")", "[": "]", "{": "}"}
 _NOT_BEFORE = (tokenize.NL, tokenize.COMMENT, tokenize.ENDMARKER, tokenize.INDENT, tokenize.DEDENT)
 
@@ -56,7 +84,7 @@ def right(name: str) -> Right:
 @dataclass(frozen=True, slots=True)
 class Mutation:
     """A mistake: `new` in place of the characters from `start` to `end` of the right text. `first` to `last`: the lines
-    of that text which it touches."""
+    of that text which it touches; between them, if `last` is less."""
 
     kind: str
     start: int
@@ -78,7 +106,7 @@ def mutations(name: str) -> list[Mutation]:
         starts.append(starts[-1] + len(line))
     found = list(tokenize.generate_tokens(io.StringIO(text).readline))
     every = [*_deleted(text, found, starts), *_inserted(found, starts), *_cut_off(text, found, starts),
-             *_indented(lines, starts)]  # fmt: skip
+             *_indented(lines, starts), *_half_typed(lines, found, starts)]  # fmt: skip
     return [m for m in every if m.first in right(name).ours]
 
 
@@ -103,6 +131,32 @@ def _cut_off(text: str, found: list[tokenize.TokenInfo], starts: list[int]) -> I
         at = starts[t.start[0] - 1] + t.start[1]
         if before.end[0] == t.start[0] and t.type not in (*_NOT_BEFORE, tokenize.NEWLINE):
             yield Mutation("truncate", at, text.index("\n", at), "", t.start[0], t.end[0])
+
+
+def _half_typed(lines: list[str], found: list[tokenize.TokenInfo], starts: list[int]) -> Iterator[Mutation]:
+    """New lines, indented as an editor does it; within brackets, only where these are parameters."""
+    numbers, indent, inside = count(), "", _rows_within(found)
+    for i, line in enumerate(lines):
+        if line.strip() and line.lstrip()[0] not in ")]}":
+            indent = line[: len(line) - len(line.lstrip())]
+        those = {"": HALF_TYPED, "def": PARAMETERS, "@": DECORATORS}.get(inside.get(i + 1, ""), ())
+        for typed in (those[n % len(those)] for n in islice(numbers, EACH if those else 0)):
+            new = indent + typed.replace("\n", "\n" + indent) + "\n"
+            yield Mutation("half typed", starts[i], starts[i], new, i + 1, i)
+
+
+def _rows_within(found: list[tokenize.TokenInfo]) -> dict[int, str]:
+    """The lines that do not begin a statement of their own, and the first word of theirs."""
+    out: dict[int, str] = {}
+    first: tokenize.TokenInfo | None = None
+    for t in found:
+        if t.type == tokenize.NEWLINE and first is not None:
+            below = 1 if first.string == "@" else 0
+            out |= dict.fromkeys(range(first.start[0] + 1, t.start[0] + 1 + below), first.string)
+            first = None
+        elif first is None and t.type not in _NOT_BEFORE:
+            first = t
+    return out
 
 
 def _indented(lines: list[str], starts: list[int]) -> Iterator[Mutation]:

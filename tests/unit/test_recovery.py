@@ -102,6 +102,46 @@ def test_one_broken_place(old: str, new: str, line: int, lost: set[str]) -> None
     assert not file.diagnostics and hints(file) == WHOLE
 
 
+@pytest.mark.parametrize(
+    "above", ["    k = ts.gelu(", "    for i in", "    return scores", "HEADS = 4", "    s = x.sum(0)"]
+)
+@pytest.mark.parametrize(
+    "typed",
+    ["ts.softmax(", "y =", "y = ts.", "def f(", "def f", 'y = f"{', 'y = f"{ts.', "@", "@ts.", "return", "return (",
+     "raise ts.", "for j in", "for j in x:", "while ", "if", "if y:", "else:", "try:", "with ", "match y:",
+     'y: Tensor["B', "if (y := ", "y = lambda a:", "y = [a for a in", "y = {", "import ", "from tessera import (",
+     "class C:", "      y = 1", "\t\t\ty = (", "(", "]", "?"],
+)  # fmt: skip
+def test_a_line_that_is_being_typed(above: str, typed: str) -> None:
+    """Nothing that stands around it changes, whatever a new line begins with."""
+    rows = TEXT.split("\n")
+    at = next(i for i, row in enumerate(rows) if row.startswith(above))
+    indent = rows[at][: len(rows[at]) - len(rows[at].lstrip())]
+    file = read("\n".join([*rows[:at], indent + typed, *rows[at:]]), TEXT)
+    if file.problems:  # else: a `return`, which means what it says
+        assert [d.span.line for d in file.problems] == [at + 1], [str(d) for d in file.problems]
+        assert {d.span.line for d in file.diagnostics} == {at + 1}, [str(d) for d in file.diagnostics]
+        assert hints(file).items() >= WHOLE.items()
+    else:
+        assert typed == "return"
+
+
+def test_a_broken_guard_still_guards() -> None:
+    """What stands below `if x is None: raise ...` is not read with None while the `raise` is being typed."""
+    text = """import tessera as ts
+from tessera import Tensor
+
+
+@ts.function
+def f(x: Tensor["N"], y: Tensor["N"] | None):
+    if y is None:
+        raise ValueError("y")
+    return x + y
+"""
+    file = read(text.replace('ValueError("y")', "ValueError("), text)
+    assert [(d.code, d.span.line) for d in file.diagnostics] == [("TS101", 8)], [str(d) for d in file.diagnostics]
+
+
 HEADS = """import tessera as ts
 from tessera import Tensor
 
@@ -135,6 +175,9 @@ def mean(x: Tensor["B", "D"]):
         ("def gated(\n", "def gated\n", 8, {"x", "up", "down"}),
         (') -> Tensor["B", "D"]:', ') -> Tensor["B", "D"]:}', 8, {"x", "up", "down"}),
         (') -> Tensor["B", "D"]:', ') -> Tensor["B", "D"]', 8, {"x", "up", "down"}),
+        (') -> Tensor["B", "D"]:', ' -> Tensor["B", "D"]:', 6, {"x", "up", "down"}),
+        (') -> Tensor["B", "D"]:', '[) -> Tensor["B", "D"]:', 8, {"x", "up", "down"}),
+        (') -> Tensor["B", "D"]:', '") -> Tensor["B", "D"]:', 8, {"x", "up", "down"}),
         ("@ts.function\ndef gated", ")@ts.function\ndef gated", 5, set()),
         ("@ts.function\ndef mean", "'@ts.function\ndef mean", 18, set()),
         ("@ts.function\ndef mean", "(@ts.function\ndef mean", 18, set()),

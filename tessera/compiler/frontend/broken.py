@@ -102,7 +102,7 @@ def statement(ev: Evaluator, node: Broken) -> Flow:
         if name in node.binds or changeable or unheard_of:
             names[name] = UNKNOWN
             ev.frame.maybe.discard(name)
-    if not node.leaves:
+    if not node.leaves or ev.definition.recalled:  # one that is being typed: what is below it stays known
         return Flow.NEXT
     ev.frame.returned, ev.frame.return_span = UNKNOWN, ev.span(node)
     return Flow.RETURN

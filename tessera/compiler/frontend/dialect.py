@@ -223,7 +223,7 @@ def _string_end(text: str, m: re.Match[str], nesting: int = 0) -> int:
         elif c in "}])":
             depth -= depth > 0
         i += 1
-    return i
+    return m.end()  # it ends nowhere: a field that is still being typed
 
 
 def _open_fields(body: str) -> int:

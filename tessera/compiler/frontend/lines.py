@@ -16,7 +16,7 @@ from tessera.compiler.frontend.dialect import tokens
 
 _SPACE = re.compile(r"[ \t\f]*")
 _CLAUSE = re.compile(r"[ \t\f]*(?:elif|else|except|finally)\b")
-_CLOSER = re.compile(r"[ \t\f]*[)\]}]")
+_CLOSER = re.compile(r"[ \t\f]*(?:[\"'(\[{]?[)\]}]|->)")
 _COMPOUND = re.compile(
     r"""[ \t\f]*(?:
         ["'(\[{)\]}]?(?: @ | (?:async[ \t]+)? (?P<definition> def|class) [ \t]+ \w+ [ \t]*[(\[:] )
@@ -112,54 +112,64 @@ class Lines:
             if start >= self.starts[i + 1] - 1:
                 break
             if kind == "string" and end >= self.starts[i + 1]:
-                if not self._closed(start, end) or _UNSOUND.search(self.text, start, end):
+                whole = self._closed(start, end) and (self._is_long(start) or "\\\n" in self.text[start:end])
+                if not whole or _UNSOUND.search(self.text, start, end):
                     break
                 i = bisect_right(self.starts, end) - 1
         return min(i + 1, last)
 
+    def _is_long(self, start: int) -> bool:
+        return self.text[start : start + 3] in ('"""', "'''")
+
     def _closed(self, start: int, end: int) -> bool:
         quote = self.text[start : start + 3]
-        return quote not in ('"""', "'''") or (end - start >= 6 and self.text.endswith(quote, start, end))
+        return not self._is_long(start) or (end - start >= 6 and self.text.endswith(quote, start, end))
 
     # statements
     def extent(self, i: int, last: int, indent: int, strict: bool) -> int:
         """Where the statement at line `i` ends: before the next line that is indented as far and goes nothing on."""
-        at, suite = i, 0
+        at, suite, inner = i, 0, set[int]()
         while True:
             end = self.logical(at, last)[0] if strict else self.physical(at, last)
             following = self.code(end, last)
             if following == last:
                 return end
             line, width = self.lines[following], self.width(following)
-            if self.opens(end - 1) and width > indent:
-                suite = min(width, suite or sys.maxsize)
+            if not suite and self.opens(end - 1) and width > indent:
+                suite = self.common_width(following, last, indent)
             near = suite and width - indent < suite - width  # nearer to the statement than to its suite
-            continued = (width > indent and not near) or self.decorates(at)
+            continued = (width > indent and not near) or (
+                self.decorates(at) and width >= self.width(at) and self._decorated(following, last)
+            )
             closing = _CLOSER.match(line) and not self.word(following)
             if not (continued or _CLAUSE.match(line) or closing) and not (
-                (suite or self.opens(end - 1)) and self._astray(following, last, indent, suite)
+                (suite or self.opens(end - 1)) and self._astray(following, last, indent, suite, inner)
             ):
                 return end
+            if width > indent:
+                inner.add(width)
             at = following
 
-    def _astray(self, i: int, last: int, indent: int, suite: int) -> bool:
-        """Whether line `i` has lost its indentation: the line after it is indented again, which this one does not
-        open, or as the suite of a statement in a suite indented by `suite` is."""
+    def _astray(self, i: int, last: int, indent: int, suite: int, inner: set[int]) -> bool:
+        """Whether line `i` has lost its indentation: the line after it is indented again as one of those before
+        (`inner`), which this one does not open, or as the suite of a statement in a suite indented by `suite` is."""
         end, closed = self.logical(i, last)
         following = self.code(end, last)
         if not closed or following == last:
             return False
         if self.opens(end - 1):
-            inner = self.width(following)
-            ends = (w for k in range(following, last) if not self.is_blank(k) and (w := self.width(k)) < inner)
-            return indent < (suite or next(ends, 0)) < inner and self.word(i) not in (None, "def", "class")
-        return end == i + 1 and not self.word(i) and self.width(following) > indent
+            deep = self.width(following)
+            ends = (w for k in range(following, last) if not self.is_blank(k) and (w := self.width(k)) < deep)
+            return indent < (suite or next(ends, 0)) < deep and self.word(i) not in (None, "def", "class")
+        again = self.width(following) in inner if inner else self.width(following) > indent
+        return end == i + 1 and not self.word(i) and again
 
     def common_width(self, i: int, last: int, outer: int) -> int:
         """How far a suite is indented: as its first line, unless the others tell that this one is astray."""
         if i == last:
             return 0
-        first, second = self.width(i), self.code(self.logical(i, last)[0], last)
+        after, closed = self.logical(i, last)
+        first, second = self.width(i), self.code(after if closed else i + 1, last)
         if first <= outer:
             return self._least_width(second, last, outer) or first
         return self.width(second) if second < last and outer < self.width(second) < first else first
@@ -204,7 +214,7 @@ class Lines:
         for k in range(i, last):
             if k > i and (_NEVER_INSIDE.match(self.lines[k]) or _INNER.match(self.lines[k])):
                 break
-            if k > i and _CLOSER.match(self.lines[k]) and self.width(k) <= self.width(i):
+            if k > i and _CLOSER.match(self.lines[k]) and self.width(k) <= self.width(i) + 1:
                 return k + 1
             if self.opens(k) and listed:
                 return k + 1

@@ -119,6 +119,8 @@ class Reader:
             body = [*inline, *self._block(head, stop, depth + 1, indent, quiet=len(fragments.problems) > said)]
             if not body:
                 body = [fragments.place(Broken("", []), head - 1, head)]
+            if word not in ("if", "elif", "else"):
+                _go_on(body)
             tip = self._joined(tip, made, word, body, out)
             for s in (made, *out):
                 if s is not None:
@@ -144,3 +146,10 @@ class Reader:
         elif tip is not None:
             tip.orelse = body
         return tip
+
+
+def _go_on(body: list[ast.stmt]) -> None:
+    """Who types `return` between other statements does not mean that those below it are never reached."""
+    for s in body:
+        if isinstance(s, Broken):
+            s.leaves = False
