@@ -14,6 +14,7 @@ from tessera.compiler.frontend.checks import cancellation, memory, precision, so
 from tessera.compiler.frontend.checks.finding import Finding, Look
 from tessera.compiler.frontend.checks.values import name_of
 from tessera.compiler.ir.core import Op
+from tessera.compiler.ir.launches import outside_kernels
 from tessera.errors import Diagnostic, Span
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ for _names, _rule in RULES:
 
 def check_values(ev: Evaluator) -> None:
     """Adds what the rules find to the evaluator's findings, with what may mend it."""
-    look, ops = Look(ev), [inner for op in ev.block.ops for inner in op.walk()]
+    look, ops = Look(ev), [inner for op in ev.block.ops for inner in outside_kernels(op)]
     for op in ops:
         for rule in _BY_NAME.get(name_of(op), ()):
             if (found := rule(op, look)) is not None:
