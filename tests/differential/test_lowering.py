@@ -120,6 +120,21 @@ def test_a_long_reduction_runs_in_fixed_chunks() -> None:
     check(lambda g, x: (g.max(x), g.min(x)), -np.abs(rand(70_001)) - 1)
 
 
+def test_what_a_long_reduction_reads_may_be_needed_elsewhere() -> None:
+    def both(g: Any, x: Any) -> Any:
+        v = g.sub(x, 1.0)
+        return v, g.max(v)
+
+    schedule, _ = check(both, rand(70_000))
+    assert kinds(schedule) == ["map", "chunks"]
+
+    def through_a_view(g: Any, x: Any) -> Any:
+        v = g.sub(x, 1.0)
+        return g.max(v), g.reshape(v, (70, 1000))
+
+    check(through_a_view, rand(70_000))
+
+
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_matmul_with_its_epilogue(device: str) -> None:
     schedule, _ = check(lambda g, x, w, b: g.gelu(g.add(g.matmul(x, w), b)), rand(2, 9, 8), rand(8, 70), rand(70),

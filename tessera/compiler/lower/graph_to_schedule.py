@@ -151,6 +151,9 @@ class Grouping:
         if trial.kind == "contract":
             return epilogue_fits(trial.ops, trial.axes, trial.space)
         if _long_reduction(op):
+            before = [r for o in trial.ops if o is not op for r in o.results]
+            if any(_leaves(r, set(trial.ops)) for r in before):
+                return False  # its programs give one value for each chunk, and nothing else
             walks = [a.strides for o in trial.ops for _, a in reads(o, trial.axes, trial.space)]
             return len(collapse(trial.space, [0] * len(trial.space), walks)) <= 1
         return True
@@ -198,6 +201,12 @@ class Grouping:
         for g in groups:
             visit(g)
         return out
+
+
+def _leaves(v: Value, ops: set[Op]) -> bool:
+    """Whether a value is used by others than `ops`, perhaps through views."""
+    others = [u for u in v.users if u not in ops]
+    return any(not is_view(u) or any(_leaves(r, ops) for r in u.results) for u in others)
 
 
 def _long_reduction(op: Op) -> bool:

@@ -39,11 +39,12 @@ def schedule_to_tile(
     lower_block(block, out)
     outputs = [_output(v, out) for v in block.terminator.operands]
     free = {s for b in out.buffers for d in b.shape for s in symbols(d)}
-    free |= {s for kernel in out.launched.values() for s in free_dims(kernel)}
-    return Program(
-        out.name, out.params, tuple(out.buffers), tuple(out.steps), tuple(outputs), tuple(sorted(free)), tuple(checks),
-        func.span, tuple_result,
+    program = Program(
+        out.name, out.params, tuple(out.buffers), tuple(out.steps), tuple(outputs), (), tuple(checks), func.span,
+        tuple_result,
     )  # fmt: skip
+    free |= {s for launch in program.launches for s in free_dims(launch.kernel)}  # also those that are only numbers
+    return replace(program, free=tuple(sorted(free)))
 
 
 def lower_block(block: Block, out: ProgramBuilder) -> None:
