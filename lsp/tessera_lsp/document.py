@@ -2,7 +2,8 @@
 
 An edit changes the text at once and asks for an analysis; at most one runs, giving way to other work every few
 milliseconds, and ending early when a newer text has arrived meanwhile. Who reads a document waits for the analysis of
-the text that was there when the request came, and is told ContentModified when a newer text arrives meanwhile.
+the text that was there when the request came, and is told ContentModified when a newer text arrives meanwhile. What
+must be there at once, as completions, is read from what was known last (`soon`, `recent`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from pygls.uris import from_fs_path, to_fs_path
 from tessera.compiler.frontend.definition import Source, source_of
 from tessera.compiler.frontend.files import FileAnalysis
 from tessera.compiler.frontend.modules import Modules, imported_files
+from tessera.compiler.frontend.reparse import common_length
 from tessera.compiler.frontend.text_scope import TextScope
+from tessera.compiler.frontend.trees import first_line
 from tessera.errors import Diagnostic, Edit, Note, Span
 from tessera_lsp.known import Known
 from tessera_lsp.text import Text
@@ -32,6 +35,10 @@ log = logging.getLogger(__name__)
 _NUMBERS = itertools.count(1)
 TURN = 0.004
 """seconds that an analysis runs before messages that have come are handled"""
+PATIENCE = 8
+"""turns that an answer which is wanted at once leaves to the analysis, which mostly is done by then"""
+LONG = 2_000
+"""lines; with longer files such an answer does not wait"""
 LARGEST = 2_000_000
 """characters; a longer text is data rather than a program"""
 
@@ -51,6 +58,8 @@ class Document:
         self.text = Text(item.text, encoding)
         self.known: list[Known] = []
         self.problems: list[Diagnostic] = []
+        self.seen: Text | None = None
+        """the text that was analysed last"""
         self.closed = False
         self.edited = 0
         """the number of the message that brought this text"""
@@ -144,6 +153,23 @@ class Document:
         if waiting is not self._waiting:  # the text has changed since the analysis ended, before we were resumed
             raise JsonRpcContentModified
 
+    async def soon(self) -> None:
+        """Returns a moment later, or when a text of the document has been analysed for the first time.
+
+        Raises JsonRpcContentModified when it is superseded.
+        """
+        for _ in range(PATIENCE if len(self.text.lines) <= LONG else 0):
+            if self._waiting is None or self._waiting.done():
+                break
+            await asyncio.sleep(0)
+        if self.seen is None or self._waiting is None or self._waiting.done():
+            await self.ready()
+
+    @property
+    def newest(self) -> bool:
+        """Whether what is known is known of the present text."""
+        return self.seen is self.text
+
     async def _run(self) -> None:
         while self._waiting is not None and not self._waiting.done() and not self.closed:
             text, waiting = self.text, self._waiting
@@ -172,6 +198,7 @@ class Document:
             else:
                 self._files, self.problems = FileAnalysis(self.file, modules=self.modules), []
             self.known = [Known(a, self._files) for a in self._files.analyses]
+            self.seen = text
         except Exception:
             log.exception("the analysis of %s failed", self.uri)
             self._files, self.known = FileAnalysis(self.file, modules=self.modules), []
@@ -201,6 +228,25 @@ class Document:
         """The function that a line belongs to: the innermost, which starts last."""
         found = [k for k in self.known if k.first_line <= line <= k.last_line]
         return max(found, key=lambda k: k.first_line, default=None)
+
+    def recent(self, line: int, col: int) -> tuple[Known | None, int, int]:
+        """The function at a place as it was analysed last, and where the place was then.
+
+        A line that is new counts as the end of the one above it. While a newer text is being analysed, trees stand in
+        its lines already, and spans where they were.
+        """
+        if self.seen is None or self.seen is self.text:
+            return self.function_at(line), line, col
+        old, new = self.seen.lines, self.text.lines
+        head = common_length(old, new)
+        below = min(common_length(old[::-1], new[::-1]), min(len(old), len(new)) - head)
+        if line > len(new) - below:
+            line += len(old) - len(new)
+        elif line > len(old) - below:
+            line, col = len(old) - below, len(old[len(old) - below - 1]) + 1
+        lengths = ((k, (k.tree.end_lineno or k.tree.lineno) - first_line(k.tree)) for k in self.known)
+        found = [k for k, length in lengths if k.first_line <= line <= k.first_line + length]
+        return max(found, key=lambda k: k.first_line, default=None), line, col
 
     # what a cell of a notebook answers differently
     def holds(self, line: int) -> bool:

@@ -221,3 +221,9 @@ def definition_name(lines: list[str], node: ast.FunctionDef | ast.AsyncFunctionD
     row = min(node.lineno, len(lines)) - 1
     start = max(lines[row].find(node.name, len(lines[row]) - len(lines[row].lstrip()) + 3), 0) + 1
     return Span("", row + 1, start, row + 1, start + len(node.name))
+
+
+def fits(typed: str, name: str) -> bool:
+    """Whether the letters typed stand in a name in order, as editors look for them."""
+    letters = iter(name.lower())
+    return all(c in letters for c in typed.lower())

@@ -283,6 +283,10 @@ class Cell:
         return self._document.parses
 
     @property
+    def newest(self) -> bool:
+        return self._document.newest
+
+    @property
     def known(self) -> list[Known]:
         return [k for k in self._document.known if self.holds(k.first_line)]
 
@@ -300,6 +304,9 @@ class Cell:
 
     def function_at(self, line: int) -> Known | None:
         return self._document.function_at(line)
+
+    def recent(self, line: int, col: int) -> tuple[Known | None, int, int]:
+        return self._document.recent(line, col)
 
     def location(self, span: Span) -> lsp.Location:
         return self._notebook.location(span)

@@ -157,9 +157,10 @@ class TesseraServer(LanguageServer):
         for uri in () if self.pulls else uris:
             self.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, []))
 
-    async def document(self, identifier: Any) -> Document:
+    async def document(self, identifier: Any, at_once: bool = False) -> Document:
         """An open document or `%%tessera` cell, analysed; for a cell that is none of ours an empty document.
 
+        `at_once`: its last text may be the one that is analysed (`Document.recent`), where that would take too long.
         Raises JsonRpcInvalidParams for one that is not open, and JsonRpcContentModified when it is superseded.
         """
         cell = self.cell(identifier.uri)
@@ -168,13 +169,14 @@ class TesseraServer(LanguageServer):
             raise JsonRpcInvalidParams(f"{identifier.uri} is not open")
         if document.edited > _ASKED.get():
             raise JsonRpcContentModified
+        ready = document.soon if at_once else document.ready
         if cell is None:
-            await document.ready()
+            await ready()
             return document
         notebook, source = cell
         if source.magic is None:
             return Document(lsp.TextDocumentItem(source.uri, "python", source.version, ""), self.encoding)
-        await document.ready()
+        await ready()
         return notebook.cell(source)  # type: ignore[return-value]  # what features ask of a document, a cell answers
 
     def is_open(self, uri: str) -> bool:

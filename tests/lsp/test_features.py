@@ -156,7 +156,7 @@ async def test_quick_fix(editor):
 
 async def complete(editor, doc, mark):
     params = lsp.CompletionParams(doc, editor.at(doc, mark))
-    return {i.label: i for i in await editor.client.text_document_completion_async(params)}
+    return {i.label: i for i in (await editor.client.text_document_completion_async(params)).items}
 
 
 async def test_completion_of_operators(editor):

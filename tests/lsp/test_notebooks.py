@@ -107,7 +107,7 @@ async def test_features_inside_a_cell(editor):
     line = SECOND[: SECOND.index("def ")].count("\n") + 1  # as the person sees it
     assert f"(line {line})" in hover.contents.value
     params = lsp.CompletionParams(cell, editor.at(cell, "x.reshape(|B"))
-    labels = {i.label for i in await editor.client.text_document_completion_async(params)}
+    labels = {i.label for i in (await editor.client.text_document_completion_async(params)).items}
     assert {"S", "HEADS", "halved", "x"} <= labels
     area = lsp.Range(editor.at(cell, "ts.|sofmax"), editor.at(cell, "ts.|sofmax"))
     asked = lsp.CodeActionParams(cell, area, lsp.CodeActionContext([], only=[lsp.CodeActionKind.QuickFix]))
@@ -196,7 +196,7 @@ async def test_nothing_is_shown_outside_tessera_cells(editor):
         assert not await editor.diagnostics(book[number])
         assert await editor.client.text_document_hover_async(lsp.HoverParams(book[number], lsp.Position(2, 5))) is None
         params = lsp.CompletionParams(book[number], lsp.Position(2, 5))
-        assert not await editor.client.text_document_completion_async(params)
+        assert not (await editor.client.text_document_completion_async(params)).items
     assert len(await editor.hints(book[3])) == 2
 
 

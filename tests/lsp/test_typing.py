@@ -8,7 +8,7 @@ import pytest
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcException
 from tessera_lsp.document import Document
-from tessera_lsp.features.completion import at_once
+from tessera_lsp.features.completion import _completion, at_once
 
 from benchmarks.frontend import program
 from tessera.compiler.frontend.files import FileAnalysis
@@ -117,3 +117,65 @@ def test_reading_a_text_gives_way_before_its_first_function():
     fresh = FileAnalysis("a.py")
     fresh.update(text + "\n")
     assert [places(a) for a in kept.analyses] == [places(a) for a in fresh.analyses]
+
+
+LATER = """import tessera as ts
+
+@ts.function
+def other(q: ts.Tensor["Q"]):
+    return q
+
+@ts.function
+def attend(x: ts.Tensor["B", "S"], w: ts.Tensor["S", "D"]):
+    weights = x @ w
+    return weights
+"""
+
+
+@pytest.mark.parametrize(
+    ("after", "typed", "expected", "missing"),
+    [
+        ("weights = x @ w\n", "    weights.", {"softmax", "sum", "T"}, {"weights"}),
+        ("weights = x @ w\n", "    we", {"weights", "B", "D", "x"}, {"Q", "q"}),
+        ("weights = x @ w\n", '    z: ts.Tensor["', {"B", "S", "D"}, {"Q", "weights"}),
+        ("return weights\n", "    w", {"weights", "B", "x"}, {"Q", "q"}),
+        ('def other(q: ts.Tensor["Q"]):\n', "    ", {"Q", "q", "attend"}, {"B", "weights"}),
+    ],
+)
+async def test_completions_from_what_was_known_last(after, typed, expected, missing):
+    """Also while lines above are typed, and the trees of the functions below have moved to where they stand now."""
+    document = Document(lsp.TextDocumentItem("file:///work/model.py", "python", 1, LATER))
+    await document.analyse(document.text)
+    for above in ("", "A = 1\n\n", "# 𝒮\n"):
+        text = LATER.replace(after, f"{after}{typed}\n").replace("\n\n", f"\n{above}\n", 1)
+        document.text = document.text.changed(lsp.TextDocumentContentChangeWholeDocument(text))
+        steps = document._files.steps(document.text.plain)
+        for taken in range(4):  # nothing has been read yet, some of it has
+            assert not document.newest
+            at = document.text.position(text.index(after) + len(after) + len(typed))
+            found = {i.label for i in _completion(document, at)}
+            assert expected <= found and not missing & found, (above, taken)
+            next(steps, None)
+        steps.close()
+        await document.analyse(document.text)
+        assert document.newest
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_long_file_is_completed_at_once(editor):
+    """What is sent may be incomplete then, which is said; a little later it is not."""
+    doc = editor.open(program(10_000), "longer.py")
+    await editor.inlay_hints(doc)
+    mark = "    hidden = x @ up\n"
+    text = editor.texts[doc.uri]
+    line = text[: text.rindex(mark)].count("\n") + 1
+    editor.change(
+        doc, lsp.TextDocumentContentChangePartial(lsp.Range(lsp.Position(line, 0), lsp.Position(line, 0)), "    hid\n")
+    )
+    params = lsp.CompletionParams(doc, lsp.Position(line, 7))
+    hints = asyncio.ensure_future(editor.inlay_hints(doc))
+    found = asyncio.ensure_future(editor.client.text_document_completion_async(params))
+    first, _ = await asyncio.wait({hints, found}, return_when=asyncio.FIRST_COMPLETED)
+    assert found in first and hints not in first
+    assert "hidden" in {i.label for i in (await found).items} and (await found).is_incomplete
+    await hints

@@ -20,7 +20,7 @@ from tessera.language.dtypes import DType
 from tessera_lsp import signatures
 from tessera_lsp.calls import context_at
 from tessera_lsp.known import Known, is_tensor
-from tessera_lsp.names import COORDINATE, bound_by, context_names, is_local
+from tessera_lsp.names import COORDINATE, bound_by, context_names, fits, is_local
 from tessera_lsp.signatures import Signature
 
 if TYPE_CHECKING:
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from tessera_lsp.server import TesseraServer
 
 _OWNER = re.compile(r"(?P<name>[^\W\d][\w.]*|[)\]])\s*\.\s*\w*$")
+_TYPED = re.compile(r"\w+$")
+MANY = 300
+"""names of a module; of more, only those that fit what has been typed are sent"""
 _IMPORT = re.compile(r"(?:import|from)\b")
 _ANNOTATIONS = ("Tensor", "Tile", "Const")
 _KIND = lsp.CompletionItemKind
@@ -35,12 +38,14 @@ _KIND = lsp.CompletionItemKind
 
 def register(server: TesseraServer) -> None:
     @server.feature(lsp.TEXT_DOCUMENT_COMPLETION, lsp.CompletionOptions(trigger_characters=[".", '"', "'"]))
-    async def completion(params: lsp.CompletionParams) -> list[lsp.CompletionItem]:
+    async def completion(params: lsp.CompletionParams) -> lsp.CompletionList:
         document = server.documents.get(params.text_document.uri)
         members = at_once(document, params.position) if document is not None else None
         if members is not None:
-            return members
-        return list(_completion(await server.document(params.text_document), params.position))
+            return lsp.CompletionList(False, members)
+        document = await server.document(params.text_document, at_once=True)
+        found = list(_completion(document, params.position))
+        return lsp.CompletionList(not document.newest or len(document.scope.bound) > MANY, found)
 
 
 def at_once(document: Document, position: lsp.Position) -> list[lsp.CompletionItem] | None:
@@ -61,22 +66,23 @@ def at_once(document: Document, position: lsp.Position) -> list[lsp.CompletionIt
 
 def _completion(document: Document, position: lsp.Position) -> Iterator[lsp.CompletionItem]:
     text, offset = document.text.text, document.text.offset(position)
-    line, col = document.text.place(position)
+    row = document.text.place(position)[0] - 1
     context = context_at(text, offset)
-    known = document.function_at(line)
+    known, line, col = document.recent(*document.text.place(position))
     if context.comment:
         return
     if context.string:
         if context.subscript in _ANNOTATIONS:
             yield from _dims(document, known)
         return
-    owner = _OWNER.search(text, document.text.starts[line - 1], offset)
+    owner = _OWNER.search(text, document.text.starts[row], offset)
     if owner is not None:
         yield from _members(document, known, owner["name"], line, col)
     elif known is not None:
         yield from _dims(document, known)
         yield from _variables(known, line, col)
-        yield from _of_module(document)
+        typed = _TYPED.search(text, document.text.starts[row], offset)
+        yield from _of_module(document, typed.group() if typed is not None else "")
         if context.subscript in _ANNOTATIONS:
             yield from _dtypes(document)
 
@@ -150,9 +156,12 @@ def _variables(known: Known, line: int, col: int) -> Iterator[lsp.CompletionItem
             yield lsp.CompletionItem(name, kind=_KIND.Variable, detail=type_text(type))
 
 
-def _of_module(document: Document) -> Iterator[lsp.CompletionItem]:
+def _of_module(document: Document, typed: str) -> Iterator[lsp.CompletionItem]:
+    """Of many names those that what has been typed may become: clients leave the others out anyway."""
     scope = document.scope
     for name in _own_names(scope.names()):
+        if len(scope.bound) > MANY and not fits(typed, name):
+            continue
         value: Any = scope.lookup(name)
         if isinstance(value, DType):
             yield _dtype(name, value)

@@ -14,6 +14,7 @@ from tessera_lsp.signatures import Signature
 
 if TYPE_CHECKING:
     from tessera_lsp.document import Document
+    from tessera_lsp.known import Known
     from tessera_lsp.server import TesseraServer
 
 
@@ -22,18 +23,18 @@ def register(server: TesseraServer) -> None:
 
     @server.feature(lsp.TEXT_DOCUMENT_SIGNATURE_HELP, options)
     async def signature_help(params: lsp.SignatureHelpParams) -> lsp.SignatureHelp | None:
-        document = await server.document(params.text_document)
+        document = await server.document(params.text_document, at_once=True)
         context = context_at(document.text.text, document.text.offset(params.position))
         call = context.call
         if call is None or context.comment:
             return None
-        signature = _signature(document, call, document.text.place(params.position)[0])
+        known, *_ = document.recent(*document.text.place(params.position))
+        signature = _signature(document, known, call)
         return _help(document, signature, call) if signature is not None else None
 
 
-def _signature(document: Document, call: Bracket, line: int) -> Signature | None:
+def _signature(document: Document, known: Known | None, call: Bracket) -> Signature | None:
     owner, _, name = call.head.rpartition(".")
-    known = document.function_at(line)
     local = known is not None and is_local(known, call.head.partition(".")[0])
     found = None if local else signatures.of_value(signatures.resolve(document.scope, call.head))
     return found or (signatures.of_method(name) if owner and known is not None else None)

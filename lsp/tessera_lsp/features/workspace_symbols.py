@@ -19,7 +19,7 @@ from pygls.uris import from_fs_path
 
 from tessera.compiler.frontend.syntax import parse
 from tessera.errors import Span
-from tessera_lsp.names import definition_name
+from tessera_lsp.names import definition_name, fits
 from tessera_lsp.text import Text
 from tessera_lsp.workspace import looked_at, stamp, text_of
 
@@ -101,8 +101,7 @@ def _rank(name: str, query: str) -> tuple[int, int] | None:
         return 2, len(name)
     if asked in own:
         return 3, len(name)
-    letters = iter(own)
-    return (4, len(name)) if all(c in letters for c in asked) else None
+    return (4, len(name)) if fits(asked, own) else None
 
 
 def _of_text(file: str, text: Text) -> Iterator[Found]:

@@ -16,10 +16,11 @@ from functools import cached_property
 from typing import Any
 
 from tessera.compiler.frontend.before import Before
+from tessera.compiler.frontend.definition import parse_module
 from tessera.compiler.frontend.fragments import moved_finding
 from tessera.compiler.frontend.recovery import Reader
 from tessera.compiler.frontend.syntax import parse
-from tessera.compiler.frontend.trees import first_line, move, placed
+from tessera.compiler.frontend.trees import first_line, move, placed, shift
 from tessera.errors import Diagnostic
 
 _LINE_END = re.compile(r"\r\n?")
@@ -159,6 +160,29 @@ def _pieces(body: list[ast.stmt]) -> list[Piece]:
         else:
             out.append(Piece(start, end, [s]))
     return out
+
+
+def reread(tree: ast.Module, old: str, new: str, file: str) -> tuple[ast.Module, tuple[object, ...]] | None:
+    """The tree and notes of an edited text as long as the old one, of which only the edited statements are parsed.
+
+    None where that cannot tell. The trees share the other statements. Raises CompileError (TS101).
+    """
+    before, after = old.split("\n"), new.split("\n")
+    changed = [i for i, (a, b) in enumerate(zip(before, after, strict=False), 1) if a != b]
+    if len(before) != len(after) or not changed:
+        return None
+    places = [(first_line(s), s.end_lineno or s.lineno) for s in tree.body]
+    edited = [i for i, (a, b) in enumerate(places) if a <= changed[-1] and changed[0] <= b]
+    if not edited or places[edited[0]][0] > changed[0] or changed[-1] > places[edited[-1]][1]:
+        return None
+    first, last = edited[0], edited[-1]
+    start = places[first][0] - 1
+    found, notes = parse_module("\n".join([*after[start : places[last][1]], ""]), file)
+    if notes:
+        return None  # which have places of their own
+    for s in found.body:
+        shift(s, start)
+    return ast.Module([*tree.body[:first], *found.body, *tree.body[last + 1 :]], []), ()
 
 
 def common_length(a: list[str], b: list[str]) -> int:
