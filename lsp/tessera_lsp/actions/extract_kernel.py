@@ -60,6 +60,12 @@ def _edits(document: Document, known: Known, part: Part) -> tuple[Edit, ...]:
     written = written_as_kernel(document, known, part, name)
     place = Span(part.where.file, known.first_line, 1, known.first_line, 1)
     edits = (Edit(place, f"{written.text}\n\n\n"), part.replaced(f"{name}({', '.join(written.arguments)})"))
+    stands(document, known, edits, name)
+    return edits
+
+
+def stands(document: Document, known: Known, edits: tuple[Edit, ...], name: str) -> None:
+    """Tries a change that concerns `known` and whoever names `name`. Raises NoKernel where something would be wrong."""
     after = tried(known, edits)
     if after is None:
         raise NoKernel("less would be known of the function than before")
@@ -68,7 +74,6 @@ def _edits(document: Document, known: Known, part: Part) -> tuple[Edit, ...]:
         raise NoKernel(errors[0].message.partition("\n")[0])
     if _returned(after.analysis) != _returned(known.analysis):
         raise NoKernel("the function would return something else")
-    return edits
 
 
 def _returned(analysis: Analysis) -> list[Type]:
@@ -82,22 +87,33 @@ def written_as_kernel(document: Document, known: Known, part: Part, name: str) -
     axes = {str(d) for t in types for d in getattr(t, "shape", ())}
     if lost := [d for d in part.dims if d not in axes]:
         raise NoKernel(f"it computes with the size {lost[0]}, which is no axis of what the kernel reads")
+    alone = understood(document, known, part, name)
+    assert alone.op is not None
+    return kernel_text(clone(alone.op, {}), name, spelling_of(document, known, alone))
+
+
+def understood(document: Document, known: Known, part: Part, name: str) -> Analysis:
+    """The part as a function of its own, with its graph. Raises NoKernel where there is none."""
     alone = analysed_alone(document, known, part, name)
     if alone is None:
         raise NoKernel("the selection is no piece of program by itself")
     if alone.op is None:
-        found = [d for d in (*alone.diagnostics, *alone.undecided) if d.severity == "error" or d in alone.undecided]
+        found = [d for d in alone.diagnostics if d.severity == "error"] or list(alone.undecided)
         raise NoKernel(found[0].message.partition("\n")[0] if found else "its types are not all known")
+    return alone
+
+
+def spelling_of(document: Document, known: Known, alone: Analysis) -> Spelling:
+    """Raises NoKernel where the file has no name for what a kernel needs."""
     decorator = own_name(document.scope, "kernel", Builtin("tessera.kernel"))
     tile = own_name(document.scope, "tile", Namespace("tessera.tile"))
     if decorator is None or tile is None:
         raise NoKernel("the file has no name for Tessera's module: import tessera as ts")
     scope, bound = document.scope, names_of([known.tree], ast.Store) | {p.arg for p in parameters(known.tree)}
-    spelling = Spelling(
+    return Spelling(
         tile, decorator, lambda t: annotation(scope, t), lambda d: dtype_name(scope, d),
         lambda op, number: _constant(scope, alone, bound, op, number), {*scope.names()},
     )  # fmt: skip
-    return kernel_text(clone(alone.op, {}), name, spelling)
 
 
 def _constant(scope: TextScope, alone: Analysis, bound: set[str], op: Op, number: object) -> str | None:

@@ -25,10 +25,11 @@ class Layout:
 
     axes: Axes
     lead: list[Line]
-    widths: dict[Line, int] = field(default_factory=dict[Line, int])
+    widths: dict[Line, int | str] = field(default_factory=dict[Line, "int | str"])
     names: dict[Line, Dim] = field(default_factory=dict[Line, Dim])
     counters: dict[Line, str] = field(default_factory=dict[Line, str])
-    linear: bool = False
+    linear: str = ""
+    """the name of the lanes, where a program has some elements of the last axis"""
     plain: bool = False
     """arguments are read whole: a program has some rows of them"""
     explicit: bool = False
@@ -59,15 +60,16 @@ class Layout:
     def _index(self, a: Line | None) -> str:
         if a is None:
             return "0"
-        if self.linear:
-            return "i"
+        if self.linear and a is self.lead[-1]:
+            return self.linear
         if a in self.axes.wholes():
             return ":"
         at = self.counters.get(a) or f"tile_{self.names[a]}".lower()
         return f"{at} : {at} + {self.widths[a]}" if a in self.widths else at
 
     def _batch(self, a: Line | None) -> bool:
-        return a is not None and not self.linear and a not in self.widths and a not in self.axes.wholes()
+        lanes = bool(self.linear) and a is self.lead[-1]
+        return a is not None and not lanes and a not in self.widths and a not in self.axes.wholes()
 
     def _batches(self, place: tuple[Line | None, ...]) -> int:
         """How many leading axes are batches."""
@@ -95,7 +97,7 @@ def layout(func: Op, axes: Axes, taken: Collection[str]) -> Layout:
     elif wholes:
         _rows(out)
     elif len(out.lead) == 1:
-        out.linear = True
+        out.linear = next(n for n in ("i", "lanes", *(f"lanes_{n}" for n in range(2, 99))) if n not in taken)
     else:
         out.widths = dict(zip(out.lead[-2:], (ROWS, COLUMNS), strict=True))
     if not out.linear:

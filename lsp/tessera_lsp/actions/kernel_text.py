@@ -49,6 +49,24 @@ class Written:
 
 def kernel_text(func: Op, name: str, spelling: Spelling) -> Written:
     """Changes `func`, which it takes apart. Raises NoKernel."""
+    said = take_apart(func)
+    axes = axes_of(func, apart=any(op.name == "graph.contract" for op in func.walk()))
+    args = [a for a in func.region.block.args if a.uses]
+    made = layout(func, axes, {*spelling.taken, *(a.hint for a in args)})
+    body = Body(func, axes, made, spelling, said)
+    body.write()
+    types = [(a.hint, typed(made, spelling, a, argument_place(axes, a))) for a in args]
+    results = [typed(made, spelling, v, axes.of_value(v)) for v in func.region.block.ops[-1].operands]
+    returned = results[0] if len(results) == 1 else f"tuple[{', '.join(results)}]"
+    parameters = ", ".join(f"{n}: {t}" for n, t in types)
+    head = f"def {name}({parameters}) -> {returned}:"
+    if len(head) > WIDTH:
+        head = f"def {name}(\n    {parameters}\n) -> {returned}:"
+    return Written("\n".join([f"@{spelling.decorator}", head, *body.lines]), tuple(a.hint for a in args))
+
+
+def take_apart(func: Op) -> set[Op]:
+    """Leaves operators that `ts.tile` has, and gives the conversions that stand in the text."""
     from tessera.compiler.frontend.kernel.builtins import TILE_FUNCTIONS
     from tessera.compiler.graph.canonicalize import canonicalize
     from tessera.compiler.graph.decompose import decompose
@@ -58,22 +76,10 @@ def kernel_text(func: Op, name: str, spelling: Spelling) -> Written:
     decompose(func, {name for name in TILE_FUNCTIONS if kind_of(name) in ("map", "reduce", "scan")})
     canonicalize(func)
     eliminate_dead(func)
-    axes = axes_of(func, apart=any(op.name == "graph.contract" for op in func.walk()))
-    args = [a for a in func.region.block.args if a.uses]
-    made = layout(func, axes, {*spelling.taken, *(a.hint for a in args)})
-    body = _Body(func, axes, made, spelling, said)
-    body.write()
-    types = [(a.hint, _typed(made, spelling, a, argument_place(axes, a))) for a in args]
-    results = [_typed(made, spelling, v, axes.of_value(v)) for v in func.region.block.ops[-1].operands]
-    returned = results[0] if len(results) == 1 else f"tuple[{', '.join(results)}]"
-    parameters = ", ".join(f"{n}: {t}" for n, t in types)
-    head = f"def {name}({parameters}) -> {returned}:"
-    if len(head) > WIDTH:
-        head = f"def {name}(\n    {parameters}\n) -> {returned}:"
-    return Written("\n".join([f"@{spelling.decorator}", head, *body.lines]), tuple(a.hint for a in args))
+    return said
 
 
-def _typed(made: Layout, spelling: Spelling, v: Value, place: tuple[Line | None, ...]) -> str:
+def typed(made: Layout, spelling: Spelling, v: Value, place: tuple[Line | None, ...]) -> str:
     t = tensor(v)
     if not t.shape:
         return spelling.dtype(t.dtype)
@@ -84,7 +90,9 @@ def _typed(made: Layout, spelling: Spelling, v: Value, place: tuple[Line | None,
 
 
 @dataclass(slots=True)
-class _Body:
+class Body:
+    """What a kernel says. `names`: what is a tile already. `reads`: the tiles of texts that read memory."""
+
     func: Op
     axes: Axes
     layout: Layout
@@ -102,9 +110,13 @@ class _Body:
 
     def write(self) -> None:
         if self.layout.linear:
-            self._add(f"{self._free('i')} = {self.spelling.tile}.linear_id()")
+            self._add(f"{self.layout.linear} = {self.spelling.tile}.linear_id()")
         for dim in dict.fromkeys(self.layout.names[a] for a in self.axes.sums()):
             self._loop(dim)
+        self.statements()
+
+    def statements(self) -> None:
+        """All but what begins a kernel: its lanes, and loops over products."""
         *ops, last = self.ops
         for op in ops:
             if op.result not in self.names and not self._passes(op) and not self._inner(op) and self._kept(op):
@@ -128,7 +140,9 @@ class _Body:
     def _free(self, wanted: str) -> str:
         base, n = wanted, 2
         used = {*self.names.values(), *self.reads.values(), *self.layout.counters.values(), *self.spelling.taken}
-        used |= {a.hint for a in self.func.region.block.args} | {str(d) for d in self.layout.names.values()}
+        used |= {self.layout.linear, *(a.hint for a in self.func.region.block.args)} | {
+            str(d) for d in self.layout.names.values()
+        }
         while wanted in used or hasattr(builtins, wanted):
             wanted, n = f"{base}_{n}", n + 1
         return wanted
@@ -229,6 +243,8 @@ class _Body:
 
     def _read(self, op: Op, i: int) -> str:
         """Blocks are loaded by a statement of their own; in a product's loop they are its operands."""
+        if op.operands[i] in self.names:
+            return self.names[op.operands[i]]
         text = self.layout.read(op, i)
         if text == op.operands[i].hint or self.layout.linear or (self._summed(op, i) and not self._repeated(text)):
             return text

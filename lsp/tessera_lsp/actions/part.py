@@ -57,15 +57,15 @@ def selected(known: Known, selection: Selection) -> Part | None:
             s for s in ast.walk(known.tree) if isinstance(s, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return))
         ]
         at = [s for s in inside if (span := known.span(s)) is not None and selection.touches(span)]
-        return _part(known, tuple(at[:1])) if at and at[0].value is not None else None
+        return part_of(known, tuple(at[:1])) if at and at[0].value is not None else None
     chosen = _chosen(known, known.tree.body, selection)
     if chosen:
-        return _part(known, tuple(chosen))
+        return part_of(known, tuple(chosen))
     trimmed = _trimmed(known, selection)
     found = [n for s in known.tree.body for n in ast.walk(s) if isinstance(n, ast.expr) and known.span(n) == trimmed]
     if not found or isinstance(found[0], (ast.Name, ast.Constant)):
         return None
-    return _part(known, (found[0],))
+    return part_of(known, (found[0],))
 
 
 def _chosen(known: Known, body: list[ast.stmt], selection: Selection) -> list[ast.stmt]:
@@ -90,7 +90,8 @@ def _trimmed(known: Known, selection: Selection) -> Span | None:
     return replace(where, col=where.col + lead, end_col=where.end_col - trail) if text.strip() else None
 
 
-def _part(known: Known, nodes: tuple[ast.stmt | ast.expr, ...]) -> Part | None:
+def part_of(known: Known, nodes: tuple[ast.stmt | ast.expr, ...]) -> Part | None:
+    """None where they are not in the text as it is now."""
     first, last = known.span(nodes[0]), known.span(nodes[-1])
     if first is None or last is None:
         return None

@@ -19,6 +19,7 @@ from tessera_lsp.actions import (
     extract,
     extract_kernel,
     fuse,
+    fuse_kernel,
     fuse_launches,
     ignore,
     precision,
@@ -91,7 +92,8 @@ def _offers(server: TesseraServer, document: Document, area: lsp.Range) -> Itera
             yield from offers(document, known, selection)
         settings = server.settings_for(document)
         yield from distribute.offers(document, known, selection, settings)
-        yield from fuse.explained(document, known, selection, settings)
+        into = list(fuse_kernel.offers(document, known, selection, settings))
+        yield from into or fuse.explained(document, known, selection, settings)
 
 
 def _action(document: Document, offer: Offer) -> lsp.CodeAction | None:
