@@ -1,64 +1,160 @@
-"""Packs the language server and the pure Python libraries that it needs into one JSON text of path -> content.
+"""Packs the language server and the pure Python libraries that it needs into one text: path, NUL, content, NUL ...
 
-`python bundle_server.py` prints it; pack-server.mjs compresses it. The libraries are those of the interpreter
-that runs this.
+`python bundle_server.py` prints it; pack-server.mjs compresses it. The libraries are those of the interpreter that runs
+this. What no module imports on any way from the server stays out, and so does what only readers of a program need.
 """
 
 from __future__ import annotations
 
 import ast
 import importlib.util
-import json
+import io
 import sys
+import tokenize
+from collections.abc import Iterator
 from importlib.metadata import distribution
 from pathlib import Path
+from typing import Any
 
-LIBRARIES = {"pygls": "pygls", "lsprotocol": "lsprotocol", "cattrs": "cattrs", "attrs": "attrs", "attr": "attrs"}
-LIBRARIES["typing_extensions"] = "typing_extensions"
+LICENSED = ("pygls", "lsprotocol", "cattrs", "attrs")
+PACKAGES = ("tessera", "tessera_lsp", "pygls", "lsprotocol", "cattrs", "attrs", "attr")
 # What the server stands below (see the import contracts in pyproject.toml), and what only clients need.
 OMITTED = (
     *("tessera/cli/", "tessera/runtime/", "tessera/profiler/", "tessera/compiler/targets/"),
     *("tessera/compiler/pipeline.py", "pygls/client.py", "pygls/lsp/client.py", "pygls/lsp/_base_client.py"),
     *("cattrs/preconf/", "cattrs/strategies/"),
 )
-# Text that hovers show stands in these.
-DOCUMENTED = ("tessera/compiler/graph/", "tessera/language/", "tessera/kernels/")
+# Read by name, or as text.
+WHOLE = ("tessera/language/", "tessera/kernels/")
+TEXTS = "tessera/kernels/"
+# Text that hovers show stands in these, and signatures that are looked at.
+DOCUMENTED = ("tessera/compiler/graph/", "tessera/language/")
+INSPECTED = (*DOCUMENTED, "tessera/compiler/frontend/kernel/")
 MAIN = "from tessera_lsp.__main__ import main\n\nmain()\n"
+# All that the libraries take from it on the Pythons that the server runs on.
+TYPING_EXTENSIONS = """from typing import *
+from typing import _TypedDictMeta
+try:
+    NoDefault
+except NameError:
+    NoDefault = object()
+"""
 
 
 def bundle() -> dict[str, str]:
-    files = {"__main__.py": MAIN}
-    for module in ("tessera", "tessera_lsp", *LIBRARIES):
-        for path, file in sources(module).items():
-            if not path.startswith(OMITTED):
-                text = file.read_text("utf-8")
-                files[path] = text if path.startswith(DOCUMENTED) else without_docstrings(text)
-    for name in sorted(set(LIBRARIES.values())):
+    """The text of each file, by its path."""
+    present = {path: file for package in PACKAGES for path, file in sources(package).items()}
+    files = {"__main__.py": MAIN, "typing_extensions.py": TYPING_EXTENSIONS}
+    left = ["tessera_lsp/__main__.py", *(path for path in present if path.startswith(WHOLE))]
+    while left:
+        path = left.pop()
+        if path in files or path not in present or path.startswith(OMITTED):
+            continue
+        text = present[path].read_text("utf-8")
+        tree = Smaller(path).visit(ast.parse(text))
+        files[path] = text if path.startswith(TEXTS) else printed(tree)
+        left += [found for name in imported(tree, path) for found in places(name)]
+    for name in LICENSED:
         licences = [f for f in distribution(name).files or () if f.name.startswith("LICENSE")]
         files |= {f"licenses/{name}.txt": Path(str(f.locate())).read_text("utf-8") for f in licences}
-    return files
+    return dict(sorted(files.items()))
 
 
-def sources(module: str) -> dict[str, Path]:
-    """The module's files by the path that they have in the bundle."""
-    spec = importlib.util.find_spec(module)
-    assert spec is not None and spec.origin is not None, f"{module} is missing: pip install tessera[lsp]"
-    if not spec.submodule_search_locations:
-        return {f"{module}.py": Path(spec.origin)}
+def sources(package: str) -> dict[str, Path]:
+    """The package's files by the path that they have in the bundle."""
+    spec = importlib.util.find_spec(package)
+    assert spec is not None and spec.origin is not None, f"{package} is missing: pip install tessera[lsp]"
     root = Path(spec.origin).parent
-    return {f"{module}/{file.relative_to(root).as_posix()}": file for file in sorted(root.rglob("*.py"))}
+    return {f"{package}/{file.relative_to(root).as_posix()}": file for file in sorted(root.rglob("*.py"))}
 
 
-def without_docstrings(text: str) -> str:
-    """The module with what is for its readers left out."""
-    tree = ast.parse(text)
+def imported(tree: ast.AST, path: str) -> Iterator[str]:
+    """The dotted names that import statements mention, wherever in the module they stand."""
+    package = path.removesuffix("/__init__.py").removesuffix(".py").split("/")
+    package = package if path.endswith("/__init__.py") else package[:-1]
     for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            yield from (f"{base}.{name.name}" for name in node.names)
+
+
+def places(name: str) -> Iterator[str]:
+    """The files that are read when something of that name is imported: of it, and of the packages that it is in."""
+    parts = name.split(".")
+    for length in range(1, len(parts) + 1):
+        module = "/".join(parts[:length])
+        yield from (f"{module}.py", f"{module}/__init__.py")
+
+
+class Smaller(ast.NodeTransformer):
+    """Leaves out docstrings, what is imported for type checkers alone, and annotations that nothing reads."""
+
+    def __init__(self, path: str) -> None:
+        self.documented = path.startswith(DOCUMENTED)
+        self.bare = not path.startswith(INSPECTED)
+        self.in_function = False
+
+    def generic_visit(self, node: ast.AST) -> Any:
+        super().generic_visit(node)
         body = getattr(node, "body", None)
+        named = isinstance(node, (ast.ClassDef, ast.FunctionDef))
+        shown = self.documented and named and not node.name.startswith("_")
         if isinstance(body, list):
-            kept = [s for s in body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
+            texts = [s for s in body if isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant)]
+            kept = [s for s in body if s not in texts or (shown and s is body[0])]
             node.body = kept or [ast.Pass()]  # type: ignore[attr-defined]
-    return ast.unparse(tree)
+        return node
+
+    def visit_If(self, node: ast.If) -> Any:
+        if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            return [self.visit(s) for s in node.orelse]
+        return self.generic_visit(node)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> Any:
+        outer, self.in_function = self.in_function, False
+        self.generic_visit(node)
+        self.in_function = outer
+        return node
+
+    def visit_FunctionDef(self, node: Any) -> Any:
+        outer, self.in_function = self.in_function, True
+        if self.bare:
+            node.returns = None
+            for parameter in ast.walk(node.args):
+                if isinstance(parameter, ast.arg):
+                    parameter.annotation = None
+        self.generic_visit(node)
+        self.in_function = outer
+        return node
+
+    visit_AsyncFunctionDef = visit_FunctionDef
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
+        self.generic_visit(node)
+        if not (self.bare and self.in_function and isinstance(node.target, ast.Name)):
+            return node
+        return ast.Assign([node.target], node.value) if node.value is not None else ast.Pass()
+
+
+def printed(tree: ast.AST) -> str:
+    """The module as text, indented by one space for each level; texts that span lines stay as they are."""
+    text = ast.unparse(ast.fix_missing_locations(tree))
+    lines = text.split("\n")
+    inside: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in (tokenize.NEWLINE, tokenize.NL):
+            inside |= set(range(token.start[0], token.end[0]))
+    for i, line in enumerate(lines):
+        if i not in inside:
+            code = line.lstrip(" ")
+            lines[i] = " " * ((len(line) - len(code)) // 4) + code
+    small = "\n".join(lines)
+    assert ast.dump(ast.parse(small)) == ast.dump(ast.parse(text)), "another program"
+    return small
 
 
 if __name__ == "__main__":
-    json.dump(bundle(), sys.stdout)
+    sys.stdout.buffer.write("\0".join(part for file in bundle().items() for part in file).encode())

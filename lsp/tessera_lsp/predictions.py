@@ -50,6 +50,9 @@ def program(analysis: Analysis, dims: Mapping[str, int], target: str) -> Program
 
 def predict(analysis: Analysis, dims: Mapping[str, int], target: str) -> Prediction:
     name = machine_name(target)
+    errors = sum(d.severity == "error" for d in analysis.diagnostics)
+    if errors:  # they are underlined where they are
+        return Prediction(name, 0, why=f"it has {errors} error{'s' if errors > 1 else ''}")
     missing = [dim for dim in analysis.dims if dim not in dims]
     if missing and analysis.op is not None:  # seen before anything is lowered
         return Prediction(name, 0, why=f"set a size for {', '.join(missing)}")

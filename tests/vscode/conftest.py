@@ -131,11 +131,12 @@ class Window:
         self.page, self.server, self.folder, self.publishes = page, server, folder, publishes
         page.set_default_timeout(25_000)
 
-    def load(self, first: str) -> None:
-        """Opens the window with one file in it."""
+    def load(self, first: str, workspace: str = "") -> None:
+        """Opens the window with one file in it, on the folder or on a workspace file in it."""
         port = self.server.url.rpartition(":")[2]
         opened = [["openFile", f"vscode-remote://127.0.0.1:{port}{self.folder / first}"]]
-        query = {"folder": str(self.folder), "payload": json.dumps(opened)}
+        place = {"workspace": str(self.folder / workspace)} if workspace else {"folder": str(self.folder)}
+        query = {**place, "payload": json.dumps(opened)}
         self.page.goto(f"{self.server.url}/?{urllib.parse.urlencode(query)}")
         self.page.locator(".monaco-editor .view-line").first.wait_for(timeout=60_000)
 

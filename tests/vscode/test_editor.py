@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +54,22 @@ def norm(x: Tensor["R", "C"]) -> Tensor["R", "C"]:
     return x / ts.sqrt((x * x).sum(axis=-1, keepdims=True))
 
 
-x = np.ones((512, 512), np.float32)
-for _ in range(3):
-    norm(x)
+if __name__ == "__main__":
+    x = np.ones((512, 512), np.float32)
+    for _ in range(3):
+        norm(x)
+"""
+ENDLESS = """import os, time
+import tessera as ts
+
+
+@ts.function
+def forever(x: ts.Tensor["N"]) -> ts.Tensor["N"]:
+    return x * 2
+
+
+open(__file__ + ".pid", "w").write(str(os.getpid()))
+time.sleep(600)
 """
 
 
@@ -74,6 +88,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "model.py").write_text(MODEL)
     (folder / "scale.tess").write_text(DIALECT)
     (folder / "norm.py").write_text(PROGRAM)
+    (folder / "endless.py").write_text(ENDLESS)
     cells = [{"cell_type": "code", "source": c, "metadata": {}, "outputs": [], "execution_count": None} for c in CELLS]
     language = {"language_info": {"name": "python"}}
     notebook = {"cells": cells, "metadata": language, "nbformat": 4, "nbformat_minor": 5}
@@ -93,11 +108,16 @@ def window(code_server: Any, chromium: Any, folder: Path, request: pytest.Fixtur
 def test_workspace_that_is_not_trusted_gets_the_bundled_server(window: Window, folder: Path) -> None:
     window.see("scores: [B, H, S, S] bf16")
     window.shot("untrusted")
+    window.page.locator(".codelens-decoration a", has_text="Profile").first.click()
+    refusal = window.page.locator(".notification-toast", has_text="this workspace is not trusted to run anything")
+    refusal.wait_for()
+    window.shot("untrusted-profile")
+    refusal.locator(".monaco-button", has_text="Manage Workspace Trust").click()
+    window.page.locator(".workspace-trust-editor").wait_for()
     assert not (folder / "tools/was-run").exists()
 
 
 def test_interpreter_of_a_trusted_workspace(window: Window, folder: Path) -> None:
-    window.command("Workspaces: Manage Workspace Trust")
     window.page.locator(".workspace-trust-editor .monaco-button", has_text="Trust").first.click()
     window.page.locator(".workspace-trust-editor", has_text="You trust this folder").wait_for()
     window.command("Tessera: Debug Information")
@@ -207,15 +227,94 @@ def test_restart(window: Window) -> None:
     window.page.locator('[id*="tessera.status"] .codicon-layers').wait_for()
 
 
-def test_profile(window: Window) -> None:
+def test_profile_of_a_function(window: Window) -> None:
+    """Sizes that nobody has said are asked for, and offered again the next time."""
     window.open("norm.py")
-    window.command("Tessera: Profile File")
+    window.lens("Profile")
+    (window.folder / ".vscode/settings.json").write_text((window.folder / ".vscode/settings.json").read_text().replace(
+        '"C": 512', '"Z": 512'))  # fmt: skip
+    lens = window.page.locator(".codelens-decoration a", has_text="Profile").first
+    box = window.page.locator(".quick-input-widget input:visible")
+    window.see("def norm")
+    window.lens("set a size for C")
+    lens.click()
+    box.wait_for()
+    assert box.input_value() == "C=1024"
+    box.fill("C=3O0")
+    window.page.locator(".quick-input-message", has_text='"C=3O0" is not NAME=SIZE').wait_for()
+    window.shot("sizes")
+    box.fill("C=384")
+    box.press("Enter")
     inner = window.page.frame_locator("iframe.webview.ready").frame_locator("iframe#active-frame")
-    inner.locator("h1", has_text="Tessera profile").wait_for()
+    inner.locator("h1", has_text="Tessera profile").wait_for(timeout=60_000)
     inner.locator("th", has_text="norm").first.wait_for()
     inner.locator("#timeline .main-svg").first.wait_for()
     window.lens("measured on cpu: ")
     window.picture("profile", height=560)
     window.open("norm.py")  # closes what is open
+    window.lens("measured on cpu: ")
+    window.page.locator(".codelens-decoration a", has_text="measured on cpu: ").first.click()
+    inner.locator("h1", has_text="Tessera profile").wait_for()
+    window.open("norm.py")
+    window.page.mouse.click(*window.point("return x / ts.sqrt", "sqrt"))
+    window.command("Tessera: Profile Function")
+    box.wait_for()
+    assert box.input_value() == "C=384"
+    box.press("Escape")
+
+
+def test_profile_that_is_cancelled(window: Window) -> None:
+    """The process ends, and nothing is said to have failed."""
+    window.open("endless.py")
+    window.page.locator(".codelens-decoration a", has_text="Profile").first.click()
+    window.page.locator(".quick-input-widget input:visible").press("Enter")
+    toast = window.page.locator(".notification-toast", has_text="Profiling forever")
+    toast.wait_for()
+    file = window.folder / "endless.py.pid"
+    wait_until(lambda: file.exists() and bool(file.read_text()))
+    process = int(file.read_text())
+    assert is_running(process)
+    toast.hover()
+    toast.locator(".monaco-button", has_text="Cancel").click()
+    toast.wait_for(state="detached")
+    wait_until(lambda: not is_running(process))
+    assert not window.page.locator(".notification-toast", has_text="ended with code").is_visible()
+
+
+def test_profile_of_a_file(window: Window) -> None:
+    window.open("norm.py")
+    window.command("Tessera: Profile File")
+    inner = window.page.frame_locator("iframe.webview.ready").frame_locator("iframe#active-frame")
+    inner.locator("tbody tr", has_text="norm").first.wait_for(timeout=60_000)
+    assert inner.locator(".facts").inner_text().split(" · ")[2] == "3 launches"
+    window.open("norm.py")  # closes what is open
     window.command("Tessera: Open Profile")
     inner.locator("h1", has_text="Tessera profile").wait_for()
+    assert inner.locator(".facts").inner_text().split(" · ")[2] == "3 launches"  # the newest of the two
+
+
+def test_logs(window: Window) -> None:
+    """What was started, and what went wrong, in the output channel."""
+    window.command("Tessera: Show Logs")
+    window.see(f"[info] starting {window.folder}/tools/python -P -m tessera_lsp --log-level WARNING")
+    window.shot("logs")
+    (log,) = (window.server.home / "user").glob("logs/*/exthost*/tessera.tessera/Tessera.log")
+    text = log.read_text()
+    assert "[error] " in text and "tools/none, from the setting tessera.interpreter, does not exist." in text
+    assert "[info] starting " in text.splitlines()[0] and "-I -S" in text.splitlines()[0]  # not trusted at first
+    assert "Traceback" not in text
+
+
+def is_running(process: int) -> bool:
+    """A zombie that nobody has waited for has ended."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

@@ -17,19 +17,19 @@ export async function unpack(context: ExtensionContext): Promise<string> {
   await mkdir(storage, { recursive: true });
   const present = (await readdir(storage)).filter((entry) => entry.startsWith("server-"));
   if (!present.includes(name)) {
-    await write(JSON.parse((await decompress(packed)).toString()), path.join(storage, name));
+    await write((await decompress(packed)).toString().split("\0"), path.join(storage, name));
     await Promise.all(present.map((old) => rm(path.join(storage, old), { recursive: true, force: true })));
   }
   return path.join(storage, name);
 }
 
-/** All or nothing: another window may be doing the same. */
-async function write(files: Record<string, string>, folder: string): Promise<void> {
+/** Paths and texts in turn. All or nothing: another window may be doing the same. */
+async function write(parts: string[], folder: string): Promise<void> {
   const partial = `${folder}.${process.pid}`;
-  for (const [name, text] of Object.entries(files)) {
-    const file = path.join(partial, name);
+  for (let i = 0; i + 1 < parts.length; i += 2) {
+    const file = path.join(partial, parts[i] ?? "");
     await mkdir(path.dirname(file), { recursive: true });
-    await writeFile(file, text);
+    await writeFile(file, parts[i + 1] ?? "");
   }
   await rename(partial, folder).catch(() => rm(partial, { recursive: true, force: true }));
 }

@@ -1,16 +1,8 @@
-/** The language client's life: started when a document concerns Tessera, restarted when what it depends on changes. */
+/** One language server's life: for a folder of the workspace, started when a document there concerns Tessera. */
 
 import * as vscode from "vscode";
 import { CodeLensRequest, LanguageClient, type LanguageClientOptions, State } from "vscode-languageclient/node";
-import * as interpreters from "./interpreter";
 import { choose, type Server } from "./server";
-
-const SELECTOR = [
-  ...["file", "untitled"].flatMap((scheme) => ["python", "tess"].map((language) => ({ scheme, language }))),
-  { notebook: "jupyter-notebook", language: "python" },
-];
-/** Settings that say how the server is started; of the others it is told while it runs. */
-const STARTING = ["tessera.interpreter", "tessera.logLevel"];
 
 /** A request that fails is logged; a person who types is not interrupted for it. */
 class QuietClient extends LanguageClient {
@@ -19,54 +11,34 @@ class QuietClient extends LanguageClient {
   }
 }
 
-export class Client implements vscode.Disposable {
+export class Client {
   server: Server | undefined;
   /** why nothing runs, where something should */
   problem: string | undefined;
   private running: LanguageClient | undefined;
-  private wanted = false;
   private busy: Promise<void> = Promise.resolve();
-  private readonly changed = new vscode.EventEmitter<void>();
-  readonly onDidChange = this.changed.event;
 
+  /** `folder` undefined: a window without one. `serves`: whether a notebook is this server's; `alone`: whether all files
+   * of the window are. */
   constructor(
     private readonly context: vscode.ExtensionContext,
-    readonly log: vscode.LogOutputChannel,
-  ) {
-    const restart = () => this.wanted && void this.restart();
-    context.subscriptions.push(
-      this,
-      this.changed,
-      vscode.workspace.onDidChangeConfiguration((e) => STARTING.some((s) => e.affectsConfiguration(s)) && restart()),
-      vscode.workspace.onDidGrantWorkspaceTrust(restart),
-      vscode.window.onDidChangeTextEditorSelection((e) => this.tellCursor(e)),
-    );
-    void interpreters.onDidChange(restart).then((listeners) => context.subscriptions.push(...listeners));
-  }
+    private readonly log: vscode.LogOutputChannel,
+    readonly folder: vscode.WorkspaceFolder | undefined,
+    private readonly alone: boolean,
+    private readonly serves: (notebook: vscode.Uri) => boolean,
+    private readonly changed: () => void,
+  ) {}
 
   get isRunning(): boolean {
     return this.running?.state === State.Running;
   }
 
-  /** The project that one server is for: the first folder, as a server's settings and interpreter are one. */
-  get folder(): vscode.Uri | undefined {
-    return vscode.workspace.workspaceFolders?.[0]?.uri;
-  }
-
-  start(): void {
-    if (!this.wanted) {
-      this.wanted = true;
-      void this.restart();
-    }
-  }
-
   /** Ends what runs and starts anew, one after the other however often it is asked for. */
   restart(): Promise<void> {
-    this.wanted = true;
     this.busy = this.busy.then(async () => {
       await this.stop();
       await this.run();
-      this.changed.fire();
+      this.changed();
     });
     return this.busy;
   }
@@ -86,12 +58,11 @@ export class Client implements vscode.Disposable {
   }
 
   /** Tells the server where the cursor is, which in quiet mode says where hints are shown. */
-  private tellCursor({ textEditor }: vscode.TextEditorSelectionChangeEvent): void {
-    const { document, selection } = textEditor;
-    if (this.running?.state === State.Running && vscode.languages.match(SELECTOR, document)) {
-      const position = { line: selection.active.line, character: selection.active.character };
+  tellCursor({ document, selection }: vscode.TextEditor): void {
+    if (this.isRunning) {
+      const { line, character } = selection.active;
       const textDocument = { uri: document.uri.toString() };
-      void this.running.sendNotification("tessera/cursor", { textDocument, position });
+      void this.running?.sendNotification("tessera/cursor", { textDocument, position: { line, character } });
     }
   }
 
@@ -111,11 +82,11 @@ export class Client implements vscode.Disposable {
   private async run(): Promise<void> {
     this.problem = undefined;
     try {
-      this.server = await choose(this.context, this.folder);
+      this.server = await choose(this.context, this.folder?.uri);
       const { command, args } = this.server.executable;
       this.log.info(`starting ${[command, ...(args ?? [])].join(" ")}`);
       this.running = new QuietClient("tessera", "Tessera", this.server.executable, this.options());
-      this.running.onDidChangeState(() => this.changed.fire());
+      this.running.onDidChangeState(() => this.changed());
       await this.running.start();
     } catch (error) {
       this.problem = error instanceof Error ? error.message : String(error);
@@ -130,10 +101,18 @@ export class Client implements vscode.Disposable {
   }
 
   private options(): LanguageClientOptions {
+    const { folder, alone } = this;
+    const place = alone || !folder ? {} : { pattern: { baseUri: folder.uri.toString(), pattern: "**" } };
+    const schemes = alone ? ["file", "untitled"] : ["file"];
     return {
-      documentSelector: SELECTOR,
+      documentSelector: [
+        ...schemes.flatMap((scheme) => ["python", "tess"].map((language) => ({ scheme, language, ...place }))),
+        { notebook: { notebookType: "jupyter-notebook", ...place }, language: "python" },
+      ],
+      notebookDocumentOptions: { filterCells: ({ uri }, cells) => (this.serves(uri) ? cells : []) },
       outputChannel: this.log,
-      initializationOptions: () => vscode.workspace.getConfiguration("tessera", this.folder),
+      ...(folder ? { workspaceFolder: folder } : {}),
+      initializationOptions: () => vscode.workspace.getConfiguration("tessera", folder),
     };
   }
 }

@@ -1,29 +1,30 @@
 /** The commands, and what a person sees when one fails. */
 
 import * as vscode from "vscode";
-import type { Client } from "./client";
+import type { Clients } from "./clients";
 import { debugInformation } from "./debugInformation";
 import { type IrDocuments, placeOf, showIr } from "./ir";
-import { openProfile, profile } from "./profile";
+import { openProfile, profileFile, profileFunction } from "./profile";
 import { changeTarget } from "./target";
 
 export function registerCommands(
   context: vscode.ExtensionContext,
-  client: Client,
+  clients: Clients,
   documents: IrDocuments,
 ): vscode.Disposable[] {
   const commands: Record<string, (...given: never[]) => unknown> = {
-    restart: () => client.restart(),
-    showLogs: () => client.log.show(),
-    debugInformation: debugInformation(context, client),
+    restart: () => clients.restart(),
+    showLogs: () => clients.log.show(),
+    debugInformation: debugInformation(context, clients),
     changeTarget: () => changeTarget(context),
     showIr: (uri?: vscode.Uri | string, at?: string | vscode.Position, level?: string) =>
       showIr(documents, placeOf(asUri(uri), at), level),
-    profile: (uri?: vscode.Uri | string) => profile(context, client, asUri(uri)),
-    openProfile: (uri?: vscode.Uri | string) => openProfile(context, asUri(uri)),
+    profile: (uri?: vscode.Uri | string, name?: string) => profileFunction(context, clients, placeOf(asUri(uri), name)),
+    profileFile: (uri?: vscode.Uri | string) => profileFile(context, clients, asUri(uri)),
+    openProfile: (uri?: vscode.Uri | string, name?: string) => openProfile(context, asUri(uri), name),
   };
   return Object.entries(commands).map(([name, run]) =>
-    vscode.commands.registerCommand(`tessera.${name}`, (...given: never[]) => attempt(client, () => run(...given))),
+    vscode.commands.registerCommand(`tessera.${name}`, (...given: never[]) => attempt(clients, () => run(...given))),
   );
 }
 
@@ -32,12 +33,12 @@ function asUri(given: vscode.Uri | string | undefined): vscode.Uri | undefined {
   return typeof given === "string" ? vscode.Uri.parse(given) : given;
 }
 
-async function attempt(client: Client, run: () => unknown): Promise<void> {
+async function attempt(clients: Clients, run: () => unknown): Promise<void> {
   try {
     await run();
   } catch (error) {
     const said = error instanceof Error ? error.message : String(error);
-    client.log.error(said);
+    clients.log.error(said);
     void vscode.window.showErrorMessage(said);
   }
 }

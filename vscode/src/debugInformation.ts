@@ -2,14 +2,15 @@
 
 import * as vscode from "vscode";
 import type { Client } from "./client";
+import type { Clients } from "./clients";
 import { candidates } from "./interpreter";
 
 const ADDRESS = vscode.Uri.parse("tessera-debug:/Tessera debug information.md");
 
 /** Gives the function that shows it: a read-only document, made anew each time. */
-export function debugInformation(context: vscode.ExtensionContext, client: Client): () => Promise<void> {
+export function debugInformation(context: vscode.ExtensionContext, clients: Clients): () => Promise<void> {
   const changed = new vscode.EventEmitter<vscode.Uri>();
-  const provideTextDocumentContent = () => describe(context, client);
+  const provideTextDocumentContent = () => describe(context, clients);
   const provider = { onDidChange: changed.event, provideTextDocumentContent };
   context.subscriptions.push(changed, vscode.workspace.registerTextDocumentContentProvider(ADDRESS.scheme, provider));
   return async () => {
@@ -18,20 +19,29 @@ export function debugInformation(context: vscode.ExtensionContext, client: Clien
   };
 }
 
-async function describe(context: vscode.ExtensionContext, client: Client): Promise<string> {
-  await client.settled();
-  const { server, problem } = client;
-  const considered: string[] = [];
-  for await (const { path, source } of candidates(client.folder)) {
-    considered.push(`- ${source}: \`${path}\``);
-  }
-  const settings = vscode.workspace.getConfiguration("tessera", client.folder);
+async function describe(context: vscode.ExtensionContext, clients: Clients): Promise<string> {
   return [
     "# Tessera: debug information",
     `- Extension ${context.extension.packageJSON.version}`,
     `- ${vscode.env.appName} ${vscode.version}, ${vscode.env.remoteName ?? "local"}, ${process.platform} ${process.arch}`,
     `- Workspace is ${vscode.workspace.isTrusted ? "trusted" : "not trusted"}`,
-    "\n## Server",
+    ...(clients.all.length
+      ? (await Promise.all(clients.all.map(describeServer))).flat()
+      : ["- No server was needed yet"]),
+  ].join("\n");
+}
+
+async function describeServer(client: Client): Promise<string[]> {
+  await client.settled();
+  const { server, problem, folder } = client;
+  const of = folder ? ` of ${folder.name}` : "";
+  const considered: string[] = [];
+  for await (const { path, source } of candidates(folder?.uri)) {
+    considered.push(`- ${source}: \`${path}\``);
+  }
+  const settings = vscode.workspace.getConfiguration("tessera", folder);
+  return [
+    `\n## Server${of}`,
     problem ? `- Problem: ${problem}` : `- ${client.isRunning ? "Running" : "Not running"}`,
     ...(server
       ? [
@@ -40,9 +50,9 @@ async function describe(context: vscode.ExtensionContext, client: Client): Promi
           `- Interpreter from ${server.interpreter.source}, Python ${server.facts.version.join(".")}, Tessera ${server.facts.tessera ?? "not installed"}`,
         ]
       : []),
-    "\n## Interpreters considered",
+    `\n## Interpreters considered`,
     ...considered,
-    "\n## Settings",
+    `\n## Settings`,
     `\`\`\`json\n${JSON.stringify(settings, null, 2)}\n\`\`\``,
-  ].join("\n");
+  ];
 }

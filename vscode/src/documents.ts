@@ -1,4 +1,4 @@
-/** Which documents are Tessera's business. */
+/** Which documents are Tessera's business, and where they are. */
 
 import * as vscode from "vscode";
 
@@ -7,23 +7,7 @@ export function concerns(document: vscode.TextDocument): boolean {
   return document.languageId === "tess" || (document.languageId === "python" && document.getText().includes("tessera"));
 }
 
-/** Calls `listener` once, as soon as a document that concerns Tessera is open. */
-export function whenConcerned(listener: () => void): vscode.Disposable {
-  const disposables: vscode.Disposable[] = [];
-  const disposable = new vscode.Disposable(() => disposables.splice(0).forEach((d) => void d.dispose()));
-  const look = (document: vscode.TextDocument) => {
-    if (concerns(document)) {
-      disposable.dispose();
-      listener();
-    }
-  };
-  disposables.push(
-    vscode.workspace.onDidOpenTextDocument(look),
-    vscode.workspace.onDidChangeTextDocument((e) => look(e.document)),
-  );
-  if (vscode.workspace.textDocuments.some(concerns)) {
-    disposable.dispose();
-    listener();
-  }
-  return disposable;
+/** The file that a document is of, or that a notebook's cell is in. */
+export function fileOf(uri: vscode.Uri): vscode.Uri {
+  return uri.scheme === "vscode-notebook-cell" ? uri.with({ scheme: "file", fragment: "" }) : uri;
 }

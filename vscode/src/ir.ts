@@ -1,7 +1,7 @@
 /** Every level of a function's compilation as a read-only document beside its source. */
 
 import * as vscode from "vscode";
-import type { Client } from "./client";
+import type { Clients } from "./clients";
 
 /** What the server answers to `tessera/ir`. `lines`: where each line of `text` comes from. */
 export interface Ir {
@@ -37,7 +37,7 @@ export class IrDocuments implements vscode.TextDocumentContentProvider {
   readonly onDidChange = this.changed.event;
   private timer: NodeJS.Timeout | undefined;
 
-  constructor(private readonly client: Client) {}
+  constructor(private readonly clients: Clients) {}
 
   register(): vscode.Disposable[] {
     return [
@@ -45,7 +45,7 @@ export class IrDocuments implements vscode.TextDocumentContentProvider {
       vscode.workspace.registerTextDocumentContentProvider(SCHEME, this),
       vscode.workspace.onDidChangeTextDocument((e) => this.refresh(e.document.uri.toString())),
       vscode.workspace.onDidChangeConfiguration((e) => e.affectsConfiguration("tessera") && this.refresh()),
-      this.client.onDidChange(() => this.refresh()),
+      this.clients.onDidChange(() => this.refresh()),
     ];
   }
 
@@ -58,7 +58,7 @@ export class IrDocuments implements vscode.TextDocumentContentProvider {
     const { source, function: name, level } = subjectOf(uri);
     this.forgetClosed();
     try {
-      const ir = await this.ask({ textDocument: { uri: source }, function: name, level });
+      const ir = await this.ask(asked({ source, function: name }, level));
       this.known.set(uri.toString(), ir);
       return ir.text;
     } catch (error) {
@@ -67,8 +67,8 @@ export class IrDocuments implements vscode.TextDocumentContentProvider {
     }
   }
 
-  ask(params: object): Promise<Ir> {
-    return this.client.request<Ir>("tessera/ir", params);
+  ask(params: { textDocument: { uri: string } }): Promise<Ir> {
+    return this.clients.for(vscode.Uri.parse(params.textDocument.uri)).request<Ir>("tessera/ir", params);
   }
 
   /** Not when a document is closed: that is also said of one whose language is set. */
@@ -100,7 +100,7 @@ export async function showIr(documents: IrDocuments, place: Place, level?: strin
   if (!chosen) {
     return;
   }
-  const name = place.function ?? (await documents.ask({ ...params(place), level: chosen })).function;
+  const name = place.function ?? (await documents.ask(asked(place, chosen))).function;
   const uri = uriOf({ source: place.source, function: name, level: chosen });
   const document = await vscode.workspace.openTextDocument(uri);
   const language = documents.of(uri)?.language;
@@ -140,8 +140,8 @@ export function subjectOf(uri: vscode.Uri): Subject {
   return JSON.parse(uri.query) as Subject;
 }
 
-function params({ source, position }: Place): object {
-  return { textDocument: { uri: source }, position };
+function asked({ source, function: name, position }: Omit<Place, "beside">, level: string) {
+  return { textDocument: { uri: source }, function: name, position, level };
 }
 
 function uriOf(subject: Subject): vscode.Uri {

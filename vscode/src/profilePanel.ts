@@ -1,15 +1,14 @@
 /** A profile in a tab: the profiler's own page, which brings all its figures and may load nothing. */
 
-import * as path from "node:path";
 import * as vscode from "vscode";
 
 const panels = new Map<string, vscode.WebviewPanel>();
 
-/** Shows the page beside its source; the tab of an earlier profile of that file is filled anew. */
-export async function showProfile(page: vscode.Uri, source: vscode.Uri): Promise<void> {
+/** Shows the page beside its source; the tab of an earlier profile of the same is filled anew. */
+export async function showProfile(page: vscode.Uri, name: string): Promise<void> {
   const html = new TextDecoder().decode(await vscode.workspace.fs.readFile(page));
   const key = page.toString();
-  const panel = panels.get(key) ?? create(key, path.basename(source.fsPath));
+  const panel = panels.get(key) ?? create(key, name);
   panel.webview.html = html.replace("</head>", `${STYLE}</head>`);
   panel.reveal(undefined, true);
 }

@@ -2,10 +2,11 @@
 
 import * as vscode from "vscode";
 import type { Client } from "./client";
-import { concerns } from "./documents";
+import type { Clients } from "./clients";
+import { concerns, fileOf } from "./documents";
 import { targetInUse } from "./target";
 
-export function createStatus(client: Client): vscode.Disposable[] {
+export function createStatus(clients: Clients): vscode.Disposable[] {
   const item = vscode.window.createStatusBarItem("tessera.status", vscode.StatusBarAlignment.Right, 90);
   item.name = "Tessera";
   const update = () => {
@@ -17,20 +18,21 @@ export function createStatus(client: Client): vscode.Disposable[] {
       item.hide();
       return;
     }
-    show(item, client);
+    show(item, document.uri, clients.at(document.uri));
     item.show();
   };
   update();
   return [
     item,
-    client.onDidChange(update),
+    clients.onDidChange(update),
     vscode.window.onDidChangeActiveTextEditor(update),
     vscode.workspace.onDidChangeConfiguration((e) => e.affectsConfiguration("tessera.target") && update()),
   ];
 }
 
-function show(item: vscode.StatusBarItem, client: Client): void {
-  const { server, problem } = client;
+function show(item: vscode.StatusBarItem, uri: vscode.Uri, client: Client | undefined): void {
+  const { server, problem } = client ?? {};
+  const target = targetInUse(fileOf(uri));
   const tooltip = new vscode.MarkdownString(undefined, true);
   tooltip.isTrusted = { enabledCommands: ["tessera.restart", "tessera.showLogs", "tessera.debugInformation"] };
   if (problem) {
@@ -39,10 +41,10 @@ function show(item: vscode.StatusBarItem, client: Client): void {
     item.backgroundColor = new vscode.ThemeColor("statusBarItem.errorBackground");
     tooltip.appendText(problem);
   } else {
-    item.text = `${client.isRunning ? "$(layers)" : "$(loading~spin)"} Tessera: ${targetInUse()}`;
+    item.text = `${client?.isRunning ? "$(layers)" : "$(loading~spin)"} Tessera: ${target}`;
     item.command = "tessera.changeTarget";
     item.backgroundColor = undefined;
-    tooltip.appendMarkdown(`**Target** ${targetInUse()}; click to change it\n\n`);
+    tooltip.appendMarkdown(`**Target** ${target}; click to change it\n\n`);
     if (server) {
       tooltip.appendMarkdown("**Interpreter** ");
       tooltip.appendText(`${server.interpreter.path}, from ${server.interpreter.source}\n\n`);

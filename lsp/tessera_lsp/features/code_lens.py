@@ -38,7 +38,7 @@ def register(server: TesseraServer) -> None:
             out.append(lsp.CodeLens(place, data={"uri": document.uri, "line": place.start.line}))
             if name in measured:
                 title = _measured(measured[name], digest(document.text.plain))
-                out.append(lsp.CodeLens(place, lsp.Command(title, OPEN_PROFILE, arguments=[document.uri])))
+                out.append(lsp.CodeLens(place, lsp.Command(title, OPEN_PROFILE, arguments=[document.uri, name])))
             out.append(lsp.CodeLens(place, lsp.Command("Profile", PROFILE, arguments=[document.uri, name])))
             out.append(lsp.CodeLens(place, lsp.Command("Show IR", SHOW_IR, arguments=[document.uri, name])))
         return out

@@ -65,9 +65,10 @@ def page(recording: Recording) -> str:
 
 def _headline(summary: Summary, recording: Recording) -> str:
     kernels = sum(kernel.duration for kernel in summary.kernels)
-    records = f"{len(recording.tiles):,} tile records"
+    records = f"{len(recording.tiles):,} tile record{'s' if len(recording.tiles) != 1 else ''}"
     facts = [f"{format_time(summary.region)} recorded", f"{format_time(kernels)} in kernels"]
-    facts += [f"{len(recording.launches):,} launches", records, str(summary.overhead)]
+    count = len(recording.launches)
+    facts += [f"{count:,} launch{'es' if count != 1 else ''}", records, str(summary.overhead)]
     rows = "".join(
         f"<tr><th>{html.escape(kernel.kernel)}</th><td>{len(kernel.launches):,}</td>"
         f"<td>{format_time(kernel.duration)}</td><td>{_meter(kernel.share)}</td>"
