@@ -11,7 +11,7 @@ STEP = 32
 
 @ts.kernel
 def saxpy(x: Tensor["N", f32], y: Tensor["N", f32], a: f32):
-    i = ts.tile.linear_id()  #: [1024] int64
+    i = ts.tile.linear_id()  #: lanes of N, 1024 at a time
     if i < N:
         y[i] = a * x[i] + y[i]
 

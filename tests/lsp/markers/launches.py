@@ -23,7 +23,7 @@ def moments(x: Tensor[..., "N", f32]) -> tuple[Tensor[..., f32], Tensor[..., f32
 
 @ts.kernel
 def decay(state: Tensor["K", f32], update: Tensor["K", f32], rate: float):
-    i = ts.tile.linear_id()  #: [1024] int64
+    i = ts.tile.linear_id()  #: lanes of K, 1024 at a time
     state[i] = state[i] * (1.0 - rate) + update[i] * rate
 
 

@@ -21,7 +21,16 @@ from tessera.compiler.frontend.kernel.builtins import TILE_FUNCTIONS
 from tessera.compiler.frontend.kernel.grid import PREFIX, REGISTER, SERIAL
 from tessera.compiler.frontend.kernel.state import DEFAULTS, KernelState
 from tessera.compiler.frontend.kernel.tiles import KernelFault, tile_type
-from tessera.compiler.frontend.kernel.values import Context, Lanes, Shared, Transposed, View, Window, marks
+from tessera.compiler.frontend.kernel.values import (
+    Context,
+    Lanes,
+    LanesType,
+    Shared,
+    Transposed,
+    View,
+    Window,
+    marks,
+)
 from tessera.compiler.frontend.layer import Layer
 from tessera.compiler.frontend.values import (
     MISSING,
@@ -129,6 +138,9 @@ class KernelLayer(KernelState):
         if isinstance(value, Window):
             return TileType(value.shape, value.view.dtype)
         if isinstance(value, Lanes):
+            launch = value.launch
+            if launch is not None and value.rank == 1 and value.base == launch.offset:
+                return LanesType(value.size, functools.partial(self.coordinates.end, launch))
             return TileType(value.shape, dtypes.int64)
         if isinstance(value, Transposed):
             return replace(value.of.type, shape=tuple(reversed(value.of.type.shape)))

@@ -7,7 +7,7 @@ such a Dim into index ops where it is used.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -137,6 +137,18 @@ class Lanes(LayerValue):
     @property
     def described(self) -> str:
         return f"a vector of {self.size} indices"
+
+
+@dataclass(frozen=True, slots=True)
+class LanesType:
+    """Lanes of `linear_id` as people are shown them: what they run through is known when all uses have been seen."""
+
+    size: int
+    end: Callable[[], Dim | None]
+
+    def pretty(self) -> str:
+        end = self.end()
+        return f"lanes of {end}, {self.size} at a time" if end is not None else f"{self.size} lanes"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
