@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tessera.compiler.frontend.analysis import Analysis, analyse
 from tessera.compiler.frontend.distribution import unsuitable
-from tessera.compiler.graph.sharding import Partition, Place, partition
+from tessera.compiler.graph.sharding import Collective, Partition, partition
 from tessera.errors import CompileError, Diagnostic, LaunchError
 from tessera.language.distribution import Distribution, Mesh
 from tessera.runtime import devices
@@ -38,10 +38,21 @@ class Plan:
     said: Distribution
     partition: Partition
     parts: tuple[Part, ...] = ()
+    unchanged: Callable[[], bool] = lambda: True
+    """whether what the function reads from outside is still what it was"""
+    outside: tuple[Callable[[], Any], ...] = ()
+    """how to read the arrays among it, which come after the arguments"""
+    staged: Any = None
+    """the `Staged` that runs it where a part is not the function itself"""
 
     @property
-    def communication(self) -> tuple[Place, ...]:
-        """The results that are combined from those of all parts; everything else needs none."""
+    def axes(self) -> dict[str, int | None]:
+        """Where each argument is cut."""
+        return {a.name: a.axis for a in self.partition.arguments}
+
+    @property
+    def communication(self) -> tuple[Collective, ...]:
+        """What the parts send each other."""
         return tuple(self.partition.collectives)
 
     def __str__(self) -> str:
@@ -52,7 +63,7 @@ class Plan:
             lines.append(f"  {a.name:10} {a.type.pretty():24} {how}")
         for i, r in enumerate(p.results):
             if r.combine is not None:
-                how = f"{r.combine} of the parts'"
+                how = f"{r.combine} of the parts' shares"
             else:
                 how = f"joined along axis {r.axis}" if r.axis is not None else "the first part's, as all give the same"
             lines.append(f"  -> {i:<7} {r.type.pretty():24} {how}")

@@ -11,16 +11,19 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tessera.compiler.frontend.analysis import ArgType, changed
+from tessera.compiler.frontend.analysis import ArgType
 from tessera.compiler.frontend.binding import equations
 from tessera.compiler.graph.sharding import Place
 from tessera.compiler.ir.types import TensorType, shape_text
 from tessera.dist import arrays
 from tessera.dist.plan import Part, Plan, made, parts_of
+from tessera.dist.staged import Staged
 from tessera.errors import CompileError, Diagnostic
 from tessera.language import dims
 from tessera.language.distribution import Distribution
 from tessera.runtime.arguments import Bound, Parameters
+from tessera.runtime.libraries import adapter_of
+from tessera.runtime.watch import Watch, reads
 
 
 def call(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -47,9 +50,12 @@ class Distributor:
         values = self.parameters.positions(tuple(args), kwargs)
         bound = self.parameters.bind(values)
         plan = self.for_arguments(bound)
-        axes = {a.name: a.axis for a in plan.partition.arguments}
         taken: dict[tuple[str, str], Any] = {}
-        outputs = [self.part(p, values, bound, axes, taken) for p in plan.parts]
+        if plan.staged is not None:
+            given = [self.flat(p, plan, bound, taken) for p in plan.parts]
+            outputs: Sequence[Sequence[Any]] = plan.staged(given, plan.parts, bound.adapter, bound.device)
+        else:
+            outputs = [self.part(p, values, plan, bound, taken) for p in plan.parts]
         results = [self.whole(plan, i, [o[i] for o in outputs], bound) for i in range(len(plan.partition.results))]
         return tuple(results) if plan.analysis.tuple_result else results[0]
 
@@ -62,9 +68,15 @@ class Distributor:
         shown = {name: str(value) for name, value in bound.fields.items()}
         key = tuple((n, open_.get(n, shown[f"argument {n}"])) for n in (leaf.name for leaf in bound.leaves))
         plan = self._plans.get(key)
-        if plan is None or changed(plan.analysis):
+        if plan is None or not plan.unchanged():
             arguments = {name: _nested((name,), a, open_) for name, a in bound.arguments.items()}
-            plan = self._plans[key] = made(self.fn, arguments)
+            watch = Watch(
+                reads(self.fn.single, {leaf.name: leaf.value for leaf in bound.leaves if leaf.kind == "static"})
+            )
+            plan = made(self.fn, arguments)
+            outside = tuple(_reader(watch, array) for array in plan.analysis.captures)
+            staged = Staged(plan) if plan.partition.staged else None
+            plan = self._plans[key] = replace(plan, unchanged=watch.guard(), outside=outside, staged=staged)
         size = bound.sizes[self.said.over]
         return replace(plan, parts=parts_of(self.said.mesh, bound.device, size))
 
@@ -76,32 +88,42 @@ class Distributor:
         return type.with_shape(tuple(over if i in axes else d for i, d in enumerate(type.shape)))
 
     def part(
-        self, part: Part, values: Mapping[str, Any], bound: Bound, axes: Mapping[str, int | None],
-        taken: dict[tuple[str, str], Any],
-    ) -> tuple[Any, ...]:  # fmt: skip
-        """The results of one part. `taken`: what is given whole, by name and device."""
+        self, part: Part, values: Mapping[str, Any], plan: Plan, bound: Bound, taken: dict[tuple[str, str], Any]
+    ) -> tuple[Any, ...]:
+        """The results of one part, which is the function itself, called on less."""
 
         def given(name: str, value: Any) -> Any:
-            if name not in bound.views or (bound.views[name].shape == () and not hasattr(value, "shape")):
-                return value
-            axis = axes[name]
-            if axis is not None:
-                return arrays.moved(arrays.piece(arrays.bare(value), axis, part.start, part.stop), part.device)
-            if (name, part.device) not in taken:
-                taken[name, part.device] = arrays.moved(arrays.bare(value), part.device)
-            return taken[name, part.device]
+            return self.given(name, value, part, plan, taken) if name in bound.views else value
 
         mine = {name: _given((name,), value, given) for name, value in values.items()}
         ready = inspect.BoundArguments(self.parameters.python, mine)  # type: ignore[arg-type]
         found = self.fn.single(*ready.args, **ready.kwargs)
         return found if isinstance(found, tuple) else (found,)
 
+    def flat(self, part: Part, plan: Plan, bound: Bound, taken: dict[tuple[str, str], Any]) -> list[Any]:
+        """The arguments of one part as those of the analysed function: arrays, numbers, arrays from outside."""
+        names = [a.name for a in plan.partition.arguments]
+        outside = [read() for read in plan.outside]
+        values = {**bound.values, **dict(zip(names[len(names) - len(outside) :], outside, strict=True))}
+        return [self.given(n, values[n], part, plan, taken) for n in names]
+
+    def given(self, name: str, value: Any, part: Part, plan: Plan, taken: dict[tuple[str, str], Any]) -> Any:
+        """An argument as a part gets it. `taken`: what has been given whole, by name and device."""
+        if adapter_of(value) is None:
+            return value  # a number
+        axis = plan.axes.get(name)
+        if axis is not None:
+            return arrays.moved(arrays.piece(arrays.bare(value), axis, part.start, part.stop), part.device)
+        if (name, part.device) not in taken:
+            taken[name, part.device] = arrays.moved(arrays.bare(value), part.device)
+        return taken[name, part.device]
+
     def whole(self, plan: Plan, i: int, parts: Sequence[Any], bound: Bound) -> Any:
         """One result from those of the parts, where the arguments live."""
         place, parts = plan.partition.results[i], [arrays.bare(p) for p in parts]
         if len(parts) > 1:
             self.expect(plan, place, parts)
-        if len(parts) == 1 or (place.axis is None and place.combine is None):
+        if len(parts) == 1 or (place.axis is None and (place.combine is None or plan.staged is not None)):
             out = arrays.moved(parts[0], bound.device)
         elif place.axis is not None:
             out = arrays.joined(parts, place.axis, bound.device)
@@ -129,6 +151,12 @@ def _given(path: tuple[Any, ...], value: Any, leaf: Callable[[str, Any], Any]) -
     if isinstance(value, dict):
         return {k: _given((*path, k), v, leaf) for k, v in value.items()}
     return leaf(".".join(map(str, path)), value)
+
+
+def _reader(watch: Watch, array: Any) -> Callable[[], Any]:
+    """How an array from outside is read at each call; one that was made on the way stays what it is."""
+    path = watch.path_of(array)
+    return watch.by_path[path].get if path is not None else lambda: array
 
 
 def _by_leaf(bound: Bound, change: Callable[[str, TensorType], TensorType]) -> dict[str, TensorType]:

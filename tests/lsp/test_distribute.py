@@ -32,7 +32,11 @@ async def test_distributing_over_an_axis(editor):
     doc = editor.open(LAYER)
     before = await editor.hints(doc)
     found = await actions(editor, doc, "def lay|er", kind=DISTRIBUTE)
-    assert list(found) == [OVER_B, "Distribute layer over D", "Distribute layer over H"]
+    sums = "Distribute layer over D: all-reduce (sum) of [B, H] f32, 4*B*H bytes"
+    rows = (
+        "Distribute layer over H: all-reduce (max) of [B, 1] f32, 4*B bytes; all-reduce (sum) of [B, 1] f32, 4*B bytes"
+    )
+    assert list(found) == [OVER_B, sums, rows]
     text = await applied(editor, doc, found[OVER_B])
     assert '\n\n@ts.distributed(over="B")\n@ts.function\ndef layer(x' in text
     assert await editor.hints(doc) == before
@@ -42,16 +46,16 @@ async def test_distributing_over_an_axis(editor):
 
 
 async def test_what_needs_the_whole_axis_says_so(editor):
-    doc = editor.open(LAYER)
+    text = LAYER.replace("ts.softmax(h, axis=-1)", "ts.cumsum(h, axis=-1)")
+    doc = editor.open(text)
     found = await actions(editor, doc, "def lay|er", kind=DISTRIBUTE)
     over_h = found["Distribute layer over H"]
     assert over_h.edit is None
-    assert over_h.disabled.reason == "softmax in line 8 needs the whole of H, for it takes the max over H"
-    assert "sum over D of line 7" in found["Distribute layer over D"].disabled.reason
+    assert over_h.disabled.reason == "cumsum in line 8 needs the whole of H, for it runs along H"
     head = "@ts.function\ndef layer"
-    editor.type(doc, LAYER.replace(head, f'@ts.distributed(ts.mesh(4), over="H")\n{head}'))
+    editor.type(doc, text.replace(head, f'@ts.distributed(ts.mesh(4), over="H")\n{head}'))
     (error,) = await editor.diagnostics(doc)
-    assert error.code == "TS801" and editor.covered(doc, error.range) == "ts.softmax(h, axis=-1)"
+    assert error.code == "TS801" and editor.covered(doc, error.range) == "ts.cumsum(h, axis=-1)"
 
 
 async def test_what_is_sent_between_the_parts(start):

@@ -97,6 +97,20 @@ def test_parts_go_round_the_gpus(two: Any, layer: Any) -> None:
     assert len(launches) > 4
 
 
+def normalised(x: Tensor["B", "D"], w: Tensor["D", "H"]):
+    return (x - x.mean(axis=0)) @ w
+
+
+def test_what_the_parts_send_each_other_goes_to_every_gpu(two: Any) -> None:
+    x, w = two.at(X, 0), two.at(W, 0)
+    program = ts.distributed(ts.mesh(4))(normalised)
+    found = program(x, w)
+    np.testing.assert_allclose(found.host, ts.function(normalised)(x, w).host, rtol=1e-5, atol=1e-5)
+    assert type(found) is Array and found.device.id == 0
+    one = ts.distributed(ts.mesh(["cuda:0"] * 4))(normalised)(x, w)
+    assert found.host.tobytes() == one.host.tobytes()
+
+
 def test_bits_do_not_depend_on_the_number_of_devices(two: Any, layer: Any) -> None:
     x, w = two.at(X, 0), two.at(W, 0)
     one = ts.distributed(ts.mesh(["cuda:0"] * 4))(layer)(x, w)

@@ -34,50 +34,36 @@ def refused(code: str, *said: str) -> Any:
 def test_an_operator_that_needs_all_of_the_dim_is_underlined() -> None:
     @ts.distributed(2)
     def f(x: Tensor["B", "D"]):
-        p = ts.softmax(x, axis=0)
+        p = ts.cumsum(x, axis=0)
         return p * 2
 
-    with refused("TS801", "ts.softmax(x, axis=0)\n", "^^^^^^^^^^^^^^^^^^^^^ needs all of B", "it takes the max over B"):
+    with refused("TS801", "ts.cumsum(x, axis=0)\n", "^^^^^^^^^^^^^^^^^^^^ needs all of B", "it runs along B"):
         f(X)
     assert np.isfinite(f.single(X)).all()
-
-
-def over_b(body: Callable[..., Any]) -> Any:
-    return ts.distributed(2)(body)
 
 
 @pytest.mark.parametrize(
     "body, said",
     [
-        (lambda x: x - x.mean(axis=0), "sub in line"),
         (lambda x: x[1:], "takes a piece of B"),
         (lambda x: x[::-1], "reverses B"),
         (lambda x: x @ x.T, "B is on 2 axes"),
-        (lambda x: x / x.shape[0], "reads the size of B as a number"),
         (lambda x: ts.concat([x, x], axis=0), "one after the other along B"),
         (lambda x: ts.cumsum(x, axis=0), "runs along B"),
         (lambda x: ts.argmax(x, axis=0), "compares elements all along B"),
         (lambda x: x.take(ts.arange(3), axis=0), "anywhere along B"),
-        (lambda x: x.reshape(-1), None),
         (lambda x: x.T.reshape(-1), "varies more slowly"),
         (lambda x: ts.pad(x, ((1, 0), (0, 0))), "adds elements at the ends of B"),
         (lambda x: ts.dropout(x, 7), "draws by its position"),
         (lambda x: x + ts.arange(x.shape[0])[:, None], "counts along B"),
-        (lambda x: ts.var(x, axis=0), "takes the mean over B"),
-        (lambda x: (x.sum(axis=0) * 2), "put together where the function returns"),
-        (lambda x: x.sum(axis=0)[None], None),
     ],
 )  # fmt: skip
-def test_reasons(body: Callable[..., Any], said: str | None) -> None:
+def test_reasons(body: Callable[..., Any], said: str) -> None:
     def f(x: Tensor["B", "D"]):
         return body(x)
 
-    program = over_b(f)
-    if said is None:
-        np.testing.assert_allclose(program(X), program.single(X), rtol=1e-5)
-        return
     with refused("TS801", said):
-        program(X)
+        ts.distributed(2)(f)(X)
 
 
 def test_loops_and_branches() -> None:
@@ -99,7 +85,7 @@ def test_loops_and_branches() -> None:
             x = x * 0.5
         return x
 
-    with refused("TS801", "gt in line", "put together where the function returns"):
+    with refused("TS801", "sum in line", "inside a loop or branch"):
         g(X)
 
 

@@ -64,8 +64,7 @@ class Full(Operator):
         return out
 
     def partition(self, cut: Cut, shape: Shape, value: Number | Dim, dtype: DType) -> None:
-        if cut.mentioned(value):
-            cut.whole(f"it reads the size of {cut.dim} as a number")
+        """Each element is the same; where it is the size of the dim, that of the whole is meant (see `sharding`)."""
 
     def reference(self, shape: tuple[int, ...], value: Number, dtype: DType) -> Any:
         return np.full(shape, value, np.asarray(value).dtype)

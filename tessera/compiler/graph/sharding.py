@@ -20,23 +20,30 @@ from tessera.compiler.ir.core import Block, Op, Value, clone
 from tessera.compiler.ir.types import TensorType
 from tessera.errors import Diagnostic, Note, Span
 from tessera.language import dims
-from tessera.language.dims import Dim
+from tessera.language.dims import Dim, Expr
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One argument or result: `axis` is cut; without it each device has all of it. `combine`: how what the parts give
-    becomes the whole result, by communication."""
+    """An argument or result: `axis` is cut; without it each part has all of it. `combine`: each part has its share."""
 
     name: str
     type: TensorType
     axis: int | None = None
     combine: Combine | None = None
-    span: Span | None = None
-    """of the operator whose results are combined"""
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """What the parts send each other: their shares of a value, which all of them have as a whole then."""
+
+    operator: str
+    type: TensorType
+    combine: Combine
+    span: Span
 
     def sent(self, sizes: Mapping[str, int] | None = None) -> str:
-        """What each part sends: `all-reduce (sum) of [H] f32, 4.1 kB`."""
+        """`all-reduce (sum) of [H] f32, 4.1 kB`."""
         size = dims.substitute(dims.prod(self.type.shape) * self.type.dtype.itemsize, sizes or {})
         return f"all-reduce ({self.combine}) of {self.type.pretty()}, {_quantity(size)}"
 
@@ -50,7 +57,7 @@ class Problem:
     span: Span
 
     def said(self, dim: str) -> str:
-        """`softmax in line 7 needs the whole of B, for it takes the max over B`."""
+        """`cumsum in line 7 needs the whole of B, for it runs along B`."""
         if not self.operator:
             return self.why
         return f"{self.operator} in line {self.span.line} needs the whole of {dim}, for {self.why}"
@@ -61,18 +68,26 @@ class Partition:
     """A function cut along `dim`. Its parts run on their own, and only `collectives` are sent, if `ok`."""
 
     dim: str
+    func: Op
+    """the function in operators that go by parts; numbers that are the size of the whole dim are named by `total`"""
     arguments: list[Place] = field(default_factory=list[Place])
     results: list[Place] = field(default_factory=list[Place])
+    collectives: list[Collective] = field(default_factory=list[Collective])
     problems: list[Problem] = field(default_factory=list[Problem])
+    shares: dict[Value, Combine] = field(default_factory=dict[Value, Combine])
+    """values of `func` of which each part has its share"""
+    staged: bool = False
+    """whether the function goes on after something has been sent, or asks for the size of the whole dim: a part is
+    not the function itself then (see `stages`)"""
 
     @property
     def ok(self) -> bool:
         return not self.problems
 
     @property
-    def collectives(self) -> list[Place]:
-        """The results that are combined from those of all parts."""
-        return [r for r in self.results if r.combine is not None]
+    def total(self) -> str:
+        """What the size of the whole dim is called in a part."""
+        return f"{self.dim}_total"
 
     def diagnostics(self, function: str) -> list[Diagnostic]:
         """One error (TS801) for each problem."""
@@ -80,20 +95,18 @@ class Partition:
 
     def _diagnostic(self, p: Problem, function: str) -> Diagnostic:
         said = f"{function} cannot be distributed over {self.dim}: {p.said(self.dim)}"
-        hint = "distribute over a dim that every operator leaves alone, or take this step outside of the function"
-        return Diagnostic(
-            "TS801", said, p.span, notes=(Note(hint),), function=function, label=f"needs all of {self.dim}"
-        )
+        hint = Note("distribute over a dim that every operator leaves alone, or take this step outside of the function")
+        return Diagnostic("TS801", said, p.span, notes=(hint,), function=function, label=f"needs all of {self.dim}")
 
 
 def partition(func: Op, dim: str, checks: Iterable[Check] = ()) -> Partition:
     """How a `graph.func` runs on parts of `dim`, and why it cannot. `checks` are those that its launches make."""
     copy = clone(func, {})
-    out = Partition(dim)
+    out = Partition(dim, copy)
     walk = _Walk(out, Cut(dim))
     names = cast("tuple[str, ...]", func.attrs["arg_names"])
     for name, arg in zip(names, copy.region.block.args, strict=True):
-        out.arguments.append(Place(name, tensor(arg), walk.axis(arg, "", func.span)))
+        out.arguments.append(Place(name, tensor(arg), walk.axis(arg, func.span)))
     walk.block(copy.region.block)
     for a, b in walk.conditions(copy, checks) if out.ok else ():  # else they may be those of what is wrong already
         why = f"it is checked that {a} is {b}, which parts of {dim} need not fulfil"
@@ -114,10 +127,10 @@ def _quantity(size: Dim) -> str:
 class _Walk:
     out: Partition
     cut: Cut
-    partial: dict[Value, tuple[Combine, Span]] = field(default_factory=dict[Value, tuple[Combine, Span]])
-    """values of which each device has its part's own"""
     refused: set[Value] = field(default_factory=set[Value])
     """what follows from a problem is no problem of its own"""
+    depth: int = 0
+    """of loops and branches"""
 
     def conditions(self, func: Op, checks: Iterable[Check]) -> Iterator[tuple[Dim, Dim]]:
         for c in checks:
@@ -130,11 +143,11 @@ class _Walk:
             if self.cut.mentioned((a, b)):
                 yield dims.mod(a, b), 0
 
-    def axis(self, v: Value, operator: str, span: Span) -> int | None:
+    def axis(self, v: Value, span: Span) -> int | None:
         try:
             return self.cut.axis(tensor(v))
         except WholeNeeded as e:
-            self.out.problems.append(Problem(operator, e.why, span))
+            self.out.problems.append(Problem("", e.why, span))
             self.refused.add(v)
             return None
 
@@ -146,18 +159,14 @@ class _Walk:
             if op.name in ("graph.return", "graph.yield"):
                 continue
             at, rest = block.ops.index(op), len(block.ops)
-            name = (
-                op.name.removeprefix("graph.") if op.name != "graph.full" else ""
-            )  # a size that is written as a number
             expand(op, _RULES)
             for inner in block.ops[at : at + 1 + len(block.ops) - rest]:
-                self.op(inner, name)
+                self.op(inner, op.name.removeprefix("graph."))
 
     def returned(self, op: Op) -> None:
         for i, v in enumerate(op.operands):
-            how, span = self.partial.get(v, (None, None))
-            axis = self.axis(v, "", op.span) if v not in self.refused else None
-            self.out.results.append(Place(v.hint or f"result {i}", tensor(v), axis, how, span))
+            axis = self.axis(v, op.span) if v not in self.refused else None
+            self.out.results.append(Place(v.hint or f"result {i}", tensor(v), axis, self.out.shares.get(v)))
 
     def op(self, op: Op, name: str) -> None:
         if not self.refused.isdisjoint(op.operands):
@@ -165,60 +174,53 @@ class _Walk:
             return
         try:
             how = self.passes(op)
+            if how is not None and self.depth:
+                self.cut.whole(f"it takes the {how} over {self.cut.dim} inside a loop or branch")
         except WholeNeeded as e:
             self.out.problems.append(Problem(name, e.why, op.span))
             self.refused.update(op.results)
             return
+        self.out.staged |= not self.out.shares.keys().isdisjoint(op.operands)
         if how is not None:
-            self.partial.update((r, how) for r in op.results)
+            self.out.shares.update((r, how) for r in op.results)
+            self.out.collectives += [Collective(name, tensor(r), how, op.span) for r in op.results]
 
-    def passes(self, op: Op) -> tuple[Combine, Span] | None:
+    def passes(self, op: Op) -> Combine | None:
         """How the op's results on the parts give the whole ones; None where they are parts of them, or the same."""
         cut, operator = self.cut, REGISTRY.get(op.name.removeprefix("graph."))
-        waiting = next((self.partial[v] for v in op.operands if v in self.partial), None)
         if op.name in LOOPS:
-            return self.regions(op, waiting)
-        if waiting is not None:
-            if operator is None or operator.kind != "view" or cut.mentioned(tuple(op.attrs.values())):
-                cut.whole(self.early(waiting, op))
-            return waiting
+            return self.regions(op)
         if not any(self.touched(o) for o in op.walk()):
             return None
         if operator is None or operator.partition is None:
             cut.whole("nothing says how it goes by parts")
+        if op.name == "graph.full" and cut.mentioned(size := op.attrs["value"]):
+            op.attrs["value"] = dims.substitute(cast("Expr", size), {cut.dim: dims.symbol(self.out.total)})
+            self.out.staged = True
         first, operands, attrs = tensor(op.results[0]), types_of(split_operands(op)), attributes_of(op)
         try:
             out = cut.axis(first)
         except WholeNeeded:
             operator.partition(Cut(cut.dim, None, first.rank), *operands, **attrs)  # whose own reason says more
             raise
-        how = operator.partition(Cut(cut.dim, out, first.rank), *operands, **attrs)
-        return None if how is None else (how, op.span)
+        return operator.partition(Cut(cut.dim, out, first.rank), *operands, **attrs)
 
     def touched(self, op: Op) -> bool:
         """Whether the dim occurs in the op or its values."""
         shapes = (v.type.shape for v in (*op.operands, *op.results) if isinstance(v.type, TensorType))
         return any(map(self.cut.mentioned, shapes)) or self.cut.mentioned(tuple(op.attrs.values()))
 
-    def regions(self, op: Op, waiting: tuple[Combine, Span] | None) -> None:
-        if waiting is not None:
-            self.cut.whole(self.early(waiting, op))
+    def regions(self, op: Op) -> None:
+        """Loops and branches: what they carry is cut as it is outside, for its type is the same."""
+        self.depth += 1
         for region in op.regions:
             for v in region.block.args:
                 self.cut.axis(tensor(v))
             self.block(region.block)
-            ends = region.block.terminator.operands
-            if bad := [v for v in ends if v in self.partial]:
-                self.cut.whole(self.early(self.partial[bad[0]], op))
-            if not self.refused.isdisjoint(ends):
+            if not self.refused.isdisjoint(region.block.terminator.operands):
                 self.refused.update(op.results)
-
-    def early(self, waiting: tuple[Combine, Span], user: Op) -> str:
-        """Why what is combined when the function returns cannot be used before."""
-        (how, span), dim = waiting, self.cut.dim
-        if span == user.span:
-            return f"it takes the {how} over {dim}"
-        return f"it uses the {how} over {dim} of line {span.line}, which is put together where the function returns"
+        self.depth -= 1
+        self.out.staged |= any(not self.out.shares.keys().isdisjoint(o.operands) for o in op.walk())
 
 
 _RULES = frozenset(name for name, o in REGISTRY.items() if o.partition is not None)
