@@ -99,6 +99,7 @@ def odd_products(a: Tensor["M", "K", bf16], b: Tensor["K", "N", bf16], c: Tensor
         acc += ts.tile.mma(a[tile_m:tile_m + 12, k:k + 8], b[k:k + 8, tile_n:tile_n + 20])
         #      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS410
         # says: multiples of 16 rows and 8 columns and 16 contracted elements
+        # fix: acc += ts.tile.mma(a[tile_m:tile_m + 16, k:k + 16], b[k:k + 16, tile_n:tile_n + 24])
     c[tile_m:tile_m + 12, tile_n:tile_n + 20] = acc
 
 

@@ -40,7 +40,7 @@ class Look:
         self.whole = not (ev.incomplete or ev.undecided or ev.findings.errors)
         """whether everything in it is known: nothing may be said to be missing where it may stand in the rest"""
         self._definition = ev.definition
-        self._tree, self._source = ev.definition.tree, ev.definition.text
+        self.tree, self._source = ev.definition.tree, ev.definition.text
         self.file = self._source.file
         self._variables = ev.frame.names
 
@@ -51,16 +51,30 @@ class Look:
     def span(self, node: ast.AST) -> Span:
         return self._source.span(node)
 
+    def number(self, node: ast.expr) -> tuple[int, Span] | None:
+        """A whole number that is written at `node`, or as the constant of the module that it names."""
+        match node:
+            case ast.Constant(value=int() as value) if not isinstance(value, bool):
+                return value, self.span(node)
+            case ast.Name(id=name) if name not in self._variables:
+                match getattr(self._definition.scope, "bound", {}).get(name):  # of a text; live values have no place
+                    case ast.Assign(targets=[ast.Name()], value=ast.Constant() as value):
+                        return self.number(value)
+                    case _:
+                        return None
+            case _:
+                return None
+
     def unread(self, kind: type) -> Iterator[tuple[str, ast.Name]]:
         """Variables that hold a value of this kind and are never read: the name, and where it is assigned."""
         held = {name for name, value in self._variables.items() if isinstance(value, kind)}
-        places = [n for n in ast.walk(self._tree) if isinstance(n, ast.Name) and n.id in held] if held else []
+        places = [n for n in ast.walk(self.tree) if isinstance(n, ast.Name) and n.id in held] if held else []
         read = {n.id for n in places if isinstance(n.ctx, ast.Load)}
         yield from {n.id: n for n in reversed(places) if n.id not in read}.items()
 
     def without(self, said: str, span: Span) -> list[Candidate]:
         """The change that takes out the lines of the statement at `span`, where it has lines of its own."""
-        for node in ast.walk(self._tree):
+        for node in ast.walk(self.tree):
             if isinstance(node, (ast.Expr, ast.Assign)) and node.lineno == span.line:
                 place = self._source.span(node)
                 lines = Span(place.file, place.line, 1, place.end_line + 1, 1)
@@ -81,7 +95,7 @@ class Look:
 
     def operand(self, node: ast.expr, text: str) -> str:
         """An expression of operators in place of a call, in brackets where more is done with its result."""
-        within = (p for p in ast.walk(self._tree) if isinstance(p, (ast.Attribute, ast.Subscript, ast.BinOp)))
+        within = (p for p in ast.walk(self.tree) if isinstance(p, (ast.Attribute, ast.Subscript, ast.BinOp)))
         return f"({text})" if any(child is node for p in within for child in ast.iter_child_nodes(p)) else text
 
     def replaced(self, said: str, *changes: tuple[ast.expr, str]) -> Candidate:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from tessera import knobs
 from tessera.compiler.frontend.checks.finding import Finding, Look
+from tessera.compiler.frontend.checks.tile_sizes import enlarged
 from tessera.compiler.frontend.checks.values import constant, name_of
 from tessera.compiler.frontend.kernel.values import Panel
 from tessera.compiler.ir.core import Op, Value
@@ -185,4 +186,9 @@ def off_tensor_cores(op: Op, look: Look) -> Finding | None:
         f"no tensor core multiplies {shape_text(a.shape)} by {shape_text((k, n))} of {a.dtype}: they take multiples of "
         f"{' and '.join(wrong)}. This product is a chain of multiply-adds.\nChoose tiles of such sizes."
     )
-    return Finding("TS410", message, op.span, severity="note")
+    leasts: dict[int, int] = {}
+    for _, d, least in wanted:
+        if isinstance(d, int):
+            leasts[d] = math.lcm(least, leasts.get(d, 1))
+    fixes = enlarged(look, {d: least for d, least in leasts.items() if d % least})
+    return Finding("TS410", message, op.span, fixes, severity="note")
