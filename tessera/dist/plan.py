@@ -140,7 +140,8 @@ class Explanation:
         self.plan, self.single = plan, single
 
     def __str__(self) -> str:
-        return f"{self.plan}\neach part:\n{self.single}"
+        what = "undistributed, which parts go through in steps" if self.plan.partition.staged else "each part"
+        return f"{self.plan}\n{what}:\n{self.single}"
 
     __repr__ = __str__
 
