@@ -20,11 +20,11 @@ from tessera.compiler.targets import base as targets
 from tessera.errors import CompileError
 from tessera.language.decorators import Function, Program
 from tessera.profiler import Profiler
-from tessera.runtime import build, devices
+from tessera.runtime import build, devices, dispatch
 from tessera.runtime.autotune import progress as tuning_progress
 from tessera.runtime.compiled import Compiled
 from tessera_jupyter import cell as cells
-from tessera_jupyter import command, findings
+from tessera_jupyter import command, findings, sizes
 from tessera_jupyter.command import Request
 from tessera_jupyter.markup import table, text
 from tessera_jupyter.panel import Panel, fill, show
@@ -57,11 +57,13 @@ class TesseraMagics(Magics):
         magics = cls(shell)
         shell.register_magics(magics)
         shell.events.register("pre_run_cell", magics._remember)
+        shell.events.register("post_run_cell", magics._tell_sizes)
         for key in _KEYS:
             shell.set_hook("complete_command", magics._complete, str_key=key)
         findings.hook(shell)
         build.announce = lambda name, target: progress(f"Compiling {name} for {target}")
         tuning_progress.announce = tuning
+        dispatch.following = True
 
     @classmethod
     def remove(cls, shell: InteractiveShell) -> None:
@@ -71,15 +73,20 @@ class TesseraMagics(Magics):
         for kind in ("line", "cell"):
             shell.magics_manager.magics[kind].pop("tessera", None)
         shell.events.unregister("pre_run_cell", magics._remember)
+        shell.events.unregister("post_run_cell", magics._tell_sizes)
         for key in _KEYS:
             shell.strdispatchers["complete_command"].s_matches(key)
             shell.strdispatchers["complete_command"].strs.pop(key, None)
         findings.unhook(shell)
         build.announce = build.silently
         tuning_progress.announce = tuning_progress.terminal
+        dispatch.following = False
 
     def _remember(self, info: Any) -> None:
         self._raw = info.raw_cell
+
+    def _tell_sizes(self, _: Any) -> None:
+        sizes.tell(self.shell)
 
     @no_var_expand
     @line_cell_magic

@@ -40,7 +40,7 @@ class Prepared(Locked):
 
     `adapters` has one entry per parameter of the plan, None for scalars; `copied` holds parameters that are passed as
     contiguous copies; `library` makes the results, on whose stream the code runs, in order with the streams of
-    `neighbours`, the other libraries of the arguments; `env` has the sizes of the plan's free dims. `profiled` gives
+    `neighbours`, the other libraries of the arguments; `env` has the sizes of the named dims. `profiled` gives
     the same code with tile records.
     """
 
@@ -216,7 +216,7 @@ def _tensors() -> Adapter:
 
 
 def _env(plan: Plan, bound: Bound, span: Span) -> dict[str, int]:
-    """The sizes of the plan's free dims. Raises LaunchError TS502, TS209."""
+    """The sizes of the named dims, those that the plan leaves free among them. Raises LaunchError TS502, TS209."""
     missing = [name for name in plan.free if name not in bound.sizes]
     if missing:
         names = ", ".join(missing)
@@ -232,7 +232,7 @@ def _env(plan: Plan, bound: Bound, span: Span) -> dict[str, int]:
             findings.append(Diagnostic("TS209", text, span, function=plan.name))
     if findings:
         raise LaunchError(findings)
-    return {name: bound.sizes[name] for name in plan.free}
+    return dict(bound.sizes)
 
 
 def _evaluate(dim: Dim, env: Mapping[str, int]) -> int | None:

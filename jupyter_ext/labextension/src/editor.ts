@@ -8,6 +8,7 @@ import { MimeModel } from '@jupyterlab/rendermime';
 import type * as lsp from 'vscode-languageserver-protocol';
 
 import { isTessera, type NotebookSession } from './notebook';
+import { describe, type Place, places } from './sizes';
 
 export interface Surroundings {
   /** The session of a cell's notebook, null where the cell is in none (a console, a cell that was removed). */
@@ -52,12 +53,19 @@ function display(view: EditorView, cell: ISharedCell, around: Surroundings, sess
         around.reveal(session, other, place.range.start.line, place.range.start.character);
       }
     };
-    const widgets = found.hints.map(h =>
-      Decoration.widget({ widget: new Hint(h, go), side: 1 }).range(offset(doc, h.position))
-    );
+    const called = places(found.text, session.called);
+    const widgets = found.hints.map(h => {
+      const at = offset(doc, h.position);
+      return Decoration.widget({ widget: new Hint(h, go, sizesAt(called, at)), side: 1 }).range(at);
+    });
+    widgets.push(...called.map(c => Decoration.widget({ widget: new Now(c), side: 1 }).range(c.headEnd)));
     const marks = found.diagnostics.map(d => squiggle(doc, d, cell, session));
     view.dispatch(setDiagnostics(view.state, marks), { effects: setHints.of(Decoration.set(widgets, true)) });
   }
+}
+
+function sizesAt(called: Place[], position: number): Record<string, number> {
+  return called.find(c => c.from <= position && position <= c.to)?.sizes ?? {};
 }
 
 const setHints = StateEffect.define<DecorationSet>();
@@ -74,13 +82,16 @@ const hintField = StateField.define<DecorationSet>({
 class Hint extends WidgetType {
   constructor(
     private _hint: lsp.InlayHint,
-    private _go: (place: lsp.Location) => void
+    private _go: (place: lsp.Location) => void,
+    private _sizes: Record<string, number>
   ) {
     super();
   }
 
   override eq(other: Hint): boolean {
-    return JSON.stringify(other._hint.label) === JSON.stringify(this._hint.label);
+    return (
+      JSON.stringify([other._hint.label, other._sizes]) === JSON.stringify([this._hint.label, this._sizes])
+    );
   }
 
   override toDOM(): HTMLElement {
@@ -92,8 +103,10 @@ class Hint extends WidgetType {
       const piece = document.createElement('span');
       piece.textContent = part.value;
       const { location, tooltip } = part as lsp.InlayHintLabelPart;
-      if (typeof tooltip === 'string') {
-        piece.title = tooltip;
+      const now = part.value in this._sizes ? describe(this._sizes, [part.value]) : '';
+      const titles = [typeof tooltip === 'string' ? tooltip : '', now].filter(Boolean);
+      if (titles.length) {
+        piece.title = titles.join('\n');
       }
       if (location) {
         piece.className = 'tessera-hint-link';
@@ -104,6 +117,26 @@ class Hint extends WidgetType {
       }
       element.append(piece);
     }
+    return element;
+  }
+}
+
+/** What the dims of a function were at its last call. */
+class Now extends WidgetType {
+  constructor(private _called: Place) {
+    super();
+  }
+
+  override eq(other: Now): boolean {
+    return describe(other._called.sizes) === describe(this._called.sizes);
+  }
+
+  override toDOM(): HTMLElement {
+    const element = document.createElement('span');
+    element.className = 'tessera-hint tessera-now';
+    element.setAttribute('aria-hidden', 'true');
+    element.textContent = describe(this._called.sizes);
+    element.title = `the sizes at the last call of ${this._called.name}`;
     return element;
   }
 }
@@ -191,7 +224,10 @@ async function hoverAt(
   if (!found || view.state.doc !== doc) {
     return null;
   }
-  const text = (found.contents as lsp.MarkupContent).value;
+  const sizes = sizesAt(places(doc.toString(), around.session(cell)?.called ?? []), position);
+  const said = (found.contents as lsp.MarkupContent).value;
+  const named = Object.keys(sizes).filter(name => new RegExp(`(?<!\\w)${name}(?!\\w)`).test(said));
+  const text = named.length ? `${said}\n\n*${describe(sizes, named)}*` : said;
   return {
     pos: found.range ? offset(doc, found.range.start) : position,
     end: found.range ? offset(doc, found.range.end) : position,

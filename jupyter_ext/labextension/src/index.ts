@@ -11,18 +11,45 @@ import { TesseraCompletions } from './completion';
 import { Connection } from './connection';
 import { type Surroundings, tesseraCell } from './editor';
 import { NotebookSession } from './notebook';
+import { type Called, followKernel } from './sizes';
 
 const ID = 'tessera-jupyterlab:plugin';
 
 /** The sessions of the notebooks that are open in this page, made when an editor first asks. */
 class Sessions implements Surroundings {
   private _sessions = new Map<ISharedNotebook, NotebookSession>();
+  private _called = new Map<NotebookPanel, Called[]>();
+  private _shown = true;
 
   constructor(
     private _connection: Connection,
     private _notebooks: INotebookTracker,
     readonly rendermime: IRenderMimeRegistry
-  ) {}
+  ) {
+    const follow = (panel: NotebookPanel): void => {
+      followKernel(panel, called => {
+        this._called.set(panel, called);
+        this._tell(panel);
+      });
+      panel.disposed.connect(() => this._called.delete(panel));
+    };
+    _notebooks.forEach(follow);
+    _notebooks.widgetAdded.connect((_, panel) => follow(panel));
+  }
+
+  /** Whether the sizes at the last call are shown. */
+  showSizes(shown: boolean): void {
+    this._shown = shown;
+    this._notebooks.forEach(panel => this._tell(panel));
+  }
+
+  private _tell(panel: NotebookPanel): void {
+    const notebook = panel.content.model?.sharedModel;
+    const session = notebook && this._sessions.get(notebook);
+    if (session) {
+      session.called = (this._shown && this._called.get(panel)) || [];
+    }
+  }
 
   session = (cell: ISharedCell): NotebookSession | null => {
     const notebook = cell.notebook;
@@ -33,6 +60,7 @@ class Sessions implements Surroundings {
     if (session === undefined) {
       session = new NotebookSession(this._connection, notebook, this._address(notebook));
       this._sessions.set(notebook, session);
+      this._notebooks.forEach(panel => this._tell(panel));
       notebook.disposed.connect(() => this._sessions.delete(notebook));
     }
     return session;
@@ -87,7 +115,10 @@ const plugin: JupyterFrontEndPlugin<void> = {
       }
     });
     completions?.registerProvider(new TesseraCompletions(sessions.session));
-    (await loaded)?.changed.connect(settings => {
+    const settings = await loaded;
+    sessions.showSizes(settings?.composite.sizes !== false);
+    settings?.changed.connect(() => {
+      sessions.showSizes(settings.composite.sizes !== false);
       connection
         .notify('workspace/didChangeConfiguration', { settings: { tessera: settings.composite } })
         .catch(console.debug); // without a server nothing is set

@@ -3,6 +3,7 @@ import { Signal } from '@lumino/signaling';
 import type * as lsp from 'vscode-languageserver-protocol';
 
 import type { Connection } from './connection';
+import type { Called } from './sizes';
 
 /** Milliseconds of quiet after a keystroke before it is sent. */
 const PAUSE = 15;
@@ -38,6 +39,7 @@ export class NotebookSession {
   /** New findings for the cell of this id. */
   readonly found = new Signal<this, string>(this);
 
+  private _called: Called[] = [];
   private _sent = new Map<string, Sent>();
   private _findings = new Map<string, Findings>();
   private _pushed = new Map<string, lsp.Diagnostic[]>();
@@ -73,6 +75,18 @@ export class NotebookSession {
 
   findings(cell: string): Findings | undefined {
     return this._findings.get(cell);
+  }
+
+  /** What the kernel has called, and the sizes of its dims then. */
+  get called(): Called[] {
+    return this._called;
+  }
+
+  set called(called: Called[]) {
+    if (JSON.stringify(called) !== JSON.stringify(this._called)) {
+      this._called = called;
+      [...this._findings.keys()].forEach(id => this.found.emit(id));
+    }
   }
 
   /** Asks about a cell, when the server knows its present text. Null where it has no answer. */

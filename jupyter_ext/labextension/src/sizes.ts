@@ -1,0 +1,55 @@
+import type { NotebookPanel } from '@jupyterlab/notebook';
+import type { Kernel } from '@jupyterlab/services';
+
+/** A function as it stands in a cell, and the sizes that its dims had at its last call. */
+export interface Called {
+  name: string;
+  text: string;
+  sizes: Record<string, number>;
+}
+
+/** Where such a function stands in a text: its extent, and the end of the line that names it. */
+export interface Place extends Called {
+  from: number;
+  to: number;
+  headEnd: number;
+}
+
+const TARGET = 'tessera.sizes';
+const GONE = ['restarting', 'autorestarting', 'terminating', 'dead', 'unknown'];
+
+/** Tells what the kernel of a notebook has called, after each cell that ran, and nothing once it starts again. */
+export function followKernel(panel: NotebookPanel, tell: (called: Called[]) => void): void {
+  const context = panel.sessionContext;
+  const listen = (kernel: Kernel.IKernelConnection | null | undefined): void => {
+    tell([]);
+    kernel?.registerCommTarget(TARGET, (_, opened) => tell(opened.content.data.called as unknown as Called[]));
+  };
+  context.kernelChanged.connect((_, { newValue }) => listen(newValue));
+  context.statusChanged.connect((_, status) => {
+    if (GONE.includes(status)) {
+      tell([]);
+    }
+  });
+  listen(context.session?.kernel);
+}
+
+/** The functions that stand in a text just as they were when they were called. */
+export function places(text: string, called: Called[]): Place[] {
+  const found: Place[] = [];
+  for (const each of called) {
+    const from = `\n${text}\n`.indexOf(`\n${each.text}\n`);
+    const name = each.text.search(/^\s*(async\s+)?def\s/m);
+    if (from >= 0 && name >= 0) {
+      const head = from + name + each.text.slice(name).search(/\S/); // blank lines may stand before it
+      const lineEnd = text.indexOf('\n', head);
+      found.push({ ...each, from, to: from + each.text.length, headEnd: lineEnd < 0 ? text.length : lineEnd });
+    }
+  }
+  return found;
+}
+
+/** `B=32, S=128 now` */
+export function describe(sizes: Record<string, number>, names = Object.keys(sizes)): string {
+  return `${names.map(n => `${n}=${sizes[n]}`).join(', ')} now`;
+}

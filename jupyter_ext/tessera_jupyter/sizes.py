@@ -1,0 +1,52 @@
+"""The sizes that dims had when a function was last called, told to the page after each cell: `B=32 now` beside it.
+
+A message is whole: a function that it does not name has no sizes now. It goes over a comm of its own that is closed at
+once, so that a page which is loaded again, or a kernel that starts again, has nothing to keep in step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, TypedDict
+
+from IPython.core.interactiveshell import InteractiveShell
+
+from tessera.language.decorators import Program
+
+TARGET = "tessera.sizes"
+
+
+class Called(TypedDict):
+    """A function as it stands in its cell, and the sizes at its last call. An edited text is another function."""
+
+    name: str
+    text: str
+    sizes: dict[str, int]
+
+
+def tell(shell: InteractiveShell) -> None:
+    """Sends what has been called to the page; does nothing outside a kernel."""
+    if getattr(shell, "kernel", None) is None:
+        return
+    from comm import create_comm  # ipykernel brings it
+
+    create_comm(target_name=TARGET, data={"called": called(shell.user_ns)}).close()
+
+
+def called(namespace: Mapping[str, Any]) -> list[Called]:
+    """The functions and kernels of a namespace, those of its classes too, whose last call has told sizes."""
+    out: list[Called] = []
+    for program in _programs(namespace):
+        launcher = vars(program).get("launcher")
+        if launcher is not None and launcher.sizes:
+            definition = program.definition()
+            last = definition.tree.end_lineno or definition.line
+            lines = definition.text.lines[definition.line - 1 : last]
+            out.append({"name": program.name, "text": "\n".join(lines), "sizes": dict(launcher.sizes)})
+    return out
+
+
+def _programs(namespace: Mapping[str, Any]) -> Iterator[Program[Any, Any]]:
+    values = list(namespace.values())
+    inner = [v for value in values if isinstance(value, type) for v in vars(value).values()]
+    yield from {id(v): v for v in (*values, *inner) if isinstance(v, Program)}.values()

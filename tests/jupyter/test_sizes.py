@@ -1,0 +1,175 @@
+"""`B=32 now`: the sizes at a function's last call, beside its code in a real JupyterLab."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tessera_jupyter.sizes import called
+
+import tessera as ts
+from tessera.runtime import dispatch
+from tests.conftest import require
+from tests.jupyter.test_lab import HEAD, NORM
+from tests.jupyter.test_labextension import cell, edit, hints  # noqa: F401 - a fixture here too
+
+NOW = ".tessera-now"
+
+
+@pytest.fixture
+def following(monkeypatch):
+    monkeypatch.setenv("TESSERA_TARGET", "reference")
+    monkeypatch.setattr(dispatch, "following", True)
+
+
+def test_the_last_call_counts_also_where_nothing_is_compiled(following):
+    @ts.function
+    def twice(x: ts.Tensor["B", "D"]):
+        return x * 2
+
+    class Layer:
+        @ts.function
+        def scaled(x: ts.Tensor["N"]):
+            return x * 3
+
+    names = {"twice": twice, "Layer": Layer, "again": twice}
+    assert called(names) == []
+    for b, d in ((32, 4), (8, 4), (32, 4)):
+        twice(np.ones((b, d), np.float32))
+        assert [c["sizes"] for c in called(names)] == [{"B": b, "D": d}]
+    twice(x=np.ones((3, 5), np.float32))
+    Layer.scaled(np.ones(7, np.float32))
+    first, second = called(names)
+    assert first["sizes"] == {"B": 3, "D": 5}
+    assert (first["name"], second["name"], second["sizes"]) == ("twice", "scaled", {"N": 7})
+    assert first["text"].splitlines()[0].strip() == "@ts.function"
+    assert first["text"].splitlines()[-1].strip() == "return x * 2"
+
+
+def test_a_call_that_fails_leaves_what_was(following):
+    @ts.function
+    def product(x: ts.Tensor["M", "K"], y: ts.Tensor["K", "N"]):
+        return x @ y
+
+    product(np.ones((2, 3), np.float32), np.ones((3, 4), np.float32))
+    with pytest.raises(ts.TesseraError):
+        product(np.ones((2, 3), np.float32), np.ones((5, 4), np.float32))
+    assert called({"product": product})[0]["sizes"] == {"M": 2, "K": 3, "N": 4}
+
+
+def test_a_notebook_without_a_kernel_tells_nobody(nb):
+    assert nb.run("%%tessera\n@ts.function\ndef f(x: Tensor['n']):\n    return x + 1\n").error is None
+    ran = nb.run("f(np.ones(3, np.float32)).shape")
+    assert ran.error is None
+    assert ran.displays == [] or ran.stderr == ""
+
+
+def now(page, index=1):
+    return cell(page, index).locator(NOW)
+
+
+def shown_now(page, index=1):
+    """(line, text) of what is said of last calls."""
+    return cell(page, index).evaluate(
+        """content => [...content.querySelectorAll('.tessera-now')].map(hint =>
+            [hint.closest('.cm-line').innerText.replace(hint.innerText, '').trim(), hint.textContent])"""
+    )
+
+
+@pytest.fixture
+def called_page(lab):
+    require("npm")
+    page = lab("sizes.ipynb", HEAD, NORM, "norm(np.ones((32, 8), np.float32)).shape")
+    hints(page, 1)
+    page.run(0)
+    page.run(1)
+    assert now(page).count() == 0
+    page.run(2)
+    now(page).wait_for()
+    return page
+
+
+DEF = 'def norm(x: Tensor["B", "D"]) -> Tensor["B", "D"]:'
+
+
+def test_sizes_stand_beside_the_function(called_page):
+    page = called_page
+    assert shown_now(page) == [[DEF, "B=32, D=8 now"]]
+    page.shot("sizes")
+    part = cell(page, 1).locator(".tessera-hint-link", has_text="B").first
+    assert part.get_attribute("title").splitlines()[-1] == "B=32 now"
+    cell(page, 1).get_by_text("mean", exact=True).last.hover()
+    tip = page.page.locator(".tessera-hover")
+    tip.wait_for()
+    tip.get_by_text("B=32 now").wait_for()
+    page.shot("sizes-hover")
+    page.page.mouse.move(5, 5)
+    page.run(2, "norm(np.ones((4, 2), np.float32)).shape")
+    now(page).get_by_text("B=4, D=2 now").wait_for()
+    page.run(2, "saxpy(np.ones(5, np.float32), np.ones(5, np.float32), 2.0)")
+    now(page).nth(1).wait_for()
+    assert [said for _, said in shown_now(page)] == ["B=4, D=2 now", "n=5 now"]
+
+
+def test_they_go_with_the_text_and_the_kernel(called_page):
+    page = called_page
+    edit(page, 1, "* 2", "* 3")  # another function, which nobody has called
+    now(page).wait_for(state="detached")
+    edit(page, 1, "* 3", "* 2")
+    now(page).wait_for()
+    page.run(1)  # defined anew
+    now(page).wait_for(state="detached")
+    page.run(2)
+    now(page).wait_for()
+    page.page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.restartKernel()")
+    now(page).wait_for(state="detached")
+    for index in range(3):
+        page.run(index)
+    now(page).wait_for()
+    assert shown_now(page) == [[DEF, "B=32, D=8 now"]]
+
+
+def test_typing_at_the_end_of_that_line(called_page):
+    page = called_page
+    page.page.evaluate(
+        """() => {
+            const notebook = window.jupyterapp.shell.currentWidget.content;
+            notebook.activeCellIndex = 1;
+            notebook.mode = 'edit';
+            notebook.activeCell.editor.focus();
+            notebook.activeCell.editor.setCursorPosition({line: 2, column: 0});
+        }"""
+    )
+    page.page.keyboard.press("End")
+    page.page.keyboard.type("  # größe")
+    cell(page, 1).locator(".cm-line", has_text="# größe").wait_for()
+    text = page.page.evaluate("() => window.jupyterapp.shell.currentWidget.content.activeCell.model.sharedModel.source")
+    assert f"{DEF}  # größe\n" in text
+    now(page).wait_for(state="detached")
+
+
+def test_a_setting_turns_them_off(called_page):
+    page = called_page
+    setting = """shown => window.jupyterapp.serviceManager.settings.save(
+        'tessera-jupyterlab:plugin', JSON.stringify({sizes: shown}))"""
+    try:
+        page.page.evaluate(setting, False)
+        page.page.reload()
+        cell(page, 1).locator(".tessera-hint").first.wait_for()
+        page.run(2)
+        page.page.wait_for_timeout(500)
+        assert now(page).count() == 0
+    finally:
+        page.page.evaluate(setting, True)
+    page.page.reload()
+    cell(page, 1).locator(".tessera-hint").first.wait_for()
+    page.run(2)
+    now(page).wait_for()
+
+
+@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
+def test_in_both_themes(called_page, theme):
+    page = called_page
+    page.page.evaluate("name => window.jupyterapp.commands.execute('apputils:change-theme', {theme: name})", theme)
+    page.page.wait_for_function("name => document.body.dataset.jpThemeName === name", arg=theme)
+    page.page.wait_for_timeout(500)
+    page.shot(f"sizes-{theme.rpartition(' ')[2].lower()}")
