@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
@@ -29,14 +30,18 @@ from tessera.compiler.frontend.values import (
     leaves,
     type_name,
 )
-from tessera.compiler.ir.core import Value
-from tessera.compiler.ir.launches import launching, stored
+from tessera.compiler.graph.operator import GraphBuilder
+from tessera.compiler.ir.checks import Check
+from tessera.compiler.ir.core import Op, Value
+from tessera.compiler.ir.launches import launching
 from tessera.compiler.ir.sizes import with_sizes
 from tessera.compiler.ir.types import TensorType, Type, ViewType
 from tessera.errors import Note
 from tessera.language import dims
 from tessera.language.annotations import Annotation, ConstAnn, ScalarAnn, TensorAnn, TupleAnn
 from tessera.language.dims import Dim, Expr
+from tessera.language.dtypes import DType
+from tessera.language.policies import Policy
 
 if TYPE_CHECKING:
     from tessera.compiler.frontend.evaluator import Evaluator
@@ -48,94 +53,6 @@ tuned: ContextVar[Callable[[Any, Mapping[str, ArgType]], Mapping[str, Any]] | No
 
 class _Refused(Exception):
     """An argument does not fit, which has been said."""
-
-
-@dataclass(slots=True)
-class _Arguments:
-    """The arguments of one call as the kernel's analysis takes them, in the kernel's own sizes.
-
-    `sizes` leads back from those to the caller's; `operands` are the tensors and scalars, in the order in which they
-    become the kernel's arguments, `names` the parameters that they are for.
-    """
-
-    ev: Evaluator
-    kernel: Closure
-    places: Mapping[str, ast.AST]
-    sizes: dict[str, Dim]
-    types: dict[str, ArgType] = field(default_factory=dict[str, ArgType])
-    operands: list[Value] = field(default_factory=list[Value])
-    names: list[str] = field(default_factory=list[str])
-    bound: frozenset[str] = frozenset()
-
-    def add(self, p: Parameter, value: Any) -> None:
-        self.types[p.name] = self.inward(p, value, p.name)
-
-    def inward(self, p: Parameter, value: Any, name: str) -> Any:
-        """A value as an argument of the analysis. Raises _Refused."""
-        if is_sequence(value) and any(isinstance(v, Value) for v in value):
-            return type(value)(self.inward(p, v, f"{name}.{i}") for i, v in enumerate(value))
-        if is_dict(value) and any(isinstance(v, Value) for v in value.values()):
-            return {k: self.inward(p, v, f"{name}.{k}") for k, v in value.items()}
-        if isinstance(p.annotation, ScalarAnn) and not p.static and value is not None:
-            value = self.number(p, value, p.annotation)
-        if isinstance(value, Value) and isinstance(value.type, TensorType):
-            self.operands.append(value)
-            self.names.append(name)
-            return replace(value.type, shape=self.shape(p, value.type.shape))
-        if value is None:
-            return None
-        if isinstance(value, Number):
-            self.ev.undecide(f"{value.text} must be known", self.places.get(p.name, self.kernel.node))
-            raise _Refused
-        return Static(self.size(p.annotation.dim if isinstance(p.annotation, ConstAnn) else None, value))
-
-    def number(self, p: Parameter, value: Any, wanted: ScalarAnn) -> Value:
-        """A scalar argument as a rank-0 tensor of the dtype that the kernel wants."""
-        at = self.places.get(p.name, self.kernel.node)
-        like = TensorType((), wanted.dtype)
-        given = self.ev.layer.lift(value, like, self.ev.span(at))
-        kinds = ("bool", "uint", "int", "float", "complex")
-        ok = given is not None and isinstance(given.type, TensorType) and not given.type.rank
-        if not ok:
-            self.refuse("TS105", p, f"a number of {wanted.dtype}, {type_name(value)} is given")
-        assert given is not None and isinstance(given.type, TensorType)
-        low = -wanted.dtype.maximum - 1 if wanted.dtype.kind == "int" else 0
-        if wanted.dtype.is_integer and isinstance(value, int) and not low <= value <= wanted.dtype.maximum:
-            self.refuse("TS304", p, f"a number of {wanted.dtype}, which cannot hold {value}")
-        if kinds.index(given.type.dtype.kind) > kinds.index(wanted.dtype.kind):
-            self.refuse("TS304", p, f"a number of {wanted.dtype}, one of {given.type.dtype} is given")
-        with self.ev.builder.at(self.ev.span(at)):
-            return cast("Any", self.ev.layer).emission.g.to(given, wanted.dtype)
-
-    def refuse(self, code: str, p: Parameter, message: str) -> None:
-        at = self.places.get(p.name, self.kernel.node)
-        self.ev.error(code, f"{p.name} of {self.kernel.name} is {message}", at, notes=[Note("declared here", p.span)])
-        raise _Refused
-
-    def shape(self, p: Parameter, have: tuple[Dim, ...]) -> tuple[Dim, ...]:
-        """The shape of an argument in the kernel's sizes: as it is annotated, with what is known put in."""
-        wanted: list[Any] = list(getattr(p.annotation, "shape", None) or (...,))
-        if ... in wanted:
-            at = wanted.index(...)
-            wanted[at : at + 1] = [None] * (len(have) - len(wanted) + 1)
-        return tuple(self.size(want, d) for want, d in zip(wanted, have, strict=True))
-
-    def size(self, want: Any, have: Any) -> Any:
-        """One size: a number, the annotation's own, or a symbol of its own for what the annotation leaves open."""
-        if isinstance(want, Expr) and dims.symbols(want) <= self.bound:
-            return dims.substitute(want, {n: d for n, d in self.sizes.items() if isinstance(d, int)})
-        if isinstance(want, int) and not isinstance(have, int):
-            return want
-        if not isinstance(have, Expr):
-            return have
-        known = next((n for n, d in self.sizes.items() if d == have and n not in self.bound), None)
-        if known is None:
-            taken = {*definition_signature(self.kernel.definition).dims, *self.sizes}
-            known = str(have)
-            while known in taken:
-                known += "'"
-            self.sizes[known] = have
-        return dims.symbol(known)
 
 
 def with_config(program: Closure, config: Mapping[str, Any]) -> Closure:
@@ -156,146 +73,237 @@ def launch(ev: Evaluator, node: ast.AST, kernel: Closure, bound: dict[str, Any],
     sizes = enter_call(ev, kernel, frame, node, places)
     if sizes is None:
         return UNKNOWN
-    signature = definition_signature(kernel.definition)
-    given = _Arguments(ev, kernel, places, dict(sizes), bound=frozenset(sizes))
-    if has_unknown(bound) or any(isinstance(v, Unknown) for v in leaves(bound)):
-        return _declared(ev, node, kernel, signature, sizes)
-    try:
-        for p in signature.parameters:
-            given.add(p, bound.get(p.name))
-    except _Refused:
-        return _declared(ev, node, kernel, signature, sizes)
-    analysis = _analysed(kernel, given.types)
-    _depend(ev, kernel, analysis)
-    if analysis.op is None:
-        _blame(ev, node, kernel, analysis)
-        return _declared(ev, node, kernel, signature, sizes)
-    return _emit(ev, node, kernel, analysis, given, places)
+    return _Call(ev, node, kernel, places, definition_signature(kernel.definition), sizes, dict(sizes)).run(bound)
 
 
-def _analysed(kernel: Closure, types: Mapping[str, ArgType] | None) -> Analysis:
-    from tessera.compiler.frontend.entry import run  # it evaluates functions, which come here
+@dataclass(slots=True)
+class _Call:
+    """One call. `bound` are the kernel's dims in the caller's sizes; `sizes` has those and, under names of their own,
+    whatever else the kernel's analysis needs symbols for. `operands` are the tensors and scalars in the order in which
+    they become the kernel's arguments, `names` the parameters that they are for."""
 
-    definition, choose = kernel.definition, tuned.get()
-    if choose is not None and types is not None and kernel.live is not None and "autotune" in definition.options:
-        options = {**definition.options, "config": choose(kernel.live, types)}
-        definition = replace(definition, options=options)
-    return run(definition, types, {}, suggest=False)
+    ev: Evaluator
+    node: ast.AST
+    kernel: Closure
+    places: Mapping[str, ast.AST]
+    signature: Signature
+    bound: Mapping[str, Dim]
+    sizes: dict[str, Dim]
+    operands: list[Value] = field(default_factory=list[Value])
+    names: list[str] = field(default_factory=list[str])
+
+    def run(self, values: Mapping[str, Any]) -> Any:
+        if any(isinstance(v, Unknown) for v in leaves(dict(values))):
+            return self.declared()
+        types: dict[str, ArgType] = {}
+        for p in self.signature.parameters:
+            with suppress(_Refused):
+                types[p.name] = self.argument(p, values.get(p.name), p.name)
+        if len(types) < len(self.signature.parameters):
+            return self.declared()
+        analysis = self.analysed(types)
+        self.depend(analysis)
+        if analysis.op is None:
+            self.blame(analysis)
+            return self.declared()
+        return self.emit(analysis, analysis.op)
+
+    # arguments, as the kernel's analysis takes them
+
+    def argument(self, p: Parameter, value: Any, name: str) -> Any:
+        """Raises _Refused."""
+        if is_sequence(value) and any(isinstance(v, Value) for v in value):
+            return type(value)(self.argument(p, v, f"{name}.{i}") for i, v in enumerate(value))
+        if is_dict(value) and any(isinstance(v, Value) for v in value.values()):
+            return {k: self.argument(p, v, f"{name}.{k}") for k, v in value.items()}
+        if isinstance(p.annotation, ScalarAnn) and not p.static and value is not None:
+            value = self.number(p, value, p.annotation.dtype)
+        if isinstance(value, Value) and isinstance(value.type, TensorType):
+            self.operands.append(value)
+            self.names.append(name)
+            return replace(value.type, shape=self.shape(p, value.type.shape))
+        if value is None:
+            return None
+        if isinstance(value, Number):
+            self.ev.undecide(f"{value.text} must be known", self.place(p.name))
+            raise _Refused
+        return Static(self.size(p.annotation.dim if isinstance(p.annotation, ConstAnn) else None, value))
+
+    def number(self, p: Parameter, value: Any, wanted: DType) -> Value:
+        """A scalar argument as a rank-0 tensor of the dtype that the kernel wants."""
+        span = self.ev.span(self.place(p.name))
+        given = self.ev.layer.lift(value, TensorType((), wanted), span)
+        have = given.type if given is not None else None
+        if given is None or not isinstance(have, TensorType) or have.rank:
+            raise self.refused("TS105", p, f"a number of {wanted}, {type_name(value)} is given")
+        low = -wanted.maximum - 1 if wanted.kind == "int" else 0
+        if wanted.is_integer and isinstance(value, int) and not low <= value <= wanted.maximum:
+            raise self.refused("TS304", p, f"a number of {wanted}, which cannot hold {value}")
+        if _KINDS.index(have.dtype.kind) > _KINDS.index(wanted.kind):
+            raise self.refused("TS304", p, f"a number of {wanted}, one of {have.dtype} is given")
+        with self.ev.builder.at(span):
+            return GraphBuilder(self.ev.builder).to(given, wanted)
+
+    def refused(self, code: str, p: Parameter, message: str) -> _Refused:
+        note = Note("declared here", p.span)
+        self.ev.error(code, f"{p.name} of {self.kernel.name} is {message}", self.place(p.name), notes=[note])
+        return _Refused()
+
+    def place(self, parameter: str) -> ast.AST:
+        return self.places.get(parameter, self.node)
+
+    def shape(self, p: Parameter, have: tuple[Dim, ...]) -> tuple[Dim, ...]:
+        """The shape of an argument in the kernel's sizes: as it is annotated, with what is known put in."""
+        wanted: list[Any] = list(getattr(p.annotation, "shape", None) or (...,))
+        if ... in wanted:
+            at = wanted.index(...)
+            wanted[at : at + 1] = [None] * (len(have) - len(wanted) + 1)
+        return tuple(self.size(want, d) for want, d in zip(wanted, have, strict=True))
+
+    def size(self, want: Any, have: Any) -> Any:
+        """One size: a number, the annotation's own, or a symbol of its own for what the annotation leaves open."""
+        if isinstance(want, Expr) and dims.symbols(want) <= self.bound.keys():
+            return dims.substitute(want, {n: d for n, d in self.sizes.items() if isinstance(d, int)})
+        if isinstance(want, int) and not isinstance(have, int):
+            return want
+        if not isinstance(have, Expr):
+            return have
+        known = next((n for n, d in self.sizes.items() if d == have and n not in self.bound), str(have))
+        if self.sizes.get(known) != have or known in self.bound:
+            while known in self.sizes or known in self.signature.dims:
+                known += "'"
+            self.sizes[known] = have
+        return dims.symbol(known)
+
+    # the kernel
+
+    def analysed(self, types: Mapping[str, ArgType] | None) -> Analysis:
+        from tessera.compiler.frontend.entry import run  # it evaluates functions, which come here
+
+        definition, choose = self.kernel.definition, tuned.get()
+        if choose is not None and types is not None and self.kernel.live and "autotune" in definition.options:
+            options = {**definition.options, "config": choose(self.kernel.live, types)}
+            definition = replace(definition, options=options)
+        return run(definition, types, {}, suggest=False)
+
+    def depend(self, analysis: Analysis) -> None:
+        """What the kernel reads from outside is as much part of the result as what the function does."""
+        ev, own = self.ev, self.kernel.definition.scope
+        for name, was in analysis.dependencies:
+            known = name if ":" in name or own is ev.definition.scope else f"{self.kernel.definition.file}:{name}"
+            if known not in ev.dependencies:
+                ev.dependencies[known] = was
+                if name in analysis.readers:
+                    place = analysis.readers[name] or own
+                    ev.readers[known] = None if place is ev.definition.scope else place
+
+    def blame(self, analysis: Analysis) -> None:
+        """Why the kernel gives no code. What is wrong with it by itself is said where it stands, and stops a call
+        only."""
+        ev, name = self.ev, self.kernel.name
+        errors = [d for d in analysis.diagnostics if d.severity == "error"]
+        if not errors:
+            why = next(iter(analysis.undecided), None)
+            ev.undecide(f"{name}: {why.message if why else 'nothing is known of it'}", self.node)
+        elif self.analysed(None).ok:
+            for d in errors:
+                notes = (Note(f"in the kernel {name}", d.span), *d.notes)
+                ev.error(d.code, f"{name} with these arguments: {d.message}", self.node, notes=notes)
+        elif ev.live:
+            for d in errors:
+                ev.findings.add(d.with_notes(Note(f"{name} was called from {ev.frame.name}", ev.span(self.node))))
+        else:
+            ev.undecide(f"{name} has mistakes of its own", self.node)
+
+    # the launch
+
+    def emit(self, analysis: Analysis, func: Op) -> Any:
+        ev, span = self.ev, self.ev.span(self.node)
+        for array, name in zip(analysis.captures, analysis.capture_names, strict=True):
+            captured = ev.layer.adopt(name, array, self.node)
+            assert isinstance(captured, Value)
+            self.operands.append(captured)
+            self.names.append("")
+        region = launching(with_sizes(func, self.sizes), "graph", span)
+        self.check(analysis)
+        writes = cast("tuple[int, ...]", func.attrs["writes"])
+        returns = cast("tuple[int, ...]", func.attrs["returns"])
+        held = self.holders([i for i in writes if i < len(self.operands)], returns)
+        policies = self.policies(returns)
+        types = [_tensor(func.region.block.args[i].type, policies.get(i)) for i in writes]
+        op = ev.builder.op("graph.launch", self.operands, types, regions=[region], span=span)
+        ev.launches.append(op)
+        results = dict(zip(writes, op.results, strict=True))
+        for i, variable in held.items():
+            results[i].hint = variable
+            ev.frame.names[variable] = results[i]
+        values = tuple(results[i] for i in returns)
+        return values if analysis.tuple_result else values[0] if values else None
+
+    def check(self, analysis: Analysis) -> None:
+        """The kernel's asserts of sizes, as far as they are not known to hold."""
+        ev, name = self.ev, self.kernel.name
+        for c in analysis.checks:
+            left, right = dims.substitute(c.left, self.sizes), dims.substitute(c.right, self.sizes)
+            answer = dims.compare(left, right, ev.facts)
+            if answer == "no":
+                ev.error("TS106", f"{name}: {c.why} is false: {left} is not {right}", self.node)
+            elif answer == "unknown":
+                ev.checks.append(Check(left, right, f"{name}: {c.why}"))
+
+    def holders(self, stored: list[int], returns: tuple[int, ...]) -> dict[int, str]:
+        """The caller's variables that were given for what the kernel stores to: they hold it from here on."""
+        out: dict[int, str] = {}
+        at = {i: self.places.get(self.names[i]) for i in stored}
+        given = [n.id for n in at.values() if isinstance(n, ast.Name)]
+        for i, n in at.items():
+            name, kernel = self.names[i], self.kernel.name
+            mine = isinstance(n, ast.Name) and self.ev.frame.names.get(n.id) is self.operands[i]
+            if not name:
+                why = f"{kernel} stores to an array from outside, which a function never changes; make it a parameter"
+            elif isinstance(n, ast.Name) and given.count(n.id) > 1:
+                why = f"{n.id} also stands for another parameter that {kernel} stores to; give one of them a copy"
+            elif isinstance(n, ast.Name) and mine:
+                out[i] = n.id
+                continue
+            elif i in returns:
+                continue
+            else:
+                why = f"{kernel} stores to {name}, and here no variable would hold what it stored; assign one before"
+            self.ev.error("TS406", why, n or self.node)
+        return out
+
+    def policies(self, returns: tuple[int, ...]) -> dict[int, Policy | None]:
+        """Of the kernel's arguments: as they are given, and as what it returns is annotated."""
+        said = self.signature.returns
+        annotations = said.items if isinstance(said, TupleAnn) else (said,)
+        out: dict[int, Any] = {i: getattr(v.type, "policy", None) for i, v in enumerate(self.operands)}
+        return out | {i: getattr(a, "policy", None) for i, a in zip(returns, annotations, strict=False)}
+
+    # where the kernel gives no code
+
+    def declared(self) -> Any:
+        """What the kernel says it returns: enough to go on with, though there is nothing to run."""
+        if not self.ev.undecided and not self.ev.findings.errors:
+            self.ev.undecide(f"what {self.kernel.name} is given must be known", self.node)
+        return self.placeholder(self.signature.returns)
+
+    def placeholder(self, a: Annotation | None) -> Any:
+        if isinstance(a, TupleAnn):
+            return tuple(map(self.placeholder, a.items))
+        if not isinstance(a, TensorAnn) or a.dtype is None or a.shape is None or ... in a.shape:
+            return UNKNOWN
+        sizes = [d for d in a.shape if d is not ...]
+        if any(dims.symbols(d) - self.bound.keys() for d in sizes):
+            return UNKNOWN
+        shape = tuple(dims.substitute(d, self.bound) for d in sizes)
+        return self.ev.layer.placeholder(TensorType(shape, a.dtype, a.policy), self.ev.span(self.node))
 
 
-def _depend(ev: Evaluator, kernel: Closure, analysis: Analysis) -> None:
-    """What the kernel reads from outside is as much part of the result as what the function does."""
-    own = kernel.definition.scope
-    for name, was in analysis.dependencies:
-        place = analysis.readers.get(name) or own
-        known = name if ":" in name or own is ev.definition.scope else f"{kernel.definition.file}:{name}"
-        if known not in ev.dependencies:
-            ev.dependencies[known] = was
-            if name in analysis.readers:
-                ev.readers[known] = None if place is ev.definition.scope else place
+_KINDS = ("bool", "uint", "int", "float", "complex")
+"""of numbers: each goes into those behind it"""
 
 
-def _blame(ev: Evaluator, node: ast.AST, kernel: Closure, analysis: Analysis) -> None:
-    """Why the kernel gives no code. What is wrong with it by itself is said where it stands, and stops a call only."""
-    errors = [d for d in analysis.diagnostics if d.severity == "error"]
-    if not errors:
-        why = next(iter(analysis.undecided), None)
-        ev.undecide(f"{kernel.name}: {why.message if why else 'nothing is known of it'}", node)
-    elif _analysed(kernel, None).ok:
-        for d in errors:
-            notes = (Note(f"in the kernel {kernel.name}", d.span), *d.notes)
-            ev.error(d.code, f"{kernel.name} with these arguments: {d.message}", node, notes=notes)
-    elif ev.live:
-        for d in errors:
-            ev.findings.add(d.with_notes(Note(f"{kernel.name} was called from {ev.frame.name}", ev.span(node))))
-    else:
-        ev.undecide(f"{kernel.name} has mistakes of its own", node)
-
-
-def _emit(
-    ev: Evaluator, node: ast.AST, kernel: Closure, analysis: Analysis, given: _Arguments, places: Mapping[str, ast.AST]
-) -> Any:
-    for array, name in zip(analysis.captures, analysis.capture_names, strict=True):
-        captured = ev.layer.adopt(name, array, node)
-        assert isinstance(captured, Value)
-        given.operands.append(captured)
-        given.names.append("")
-    assert analysis.op is not None
-    func = with_sizes(analysis.op, given.sizes)
-    _check_sizes(ev, node, kernel, analysis, given.sizes)
-    args = func.region.block.args
-    writes = cast("tuple[int, ...]", func.attrs["writes"])
-    returns = cast("tuple[int, ...]", func.attrs["returns"])
-    held = {i: _holder(ev, node, given, i, places) for i in writes if i < len(given.operands)}
-    for i, name in held.items():
-        twice = name and [held[j] for j in held].count(name) > 1
-        if (name is None and i not in returns) or twice or not given.names[i]:
-            _refuse_update(ev, node, kernel, given, i, places, bool(twice))
-    types = [_tensor(args[i].type) for i in writes]
-    span = ev.span(node)
-    op = ev.builder.op("graph.launch", given.operands, types, regions=[launching(func, "graph", span)], span=span)
-    ev.launches.append(op)
-    results = dict(zip(stored(op), op.results, strict=True))
-    for i, name in held.items():
-        if name is not None:
-            results[i].hint = name
-            ev.frame.names[name] = results[i]
-    values = tuple(results[i] for i in returns)
-    return values if analysis.tuple_result else values[0] if values else None
-
-
-def _tensor(type: Type) -> TensorType:
+def _tensor(type: Type, policy: Policy | None) -> TensorType:
     assert isinstance(type, ViewType)
-    return TensorType(type.shape, type.dtype)
-
-
-def _check_sizes(ev: Evaluator, node: ast.AST, kernel: Closure, analysis: Analysis, sizes: Mapping[str, Dim]) -> None:
-    """The kernel's asserts of sizes, as far as they are not known to hold."""
-    for c in analysis.checks:
-        left, right = dims.substitute(c.left, sizes), dims.substitute(c.right, sizes)
-        answer = dims.compare(left, right, ev.facts)
-        if answer == "no":
-            ev.error("TS106", f"{kernel.name}: {c.why} is false: {left} is not {right}", node)
-        elif answer == "unknown":
-            ev.checks.append(replace(c, left=left, right=right, why=f"{kernel.name}: {c.why}"))
-
-
-def _holder(ev: Evaluator, node: ast.AST, given: _Arguments, i: int, places: Mapping[str, ast.AST]) -> str | None:
-    """The variable of the caller that was given for a parameter which the kernel stores to."""
-    at = places.get(given.names[i])
-    held = isinstance(at, ast.Name) and ev.frame.names.get(at.id) is given.operands[i]
-    return at.id if held and isinstance(at, ast.Name) else None
-
-
-def _refuse_update(
-    ev: Evaluator, node: ast.AST, kernel: Closure, given: _Arguments, i: int, places: Mapping[str, ast.AST], twice: bool
-) -> None:
-    name = given.names[i]
-    if twice:
-        why = f"what stands for {name} also stands for another parameter that {kernel.name} stores to; give it a copy"
-    elif name:
-        why = f"{kernel.name} stores to {name}, and here no variable would hold what it stored; assign one before"
-    else:
-        why = f"{kernel.name} stores to an array from outside, which a function never changes; make it a parameter"
-    ev.error("TS406", why, places.get(name, node))
-
-
-# where the kernel gives no code
-
-
-def _declared(ev: Evaluator, node: ast.AST, kernel: Closure, signature: Signature, sizes: Mapping[str, Dim]) -> Any:
-    """What the kernel says it returns: enough to go on with, though there is nothing to run."""
-    if not ev.undecided and not ev.findings.errors:
-        ev.undecide(f"what {kernel.name} is given must be known", node)
-    return _placeholder(ev, node, signature.returns, sizes)
-
-
-def _placeholder(ev: Evaluator, node: ast.AST, a: Annotation | None, sizes: Mapping[str, Dim]) -> Any:
-    if isinstance(a, TupleAnn):
-        return tuple(_placeholder(ev, node, item, sizes) for item in a.items)
-    if not isinstance(a, TensorAnn) or a.dtype is None or a.shape is None or ... in a.shape:
-        return UNKNOWN
-    shape = tuple(dims.substitute(d, sizes) for d in a.shape if d is not ...)
-    if any(dims.symbols(d) - sizes.keys() for d in a.shape if isinstance(d, Expr)):
-        return UNKNOWN
-    return ev.layer.placeholder(TensorType(shape, a.dtype, a.policy), ev.span(node))
+    return TensorType(type.shape, type.dtype, policy)
