@@ -125,9 +125,10 @@ def distributed(mesh: Any = None, over: str = "B") -> Any:
         def layer(x: Tensor["B", "D"], w: Tensor["D", "H"]): ...
 
     Arguments without that dim are given to each device as a whole. Results with it are joined; sums, means, products
-    and extremes over it are combined by a fixed tree over the parts, wherever they stand. `mesh` is a `ts.mesh`, a number of places or None
-    for all devices. Stands above `@ts.function`, or alone on a plain function; works bare. Raises CompileError TS801 at
-    the first call where an operator needs the whole dim, TS802 where the program or the mesh cannot be used.
+    and extremes over it are combined by a fixed tree over the parts, wherever they stand. `mesh` is a `ts.mesh`, a
+    number of places or None for all devices. Stands above `@ts.function`, or alone on a plain function; works bare.
+    Raises CompileError TS801 at the first call where an operator needs the whole dim, TS802 where the program or the
+    mesh cannot be used.
     """
     if isinstance(mesh, Program) or callable(mesh):
         return distributed(over=over)(cast("Any", mesh))
