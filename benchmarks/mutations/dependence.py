@@ -55,7 +55,7 @@ class Dependence:
                     out |= set(range(p.first, p.last + 1))
         return out
 
-    def _walk(self, body: list[ast.stmt], scopes: tuple[int, ...], function: str) -> None:
+    def _walk(self, body: list[ast.stmt], scopes: tuple[int, ...], function: str, around: str = "") -> None:
         for s in body:
             if isinstance(s, ast.FunctionDef):
                 self._function(s, scopes)
@@ -71,6 +71,8 @@ class Dependence:
             writes = {self._name(n, scopes) for n in _stored(nodes)}
             if isinstance(s, ast.ClassDef):
                 writes = {self._name(s.name, scopes)}
+            if around:  # a member of a class
+                writes.add(self._name(around, scopes))
             if function and any(isinstance(n, ast.Return) for n in nodes):  # what the function gives
                 writes.add(self._name(function, scopes[:-1]))
             inside = (s.lineno, s.end_lineno or s.lineno) if blocks else (0, -1)
@@ -78,7 +80,7 @@ class Dependence:
                 inside = (s.lineno, max(p.lineno for p in body))
             self.parts.append(Part(s, first_line(s), max(last, s.lineno), reads, writes, inside))
             for block in blocks:
-                self._walk(block, scopes, function)
+                self._walk(block, scopes, function, s.name if isinstance(s, ast.ClassDef) else around)
 
     def _function(self, s: ast.FunctionDef, scopes: tuple[int, ...]) -> None:
         own = len(self._bound)

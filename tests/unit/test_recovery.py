@@ -369,3 +369,51 @@ def test_a_kernel_with_a_broken_line(line: int, stray: str) -> None:
 def test_elements_have_no_hint_in_a_broken_kernel_either() -> None:
     file = read(KERNEL.replace("last = 1", "last = (1"), KERNEL)
     assert {name for a, name in hints(file) if a == "add"} == {"A", "C"}
+
+
+def test_a_reading_that_is_given_up_leaves_the_old_tree_alone() -> None:
+    """A key pressed and taken back before the first text has been read: nothing has moved."""
+    broken = HEADS.replace("def gated(", "def gated((").replace("hidden = x @ up", "hidden = x @")
+    file = read(broken, HEADS)
+    before = hints(file), [(e.span, e.text) for a in file.analyses for e in a.expressions], file.problems
+    longer = broken.replace("import Tensor\n", "import Tensor\n\n\n").replace("def gated", "\ndef gated")
+    for pauses in range(1, 12):
+        steps = file.steps(longer)
+        for _ in range(pauses):
+            next(steps, None)
+        steps.close()
+        file.update(broken)
+        assert before == (hints(file), [(e.span, e.text) for a in file.analyses for e in a.expressions], file.problems)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('bias: Tensor["F"]', 'bias: Tensor["F"'),
+        ('bias: Tensor["F"]', 'bias: Tensor["F"]\n    more:'),
+        ("Feed:\n", "Feed\n"),
+    ],
+)
+def test_a_class_with_a_broken_field(old: str, new: str) -> None:
+    """Its fields count as they were; those of a class never seen whole are unknown, and not missing."""
+    text = """from dataclasses import dataclass
+import tessera as ts
+from tessera import Tensor
+
+
+@dataclass
+class Feed:
+    up: Tensor["D", "F"]
+    bias: Tensor["F"]
+
+
+@ts.function
+def f(x: Tensor["B", "D"], feed: Feed):
+    y = x @ feed.up + feed.bias
+    return y
+"""
+    broken = text.replace(old, new, 1)
+    file = read(broken, text)
+    assert [d.code for d in file.diagnostics] == ["TS101"], [str(d) for d in file.diagnostics]
+    assert hints(file)["f", "y"] == "[B, F] f32"
+    assert [d.code for d in read(broken).diagnostics] == ["TS101"]

@@ -11,7 +11,7 @@ from tessera.compiler.frontend.before import Before
 from tessera.compiler.frontend.broken import Broken
 from tessera.compiler.frontend.lines import Lines
 from tessera.compiler.frontend.syntax import parse
-from tessera.compiler.frontend.trees import first_line, shift
+from tessera.compiler.frontend.trees import clone, first_line, shift
 from tessera.errors import Diagnostic, Span
 
 _ON_LINE = re.compile(r"\bon line (\d+)")
@@ -66,9 +66,15 @@ class Fragments:
         if len(was) > 1:  # of all that stood where much has changed
             rows = {s.lineno for s in was if s.col_offset == indent}
             was = [s for s in was if s.lineno in rows]
-        for s in was:
-            shift(s, start + 1 - first_line(s))
-        return was
+        return [self._moved(s, start + 1 - first_line(s)) for s in was]
+
+    @staticmethod
+    def _moved(s: ast.stmt, by: int) -> ast.stmt:
+        if not by:
+            return s
+        s = clone(s)  # the tree before is still needed where this reading is given up for a newer text
+        shift(s, by)
+        return s
 
     def place(self, node: Any, start: int, end: int) -> Any:
         """Gives a node the place of whole lines."""

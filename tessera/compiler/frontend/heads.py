@@ -9,7 +9,7 @@ from typing import Any
 
 from tessera.compiler.frontend.broken import Gap
 from tessera.compiler.frontend.fragments import Fragments
-from tessera.compiler.frontend.trees import placed, suites
+from tessera.compiler.frontend.trees import clone, placed, suites
 from tessera.errors import Diagnostic
 
 _TARGET = re.compile(r"\s*(?:async\s+)?for\s+(.+?)\s+in\b")
@@ -79,6 +79,7 @@ def _lost(f: Fragments, start: int, end: int, stop: int, word: str, problem: Dia
     elif was is not None and (kind is None or isinstance(was, kind)):
         made = copy.copy(was)
         _blank(made)
+        made = clone(made)
         for node in placed(made):
             if node.end_lineno > end:  # it would seem to stand in lines that are still there
                 node.lineno = node.end_lineno = end

@@ -202,7 +202,12 @@ class TextScope:
             dotted_name(d.func if isinstance(d, ast.Call) else d) in _DATACLASS
             for d in (*node.decorator_list, *node.bases)
         )
+        body: list[ast.stmt] = []
         for s in node.body:
+            if isinstance(s, Broken) and not s.was:  # it may say what these are
+                members |= dict.fromkeys(s.mentions, UNKNOWN)
+            body += s.was if isinstance(s, Broken) else [s]
+        for s in body:
             match s:
                 case ast.AnnAssign(target=ast.Name(id=name), value=value):
                     fields.append(name)
@@ -219,7 +224,7 @@ class TextScope:
         named = any(dotted_name(base) in _NAMED_TUPLE for base in node.bases)
         annotations = {
             s.target.id: s.annotation
-            for s in node.body
+            for s in body
             if data and isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name)
         }
         return ClassRef(node.name, members, tuple(fields) if data else (), annotations, self, named)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from typing import Any
+from typing import Any, cast
 
 from tessera.compiler.frontend.broken import Broken, Gap
 
@@ -43,6 +43,17 @@ def move(nodes: list[Any], by: int) -> None:
     for n in nodes:
         n.lineno += by
         n.end_lineno += by
+
+
+def clone(node: Any) -> Any:
+    """A copy of a tree whose nodes can be moved by themselves."""
+    if isinstance(node, list):
+        return [clone(n) for n in cast("list[Any]", node)]
+    if not isinstance(node, ast.AST) or not (node._fields or hasattr(node, "lineno")):
+        return node
+    made = type(node).__new__(type(node))
+    made.__dict__.update({name: clone(value) for name, value in node.__dict__.items()})
+    return made
 
 
 def shift(node: ast.AST, by: int) -> None:
