@@ -10,7 +10,7 @@ import tessera as ts
 from tessera.runtime import dispatch
 from tests.conftest import require
 from tests.jupyter.test_lab import HEAD, NORM
-from tests.jupyter.test_labextension import cell, edit, hints  # noqa: F401 - a fixture here too
+from tests.jupyter.test_labextension import cell, edit, hints
 
 NOW = ".tessera-now"
 
