@@ -1,8 +1,9 @@
 """Loading the protocol's classes quickly, which is most of what starting the server takes.
 
 lsprotocol makes some 550 classes with attrs, which writes the methods of each as source text and compiles it, anew in
-every process. That bytecode is kept here as Python keeps that of modules: in a `__pycache__` folder, under the versions
-that it belongs to. Where it is missing, damaged or cannot be written, everything works and takes longer.
+every process. That bytecode is kept here as Python keeps that of modules: in a `__pycache__` folder, under the version
+of Python, each piece with the text that it was made from. Where it is missing, damaged or cannot be written, everything
+works and takes longer.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import marshal
 import os
 import sys
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import cache_from_source
 from pathlib import Path
 from types import CodeType
@@ -46,11 +46,7 @@ def load() -> None:
 
 
 def _path() -> Path:
-    try:
-        versions = "-".join(version(p) for p in ("attrs", "lsprotocol"))
-    except PackageNotFoundError:
-        versions = "unknown"
-    return Path(cache_from_source(__file__)).with_suffix(f".{versions}.bin")
+    return Path(cache_from_source(__file__)).with_suffix(".bin")
 
 
 def _read(path: Path) -> dict[tuple[str, str], CodeType]:

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Iterable
 from contextvars import ContextVar
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from lsprotocol import types as lsp
@@ -20,7 +19,7 @@ from pygls.exceptions import (
 from pygls.lsp.server import LanguageServer
 from pygls.protocol import LanguageServerProtocol, lsp_method
 
-from tessera import knobs
+from tessera import __version__, knobs
 from tessera.compiler.frontend.modules import Modules
 from tessera_lsp import messages
 from tessera_lsp.document import Document
@@ -100,7 +99,7 @@ class TesseraServer(LanguageServer):
     def __init__(self, errors_page: str = "") -> None:
         super().__init__(
             "tessera-lsp",
-            _version(),
+            __version__,
             notebook_document_sync=_NOTEBOOKS,
             protocol_cls=Protocol,
             converter_factory=messages.converter,
@@ -254,10 +253,3 @@ def _unexpected(record: logging.LogRecord) -> bool:
     if isinstance(error, SystemExit):
         return False
     return not isinstance(error, JsonRpcException) or isinstance(error, JsonRpcInternalError)
-
-
-def _version() -> str:
-    try:
-        return version("tessera")
-    except PackageNotFoundError:  # a plain checkout
-        return "0"
