@@ -17,6 +17,7 @@ from tessera.compiler.graph.decompose import expand
 from tessera.compiler.graph.operator import REGISTRY, attributes_of, split_operands, tensor, types_of
 from tessera.compiler.ir.checks import Check
 from tessera.compiler.ir.core import Block, Op, Value, clone
+from tessera.compiler.ir.launches import LAUNCHES, kernel_of
 from tessera.compiler.ir.types import TensorType
 from tessera.errors import Diagnostic, Note, Span
 from tessera.language import dims
@@ -159,9 +160,10 @@ class _Walk:
             if op.name in ("graph.return", "graph.yield"):
                 continue
             at, rest = block.ops.index(op), len(block.ops)
+            name = str(kernel_of(op).attrs["sym_name"]) if op.name in LAUNCHES else op.name.removeprefix("graph.")
             expand(op, _RULES)
             for inner in block.ops[at : at + 1 + len(block.ops) - rest]:
-                self.op(inner, op.name.removeprefix("graph."))
+                self.op(inner, name)
 
     def returned(self, op: Op) -> None:
         for i, v in enumerate(op.operands):
@@ -192,6 +194,8 @@ class _Walk:
             return self.regions(op)
         if not any(self.touched(o) for o in op.walk()):
             return None
+        if op.name in LAUNCHES:
+            cut.whole(f"a kernel may read and store anywhere along {cut.dim}")
         if operator is None or operator.partition is None:
             cut.whole("nothing says how it goes by parts")
         if op.name == "graph.full" and cut.mentioned(size := op.attrs["value"]):

@@ -68,6 +68,20 @@ def kernel(x: Tensor["n"]):
         x[i] = x[i] * 2
 
 
+@ts.kernel
+def twice(x: Tensor["n"]) -> Tensor["n"]:
+    i = ts.tile.linear_id()
+    return x[i] * 2
+
+
+@ts.distributed(mesh)
+@ts.function
+def launches(x: Tensor["B"], y: Tensor["D"]):
+    return twice(x), twice(y)
+    #      ^^^^^^^^ TS801
+    # says: twice in line 80 needs the whole of B, for a kernel may read and store anywhere along B
+
+
 @ts.distributed(mesh)
 @ts.function
 def right(x: Tensor["B", "D"], w: Tensor["D", "H"]):
