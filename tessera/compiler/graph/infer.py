@@ -180,6 +180,10 @@ class Infer:
                     size = d
                     continue
                 answer = dims.compare(size, d, self.facts)
+                if answer == "no" and (one := next((v for v in (size, d) if self._at_most_one(v)), None)) is not None:
+                    self.checks.append(Check(one, 1, f"{self.operator.name}: broadcasting"))
+                    size = d if one is size else size
+                    continue
                 if answer == "no":
                     both = f"{batch_of}: batches" if batch_of else " and ".join(shape_text(s) for s in shapes if s)
                     message = f"{both} do not broadcast: {size} meets {d} at axis {i - rank - 2 * bool(batch_of)}"
@@ -189,6 +193,10 @@ class Infer:
                     self.checks.append(Check(size, d, f"{self.operator.name}: broadcasting"))
             out.append(size)
         return tuple(out)
+
+    def _at_most_one(self, d: Dim) -> bool:
+        """Whether a size is no more than 1, as min(3, S)//2 is: it stretches."""
+        return not isinstance(d, int) and dims.bounds(self.facts.normal(d), self.facts)[1] == 1
 
     # dtypes
     def require(self, x: TensorType, accepts: Accepts, operand: int | None = None) -> None:

@@ -1,7 +1,7 @@
 """What `x[...]` means: integers, slices, None, `...` and integer tensors, by NumPy's rules.
 
-Against a symbolic size a non-negative stop clips, as in NumPy; any other bound must lie within the axis, which is
-checked at launch, so that `x[1:]` has the size S-1 and not S-min(1, S).
+Against a symbolic size a stop of 2 and more clips, as in NumPy; any other bound must lie within the axis, which is
+checked at launch, so that `x[1:]` has the size S-1 and not S-min(1, S), and `x[:1]` has one element.
 """
 
 from __future__ import annotations
@@ -155,7 +155,9 @@ def _sliced(g: GraphBuilder, s: slice[Any, Any, Any], size: Dim) -> Axis:
     stop = size if s.stop is None else _from_start(g, s.stop, size, f"slice stop {s.stop}")
     if isinstance(start, int) and isinstance(stop, int) and start >= stop:
         return Axis(0, 0)
-    if isinstance(s.stop, int) and s.stop >= 0:
+    if s.stop == 1 and start == 0:  # `x - x[:, :1]`: one element stretches, min(1, S) of them would not
+        _within(g, 1, size, "slice stop 1")
+    elif isinstance(s.stop, int) and s.stop >= 0:
         stop = stop if dims.at_most(stop, size, g.facts) else dims.dim_min(stop, size)
     elif stop != size:
         _within(g, stop, size, f"slice stop {s.stop}")

@@ -115,3 +115,11 @@ def an_order_hides_nothing(x: Tensor["B", "S", "D"], y: Tensor["S", "D"]):
     return x @ y
     #      ^^^^^ TS203
     # says: for example D=2, S=25
+
+
+@ts.function
+def relative_to_the_first(x: Tensor["B", "S"], y: Tensor["S", "D"]) -> Tensor["B", "S"]:
+    three = x[:, :3]
+    centred = three + three[:, : three.shape[1] // 2]
+    tall = ts.broadcast_to(y[:1], y.shape)
+    return x - x[:, :1]
