@@ -165,6 +165,7 @@ class Model:
         outside = {p: t for p, t in self.hints.items() if p[0] not in inside and p[0] not in dependants}
         said = {(line, code) for line, code in self.codes if line not in inside}
         body = next((p.last + 1 for p in self._dependence.broken(typing.first, typing.first)), typing.first)
+        last_good: Hints = {}
         for text, line in typing.texts(self.text, kind):
             typed = text.split("\n")[line - 1]
             where = f"{self.name}:{line} {kind} {typing.name}: {typed!r}"
@@ -174,6 +175,12 @@ class Model:
                 continue
             by = text.count("\n") - self.text.count("\n")
             finished = {p: t for p, t in self.hints.items() if body < line and typing.first <= p[0] < line}
+            if not self.file.problems:  # what a line of a kernel is may depend on those below it
+                now = hints(self.file)
+                finished = {p: now.get(p, t) for p, t in finished.items()}
+            elif last_good:
+                finished = {p: last_good.get(p, t) for p, t in finished.items()}
+            last_good = finished
             self._keeps({**outside, **finished}, typing.last, by, kind, where, score)
             called = range(typing.first, typing.last + by + 1)  # a helper is read with what it is called with there
             for at, code in codes(self.file, called):

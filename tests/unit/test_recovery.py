@@ -188,6 +188,8 @@ def mean(x: Tensor["B", "D"]):
         ("        if i:", "if i:", 11, set()),
         ("        if i:", "    if i:", 11, set()),
         ("        other", "other", 14, set()),
+        ("            twice", "twice", 12, set()),
+        ("        if i:\n            twice", "        if i:\n    twice", 12, set()),
         ("    return other @ down", "     return other @ down", 15, set()),
         ("    return other @ down", "     other @ down", 15, set()),
     ],

@@ -142,11 +142,12 @@ class Lines:
                 self.decorates(at) and width >= self.width(at) and self._decorated(following, last)
             )
             closing = _CLOSER.match(line) and not self.word(following)
+            opened = self.opens(end - 1)
             if not (continued or _CLAUSE.match(line) or closing) and not (
-                (suite or self.opens(end - 1)) and self._astray(following, last, indent, suite, inner)
+                (suite or opened) and self._astray(following, last, indent, suite, set() if opened else inner)
             ):
                 return end
-            if width > indent:
+            if suite and width > indent:
                 inner.add(width)
             at = following
 
