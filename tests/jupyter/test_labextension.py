@@ -187,3 +187,47 @@ def steps(x: Tensor["B", "D"]) -> Tensor["B", "D"]:
         page.page.wait_for_function("() => document.querySelectorAll('.tessera-hint').length > 3")
     finally:
         page.page.evaluate(setting, False)
+
+
+LAYER = """import tessera as ts
+from tessera import Tensor
+
+
+@ts.function
+def layer(x: Tensor["B", "D"]):
+    return x.mean(axis=-1)
+"""
+IMPORTING = """%%tessera
+from layer_on_disk import layer
+
+@ts.function
+def use(x: Tensor["B", "D"]):
+    y = layer(x)
+    return y
+"""
+
+
+def hint(page, index, text):
+    cell(page, index).locator(".tessera-hint", has_text=text).wait_for(timeout=30_000)
+
+
+def test_files_that_change_on_the_disk_are_read_again(lab, server):
+    """Saved in this page, by others while the person was away, and by a cell."""
+    path = server.root / "layer_on_disk.py"
+    path.write_text(LAYER)
+    writing = "%%writefile layer_on_disk.py\n" + LAYER.replace("x.mean(axis=-1)", "(x * 2).astype(ts.f16)")
+    page = lab("disk.ipynb", HEAD, IMPORTING, writing)
+    assert hints(page, 1) == [[5, ": [B] f32"]]
+    page.page.evaluate(
+        """text => window.jupyterapp.serviceManager.contents.save(
+            'layer_on_disk.py', {type: 'file', format: 'text', content: text})""",
+        LAYER.replace("axis=-1", "axis=0"),
+    )
+    hint(page, 1, ": [D] f32")
+    path.write_text(LAYER.replace(".mean(axis=-1)", ""))
+    page.page.evaluate("() => window.dispatchEvent(new Event('focus'))")
+    hint(page, 1, ": [B, D] f32")
+    page.run(2)
+    hint(page, 1, ": [B, D] f16")
+    page.page.evaluate("() => window.jupyterapp.serviceManager.contents.delete('layer_on_disk.py')")
+    cell(page, 1).locator(".tessera-hint").wait_for(state="detached")

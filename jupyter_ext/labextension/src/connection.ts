@@ -44,6 +44,11 @@ export class Connection {
 
   constructor(private _options: () => Promise<object>) {}
 
+  /** Whether somebody has opened the connection. */
+  get opened(): boolean {
+    return this._socket !== null;
+  }
+
   /** Opens the connection where it is not open yet. Rejects where there is no server. */
   async ready(): Promise<void> {
     await (this._socket ??= this._open());

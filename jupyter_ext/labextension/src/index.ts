@@ -9,6 +9,7 @@ import type { ISharedCell, ISharedNotebook } from '@jupyter/ydoc';
 
 import { TesseraCompletions } from './completion';
 import { Connection } from './connection';
+import { followDisk } from './disk';
 import { type Surroundings, tesseraCell } from './editor';
 import { NotebookSession } from './notebook';
 import { type Called, followKernel } from './sizes';
@@ -95,7 +96,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
   requires: [IEditorExtensionRegistry, INotebookTracker, IRenderMimeRegistry],
   optional: [ISettingRegistry, ICompletionProviderManager],
   activate: async (
-    _: JupyterFrontEnd,
+    app: JupyterFrontEnd,
     editors: IEditorExtensionRegistry,
     notebooks: INotebookTracker,
     rendermime: IRenderMimeRegistry,
@@ -114,6 +115,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
           : null;
       }
     });
+    followDisk(connection, app.serviceManager.contents);
     completions?.registerProvider(new TesseraCompletions(sessions.session));
     const settings = await loaded;
     sessions.showSizes(settings?.composite.sizes !== false);
