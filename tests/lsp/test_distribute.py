@@ -40,6 +40,9 @@ async def test_distributing_over_an_axis(editor):
     text = await applied(editor, doc, found[OVER_B])
     assert '\n\n@ts.distributed(over="B")\n@ts.function\ndef layer(x' in text
     assert await editor.hints(doc) == before
+    lenses = await editor.client.text_document_code_lens_async(lsp.CodeLensParams(doc))
+    rows = [i for i, line in enumerate(text.split("\n")) if line.startswith("def ")]
+    assert sorted({lens.range.start.line for lens in lenses}) == rows, "both functions have theirs"
     hover = await editor.client.text_document_hover_async(lsp.HoverParams(doc, editor.at(doc, "; |h = ")))
     assert "[B, H] f32" in hover.contents.value
     assert not await actions(editor, doc, "def lay|er", kind=DISTRIBUTE), "it is distributed already"
@@ -65,6 +68,14 @@ async def test_what_is_sent_between_the_parts(start):
     title = "Distribute layer over B: all-reduce (sum) of [H] f32, 4.0 kB"
     assert title in found
     await applied(editor, doc, found[title])
+
+
+async def test_what_is_sent_often_is_counted(start):
+    editor = await start(options={"dims": {"H": 1000}})
+    norm = "(h - h.mean(axis=0)) / ts.sqrt(ts.var(h, axis=0) + 1e-5)"
+    doc = editor.open(LAYER.replace("ts.softmax(h, axis=-1)", norm))
+    found = await actions(editor, doc, "def lay|er", kind=DISTRIBUTE)
+    assert "Distribute layer over B: 3 all-reduces, 12.0 kB in all" in found
 
 
 async def test_distributing_by_the_name_that_was_imported(editor):

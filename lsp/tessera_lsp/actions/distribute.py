@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tessera.compiler.frontend.distribution import axes_of, unsuitable
 from tessera.compiler.frontend.signature import definition_signature
 from tessera.compiler.frontend.values import Builtin
-from tessera.compiler.graph.sharding import Partition, partition
+from tessera.compiler.graph.sharding import partition
 from tessera.errors import Edit, Span
 from tessera_lsp.actions import Offer, Selection, header_end, tried
 from tessera_lsp.annotations import own_name
@@ -41,11 +41,7 @@ def offers(document: Document, known: Known, selection: Selection, settings: Set
         edit = _decorator(known, name, dim)
         after = tried(known, (edit,))
         if after is not None and not after.errors:
-            yield Offer(f"{title}: {_sent(found, settings)}", KIND, (edit,))
-
-
-def _sent(found: Partition, settings: Settings) -> str:
-    return "; ".join(r.sent(settings.dims) for r in found.collectives) or "no communication"
+            yield Offer(f"{title}: {found.sent(settings.dims)}", KIND, (edit,))
 
 
 def _decorator(known: Known, name: str, dim: str) -> Edit:

@@ -43,10 +43,12 @@ class Collective:
     combine: Combine
     span: Span
 
+    def bytes(self, sizes: Mapping[str, int] | None = None) -> Dim:
+        return dims.substitute(dims.prod(self.type.shape) * self.type.dtype.itemsize, sizes or {})
+
     def sent(self, sizes: Mapping[str, int] | None = None) -> str:
         """`all-reduce (sum) of [H] f32, 4.1 kB`."""
-        size = dims.substitute(dims.prod(self.type.shape) * self.type.dtype.itemsize, sizes or {})
-        return f"all-reduce ({self.combine}) of {self.type.pretty()}, {_quantity(size)}"
+        return f"all-reduce ({self.combine}) of {self.type.pretty()}, {_quantity(self.bytes(sizes))}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,15 @@ class Partition:
     def total(self) -> str:
         """What the size of the whole dim is called in a part."""
         return f"{self.dim}_total"
+
+    def sent(self, sizes: Mapping[str, int]) -> str:
+        """All that is sent, in a line: `3 all-reduces, 12.3 kB in all`."""
+        if len(self.collectives) <= 2:
+            return "; ".join(c.sent(sizes) for c in self.collectives) or "no communication"
+        total: Dim = 0
+        for c in self.collectives:
+            total = total + c.bytes(sizes)
+        return f"{len(self.collectives)} all-reduces, {_quantity(total)} in all"
 
     def diagnostics(self, function: str) -> list[Diagnostic]:
         """One error (TS801) for each problem."""
