@@ -17,7 +17,7 @@ from tessera.profiler.recording import Recording
 from tessera.profiler.views.gantt import MOST_BARS, bars_of, gantt_figure
 from tessera.profiler.views.histogram import histogram_figure
 from tessera.profiler.views.roofline import roofline_figure
-from tessera.profiler.views.style import escape, shorten
+from tessera.profiler.views.style import EDGE, GRID, escape, shorten
 from tessera.runtime.events import MemoryEvent, TileBatch, TileEvent
 from tests.conftest import require
 from tests.profiler.synthetic import batch, launch, recorded, tiles
@@ -89,6 +89,13 @@ def test_rows_name_what_tells_them_apart() -> None:
 def test_labels_of_many_rows_do_not_run_into_each_other() -> None:
     figure = gantt_figure(recorded(launch(), tiles(*[(i, i, 0, 10) for i in range(264)])))
     assert len(figure.layout.yaxis2.ticktext) <= 16
+
+
+def test_every_axis_has_the_look_that_suits_both_themes() -> None:
+    for figure in (gantt_figure(many(8)), histogram_figure(many(8))):
+        axes = [*figure.select_xaxes(), *figure.select_yaxes()]
+        assert {axis.gridcolor for axis in axes} == {GRID}
+        assert {axis.linecolor for axis in axes} == {EDGE}
 
 
 def test_the_histogram_counts_tiles() -> None:

@@ -152,6 +152,7 @@ def bars_figure(bars: Bars, window: tuple[int, int] | None = None) -> go.Figure:
     _tile_bars(figure, bars, shown, scale)
     count = len(bars.rows)
     height = 250 + min(max(count, 4) * 22, 380)
+    figure.update_layout(xaxis2={"anchor": "y2"}, yaxis2={"anchor": "x2"})  # only axes that are there get the look
     styled(figure, "Tiles over time", height)
     split = 1 - 100 / height
     below = split - 66 / height  # room for the overview's axis and the caption
@@ -163,7 +164,7 @@ def bars_figure(bars: Bars, window: tuple[int, int] | None = None) -> go.Figure:
         margin={"l": 130},
         xaxis={"anchor": "y", "range": [0, bars.span / scale], "showgrid": False},
         yaxis={"domain": [split, 1.0], "type": "category", "autorange": "reversed", **hidden},
-        xaxis2={"anchor": "y2", "range": [left, right], "title": {"text": f"time ({unit})"}},
+        xaxis2={"range": [left, right], "title": {"text": f"time ({unit})"}},
         yaxis2={"domain": [0.0, below - 4 / height], "range": [count - 0.4, -0.6], **row_ticks(bars)},
     )
     figure.add_annotation(
