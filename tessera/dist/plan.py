@@ -86,7 +86,8 @@ def made(fn: Any, arguments: Mapping[str, Any] | None) -> Plan:
     analysis = analyse(fn.definition(), arguments)
     errors = [d for d in analysis.diagnostics if d.severity == "error"]
     if errors or analysis.op is None:
-        raise CompileError(errors or [_undecided(d, fn) for d in analysis.undecided])
+        open_ = analysis.undecided if arguments is None else [_undecided(d, fn) for d in analysis.undecided]
+        raise CompileError(errors or list(open_))
     return Plan(analysis, said, partition(analysis.op, said.over, analysis.checks))
 
 

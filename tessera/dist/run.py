@@ -51,7 +51,7 @@ class Distributor:
         bound = self.parameters.bind(values)
         plan = self.for_arguments(bound)
         taken: dict[tuple[str, str], Any] = {}
-        if plan.staged is not None:
+        if plan.staged is not None and len(plan.parts) > 1:  # one part alone has nothing to send
             given = [self.flat(p, plan, bound, taken) for p in plan.parts]
             outputs: Sequence[Sequence[Any]] = plan.staged(given, plan.parts, bound.adapter, bound.device)
         else:

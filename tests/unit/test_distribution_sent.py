@@ -104,6 +104,18 @@ def test_loops_before_and_after() -> None:
         same(program(X, n), program.single(X, n))
 
 
+def test_of_no_elements_it_is_what_the_function_is() -> None:
+    empty = np.zeros((0, 16), np.float32)
+    same(ts.distributed(3)(batch_norm)(empty, BIAS, 1e-3), empty)
+
+    @ts.distributed(3)
+    def top(x: Tensor["B", "D"]):
+        return x - x.max(axis=0)
+
+    with pytest.raises(ts.CompileError, match="max of no elements"):
+        top(empty)
+
+
 def test_narrow_floats() -> None:
     x = X.astype(ml_dtypes.bfloat16)
 
