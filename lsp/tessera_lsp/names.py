@@ -117,6 +117,11 @@ def dim_places(known: Known, dim: str) -> list[Occurrence]:
     return sorted(marked, key=lambda o: (o.span.line, o.span.col))
 
 
+def dim_binding(known: Known, dim: str) -> Span | None:
+    """Where the dim is written that gives it its size: of `"B*H"` the letter."""
+    return next((o.span for o in dim_places(known, dim) if o.declares), known.dims.get(dim))
+
+
 def bound_by(known: Known, dim: str) -> list[str]:
     """Which axes of which parameters give a dim its size, for people."""
     out: list[str] = []

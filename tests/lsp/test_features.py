@@ -245,7 +245,7 @@ async def test_definition(editor):
     assert await goes_to("reshape(B, S, |HEADS, D //") == editor.at(doc, "|HEADS = 4")
     assert await goes_to("out = hel|per(") == editor.at(doc, "def |helper")
     assert await goes_to("(|x @ w)") == editor.at(doc, "def attend(|x: ")
-    assert await goes_to("assert |D %") == editor.at(doc, 'x: Tensor["B", "S", |"D", bf16 @')
+    assert await goes_to("assert |D %") == editor.at(doc, 'x: Tensor["B", "S", "|D", bf16 @')
 
 
 async def test_references_of_a_dim(editor):

@@ -37,7 +37,7 @@ def _local(document: Document, line: int, col: int) -> Span | None:
     known = document.function_at(line)
     dim = names.dim_at(known, line, col) if known is not None else None
     if known is None or dim is not None:
-        return known.dims.get(dim.name) if known is not None and dim is not None else None
+        return names.dim_binding(known, dim.name) if known is not None and dim is not None else None
     word = names.word_at(known, line, col)
     if isinstance(word, ast.arg):
         return names.word_span(known, word)

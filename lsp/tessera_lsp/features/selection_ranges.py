@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from functools import reduce
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from lsprotocol import types as lsp
@@ -27,17 +28,19 @@ def register(server: TesseraServer) -> None:
 
 def _around(document: Document, position: lsp.Position) -> lsp.SelectionRange:
     line, col = document.text.place(position)
-    spans = [s for s in _spans(document) if document.holds(s.line) and s.contains(line, col)]
+    spans = [s for s in _spans(document, line) if document.holds(s.line) and s.contains(line, col)]
     ranges = [document.text.span_range(s) for s in sorted(spans, key=_size, reverse=True)]
-    distinct = [r for r, inner in zip(ranges, [*ranges[1:], None], strict=True) if r != inner]
+    distinct = [r for r, inner in zip_longest(ranges, ranges[1:]) if r != inner]
     here = lsp.SelectionRange(lsp.Range(position, position))
     outer = reduce(lambda parent, r: lsp.SelectionRange(r, parent), distinct, None)
     return outer or here
 
 
-def _spans(document: Document) -> Iterator[Span]:
+def _spans(document: Document, line: int) -> Iterator[Span]:
+    """Of the top-level statements on a line, and all in them."""
     source = source_of(document.file, document.text.plain)
-    for node in ast.walk(document.scope.tree):
+    around = [s for s in document.scope.tree.body if first_line(s) <= line <= (s.end_lineno or s.lineno)]
+    for node in (n for s in around for n in ast.walk(s)):
         if isinstance(node, (ast.expr, ast.stmt, ast.arg, ast.keyword)):
             span = source.span(node)
             yield span
