@@ -120,7 +120,7 @@ def run(body: str, env: dict[str, int]) -> tuple[dict[str, Any], int | None]:
             exec(line.strip(), {"ts": ON_NUMPY}, values)
         except (ValueError, IndexError, np.exceptions.AxisError, TypeError):
             return values, i
-        if not np.ndim(values[f"v{i}"]) or np.size(values[f"v{i}"]) > 2e6:
+        if not np.ndim(values[f"v{i}"]) or np.size(values[f"v{i}"]) > 5000:
             return values, -1  # NumPy takes axis=0 of a number, and refuses what does not fit into memory
     return values, None
 

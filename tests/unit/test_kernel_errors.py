@@ -53,7 +53,7 @@ def graph_function_with_a_tile_twin(x: ts.Tensor["M", ts.f32], y: ts.Tensor["M",
     y[tile_m:tile_m+8] = ts.exp(v)
 
 
-@wrong("TS402", "ts.tile.mma(a, b)", "8 is not 16; transpose the second one with .T")
+@wrong("TS402", "ts.tile.mma(a, b)", "8 is not 16; did you mean the transpose of the second one (.T)?")
 def mma_shapes(A: ts.Tensor["M", "K", ts.f32], B: ts.Tensor["N", "K", ts.f32], C: ts.Tensor["M", "N", ts.f32]):
     a, b = A[tile_m:tile_m+4, 0:8], B[tile_n:tile_n+16, 0:8]
     C[tile_m:tile_m+4, tile_n:tile_n+16] = ts.tile.mma(a, b)

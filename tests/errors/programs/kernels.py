@@ -134,3 +134,23 @@ def neighbours_inside(x: ts.Tensor["n", ts.f32], wide: ts.Tensor["n+2", ts.f32],
     y[i] = wide[i] + wide[i + 1] + wide[i + 2] + ts.tile.load(x[i + 1], other=0.0)
     if (i >= 1) & (i + 1 < n):
         y[i] = x[i - 1] + x[i + 1] + ts.tile.load(x[i + 1], mask=i + 1 < n)
+
+
+@ts.kernel
+def a_product_of_rows(A: ts.Tensor["M", "K", ts.f32], B: ts.Tensor["N", "K", ts.f32]) -> ts.Tensor["M", "N", ts.f32]:
+    acc = ts.tile.zeros((32, 32))
+    for k in ts.tile.range_k(0, K, 16):
+        acc += ts.tile.mma(A[tile_m:tile_m + 32, k:k + 16], B[tile_n:tile_n + 32, k:k + 16])
+        #      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS402
+        # says: did you mean the transpose of the second one (.T)?
+        # fix: acc += ts.tile.mma(A[tile_m:tile_m + 32, k:k + 16], B[tile_n:tile_n + 32, k:k + 16].T)
+    return acc
+
+
+@ts.kernel
+def a_wider_block(A: ts.Tensor["M", "K", ts.f32], B: ts.Tensor["K", "N", ts.f32]) -> ts.Tensor["M", "N", ts.f32]:
+    acc = ts.tile.zeros((32, 64))
+    for k in ts.tile.range_k(0, K, 16):
+        acc += ts.tile.mma(A[tile_m:tile_m + 32, k:k + 16], B[k:k + 32, tile_n:tile_n + 64])
+        #      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS402
+    return acc

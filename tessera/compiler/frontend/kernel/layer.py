@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend import asserts
+from tessera.compiler.frontend.fixes import appended
 from tessera.compiler.frontend.frame import Flow
 from tessera.compiler.frontend.kernel import calls, captures, control, leaving, names, operators, results
 from tessera.compiler.frontend.kernel.builtins import TILE_FUNCTIONS
@@ -34,6 +35,7 @@ from tessera.compiler.frontend.kernel.values import (
 from tessera.compiler.frontend.layer import Layer
 from tessera.compiler.frontend.values import (
     MISSING,
+    UNKNOWN,
     Builtin,
     Counting,
     LayerValue,
@@ -68,9 +70,19 @@ def guarded(method: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return method(self, node, *args)
         except KernelFault as e:
-            return self.ev.error(e.code, e.message, node, notes=e.notes)
+            before = len(self.ev.findings.items)
+            self.ev.error(e.code, e.message, node, notes=e.notes)
+            if e.suggestions and len(self.ev.findings.items) > before:
+                places = _operands(node)
+                tried = [appended(self.ev, places[s.operand], s) for s in e.suggestions if s.operand < len(places)]
+                self.ev.pending.append((before, [c for c in tried if c is not None]))
+            return UNKNOWN
 
     return run
+
+
+def _operands(node: ast.AST) -> list[ast.expr]:
+    return [node.left, node.right] if isinstance(node, ast.BinOp) else node.args if isinstance(node, ast.Call) else []
 
 
 class KernelLayer(KernelState):

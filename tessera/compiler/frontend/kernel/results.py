@@ -36,7 +36,8 @@ def returned(k: KernelState, value: Any, span: Span, annotation: Annotation | No
         try:
             _result(k, item, span, wanted[i], "result" if len(items) == 1 else f"result{i}")
         except KernelFault as e:
-            if e.code == "TS403" and k.ev.incomplete:  # what does not parse may say which coordinates it runs along
+            # what does not parse, or is wrong, may say which coordinates it runs along
+            if e.code == "TS403" and (k.ev.incomplete or k.ev.findings.errors):
                 k.ev.undecide(e.message, span, e.code)
             else:
                 k.ev.error(e.code, e.message, span)

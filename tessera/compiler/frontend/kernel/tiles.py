@@ -13,6 +13,7 @@ from tessera.compiler.frontend.kernel.axes import BroadcastError, Identities
 from tessera.compiler.frontend.kernel.index import Indices
 from tessera.compiler.frontend.kernel.values import Axes, Axis
 from tessera.compiler.frontend.values import is_sequence
+from tessera.compiler.graph.infer import Suggestion
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import Shape, SharedType, TileType, shape_text
 from tessera.compiler.tile.dialect import TileBuilder
@@ -25,11 +26,11 @@ NUMBERS = (bool, int, float, complex)
 
 
 class KernelFault(Exception):
-    """A rule of the tile language is broken. The layer adds the place."""
+    """A rule of the tile language is broken. The layer adds the place, and tries the suggestions."""
 
-    def __init__(self, code: str, message: str, *notes: Any) -> None:
+    def __init__(self, code: str, message: str, *notes: Any, suggestions: Sequence[Suggestion] = ()) -> None:
         super().__init__(message)
-        self.code, self.message, self.notes = code, message, notes
+        self.code, self.message, self.notes, self.suggestions = code, message, notes, suggestions
 
 
 class Tiles:
@@ -239,9 +240,12 @@ class Tiles:
         if at.rank != 2 or bt.rank != 2:
             raise KernelFault("TS402", f"mma takes tiles of two axes, not {at.pretty()} and {bt.pretty()}")
         if at.shape[1] != bt.shape[0]:
-            hint = "; transpose the second one with .T" if at.shape[1] == bt.shape[1] else ""
+            meets = at.shape[1] == bt.shape[1]
+            turned = [Suggestion("the transpose of the second one (.T)", 1, ".T")] if meets else []
+            hint = f"; did you mean {turned[0].message}?" if turned else ""
             both = f"axis 1 of {shape_text(at.shape)} with axis 0 of {shape_text(bt.shape)}"
-            raise KernelFault("TS402", f"mma contracts {both}: {at.shape[1]} is not {bt.shape[0]}{hint}")
+            message = f"mma contracts {both}: {at.shape[1]} is not {bt.shape[0]}{hint}"
+            raise KernelFault("TS402", message, suggestions=turned)
         a, b = self._one_dtype(a, b)
         shape = (at.shape[0], bt.shape[1])
         acc = self._accumulator(accumulator, shape, operand_type(a).dtype)
