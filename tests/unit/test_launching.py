@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
+import subprocess
+import sys
 import types
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -144,6 +149,38 @@ def test_a_launch_that_nobody_needs_goes() -> None:
     assert len(launches(op)) == 1
     eliminate_dead(op)
     assert not launches(op)
+
+
+def test_a_launch_that_prints_stays(capfd: pytest.CaptureFixture[str]) -> None:
+    @ts.kernel
+    def shown(x: ts.Tensor["K", ts.f32], y: ts.Tensor["K", ts.f32]):
+        i = ts.tile.linear_id()
+        ts.tile.print("seen", x[i] * 2.0)
+        y[i] = x[i]
+
+    @ts.function
+    def f(x: ts.Tensor["N", ts.f32]):
+        shown(x, x)
+        return x.sum()
+
+    assert not analysed(f).diagnostics
+    assert ts.compile(f, "reference", {"N": 2})(np.full(2, 21, np.float32)) == 42
+    assert "seen" in capfd.readouterr().out
+
+
+def test_a_kernels_warnings_are_the_kernels() -> None:
+    text = """import tessera as ts
+@ts.kernel
+def k(x: ts.Tensor["M", ts.f32], y: ts.Tensor["M", ts.f32]) -> ts.Tensor["M", ts.f32]:
+    i = ts.tile.linear_id()
+    y[i] = x[i + 1] + ts.tile.log(1 + y[i])
+    return y
+@ts.function
+def f(x: ts.Tensor["N", ts.f32]):
+    return k(x, x)
+"""
+    kernel, function = FileAnalysis("model.py").update(text)
+    assert [d.code for d in kernel.diagnostics] == ["TS415", "TS314"] and not function.diagnostics
 
 
 def test_passes_over_graphs_leave_kernels_alone() -> None:
@@ -331,6 +368,36 @@ def test_numbers_that_the_kernel_cannot_take() -> None:
     assert findings(f) == wrong
 
 
+@dataclasses.dataclass
+class Pair:
+    a: Any
+    b: Any
+
+
+def test_several_tensors_for_one_parameter() -> None:
+    @ts.kernel
+    def summed(xs, n: int):
+        i = ts.tile.linear_id()
+        total = xs[0][i]
+        for k in ts.static_range(1, n):
+            total = total + xs[k][i]
+        return total
+
+    @ts.function
+    def f(x: ts.Tensor["N", ts.f32]):
+        return summed((x, x * 2, x[::1]), 3), summed(xs=[x], n=1)
+
+    @ts.function
+    def g(x: ts.Tensor["N", ts.f32]):
+        return summed(Pair(x, x), 2)
+
+    x = np.ones(5, np.float32)
+    several, one = ts.compile(f, "reference", arguments=(x,))(x)
+    np.testing.assert_array_equal(several, 4 * x)
+    np.testing.assert_array_equal(one, x)
+    assert findings(g) == [("TS105", "Pair(x, x)")]
+
+
 # what a function that calls a kernel depends on
 
 TEXT = """import tessera as ts
@@ -411,6 +478,31 @@ def test_a_changed_kernel_is_compiled_with_its_callers(monkeypatch: pytest.Monke
     table[0] = 7
     np.testing.assert_array_equal(f(x), 2 + table)
     table[0] = 0
+
+
+def test_a_changed_kernel_is_no_disk_hit(tmp_path: Path, own_cache: Path) -> None:
+    """Of another process, which knows only what the files say."""
+    end = """
+import numpy as np
+x = np.ones(4, np.float32)
+print(f(x)[0])
+from tessera.runtime.dispatch import launcher_of
+print(launcher_of(f).last.origin)
+"""
+
+    def run(text: str) -> list[str]:
+        (tmp_path / "model.py").write_text(text + end)
+        environment = {**os.environ, "TESSERA_TARGET": "reference"}
+        command = [sys.executable, str(tmp_path / "model.py")]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=100)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.split()
+
+    assert run(TEXT) == ["2.0", "miss"]
+    assert run(TEXT) == ["2.0", "disk"]
+    assert run(TEXT.replace("x[i] * SCALE", "x[i] + SCALE")) == ["3.0", "miss"]
+    assert run(TEXT.replace("SCALE = 2.0", "SCALE = 7.0")) == ["7.0", "miss"]
+    assert run(TEXT) == ["2.0", "disk"]
 
 
 def test_a_kernels_arrays_are_read_at_each_call(monkeypatch: pytest.MonkeyPatch) -> None:

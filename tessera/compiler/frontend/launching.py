@@ -127,6 +127,8 @@ class _Call:
         if isinstance(value, Number):
             self.ev.undecide(f"{value.text} must be known", self.place(p.name))
             raise _Refused
+        if any(isinstance(v, Value) for v in leaves(value)):
+            raise self.refused("TS105", p, f"given {type_name(value)}; give it the tensors inside, or a tuple of them")
         return Static(self.size(p.annotation.dim if isinstance(p.annotation, ConstAnn) else None, value))
 
     def number(self, p: Parameter, value: Any, wanted: DType) -> Value:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tessera.compiler.ir.core import Op
-from tessera.compiler.ir.launches import LAUNCHES
+from tessera.compiler.ir.launches import LAUNCHES, shows
 from tessera.compiler.ir.rewriter import erase_dead
 from tessera.compiler.ir.spec import SPECS
 
@@ -17,7 +17,7 @@ def has_effects(op: Op) -> bool:
     """Whether the op, or one inside it other than the terminators of its regions, has an effect."""
     if SPECS[op.name].effects:
         return True
-    if op.name in LAUNCHES:  # what a kernel stores to is a result, so printing is all that others see of it
-        return any(o.name == "tile.print" for o in op.walk())
+    if op.name in LAUNCHES:
+        return shows(op)
     inner = (o for region in op.regions for block in region.blocks for o in block.ops[:-1])
     return any(has_effects(o) for o in inner)

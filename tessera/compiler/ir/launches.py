@@ -32,6 +32,11 @@ def stored(op: Op) -> tuple[int, ...]:
     return cast("tuple[int, ...]", kernel_of(op).attrs.get("writes", ()))
 
 
+def shows(op: Op) -> bool:
+    """Whether a launch shows although nobody uses its results, which are all that it stores to: it may print."""
+    return any(inner.name == "tile.print" for inner in op.walk())
+
+
 def launching(kernel: Op, dialect: str, span: Span) -> Region:
     """The region of a launch of `kernel`."""
     block = Block()
