@@ -94,6 +94,37 @@ async def test_a_precision_that_callers_do_not_give_says_so(editor):
     assert [a.disabled.reason.partition(":")[0] for a in found.values()] == ["in caller"] * 2
 
 
+async def test_a_precision_changes_casts_with_the_annotations(editor):
+    kernel = """@ts.kernel
+def mix(p: Tensor["M", "K"], v: Tensor["K", "N", "bf16"], out: Tensor["M", "N", bf16]):
+    acc = ts.tile.zeros((32, 32), ts.f32)
+    note = "𝒮é"; acc += ts.tile.mma(ts.tile.cast(p[tile_m : tile_m + 32, :], bf16), v[:, tile_n : tile_n + 32])
+    out[tile_m : tile_m + 32, tile_n : tile_n + 32] = acc
+"""
+    doc = editor.open(MODEL + "\n\n" + kernel)
+    found = await actions(editor, doc, "def mi|x", kind="refactor.rewrite.precision")
+    text = await applied(editor, doc, found["Change the precision of mix: bf16 to f16"])
+    assert text == MODEL + "\n\n" + kernel.replace('"bf16"', '"f16"').replace("bf16]", "ts.f16]").replace(
+        ", bf16)", ", ts.f16)"
+    )
+    doc = editor.open(MODEL + "\n\n" + kernel)
+    found = await actions(editor, doc, "def mi|x", kind="refactor.rewrite.precision")
+    text = await applied(editor, doc, found["Change the precision of mix: f32 to bf16"])
+    assert 'p: Tensor["M", "K", bf16]' in text and "zeros((32, 32), ts.f32)" in text
+
+
+async def test_a_precision_in_the_dialect(editor):
+    head = "import tessera as ts\nfrom tessera import Tensor, accum, bf16, f32\n\n\n@ts.function\n"
+    line = (
+        'def f[N](x: Tensor["N", dtype=bf16], y: Tensor["N", bf16, @accum(f32)], z: Tensor["N", "bf16 @accum(f32)"]):\n'
+    )
+    doc = editor.open(f"{head}{line}    return x + y + z\n", "model.tess")
+    found = await actions(editor, doc, "def |f", kind="refactor.rewrite.precision")
+    (title,) = [t for t in found if t.startswith("Change the precision of f: bf16 to f32")]
+    changed = line.replace("dtype=bf16", "dtype=f32").replace(", bf16,", ", f32,").replace('"bf16 @', '"f32 @')
+    assert apply(editor, doc, found[title].edit) == f"{head}{changed}    return x + y + z\n"
+
+
 async def test_what_gives_no_value_is_not_extracted(editor):
     doc = editor.open(MODEL)
     assert not await actions(editor, doc, '    |"""Attends', 'Attends."""|', kind="refactor.extract")
