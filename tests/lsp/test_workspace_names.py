@@ -294,3 +294,45 @@ async def test_other_requests_are_answered_while_the_disk_is_read(start, tmp_pat
     first, _ = await asyncio.wait({symbols, hover}, return_when=asyncio.FIRST_COMPLETED)
     assert hover in first and symbols not in first
     assert len([s for s in await symbols if s.name == "norm"]) == 1_500
+
+
+async def test_each_word_of_an_import(start, folder):
+    files = Files(await start(folders=[folder]), folder)
+    model = files.open("model.py")
+    for mark, expected in (
+        ("import |tessera as ts", []),
+        ("import tessera |as ts", []),
+        ("import tessera as |ts", ["ts"] * 3),
+        ("import |HEADS as heads", ["HEADS", "heads"]),
+        ("import HEADS as |heads", ["HEADS", "heads"]),
+        ("import |layers as L", []),
+    ):
+        params = lsp.DocumentHighlightParams(model, files.at(model, mark))
+        found = await files.editor.client.text_document_document_highlight_async(params) or []
+        assert [files.shown(model.uri, h.range)[2] for h in found] == expected, mark
+
+
+SHARED = """import tessera as ts
+from dataclasses import dataclass
+
+
+@dataclass
+class Layer:
+    weight: ts.Tensor["D", "E"]
+
+
+@ts.function
+def decode(x: ts.Tensor["B", "D"], layer: Layer):
+    return x @ layer.weight
+"""
+
+
+async def test_a_rename_that_would_break_is_refused(editor):
+    doc = editor.open(SHARED, "shared.py")
+    assert not await editor.diagnostics(doc)
+    edit = await editor.client.text_document_rename_async(
+        lsp.RenameParams(doc, editor.at(doc, 'x: ts.Tensor["|B"'), "R")
+    )
+    assert len(edit.document_changes[0].edits) == 1
+    with pytest.raises(JsonRpcException, match="would not fit together any more"):
+        await editor.client.text_document_rename_async(lsp.RenameParams(doc, editor.at(doc, '"B", "|D"]'), "R"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lsprotocol import types as lsp
@@ -15,6 +16,7 @@ from tessera_lsp.names import Occurrence
 from tessera_lsp.uses import everywhere, places, uses
 
 if TYPE_CHECKING:
+    from tessera.errors import Span
     from tessera_lsp.document import Document
     from tessera_lsp.server import TesseraServer
 
@@ -87,9 +89,18 @@ def target_at(index: Index, document: Document, line: int, col: int) -> Target |
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                 found, span = name if not place.owners else "", unit.name_span(node)
             case ast.alias(name=name, asname=asname):
-                found, span = asname or name, unit.source.span(node)
+                found, span = asname or name, _of_alias(unit.source.span(node), node, line, col)
             case _:
                 continue
         if names.covers(span, line, col) and found.partition(".")[0] not in place.hidden:
-            return index.meaning(unit, found)
+            target = index.meaning(unit, found)
+            named = isinstance(node, ast.alias) and unit.source.segment(span) == node.name and node.asname
+            return None if named and target is not None and target.file == unit.file else target
     return None
+
+
+def _of_alias(span: Span, alias: ast.alias, line: int, col: int) -> Span:
+    """Of `norm as n` the word at a place."""
+    second = replace(span, line=span.end_line, col=span.end_col - len(alias.asname or alias.name))
+    first = replace(span, end_line=span.line, end_col=span.col + len(alias.name))
+    return second if names.covers(second, line, col) else first

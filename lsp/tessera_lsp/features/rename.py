@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcInvalidParams
 
-from tessera.errors import Span
+from tessera.errors import Edit, Span
 from tessera_lsp import names
+from tessera_lsp.actions import tried
 from tessera_lsp.errors import RequestFailedError
 from tessera_lsp.features.references import own_places, target_at
 from tessera_lsp.index import Index, Target, Unit, word_pattern
@@ -62,7 +63,7 @@ def register(server: TesseraServer) -> None:
         own = own_places(document, line, col)
         known = document.function_at(line)
         if own is not None and known is not None:
-            return _edit(await _within(index, document, known, own, new))
+            return _edit(_stands(known, await _within(index, document, known, own, new)))
         target = target_at(index, document, line, col)
         if target is None or _written(index, document, target, line, col) is None:
             raise RequestFailedError("there is no name here that Tessera can rename")
@@ -78,6 +79,16 @@ def _written(index: Index, document: Document, target: Target, line: int, col: i
     unit = index.of(document)
     here = (u.span for u in uses(index, unit, target) if u.word == target.name)
     return next((s for s in here if names.covers(s, line, col)), None)
+
+
+def _stands(known: Known, changes: list[Change]) -> list[Change]:
+    """Raises where the function would have more errors than it has: a dim may stand in a class as well."""
+    own = [Edit(c.span, c.text) for c in changes if c.span.file == known.analysis.definition.file]
+    after = tried(known, own)
+    errors = [d for d in after.analysis.diagnostics if d.severity == "error"] if after is not None else []
+    if after is not None and len(errors) > sum(d.severity == "error" for d in known.diagnostics):
+        raise RequestFailedError(f"{known.analysis.name} would not fit together any more: {errors[0].message}")
+    return changes
 
 
 async def _within(
