@@ -419,3 +419,13 @@ def f(x: Tensor["B", "D"], feed: Feed):
     assert [d.code for d in file.diagnostics] == ["TS101"], [str(d) for d in file.diagnostics]
     assert hints(file)["f", "y"] == "[B, F] f32"
     assert [d.code for d in read(broken).diagnostics] == ["TS101"]
+
+
+def test_byte_order_marks_where_none_belong() -> None:
+    """Edits of a text of which only Python's parser knows what is wrong come to an end, and say what is said afresh."""
+    marked = "\ufeff" + TEXT + "\ufeff"
+    file = read(" " + marked, marked, TEXT + "\ufeff")
+    assert file.problems and file.problems == read(" " + marked).problems
+    assert read(TEXT + "\ufeff", TEXT).problems == read(TEXT + "\ufeff").problems != []
+    file.update(TEXT)
+    assert not file.problems and hints(file) == WHOLE

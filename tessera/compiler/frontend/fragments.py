@@ -38,8 +38,9 @@ class Fragments:
     def parsed(self, i: int, lines: list[str], extra: int = 0) -> tuple[list[ast.stmt] | None, Diagnostic | None]:
         """The statements of some lines, the first of them (but for `extra`) at line `i`; or why there are none."""
         indented = lines[0][:1] in (" ", "\t", "\f")
-        by = i - indented - extra
-        found = parse("if 1:\n" * indented + "\n".join(lines) + "\n", self.file)
+        marked = i > 0 and lines[0][:1] == "\ufeff"  # only the first line may begin with a byte order mark
+        by = i - indented - marked - extra
+        found = parse("if 1:\n" * indented + "\n" * marked + "\n".join(lines) + "\n", self.file)
         if found.tree is None:
             return None, self._within(moved_finding(found.diagnostics[0], by))
         body: Any = found.tree.body

@@ -89,7 +89,7 @@ def parsed(text: str, file: str, old: Parsed | None = None) -> Parsed:
 def parsing(text: str, file: str, old: Parsed | None = None) -> Generator[None, None, Parsed]:
     """`parsed`, with a pause after each piece. Closed before its end, it leaves `old` as it was."""
     lines = (_LINE_END.sub("\n", text) if "\r" in text else text).split("\n")
-    if old is None:
+    if old is None or any(p.start == p.end for p in old.pieces):  # of an odd text nothing is kept
         whole = parse(text, file)
         if whole.tree is not None:
             return Parsed(lines, _pieces(whole.tree.body))
