@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend.analysis import Analysis
 from tessera.compiler.frontend.fixes import expression_at
+from tessera.compiler.frontend.operators import PYTHON, SYMBOLS
 from tessera.compiler.frontend.text_scope import TextScope
 from tessera.compiler.frontend.values import Builtin, Namespace
 from tessera.compiler.ir.core import Op, clone
@@ -138,12 +139,21 @@ def _number(scope: TextScope, bound: set[str], node: ast.expr) -> Any:
         case ast.Name() | ast.Attribute():
             text = ast.unparse(node)
             value = signatures.resolve(scope, text) if text.partition(".")[0] not in bound else None
-            return value if isinstance(value, (bool, int, float)) or value is math.sqrt else None
+            return value if isinstance(value, (bool, int, float)) else None
         case ast.UnaryOp(op=ast.USub(), operand=inner):
             value = _number(scope, bound, inner)
             return None if value is None else -value
-        case ast.Call(func=f, args=[inner], keywords=[]) if _number(scope, bound, f) is math.sqrt:
-            value = _number(scope, bound, inner)
-            return None if value is None or value < 0 else math.sqrt(value)
+        case ast.BinOp(left=left, op=op, right=right):
+            return _result(PYTHON[SYMBOLS[type(op)]], _number(scope, bound, left), _number(scope, bound, right))
+        case ast.Call(func=ast.Attribute(attr=name) as f, args=args, keywords=[]) if hasattr(math, name):
+            known = signatures.resolve(scope, ast.unparse(f)) is getattr(math, name)
+            return _result(getattr(math, name), *(_number(scope, bound, a) for a in args)) if known else None
         case _:
             return None
+
+
+def _result(function: Any, *numbers: Any) -> Any:
+    try:
+        return None if None in numbers else function(*numbers)
+    except (ArithmeticError, ValueError, TypeError):
+        return None

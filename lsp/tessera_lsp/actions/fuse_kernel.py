@@ -142,8 +142,11 @@ def _elementwise(e: _Epilogue, func: Op) -> Axes:
         name = op.name.removeprefix("graph.").replace("contract", "matmul")
         raise NoKernel(f"{name} needs more of {e.name} than one program of {kernel} has")
     tile = next((a for a in func.region.block.args if a.hint == e.name and a.uses), None)
-    (result,) = func.region.block.ops[-1].operands
-    if tile is None or result.op is None or axes.of_value(result) != argument_place(axes, tile):
+    results = func.region.block.ops[-1].operands
+    if len(results) != 1 or tile is None:
+        raise NoKernel(f"what follows does not make one result of {e.name}")
+    (result,) = results
+    if result.op is None or axes.of_value(result) != argument_place(axes, tile):
         raise NoKernel(f"its result does not lie as {e.name} does, which is where {kernel} stores")
     return axes
 

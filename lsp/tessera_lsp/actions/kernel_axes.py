@@ -194,6 +194,8 @@ def space(axes: Axes, results: Sequence[Value]) -> list[Line]:
 
     Raises NoKernel where no order serves all.
     """
+    if not results:
+        raise NoKernel("it gives no tensor")
     places = [[a for a in axes.of_value(v) if a is not None] for v in results]
     lead = max(places, key=len)
     if not lead:
