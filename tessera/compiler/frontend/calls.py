@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import math
 import types
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -262,6 +263,8 @@ def _abstract_call(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], k
     given = [*leaves(args), *leaves(kwargs)]
     tensors = [v for v in given if ev.layer.owns(v) and not isinstance(v, Expr)]
     name = getattr(callee, "__name__", type(callee).__name__)
+    if callee is math.prod and not kwargs and len(args) == 1 and is_sequence(args[0]) and not tensors:
+        return functools.reduce(lambda a, b: ev.operate(node, "*", a, b), args[0], 1)
     if getattr(callee, "__module__", "") == "math" and not tensors:
         whole = name in ("floor", "ceil", "isqrt", "gcd", "lcm", "comb", "perm", "factorial")
         return Number(int if whole else float, f"{name}({', '.join(map(_text, args))})")

@@ -21,7 +21,7 @@ from tessera.compiler.frontend.expressions import EXPRESSIONS
 from tessera.compiler.frontend.fingerprint import fingerprint
 from tessera.compiler.frontend.fixes import Pending
 from tessera.compiler.frontend.frame import Flow, Frame
-from tessera.compiler.frontend.inlining import assigned_names
+from tessera.compiler.frontend.inlining import assigned_names, stored_names
 from tessera.compiler.frontend.layer import Layer
 from tessera.compiler.frontend.operators import operate
 from tessera.compiler.frontend.scope import Scope, read
@@ -208,6 +208,7 @@ class Evaluator:
                 self.error(
                     "TS102", f"{_construct(node)} is not supported in a {self.definition.kind}", self.header(node)
                 )
+                self.frame.names |= dict.fromkeys(stored_names([node]), UNKNOWN)
                 continue
             outer, self.builder.span = self.builder.span, self.frame.source.span(node)
             try:

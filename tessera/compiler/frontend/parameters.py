@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tessera.compiler.frontend.binding import Conflict, Equation, describe, equations, solve, value_equation
 from tessera.compiler.frontend.definition import source_of
 from tessera.compiler.frontend.frame import Frame
+from tessera.compiler.frontend.returns import named_notes
 from tessera.compiler.frontend.scope import Scope, read
 from tessera.compiler.frontend.signature import Parameter, Signature, signature_of
 from tessera.compiler.frontend.values import (
@@ -327,6 +328,7 @@ def _reject(
         sizes = dims.counterexample(conflict.expected, conflict.equation.have, ev.facts)
         if sizes:
             notes.append(Note("for example " + ", ".join(f"{n}={v}" for n, v in sizes.items())))
+        notes += named_notes(ev, dims.symbols(conflict.expected) | dims.symbols(conflict.equation.have))
     ev.error(code, message, node, notes=notes)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend import fixes, spelling
@@ -127,7 +128,10 @@ def origin(ev: Evaluator, value: Value, span: Span) -> Span:
 
 def bound_notes(ev: Evaluator, types: list[Any]) -> list[Note]:
     """Where each named size of the types was bound."""
-    names = {n for t in types for d in getattr(t, "shape", ()) for n in dims.symbols(d)}
+    return named_notes(ev, {n for t in types for d in getattr(t, "shape", ()) for n in dims.symbols(d)})
+
+
+def named_notes(ev: Evaluator, names: Set[str]) -> list[Note]:
     return [Note(f"{n} is bound here", ev.dims[n]) for n in sorted(names) if n in ev.dims and ev.dims[n].line]
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from tessera.compiler.graph.cut import Cut
 from tessera.compiler.graph.elementwise import sum_to
-from tessera.compiler.graph.infer import items
+from tessera.compiler.graph.infer import counterexample, items
 from tessera.compiler.graph.operator import GraphBuilder, Infer, Operator, Spread, tensor
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import Shape, TensorType, shape_text
@@ -139,6 +139,9 @@ class Reshape(View):
         exact = dims.floordiv(total, rest)
         if dims.equal(exact * rest, total):
             size = exact
+        elif isinstance(exact, int):  # what is to be filled has a number for each size, and it does not fit
+            have = shape_text(x.shape)
+            t.fail("TS205", f"reshape of {have} to {shape_text(given)}: {total} elements are no multiple of {rest}")
         return tuple(size if d == -1 else d for d in given)
 
     def reference(self, x: Any, shape: tuple[int, ...]) -> Any:
@@ -208,11 +211,12 @@ class BroadcastTo(View):
         given = t.shape(shape)
         lead = len(given) - x.rank
         target = tuple(x.shape[i - lead] if d == -1 and i >= lead else d for i, d in enumerate(given))
-        fits = lead >= 0 and all(
-            d == 1 or dims.compare(d, target[i + lead], t.facts) != "no" for i, d in enumerate(x.shape)
-        )
-        if not fits:
-            t.fail("TS202", f"{shape_text(x.shape)} does not broadcast to {shape_text(given)}", operand=0)
+        message = f"{shape_text(x.shape)} does not broadcast to {shape_text(given)}"
+        if lead < 0:
+            t.fail("TS202", message, operand=0)
+        for i, d in enumerate(x.shape):
+            if d != 1 and dims.compare(d, wanted := target[i + lead], t.facts) == "no":
+                t.fail("TS202", message, *counterexample(d, wanted, t.facts), operand=0)
         t.broadcast(x.shape, target)
         t.canonical(shape=target)
         return x.with_shape(target)

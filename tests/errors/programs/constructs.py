@@ -112,8 +112,8 @@ def matches(x: Tensor["D"], mode: str = "a"):
     match mode:
    #^^^^^^^^^^ TS102
         case "a":
-            return x
-    return x * 2
+            y = x
+    return y * 2
 
 
 @ts.function

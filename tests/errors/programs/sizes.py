@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import tessera as ts
 from tessera import Const, Tensor
 
@@ -123,3 +125,38 @@ def relative_to_the_first(x: Tensor["B", "S"], y: Tensor["S", "D"]) -> Tensor["B
     centred = three + three[:, : three.shape[1] // 2]
     tall = ts.broadcast_to(y[:1], y.shape)
     return x - x[:, :1]
+
+
+@ts.function
+def made_flat(x: Tensor["B", "S", "D"]) -> Tensor["B*S", "D"]:
+    return x.reshape(prod(x.shape[:-1]), D)
+
+
+@ts.function
+def too_much_for_what_is_left(x: Tensor["B", "S", "D"]):
+    return x.reshape(B, -1, S, D, 7)
+    #      ^^^^^^^^^^^^^^^^^^^^^^^^^ TS205
+    # says: B*D*S elements are no multiple of 7*B*D*S
+
+
+@ts.function
+def stretched_too_far(x: Tensor["B", "D"]):
+    return ts.broadcast_to(x, (B, 2 * D))
+    #                      ^ TS202
+    # says: for example D=2: 2 is not 4
+
+
+@ts.function
+def chosen_by_a_flag(x: Tensor["B", "S"], flag: Tensor[(), "bool"]) -> Tensor["B", "S"]:
+    return x if flag else -x
+
+
+def projected(x: Tensor["N", "K"], w: Tensor["K", "M"]) -> Tensor["N", "M"]:
+    return x @ w
+
+
+@ts.function
+def projected_by_the_wrong_one(x: Tensor["B", "D"], w: Tensor["E", "D"]):
+    return projected(x, w)
+    #                   ^ TS208
+    # says: E is bound here
