@@ -149,11 +149,22 @@ class Window:
 
     def command(self, title: str) -> None:
         """Runs a command from the palette."""
-        self.page.keyboard.press("F1")
-        box = self.page.locator(".quick-input-widget input").first
+        box = self.pick("F1")
         box.fill(f">{title}")
         self.page.locator(".quick-input-list .monaco-list-row", has_text=title.rpartition(": ")[2]).first.wait_for()
         self.page.keyboard.press("Enter")
+
+    def pick(self, key: str) -> Any:
+        """Presses a key that asks for input, until it does: a window that is busy may miss it. Gives the input."""
+        box = self.page.locator(".quick-input-widget input:visible").first
+        for _ in range(4):
+            self.page.keyboard.press(key)
+            try:
+                box.wait_for(timeout=6_000)
+                break
+            except Exception:
+                continue
+        return box
 
     def choose(self, label: str) -> None:
         """Picks an entry of the list that a command shows."""

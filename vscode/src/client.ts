@@ -112,6 +112,15 @@ export class Client {
       notebookDocumentOptions: { filterCells: ({ uri }, cells) => (this.serves(uri) ? cells : []) },
       outputChannel: this.log,
       ...(folder ? { workspaceFolder: folder } : {}),
+      middleware: {
+        workspace: {
+          // The server asks for its settings without saying for which folder.
+          configuration: ({ items }, token, next) => {
+            const scopeUri = folder?.uri.toString();
+            return next({ items: scopeUri ? items.map((item) => ({ scopeUri, ...item })) : items }, token);
+          },
+        },
+      },
       initializationOptions: () => vscode.workspace.getConfiguration("tessera", folder),
     };
   }
