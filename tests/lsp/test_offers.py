@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from lsprotocol import types as lsp
-from tessera_lsp.actions import Selection, annotate, distribute, extract, fuse, precision
+from tessera_lsp.actions import Selection, annotate, distribute, extract, extract_kernel, fuse, precision
 from tessera_lsp.document import Document
 from tessera_lsp.settings import Settings
 
@@ -36,10 +36,10 @@ async def test_offers_stand_the_whole_file(name):
     for known in document.known:
         settings = Settings(dims=dict.fromkeys(known.analysis.dims, 64))
         for selection in selections(known):
-            offers = [o for make in (annotate.offers, precision.offers, extract.offers)
+            offers = [o for make in (annotate.offers, precision.offers, extract.offers, extract_kernel.offers)
                       for o in make(document, known, selection)]  # fmt: skip
             offers += distribute.offers(document, known, selection, settings)
-            explained = list(fuse.explained(known, selection, settings))
+            explained = list(fuse.explained(document, known, selection, settings))
             assert all(o.disabled and not o.edits for o in explained)
             for offer in offers:
                 assert bool(offer.disabled) != bool(offer.edits)
@@ -48,4 +48,4 @@ async def test_offers_stand_the_whole_file(name):
                 files.update(apply(text, Fix("", offer.edits)))
                 errors = [d for d in files.diagnostics if d.severity == "error"]
                 assert not [d.message for d in errors if (d.code, d.message) not in before], offer.title
-    assert set(kinds) == {annotate.KIND, precision.KIND, extract.KIND, distribute.KIND}
+    assert set(kinds) == {annotate.KIND, precision.KIND, extract.KIND, extract_kernel.KIND, distribute.KIND}
