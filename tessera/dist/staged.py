@@ -22,6 +22,8 @@ from tessera.runtime.libraries import CUPY, JAX, NUMPY, TORCH, adapter_of
 from tessera.runtime.prepared import Prepared
 
 Values = dict[Value, Any]
+KEPT = 1024
+"""prepared launches of one plan, one for each stage and size of a part; beyond it the oldest go"""
 
 
 class Staged:
@@ -73,6 +75,8 @@ class Staged:
             sizes = {self.partition.dim: part.size, self.partition.total: total}
             prepared = Prepared(build(request), adapters, frozenset(copied), library, part.device, sizes)
             prepared.profiled = lambda: build(replace(request, profile=True))
+            while len(self._ready) >= KEPT:
+                self._ready.pop(next(iter(self._ready)), None)
             found = self._ready[key] = prepared.ready()
         return found
 
