@@ -186,6 +186,10 @@ class Page:
 
     def settle(self) -> None:
         """Waits for the kernel to have answered all that it was asked: its answer to one question more comes last."""
+        self.page.wait_for_function(
+            """() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel
+                .connectionStatus === 'connected'"""
+        )
         self.page.evaluate(
             "() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.requestKernelInfo()"
         )
