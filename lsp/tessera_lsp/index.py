@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import AsyncIterator, Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,7 +75,8 @@ class Unit:
                 case ast.Name(id=found, ctx=ast.Store()) if found == name:
                     return self.source.span(inner)
                 case ast.alias(name=imported, asname=asname) if (asname or imported.partition(".")[0]) == name:
-                    return self.source.span(inner)
+                    span = self.source.span(inner)
+                    return replace(span, line=span.end_line, col=span.end_col - len(asname)) if asname else span
                 case _:
                     pass
         return None

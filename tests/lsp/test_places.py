@@ -53,3 +53,10 @@ async def test_selection_where_nothing_stands(editor):
     editor.type(doc, "")
     params = lsp.SelectionRangeParams(doc, [lsp.Position(0, 0), lsp.Position(3, 3)])
     assert len(await editor.client.text_document_selection_range_async(params)) == 2
+
+
+async def test_an_imported_module_leads_to_its_name(editor):
+    doc = editor.open(MODEL, "modules.py")
+    params = lsp.DefinitionParams(doc, editor.at(doc, "@|ts.function"))
+    found = await editor.client.text_document_definition_async(params)
+    assert (found.range.start, editor.covered(doc, found.range)) == (editor.at(doc, "tessera as |ts"), "ts")

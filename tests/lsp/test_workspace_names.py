@@ -8,6 +8,8 @@ import pytest
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcException
 
+from tests.lsp.test_features import apply
+
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 LAYERS = '''"""𝒮"""
@@ -336,3 +338,15 @@ async def test_a_rename_that_would_break_is_refused(editor):
     assert len(edit.document_changes[0].edits) == 1
     with pytest.raises(JsonRpcException, match="would not fit together any more"):
         await editor.client.text_document_rename_async(lsp.RenameParams(doc, editor.at(doc, '"B", "|D"]'), "R"))
+
+
+async def test_decorators_that_name_a_dim(editor):
+    text = 'import tessera as ts\n\n\n@ts.distributed(2, over="D")\n'
+    text += 'def scale(x: ts.Tensor["B", "D"]):\n    return x * 2\n'
+    doc = editor.open(text, "spread.py")
+    assert not await editor.diagnostics(doc)
+    params = lsp.RenameParams(doc, editor.at(doc, 'ts.Tensor["B", "|D"]'), "R")
+    changed = apply(editor, doc, await editor.client.text_document_rename_async(params))
+    assert changed == text.replace('"D"', '"R"')
+    editor.type(doc, changed)
+    assert not await editor.diagnostics(doc)

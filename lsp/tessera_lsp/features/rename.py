@@ -94,7 +94,7 @@ def _stands(known: Known, changes: list[Change]) -> list[Change]:
 async def _within(
     index: Index, document: Document, known: Known, own: list[names.Occurrence], new: str
 ) -> list[Change]:
-    """A dim or variable of one function; a parameter also where callers and decorators name it."""
+    """A dim or variable of one function, also where its decorators name it; a parameter also where callers do."""
     unit, old = index.of(document), own[0].name
     written = {n.id for n in ast.walk(known.tree) if isinstance(n, ast.Name)} | {
         p.arg for p in names.parameters(known.tree)
@@ -102,10 +102,9 @@ async def _within(
     if new != old and new in written | set(known.analysis.dims):
         raise RequestFailedError(f"{known.analysis.name} has a dim or variable {new} already")
     changes = [Change(unit, o.span, COORDINATE + new.lower() if o.coordinate else new) for o in own]
-    if old in known.analysis.dims or not any(p.arg == old for p in names.parameters(known.tree)):
-        return changes
     changes += [Change(unit, s, new) for d in known.tree.decorator_list for s in _named_in(unit, d, old)]
-    if unit.scope.bound.get(known.tree.name) is known.tree:
+    parameter = any(p.arg == old for p in names.parameters(known.tree))
+    if parameter and unit.scope.bound.get(known.tree.name) is known.tree:
         for caller, use in await everywhere(index, Target(unit.file, known.tree.name)):
             for keyword in use.place.call.keywords if use.place.call is not None else ():
                 changes += [Change(caller, _start(caller, keyword, old), new)] if keyword.arg == old else []
@@ -113,7 +112,7 @@ async def _within(
 
 
 def _named_in(unit: Unit, decorator: ast.expr, name: str) -> list[Span]:
-    """Where a decorator names a parameter: as a keyword, or in quotes."""
+    """Where a decorator names a parameter or dim: as a keyword, or in quotes."""
     out: list[Span] = []
     for node in ast.walk(decorator):
         if isinstance(node, ast.keyword) and node.arg == name:
