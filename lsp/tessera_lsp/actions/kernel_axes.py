@@ -55,6 +55,9 @@ class Axes:
     whole: dict[Line, Op] = field(default_factory=dict[Line, Op])
     summed: dict[Line, Op] = field(default_factory=dict[Line, Op])
 
+    blocks: dict[Op, tuple[Line, Line]] = field(default_factory=dict[Op, "tuple[Line, Line]"])
+    """of which lines a program of a product has a block"""
+
     def of(self, op: Op, i: int) -> Place:
         """Of an operand."""
         v = op.operands[i]
@@ -153,7 +156,7 @@ def _scanned(out: Axes, op: Op) -> None:
 
 
 def _product(out: Axes, op: Op) -> None:
-    """A matrix product of which the last two axes are rows of one operand and columns of the other."""
+    """A matrix product: rows of one operand, columns of the other, and batches."""
     lhs, rhs, result = (str(op.attrs[n]) for n in ("lhs", "rhs", "out"))
     lines: dict[str, Line] = {}
     for labels, place in ((lhs, out.of(op, 0)), (rhs, out.of(op, 1))):
@@ -161,10 +164,14 @@ def _product(out: Axes, op: Op) -> None:
             if line is not None:
                 lines.setdefault(letter, line).join(line)
     summed = [c for c in lhs if c in rhs and c not in result]
-    own = [[c for c in result[-2:] if c in mine and c not in other] for mine, other in ((lhs, rhs), (rhs, lhs))]
-    if len(summed) != 1 or summed[0] not in lines or [len(o) for o in own] != [1, 1]:
+    own = [
+        [c for c in result if c in mine and c not in other and c in lines] for mine, other in ((lhs, rhs), (rhs, lhs))
+    ]
+    if len(summed) != 1 or summed[0] not in lines or [] in own:
         raise NoKernel(f"the product {lhs},{rhs}->{result} has no rows and columns that tiles could be cut from")
     out.summed[lines[summed[0]]] = op
+    first, second = sorted((own[0][-1], own[1][-1]), key=result.index)
+    out.blocks[op] = lines[first], lines[second]
     out.values[op.result] = tuple(lines.get(c) for c in result)
 
 

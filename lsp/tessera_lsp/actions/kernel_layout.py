@@ -25,6 +25,8 @@ class Layout:
 
     axes: Axes
     lead: list[Line]
+    blocks: tuple[Line, ...] = ()
+    """the two lines that tiles of products have"""
     widths: dict[Line, int | str] = field(default_factory=dict[Line, "int | str"])
     names: dict[Line, Dim] = field(default_factory=dict[Line, Dim])
     counters: dict[Line, str] = field(default_factory=dict[Line, str])
@@ -38,8 +40,9 @@ class Layout:
     @property
     def order(self) -> list[Line]:
         """In which tiles hold their axes: rows, then what is summed over or whole, then columns."""
-        inner, sums = [a for a in self.axes.wholes() if a not in self.lead], self.axes.sums()
-        return [*self.lead[:-1], *sums, *self.lead[-1:], *inner]
+        inner = [a for a in self.axes.wholes() if a not in self.lead]
+        batches = [a for a in self.lead if a not in self.blocks]
+        return [*batches, *self.blocks[:1], *self.axes.sums(), *self.blocks[1:], *inner]
 
     def read(self, op: Op, i: int) -> str:
         """The text that reads an argument for this use of it."""
@@ -110,12 +113,13 @@ def _blocks_of_products(out: Layout) -> None:
     if out.axes.whole:
         name = next(iter(out.axes.whole.values())).name.removeprefix("graph.")
         raise NoKernel(f"{name} needs whole rows, and the programs of a product hold blocks of them")
-    for op in out.axes.summed.values():
-        if list(out.axes.of_value(op.result)[-2:]) != out.lead[-2:]:
-            raise NoKernel("one product feeds another, or has other rows and columns: each is a kernel of its own")
+    found = {tuple(a.found for a in pair) for pair in out.axes.blocks.values()}
+    out.blocks = tuple(a for a in out.lead if all(a in pair for pair in found))
+    if len(out.blocks) != 2:
+        raise NoKernel("one product feeds another, or has other rows and columns: each is a kernel of its own")
     if any(a in out.lead for a in out.axes.sums()):
         raise NoKernel("a product sums over an axis that the result has")
-    out.widths = {**dict(zip(out.lead[-2:], (ROWS, COLUMNS), strict=True)), **dict.fromkeys(out.axes.sums(), DEPTH)}
+    out.widths = {**dict(zip(out.blocks, (ROWS, COLUMNS), strict=True)), **dict.fromkeys(out.axes.sums(), DEPTH)}
 
 
 def _rows(out: Layout) -> None:

@@ -151,7 +151,7 @@ class Body:
     def _loop(self, dim: Dim) -> None:
         """All products that sum over a dim, in one loop over it."""
         products = [op for a, op in self.axes.summed.items() if self.layout.names[a.found] == dim]
-        rows, columns = self.layout.lead[-2:]
+        rows, columns = self.layout.blocks
         tile, widths = self.spelling.tile, self.layout.widths
         for op in products:
             dtype = tensor(op.result).dtype.accumulate
