@@ -78,7 +78,8 @@ async def test_the_line_of_a_magic_has_the_last_word(start):
     editor = await start(options={"target": "cpu", "dims": {"B": 1}})
     cell = SECOND.replace("%%tessera", "%%tessera --target sm_80 --dims S=4096,D=64").replace("sofmax", "softmax")
     book = Notebook(editor, IMPORTS, FIRST, cell)
-    (predicted, *_) = (await lenses(editor, book[2]))["attend"]
+    (predicted, *others) = (await lenses(editor, book[2]))["attend"]
+    assert [c.title for c in others] == ["Show IR"]  # a cell is profiled in its kernel
     assert predicted.title.startswith("modelled on sm_80: ") and "µs in" in predicted.title
 
 

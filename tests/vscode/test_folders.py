@@ -22,7 +22,15 @@ def {name}(x: Tensor["N", 4]):
     y = x * 2
     return y
 """
-CELL = '%%tessera\nimport tessera as ts\nfrom tessera import Tensor\n\n\n@ts.function\ndef twice(x: Tensor["N", 3]):\n    z = x * 2\n    return z'
+CELL = """%%tessera
+import tessera as ts
+from tessera import Tensor
+
+
+@ts.function
+def twice(x: Tensor["N", 3]):
+    z = x * 2
+    return z"""
 
 
 @pytest.fixture(scope="module")

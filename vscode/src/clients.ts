@@ -39,6 +39,11 @@ export class Clients implements vscode.Disposable {
     return [...this.started.values()];
   }
 
+  /** Whether there is a server for a file, running or not. */
+  covers(uri: vscode.Uri): boolean {
+    return isAlone() || folderOf(uri) !== undefined;
+  }
+
   /** The server of the folder that a file is in, where one has been started. */
   at(uri: vscode.Uri): Client | undefined {
     return this.started.get(keyOf(folderOf(uri)));
@@ -46,16 +51,15 @@ export class Clients implements vscode.Disposable {
 
   /** The same, started where none has been. Raises an Error for a file that none is for. */
   for(uri: vscode.Uri): Client {
-    const folder = folderOf(uri);
-    const alone = isAlone();
-    if (!alone && !folder) {
+    if (!this.covers(uri)) {
       throw new Error(`${uri.path} is in no folder of this workspace, so no interpreter is chosen for it.`);
     }
+    const folder = folderOf(uri);
     const key = keyOf(folder);
     let client = this.started.get(key);
     if (!client) {
       const serves = (notebook: vscode.Uri) => this.at(notebook) === client;
-      client = new Client(this.context, this.log, folder, alone, serves, () => this.changed.fire());
+      client = new Client(this.context, this.log, folder, isAlone(), serves, () => this.changed.fire());
       this.started.set(key, client);
       void client.restart();
     }
@@ -76,7 +80,7 @@ export class Clients implements vscode.Disposable {
   /** A server is started for the first document of its folder that concerns it. */
   private look(document: vscode.TextDocument): void {
     const { uri } = document;
-    if (!this.at(uri) && (isAlone() || folderOf(uri)) && concerns(document)) {
+    if (!this.at(uri) && this.covers(uri) && concerns(document)) {
       this.for(uri);
     }
   }

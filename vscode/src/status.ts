@@ -14,7 +14,7 @@ export function createStatus(clients: Clients): vscode.Disposable[] {
     if (document?.uri.scheme === "output") {
       return; // reading the log is no reason to hide where it was opened from
     }
-    if (!document || !concerns(document)) {
+    if (!document || !clients.covers(document.uri) || !concerns(document)) {
       item.hide();
       return;
     }

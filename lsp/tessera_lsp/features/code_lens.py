@@ -10,6 +10,7 @@ from lsprotocol import types as lsp
 
 from tessera.compiler.schedule.measured import Measured, digest, last
 from tessera_lsp.names import definition_name
+from tessera_lsp.notebook import Cell
 from tessera_lsp.predictions import Prediction, predict, quantity
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ def register(server: TesseraServer) -> None:
             if name in measured:
                 title = _measured(measured[name], digest(document.text.plain))
                 out.append(lsp.CodeLens(place, lsp.Command(title, OPEN_PROFILE, arguments=[document.uri, name])))
-            out.append(lsp.CodeLens(place, lsp.Command("Profile", PROFILE, arguments=[document.uri, name])))
+            if not isinstance(document, Cell):  # a notebook's functions run in its kernel: `%tessera profile f(x)`
+                out.append(lsp.CodeLens(place, lsp.Command("Profile", PROFILE, arguments=[document.uri, name])))
             out.append(lsp.CodeLens(place, lsp.Command("Show IR", SHOW_IR, arguments=[document.uri, name])))
         return out
 

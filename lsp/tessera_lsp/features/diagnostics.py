@@ -6,6 +6,7 @@ from os.path import isabs
 from typing import TYPE_CHECKING
 
 from lsprotocol import types as lsp
+from pygls.exceptions import JsonRpcException
 
 from tessera.errors import CODES, Diagnostic
 
@@ -25,6 +26,9 @@ def register(server: TesseraServer) -> None:
 
     @server.feature(lsp.TEXT_DOCUMENT_DIAGNOSTIC, options)
     async def pull(params: lsp.DocumentDiagnosticParams) -> lsp.DocumentDiagnosticReport:
+        if not server.is_open(params.text_document.uri):  # closed meanwhile: nothing is wrong, and nothing to log
+            closed = lsp.DiagnosticServerCancellationData(retrigger_request=False)
+            raise JsonRpcException("closed", lsp.LSPErrorCodes.ServerCancelled, closed)
         document = await server.document(params.text_document)
         result = document.state
         if params.previous_result_id == result:
