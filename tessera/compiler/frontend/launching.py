@@ -91,8 +91,13 @@ class _Call:
     sizes: dict[str, Dim]
     operands: list[Value] = field(default_factory=list[Value])
     names: list[str] = field(default_factory=list[str])
+    lead: tuple[Dim, ...] | None = None
+    """what `...` stands for, where the kernel has it"""
 
     def run(self, values: Mapping[str, Any]) -> Any:
+        self.lead = next(
+            (d for p in self.signature.parameters if (d := _lead(p, values.get(p.name))) is not None), None
+        )
         if any(isinstance(v, Unknown) for v in leaves(dict(values))):
             return self.declared()
         types: dict[str, ArgType] = {}
@@ -293,17 +298,26 @@ class _Call:
     def placeholder(self, a: Annotation | None) -> Any:
         if isinstance(a, TupleAnn):
             return tuple(map(self.placeholder, a.items))
-        if not isinstance(a, TensorAnn) or a.dtype is None or a.shape is None or ... in a.shape:
+        if not isinstance(a, TensorAnn) or a.dtype is None or a.shape is None or (... in a.shape and self.lead is None):
             return UNKNOWN
-        sizes = [d for d in a.shape if d is not ...]
-        if any(dims.symbols(d) - self.bound.keys() for d in sizes):
+        if any(dims.symbols(d) - self.bound.keys() for d in a.shape if isinstance(d, Expr)):
             return UNKNOWN
-        shape = tuple(dims.substitute(d, self.bound) for d in sizes)
+        lead = self.lead or ()
+        shape = tuple(n for d in a.shape for n in (lead if d is ... else (dims.substitute(d, self.bound),)))
         return self.ev.layer.placeholder(TensorType(shape, a.dtype, a.policy), self.ev.span(self.node))
 
 
 _KINDS = ("bool", "uint", "int", "float", "complex")
 """of numbers: each goes into those behind it"""
+
+
+def _lead(p: Parameter, value: Any) -> tuple[Dim, ...] | None:
+    """The axes that `...` of a parameter stands for."""
+    wanted = getattr(p.annotation, "shape", None) or ()
+    if ... not in wanted or not isinstance(value, Value) or not isinstance(value.type, TensorType):
+        return None
+    at, spare = wanted.index(...), len(value.type.shape) - len(wanted) + 1
+    return value.type.shape[at : at + spare]
 
 
 def _tensor(type: Type, policy: Policy | None) -> TensorType:

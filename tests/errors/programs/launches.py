@@ -38,6 +38,12 @@ def mistaken(x: Tensor["M", "N", f32]) -> Tensor["M", "N", f32]:
     #          ^^^^^^^ TS103
 
 
+@ts.kernel
+def mistaken_rows(x: Tensor[..., "N", f32]) -> Tensor[..., f32]:
+    return ts.tile.row_sum(x) * missing
+    #                           ^^^^^^^ TS103
+
+
 @ts.function
 def other_sizes(x: Tensor["B", "D", f32], w: Tensor["E", f32]):
     return scaled(x, w, 2.0)
@@ -95,6 +101,14 @@ def of_a_mistaken_kernel(x: Tensor["B", "D", f32]):
     y = mistaken(x)
     return y.sum(2)
     #      ^^^^^^^^ TS204
+
+
+@ts.function
+def of_mistaken_rows(x: Tensor["A", "B", "D", f32]):
+    y = mistaken_rows(x)
+    return y.sum(1) + y.sum(2)
+    #                 ^^^^^^^^ TS204
+    # says: axis 2
 
 
 @ts.function
