@@ -108,7 +108,7 @@ def of_mistaken_rows(x: Tensor["A", "B", "D", f32]):
     y = mistaken_rows(x)
     return y.sum(1) + y.sum(2)
     #                 ^^^^^^^^ TS204
-    # says: axis 2
+    # says: [A, B], which has 2 axes
 
 
 @ts.function
