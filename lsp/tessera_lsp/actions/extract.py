@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tessera_lsp.document import Document
 
 KIND = "refactor.extract.function"
+KERNEL_KIND = "refactor.extract.kernel"
 TITLE = "Extract function"
 
 

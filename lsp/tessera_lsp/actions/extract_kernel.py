@@ -21,6 +21,7 @@ from tessera.compiler.ir.types import Type
 from tessera.errors import Edit, Span
 from tessera_lsp import signatures
 from tessera_lsp.actions import Offer, Selection, names_of, spread, tried
+from tessera_lsp.actions.extract import KERNEL_KIND as KIND
 from tessera_lsp.actions.extract import analysed_alone
 from tessera_lsp.actions.kernel_axes import NoKernel
 from tessera_lsp.actions.kernel_text import Spelling, Written, kernel_text
@@ -32,7 +33,6 @@ from tessera_lsp.names import parameters
 if TYPE_CHECKING:
     from tessera_lsp.document import Document
 
-KIND = "refactor.extract.kernel"
 TITLE = "Extract kernel"
 
 

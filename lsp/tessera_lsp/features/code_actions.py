@@ -11,19 +11,7 @@ from typing import TYPE_CHECKING
 from lsprotocol import types as lsp
 
 from tessera.errors import Diagnostic
-from tessera_lsp.actions import (
-    Offer,
-    Selection,
-    annotate,
-    distribute,
-    extract,
-    extract_kernel,
-    fuse,
-    fuse_kernel,
-    fuse_launches,
-    ignore,
-    precision,
-)
+from tessera_lsp.actions import Offer, Selection, annotate, distribute, extract, fuse, ignore, precision
 from tessera_lsp.features import diagnostics
 
 if TYPE_CHECKING:
@@ -32,7 +20,7 @@ if TYPE_CHECKING:
 
 _KINDS = [
     lsp.CodeActionKind.QuickFix, ignore.KIND, annotate.KIND, precision.KIND, distribute.KIND, extract.KIND,
-    extract_kernel.KIND, fuse.KIND,
+    extract.KERNEL_KIND, fuse.KIND,
 ]  # fmt: skip
 
 
@@ -82,6 +70,8 @@ def _ignoring(server: TesseraServer, document: Document, area: lsp.Range) -> Ite
 
 
 def _offers(server: TesseraServer, document: Document, area: lsp.Range) -> Iterator[Offer]:
+    from tessera_lsp.actions import extract_kernel, fuse_kernel, fuse_launches  # a good part of the start-up otherwise
+
     selection = Selection(document.text.place(area.start), document.text.place(area.end))
     known = document.function_at(selection.start[0])
     if known is None:
