@@ -221,7 +221,7 @@ def tensor_items(items: Sequence[Item]) -> tuple[Shape, DType | None, Policy | N
     shape: list[Dim | EllipsisType] = []
     spans: list[Span] = []
     numerics: Policy | None = None
-    if items and isinstance(items[0].value, tuple) and not items[0].value:  # Tensor[()] and Tensor[(), f32] are scalars
+    if items and isinstance(items[0].value, tuple) and not cast("tuple[Any, ...]", items[0].value):  # Tensor[()] and Tensor[(), f32] are scalars
         items = items[1:]
     for item in items:
         found = numerics_of(item)
