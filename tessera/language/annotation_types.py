@@ -221,7 +221,7 @@ def tensor_items(items: Sequence[Item]) -> tuple[Shape, DType | None, Policy | N
     shape: list[Dim | EllipsisType] = []
     spans: list[Span] = []
     numerics: Policy | None = None
-    if items and isinstance(items[0].value, tuple) and not cast("tuple[Any, ...]", items[0].value):  # Tensor[()] and Tensor[(), f32] are scalars
+    if items and _is_empty(items[0].value):  # Tensor[()] and Tensor[(), f32] are scalars
         items = items[1:]
     for item in items:
         found = numerics_of(item)
@@ -243,6 +243,10 @@ def tensor_items(items: Sequence[Item]) -> tuple[Shape, DType | None, Policy | N
     policy = replace(numerics, dtype=None) if numerics else None
     dtype = numerics.dtype if numerics else None
     return tuple(shape), dtype, None if policy is None or policy.empty else policy, False, tuple(spans)
+
+
+def _is_empty(value: object) -> bool:
+    return isinstance(value, tuple) and not cast("tuple[Any, ...]", value)
 
 
 def numerics_of(item: Item) -> Policy | None:
