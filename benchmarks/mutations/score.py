@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from benchmarks.mutations.dependence import Dependence, Part
@@ -25,8 +25,8 @@ def hints(file: FileAnalysis) -> Hints:
     return {(e.span.line, e.name): e.text for e in shown}
 
 
-def codes(file: FileAnalysis, called: range = range(0)) -> Codes:
-    """Findings by line, without those that say where the text does not parse, or that were made by a call in lines."""
+def codes(file: FileAnalysis, called: Collection[int] = ()) -> Codes:
+    """Findings by line, without those that say where the text does not parse, or that come of calls in lines."""
     found = [d for d in file.diagnostics if d.code != "TS101"]
     return {(d.span.line, d.code) for d in found if not any(n.span and n.span.line in called for n in d.notes)}
 
@@ -171,8 +171,8 @@ class Model:
             where = f"{self.name}:{line} {kind} {typing.name}: {typed!r}"
             self._given(text, kind, where, score)
             score.broken[kind] += bool(self.file.problems)
-            if line < typing.definition:  # decorators, so far those of the function below
-                continue
+            if (line <= typing.definition and not text.split("\n")[line - 1].strip()) or line < typing.definition:
+                continue  # decorators, so far those of the function below
             by = text.count("\n") - self.text.count("\n")
             finished = {p: t for p, t in self.hints.items() if body < line and typing.first <= p[0] < line}
             if not self.file.problems:  # what a line of a kernel is may depend on those below it
@@ -182,7 +182,7 @@ class Model:
                 finished = {p: last_good.get(p, t) for p, t in finished.items()}
             last_good = finished
             self._keeps({**outside, **finished}, typing.last, by, kind, where, score)
-            called = range(typing.first, typing.last + by + 1)  # a helper is read with what it is called with there
+            called = {*range(typing.first, typing.last + by + 1), *(n + by * (n > typing.last) for n in dependants)}
             for at, code in codes(self.file, called):
                 before = at - by * (at > typing.last + by)
                 if (

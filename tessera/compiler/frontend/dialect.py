@@ -50,7 +50,11 @@ _TOKEN = re.compile(
     re.X | re.S,
 )
 _FORMATTED = re.compile(r"\b(?:[rR]?[fFtT]|[fFtT][rR])$")
-_HEAD = re.compile(r"[ \t\f]*(?P<owner>(?:async[ \t]+)?(?P<what>def|class|type)[ \t]+[^\W\d]\w*[ \t]*(?P<mark>[\[(:]))")
+# spaces as an atomic group: what is nested a thousand levels deep must not be tried space by space
+_HEAD = re.compile(
+    r"(?=(?P<space>[ \t\f]*))(?P=space)"
+    r"(?P<owner>(?:async[ \t]+)?(?P<what>def|class|type)[ \t]+[^\W\d]\w*[ \t]*(?P<mark>[\[(:]))"
+)
 _KEYWORD = re.compile(r"\s*[^\W\d]\w*\s*")
 _PARAMETER = re.compile(r"(?:\s|#[^\r\n]*)*(\*{0,2})\s*([^\W\d]\w*)")
 _PARENTHESIS = re.compile(r"[ \t]*(?:\\(?:\r\n?|\n)[ \t]*)?\(")

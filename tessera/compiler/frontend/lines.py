@@ -14,20 +14,21 @@ from itertools import accumulate
 
 from tessera.compiler.frontend.dialect import tokens
 
-_SPACE = re.compile(r"[ \t\f]*")
-_CLAUSE = re.compile(r"[ \t\f]*(?:elif|else|except|finally)\b")
-_CLOSER = re.compile(r"[ \t\f]*(?:[\"'(\[{]?[)\]}]|->)")
+_CLAUSE = re.compile(r"(?:elif|else|except|finally)\b")
+_CLOSER = re.compile(r"(?:[\"'(\[{]?[)\]}]|->)")
 _COMPOUND = re.compile(
-    r"""[ \t\f]*(?:
+    r"""(?:
         ["'(\[{)\]}]?(?: @ | (?:async[ \t]+)? (?P<definition> def|class) [ \t]+ \w+ [ \t]*[(\[:] )
       | [(\[{)\]}]?(?:async[ \t]+)? (?P<word> def|class|if|elif|else|for|while|with|try|except|finally)\b )""",
     re.X,
 )
 """the head of a compound statement, also with a bracket or quote too many before it"""
-_NEVER_INSIDE = re.compile(r"[ \t\f]*(?:def|class|import|return|assert|while|with|try|raise|pass|break|continue)\b")
-_DECORATOR = re.compile(r"[ \t\f]*[\"'(\[{)\]}]?@")
-_DECORATED = re.compile(r"[ \t\f]*[\"'(\[{)\]}]?(?:@|(?:async[ \t]+)?(?:def|class)\b|\w+[ \t]+\w+[ \t]*\()")
-_INNER = re.compile(r"[ \t\f]*(?:if|for|while|with|else|elif|try|except|finally)\b")
+_NEVER_INSIDE = re.compile(
+    r"(?=([ \t\f]*))\1(?:def|class|import|return|assert|while|with|try|raise|pass|break|continue)\b"
+)
+_DECORATOR = re.compile(r"[\"'(\[{)\]}]?@")
+_DECORATED = re.compile(r"[\"'(\[{)\]}]?(?:@|(?:async[ \t]+)?(?:def|class)\b|\w+[ \t]+\w+[ \t]*\()")
+_INNER = re.compile(r"(?:if|for|while|with|else|elif|try|except|finally)\b")
 _UNSOUND = re.compile(r"^(?:@\w|def |class |async def )", re.M)
 """what no string holds at the start of a line, as far as can be told"""
 
@@ -39,6 +40,7 @@ class Lines:
     lines: list[str]
     text: str = field(init=False)
     starts: list[int] = field(init=False)
+    _spaces: dict[int, str] = field(default_factory=dict[int, str])
 
     def __post_init__(self) -> None:
         self.text = "\n".join(self.lines)
@@ -56,7 +58,8 @@ class Lines:
     # one line
     def is_blank(self, i: int) -> bool:
         """Whether a line has nothing but space and a comment."""
-        return self.lines[i].lstrip(" \t\f")[:1] in ("", "#")
+        start = len(self.space(i))
+        return self.lines[i][start : start + 1] in ("", "#")
 
     def code(self, i: int, last: int) -> int:
         """The next line, from `i` on, with more than a comment."""
@@ -66,23 +69,27 @@ class Lines:
 
     def space(self, i: int) -> str:
         """What a line is indented by."""
-        found = _SPACE.match(self.lines[i])
-        assert found is not None
-        return found.group()
+        if i not in self._spaces:
+            line = self.lines[i]
+            self._spaces[i] = line[: len(line) - len(line.lstrip(" \t\f"))]
+        return self._spaces[i]
 
     def width(self, i: int) -> int:
         """How far a line is indented."""
         return len(self.space(i).rpartition("\f")[2].expandtabs(8))
 
+    def _begins(self, pattern: re.Pattern[str], i: int) -> re.Match[str] | None:
+        return pattern.match(self.lines[i], len(self.space(i)))
+
     def opens(self, i: int) -> bool:
         return self.lines[i].partition("#")[0].rstrip().endswith(":")
 
     def decorates(self, i: int) -> bool:
-        return _DECORATOR.match(self.lines[i]) is not None
+        return self._begins(_DECORATOR, i) is not None
 
     def word(self, i: int) -> str | None:
         """Which compound statement or clause begins here, a decorator being that of a `def`; None if none does."""
-        found = _COMPOUND.match(self.lines[i])
+        found = self._begins(_COMPOUND, i)
         return (found["word"] or found["definition"] or "def") if found is not None else None
 
     # logical lines
@@ -134,16 +141,16 @@ class Lines:
             following = self.code(end, last)
             if following == last:
                 return end
-            line, width = self.lines[following], self.width(following)
+            width = self.width(following)
             if not suite and self.opens(end - 1) and width > indent:
                 suite = self.common_width(following, last, indent)
             near = suite and width - indent < suite - width  # nearer to the statement than to its suite
             continued = (width > indent and not near) or (
                 self.decorates(at) and width >= self.width(at) and self._decorated(following, last)
             )
-            closing = _CLOSER.match(line) and not self.word(following)
+            closing = self._begins(_CLOSER, following) and not self.word(following)
             opened = self.opens(end - 1)
-            if not (continued or _CLAUSE.match(line) or closing) and not (
+            if not (continued or self._begins(_CLAUSE, following) or closing) and not (
                 (suite or opened) and self._astray(following, last, indent, suite, set() if opened else inner)
             ):
                 return end
@@ -186,7 +193,7 @@ class Lines:
         while i < last:
             head = at = self._head_end(i, last)
             while (at := self.code(at, last)) < last:
-                if self.width(at) <= indent and _CLAUSE.match(self.lines[at]):
+                if self.width(at) <= indent and self._begins(_CLAUSE, at):
                     break
                 at = max(self.physical(at, last), at + 1)
             stop = at
@@ -213,9 +220,9 @@ class Lines:
         at the first one that ends with a colon and stands behind nothing but parameters, else before its suite."""
         listed = True  # whether each line so far ends as one of several parameters does
         for k in range(i, last):
-            if k > i and (_NEVER_INSIDE.match(self.lines[k]) or _INNER.match(self.lines[k])):
+            if k > i and (self._begins(_NEVER_INSIDE, k) or self._begins(_INNER, k)):
                 break
-            if k > i and _CLOSER.match(self.lines[k]) and self.width(k) <= self.width(i) + 1:
+            if k > i and self._begins(_CLOSER, k) and self.width(k) <= self.width(i) + 1:
                 return k + 1
             if self.opens(k) and listed:
                 return k + 1
@@ -228,6 +235,6 @@ class Lines:
 
     def _decorated(self, i: int, last: int) -> bool:
         """Whether a line may be what a decorator stands above."""
-        if _DECORATED.match(self.lines[i]):
+        if self._begins(_DECORATED, i):
             return True
-        return not _INNER.match(self.lines[i]) and self.opens(self.logical(i, last)[0] - 1)
+        return not self._begins(_INNER, i) and self.opens(self.logical(i, last)[0] - 1)
