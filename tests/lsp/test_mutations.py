@@ -100,9 +100,9 @@ def hints(document: Document) -> dict[str, list[tuple[int, str, str]]]:
 
 def test_small_mistakes_in_realistic_models():
     """A sample of what `python -m benchmarks mutations` tries wholly."""
-    score = run(sample=240, seed=3)
+    score = run(sample=150, seed=3)
     assert not score.faults
-    assert score.texts.total() > 200 and score.broken.total() > 150
+    assert score.texts.total() > 140 and score.broken.total() > 100
     assert score.kept.total() > 0.98 * score.there.total()
 
 
