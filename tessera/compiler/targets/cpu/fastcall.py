@@ -9,7 +9,6 @@ thread, -2 when two arrays overlap); nothing has happened then, and the caller t
 from __future__ import annotations
 
 import ctypes
-import importlib
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -263,10 +262,9 @@ class _Method(ctypes.Structure):
 
 @lru_cache(maxsize=1)
 def _method() -> tuple[jit.Loaded, _Method]:
-    llvm = importlib.import_module("llvmlite.binding")
-    for name in _PYTHON:
-        llvm.add_symbol(name, ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value)
-    code = jit.Loaded(jit.compile_object(_IR, isa.host(), "fastcall"))
+    functions = ((name, ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p)) for name in _PYTHON)
+    python = {name: function.value for name, function in functions if function.value is not None}
+    code = jit.Loaded(jit.compile_object(_IR, isa.host(), "fastcall"), python)
     return code, _Method(b"fast", code.address("fast"), 0x80, b"Runs the Program; 0 if it did.")
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import threading
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -55,25 +57,39 @@ def assembly(text: str, isa: VectorISA) -> str:
 
 
 class Loaded:
-    """Object code in this process; it stays mapped as long as this object lives."""
+    """Object code in this process; it stays mapped as long as this object lives. `imports`: addresses of symbols that
+    are found in no library of the process.
 
-    def __init__(self, code: bytes) -> None:
-        llvm = binding()
+    Linked by JITLink, which maps all sections of an object in one piece. The older MCJIT maps each by itself, and where
+    memory is in use they come to lie further apart than the code's 32-bit distances reach: it ends the process then.
+    """
+
+    def __init__(self, code: bytes, imports: Mapping[str, int] | None = None) -> None:
+        self._name = f"code_{next(_numbers)}"
+        builder = binding().JITLibraryBuilder().add_object_img(code).add_current_process()
+        for name, address in (imports or {}).items():
+            builder.import_symbol(name, address)
         with _lock:
-            self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _loader())
-            self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-            self._engine.finalize_object()
+            self._library = builder.link(_linker(), self._name)
+        self._found: dict[str, Any] = {}
 
     def address(self, symbol: str) -> int:
         """The address of a function of the object. Raises KeyError if it has none of that name."""
         with _lock:
-            found = int(self._engine.get_function_address(symbol))
-        if not found:
-            raise KeyError(symbol)
-        return found
+            if symbol not in self._found:
+                try:
+                    self._found[symbol] = _linker().lookup(self._name, symbol)
+                except RuntimeError as e:
+                    raise KeyError(symbol) from e
+            return int(self._found[symbol][symbol])
 
 
-def _loader() -> Any:
-    """A target machine that only relocates; MCJIT takes it over, so each engine needs its own."""
+_numbers = itertools.count()
+
+
+@lru_cache(maxsize=1)
+def _linker() -> Any:
+    """Its libraries have names of their own, and go with the objects that hold them."""
     llvm = binding()
-    return llvm.Target.from_default_triple().create_target_machine(jit=True)
+    loader = llvm.Target.from_default_triple().create_target_machine(jit=True)
+    return llvm.create_lljit_compiler(loader, use_jit_link=True, suppress_errors=True)
