@@ -218,8 +218,8 @@ def _string_end(text: str, m: re.Match[str], nesting: int = 0) -> int:
             continue
         if not depth and text.startswith(delimiter, i):
             return i + len(delimiter)
-        if c in "\r\n" and len(delimiter) == 1 and not depth:
-            return i
+        if c in "\r\n" and len(delimiter) == 1 and not (depth and NATIVE_TYPE_PARAMETERS):
+            return i  # a field goes on in further lines since Python 3.12
         if c == "\\" or (not depth and text[i : i + 2] in ("{{", "}}")):
             i += 1
         elif c in "{[(":
@@ -227,7 +227,7 @@ def _string_end(text: str, m: re.Match[str], nesting: int = 0) -> int:
         elif c in "}])":
             depth -= depth > 0
         i += 1
-    return m.end()  # it ends nowhere: a field that is still being typed
+    return i
 
 
 def _open_fields(body: str) -> int:
