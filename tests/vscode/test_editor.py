@@ -296,14 +296,15 @@ def test_profile_of_a_file(window: Window) -> None:
 def test_logs(window: Window) -> None:
     """What was started and what went wrong, in the output channel, and nothing else."""
     window.command("Tessera: Show Logs")
-    window.see(f"{window.folder}/tools/python -P -m tessera_lsp")
+    window.see("[info] Server process exited successfully")  # when it was restarted
     window.shot("logs")
     logs = (window.server.home / "user/logs").glob("**/exthost*/tessera.tessera/Tessera.log")
     text = max(logs, key=lambda log: log.stat().st_mtime).read_text()
     first, *rest = text.splitlines()
     assert "[info] starting " in first and " -I -S " in first  # not trusted at first
     assert any(f"[info] starting {window.folder}/tools/python -P -m tessera_lsp --log-level WARNING" in r for r in rest)
-    errors = [line for line in rest if "[error]" in line]
+    late = " WARNING pygls.protocol.json_rpc: "  # a request was cancelled after its answer, or came during the end
+    errors = [line for line in rest if "[error]" in line and late not in line]
     assert len(errors) == 1 and "tools/none, from the setting tessera.interpreter, does not exist." in errors[0]
 
 

@@ -4,10 +4,13 @@ import * as vscode from "vscode";
 import { CodeLensRequest, LanguageClient, type LanguageClientOptions, State } from "vscode-languageclient/node";
 import { choose, type Server } from "./server";
 
-/** A request that fails is logged; a person who types is not interrupted for it. */
+/** A request that fails is logged; a person who types is not interrupted for it. That one which is being ended cannot be
+ * told of anything any more is nothing to log, and why one did not start is told by who started it. */
 class QuietClient extends LanguageClient {
   override error(message: string, data?: unknown): void {
-    super.error(message, data, false);
+    if (this.isRunning()) {
+      super.error(message, data, false);
+    }
   }
 }
 
