@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tessera.compiler.frontend import vocabulary
-from tessera.compiler.frontend.text_scope import TextScope
+from tessera.compiler.frontend.text_scope import TextScope, decorated_kind
 from tessera.compiler.frontend.values import MISSING, Builtin, Closure, Namespace, OperatorRef
 from tessera.compiler.graph.operator import METHODS, PROPERTIES, REGISTRY, Operator
 from tessera.language import decorators, distribution, tile
@@ -21,15 +21,22 @@ TILE = "tessera.tile."
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """`parameters` as they are written, `axis=-1`."""
+    """`parameters` and `returns` as they are written: `axis=-1`, `x: Tensor["M", "N"]`."""
 
     name: str
     parameters: tuple[str, ...]
     doc: str
+    returns: str = ""
 
     @property
     def text(self) -> str:
-        return f"{self.name}({', '.join(self.parameters)})"
+        returned = f" -> {self.returns}" if self.returns else ""
+        return f"{self.name}({', '.join(self.parameters)}){returned}"
+
+    @property
+    def names(self) -> list[str]:
+        """Of the parameters, with their stars."""
+        return [re.split(r"[:=]", p, maxsplit=1)[0] for p in self.parameters]
 
     @property
     def summary(self) -> str:
@@ -44,6 +51,13 @@ def resolve(scope: TextScope, dotted: str) -> Any:
     for name in rest:
         value = vocabulary.member_of(value, name) if isinstance(value, Namespace) else MISSING
     return value
+
+
+def is_decorated(closure: Closure) -> bool:
+    """Whether it is a function or kernel of Tessera rather than a helper."""
+    scope, node = closure.definition.scope, closure.node
+    found = isinstance(node, ast.FunctionDef) and isinstance(scope, TextScope) and decorated_kind(scope, node)
+    return bool(found)
 
 
 def of_value(value: Any) -> Signature | None:
@@ -91,15 +105,26 @@ def _of_table(name: str, doc: str) -> Signature:
 def of_definition(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Signature:
     a = node.args
     plain = [*a.posonlyargs, *a.args]
-    defaults = [None] * (len(plain) - len(a.defaults)) + [ast.unparse(d) for d in a.defaults]
-    given = [p.arg if d is None else f"{p.arg}={d}" for p, d in zip(plain, defaults, strict=True)]
+    given = list(map(_parameter, plain, [*[None] * (len(plain) - len(a.defaults)), *a.defaults]))
     if a.vararg or a.kwonlyargs:
-        given.append(f"*{a.vararg.arg if a.vararg else ''}")
-    for p, d in zip(a.kwonlyargs, a.kw_defaults, strict=True):
-        given.append(p.arg if d is None else f"{p.arg}={ast.unparse(d)}")
+        given.append(f"*{_parameter(a.vararg) if a.vararg else ''}")
+    given += map(_parameter, a.kwonlyargs, a.kw_defaults)
     if a.kwarg:
-        given.append(f"**{a.kwarg.arg}")
-    return Signature(node.name, tuple(given), ast.get_docstring(node) or "")
+        given.append(f"**{_parameter(a.kwarg)}")
+    returns = _written(node.returns) if node.returns is not None else ""
+    return Signature(node.name, tuple(given), ast.get_docstring(node) or "", returns)
+
+
+def _parameter(p: ast.arg, default: ast.expr | None = None) -> str:
+    said = f": {_written(p.annotation)}" if p.annotation is not None else ""
+    equals = " = " if said else "="
+    return p.arg + said + (f"{equals}{_written(default)}" if default is not None else "")
+
+
+def _written(node: ast.expr) -> str:
+    """With the quotes that the language's own examples have."""
+    text = ast.unparse(node)
+    return text if '"' in text else text.replace("'", '"')
 
 
 def _of_python(name: str, function: Any) -> Signature | None:

@@ -13,7 +13,7 @@ from tessera.compiler.frontend.inlining import assigned_names
 from tessera.compiler.frontend.trees import first_line
 from tessera.errors import Span
 from tessera_lsp.index import Index, Target, Unit, word_pattern
-from tessera_lsp.names import annotations_of
+from tessera_lsp.names import annotations_of, own_span
 
 Owner = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -119,6 +119,13 @@ def _bound_by(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
             if isinstance(n, ast.Constant) and isinstance(n.value, str):
                 found.update(_WORD.findall(n.value))
     return found | {p.name for p in getattr(function, "type_params", ())}
+
+
+def own_name(unit: Unit, node: ast.AST) -> Span | None:
+    """Where the name of a function, or the one that an expression is, is written; of an attribute the last part."""
+    if isinstance(node, FUNCTIONS):
+        return unit.name_span(node)
+    return own_span(node, unit.source.span(node)) if isinstance(node, (ast.Name, ast.Attribute)) else None
 
 
 def names_for(index: Index, unit: Unit, target: Target, words: Iterable[str]) -> set[str]:

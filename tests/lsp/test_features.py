@@ -97,6 +97,51 @@ async def test_hover_over_a_method_a_variable_and_a_policy(editor):
     assert "- `S`: axis 1 of `x` (line 14)" in variable.contents.value
 
 
+CALLED = """import tessera as ts
+from tessera import Tensor
+
+@ts.kernel
+def scaled(x: Tensor["M", "N"], by: ts.f32 = 0.5) -> Tensor["M", "N"]:
+    \"""Each row times a number.\"""
+    return x * by
+
+@ts.function
+def twice(é: Tensor["R", "C"], *, k=1):
+    y = scaled(é, 2.0)
+    return (y, y)
+
+def helper(a):
+    return a
+
+note = "𝒮"; out = twice(helper(1)); ts.exp(out)
+"""
+
+
+async def test_hover_over_functions_says_what_they_are_given_and_return(editor):
+    doc = editor.open(CALLED)
+
+    async def hover(mark):
+        found = await editor.client.text_document_hover_async(lsp.HoverParams(doc, editor.at(doc, mark)))
+        return (editor.covered(doc, found.range), found.contents.value) if found is not None else None
+
+    kernel = 'scaled(x: Tensor["M", "N"], by: ts.f32 = 0.5) -> Tensor["M", "N"]\n'
+    for mark in ("def sca|led", "y = sca|led(é"):
+        name, text = await hover(mark)
+        assert name == "scaled" and kernel in text and "Each row times a number." in text
+    for mark in ("def |twice", "out = twi|ce("):
+        name, text = await hover(mark)
+        assert name == "twice" and 'twice(é: Tensor["R", "C"], *, k=1) -> ([R, C] f32, [R, C] f32)\n' in text
+    name, text = await hover("ts.e|xp(out)")
+    assert name == "exp" and "exp(x)" in text
+    for mark in ("def hel|per", "twice(hel|per(1", "|note", "ret|urn a"):  # other servers speak of those
+        assert await hover(mark) is None
+    params = lsp.SignatureHelpParams(doc, editor.at(doc, "y = scaled(é, |2.0"))
+    help_ = await editor.client.text_document_signature_help_async(params)
+    assert help_.signatures[0].label == kernel.strip() and help_.active_parameter == 1
+    start, end = help_.signatures[0].parameters[1].label
+    assert kernel[start:end] == "by: ts.f32 = 0.5"
+
+
 async def test_hover_over_a_dim_and_nothing(editor):
     doc = editor.open(MODEL)
     dim = await editor.client.text_document_hover_async(lsp.HoverParams(doc, editor.at(doc, "reshape(B, |S, HEADS")))

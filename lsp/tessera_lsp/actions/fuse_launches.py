@@ -12,7 +12,6 @@ from tessera.compiler.frontend.analysis import Analysis, analyse
 from tessera.compiler.frontend.files import FileAnalysis
 from tessera.compiler.frontend.fixes import apply
 from tessera.compiler.frontend.signature import definition_signature, signature_of
-from tessera.compiler.frontend.text_scope import TextScope, decorated_kind
 from tessera.compiler.frontend.values import Builtin, Closure, Namespace, OperatorRef
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import TensorType
@@ -63,9 +62,7 @@ class _Lines:
     def callee(self, call: ast.Call) -> OperatorRef | Closure | None:
         value = signatures.resolve(self.document.scope, ast.unparse(call.func))
         if isinstance(value, Closure):
-            scope, own = value.definition.scope, value.node
-            known = isinstance(own, ast.FunctionDef) and isinstance(scope, TextScope) and decorated_kind(scope, own)
-            return value if known else None
+            return value if signatures.is_decorated(value) else None
         return value if isinstance(value, OperatorRef) else None
 
     @property

@@ -12,8 +12,8 @@ from lsprotocol import types as lsp
 from tessera.compiler.frontend.trees import first_line
 from tessera.errors import Span
 from tessera_lsp.index import Index, Target, Unit
-from tessera_lsp.names import covers, own_span
-from tessera_lsp.uses import FUNCTIONS, Place, everywhere, places, rows_with
+from tessera_lsp.names import covers
+from tessera_lsp.uses import FUNCTIONS, Place, everywhere, own_name, places, rows_with
 
 if TYPE_CHECKING:
     from tessera_lsp.server import TesseraServer
@@ -30,7 +30,7 @@ def register(server: TesseraServer) -> None:
         index = Index(server)
         unit = index.of(document)
         for place in places(unit, rows=[line]):
-            if covers(_name(unit, place.node), line, col):
+            if covers(own_name(unit, place.node), line, col):
                 found = _meant(index, unit, place)
                 return [_item(*found)] if found is not None else []
         return []
@@ -54,7 +54,7 @@ def register(server: TesseraServer) -> None:
             unit, function = found
             for place in places(unit, rows=[*range(function.lineno, (function.end_lineno or function.lineno) + 1)]):
                 called = _meant(index, unit, place) if place.call and place.function is function else None
-                span = _name(unit, place.node)
+                span = own_name(unit, place.node)
                 if called is not None and span is not None:
                     calls.append((_item(*called), unit.location(span).range))
         return [
@@ -87,19 +87,12 @@ async def _calls_of(index: Index, unit: Unit, function: Function) -> list[tuple[
             (unit, place, span)
             for place in places(unit, rows_with(unit, [function.name]))
             if place.call is not None and _meant(index, unit, place) == (unit, function)
-            if (span := _name(unit, place.node)) is not None
+            if (span := own_name(unit, place.node)) is not None
         ]
     return [
         (_item(u, place.function) if place.function is not None else _module(u, span), u.location(span).range)
         for u, place, span in calls
     ]
-
-
-def _name(unit: Unit, node: ast.AST) -> Span | None:
-    """Where a node's own name is written."""
-    if isinstance(node, FUNCTIONS):
-        return unit.name_span(node)
-    return own_span(node, unit.source.span(node)) if isinstance(node, (ast.Name, ast.Attribute)) else None
 
 
 def _meant(index: Index, unit: Unit, place: Place) -> Found | None:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types as lsp
 
 from tessera.compiler.frontend.analysis import type_text
-from tessera.compiler.frontend.values import is_tuple
+from tessera.compiler.frontend.values import Closure, is_tuple
 from tessera.errors import Span
 from tessera.language import dims
 from tessera.language.dims import Expr
 from tessera.language.dtypes import DType
 from tessera_lsp import signatures
+from tessera_lsp.index import Index, Unit
 from tessera_lsp.known import Known, is_tensor, policy_of
 from tessera_lsp.names import COORDINATE, bound_by, covers, dim_at, is_local, word_at, word_span
 from tessera_lsp.signatures import Signature
+from tessera_lsp.uses import FUNCTIONS, own_name, places
 
 if TYPE_CHECKING:
     from tessera_lsp.document import Document
@@ -29,7 +32,8 @@ def register(server: TesseraServer) -> None:
         document = await server.document(params.text_document)
         line, col = document.text.place(params.position)
         known = document.function_at(line)
-        found = _hover(document, known, line, col) if known is not None else None
+        inside = _hover(document, known, line, col) if known is not None else None
+        found = inside or _of_module(document, Index(server).of(document), line, col)
         if found is None:
             return None
         text, span = found
@@ -62,6 +66,32 @@ def _hover(document: Document, known: Known, line: int, col: int) -> tuple[str, 
     return (_type(document, known, name, type), span) if type is not None else None
 
 
+def _of_module(document: Document, unit: Unit, line: int, col: int) -> tuple[str, Span] | None:
+    """The names of Tessera's functions in `def`, and what a script says of Tessera outside them."""
+    for place in places(unit, rows=[line]):
+        span = own_name(unit, place.node)
+        if span is None or not covers(span, line, col):
+            continue
+        if isinstance(place.node, FUNCTIONS):
+            known = next((k for k in document.known if k.tree is place.node), None)
+            return (_signature(_defined(known)), span) if known is not None else None
+        dotted = ast.unparse(place.node)
+        if document.function_at(line) is not None or dotted.partition(".")[0] in place.hidden:
+            return None
+        value = signatures.resolve(document.scope, dotted)
+        helper = isinstance(value, Closure) and not signatures.is_decorated(value)
+        text = _described(document, value) if not helper else ""
+        return (text, span) if text else None
+    return None
+
+
+def _defined(known: Known) -> Signature:
+    """With what it has been found to return, where it does not say so."""
+    signature = signatures.of_definition(known.tree)
+    found = {type_text(e.type) for e in known.expressions if e.kind == "return"}
+    return replace(signature, returns=found.pop()) if len(found) == 1 and not signature.returns else signature
+
+
 def _attribute(document: Document, known: Known, word: ast.Attribute, span: Span) -> tuple[str, Span] | None:
     """An operator by its module or as a method; else the type of what the attribute gives."""
     text = _documentation(document, known, word)
@@ -82,10 +112,14 @@ def _documentation(document: Document, known: Known, word: ast.Name | ast.Attrib
     dotted = ast.unparse(word)
     if is_local(known, dotted.partition(".")[0]):
         return ""
-    value = signatures.resolve(document.scope, dotted)
+    return _described(document, signatures.resolve(document.scope, dotted))
+
+
+def _described(document: Document, value: Any) -> str:
     if isinstance(value, DType):
         return _code(str(value)) + f"dtype, {value.bits} bits an element\n\n"
-    function = signatures.of_value(value)
+    known = next((k for k in document.known if isinstance(value, Closure) and k.tree is value.node), None)
+    function = _defined(known) if known is not None else signatures.of_value(value)
     return _signature(function) if function is not None else ""
 
 

@@ -49,7 +49,7 @@ def _help(document: Document, signature: Signature, call: Bracket) -> lsp.Signat
         start = units(signature.text[:at])
         places.append((start, start + units(p)))
         at += len(p) + 2
-    plain = [p.partition("=")[0].lstrip("*") for p in signature.parameters]
+    plain = [n.lstrip("*") for n in signature.names]
     active = min(call.commas, len(plain) - 1) if plain else None
     keyword = ALIASES.get(call.keyword, call.keyword) if call.keyword not in plain else call.keyword
     if keyword in plain:

@@ -45,7 +45,7 @@ def _of_body(document: Document, body: list[ast.stmt]) -> Iterator[lsp.DocumentS
 
 def _function(document: Document, node: ast.FunctionDef | ast.AsyncFunctionDef) -> lsp.DocumentSymbol:
     symbol = _named(document, node, lsp.SymbolKind.Function, [])
-    symbol.detail = of_definition(node).text.removeprefix(node.name)
+    symbol.detail = f"({', '.join(of_definition(node).names)})"
     return symbol
 
 
