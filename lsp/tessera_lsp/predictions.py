@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tessera.compiler.frontend.analysis import Analysis, analyse
+from tessera.compiler.frontend.sizes import usual_sizes
 from tessera.compiler.ir.core import clone
 from tessera.compiler.schedule.blocks import SIZES, sizes_key
 from tessera.compiler.schedule.cost import MACHINES, Machine, predicted_us
@@ -19,13 +20,16 @@ _PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """`us` and `bytes` None: not known, and `why` says it. `bytes`: arguments, results and what is needed between."""
+    """`us` and `bytes` None: not known, and `why` says it. `bytes`: arguments, results and what is needed between.
+    `assumed`: dims that nobody has given a size, and the one they are taken to have."""
 
     target: str
     launches: int
     us: float | None = None
     bytes: int | None = None
     why: str = ""
+    assumed: tuple[str, ...] = ()
+    size: int = 0
 
 
 def machine_name(target: str) -> str:
@@ -53,9 +57,8 @@ def predict(analysis: Analysis, dims: Mapping[str, int], target: str) -> Predict
     errors = sum(d.severity == "error" for d in analysis.diagnostics)
     if errors:  # they are underlined where they are
         return Prediction(name, 0, why=f"it has {errors} error{'s' if errors > 1 else ''}")
-    missing = [dim for dim in analysis.dims if dim not in dims]
-    if missing and analysis.op is not None:  # seen before anything is lowered
-        return Prediction(name, 0, why=f"set a size for {', '.join(missing)}")
+    if missing := tuple(dim for dim in analysis.dims if dim not in dims):
+        return _assuming(missing, analysis, dims, target)
     try:
         made = program(analysis, dims, name)
     except NoIR as e:
@@ -69,6 +72,16 @@ def predict(analysis: Analysis, dims: Mapping[str, int], target: str) -> Predict
         return Prediction(name, count, None, memory(made), f"there is no model of {name}")
     us = _time(made.steps, machine)
     return Prediction(name, count, us, memory(made), "" if us is not None else "how often it loops depends on its data")
+
+
+def _assuming(missing: tuple[str, ...], analysis: Analysis, dims: Mapping[str, int], target: str) -> Prediction:
+    """The prediction under the sizes that `tessera profile` would take."""
+    usual = usual_sizes(analysis, dims)
+    if all(dim in usual for dim in missing):
+        found = predict(analysis, {**dims, **{dim: usual[dim] for dim in missing}}, target)
+        if found.us is not None or found.bytes is not None:
+            return replace(found, assumed=missing, size=usual[missing[0]])
+    return Prediction(machine_name(target), 0, why=f"set a size for {', '.join(missing)}")
 
 
 def _time(steps: tuple[Step, ...], machine: Machine) -> float | None:

@@ -70,13 +70,14 @@ def register(server: TesseraServer) -> None:
 
 
 def _title(found: Prediction) -> str:
-    """`modelled on sm_90a: 12 us in 2 launches, 3.1 MB`"""
+    """`modelled on sm_90a at B=S=1024: 12 us in 2 launches, 3.1 MB`; sizes are named where they are assumed."""
+    at = f" at {'='.join(found.assumed)}={found.size}" if found.assumed else ""
     launches = f"{found.launches} launch" + ("es" if found.launches != 1 else "")
     said = [f"{quantity(found.us * 1e-6, 's')} in {launches}"] if found.us is not None else []
     said += [quantity(found.bytes, "B")] if found.bytes is not None else []
     if not said:
         return f"no prediction for {found.target}: {textwrap.shorten(found.why, WIDEST, placeholder=' ...')}"
-    return f"modelled on {found.target}: " + ", ".join([*said, *([found.why] if found.why else [])])
+    return f"modelled on {found.target}{at}: " + ", ".join([*said, *([found.why] if found.why else [])])
 
 
 def _measured(m: Measured, text: str) -> str:
