@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import pytest
 from lsprotocol import types as lsp
+from pygls.exceptions import JsonRpcContentModified
+from tessera_lsp.actions import Offer
+from tessera_lsp.document import Document
+from tessera_lsp.features import code_actions
 
 from tests.lsp.test_features import apply
 from tests.lsp.test_notebooks import IMPORTS, Notebook
@@ -57,6 +61,51 @@ async def test_annotating(editor):
     found = await actions(editor, doc, "def att|end")
     text = await applied(editor, doc, found["Annotate what attend returns"])
     assert '-> tuple[Tensor["B", 4, "S"], Tensor["B", "S", 4, "D//4"]]:\n    """Attends' in text
+
+
+async def test_all_that_is_selected_is_annotated_at_once(editor):
+    doc = editor.open(MANY)
+    found = await actions(editor, doc, "|a = ts.exp", "c = a * b|\n")
+    assert not any(t.startswith("Annotate") for t in found.keys() - {"Annotate a, b and c with their shapes"})
+    text = await applied(editor, doc, found["Annotate a, b and c with their shapes"])
+    assert 'é = 1; a: Tensor["N"] = ts.exp(x); b: Tensor["N", 1] = a[:, None]\n    c: Tensor["N", "N"] = a * b' in text
+    doc = editor.open(MANY, "more.py")
+    assert "Annotate 4 variables with their shapes" in await actions(editor, doc, "|a = ts.exp", "d = c + 1|")
+
+
+MANY = """import tessera as ts
+from tessera import Tensor
+
+
+@ts.function
+def many(x: Tensor["N"]):
+    é = 1; a = ts.exp(x); b = a[:, None]
+    c = a * b
+    d = c + 1
+    return d
+"""
+
+
+async def test_a_fault_costs_one_entry_and_typing_ends_the_search(caplog):
+    """The menu is what the other offers are; an answer for a text that is gone is none."""
+    document = Document(lsp.TextDocumentItem("file:///model.py", "python", 1, MODEL))
+    await document.analyse(document.text)
+
+    def faulty():
+        yield Offer("A", "refactor")
+        raise ValueError("max() arg is an empty sequence")
+
+    assert [a.title for a in await code_actions._tried(document, faulty())] == ["A"]
+    assert "empty sequence" in caplog.text
+
+    def slow():
+        yield Offer("A", "refactor")
+        document.edit(2, [])
+        yield Offer("B", "refactor")
+
+    with pytest.raises(JsonRpcContentModified):
+        await code_actions._tried(document, slow())
+    document.close()
 
 
 async def test_a_hint_is_inserted_as_annotation(editor):

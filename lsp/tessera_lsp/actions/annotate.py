@@ -15,22 +15,40 @@ if TYPE_CHECKING:
     from tessera_lsp.document import Document
 
 KIND = "refactor.rewrite.annotate"
+FEW = 3
+"""variables; of more a title gives the number"""
 
 
 def offers(document: Document, known: Known, selection: Selection) -> Iterator[Offer]:
     if known.analysis.definition.kind != "function":
         return
-    for statement in statements(known):
-        target = _target(statement)
-        if target is not None and selection.touches(known.span(statement)):
-            edit = of_assignment(document, known, target)
-            if edit is not None:
-                yield Offer(f"Annotate {target.id} with its shape", KIND, (edit,))
+    yield from _assignments(document, known, selection)
     end = header_end(known)
     if known.tree.returns is None and end is not None and selection.start[0] <= end.line >= selection.end[0]:
         edit = _of_return(document, known)
         if edit is not None:
             yield Offer(f"Annotate what {known.analysis.name} returns", KIND, (edit,))
+
+
+def _assignments(document: Document, known: Known, selection: Selection) -> Iterator[Offer]:
+    """One for all that are selected."""
+    found: list[tuple[str, Edit]] = []
+    for statement in statements(known):
+        target = _target(statement)
+        if target is not None and selection.touches(known.span(statement)):
+            edit = of_assignment(document, known, target)
+            found += [(target.id, edit)] if edit is not None else []
+    edits = tuple(edit for _, edit in found)
+    match [name for name, _ in found]:
+        case []:
+            return
+        case [name]:
+            yield Offer(f"Annotate {name} with its shape", KIND, edits)
+        case [*names, last]:
+            after = tried(known, edits)
+            said = f"{', '.join(names)} and {last}" if len(found) <= FEW else f"{len(found)} variables"
+            if after is not None and not after.found:
+                yield Offer(f"Annotate {said} with their shapes", KIND, edits)
 
 
 def _target(statement: ast.stmt) -> ast.Name | None:

@@ -5,10 +5,13 @@ Changes that are only asked about because the cursor moved are not looked for: e
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from lsprotocol import types as lsp
+from pygls.exceptions import JsonRpcContentModified
 
 from tessera.errors import Diagnostic
 from tessera_lsp.actions import Offer, Selection, annotate, distribute, extract, fuse, ignore, precision
@@ -16,7 +19,11 @@ from tessera_lsp.features import diagnostics
 
 if TYPE_CHECKING:
     from tessera_lsp.document import Document
+    from tessera_lsp.known import Known
     from tessera_lsp.server import TesseraServer
+    from tessera_lsp.settings import Settings
+
+log = logging.getLogger(__name__)
 
 _KINDS = [
     lsp.CodeActionKind.QuickFix, ignore.KIND, annotate.KIND, precision.KIND, distribute.KIND, extract.KIND,
@@ -35,9 +42,30 @@ def register(server: TesseraServer) -> None:
         if _wanted(ignore.KIND, only):
             found += _ignoring(server, document, params.range)
         if params.context.trigger_kind != lsp.CodeActionTriggerKind.Automatic or only:
-            offers = (o for o in _offers(server, document, params.range) if _wanted(o.kind, only))
-            found += (a for o in offers if (a := _action(document, o)) is not None)
+            for kind, offers in _offers(server, document, params.range):
+                if _wanted(kind, only):
+                    found += await _tried(document, offers)
         return found
+
+
+async def _tried(document: Document, offers: Iterator[Offer]) -> list[lsp.CodeAction]:
+    """A fault is logged and costs the person this entry, not the whole menu. Others are answered in between.
+
+    Raises JsonRpcContentModified when somebody types meanwhile.
+    """
+    found, state = list[lsp.CodeAction](), document.state
+    try:
+        for offer in offers:
+            action = _action(document, offer)
+            found += [action] if action is not None else []
+            await asyncio.sleep(0)
+            if document.state != state:
+                raise JsonRpcContentModified
+    except JsonRpcContentModified:
+        raise
+    except Exception:
+        log.exception("a change of %s could not be tried", document.uri)
+    return found
 
 
 def _findings(document: Document, area: lsp.Range) -> Iterator[Diagnostic]:
@@ -69,21 +97,29 @@ def _ignoring(server: TesseraServer, document: Document, area: lsp.Range) -> Ite
             yield action
 
 
-def _offers(server: TesseraServer, document: Document, area: lsp.Range) -> Iterator[Offer]:
-    from tessera_lsp.actions import extract_kernel, fuse_kernel, fuse_launches  # a good part of the start-up otherwise
+def _offers(server: TesseraServer, document: Document, area: lsp.Range) -> Iterator[tuple[str, Iterator[Offer]]]:
+    """By their kinds; what is not iterated is not tried."""
+    from tessera_lsp.actions import extract_kernel, fuse_launches  # a good part of the start-up otherwise
 
     selection = Selection(document.text.place(area.start), document.text.place(area.end))
-    known = document.function_at(selection.start[0])
+    known, settings = document.function_at(selection.start[0]), server.settings_for(document)
     if known is None:
-        yield from fuse.decorated(document, selection)
-        yield from fuse_launches.offers(document, selection, server.settings_for(document))
+        yield fuse.KIND, fuse.decorated(document, selection)
+        yield fuse.KIND, fuse_launches.offers(document, selection, settings)
     elif document.parses:
-        for offers in (annotate.offers, precision.offers, extract.offers, extract_kernel.offers):
-            yield from offers(document, known, selection)
-        settings = server.settings_for(document)
-        yield from distribute.offers(document, known, selection, settings)
-        into = list(fuse_kernel.offers(document, known, selection, settings))
-        yield from into or fuse.explained(document, known, selection, settings)
+        yield annotate.KIND, annotate.offers(document, known, selection)
+        yield precision.KIND, precision.offers(document, known, selection)
+        yield extract.KIND, extract.offers(document, known, selection)
+        yield extract.KERNEL_KIND, extract_kernel.offers(document, known, selection)
+        yield distribute.KIND, distribute.offers(document, known, selection, settings)
+        yield fuse.KIND, _fusing(document, known, selection, settings)
+
+
+def _fusing(document: Document, known: Known, selection: Selection, settings: Settings) -> Iterator[Offer]:
+    from tessera_lsp.actions import fuse_kernel
+
+    into = list(fuse_kernel.offers(document, known, selection, settings))
+    yield from into or fuse.explained(document, known, selection, settings)
 
 
 def _action(document: Document, offer: Offer) -> lsp.CodeAction | None:
