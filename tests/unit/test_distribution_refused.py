@@ -111,6 +111,27 @@ def test_a_dim_that_no_parameter_has() -> None:
         f(X, X[:5, 0].copy())
 
 
+def test_tensors_inside_of_others_are_not_cut() -> None:
+    @ts.distributed(2)
+    def pair(x: Tensor["B", "D"], xs: tuple[Tensor["D"], Tensor["B"]]):
+        return x * xs[1][:, None] + xs[0]
+
+    @ts.distributed(2)
+    def spread(*xs: Tensor["B", "D"]):
+        return xs[0] + xs[1]
+
+    with refused("TS802", "xs holds tensors with an axis B"):
+        pair(X, (X[0], X[:, 0]))
+    with refused("TS802", "xs holds tensors with an axis B", "give each of them a parameter"):
+        spread(X, X)
+
+    @ts.distributed(2)
+    def others(x: Tensor["B", "D"], xs: tuple[Tensor["D"], Tensor["D"]]):
+        return x * xs[0] + xs[1]
+
+    same(others(X, (X[0], X[1])), others.single(X, (X[0], X[1])))
+
+
 def test_a_number_that_depends_on_the_dim() -> None:
     @ts.distributed(2)
     def f(x: Tensor["B", "D"], n: ts.Const["B"]):

@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from tessera.compiler.frontend.files import FileAnalysis, analyse_file
 from tessera.compiler.frontend.fingerprint import fingerprint
 from tessera.compiler.ir.printer import print_op
 from tessera.errors import CompileError
+from tessera.language.lazy import LazyModule
 
 TEXT = '''"""Ünïcode before code: ✓"""
 import math
@@ -201,6 +203,12 @@ def test_an_edit_in_one_body_reads_no_other_functions_names(monkeypatch: pytest.
     assert len(seen) == 1  # of the name that goes in a circle, of which nothing is sure
     read(CHAIN.replace("BASE * 2", "BASE * 4"), file)
     assert len(seen) > 3
+
+
+def test_what_has_the_names_of_an_array_or_a_function_and_is_none() -> None:
+    """A module that is imported late has functions `shape` and `dtype`; the class of functions has a `__code__`."""
+    assert fingerprint(LazyModule("numpy")).startswith("LazyModule")
+    assert fingerprint(FunctionType) == "type function"
 
 
 def test_the_decorators_keywords_may_be_names_of_the_module() -> None:

@@ -10,8 +10,8 @@ from tessera.compiler.frontend.definition import Definition
 from tessera.compiler.frontend.signature import Parameter, definition_signature
 from tessera.errors import Diagnostic, Span
 from tessera.language import dims
-from tessera.language.annotations import ConstAnn, TensorAnn
-from tessera.language.dims import Expr
+from tessera.language.annotations import Annotation, ConstAnn, RecordAnn, SequenceAnn, TensorAnn, TupleAnn
+from tessera.language.dims import Dim, Expr
 from tessera.language.distribution import Distribution
 
 
@@ -33,7 +33,11 @@ def check_distribution(analysis: Analysis) -> Analysis:
 def unsuitable(definition: Definition, over: str) -> Iterator[Diagnostic]:
     """What in the parameters' annotations keeps a dim from being cut (TS802)."""
     parameters = definition_signature(definition).parameters
-    if not any(axes_of(p, over) for p in parameters):
+    held = [p for p in parameters if any(over in dims.symbols(d) for d in _inside(p.annotation))]
+    for p in held:
+        said = f"{p.name} holds tensors with an axis {over}, and only those that are parameters themselves are cut"
+        yield _refusal(definition, f"{said}; give each of them a parameter", p.span)
+    if not held and not any(axes_of(p, over) for p in parameters):
         names = dict.fromkeys(str(d) for p in parameters for d in _shape(p) if dims.is_symbol(d))
         hint = f"; its dims are {', '.join(names)}" if names else '; name its dims: x: Tensor["B", ...]'
         yield _refusal(definition, f"no parameter of {definition.name} has an axis {over}{hint}", definition.span)
@@ -56,6 +60,13 @@ def _shape(p: Parameter) -> list[Expr]:
     """The symbolic sizes of a tensor parameter's annotation."""
     shape = p.annotation.shape if isinstance(p.annotation, TensorAnn) else None
     return [d for d in shape or () if isinstance(d, Expr)]
+
+
+def _inside(a: Annotation | None) -> Iterator[Dim]:
+    """The sizes of the tensors in tuples, lists, dicts and dataclasses."""
+    items = a.items if isinstance(a, TupleAnn) else [a.item] if isinstance(a, SequenceAnn) else []
+    for item in (t for _, t in a.fields) if isinstance(a, RecordAnn) else items:
+        yield from (d for d in item.shape or () if d is not ...) if isinstance(item, TensorAnn) else _inside(item)
 
 
 def _refusal(definition: Definition, message: str, span: Span) -> Diagnostic:

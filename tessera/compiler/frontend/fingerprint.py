@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import hashlib
-from types import ModuleType
-from typing import Any
+from collections.abc import Sequence
+from types import CodeType, ModuleType
+from typing import Any, cast
 
 from tessera.compiler.frontend.values import ClassRef, Closure, Record, is_collection, is_dict
 from tessera.language.dims import Expr
@@ -46,12 +47,13 @@ def fingerprint(value: Any, depth: int = 0) -> str:
 
 def _of_object(value: Any, depth: int) -> str:
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
-    if shape is not None and dtype is not None and not isinstance(value, type):  # a class has properties, not values
+    if isinstance(shape, (tuple, list)) and dtype is not None:  # a class or module has these names for other things
+        sizes = cast("Sequence[Any]", shape)
         which = f" {id(value):#x}" if depth else ""  # inside of something else it is not read anew at each launch
-        return f"{type(value).__name__}{tuple(shape)} {dtype}{which}"
+        return f"{type(value).__name__}{tuple(sizes)} {dtype}{which}"
     wrapped = getattr(value, "__wrapped__", value)
     code = getattr(wrapped, "__code__", None)
-    if code is not None:
+    if isinstance(code, CodeType):
         read = _free_values(wrapped, code, depth)
         return f"{wrapped.__qualname__}#{_digest(code.co_code, repr(_constants(code)).encode(), read.encode())}"
     kind = _kind(value)

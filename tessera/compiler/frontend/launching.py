@@ -148,6 +148,9 @@ class _Call:
             raise self.refused("TS304", p, f"a number of {wanted}, which cannot hold {value}")
         if _KINDS.index(have.dtype.kind) > _KINDS.index(wanted.kind):
             raise self.refused("TS304", p, f"a number of {wanted}, one of {have.dtype} is given")
+        if isinstance(value, Value) and wanted.is_integer and have.dtype.maximum > wanted.maximum:
+            said = f"one of {have.dtype} is given, which may not fit; write .to({wanted}) if it does"
+            raise self.refused("TS304", p, f"a number of {wanted}, {said}")
         with self.ev.builder.at(span):
             return GraphBuilder(self.ev.builder).to(given, wanted)
 
@@ -275,10 +278,19 @@ class _Call:
                 continue
             elif i in returns:
                 continue
+            elif isinstance(n, ast.Name) and self.around(n.id):
+                why = f"{kernel} stores to {name}, and {n.id} is a variable of the code around; call {kernel} there"
             else:
                 why = f"{kernel} stores to {name}, and here no variable would hold what it stored; assign one before"
             self.ev.error("TS406", why, n or self.node)
         return out
+
+    def around(self, variable: str) -> bool:
+        """Whether it is one of the function around a comprehension or an inner function, and not of this frame."""
+        frame = self.ev.frame
+        while variable not in frame.names and frame.outer is not None:
+            frame = frame.outer
+        return frame is not self.ev.frame and variable in frame.names
 
     def policies(self, returns: tuple[int, ...]) -> dict[int, Policy | None]:
         """Of the kernel's arguments: as they are given, and as what it returns is annotated."""

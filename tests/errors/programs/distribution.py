@@ -84,5 +84,13 @@ def launches(x: Tensor["B"], y: Tensor["D"]):
 
 @ts.distributed(mesh)
 @ts.function
+def held(x: Tensor["B", "D"], more: list[Tensor["B", "D"]]):
+    #                         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS802
+    # says: more holds tensors with an axis B, and only those that are parameters themselves are cut
+    return x * 2
+
+
+@ts.distributed(mesh)
+@ts.function
 def right(x: Tensor["B", "D"], w: Tensor["D", "H"]):
     return ts.softmax(x @ w), (x @ w).sum(axis=0), x - x.mean(axis=0)
