@@ -429,3 +429,60 @@ def test_byte_order_marks_where_none_belong() -> None:
     assert read(TEXT + "\ufeff", TEXT).problems == read(TEXT + "\ufeff").problems != []
     file.update(TEXT)
     assert not file.problems and hints(file) == WHOLE
+
+
+ABOVE = "import tessera as ts\nfrom tessera import Tensor\n\n\n"
+SUMS = '@ts.function\ndef f(x: Tensor["B", "D"]):\n    y = x.sum(0)\n    return y\n'
+
+
+@pytest.mark.parametrize(
+    ("above", "decorators", "line"),
+    [
+        (ABOVE, "    ", 5),
+        (ABOVE + "def g(x):\n    return x\n\n\n", "    ", 9),
+        (ABOVE + SUMS.replace("f(", "g(") + "\n\n", "        @ts.numerics(fast=False)\n    ", 11),
+        (ABOVE, "@ts.numerics(fast=False)\n    ", 6),
+    ],
+)
+def test_a_decorator_indented_too_far(above: str, decorators: str, line: int) -> None:
+    """It belongs to the function right below it, whether or not that could be read before."""
+    for file in (read(above + decorators + SUMS), read(above + decorators + SUMS, above + SUMS)):
+        said = "this line is not indented like the lines around it"
+        assert [(d.span.line, d.message) for d in file.diagnostics] == [(line, said)]
+        assert hints(file)["f", "y"].startswith("[D] f32")
+
+
+def test_a_half_typed_decorator_at_the_end_of_a_class_is_the_class_s() -> None:
+    file = read(ABOVE + "class A:\n    a = 1\n\n    @ts.kernel\n\n\n" + SUMS)
+    assert [d.code for d in file.diagnostics] == ["TS101"]
+    assert hints(file)["f", "y"] == "[D] f32"
+
+
+@pytest.mark.parametrize("typed", ["case", "case 1:", "case 1:\n            z = 1\n        case [a, *", "case A(x"])
+def test_a_half_typed_match_is_one_place(typed: str) -> None:
+    broken = ABOVE + SUMS.replace("    return", f"    match y:\n        {typed}\n    return")
+    for file in (read(broken), read(broken, ABOVE + SUMS)):
+        assert len(file.diagnostics) == 1 and file.diagnostics[0].code == "TS101", file.diagnostics
+        assert hints(file)["f", "y"] == "[D] f32"
+
+
+@pytest.mark.parametrize("word", ["if x:", "def f():", "class A:"])
+def test_deeper_than_python_reads(word: str) -> None:
+    """One finding where the last level is that Python takes; what stands above and below is known as ever."""
+    nested = "".join("  " * i + word + "\n" for i in range(1000)) + "  " * 1000 + "y = (\n"
+    file = read(ABOVE + nested + SUMS, ABOVE + SUMS)
+    assert [(d.span.line, d.message) for d in file.diagnostics] == [(105, "too many levels of indentation")]
+    assert hints(file)["f", "y"] == "[D] f32"
+    less = "".join("  " * i + word + "\n" for i in range(50)) + "  " * 50 + "y = (\n"
+    assert [d.span.line for d in read(ABOVE + less + SUMS).diagnostics] == [55]
+
+
+def test_a_kernel_that_is_no_longer_one() -> None:
+    """Its text below the decorator is the same, and yet those who call it are to be looked at again."""
+    caller = '\n\n@ts.function\ndef g(x: Tensor["N"]):\n    y = twice(x)\n    return y\n'
+    kernel = '@ts.kernel\ndef twice(x: Tensor["N"]) -> Tensor["N"]:\n    return ts.tile.load(x) * 2\n'
+    text = ABOVE + kernel + caller
+    file = read(text.replace("@ts.kernel", "ts.kernel"), text)
+    fresh = read(text.replace("@ts.kernel", "ts.kernel"))
+    assert file.diagnostics == fresh.diagnostics != read(text).diagnostics == []
+    assert hints(file) == hints(fresh)

@@ -90,9 +90,10 @@ def _constants(code: Any) -> tuple[Any, ...]:
 
 
 def _of_text(closure: Closure) -> str:
-    """Of the lines that the function stands in: cheaper than its tree, and a comment is no harm."""
+    """Of the lines that the function stands in: cheaper than its tree, and a comment is no harm. Of its decorators
+    counts what they make of it."""
     lines, node = closure.definition.text.lines, closure.node
-    given = [fingerprint(closure.defaults[n], 1) for n in closure.defaults]
+    given = [closure.definition.kind, *(fingerprint(closure.defaults[n], 1) for n in closure.defaults)]
     given += [fingerprint(dict(closure.definition.options), 1)] if closure.definition.options else []
     return _digest("\n".join([*lines[node.lineno - 1 : node.end_lineno], *given]).encode())
 

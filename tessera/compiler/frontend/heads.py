@@ -72,7 +72,10 @@ def _lost(f: Fragments, start: int, end: int, stop: int, word: str, problem: Dia
     decorated = _undecorated(f, start, end) if isinstance(was, (ast.FunctionDef, ast.ClassDef)) else None
     plain = _without_stray(f, start, end)
     if plain is not None:
-        made, end = plain
+        made, end, astray = plain
+        if astray is not None:
+            f.report(astray)
+            problem = None
     elif decorated is not None:
         made, end = decorated
         made.decorator_list = copy.copy(getattr(was, "decorator_list", []))
@@ -113,17 +116,23 @@ def _undecorated(f: Fragments, start: int, end: int) -> tuple[Any, int] | None:
     return made, at
 
 
-def _without_stray(f: Fragments, start: int, end: int) -> tuple[Any, int] | None:
-    """The head without brackets or quotes that stand before its first word, or that of a decorator or `def`; and the
-    line after the last of those."""
+def _without_stray(f: Fragments, start: int, end: int) -> tuple[Any, int, int | None] | None:
+    """The head without brackets or quotes that stand before its first word, or that of a decorator or `def`, and with
+    decorators indented like it; the line after the last of those; and the first line with no other mistake than that
+    it is indented too far."""
+    space = next((f.lines.space(k) for k in range(start, end) if not f.lines.decorates(k)), "")
     stray = [k for k in range(start, end) if f.lines.word(k) and _STRAY.match(f.lines[k])]
+    further = [k for k in range(start, end) if f.lines.decorates(k) and len(f.lines.space(k)) > len(space)]
     plain = [_STRAY.sub(r"\1", f.lines[k]) if k in stray else f.lines[k] for k in range(start, end)]
-    found = f.parsed(start, [*plain, f"{f.lines.space(end - 1)}        pass"])[0] if stray else None
+    for k in further:
+        plain[k - start] = space + plain[k - start].lstrip()
+    moved = sorted({*stray, *further})
+    found = f.parsed(start, [*plain, f"{f.lines.space(end - 1)}        pass"])[0] if moved else None
     if found is None or len(found) != 1 or not suites(found[0]):
         return None
     made: Any = found[0]
     made.body = []
-    return made, stray[-1] + 1
+    return made, moved[-1] + 1, None if stray else further[0]
 
 
 def _expression(f: Fragments, text: str, line: int) -> ast.expr:

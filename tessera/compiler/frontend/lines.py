@@ -28,9 +28,13 @@ _NEVER_INSIDE = re.compile(
 )
 _DECORATOR = re.compile(r"[\"'(\[{)\]}]?@")
 _DECORATED = re.compile(r"[\"'(\[{)\]}]?(?:@|(?:async[ \t]+)?(?:def|class)\b|\w+[ \t]+\w+[ \t]*\()")
+_MATCH = re.compile(r"match\b(?![ \t]*[=.,:)\]])")
 _INNER = re.compile(r"(?:if|for|while|with|else|elif|try|except|finally)\b")
 _UNSOUND = re.compile(r"^(?:@\w|def |class |async def )", re.M)
 """what no string holds at the start of a line, as far as can be told"""
+
+LEVELS = 100
+"""of indentation; Python reads no more"""
 
 
 @dataclass(slots=True)
@@ -75,14 +79,33 @@ class Lines:
         return self._spaces[i]
 
     def width(self, i: int) -> int:
-        """How far a line is indented."""
-        return len(self.space(i).rpartition("\f")[2].expandtabs(8))
+        """How far a line is indented; a decorator that stands right above a `def` indented less, as far as that."""
+        own = len(self.space(i).rpartition("\f")[2].expandtabs(8))
+        return min(own, self.width(i + 1)) if self.decorates(i) and self._defines(i + 1) else own
+
+    def _defines(self, i: int) -> bool:
+        return i < len(self) and (self.decorates(i) or self.word(i) in ("def", "class"))
+
+    def too_deep(self, i: int, last: int) -> bool:
+        """Whether blocks from line `i` on are nested deeper than Python can read."""
+        levels: list[int] = []
+        for k in (k for k in range(i, last) if not self.is_blank(k)):
+            while levels and levels[-1] >= self.width(k):
+                levels.pop()
+            levels.append(self.width(k))
+            if len(levels) > LEVELS:
+                return True
+        return False
 
     def _begins(self, pattern: re.Pattern[str], i: int) -> re.Match[str] | None:
         return pattern.match(self.lines[i], len(self.space(i)))
 
     def opens(self, i: int) -> bool:
         return self.lines[i].partition("#")[0].rstrip().endswith(":")
+
+    def matches(self, i: int) -> bool:
+        """Whether a `match` may begin here, which is read as a whole or not at all."""
+        return self._begins(_MATCH, i) is not None
 
     def decorates(self, i: int) -> bool:
         return self._begins(_DECORATOR, i) is not None

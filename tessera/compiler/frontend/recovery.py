@@ -79,13 +79,13 @@ class Reader:
     def _inside(self, i: int, end: int, indent: int, problem: Diagnostic | None, depth: int) -> list[ast.stmt]:
         """What can be read of a statement that does not parse as a whole."""
         lines, fragments = self.lines, self.fragments
-        if depth > DEPTH:
+        if depth > DEPTH or (not depth and lines.too_deep(i, end)):
             return [fragments.broken(i, end, problem)]
         if lines.word(i):
             return self._compound(i, end, indent, depth)
         first, closed = lines.logical(i, end)
         following = lines.code(first, end)
-        if closed and following < end:
+        if closed and following < end and not (lines.matches(i) and lines.opens(first - 1)):
             if lines.opens(first - 1):
                 return self._compound(i, end, indent, depth)
             found, _ = fragments.parsed(i, lines.between(i, first))
