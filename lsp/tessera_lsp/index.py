@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,12 +45,14 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """One text: a file, or the cells of a notebook together. `version`: that of the open text, None where it is not."""
+    """One text: a file, or the cells of a notebook together. `version`: that of the open text, None where it is not.
+    `parses`: whether all of it is in the tree."""
 
     scope: TextScope
     source: Source
     location: Callable[[Span], lsp.Location]
     version: Callable[[str], int | None]
+    parses: bool = True
 
     @property
     def file(self) -> str:
@@ -121,23 +123,28 @@ class Index:
         document = next((d for d in self._server.documents.values() if d.file == file), None)
         if document is None:
             return None
-        scope = document.scope if document.concerns_tessera else self._parsed(file, document.text.plain)
-        return _of_document(document, scope)
+        if document.concerns_tessera:
+            return _of_document(document, document.scope)
+        scope, parses = self._parsed(file, document.text.plain)
+        return replace(_of_document(document, scope), parses=parses)
 
     def _on_disk(self, file: str, text: str | None = None) -> Unit | None:
         if text is None and stamp(Path(file)) is None:
             return None
         whole = Text(text_of(Path(file)) if text is None else text, self._server.encoding)
         uri = from_fs_path(file) or file
+        scope, parses = self._parsed(file, whole.plain)
         return Unit(
-            self._parsed(file, whole.plain),
+            scope,
             source_of(file, whole.plain),
             lambda span: lsp.Location(uri, whole.span_range(span)),
             lambda _: None,
+            parses,
         )
 
-    def _parsed(self, file: str, text: str) -> TextScope:
-        return TextScope(file, text, parsed(text if len(text) <= LARGEST else "", file).tree)
+    def _parsed(self, file: str, text: str) -> tuple[TextScope, bool]:
+        found = parsed(text if len(text) <= LARGEST else "", file)
+        return TextScope(file, text, found.tree), not found.problems
 
     async def mentioning(self, words: Iterable[str]) -> AsyncIterator[Unit]:
         """Every text in which one of the words is written, open ones first. Other work goes on meanwhile.
@@ -162,6 +169,25 @@ class Index:
             found = self._units[path]
             if found is not None:
                 yield found
+
+    def broken(self, target: Target) -> Unit | None:
+        """A text that has been looked into, imports the target's file or is it, and does not parse."""
+        looked_into = [u for u in self._units.values() if u is not None and not u.parses]
+        return next((u for u in looked_into if u.file == target.file or target.file in self._imports(u)), None)
+
+    def _imports(self, unit: Unit) -> Iterator[str]:
+        """The files whose names it may write."""
+        for node in ast.walk(unit.tree):
+            match node:
+                case ast.ImportFrom(module=module, level=level, names=names):
+                    path = self._path(unit.file, module or "", level)
+                    targets = (self.meaning(unit, a.asname or a.name) for a in names)
+                    yield from (t.file for t in targets if t is not None)
+                case ast.Import(names=[ast.alias(name=name), *_]):
+                    path = self._path(unit.file, name, 0)
+                case _:
+                    continue
+            yield (self._modules.file_of(path) if path is not None else None) or ""
 
     # names
     def meaning(self, unit: Unit, dotted: str, depth: int = 0) -> Target | None:
@@ -205,13 +231,13 @@ class Index:
 
 
 def _of_document(document: Document, scope: TextScope) -> Unit:
-    return Unit(scope, document.source, document.location, lambda _: document.version)
+    return Unit(scope, document.source, document.location, lambda _: document.version, document.parses)
 
 
 def _of_notebook(notebook: Notebook) -> Unit:
     document = notebook.document
     versions = {s.uri: s.version for s in notebook.sources}
-    return Unit(document.scope, document.source, notebook.location, versions.get)
+    return Unit(document.scope, document.source, notebook.location, versions.get, document.parses)
 
 
 def word_pattern(words: Iterable[str]) -> re.Pattern[str]:

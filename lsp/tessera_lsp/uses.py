@@ -15,7 +15,9 @@ from tessera.errors import Span
 from tessera_lsp.index import Index, Target, Unit, word_pattern
 from tessera_lsp.names import annotations_of, own_span
 
-Owner = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Found = tuple[Unit, Function]
+Owner = Function | ast.ClassDef
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _OWNERS = (*FUNCTIONS, ast.ClassDef)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -35,7 +37,7 @@ class Place:
     call: ast.Call | None = None
 
     @property
-    def function(self) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+    def function(self) -> Function | None:
         """The innermost function around it."""
         return next((o for o in reversed(self.owners) if not isinstance(o, ast.ClassDef)), None)
 
@@ -110,15 +112,16 @@ def _head(node: Owner) -> list[ast.AST]:
     return [n for n in ast.iter_child_nodes(node) if id(n) not in body]
 
 
-def _bound_by(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
+def _bound_by(function: Function) -> set[str]:
     """Parameters, variables and dims, for which `B` in an annotation stands in quotes."""
     plain: Any = function  # what both kinds of functions have
     found = {a.arg for a in ast.walk(function.args) if isinstance(a, ast.arg)} | assigned_names(plain)
-    for annotation in annotations_of(plain):
-        for n in ast.walk(annotation):
-            if isinstance(n, ast.Constant) and isinstance(n.value, str):
-                found.update(_WORD.findall(n.value))
-    return found | {p.name for p in getattr(function, "type_params", ())}
+    for n in (n for annotation in annotations_of(plain) for n in ast.walk(annotation)):
+        if isinstance(n, ast.Subscript):
+            quoted = (c.value for c in ast.walk(n.slice) if isinstance(c, ast.Constant) and isinstance(c.value, str))
+            found.update(w for text in quoted for w in _WORD.findall(text))
+    elsewhere = (n for s in function.body for n in ast.walk(s) if isinstance(n, ast.Global))
+    return (found | {p.name for p in getattr(function, "type_params", ())}) - {w for n in elsewhere for w in n.names}
 
 
 def own_name(unit: Unit, node: ast.AST) -> Span | None:
@@ -147,6 +150,7 @@ def uses(index: Index, unit: Unit, target: Target, words: Iterable[str] = ()) ->
 
 def _uses(index: Index, unit: Unit, target: Target, words: set[str]) -> Iterator[Use]:
     own = names_for(index, unit, target, words)
+    quoted = set(map(id, _quoted(unit)))
     for place in places(unit, rows_with(unit, {*words, *own})):
         match place.node:
             case ast.Name(id=name, ctx=ctx) if name in own and name not in place.hidden:
@@ -156,6 +160,10 @@ def _uses(index: Index, unit: Unit, target: Target, words: set[str]) -> Iterator
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name) if name in own:
                 if not place.owners:
                     yield Use(unit.name_span(place.node), name, place, True)
+            case ast.Global(names=names) if not own.isdisjoint(names):
+                yield from (Use(span, w, place, False) for w, span in _words(unit, place.node) if w in own)
+            case ast.Constant(value=str() as name) if name in own and id(place.node) in quoted:
+                yield from (Use(span, w, place, False) for w, span in _words(unit, place.node) if w == name)
             case ast.alias(name=name, asname=asname) if not place.owners:
                 if (asname or name.partition(".")[0]) in own:
                     yield _of_import(unit, place, name, asname, target)
@@ -166,6 +174,31 @@ def _uses(index: Index, unit: Unit, target: Target, words: set[str]) -> Iterator
                     yield Use(replace(span, line=span.end_line, col=span.end_col - len(attr)), attr, place, False)
             case _:
                 pass
+
+
+def _quoted(unit: Unit) -> Iterator[ast.AST]:
+    """Strings that are names: in `__all__`, and annotations in quotes."""
+    for s in unit.tree.body:
+        match s:
+            case (
+                ast.Assign(targets=[ast.Name(id="__all__")], value=value)
+                | ast.AugAssign(target=ast.Name(id="__all__"), value=value)
+            ):
+                yield from ast.walk(value)
+            case _:
+                pass
+    for n in ast.walk(unit.tree):
+        if isinstance(n, (ast.arg, ast.AnnAssign)) and n.annotation is not None:
+            yield n.annotation
+        elif isinstance(n, FUNCTIONS) and n.returns is not None:
+            yield n.returns
+
+
+def _words(unit: Unit, node: ast.AST) -> Iterator[tuple[str, Span]]:
+    """The words of a node that stands in one line."""
+    span = unit.source.span(node)
+    for m in _WORD.finditer(unit.source.segment(span)) if span.line == span.end_line else ():
+        yield m.group(), replace(span, col=span.col + m.start(), end_col=span.col + m.end())
 
 
 def _of_import(unit: Unit, place: Place, name: str, asname: str | None, target: Target) -> Use:
@@ -189,3 +222,47 @@ async def everywhere(index: Index, target: Target) -> list[tuple[Unit, Use]]:
             words |= names_for(index, unit, target, words)
     home = [f for f in found.values() if f[0].file == target.file]
     return [*home, *(f for f in found.values() if f[0].file != target.file)]
+
+
+# calls
+
+
+async def calls_of(index: Index, unit: Unit, function: Function) -> list[tuple[Unit, Place, Span]]:
+    """The places that call a function, with its name there."""
+    if function in unit.tree.body or unit.scope.bound.get(function.name) is function:
+        found = await everywhere(index, Target(unit.file, function.name))
+        return [(u, use.place, use.span) for u, use in found if use.place.call is not None]
+    return [
+        (unit, place, span)
+        for place in places(unit, rows_with(unit, [function.name]))
+        if place.call is not None and meant(index, unit, place) == (unit, function)
+        if (span := own_name(unit, place.node)) is not None
+    ]
+
+
+def meant(index: Index, unit: Unit, place: Place) -> Found | None:
+    """The function of the workspace that stands at a place: a nested one, a method of `self`, or one of a module."""
+    match place.node:
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            return unit, place.node
+        case ast.Attribute(value=ast.Name(id="self"), attr=name):
+            around = next((o for o in reversed(place.owners) if isinstance(o, ast.ClassDef)), None)
+            return _defined(unit, around.body, name) if around is not None else None
+        case ast.Name(id=name):
+            for owner in reversed(place.owners):
+                found = _defined(unit, owner.body, name) if not isinstance(owner, ast.ClassDef) else None
+                if found is not None:
+                    return found
+        case ast.Attribute():
+            pass
+        case _:
+            return None
+    dotted = ast.unparse(place.node)
+    target = index.meaning(unit, dotted) if dotted.partition(".")[0] not in place.hidden else None
+    home = index.unit(target.file) if target is not None else None
+    node = home.scope.bound.get(target.name) if home is not None and target is not None else None
+    return (home, node) if home is not None and isinstance(node, FUNCTIONS) else None
+
+
+def _defined(unit: Unit, body: list[ast.stmt], name: str) -> Found | None:
+    return next(((unit, s) for s in body if isinstance(s, FUNCTIONS) and s.name == name), None)

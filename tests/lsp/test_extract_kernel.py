@@ -270,3 +270,23 @@ async def test_moving_the_cursor_offers_no_kernel(editor):
     doc = editor.open(MODEL)
     automatic = lsp.CodeActionTriggerKind.Automatic
     assert not [t for t in await actions(editor, doc, "; |scale =", trigger=automatic) if "kernel" in t]
+
+
+async def test_what_calls_a_kernel_is_no_kernel(editor):
+    text = (
+        HEAD
+        + """@ts.kernel
+def twice(x: Tensor["M"]) -> Tensor["M"]:
+    i = ts.tile.linear_id()
+    return x[i] * 2
+
+
+@ts.function
+def calm(x: Tensor["M"]):
+    note = "𝒮é"; y = ts.tanh(twice(x))
+    return y
+"""
+    )
+    doc = editor.open(text)
+    found = await actions(editor, doc, "; y| = ts.tanh", kind=KIND)
+    assert found["Extract kernel"].disabled.reason == "twice is a kernel already, which no other kernel can call"

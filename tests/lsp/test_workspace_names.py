@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 import pytest
 from lsprotocol import types as lsp
@@ -350,3 +351,60 @@ async def test_decorators_that_name_a_dim(editor):
     assert changed == text.replace('"D"', '"R"')
     editor.type(doc, changed)
     assert not await editor.diagnostics(doc)
+
+
+BOXES = '''"""𝒮"""
+import tessera as ts
+__all__ = ["COUNT", "Box"]
+COUNT = 1
+
+
+class Box:
+    def more(self, é: "Box", x: ts.Tensor["N"]) -> "Box":
+        global COUNT
+        COUNT = COUNT + 1
+        return Box()
+
+    @ts.function
+    def grow(self, x: ts.Tensor["N"], by=2.0):
+        return x * by
+
+    def grown(self, x):
+        return self.grow(x, by=3.0)
+
+
+def make(x):
+    @ts.function
+    def inner(x: ts.Tensor["N"], to=1.0):
+        return x * to
+
+    return inner(x, to=2.0)
+'''
+
+
+@pytest.mark.parametrize(
+    ("mark", "old", "new"),
+    [
+        ("|COUNT = 1", "COUNT", "TOTAL"),
+        ("class |Box", "Box", "Crate"),
+        ("|by=2.0", "by", "factor"),
+        ("|to=1.0", "to", "factor"),
+    ],
+)
+async def test_names_in_quotes_global_ones_and_keywords_of_inner_functions(start, tmp_path, mark, old, new):
+    (tmp_path / "layers.py").write_text(BOXES)
+    files = Files(await start(folders=[tmp_path]), tmp_path)
+    expected = re.sub(rf"\b{old}\b", new, BOXES)
+    assert changed(files, await rename(files, files.layers, mark, new)) == {"layers.py": expected}
+
+
+async def test_nothing_is_renamed_where_a_file_that_imports_it_does_not_parse(start, folder):
+    (folder / "broken.py").write_text("import layers\n\nprint(layers.norm(1, scale=2)\n")
+    (folder / "unrelated.py").write_text("print(norm(1)\n")
+    files = Files(await start(folders=[folder]), folder)
+    for mark in ("return no|rm(x, scale", "|scale=1.0"):
+        with pytest.raises(JsonRpcException, match=r"broken\.py does not parse, so not every place of norm is known"):
+            await rename(files, files.layers, mark, "rescaled")
+    (folder / "broken.py").write_text("import layers\n\nprint(layers.norm(1, scale=2))\n")
+    edit = await rename(files, files.layers, "return no|rm(x, scale", "rescaled")
+    assert "broken.py" in {c.text_document.uri.rpartition("/")[2] for c in edit.document_changes}

@@ -12,6 +12,7 @@ from typing import Any
 
 from tessera.compiler.graph.operator import REGISTRY, attributes_of, tensor
 from tessera.compiler.ir.core import Op, Value
+from tessera.compiler.ir.launches import LAUNCHES, kernel_of
 from tessera.compiler.ir.types import shape_text
 from tessera.language.dims import Dim
 
@@ -87,6 +88,8 @@ def axes_of(func: Op, apart: bool) -> Axes:
                 out.reads[op, i] = _fresh(v) if apart else known.setdefault(v, _fresh(v))
         if op.name == "graph.return":
             continue
+        if op.name in LAUNCHES:
+            raise NoKernel(f"{kernel_of(op).attrs['sym_name']} is a kernel already, which no other kernel can call")
         if op.regions:
             raise NoKernel("it branches or loops on what the tensors hold: a tile has no control flow of its own")
         name = op.name.removeprefix("graph.")

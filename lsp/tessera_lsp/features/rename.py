@@ -19,7 +19,7 @@ from tessera_lsp.errors import RequestFailedError
 from tessera_lsp.features.references import own_places, target_at
 from tessera_lsp.index import Index, Target, Unit, word_pattern
 from tessera_lsp.names import COORDINATE
-from tessera_lsp.uses import everywhere, uses
+from tessera_lsp.uses import calls_of, everywhere, uses
 
 if TYPE_CHECKING:
     from tessera_lsp.document import Document
@@ -103,12 +103,19 @@ async def _within(
         raise RequestFailedError(f"{known.analysis.name} has a dim or variable {new} already")
     changes = [Change(unit, o.span, COORDINATE + new.lower() if o.coordinate else new) for o in own]
     changes += [Change(unit, s, new) for d in known.tree.decorator_list for s in _named_in(unit, d, old)]
-    parameter = any(p.arg == old for p in names.parameters(known.tree))
-    if parameter and unit.scope.bound.get(known.tree.name) is known.tree:
-        for caller, use in await everywhere(index, Target(unit.file, known.tree.name)):
-            for keyword in use.place.call.keywords if use.place.call is not None else ():
+    if any(p.arg == old for p in names.parameters(known.tree)):
+        for caller, place, _ in await calls_of(index, unit, known.tree):
+            for keyword in place.call.keywords if place.call is not None else ():
                 changes += [Change(caller, _start(caller, keyword, old), new)] if keyword.arg == old else []
+        _complete(index, Target(unit.file, known.tree.name))
     return changes
+
+
+def _complete(index: Index, target: Target) -> None:
+    """Raises where a text that was looked into may write the name in a part that does not parse."""
+    broken = index.broken(target)
+    if broken is not None:
+        raise RequestFailedError(f"{broken.file} does not parse, so not every place of {target.name} is known")
 
 
 def _named_in(unit: Unit, decorator: ast.expr, name: str) -> list[Span]:
@@ -132,6 +139,7 @@ def _start(unit: Unit, node: ast.AST, name: str) -> Span:
 async def _everywhere(index: Index, target: Target, new: str) -> list[Change]:
     """A function or constant, wherever it is written by its own name. What it is imported as elsewhere stays."""
     found = [(unit, use) for unit, use in await everywhere(index, target) if use.word == target.name]
+    _complete(index, target)
     for unit in {unit.file: unit for unit, _ in found}.values() if new != target.name else ():
         if word_pattern([new]).search(unit.source.text):
             raise RequestFailedError(f"{new} is written in {unit.file} already")
