@@ -1,8 +1,9 @@
 """A notebook: the text that its cells make together, analysed as one document, and what each cell shows of it.
 
 `%%tessera` cells are taken as they are, under a comment in place of the magic. Of the other cells only what their text
-binds matters, so what is IPython's own in them is taken out, and a cell that does not parse is left out. Cells stand in
-the order in which they last ran, those that have not run yet behind: a name means what it would mean after that.
+binds matters, so what is IPython's own in them is taken out, and of a statement that does not parse only its names are
+kept. Cells stand in the order in which they last ran, those that have not run yet behind: a name means what it would
+mean after that.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from itertools import count
 
 from lsprotocol import types as lsp
 
+from tessera.compiler.frontend.broken import bound_names
 from tessera.compiler.frontend.definition import Source as SourceText
 from tessera.compiler.frontend.modules import Modules
+from tessera.compiler.frontend.reparse import parsed
 from tessera.compiler.frontend.syntax import parse
 from tessera.compiler.frontend.text_scope import TextScope
 from tessera.errors import Diagnostic, Edit, Span
@@ -30,6 +33,7 @@ _HARMLESS = re.compile(r"\s*%%(?:time|capture)(?!\w)")
 """cell magics that run the cell's Python in the notebook's namespace"""
 _LINE_MAGIC = re.compile(r"(\s*)(?:[%!?]|.*\S\?\s*$)")
 _ASSIGNED_MAGIC = re.compile(r"(\s*[^\W\d]\w*\s*=\s*)[%!]")
+_DEFINITION = re.compile(r"(?:async\s+)?(?:def|class)\s+([^\W\d]\w*)")
 LANGUAGES = ("python", "tess")
 
 
@@ -91,13 +95,28 @@ class Source:
 
 @lru_cache(maxsize=1024)
 def _plain(lines: tuple[str, ...]) -> tuple[str, ...]:
-    """An ordinary cell without what is IPython's own; blank where the rest is no Python."""
+    """An ordinary cell without what is IPython's own. In place of a statement that does not parse stands that its names
+    have values, whatever these are: they stay known to other cells while it is being typed."""
     first = next((line for line in lines if line.strip()), "")
     if not first.lstrip().startswith("%%") or _HARMLESS.match(first):
         kept = tuple(map(_python, lines))
         if parse("\n".join(kept), "<cell>").tree is not None:
             return kept
+        readable = list(kept)
+        for piece in parsed("\n".join(kept), "<cell>").pieces:
+            if piece.problems:
+                readable[piece.start : piece.end] = _unread(kept[piece.start : piece.end])
+        if parse("\n".join(readable), "<cell>").tree is not None:
+            return tuple(readable)
     return ("",) * len(lines)
+
+
+def _unread(statement: tuple[str, ...]) -> list[str]:
+    """As many lines, that say no more of a statement than which names it binds."""
+    defined = _DEFINITION.match(statement[0])
+    names = [defined[1]] if defined else sorted(bound_names("\n".join(statement)))
+    blank = [""] * len(statement)
+    return [" = ".join([*names, "_"]), *blank[1:]] if names else blank
 
 
 def _python(line: str) -> str:

@@ -200,14 +200,26 @@ async def test_nothing_is_shown_outside_tessera_cells(editor):
     assert len(await editor.hints(book[3])) == 2
 
 
-async def test_a_plain_cell_that_does_not_parse_costs_its_own_names_only(editor):
-    book = Notebook(
-        editor, IMPORTS, "HEADS = 8\nif True:\n  print 'old'\n", "%%writefile x.py\nHEADS = 16\n", FIRST, SECOND
-    )
-    assert 'note = "𝒮é"; q' in await editor.hints(book[4])
-    assert (await editor.hints(book[4]))['note = "𝒮é"; q'] == ": [B, S, 4, D//4] f32"
-    book.replace(1, "print 'old'", "print('new')")
-    assert (await editor.hints(book[4]))['note = "𝒮é"; q'] == ": [B, S, 8, D//8] f32"
+async def test_a_plain_cell_that_does_not_parse_keeps_its_names(editor):
+    """What is not the broken statement means what it says; what is, something unknown: no name is missing elsewhere."""
+    settings = "HEADS = 8\nTWO = 2\n%time x = 3\n"
+    using = "%%tessera\n" + SECOND.partition("\n")[2].replace("ts.sofmax(k)", "ts.softmax(k * TWO)")
+    book = Notebook(editor, IMPORTS, settings, "%%writefile x.py\nHEADS = 16\n", FIRST, using)
+    whole = await editor.hints(book[4])
+    assert whole['note = "𝒮é"; q'] == ": [B, S, 8, D//8] f32" and not await editor.diagnostics(book[4])
+    for old, new in (
+        ("TWO = 2", "TWO = ("),
+        ("TWO = (", "TWO = 'a"),
+        ("TWO = 'a", "def TWO(a"),
+        ("def TWO(a", "TWO = 2"),
+    ):
+        book.replace(1, old, new)
+        assert await editor.hints(book[4]) == whole, new
+        assert not await editor.diagnostics(book[4]), new
+    book.replace(1, "HEADS = 8", "HEADS = 8 8")
+    hints = await editor.hints(book[4])
+    assert 'note = "𝒮é"; q' not in hints or "8" not in hints['note = "𝒮é"; q']
+    assert not await editor.diagnostics(book[4])
 
 
 async def test_markdown_and_other_languages_are_left_out(editor):
