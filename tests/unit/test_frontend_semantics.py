@@ -316,3 +316,23 @@ def test_two_loops_may_use_the_same_names():
         return a + b
 
     agree(f, np.linspace(-1, 1, 6).reshape(2, 3))
+
+
+def test_loops_on_both_paths_may_use_the_same_counter():
+    """Behind them nobody knows what it is: no path has to give it."""
+
+    def f(x):
+        if x.sum() > 0:
+            for i in ts.range(3):
+                x = x + i
+        else:
+            for i in ts.range(2):
+                x = x * i - 1
+        if x.max() > 2:
+            i = 4
+        else:
+            i = 5
+        return x * i
+
+    for start in (-1, 1):
+        agree(f, np.linspace(start, 2 * start, 6).reshape(2, 3))

@@ -57,12 +57,13 @@ def path(ev: Evaluator, body: list[ast.stmt], before: dict[str, Any], node: ast.
     """Evaluates statements into a block of their own."""
     block, saved = Block(), Snapshot(ev.frame)
     outer, ev.frame.names = ev.frame.names, dict(before)
+    maybe, ev.frame.maybe = ev.frame.maybe, set(ev.frame.maybe)
     try:
         with ev.builder.inside(block):
             flow = ev.run(body)
-        found = Path(block, ev.frame.names, flow, ev.frame.returned, ev.frame.return_span)
+        found = Path(block, ev.frame.names, flow, ev.frame.returned, ev.frame.return_span, ev.frame.maybe)
     finally:
-        ev.frame.names = outer
+        ev.frame.names, ev.frame.maybe = outer, maybe
     if saved.changed():
         saved.restore()
         message = "a list or dict from outside is changed on a path that may not be taken; assign a name instead"
@@ -81,9 +82,10 @@ def _take_rest(ev: Evaluator, node: ast.If, paths: list[Path]) -> bool:
             "a return in a loop would depend on tensor elements; keep the result in a name, return it after the loop"
         )
         ev.error("TS102", message, where)
-        ev.frame.names = going.names
+        ev.frame.names, ev.frame.maybe = going.names, going.maybe
         return False
     outer, ev.frame.names = ev.frame.names, going.names
+    ev.frame.maybe = going.maybe
     rests, ev.frame.rests = ev.frame.rests, []
     try:
         with ev.builder.inside(going.block):
@@ -118,8 +120,9 @@ def merge_names(ev: Evaluator, node: ast.If, test: Value, paths: list[Path], bef
     a, b = paths
     merger = Merger(ev, node.test, (a.block, b.block))
     merged: dict[str, Any] = {}
+    ev.frame.maybe = a.maybe | b.maybe
     for name in {**a.names, **b.names}:
-        if name in a.names and name in b.names:
+        if name in a.names and name in b.names and name not in ev.frame.maybe:
             merged[name] = merger.merge(a.names[name], b.names[name], repr(name))
         else:
             merged[name] = a.names.get(name, b.names.get(name))

@@ -39,6 +39,8 @@ class Path:
     flow: Flow
     returned: Any
     return_span: Span | None
+    maybe: set[str] = field(default_factory=set[str])
+    """names that may be unbound at the end"""
 
 
 @dataclass(frozen=True, slots=True)

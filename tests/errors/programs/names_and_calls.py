@@ -121,6 +121,16 @@ def sometimes(x: Tensor["D"]):
 
 
 @ts.function
+def on_one_path_again(x: Tensor["D"]):
+    for i in ts.range(3):
+        x = x + i
+    if x.sum() > 0:
+        i = 2
+    return x * i
+    #          ^ TS110
+
+
+@ts.function
 def too_early(x: Tensor["D"]):
     z = late * 2
     #   ^^^^ TS110

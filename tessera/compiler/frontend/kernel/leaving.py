@@ -131,6 +131,7 @@ def rest_of_step(k: KernelState) -> tuple[list[ast.stmt], int] | None:
 def _run_on(k: KernelState, p: Path, statements: list[ast.stmt], depth: int) -> None:
     frame = k.ev.frame
     outer, frame.names = frame.names, p.names
+    maybe, frame.maybe = frame.maybe, p.maybe
     rests, frame.rests = frame.rests, frame.rests[: depth + 1]
     try:
         with k.ev.builder.inside(p.block):
@@ -138,6 +139,7 @@ def _run_on(k: KernelState, p: Path, statements: list[ast.stmt], depth: int) -> 
             p.returned, p.return_span = frame.returned, frame.return_span
     finally:
         p.names, frame.names, frame.rests = frame.names, outer, rests
+        p.maybe, frame.maybe = frame.maybe, maybe
 
 
 def close(k: KernelState, node: ast.For | ast.While, loop: Loop) -> Flow:
