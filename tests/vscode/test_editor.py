@@ -152,6 +152,21 @@ def test_squiggle_hover_and_fix(window: Window) -> None:
     window.page.locator(".squiggly-error").first.wait_for(state="detached")
 
 
+def test_what_can_be_done_with_selected_lines(window: Window) -> None:
+    """Entries that are not possible say why, of which VS Code itself shows nothing."""
+    entry = window.page.locator(".action-widget:visible .monaco-list-row")
+    window.page.mouse.click(*window.point("q @ k.transpose", "scores"))
+    for key in ("Home", "Shift+ArrowDown", "Shift+End"):
+        window.page.keyboard.press(key)
+    window.page.wait_for_timeout(500)  # a menu is closed by a cursor that has yet to arrive
+    window.page.keyboard.press("Control+Shift+R")
+    entry.filter(has_text="Annotate scores and weights with their shapes").wait_for()
+    window.page.locator(".action-widget:visible a", has_text="Show Disabled").click()
+    entry.filter(has_text="Extract kernel: max needs whole rows").wait_for()
+    window.shot("actions")
+    window.page.keyboard.press("Escape")
+
+
 def test_rename_of_a_dim(window: Window) -> None:
     box = window.page.locator(".rename-box input")
     window.press_at("def project", "C", "F2", box)

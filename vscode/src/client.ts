@@ -116,6 +116,14 @@ export class Client {
       outputChannel: this.log,
       ...(folder ? { workspaceFolder: folder } : {}),
       middleware: {
+        // VS Code shows that an entry is disabled, and nowhere why.
+        provideCodeActions: async (document, range, context, token, next) => {
+          const found = await next(document, range, context, token);
+          for (const action of found ?? []) {
+            if ("disabled" in action && action.disabled) action.title += `: ${action.disabled.reason}`;
+          }
+          return found;
+        },
         workspace: {
           // The server asks for its settings without saying for which folder.
           configuration: ({ items }, token, next) => {
