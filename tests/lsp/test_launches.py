@@ -38,7 +38,8 @@ async def test_a_kernel_of_another_file(editor):
     assert await editor.hints(model) == {"y": ": [B, D] f32"}
     assert not await editor.diagnostics(model)
     hover = await editor.client.text_document_hover_async(lsp.HoverParams(model, editor.at(model, "= sca|led(x")))
-    assert "scaled(x, by)" in hover.contents.value and "Every row times" in hover.contents.value
+    said = 'scaled(x: Tensor["M", "N", f32], by: Tensor["N", f32]) -> Tensor["M", "N", f32]'
+    assert said in hover.contents.value and "Every row times" in hover.contents.value
     place = await editor.client.text_document_definition_async(
         lsp.DefinitionParams(model, editor.at(model, "= sca|led(x"))
     )
