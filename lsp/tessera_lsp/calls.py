@@ -9,13 +9,18 @@ import re
 from dataclasses import dataclass, field
 
 _TOKEN = re.compile(
-    r"""\#[^\n]* | "{3}(?:\\.|[^\\])*?(?:"{3}|\Z) | '{3}(?:\\.|[^\\])*?(?:'{3}|\Z)
-      | "(?:\\.|[^"\\\n])*"? | '(?:\\.|[^'\\\n])*'? | [()\[\]{},]""",
+    r"""\#[^\n]*
+      | "{3}[^"\\]*(?:(?:\\.|"(?!""))[^"\\]*)*(?:"{3}|\Z) | '{3}[^'\\]*(?:(?:\\.|'(?!''))[^'\\]*)*(?:'{3}|\Z)
+      | "[^"\\\n]*(?:\\.[^"\\\n]*)*"? | '[^'\\\n]*(?:\\.[^'\\\n]*)*'? | [()\[\]{},]""",
     re.X | re.S,
 )
-_TOP = re.compile(r"^(?=[^\s#)\]}])", re.M)
+_TOP = re.compile(r"[^\s#)\]}]")
 _HEAD = re.compile(r"[^\W\d][\w.]*$|[)\]]\.[^\W\d]\w*$")
 _KEYWORD = re.compile(r"\s*([^\W\d]\w*)\s*=(?!=)")
+FAR = 100_000
+"""characters before a position that are looked at, in data as long as a book"""
+NAME = 200
+"""characters of a name, with its dots, that are looked at"""
 
 
 @dataclass(slots=True)
@@ -49,9 +54,21 @@ class Context:
         return inner.head.rpartition(".")[2] if inner is not None and inner.kind == "[" else ""
 
 
+def _start(text: str, offset: int) -> int:
+    """Where the top-level statement before a position starts."""
+    least = max(0, offset - FAR)
+    start = offset
+    while start > least:
+        start = text.rfind("\n", least, start) + 1 or least
+        if _TOP.match(text, start, offset):
+            break
+        start -= 1
+    return max(start, least)
+
+
 def context_at(text: str, offset: int) -> Context:
-    """The context at `offset`, read from where its top-level statement starts."""
-    start = max((m.start() for m in _TOP.finditer(text, 0, offset)), default=0)
+    """The context at `offset`, read from where its top-level statement starts, or from as far as that may count."""
+    start = _start(text, offset)
     context = Context()
     for m in _TOKEN.finditer(text, start):
         token = m.group()
@@ -64,7 +81,7 @@ def context_at(text: str, offset: int) -> Context:
             closed = len(token) >= 2 * len(quote) and token.endswith(quote)
             context.string = m.end() > offset or (m.end() == offset and not closed)
         elif token in "([{":
-            head = _HEAD.search(text, max(start, m.start() - 200), m.start())
+            head = _HEAD.search(text, max(start, m.start() - NAME), m.start())
             context.brackets.append(Bracket(token, head.group() if head else "", m.end()))
         elif token == ",":
             if context.brackets:

@@ -44,6 +44,7 @@ TEXTS = {
     "nulls": "tessera" + "\0" * 3_000,
     "5 MB of code": "# tessera\n" + "x = [1, 2, 3, 4, 5, 6, 7]\n" * 200_000,
     "one line of 5 MB": "# tessera\nx = '" + "a" * 5_000_000 + "'\n",
+    "a word of 5 MB": "# tessera\nx." + "a" * 5_000_000 + "(\n",
     "mixed tabs": "import tessera as ts\n@ts.function\ndef f(x: ts.Tensor['N']):\n\ty = x\n        z = y\n\treturn z\n",
     "line ends of every kind": GOOD.replace("\n", "\r", 2).replace("\n", "\r\n", 2),
     "byte order marks": "\ufeff\ufeff" + GOOD + "\ufeff",
@@ -81,6 +82,7 @@ async def everything(editor, doc, at: lsp.Position) -> None:
 async def test_odd_texts(editor, kind):
     doc = editor.open(TEXTS[kind], "odd.py")
     await everything(editor, doc, lsp.Position(1, 5))
+    await everything(editor, doc, lsp.Position(1, 4_999_000))
     report = await editor.diagnostics(doc)
     assert not any(d.code == "TS900" for d in report), report
     editor.type(doc, GOOD)

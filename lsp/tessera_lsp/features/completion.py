@@ -18,7 +18,7 @@ from tessera.compiler.graph.operator import METHODS, PROPERTIES
 from tessera.language import dtypes, tile
 from tessera.language.dtypes import DType
 from tessera_lsp import signatures
-from tessera_lsp.calls import context_at
+from tessera_lsp.calls import NAME, context_at
 from tessera_lsp.known import Known, is_tensor
 from tessera_lsp.names import COORDINATE, bound_by, context_names, fits, is_local
 from tessera_lsp.signatures import Signature
@@ -52,7 +52,7 @@ def at_once(document: Document, position: lsp.Position) -> list[lsp.CompletionIt
     """The members of a module, after `ts.` say. They are the same whatever has just been typed, as long as the text
     gives the module's name to nothing else; so no analysis is waited for."""
     text, offset = document.text.text, document.text.offset(position)
-    owner = _OWNER.search(text, document.text.starts[document.text.place(position)[0] - 1], offset)
+    owner = _OWNER.search(text, _since(document, position), offset)
     head = owner["name"].partition(".")[0] if owner is not None else ")"
     context = context_at(text, offset)
     if owner is None or not head.isidentifier() or context.comment or context.string:
@@ -66,7 +66,7 @@ def at_once(document: Document, position: lsp.Position) -> list[lsp.CompletionIt
 
 def _completion(document: Document, position: lsp.Position) -> Iterator[lsp.CompletionItem]:
     text, offset = document.text.text, document.text.offset(position)
-    row = document.text.place(position)[0] - 1
+    since = _since(document, position)
     context = context_at(text, offset)
     known, line, col = document.recent(*document.text.place(position))
     if context.comment:
@@ -75,16 +75,21 @@ def _completion(document: Document, position: lsp.Position) -> Iterator[lsp.Comp
         if context.subscript in _ANNOTATIONS:
             yield from _dims(document, known)
         return
-    owner = _OWNER.search(text, document.text.starts[row], offset)
+    owner = _OWNER.search(text, since, offset)
     if owner is not None:
         yield from _members(document, known, owner["name"], line, col)
     elif known is not None:
         yield from _dims(document, known)
         yield from _variables(known, line, col)
-        typed = _TYPED.search(text, document.text.starts[row], offset)
+        typed = _TYPED.search(text, since, offset)
         yield from _of_module(document, typed.group() if typed is not None else "")
         if context.subscript in _ANNOTATIONS:
             yield from _dtypes(document)
+
+
+def _since(document: Document, position: lsp.Position) -> int:
+    """From where on a name before a position is looked for: patterns of names take long on a line of megabytes."""
+    return max(document.text.starts[document.text.place(position)[0] - 1], document.text.offset(position) - NAME)
 
 
 def _members(document: Document, known: Known | None, owner: str, line: int, col: int) -> Iterator[lsp.CompletionItem]:
