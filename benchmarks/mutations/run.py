@@ -13,7 +13,7 @@ from itertools import count, islice
 from pathlib import Path
 
 from benchmarks.mutations.score import Model, Score, run_mutations
-from benchmarks.mutations.texts import NAMES, TYPINGS, mutations, typings
+from benchmarks.mutations.texts import NAMES, TYPINGS, mutations, right, typings
 
 PORTION = 200
 Job = tuple[str, tuple[int, ...], tuple[str, str] | None]
@@ -26,7 +26,7 @@ def run(sample: int | None = None, seed: int = 0, jobs: int = 1, minutes: float 
     `log`: a file that says how far it has come, and the faults so far."""
     pending = list(_jobs(sample, random.Random(seed)))
     random.Random(seed).shuffle(pending)
-    score, end = Score(), time.monotonic() + 60 * minutes
+    score, end = Score(of=_number()), time.monotonic() + 60 * minutes
     with ProcessPoolExecutor(jobs) if jobs > 1 else nullcontext() as pool:
         waiting = iter(pending)
         for done in count(1):
@@ -39,6 +39,12 @@ def run(sample: int | None = None, seed: int = 0, jobs: int = 1, minutes: float 
                 said = f"{min(done * jobs * 2, len(pending))} of {len(pending)} portions\n{score.report()}\n"
                 Path(log).write_text(said, encoding="utf-8")
     raise AssertionError
+
+
+def _number() -> int:
+    """How many texts there are: a mistake makes one, and a function one for each of its characters, in each way."""
+    typed = (len(t.of(right(name).text)) for name in NAMES for t in typings(name))
+    return sum(len(mutations(name)) for name in NAMES) + len(TYPINGS) * sum(typed)
 
 
 def _jobs(sample: int | None, rng: random.Random) -> Iterator[Job]:

@@ -42,6 +42,8 @@ def everything(analysis: Analysis) -> object:
 class Score:
     """Counts over texts; `faults` are broken promises, `worst` texts in which many hints are lost."""
 
+    of: int = 0
+    """how many texts there are, of which `texts` have been tried"""
     texts: Counter[str] = field(default_factory=Counter[str])
     broken: Counter[str] = field(default_factory=Counter[str])
     kept: Counter[str] = field(default_factory=Counter[str])
@@ -66,7 +68,8 @@ class Score:
             return round(100 * part / whole, 3) if whole else 100.0
 
         return {
-            "texts": sum(self.texts.values()), "broken": sum(self.broken.values()), "faults": len(self.faults),
+            "texts": sum(self.texts.values()), "of": self.of, "broken": sum(self.broken.values()),
+            "faults": len(self.faults),
             "hints_kept_percent": percent(sum(self.kept.values()), sum(self.there.values())),
             "one_finding_percent": percent(self.places[1], sum(self.places.values())),
             "milliseconds_each": round(1e3 * self.seconds / max(sum(self.texts.values()), 1), 2),

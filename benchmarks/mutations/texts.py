@@ -184,12 +184,13 @@ class Typing:
     """the line of its `def`, below its decorators"""
     last: int
 
+    def of(self, text: str) -> str:
+        return "".join(text.splitlines(keepends=True)[self.first - 1 : self.last])
+
     def texts(self, text: str, kind: str) -> Iterator[tuple[str, int]]:
         """The texts that there are one after the other, and the line that is being typed in each."""
         lines = text.splitlines(keepends=True)
-        above, own, below = (
-            "".join(p) for p in (lines[: self.first - 1], lines[self.first - 1 : self.last], lines[self.last :])
-        )
+        above, own, below = "".join(lines[: self.first - 1]), self.of(text), "".join(lines[self.last :])
         lengths = range(len(own))
         for n in reversed(lengths) if kind == "erase" else lengths:
             typed = own[:n]
