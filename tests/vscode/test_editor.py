@@ -251,7 +251,7 @@ def test_profile_of_a_function(window: Window) -> None:
     lens = window.page.locator(".codelens-decoration a", has_text="Profile").first
     box = window.page.locator(".quick-input-widget input:visible")
     window.see("def norm")
-    window.lens("set a size for C")
+    window.lens("modelled on sm_90a at C=1024: ")
     lens.click()
     box.wait_for()
     assert box.input_value() == "C=1024"

@@ -81,7 +81,7 @@ def test_a_server_for_each_folder(window: Window, folder: Path) -> None:
     assert not (folder / "beta/was-run").exists()  # nothing there needed a server yet
     quick_open(window, "beta_model.py")
     window.see("y: [N, 4] f32 = x * 2")
-    window.lens("set a size for N")  # the other folder's sizes are its own
+    window.lens("modelled on cpu at N=1024: ")  # the other folder's sizes are its own
     assert (folder / "beta/was-run").exists()
 
 
