@@ -35,6 +35,11 @@ def unknown_argument(y: ts.Tensor["M", ts.f32]):
     y[tile_m:tile_m+4] = ts.tile.zeros((4,), bf16=True)
 
 
+@wrong("TS105", "ts.tile.full((4,), {})", "a number is needed here, not a dict")
+def filled_with_a_dict(y: ts.Tensor["M", ts.f32]):
+    y[tile_m:tile_m+4] = ts.tile.full((4,), {})
+
+
 @wrong("TS104", "ctx.BLOK_M", "BLOCK_M")
 def unknown_setting(y: ts.Tensor["M", ts.f32]):
     ctx = ts.tile.context()

@@ -7,12 +7,13 @@ rounds them (docs/decisions). Only `mma` takes them as they are.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Number
 from typing import Any
 
 from tessera.compiler.frontend.kernel.axes import BroadcastError, Identities
 from tessera.compiler.frontend.kernel.index import Indices
 from tessera.compiler.frontend.kernel.values import Axes, Axis
-from tessera.compiler.frontend.values import is_sequence
+from tessera.compiler.frontend.values import is_sequence, type_name
 from tessera.compiler.graph.infer import Suggestion
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import Shape, SharedType, TileType, shape_text
@@ -49,6 +50,8 @@ class Tiles:
         if isinstance(value, complex) and not dtype.is_complex:
             raise KernelFault("TS302", f"the complex number {value} does not fit {dtype}")
         number: Any = value
+        if not isinstance(value, Number) and not hasattr(value, "__float__"):
+            raise KernelFault("TS105", f"a number is needed here, not {type_name(value)}")
         kept = complex(number) if dtype.is_complex else float(number) if dtype.is_float else int(number)
         return self.builder.constant(bool(kept) if dtype.kind == "bool" else kept, dtype)
 
