@@ -32,13 +32,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     gc.freeze()
     gc.enable()
     if given.tcp is not None:
-        from tessera_lsp import tcp
+        from tessera_lsp import loopback, tcp
 
-        tcp.serve(server, given.tcp)
+        loopback.run(server, tcp.serve(server, given.tcp))
     elif given.ws is not None:
-        from tessera_lsp import websocket
+        from tessera_lsp import loopback, websocket
 
-        websocket.serve(server, given.ws)
+        loopback.run(server, websocket.serve(server, given.ws))
     else:
         serve(server)
 

@@ -14,26 +14,18 @@ from typing import TYPE_CHECKING
 
 from pygls.io_ import run_async
 
+from tessera_lsp.loopback import HOST
+
 if TYPE_CHECKING:
     from tessera_lsp.server import TesseraServer
 
 log = logging.getLogger(__name__)
-HOST = "127.0.0.1"
 HEADER = re.compile(rb"content-(length: *\d+|type: *\S.*)\r\n", re.I)
 """the first line of a message"""
 
 
-def serve(server: TesseraServer, port: int) -> None:
+async def serve(server: TesseraServer, port: int) -> None:
     """Serves one client until it says `exit` or closes the connection."""
-    try:
-        asyncio.run(_serve(server, port))
-    except (KeyboardInterrupt, SystemExit):
-        pass
-    finally:
-        server.shutdown()
-
-
-async def _serve(server: TesseraServer, port: int) -> None:
     ended = asyncio.get_running_loop().create_future()
     taken = False
 

@@ -6,32 +6,23 @@ Every page in the person's browser can reach that interface, so pages from elsew
 
 from __future__ import annotations
 
-import asyncio
 import re
 import threading
 from typing import TYPE_CHECKING, Any
 
 from pygls.io_ import run_websocket
 
+from tessera_lsp.loopback import HOST
+
 if TYPE_CHECKING:
     from tessera_lsp.server import TesseraServer
 
-HOST = "127.0.0.1"
 OWN = re.compile(r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?")
 """the origins of pages that this machine serves"""
 
 
-def serve(server: TesseraServer, port: int) -> None:
+async def serve(server: TesseraServer, port: int) -> None:
     """Serves one client until it says `exit` or closes the connection."""
-    try:
-        asyncio.run(_serve(server, port))
-    except (KeyboardInterrupt, SystemExit):
-        pass
-    finally:
-        server.shutdown()
-
-
-async def _serve(server: TesseraServer, port: int) -> None:
     from websockets.asyncio.server import serve as listen
 
     ended = threading.Event()
