@@ -40,6 +40,11 @@ class Line:
     span: Span = NOWHERE
 
 
+def of(analysis: Analysis) -> tuple[str, ...]:
+    """The levels that there are: a kernel, which is written in tiles, starts as Tile IR."""
+    return LEVELS[LEVELS.index("tile") :] if analysis.definition.kind == "kernel" else LEVELS
+
+
 def graph(analysis: Analysis, dims: Mapping[str, int]) -> Op:
     """The `graph.func` of a function with some sizes known, after the graph's passes. Raises NoIR."""
     from tessera.compiler.graph.passes import GRAPH_PASSES

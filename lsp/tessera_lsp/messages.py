@@ -13,6 +13,7 @@ from pygls.protocol import default_converter
 
 CURSOR = "tessera/cursor"
 IR = "tessera/ir"
+LEVELS = "tessera/levels"
 SIZES = "tessera/sizes"
 
 
@@ -81,12 +82,35 @@ class IrResponse:
 
 
 @attrs.define
-class SizesParams:
+class FunctionParams:
     """The function at `position`, or the one named `function`."""
 
     text_document: lsp.TextDocumentIdentifier
     function: str | None = None
     position: lsp.Position | None = None
+
+
+@attrs.define
+class LevelsResult:
+    """The levels of IR that a function or kernel has, from the most abstract on."""
+
+    function: str
+    levels: Sequence[str]
+
+
+@attrs.define
+class LevelsRequest:
+    id: int | str
+    params: FunctionParams
+    method: str = LEVELS
+    jsonrpc: str = "2.0"
+
+
+@attrs.define
+class LevelsResponse:
+    id: int | str | None
+    result: LevelsResult | None
+    jsonrpc: str = "2.0"
 
 
 @attrs.define
@@ -104,7 +128,7 @@ class SizesResult:
 @attrs.define
 class SizesRequest:
     id: int | str
-    params: SizesParams
+    params: FunctionParams
     method: str = SIZES
     jsonrpc: str = "2.0"
 
@@ -119,11 +143,12 @@ class SizesResponse:
 TYPES: Mapping[str, tuple[type, type | None]] = {
     CURSOR: (CursorNotification, None),
     IR: (IrRequest, IrResponse),
+    LEVELS: (LevelsRequest, LevelsResponse),
     SIZES: (SizesRequest, SizesResponse),
 }
 _OWN = (
     *(CursorParams, CursorNotification, IrParams, SourceLines, IrResult, IrRequest, IrResponse),
-    *(SizesParams, SizesResult, SizesRequest, SizesResponse),
+    *(FunctionParams, LevelsResult, LevelsRequest, LevelsResponse, SizesResult, SizesRequest, SizesResponse),
 )
 
 

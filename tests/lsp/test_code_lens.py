@@ -51,7 +51,10 @@ async def test_predictions(start):
         ("Profile", "tessera.profile", [doc.uri, "größe"]),
         ("Show IR", "tessera.showIr", [doc.uri, "größe"]),
     ]
-    assert found["double"][0].title.startswith("modelled on sm_90a at N=1024: ")
+    assert list(predicted.arguments) == [doc.uri, "größe", "schedule"]
+    kernel = found["double"][0]
+    assert kernel.title.startswith("modelled on sm_90a at N=1024: ")
+    assert list(kernel.arguments) == [doc.uri, "double", "tile"]
 
 
 async def test_sizes_and_targets_change(start):

@@ -54,6 +54,21 @@ async def test_graph_and_schedule(editor):
     assert '"schedule.group"' in schedule.text and "[B, 64]" in schedule.text
 
 
+async def test_kernels_start_as_tile_ir(editor):
+    doc = editor.open(MODEL)
+
+    async def levels(**where):
+        params = {"textDocument": {"uri": doc.uri}, **where}
+        found = await editor.client.protocol.send_request_async("tessera/levels", params)
+        return found.function, list(found.levels)
+
+    at = editor.at(doc, "y[|tile_n")
+    assert await levels(function="norm") == ("norm", ["graph", "schedule", "tile", "target", "assembly"])
+    assert await levels(position={"line": at.line, "character": 4}) == ("double", ["tile", "target", "assembly"])
+    with pytest.raises(JsonRpcException, match="there is no function or kernel at this place"):
+        await levels(position={"line": 0, "character": 0})
+
+
 @pytest.mark.timeout(60)
 async def test_levels_of_a_target_come_from_a_process_that_runs_nothing_of_the_file(editor):
     doc = editor.open(MODEL)

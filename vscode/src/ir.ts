@@ -22,13 +22,13 @@ export interface Subject {
 }
 
 export const SCHEME = "tessera-ir";
-const LEVELS = [
-  { label: "Graph", description: "whole-tensor operators" },
-  { label: "Schedule", description: "what is fused, tiled and placed" },
-  { label: "Tile", description: "one program over tiles" },
-  { label: "Target", description: "the source that the target compiles" },
-  { label: "Assembly", description: "what the machine runs" },
-];
+const DESCRIPTIONS: Record<string, string> = {
+  graph: "whole-tensor operators",
+  schedule: "what is fused, tiled and placed",
+  tile: "one program over tiles",
+  target: "the source that the target compiles",
+  assembly: "what the machine runs",
+};
 const PAUSE = 400;
 
 export class IrDocuments implements vscode.TextDocumentContentProvider {
@@ -67,8 +67,17 @@ export class IrDocuments implements vscode.TextDocumentContentProvider {
     }
   }
 
-  ask(params: { textDocument: { uri: string } }): Promise<Ir> {
-    return this.clients.for(vscode.Uri.parse(params.textDocument.uri)).request<Ir>("tessera/ir", params);
+  ask(params: Asked): Promise<Ir> {
+    return this.request<Ir>("tessera/ir", params);
+  }
+
+  /** The function that is asked about and the levels that it has. */
+  async levels(params: Asked): Promise<{ function: string; levels: string[] }> {
+    return this.request("tessera/levels", params);
+  }
+
+  private request<T>(method: string, params: Asked): Promise<T> {
+    return this.clients.for(vscode.Uri.parse(params.textDocument.uri)).request<T>(method, params);
   }
 
   /** Not when a document is closed: that is also said of one whose language is set. */
@@ -96,11 +105,11 @@ export class IrDocuments implements vscode.TextDocumentContentProvider {
 /** Shows a level of the function at a place; asks for the level where none is given. In an IR document: of the function
  * that it shows. */
 export async function showIr(documents: IrDocuments, place: Place, level?: string): Promise<void> {
-  const chosen = level ?? (await vscode.window.showQuickPick(LEVELS, { title: "Show IR" }))?.label.toLowerCase();
+  const { function: name, levels } = await documents.levels(asked(place));
+  const chosen = level ?? (await choose(levels));
   if (!chosen) {
     return;
   }
-  const name = place.function ?? (await documents.ask(asked(place, chosen))).function;
   const uri = uriOf({ source: place.source, function: name, level: chosen });
   const document = await vscode.workspace.openTextDocument(uri);
   const language = documents.of(uri)?.language;
@@ -109,6 +118,15 @@ export async function showIr(documents: IrDocuments, place: Place, level?: strin
   }
   const viewColumn = place.beside ? vscode.ViewColumn.Beside : vscode.ViewColumn.Active;
   await vscode.window.showTextDocument(document, { viewColumn, preserveFocus: place.beside, preview: false });
+}
+
+async function choose(levels: string[]): Promise<string | undefined> {
+  const items = levels.map((level) => ({ label: capitalized(level), description: DESCRIPTIONS[level] ?? "", level }));
+  return (await vscode.window.showQuickPick(items, { title: "Show IR" }))?.level;
+}
+
+function capitalized(word: string): string {
+  return word.charAt(0).toUpperCase() + word.slice(1);
 }
 
 export interface Place {
@@ -140,7 +158,14 @@ export function subjectOf(uri: vscode.Uri): Subject {
   return JSON.parse(uri.query) as Subject;
 }
 
-function asked({ source, function: name, position }: Omit<Place, "beside">, level: string) {
+interface Asked {
+  textDocument: { uri: string };
+  function: string | undefined;
+  position: vscode.Position | undefined;
+  level: string | undefined;
+}
+
+function asked({ source, function: name, position }: Omit<Place, "beside">, level?: string): Asked {
   return { textDocument: { uri: source }, function: name, position, level };
 }
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lsprotocol import types as lsp
 
 from tessera.compiler.schedule.measured import Measured, digest, last
+from tessera_lsp import levels
 from tessera_lsp.names import definition_name
 from tessera_lsp.notebook import Cell
 from tessera_lsp.predictions import Prediction, predict, quantity
@@ -56,7 +57,8 @@ def register(server: TesseraServer) -> None:
             for closed in [k for k in kept if not server.is_open(k[0])]:
                 del kept[closed]
             kept[key] = analysis.op, state, predict(analysis, settings.dims, settings.target)
-        return lsp.Command(_title(kept[key][2]), SHOW_IR, arguments=[*key, "schedule"])
+        level = "schedule" if "schedule" in levels.of(analysis) else "tile"  # what is launched
+        return lsp.Command(_title(kept[key][2]), SHOW_IR, arguments=[*key, level])
 
     @server.feature(lsp.CODE_LENS_RESOLVE)
     async def resolve(lens: lsp.CodeLens) -> lsp.CodeLens:

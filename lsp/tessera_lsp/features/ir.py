@@ -15,7 +15,7 @@ from pygls.exceptions import JsonRpcContentModified, JsonRpcInvalidParams
 from tessera_lsp import levels
 from tessera_lsp.errors import RequestFailedError
 from tessera_lsp.levels import Line, NoIR
-from tessera_lsp.messages import IR, IrParams, IrResult, SizesParams, SourceLines
+from tessera_lsp.messages import IR, LEVELS, FunctionParams, IrParams, IrResult, LevelsResult, SourceLines
 from tessera_lsp.progress import progress
 
 if TYPE_CHECKING:
@@ -31,6 +31,11 @@ def register(server: TesseraServer) -> None:
     @server.feature(IR)
     async def ir(params: IrParams) -> IrResult:
         return await _answer(server, params)
+
+    @server.feature(LEVELS)
+    async def levels_(params: FunctionParams) -> LevelsResult:
+        analysis = asked_function(await server.document(params.text_document), params).analysis
+        return LevelsResult(analysis.name, levels.of(analysis))
 
     @server.feature(lsp.WORKSPACE_TEXT_DOCUMENT_CONTENT)
     async def content(params: lsp.TextDocumentContentParams) -> lsp.TextDocumentContentResult:
@@ -69,7 +74,7 @@ async def _answer(server: TesseraServer, params: IrParams) -> IrResult:
     )
 
 
-def asked_function(document: Document, params: IrParams | SizesParams) -> Known:
+def asked_function(document: Document, params: IrParams | FunctionParams) -> Known:
     """The function that a request is about. Raises RequestFailedError where there is none."""
     if params.position is not None:
         known = document.function_at(document.text.place(params.position)[0])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tessera.compiler.frontend.signature import definition_signature
 from tessera.compiler.frontend.sizes import declared_sizes, usual_sizes
 from tessera_lsp.features.ir import asked_function
-from tessera_lsp.messages import SIZES, SizesParams, SizesResult
+from tessera_lsp.messages import SIZES, FunctionParams, SizesResult
 
 if TYPE_CHECKING:
     from tessera_lsp.server import TesseraServer
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def register(server: TesseraServer) -> None:
     @server.feature(SIZES)
-    async def sizes(params: SizesParams) -> SizesResult:
+    async def sizes(params: FunctionParams) -> SizesResult:
         document = await server.document(params.text_document)
         analysis = asked_function(document, params).analysis
         declared = declared_sizes(definition_signature(analysis.definition))
