@@ -323,11 +323,8 @@ class Tensor(_Tensor):
         """All products of an element of x (flattened) with one of y (flattened): a matrix."""
     def pad(self, pad_width: int | tuple[Any, ...], mode: str = 'constant', value: float = 0) -> Tensor:
         """`x` with `value` around it: `pad_width` is a number, a pair (before, after), or a pair per axis, as in NumPy."""
-    def permute(self, perm: Sequence[int] | None = None) -> Tensor:
-        """`x` with its axes in the order `perm`; without it, in reverse order.
-
-        Two axes spelled out, `x.transpose(1, 2)`, are exchanged, as in PyTorch; a tuple is always a permutation.
-        """
+    def permute(self, *perm: Any) -> Tensor:
+        """`x` with its axes in the order `perm`, which names every axis, as in PyTorch."""
     def pow(self, y: Array) -> Tensor:
         """x to the power y."""
     def power(self, y: Array) -> Tensor:
@@ -854,11 +851,8 @@ def outer(x: A, y: Array) -> A:
 def pad(x: A, pad_width: int | tuple[Any, ...], mode: str = 'constant', value: float = 0) -> A:
     """`x` with `value` around it: `pad_width` is a number, a pair (before, after), or a pair per axis, as in NumPy."""
 
-def permute(x: A, perm: Sequence[int] | None = None) -> A:
-    """`x` with its axes in the order `perm`; without it, in reverse order.
-
-    Two axes spelled out, `x.transpose(1, 2)`, are exchanged, as in PyTorch; a tuple is always a permutation.
-    """
+def permute(x: A, *perm: Any) -> A:
+    """`x` with its axes in the order `perm`, which names every axis, as in PyTorch."""
 
 def pow(x: A, y: Array) -> A:
     """x to the power y."""

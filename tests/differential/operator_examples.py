@@ -162,6 +162,8 @@ EXAMPLES: list[Example] = [
     E("einsum", [X, Arg("D")], equation="ij,k->kij"),
     E("transpose", XS),
     E("transpose", XS, perm=(2, 0, -2)),
+    E("permute", XS, perm=(2, 0, -2)),
+    E("permute", X, perm=(0, 1)),
     E("swapaxes", XS, axis1=0, axis2=-1),
     E("matrix_transpose", XS),
     E("reshape", XS, shape=(d("S"), d("B*D"))),

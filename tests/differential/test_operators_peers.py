@@ -232,7 +232,9 @@ def test_einsum(equation: str, shapes: list[tuple[int, ...]]) -> None:
 
 
 SHAPING: list[tuple[str, Callable[[GraphBuilder, Any], Any], Callable[[Any], Any]]] = [
-    ("permute", lambda g, x: g.transpose(x, 2, 0, 1), lambda x: x.permute(2, 0, 1)),
+    ("permute", lambda g, x: g.permute(x, 2, 0, 1), lambda x: x.permute(2, 0, 1)),
+    ("permute of two axes", lambda g, x: g.permute(g.flatten(x, 1), 0, 1), lambda x: x.flatten(1).permute(0, 1)),
+    ("transpose of all", lambda g, x: g.transpose(x, (2, 0, 1)), lambda x: x.permute(2, 0, 1)),
     ("transpose of two", lambda g, x: g.transpose(x, 1, -1), lambda x: x.transpose(1, -1)),
     ("mT", lambda g, x: g.matrix_transpose(x), lambda x: x.mT),
     ("reshape", lambda g, x: g.reshape(x, 4, -1), lambda x: x.reshape(4, -1)),

@@ -43,6 +43,8 @@ REJECTED: list[tuple[str, list[TensorType], Callable[..., Any], str]] = [
     ("TS204", [X], lambda g, x: g.sum(x, axis=(0, -2)), "names an axis twice"),
     ("TS204", [X], lambda g, x: g.softmax(x, axis="S"), "must be an integer known at compile time, not 'S'"),
     ("TS204", [X], lambda g, x: g.transpose(x, (0, 0)), "no permutation"),
+    ("TS204", [BSD], lambda g, x: g.permute(x, 0, -1), r"permute names every axis, transpose\(0, 2\) exchanges two"),
+    ("TS204", [BSD], lambda g, x: g.permute(x, (1,)), r"perm=\(1,\) is no permutation of the 3 axes of \[B, S, D\]$"),
     (
         "TS205",
         [T(4, 6)],

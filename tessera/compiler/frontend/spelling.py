@@ -30,7 +30,9 @@ def other_spellings(ev: Evaluator, node: ast.AST, code: str, operands: Sequence[
     if code == "TS210" and node.args:
         return list(_equations(ev, node.args[0], shapes))
     if code == "TS213" and name == "chunk":
-        return [_renamed(ev, node.func, "split")]
+        return [_renamed(ev, node.func, name, "split")]
+    if code == "TS204" and name == "permute":
+        return _exchange(ev, node)
     if code == "TS206" and name in ("concat", "concatenate", "cat"):
         return _axis(ev, node, shapes)
     return []
@@ -59,12 +61,21 @@ def _consistent(ev: Evaluator, terms: Sequence[str], shapes: Sequence[Shape]) ->
     return all(dims.equal(size.setdefault(c, d), d, ev.facts) for c, d in pairs)
 
 
-def _renamed(ev: Evaluator, function: ast.expr, name: str) -> Candidate:
+def _renamed(ev: Evaluator, function: ast.expr, old: str, name: str, *further: Edit) -> Candidate:
     span = ev.span(function)
-    start = span.end_col - len("chunk")
-    return Candidate(
-        Fix(f"Use {name}", (Edit(Span(span.file, span.end_line, start, span.end_line, span.end_col), name),))
-    )
+    start = span.end_col - len(old)
+    edit = Edit(Span(span.file, span.end_line, start, span.end_line, span.end_col), name)
+    return Candidate(Fix(f"Use {name}", (edit, *further)))
+
+
+def _exchange(ev: Evaluator, node: ast.Call) -> list[Candidate]:
+    """`transpose(0, 1)` for a permute that names two axes of more, also as a tuple."""
+    if not node.args or node.keywords:
+        return []
+    last = node.args[-1]
+    pair = last.elts if isinstance(last, (ast.Tuple, ast.List)) else []
+    text = ", ".join(ev.frame.source.segment(ev.span(e)) for e in pair)
+    return [_renamed(ev, node.func, "permute", "transpose", *([Edit(ev.span(last), text)] if pair else []))]
 
 
 def _axis(ev: Evaluator, node: ast.Call, shapes: Sequence[Shape]) -> list[Candidate]:

@@ -13,3 +13,4 @@ from tessera.compiler.graph import nn as nn
 from tessera.compiler.graph import random as random
 from tessera.compiler.graph import reductions as reductions
 from tessera.compiler.graph import shaping as shaping
+from tessera.compiler.graph import transposing as transposing

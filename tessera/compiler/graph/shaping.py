@@ -1,6 +1,6 @@
-"""The same elements under another shape or order: views, which lowering re-indexes by strides without a copy.
+"""The same elements under another shape, or reversed: views, which lowering re-indexes by strides without a copy.
 
-Primitives: `transpose`, `reshape`, `broadcast_to`, `slice` and `flip`; the others are spelled in these.
+Primitives: `reshape`, `broadcast_to`, `slice` and `flip`; the others are spelled in these.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 
 from tessera.compiler.graph.cut import Cut
 from tessera.compiler.graph.elementwise import sum_to
-from tessera.compiler.graph.infer import counterexample, items
-from tessera.compiler.graph.operator import GraphBuilder, Infer, Operator, Spread, tensor
+from tessera.compiler.graph.infer import counterexample
+from tessera.compiler.graph.operator import GraphBuilder, Infer, Operator, tensor
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import Shape, TensorType, shape_text
 from tessera.language import dims
@@ -34,76 +34,6 @@ class View(Operator, abstract=True):
 
     def tangent(self, g: GraphBuilder, out: Value, tangents: Sequence[Value], x: Value, **attrs: Any) -> Value:
         return g.emit(self, [tangents[0]], attrs)
-
-
-class Transpose(View):
-    """`x` with its axes in the order `perm`; without it, in reverse order.
-
-    Two axes spelled out, `x.transpose(1, 2)`, are exchanged, as in PyTorch; a tuple is always a permutation.
-    """
-
-    functions = methods = ("transpose", "permute")
-    properties = ("T",)
-
-    def infer(self, t: Infer, x: TensorType, perm: Sequence[int] | None = None) -> TensorType:
-        order = tuple(range(x.rank))[::-1]
-        if isinstance(perm, Spread) and len(perm) == 2 and x.rank >= 2:
-            order = _exchanged(x.rank, t.axis(x, perm[0]), t.axis(x, perm[1]))
-        elif perm is not None:
-            order = tuple(t.axis(x, a, "perm") for a in items(perm))
-            if sorted(order) != list(range(x.rank)):
-                t.fail("TS204", f"perm={order} is no permutation of the {x.rank} axes of {shape_text(x.shape)}")
-        t.canonical(perm=order)
-        return x.with_shape(tuple(x.shape[i] for i in order))
-
-    def reference(self, x: Any, perm: tuple[int, ...]) -> Any:
-        return np.transpose(x, perm)
-
-    def strided(self, shape: Shape, strides: Shape, offset: Dim, /, perm: tuple[int, ...]) -> Strided:
-        return tuple(shape[i] for i in perm), tuple(strides[i] for i in perm), offset
-
-    def partition(self, cut: Cut, x: TensorType, perm: tuple[int, ...]) -> None:
-        """An axis stays one wherever it goes."""
-
-    def adjoint(self, g: GraphBuilder, out: Value, ct: Value, x: Value, perm: tuple[int, ...]) -> tuple[Value]:
-        return (g.transpose(ct, tuple(sorted(range(len(perm)), key=perm.__getitem__))),)
-
-
-def _exchanged(rank: int, a: int, b: int) -> tuple[int, ...]:
-    return tuple(b if i == a else a if i == b else i for i in range(rank))
-
-
-class Swapaxes(Operator):
-    """`x` with two axes exchanged."""
-
-    def infer(self, t: Infer, x: TensorType, axis1: int, axis2: int) -> TensorType:
-        a, b = t.axis(x, axis1, "axis1"), t.axis(x, axis2, "axis2")
-        t.canonical(axis1=a, axis2=b)
-        return x.with_shape(tuple(x.shape[i] for i in _exchanged(x.rank, a, b)))
-
-    def reference(self, x: Any, axis1: int, axis2: int) -> Any:
-        return np.swapaxes(x, axis1, axis2)
-
-    def decompose(self, g: GraphBuilder, x: Value, axis1: int, axis2: int) -> Value:
-        return g.transpose(x, _exchanged(tensor(x).rank, axis1, axis2))
-
-
-class MatrixTranspose(Operator):
-    """`x` with its last two axes exchanged."""
-
-    functions, methods, properties = ("matrix_transpose",), (), ("mT",)
-
-    def infer(self, t: Infer, x: TensorType) -> TensorType:
-        if x.rank < 2:
-            t.fail("TS213", f"the matrix transpose needs at least two axes, {shape_text(x.shape)} has {x.rank}")
-        return x.with_shape((*x.shape[:-2], x.shape[-1], x.shape[-2]))
-
-    def reference(self, x: Any) -> Any:
-        return np.swapaxes(x, -1, -2)
-
-    def decompose(self, g: GraphBuilder, x: Value) -> Value:
-        n = tensor(x).rank
-        return g.transpose(x, _exchanged(n, n - 1, n - 2))
 
 
 class Reshape(View):

@@ -25,6 +25,18 @@ def adaptive_pooling_right(x: Tensor["B", "C", "H", "W"]) -> Tensor["B", "C", 1,
 
 
 @ts.function
+def two_axes_of_three(x: Tensor["B", "S", "D"]):
+    y = x.permute(0, -1)
+    #   ^^^^^^^^^^^^^^^^ TS204
+    # says: permute names every axis, transpose(0, 2) exchanges two
+    # fix: y = x.transpose(0, -1)
+    z = ts.permute(x, (1, 2))
+    #   ^^^^^^^^^^^^^^^^^^^^^ TS204
+    # fix: z = ts.transpose(x, 1, 2)
+    return y, z
+
+
+@ts.function
 def two_values(x: Tensor["B", "D"]) -> tuple[Tensor["B"], Tensor["D"]]:
     return x.sum(1), x
     #                ^ TS201

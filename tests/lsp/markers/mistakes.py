@@ -173,6 +173,7 @@ def minus_one(x: Tensor["B", "S", "D"]):
 @ts.function
 def permutations(x: Tensor["B", "S", "D"]):
     return x.permute(0, 1), x.permute(0, 1, 1), ts.transpose(x, (0, 2))
+    #      ^^^^^^^^^^^^^^^ TS204
     #                       ^^^^^^^^^^^^^^^^^^ TS204
     #                                           ^^^^^^^^^^^^^^^^^^^^^^^ TS204
 

@@ -13,7 +13,8 @@ from tessera.errors import Note, Span
 LONG = 16
 """steps of a loop from which a sum in 16 bits counts as long"""
 
-_KEPT = ("where", "clip", "maximum", "minimum", "concat", "slice", "transpose", "round", "neg", "abs", "relu")
+_MOVED = ("slice", "concat", "transpose", "permute")
+_KEPT = (*_MOVED, "where", "clip", "maximum", "minimum", "round", "neg", "abs", "relu")
 
 
 def unscaled(op: Op, look: Look) -> Finding | None:

@@ -141,7 +141,7 @@ def _relative_to(v: Value, top: Value, depth: int = 6) -> bool:
     if name_of(op) in _EXP:
         shift = made_by(op.operands[0], "sub")
         return shift is not None and behind(shift.operands[1]) is top
-    return name_of(op) in (*_PRODUCTS, "sum", "transpose", "where") and any(
+    return name_of(op) in (*_PRODUCTS, "sum", "transpose", "permute", "where") and any(
         _relative_to(x, top, depth - 1) for x in op.operands
     )
 

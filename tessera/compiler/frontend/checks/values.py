@@ -29,6 +29,7 @@ _SAME_ELEMENTS = frozenset({"cast", "broadcast", "broadcast_to", "reshape", "uns
 _ANY_ELEMENTS = _SAME_ELEMENTS | {
     "slice",
     "transpose",
+    "permute",
     "swapaxes",
     "matrix_transpose",
     "flip",
