@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from tessera.compiler.schedule.measured import common
 from tessera.profiler.machine import Machine
 from tessera.profiler.quantity import Quantity, weakest
 from tessera.profiler.recording import Recording
@@ -54,6 +55,11 @@ class KernelStats:
     @property
     def line(self) -> int:
         return int(self.launches[0].attributes.get("line", 0))
+
+    @property
+    def sizes(self) -> dict[str, int | None]:
+        """The dims of its function; None for one in which its launches differ."""
+        return common(launch.attributes.get("sizes", {}) for launch in self.launches)
 
     @property
     def bandwidth_fraction(self) -> Quantity:

@@ -65,6 +65,8 @@ class LaunchAttributes(TypedDict, total=False):
     """source line of the kernel or function, 1-based"""
     function: str
     """the `@ts.function` or kernel that the launch belongs to"""
+    sizes: Mapping[str, int]
+    """the dims of that function, and its whole numbers that are known when it is compiled"""
     dtype: str
     """element type that the arithmetic is done in; selects the compute ceiling"""
     reads: Sequence[tuple[int, int]]

@@ -107,6 +107,7 @@ def _event(run: Run, info: LaunchInfo, number: int, extent: Extent, more: Mappin
         "file": info.file,
         "line": info.line,
         "function": built.plan.name,
+        "sizes": dict(run.env),
         "label": info.label,
         "dtype": info.dtype,
         **{k: tuple((buffer, size(d)) for buffer, d in more[k]) for k in ("reads", "writes")},

@@ -88,11 +88,12 @@ async def test_the_line_of_a_magic_has_the_last_word(start):
 
 async def test_the_last_profile(start, monkeypatch, tmp_path):
     monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path))
-    record("/work shop/model.py", {"größe": Measured(5_120_000, 3, "cpu", time.time() - 7300, digest(MODEL))})
+    measured = Measured(5_120_000, 3, "cpu", time.time() - 7300, digest(MODEL), {"B": 8, "D": None})
+    record("/work shop/model.py", {"größe": measured})
     editor = await start()
     doc = editor.open(MODEL)
     shown = (await lenses(editor, doc))["größe"][1]
-    assert shown.title == "measured on cpu: 5.12 ms in 3 launches, 2 h ago"
+    assert shown.title == "measured on cpu at B=8, several D: 5.12 ms in 3 launches, 2 h ago"
     assert (shown.command, list(shown.arguments)) == ("tessera.openProfile", [doc.uri, "größe"])
     editor.replace(doc, "* 2\n\n", "* 3\n\n")
     assert (await lenses(editor, doc))["größe"][1].title.endswith(", 2 h ago, before the last edits")

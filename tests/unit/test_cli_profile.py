@@ -99,6 +99,7 @@ def test_figures_as_json(folder: Path) -> None:
     assert (found["function"], found["target"], found["sizes"], found["assumed"]) == ("saxpy", "cpu", {"n": 4096}, [])
     (kernel,) = found["kernels"]
     assert (kernel["launches"], kernel["bytes"]) == (3, 3 * 3 * 4096 * 4)
+    assert kernel["sizes"] == {"n": 4096}
     assert kernel["time_is"] == "measured" and kernel["time"] > 0
     assert last(str(folder / "model.py"))["saxpy"].launches == 3
 

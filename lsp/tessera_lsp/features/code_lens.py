@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import textwrap
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types as lsp
 
-from tessera.compiler.schedule.measured import Measured, digest, last
+from tessera.compiler.schedule.measured import Measured, digest, last, sizes_text
 from tessera_lsp import levels
 from tessera_lsp.names import definition_name
 from tessera_lsp.notebook import Cell
@@ -73,7 +74,7 @@ def register(server: TesseraServer) -> None:
 
 def _title(found: Prediction) -> str:
     """`modelled on sm_90a at B=S=1024: 12 us in 2 launches, 3.1 MB`; sizes are named where they are assumed."""
-    at = f" at {'='.join(found.assumed)}={found.size}" if found.assumed else ""
+    at = _at(dict.fromkeys(found.assumed, found.size))
     launches = f"{found.launches} launch" + ("es" if found.launches != 1 else "")
     said = [f"{quantity(found.us * 1e-6, 's')} in {launches}"] if found.us is not None else []
     said += [quantity(found.bytes, "B")] if found.bytes is not None else []
@@ -83,10 +84,15 @@ def _title(found: Prediction) -> str:
 
 
 def _measured(m: Measured, text: str) -> str:
-    """`measured on cpu: 5.1 ms in 3 launches, 2 h ago, before the last edits`"""
+    """`measured on cpu at B=8, S=1024: 5.1 ms in 3 launches, 2 h ago, before the last edits`"""
     launches = f"{m.launches} launch" + ("es" if m.launches != 1 else "")
     edited = "" if m.text == text else ", before the last edits"
-    return f"measured on {m.target}: {quantity(m.ns * 1e-9, 's')} in {launches}, {_age(time.time() - m.when)}{edited}"
+    took = f"{quantity(m.ns * 1e-9, 's')} in {launches}"
+    return f"measured on {m.target}{_at(m.sizes)}: {took}, {_age(time.time() - m.when)}{edited}"
+
+
+def _at(sizes: Mapping[str, int | None]) -> str:
+    return f" at {sizes_text(sizes)}" if sizes else ""
 
 
 def _age(seconds: float) -> str:

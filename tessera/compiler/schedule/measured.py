@@ -9,20 +9,20 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from tessera import knobs
 
-_SCHEMA = 1
+_SCHEMA = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
     """All launches of a function during one profile: their time in ns, and when it was (seconds since the epoch).
 
-    `text` is the digest of the source file at that time.
+    `text` is the digest of the source file at that time, `sizes` what its dims were: None where launches differ in one.
     """
 
     ns: int
@@ -30,6 +30,25 @@ class Measured:
     target: str
     when: float
     text: str
+    sizes: Mapping[str, int | None] = field(default_factory=dict[str, "int | None"])
+
+
+def common(sizes: Iterable[Mapping[str, int]]) -> dict[str, int | None]:
+    """The sizes of several launches as one: None for a dim in which they differ."""
+    found: dict[str, int | None] = {}
+    for each in sizes:
+        found = {name: size if found.get(name, size) == size else None for name, size in {**found, **each}.items()}
+    return found
+
+
+def sizes_text(sizes: Mapping[str, int | None]) -> str:
+    """`B=8, S=D=1024, several N`; empty where there are none."""
+    alike: dict[int | None, list[str]] = {}
+    for name, size in sizes.items():
+        alike.setdefault(size, []).append(name)
+    several = alike.pop(None, [])
+    said = ["=".join([*names, str(size)]) for size, names in alike.items()]
+    return ", ".join([*said, *(f"several {name}" for name in several)])
 
 
 def digest(text: str) -> str:
@@ -55,7 +74,9 @@ def last(file: str) -> dict[str, Measured]:
         if document["schema"] != _SCHEMA or document["file"] != file:
             return {}
         return {
-            name: Measured(int(m["ns"]), int(m["launches"]), str(m["target"]), float(m["when"]), str(m["text"]))
+            name: Measured(
+                int(m["ns"]), int(m["launches"]), str(m["target"]), float(m["when"]), str(m["text"]), dict(m["sizes"])
+            )
             for name, m in document["functions"].items()
         }
     except (OSError, ImportError, ValueError, KeyError, TypeError, AttributeError):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from tessera.compiler.schedule.measured import sizes_text
 from tessera.profiler.recording import Recording
 from tessera.profiler.slots import nesting_lanes, tile_extents
 from tessera.profiler.tiles import busy_map, occupancy
@@ -106,6 +107,7 @@ def _launch_slices(recording: Recording, devices: _Devices) -> dict[int, tuple[L
         figures = {name: getattr(launch, name) for name in ("flops", "bytes") if getattr(launch, name) is not None}
         plain = {name: value for name, value in launch.attributes.items() if isinstance(value, (str, int, float))}
         grid = "x".join(map(str, launch.grid))
+        plain |= {"sizes": text} if (text := sizes_text(launch.attributes.get("sizes", {}))) else {}
         args = args_text(**{**plain, **figures, "launch": launch.launch, "grid": grid, "source": launch.source})
         item = Slice(launch.start, launch.start + launch.duration, launch.kernel, "launch", args)
         devices.get(launch.rank, launch.device, 0).row((0,), "launches").append(item)

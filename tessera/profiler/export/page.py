@@ -8,6 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tessera.compiler.schedule.measured import sizes_text
 from tessera.profiler.hints import Hint
 from tessera.profiler.memory import MemoryReport
 from tessera.profiler.quantity import format_percent, format_time, format_value
@@ -71,6 +72,7 @@ def _headline(summary: Summary, recording: Recording) -> str:
     facts += [f"{count:,} launch{'es' if count != 1 else ''}", records, str(summary.overhead)]
     rows = "".join(
         f"<tr><th>{html.escape(kernel.kernel)}</th><td>{len(kernel.launches):,}</td>"
+        f"<td>{html.escape(sizes_text(kernel.sizes))}</td>"
         f"<td>{format_time(kernel.duration)}</td><td>{_meter(kernel.share)}</td>"
         f"<td>{_optional(kernel.intensity.value, 'ops/byte')}</td>"
         f"<td>{_optional(kernel.bandwidth.value, 'B/s')}</td><td>{_optional(kernel.rate.value, 'FLOP/s')}</td>"
@@ -78,8 +80,8 @@ def _headline(summary: Summary, recording: Recording) -> str:
         f"<td>{kernel.bound}</td><td>{kernel.source}</td></tr>"
         for kernel in summary.kernels
     )
-    titles = ("kernel", "launches", "time", "share", "intensity", "bandwidth", "rate", "of roof", "bound by", "time is")
-    table = _table(titles, rows) if rows else "<p>No launch.</p>"
+    titles = ("kernel", "launches", "sizes", "time", "share", "intensity", "bandwidth", "rate", "of roof", "bound by")
+    table = _table((*titles, "time is"), rows) if rows else "<p>No launch.</p>"
     return f'<p class="facts">{html.escape(" · ".join(facts))}</p><section class="scroll">{table}</section>'
 
 
@@ -100,6 +102,7 @@ def _hints(hints: list[Hint]) -> str:
 def _launches(launches: list[LaunchEvent]) -> str:
     rows = "".join(
         f"<tr><td>{launch.launch}</td><th>{html.escape(launch.kernel)}</th><td>{html.escape(launch.device)}</td>"
+        f"<td>{html.escape(sizes_text(launch.attributes.get('sizes', {})))}</td>"
         f"<td>{'×'.join(map(str, launch.grid))}</td>"
         f"<td>{_optional(launch.duration, 'ns')}</td>"
         f"<td>{_optional(launch.flops, 'FLOP')}</td><td>{_optional(launch.bytes, 'B')}</td>"
@@ -107,7 +110,7 @@ def _launches(launches: list[LaunchEvent]) -> str:
         for launch in launches[:_MOST_ROWS]
     )
     more = f"<p>The first {_MOST_ROWS:,} of {len(launches):,}.</p>" if len(launches) > _MOST_ROWS else ""
-    titles = ("id", "kernel", "device", "grid", "time", "FLOP", "bytes", "time is", "source")
+    titles = ("id", "kernel", "device", "sizes", "grid", "time", "FLOP", "bytes", "time is", "source")
     return f'<div class="scroll">{_table(titles, rows)}</div>{more}'
 
 
