@@ -32,7 +32,7 @@ def remember(recording: Recording) -> None:
                 now,
                 text,
                 common(r.attributes.get("sizes", {}) for r in runs),
-            )  # fmt: skip
+            )
             for name, runs in functions.items()
         }
         record(str(path), took)
