@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import random
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import nullcontext
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from contextlib import contextmanager
 from functools import cache
-from itertools import count, islice
+from itertools import islice, takewhile
 from pathlib import Path
 
 from benchmarks.mutations.score import Model, Score, run_mutations
@@ -26,19 +27,39 @@ def run(sample: int | None = None, seed: int = 0, jobs: int = 1, minutes: float 
     `log`: a file that says how far it has come, and the faults so far."""
     pending = list(_jobs(sample, random.Random(seed)))
     random.Random(seed).shuffle(pending)
-    score, end = Score(of=_number()), time.monotonic() + 60 * minutes
-    with ProcessPoolExecutor(jobs) if jobs > 1 else nullcontext() as pool:
-        waiting = iter(pending)
-        for done in count(1):
-            some = list(islice(waiting, jobs * 2)) if time.monotonic() < end else []
-            if not some:
-                return score
-            for found in pool.map(_try, some) if pool is not None else map(_try, some):
-                score.add(found)
+    score, end = Score(_number(), seed), time.monotonic() + 60 * minutes
+    in_time = takewhile(lambda _: time.monotonic() < end, pending)
+    with _prepared():
+        for done, found in enumerate(_tried(in_time, jobs), 1):
+            score.add(found)
             if log:
-                said = f"{min(done * jobs * 2, len(pending))} of {len(pending)} portions\n{score.report()}\n"
-                Path(log).write_text(said, encoding="utf-8")
-    raise AssertionError
+                Path(log).write_text(f"{done} of {len(pending)} portions\n{score.report()}\n", encoding="utf-8")
+    return score
+
+
+@contextmanager
+def _prepared() -> Iterator[None]:
+    """What all texts are compared with, made once: other processes take it over, and no garbage is looked for in it."""
+    for name in NAMES:
+        _model(name)
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+def _tried(pending: Iterator[Job], jobs: int) -> Iterator[Score]:
+    if jobs == 1:
+        yield from map(_try, pending)
+        return
+    with ProcessPoolExecutor(jobs) as pool:
+        waiting = {pool.submit(_try, job) for job in islice(pending, 2 * jobs)}
+        while waiting:
+            done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            waiting |= {pool.submit(_try, job) for job in islice(pending, len(done))}
+            yield from (f.result() for f in done)
 
 
 def _number() -> int:

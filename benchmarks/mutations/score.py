@@ -9,14 +9,14 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from benchmarks.mutations.dependence import Dependence, Part
+from benchmarks.mutations.scratch import Scratch
 from benchmarks.mutations.texts import Mutation, Typing, right
 from tessera.compiler.frontend.analysis import Analysis
 from tessera.compiler.frontend.files import FileAnalysis
-from tessera.compiler.frontend.reparse import parsed
-from tessera.compiler.frontend.syntax import parse
 
 Hints = dict[tuple[int, str], str]
 Codes = set[tuple[int, str]]
+PROMISES = ("no crash", "from scratch", "right text", "no hint lost", "no wrong hint", "no wrong finding")
 
 
 def hints(file: FileAnalysis) -> Hints:
@@ -44,32 +44,40 @@ class Score:
 
     of: int = 0
     """how many texts there are, of which `texts` have been tried"""
+    seed: int = 0
+    """of the order in which they are tried"""
     texts: Counter[str] = field(default_factory=Counter[str])
     broken: Counter[str] = field(default_factory=Counter[str])
     kept: Counter[str] = field(default_factory=Counter[str])
     there: Counter[str] = field(default_factory=Counter[str])
     places: Counter[int] = field(default_factory=Counter[int])
     faults: list[str] = field(default_factory=list[str])
+    promises: Counter[str] = field(default_factory=Counter[str])
+    """how often each was broken"""
     worst: list[tuple[int, int, str]] = field(default_factory=list[tuple[int, int, str]])
     """lost hints, findings of TS101, where"""
     seconds: float = 0.0
 
     def add(self, other: Score) -> None:
-        for name in ("texts", "broken", "kept", "there", "places", "faults", "worst", "seconds"):
+        for name in ("texts", "broken", "kept", "there", "places", "faults", "promises", "worst", "seconds"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    def fault(self, promise: str, said: str) -> None:
+        self.promises[promise] += 1
+        self.faults.append(said)
 
     def report(self, worst: int = 40) -> str:
         """The figures, the faults and the texts in which most is lost."""
         lost = [f"{hints} hints lost, {n} findings: {where}" for hints, n, where in sorted(self.worst, reverse=True)]
-        return "\n".join([json.dumps(self.summary(), indent=1), *self.faults, *lost[:worst]])
+        return "\n".join([json.dumps(self.summary(), indent=1), *sorted(self.faults), *lost[:worst]])
 
     def summary(self) -> dict[str, object]:
         def percent(part: float, whole: float) -> float:
             return round(100 * part / whole, 3) if whole else 100.0
 
         return {
-            "texts": sum(self.texts.values()), "of": self.of, "broken": sum(self.broken.values()),
-            "faults": len(self.faults),
+            "texts": sum(self.texts.values()), "of": self.of, "seed": self.seed, "broken": sum(self.broken.values()),
+            "faults": len(self.faults), "faults_by_promise": {p: self.promises[p] for p in PROMISES},
             "hints_kept_percent": percent(sum(self.kept.values()), sum(self.there.values())),
             "one_finding_percent": percent(self.places[1], sum(self.places.values())),
             "milliseconds_each": round(1e3 * self.seconds / max(sum(self.texts.values()), 1), 2),
@@ -89,6 +97,8 @@ class Model:
         self.file.update(self.text)
         self.hints, self.codes = hints(self.file), codes(self.file)
         self.whole = [everything(a) for a in self.file.analyses]
+        self._right = self.file.analyses
+        self._scratch = Scratch(self.text, name)
         self._dependence = Dependence(self.text)
         self._concerned: dict[tuple[int, int], tuple[set[int], set[int]]] = {}
 
@@ -113,8 +123,19 @@ class Model:
             score.places[len(self.file.problems)] += 1
             self._compare(m, text.count("\n") - self.text.count("\n"), where, score)
         self.file.update(self.text)
-        if [everything(a) for a in self.file.analyses] != self.whole:
-            score.faults.append(f"{where}: the right text is not known as before")
+        if not self._as_before():
+            score.fault("right text", f"{where}: the right text is not known as before")
+
+    def _as_before(self) -> bool:
+        """Whether the right text is known as it was; what is the same object need not be looked into."""
+        now = self.file.analyses
+        same = len(now) == len(self.whole) and all(
+            (a.expressions is was.expressions and a.diagnostics is was.diagnostics and a.dims is was.dims
+             and a.definition.line == was.definition.line) or everything(a) == whole
+            for a, was, whole in zip(now, self._right, self.whole, strict=True)
+        )  # fmt: skip
+        self._right = now if same else self._right
+        return same
 
     def _given(self, text: str, kind: str, where: str, score: Score) -> None:
         """Gives the file a text; what is said of it must not depend on what was there before."""
@@ -124,16 +145,17 @@ class Model:
         score.seconds += time.perf_counter() - started
         score.texts[kind] += 1
         if any(d.code == "TS900" for d in file.diagnostics):
-            score.faults.append(f"{where}: it crashed")
-        if file.problems != parsed(text, file.file).problems:
-            score.faults.append(f"{where}: other findings of TS101 than from scratch")
-        if bool(file.problems) == (parse(text, file.file).tree is not None):
-            score.faults.append(f"{where}: Python's parser has another opinion")
+            score.fault("no crash", f"{where}: it crashed")
+        problems, parses = self._scratch.problems(text)
+        if file.problems != problems:
+            score.fault("from scratch", f"{where}: other findings of TS101 than from scratch")
+        if bool(file.problems) == parses:
+            score.fault("from scratch", f"{where}: Python's parser has another opinion")
         if not file.problems:
             fresh = FileAnalysis(file.file)
             fresh.update(text)
             if [everything(a) for a in file.analyses] != [everything(a) for a in fresh.analyses]:
-                score.faults.append(f"{where}: known otherwise than from scratch")
+                score.fault("from scratch", f"{where}: known otherwise than from scratch")
 
     def _compare(self, m: Mutation, by: int, where: str, score: Score) -> None:
         own, dependants = self.concerned(m.first, m.last)
@@ -148,15 +170,17 @@ class Model:
             score.kept[m.kind] += now.get(place) == type
             lost += now.get(place) != type
             if place not in now and line not in dependants:
-                score.faults.append(f"{where}: {place[1]} in line {line} is lost")
+                score.fault("no hint lost", f"{where}: {place[1]} in line {line} is lost")
         known = {(moved[line], code) for line, code in self.codes}
-        said = [(place, f"{place[1]} is {t}") for place, t in now.items() if wanted.get(place, (0, ""))[1] != t]
-        said += [(place, f"{place[1]} is said") for place in codes(self.file) if place not in known]
-        for place, what in said:
+        others = [(place, t) for place, t in now.items() if wanted.get(place, (0, ""))[1] != t]
+        said = [("no wrong hint", place, f"{place[1]} is {t}") for place, t in others]
+        new_ones = (place for place in codes(self.file) if place not in known)
+        said += [("no wrong finding", place, f"{place[1]} is said") for place in new_ones]
+        for promise, place, what in said:
             line = place[0] - by * (place[0] > before)
             new = m.last < m.first <= place[0] < m.first + by
             if not new and line not in own and line not in dependants:
-                score.faults.append(f"{where}: {what} in line {line}")
+                score.fault(promise, f"{where}: {what} in line {line}")
         if lost or len(self.file.problems) > 1:
             score.worst.append((lost, len(self.file.problems), where))
 
@@ -193,8 +217,9 @@ class Model:
                     and before not in dependants
                     and (before, code) not in said
                 ):
-                    score.faults.append(f"{where}: {code} is said in line {at}")
+                    score.fault("no wrong finding", f"{where}: {code} is said in line {at}")
         self.file.update(self.text)
+        self._right = self.file.analyses
 
     def _keeps(self, wanted: Hints, last: int, by: int, kind: str, where: str, score: Score) -> None:
         now, lost = hints(self.file), 0
@@ -204,7 +229,7 @@ class Model:
             score.kept[kind] += there == t
             lost += there != t
             if there is not None and there != t:
-                score.faults.append(f"{where}: {name} in line {at} is {there} and not {t}")
+                score.fault("no wrong hint", f"{where}: {name} in line {at} is {there} and not {t}")
         if lost:
             score.worst.append((lost, len(self.file.problems), where))
 
@@ -213,4 +238,6 @@ def run_mutations(model: Model, chosen: Iterable[Mutation]) -> Score:
     score = Score()
     for m in chosen:
         model.try_one(m, score)
+    if [everything(a) for a in model.file.analyses] != model.whole:
+        score.fault("right text", f"{model.name}: after {sum(score.texts.values())} texts it is not known as before")
     return score

@@ -97,6 +97,7 @@ class Mutation:
         return text[: self.start] + self.new + text[self.end :]
 
 
+@cache
 def mutations(name: str) -> list[Mutation]:
     """Every mutation of a text, in the order of the text for each kind."""
     text = right(name).text
@@ -201,6 +202,7 @@ class Typing:
 TYPINGS = ("type", "type in pairs", "erase")
 
 
+@cache
 def typings(name: str) -> list[Typing]:
     """The functions of a text that can be typed."""
     tree = parse(right(name).text, name).tree

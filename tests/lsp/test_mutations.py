@@ -16,7 +16,11 @@ from tessera_lsp.document import Document
 from tessera_lsp.features.inlay_hints import shown
 
 from benchmarks.mutations.run import run
+from benchmarks.mutations.scratch import Scratch
+from benchmarks.mutations.texts import NAMES, right
+from benchmarks.mutations.texts import mutations as mutations_of
 from tessera.compiler.frontend.files import FileAnalysis
+from tessera.compiler.frontend.reparse import parsed
 
 MODEL = '''"""A block of a transformer, and a kernel."""
 
@@ -101,9 +105,21 @@ def hints(document: Document) -> dict[str, list[tuple[int, str, str]]]:
 def test_small_mistakes_in_realistic_models():
     """A sample of what `python -m benchmarks mutations` tries wholly."""
     score = run(sample=150, seed=3)
-    assert not score.faults
+    assert not score.faults and not score.promises
     assert 140 < score.texts.total() < score.of / 100 and score.broken.total() > 100
     assert score.kept.total() > 0.98 * score.there.total()
+
+
+def test_what_the_score_compares_findings_with():
+    """It reads less than an analysis from scratch does, and finds the same."""
+    for name in NAMES:
+        text, broken = right(name).text, 0
+        scratch = Scratch(text, name)
+        for mutation in mutations_of(name)[7::1501]:
+            found = parsed(mutation.of(text), name).problems
+            assert scratch.problems(mutation.of(text)) == (found, not found), mutation
+            broken += bool(found)
+        assert broken > 3
 
 
 @pytest.mark.asyncio(loop_scope="module")

@@ -17,7 +17,7 @@ _REJECTED = (SyntaxError, ValueError, RecursionError, MemoryError)  # MemoryErro
 _NEWLINE = re.compile(r"\r\n?|\n")
 
 
-@dataclass(slots=True)
+@dataclass
 class TypeParameter:
     """One name of `def f[B, *Ts]`. The positions are those of an `ast` node: columns count UTF-8 bytes from 0."""
 
@@ -49,17 +49,24 @@ def parse(text: str, file: str) -> Parsed:
     a keyword between square brackets is a string constant. A text that does not parse gives no tree; an editor that
     wants the statements around the mistake parses these one by one.
     """
+    found = _attempt(text, file)
+    if isinstance(found, ast.Module):
+        return Parsed(found)
+    plain, notes = rewrite(text)
+    if plain != text:
+        found = _attempt(plain, file)
+    if not isinstance(found, ast.Module):
+        return Parsed(None, notes, (_diagnostic(found, plain, file, notes),))
+    _mark(found, plain, notes)
+    _realign(found, plain, text)
+    return Parsed(found, notes)
+
+
+def _attempt(text: str, file: str) -> ast.Module | Exception:
     try:
-        return Parsed(ast.parse(text, file))
-    except _REJECTED:
-        plain, notes = rewrite(text)
-    try:
-        tree = ast.parse(plain, file)
+        return ast.parse(text, file)
     except _REJECTED as e:
-        return Parsed(None, notes, (_diagnostic(e, plain, file, notes),))
-    _mark(tree, plain, notes)
-    _realign(tree, plain, text)
-    return Parsed(tree, notes)
+        return e
 
 
 class _Positions:

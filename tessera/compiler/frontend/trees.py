@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 from typing import Any, cast
 
-from tessera.compiler.frontend.broken import Broken, Gap
-
 
 def first_line(node: ast.stmt) -> int:
     """The line a statement starts at, with its decorators."""
@@ -22,19 +20,19 @@ def suites(node: ast.stmt) -> list[list[ast.stmt]]:
 
 
 def placed(node: ast.AST) -> list[Any]:
-    """Every node of a tree that has a place, also those that a walk does not come to."""
+    """Every node of a tree that has a place, also those that are no fields of it and that a walk does not come to."""
     out: list[Any] = []
-    pending: list[ast.AST] = [node]
+    pending: list[Any] = [node]
     while pending:
-        for n in ast.walk(pending.pop()):
-            if hasattr(n, "lineno"):
-                out.append(n)
-            if isinstance(n, Broken):
-                pending += n.was
-            elif isinstance(n, Gap):
-                pending += [n.was] if n.was is not None else []
-            else:  # before Python 3.12 these are no fields of the tree
-                out += [p for p in getattr(n, "type_params", ()) if not isinstance(p, ast.AST)]
+        n = pending.pop()
+        members = n.__dict__
+        if "lineno" in members:
+            out.append(n)
+        for value in members.values():
+            if isinstance(value, list):
+                pending += [v for v in cast("list[Any]", value) if hasattr(v, "__dict__")]
+            elif isinstance(value, ast.AST):
+                pending.append(value)
     return out
 
 
