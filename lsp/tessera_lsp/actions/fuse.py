@@ -10,6 +10,7 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from tessera.compiler.frontend.definition import Source
 from tessera.compiler.frontend.files import FileAnalysis
 from tessera.compiler.frontend.fixes import apply
 from tessera.compiler.frontend.values import Builtin, OperatorRef
@@ -22,6 +23,7 @@ from tessera_lsp import signatures
 from tessera_lsp.actions import Offer, Selection
 from tessera_lsp.actions.extract import analysed_alone
 from tessera_lsp.actions.part import selected as selected_part
+from tessera_lsp.actions.written import all_written
 from tessera_lsp.annotations import own_name
 from tessera_lsp.known import Known
 from tessera_lsp.levels import NoIR, schedule
@@ -41,37 +43,42 @@ def explained(document: Document, known: Known, selection: Selection, settings: 
     if known.analysis.definition.kind != "function" or selection.start == selection.end:
         return
     try:
-        groups, several = _selected(document, known, selection, settings)
+        groups, several, source = _selected(document, known, selection, settings)
     except NoIR:
         return
     if not several:
         return
     if len(groups) == 1:
-        said = f"they are one kernel already ({groups[0].attrs['label']}){_saving(groups[0], settings)}"
+        inside = all_written(source, group_ops(groups[0]))
+        said = f"they are one kernel already ({inside}){_saving(groups[0], settings)}"
     else:
         pair = next(((a, b) for a in groups for b in groups if a is not b and _feeds(a, b)), None)
-        said = between(*pair) if pair else "neither needs the other's result: there is nothing to keep out of memory"
+        apart = "neither needs the other's result: there is nothing to keep out of memory"
+        said = between(source, *pair) if pair else apart
     yield Offer(TITLE, KIND, disabled=said)
 
 
-def _selected(document: Document, known: Known, selection: Selection, settings: Settings) -> tuple[list[Op], bool]:
-    """The kernels that what is selected is part of, and whether it is more than one operator.
+def _selected(
+    document: Document, known: Known, selection: Selection, settings: Settings
+) -> tuple[list[Op], bool, Source]:
+    """The kernels that what is selected is part of, whether it is more than one operator, and the text of these.
 
     Operators of functions that are called stand elsewhere in the text: then the selection is looked at by itself.
     """
     func = schedule(known.analysis, settings.dims, machine_name(settings.target))
+    source = known.analysis.definition.text
     groups = [g for g in func.walk() if g.name in KERNELS and any(selection.touches(o.span) for o in group_ops(g))]
     selected = [o for g in groups for o in group_ops(g) if selection.holds(o.span)]
     if len({(o.span.line, o.span.col, o.span.end_line, o.span.end_col) for o in selected}) > 1:
-        return groups, True
+        return groups, True, source
     part = selected_part(known, selection)
     if part is None or not any(isinstance(n, ast.Call) for s in part.nodes for n in ast.walk(s)):
-        return groups, False
+        return groups, False, source
     alone = analysed_alone(document, known, part, "selected_alone")
     if alone is None:
-        return groups, False
+        return groups, False, source
     groups = [g for g in schedule(alone, settings.dims, machine_name(settings.target)).walk() if g.name in KERNELS]
-    return groups, sum(len(group_ops(g)) for g in groups) > 1
+    return groups, sum(len(group_ops(g)) for g in groups) > 1, alone.definition.text
 
 
 def group_ops(group: Op) -> list[Op]:
@@ -125,7 +132,7 @@ def _feeds(a: Op, b: Op) -> bool:
     return False
 
 
-def between(a: Op, b: Op) -> str:
+def between(source: Source, a: Op, b: Op) -> str:
     """Why the scheduler keeps two groups apart (lower/graph_to_schedule.py), in words."""
     kernels = [str(kernel_of(g).attrs["sym_name"]) if g.name == "schedule.launch" else "" for g in (a, b)]
     match kernels:
@@ -139,7 +146,7 @@ def between(a: Op, b: Op) -> str:
             return f"{first} and {second} are kernels: any program of {second} may read what any of {first} stores"
         case _:
             pass
-    first, second = (str(g.attrs["label"]) for g in (a, b))
+    first, second = (_named(source, g) for g in (a, b))
     match a.attrs["kind"], b.attrs["kind"]:
         case _, "contract":
             return f"{second} reads each result of {first} many times: a product's operands must be in memory first"
@@ -157,6 +164,11 @@ def between(a: Op, b: Op) -> str:
             return f"{first} and {second} reduce other axes: one must be complete before the other begins"
         case _:
             return f"{first} and {second} together exceed what one kernel holds, or a path between them leads out"
+
+
+def _named(source: Source, group: Op) -> str:
+    said = all_written(source, group_ops(group))
+    return f"the kernel of {said}" if ", " in said else said
 
 
 def decorated(document: Document, selection: Selection) -> Iterator[Offer]:

@@ -301,9 +301,8 @@ def _gain(lines: _Lines, analysis: Analysis) -> str:
     groups = [g for g in func.walk() if g.name in KERNELS]
     if len(groups) >= before:
         pair = next(((a, b) for a in groups for b in groups if a is not b and set(a.results) & set(b.operands)), None)
-        raise NotFused(
-            between(*pair) if pair else "none needs another's result: there is nothing to keep out of memory"
-        )
+        why = "none needs another's result: there is nothing to keep out of memory"
+        raise NotFused(between(analysis.definition.text, *pair) if pair else why)
     kept: Dim = 0
     for r in (r for g in groups if g.name == "schedule.group" for o in group_ops(g) for r in o.results):
         inside = [u for u in r.users if u.name.startswith("graph.")]
