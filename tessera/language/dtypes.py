@@ -181,6 +181,23 @@ def promote(a: DType, b: DType) -> DType | None:
     return BY_NAME[f"int{unsigned.bits * 2}"] if unsigned.bits < 64 else None
 
 
+def number(value: complex, dtype: DType) -> bool | int | float | complex | None:
+    """A Python number as one of the kind of `dtype`; None where `dtype` cannot hold it."""
+    if isinstance(value, complex) and not dtype.is_complex:
+        return None
+    try:
+        complex(value)
+        if dtype.is_integer:
+            low = -dtype.maximum - 1 if dtype.kind == "int" else 0
+            whole = isinstance(value, int) or float(value).is_integer()  # type: ignore[arg-type]
+            if not whole or not low <= value <= dtype.maximum:  # type: ignore[operator]
+                return None
+    except OverflowError:  # an integer of more digits than any float has
+        return None
+    kinds = {"complex": complex, "int": int, "uint": int, "bool": bool, "float": float}
+    return kinds[dtype.kind](value)  # type: ignore[arg-type]
+
+
 def weak(value: object, other: DType | None) -> DType | None:
     """The dtype a Python scalar takes beside an array of dtype `other` (or alone): it adapts, never widens."""
     if isinstance(value, bool):

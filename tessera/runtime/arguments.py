@@ -196,10 +196,10 @@ class Parameters:
         if not isinstance(value, _NUMBERS):
             message = f"{name} must be a number.\nExpected: {dtype}\nReceived: {_kind(value)}"
             raise LaunchError(self._diagnostic("TS501", message, p))
-        if not _fits(value, dtype):
+        kept = dtypes.number(value, dtype)
+        if kept is None:
             raise LaunchError(self._diagnostic("TS304", f"{name} is {value!r}, which {dtype} cannot hold.", p))
-        kinds = {"complex": complex, "int": int, "uint": int, "bool": bool, "float": float}
-        return kinds[dtype.kind](value)  # type: ignore[arg-type]
+        return kept
 
     def _not_an_array(self, p: Parameter, name: str, value: Any) -> Diagnostic:
         wanted = p.annotation.dtype or dtypes.f32  # type: ignore[union-attr]
@@ -280,20 +280,6 @@ def _kind(value: Any) -> str:
     text = repr(value) if isinstance(value, (*_NUMBERS, str, type(None))) else ""
     name = type(value).__name__
     return f"{text} ({name})" if text and value is not None else text or f"a {name}"
-
-
-def _fits(value: bool | int | float | complex, dtype: DType) -> bool:
-    if isinstance(value, complex) and not dtype.is_complex:
-        return False
-    if dtype.is_integer:
-        low = -dtype.maximum - 1 if dtype.kind == "int" else 0
-        whole = isinstance(value, int) or float(value).is_integer()  # type: ignore[arg-type]
-        return whole and low <= value <= dtype.maximum  # type: ignore[operator]
-    try:
-        complex(value)
-    except OverflowError:  # an integer of more digits than any float has
-        return False
-    return True
 
 
 def _conversion(adapter: Adapter, dtype: DType) -> str:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from tessera import knobs
 from tessera.compiler.frontend.analysis import analyse
 from tessera.compiler.frontend.fingerprint import fingerprint
-from tessera.compiler.frontend.values import Static
+from tessera.compiler.frontend.signature import is_scalar
+from tessera.compiler.frontend.values import Static, remade
 from tessera.compiler.ir.types import TensorType, shape_text
 from tessera.compiler.targets import base as targets
 from tessera.compiler.targets.base import Artifact, Target
@@ -19,7 +20,7 @@ from tessera.language import dims as algebra
 from tessera.language.annotations import TensorAnn
 from tessera.language.decorators import Function, Program
 from tessera.runtime import devices
-from tessera.runtime.arguments import Bound, Leaf
+from tessera.runtime.arguments import Bound, Leaf, Parameters
 from tessera.runtime.autotune.trials import show
 from tessera.runtime.build import Built
 from tessera.runtime.dispatch import Launcher
@@ -178,9 +179,21 @@ def _types(launcher: Launcher, arguments: Mapping[str, Any] | Sequence[Any] | No
     """Example arguments as `analyse` takes them."""
     if arguments is None:
         return None
+    parameters = launcher.parameters
     if not isinstance(arguments, Mapping):
-        arguments = launcher.parameters.positions(tuple(arguments), {})
-    return {name: _type(value) for name, value in arguments.items()}
+        arguments = parameters.positions(tuple(arguments), {})
+    defaults = {n: p.default for n, p in parameters.python.parameters.items() if p.default is not p.empty}
+    given = {**arguments, **{n: v for n, v in defaults.items() if n not in arguments}}
+    return {name: _of_parameter(parameters, name, value) for name, value in given.items()}
+
+
+def _of_parameter(parameters: Parameters, name: str, value: Any) -> Any:
+    """As `_type`; of a number that is passed at each call, as the annotation says, the type is enough."""
+    p = parameters.by_name.get(name)
+    typed = value is None or isinstance(value, (TensorType, TensorAnn, Static))
+    if p is None or typed or not (is_scalar(p) or isinstance(value, (bool, int, float, complex))):
+        return _type(value)
+    return parameters.bind({name: value}).arguments[name]
 
 
 def _type(value: Any) -> Any:
@@ -197,7 +210,7 @@ def _type(value: Any) -> Any:
         view = adapter.view(value)
         return TensorType(view.shape, view.dtype)
     if isinstance(value, (tuple, list)):
-        return type(value)(map(_type, value))
+        return remade(value, map(_type, value))
     return Static(value)
 
 

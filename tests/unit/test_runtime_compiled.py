@@ -101,6 +101,35 @@ def test_example_arguments_stand_in_for_annotations():
     assert typed.built.key == compiled.built.key
 
 
+@pytest.mark.parametrize("target", ["reference", "cpu", "emulator:sm_80"])
+def test_numbers_of_an_annotated_dtype_stay_open(target: str):
+    @ts.function
+    def line(x: ts.Tensor["N", ts.f32], n: ts.int64, a: ts.f32 = 2.0, b: ts.Tensor[ts.f32] = 1, p: int = 1):
+        return (x + n * a + b) ** p
+
+    x = np.arange(3, dtype=np.float32)
+    for arguments in [(x, 7), {"x": x, "n": 7}, {"x": x, "n": np.int32(7), "a": 1.0}, (x, 7, np.float64(5), 3.0)]:
+        compiled = ts.compile(line, target=target, arguments=arguments)
+        np.testing.assert_array_equal(compiled(x, 7), x + 15)
+        np.testing.assert_array_equal(compiled(x, 8, 3.0, b=2), x + 26)
+        with pytest.raises(LaunchError, match="another value"):
+            compiled(x, 7, p=2)
+
+
+def test_numbers_of_kernels_stay_open_and_must_fit():
+    @ts.kernel
+    def saxpy(x: ts.Tensor["N", ts.f32], y: ts.Tensor["N", ts.f32], a: float, n: ts.int8 = 0):
+        i = ts.tile.linear_id()
+        y[i] = a * x[i] + y[i] + n
+
+    x, y = np.ones(4, np.float32), np.ones(4, np.float32)
+    compiled = ts.compile(saxpy, target="reference", arguments=(x, y, 2.0))
+    compiled(x, y, 3.0, 5)
+    np.testing.assert_array_equal(y, np.full(4, 9))
+    with pytest.raises(LaunchError, match="n is 300, which int8 cannot hold"):
+        ts.compile(saxpy, target="reference", arguments=(x, y, 2.0, 300))
+
+
 def test_levels():
     compiled = ts.compile(scores, target="reference", dims={"B": 2, "S": 8})
     assert '"graph.func"' in compiled.ir()

@@ -108,7 +108,7 @@ def call_closure(ev: Evaluator, node: ast.AST, closure: Closure, args: list[Any]
     plain = closure.live is not None and not hasattr(closure.live, "definition")
     if plain and ev.live and is_static(args) and is_static(kwargs):
         return invoke(ev, node, closure.live, args, kwargs)
-    other = closure.definition.kind != ev.definition.kind and closure.frame is None and _decorated(closure)
+    other = closure.definition.kind != ev.definition.kind and closure.decorated
     if other and closure.definition.kind == "function":
         fix = "use the functions of ts.tile here, or put the lines that both need into a plain function"
         return ev.error("TS401", f"the function {closure.name} cannot be called from a kernel; {fix}", node)
@@ -126,10 +126,6 @@ def _places(node: ast.AST, closure: Closure) -> dict[str, ast.AST]:
     a = closure.node.args
     named = {k.arg: k.value for k in node.keywords if k.arg is not None}
     return {**dict(zip((p.arg for p in (*a.posonlyargs, *a.args)), node.args, strict=False)), **named}
-
-
-def _decorated(closure: Closure) -> bool:
-    return isinstance(closure.node, ast.FunctionDef) and bool(closure.node.decorator_list)
 
 
 def defaults_of(ev: Evaluator, node: ast.FunctionDef | ast.Lambda) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from tessera.errors import Fix, Span
 from tessera.language import dims, dtypes
 from tessera.language.annotations import Annotation, ScalarAnn, TensorAnn
 from tessera.language.dims import Expr
+from tessera.language.dtypes import DType
 from tessera.language.scalars import BY_SYMBOL
 
 if TYPE_CHECKING:
@@ -171,6 +172,14 @@ class FunctionLayer(Layer):
         with self.ev.builder.at(span):
             scalar = self.emission.constant(value, dtype)
             return scalar if wanted is None or not wanted.rank else self.emission.g.broadcast_to(scalar, wanted.shape)
+
+    def number(self, value: Any, dtype: DType, span: Span) -> Value | None:
+        given = self.lift(value, TensorType((), dtype), span)
+        return given if given is not None and isinstance(given.type, TensorType) and not given.type.rank else None
+
+    def converted(self, value: Value, dtype: DType, span: Span) -> Value:
+        with self.ev.builder.at(span):
+            return self.emission.g.to(value, dtype)
 
     # operators
     def binary(self, node: ast.AST, symbol: str, left: Any, right: Any) -> Any:

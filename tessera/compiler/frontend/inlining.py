@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tessera.compiler.frontend.broken import Broken
 from tessera.compiler.frontend.frame import Flow, Frame
 from tessera.compiler.frontend.parameters import enter_call
+from tessera.compiler.frontend.scalar_arguments import enter_scalars
 from tessera.compiler.frontend.values import UNKNOWN, Closure
 from tessera.errors import Note
 
@@ -25,11 +26,13 @@ def inline(ev: Evaluator, node: ast.AST, closure: Closure, bound: dict[str, Any]
     if ev.frame.depth >= CALL_LIMIT:
         return _too_deep(ev, node, closure)
     frame = callee_frame(ev, node, closure)
-    frame.names |= {n: ev.layer.accept(v) for n, v in bound.items()}
+    frame.names |= bound
     if isinstance(closure.node, ast.Lambda):
         with ev.inside(frame):
             return ev.eval(closure.node.body)
     if closure.frame is None and enter_call(ev, closure, frame, node, places) is None:
+        return UNKNOWN
+    if closure.decorated and not enter_scalars(ev, closure, frame, node, places):
         return UNKNOWN
     with ev.inside(frame):
         flow = ev.run(closure.node.body)

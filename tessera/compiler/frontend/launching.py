@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, cast
 from tessera.compiler.frontend.analysis import Analysis, ArgType
 from tessera.compiler.frontend.inlining import callee_frame
 from tessera.compiler.frontend.parameters import enter_call
-from tessera.compiler.frontend.signature import Parameter, Signature, definition_signature
+from tessera.compiler.frontend.scalar_arguments import Unfit, scalar
+from tessera.compiler.frontend.signature import Parameter, Signature, definition_signature, is_scalar
 from tessera.compiler.frontend.values import (
     UNKNOWN,
     Closure,
@@ -28,9 +29,9 @@ from tessera.compiler.frontend.values import (
     is_dict,
     is_sequence,
     leaves,
+    remade,
     type_name,
 )
-from tessera.compiler.graph.operator import GraphBuilder
 from tessera.compiler.ir.checks import Check
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.launches import launching
@@ -38,9 +39,8 @@ from tessera.compiler.ir.sizes import with_sizes
 from tessera.compiler.ir.types import TensorType, Type, ViewType
 from tessera.errors import Note
 from tessera.language import dims
-from tessera.language.annotations import Annotation, ConstAnn, ScalarAnn, TensorAnn, TupleAnn
+from tessera.language.annotations import Annotation, ConstAnn, TensorAnn, TupleAnn
 from tessera.language.dims import Dim, Expr
-from tessera.language.dtypes import DType
 from tessera.language.policies import Policy
 
 if TYPE_CHECKING:
@@ -118,11 +118,14 @@ class _Call:
     def argument(self, p: Parameter, value: Any, name: str) -> Any:
         """Raises _Refused."""
         if is_sequence(value) and any(isinstance(v, Value) for v in value):
-            return type(value)(self.argument(p, v, f"{name}.{i}") for i, v in enumerate(value))
+            return remade(value, (self.argument(p, v, f"{name}.{i}") for i, v in enumerate(value)))
         if is_dict(value) and any(isinstance(v, Value) for v in value.values()):
             return {k: self.argument(p, v, f"{name}.{k}") for k, v in value.items()}
-        if isinstance(p.annotation, ScalarAnn) and not p.static and value is not None:
-            value = self.number(p, value, p.annotation.dtype)
+        if is_scalar(p) and value is not None:
+            try:
+                value = scalar(self.ev, value, p.annotation.dtype, self.place(p.name))  # type: ignore[union-attr]
+            except Unfit as e:
+                raise self.refused(e.code, p, e.message) from None
         if isinstance(value, Value) and isinstance(value.type, TensorType):
             self.operands.append(value)
             self.names.append(name)
@@ -135,24 +138,6 @@ class _Call:
         if any(isinstance(v, Value) for v in leaves(value)):
             raise self.refused("TS105", p, f"given {type_name(value)}; give it the tensors inside, or a tuple of them")
         return Static(self.size(p.annotation.dim if isinstance(p.annotation, ConstAnn) else None, value))
-
-    def number(self, p: Parameter, value: Any, wanted: DType) -> Value:
-        """A scalar argument as a rank-0 tensor of the dtype that the kernel wants."""
-        span = self.ev.span(self.place(p.name))
-        given = self.ev.layer.lift(value, TensorType((), wanted), span)
-        have = given.type if given is not None else None
-        if given is None or not isinstance(have, TensorType) or have.rank:
-            raise self.refused("TS105", p, f"a number of {wanted}, {type_name(value)} is given")
-        low = -wanted.maximum - 1 if wanted.kind == "int" else 0
-        if wanted.is_integer and isinstance(value, int) and not low <= value <= wanted.maximum:
-            raise self.refused("TS304", p, f"a number of {wanted}, which cannot hold {value}")
-        if _KINDS.index(have.dtype.kind) > _KINDS.index(wanted.kind):
-            raise self.refused("TS304", p, f"a number of {wanted}, one of {have.dtype} is given")
-        if isinstance(value, Value) and wanted.is_integer and have.dtype.maximum > wanted.maximum:
-            said = f"one of {have.dtype} is given, which may not fit; write .to({wanted}) if it does"
-            raise self.refused("TS304", p, f"a number of {wanted}, {said}")
-        with self.ev.builder.at(span):
-            return GraphBuilder(self.ev.builder).to(given, wanted)
 
     def refused(self, code: str, p: Parameter, message: str) -> _Refused:
         note = Note("declared here", p.span)
@@ -317,10 +302,6 @@ class _Call:
         lead = self.lead or ()
         shape = tuple(n for d in a.shape for n in (lead if d is ... else (dims.substitute(d, self.bound),)))
         return self.ev.layer.placeholder(TensorType(shape, a.dtype, a.policy), self.ev.span(self.node))
-
-
-_KINDS = ("bool", "uint", "int", "float", "complex")
-"""of numbers: each goes into those behind it"""
 
 
 def _lead(p: Parameter, value: Any) -> tuple[Dim, ...] | None:

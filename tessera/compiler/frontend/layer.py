@@ -16,6 +16,7 @@ from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import TensorType, Type
 from tessera.errors import Span
 from tessera.language.annotations import Annotation
+from tessera.language.dtypes import DType
 
 if TYPE_CHECKING:
     from tessera.compiler.frontend.evaluator import Evaluator
@@ -139,9 +140,13 @@ class Layer:
         """An argument of an ordinary function that is called now: a size that is known becomes an integer."""
         return value
 
-    def accept(self, value: Any) -> Any:
-        """A value given to an inlined function as an argument; a layer may convert it (views to tiles, say)."""
-        return value
+    def number(self, value: Any, dtype: DType, span: Span) -> Value | None:
+        """The argument of a scalar parameter as a value, of `dtype` where it adapts; None where it cannot be one."""
+        raise NotImplementedError
+
+    def converted(self, value: Value, dtype: DType, span: Span) -> Value:
+        """`value` with elements of another dtype."""
+        raise NotImplementedError
 
     # control flow over abstract values
     def branch(self, node: ast.If, condition: Any) -> Flow:

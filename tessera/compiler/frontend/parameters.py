@@ -263,7 +263,7 @@ def enter_call(
             pairs = equations(p.name, p.annotation, value.type.shape)
             if pairs is None:
                 have = shape_text(value.type.shape)
-                _reject(
+                rejected(
                     ev, "TS209", f"{p.name} of {closure.name} is {p.annotation}, a tensor {have} is given", p.span, at
                 )
                 ok = False
@@ -279,7 +279,7 @@ def enter_call(
         at, bound = places.get(c.equation.name, node), list[Note]()
         if c.first is not None and c.first.name in places.keys() - {c.equation.name}:
             bound.append(Note(f"{c.equation.want} was bound here, by {c.first.place}", ev.span(places[c.first.name])))
-        _reject(ev, code, f"{closure.name}: {describe(c)}", _axis_span(signature, c.equation), at, c, bound)
+        rejected(ev, code, f"{closure.name}: {describe(c)}", _axis_span(signature, c.equation), at, c, bound)
         ok = False
     for want, have, place in open_:
         ev.checks.append(Check(want, have, f"{closure.name}: {place}"))
@@ -293,7 +293,7 @@ def _same_dtype(ev: Evaluator, closure: Closure, p: Parameter, type: TensorType,
     wanted = getattr(p.annotation, "dtype", None)
     if wanted is None or wanted == type.dtype:
         return True
-    _reject(ev, "TS304", f"{p.name} of {closure.name} holds {wanted}, a tensor of {type.dtype} is given", p.span, node)
+    rejected(ev, "TS304", f"{p.name} of {closure.name} holds {wanted}, a tensor of {type.dtype} is given", p.span, node)
     return False
 
 
@@ -305,10 +305,10 @@ def _fits(ev: Evaluator, closure: Closure, p: Parameter, value: Any, node: ast.A
     if tensor and value is None and (p.annotation.optional or p.default is not None):
         return True
     if tensor and not ev.layer.owns(value):
-        _reject(ev, "TS105", f"{p.name} of {closure.name} is a tensor, {type_name(value)} is given", p.span, node)
+        rejected(ev, "TS105", f"{p.name} of {closure.name} is a tensor, {type_name(value)} is given", p.span, node)
         return False
     if p.static and ev.layer.owns(value):
-        _reject(
+        rejected(
             ev,
             "TS105",
             f"{p.name} of {closure.name} must be known at compile time, {type_name(value)} is given",
@@ -319,10 +319,11 @@ def _fits(ev: Evaluator, closure: Closure, p: Parameter, value: Any, node: ast.A
     return True
 
 
-def _reject(
+def rejected(
     ev: Evaluator, code: str, message: str, declared: Span, node: ast.AST, conflict: Conflict | None = None,
     further: Sequence[Note] = (),
 ) -> None:  # fmt: skip
+    """Reports an argument at its place in the call, with the place where its parameter is declared."""
     notes = [*further, Note("declared here", declared)]
     if conflict is not None:
         sizes = dims.counterexample(conflict.expected, conflict.equation.have, ev.facts)

@@ -127,6 +127,11 @@ def definition_signature(definition: Definition) -> Signature:
     return signature_of(definition.tree, definition.text, definition.scope)[0]
 
 
+def is_scalar(p: Parameter) -> bool:
+    """Whether it is a number that is passed when the program runs."""
+    return isinstance(p.annotation, ScalarAnn) and not p.static
+
+
 def _type_parameters(node: ast.AST) -> tuple[str, ...]:
     return tuple(p.name for p in getattr(node, "type_params", ()))
 

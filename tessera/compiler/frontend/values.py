@@ -7,7 +7,7 @@ is a `dims.Expr`, a tensor or tile is an `ir.core.Value`. The classes here stand
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
@@ -133,6 +133,11 @@ class Closure:
     def name(self) -> str:
         return self.node.name if isinstance(self.node, ast.FunctionDef) else "lambda"
 
+    @property
+    def decorated(self) -> bool:
+        """Whether it is a function or kernel of its own, and no plain function of Python."""
+        return self.frame is None and isinstance(self.node, ast.FunctionDef) and bool(self.node.decorator_list)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassRef:
@@ -208,6 +213,11 @@ def is_tuple(value: Any) -> TypeGuard[tuple[Any, ...]]:
 
 def is_sequence(value: Any) -> TypeGuard[list[Any] | tuple[Any, ...]]:
     return isinstance(value, (list, tuple))
+
+
+def remade(value: list[Any] | tuple[Any, ...], items: Iterable[Any]) -> Any:
+    """A list, tuple or named tuple as `value` is, of other items."""
+    return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
 
 
 def is_collection(value: Any) -> TypeGuard[Collection[Any]]:

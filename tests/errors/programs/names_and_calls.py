@@ -80,6 +80,22 @@ def calls(x: Tensor["B", "D"]):
 
 
 @ts.function
+def stepped(x: Tensor["D"], n: ts.int8, rate: float = 0.1):
+    return x * n + rate
+
+
+@ts.function
+def wrong_numbers(x: Tensor["D"]):
+    a = stepped(x, 300)
+    #              ^^^ TS304
+    # says: n of stepped is a number of int8, which cannot hold 300
+    b = stepped(x, 3, x)
+    #                 ^ TS105
+    # says: rate of stepped is a number of f32, a tensor [D] f32 is given
+    return a, b
+
+
+@ts.function
 def not_ours(x: Tensor["B", "D"]):
     return math.exp(x)
     #      ^^^^^^^^^^^ TS105

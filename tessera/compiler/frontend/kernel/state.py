@@ -35,6 +35,7 @@ from tessera.errors import Span
 from tessera.language import dims, dtypes
 from tessera.language.annotations import TupleAnn
 from tessera.language.dims import Dim, Expr
+from tessera.language.dtypes import DType
 
 if TYPE_CHECKING:
     from tessera.compiler.frontend.evaluator import Evaluator
@@ -196,6 +197,16 @@ class KernelState(Layer):
             except KernelFault as e:
                 self.ev.error(e.code, e.message, span)
                 return None
+
+    def number(self, value: Any, dtype: DType, span: Span) -> Value | None:
+        if isinstance(value, Value) and value.type == INDEX:
+            with self.builder.at(span):
+                value = self.coordinates.of_index(value)
+        return self.lift(value, TileType((), dtype), span)
+
+    def converted(self, value: Value, dtype: DType, span: Span) -> Value:
+        with self.builder.at(span):
+            return self.tiles.cast(value, dtype)
 
     def _like(self, value: Any, like: Type | None) -> Value:
         found = self.operand(value)
