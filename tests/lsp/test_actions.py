@@ -296,6 +296,28 @@ async def test_where_the_comment_stands(editor, line, after):
     assert not await editor.diagnostics(doc)
 
 
+async def test_entries_of_one_title_say_where_they_are(editor):
+    """Two of one line by their columns; of fixes that do the same one is left."""
+    doc = editor.open(CANCELS.replace("    return y", "    z = ts.exp(y) - 1\n    return z"))
+    first, second = '"𝒮é"; y = ts.exp(x) - 1', "z = ts.exp(y) - 1"
+    found = await actions(editor, doc, f"{first[:6]}|{first[6:]}", f"{second}|")
+    assert [t for t in found if t.startswith(("Use", "Ignore"))] == [
+        "Use expm1 (line 7)", "Use expm1 (line 8)", "Ignore TS314 on this line (line 7)",
+        "Ignore TS314 on this line (line 8)",
+    ]  # fmt: skip
+    text = apply(editor, doc, found["Use expm1 (line 8)"].edit)
+    assert text.count("ts.exp(") == 1 and "z = ts.expm1(y)" in text
+    doc = editor.open(CANCELS.replace("ts.exp(x) - 1", "(ts.exp(x) - 1) * (ts.exp(2 * x) - 1)"))
+    found = await actions(editor, doc, "y = (|ts", kind="quickfix")
+    assert [t for t in found if t.startswith("Use")] == ["Use expm1"]
+    found = await actions(editor, doc, "y = (|ts", "2 * x) - 1|", kind="quickfix")
+    assert [t for t in found if t.startswith("Use")] == [
+        "Use expm1 (line 7, column 24)",
+        "Use expm1 (line 7, column 42)",
+    ]
+    assert [t for t in found if t.startswith("Ignore")] == ["Ignore TS314 on this line"]
+
+
 async def test_errors_cannot_be_ignored(editor):
     doc = editor.open(MODEL.replace("softmax", "sofmax"))
     assert await editor.diagnostics(doc)

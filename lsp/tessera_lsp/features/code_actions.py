@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -45,7 +46,7 @@ def register(server: TesseraServer) -> None:
             for kind, offers in _offers(server, document, params.range):
                 if _wanted(kind, only):
                     found += await _tried(document, offers)
-        return found
+        return _told_apart(found)
 
 
 async def _tried(document: Document, offers: Iterator[Offer]) -> list[lsp.CodeAction]:
@@ -120,6 +121,25 @@ def _fusing(document: Document, known: Known, selection: Selection, settings: Se
 
     into = list(fuse_kernel.offers(document, known, selection, settings))
     yield from into or fuse.explained(document, known, selection, settings)
+
+
+def _told_apart(found: list[lsp.CodeAction]) -> list[lsp.CodeAction]:
+    """Of entries that do the same one is left, for all their findings; others of one title say where they are."""
+    single: list[lsp.CodeAction] = []
+    for action in found:
+        does = (action.title, action.edit, action.disabled)
+        same = next((a for a in single if (a.title, a.edit, a.disabled) == does), None)
+        if same is None:
+            single.append(action)
+        elif action.diagnostics:
+            same.diagnostics = [*(same.diagnostics or ()), *action.diagnostics]
+    for title, count in Counter(a.title for a in single if a.diagnostics).items():
+        alike = [(a, a.diagnostics[0].range.start) for a in single if a.title == title and a.diagnostics]
+        lines = {start.line for _, start in alike}
+        for action, start in alike if count > 1 else ():
+            column = f", column {start.character + 1}" if len(lines) < count else ""
+            action.title += f" (line {start.line + 1}{column})"
+    return single
 
 
 def _action(document: Document, offer: Offer) -> lsp.CodeAction | None:
