@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import SharedType
 from tessera.compiler.targets.cuda import cxx
-from tessera.compiler.targets.cuda.bounds import Bounds, Range
 from tessera.compiler.targets.cuda.generate import generate
 from tessera.compiler.targets.cuda.groups import Grouping, TensorCores
 from tessera.compiler.targets.cuda.layout import Axis, Layout, blocked, fragment, quarters, warp_grid
 from tessera.compiler.targets.cuda.target import occupancy, settings_for
+from tessera.compiler.tile.offsets import Bounds, Range
 from tessera.compiler.tile.program import Program
 from tessera.errors import Span, TargetError, register_source
 from tessera.language import dtypes as dt

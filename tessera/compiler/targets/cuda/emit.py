@@ -13,7 +13,6 @@ from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import IndexType, SharedType, TileType, ViewType
 from tessera.compiler.targets.cuda import cxx, stream
 from tessera.compiler.targets.cuda.barriers import barriers, shared_source
-from tessera.compiler.targets.cuda.bounds import Bounds
 from tessera.compiler.targets.cuda.groups import Grouping, Line, TensorCores, dtype_of, is_tile, squeezed
 from tessera.compiler.targets.cuda.layout import Layout
 from tessera.compiler.targets.cuda.printing import Site, prints
@@ -22,6 +21,7 @@ from tessera.compiler.targets.cuda.source import Source
 from tessera.compiler.targets.cuda.swizzle import Placed
 from tessera.compiler.targets.cuda.tensor_maps import SwizzledTile, TensorMap
 from tessera.compiler.targets.cuda.warpgroups import Products
+from tessera.compiler.tile.offsets import Bounds
 from tessera.errors import NOWHERE, Diagnostic, Span, TargetError
 from tessera.language.dims import Dim, symbols
 from tessera.language.dtypes import DType

@@ -10,12 +10,12 @@ from tessera.compiler.ir.types import SharedType, ViewType
 from tessera.compiler.targets.cuda import cxx
 from tessera.compiler.targets.cuda.banks import Access, Copied
 from tessera.compiler.targets.cuda.barriers import shared_source
-from tessera.compiler.targets.cuda.bounds import Range
 from tessera.compiler.targets.cuda.emit import HANDLERS, KernelEmitter, handles
 from tessera.compiler.targets.cuda.emit_tensor import declare_operand, fetch_text
 from tessera.compiler.targets.cuda.groups import dtype_of, is_scalar, is_tile, shape_of
 from tessera.compiler.targets.cuda.products import copied_operand, feeds_from_registers
 from tessera.compiler.targets.cuda.swizzle import Placed, accesses, held, operand, placed
+from tessera.compiler.tile.offsets import Range
 from tessera.language.dims import Dim
 
 

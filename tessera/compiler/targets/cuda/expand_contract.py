@@ -10,7 +10,6 @@ from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import SharedType, TileType, ViewType
 from tessera.compiler.targets.cuda import cxx
 from tessera.compiler.targets.cuda.banks import Copied
-from tessera.compiler.targets.cuda.bounds import Range
 from tessera.compiler.targets.cuda.emit import KernelEmitter, handles
 from tessera.compiler.targets.cuda.emit_memory import copy_access, declare_stages
 from tessera.compiler.targets.cuda.expand_warpgroups import expand_on_warpgroups
@@ -18,6 +17,7 @@ from tessera.compiler.targets.cuda.groups import is_scalar
 from tessera.compiler.targets.cuda.layout import PARTIALS, blocked, fold_scratch
 from tessera.compiler.targets.cuda.swizzle import operand
 from tessera.compiler.targets.cuda.warpgroups import Products
+from tessera.compiler.tile.offsets import Range
 
 STAGE_BYTES = 64
 """Bytes of k per row of a stage: four 16-byte pieces, the least that the swizzle spreads over all banks."""

@@ -18,7 +18,6 @@ from tessera.compiler.targets.cuda import (
     emit_warpgroups,
     expand_contract,
 )
-from tessera.compiler.targets.cuda.bounds import Bounds, divisor
 from tessera.compiler.targets.cuda.budget import too_large
 from tessera.compiler.targets.cuda.emit import KernelEmitter, Settings, emit_kernel, parameters
 from tessera.compiler.targets.cuda.groups import Grouping, dtype_of
@@ -29,6 +28,7 @@ from tessera.compiler.targets.cuda.products import on_warpgroups, warps_for
 from tessera.compiler.targets.cuda.registers import Pressure, pressure, too_many
 from tessera.compiler.targets.cuda.source import Source
 from tessera.compiler.targets.cuda.warpgroups import Products, plan_contraction
+from tessera.compiler.tile.offsets import Bounds, divisor
 from tessera.compiler.tile.program import Program, Window
 from tessera.errors import Diagnostic, Span, TargetError
 from tessera.language.dims import Facts

@@ -6,20 +6,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from tessera.compiler.ir.core import Op, Value
+from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.types import SharedType, TileType, ViewType
-from tessera.compiler.targets.cuda import suggest
-from tessera.compiler.targets.cuda.bounds import strides_of
 from tessera.compiler.targets.cuda.budget import shared_parts
 from tessera.compiler.targets.cuda.emit import KernelEmitter
 from tessera.compiler.targets.cuda.emit_memory import stages_of
 from tessera.compiler.targets.cuda.products import WIDEST, is_wide
 from tessera.compiler.targets.cuda.registers import Pressure
+from tessera.compiler.targets.cuda.warpgroups import Products, plan_contraction
+from tessera.compiler.tile import vectors
+from tessera.compiler.tile.offsets import Bounds
 from tessera.compiler.tile.pipelines import rings
 from tessera.errors import Span
-
-ACCESSES = {"tile.load": (0, 1), "tile.copy_async": (1, 2), "tile.store": (0, 2)}
-"""Which operand is the view, and where its offsets start."""
 
 PRODUCTS = ("tile.mma", "tile.contract")
 
@@ -38,14 +36,14 @@ def notes(e: KernelEmitter) -> list[str]:
         if op.name in PRODUCTS and (why := _without_tensor_cores(e, op)):
             found.append(f"{_at(op.span)}: {why}")
         if isinstance(why := e.warpgroups.get(op), str) and e.settings.warpgroup_dtypes:
-            why += _would_help(suggest.for_tensor_copies(e, op))
+            why += _for_tensor_copies(e, op)
             found.append(f"{_at(op.span)}: multiplied by mma.sync, not by wgmma with tensor copies: {why}")
         if is_wide(op) and e.settings.warpgroup_dtypes:
             found.append(f"{_at(op.span)}: not multiplied by wgmma: more than {WIDEST} columns")
         if why := e.products.refused.get(op):
             found.append(f"{_at(op.span)}: copied by threads, not by tensor copies: {why}")
-        if op.name in ACCESSES and (why := _not_vectors(e, op)):
-            found.append(f"{_at(op.span)}: {why}")
+        if (access := vectors.narrow(op, e.bounds)) is not None:
+            found.append(f"{_at(op.span)}: {access}{_would_help(access.sizes, access.elements)}")
     return list(dict.fromkeys(found))
 
 
@@ -90,41 +88,18 @@ def _ahead(e: KernelEmitter, op: Op) -> str:
     return text
 
 
-def _not_vectors(e: KernelEmitter, op: Op) -> str:
-    at, first = ACCESSES[op.name]
-    view: Value = op.operands[at]
-    t = view.type
-    if not isinstance(t, ViewType) or not t.rank or _one_element(op):
-        return ""
-    vector = max(1, 16 // t.dtype.itemsize)
-    offsets = [e.bounds.of(o) for o in op.operands[first : first + t.rank]]
-    if vector == 1 or e.bounds.vectors(view, offsets, vector):
-        return ""
-    name = view.hint or "the array"
-    why = _why(e, view, offsets[-1].multiple, vector)
-    help = _would_help(suggest.for_vectors(e, view, op.operands[first : first + t.rank], vector))
-    return f"{name} is not moved {vector} elements at a time: {why}{help}"
+def _for_tensor_copies(e: KernelEmitter, product: Op) -> str:
+    """The assert that lets tensor copies fetch the operands of a product; empty where there is none."""
+    supported, views = e.settings.warpgroup_dtypes, product.operands[:2]
+    left = views[0].type
+    assert isinstance(left, ViewType)
+
+    def fetched(b: Bounds) -> bool:
+        return isinstance(plan_contraction(e.kernel, b, supported, None)[product], Products)
+
+    by = vectors.BYTES // left.dtype.itemsize
+    return _would_help(vectors.multiples(e.bounds, views, by, fetched), by)
 
 
-def _would_help(assertion: str) -> str:
-    return f"; it would be with `{assertion}` at the top" if assertion else ""
-
-
-def _why(e: KernelEmitter, view: Value, multiple: int, vector: int) -> str:
-    steps: Sequence[object] = strides_of(view)
-    if steps[-1] != 1:
-        return "neighbours along its last axis are not neighbours in memory"
-    for step in strides_of(view)[:-1]:
-        if e.bounds.divisor(step) % vector:
-            known = "is not" if isinstance(step, int) else "is not known to be"
-            return f"its rows start every {step} elements, and that {known} a multiple of {vector}"
-    if multiple % vector:
-        return f"the offset along its last axis is not known to be a multiple of {vector}"
-    return "its memory may start between 16-byte boundaries"
-
-
-def _one_element(op: Op) -> bool:
-    tile = op.result if op.results else op.operands[0 if op.name == "tile.copy_async" else 1]
-    assert isinstance(tile.type, (TileType, SharedType))
-    shape = tile.type.shape
-    return not shape or shape[-1] == 1
+def _would_help(sizes: Sequence[str], by: int) -> str:
+    return f"; it would be with `{vectors.assertion(sizes, by)}` at the top" if sizes else ""

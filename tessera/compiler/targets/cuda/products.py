@@ -13,10 +13,10 @@ from typing import TypeAlias
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import SharedType, TileType
 from tessera.compiler.targets.cuda.barriers import shared_source
-from tessera.compiler.targets.cuda.bounds import Bounds
 from tessera.compiler.targets.cuda.groups import Group, Grouping, dtype_of, is_tile, shape_of
 from tessera.compiler.targets.cuda.tensor_maps import Fetch, SwizzledTile, plan_fetch
 from tessera.compiler.targets.cuda.warpgroups import PLAIN
+from tessera.compiler.tile.offsets import Bounds
 from tessera.language import dtypes
 from tessera.language.dtypes import DType
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import ViewType
-from tessera.compiler.targets.cuda.bounds import Bounds, strides_of
+from tessera.compiler.tile.offsets import Bounds, strides_of
 from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
 

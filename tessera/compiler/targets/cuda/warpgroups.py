@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import TileType, ViewType
-from tessera.compiler.targets.cuda.bounds import Bounds, strides_of
 from tessera.compiler.targets.cuda.tensor_maps import BOX, LINE, TensorMap, is_zero
 from tessera.compiler.tile.dialect import INDEX_OPS
+from tessera.compiler.tile.offsets import Bounds, strides_of
 from tessera.errors import Diagnostic, TargetError
 from tessera.language import dtypes
 from tessera.language.dims import Dim
