@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from typing import Any
 
@@ -41,6 +42,10 @@ def product(a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["K", "N", ts.bf16]):
 @ts.function
 def open_product(a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["K", "N", ts.bf16]):
     return a @ b
+
+
+def analysed(f: Any) -> Any:
+    return kernel_runner.analyse(live_definition(f, "function", {}))
 
 
 def generated(kernel: Any, arch: int = 80) -> Generated:
@@ -128,3 +133,103 @@ def test_asserts_on_what_programs_compute_stay_debug_checks() -> None:
 
     op = kernel_runner.check(even, np.ones(32, np.float32)).op
     assert op is not None and any(x.name == "tile.assert" for x in op.walk())
+
+
+def heads(x: Any, H: int) -> Any:
+    assert x.shape[1] % H == 0, "whole heads"
+    return x.reshape(x.shape[0], H, -1).sum(1)
+
+
+def in_a_branch(x: ts.Tensor["B", "D", ts.f32], H: int):
+    if D > 64:
+        assert D % H == 0
+        x = x.reshape(B, H, -1).sum(1)
+    else:
+        x = x * 2
+    return x
+
+
+def in_an_expression(x: ts.Tensor["B", "D", ts.f32], H: int):
+    return heads(x, H) if D > 64 else x * 2
+
+
+def in_a_loop(x: ts.Tensor["B", "D", ts.f32], H: int):
+    for _ in range(D // 65):
+        assert D % H == 0
+        x = x.reshape(B, H, -1).sum(1)
+    return x * (1 if D > 64 else 2)
+
+
+@pytest.mark.parametrize("f", [in_a_branch, in_an_expression, in_a_loop])
+@pytest.mark.parametrize("target", ["reference", "cpu", "emulator:sm_80"])
+def test_asserts_on_paths_that_sizes_choose_concern_who_takes_them(f: Any, target: str) -> None:
+    program = ts.function(f)
+    assert analysed(f).checks == ()
+    for d, want in [(6, 2.0), (128, 4.0)]:
+        x = np.ones((2, d), np.float32)
+        out = ts.compile(program, target=target, arguments=(x, 4))(x, 4)
+        np.testing.assert_array_equal(out, np.full((2, 32 if d > 64 else d), want))
+    with pytest.raises(CompileError, match=r"D % H|whole heads"):
+        ts.compile(program, target=target, arguments=(np.ones((2, 66), np.float32), 4))
+
+
+def test_what_one_path_asserts_is_no_fact_on_the_other_nor_behind() -> None:
+    def by_size(x: ts.Tensor["B", "D"], y: ts.Tensor["B", "S"]):
+        if B > 4:
+            assert D == S
+            z = x + y
+        else:
+            z = x - y
+        return z, x * y
+
+    def by_elements(x: ts.Tensor["B", "D"], y: ts.Tensor["B", "S"]):
+        if x.sum() > 0:
+            assert D == S
+            z = (x + y).sum()
+        else:
+            z = (x - y).sum()
+        return z, x * y
+
+    def same(x: Any, y: Any) -> Any:
+        assert x.shape == y.shape
+        return (x + y).sum()
+
+    def in_expressions(x: ts.Tensor["B", "D"], y: ts.Tensor["B", "S"]):
+        z = same(x, y) if B > 4 else x.sum()
+        w = same(x, y) if x.sum() > 0 else (x - y).sum()
+        return z, w, x * y
+
+    for f in (by_size, by_elements, in_expressions):
+        found = [(d.code, d.span.line) for d in analysed(f).diagnostics]
+        lines = inspect.getsource(f).split("\n")
+        first = inspect.getsourcelines(f)[1]
+        wrong = [first + i for i, line in enumerate(lines) if "x - y" in line or "x * y" in line]
+        assert found == [("TS202", n) for n in wrong], f.__name__
+
+
+def test_after_a_path_that_returned_the_other_ones_facts_hold() -> None:
+    def f(x: ts.Tensor["B", "D"], y: ts.Tensor["B", "S"]):
+        if x.sum() > 0:
+            return x
+        else:
+            assert D == S
+        return x + y
+
+    a = analysed(f)
+    assert not a.diagnostics and [c.why for c in a.checks] == ["assert D == S"]
+
+
+def test_asserts_where_elements_choose_must_hold_for_all_calls() -> None:
+    @ts.function
+    def f(x: ts.Tensor["B", "D", ts.f32]):
+        if x.sum() > 0:
+            assert D % 4 == 0, "quarters"
+            x = x * 2
+        return x
+
+    x = np.zeros((2, 6), np.float32)
+    with pytest.raises(CompileError, match="it must hold for all calls, also for those that do not get here"):
+        f(x)
+    with pytest.raises(LaunchError, match="quarters: D%4 is 2, not 0"):
+        ts.compile(f, target="reference")(x)
+    np.testing.assert_array_equal(f(np.ones((2, 8), np.float32)), 2)

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend.values import MISSING, Number, Unknown, is_tuple
 from tessera.compiler.ir.checks import Check
+from tessera.errors import Note
 from tessera.language.dims import Dim, Expr, dim_min
 
 if TYPE_CHECKING:
     from tessera.compiler.frontend.evaluator import Evaluator
+
+ALL_CALLS = "it must hold for all calls, also for those that do not get here, since compiled code cannot raise"
 
 
 def assertion(ev: Evaluator, node: ast.Assert) -> None:
@@ -23,8 +26,9 @@ def assertion(ev: Evaluator, node: ast.Assert) -> None:
     if truth is False and not ev.speculative:
         said = ev.eval(node.msg) if node.msg is not None else None
         detail = f": {said}" if said is not None and not isinstance(said, Unknown) else ""
-        sizes = _sizes(ev, node.test)
-        ev.error("TS106", f"assert {ast.unparse(node.test)} is false{sizes}{detail}", node.test)
+        said = f"assert {ast.unparse(node.test)} is false{_sizes(ev, node.test)}{detail}"
+        notes = [Note(ALL_CALLS)] if ev.builder.block is not ev.block else []
+        ev.error("TS106", said, node.test, notes=notes)
     if truth is None and isinstance(value, (Number, Expr)):
         assert_sizes(ev, node)
 

@@ -18,6 +18,7 @@ from tessera.compiler.frontend.snapshot import Snapshot
 from tessera.compiler.frontend.values import UNKNOWN, Counting, Unknown
 from tessera.compiler.ir.core import Block, Op, Region, Value
 from tessera.errors import Note
+from tessera.language.dims import Facts
 
 if TYPE_CHECKING:
     from tessera.compiler.frontend.evaluator import Evaluator
@@ -31,16 +32,22 @@ def branch(ev: Evaluator, node: ast.If, condition: Any) -> Flow:
     if test is None:
         return undecided.either(ev, node, UNKNOWN)
     before = dict(ev.frame.names)
-    facts = ev.facts.copy()
-    paths = [path(ev, node.body, before, node), path(ev, node.orelse, before, node)]
+    facts, paths, learned = ev.facts, list[Path](), list[Facts]()
+    for body in (node.body, node.orelse):
+        ev.facts = facts.copy()
+        paths.append(path(ev, body, before, node))
+        learned.append(ev.facts)
+    ev.facts = facts
     flows = {p.flow for p in paths}
     if len(flows) > 1 and ev.layer.leave(paths):
         flows = {Flow.CONTINUE}
     if flows == {Flow.RETURN, Flow.NEXT}:
-        if not _take_rest(ev, node, paths):
+        ev.facts = learned[[p.flow for p in paths].index(Flow.NEXT)]
+        went = _take_rest(ev, node, paths)
+        ev.facts = facts
+        if not went:
             return Flow.NEXT
         flows = {Flow.RETURN}
-    ev.facts = facts
     if flows == {Flow.RETURN}:
         return _merge_returns(ev, node, test, paths)
     if len(flows) > 1:
@@ -148,10 +155,12 @@ def choose(ev: Evaluator, node: ast.IfExp, condition: Any) -> Any:
     if test is None:
         return undecided.either_value(ev, node, UNKNOWN)
     paths: list[Path] = []
+    facts = ev.facts
     for side in (node.body, node.orelse):
-        block = Block()
+        block, ev.facts = Block(), facts.copy()
         with ev.builder.inside(block):
             value = ev.eval(side)
+        ev.facts = facts
         paths.append(Path(block, {}, Flow.NEXT, value, None))
     merger = Merger(ev, node.test, (paths[0].block, paths[1].block))
     template = merger.merge(paths[0].returned, paths[1].returned, "the value")

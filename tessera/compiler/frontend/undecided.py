@@ -38,19 +38,17 @@ def either(ev: Evaluator, node: ast.If, condition: Any) -> Flow:
     """`if` whose condition is open: both paths, each under what it says about sizes."""
     _because(ev, node.test, condition)
     before = dict(ev.frame.names)
-    facts = ev.facts
     paths: list[tuple[Flow, dict[str, Any], Any]] = []
     for truth, body in ((True, node.body), (False, node.orelse)):
         ev.frame.names = dict(before)
-        ev.facts = facts.copy()
-        with speculating(ev):
+        with _perhaps(ev):
             if not isinstance(condition, Unknown):
                 asserts.assume(ev, node.test, truth)
             flow = ev.run(body)
-        paths.append((flow, ev.frame.names, ev.facts))
+            learned = ev.facts
+        paths.append((flow, ev.frame.names, learned))
         if flow is Flow.RETURN:
             ev.frame.possible.append(ev.frame.returned)
-    ev.facts = facts
     going = [p for p in paths if p[0] is Flow.NEXT]
     if not going:
         flows = {p[0] for p in paths}
@@ -67,9 +65,13 @@ def either(ev: Evaluator, node: ast.If, condition: Any) -> Flow:
 
 def either_value(ev: Evaluator, node: ast.IfExp, condition: Any) -> Any:
     _because(ev, node.test, condition)
-    with speculating(ev):
-        a, b = ev.eval(node.body), ev.eval(node.orelse)
-    return merge(ev, a, b, node)
+    values: list[Any] = []
+    for truth, side in ((True, node.body), (False, node.orelse)):
+        with _perhaps(ev):
+            if not isinstance(condition, Unknown):
+                asserts.assume(ev, node.test, truth)
+            values.append(ev.eval(side))
+    return merge(ev, values[0], values[1], node)
 
 
 def loop(ev: Evaluator, node: ast.For | ast.While, iterable: Any) -> Flow:
@@ -80,12 +82,10 @@ def loop(ev: Evaluator, node: ast.For | ast.While, iterable: Any) -> Flow:
     for name in stored_names(node.body) & before.keys():
         if not isinstance(before[name], Value):  # a counter or list: some later iteration's value, which is not known
             ev.frame.names[name] = UNKNOWN
-    facts, ev.facts = ev.facts, ev.facts.copy()
-    if isinstance(node, ast.For):
-        step(ev, node.target, iterable)
-    with speculating(ev):
+    with _perhaps(ev):
+        if isinstance(node, ast.For):
+            step(ev, node.target, iterable)
         ev.run(node.body)
-    ev.facts = facts
     after = ev.frame.names
     ev.frame.names = merge_names(ev, before, after, node)
     for name in after.keys() - before.keys():
@@ -111,6 +111,19 @@ def step(ev: Evaluator, target: ast.expr, iterable: Any) -> None:
     ev.facts.assume_at_most(start, counter)
     ev.facts.assume_at_most(counter + 1, stop)
     ev.frame.names[target.id] = counter
+
+
+@contextmanager
+def _perhaps(ev: Evaluator) -> Generator[None]:
+    """A path that may not be taken: what it asserts, and checks at launch, concerns only who takes it."""
+    facts, ev.facts = ev.facts, ev.facts.copy()
+    checks = len(ev.checks)
+    try:
+        with speculating(ev):
+            yield
+    finally:
+        ev.facts = facts
+        del ev.checks[checks:]
 
 
 @contextmanager
