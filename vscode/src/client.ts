@@ -1,17 +1,37 @@
 /** One language server's life: for a folder of the workspace, started when a document there concerns Tessera. */
 
 import * as vscode from "vscode";
-import { CodeLensRequest, LanguageClient, type LanguageClientOptions, State } from "vscode-languageclient/node";
+import {
+  CodeLensRequest,
+  type InitializeParams,
+  LanguageClient,
+  type LanguageClientOptions,
+  State,
+} from "vscode-languageclient/node";
 import { choose, type Server } from "./server";
 
 /** A request that fails is logged; a person who types is not interrupted for it. That one which is being ended cannot be
  * told of anything any more is nothing to log, and why one did not start is told by who started it. */
 class QuietClient extends LanguageClient {
+  /** Folders that are not this server's are none: it would look through their files. */
+  protected override fillInitializeParams(params: InitializeParams): void {
+    super.fillInitializeParams(params);
+    if (!this.clientOptions.workspaceFolder) {
+      params.workspaceFolders = params.rootUri = params.rootPath = null;
+    }
+  }
+
   override error(message: string, data?: unknown): void {
     if (this.isRunning()) {
       super.error(message, data, false);
     }
   }
+}
+
+/** Files that match a pattern below a place. */
+export interface Place {
+  baseUri: string;
+  pattern: string;
 }
 
 export class Client {
@@ -21,13 +41,13 @@ export class Client {
   private running: LanguageClient | undefined;
   private busy: Promise<void> = Promise.resolve();
 
-  /** `folder` undefined: a window without one. `serves`: whether a notebook is this server's; `alone`: whether all files
-   * of the window are. */
+  /** `folder` undefined: for files that are in none. `places`: where its files lie; `serves`: whether a notebook is this
+   * server's. */
   constructor(
     private readonly context: vscode.ExtensionContext,
     private readonly log: vscode.LogOutputChannel,
     readonly folder: vscode.WorkspaceFolder | undefined,
-    private readonly alone: boolean,
+    private readonly places: () => Place[] | "everywhere",
     private readonly serves: (notebook: vscode.Uri) => boolean,
     private readonly changed: () => void,
   ) {}
@@ -104,13 +124,18 @@ export class Client {
   }
 
   private options(): LanguageClientOptions {
-    const { folder, alone } = this;
-    const place = alone || !folder ? {} : { pattern: { baseUri: folder.uri.toString(), pattern: "**" } };
-    const schemes = alone ? ["file", "untitled"] : ["file"];
+    const { folder } = this;
+    const places = this.places();
+    const patterns = places === "everywhere" ? [{}] : places.map((pattern) => ({ pattern }));
+    const unsaved = places === "everywhere" || !folder ? [{ scheme: "untitled" }] : [];
+    const files = [...patterns.map((place) => ({ scheme: "file", ...place })), ...unsaved];
     return {
       documentSelector: [
-        ...schemes.flatMap((scheme) => ["python", "tess"].map((language) => ({ scheme, language, ...place }))),
-        { notebook: { notebookType: "jupyter-notebook", ...place }, language: "python" },
+        ...files.flatMap((place) => ["python", "tess"].map((language) => ({ ...place, language }))),
+        ...patterns.map((place) => ({
+          notebook: { notebookType: "jupyter-notebook", ...place },
+          language: "python",
+        })),
       ],
       notebookDocumentOptions: { filterCells: ({ uri }, cells) => (this.serves(uri) ? cells : []) },
       outputChannel: this.log,

@@ -1,7 +1,8 @@
-/** A language server for each folder of the workspace, with that folder's interpreter and settings. */
+/** A language server for each folder of the workspace, with that folder's interpreter and settings, and one for files
+ * outside of all folders. */
 
 import * as vscode from "vscode";
-import { Client } from "./client";
+import { Client, type Place } from "./client";
 import { concerns, fileOf } from "./documents";
 import * as interpreters from "./interpreter";
 
@@ -10,6 +11,8 @@ const STARTING = ["tessera.interpreter", "tessera.logLevel"];
 
 export class Clients implements vscode.Disposable {
   private readonly started = new Map<string, Client>();
+  /** directories of files outside of all folders that a server is for */
+  private readonly outside = new Set<string>();
   private readonly changed = new vscode.EventEmitter<void>();
   /** Tells that a server has started, ended or failed. */
   readonly onDidChange = this.changed.event;
@@ -41,29 +44,52 @@ export class Clients implements vscode.Disposable {
 
   /** Whether there is a server for a file, running or not. */
   covers(uri: vscode.Uri): boolean {
-    return isAlone() || folderOf(uri) !== undefined;
+    return isAlone() || ["file", "untitled"].includes(fileOf(uri).scheme);
   }
 
-  /** The server of the folder that a file is in, where one has been started. */
+  /** The server of the folder that a file is in, or of those in none, where one has been started. */
   at(uri: vscode.Uri): Client | undefined {
     return this.started.get(keyOf(folderOf(uri)));
   }
 
-  /** The same, started where none has been. Raises an Error for a file that none is for. */
+  /** The same, started where none has been. Raises an Error for a document that none is for. */
   for(uri: vscode.Uri): Client {
     if (!this.covers(uri)) {
-      throw new Error(`${uri.path} is in no folder of this workspace, so no interpreter is chosen for it.`);
+      throw new Error(`${uri.toString()} is no file.`);
     }
     const folder = folderOf(uri);
     const key = keyOf(folder);
+    const isNew = !this.reaches(uri);
+    if (isNew) {
+      this.outside.add(directoryOf(uri));
+    }
     let client = this.started.get(key);
     if (!client) {
       const serves = (notebook: vscode.Uri) => this.at(notebook) === client;
-      client = new Client(this.context, this.log, folder, isAlone(), serves, () => this.changed.fire());
+      const places = () => this.placesOf(folder);
+      client = new Client(this.context, this.log, folder, places, serves, () => this.changed.fire());
       this.started.set(key, client);
       void client.restart();
+    } else if (isNew) {
+      void client.restart(); // what it is for is fixed when it starts
     }
     return client;
+  }
+
+  /** Where the files of a folder's server lie. A pattern cannot leave folders out, so the server of files in none is told
+   * their directories. */
+  private placesOf(folder: vscode.WorkspaceFolder | undefined): Place[] | "everywhere" {
+    if (isAlone()) {
+      return "everywhere";
+    }
+    return folder
+      ? [{ baseUri: folder.uri.toString(), pattern: "**" }]
+      : [...this.outside].map((directory) => ({ baseUri: directory, pattern: "*" }));
+  }
+
+  /** Whether the server of a file, once it runs, is told of it. */
+  private reaches(uri: vscode.Uri): boolean {
+    return isAlone() || folderOf(uri) !== undefined || uri.scheme === "untitled" || this.outside.has(directoryOf(uri));
   }
 
   /** Starts anew what runs. */
@@ -74,13 +100,14 @@ export class Clients implements vscode.Disposable {
   async dispose(): Promise<void> {
     const ended = this.all;
     this.started.clear();
+    this.outside.clear();
     await Promise.all(ended.map((client) => client.dispose()));
   }
 
   /** A server is started for the first document of its folder that concerns it. */
   private look(document: vscode.TextDocument): void {
     const { uri } = document;
-    if (!this.at(uri) && this.covers(uri) && concerns(document)) {
+    if (!(this.at(uri) && this.reaches(uri)) && this.covers(uri) && concerns(document)) {
       this.for(uri);
     }
   }
@@ -116,6 +143,10 @@ function folderOf(uri: vscode.Uri): vscode.WorkspaceFolder | undefined {
   const within = (folder: vscode.Uri) => file.scheme === folder.scheme && file.path.startsWith(`${folder.path}/`);
   const holding = folders.filter((folder) => within(folder.uri));
   return holding.sort((a, b) => a.uri.path.length - b.uri.path.length)[0];
+}
+
+function directoryOf(uri: vscode.Uri): string {
+  return vscode.Uri.joinPath(fileOf(uri), "..").toString();
 }
 
 function keyOf(folder: vscode.WorkspaceFolder | undefined): string {
