@@ -11,13 +11,15 @@ from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, overrid
 from lsprotocol import types as lsp
 from pygls.protocol import default_converter
 
+from tessera_lsp.quick_types import later
+
 CURSOR = "tessera/cursor"
 IR = "tessera/ir"
 LEVELS = "tessera/levels"
 SIZES = "tessera/sizes"
 
 
-@attrs.define
+@later
 class CursorParams:
     """Where the person's cursor is: in quiet mode its surroundings keep their hints."""
 
@@ -25,14 +27,14 @@ class CursorParams:
     position: lsp.Position
 
 
-@attrs.define
+@later
 class CursorNotification:
     params: CursorParams
     method: str = CURSOR
     jsonrpc: str = "2.0"
 
 
-@attrs.define
+@later
 class IrParams:
     """One level of the compilation of the function at `position`, or of the one named `function`."""
 
@@ -45,7 +47,7 @@ class IrParams:
     work_done_token: Any = None
 
 
-@attrs.define
+@later
 class SourceLines:
     """Lines (from 0) of a document."""
 
@@ -53,7 +55,7 @@ class SourceLines:
     lines: Sequence[int]
 
 
-@attrs.define
+@later
 class IrResult:
     """`lines` has for each line of `text` what it comes from, null where that is nothing in the sources."""
 
@@ -66,7 +68,7 @@ class IrResult:
     lines: Sequence[SourceLines | None]
 
 
-@attrs.define
+@later
 class IrRequest:
     id: int | str
     params: IrParams
@@ -74,14 +76,14 @@ class IrRequest:
     jsonrpc: str = "2.0"
 
 
-@attrs.define
+@later
 class IrResponse:
     id: int | str | None
     result: IrResult | None
     jsonrpc: str = "2.0"
 
 
-@attrs.define
+@later
 class FunctionParams:
     """The function at `position`, or the one named `function`."""
 
@@ -90,7 +92,7 @@ class FunctionParams:
     position: lsp.Position | None = None
 
 
-@attrs.define
+@later
 class LevelsResult:
     """The levels of IR that a function or kernel has, from the most abstract on."""
 
@@ -98,7 +100,7 @@ class LevelsResult:
     levels: Sequence[str]
 
 
-@attrs.define
+@later
 class LevelsRequest:
     id: int | str
     params: FunctionParams
@@ -106,14 +108,14 @@ class LevelsRequest:
     jsonrpc: str = "2.0"
 
 
-@attrs.define
+@later
 class LevelsResponse:
     id: int | str | None
     result: LevelsResult | None
     jsonrpc: str = "2.0"
 
 
-@attrs.define
+@later
 class SizesResult:
     """What a call of a function can be made from: a value for each of its dims and whole numbers.
 
@@ -125,7 +127,7 @@ class SizesResult:
     open: Sequence[str]
 
 
-@attrs.define
+@later
 class SizesRequest:
     id: int | str
     params: FunctionParams
@@ -133,7 +135,7 @@ class SizesRequest:
     jsonrpc: str = "2.0"
 
 
-@attrs.define
+@later
 class SizesResponse:
     id: int | str | None
     result: SizesResult | None

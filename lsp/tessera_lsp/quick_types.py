@@ -1,71 +1,66 @@
-"""Loading the protocol's classes quickly, which is most of what starting the server takes.
+"""The protocol's classes, each of them made when it is first used: making all takes longer than the rest of the start.
 
-lsprotocol makes some 550 classes with attrs, which writes the methods of each as source text and compiles it, anew in
-every process. That bytecode is kept here as Python keeps that of modules: in a `__pycache__` folder, under the version
-of Python, each piece with the text that it was made from. Where it is missing, damaged or cannot be written, everything
-works and takes longer.
+lsprotocol has some 550 classes for attrs to complete, which writes the methods of each as source text and compiles it.
+A session uses about a hundred of them.
 """
 
 from __future__ import annotations
 
-import hashlib
 import importlib
-import marshal
-import os
 import sys
-from contextlib import suppress
-from importlib.util import cache_from_source
-from pathlib import Path
-from types import CodeType
-from typing import Any
+import threading
+from typing import Any, TypeVar, dataclass_transform
+
+import attrs
+
+C = TypeVar("C", bound=type)
+_define = attrs.define
+_making = threading.RLock()
 
 
 def load() -> None:
-    """Imports lsprotocol.types; to be called before anything else does."""
+    """Imports lsprotocol.types; where something has done that before, all classes are made already."""
     if "lsprotocol.types" in sys.modules:
         return
-    import attr._make as maker
-
-    path = _path()
-    kept = _read(path)
-    made: dict[tuple[str, str], CodeType] = {}
-
-    def compiled(source: str, filename: str, mode: str) -> Any:
-        key = (source, filename)
-        code = kept.get(key)
-        made[key] = code if code is not None else compile(source, filename, mode)
-        return made[key]
-
-    maker.compile = compiled  # type: ignore[attr-defined]  # in that module's eyes, instead of the builtin
+    attrs.define = later  # type: ignore[assignment]  # in the eyes of that module
     try:
         importlib.import_module("lsprotocol.types")
     finally:
-        del maker.compile  # type: ignore[attr-defined]
-    if made.keys() != kept.keys() and not sys.dont_write_bytecode:
-        _write(path, made)
+        attrs.define = _define
+    from lsprotocol import _hooks
+
+    _hooks._resolved_forward_references = True  # or a converter would ask for the fields of all of them
 
 
-def _path() -> Path:
-    return Path(cache_from_source(__file__)).with_suffix(".bin")
+@dataclass_transform(field_specifiers=(attrs.field,))
+def later(cls: C) -> C:
+    """As `attrs.define`, when the first object of the class is made or the list of its fields is asked for.
+
+    The class stays the object that it is, so what is made of it has no slots.
+    """
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        _make(cls)
+        cls.__init__(self, *args, **kwargs)
+
+    cls.__init__ = __init__
+    cls.__attrs_attrs__ = _Fields(cls)
+    return cls
 
 
-def _read(path: Path) -> dict[tuple[str, str], CodeType]:
-    try:
-        data = path.read_bytes()
-        if hashlib.sha256(data[32:]).digest() == data[:32]:
-            return marshal.loads(data[32:])
-    except (OSError, ValueError, EOFError, TypeError):
-        pass
-    return {}
+class _Fields:
+    """Stands where attrs puts a class's list of fields."""
+
+    def __init__(self, cls: Any) -> None:
+        self._cls = cls
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        _make(self._cls)
+        return self._cls.__attrs_attrs__
 
 
-def _write(path: Path, code: dict[tuple[str, str], CodeType]) -> None:
-    data = marshal.dumps(code)
-    other = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        other.write_bytes(hashlib.sha256(data).digest() + data)
-        other.replace(path)
-    except OSError:
-        with suppress(OSError):
-            other.unlink()
+def _make(cls: type) -> None:
+    with _making:
+        if isinstance(vars(cls)["__attrs_attrs__"], _Fields):
+            _define(cls, init=True, slots=False)
+            attrs.resolve_types(cls)

@@ -1,55 +1,85 @@
-"""Bytecode of the protocol's classes that is kept: the same classes, also where what is kept is damaged or absent."""
+"""The protocol's classes that are made when they are first used: the same classes as those that are made at once."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-from pathlib import Path
 
-import pytest
 
-CODE = """
-import builtins, sys
-real, calls = builtins.compile, []
-builtins.compile = lambda *a, **k: calls.append(a[1]) or real(*a, **k)
-from tessera_lsp import quick_types
-quick_types.load()
+def said(code: str, load: bool = True) -> list[str]:
+    first = "from tessera_lsp import quick_types\nquick_types.load()\n" if load else ""
+    done = subprocess.run([sys.executable, "-c", first + code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_few_are_made_by_starting():
+    code = """
+from tessera_lsp.server import create_server
+create_server()
+from lsprotocol import types as lsp
+classes = [c for c in lsp.ALL_TYPES_MAP.values() if isinstance(c, type) and "__attrs_attrs__" in vars(c)]
+print(len(classes), sum(isinstance(vars(c)["__attrs_attrs__"], tuple) for c in classes))
+"""
+    every, made = map(int, said(code)[0].split())
+    assert every > 500 and 0 < made < every // 10
+
+
+def test_each_has_the_same_fields():
+    code = """
+import attrs, re
+from lsprotocol import converters, types as lsp
+converters.get_converter()
+for name, c in sorted(lsp.ALL_TYPES_MAP.items()):
+    if isinstance(c, type) and attrs.has(c):
+        print(name, c.__hash__, c.__match_args__)
+        for field in attrs.fields(c):
+            print("  ", re.sub(" at 0x[0-9a-f]+", "", repr(field)))
+"""
+    made_later = said(code)
+    assert len(made_later) > 1500
+    assert made_later == said(code, load=False)
+
+
+def test_what_is_made_of_them_behaves_the_same():
+    code = """
 from lsprotocol import types as lsp
 place = lsp.Position(1, 2)
-assert place == lsp.Position(1, 2) != lsp.Position(2, 2) and repr(place) == "1:2", place
-item = lsp.InlayHint(place, "x")
-assert item.kind is None and "label='x'" in repr(item), item
-print(sum("attrs generated" in str(name) for name in calls))
+print(place == lsp.Position(1, 2), place < lsp.Position(2, 0), place)
+hint = lsp.InlayHint(place, "x")
+print(hint.kind, hint == lsp.InlayHint(lsp.Position(1, 2), "x"), hint != lsp.InlayHint(place, "y"), hint)
+for wrong in (lambda: lsp.Position("1", 2), lambda: lsp.Position(), lambda: setattr(place, "line", "1")):
+    try:
+        wrong()
+    except Exception as e:
+        print(type(e).__name__, str(e)[:60])
+class Named(lsp.Command):
+    def __init__(self, title):
+        super().__init__(title, "name")
+print(Named("a").command, Named("a"), lsp.Command("a", "b"))
 """
+    lines = said(code)
+    assert lines == said(code, load=False)
+    assert lines[0].startswith("True True 1:2") and len(lines) == 6
 
 
-def compiled(folder: Path) -> int:
-    """How many methods were compiled by a process that keeps bytecode in `folder`."""
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-    environment["PYTHONPYCACHEPREFIX"] = str(folder)
-    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr
-    return int(done.stdout)
-
-
-@pytest.mark.parametrize("damage", [b"", b"\0" * 100, None])
-def test_what_is_kept_is_used_and_made_anew_when_it_is_damaged(tmp_path, damage):
-    first = compiled(tmp_path)
-    assert first > 300
-    again = compiled(tmp_path)
-    assert again < first // 10
-    (kept,) = tmp_path.rglob("quick_types.*.bin")
-    if damage is None:
-        data = kept.read_bytes()
-        kept.write_bytes(data[:1000] + bytes([data[1000] ^ 1]) + data[1001:])
-    else:
-        kept.write_bytes(damage)
-    assert compiled(tmp_path) == first
-    assert compiled(tmp_path) == again
-
-
-def test_a_folder_that_cannot_be_written(tmp_path):
-    blocked = tmp_path / "blocked"
-    blocked.write_text("a file, where the folder would be")
-    assert compiled(blocked) > 300
+def test_two_threads_make_one_class():
+    code = """
+import sys, threading
+sys.setswitchinterval(1e-6)
+from lsprotocol import types as lsp
+classes = [lsp.CodeLens, lsp.FoldingRange, lsp.DocumentHighlight, lsp.SelectionRange, lsp.Location]
+place, made = lsp.Range(lsp.Position(0, 0), lsp.Position(0, 1)), []
+barrier = threading.Barrier(4)
+def work():
+    barrier.wait()
+    for c in classes:
+        made.append(c("f", place) if c is lsp.Location else c(0, 1) if c is lsp.FoldingRange else c(place))
+threads = [threading.Thread(target=work) for _ in range(4)]
+for t in threads:
+    t.start()
+for t in threads:
+    t.join()
+print(len(made), all(lens == made[0] for lens in made if type(lens) is lsp.CodeLens))
+"""
+    assert said(code) == ["20 True"]
