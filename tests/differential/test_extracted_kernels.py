@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import itertools
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -56,24 +57,26 @@ def imported(file: Path, text: str) -> ModuleType:
     return module
 
 
-def argument(rng: np.random.Generator, shape: tuple[Any, ...] | None, dtype: str) -> Any:
+def argument(rng: np.random.Generator, shape: tuple[Any, ...] | None, dtype: str, known: dict[str, int] = SIZES) -> Any:
     if not shape:
         return 1.5
-    sizes = [d if isinstance(d, int) else dims.evaluate(d, SIZES) for d in shape]
+    sizes = [d if isinstance(d, int) else dims.evaluate(d, known) for d in shape]
     if dtype.startswith("int"):
         return rng.integers(-5, 6, sizes)
     return rng.standard_normal(sizes).astype(ml_dtypes.bfloat16 if dtype == "bf16" else np.dtype(dtype))
 
 
-def both(folder: Path, text: str) -> tuple[list[np.ndarray], list[np.ndarray], str]:
-    """The results before and after, and the text after."""
+def both(
+    folder: Path, text: str, sizes: dict[str, int] = SIZES, prepare: Callable[..., Any] = lambda *args: args
+) -> tuple[list[np.ndarray], list[np.ndarray], str]:
+    """The results before and after, and the text after. `prepare` may change the arguments."""
     n = next(NUMBER)
     analysis, after = edited(folder / f"before{n}.py", HEAD + text)
     before = imported(folder / f"before{n}.py", HEAD + text)
     kernel = imported(folder / f"after{n}.py", after)
     rng = np.random.default_rng(n)
     names = {"f32": "float32", "f64": "float64", "f16": "float16"}
-    args = [argument(rng, p.shape, names.get(str(p.dtype), str(p.dtype))) for p in analysis.params]
+    args = prepare(*(argument(rng, p.shape, names.get(str(p.dtype), str(p.dtype)), sizes) for p in analysis.params))
     results = [found if isinstance(found, tuple) else (found,) for found in (before.f(*args), kernel.f(*args))]
     return [np.asarray(x) for x in results[0]], [np.asarray(x) for x in results[1]], after
 
@@ -119,6 +122,23 @@ CASES = {
     "f64": 'def f(x: Tensor["S", "D", ts.f64], w: Tensor["D", "F", ts.f64]):\n    return x @ w * 2',
     "integers": 'def f(x: Tensor["S", "D", ts.int64], y: Tensor["S", "D"]):\n'
     "    return x * 0.5 + y, x // 3, (x > 2) & (y < 0.5), x.to(ts.f32) * y",
+    "columns of a whole": 'def f(x: Tensor["B", "S", "D"]):\n    return ts.softmax(x, axis=1), x.cumsum(axis=1)',
+    "batch_norm": 'def f(x: Tensor["S", "D"], g: Tensor["D"]):\n'
+    "    return (x - x.mean(0)) / ts.sqrt(x.var(axis=0) + EPS) * g",
+    "positions of columns": 'def f(x: Tensor["S", "D"]):\n    return x.argmax(axis=0)',
+    "largest of columns": 'def f(x: Tensor["B", "S", "D"]):\n'
+    "    return x.max(1), x.min(1), (x > 2).any(1), (x > -2).all(1)",
+    "columns of integers": 'def f(x: Tensor["S", "D", ts.int64]):\n    return x.max(0), x.min(0), x.sum(0)',
+    "numbered": 'def f(x: Tensor["S", "D"], y: Tensor["S"]):\n'
+    "    rows = ts.arange(S)\n    columns = ts.arange(0, D)\n"
+    "    return ts.where(columns < rows[:, None] // 2, x, 0) + y[:, None]",
+    "numbered lanes": 'def f(x: Tensor["N"]):\n    return ts.where(ts.arange(N) % 3 == 0, x, -x)',
+    "triangles": 'def f(x: Tensor["S", "S"], y: Tensor["B", "S", "D"]):\n    return ts.tril(x) + ts.triu(x, 1) * 2',
+    "whole rows of a product": 'def f(x: Tensor["B", "S", "D"], w: Tensor["D", "F"], h: Tensor["B", "S", "F"], '
+    'g: Tensor["F"], b: Tensor["F"]):\n    y = h + x @ w\n    return ts.layer_norm(y, g, b)',
+    "probabilities": 'def f(q: Tensor["B", "H", "S", "D"], k: Tensor["B", "H", "S", "D"]):\n'
+    "    scores = q @ k.mT * 0.125\n"
+    "    return ts.softmax(ts.where(ts.arange(S)[:, None] >= ts.arange(S), scores, -math.inf))",
     "loops": 'def f(x: Tensor["S", "D"]):\n    a = x.clip(-1.0, 1.0) * D\n    for i in range(3):\n'
     "        a = a * 0.5 + ts.tanh(x) * i\n    return a",
 }

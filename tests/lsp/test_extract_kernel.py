@@ -143,40 +143,53 @@ async def test_names_of_the_file(editor):
 @pytest.mark.parametrize(
     "start, end, why",
     [
-        ("    |mixed =", "axis=1)|", "sum of [B, S, F] goes over axis 1; a row's program holds the last axis only"),
-        ("    |hidden =", ":, None])|", "max needs whole rows, and the programs of a product hold blocks of them"),
-        (
-            "    |total = mixed",
-            "axis=1)|",
-            "sum of [B, S, F] goes over axis 1; a row's program holds the last axis only",
-        ),
+        ("    |mixed =", "axis=1)|", "it reduces along F and along S: a program reduces along one axis"),
+        ("    |hidden =", "axis=1)|", "sum goes over S, of which the programs of a product have blocks only"),
     ],
 )
 async def test_why_not(editor, start, end, why):
     action = await one(editor, editor.open(MODEL), start, end)
     assert action.edit is None
-    assert action.disabled.reason.startswith(why)
+    assert action.disabled.reason.startswith(why), action.disabled.reason
 
 
 @pytest.mark.parametrize(
     "body, why",
     [
-        ("return x.cumsum(axis=0)", "cumsum runs along axis 0; a row's program holds the last axis only"),
         ("return x.reshape(2, -1)", "it re-cuts [N, M] into [2, (M*N)//2]: a tile is a block of one shape"),
         ("return ts.concatenate([x, x])", "concat has no tile form"),
-        ("return x @ x.T @ x", "one product feeds another, or has other rows and columns: each is a kernel of its own"),
+        ("return x @ x.T @ x @ x.T", "three products feed each other: only two are one kernel"),
+        ("return x @ (x.T @ x)", "one product would be computed anew for each block of rows of the other"),
+        (
+            "return ts.cumsum(x @ x.T, axis=0)",
+            "cumsum goes over N, of which the programs of a product have",
+        ),
+        ("return (x @ x.T).argmax(-1)", "argmax needs whole rows, and the programs of a product hold blocks of them"),
+        (
+            "return x @ ts.zeros((M, 4000)) * x.T.max()",
+            "max of [M, N] goes over the axes 0, 1; a program reduces",
+        ),
         ("return s + s.T", "an argument meets its own transpose: a program would need two blocks of it"),
-        ("return x.sum()", "sum of [N, M] goes over axis 0, 1; a row's program holds the last axis only"),
+        ("return x.sum()", "sum of [N, M] goes over the axes 0, 1; a program reduces along one"),
         ("return x * K", "it computes with the size K, which is no axis of what the kernel reads"),
-        ("return ts.where(x > ts.arange(0, M), x, 0)", "it numbers elements: a tile knows its place by coordinates"),
+        ("i = ts.arange(N)\n    return x * i[:, None], x[:, 0] * i", "slice has no tile form"),
+        ("i = ts.arange(N)\n    return x * i[:, None], v * i", "it numbers elements of tiles that have different axes"),
         ("return x * n", "the type of n must be known"),
     ],
 )
 async def test_what_has_no_kernel_says_why(editor, body, why):
-    text = f'{HEAD}@ts.function\ndef f(x: Tensor["N", "M"], s: Tensor["K", "K"], n: int):\n    {body}\n'
-    doc = editor.open(text)
+    parameters = 'x: Tensor["N", "M"], s: Tensor["K", "K"], v: Tensor["N"], n: int'
+    doc = editor.open(f"{HEAD}@ts.function\ndef f({parameters}):\n    {body}\n")
     action = await one(editor, doc, f"    |{body}", f"{body[-8:]}|\n")
     assert action.disabled.reason.startswith(why), action.disabled.reason
+
+
+async def test_columns_of_a_product_that_are_too_many_for_a_program(editor):
+    doc = editor.open(
+        f'{HEAD}@ts.function\ndef f(x: Tensor["N", 64], w: Tensor[64, 4096]):\n    return ts.softmax(x @ w)\n'
+    )
+    action = await one(editor, doc, "    |return", "w)|\n")
+    assert action.disabled.reason == "each program would hold all 4096 of an axis of a product, which is too much"
 
 
 async def test_loops_left(editor):

@@ -24,7 +24,9 @@ from tessera_lsp.actions import Offer, Selection, names_of, spread, tried
 from tessera_lsp.actions.extract import KERNEL_KIND as KIND
 from tessera_lsp.actions.extract import analysed_alone
 from tessera_lsp.actions.kernel_axes import NoKernel
-from tessera_lsp.actions.kernel_text import Spelling, Written, kernel_text
+from tessera_lsp.actions.kernel_body import Spelling
+from tessera_lsp.actions.kernel_comments import comments_of
+from tessera_lsp.actions.kernel_text import Written, kernel_text
 from tessera_lsp.actions.part import Part, free_name, impossible, selected
 from tessera_lsp.annotations import annotation, dtype_name, own_name
 from tessera_lsp.known import Known
@@ -90,7 +92,7 @@ def written_as_kernel(document: Document, known: Known, part: Part, name: str) -
         raise NoKernel(f"it computes with the size {lost[0]}, which is no axis of what the kernel reads")
     alone = understood(document, known, part, name)
     assert alone.op is not None
-    return kernel_text(clone(alone.op, {}), name, spelling_of(document, known, alone))
+    return kernel_text(clone(alone.op, {}), name, spelling_of(document, known, alone), comments_of(alone, alone.op))
 
 
 def understood(document: Document, known: Known, part: Part, name: str) -> Analysis:
@@ -113,8 +115,12 @@ def spelling_of(document: Document, known: Known, alone: Analysis) -> Spelling:
     scope, bound = document.scope, names_of([known.tree], ast.Store) | {p.arg for p in parameters(known.tree)}
     return Spelling(
         tile, decorator, lambda t: annotation(scope, t), lambda d: dtype_name(scope, d),
-        lambda op, number: _constant(scope, alone, bound, op, number), {*scope.names()},
+        lambda op, number: _constant(scope, alone, bound, op, number), _infinity(scope), {*scope.names()},
     )  # fmt: skip
+
+
+def _infinity(scope: TextScope) -> str:
+    return "math.inf" if signatures.resolve(scope, "math.inf") == math.inf else 'float("inf")'
 
 
 def _constant(scope: TextScope, alone: Analysis, bound: set[str], op: Op, number: object) -> str | None:

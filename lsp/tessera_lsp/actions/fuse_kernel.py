@@ -23,8 +23,10 @@ from tessera_lsp.actions import Offer, Selection, insertion, names_of
 from tessera_lsp.actions.extract_kernel import spelling_of, stands, understood
 from tessera_lsp.actions.fuse import KIND, TITLE, saved
 from tessera_lsp.actions.kernel_axes import Axes, Line, NoKernel, axes_of
+from tessera_lsp.actions.kernel_body import Body, Spelling
+from tessera_lsp.actions.kernel_comments import comments_of
 from tessera_lsp.actions.kernel_layout import Layout, argument_place
-from tessera_lsp.actions.kernel_text import Body, Spelling, take_apart, typed
+from tessera_lsp.actions.kernel_text import take_apart, typed
 from tessera_lsp.actions.part import Part, free_name, part_of, selected
 from tessera_lsp.known import Known
 from tessera_lsp.names import parameters
@@ -125,7 +127,7 @@ def _edits(e: _Epilogue) -> tuple[Edit, ...]:
     tile_name, before = _returned_tile(e, end)
     local = {*names_of([e.kernel.tree], ast.Store), *names_of([e.kernel.tree], ast.Load)}
     inside = replace(spelling, taken={*spelling.taken, *local})
-    body = Body(func, axes, made, inside, said, lines=before, names={tile: tile_name})
+    body = Body(func, axes, made, inside, said, comments_of(alone, alone.op), lines=before, names={tile: tile_name})
     body.indent = " " * end.col_offset
     body.statements()
     new = [a for a in args if a.hint not in {p.arg for p in parameters(e.kernel.tree)}]
@@ -138,7 +140,7 @@ def _elementwise(e: _Epilogue, func: Op) -> Axes:
     """Raises NoKernel unless what follows works element by element on what the kernel returns."""
     kernel = e.kernel.analysis.name
     axes = axes_of(func, apart=False)
-    for op in (*axes.whole.values(), *axes.summed.values()):
+    for op in (*axes.reduced, *axes.summed):
         name = op.name.removeprefix("graph.").replace("contract", "matmul")
         raise NoKernel(f"{name} needs more of {e.name} than one program of {kernel} has")
     tile = next((a for a in func.region.block.args if a.hint == e.name and a.uses), None)
@@ -185,7 +187,7 @@ def _layout(e: _Epilogue, axes: Axes, func: Op) -> Layout:
     """With the coordinates, widths and dims that stand in the kernel's text. Raises NoKernel where they do not."""
     tile = next(a for a in func.region.block.args if a.hint == e.name)
     lead = [a for a in argument_place(axes, tile) if a is not None]
-    made = Layout(axes, lead)
+    made = Layout(axes, lead, lead)
     returns = definition_signature(e.kernel.analysis.definition).returns
     shape = [d for d in (returns.shape or ()) if d != 1] if isinstance(returns, TensorAnn) else []
     for line, d in zip(reversed(lead), reversed(shape), strict=False):
@@ -200,7 +202,7 @@ def _layout(e: _Epilogue, axes: Axes, func: Op) -> Layout:
         made.plain = not any(isinstance(n, ast.For) for n in ast.walk(e.kernel.tree))
     row = lead[-1] if lead else None
     if row is not None and not made.linear and row not in made.widths:
-        axes.whole[row] = func
+        made.held.append(row)
     for op, i in axes.reads:
         if op.operands[i] is not tile and (place := axes.of(op, i)):
             _known(e, made, place, op.operands[i])

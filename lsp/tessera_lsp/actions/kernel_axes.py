@@ -49,12 +49,12 @@ Use = tuple[Op, int]
 
 @dataclass(slots=True)
 class Axes:
-    """`reads`: the reads of arguments. `whole`: lines of which a program needs all. `summed`: lines of products."""
+    """`reads`: the reads of arguments. `reduced`: along which line reductions and prefixes go. `summed`: products."""
 
     values: dict[Value, Place] = field(default_factory=dict[Value, Place])
     reads: dict[Use, Place] = field(default_factory=dict[Use, Place])
-    whole: dict[Line, Op] = field(default_factory=dict[Line, Op])
-    summed: dict[Line, Op] = field(default_factory=dict[Line, Op])
+    reduced: dict[Op, Line] = field(default_factory=dict[Op, Line])
+    summed: dict[Op, Line] = field(default_factory=dict[Op, Line])
 
     blocks: dict[Op, tuple[Line, Line]] = field(default_factory=dict[Op, "tuple[Line, Line]"])
     """of which lines a program of a product has a block"""
@@ -68,11 +68,16 @@ class Axes:
     def of_value(self, v: Value) -> Place:
         return tuple(a.found if a is not None else None for a in self.values[v])
 
+    def along(self, op: Op) -> Line | None:
+        """The line that an op leads over; None for those that work element by element."""
+        line = self.reduced.get(op) or self.summed.get(op)
+        return line.found if line is not None else None
+
     def wholes(self) -> list[Line]:
-        return list(dict.fromkeys(a.found for a in self.whole))
+        return list(dict.fromkeys(a.found for a in self.reduced.values()))
 
     def sums(self) -> list[Line]:
-        return list(dict.fromkeys(a.found for a in self.summed))
+        return list(dict.fromkeys(a.found for a in self.summed.values()))
 
 
 def axes_of(func: Op, apart: bool) -> Axes:
@@ -97,6 +102,10 @@ def axes_of(func: Op, apart: bool) -> Axes:
         if rule is None:
             raise NoKernel(f"{name} has no tile form")
         rule(out, op)
+    for v in out.values:
+        lines = [a for a in out.of_value(v) if a is not None]
+        if len(set(lines)) != len(lines):
+            raise NoKernel("an argument meets its own transpose: a program would need two blocks of it")
     return out
 
 
@@ -126,8 +135,6 @@ def _join(a: Place, b: Place) -> None:
 
 
 def _generated(out: Axes, op: Op) -> None:
-    if "value" not in op.attrs:
-        raise NoKernel("it numbers elements: a tile knows its place by coordinates, which have no name here")
     out.values[op.result] = _fresh(op.result)
 
 
@@ -136,25 +143,24 @@ def _reduced(out: Axes, op: Op) -> None:
     axis: Any = attrs.pop("axis")
     kept = attrs.pop("keepdims", False)
     axes = tuple(range(len(shape))) if axis is None else (axis,) if isinstance(axis, int) else tuple(axis)
-    if attrs.keys() or axes != (len(shape) - 1,) or len(shape) == 0:
+    if attrs.keys() or len(axes) != 1:
         over = ", ".join(map(str, axes))
-        raise NoKernel(f"{name} of {shape_text(shape)} goes over axis {over}; a row's program holds the last axis only")
+        raise NoKernel(f"{name} of {shape_text(shape)} goes over the axes {over}; a program reduces along one")
+    (at,) = axes
     place = out.of(op, 0)
-    if place[-1] is None:
+    if (line := place[at]) is None:
         raise NoKernel(f"{name} goes over an axis of size 1")
-    out.whole[place[-1]] = op
-    out.values[op.result] = (*place[:-1], None) if kept else place[:-1]
+    out.reduced[op] = line
+    out.values[op.result] = (*place[:at], *((None,) if kept else ()), *place[at + 1 :])
 
 
 def _scanned(out: Axes, op: Op) -> None:
     place, axis = out.of(op, 0), op.attrs["axis"]
-    if attributes_of(op).keys() != {"axis"}:
+    assert isinstance(axis, int)
+    line = place[axis]
+    if attributes_of(op).keys() != {"axis"} or line is None:
         raise NoKernel(f"{op.name.removeprefix('graph.')} has no tile form in this way")
-    if axis != len(place) - 1 or place[-1] is None:
-        raise NoKernel(
-            f"{op.name.removeprefix('graph.')} runs along axis {axis}; a row's program holds the last axis only"
-        )
-    out.whole[place[-1]] = op
+    out.reduced[op] = line
     out.values[op.result] = place
 
 
@@ -172,7 +178,7 @@ def _product(out: Axes, op: Op) -> None:
     ]
     if len(summed) != 1 or summed[0] not in lines or [] in own:
         raise NoKernel(f"the product {lhs},{rhs}->{result} has no rows and columns that tiles could be cut from")
-    out.summed[lines[summed[0]]] = op
+    out.summed[op] = lines[summed[0]]
     first, second = sorted((own[0][-1], own[1][-1]), key=result.index)
     out.blocks[op] = lines[first], lines[second]
     out.values[op.result] = tuple(lines.get(c) for c in result)
@@ -210,8 +216,6 @@ def space(axes: Axes, results: Sequence[Value]) -> list[Line]:
     lead = max(places, key=len)
     if not lead:
         raise NoKernel("the result is a single value, of which there are no tiles")
-    if len(set(lead)) != len(lead):
-        raise NoKernel("an argument meets its own transpose: a program would need two blocks of it")
     for place in places:
         if not _within(place, lead):
             raise NoKernel("the results lie in different orders")
@@ -219,7 +223,27 @@ def space(axes: Axes, results: Sequence[Value]) -> list[Line]:
     for op, i in axes.reads:
         if any(a is not None and a not in beside for a in axes.of(op, i)):
             raise NoKernel(f"the results have no axis for all of {op.operands[i].hint or 'what is read'}")
+    _join_reads(axes, lead)
     return lead
+
+
+def _join_reads(axes: Axes, lead: Sequence[Line]) -> None:
+    """Reads of one argument that differ only in what no result has walk it together, unless they meet crosswise."""
+    reads = list(axes.reads)
+    for n, (op, i) in enumerate(reads):
+        for other, j in reads[n + 1 :]:
+            if op.operands[i] is not other.operands[j]:
+                continue
+            pairs = [(a, b) for a, b in zip(axes.of(op, i), axes.of(other, j), strict=True) if a is not b]
+            inner = [(a, b) for a, b in pairs if a is not None and b is not None and a not in lead and b not in lead]
+            if len(inner) == len(pairs) and not any(_meet(axes, a, b) for a, b in inner):
+                for a, b in inner:
+                    a.join(b)
+
+
+def _meet(axes: Axes, a: Line, b: Line) -> bool:
+    """Whether a value has both."""
+    return any(a in place and b in place for place in map(axes.of_value, axes.values))
 
 
 def _within(part: Sequence[Line], whole: Sequence[Line]) -> bool:

@@ -11,23 +11,23 @@ from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import Shape
 from tessera.language import dims
 from tessera.language.dims import Dim
-from tessera_lsp.actions.kernel_axes import Axes, Line, NoKernel, space
-
-ROWS, COLUMNS, DEPTH = 32, 64, 32
-"""of the tiles of elementwise kernels and products; the last: of a product's steps"""
-FEW_ROWS = 4
-"""of which a program holds all columns"""
+from tessera_lsp.actions.kernel_axes import Axes, Line, NoKernel
 
 
 @dataclass(slots=True)
 class Layout:
-    """`lead`: the results' lines. `widths`: of those that are cut. `names`: what the kernel calls the dims of lines."""
+    """`lead`: the results' lines. `order`: in which tiles hold their axes. `widths`: of lines that are cut into blocks.
+
+    `names`: what the kernel calls the dims of lines. A line of which a program holds all is `held`; one that it walks
+    in steps, to sum up what it finds, is `looped`. What of the lead is neither cut nor held is a batch.
+    """
 
     axes: Axes
     lead: list[Line]
-    blocks: tuple[Line, ...] = ()
-    """the two lines that tiles of products have"""
+    order: list[Line] = field(default_factory=list[Line])
     widths: dict[Line, int | str] = field(default_factory=dict[Line, "int | str"])
+    held: list[Line] = field(default_factory=list[Line])
+    looped: list[Line] = field(default_factory=list[Line])
     names: dict[Line, Dim] = field(default_factory=dict[Line, Dim])
     counters: dict[Line, str] = field(default_factory=dict[Line, str])
     linear: str = ""
@@ -37,13 +37,6 @@ class Layout:
     explicit: bool = False
     """batches are written as coordinates"""
 
-    @property
-    def order(self) -> list[Line]:
-        """In which tiles hold their axes: rows, then what is summed over or whole, then columns."""
-        inner = [a for a in self.axes.wholes() if a not in self.lead]
-        batches = [a for a in self.lead if a not in self.blocks]
-        return [*batches, *self.blocks[:1], *self.axes.sums(), *self.blocks[1:], *inner]
-
     def read(self, op: Op, i: int) -> str:
         """The text that reads an argument for this use of it."""
         name, place = op.operands[i].hint, self.axes.of(op, i)
@@ -52,10 +45,12 @@ class Layout:
         items = [self._index(a) for a in place]
         if not self.explicit:
             items = items[self._batches(place) :]
+        if items == [":"] and len(place) == 1:
+            return name
         while len(items) > 1 and items[-1] == ":":
             items.pop()
         kept = [a for a in place if a is not None and not self._batch(a)]
-        turned = [self.order.index(a) for a in kept] != sorted(self.order.index(a) for a in kept)
+        turned = kept != self.tile(place)
         if turned and len(kept) != 2:
             raise NoKernel(f"{name} is read in another order of its axes than the result has")
         return f"{name}[{', '.join(items)}]{'.T' if turned else ''}"
@@ -65,14 +60,27 @@ class Layout:
             return "0"
         if self.linear and a is self.lead[-1]:
             return self.linear
-        if a in self.axes.wholes():
+        if a in self.held:
             return ":"
-        at = self.counters.get(a) or f"tile_{self.names[a]}".lower()
+        at = self.start(a)
         return f"{at} : {at} + {self.widths[a]}" if a in self.widths else at
+
+    def start(self, a: Line) -> str:
+        """Where a program's block of a line begins; "" where it holds all of it."""
+        return "" if a in self.held else self.counters.get(a) or f"tile_{self.names[a]}".lower()
+
+    def tile(self, place: tuple[Line | None, ...]) -> list[Line]:
+        """The axes of a tile, in their order."""
+        return sorted((a for a in place if a is not None and not self._batch(a)), key=self.order.index)
+
+    def extents(self, place: tuple[Line | None, ...]) -> str:
+        """The shape of a tile, as text: `(32, 64)`."""
+        sizes = [str(self.widths.get(a) or self.names[a]) for a in self.tile(place)]
+        return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
 
     def _batch(self, a: Line | None) -> bool:
         lanes = bool(self.linear) and a is self.lead[-1]
-        return a is not None and not lanes and a not in self.widths and a not in self.axes.wholes()
+        return a is not None and not lanes and a not in self.widths and a not in self.held
 
     def _batches(self, place: tuple[Line | None, ...]) -> int:
         """How many leading axes are batches."""
@@ -88,59 +96,10 @@ class Layout:
         return tuple(1 if a is None else self.names[a] for a in place)
 
 
-def layout(func: Op, axes: Axes, taken: Collection[str]) -> Layout:
-    """Raises NoKernel. `taken`: names that no dim or counter may have."""
-    results = func.region.block.ops[-1].operands
-    if any(v.op is None for v in results):
-        raise NoKernel("a result is one of the arguments as it is")
-    out = Layout(axes, space(axes, results))
-    wholes, sums = axes.wholes(), axes.sums()
-    if sums:
-        _blocks_of_products(out)
-    elif wholes:
-        _rows(out)
-    elif len(out.lead) == 1:
-        out.linear = next(n for n in ("i", "lanes", *(f"lanes_{n}" for n in range(2, 99))) if n not in taken)
-    else:
-        out.widths = dict(zip(out.lead[-2:], (ROWS, COLUMNS), strict=True))
-    if not out.linear:
-        out.explicit = any(map(out.hides_batches, (axes.of(op, i) for op, i in axes.reads)))
-    _name(out, func, taken)
-    return out
-
-
-def _blocks_of_products(out: Layout) -> None:
-    if out.axes.whole:
-        name = next(iter(out.axes.whole.values())).name.removeprefix("graph.")
-        raise NoKernel(f"{name} needs whole rows, and the programs of a product hold blocks of them")
-    found = {tuple(a.found for a in pair) for pair in out.axes.blocks.values()}
-    out.blocks = tuple(a for a in out.lead if all(a in pair for pair in found))
-    if len(out.blocks) != 2:
-        raise NoKernel("one product feeds another, or has other rows and columns: each is a kernel of its own")
-    if any(a in out.lead for a in out.axes.sums()):
-        raise NoKernel("a product sums over an axis that the result has")
-    out.widths = {**dict(zip(out.blocks, (ROWS, COLUMNS), strict=True)), **dict.fromkeys(out.axes.sums(), DEPTH)}
-
-
-def _rows(out: Layout) -> None:
-    (row, *more) = out.axes.wholes()
-    if more:
-        raise NoKernel(f"it reduces along {row.dim} and along {more[0].dim}: a program holds all of one axis only")
-    if row in out.lead[:-1]:
-        raise NoKernel("it reduces along an axis that is not the result's last")
-    rest = [a for a in out.lead if a is not row]
-    full = [*rest, row]
-    places = [p for op, i in out.axes.reads if (p := out.axes.of(op, i))]
-    out.plain = all(list(p) in (full, [row]) for p in places) and any(list(p) == full for p in places)
-    out.widths = dict.fromkeys(rest[-1:], FEW_ROWS)
-
-
-# names
-
-
-def _name(out: Layout, func: Op, taken: Collection[str]) -> None:
+def name_dims(out: Layout, func: Op, taken: Collection[str]) -> None:
+    """Gives dims and loops their names. Raises NoKernel. `taken`: names that none of them may have."""
     groups = _groups(out.axes, func)
-    grid = {a for a in out.lead if a not in out.axes.wholes()}
+    grid = {a for a in out.lead if a not in out.held}
     named = {a for a in grid if a in out.widths or out.explicit} if not (out.linear or out.plain) else set[Line]()
     used: dict[str, list[set[Line]]] = {}
     fresh = _fresh(taken, groups)
@@ -161,9 +120,9 @@ def _name(out: Layout, func: Op, taken: Collection[str]) -> None:
     missing = [a for a in out.lead if a not in out.names]
     if missing:
         raise NoKernel(f"no argument has the axis {missing[0].dim} of the result")
-    free = (c for c in chain("k", (f"k{n}" for n in count(2))) if c not in taken)
+    free = (c for c in chain("kji", (f"k{n}" for n in count(2))) if c not in taken)
     counters: dict[Dim, str] = {}
-    for a in out.axes.sums():
+    for a in out.looped:
         name = out.names[a]
         counters[name] = counters.get(name) or next(free)
         out.counters[a] = counters[name]

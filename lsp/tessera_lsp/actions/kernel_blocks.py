@@ -1,0 +1,149 @@
+"""How the programs of a kernel divide the work: which lines they cut into blocks, hold whole, or walk in a loop."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from tessera.compiler.ir.core import Op
+from tessera_lsp.actions.kernel_axes import Axes, Line, NoKernel, space
+from tessera_lsp.actions.kernel_layout import Layout, name_dims
+
+ROWS, COLUMNS, DEPTH = 32, 64, 32
+"""of the tiles of elementwise kernels and products; the last: of a loop's steps"""
+FEW_ROWS = 4
+"""of which a program without products holds all columns"""
+WHOLE_ROWS = 16
+"""of a product of which a program holds all columns: what the units for products take at least"""
+TALL = 64
+"""rows where a product feeds another: what is read for a step serves all of them"""
+MOST = 1024
+"""columns of a product that a program may hold, where they are known"""
+SUMS = ("sum", "mean", "max", "min", "prod", "any", "all")
+"""what a loop can find step by step"""
+
+
+def layout(func: Op, axes: Axes, taken: Collection[str]) -> Layout:
+    """Raises NoKernel. `taken`: names that no dim or counter may have."""
+    results = func.region.block.ops[-1].operands
+    if any(v.op is None for v in results):
+        raise NoKernel("a result is one of the arguments as it is")
+    out = Layout(axes, space(axes, results))
+    if axes.summed:
+        _products(out)
+    elif axes.reduced:
+        _reductions(out)
+    elif len(out.lead) == 1:
+        out.order = out.lead
+        out.linear = next(n for n in ("i", "lanes", *(f"lanes_{n}" for n in range(2, 99))) if n not in taken)
+    else:
+        out.order = out.lead
+        out.widths = dict(zip(out.lead[-2:], (ROWS, COLUMNS), strict=True))
+    if not out.linear:
+        out.explicit = any(map(out.hides_batches, (axes.of(op, i) for op, i in axes.reads)))
+    name_dims(out, func, taken)
+    return out
+
+
+# reductions and prefixes
+
+
+def _reductions(out: Layout) -> None:
+    (line, *more) = out.axes.wholes()
+    if more:
+        raise NoKernel(f"it reduces along {line.dim} and along {more[0].dim}: a program reduces along one axis")
+    rest = [a for a in out.lead if a is not line]
+    reads = [p for op, i in out.axes.reads if line in (p := out.axes.of(op, i))]
+    if line in out.lead[-1:] or (line not in out.lead and all(p[-1] is line for p in reads)):
+        _rows(out, line, rest)
+        return
+    last = rest[-1]
+    out.widths[last] = COLUMNS
+    if line in out.lead or not all(map(_stepwise, out.axes.reduced)):
+        out.held = [line]
+    else:
+        out.looped = [line]
+        out.widths[line] = DEPTH
+    before = [a for a in rest if a is not last]
+    out.order = out.lead if line in out.lead else [*before, line, last]
+
+
+def _rows(out: Layout, row: Line, rest: list[Line]) -> None:
+    """All of a row in one program, which has a few of them."""
+    full = [*rest, row]
+    places = [p for op, i in out.axes.reads if (p := out.axes.of(op, i))]
+    out.held, out.order, out.widths = [row], full, dict.fromkeys(rest[-1:], FEW_ROWS)
+    out.plain = all(list(p) in (full, [row]) for p in places) and any(list(p) == full for p in places)
+
+
+def _stepwise(op: Op) -> bool:
+    return op.name.removeprefix("graph.") in SUMS
+
+
+# products
+
+
+def _products(out: Layout) -> None:
+    axes, lead = out.axes, out.lead
+    inner = [op for op in axes.summed if any(a is not None and a not in lead for a in axes.of_value(op.result))]
+    outer = [op for op in axes.summed if op not in inner]
+    first, second = _block(out, outer, inner)
+    if any(a in lead for a in axes.sums()):
+        raise NoKernel("a product sums over an axis that the result has")
+    for op in inner if outer else ():
+        if first not in _pair(axes, op):
+            raise NoKernel("one product would be computed anew for each block of rows of the other")
+    for op in inner:
+        if any(a not in (None, *lead, *_pair(axes, op)) for a in axes.of_value(op.result)):
+            raise NoKernel("it sums over the batches of a product, each of which is a program's")
+    out.held = list(dict.fromkeys(axes.summed[op].found for op in inner))
+    if any(a in out.held for op in inner for a in axes.of_value(op.result)):
+        raise NoKernel("three products feed each other: only two are one kernel")
+    for op, line in axes.reduced.items():
+        _reduced_around(out, op, line.found, second)
+    if inner and outer and second not in out.held:
+        out.held.append(second)
+    beside = dict.fromkeys((*axes.wholes(), *axes.sums()))
+    out.looped = [a for a in beside if a not in lead and a not in out.held]
+    _widths(out, first, second, bool(inner and outer))
+    batches = [a for a in lead if a not in out.widths and a not in out.held]
+    early = [a for a in out.held if a not in (first, second)]
+    middle = [*early, *(a for a in out.looped if a not in (first, second))]
+    out.order = [*batches, first, *middle, second]
+
+
+def _pair(axes: Axes, op: Op) -> tuple[Line, Line]:
+    """Of a product's result: the lines of one operand and of the other, in their order."""
+    first, second = axes.blocks[op]
+    return first.found, second.found
+
+
+def _block(out: Layout, outer: list[Op], inner: list[Op]) -> tuple[Line, Line]:
+    """Rows and columns of the products that make results; where there are only others, one is no result's."""
+    pairs = {_pair(out.axes, op) for op in outer or inner}
+    both = next(iter(pairs)) if len(pairs) == 1 else ()
+    if outer:
+        both = [a for a in out.lead if all(a in pair for pair in pairs)]
+    if len(both) != 2 or not any(a in out.lead for a in both):
+        raise NoKernel("one product feeds another, or has other rows and columns: each is a kernel of its own")
+    return both[0], both[1]
+
+
+def _reduced_around(out: Layout, op: Op, line: Line, columns: Line) -> None:
+    """A reduction before a product walks as the product does; one behind it needs whole rows. Raises NoKernel."""
+    name = op.name.removeprefix("graph.")
+    if line in out.lead:
+        if line is not columns:
+            raise NoKernel(f"{name} goes over {line.dim}, of which the programs of a product have blocks only")
+        if line not in out.held:
+            out.held.append(line)
+    elif line not in out.held and not _stepwise(op):
+        raise NoKernel(f"{name} needs whole rows, and the programs of a product hold blocks of them")
+
+
+def _widths(out: Layout, first: Line, second: Line, fed: bool) -> None:
+    for a in out.held:
+        if isinstance(a.dim, int) and a.dim > MOST:
+            raise NoKernel(f"each program would hold all {a.dim} of an axis of a product, which is too much")
+    rows = TALL if fed else WHOLE_ROWS if second in out.held else ROWS
+    out.widths = {a: w for a, w in ((first, rows), (second, COLUMNS)) if a not in out.held}
+    out.widths.update(dict.fromkeys(out.looped, DEPTH))
