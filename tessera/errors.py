@@ -249,12 +249,26 @@ def _printable(text: str) -> str:
     return "".join(c if c == "\t" or c.isprintable() else "\ufffd" for c in text)
 
 
+_LONG, _BEFORE = 240, 80
+"""characters of a line that are shown whole, and those of a longer one that are shown before the place"""
+
+
+def _near(text: str, col: int) -> tuple[str, int]:
+    """The part of a long line around a column, and by how many columns it stands further left."""
+    first = max(min(col - 1 - _BEFORE, len(text) - _LONG), 0)
+    before, after = "…" * (first > 0), "…" * (first + _LONG < len(text))
+    return before + text[first : first + _LONG] + after, first - len(before)
+
+
 def _excerpt(span: Span, label: str, style: _Style, severity: Severity) -> list[str]:
     text = source_line(span.file, span.line)
     if text is None or span.line <= 0:
         return []
     end = span.end_col if span.end_line == span.line else len(text) + 1
     start = max(span.col, 1)
+    if len(text) > _LONG:
+        text, left = _near(text, start)
+        start, end = start - left, end - left
     # Tabs stay tabs in the gap so that carets stand under what they mean whatever the terminal's tab width.
     gap = "".join(c if c == "\t" else " " for c in text[: start - 1])
     carets = "^" * max(1, min(end, len(text) + 1) - start)

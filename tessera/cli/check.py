@@ -24,7 +24,8 @@ _OTHERS = frozenset({"node_modules", "__pycache__", "site-packages", "build", "d
 
 @dataclass
 class _Found:
-    """What one file gave. `listed` holds lines to be printed: place, text, what is said of it."""
+    """What one file gave. Shapes and sums are lines to be printed: place, text, what is said of it. A sum of a function
+    that others inline is one line."""
 
     findings: list[Diagnostic] = field(default_factory=list[Diagnostic])
     shapes: list[tuple[Span, str, str]] = field(default_factory=list[tuple[Span, str, str]])
@@ -108,7 +109,7 @@ def _check(path: Path, modules: Modules, shapes: bool, numerics: bool) -> _Found
     return _Found(
         analysis.diagnostics,
         [item for a in analysis.analyses for item in _assigned(a)] if shapes else [],
-        [item for a in analysis.analyses for item in accumulations(a)] if numerics else [],
+        list({item: None for a in analysis.analyses for item in accumulations(a)}) if numerics else [],
     )
 
 

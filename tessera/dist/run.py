@@ -14,6 +14,7 @@ from typing import Any
 from tessera.compiler.frontend.analysis import ArgType
 from tessera.compiler.frontend.binding import equations
 from tessera.compiler.graph.sharding import Place
+from tessera.compiler.frontend.values import remade
 from tessera.compiler.ir.types import TensorType, shape_text
 from tessera.dist import arrays
 from tessera.dist.plan import Part, Plan, made, parts_of
@@ -147,7 +148,7 @@ class Distributor:
 def _given(path: tuple[Any, ...], value: Any, leaf: Callable[[str, Any], Any]) -> Any:
     """An argument with its arrays replaced, also those in tuples, lists and dicts."""
     if isinstance(value, (tuple, list)):
-        return type(value)(_given((*path, i), v, leaf) for i, v in enumerate(value))
+        return remade(value, (_given((*path, i), v, leaf) for i, v in enumerate(value)))
     if isinstance(value, dict):
         return {k: _given((*path, k), v, leaf) for k, v in value.items()}
     return leaf(".".join(map(str, path)), value)

@@ -11,8 +11,8 @@ from tessera.compiler.frontend.analysis import ArgType
 from tessera.compiler.frontend.binding import Conflict, Equation, describe, equations, solve, value_equation
 from tessera.compiler.frontend.definition import Definition
 from tessera.compiler.frontend.fingerprint import fingerprint
-from tessera.compiler.frontend.signature import Parameter, definition_signature
-from tessera.compiler.frontend.values import Static
+from tessera.compiler.frontend.signature import Parameter, definition_signature, number_dim
+from tessera.compiler.frontend.values import Static, remade
 from tessera.compiler.ir.types import TensorType, shape_text
 from tessera.errors import Diagnostic, LaunchError, Note
 from tessera.language import dtypes
@@ -136,7 +136,8 @@ class Parameters:
     def _nested(self, out: Bound, p: Parameter, path: tuple[Any, ...], value: Any) -> Any:
         """Tuples, lists and dicts that hold arrays are sorted item by item; anything else is one argument."""
         if isinstance(value, (tuple, list)) and (p.variadic or _holds_array(value)):
-            return type(value)(self._nested(out, p, (*path, i), v) for i, v in enumerate(value))
+            items = (self._nested(out, p, (*path, i), v) for i, v in enumerate(value))
+            return remade(value, items)
         if isinstance(value, dict) and (p.variadic or _holds_array(value)):
             return {k: self._nested(out, p, (*path, k), v) for k, v in value.items()}
         return self._one(out, p, path, value)
@@ -226,7 +227,7 @@ class Parameters:
             found += pairs or []
         for name, argument in out.arguments.items():
             if isinstance(argument, Static):
-                found += value_equation(name, self.by_name[name].annotation, argument.value)
+                found += value_equation(name, number_dim(self.by_name[name], self.signature.dims), argument.value)
         sizes, conflicts, _ = solve(found, dict(fixed), Facts())
         findings += [self._conflict(c, fixed) for c in conflicts]
         out.sizes = {name: size for name, size in sizes.items() if isinstance(size, int)}
@@ -237,7 +238,7 @@ class Parameters:
         p = self.by_name[e.name.partition(".")[0]]
         notes: list[Note] = []
         if c.first is not None:
-            notes.append(Note(f"{e.want} was bound to {c.first.have} by {c.first.place}",
+            notes.append(Note(f"{c.first.want} was bound to {c.first.have} by {c.first.place}",
                               self.by_name[c.first.name.partition(".")[0]].span))  # fmt: skip
         elif str(e.want) in fixed:
             notes.append(Note(f"{e.want} was fixed to {fixed[str(e.want)]} when {self.name} was compiled"))

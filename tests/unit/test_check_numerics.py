@@ -276,6 +276,23 @@ def test_check_reads_the_folder_it_stands_in(folder: Path) -> None:
     assert check(folder, ".", "model.py").stdout == done.stdout, "it is read once"
 
 
+def test_sums_of_what_cannot_be_compiled_yet(tmp_path: Path) -> None:
+    """Also those in loops over who knows how many; what several functions inline is one line."""
+    (tmp_path / "model.py").write_text(
+        f'{HEAD}def norm(x: Tensor["...", "D"]):\n    return x / (x.abs().sum(-1, keepdim=True) + 1)\n\n\n'
+        '@ts.function\ndef f(x: Tensor["B", "D"], ws: list[Tensor["D", "D", bf16]]):\n'
+        "    for w in ws:\n        x = norm(x @ w)\n        x = ts.exp(x * 100) / ts.exp(x * 100).sum()\n"
+        "    return norm(x) / D**0.5\n"
+    )
+    found = json.loads(check(tmp_path, "--numerics", "--json").stdout)
+    assert [(s["line"], s["text"], s["type"]) for s in found["numerics"]] == [
+        (6, "x.abs().sum(-1, keepdim=True)", "f32 summed in f32"),
+        (12, "x @ w", "f32 summed in f32"),
+        (13, "ts.exp(x * 100).sum()", "f32 summed in f32"),
+    ]
+    assert [(d["code"], d["line"]) for d in found["diagnostics"]] == [("TS312", 13)]
+
+
 def test_check_lists_sums(folder: Path) -> None:
     done = check(folder, "--numerics", "--shapes")
     assert "model.py:6: x.abs().mean(axis=-1, keepdim=True): f16 summed in f32, rounded to f16" in done.stdout

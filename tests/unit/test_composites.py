@@ -118,6 +118,21 @@ def test_loops_over_sizes(lines: tuple[str, ...], want: str) -> None:
     assert shape(a) == want
 
 
+@pytest.mark.parametrize(
+    "lines, want",
+    [
+        (("for t in range(S):", "    y = x[:, : t + 1]"), "[B, t+1, D] f32"),
+        (("for k, w in enumerate(ws):", "    y = x[:, :k] @ w"), "[B, k, D] f32"),
+        (("for (k, w), v in zip(enumerate(ws), ws):", "    y = x[:, k:] @ w @ v"), "[B, S-k, D] f32"),
+        (("for t in range(S):", "    y = x[:, :t]", "y = x"), "[B, S, D] f32"),
+    ],
+)
+def test_a_counter_is_called_what_its_loop_calls_it(lines: tuple[str, ...], want: str) -> None:
+    a = read('x: Tensor["B", "S", "D"], ws: list[Tensor["D", "D"]]', *lines)
+    assert not a.diagnostics
+    assert shape(a) == want
+
+
 def test_a_counter_stays_within_its_range() -> None:
     (found,) = read('x: Tensor["B", 8]', "for t in range(8):", "    y = x[:, t + 1]").diagnostics
     assert found.code == "TS207"
@@ -143,6 +158,12 @@ class Both(NamedTuple):
     b: np.ndarray
 
 
+@ts.function
+def difference(pair: Both):
+    a, b = pair
+    return pair.b - a + (b - pair[1])
+
+
 def test_they_mean_the_same_when_it_runs() -> None:
     @ts.function
     def f(x: Tensor["B", "D"], p: Weights, *ws: Tensor["D", "D"]):
@@ -155,5 +176,6 @@ def test_they_mean_the_same_when_it_runs() -> None:
 
     x, w, b = np.ones((2, 3), np.float32), np.ones((3, 3), np.float32), np.ones(3, np.float32)
     y, total = f(x, Weights(w, b), w, w)
+    np.testing.assert_allclose(np.asarray(difference(Both(x, 2 * x))), x)
     np.testing.assert_allclose(np.asarray(y), x @ w @ w @ w + b)
     np.testing.assert_allclose(np.asarray(total), 3 * (x @ w @ w)[0])

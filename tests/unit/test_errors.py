@@ -175,6 +175,23 @@ def test_every_code_in_use_is_in_the_table():
     assert not set(CODES) - used
 
 
+@pytest.mark.parametrize("place", ["first", "middle", "last"])
+def test_of_a_long_line_the_part_around_the_place_is_shown(place: str) -> None:
+    words = {
+        "first": "BAD" + " + ok" * 9999,
+        "middle": "ok + " * 9999 + "BAD" + " + ok" * 9999,
+        "last": "ok + " * 9999 + "BAD",
+    }
+    text = words[place]
+    register_source("long.py", text)
+    at = text.index("BAD") + 1
+    drawn = render(Diagnostic("TS101", "no", Span("long.py", 1, at, 1, at + 3)))
+    line, carets = drawn.splitlines()[1:3]
+    assert len(line) < 260
+    assert line[carets.index("^") : carets.rindex("^") + 1] == "BAD"
+    assert (line.endswith("…"), "| …" in line) == (place != "last", place != "first")
+
+
 def test_nowhere_is_not_shown():
     assert NOWHERE.line == 0
     assert "unknown" not in render(Diagnostic("TS900", "no"))

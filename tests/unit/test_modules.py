@@ -165,6 +165,21 @@ def test_cycles_end(tmp_path: Path) -> None:
     assert types(file) == {"h.z": "[5] f32"} and not file.diagnostics
 
 
+def test_files_that_take_all_names_of_each_other(tmp_path: Path) -> None:
+    (tmp_path / "b.py").write_text("from a import *\nfrom b import *\nN = 5\ndef g(t):\n    return t.sum(0) * HERE\n")
+    (tmp_path / "a.py").write_text("")
+    file = FileAnalysis(str(tmp_path / "a.py"), modules=(modules := Modules()))
+    text = (
+        "import tessera as ts\nfrom b import *\nHERE = 2\n"
+        "@ts.function\ndef h(t: ts.Tensor['B', N]):\n    z = g(t)\n    return z * nowhere\n"
+    )
+    modules.open(str(tmp_path / "a.py"), text)
+    file.update(text)
+    assert types(file) == {"h.z": "[5] f32"}
+    (found,) = file.diagnostics
+    assert found.code == "TS103" and found.message.startswith("'nowhere' is not defined")
+
+
 @pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"HEADS = (", b"\x00", b"x = 1\n" * 400_000])
 def test_files_that_cannot_be_read(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "config.py").write_bytes(content)

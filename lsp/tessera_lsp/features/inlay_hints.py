@@ -73,7 +73,7 @@ def shown(known: Known, settings: Settings = EVERYTHING) -> Iterator[ExprInfo]:
     texts = {e.name: _text(e.type, settings) for e in known.expressions if e.kind == "param"}
     for e in sorted(found.values(), key=lambda e: (e.kind != "param", e.span.line, e.span.col)):
         text = _text(e.type, settings)
-        if not text or text.startswith("?") or (e.kind == "assign" and (texts.get(e.name) == text or e.name == text)):
+        if not text or (e.kind == "assign" and (texts.get(e.name) == text or e.name == text)):
             continue
         texts[e.name] = text
         yield e

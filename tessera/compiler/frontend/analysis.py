@@ -14,11 +14,12 @@ from tessera.compiler.frontend.fingerprint import fingerprint
 from tessera.compiler.frontend.scope import Scope, read
 from tessera.compiler.frontend.values import Static, is_tuple
 from tessera.compiler.ir.checks import Check
-from tessera.compiler.ir.core import Op
+from tessera.compiler.ir.core import Block, Op
 from tessera.compiler.ir.types import TensorType, Type
 from tessera.compiler.tile.program import Param
 from tessera.errors import Diagnostic, Span
 from tessera.immutable import immutable
+from tessera.language.dims import Expr, text_of
 
 ArgType: TypeAlias = "TensorType | Static | None"
 """What an argument is to the compiler: a tensor of a type, an ordinary value, or an absent optional."""
@@ -47,7 +48,7 @@ class ExprInfo:
 def type_text(type: Any) -> str:
     if is_tuple(type):
         return f"({', '.join(map(type_text, type))})"
-    return type.pretty() if hasattr(type, "pretty") else str(type)
+    return type.pretty() if hasattr(type, "pretty") else text_of(type) if isinstance(type, Expr) else str(type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,8 @@ class Analysis:
     """where each dependency that can be read again was found; None: the definition's own scope"""
     launches: tuple[Op, ...] = ()
     """the `graph.launch` of every kernel that it calls"""
+    evaluated: tuple[Block, ...] = field(default=(), repr=False, compare=False)
+    """all operators, those of branches and loops that cannot be decided yet in blocks of their own"""
 
     @property
     def name(self) -> str:

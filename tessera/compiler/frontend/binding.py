@@ -8,7 +8,7 @@ from typing import Any
 
 from tessera.immutable import immutable
 from tessera.language import dims
-from tessera.language.annotations import Annotation, ConstAnn, TensorAnn, TileAnn
+from tessera.language.annotations import Annotation, TensorAnn, TileAnn
 from tessera.language.dims import Dim, Expr, Facts
 
 
@@ -53,11 +53,9 @@ def equations(name: str, annotation: Annotation, shape: Sequence[Dim]) -> list[E
     return [Equation(name, axis, want, shape[axis]) for axis, want in pairs if isinstance(want, (int, Expr))]
 
 
-def value_equation(name: str, annotation: Annotation, value: Any) -> list[Equation]:
-    """`num_heads: Const[H]` binds H to the argument itself."""
-    if isinstance(annotation, ConstAnn) and annotation.dim is not None and isinstance(value, (int, Expr)):
-        return [Equation(name, None, annotation.dim, value)]
-    return []
+def value_equation(name: str, dim: Dim | None, value: Any) -> list[Equation]:
+    """`num_heads: Const["H"]` binds H to the argument itself."""
+    return [Equation(name, None, dim, value)] if dim is not None and isinstance(value, (int, Expr)) else []
 
 
 def solve(

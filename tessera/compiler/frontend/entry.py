@@ -188,7 +188,7 @@ def _attempt(
         definition, op, tuple(ev.layer.params()), tuple(ev.layer.captures), tuple(ev.findings.items),
         list(ev.infos.values()),
         tuple(dict.fromkeys(ev.checks)), ev.dims, tuple(ev.dependencies.items()), tuple(ev.undecided), tuple_result,
-        tuple(ev.layer.capture_names()), ev.readers, tuple(ev.launches),
+        tuple(ev.layer.capture_names()), ev.readers, tuple(ev.launches), (ev.block, *ev.tried),
     )  # fmt: skip
     return analysis, ev
 

@@ -82,6 +82,8 @@ class Evaluator:
         self.steps = 0
         self.speculative = 0
         """how many undecided branches are open: what fails inside may never happen"""
+        self.tried: list[Block] = []
+        """what undecided branches and loops compute"""
         locals_ = assigned_names(definition.tree)
         self.frame = Frame(definition.name, definition.text, definition.scope, key=definition.tree, locals=locals_)
         self.layer = layer(self)
@@ -209,6 +211,7 @@ class Evaluator:
                     "TS102", f"{_construct(node)} is not supported in a {self.definition.kind}", self.header(node)
                 )
                 self.frame.names |= dict.fromkeys(stored_names([node]), UNKNOWN)
+                self.incomplete |= any(isinstance(n, ast.Return) for n in ast.walk(node))
                 continue
             outer, self.builder.span = self.builder.span, self.frame.source.span(node)
             try:

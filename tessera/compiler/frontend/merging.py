@@ -17,6 +17,7 @@ from tessera.compiler.frontend.values import (
     is_sequence,
     is_static,
     is_tuple,
+    remade,
     type_name,
 )
 from tessera.compiler.ir.core import Block, Value
@@ -65,7 +66,7 @@ class Merger:
         if isinstance(a, Unknown) or isinstance(b, Unknown):
             return UNKNOWN
         if is_sequence(a) and type(a) is type(b) and len(a) == len(b):
-            return type(a)(self.merge(x, y, f"{what}[{i}]") for i, (x, y) in enumerate(zip(a, b, strict=True)))
+            return remade(a, (self.merge(x, y, f"{what}[{i}]") for i, (x, y) in enumerate(zip(a, b, strict=True))))
         if is_dict(a) and is_dict(b) and a.keys() == b.keys():
             return {k: self.merge(a[k], b[k], f"{what}[{k!r}]") for k in a}
         if isinstance(a, Record) and isinstance(b, Record) and a.cls is b.cls and a.members.keys() == b.members.keys():

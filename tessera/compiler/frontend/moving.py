@@ -69,9 +69,10 @@ def moved(analysis: Analysis, definition: Definition, by: int) -> Analysis:
         fixes = tuple(replace(f, edits=tuple(replace(e, span=at(e.span)) for e in f.edits)) for f in d.fixes)
         return replace(d, message=message, span=at(d.span), notes=notes, fixes=fixes)
 
-    if analysis.op is not None:
-        for op in outside_kernels(analysis.op):
-            op.span = at(op.span)
+    whole = [analysis.op] if analysis.op is not None else []
+    blocks = (*(b for op in whole for r in op.regions for b in r.blocks), *analysis.evaluated)
+    for op in {id(op): op for op in (*whole, *outside_kernels(*blocks))}.values():  # most are in both
+        op.span = at(op.span)
     return replace(
         analysis, definition=definition, diagnostics=tuple(map(said, analysis.diagnostics)),
         expressions=Moved.by(analysis.expressions, by),

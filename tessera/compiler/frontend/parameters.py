@@ -16,7 +16,7 @@ from tessera.compiler.frontend.definition import source_of
 from tessera.compiler.frontend.frame import Frame
 from tessera.compiler.frontend.returns import named_notes
 from tessera.compiler.frontend.scope import Scope, read
-from tessera.compiler.frontend.signature import Parameter, Signature, signature_of
+from tessera.compiler.frontend.signature import Parameter, Signature, number_dim, signature_of
 from tessera.compiler.frontend.values import (
     MISSING,
     UNKNOWN,
@@ -28,6 +28,7 @@ from tessera.compiler.frontend.values import (
     Unknown,
     is_dict,
     is_sequence,
+    remade,
     type_name,
 )
 from tessera.compiler.ir.checks import Check
@@ -68,7 +69,7 @@ def enter_definition(ev: Evaluator, arguments: Mapping[str, ArgType] | None, sym
         ev.findings.add(f)
     ev.signature, ev.returns = signature, signature.returns
     _depend(ev, signature, d.scope)
-    env = _sizes(ev, signature, arguments or {})
+    env = _sizes(ev, signature, arguments or {}, symbolic)
     ev.dims = dict(signature.dims)
     sizes = {n: env.get(n, dims.symbol(n)) for n in signature.dims}
     ev.frame.dims |= sizes
@@ -89,11 +90,21 @@ def _depend(ev: Evaluator, signature: Signature, scope: Scope) -> None:
             ev.depend(name, value)  # what is unknown now may be known in the next text
 
 
-def _sizes(ev: Evaluator, signature: Signature, arguments: Mapping[str, ArgType]) -> dict[str, Dim]:
-    """The sizes of named dims from the arguments' shapes, every contradiction reported at its annotation."""
+def _sizes(
+    ev: Evaluator, signature: Signature, arguments: Mapping[str, ArgType], symbolic: bool
+) -> dict[str, Dim]:
+    """The sizes of named dims from the arguments' shapes, every contradiction reported at its annotation.
+
+    With `symbolic`, numbers that are dims have the size that is fixed, else their default.
+    """
     found: list[Equation] = []
     for p in signature.parameters:
         argument = arguments.get(p.name)
+        dim = number_dim(p, signature.dims)
+        if symbolic and dim is not None and p.name not in arguments and p.default is not None:
+            if dims.is_symbol(dim) and str(dim) in ev.sizes:
+                ev.defaults[p.name] = ev.sizes[str(dim)]
+            found += value_equation(p.name, dim, _default(ev, p))
         if isinstance(argument, TensorType):
             pairs = equations(p.name, p.annotation, argument.shape)
             if pairs is None:
@@ -101,7 +112,7 @@ def _sizes(ev: Evaluator, signature: Signature, arguments: Mapping[str, ArgType]
                 ev.error("TS209", f"{p.name} has shape {have}, but its annotation is {p.annotation}", p.span)
             found += pairs or []
         elif isinstance(argument, Static):
-            found += value_equation(p.name, p.annotation, argument.value)
+            found += value_equation(p.name, dim, argument.value)
     env, conflicts, open_ = solve(found, ev.sizes, ev.facts)
     for c in conflicts:
         span = _axis_span(signature, c.equation)
@@ -157,7 +168,7 @@ def _given(ev: Evaluator, p: Parameter, argument: Any, name: str) -> Any:
     if isinstance(argument, Static):
         return argument.value
     if is_sequence(argument):
-        return type(argument)(_given(ev, p, a, f"{name}.{i}") for i, a in enumerate(argument))
+        return remade(argument, (_given(ev, p, a, f"{name}.{i}") for i, a in enumerate(argument)))
     if is_dict(argument):
         return {k: _given(ev, p, a, f"{name}.{k}") for k, a in argument.items()}
     if not isinstance(argument, TensorType):
@@ -270,7 +281,7 @@ def enter_call(
             found += pairs or []
             ok = _same_dtype(ev, closure, p, value.type, at) and ok
         else:
-            found += value_equation(p.name, p.annotation, value)
+            found += value_equation(p.name, number_dim(p, signature.dims), value)
             ok = _fits(ev, closure, p, value, at) and ok
     env, conflicts, open_ = solve(found, {}, ev.facts)
     once = {(c.equation.name, c.equation.want, c.equation.have): c for c in reversed(conflicts)}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 from typing import Any
 
-from tessera.compiler.frontend.values import UNKNOWN, Counting, Method, Several, is_sequence
+from tessera.compiler.frontend.values import UNKNOWN, Counting, Method, Several, is_sequence, is_tuple
 from tessera.language import dims
 
 COUNTER = dims.symbol("?i")
@@ -34,6 +35,15 @@ def sequence(name: str, args: list[Any]) -> Any:
             return Several(items[0])
         case _:
             return UNKNOWN
+
+
+def step(target: ast.expr, item: Any) -> Any:
+    """One item, in which a counter has the name that the loop gives it."""
+    if item is COUNTER and isinstance(target, ast.Name):
+        return dims.symbol(f"?{target.id}")
+    if is_tuple(item) and isinstance(target, ast.Tuple) and len(item) == len(target.elts):
+        return tuple(step(t, i) for t, i in zip(target.elts, item, strict=True))
+    return item
 
 
 def item_of(value: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,7 @@ from tessera.language.annotations import (
     holds_tensors,
 )
 from tessera.language.annotations import Unknown as Unannotated
-from tessera.language.dims import Dim, Expr, symbols
+from tessera.language.dims import Dim, Expr, symbol, symbols
 
 if TYPE_CHECKING:
     from tessera.compiler.frontend.evaluator import Evaluator
@@ -130,6 +130,14 @@ def definition_signature(definition: Definition) -> Signature:
 def is_scalar(p: Parameter) -> bool:
     """Whether it is a number that is passed when the program runs."""
     return isinstance(p.annotation, ScalarAnn) and not p.static
+
+
+def number_dim(p: Parameter, named: Container[str]) -> Dim | None:
+    """The size that a compile-time number is: H for `heads: Const["H"]`, and for `H: Const` where H is one of the sizes
+    that annotations name."""
+    if isinstance(p.annotation, ConstAnn) and p.annotation.dim is not None:
+        return p.annotation.dim
+    return symbol(p.name) if p.static and p.name in named else None
 
 
 def _type_parameters(node: ast.AST) -> tuple[str, ...]:

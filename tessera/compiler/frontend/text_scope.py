@@ -131,14 +131,18 @@ class TextScope:
     def _unbound(self, name: str) -> Any:
         if name in vocabulary.PYTHON_BUILTINS:
             return Builtin(name)
-        for module, level in self.stars:
-            file = self._file(module, level)
-            if file is not None:
-                found = MISSING if name.startswith("_") else file.scope.lookup(name)
-            else:
-                found = vocabulary.member(module, name) if not level else UNKNOWN
-            if found is not MISSING:
-                return found
+        self._values[name] = MISSING  # while others are asked that may take all names of this file
+        try:
+            for module, level in self.stars:
+                file = self._file(module, level)
+                if file is not None:
+                    found = MISSING if name.startswith("_") else file.scope.lookup(name)
+                else:
+                    found = vocabulary.member(module, name) if not level else UNKNOWN
+                if found is not MISSING:
+                    return found
+        finally:
+            del self._values[name]
         import builtins
 
         return UNKNOWN if hasattr(builtins, name) or name in ("__name__", "__file__", "__doc__") else MISSING

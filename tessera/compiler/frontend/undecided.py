@@ -11,7 +11,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tessera.compiler.frontend import asserts, assignment
+from tessera.compiler.frontend import asserts, assignment, several
 from tessera.compiler.frontend.frame import Flow
 from tessera.compiler.frontend.inlining import stored_names
 from tessera.compiler.frontend.snapshot import Snapshot
@@ -23,6 +23,7 @@ from tessera.compiler.frontend.values import (
     Unknown,
     is_dict,
     is_sequence,
+    remade,
     type_name,
 )
 from tessera.compiler.ir.core import Block, Value
@@ -101,7 +102,7 @@ def step(ev: Evaluator, target: ast.expr, iterable: Any) -> None:
         )
         return
     if not isinstance(iterable, Counting) or not isinstance(target, ast.Name):
-        assignment.assign(ev, target, iterable.item if isinstance(iterable, Several) else UNKNOWN)
+        assignment.assign(ev, target, several.step(target, iterable.item) if isinstance(iterable, Several) else UNKNOWN)
         return
     start, stop, step = iterable.start, iterable.stop, iterable.step
     if not all(isinstance(v, (int, Expr)) for v in (start, stop)) or not isinstance(step, int) or step < 1:
@@ -128,8 +129,9 @@ def _perhaps(ev: Evaluator) -> Generator[None]:
 
 @contextmanager
 def speculating(ev: Evaluator) -> Generator[None]:
-    """Evaluates what may not happen: ops go to a block that is thrown away, and a failing assert is no finding."""
+    """Evaluates what may not happen: ops go to a block that no IR holds, and a failing assert is no finding."""
     block = Block()
+    ev.tried.append(block)
     ev.speculative += 1
     saved = Snapshot(ev.frame)
     try:
@@ -160,7 +162,7 @@ def merge(ev: Evaluator, a: Any, b: Any, at: ast.AST) -> Any:
     if isinstance(a, Value) and isinstance(b, Value):
         return ev.layer.placeholder(a.type, ev.span(at)) if a.type == b.type else UNKNOWN
     if is_sequence(a) and type(a) is type(b) and len(a) == len(b):
-        return type(a)(merge(ev, x, y, at) for x, y in zip(a, b, strict=True))
+        return remade(a, (merge(ev, x, y, at) for x, y in zip(a, b, strict=True)))
     if is_dict(a) and is_dict(b) and a.keys() == b.keys():
         return {k: merge(ev, a[k], b[k], at) for k in a}
     if type(a) is type(b) and isinstance(a, (bool, int, float, str, Expr)):

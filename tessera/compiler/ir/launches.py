@@ -45,13 +45,12 @@ def launching(kernel: Op, dialect: str, span: Span) -> Region:
     return Region([block])
 
 
-def outside_kernels(op: Op) -> Iterator[Op]:
-    """This op and all ops inside it, but for those of kernels that it launches."""
-    yield op
-    for region in () if op.name in LAUNCHES else op.regions:
-        for block in region.blocks:
-            for inner in list(block.ops):
-                yield from outside_kernels(inner)
+def outside_kernels(*blocks: Block) -> Iterator[Op]:
+    """The ops of blocks and all ops inside these, but for those of kernels that are launched."""
+    for op in [op for block in blocks for op in block.ops]:
+        yield op
+        if op.name not in LAUNCHES:
+            yield from outside_kernels(*(block for region in op.regions for block in region.blocks))
 
 
 def verify_launch(op: Op) -> None:

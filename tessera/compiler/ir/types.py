@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from tessera.immutable import immutable
-from tessera.language.dims import Dim
+from tessera.language.dims import Dim, text_of
 from tessera.language.dtypes import DType
 from tessera.language.policies import Policy
 
@@ -15,7 +15,7 @@ Shape: TypeAlias = tuple[Dim, ...]
 
 def shape_text(shape: Shape) -> str:
     """`[B, 2*S, 4]`, as people write it."""
-    return "[" + ", ".join(map(str, shape)) + "]"
+    return "[" + ", ".join(map(text_of, shape)) + "]"
 
 
 @immutable

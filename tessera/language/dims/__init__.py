@@ -21,6 +21,7 @@ from tessera.language.dims.algebra import (
     substitute,
     symbol,
     symbols,
+    text_of,
 )
 from tessera.language.dims.equality import Answer, compare, equal
 from tessera.language.dims.examples import counterexample
@@ -57,4 +58,5 @@ __all__ = [
     "substitute",
     "symbol",
     "symbols",
+    "text_of",
 ]

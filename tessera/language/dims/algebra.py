@@ -117,6 +117,11 @@ class Expr:
 Dim: TypeAlias = int | Expr
 
 
+def text_of(d: Dim) -> str:
+    """As people are shown it: a counter, whose symbol is `?i`, is called what its loop calls it."""
+    return str(d).replace("?", "")
+
+
 # Sizes of one program are few and met again and again, so the algebra remembers what it has worked out.
 @lru_cache(maxsize=8192)
 def _text(d: Expr) -> str:
@@ -349,7 +354,8 @@ def parse(text: str) -> Dim:
     try:
         tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError) as e:
-        raise DimError(f"{text!r} is not a dim expression") from e
+        named = "; any number of axes is `...`" if text.lstrip().startswith("*") else ""
+        raise DimError(f"{text!r} is not a dim expression{named}") from e
     return from_ast(tree, text)
 
 

@@ -117,6 +117,14 @@ def matches(x: Tensor["D"], mode: str = "a"):
 
 
 @ts.function
+def matches_and_returns(x: Tensor["D"], mode: str = "a"):
+    match mode:
+   #^^^^^^^^^^ TS102
+        case "a":
+            return x
+
+
+@ts.function
 def undecidable_exit(x: Tensor["D"]):
     for i in range(3):
         if x.sum() > i:

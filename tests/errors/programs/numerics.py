@@ -359,3 +359,30 @@ def accepted(x: Tensor["B", "D"]):
     d = ts.log(1 + x)  # tessera: ignore[TS316]
     #   ^^^^^^^^^^^^^ TS314
     return a, b, c, d
+
+
+@ts.function
+def summed_in_16_bits_unrolled(x: Tensor[64, "D", f16], w: Tensor["D", "D", f16]):
+    total = ts.zeros((D,), f16)
+    for i in range(64):
+        total = x[i] + total
+        #       ^^^^^^^^^^^^ TS317
+        # says: this sum is kept in f16, which has 11 binary digits: once it is 2048 times a term
+    wide = 0.0
+    few = x[0]
+    for i in range(8):
+        few += x[i]
+        wide = wide + x[i].to(f32)
+    for i in range(64):
+        x = x + ts.tanh(x @ w)
+    return total, wide, few, x
+
+
+@ts.function
+def some_sizes(x: Tensor["B", "D"]):
+    if B > 4:
+        y = ts.exp(x) / ts.exp(x).sum(-1, keepdim=True)
+        #   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS312
+    else:
+        y = ts.softmax(x, axis=-1)
+    return y

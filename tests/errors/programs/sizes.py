@@ -160,3 +160,34 @@ def projected_by_the_wrong_one(x: Tensor["B", "D"], w: Tensor["E", "D"]):
     return projected(x, w)
     #                   ^ TS208
     # says: E is bound here
+
+
+@ts.function
+def heads_by_default(x: Tensor["B", "S", "D"], num_heads: Const["H"] = 4) -> Tensor["B", "H", "S", "D//H"]:
+    assert D % H == 0
+    return x.reshape(B, S, num_heads, D // H).transpose(0, 2, 1, 3)
+
+
+@ts.function
+def a_number_that_is_a_dim(x: Tensor["B", "S", "H*E"], y: Tensor["B", "H", "S", "E"], E: Const = 8):
+    return x.reshape(B, S, -1, E).transpose(0, 2, 1, 3) + y
+
+
+@ts.function
+def a_number_without_a_default(x: Tensor["B", "S", "H*E"], y: Tensor["B", "S", "H", "E"], E: int, H: Const):
+    return x.reshape(B, S, H, E) + y
+
+
+@ts.function
+def another_number(x: Tensor["B", "H*E"], E: Const = 8):
+    return x.reshape(B, -1, E) + x.reshape(B, E, -1)
+    #      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS202
+    # says: [B, H, 8] and [B, 8, H] do not broadcast
+
+
+@ts.function
+def calls_with_numbers(x: Tensor["B", 6, 20], y: Tensor["B", 5, 6, 4]):
+    a = a_number_that_is_a_dim(x, y, E=4)
+    return a + a_number_that_is_a_dim(x, y, 5)
+    #                                       ^ TS208
+    # says: a_number_that_is_a_dim: E is 4 (axis 3 of y) and 5 (E)

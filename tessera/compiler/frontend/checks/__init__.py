@@ -28,6 +28,7 @@ RULES: tuple[tuple[tuple[str, ...], Rule], ...] = (
     (("for",), softmax.unrescaled),
     (("cast",), precision.unscaled),
     (("for",), precision.narrow_sum),
+    (("add", "sub"), precision.unrolled_sum),
     (("sub", "add"), cancellation.exponential_less_one),
     (("sub",), cancellation.one_less_cosine),
     (("sub",), cancellation.difference_of_means),
@@ -53,7 +54,7 @@ for _names, _rule in RULES:
 
 def check_values(ev: Evaluator) -> None:
     """Adds what the rules find to the evaluator's findings, with what may mend it."""
-    look, ops = Look(ev), [inner for op in ev.block.ops for inner in outside_kernels(op)]
+    look, ops = Look(ev), list(outside_kernels(ev.block, *ev.tried))
     for op in ops:
         for rule in _BY_NAME.get(name_of(op), ()):
             if (found := rule(op, look)) is not None:

@@ -20,10 +20,8 @@ _SUMS = frozenset({
 
 def accumulations(analysis: Analysis) -> Iterator[tuple[Span, str, str]]:
     """Place, text and `f16 summed in f32, rounded to f16` of every sum that the function's own text makes."""
-    if analysis.op is None:
-        return
     seen: set[Span] = set()
-    for op in outside_kernels(analysis.op):
+    for op in outside_kernels(*analysis.evaluated):
         if name_of(op) not in _SUMS or op.span.file != analysis.definition.file or op.span in seen:
             continue
         seen.add(op.span)

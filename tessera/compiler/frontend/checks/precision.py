@@ -66,13 +66,51 @@ def narrow_sum(op: Op, look: Look) -> Finding | None:
         rest = [x for x in sides if x is not own]
         if len(rest) != 1 or _depends(rest[0], own):
             continue
-        message = (
-            f"this sum is kept in {dtype}, which has {dtype.mantissa + 1} binary digits: once it is "
-            f"{2 ** (dtype.mantissa + 1)} times a term, adding the term changes nothing.\n"
-            "Keep it in f32 and cast the result."
-        )
-        return Finding("TS317", message, total.span, _wider(start, look), (Note("it starts here", _start(start)),))
+        return _long_sum(total, start, look)
     return None
+
+
+def unrolled_sum(op: Op, look: Look) -> Finding | None:
+    """The same in a loop that was unrolled: one addition of the text, that often in a row."""
+    dtype = dtype_of(op.result)
+    if not dtype.is_float or dtype.bits > 16 or any(_same_addition(op, u) for u in op.result.users):
+        return None
+    steps, first = 1, op
+    while (earlier := _earlier(first)) is not None:
+        steps, first = steps + 1, earlier
+    before = _earlier(op)
+    if before is None or steps < LONG or any(_depends(x, before.result) for x in _terms(op)):
+        return None
+    start = [
+        x for x in map(behind, first.operands) if x.op is None or not op.span.contains(x.op.span.line, x.op.span.col)
+    ]
+    return _long_sum(op, start[0] if len(start) == 1 else None, look)
+
+
+def _same_addition(op: Op, other: Op) -> bool:
+    return name_of(other) == name_of(op) and other.span == op.span
+
+
+def _earlier(op: Op) -> Op | None:
+    """The step before, whose result this addition goes on with."""
+    found = [x.op for x in map(behind, op.operands) if x.op is not None and _same_addition(op, x.op)]
+    return found[0] if len(found) == 1 else None
+
+
+def _terms(op: Op) -> list[Value]:
+    return [x for x in map(behind, op.operands) if x.op is None or not _same_addition(op, x.op)]
+
+
+def _long_sum(total: Op, start: Value | None, look: Look) -> Finding:
+    dtype = dtype_of(total.result if start is None else start)
+    message = (
+        f"this sum is kept in {dtype}, which has {dtype.mantissa + 1} binary digits: once it is "
+        f"{2 ** (dtype.mantissa + 1)} times a term, adding the term changes nothing.\n"
+        "Keep it in f32 and cast the result."
+    )
+    place = None if start is None else _start(start)
+    notes = (Note("it starts here", place),) if place is not None else ()
+    return Finding("TS317", message, total.span, _wider(start, look) if start is not None else [], notes)
 
 
 def _steps(op: Op) -> float:
