@@ -84,6 +84,8 @@ WHOLE = hints(read(TEXT))
         ("for i in range(2):", "for i in range(2:", 28, set()),
         ("        if i:", "        if i", 29, set()),
         ("        else:", "        els:", 31, set()),
+        ("        else:", "        )else:", 31, set()),
+        ("        else:", '        "else:', 31, set()),
         ("    m = x.mean(-1)", "      m = x.mean(-1)", 39, set()),
         ("    s = x.sum(0)", "s = x.sum(0)", 40, set()),
         ("    s = x.sum(0)", '    s = """x.sum(0)', 40, {"s"}),
@@ -110,7 +112,7 @@ def test_one_broken_place(old: str, new: str, line: int, lost: set[str]) -> None
     ["ts.softmax(", "y =", "y = ts.", "def f(", "def f", 'y = f"{', 'y = f"{ts.', "@", "@ts.", "return", "return (",
      "raise ts.", "for j in", "for j in x:", "while ", "if", "if y:", "else:", "try:", "with ", "match y:",
      'y: Tensor["B', "if (y := ", "y = lambda a:", "y = [a for a in", "y = {", "import ", "from tessera import (",
-     "class C:", "      y = 1", "\t\t\ty = (", "(", "]", "?"],
+     "class C:", "      y = 1", "\t\t\ty = (", "\ty = (", "(", "]", "?"],
 )  # fmt: skip
 def test_a_line_that_is_being_typed(above: str, typed: str) -> None:
     """Nothing that stands around it changes, whatever a new line begins with."""
@@ -188,6 +190,7 @@ def mean(x: Tensor["B", "D"]):
         ("        if i:", "if i:", 11, set()),
         ("        if i:", "    if i:", 11, set()),
         ("        other", "other", 14, set()),
+        ("        other", "            else:\n            hidden = x @ up\n        other", 14, set()),
         ("            twice", "twice", 12, set()),
         ("        if i:\n            twice", "        if i:\n    twice", 12, set()),
         ("    return other @ down", "     return other @ down", 15, set()),
@@ -201,6 +204,74 @@ def test_heads_with_a_mistake(old: str, new: str, line: int, lost: set[str]) -> 
     assert [(d.code, d.span.line) for d in file.diagnostics] == [("TS101", line)], [str(d) for d in file.diagnostics]
     now = hints(file)
     assert now.items() <= before.items() and {name for _, name in before.keys() - now.keys()} <= lost
+
+
+def test_a_first_statement_indented_too_far() -> None:
+    """Nor does what it opens have a suite then: the statements below tell how far a suite is indented."""
+    text = """import tessera as ts
+from tessera import Tensor
+
+
+@ts.function
+def f(x: Tensor["B", "D"]):
+    if D % 8:
+        raise ValueError("D")
+    m = x.mean(-1)
+    return m * 2
+"""
+    file = read(text.replace("    if D", "        if D"), text)
+    assert [(d.code, d.span.line) for d in file.diagnostics] == [("TS101", 8)], [str(d) for d in file.diagnostics]
+    assert hints(file) == hints(read(text))
+
+
+def test_what_stands_before_a_line_indented_too_far() -> None:
+    """It is the line without a suite that is astray, and not the one between it and the class above."""
+    text = "class C:\n    a = 1\n\n\nN = C()\n\n\n    def f(x):\n    return x\n"
+    file = read(text)
+    assert [d.span.line for d in file.problems] == [8] and "N" in file.scope.bound
+
+
+TILES = """import tessera as ts
+from tessera import Tensor
+
+
+@ts.kernel
+def attend(q: Tensor["S", "D", ts.f16], k: Tensor["S", "D", ts.f16], v: Tensor["S", "D", ts.f16]):
+    for start in ts.tile.range(0, S, 64):
+        total = ts.tile.zeros((64,), ts.f32)
+        acc = ts.tile.zeros((64, D), ts.f32)
+        for at in ts.tile.range(0, S, 64):
+            p = ts.tile.exp(ts.tile.mma(q[start : start + 64], k[at : at + 64].T))
+            shrink = ts.tile.exp(ts.tile.row_sum(p))
+            total = total * shrink + ts.tile.row_sum(p)
+            acc = acc * shrink + ts.tile.mma(ts.tile.cast(p, ts.f16), v[at : at + 64])
+        return acc / total
+
+
+@ts.kernel
+def gemm(a: Tensor["M", "K", ts.f16], b: Tensor["K", "N", ts.f16], c: Tensor["M", "N", ts.f32]):
+    acc = ts.tile.zeros((64, 64), ts.f32)
+    for k in ts.tile.range_k(0, K, 32):
+        acc += ts.tile.mma(a[tile_m : tile_m + 64, k : k + 32], b[k : k + 32, tile_n : tile_n + 64])
+    c[tile_m : tile_m + 64, tile_n : tile_n + 64] = acc
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ("shrink = ts.tile.exp(", "shrink = ts.tile.exp((", 12),
+        ("total = total * shrink", "total = total * (shrink", 13),
+        ("acc = ts.tile.zeros((64, D), ts.f32)\n    ", "acc = ts.tile.zeros((64, D), ts.f32)", 9),
+        ("acc = ts.tile.zeros((64, 64), ts.f32)\n", "acc = ts.tile.zeros((64, 64), ts.f32)", 20),
+        ("ts.tile.mma(a[tile_m", "ts.tile.mma(a[{tile_m", 22),
+    ],
+)
+def test_nothing_is_said_of_a_kernel_but_where_it_is_broken(old: str, new: str, line: int) -> None:
+    """What a loop makes of a tile is not known where a part of it is not, nor what a lost head stands behind."""
+    assert TILES.count(old) == 1 and not read(TILES).diagnostics
+    file = read(TILES.replace(old, new), TILES)
+    assert [(d.code, d.span.line) for d in file.diagnostics] == [("TS101", line)], [str(d) for d in file.diagnostics]
 
 
 def test_what_was_never_right_is_unknown() -> None:

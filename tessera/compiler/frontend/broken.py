@@ -96,7 +96,7 @@ def statement(ev: Evaluator, node: Broken) -> Flow:
     if ev.definition.recalled and node.was:
         return _as_it_was(ev, node)
     names = ev.frame.names
-    for name in node.mentions:
+    for name in node.mentions - {*ev.layer.known_names()}:
         changeable = isinstance(names.get(name), (list, dict, Record))
         unheard_of = ev.frame.lookup(name) is MISSING and ev.frame.scope.lookup(name) is MISSING
         if name in node.binds or changeable or unheard_of:

@@ -39,8 +39,8 @@ class Carried:
         self.initial: list[Value] = []
         self.number: list[bool] = []
         self.next: list[Value] = []
-        self.kept: set[int] = set()
-        """leaves that the body may not change: they are no numbers or tensors"""
+        self.unknown: set[str] = set()
+        """names of which is not known what they are after an iteration"""
         for name in self.names:
             for leaf in _leaves(self.before[name]):
                 if _carriable(self.ev, leaf):
@@ -69,7 +69,7 @@ class Carried:
         if stored := [n for n in stored if isinstance(now := names.get(n), Value) and now is not self.before[n]]:
             self._start_with([*self.names, *stored])
             return False
-        self.next, settled, i = [], True, 0
+        self.next, self.unknown, settled, i = [], set(), True, 0
         for name in self.names:
             old, new = self.before[name], self.ev.frame.names.get(name, UNKNOWN)
             for was, now in self._pairs(name, old, new):
@@ -82,6 +82,8 @@ class Carried:
                         if not isinstance(now, Unknown)
                         else None
                     )
+                if isinstance(now, Unknown):
+                    self.unknown.add(name)
                 if value is not None and value.type != self.initial[i].type and self.number[i]:
                     with self.ev.builder.at(self.ev.span(self.node)):
                         retyped = self.ev.layer.lift(was, value.type, self.ev.span(self.node))

@@ -14,15 +14,15 @@ from itertools import accumulate
 
 from tessera.compiler.frontend.dialect import tokens
 
-_CLAUSE = re.compile(r"(?:elif|else|except|finally)\b")
+_CLAUSE = re.compile(r"[\"'(\[{)\]}]?(elif|else|except|finally)\b")
 _CLOSER = re.compile(r"(?:[\"'(\[{]?[)\]}]|->)")
 _COMPOUND = re.compile(
     r"""(?:
         ["'(\[{)\]}]?(?: @ | (?:async[ \t]+)? (?P<definition> def|class) [ \t]+ \w+ [ \t]*[(\[:] )
-      | [(\[{)\]}]?(?:async[ \t]+)? (?P<word> def|class|if|elif|else|for|while|with|try|except|finally)\b )""",
+      | [(\[{)\]}]?(?:async[ \t]+)? (?P<word> def|class|if|for|while|with|try)\b )""",
     re.X,
 )
-"""the head of a compound statement, also with a bracket or quote too many before it"""
+"""the head of a compound statement that is no clause of another one, also with a bracket or quote too many before it"""
 _NEVER_INSIDE = re.compile(
     r"(?=([ \t\f]*))\1(?:def|class|import|return|assert|while|with|try|raise|pass|break|continue)\b"
 )
@@ -112,6 +112,8 @@ class Lines:
 
     def word(self, i: int) -> str | None:
         """Which compound statement or clause begins here, a decorator being that of a `def`; None if none does."""
+        if (clause := self._begins(_CLAUSE, i)) is not None:
+            return clause[1]
         found = self._begins(_COMPOUND, i)
         return (found["word"] or found["definition"] or "def") if found is not None else None
 
@@ -183,7 +185,8 @@ class Lines:
 
     def _astray(self, i: int, last: int, indent: int, suite: int, inner: set[int]) -> bool:
         """Whether line `i` has lost its indentation: the line after it is indented again as one of those before
-        (`inner`), which this one does not open, or as the suite of a statement in a suite indented by `suite` is."""
+        (`inner`), which this one does not open, or as the suite of a statement in a suite indented by `suite` is. Where
+        that line leaves a bracket open, or opens a suite that is not there, it rather is the one with the mistake."""
         end, closed = self.logical(i, last)
         following = self.code(end, last)
         if not closed or following == last:
@@ -193,7 +196,13 @@ class Lines:
             ends = (w for k in range(following, last) if not self.is_blank(k) and (w := self.width(k)) < deep)
             return indent < (suite or next(ends, 0)) < deep and self.word(i) not in (None, "def", "class")
         again = self.width(following) in inner if inner else self.width(following) > indent
-        return end == i + 1 and not self.word(i) and again
+        return end == i + 1 and not self.word(i) and again and self._sound(following, last)
+
+    def _sound(self, i: int, last: int) -> bool:
+        """Whether line `i` closes its brackets, and has a suite if it opens one."""
+        end, closed = self.logical(i, last)
+        suite = self.code(end, last)
+        return closed and (not self.opens(end - 1) or (suite < last and self.width(suite) > self.width(i)))
 
     def common_width(self, i: int, last: int, outer: int) -> int:
         """How far a suite is indented: as its first line, unless the others tell that this one is astray."""
@@ -203,7 +212,9 @@ class Lines:
         first, second = self.width(i), self.code(after if closed else i + 1, last)
         if first <= outer:
             return self._least_width(second, last, outer) or first
-        return self.width(second) if second < last and outer < self.width(second) < first else first
+        if second == last or not outer < self.width(second) <= first:
+            return first
+        return self._least_width(second, last, outer) if self.opens(after - 1) else self.width(second)
 
     def _least_width(self, i: int, last: int, outer: int) -> int:
         """The least by which a line is indented further than `outer`; 0 if none is."""
@@ -215,9 +226,13 @@ class Lines:
         out: list[tuple[int, int, int]] = []
         while i < last:
             head = at = self._head_end(i, last)
+            inner = set[int]()  # how far statements of the suite are indented that may have clauses of their own
             while (at := self.code(at, last)) < last:
-                if self.width(at) <= indent and self._begins(_CLAUSE, at):
-                    break
+                if self._begins(_CLAUSE, at):
+                    if self.width(at) <= indent or (self.opens(at) and self.width(at) not in inner):
+                        break
+                elif self.word(at):
+                    inner.add(self.width(at))
                 at = max(self.physical(at, last), at + 1)
             stop = at
             while stop > head and self.is_blank(stop - 1):

@@ -16,6 +16,7 @@ from tessera.compiler.frontend.broken import Broken, Gap
 from tessera.compiler.frontend.fragments import Fragments
 from tessera.compiler.frontend.heads import read_head
 from tessera.compiler.frontend.lines import Lines
+from tessera.compiler.frontend.trees import suites
 from tessera.errors import Diagnostic
 
 DEPTH = 60
@@ -115,6 +116,9 @@ class Reader:
             if isinstance(made, Broken):  # what is in it is still looked through for mistakes
                 lost.append(made)
                 made = fragments.place(ast.If(Gap(), [], []), start, stop)
+            elif made is not None and not word:  # behind another statement, which is as broken
+                text, was = "\n".join(self.lines.between(start, head)), fragments.was(start, head)
+                out.append(fragments.place(Broken(text, [s for s in was if not suites(s)]), start, head))
             inline: list[ast.stmt] = made.body if made is not None else []
             body = [*inline, *self._block(head, stop, depth + 1, indent, quiet=len(fragments.problems) > said)]
             if not body:

@@ -16,7 +16,7 @@ from tessera.compiler.frontend.kernel.grid import SERIAL
 from tessera.compiler.frontend.kernel.tiles import KernelFault, tile_type
 from tessera.compiler.frontend.kernel.values import Context, Panel, Shared, Transposed, View, marks
 from tessera.compiler.frontend.values import MISSING, UNKNOWN, Counting, Unknown
-from tessera.compiler.ir.core import Block, Region, Value
+from tessera.compiler.ir.core import Block, Op, Region, Value
 from tessera.compiler.ir.types import INDEX, TileType
 from tessera.language import dtypes
 from tessera.language.dims import Dim, Expr
@@ -176,8 +176,7 @@ def _serial(k: KernelState, node: ast.For, target: ast.Name, counting: Counting)
     operands, regions = [*values, *carried.initial], [Region([body])]
     attrs = {"going": carried.names.index(mark.going)} if mark.going else {}  # flags come before what programs can name
     op = ev.builder.op("tile.for", operands, types, {**attrs}, regions=regions, span=ev.span(node), hints=hints)
-    carried.after(op.results, {target.id})
-    _identify(k, carried.initial, op.results)
+    _after(k, carried, op, {target.id})
     if len(ev.findings.errors) > found:  # something does not keep its type: nothing more is said of what depends on it
         ev.frame.names.update(dict.fromkeys(carried.names, UNKNOWN))
         return Flow.NEXT
@@ -222,9 +221,15 @@ def repeat(k: KernelState, node: ast.While, value: Any) -> Flow:
     regions = [Region([head]), Region([body])]
     types = [v.type for v in carried.initial]
     op = ev.builder.op("tile.while", carried.initial, types, regions=regions, span=ev.span(node))
-    carried.after(op.results, set())
-    _identify(k, carried.initial, op.results)
+    _after(k, carried, op, set())
     return leaving.close(k, node, mark)
+
+
+def _after(k: KernelState, carried: Carried, op: Op, local: set[str]) -> None:
+    """The names behind a loop. What its axes are called is told by an iteration: of one that is not known, nothing."""
+    carried.after(op.results, local)
+    _identify(k, carried.initial, op.results)
+    k.ev.frame.names.update(dict.fromkeys(carried.unknown, UNKNOWN))
 
 
 def _identify(k: KernelState, initial: list[Value], values: list[Value]) -> None:
