@@ -1,4 +1,4 @@
-"""Tensors of any rank: `...` stands for one axis or more, the same for all parameters."""
+"""Tensors of any rank: what is wrong where `...` stands for one axis or more, even if they are the same everywhere."""
 # fmt: off
 # ruff: noqa
 
@@ -64,3 +64,10 @@ def row_sums(x: Tensor["...", "S", "D", f32], y: Tensor["...", "S", f32]):
 def unfinished(x: Tensor["...", "D"]):
     return x + absent
     #          ^^^^^^ TS103
+
+
+@ts.function
+def named_axes(x: Tensor["*batch", "D"]):
+    #                    ^^^^^^^^ TS211
+    # says: '*batch' is not a dim expression; any number of axes is `...`
+    return x
