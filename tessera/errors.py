@@ -133,6 +133,7 @@ CODES: dict[str, Code] = {
     "TS414": Code("Kernel note", "a barrier orders nothing"),
     "TS415": Code("Kernel warning", "lanes read beyond an end of a tensor, and no condition keeps them inside"),
     "TS416": Code("Kernel warning", "nothing reads what a kernel stores, in a function whose tensors are values"),
+    "TS417": Code("Kernel note", "an access moves no whole vectors, for a size is not known to be a multiple"),
     # TS5xx: launching
     "TS501": Code("Launch error", "an argument has the wrong type, shape, dtype or device"),
     "TS502": Code("Launch error", "a dim cannot be solved from the arguments"),

@@ -268,6 +268,25 @@ def product(A: ts.Tensor["M", "K", ts.f16], B: ts.Tensor["K", "N", ts.f16], C: t
 """
 
 
+def test_a_barrier_for_an_implicit_loop_stands_where_it_is_in_the_loop() -> None:
+    """One before the loads would be before the first step: what is offered is tried."""
+    body = PRODUCT.partition("    tile.barrier()\n    for")[0]
+    text = f"""{body}    tile.cp_async(a, A[tile_m : tile_m + 64, tile_k : tile_k + 32])
+    tile.cp_async(b, B[tile_k : tile_k + 32, tile_n : tile_n + 64])
+    tile.barrier()
+    acc = tile.mma(a, b)
+    C[tile_m : tile_m + 64, tile_n : tile_n + 64] += acc
+"""
+    file = FileAnalysis("product.py")
+    file.update(text)
+    (found,) = file.diagnostics
+    assert [found.code, *(f.message for f in found.fixes)] == ["TS408", "Write the barrier behind line 12"]
+    mended = apply(text, found.fixes[0])
+    assert mended == text.replace("mma(a, b)\n", "mma(a, b)\n    tile.barrier()\n")
+    file.update(mended)
+    assert not file.diagnostics
+
+
 def test_notes_of_barriers_come_with_fixes() -> None:
     text, codes = PRODUCT, []
     while True:

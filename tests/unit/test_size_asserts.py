@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera import knobs
 from tessera.compiler.frontend.definition import live_definition
 from tessera.compiler.pipeline import lower
 from tessera.compiler.targets import base
@@ -18,6 +19,7 @@ from tessera.compiler.targets.cuda.target import settings_for
 from tessera.errors import CompileError, LaunchError
 from tests import kernel_runner
 from tests.conftest import require
+from tests.seeds.kernels import gemm, matmul_kernel
 
 
 @ts.kernel
@@ -52,7 +54,7 @@ def generated(kernel: Any, arch: int = 80) -> Generated:
     """For any sizes."""
     kind = "function" if kernel in (product, open_product) else "kernel"
     analysis = kernel_runner.analyse(live_definition(kernel.__wrapped__, kind, {}))
-    assert not analysis.diagnostics
+    assert all(d.severity == "note" for d in analysis.diagnostics)
     program = lower(analysis, base.get("sm_90a" if arch == 90 else f"sm_{arch}")).program
     return generate(program, settings_for(arch, False, False))
 
@@ -73,6 +75,19 @@ def test_what_is_not_asserted_is_suggested() -> None:
     first, second = notes(made)
     assert "x is not moved 4 elements at a time" in first and "y is not moved" in second
     assert first.endswith("; it would be with `assert N % 4 == 0` at the top")
+
+
+@pytest.mark.parametrize("kernel", [doubled, open_sizes, gemm, matmul_kernel], ids=lambda k: k.__name__)
+def test_a_kernel_is_told_while_it_is_typed_what_the_target_would_say(kernel: Any) -> None:
+    """Each size once: what is a multiple of 8 is one of 4."""
+    said: dict[str, int] = {}
+    for size, by in re.findall(r"assert (\w+) % (\d+) == 0", " ".join(notes(generated(kernel)))):
+        said[size] = max(said.get(size, 0), int(by))
+    with knobs.target.override("sm_80"):
+        analysis = kernel_runner.analyse(live_definition(kernel.__wrapped__, "kernel", {}))
+    found = [d for d in analysis.diagnostics if d.code == "TS417"]
+    assert {f"assert {size} % {by} == 0" for size, by in said.items()} == {d.message.split(": ")[-1] for d in found}
+    assert all(d.severity == "note" and d.fixes for d in found)
 
 
 def test_tensor_copies_of_any_size_need_an_assert() -> None:

@@ -68,6 +68,21 @@ def _reductions(values: Iterable[Value]) -> list[Op]:
     return out
 
 
+def at_top(definition: Definition, line: str) -> Edit | None:
+    """A statement before all others of a function, behind its documentation; None where they share its line."""
+    body = definition.tree.body if isinstance(definition.tree, ast.FunctionDef) else []
+    documented = body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant)
+    first = body[1] if documented and len(body) > 1 else body[0] if body else None
+    if first is None:
+        return None
+    number = min([first.lineno, *(d.lineno for d in getattr(first, "decorator_list", []))])
+    text = definition.text.lines[number - 1]
+    indent = text[: len(text) - len(text.lstrip())]
+    if len(indent.encode()) != first.col_offset:
+        return None
+    return Edit(Span(definition.file, number, 1, number, 1), f"{indent}{line}\n")
+
+
 def expression_at(definition: Definition, span: Span) -> ast.expr | None:
     """The outermost expression of a function that stands exactly there."""
     source = definition.text
@@ -118,7 +133,7 @@ def tried(
         d = replace(d, fixes=())
         for c in candidates[:TRIALS]:
             changed = _edited(definition, c.fix)
-            if changed is None or not _better(d, found, analyse(changed)):
+            if changed is None or not _better(d, c.fix, found, analyse(changed)):
                 continue
             d = replace(d, message=f"{d.message}\n{c.said}" if c.said else d.message, fixes=(*d.fixes, c.fix))
             if c.said or d.severity != "error" or len(d.fixes) == OFFERED:
@@ -127,19 +142,32 @@ def tried(
     return out
 
 
-def _better(d: Diagnostic, before: list[Diagnostic], after: list[Diagnostic]) -> bool:
+def _better(d: Diagnostic, fix: Fix, before: list[Diagnostic], after: list[Diagnostic]) -> bool:
     """The finding is gone and no shape is wrong that was not.
 
     What was unknown before an error was mended may show other mistakes, elsewhere; with a warning mended there is no
     new error.
     """
     known = {(o.code, o.message) for o in before}
-    alike = [sum(o.code == d.code and o.span.line == d.span.line for o in some) for some in (before, after)]
+    lines = ((before, d.span.line), (after, _line_after(fix, d.span)))
+    alike = [sum(o.code == d.code and o.span.line == line for o in some) for some, line in lines]
     gone = alike[1] < alike[0]
     new = [o for o in after if o.severity == "error" and (o.code, o.message) not in known]
     if d.severity == "error":
         new = [o for o in new if o.code.startswith("TS2") or o.span.line == d.span.line]
     return gone and not new
+
+
+def _line_after(fix: Fix, span: Span) -> int | None:
+    """The line that a place is in once the fix is applied; None where that takes it out."""
+    line = span.line
+    for e in fix.edits:
+        start, end = (e.span.line, e.span.col), (e.span.end_line, e.span.end_col)
+        if end <= (span.line, span.col):
+            line += e.text.count("\n") - (e.span.end_line - e.span.line)
+        elif start <= (span.line, span.col) and (span.end_line, span.end_col) <= end and not e.text:
+            return None
+    return line
 
 
 def _edited(definition: Definition, fix: Fix) -> Definition | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from tessera.compiler.frontend.checks import cancellation, launches, memory, precision, softmax, zeros
+from tessera.compiler.frontend.checks import alignment, cancellation, launches, memory, precision, softmax, zeros
 from tessera.compiler.frontend.checks.finding import Finding, Look
 from tessera.compiler.frontend.checks.values import name_of
 from tessera.compiler.ir.core import Op
@@ -43,7 +43,11 @@ RULES: tuple[tuple[tuple[str, ...], Rule], ...] = (
     (("launch",), launches.unseen),
 )
 """names of the ops that a rule starts at (without their dialect: it holds in both), and the rule"""
-KERNEL_RULES: tuple[Callable[[list[Op], Look], Iterable[Finding]], ...] = (memory.shared_memory, memory.never_read)
+KERNEL_RULES: tuple[Callable[[list[Op], Look], Iterable[Finding]], ...] = (
+    memory.shared_memory,
+    memory.never_read,
+    alignment.narrow_accesses,
+)
 """rules about all ops of a kernel"""
 
 _BY_NAME: dict[str, list[Rule]] = {}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tessera.compiler.frontend.checks.values import Ranges
 from tessera.compiler.frontend.fixes import Candidate, expression_at
+from tessera.compiler.ir.facts import RememberingFacts
 from tessera.errors import Edit, Fix, Note, Severity, Span
 
 if TYPE_CHECKING:
@@ -39,14 +40,23 @@ class Look:
         self.kernel = ev.definition.kind == "kernel"
         self.whole = not (ev.incomplete or ev.undecided or ev.findings.errors)
         """whether everything in it is known: nothing may be said to be missing where it may stand in the rest"""
-        self._definition = ev.definition
+        self.definition, self.dims = ev.definition, ev.dims.keys()
+        self._checks = ev.checks
         self.tree, self._source = ev.definition.tree, ev.definition.text
         self.file = self._source.file
         self._variables = ev.frame.names
 
+    @property
+    def facts(self) -> RememberingFacts:
+        """What every launch guarantees of the sizes."""
+        facts = RememberingFacts()
+        for check in self._checks:
+            facts.learn(check.left, check.right)
+        return facts
+
     def node(self, span: Span) -> ast.expr | None:
         """The expression that stands exactly at `span`, in the function itself."""
-        return expression_at(self._definition, span)
+        return expression_at(self.definition, span)
 
     def span(self, node: ast.AST) -> Span:
         return self._source.span(node)
@@ -57,7 +67,7 @@ class Look:
             case ast.Constant(value=int() as value) if not isinstance(value, bool):
                 return value, self.span(node)
             case ast.Name(id=name) if name not in self._variables:
-                match getattr(self._definition.scope, "bound", {}).get(name):  # of a text; live values have no place
+                match getattr(self.definition.scope, "bound", {}).get(name):  # of a text; live values have no place
                     case ast.Assign(targets=[ast.Name()], value=ast.Constant() as value):
                         return self.number(value)
                     case _:

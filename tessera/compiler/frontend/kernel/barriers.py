@@ -13,19 +13,33 @@ if TYPE_CHECKING:
 
 
 def with_fix(ev: Evaluator, d: Diagnostic) -> Diagnostic:
-    """The finding with its fix, where its statement has a line of its own."""
-    statement = _statement(ev, d.span)
-    if statement is None:
-        return d
-    at = ev.definition.text.span(statement)
-    indent = ev.definition.source.split("\n")[at.line - 1][: at.col - 1]
-    if indent.strip():
+    """The finding with what may mend it, where its statement has a line of its own."""
+    at = _line_of(ev, d.span)
+    if at is None:
         return d
     if d.code == "TS414":
         whole = Span(at.file, at.line, 1, at.end_line + 1, 1)
         return replace(d, fixes=(Fix("Leave the barrier out", (Edit(whole, ""),)),))
-    before = Edit(replace(at, end_line=at.line, end_col=at.col), f"{_namespace(ev)}.barrier()\n{indent}")
-    return replace(d, fixes=(Fix("Write the barrier", (before,)),))
+    barrier = f"{_namespace(ev)}.barrier()"
+    before = Edit(replace(at, end_line=at.line, end_col=at.col), f"{barrier}\n{_indent(ev, at)}")
+    fixes = [Fix("Write the barrier", (before,))]
+    # A step of the loop over an implicit coordinate begins where its name is first used: a barrier before is outside.
+    for read in (_line_of(ev, note.span) for note in d.notes if note.span is not None):
+        if read is not None:
+            behind = Edit(replace(read, line=read.end_line, col=read.end_col), f"\n{_indent(ev, read)}{barrier}")
+            fixes.append(Fix(f"Write the barrier behind line {read.end_line}", (behind,)))
+    return replace(d, fixes=tuple(fixes))
+
+
+def _line_of(ev: Evaluator, span: Span) -> Span | None:
+    """The innermost statement around a place, if nothing stands before it in its line."""
+    statement = _statement(ev, span)
+    at = ev.definition.text.span(statement) if statement is not None else None
+    return at if at is not None and not _indent(ev, at).strip() else None
+
+
+def _indent(ev: Evaluator, at: Span) -> str:
+    return ev.definition.text.lines[at.line - 1][: at.col - 1]
 
 
 def _statement(ev: Evaluator, span: Span) -> ast.stmt | None:
