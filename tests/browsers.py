@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import shutil
 import socket
 import subprocess
@@ -20,9 +21,12 @@ _FLAGS += ["--disable-background-networking", "--disable-component-update", "--d
 
 
 def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """A port for a server that is told its own. It lies below those that systems hand out to whoever asks for any, so
+    that nobody is given it before the server takes it."""
+    while True:
+        with socket.socket() as s, contextlib.suppress(OSError):
+            s.bind(("127.0.0.1", random.randrange(10_000, 32_000)))
+            return s.getsockname()[1]
 
 
 def wait_for(name: str, url: str, process: subprocess.Popen[bytes]) -> None:

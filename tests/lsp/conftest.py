@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,34 @@ from pytest_lsp import LanguageClient
 from pytest_lsp.client import make_test_lsp_client
 
 ERRORS = "https://docs.example/errors.html"
+PATIENCE = 100.0
+"""seconds for what must happen, on a machine that does much else"""
+
+
+async def eventually(look: Callable[[], Any], expected: Any = True) -> None:
+    """Waits until `look`, which may be a coroutine, gives what is expected: the server tells and does things in its
+    own time."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        found = look()
+        if asyncio.iscoroutine(found):
+            found = await found
+        if found == expected or time.monotonic() > deadline:
+            break
+        await asyncio.sleep(0.01)
+    assert found == expected
+
+
+async def connected(connect: Callable[[], Awaitable[Any]]) -> Any:
+    """What `connect` gives, once there is somebody who listens."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return await connect()
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(0.05)
 
 
 class Editor:
@@ -94,6 +124,12 @@ class Editor:
     @staticmethod
     def label(hint: lsp.InlayHint) -> str:
         return hint.label if isinstance(hint.label, str) else "".join(part.value for part in hint.label)
+
+    async def pushed(self, document: lsp.TextDocumentIdentifier, *codes: str) -> Sequence[lsp.Diagnostic]:
+        """What the server tells unasked of a text, once these are the codes of its findings."""
+        told = self.client.diagnostics
+        await eventually(lambda: [d.code for d in told[document.uri]] if document.uri in told else None, [*codes])
+        return told[document.uri]
 
     async def diagnostics(self, document: lsp.TextDocumentIdentifier) -> Sequence[lsp.Diagnostic]:
         report = await self.client.text_document_diagnostic_async(lsp.DocumentDiagnosticParams(document))

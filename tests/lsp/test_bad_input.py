@@ -12,6 +12,8 @@ import pytest
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcException
 
+from tests.lsp.conftest import PATIENCE
+
 GOOD = """import tessera as ts
 from tessera import Tensor
 
@@ -72,7 +74,7 @@ async def everything(editor, doc, at: lsp.Position) -> None:
         client.text_document_rename_async(lsp.RenameParams(doc, at, "M")),
     ):
         try:
-            await asyncio.wait_for(request, 60)
+            await asyncio.wait_for(request, PATIENCE)
         except JsonRpcException as e:
             assert "Internal" not in type(e).__name__, e
 
@@ -155,7 +157,7 @@ ASK = {"id": 2, "method": "textDocument/inlayHint", "params": {"textDocument": {
 def test_a_client_that_goes_away(sent):
     """The server ends by itself, without a traceback."""
     done = subprocess.run(
-        [sys.executable, "-m", "tessera_lsp"], input=sent, capture_output=True, timeout=60, check=False
+        [sys.executable, "-m", "tessera_lsp"], input=sent, capture_output=True, timeout=PATIENCE, check=False
     )
     assert done.returncode == 0, done.stderr.decode()[-2000:]
     assert b"Traceback" not in done.stderr, done.stderr.decode()[-2000:]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import sys
 from contextlib import suppress
 
 import pytest
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcException
+
+from tests.browsers import free_port
+from tests.lsp.conftest import PATIENCE, connected
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -43,12 +45,10 @@ async def test_utf16_is_the_default_and_utf8_is_taken_when_offered(editor, start
 async def test_findings_are_pushed_to_clients_that_do_not_pull(start):
     editor = await start(pull=False)
     doc = editor.open(TWO.replace("p = x @ x", "p = x @ x.sofmax()"))
-    await editor.client.wait_for_notification(lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)
-    (found,) = editor.client.diagnostics[doc.uri]
-    assert found.code == "TS104" and editor.covered(doc, found.range) == "x.sofmax"
+    (found,) = await editor.pushed(doc, "TS104")
+    assert editor.covered(doc, found.range) == "x.sofmax"
     editor.replace(doc, ".sofmax()", "")
-    await editor.client.wait_for_notification(lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)
-    assert not editor.client.diagnostics[doc.uri]
+    await editor.pushed(doc)
 
 
 async def test_crlf_and_byte_order_mark(editor):
@@ -204,24 +204,17 @@ async def test_findings_that_cannot_be_sent_hold_nothing_up(caplog):
 
 
 async def test_tcp_listens_on_loopback(start):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = (sys.executable, "-m", "tessera_lsp", "--tcp", str(port))
     server = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
     try:
-        for _ in range(200):
-            try:
-                await turned_away(port)
-                break
-            except OSError:
-                await asyncio.sleep(0.1)
+        await connected(lambda: turned_away(port))
         editor = await start(port=port)
         assert (await editor.hints(editor.open(TWO)))["p"] == ": [N, N] f32"
         await turned_away(port)
         assert (await editor.hints(editor.open(TWO)))["p"] == ": [N, N] f32", "the client is still served"
-        await asyncio.wait_for(editor.client.shutdown_session(), 5)
-        _, said = await asyncio.wait_for(server.communicate(), 5)
+        await asyncio.wait_for(editor.client.shutdown_session(), PATIENCE)
+        _, said = await asyncio.wait_for(server.communicate(), PATIENCE)
         assert said.count(b"WARNING tessera_lsp.tcp: a connection was closed") == 6
     finally:
         if server.returncode is None:
@@ -237,5 +230,5 @@ async def turned_away(port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         with suppress(ConnectionError):
             writer.write(data)
-            assert await asyncio.wait_for(reader.read(), 20) == b""
+            assert await asyncio.wait_for(reader.read(), PATIENCE) == b""
         writer.close()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from lsprotocol import types as lsp
 from tessera_lsp.features import watched
@@ -68,11 +66,7 @@ async def test_pushed_findings_follow_an_import(start):
     model = editor.open(MODEL, "model.py")
     await editor.hints(model)
     editor.replace(layers, "HEADS = 4", "HEADS = 7")
-    for _ in range(100):
-        if editor.client.diagnostics.get(model.uri):
-            break
-        await asyncio.sleep(0.05)
-    (found,) = editor.client.diagnostics[model.uri]
+    (found,) = await editor.pushed(model, "TS205")
     assert found.source == "tessera" and "7" in found.message
 
 
@@ -86,16 +80,7 @@ async def test_a_file_that_others_change(start, tmp_path, start_text):
     text = MODEL.replace("    y = heads(x)", "    y = heads(x)\n    z = y @ y")
     item = lsp.TextDocumentItem(model.as_uri(), "python", 1, text)
     editor.client.text_document_did_open(lsp.DidOpenTextDocumentParams(item))
-
-    async def findings(said):
-        for _ in range(200):
-            found = editor.client.diagnostics.get(model.as_uri())
-            if found is not None and [d.code for d in found] == said:
-                return
-            await asyncio.sleep(0.05)
-        raise AssertionError(editor.client.diagnostics.get(model.as_uri()))
-
-    await findings([] if start_text is None else ["TS203"])
+    await editor.pushed(item, *([] if start_text is None else ["TS203"]))
 
     def tell(kind):
         event = lsp.FileEvent(other.as_uri(), kind)
@@ -103,16 +88,16 @@ async def test_a_file_that_others_change(start, tmp_path, start_text):
 
     other.write_text(LAYERS + "\n\n")
     tell(lsp.FileChangeType.Created)
-    await findings(["TS203"])
+    await editor.pushed(item, "TS203")
     other.write_text(LAYERS.replace("HEADS = 4", "HEADS = 8"))
     tell(lsp.FileChangeType.Changed)
-    await findings([])
+    await editor.pushed(item)
     other.write_text(LAYERS.replace("HEADS = 4", "HEADS = 2"))
     tell(lsp.FileChangeType.Changed)
-    await findings(["TS203"])
+    await editor.pushed(item, "TS203")
     other.unlink()
     tell(lsp.FileChangeType.Deleted)
-    await findings([])
+    await editor.pushed(item)
 
 
 async def test_clients_that_can_be_asked_to_watch_are():

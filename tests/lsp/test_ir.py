@@ -9,6 +9,7 @@ import pytest
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcException
 
+from tests.lsp.conftest import eventually
 from tests.lsp.test_notebooks import FIRST, IMPORTS, SECOND, Notebook
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -69,7 +70,6 @@ async def test_kernels_start_as_tile_ir(editor):
         await levels(position={"line": 0, "character": 0})
 
 
-@pytest.mark.timeout(60)
 async def test_levels_of_a_target_come_from_a_process_that_runs_nothing_of_the_file(editor):
     doc = editor.open(MODEL)
     line = editor.at(doc, "y = ts.|softmax").line
@@ -118,7 +118,6 @@ async def test_the_document_behind_the_address(start):
         await editor.client.workspace_text_document_content_async(lsp.TextDocumentContentParams("tessera:/x"))
 
 
-@pytest.mark.timeout(60)
 async def test_progress_and_cancellation(start):
     others = set(psutil.Process().children())
     editor = await start()
@@ -131,15 +130,12 @@ async def test_progress_and_cancellation(start):
     )
     asked = asyncio.ensure_future(sent)
     (server,) = set(psutil.Process().children()) - others
-    while not server.children():
-        await asyncio.sleep(0.01)
-    (compiler,) = server.children()
+    await eventually(lambda: len(server.children()), 1)
     editor.client.cancel_request(lsp.CancelParams("ir-1"))
     with pytest.raises(JsonRpcException) as raised:
         await asked
     assert raised.value.code == lsp.LSPErrorCodes.RequestCancelled.value
-    psutil.wait_procs([compiler], timeout=10)
-    assert not server.children()
+    await eventually(server.children, [])
     kinds = [p.kind for p in editor.client.progress_reports["t1"]]
     assert kinds == ["begin", "end"]
 
@@ -150,8 +146,7 @@ async def test_lines_of_a_text_that_has_been_edited_meanwhile_are_not_told(start
     doc = editor.open(MODEL)
     asked = asyncio.ensure_future(ask(editor, doc, function="norm", level="target"))
     (server,) = set(psutil.Process().children()) - others
-    while not server.children():
-        await asyncio.sleep(0.01)
+    await eventually(lambda: len(server.children()), 1)
     editor.replace(doc, "import os\n", "import os\n\n")
     with pytest.raises(JsonRpcException) as raised:
         await asked

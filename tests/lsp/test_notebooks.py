@@ -283,13 +283,10 @@ async def test_cells_that_depend_on_the_one_typed_in_are_asked_for_again(start):
 async def test_findings_are_pushed_cell_by_cell(start):
     editor = await start(pull=False)
     book = Notebook(editor, IMPORTS, FIRST, SECOND)
-    while book[2].uri not in editor.client.diagnostics:
-        await editor.client.wait_for_notification(lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)
-    (found,) = editor.client.diagnostics[book[2].uri]
+    (found,) = await editor.pushed(book[2], "TS104")
     assert editor.covered(book[2], found.range) == "ts.sofmax"
     book.close()
-    while editor.client.diagnostics[book[2].uri]:
-        await editor.client.wait_for_notification(lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)
+    await editor.pushed(book[2])
 
 
 async def test_a_closed_notebook_is_refused(editor):

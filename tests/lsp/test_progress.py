@@ -10,6 +10,8 @@ from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcContentModified
 from tessera_lsp import progress
 
+from tests.lsp.conftest import eventually
+
 
 class Recorder:
     def __init__(self):
@@ -37,12 +39,10 @@ def watched(monkeypatch, shows=True):
 
 async def test_a_long_analysis_is_told(monkeypatch):
     recorder, _, done = watched(monkeypatch)
-    while len(recorder.told) < 2:
-        await asyncio.sleep(0.01)
+    await eventually(lambda: len(recorder.told), 2)
     assert recorder.told == ["create", "Tessera: analysing große.py"]
     done.set()
-    while recorder.told[-1] != "end":
-        await asyncio.sleep(0.01)
+    await eventually(lambda: recorder.told[-1], "end")
 
 
 async def test_a_newer_text_goes_on_and_closing_ends_it(monkeypatch):
@@ -51,11 +51,9 @@ async def test_a_newer_text_goes_on_and_closing_ends_it(monkeypatch):
 
     recorder, document, _ = watched(monkeypatch)
     document.ready = superseded
-    while len(recorder.told) < 2:
-        await asyncio.sleep(0.01)
+    await eventually(lambda: len(recorder.told), 2)
     document.closed = True
-    while recorder.told[-1] != "end":
-        await asyncio.sleep(0.01)
+    await eventually(lambda: recorder.told[-1], "end")
 
 
 @pytest.mark.parametrize("shows", [True, False])
@@ -63,5 +61,5 @@ async def test_nothing_is_told_of_what_is_quick_or_to_who_does_not_show_it(monke
     recorder, _, done = watched(monkeypatch, shows)
     if shows:
         done.set()
-    await asyncio.sleep(0.3)
+    await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()})  # nobody watches the document any longer
     assert recorder.told == []

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-import socket
 import sys
 from contextlib import asynccontextmanager
 
@@ -14,6 +12,9 @@ from lsprotocol import types as lsp
 from tessera_lsp.settings import Settings, read
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from tests.browsers import free_port
+from tests.lsp.conftest import PATIENCE, connected, eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -49,14 +50,12 @@ async def test_kinds_of_hints(start):
     assert (await editor.hints(doc))['note = "𝒮é"; y'] == ": [B, D] bf16 @accum(f32)"
     editor.client.refreshed.clear()
     await set_to(editor, {"inlayHints": {"policies": False}})
-    while len(editor.client.refreshed) < 2:
-        await asyncio.sleep(0.01)
-    assert set(editor.client.refreshed) == {lsp.WORKSPACE_INLAY_HINT_REFRESH, lsp.WORKSPACE_CODE_LENS_REFRESH}
+    both = {lsp.WORKSPACE_INLAY_HINT_REFRESH, lsp.WORKSPACE_CODE_LENS_REFRESH}
+    await eventually(lambda: set(editor.client.refreshed), both)
     assert (await editor.hints(doc))['note = "𝒮é"; y'] == ": [B, D] bf16"
     editor.client.refreshed.clear()
     await set_to(editor, {"inlayHints": {"shapes": False, "dtypes": False}})
-    while not editor.client.refreshed:
-        await asyncio.sleep(0.01)
+    await eventually(lambda: set(editor.client.refreshed), both)
     assert await editor.hints(doc) == {
         'note = "𝒮é"; y': ": @accum(f32)", "z": ": @accum(f32)", "a": ": @accum(f32)", "a, b": ": @accum(f32)",
     }  # fmt: skip
@@ -75,8 +74,7 @@ async def test_quiet_hints_stand_where_shapes_change_and_near_the_cursor(start):
     editor.client.protocol.notify(
         "tessera/cursor", {"textDocument": {"uri": doc.uri}, "position": {"line": 7, "character": 0}}
     )
-    while not editor.client.refreshed:
-        await asyncio.sleep(0.01)
+    await eventually(lambda: lsp.WORKSPACE_INLAY_HINT_REFRESH in editor.client.refreshed)
     assert list(await editor.hints(doc)) == ['note = "𝒮é"; y', "z", "a", "a, b"]
 
 
@@ -85,8 +83,7 @@ async def test_the_target_says_how_much_shared_memory_there_is(start):
     doc = editor.open(KERNEL)
     assert not [d for d in await editor.diagnostics(doc) if d.code == "TS405"]
     await set_to(editor, {"target": "sm_75"})
-    while not editor.client.diagnostic_refresh_count:
-        await asyncio.sleep(0.01)
+    await eventually(lambda: editor.client.diagnostic_refresh_count > 0)
     (found,) = [d for d in await editor.diagnostics(doc) if d.code == "TS405"]
     assert "sm_75 has 65536" in found.message
 
@@ -106,17 +103,11 @@ async def test_what_cannot_be_understood_is_left_out(caplog):
 @asynccontextmanager
 async def listening():
     """A server on a websocket, and its port."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     server = await asyncio.create_subprocess_exec(sys.executable, "-m", "tessera_lsp", "--ws", str(port))
     try:
-        for _ in range(200):
-            with contextlib.suppress(OSError):
-                _, writer = await asyncio.open_connection("127.0.0.1", port)
-                writer.close()
-                break
-            await asyncio.sleep(0.1)
+        _, writer = await connected(lambda: asyncio.open_connection("127.0.0.1", port))
+        writer.close()
         yield server, port
     finally:
         if server.returncode is None:
@@ -132,8 +123,8 @@ async def test_a_websocket_on_loopback(start):
             with pytest.raises(ConnectionClosed, match="has its client"):
                 await second.recv()
         assert await editor.hints(editor.open(MODEL, "other.py")), "the first client is served on"
-        await asyncio.wait_for(editor.client.shutdown_session(), 5)
-        await asyncio.wait_for(server.wait(), 5)
+        await asyncio.wait_for(editor.client.shutdown_session(), PATIENCE)
+        await asyncio.wait_for(server.wait(), PATIENCE)
 
 
 async def test_pages_from_elsewhere_cannot_use_the_websocket():

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from lsprotocol import types as lsp
 
+from tests.lsp.conftest import eventually
 from tests.lsp.test_settings import KERNEL, set_to
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -74,7 +73,6 @@ async def test_another_target_finds_something_else(start, tmp_path):
     (report,) = found.values()
     assert not [d for d in report.items if d.code == "TS405"]
     await set_to(editor, {"target": "sm_75"})
-    while not editor.client.diagnostic_refresh_count:
-        await asyncio.sleep(0.01)
+    await eventually(lambda: editor.client.diagnostic_refresh_count > 0)
     (report,) = (await ask(editor, results))[0].values()
     assert [d for d in report.items if d.code == "TS405"]
