@@ -15,7 +15,7 @@ from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcContentModified
 
 from tessera.errors import Diagnostic
-from tessera_lsp.actions import Offer, Selection, annotate, distribute, extract, fuse, ignore, precision
+from tessera_lsp.actions import Offer, Selection, annotate, assert_sizes, distribute, extract, fuse, ignore, precision
 from tessera_lsp.features import diagnostics
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 _KINDS = [
     lsp.CodeActionKind.QuickFix, ignore.KIND, annotate.KIND, precision.KIND, distribute.KIND, extract.KIND,
-    extract.KERNEL_KIND, fuse.KIND,
+    extract.KERNEL_KIND, fuse.KIND, assert_sizes.KIND,
 ]  # fmt: skip
 
 
@@ -82,7 +82,7 @@ def _fixes(server: TesseraServer, document: Document, area: lsp.Range) -> Iterat
                     fix.message,
                     kind=lsp.CodeActionKind.QuickFix,
                     diagnostics=[diagnostics.one(server, document, d)],
-                    is_preferred=len(d.fixes) == 1,
+                    is_preferred=len(d.fixes) == 1 and d.severity != "note",
                     edit=edit,
                 )
 
@@ -113,6 +113,7 @@ def _offers(server: TesseraServer, document: Document, area: lsp.Range) -> Itera
         yield extract.KIND, extract.offers(document, known, selection)
         yield extract.KERNEL_KIND, extract_kernel.offers(document, known, selection)
         yield distribute.KIND, distribute.offers(document, known, selection, settings)
+        yield assert_sizes.KIND, assert_sizes.offers(document, known, selection, settings)
         yield fuse.KIND, _fusing(document, known, selection, settings)
 
 

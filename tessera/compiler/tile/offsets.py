@@ -10,7 +10,9 @@ import math
 from dataclasses import dataclass, field
 
 from tessera.compiler.ir.core import Op, Value
+from tessera.compiler.ir.facts import RememberingFacts
 from tessera.compiler.ir.types import ViewType
+from tessera.compiler.tile.program import Program, Window
 from tessera.language.dims import Dim, Expr, Facts, dim_max, dim_min, prod
 
 
@@ -120,6 +122,30 @@ class Bounds:
             return False
         parts = [self.start(view), offsets[-1].multiple, *(self.divisor(s) for s in steps[:-1])]
         return math.gcd(*parts) % vector == 0
+
+
+def bounds_of(program: Program, kernel: Op) -> Bounds:
+    """Those of a kernel by what holds in every launch of its program: asserts, and where arguments start."""
+    facts = RememberingFacts()
+    for check in program.checks:
+        facts.learn(check.left, check.right)
+    return Bounds(kernel, _aligned(program, kernel), facts)
+
+
+def _aligned(program: Program, kernel: Op) -> frozenset[Value]:
+    """Arguments that start at a multiple of 16 bytes in every launch. Buffers do: `steps` sees to it."""
+    args = kernel.region.block.args
+    off: set[Value] = set()
+    for launch in program.launches:
+        if launch.kernel is kernel:
+            for arg, window in zip(args, launch.args, strict=True):
+                if (
+                    isinstance(window, Window)
+                    and isinstance(arg.type, ViewType)
+                    and divisor(window.offset) * arg.type.dtype.itemsize % 16
+                ):
+                    off.add(arg)
+    return frozenset(a for a in args if a not in off)
 
 
 def strides_of(view: Value) -> list[Dim]:

@@ -6,7 +6,7 @@ while a kernel is typed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tessera.compiler.ir.core import Op, Value
@@ -53,6 +53,28 @@ def narrow(op: Op, bounds: Bounds) -> Narrow | None:
     return Narrow(view, vector, _why(bounds, view, offsets[-1], vector), multiples(bounds, [view], vector, works))
 
 
+def narrow_operands(op: Op, bounds: Bounds) -> Narrow | None:
+    """The same for a product, whose blocks are the target's to choose: the lines of its operands are asked for."""
+    if op.name != "tile.contract":
+        return None
+    views = op.operands[:2]
+
+    def fits(b: Bounds, view: Value) -> bool:
+        t = view.type
+        assert isinstance(t, ViewType)
+        vector = max(1, BYTES // t.dtype.itemsize)
+        return b.start(view) % vector == 0 and all(b.divisor(s) % vector == 0 for s in strides_of(view) if s != 1)
+
+    short = [v for v in views if not fits(bounds, v)]
+    if not short:
+        return None
+    t = short[0].type
+    assert isinstance(t, ViewType)
+    vector = BYTES // t.dtype.itemsize
+    sizes = multiples(bounds, views, vector, lambda b: all(fits(b, v) for v in views))
+    return Narrow(short[0], vector, "its lines may start between 16-byte boundaries", sizes)
+
+
 def _one_element(op: Op) -> bool:
     tile = op.result if op.results else op.operands[0 if op.name == "tile.copy_async" else 1]
     assert isinstance(tile.type, (TileType, SharedType))
@@ -96,6 +118,6 @@ def _enough(bounds: Bounds, step: Dim, by: int) -> str:
     return ""
 
 
-def assertion(sizes: Iterable[str], by: int) -> str:
-    """`assert M % 8 == 0 and N % 8 == 0`"""
-    return f"assert {' and '.join(f'{name} % {by} == 0' for name in sizes)}"
+def assertion(sizes: Mapping[str, int]) -> str:
+    """`assert M % 8 == 0 and N % 4 == 0`"""
+    return f"assert {' and '.join(f'{name} % {by} == 0' for name, by in sizes.items())}"

@@ -27,7 +27,7 @@ def narrow_accesses(ops: list[Op], look: Look) -> Iterator[Finding]:
             found.setdefault(access.sizes, []).append((op, access))
     for sizes, accesses in found.items():
         op, access = max(accesses, key=lambda a: a[1].elements)  # multiples of 8 are some of 4
-        said = assertion(sizes, access.elements)
+        said = assertion(dict.fromkeys(sizes, access.elements))
         message = f"{access}.\nSay so at the top, if it is: {said}"
         edit = at_top(look.definition, said)
         fixes = [Candidate(Fix(f"Insert {said}", (edit,)))] if edit is not None else []

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tessera.compiler.ir.core import Op, Value
-from tessera.compiler.ir.facts import RememberingFacts
 from tessera.compiler.ir.types import TileType, ViewType
 from tessera.compiler.targets.cuda import (
     cxx,
@@ -28,10 +27,9 @@ from tessera.compiler.targets.cuda.products import on_warpgroups, warps_for
 from tessera.compiler.targets.cuda.registers import Pressure, pressure, too_many
 from tessera.compiler.targets.cuda.source import Source
 from tessera.compiler.targets.cuda.warpgroups import Products, plan_contraction
-from tessera.compiler.tile.offsets import Bounds, divisor
+from tessera.compiler.tile.offsets import bounds_of
 from tessera.compiler.tile.program import Program, Window
 from tessera.errors import Diagnostic, Span, TargetError
-from tessera.language.dims import Facts
 
 # Imported for the handlers that they register.
 _WRITERS = (
@@ -173,7 +171,7 @@ def _write_kernel(
 ) -> KernelEmitter:
     grouping = Grouping(kernel)
     grouping.stream(REGISTER_ELEMENTS * 32 * (warps or 8))
-    bounds = Bounds(kernel, _aligned(program, kernel), guaranteed(program))
+    bounds = bounds_of(program, kernel)
     plans = plan_contraction(kernel, bounds, settings.warpgroup_dtypes, warps)
     taken = next((plan.warps for plan in plans.values() if isinstance(plan, Products)), None)
     products = on_warpgroups(kernel, grouping, settings.warpgroup_dtypes)
@@ -183,14 +181,6 @@ def _write_kernel(
     return emit_kernel(
         kernel, name, grouping, threads, settings, source, _aliases(program, kernel), bounds, plans, stages, products
     )
-
-
-def guaranteed(program: Program) -> Facts:
-    """What the checks of a launch guarantee of the sizes: an assert in the program, say."""
-    facts = RememberingFacts()
-    for check in program.checks:
-        facts.learn(check.left, check.right)
-    return facts
 
 
 def _aliases(program: Program, kernel: Op) -> dict[Value, Value]:
@@ -213,22 +203,6 @@ def _aliases(program: Program, kernel: Op) -> dict[Value, Value]:
                 if a is not b:
                     parent[b] = a
     return {a: find(a) for a in args}
-
-
-def _aligned(program: Program, kernel: Op) -> frozenset[Value]:
-    """Arguments that start at a multiple of 16 bytes in every launch. Buffers do: `steps` sees to it."""
-    args = kernel.region.block.args
-    off: set[Value] = set()
-    for launch in program.launches:
-        if launch.kernel is kernel:
-            for arg, window in zip(args, launch.args, strict=True):
-                if (
-                    isinstance(window, Window)
-                    and isinstance(arg.type, ViewType)
-                    and divisor(window.offset) * arg.type.dtype.itemsize % 16
-                ):
-                    off.add(arg)
-    return frozenset(a for a in args if a not in off)
 
 
 def _describe(e: KernelEmitter, held: Pressure, kernel: Op, name: str, settings: Settings) -> Kernel:

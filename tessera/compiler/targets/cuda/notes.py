@@ -102,4 +102,4 @@ def _for_tensor_copies(e: KernelEmitter, product: Op) -> str:
 
 
 def _would_help(sizes: Sequence[str], by: int) -> str:
-    return f"; it would be with `{vectors.assertion(sizes, by)}` at the top" if sizes else ""
+    return f"; it would be with `{vectors.assertion(dict.fromkeys(sizes, by))}` at the top" if sizes else ""
