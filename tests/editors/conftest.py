@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import select
+import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,10 +20,12 @@ from tests.conftest import IN_CI, require
 ROOT = Path(__file__).parents[2]
 INSTALLED = ROOT / "build/editors"
 SHOTS = INSTALLED / "screens"
-_PATIENCE = 80.0
+PATIENCE = 100.0
 """seconds for what must appear, on a machine that does much else"""
 _UNKNOWN = re.compile(rb"\x1bP.*?\x1b\\", re.S)
 """device control strings: pyte would show them as text"""
+_UNFINISHED = re.compile(rb"\x1b(P.*)?\Z", re.S)
+"""the start of what may become one"""
 
 
 def editor(name: str) -> str:
@@ -58,29 +63,33 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 class Terminal:
-    """A program in a terminal of 110 columns and 32 lines."""
+    """A program in a terminal of 110 columns and 32 lines. It is not forked off: this process may have threads."""
 
     def __init__(self, words: list[str], folder: Path, env: dict[str, str]) -> None:
-        pyte, pexpect = require("pyte"), require("pexpect")
+        pyte = require("pyte")
 
         class Screen(pyte.Screen):
             """Answers the program's questions; those that pyte does not know it leaves unanswered."""
 
             def write_process_input(self, data: str) -> None:
-                process.send(data)
+                os.write(here, data.encode())
 
             def report_device_status(self, mode: int = 0, **kwargs: Any) -> None:
                 if not kwargs:
                     super().report_device_status(mode)  # pyright: ignore[reportUnknownMemberType]
 
-        self._ends = (pexpect.TIMEOUT, pexpect.EOF)
         self._screen = Screen(110, 32)
         self._stream = pyte.ByteStream(self._screen)
-        process = pexpect.spawn(words[0], words[1:], cwd=folder, env=env, dimensions=(32, 110), timeout=10)
-        self._process = process
+        here, there = os.openpty()
+        termios.tcsetwinsize(there, (32, 110))
+        self._process = subprocess.Popen(
+            words, cwd=folder, env=env, stdin=there, stdout=there, stderr=there, start_new_session=True
+        )
+        os.close(there)
+        self._here, self._rest = here, b""
 
     def keys(self, text: str) -> None:
-        self._process.send(text)
+        os.write(self._here, text.encode())
 
     def lines(self) -> list[str]:
         return [line.rstrip() for line in self._screen.display]
@@ -94,7 +103,7 @@ class Terminal:
         self.until(lambda: not any(text in line for line in self.lines()), f"no {text}")
 
     def until(self, holds: Callable[[], bool], what: str | Callable[[], str]) -> None:
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + PATIENCE
         while not holds():
             self._read()
             if time.monotonic() > deadline:
@@ -107,13 +116,22 @@ class Terminal:
         (SHOTS / f"{name}.txt").write_text("\n".join(self.lines()) + "\n", "utf-8")
 
     def close(self) -> None:
-        self._process.close(force=True)
+        self._process.kill()
+        self._process.wait()
+        os.close(self._here)
 
     def _read(self) -> None:
+        if not select.select([self._here], [], [], 0.1)[0]:
+            return
         try:
-            self._stream.feed(_UNKNOWN.sub(b"", self._process.read_nonblocking(1 << 16, 0.1)))
-        except self._ends:
+            said = _UNKNOWN.sub(b"", self._rest + os.read(self._here, 1 << 16))
+        except OSError:  # the program has ended
             time.sleep(0.05)
+            return
+        unfinished = _UNFINISHED.search(said)
+        end = unfinished.start() if unfinished else len(said)
+        self._rest = said[end:]
+        self._stream.feed(said[:end])
 
 
 @pytest.fixture

@@ -73,10 +73,10 @@ def test_a_dim_is_renamed(folder: Path, terminal: Callable[..., Terminal]) -> No
 
 
 def test_beside_ruff_with_the_documented_settings(folder: Path, terminal: Callable[..., Terminal]) -> None:
-    """Helix asks both servers; only ours has something to say, and outside that folder ruff takes D for a name."""
+    """Helix asks both servers; outside that folder ruff takes D for a name, and within it sees what else there is."""
     for name in ("models", "elsewhere"):
         (folder / name).mkdir()
-        (folder / name / "program.py").write_text(PROGRAM)
+        (folder / name / "program.py").write_text(PROGRAM + "\n\nimport os\n")
     (folder / "pyproject.toml").write_text(beside_other_tools())
     helix = terminal(editor("hx"), "elsewhere/program.py")
     at_ease(helix, 8)
@@ -85,10 +85,12 @@ def test_beside_ruff_with_the_documented_settings(folder: Path, terminal: Callab
     helix.see("models/program.py")
     at_ease(helix, 8)
     helix.unsee("Undefined name `D`")
+    helix.see("`os` imported but unused")
     helix.keys(" D")  # the findings of all open files
     helix.see("e/program.py [R, C]", "m/program.py [R, C]")
     helix.shot("helix-beside-ruff")
-    assert [line.split()[2:4] for line in helix.lines() if " m/program.py " in line] == [["tessera", "TS203"]]
+    ours = sorted(line.split()[2:4] for line in helix.lines() if " m/program.py " in line)
+    assert ours == [["Ruff", "F401"], ["tessera", "TS203"]]
 
 
 @pytest.mark.parametrize("language", ["python", "tess"])

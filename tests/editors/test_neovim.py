@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import require
-from tests.editors.conftest import Terminal, editor
+from tests.editors.conftest import PATIENCE, Terminal, editor
 from tests.editors.documented import DIALECT, MISTAKE, PROGRAM, beside_other_tools, snippet
 
 FLAT = """
@@ -59,9 +59,8 @@ class Neovim:
         self._address, self._question = Path(env["HOME"], "nvim.sock"), Path(env["HOME"], "question.lua")
         words = [self._program, "--headless", "--listen", str(self._address), file]
         self._process = subprocess.Popen(words, cwd=folder, env=env, stderr=subprocess.DEVNULL)
-        for _ in range(600):
-            if self._address.exists():
-                break
+        deadline = time.monotonic() + PATIENCE
+        while not self._address.exists() and time.monotonic() < deadline:
             time.sleep(0.05)
         self.screen = start(self._program, "--server", str(self._address), "--remote-ui")
 
@@ -70,7 +69,7 @@ class Neovim:
         self._question.write_text(lua, "utf-8")
         evaluate = f"luaeval('vim.json.encode(dofile(_A))', '{self._question}')"
         words = [self._program, "--server", str(self._address), "--remote-expr", evaluate]
-        run = subprocess.run(words, env=self._env, capture_output=True, text=True, timeout=60, check=False)
+        run = subprocess.run(words, env=self._env, capture_output=True, text=True, timeout=PATIENCE, check=False)
         assert run.returncode == 0, run.stderr
         return json.loads(run.stdout)
 
@@ -92,7 +91,7 @@ class Neovim:
 
     def close(self) -> None:
         self._process.terminate()
-        self._process.wait(20)
+        self._process.wait(PATIENCE)
 
 
 @pytest.fixture
