@@ -189,7 +189,7 @@ async def test_columns_of_a_product_that_are_too_many_for_a_program(editor):
         f'{HEAD}@ts.function\ndef f(x: Tensor["N", 64], w: Tensor[64, 4096]):\n    return ts.softmax(x @ w)\n'
     )
     action = await one(editor, doc, "    |return", "w)|\n")
-    assert action.disabled.reason == "each program would hold all 4096 of an axis of a product, which is too much"
+    assert action.disabled.reason == "each program would hold all 4096 of an axis of a product, of which 1024 may fit"
 
 
 async def test_loops_left(editor):

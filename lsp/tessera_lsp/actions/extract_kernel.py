@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend.analysis import Analysis
@@ -38,29 +39,32 @@ if TYPE_CHECKING:
 TITLE = "Extract kernel"
 
 
-def offers(document: Document, known: Known, selection: Selection) -> Iterator[Offer]:
+def offers(
+    document: Document, known: Known, selection: Selection, sizes: Mapping[str, int] = MappingProxyType({})
+) -> Iterator[Offer]:
+    """`sizes`: of dims that somebody has said."""
     if known.analysis.definition.kind != "function":
         return
     part = selected(known, selection)
     if part is None or part.empty:
         return
     try:
-        edits = _edits(document, known, part)
+        edits = extracted(document, known, part, sizes)
     except NoKernel as e:
         yield Offer(TITLE, KIND, disabled=str(e))
     else:
         yield Offer(TITLE, KIND, edits)
 
 
-def _edits(document: Document, known: Known, part: Part) -> tuple[Edit, ...]:
-    """Raises NoKernel."""
+def extracted(document: Document, known: Known, part: Part, sizes: Mapping[str, int]) -> tuple[Edit, ...]:
+    """The kernel above the function, and its call. Raises NoKernel."""
     why = impossible(known, part)
     if why:
         raise NoKernel(why)
     own = [p.arg for p in parameters(known.tree)]  # in whose order it is given them; what the body assigns comes behind
     part = replace(part, given=tuple(sorted(part.given, key=lambda n: own.index(n) if n in own else len(own))))
     name = free_name(known, f"{known.analysis.name}_kernel", set(document.scope.names()))
-    written = written_as_kernel(document, known, part, name)
+    written = written_as_kernel(document, known, part, name, sizes)
     place = Span(part.where.file, known.first_line, 1, known.first_line, 1)
     edits = (Edit(place, f"{written.text}\n\n\n"), part.replaced(f"{name}({', '.join(written.arguments)})"))
     stands(document, known, edits, name)
@@ -84,7 +88,7 @@ def _returned(analysis: Analysis) -> list[Type]:
     return [v.type for v in op.region.block.ops[-1].operands] if op is not None else []
 
 
-def written_as_kernel(document: Document, known: Known, part: Part, name: str) -> Written:
+def written_as_kernel(document: Document, known: Known, part: Part, name: str, sizes: Mapping[str, int]) -> Written:
     """Raises NoKernel."""
     types = [known.type_of(n, part.where.line, part.where.col) for n in part.given]
     axes = {str(d) for t in types for d in getattr(t, "shape", ())}
@@ -92,7 +96,8 @@ def written_as_kernel(document: Document, known: Known, part: Part, name: str) -
         raise NoKernel(f"it computes with the size {lost[0]}, which is no axis of what the kernel reads")
     alone = understood(document, known, part, name)
     assert alone.op is not None
-    return kernel_text(clone(alone.op, {}), name, spelling_of(document, known, alone), comments_of(alone, alone.op))
+    spelling, comments = spelling_of(document, known, alone), comments_of(alone, alone.op)
+    return kernel_text(clone(alone.op, {}), name, spelling, comments, sizes)
 
 
 def understood(document: Document, known: Known, part: Part, name: str) -> Analysis:

@@ -23,7 +23,7 @@ from tessera_lsp import signatures
 from tessera_lsp.actions import Offer, Selection
 from tessera_lsp.actions.extract import analysed_alone
 from tessera_lsp.actions.part import selected as selected_part
-from tessera_lsp.actions.written import all_written
+from tessera_lsp.actions.written import all_written, written
 from tessera_lsp.annotations import own_name
 from tessera_lsp.known import Known
 from tessera_lsp.levels import NoIR, schedule
@@ -53,9 +53,21 @@ def explained(document: Document, known: Known, selection: Selection, settings: 
         said = f"they are one kernel already ({inside}){_saving(groups[0], settings)}"
     else:
         pair = next(((a, b) for a in groups for b in groups if a is not b and _feeds(a, b)), None)
+        in_a_kernel = _extracted(document, known, selection, settings, groups) if pair else None
+        if in_a_kernel is not None:
+            yield in_a_kernel
+            return
         apart = "neither needs the other's result: there is nothing to keep out of memory"
         said = between(source, *pair) if pair else apart
     yield Offer(TITLE, KIND, disabled=said)
+
+
+def _extracted(
+    document: Document, known: Known, selection: Selection, settings: Settings, groups: list[Op]
+) -> Offer | None:
+    from tessera_lsp.actions import fuse_extracted  # what writes kernels is loaded when it is asked for
+
+    return fuse_extracted.offer(document, known, selection, settings, groups)
 
 
 def _selected(
@@ -92,12 +104,16 @@ def group_ops(group: Op) -> list[Op]:
 
 
 def _saving(group: Op, settings: Settings) -> str:
-    """What the values inside would cost in memory: one write, and one read for each use."""
+    """What passes between operators of the text would cost in memory: a read by each of them, and a write unless it is
+    written all the same. What such an operator is made of is no launch of its own."""
     ops = group_ops(group)
     total: Dim = 0
-    for r in (r for op in ops for r in op.results if _inner_uses(r)):
-        total = total + size(r) * (1 + len(_inner_uses(r)))
-    return saved(total, len(ops) - 1, settings)
+    for op in ops:
+        for r in op.results:
+            inside = _inner_uses(r)
+            readers = {u.span for u in inside} - {op.span}
+            total = total + size(r) * (len(readers) + (bool(readers) and len(inside) == len(r.users)))
+    return saved(total, len({op.span for op in ops}) - 1, settings)
 
 
 def saved(total: Dim, launches: int, settings: Settings) -> str:
@@ -148,22 +164,57 @@ def between(source: Source, a: Op, b: Op) -> str:
             pass
     first, second = (_named(source, g) for g in (a, b))
     match a.attrs["kind"], b.attrs["kind"]:
+        case _, "contract" if not _multiplies(a, b):
+            return f"{second} is a product: what its blocks are combined with is in memory before it begins"
         case _, "contract":
             return f"{second} reads each result of {first} many times: a product's operands must be in memory first"
         case "contract", _:
             return f"{second} needs whole rows of the product {first}, which its blocks do not hold"
         case "chunks", _:
-            return f"{second} needs the result of the long reduction {first}, which all programs compute together"
+            return f"{second} needs the result of {first}, a long reduction that all programs compute together"
         case _, "chunks":
             return f"{second} reduces everything to one value, which programs of their own do in two stages"
         case "join", _:
             return f"{first} copies into windows, which is done before {second} reads them"
+        case _, "join":
+            return f"{second} copies into windows, and {first} is in memory before it begins"
         case _ if a.attrs["space"] != b.attrs["space"]:
-            return f"{first} and {second} walk over different sizes"
+            return f"{first} and {second} walk over different sizes{_view_between(source, a, b)}"
         case _ if a.attrs["inner"] != b.attrs["inner"]:
-            return f"{first} and {second} reduce other axes: one must be complete before the other begins"
+            return f"{first} and {second} reduce along different axes: one must be complete before the other begins"
         case _:
             return f"{first} and {second} together exceed what one kernel holds, or a path between them leads out"
+
+
+def _multiplies(a: Op, b: Op) -> bool:
+    """Whether the product in a group reads what another group gives."""
+    products = [op for op in group_ops(b) if op.name == "graph.contract"]
+    return any(_read(b, v)[0] in a.results for op in products for v in op.operands)
+
+
+def _read(group: Op, v: Value) -> tuple[Value, list[Op]]:
+    """The value outside of a group that one within it is, and the views on the way."""
+    from tessera.compiler.lower.layout import is_view
+
+    views, given = list[Op](), group.region.block.args
+    while v in given or (v.op is not None and is_view(v.op)):
+        if v.op is None:
+            v, given = group.operands[given.index(v)], ()
+        else:
+            views.append(v.op)
+            v = v.op.operands[0]
+    return v, views
+
+
+def _view_between(source: Source, a: Op, b: Op) -> str:
+    """What turns or re-cuts what one group gives another, and what to do about it where that is simple."""
+    reads = [_read(b, v) for op in group_ops(b) for v in op.operands]
+    views = [op for v, found in reads if v in a.results for op in found if op.name != "graph.broadcast_to"]
+    if not views:
+        return ""
+    said = f": {written(source, views[0])} stands between them"
+    simple = b.attrs["kind"] == "map" and views[0].name != "graph.slice"
+    return f"{said}; what works element by element may stand before it" if simple else said
 
 
 def _named(source: Source, group: Op) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from tessera.compiler.ir.core import Op
+from tessera.language import dims
 from tessera_lsp.actions.kernel_axes import Axes, Line, NoKernel, space
 from tessera_lsp.actions.kernel_layout import Layout, name_dims
 
@@ -16,20 +17,20 @@ WHOLE_ROWS = 16
 """of a product of which a program holds all columns: what the units for products take at least"""
 TALL = 64
 """rows where a product feeds another: what is read for a step serves all of them"""
-MOST = 1024
-"""columns of a product that a program may hold, where they are known"""
+MOST, MOST_FED = 1024, 256
+"""columns of a product that a program may hold, where they are known; and of a factor of one that feeds another"""
 SUMS = ("sum", "mean", "max", "min", "prod", "any", "all")
 """what a loop can find step by step"""
 
 
-def layout(func: Op, axes: Axes, taken: Collection[str]) -> Layout:
-    """Raises NoKernel. `taken`: names that no dim or counter may have."""
+def layout(func: Op, axes: Axes, taken: Collection[str], sizes: Mapping[str, int]) -> Layout:
+    """Raises NoKernel. `taken`: names that no dim or counter may have. `sizes`: of dims that somebody has said."""
     results = func.region.block.ops[-1].operands
     if any(v.op is None for v in results):
         raise NoKernel("a result is one of the arguments as it is")
     out = Layout(axes, space(axes, results))
     if axes.summed:
-        _products(out)
+        _products(out, sizes)
     elif axes.reduced:
         _reductions(out)
     elif len(out.lead) == 1:
@@ -82,7 +83,7 @@ def _stepwise(op: Op) -> bool:
 # products
 
 
-def _products(out: Layout) -> None:
+def _products(out: Layout, sizes: Mapping[str, int]) -> None:
     axes, lead = out.axes, out.lead
     inner = [op for op in axes.summed if any(a is not None and a not in lead for a in axes.of_value(op.result))]
     outer = [op for op in axes.summed if op not in inner]
@@ -105,6 +106,10 @@ def _products(out: Layout) -> None:
     beside = dict.fromkeys((*axes.wholes(), *axes.sums()))
     out.looped = [a for a in beside if a not in lead and a not in out.held]
     _widths(out, first, second, bool(inner and outer))
+    for a in out.held:
+        most = MOST if a is second else MOST_FED
+        if isinstance(n := dims.substitute(a.dim, sizes), int) and n > most:
+            raise NoKernel(f"each program would hold all {n} of an axis of a product, of which {most} may fit")
     batches = [a for a in lead if a not in out.widths and a not in out.held]
     early = [a for a in out.held if a not in (first, second)]
     middle = [*early, *(a for a in out.looped if a not in (first, second))]
@@ -141,9 +146,6 @@ def _reduced_around(out: Layout, op: Op, line: Line, columns: Line) -> None:
 
 
 def _widths(out: Layout, first: Line, second: Line, fed: bool) -> None:
-    for a in out.held:
-        if isinstance(a.dim, int) and a.dim > MOST:
-            raise NoKernel(f"each program would hold all {a.dim} of an axis of a product, which is too much")
     rows = TALL if fed else WHOLE_ROWS if second in out.held else ROWS
     out.widths = {a: w for a, w in ((first, rows), (second, COLUMNS)) if a not in out.held}
     out.widths.update(dict.fromkeys(out.looped, DEPTH))

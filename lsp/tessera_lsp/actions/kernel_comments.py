@@ -8,6 +8,7 @@ import re
 import tokenize
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from tessera.compiler.frontend.analysis import Analysis
 from tessera.compiler.ir.core import Op
@@ -58,8 +59,9 @@ def comments_of(alone: Analysis, func: Op) -> Comments:
     A statement of which nothing is left in the graph leaves its comments to the next one that has something.
     """
     definition = alone.definition
-    body: list[ast.stmt] = definition.tree.body
-    first, last = definition.tree.lineno, definition.tree.end_lineno or 0
+    tree: Any = definition.tree
+    body: list[ast.stmt] = tree.body
+    first, last = tree.lineno, tree.end_lineno
     out = Comments(definition.file)
     nodes = sorted((n for s in body for n in ast.walk(s) if isinstance(n, ast.stmt)), key=lambda n: n.lineno)
     out.statements = [(n.lineno, n.end_lineno or n.lineno) for n in nodes]

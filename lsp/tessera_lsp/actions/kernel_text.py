@@ -6,6 +6,7 @@ name is taken apart until it has.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tessera.compiler.graph.operator import tensor
@@ -26,10 +27,10 @@ class Written:
     arguments: tuple[str, ...]
 
 
-def kernel_text(func: Op, name: str, spelling: Spelling, comments: Comments) -> Written:
-    """Changes `func`, which it takes apart. Raises NoKernel."""
+def kernel_text(func: Op, name: str, spelling: Spelling, comments: Comments, sizes: Mapping[str, int]) -> Written:
+    """Changes `func`, which it takes apart. `sizes`: of dims that somebody has said. Raises NoKernel."""
     said = take_apart(func)
-    axes, made = _laid_out(func, spelling)
+    axes, made = _laid_out(func, spelling, sizes)
     body = Body(func, axes, made, spelling, said, comments)
     if made.linear:
         body.add(f"{made.linear} = {spelling.tile}.linear_id()")
@@ -47,13 +48,13 @@ def kernel_text(func: Op, name: str, spelling: Spelling, comments: Comments) -> 
     return Written("\n".join([f"@{spelling.decorator}", head, *body.lines]), tuple(a.hint for a in args))
 
 
-def _laid_out(func: Op, spelling: Spelling) -> tuple[Axes, Layout]:
+def _laid_out(func: Op, spelling: Spelling, sizes: Mapping[str, int]) -> tuple[Axes, Layout]:
     """A mean over a loop is a sum that is divided behind it. Raises NoKernel."""
     divide_behind(func)
     said = {v.hint for op in func.region.block.ops for v in op.results}
     taken = {*spelling.taken, *said, *(a.hint for a in func.region.block.args if a.uses)}
     axes = axes_of(func, apart=any(op.name == "graph.contract" for op in func.walk()))
-    made = layout(func, axes, taken)
+    made = layout(func, axes, taken, sizes)
     if all(op.name != "graph.mean" or line.found in made.held for op, line in axes.reduced.items()):
         return axes, made
     for op, line in axes.reduced.items():
@@ -61,7 +62,7 @@ def _laid_out(func: Op, spelling: Spelling) -> tuple[Axes, Layout]:
             op.result.hint = op.result.hint or "mean"
     take_apart(func, without="mean")
     axes = axes_of(func, apart=bool(axes.summed))
-    return axes, layout(func, axes, taken)
+    return axes, layout(func, axes, taken, sizes)
 
 
 def take_apart(func: Op, without: str = "") -> set[Op]:

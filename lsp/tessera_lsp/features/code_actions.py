@@ -111,7 +111,7 @@ def _offers(server: TesseraServer, document: Document, area: lsp.Range) -> Itera
         yield annotate.KIND, annotate.offers(document, known, selection)
         yield precision.KIND, precision.offers(document, known, selection)
         yield extract.KIND, extract.offers(document, known, selection)
-        yield extract.KERNEL_KIND, extract_kernel.offers(document, known, selection)
+        yield extract.KERNEL_KIND, extract_kernel.offers(document, known, selection, settings.dims)
         yield distribute.KIND, distribute.offers(document, known, selection, settings)
         yield assert_sizes.KIND, assert_sizes.offers(document, known, selection, settings)
         yield fuse.KIND, _fusing(document, known, selection, settings)
