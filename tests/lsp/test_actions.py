@@ -45,10 +45,10 @@ async def actions(editor, doc, start, end=None, kind="", trigger=lsp.CodeActionT
 
 
 async def applied(editor, doc, action):
-    """The text after an action, of which nothing is wrong."""
+    """The text after an action, of which nothing is wrong; notes say what could be faster."""
     text = apply(editor, doc, action.edit)
     editor.type(doc, text)
-    assert not [d.message for d in await editor.diagnostics(doc)]
+    assert not [d.message for d in await editor.diagnostics(doc) if d.severity <= lsp.DiagnosticSeverity.Warning]
     return text
 
 
