@@ -38,6 +38,11 @@ class Dependence:
         """The parts that lines belong to."""
         return [p for p in self.parts if p.first <= last and p.last >= first]
 
+    def blocks(self, first: int, last: int) -> set[int]:
+        """Lines of the heads whose suites end right above these lines or in them: an indent decides what is in them."""
+        heads = [p for p in self.parts if p.inside[0] < p.inside[1] and first - 1 <= p.inside[1] <= last]
+        return {line for p in heads for line in range(p.first, p.last + 1)}
+
     def dependants(self, broken: list[Part]) -> set[int]:
         """Lines that depend on these parts, theirs not among them unless they depend on each other."""
         names: set[Name] = set()

@@ -174,7 +174,8 @@ class Model:
         known = {(moved[line], code) for line, code in self.codes}
         others = [(place, t) for place, t in now.items() if wanted.get(place, (0, ""))[1] != t]
         said = [("no wrong hint", place, f"{place[1]} is {t}") for place, t in others]
-        new_ones = (place for place in codes(self.file) if place not in known)
+        blocks = self._dependence.blocks(m.first, m.last) if "indent" in m.kind else set[int]()
+        new_ones = (p for p in codes(self.file) if p not in known and p[0] not in blocks)
         said += [("no wrong finding", place, f"{place[1]} is said") for place in new_ones]
         for promise, place, what in said:
             line = place[0] - by * (place[0] > before)

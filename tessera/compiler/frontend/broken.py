@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _WORD = re.compile(r"[^\W\d]\w*")
 _LEADING = re.compile(r"\s*(?:for\s+)?([^\W\d]\w*(?:\s*,\s*[^\W\d]\w*)*)(?!\w|\s*[.(\[])")
-_ASSIGNED = re.compile(r"([^\W\d]\w*)\s*(?::=|(?:[-+*/@%&|^]|//|\*\*|<<|>>)?=(?!=)|~)")
+_ASSIGNED = re.compile(r"([^\W\d]\w*)\s*[\"'(\[{)\]}]?\s*(?::=|(?:[-+*/@%&|^]|//|\*\*|<<|>>)?=(?!=)|~)")
 _NAMED = re.compile(r"\s*(?:async\s+)?(?:def|class)\s+([^\W\d]\w*)|.*\bas\s+([^\W\d]\w*)", re.S)
 _IMPORT = re.compile(r"\s*(?:(from\s+[.\w]+\s+import)\b|import\b)(.*)", re.S)
 _IMPORTED = re.compile(r"[^\W\d][\w.]*(?:\s+as\s+[^\W\d]\w*)?")

@@ -26,6 +26,7 @@ _COMPOUND = re.compile(
 _NEVER_INSIDE = re.compile(
     r"(?=([ \t\f]*))\1(?:def|class|import|return|assert|while|with|try|raise|pass|break|continue)\b"
 )
+_LEAVES = re.compile(r"(?:return|raise|break|continue)\b")
 _DECORATOR = re.compile(r"[\"'(\[{)\]}]?@")
 _DECORATED = re.compile(r"[\"'(\[{)\]}]?(?:@|(?:async[ \t]+)?(?:def|class)\b|\w+[ \t]+\w+[ \t]*\()")
 _MATCH = re.compile(r"match\b(?![ \t]*[=.,:)\]])")
@@ -175,7 +176,8 @@ class Lines:
             )
             closing = self._begins(_CLOSER, following) and not self.word(following)
             opened = self.opens(end - 1)
-            if not (continued or self._begins(_CLAUSE, following) or closing) and not (
+            belongs = continued or self._begins(_CLAUSE, following) or closing or (opened and self._guarded(following))
+            if not belongs and not (
                 (suite or opened) and self._astray(following, last, indent, suite, set() if opened else inner)
             ):
                 return end
@@ -186,7 +188,8 @@ class Lines:
     def _astray(self, i: int, last: int, indent: int, suite: int, inner: set[int]) -> bool:
         """Whether line `i` has lost its indentation: the line after it is indented again as one of those before
         (`inner`), which this one does not open, or as the suite of a statement in a suite indented by `suite` is. Where
-        that line leaves a bracket open, or opens a suite that is not there, it rather is the one with the mistake."""
+        that line leaves a bracket open, opens a suite that is not there, or stands alone, it rather is the one that is
+        astray."""
         end, closed = self.logical(i, last)
         following = self.code(end, last)
         if not closed or following == last:
@@ -196,13 +199,25 @@ class Lines:
             ends = (w for k in range(following, last) if not self.is_blank(k) and (w := self.width(k)) < deep)
             return indent < (suite or next(ends, 0)) < deep and self.word(i) not in (None, "def", "class")
         again = self.width(following) in inner if inner else self.width(following) > indent
-        return end == i + 1 and not self.word(i) and again and self._sound(following, last)
+        below = not self.width(i) and not self.is_blank(i - 1)  # right below a function: nothing new begins here
+        outer = self.width(i) if inner and not below and not self._begins(_LEAVES, i) else None
+        return end == i + 1 and not self.word(i) and again and self._sound(following, outer)
 
-    def _sound(self, i: int, last: int) -> bool:
-        """Whether line `i` closes its brackets, and has a suite if it opens one."""
-        end, closed = self.logical(i, last)
-        suite = self.code(end, last)
-        return closed and (not self.opens(end - 1) or (suite < last and self.width(suite) > self.width(i)))
+    def _guarded(self, i: int) -> bool:
+        """Whether line `i`, below a head without a suite, ends what it stands in, and is not the end of that."""
+        following = self.code(self.logical(i, len(self))[0], len(self))
+        same = following < len(self) and self.width(following) == self.width(i)
+        return same and self._begins(_LEAVES, i) is not None and not self._begins(_CLAUSE, following)
+
+    def _sound(self, i: int, outer: int | None) -> bool:
+        """Whether line `i` closes its brackets, has a suite if it opens one, and is not followed by one that is
+        indented by `outer`, unless it ends what it stands in."""
+        end, closed = self.logical(i, len(self))
+        following = self.code(end, len(self))
+        width = self.width(following) if following < len(self) else None
+        if self.opens(end - 1):
+            return closed and width is not None and width > self.width(i)
+        return closed and (outer is None or width != outer or self._begins(_LEAVES, i) is not None)
 
     def common_width(self, i: int, last: int, outer: int) -> int:
         """How far a suite is indented: as its first line, unless the others tell that this one is astray."""
@@ -214,7 +229,13 @@ class Lines:
             return self._least_width(second, last, outer) or first
         if second == last or not outer < self.width(second) <= first:
             return first
-        return self._least_width(second, last, outer) if self.opens(after - 1) else self.width(second)
+        if not self.opens(after - 1):
+            return self.width(second)
+        return self._least_width(second, self._dedented(second, last, outer), outer)
+
+    def _dedented(self, i: int, last: int, outer: int) -> int:
+        """The next line, from `i` on, that is indented no further than `outer`."""
+        return next((k for k in range(i, last) if not self.is_blank(k) and self.width(k) <= outer), last)
 
     def _least_width(self, i: int, last: int, outer: int) -> int:
         """The least by which a line is indented further than `outer`; 0 if none is."""

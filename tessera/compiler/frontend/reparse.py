@@ -24,8 +24,9 @@ from tessera.compiler.frontend.trees import first_line, move, placed, shift
 from tessera.errors import Diagnostic
 
 _LINE_END = re.compile(r"\r\n?")
-NEIGHBOURS = 2
-"""pieces before a changed line that are read anew: the change may belong to them (an `else`, an indented line)"""
+NEIGHBOURS = 3
+"""pieces before a changed line that are read anew: the change may belong to them (an `else`, an indented line), or tell
+that a line between does"""
 
 
 @dataclass(slots=True)
