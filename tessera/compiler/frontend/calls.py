@@ -15,6 +15,7 @@ from tessera.compiler.frontend.definition import live_definition
 from tessera.compiler.frontend.inlining import inline
 from tessera.compiler.frontend.launching import launch, with_config
 from tessera.compiler.frontend.scope import represent
+from tessera.compiler.frontend.spelling import keyword_span, own_alias
 from tessera.compiler.frontend.values import (
     ABSTRACT,
     MISSING,
@@ -145,7 +146,7 @@ def bind(
     positional = [p.arg for p in (*a.posonlyargs, *a.args)]
     by_name = {p.arg for p in (*a.args, *a.kwonlyargs)}
     bound: dict[str, Any] = dict(zip(positional, args, strict=False))
-    problem = ""
+    problem, fixes = "", ()
     if len(args) > len(positional) and a.vararg is None:
         problem = f"takes {len(positional)} positional arguments, {len(args)} were given"
     if a.vararg is not None:
@@ -159,7 +160,8 @@ def bind(
         elif a.kwarg is not None:
             extra[key] = value
         else:
-            problem = f"has no parameter {key!r}{ev.suggest(key, by_name, ev.span(node))[0]}"
+            meant, fixes = ev.suggest(key, by_name, keyword_span(ev, node, key))
+            problem = f"has no parameter {key!r}{meant}"
     if a.kwarg is not None:
         bound[a.kwarg.arg] = extra
     missing: list[str] = []
@@ -171,7 +173,7 @@ def bind(
     if missing and not problem:
         problem = f"needs {' and '.join(map(repr, missing))}"
     if problem:
-        ev.error("TS105", f"{closure.name} {problem}", node)
+        ev.error("TS105", f"{closure.name} {problem}", node, fixes=fixes)
         return None
     return bound
 
@@ -281,9 +283,7 @@ def _use_ours(ev: Evaluator, node: ast.AST, name: str, callee: Any, value: Any) 
     message = f"{f'{module}.' if module else ''}{name} cannot be called with {type_name(value)}"
     fixes: tuple[Fix, ...] = ()
     if name in operators():
-        known = {n: ev.frame.scope.lookup(n) for n in ev.frame.scope.names()}
-        aliases = [n for n, v in known.items() if isinstance(v, Namespace) and v.path == "tessera"]
-        alias = min(aliases, key=len, default="")
+        alias = own_alias(ev)
         message += f"; use {alias or 'tessera'}.{name}"
         if alias and isinstance(node, ast.Call):
             fixes = (Fix(f"Use {alias}.{name}", (Edit(ev.span(node.func), f"{alias}.{name}"),)),)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import gc
+import re
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -25,7 +26,7 @@ from tessera.compiler.frontend.text_scope import TextScope, decorated_kind
 from tessera.compiler.frontend.trees import first_line
 from tessera.compiler.frontend.unchanged import Unchanged
 from tessera.compiler.frontend.values import UNKNOWN
-from tessera.errors import NOWHERE, CompileError, Diagnostic, Span, register_source
+from tessera.errors import NOWHERE, CompileError, Diagnostic, Edit, Fix, Span, register_source
 
 _NAMES = frozenset({"TS103", "TS104", "TS105", "TS211"})
 """findings that may depend on names that were not there"""
@@ -223,7 +224,12 @@ def _plain(node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.FunctionDef:
 
 def _asynchronous(definition: Definition) -> Diagnostic:
     said = f"{definition.name} is async; a {definition.kind} is a plain function"
-    return Diagnostic("TS102", said, definition.span, function=definition.name)
+    place = definition.text.span(definition.tree)  # from `async` on, where `def` stands in the same line
+    word = re.match(r"async\s+(?=def\b)", definition.text.lines[place.line - 1][place.col - 1 :])
+    end = place.col + len(word[0]) if word else place.col
+    leave = Fix("Leave async out", (Edit(replace(place, end_line=place.line, end_col=end), ""),))
+    fixes = (leave,) if word else ()
+    return Diagnostic("TS102", said, definition.span, fixes=fixes, function=definition.name)
 
 
 class InnerScope:

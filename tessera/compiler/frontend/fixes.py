@@ -176,7 +176,8 @@ def _edited(definition: Definition, fix: Fix) -> Definition | None:
         return None
     text = apply(definition.source, fix)
     end = definition.tree.end_lineno or definition.line
-    if all(definition.line <= e.span.line and e.span.end_line <= end for e in fix.edits):
+    own = not definition.problems  # which are those of the text as it is
+    if own and all(definition.line <= e.span.line and e.span.end_line <= end for e in fix.edits):
         return _with_body(definition, text, end + text.count("\n") - definition.source.count("\n"))
     return definition.scope.edited(definition, text)
 

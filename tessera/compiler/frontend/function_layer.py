@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from tessera.compiler.frontend import returns, spelling
@@ -221,7 +220,10 @@ class FunctionLayer(Layer):
         type: TensorType = value.type
         if type.rank:
             said = f"the truth of a tensor {type.pretty()} is not one value"
-            self.ev.error("TS213", f"{said}; reduce it with .any() or .all(), or choose with where(...)", node)
+            fixes = spelling.reduced(self.ev, node)
+            self.ev.error(
+                "TS213", f"{said}; reduce it with .any() or .all(), or choose with where(...)", node, fixes=fixes
+            )
             return None
         if type.dtype == dtypes.bool_:
             return value
@@ -285,11 +287,10 @@ class FunctionLayer(Layer):
     def _meant(self, node: ast.AST, operator: Operator, kwargs: dict[str, Any]) -> tuple[str, tuple[Fix, ...]]:
         """The parameter that a keyword of another name is close to."""
         known = (*operator.parameter_names, *(k for k, v in ALIASES.items() if v in operator.parameter_names))
-        wrong = [k for k in getattr(node, "keywords", ()) if k.arg in kwargs and k.arg not in known]
-        if not wrong or wrong[0].arg is None:
+        wrong = next((k for k in kwargs if k not in known), None)
+        if wrong is None:
             return "", ()
-        span, name = self.ev.span(wrong[0]), wrong[0].arg
-        return self.ev.suggest(name, known, replace(span, end_line=span.line, end_col=span.col + len(name)))
+        return self.ev.suggest(wrong, known, spelling.keyword_span(self.ev, node, wrong))
 
     def counter(self) -> Type:
         return COUNTER

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend.checks.values import axes_of
 from tessera.compiler.frontend.fixes import Candidate, appended, expression_at
+from tessera.compiler.frontend.values import Namespace
 from tessera.compiler.graph.infer import Suggestion
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import Shape
@@ -19,6 +21,19 @@ from tessera.language.dtypes import DType
 
 if TYPE_CHECKING:
     from tessera.compiler.frontend.evaluator import Evaluator
+
+
+def own_alias(ev: Evaluator) -> str:
+    """What the file calls Tessera's module: `ts`; empty where it has no name for it."""
+    known = {n: ev.frame.scope.lookup(n) for n in ev.frame.scope.names()}
+    return min((n for n, v in known.items() if isinstance(v, Namespace) and v.path == "tessera"), key=len, default="")
+
+
+def keyword_span(ev: Evaluator, node: ast.AST, name: str) -> Span:
+    """The place of a keyword's name in a call; the whole call where it is not written there."""
+    found = [k for k in getattr(node, "keywords", ()) if k.arg == name]
+    whole = ev.span(found[0] if found else node)
+    return replace(whole, end_line=whole.line, end_col=whole.col + len(name)) if found else whole
 
 
 def other_spellings(ev: Evaluator, node: ast.AST, code: str, operands: Sequence[Value]) -> list[Candidate]:
@@ -153,6 +168,24 @@ def unless_none(ev: Evaluator, node: ast.AST) -> list[Fix]:
             text = f"({kept} if {absent.id} is None else {whole})"
             out.append(Fix(f"Leave {absent.id} out where it is None", (Edit(ev.span(node), text),)))
     return out
+
+
+def reduced(ev: Evaluator, node: ast.AST) -> list[Fix]:
+    """`(x > 0).any()` and `(x > 0).all()` for a condition with a value for each element."""
+    ways = [s for name in ("any", "all") for s in _suffixed(ev, _expression(node), f".{name}()", f".{name}()")]
+    return [way.fix for way in ways]
+
+
+def _expression(node: ast.AST) -> ast.expr | None:
+    return node if isinstance(node, ast.expr) else getattr(node, "test", None)
+
+
+def counted_by_tessera(ev: Evaluator, node: ast.expr) -> list[Fix]:
+    """`ts.range(n)` for `range(n)`."""
+    alias = own_alias(ev)
+    if not alias or not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+        return []
+    return [Fix(f"Use {alias}.range", (Edit(ev.span(node.func), f"{alias}.range"),))]
 
 
 def _equal(ev: Evaluator, a: Shape, b: tuple[Any, ...]) -> bool:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tessera.compiler.frontend import asserts, assignment, broken, calls, undecided
+from tessera.compiler.frontend import asserts, assignment, broken, calls, spelling, undecided
 from tessera.compiler.frontend.expressions import iterate
 from tessera.compiler.frontend.frame import Flow, Loop
 from tessera.compiler.frontend.signature import check_claim
@@ -88,7 +88,8 @@ def for_(ev: Evaluator, node: ast.For) -> Flow:
             return undecided.loop(ev, node, iterable)
         return ev.layer.loop(node, iterable)
     if isinstance(iterable, range) and len(iterable) > ITERATION_LIMIT:
-        ev.error("TS102", f"the loop runs {len(iterable)} times at compile time; use ts.range(...)", node.iter)
+        said = f"the loop runs {len(iterable)} times at compile time; use ts.range(...)"
+        ev.error("TS102", said, node.iter, fixes=spelling.counted_by_tessera(ev, node.iter))
         return Flow.NEXT
     values = iterate(ev, node.iter, iterable)
     if values is None:

@@ -84,6 +84,7 @@ def prints(x: Tensor["D"]):
 def very_long(x: Tensor["D"]):
     for i in range(10**9):
         #    ^^^^^^^^^^^^ TS102
+        # fix: for i in ts.range(10**9):
         x = x + i
     return x
 
@@ -104,6 +105,7 @@ def sets_global(x: Tensor["D"]):
 @ts.function
 async def asynchronous(x: Tensor["D"]):
     #     ^^^^^^^^^^^^ TS102
+    # fix: def asynchronous(x: Tensor["D"]):
     return x
 
 

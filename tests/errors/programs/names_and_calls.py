@@ -70,6 +70,7 @@ def calls(x: Tensor["B", "D"]):
     c = scaled(x, 2.0, shfit=1.0)
     #   ^^^^^^^^^^^^^^^^^^^^^^^^^ TS105
     # says: did you mean 'shift'?
+    # fix: c = scaled(x, 2.0, shift=1.0)
     d = softmax(x, axes=1)
     #   ^^^^^^^^^^^^^^^^^^ TS105
     e = x.sum(0, 1, 2, 3)

@@ -167,6 +167,7 @@ def growing(x: Tensor["B", "D"]):
 def truth_of_many(x: Tensor["B"]):
     if x > 0:
     #  ^^^^^ TS213
+    # fix: if (x > 0).any():
         x = x * 2
     return x
 
