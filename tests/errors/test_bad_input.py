@@ -337,7 +337,7 @@ def environment(tmp_path: Path, **more: str) -> dict[str, str]:
 
 
 def finish(command: list[str], env: dict[str, str]) -> str:
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     return done.stdout + done.stderr
 
@@ -349,7 +349,7 @@ def test_ctrl_c_while_compiling(tmp_path: Path) -> None:
     passes = pipeline.GRAPH_PASSES
     def slow(func):
         print("compiling", flush=True)
-        time.sleep(30)
+        time.sleep(600)
     pipeline.GRAPH_PASSES = (slow, *passes)
     try:
         program(x)
@@ -363,7 +363,7 @@ def test_ctrl_c_while_compiling(tmp_path: Path) -> None:
     )
     assert process.stdout is not None and process.stdout.readline() == "compiling\n"
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=200)
     assert process.returncode == 0 and out == "interrupted\nthen (5,)\n", err
 
 
@@ -405,7 +405,7 @@ def test_two_processes_compile_the_same_at_once(tmp_path: Path) -> None:
     running = [
         subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in "ab"
     ]
-    results = [p.communicate(timeout=60) for p in running]
+    results = [p.communicate(timeout=200) for p in running]
     assert results[0][0] == results[1][0] != ""
     assert results[0][1] == results[1][1] == ""
 
@@ -417,7 +417,7 @@ def test_killed_at_any_moment(tmp_path: Path) -> None:
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
         time.sleep(delay)
         process.kill()
-        process.communicate(timeout=60)
+        process.communicate(timeout=200)
     assert finish(command, env).startswith("ready\n[")
 
 

@@ -155,18 +155,18 @@ def test_only_one_measures_at_a_time(store):
     def hold() -> None:
         with other.measuring(lambda: None):
             inside.set()
-            go.wait(5)
+            go.wait(100)
 
     holder = threading.Thread(target=hold)
     holder.start()
-    inside.wait(5)
+    inside.wait(100)
 
     def waiting() -> None:
         waited.append("waiting")
         go.set()
 
     with store.measuring(waiting):
-        holder.join(5)
+        holder.join(100)
         assert not holder.is_alive()
     assert waited == ["waiting"]
 

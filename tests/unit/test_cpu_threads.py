@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ctypes
-import os
+import subprocess
+import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tessera.compiler.targets.cpu import isa, jit, threads
 
+ROOT = Path(__file__).parents[2]
 # Adds 1 to every element of its range, and notes the worker.
 TASK = """
 define void @task(ptr %data, i64 %begin, i64 %end, i64 %worker) {
@@ -33,13 +36,17 @@ out:
 """
 
 
-@pytest.fixture(scope="module")
-def task() -> Any:
+def runner() -> Any:
     loaded = jit.Loaded(jit.compile_object(TASK, isa.host(), "task"))
     run = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, ctypes.c_int64, ctypes.c_int64)(threads.run_address())
-    yield lambda data, grain: run(
+    return lambda data, grain: run(
         threads.pool().address, loaded.address("task"), ctypes.addressof(data), len(data), grain
     )
+
+
+@pytest.fixture(scope="module")
+def task() -> Any:
+    yield runner()
     threads.set_num_threads(2)
 
 
@@ -79,12 +86,20 @@ def test_several_python_threads_launch_at_once(task: Any) -> None:
     assert all(list(a) == [200] * 50 for a in arrays)
 
 
-def test_a_forked_child_starts_its_own_workers(task: Any) -> None:
-    threads.set_num_threads(3)
-    data = (ctypes.c_int64 * 100)()
+def test_a_forked_child_starts_its_own_workers() -> None:
+    """In a process of its own: forking one that has threads of other libraries' in it may hang."""
+    code = """
+import ctypes, os, sys
+from tests.unit.test_cpu_threads import runner, threads
+
+task, data = runner(), (ctypes.c_int64 * 100)()
+threads.set_num_threads(3)
+task(data, 1)
+child = os.fork()
+if child == 0:
     task(data, 1)
-    child = os.fork()
-    if child == 0:
-        task(data, 1)
-        os._exit(0 if list(data) == [2] * 100 else 1)
-    assert os.waitpid(child, 0)[1] == 0
+    os._exit(0 if list(data) == [2] * 100 else 1)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import sqlite3
@@ -209,24 +208,31 @@ def test_a_read_only_index_still_serves(tmp_path, monkeypatch):
         second.put("key2", {"a": b"1"})
 
 
-def _write_many(directory: str, start: int) -> None:
-    cache = DiskCache(directory)
-    for i in range(start, start + 20):
-        cache.put(f"key{i % 30}", {"a": f"value {i % 30}".encode(), "b": b"shared"})
-    os._exit(0 if cache.problem is None else 1)
-
-
-@pytest.mark.filterwarnings("ignore:os.fork")
 def test_processes_write_at_once(tmp_path):
-    context = multiprocessing.get_context("fork")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # other tests may have started threads
-        workers = [context.Process(target=_write_many, args=(str(tmp_path), 10 * i)) for i in range(4)]
-        for worker in workers:
-            worker.start()
+    code = """
+import sys
+from tessera.runtime.cache import DiskCache
+print(flush=True); sys.stdin.readline()
+cache, start = DiskCache(sys.argv[1]), int(sys.argv[2])
+for i in range(start, start + 20):
+    cache.put(f"key{i % 30}", {"a": f"value {i % 30}".encode(), "b": b"shared"})
+sys.exit(cache.problem)
+"""
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(tmp_path), str(start)],
+            cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )
+        for start in (0, 10, 20, 30)
+    ]  # fmt: skip
     for worker in workers:
-        worker.join(60)
-        assert worker.exitcode == 0
+        assert worker.stdout.readline() == b"\n"  # all are there before the first one writes
+    for worker in workers:
+        worker.stdin.write(b"\n")
+        worker.stdin.flush()
+    for worker in workers:
+        _, said = worker.communicate(timeout=200)
+        assert worker.returncode == 0, said
     cache = DiskCache(tmp_path)
     assert cache.verify() == []
     assert {key for key, *_ in cache.entries()} == {f"key{i}" for i in range(30)}
@@ -248,17 +254,24 @@ def test_threads_write_at_once(cache):
     assert cache.stats().entries == 40
 
 
-@pytest.mark.filterwarnings("ignore:os.fork")
-def test_a_forked_child_uses_it_too(cache):
-    cache.put("key", {"a": b"1"})
-    child = os.fork()
-    if child == 0:
-        good = cache.get("key") == {"a": b"1"}
-        cache.put("child", {"a": b"2"})
-        os._exit(0 if good and cache.problem is None else 1)
-    _, status = os.waitpid(child, 0)
-    assert status == 0
-    assert cache.get("child") == {"a": b"2"}
+def test_a_forked_child_uses_it_too(tmp_path):
+    """In a process of its own: forking one that has threads of other libraries' in it may hang."""
+    code = """
+import os, sys
+from tessera.runtime.cache import DiskCache
+cache = DiskCache(sys.argv[1])
+cache.put("key", {"a": b"1"})
+child = os.fork()
+if child == 0:
+    good = cache.get("key") == {"a": b"1"}
+    cache.put("child", {"a": b"2"})
+    os._exit(0 if good and cache.problem is None else 1)
+_, status = os.waitpid(child, 0)
+sys.exit(status or cache.get("child") != {"a": b"2"})
+"""
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_killed_writer_leaves_whole_entries(tmp_path):
