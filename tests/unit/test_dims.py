@@ -258,7 +258,8 @@ def test_orders_are_facts():
     [
         ("S//2", "S", "no"), ("S-(S//2)", "S", "unknown"), ("S-(S//2)", "S+1", "no"), ("S//2+1", "S+1", "no"),
         ("(S+1)//2", "S//2", "unknown"), ("(S+3)//2", "S//2", "no"), ("2*(S//2)", "S", "unknown"),
-        ("S//4", "S//2", "unknown"), ("2*(S//4)", "S", "no"), ("(S-1)//2", "S", "no"), ("B*(S//2)", "B*S", "unknown"),
+        ("S//4", "S//2", "unknown"), ("2*(S//4)", "S", "no"), ("(S-1)//2", "S", "no"), ("B*(S//2)", "B*S", "no"),
+        ("8*B*(S//8)+8*B", "B*S", "no"), ("B*(S//2)", "B*D", "unknown"), ("B*B*(S//2)", "3*B*B*S", "no"),
     ],
 )  # fmt: skip
 def test_a_quotient_is_near_what_is_divided(a, b, answer):

@@ -10,10 +10,11 @@ neither proof nor example is found. Facts narrow what sizes there are: they can 
 
 from __future__ import annotations
 
+from collections import Counter
 from math import gcd
 from typing import Literal, TypeAlias
 
-from tessera.language.dims.algebra import Dim, Expr, opaque, symbols, terms_of
+from tessera.language.dims.algebra import Atom, Dim, Expr, floordiv, opaque, prod, symbols, terms_of
 from tessera.language.dims.examples import counterexample
 from tessera.language.dims.facts import NO_FACTS, Facts
 from tessera.language.dims.ranges import bounds
@@ -51,7 +52,10 @@ def _named(d: Dim) -> bool:
 
 def _never_zero(d: Expr, facts: Facts) -> bool:
     """Whether no positive sizes make it 0: it is bounded away from 0, or is no multiple of what its terms share."""
-    terms = terms_of(d)
+    reduced = _reduced(d)
+    if isinstance(reduced, int):
+        return reduced != 0
+    d, terms = reduced, terms_of(reduced)
     constant = terms.pop((), 0)
     if constant % gcd(*terms.values()):
         return True
@@ -70,3 +74,16 @@ def _multiple(d: Expr, zero: Dim) -> bool:
             return False
         rest.remove(a)
     return d * k == zero * Expr(((tuple(rest), c),)) if rest else d * k == zero * c
+
+
+def _reduced(d: Expr) -> Dim:
+    """Without the sizes that are a factor of every term, for they are not 0."""
+    first, *others = (Counter(m) for m, _ in d.terms)
+    for m in others:
+        first &= m
+    return floordiv(d, prod(Expr((((a,), 1),)) for a in first.elements() if a.op == "sym" and not _counts(a)))
+
+
+def _counts(a: Atom) -> bool:
+    """Whether it depends on data, as a loop's counter does, and may be 0."""
+    return str(a.args[0]).startswith("?")
