@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,8 @@ from tests import browsers
 from tests.conftest import require
 
 ROOT = Path(__file__).parents[2]
+PATIENCE = 100.0
+"""seconds for what must appear, on a machine that does much else"""
 _NO_NEWS = {"fetchNews": "false", "checkForUpdates": False}
 
 
@@ -108,6 +111,19 @@ def texts(cell: Any) -> Iterator[str]:
         )
 
 
+def expect(shown: Any) -> Any:
+    """Playwright's expectations of a part of a page: each waits until it holds."""
+    return require("playwright.sync_api").expect(shown)
+
+
+def eventually(look: Callable[[], Any], expected: Any) -> None:
+    """Waits until `look` gives what is expected: the same for what Playwright has no words for."""
+    deadline = time.monotonic() + PATIENCE
+    while (found := look()) != expected and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert found == expected
+
+
 @dataclass
 class Server:
     url: str
@@ -156,7 +172,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def window() -> Iterator[Any]:
     with browsers.chromium() as browser:
-        yield browser.new_context(viewport={"width": 1280, "height": 1000})
+        context = browser.new_context(viewport={"width": 1280, "height": 1000})
+        context.set_default_timeout(PATIENCE * 1000)
+        require("playwright.sync_api").expect.set_options(timeout=PATIENCE * 1000)
+        yield context
 
 
 class Page:
@@ -165,9 +184,23 @@ class Page:
     def __init__(self, page: Any, shots: Path) -> None:
         self.page, self._shots = page, shots
 
-    def run_all(self, timeout: float = 120) -> None:
+    def open(self, url: str) -> None:
+        """Goes to an address of the notebook's."""
+        self.page.goto(url)
+        self._opened()
+
+    def reload(self) -> None:
+        self.page.reload()
+        self._opened()
+
+    def _opened(self) -> None:
+        """Waits until cells can be run: before, JupyterLab would ask which kernel to choose."""
+        self.page.locator(".jp-Notebook .jp-CodeCell").first.wait_for()
+        self.page.evaluate("""async () => { const p = window.jupyterapp.shell.currentWidget; await p.context.ready;
+            await p.sessionContext.ready; await p.sessionContext.session.kernel.info; }""")
+
+    def run_all(self) -> None:
         """Runs every cell through JupyterLab's own command and waits for the kernel to be idle."""
-        self.page.set_default_timeout(timeout * 1000)
         self.page.evaluate("window.jupyterapp.commands.execute('notebook:run-all-cells')")
         self.settle()
 
@@ -185,7 +218,8 @@ class Page:
         self.settle()
 
     def settle(self) -> None:
-        """Waits for the kernel to have answered all that it was asked: its answer to one question more comes last."""
+        """Waits for the kernel to have answered all that it was asked: its answer to one question more comes last.
+        The page may still have to draw what came."""
         self.page.wait_for_function(
             """() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel
                 .connectionStatus === 'connected'"""
@@ -197,14 +231,21 @@ class Page:
             """() => window.jupyterapp.shell.currentWidget.content.widgets
                 .every(c => c.model.executionState !== 'running')"""
         )
-        self.page.wait_for_timeout(200)  # the last outputs are drawn
 
     def output(self, index: int) -> Any:
         """The outputs of cell `index`, scrolled to: a long notebook holds only what is in view."""
-        self.page.evaluate("i => window.jupyterapp.shell.currentWidget.content.scrollToItem(i)", index)
         area = self.page.locator(f'.jp-Notebook .jp-Cell[data-windowed-list-index="{index}"] .jp-OutputArea').first
-        area.locator(".jp-OutputArea-child:visible").first.wait_for()  # what was shown while waiting is there, empty
+
+        def in_view() -> bool:  # what is drawn later above a cell moves it out of view again
+            self.page.evaluate("i => window.jupyterapp.shell.currentWidget.content.scrollToItem(i)", index)
+            return area.locator(".jp-OutputArea-child:visible").count() > 0  # some are empty
+
+        eventually(in_view, True)
         return area
+
+    def pass_time(self, milliseconds: int) -> None:
+        """Lets time pass in the page itself: what it had put off for less has been done then, however slow it is."""
+        self.page.evaluate("wait => new Promise(done => setTimeout(done, wait))", milliseconds)
 
     def shot(self, name: str) -> Path:
         path = self._shots / f"{name}.png"
@@ -226,13 +267,10 @@ def lab(server: Server, window: Any, tmp_path: Path) -> Iterator[Callable[..., P
             shutil.copy(name, server.root / name.name)
         else:
             nbformat.write(new_notebook(cells=[new_code_cell(c) for c in cells], metadata=kernel), server.root / name)
-        page = window.new_page()
-        pages.append(page)
-        page.goto(f"{server.url}/lab/tree/{Path(name).name}?reset")
-        page.locator(".jp-Notebook .jp-CodeCell").first.wait_for(timeout=60_000)
-        page.evaluate("""async () => { const p = window.jupyterapp.shell.currentWidget; await p.context.ready;
-            await p.sessionContext.ready; await p.sessionContext.session.kernel.info; }""")
-        return Page(page, tmp_path)
+        page = Page(window.new_page(), tmp_path)
+        pages.append(page.page)
+        page.open(f"{server.url}/lab/tree/{Path(name).name}?reset")
+        return page
 
     yield open_notebook
     for page in pages:

@@ -10,7 +10,7 @@ import nbformat
 import pytest
 
 from tests.conftest import require
-from tests.jupyter.conftest import execute, texts
+from tests.jupyter.conftest import eventually, execute, expect, texts
 
 NOTEBOOK = Path(__file__).parents[2] / "examples/01_kernels.ipynb"
 HEADINGS = ["registers", "spills", "shared", "occupancy", "tensor core", "async copy"]
@@ -112,16 +112,14 @@ def test_the_notebook_in_jupyterlab(lab):
         output = page.output(index)
         output.get_by_role("tab", name="Kernel").click()
         kernel = output.locator(".ts-kernel")
-        assert re.search(r"registers.*\d", kernel.inner_text(), re.S)
-        width = "e => [e.scrollWidth, e.clientWidth]"
-        needs, has = kernel.evaluate(width)
-        assert needs <= has + 1, "the table of a kernel is wider than its cell"
-        page.page.wait_for_timeout(150)
+        expect(kernel).to_contain_text(re.compile(r"registers.*\d", re.S))
+        wider = "e => e.scrollWidth > e.clientWidth + 1 ? 'a table wider than its cell' : ''"
+        eventually(lambda kernel=kernel, wider=wider: kernel.evaluate(wider), "")
         page.shot(f"kernels{index:02d}")
         if "--show" not in sources[index]:
             output.get_by_role("tab", name="IR").click()
             output.get_by_role("button", name="Target").click()
             output.locator("pre[data-side=source] .ts-l:visible", has_text="ts.tile.mma").first.hover()
-            lit = output.locator("pre[data-side=target] .ts-lit").all_text_contents()
-            assert any("ts::mma" in line for line in lit)
+            lit = output.locator("pre[data-side=target] .ts-lit")
+            expect(lit.filter(has_text="ts::mma")).not_to_have_count(0)
             page.shot(f"kernels{index:02d}_ir")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
 
 from tests.conftest import require
-from tests.jupyter.conftest import ROOT
+from tests.jupyter.conftest import ROOT, eventually, expect
 
 HEAD = "%load_ext tessera_jupyter\nimport tessera as ts\nfrom tessera import Tensor\nHEADS = 4"
 NORM = """%%tessera
@@ -21,6 +22,12 @@ USER = """%%tessera
 def twice(größe: Tensor["B", "D"]) -> Tensor["B", "D"]:
     first = norm(größe)
     return first + first
+"""
+OTHER = """%%tessera
+@ts.function
+def other(x: Tensor["N"]):
+    y = x * 3
+    return y
 """
 PLAIN = """def norm_of(x):
     mean = x.mean(axis=-1, keepdim=True)
@@ -38,19 +45,23 @@ def cell(page, index):
     return page.page.locator(f'.jp-Notebook .jp-Cell[data-windowed-list-index="{index}"] .cm-content')
 
 
-def hints(page, index):
-    """(line, hint) of a cell, once there are any."""
-    cell(page, index).locator(".tessera-hint").first.wait_for(timeout=30_000)
-    return shown(page, index)
-
-
 def shown(page, index):
+    """(line, hint) of what stands in a cell now."""
     return cell(page, index).evaluate(
         """content => [...content.querySelectorAll('.tessera-hint')].map(hint => {
             const line = hint.closest('.cm-line');
             return [[...content.querySelectorAll('.cm-line')].indexOf(line), hint.textContent.trim()];
         })"""
     )
+
+
+def expect_hints(page, index, expected):
+    """Waits until these hints stand in a cell, and no others: between two texts those of the first one stand there."""
+    eventually(lambda: shown(page, index), expected)
+
+
+def squiggle(page, index, severity="error"):
+    return cell(page, index).locator(f".cm-lintRange-{severity}")
 
 
 def edit(page, index, old, new):
@@ -66,42 +77,39 @@ def edit(page, index, old, new):
 
 
 def test_hints_stand_in_tessera_cells_alone(lab):
-    page = lab("hints.ipynb", HEAD, NORM, USER, PLAIN)
-    assert hints(page, 1) == [[3, ": [B, 1] f32"]]
-    assert hints(page, 2) == [[3, ": [B, D] f32"]]  # `norm` is the function of the cell above
-    assert shown(page, 0) == shown(page, 3) == []
+    page = lab("hints.ipynb", HEAD, NORM, PLAIN, USER)
+    expect_hints(page, 1, [[3, ": [B, 1] f32"]])
+    expect_hints(page, 3, [[3, ": [B, D] f32"]])  # `norm` is the function of the cell above
+    assert shown(page, 0) == shown(page, 2) == []
     page.shot("hints")
     edit(page, 1, ", keepdim=True", "")
-    cell(page, 1).locator(".cm-lintRange-error").wait_for()
-    assert cell(page, 1).locator(".cm-lintRange-error").inner_text() == "x - mean"
-    assert cell(page, 3).locator(".cm-lintRange").count() == 0
+    expect(squiggle(page, 1)).to_have_text(["x - mean"])
+    expect_hints(page, 3, [])  # of `norm` nothing is known any more, so that cells after the plain one were looked at
+    expect(cell(page, 2).locator(".cm-lintRange")).to_have_count(0)
     page.shot("squiggle")
 
 
 def test_a_fix_is_applied_from_the_squiggle(lab):
     page = lab("fix.ipynb", HEAD, NORM.replace(", keepdim=True", ""))
-    mark = cell(page, 1).locator(".cm-lintRange-error")
-    mark.wait_for(timeout=30_000)
-    mark.hover()
+    expect_hints(page, 1, [[3, ": [B] f32"]])
+    squiggle(page, 1).hover()
     tip = page.page.locator(".cm-tooltip-lint")
-    tip.wait_for()
-    assert "TS202" in tip.inner_text()
+    expect(tip).to_contain_text("TS202")
     page.shot("tooltip")
     tip.get_by_role("button", name=re.compile("keepdim")).click()
-    mark.wait_for(state="detached")
-    assert "keepdim=True" in cell(page, 1).inner_text()
-    assert hints(page, 1) == [[3, ": [B, 1] f32"]]
+    expect(squiggle(page, 1)).to_have_count(0)
+    expect(cell(page, 1)).to_contain_text("keepdim=True")
+    expect_hints(page, 1, [[3, ": [B, 1] f32"]])
 
 
 def test_a_warning_is_ignored_from_the_squiggle(lab):
     shrink = '\n%%tessera\n@ts.function\ndef shrink(x: Tensor["N"]):\n    return ts.exp(x) - 1\n'
     page = lab("ignore.ipynb", HEAD, shrink)
-    mark = cell(page, 1).locator(".cm-lintRange-warning")
-    mark.wait_for(timeout=30_000)
+    mark = squiggle(page, 1, "warning")
     mark.hover()
     page.page.locator(".cm-tooltip-lint").get_by_role("button", name="Ignore").click()
-    mark.wait_for(state="detached")
-    assert "    return ts.exp(x) - 1  # tessera: ignore[TS314]" in cell(page, 1).inner_text()
+    expect(mark).to_have_count(0)
+    expect(cell(page, 1)).to_contain_text("    return ts.exp(x) - 1  # tessera: ignore[TS314]")
     page.page.mouse.move(5, 5)
     cell(page, 1).get_by_text("exp", exact=True).hover()
     page.page.locator(".tessera-hover").wait_for()  # also below an empty line
@@ -109,51 +117,119 @@ def test_a_warning_is_ignored_from_the_squiggle(lab):
 
 def test_hover_explains_a_name(lab):
     page = lab("hover.ipynb", HEAD, NORM, PLAIN)
-    hints(page, 1)
+    expect_hints(page, 1, [[3, ": [B, 1] f32"]])
     cell(page, 1).get_by_text("mean", exact=True).last.hover()
     tip = page.page.locator(".tessera-hover")
-    tip.wait_for()
-    assert "[B, 1]" in tip.inner_text()
+    expect(tip).to_contain_text("[B, 1]")
     page.shot("hover")
     page.page.mouse.move(5, 5)
-    tip.wait_for(state="detached")
+    expect(tip).to_have_count(0)
     cell(page, 2).locator(".cm-line").nth(1).hover()
-    page.page.wait_for_timeout(600)
-    assert tip.count() == 0
+    page.pass_time(1000)  # three times what an editor waits before it asks what is under the pointer
+    expect(tip).to_have_count(0)
+
+
+@pytest.fixture
+def held(lab):
+    """A page with cells, and what holds back the server's messages of one method until it is asked for another's."""
+
+    def open_page(*cells):
+        held, kept, asked = [], [], {}
+
+        def between(to_page):
+            def from_page(text):
+                message = json.loads(text)
+                asked[message.get("id")] = message.get("method")
+                to_server.send(text)
+
+            def from_server(text):
+                message = json.loads(text)
+                method = message.get("method") or asked.get(message["id"])
+                kept.append(text) if method in held else to_page.send(text)
+
+            def hold(*methods):
+                held[:] = methods
+                while kept:
+                    to_page.send(kept.pop(0))
+
+            to_server = to_page.connect_to_server()
+            to_page.on_message(from_page)
+            to_server.on_message(from_server)
+            page.hold = hold
+
+        page = lab("held.ipynb", *cells)
+        page.page.route_web_socket(re.compile("/lsp/ws/tessera"), between)
+        page.reload()
+        return page
+
+    return open_page
+
+
+def test_what_is_not_known_yet_stays_beside_its_code(held):
+    """Hints and squiggles of a new text arrive one after the other, and in any order."""
+    page = held(HEAD, NORM)
+    expect_hints(page, 1, [[3, ": [B, 1] f32"]])
+    page.hold("textDocument/inlayHint")
+    edit(page, 1, "@ts.function\n", "\n\n@ts.function\n")
+    edit(page, 1, "* 2", "* nowhere")
+    expect(squiggle(page, 1)).to_have_text(["nowhere"])
+    assert shown(page, 1) == [[5, ": [B, 1] f32"]]
+    page.hold("textDocument/publishDiagnostics")
+    edit(page, 1, "keepdim=True", "keepdim=False")
+    expect_hints(page, 1, [[5, ": [B] f32"]])
+    expect(squiggle(page, 1)).to_have_text(["nowhere"])
+    edit(page, 1, "keepdim=False", "keepdim=True")
+    edit(page, 1, "* nowhere", "* 2")
+    expect_hints(page, 1, [[5, ": [B, 1] f32"]])
+    page.hold()
+    expect(squiggle(page, 1)).to_have_count(0)
+
+
+def test_an_explanation_stays_open_while_another_cell_changes(lab):
+    page = lab("reading.ipynb", HEAD, NORM.replace(", keepdim=True", ""), OTHER)
+    expect_hints(page, 2, [[3, ": [N] f32"]])
+    squiggle(page, 1).hover()
+    tip = page.page.locator(".cm-tooltip-lint")
+    expect(tip).to_contain_text("TS202")
+    page.page.evaluate("document.querySelector('.cm-tooltip-lint').dataset.same = 'yes'")
+    edit(page, 2, "x * 3", "x.sum()")
+    expect_hints(page, 2, [[3, ": [] f32"]])
+    expect(tip).to_have_attribute("data-same", "yes")
 
 
 def test_hints_follow_the_text_while_it_does_not_parse(lab):
     page = lab("broken.ipynb", HEAD, NORM)
-    assert hints(page, 1) == [[3, ": [B, 1] f32"]]
+    expect_hints(page, 1, [[3, ": [B, 1] f32"]])
     edit(page, 1, "(x - mean) * 2", "(x - mean * 2")
     cell(page, 1).locator(".cm-lintRange-error, .cm-lintPoint-error").first.wait_for()
     assert shown(page, 1) == [[3, ": [B, 1] f32"]]
     edit(page, 1, "@ts.function\n", "\n\n@ts.function\n")
-    page.page.wait_for_timeout(500)
-    assert shown(page, 1) == [[5, ": [B, 1] f32"]]
+    expect_hints(page, 1, [[5, ": [B, 1] f32"]])
 
 
 def test_a_dim_leads_to_where_it_was_bound(lab):
     page = lab("bound.ipynb", HEAD, NORM)
-    hints(page, 1)
+    expect_hints(page, 1, [[3, ": [B, 1] f32"]])
     cell(page, 1).locator(".tessera-hint-link", has_text="B").click()
-    place = page.page.evaluate(
-        "() => window.jupyterapp.shell.currentWidget.content.activeCell.editor.getCursorPosition()"
-    )
-    assert (place["line"], NORM.splitlines()[2][place["column"] :][:3]) == (2, '"B"') or place["line"] == 2
+    cursor = "() => window.jupyterapp.shell.currentWidget.content.activeCell.editor.getCursorPosition()"
+
+    def there():
+        place = page.page.evaluate(cursor)
+        return place["line"], NORM.splitlines()[place["line"]][place["column"] :][:3]
+
+    eventually(there, (2, '"B"'))
 
 
 def test_the_notebook_application_shows_the_same(lab, server):
     require("notebook")
     page = lab("seven.ipynb", HEAD, NORM).page
     page.goto(f"{server.url}/notebooks/seven.ipynb")
-    page.locator(".tessera-hint").first.wait_for(timeout=60_000)
-    assert page.locator(".tessera-hint").all_inner_texts() == [": [B, 1] f32"]
+    expect(page.locator(".tessera-hint")).to_have_text([": [B, 1] f32"])
 
 
 def test_completions_come_from_the_server(lab):
     page = lab("complete.ipynb", HEAD, NORM + "    y = ts.softm\n")
-    hints(page, 1)
+    expect_hints(page, 1, [[3, ": [B, 1] f32"]])
     cell(page, 1).locator(".cm-line", has_text="ts.softm").click()
     page.page.keyboard.press("End")
     page.page.evaluate("window.jupyterapp.commands.execute('completer:invoke-notebook')")
@@ -175,16 +251,19 @@ def steps(x: Tensor["B", "D"]) -> Tensor["B", "D"]:
     return x
 """
     page = lab("quiet.ipynb", HEAD, text)
-    assert [line for line, _ in hints(page, 1)] == [3, 4, 5, 6, 7, 8]
+
+    def expect_lines(*expected):
+        eventually(lambda: [line for line, _ in shown(page, 1)], [*expected])
+
+    expect_lines(3, 4, 5, 6, 7, 8)
     setting = """quiet => window.jupyterapp.serviceManager.settings.save(
         'tessera-jupyterlab:plugin', JSON.stringify({inlayHints: {quiet}}))"""
     try:
         page.page.evaluate(setting, True)
-        page.page.reload()
-        cell(page, 1).locator(".tessera-hint").first.wait_for()
-        assert [line for line, _ in shown(page, 1)] == [8]
+        page.reload()
+        expect_lines(8)
         cell(page, 1).locator(".cm-line").nth(4).click()
-        page.page.wait_for_function("() => document.querySelectorAll('.tessera-hint').length > 3")
+        expect_lines(3, 4, 5, 6, 8)
     finally:
         page.page.evaluate(setting, False)
 
@@ -207,27 +286,23 @@ def use(x: Tensor["B", "D"]):
 """
 
 
-def hint(page, index, text):
-    cell(page, index).locator(".tessera-hint", has_text=text).wait_for(timeout=30_000)
-
-
 def test_files_that_change_on_the_disk_are_read_again(lab, server):
     """Saved in this page, by others while the person was away, and by a cell."""
     path = server.root / "layer_on_disk.py"
     path.write_text(LAYER)
     writing = "%%writefile layer_on_disk.py\n" + LAYER.replace("x.mean(axis=-1)", "(x * 2).astype(ts.f16)")
     page = lab("disk.ipynb", HEAD, IMPORTING, writing)
-    assert hints(page, 1) == [[5, ": [B] f32"]]
+    expect_hints(page, 1, [[5, ": [B] f32"]])
     page.page.evaluate(
         """text => window.jupyterapp.serviceManager.contents.save(
             'layer_on_disk.py', {type: 'file', format: 'text', content: text})""",
         LAYER.replace("axis=-1", "axis=0"),
     )
-    hint(page, 1, ": [D] f32")
+    expect_hints(page, 1, [[5, ": [D] f32"]])
     path.write_text(LAYER.replace(".mean(axis=-1)", ""))
     page.page.evaluate("() => window.dispatchEvent(new Event('focus'))")
-    hint(page, 1, ": [B, D] f32")
+    expect_hints(page, 1, [[5, ": [B, D] f32"]])
     page.run(2)
-    hint(page, 1, ": [B, D] f16")
+    expect_hints(page, 1, [[5, ": [B, D] f16"]])
     page.page.evaluate("() => window.jupyterapp.serviceManager.contents.delete('layer_on_disk.py')")
-    cell(page, 1).locator(".tessera-hint").wait_for(state="detached")
+    expect_hints(page, 1, [])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from tessera_jupyter.sizes import called
@@ -9,10 +11,12 @@ from tessera_jupyter.sizes import called
 import tessera as ts
 from tessera.runtime import dispatch
 from tests.conftest import require
+from tests.jupyter.conftest import eventually, expect
 from tests.jupyter.test_lab import HEAD, NORM
-from tests.jupyter.test_labextension import cell, edit, hints
+from tests.jupyter.test_labextension import cell, edit, expect_hints
 
-NOW = ".tessera-now"
+HINTS = [[3, ": [B, 1] f32"], [9, ": lanes of n, 1024 at a time"]]
+DEF, KERNEL_DEF = (line for line in NORM.splitlines() if line.startswith("def "))
 
 
 @pytest.fixture
@@ -63,15 +67,14 @@ def test_a_notebook_without_a_kernel_tells_nobody(nb):
     assert ran.displays == [] or ran.stderr == ""
 
 
-def now(page, index=1):
-    return cell(page, index).locator(NOW)
-
-
-def shown_now(page, index=1):
-    """(line, text) of what is said of last calls."""
-    return cell(page, index).evaluate(
-        """content => [...content.querySelectorAll('.tessera-now')].map(hint =>
-            [hint.closest('.cm-line').innerText.replace(hint.innerText, '').trim(), hint.textContent])"""
+def expect_now(page, *said):
+    """What stands beside the functions of cell 1, in their order."""
+    eventually(
+        lambda: cell(page, 1).evaluate(
+            """content => [...content.querySelectorAll('.tessera-now')].map(hint =>
+                [hint.closest('.cm-line').innerText.replace(hint.innerText, '').trim(), hint.textContent])"""
+        ),
+        [[line, text] for line, text in zip((DEF, KERNEL_DEF), said, strict=False)],
     )
 
 
@@ -79,53 +82,45 @@ def shown_now(page, index=1):
 def called_page(lab):
     require("npm")
     page = lab("sizes.ipynb", HEAD, NORM, "norm(np.ones((32, 8), np.float32)).shape")
-    hints(page, 1)
+    expect_hints(page, 1, HINTS)
     page.run(0)
     page.run(1)
-    assert now(page).count() == 0
+    expect_now(page)
     page.run(2)
-    now(page).wait_for()
+    expect_now(page, "B=32, D=8 now")
     return page
-
-
-DEF = 'def norm(x: Tensor["B", "D"]) -> Tensor["B", "D"]:'
 
 
 def test_sizes_stand_beside_the_function(called_page):
     page = called_page
-    assert shown_now(page) == [[DEF, "B=32, D=8 now"]]
     page.shot("sizes")
     part = cell(page, 1).locator(".tessera-hint-link", has_text="B").first
-    assert part.get_attribute("title").splitlines()[-1] == "B=32 now"
+    expect(part).to_have_attribute("title", re.compile(r"(^|\n)B=32 now$"))
     cell(page, 1).get_by_text("mean", exact=True).last.hover()
-    tip = page.page.locator(".tessera-hover")
-    tip.wait_for()
-    tip.get_by_text("B=32 now").wait_for()
+    expect(page.page.locator(".tessera-hover")).to_contain_text("B=32 now")
     page.shot("sizes-hover")
     page.page.mouse.move(5, 5)
     page.run(2, "norm(np.ones((4, 2), np.float32)).shape")
-    now(page).get_by_text("B=4, D=2 now").wait_for()
+    expect_now(page, "B=4, D=2 now")
     page.run(2, "saxpy(np.ones(5, np.float32), np.ones(5, np.float32), 2.0)")
-    now(page).nth(1).wait_for()
-    assert [said for _, said in shown_now(page)] == ["B=4, D=2 now", "n=5 now"]
+    expect_now(page, "B=4, D=2 now", "n=5 now")
 
 
 def test_they_go_with_the_text_and_the_kernel(called_page):
     page = called_page
     edit(page, 1, "* 2", "* 3")  # another function, which nobody has called
-    now(page).wait_for(state="detached")
+    expect_now(page)
     edit(page, 1, "* 3", "* 2")
-    now(page).wait_for()
+    expect_now(page, "B=32, D=8 now")
     page.run(1)  # defined anew
-    now(page).wait_for(state="detached")
+    expect_now(page)
     page.run(2)
-    now(page).wait_for()
+    expect_now(page, "B=32, D=8 now")
     page.page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.restartKernel()")
-    now(page).wait_for(state="detached")
+    expect_now(page)
     for index in range(3):
         page.run(index)
-    now(page).wait_for()
-    assert shown_now(page) == [[DEF, "B=32, D=8 now"]]
+    expect_now(page, "B=32, D=8 now")
 
 
 def test_typing_at_the_end_of_that_line(called_page):
@@ -139,12 +134,12 @@ def test_typing_at_the_end_of_that_line(called_page):
             notebook.activeCell.editor.setCursorPosition({line: 2, column: 0});
         }"""
     )
+    expect(cell(page, 1)).to_be_focused()
     page.page.keyboard.press("End")
     page.page.keyboard.type("  # größe")
-    cell(page, 1).locator(".cm-line", has_text="# größe").wait_for()
-    text = page.page.evaluate("() => window.jupyterapp.shell.currentWidget.content.activeCell.model.sharedModel.source")
-    assert f"{DEF}  # größe\n" in text
-    now(page).wait_for(state="detached")
+    text = "() => window.jupyterapp.shell.currentWidget.content.activeCell.model.sharedModel.source"
+    eventually(lambda: page.page.evaluate(text), NORM.replace(DEF, f"{DEF}  # größe"))
+    expect_now(page)
 
 
 def test_a_setting_turns_them_off(called_page):
@@ -153,17 +148,17 @@ def test_a_setting_turns_them_off(called_page):
         'tessera-jupyterlab:plugin', JSON.stringify({sizes: shown}))"""
     try:
         page.page.evaluate(setting, False)
-        page.page.reload()
-        cell(page, 1).locator(".tessera-hint").first.wait_for()
-        page.run(2)
-        page.page.wait_for_timeout(500)
-        assert now(page).count() == 0
+        page.reload()
+        expect_hints(page, 1, HINTS)
+        page.run(2, "norm(np.ones((4, 2), np.float32)).shape")
+        expect(page.output(2)).to_contain_text("(4, 2)")  # the kernel tells of a call before it says that it is done
+        expect_now(page)
     finally:
         page.page.evaluate(setting, True)
-    page.page.reload()
-    cell(page, 1).locator(".tessera-hint").first.wait_for()
+    page.reload()
+    expect_hints(page, 1, HINTS)
     page.run(2)
-    now(page).wait_for()
+    expect_now(page, "B=32, D=8 now")
 
 
 @pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
@@ -171,5 +166,4 @@ def test_in_both_themes(called_page, theme):
     page = called_page
     page.page.evaluate("name => window.jupyterapp.commands.execute('apputils:change-theme', {theme: name})", theme)
     page.page.wait_for_function("name => document.body.dataset.jpThemeName === name", arg=theme)
-    page.page.wait_for_timeout(500)
     page.shot(f"sizes-{theme.rpartition(' ')[2].lower()}")

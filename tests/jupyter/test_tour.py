@@ -12,7 +12,7 @@ import nbformat
 import pytest
 
 from tests.conftest import require
-from tests.jupyter.conftest import execute, texts
+from tests.jupyter.conftest import execute, expect, texts
 
 ROOT = Path(__file__).parents[2]
 TOUR = ROOT / "examples/00_tour.ipynb"
@@ -133,14 +133,12 @@ def test_the_tour_in_jupyterlab(lab):
     for number, index in enumerate(tessera):
         output = page.output(index)
         if number == 0:
-            assert "Did you forget keepdim=True" in output.inner_text()
+            expect(output).to_contain_text("Did you forget keepdim=True")
         else:
             output.get_by_role("tab", name="Shapes").click()
-            assert "│" in output.locator(".ts-typed").inner_text()
-        page.page.wait_for_timeout(150)
+            expect(output.locator(".ts-typed")).to_contain_text("│")
         page.shot(f"tour{index:02d}")
     profile = next(i for i, _, source in cells if "profile model" in source)
     output = page.output(profile)
-    assert output.locator(".ts-gantt rect").count() > 10
-    page.page.wait_for_timeout(150)
+    expect(output.locator(".ts-gantt rect").nth(10)).to_be_visible()
     page.shot("tour_profile")

@@ -22,15 +22,31 @@ export interface Surroundings {
 export function tesseraCell(cell: ISharedCell, around: Surroundings): Extension {
   const follow = ViewPlugin.define(view => {
     const session = around.session(cell);
+    let marked = '';
     const show = (_: unknown, id: string): void => {
-      if (id === cell.id) {
-        display(view, cell, around, session!);
+      const doc = view.state.doc;
+      const found = session!.findings(cell.id) ?? { text: doc.toString(), hints: [], diagnostics: [] };
+      if (id !== cell.id || found.text !== doc.toString()) {
+        return;
+      }
+      // What is not known of this text yet stays as it was shown of the text before, moved along by the editor.
+      if (found.hints) {
+        view.dispatch({ effects: setHints.of(widgets(doc, found.hints, around, session!)) });
+      }
+      // To set the same squiggles again would close the explanation of one that a person reads.
+      const marks = JSON.stringify(found.diagnostics);
+      if (found.diagnostics && marks !== marked) {
+        marked = marks;
+        view.dispatch(setDiagnostics(view.state, found.diagnostics.map(d => squiggle(doc, d, cell, session!))));
       }
     };
     session?.found.connect(show);
     // Decorations cannot change while the editor is being made.
     window.setTimeout(() => session?.findings(cell.id) && show(null, cell.id));
-    return { destroy: () => void session?.found.disconnect(show) };
+    return {
+      update: ({ docChanged }) => void (docChanged && (marked = '')),
+      destroy: () => void session?.found.disconnect(show)
+    };
   });
   const cursor = EditorView.updateListener.of(({ view, selectionSet }) => {
     if (selectionSet && view.hasFocus) {
@@ -41,27 +57,25 @@ export function tesseraCell(cell: ISharedCell, around: Surroundings): Extension 
   return [hintField, follow, cursor, hover];
 }
 
-function display(view: EditorView, cell: ISharedCell, around: Surroundings, session: NotebookSession): void {
-  const doc = view.state.doc;
-  const found = session.findings(cell.id);
-  if (found === undefined) {
-    view.dispatch(setDiagnostics(view.state, []), { effects: setHints.of(Decoration.none) });
-  } else if (found.text === doc.toString()) {
-    const go = (place: lsp.Location): void => {
-      const other = session.cellAt(place.uri);
-      if (other) {
-        around.reveal(session, other, place.range.start.line, place.range.start.character);
-      }
-    };
-    const called = places(found.text, session.called);
-    const widgets = found.hints.map(h => {
-      const at = offset(doc, h.position);
-      return Decoration.widget({ widget: new Hint(h, go, sizesAt(called, at)), side: 1 }).range(at);
-    });
-    widgets.push(...called.map(c => Decoration.widget({ widget: new Now(c), side: 1 }).range(c.headEnd)));
-    const marks = found.diagnostics.map(d => squiggle(doc, d, cell, session));
-    view.dispatch(setDiagnostics(view.state, marks), { effects: setHints.of(Decoration.set(widgets, true)) });
-  }
+function widgets(
+  doc: Text,
+  hints: lsp.InlayHint[],
+  around: Surroundings,
+  session: NotebookSession
+): DecorationSet {
+  const go = (place: lsp.Location): void => {
+    const other = session.cellAt(place.uri);
+    if (other) {
+      around.reveal(session, other, place.range.start.line, place.range.start.character);
+    }
+  };
+  const called = places(doc.toString(), session.called);
+  const hinted = hints.map(h => {
+    const at = offset(doc, h.position);
+    return Decoration.widget({ widget: new Hint(h, go, sizesAt(called, at)), side: 1 }).range(at);
+  });
+  const now = called.map(c => Decoration.widget({ widget: new Now(c), side: 1 }).range(c.headEnd));
+  return Decoration.set([...hinted, ...now], true);
 }
 
 function sizesAt(called: Place[], position: number): Record<string, number> {

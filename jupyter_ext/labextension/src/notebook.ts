@@ -10,11 +10,11 @@ const PAUSE = 15;
 
 type CellChanges = NonNullable<lsp.NotebookDocumentChangeEvent['cells']>;
 
-/** What the server has said of one cell, and of which text. */
+/** What the server has said of one cell's text so far: hints and diagnostics come each in their own time. */
 export interface Findings {
   text: string;
-  hints: lsp.InlayHint[];
-  diagnostics: lsp.Diagnostic[];
+  hints?: lsp.InlayHint[];
+  diagnostics?: lsp.Diagnostic[];
 }
 
 interface Sent {
@@ -42,7 +42,6 @@ export class NotebookSession {
   private _called: Called[] = [];
   private _sent = new Map<string, Sent>();
   private _findings = new Map<string, Findings>();
-  private _pushed = new Map<string, lsp.Diagnostic[]>();
   private _watched = new Set<ISharedCell>();
   private _version = 0;
   private _cells = 0;
@@ -145,7 +144,6 @@ export class NotebookSession {
   private _forget(): void {
     this._version = 0;
     this._sent.clear();
-    this._pushed.clear();
     window.clearTimeout(this._timer);
     this._timer = window.setTimeout(() => void this._refresh(), 3000);
   }
@@ -157,8 +155,7 @@ export class NotebookSession {
       const cell = this.cellAt(message.params.uri);
       const sent = cell && this._sent.get(cell.id);
       if (sent && (message.params.version ?? sent.version) === sent.version) {
-        this._pushed.set(cell.id, message.params.diagnostics);
-        this._settle(cell, { diagnostics: message.params.diagnostics });
+        this._settle(cell, sent.text, { diagnostics: message.params.diagnostics });
       }
     }
   }
@@ -174,9 +171,8 @@ export class NotebookSession {
   }
 
   private async _hints(cell: ISharedCell): Promise<void> {
-    const sent = this._sent.get(cell.id);
-    const text = cell.getSource();
-    if (sent === undefined || !isTessera(text)) {
+    const { uri, text } = this._sent.get(cell.id) ?? {};
+    if (text === undefined || !isTessera(text)) {
       if (this._findings.delete(cell.id)) {
         this.found.emit(cell.id);
       }
@@ -184,20 +180,17 @@ export class NotebookSession {
     }
     const end = { line: text.split('\n').length, character: 0 };
     const hints = await this._connection.request<lsp.InlayHint[] | null>('textDocument/inlayHint', {
-      textDocument: { uri: sent.uri },
+      textDocument: { uri },
       range: { start: { line: 0, character: 0 }, end }
     });
-    if (cell.getSource() === text) {
-      this._settle(cell, { hints: hints ?? [] });
-    }
+    this._settle(cell, text, { hints: hints ?? [] });
   }
 
-  private _settle(cell: ISharedCell, found: Partial<Findings>): void {
-    const text = this._sent.get(cell.id)?.text;
-    if (text !== undefined && text === cell.getSource() && isTessera(text)) {
-      const diagnostics = this._pushed.get(cell.id) ?? [];
-      const old = this._findings.get(cell.id);
-      this._findings.set(cell.id, { hints: old?.hints ?? [], diagnostics, ...found, text });
+  /** Joins what is found to what is known of the same text; of another text nothing is known yet. */
+  private _settle(cell: ISharedCell, text: string, found: Partial<Findings>): void {
+    if (text === this._sent.get(cell.id)?.text && isTessera(text)) {
+      const known = this._findings.get(cell.id);
+      this._findings.set(cell.id, { ...(known?.text === text && known), ...found, text });
       this.found.emit(cell.id);
     }
   }
@@ -256,7 +249,6 @@ export class NotebookSession {
         const sent = this._sent.get(c.id)!;
         sent.text = c.getSource();
         sent.version += 1;
-        this._pushed.delete(c.id);
         return { document: { uri: sent.uri, version: sent.version }, changes: [{ text: sent.text }] };
       });
     }
