@@ -144,7 +144,7 @@ async def test_names_of_the_file(editor):
     "start, end, why",
     [
         ("    |mixed =", "axis=1)|", "it reduces along F and along S: a program reduces along one axis"),
-        ("    |hidden =", "axis=1)|", "sum goes over S, of which the programs of a product have blocks only"),
+        ("    |hidden =", "axis=1)|", "mixed.sum goes over S, of which the programs of a product have blocks only"),
     ],
 )
 async def test_why_not(editor, start, end, why):
@@ -157,22 +157,22 @@ async def test_why_not(editor, start, end, why):
     "body, why",
     [
         ("return x.reshape(2, -1)", "it re-cuts [N, M] into [2, (M*N)//2]: a tile is a block of one shape"),
-        ("return ts.concatenate([x, x])", "concat has no tile form"),
+        ("return ts.concatenate([x, x])", "ts.concatenate has no tile form"),
         ("return x @ x.T @ x @ x.T", "three products feed each other: only two are one kernel"),
         ("return x @ (x.T @ x)", "one product would be computed anew for each block of rows of the other"),
         (
             "return ts.cumsum(x @ x.T, axis=0)",
-            "cumsum goes over N, of which the programs of a product have",
+            "ts.cumsum goes over N, of which the programs of a product have",
         ),
-        ("return (x @ x.T).argmax(-1)", "argmax needs whole rows, and the programs of a product hold blocks of them"),
+        ("return (x @ x.T).argmax(-1)", ".argmax needs whole rows, and the programs of a product hold blocks of them"),
         (
             "return x @ ts.zeros((M, 4000)) * x.T.max()",
-            "max of [M, N] goes over the axes 0, 1; a program reduces",
+            "x.T.max of [M, N] goes over the axes 0, 1; a program reduces",
         ),
         ("return s + s.T", "an argument meets its own transpose: a program would need two blocks of it"),
-        ("return x.sum()", "sum of [N, M] goes over the axes 0, 1; a program reduces along one"),
+        ("return x.sum()", "x.sum of [N, M] goes over the axes 0, 1; a program reduces along one"),
         ("return x * K", "it computes with the size K, which is no axis of what the kernel reads"),
-        ("i = ts.arange(N)\n    return x * i[:, None], x[:, 0] * i", "slice has no tile form"),
+        ("i = ts.arange(N)\n    return x * i[:, None], x[:, 0] * i", "x[:, 0] has no tile form"),
         ("i = ts.arange(N)\n    return x * i[:, None], v * i", "it numbers elements of tiles that have different axes"),
         ("return x * n", "the type of n must be known"),
     ],

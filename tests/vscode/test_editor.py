@@ -162,7 +162,7 @@ def test_what_can_be_done_with_selected_lines(window: Window) -> None:
     window.page.keyboard.press("Control+Shift+R")
     entry.filter(has_text="Annotate scores and weights with their shapes").wait_for()
     window.page.locator(".action-widget:visible a", has_text="Show Disabled").click()
-    entry.filter(has_text="Extract kernel: max needs whole rows").wait_for()
+    entry.filter(has_text="Extract kernel: ts.softmax needs whole rows").wait_for()
     window.shot("actions")
     window.page.keyboard.press("Escape")
 

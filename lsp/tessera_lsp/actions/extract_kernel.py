@@ -24,7 +24,7 @@ from tessera_lsp import signatures
 from tessera_lsp.actions import Offer, Selection, names_of, spread, tried
 from tessera_lsp.actions.extract import KERNEL_KIND as KIND
 from tessera_lsp.actions.extract import analysed_alone
-from tessera_lsp.actions.kernel_axes import NoKernel
+from tessera_lsp.actions.kernel_axes import NoKernel, named_as_in
 from tessera_lsp.actions.kernel_body import Spelling
 from tessera_lsp.actions.kernel_comments import comments_of
 from tessera_lsp.actions.kernel_text import Written, kernel_text
@@ -97,7 +97,8 @@ def written_as_kernel(document: Document, known: Known, part: Part, name: str, s
     alone = understood(document, known, part, name)
     assert alone.op is not None
     spelling, comments = spelling_of(document, known, alone), comments_of(alone, alone.op)
-    return kernel_text(clone(alone.op, {}), name, spelling, comments, sizes)
+    with named_as_in(alone.definition.text):
+        return kernel_text(clone(alone.op, {}), name, spelling, comments, sizes)
 
 
 def understood(document: Document, known: Known, part: Part, name: str) -> Analysis:

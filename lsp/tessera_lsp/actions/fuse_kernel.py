@@ -22,7 +22,7 @@ from tessera_lsp import signatures
 from tessera_lsp.actions import Offer, Selection, insertion, names_of
 from tessera_lsp.actions.extract_kernel import spelling_of, stands, understood
 from tessera_lsp.actions.fuse import KIND, TITLE, saved
-from tessera_lsp.actions.kernel_axes import Axes, Line, NoKernel, axes_of
+from tessera_lsp.actions.kernel_axes import Axes, Line, NoKernel, axes_of, named_as_in
 from tessera_lsp.actions.kernel_body import Body, Spelling
 from tessera_lsp.actions.kernel_comments import comments_of
 from tessera_lsp.actions.kernel_layout import Layout, argument_place
@@ -119,7 +119,8 @@ def _edits(e: _Epilogue) -> tuple[Edit, ...]:
     assert alone.op is not None
     func = clone(alone.op, {})
     said, spelling = take_apart(func), spelling_of(e.document, e.known, alone)
-    axes = _elementwise(e, func)
+    with named_as_in(alone.definition.text):
+        axes = _elementwise(e, func)
     args = [a for a in func.region.block.args if a.uses and a.hint != e.name]
     made = _layout(e, axes, func)
     passed = _rename(e, args, axes, made)
@@ -141,8 +142,7 @@ def _elementwise(e: _Epilogue, func: Op) -> Axes:
     kernel = e.kernel.analysis.name
     axes = axes_of(func, apart=False)
     for op in (*axes.reduced, *axes.summed):
-        name = op.name.removeprefix("graph.").replace("contract", "matmul")
-        raise NoKernel(f"{name} needs more of {e.name} than one program of {kernel} has")
+        raise NoKernel(f"{{}} needs more of {e.name} than one program of {kernel} has", op)
     tile = next((a for a in func.region.block.args if a.hint == e.name and a.uses), None)
     results = func.region.block.ops[-1].operands
     if len(results) != 1 or tile is None:

@@ -6,19 +6,37 @@ argument counts by itself: a residual is read along its rows by the product and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from tessera.compiler.frontend.definition import Source
 from tessera.compiler.graph.operator import REGISTRY, attributes_of, tensor
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.launches import LAUNCHES, kernel_of
 from tessera.compiler.ir.types import shape_text
 from tessera.language.dims import Dim
+from tessera_lsp.actions.written import written
 
 
 class NoKernel(Exception):
-    """Why there is no kernel for this, for people."""
+    """Why there is no kernel for this, for people. `{}` in it stands for an operator."""
+
+    def __init__(self, why: str, op: Op | None = None) -> None:
+        super().__init__(why if op is None else why.replace("{}", op.name.removeprefix("graph.")))
+        self.why, self.op = why, op
+
+
+@contextmanager
+def named_as_in(source: Source) -> Generator[None]:
+    """An operator that is the reason is called what it is in the text: operators are taken apart for kernels."""
+    try:
+        yield
+    except NoKernel as e:
+        if e.op is None:
+            raise
+        raise NoKernel(e.why.replace("{}", written(source, e.op))) from None
 
 
 @dataclass(slots=True, eq=False)
@@ -100,7 +118,7 @@ def axes_of(func: Op, apart: bool) -> Axes:
         name = op.name.removeprefix("graph.")
         rule = _RULES.get(name) or _RULES.get(kind_of(name) or "")
         if rule is None:
-            raise NoKernel(f"{name} has no tile form")
+            raise NoKernel("{} has no tile form", op)
         rule(out, op)
     for v in out.values:
         lines = [a for a in out.of_value(v) if a is not None]
@@ -139,17 +157,17 @@ def _generated(out: Axes, op: Op) -> None:
 
 
 def _reduced(out: Axes, op: Op) -> None:
-    attrs, shape, name = attributes_of(op), tensor(op.operands[0]).shape, op.name.removeprefix("graph.")
+    attrs, shape = attributes_of(op), tensor(op.operands[0]).shape
     axis: Any = attrs.pop("axis")
     kept = attrs.pop("keepdims", False)
     axes = tuple(range(len(shape))) if axis is None else (axis,) if isinstance(axis, int) else tuple(axis)
     if attrs.keys() or len(axes) != 1:
         over = ", ".join(map(str, axes))
-        raise NoKernel(f"{name} of {shape_text(shape)} goes over the axes {over}; a program reduces along one")
+        raise NoKernel(f"{{}} of {shape_text(shape)} goes over the axes {over}; a program reduces along one", op)
     (at,) = axes
     place = out.of(op, 0)
     if (line := place[at]) is None:
-        raise NoKernel(f"{name} goes over an axis of size 1")
+        raise NoKernel("{} goes over an axis of size 1", op)
     out.reduced[op] = line
     out.values[op.result] = (*place[:at], *((None,) if kept else ()), *place[at + 1 :])
 
@@ -159,7 +177,7 @@ def _scanned(out: Axes, op: Op) -> None:
     assert isinstance(axis, int)
     line = place[axis]
     if attributes_of(op).keys() != {"axis"} or line is None:
-        raise NoKernel(f"{op.name.removeprefix('graph.')} has no tile form in this way")
+        raise NoKernel("{} has no tile form in this way", op)
     out.reduced[op] = line
     out.values[op.result] = place
 

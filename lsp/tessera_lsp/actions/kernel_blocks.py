@@ -135,14 +135,13 @@ def _block(out: Layout, outer: list[Op], inner: list[Op]) -> tuple[Line, Line]:
 
 def _reduced_around(out: Layout, op: Op, line: Line, columns: Line) -> None:
     """A reduction before a product walks as the product does; one behind it needs whole rows. Raises NoKernel."""
-    name = op.name.removeprefix("graph.")
     if line in out.lead:
         if line is not columns:
-            raise NoKernel(f"{name} goes over {line.dim}, of which the programs of a product have blocks only")
+            raise NoKernel(f"{{}} goes over {line.dim}, of which the programs of a product have blocks only", op)
         if line not in out.held:
             out.held.append(line)
     elif line not in out.held and not _stepwise(op):
-        raise NoKernel(f"{name} needs whole rows, and the programs of a product hold blocks of them")
+        raise NoKernel("{} needs whole rows, and the programs of a product hold blocks of them", op)
 
 
 def _widths(out: Layout, first: Line, second: Line, fed: bool) -> None:

@@ -27,10 +27,8 @@ def written(source: Source, op: Op) -> str:
     """One operator; where the text has it in another file, by its own name."""
     node = _node(source.segment(op.span)) if op.span.file == source.file else None
     match node:
-        case ast.Call(func=ast.Name() | ast.Attribute(value=ast.Name()) as func):
-            return ast.unparse(func)
-        case ast.Call(func=ast.Attribute(attr=method)):
-            return f".{method}"
+        case ast.Call(func=func):
+            return _called(func)
         case ast.BinOp() | ast.UnaryOp() | ast.BoolOp():
             return _SYMBOLS[type(node.op)]
         case ast.AugAssign():
@@ -48,6 +46,16 @@ def all_written(source: Source, ops: Iterable[Op]) -> str:
     places = {op.span: written(source, op) for op in ops if op.name != "graph.cast"}
     names = list(places.values()) or ["a copy"]
     return ", ".join(names if len(names) <= _FEW else [*names[:3], f"{len(names) - 4} more", names[-1]])
+
+
+def _called(function: ast.expr) -> str:
+    """`ts.softmax`, `x.T.max`; of what is called on more than names, `.max`."""
+    root = function
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    if isinstance(root, ast.Name) or not isinstance(function, ast.Attribute):
+        return textwrap.shorten(ast.unparse(function), _WIDEST, placeholder=" ...")
+    return f".{function.attr}"
 
 
 def _node(text: str) -> ast.AST | None:
