@@ -56,7 +56,7 @@ class TraceProcessor:
         self._process.stdin.close()
         self._process.stdout.close()
         self._process.kill()
-        self._process.wait(timeout=10)
+        self._process.wait()
 
     def load(self, trace: bytes) -> None:
         """Forgets the trace before, and reads this one. Raises RuntimeError when Perfetto refuses it."""
