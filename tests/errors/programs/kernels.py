@@ -124,8 +124,10 @@ def neighbours(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
     y[i] = x[i - 1] + x[i + 1]
     #      ^^^^^^^^ TS415
     # says: Write `if i - 1 >= 0:`
+    # fix: y[i] = ts.tile.load(x[i - 1], other=0) + x[i + 1]
     #                 ^^^^^^^^ TS415
     # says: beyond the end of x
+    # fix: y[i] = x[i - 1] + ts.tile.load(x[i + 1], other=0)
 
 
 @ts.kernel

@@ -20,7 +20,7 @@ def with_fix(ev: Evaluator, d: Diagnostic) -> Diagnostic:
     if d.code == "TS414":
         whole = Span(at.file, at.line, 1, at.end_line + 1, 1)
         return replace(d, fixes=(Fix("Leave the barrier out", (Edit(whole, ""),)),))
-    barrier = f"{_namespace(ev)}.barrier()"
+    barrier = f"{namespace(ev)}.barrier()"
     before = Edit(replace(at, end_line=at.line, end_col=at.col), f"{barrier}\n{_indent(ev, at)}")
     fixes = [Fix("Write the barrier", (before,))]
     # A step of the loop over an implicit coordinate begins where its name is first used: a barrier before is outside.
@@ -53,9 +53,13 @@ def _statement(ev: Evaluator, span: Span) -> ast.stmt | None:
     return None if found is ev.definition.tree else found
 
 
-def _namespace(ev: Evaluator) -> str:
+_TELLING = ("alloc_shared", "linear_id")
+"""functions of `ts.tile` that kernels start with"""
+
+
+def namespace(ev: Evaluator) -> str:
     """How the author spells `ts.tile`."""
     for node in ast.walk(ev.definition.tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "alloc_shared":
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _TELLING:
             return ast.unparse(node.func.value)
     return "ts.tile"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from tessera.compiler.frontend.fixes import expression_at
 from tessera.compiler.frontend.kernel import outputs as kernel_outputs
-from tessera.compiler.frontend.kernel.barriers import with_fix
+from tessera.compiler.frontend.kernel.barriers import namespace, with_fix
 from tessera.compiler.frontend.kernel.tiles import KernelFault, tile_type
 from tessera.compiler.frontend.kernel.values import Shared, View
 from tessera.compiler.frontend.values import Unknown, is_tuple
@@ -15,7 +16,7 @@ from tessera.compiler.ir.types import shape_text
 from tessera.compiler.tile.passes.check_rescale import check_rescale
 from tessera.compiler.tile.passes.place_barriers import place_barriers
 from tessera.compiler.tile.passes.remove_dead import remove_dead
-from tessera.errors import Diagnostic, Note, Span
+from tessera.errors import Diagnostic, Edit, Fix, Note, Span
 from tessera.language.annotations import Annotation, TupleAnn
 
 if TYPE_CHECKING:
@@ -139,7 +140,15 @@ def _beyond(k: KernelState) -> Iterator[Diagnostic]:
             f"some lanes read {where} of {view.name}, and nothing says what they get; in debug mode this fails.\n"
             f"Write `if {inside}:` around it (i being linear_id), or ts.tile.load({view.name}[...], other=0)."
         )
-        yield Diagnostic("TS415", message, op.span, "warning")
+        yield Diagnostic("TS415", message, op.span, "warning", fixes=_zero_outside(k, op.span))
+
+
+def _zero_outside(k: KernelState, span: Span) -> tuple[Fix, ...]:
+    """`ts.tile.load(x[i - 1], other=0)` for `x[i - 1]`."""
+    if expression_at(k.ev.definition, span) is None:
+        return ()
+    text = f"{namespace(k.ev)}.load({k.ev.definition.text.segment(span)}, other=0)"
+    return (Fix("Read 0 beyond the ends", (Edit(span, text),)),)
 
 
 def _check_races(k: KernelState) -> None:
