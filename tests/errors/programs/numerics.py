@@ -296,6 +296,7 @@ def with_a_vanishing_eps(x: Tensor["B", "D", f16]):
     return x / (ts.norm(x, axis=-1, keepdim=True) + 1e-8)
     #      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS316
     # says: The 1e-08 that is added to it is 0 in f16
+    # fix: return x / (ts.norm(x, axis=-1, keepdim=True) + 1e-6)
 
 
 @ts.function

@@ -99,7 +99,9 @@ def divisor(op: Op, look: Look) -> Finding | None:
         message += f"The {eps:g} that is added to it is 0 in {dtype}, whose smallest number is {smallest(dtype):.1g}."
     else:
         message += "Add a small number to it." if look.ranges.of(total.result)[0] == 0 else "Keep it away from 0."
-    fixes = _eps(op, total, look, dtype) if eps is None and look.ranges.of(total.result)[0] == 0 else []
+    fixes = _larger_eps(op, total, eps, look, dtype) if eps is not None else []
+    if eps is None and look.ranges.of(total.result)[0] == 0:
+        fixes = _eps(op, total, look, dtype)
     return Finding("TS316", message, op.span, fixes, _at(total, op))
 
 
@@ -173,6 +175,13 @@ def _small(total: Op, dtype: DType) -> str:
 def _summand(look: Look, node: ast.expr) -> str:
     """The text of `node` as the left side of a +."""
     return look.text(node) if isinstance(node, ast.BinOp) else look.atom(node)
+
+
+def _larger_eps(op: Op, total: Op, eps: float, look: Look, dtype: DType) -> list[Candidate]:
+    """Another number where the lost one is written."""
+    node, small = look.node(op.span), _small(total, dtype)
+    found = [n for n in ast.walk(node) if isinstance(n, ast.Constant) and n.value == eps] if node is not None else []
+    return [look.replaced(f"Add {small} instead", (n, small)) for n in found]
 
 
 def _eps(op: Op, total: Op, look: Look, dtype: DType) -> list[Candidate]:
