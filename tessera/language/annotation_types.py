@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from types import EllipsisType
 from typing import Any, NoReturn, SupportsIndex, TypeAlias, TypeGuard, cast
 
-from tessera.errors import NOWHERE, CompileError, Diagnostic, Fix, Span
+from tessera.errors import NOWHERE, CompileError, Diagnostic, Edit, Fix, Span
 from tessera.language import dims, dtypes, policies
 from tessera.language.dims import Dim, DimError, Expr
 from tessera.language.dtypes import DType
@@ -294,8 +294,9 @@ def dim_of(item: Item) -> Dim | EllipsisType:
         try:
             value = dims.parse(value)
         except DimError as e:
-            near = closest(value, dtypes.BY_NAME)
-            fail(f"{e}" + (f". Did you mean {near}?" if near else ""), item.span)
+            near = "..." if value.lstrip().startswith("*") else closest(value, dtypes.BY_NAME)
+            fixes = [Fix(f'Write "{near}"', (Edit(item.span, f'"{near}"'),))] if near else []
+            fail(f"{e}" + (f". Did you mean {near}?" if near and near != "..." else ""), item.span, *fixes)
     if isinstance(value, Expr):
         return value
     if _is_integer(value) and not isinstance(value, bool):

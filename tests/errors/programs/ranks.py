@@ -70,4 +70,5 @@ def unfinished(x: Tensor["...", "D"]):
 def named_axes(x: Tensor["*batch", "D"]):
     #                    ^^^^^^^^ TS211
     # says: '*batch' is not a dim expression; any number of axes is `...`
+    # fix: def named_axes(x: Tensor["...", "D"]):
     return x
