@@ -70,6 +70,7 @@ def _prepared(file: str, name: str, given: dict[str, int], target: str) -> tuple
     from tessera import asarray, knobs
     from tessera.compiler.frontend.signature import definition_signature
     from tessera.compiler.frontend.sizes import declared_sizes, usual_sizes
+    from tessera.compiler.frontend.values import remade
     from tessera.language.decorators import Program
     from tessera.runtime.examples import example_arguments
 
@@ -87,7 +88,13 @@ def _prepared(file: str, name: str, given: dict[str, int], target: str) -> tuple
     used = usual_sizes(analysis, given)
     made = example_arguments(program, used)
     if on_gpu:
-        made = {k: asarray(v, device="cuda") if hasattr(v, "shape") else v for k, v in made.items()}
+
+        def moved(v: Any) -> Any:
+            if isinstance(v, tuple):
+                return remade(v, map(moved, v))
+            return asarray(v, device="cuda") if hasattr(v, "shape") else v
+
+        made = {k: moved(v) for k, v in made.items()}
 
     # Called from the line of its definition: what it allocates is the function's, not the command line's.
     source = "\n" * (analysis.definition.tree.lineno - 1) + "lambda: program(**made)"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated
 
 import typer
@@ -22,13 +23,18 @@ def execute(path: Path, arguments: list[str], name: str = "__main__") -> dict[st
     text = read_text(path)
     register_source(str(path), text)
     code = compile_text(text, str(path))
-    namespace: dict[str, object] = {"__name__": name, "__file__": str(path), "__builtins__": __builtins__}
+    module, before = ModuleType(name), sys.modules.get(name)
+    sys.modules[name] = module  # dataclasses and named tuples look there for what their annotations mention
+    namespace: dict[str, object] = vars(module)
+    namespace |= {"__file__": str(path), "__builtins__": __builtins__}
     saved, sys.argv = sys.argv, [str(path), *arguments]
     sys.path.insert(0, str(path.resolve().parent))
     try:
         exec(code, namespace)
     finally:
         sys.argv = saved
+        if before is not None:
+            sys.modules[name] = before
         sys.path.remove(str(path.resolve().parent))
     return namespace
 

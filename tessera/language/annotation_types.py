@@ -78,6 +78,9 @@ class ScalarAnn(_Optional):
     python: bool = False
     optional: bool = False
 
+    def __str__(self) -> str:
+        return (self.dtype.kind if self.python else str(self.dtype)) + (" | None" if self.optional else "")
+
 
 @dataclass(frozen=True, slots=True)
 class TupleAnn(_Optional):
@@ -125,6 +128,14 @@ def holds_tensors(a: Annotation) -> bool:
         return holds_tensors(a.item)
     parts = a.items if isinstance(a, TupleAnn) else [f for _, f in a.fields] if isinstance(a, RecordAnn) else ()
     return any(map(holds_tensors, parts))
+
+
+def part(a: Annotation, key: object) -> Annotation:
+    """What the annotation of a tuple, list or dict says of its item `key`: an index or a key."""
+    if isinstance(a, SequenceAnn):
+        return a.item
+    items = a.items if isinstance(a, TupleAnn) else tuple(f for _, f in a.fields) if isinstance(a, RecordAnn) else ()
+    return items[key] if isinstance(key, int) and key < len(items) else Unknown()
 
 
 def _text(head: str, shape: Shape | None, dtype: DType | None, policy: Policy | None, optional: bool) -> str:

@@ -38,6 +38,7 @@ from tessera.language.annotation_types import (
     dim_of,
     fail,
     holds_tensors,
+    part,
     scalar_items,
     tensor_items,
     tensor_spec,
@@ -65,6 +66,7 @@ __all__ = [
     "Unknown",
     "annotation_from_ast",
     "holds_tensors",
+    "part",
     "tensor_spec",
 ]
 

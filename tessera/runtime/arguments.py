@@ -11,12 +11,12 @@ from tessera.compiler.frontend.analysis import ArgType
 from tessera.compiler.frontend.binding import Conflict, Equation, describe, equations, solve, value_equation
 from tessera.compiler.frontend.definition import Definition
 from tessera.compiler.frontend.fingerprint import fingerprint
-from tessera.compiler.frontend.signature import Parameter, definition_signature, number_dim
+from tessera.compiler.frontend.signature import Parameter, definition_signature, item_of, number_dim
 from tessera.compiler.frontend.values import Static, remade
 from tessera.compiler.ir.types import TensorType, shape_text
 from tessera.errors import Diagnostic, LaunchError, Note
 from tessera.language import dtypes
-from tessera.language.annotations import ScalarAnn, TensorAnn, TileAnn
+from tessera.language.annotations import ScalarAnn, TensorAnn, TileAnn, TupleAnn
 from tessera.language.dims import Facts
 from tessera.language.dtypes import DType
 from tessera.language.lazy import np
@@ -136,10 +136,14 @@ class Parameters:
     def _nested(self, out: Bound, p: Parameter, path: tuple[Any, ...], value: Any) -> Any:
         """Tuples, lists and dicts that hold arrays are sorted item by item; anything else is one argument."""
         if isinstance(value, (tuple, list)) and (p.variadic or _holds_array(value)):
-            items = (self._nested(out, p, (*path, i), v) for i, v in enumerate(value))
+            wanted = getattr(p.annotation, "items" if isinstance(p.annotation, TupleAnn) else "fields", value)
+            if len(value) != len(wanted):
+                count = f"{len(value)} item{'s' * (len(value) != 1)}"
+                raise LaunchError(self._diagnostic("TS209", f"{p.name} has {count}.\nExpected: {len(wanted)}", p))
+            items = (self._nested(out, item_of(p, i), (*path, i), v) for i, v in enumerate(value))
             return remade(value, items)
         if isinstance(value, dict) and (p.variadic or _holds_array(value)):
-            return {k: self._nested(out, p, (*path, k), v) for k, v in value.items()}
+            return {k: self._nested(out, item_of(p, k), (*path, k), v) for k, v in value.items()}
         return self._one(out, p, path, value)
 
     def _one(self, out: Bound, p: Parameter, path: tuple[Any, ...], value: Any) -> ArgType:
@@ -217,8 +221,9 @@ class Parameters:
         """Solves the named dims; findings name the argument and axis and where the dim was bound."""
         found: list[Equation] = []
         findings: list[Diagnostic] = []
+        parameters = {leaf.name: self._parameter(leaf.path) for leaf in out.leaves}
         for name, view in out.views.items():
-            p = self.by_name[name.partition(".")[0]]
+            p = parameters[name]
             pairs = equations(name, p.annotation, view.shape)
             if pairs is None:
                 count = f"{len(view.shape)} ax{'is' if len(view.shape) == 1 else 'es'}"
@@ -229,17 +234,24 @@ class Parameters:
             if isinstance(argument, Static):
                 found += value_equation(name, number_dim(self.by_name[name], self.signature.dims), argument.value)
         sizes, conflicts, _ = solve(found, dict(fixed), Facts())
-        findings += [self._conflict(c, fixed) for c in conflicts]
+        findings += [self._conflict(c, parameters, fixed) for c in conflicts]
         out.sizes = {name: size for name, size in sizes.items() if isinstance(size, int)}
         return findings
 
-    def _conflict(self, c: Conflict, fixed: Mapping[str, int]) -> Diagnostic:
+    def _parameter(self, path: tuple[Any, ...]) -> Parameter:
+        """The parameter that a leaf belongs to; of a tuple, list or dict the item, by its own annotation."""
+        p = self.by_name[path[0]]
+        for key in path[1:]:
+            p = item_of(p, key)
+        return p
+
+    def _conflict(self, c: Conflict, parameters: Mapping[str, Parameter], fixed: Mapping[str, int]) -> Diagnostic:
         e = c.equation
-        p = self.by_name[e.name.partition(".")[0]]
+        p = parameters[e.name]
         notes: list[Note] = []
         if c.first is not None:
-            notes.append(Note(f"{c.first.want} was bound to {c.first.have} by {c.first.place}",
-                              self.by_name[c.first.name.partition(".")[0]].span))  # fmt: skip
+            by = parameters[c.first.name]
+            notes.append(Note(f"{c.first.want} was bound to {c.first.have} by {c.first.place}", by.span))
         elif str(e.want) in fixed:
             notes.append(Note(f"{e.want} was fixed to {fixed[str(e.want)]} when {self.name} was compiled"))
         code = "TS208" if c.first is not None else "TS209"

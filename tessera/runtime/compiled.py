@@ -244,7 +244,11 @@ class _FixedLauncher(Launcher):
         findings = [
             self._other_value(leaf) for leaf in bound.leaves if leaf.kind == "static" and self._differs(leaf, built)
         ]
+        given = {leaf.name for leaf in bound.leaves} | {name for name, _ in built.captures} | built.held.keys()
         for p in built.plan.params:
+            if p.name not in given:  # an item of a tuple
+                message = f"{p.name} is not given, but {self.fn.name} was compiled for {shape_text(p.shape)} {p.dtype}"
+                findings.append(Diagnostic("TS501", message, span, function=self.fn.name))
             view = bound.views.get(p.name)
             if view is None or p.shape is None:
                 continue

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from tessera.compiler.frontend.signature import Parameter, definition_signature
-from tessera.compiler.frontend.sizes import is_number, parameter_shape
+from tessera.compiler.frontend.signature import Parameter, definition_signature, item_of
+from tessera.compiler.frontend.sizes import annotated_shapes, is_number
 from tessera.errors import Diagnostic, LaunchError
 from tessera.language import dims as algebra
 from tessera.language import dtypes
-from tessera.language.annotations import ConstAnn, ScalarAnn, TensorAnn, TileAnn
+from tessera.language.annotations import (
+    Annotation,
+    ConstAnn,
+    RecordAnn,
+    ScalarAnn,
+    TensorAnn,
+    TileAnn,
+    TupleAnn,
+    holds_tensors,
+)
+from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
 from tessera.language.lazy import np
 from tessera.runtime import memory
 
 _INDICES = 128
 """that every integer type can hold"""
+_KEPT = object()
 
 
 def example_arguments(fn: Any, sizes: Mapping[str, int]) -> dict[str, Any]:
@@ -29,23 +41,43 @@ def example_arguments(fn: Any, sizes: Mapping[str, int]) -> dict[str, Any]:
     open size, TS501 for a parameter whose annotation does not say what it takes, TS505 for arrays that are too large.
     """
     parameters = definition_signature(fn.definition()).parameters
-    shapes = {p.name: _shape(fn, p, sizes) for p in parameters}
-    longer = [size for shape in shapes.values() for size in shape if size > 1]
-    indices = min([*longer, _INDICES])
-    out: dict[str, Any] = {}
-    for seed, p in enumerate(parameters):
+    shapes = [_shape(fn, p, dims, sizes) for p in parameters for dims in annotated_shapes(p.annotation)]
+    longer = [size for shape in shapes for size in shape if size > 1]
+    made = _Maker(fn, sizes, min([*longer, _INDICES]))
+    return {p.name: value for p in parameters if (value := made.argument(p)) is not _KEPT}
+
+
+@dataclass(slots=True)
+class _Maker:
+    """`fn`'s arguments for these sizes; integers are indices below `indices`."""
+
+    fn: Any
+    sizes: Mapping[str, int]
+    indices: int
+    seed: int = -1
+    """of the last argument or item"""
+
+    def argument(self, p: Parameter) -> Any:
+        """_KEPT: it keeps its default."""
+        self.seed += 1
         annotation = p.annotation
         if isinstance(annotation, (TensorAnn, TileAnn)) and annotation.shape is not None:
-            dtype = annotation.dtype or dtypes.f32
-            memory.require(math.prod(shapes[p.name]) * max(dtype.itemsize, 4), p.name)
-            out[p.name] = _array(shapes[p.name], dtype, seed, indices)
-        elif isinstance(annotation, ConstAnn) and annotation.dim is not None:
-            (out[p.name],) = shapes[p.name]
-        elif p.name in sizes:
-            out[p.name] = sizes[p.name]
-        elif p.default is None and not p.variadic:
-            out[p.name] = _number(fn, p)
-    return out
+            (dims,) = annotated_shapes(annotation)
+            shape, dtype = _shape(self.fn, p, dims, self.sizes), annotation.dtype or dtypes.f32
+            memory.require(math.prod(shape) * max(dtype.itemsize, 4), p.name)
+            return _array(shape, dtype, self.seed, self.indices)
+        if isinstance(annotation, TupleAnn) and holds_tensors(annotation):
+            return tuple(self.items(p, annotation.items))
+        if isinstance(annotation, RecordAnn) and isinstance(annotation.type, type):  # a named tuple
+            return annotation.type(*self.items(p, [field for _, field in annotation.fields]))
+        if isinstance(annotation, ConstAnn) and annotation.dim is not None:
+            return _shape(self.fn, p, (annotation.dim,), self.sizes)[0]
+        if p.name in self.sizes:
+            return self.sizes[p.name]
+        return _number(self.fn, p) if p.default is None and not p.variadic else _KEPT
+
+    def items(self, p: Parameter, annotations: Sequence[Annotation]) -> list[Any]:
+        return [self.argument(replace(item_of(p, i), annotation=a)) for i, a in enumerate(annotations)]
 
 
 def _number(fn: Any, p: Parameter) -> Any:
@@ -55,8 +87,7 @@ def _number(fn: Any, p: Parameter) -> Any:
     raise LaunchError(Diagnostic("TS501", message, p.span, function=fn.name))
 
 
-def _shape(fn: Any, p: Parameter, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    dims = parameter_shape(p)
+def _shape(fn: Any, p: Parameter, dims: tuple[Dim, ...], sizes: Mapping[str, int]) -> tuple[int, ...]:
     try:
         return tuple(algebra.evaluate(d, sizes) for d in dims)
     except algebra.DimError:

@@ -171,3 +171,43 @@ def test_arguments_are_of_the_annotated_types() -> None:
 def test_a_size_that_is_missing() -> None:
     with pytest.raises(LaunchError, match=r"TS502[\s\S]*the size of V is needed to make table"):
         example_arguments(looked_up, {"B": 3})
+
+
+HOLDERS = """
+from __future__ import annotations
+from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple
+import tessera as ts
+from tessera import Tensor, f32
+
+@dataclass
+class Feed:
+    up: Tensor["D", "F", f32]
+    names: ClassVar[list[str]] = []
+
+class Pair(NamedTuple):
+    weight: Tensor["D", "F", f32]
+    bias: Tensor["F", f32]
+
+@ts.function
+def dense(x: Tensor["B", "D", f32], p: tuple[Pair, Tensor["B", f32]], scale: f32):
+    return (x @ p[0].weight + p[0].bias) * p[1][:, None] * scale
+
+@ts.function
+def feed(x: Tensor["B", "D", f32], p: Feed):
+    return x @ p.up
+"""
+
+
+def test_what_holds_tensors(tmp_path: Path) -> None:
+    """Tuples and named tuples are made; a dataclass, which only its own program can make, is asked for."""
+    (tmp_path / "holders.py").write_text(HOLDERS, encoding="utf-8")
+    result = tessera("profile", "holders.py:dense", "--target", "cpu", "--dims", "F=24,B=4", "--json", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    said = json.loads(result.stdout)
+    assert said["sizes"] == {"B": 4, "D": 1024, "F": 24} and said["assumed"] == ["D"]
+    result = tessera("profile", "holders.py:feed", "--target", "cpu", cwd=tmp_path)
+    assert result.returncode == 1 and "TS501" in result.stderr and "p has no default" in result.stderr
+    for name in ("dense", "feed"):
+        result = tessera("ir", f"holders.py:{name}", "--dims", "B=4", cwd=tmp_path)
+        assert result.returncode == 0 and "graph.func" in result.stdout, result.stderr

@@ -138,7 +138,7 @@ def test_scalars_are_passed_and_not_compiled_in():
 
 def test_compile_time_values_are_part_of_the_key():
     @ts.function
-    def power(x: ts.Tensor["n", ts.f32], n: int):
+    def power(x: ts.Tensor["k", ts.f32], n: int):
         out = x
         for _ in range(n - 1):
             out = out * x

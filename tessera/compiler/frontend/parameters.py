@@ -7,7 +7,7 @@ against which its annotations are checked.
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from tessera.compiler.frontend.definition import source_of
 from tessera.compiler.frontend.frame import Frame
 from tessera.compiler.frontend.returns import named_notes
 from tessera.compiler.frontend.scope import Scope, read
-from tessera.compiler.frontend.signature import Parameter, Signature, number_dim, signature_of
+from tessera.compiler.frontend.signature import Parameter, Signature, item_of, number_dim, signature_of
 from tessera.compiler.frontend.values import (
     MISSING,
     UNKNOWN,
@@ -90,16 +90,13 @@ def _depend(ev: Evaluator, signature: Signature, scope: Scope) -> None:
             ev.depend(name, value)  # what is unknown now may be known in the next text
 
 
-def _sizes(
-    ev: Evaluator, signature: Signature, arguments: Mapping[str, ArgType], symbolic: bool
-) -> dict[str, Dim]:
+def _sizes(ev: Evaluator, signature: Signature, arguments: Mapping[str, ArgType], symbolic: bool) -> dict[str, Dim]:
     """The sizes of named dims from the arguments' shapes, every contradiction reported at its annotation.
 
     With `symbolic`, numbers that are dims have the size that is fixed, else their default.
     """
     found: list[Equation] = []
-    for p in signature.parameters:
-        argument = arguments.get(p.name)
+    for p, argument in _flat(signature, arguments):
         dim = number_dim(p, signature.dims)
         if symbolic and dim is not None and p.name not in arguments and p.default is not None:
             if dims.is_symbol(dim) and str(dim) in ev.sizes:
@@ -126,8 +123,24 @@ def _sizes(
     return env
 
 
+def _flat(signature: Signature, values: Mapping[str, Any]) -> Iterator[tuple[Parameter, Any]]:
+    """The parameters with their arguments; of a tuple, list or dict of tensors each item, as a parameter `ws.0`."""
+    for p in signature.parameters:
+        yield from _parts(p, values.get(p.name))
+
+
+def _parts(p: Parameter, value: Any) -> Iterator[tuple[Parameter, Any]]:
+    nested = isinstance(p.annotation, (TupleAnn, SequenceAnn, RecordAnn))
+    items = list(enumerate(value)) if is_sequence(value) else list(value.items()) if is_dict(value) else []
+    if not nested or not items:
+        yield p, value
+        return
+    for key, item in items:
+        yield from _parts(item_of(p, key), item)
+
+
 def _axis_span(signature: Signature, e: Equation) -> Span:
-    parameter = next(p for p in signature.parameters if p.name == e.name)
+    parameter = next(p for p in signature.parameters if p.name == e.name.partition(".")[0])
     spans: tuple[Span, ...] = getattr(parameter.annotation, "spans", ())
     wanted: Any = getattr(parameter.annotation, "shape", None)
     if e.axis is None or wanted is None or e.want not in wanted:
@@ -142,7 +155,7 @@ def _value(ev: Evaluator, p: Parameter, argument: Any, env: Mapping[str, Dim], g
     if argument is None:
         return None
     if argument is not ABSENT:
-        return _given(ev, p, argument, p.name)
+        return _given(ev, p, argument)
     if p.default is not None and (given or p.static or not p.annotated):
         return _default(ev, p)
     if given:
@@ -153,9 +166,9 @@ def _value(ev: Evaluator, p: Parameter, argument: Any, env: Mapping[str, Dim], g
 
 def _variadic(ev: Evaluator, p: Parameter, argument: Any, env: Mapping[str, Dim], given: bool) -> Any:
     if is_sequence(argument):
-        return tuple(_given(ev, p, a, f"{p.name}.{i}") for i, a in enumerate(argument))
+        return tuple(_given(ev, item_of(p, i), a) for i, a in enumerate(argument))
     if is_dict(argument):
-        return {k: _given(ev, p, a, f"{p.name}.{k}") for k, a in argument.items()}
+        return {k: _given(ev, item_of(p, k), a) for k, a in argument.items()}
     if given:
         return () if p.variadic == "*" else {}
     if isinstance(p.annotation, SequenceAnn):
@@ -163,22 +176,22 @@ def _variadic(ev: Evaluator, p: Parameter, argument: Any, env: Mapping[str, Dim]
     return ev.undecide(f"the arguments that {p.variadic}{p.name} collects must be known", p.span)
 
 
-def _given(ev: Evaluator, p: Parameter, argument: Any, name: str) -> Any:
+def _given(ev: Evaluator, p: Parameter, argument: Any) -> Any:
     """An argument of `analyse`; tuples, lists and dicts of tensors become parameters one by one."""
     if isinstance(argument, Static):
         return argument.value
     if is_sequence(argument):
-        return remade(argument, (_given(ev, p, a, f"{name}.{i}") for i, a in enumerate(argument)))
+        return remade(argument, (_given(ev, item_of(p, i), a) for i, a in enumerate(argument)))
     if is_dict(argument):
-        return {k: _given(ev, p, a, f"{name}.{k}") for k, a in argument.items()}
+        return {k: _given(ev, item_of(p, k), a) for k, a in argument.items()}
     if not isinstance(argument, TensorType):
         return argument
     wanted = getattr(p.annotation, "dtype", None)
     if wanted is not None and wanted != argument.dtype and isinstance(p.annotation, (TensorAnn, TileAnn)):
-        ev.error("TS304", f"{name} has elements of {argument.dtype}, but its annotation says {wanted}", p.span)
+        ev.error("TS304", f"{p.name} has elements of {argument.dtype}, but its annotation says {wanted}", p.span)
         return UNKNOWN
     passed = TensorType(argument.shape, argument.dtype, argument.policy or _policy(ev, p))
-    return ev.layer.parameter(name, passed, p.annotation, p.span)
+    return ev.layer.parameter(p.name, passed, p.annotation, p.span)
 
 
 def _policy(ev: Evaluator, p: Parameter) -> Policy | None:
@@ -222,20 +235,41 @@ def _symbolic(ev: Evaluator, p: Parameter, env: Mapping[str, Dim]) -> Any:
     if isinstance(a, Unannotated) and p.default is not None:
         return _default(ev, p)
     if isinstance(a, (TupleAnn, SequenceAnn, RecordAnn)) and holds_tensors(a):
-        ev.undecide(f"what {p.name} holds must be known", p.span)
-        return _composite(ev, p, a, env)
+        if not _closed(a, ev.live):
+            ev.undecide(f"what {p.name} holds must be known", p.span)
+        return _composite(ev, p, env)
     return ev.undecide(f"the type of {p.name} must be known", p.span)
 
 
-def _composite(ev: Evaluator, p: Parameter, a: Annotation, env: Mapping[str, Dim]) -> Any:
-    """What a tuple, list, dict or dataclass of tensors holds, by its annotation: enough to check what is made of it."""
+def _closed(a: Annotation, live: bool) -> bool:
+    """Whether an annotation says what there is to pass. A dataclass of tensors is passed as one object, which calls
+    compile for; a text shows what its fields are used for."""
     if isinstance(a, TupleAnn):
-        return tuple(_composite(ev, p, item, env) for item in a.items)
-    if isinstance(a, SequenceAnn):
-        return Several(_composite(ev, p, a.item, env), a.keyed)
+        return not a.optional and all(_closed(item, live) for item in a.items)
     if isinstance(a, RecordAnn):
-        return Record(a.name, {n: _composite(ev, p, f, env) for n, f in a.fields}, a.type)
-    return _symbolic(ev, replace(p, annotation=a, default=None), env)
+        passed = not live or isinstance(a.type, type)  # a live class that is read is a named tuple
+        return passed and not a.optional and all(_closed(f, live) for _, f in a.fields)
+    if isinstance(a, ScalarAnn):
+        return not live and not a.optional and a.dtype.is_float
+    return isinstance(a, (TensorAnn, TileAnn)) and a.shape is not None and not a.optional
+
+
+def _composite(ev: Evaluator, p: Parameter, env: Mapping[str, Dim]) -> Any:
+    """What a tuple, list, dict or dataclass of tensors holds, by its annotation: enough to check what is made of it."""
+    a = p.annotation
+
+    def of(key: object, item: Annotation) -> Any:
+        return _composite(ev, replace(p, name=f"{p.name}.{key}", annotation=item, default=None), env)
+
+    if isinstance(a, TupleAnn):
+        return tuple(of(i, item) for i, item in enumerate(a.items))
+    if isinstance(a, SequenceAnn):
+        return Several(of("item", a.item), a.keyed)
+    if isinstance(a, RecordAnn) and isinstance(a.type, type):
+        return a.type(*(of(i, f) for i, (_, f) in enumerate(a.fields)))
+    if isinstance(a, RecordAnn):
+        return Record(a.name, {n: of(n, f) for n, f in a.fields}, a.type)
+    return _symbolic(ev, p, env)
 
 
 def _lead(ev: Evaluator) -> list[Dim]:
@@ -267,8 +301,8 @@ def enter_call(
         _depend(ev, signature, definition.scope)
     found: list[Equation] = []
     ok = True
-    for p in signature.parameters:
-        value, at = frame.names.get(p.name), places.get(p.name, node)
+    for p, value in _flat(signature, frame.names):
+        at = places.get(p.name.partition(".")[0], node)
         shaped = isinstance(p.annotation, (TensorAnn, TileAnn))
         if shaped and isinstance(value, Value) and isinstance(value.type, TensorType):
             pairs = equations(p.name, p.annotation, value.type.shape)
@@ -287,9 +321,10 @@ def enter_call(
     once = {(c.equation.name, c.equation.want, c.equation.have): c for c in reversed(conflicts)}
     for c in reversed(once.values()):  # a square matrix is wrong once, not along each axis
         code = "TS208" if c.first is not None and dims.is_symbol(c.equation.want) else "TS209"
-        at, bound = places.get(c.equation.name, node), list[Note]()
-        if c.first is not None and c.first.name in places.keys() - {c.equation.name}:
-            bound.append(Note(f"{c.equation.want} was bound here, by {c.first.place}", ev.span(places[c.first.name])))
+        by, of = c.equation.name.partition(".")[0], c.first.name.partition(".")[0] if c.first is not None else ""
+        at, bound = places.get(by, node), list[Note]()
+        if c.first is not None and of in places.keys() - {by}:
+            bound.append(Note(f"{c.equation.want} was bound here, by {c.first.place}", ev.span(places[of])))
         rejected(ev, code, f"{closure.name}: {describe(c)}", _axis_span(signature, c.equation), at, c, bound)
         ok = False
     for want, have, place in open_:

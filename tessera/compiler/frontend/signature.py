@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import ast
 import builtins
+import sys
 from collections.abc import Container, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend import vocabulary
 from tessera.compiler.frontend.definition import Definition, Source
-from tessera.compiler.frontend.scope import Scope, read
+from tessera.compiler.frontend.scope import LiveScope, Scope, read
 from tessera.compiler.frontend.values import MISSING, UNKNOWN, Builtin, ClassRef, Namespace, Record, Unknown
 from tessera.errors import NOWHERE, Diagnostic, Span
 from tessera.immutable import immutable
@@ -28,6 +30,7 @@ from tessera.language.annotations import (
     TupleAnn,
     annotation_from_ast,
     holds_tensors,
+    part,
 )
 from tessera.language.annotations import Unknown as Unannotated
 from tessera.language.dims import Dim, Expr, symbol, symbols
@@ -132,6 +135,13 @@ def is_scalar(p: Parameter) -> bool:
     return isinstance(p.annotation, ScalarAnn) and not p.static
 
 
+def item_of(p: Parameter, key: object) -> Parameter:
+    """Item `key` of a parameter that takes a tuple, list or dict. Numbers among the items are known at compile time."""
+    found = part(p.annotation, key)
+    said = found if holds_tensors(found) else NOTHING
+    return replace(p, name=f"{p.name}.{key}", annotation=said, default=None, variadic="")
+
+
 def number_dim(p: Parameter, named: Container[str]) -> Dim | None:
     """The size that a compile-time number is: H for `heads: Const["H"]`, and for `H: Const` where H is one of the sizes
     that annotations name."""
@@ -196,7 +206,28 @@ def resolve(scope: Scope, dotted: str, within: tuple[str, ...] = ()) -> object:
         return getattr(builtins, value.path)
     if isinstance(value, ClassRef) and value.annotations and value.name not in within:
         return _record(value, (*within, value.name))
+    if tuple in getattr(value, "__mro__", ()) and hasattr(value, "_fields"):
+        return _named_tuple(value)
     return Unannotated(dotted) if isinstance(value, (ClassRef, Record, Namespace)) else value
+
+
+def _named_tuple(cls: Any) -> Annotation:
+    """The annotation that a live named tuple stands for, where some of its fields are tensors."""
+    module = sys.modules.get(cls.__module__)
+    scope = LiveScope(SimpleNamespace(__globals__=vars(module) if module else {}))  # type: ignore[arg-type]
+
+    def field(said: Any) -> Annotation:
+        text = getattr(said, "__forward_arg__", said)  # of a ForwardRef
+        if not isinstance(text, str):
+            return annotation_from_ast(ast.Name(cls.__name__), lambda _: said)
+        return annotation_from_ast(ast.parse(text, mode="eval").body, lambda n: resolve(scope, n, (cls.__name__,)))
+
+    try:
+        fields = tuple((n, field(a)) for n, a in cls.__annotations__.items())
+    except (AnnotationError, SyntaxError):
+        return Unannotated(cls.__name__)
+    found = RecordAnn(cls.__name__, fields, cls)
+    return found if holds_tensors(found) else Unannotated(cls.__name__)
 
 
 def _record(cls: ClassRef, within: tuple[str, ...]) -> Annotation:

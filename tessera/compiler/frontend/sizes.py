@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from tessera.compiler.frontend.analysis import Analysis
 from tessera.compiler.frontend.signature import Parameter, Signature, definition_signature
 from tessera.compiler.ir.types import TensorType
-from tessera.language.annotations import ConstAnn, ScalarAnn, TensorAnn, TileAnn
+from tessera.language.annotations import Annotation, ConstAnn, RecordAnn, ScalarAnn, TensorAnn, TileAnn, TupleAnn
 from tessera.language.dims import Dim, DimError, evaluate, is_symbol, prod, symbol, symbols
 
 REST = "..."
@@ -26,7 +26,7 @@ def declared_sizes(signature: Signature) -> dict[str, int | None]:
     out: dict[str, int | None] = {}
     for p in signature.parameters:
         default = p.default.value if isinstance(p.default, ast.Constant) and type(p.default.value) is int else None
-        for dim in parameter_shape(p):
+        for dim in (dim for shape in annotated_shapes(p.annotation) for dim in shape):
             out |= {name: None for name in sorted(symbols(dim)) if name not in out}
             if isinstance(p.annotation, ConstAnn) and is_symbol(dim):
                 out[str(dim)] = default
@@ -35,12 +35,15 @@ def declared_sizes(signature: Signature) -> dict[str, int | None]:
     return out
 
 
-def parameter_shape(p: Parameter) -> tuple[Dim, ...]:
-    """The dims of a parameter's annotation; empty where it says none."""
-    annotation = p.annotation
+def annotated_shapes(annotation: Annotation) -> list[tuple[Dim, ...]]:
+    """The dims of all tensors that a parameter takes, and the one that a number is."""
+    if isinstance(annotation, TupleAnn):
+        return [s for item in annotation.items for s in annotated_shapes(item)]
+    if isinstance(annotation, RecordAnn):
+        return [s for _, field in annotation.fields for s in annotated_shapes(field)]
     if isinstance(annotation, (TensorAnn, TileAnn)):
-        return tuple(symbol(REST) if d is ... else d for d in annotation.shape or ())  # type: ignore[misc]
-    return (annotation.dim,) if isinstance(annotation, ConstAnn) and annotation.dim is not None else ()
+        return [tuple(symbol(REST) if d is ... else d for d in annotation.shape or ())]  # type: ignore[misc]
+    return [(annotation.dim,)] if isinstance(annotation, ConstAnn) and annotation.dim is not None else []
 
 
 def is_number(p: Parameter) -> bool:
@@ -76,7 +79,8 @@ def _exceeds(count: Dim, sizes: Mapping[str, int]) -> bool:
 
 
 def _shapes(analysis: Analysis, signature: Signature) -> Iterator[tuple[Dim, ...]]:
-    yield from map(parameter_shape, signature.parameters)
+    for p in signature.parameters:
+        yield from annotated_shapes(p.annotation)
     for op in analysis.op.walk() if analysis.op is not None else ():
         for value in op.results:
             if isinstance(value.type, TensorType):

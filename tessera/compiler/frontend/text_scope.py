@@ -213,8 +213,9 @@ class TextScope:
             body += s.was if isinstance(s, Broken) else [s]
         for s in body:
             match s:
-                case ast.AnnAssign(target=ast.Name(id=name), value=value):
-                    fields.append(name)
+                case ast.AnnAssign(target=ast.Name(id=name), annotation=said, value=value):
+                    if ast.unparse(said).partition("[")[0].rpartition(".")[2] != "ClassVar":
+                        fields.append(name)
                     if value is not None:
                         members[name] = self.constant(value)
                 case ast.Assign(targets=[ast.Name(id=name)], value=value):
@@ -229,7 +230,7 @@ class TextScope:
         annotations = {
             s.target.id: s.annotation
             for s in body
-            if data and isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name)
+            if data and isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name) and s.target.id in fields
         }
         return ClassRef(node.name, members, tuple(fields) if data else (), annotations, self, named)
 
