@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tessera.compiler.frontend.binding import Conflict, Equation, describe, equations, solve, value_equation
 from tessera.compiler.frontend.definition import source_of
 from tessera.compiler.frontend.frame import Frame
+from tessera.compiler.frontend import spelling
 from tessera.compiler.frontend.returns import named_notes
 from tessera.compiler.frontend.scope import Scope, read
 from tessera.compiler.frontend.signature import Parameter, Signature, item_of, number_dim, signature_of
@@ -339,7 +340,10 @@ def _same_dtype(ev: Evaluator, closure: Closure, p: Parameter, type: TensorType,
     wanted = getattr(p.annotation, "dtype", None)
     if wanted is None or wanted == type.dtype:
         return True
-    rejected(ev, "TS304", f"{p.name} of {closure.name} holds {wanted}, a tensor of {type.dtype} is given", p.span, node)
+    said = f"{p.name} of {closure.name} holds {wanted}, a tensor of {type.dtype} is given"
+    fixes = spelling.argument_cast(ev, node, wanted)
+    notes = [Note("declared here", p.span)]
+    ev.error("TS304", f"{said}\nConvert it with cast(..., {wanted})", node, notes=notes, fixes=fixes)
     return False
 
 

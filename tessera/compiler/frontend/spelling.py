@@ -121,6 +121,14 @@ def cast_to(ev: Evaluator, where: Span, dtype: DType) -> list[Candidate]:
     return _suffixed(ev, node, f"a cast to {dtype}", f".cast({spelled})")
 
 
+def argument_cast(ev: Evaluator, node: ast.AST, dtype: DType) -> list[Fix]:
+    """An argument converted to `dtype`, which the file may call `ts.f16`."""
+    alias = own_alias(ev)
+    spelled = f"{alias}.{dtype.name}" if alias else repr(dtype.name)
+    found = _suffixed(ev, node if isinstance(node, ast.expr) else None, f"a cast to {dtype}", f".cast({spelled})")
+    return [c.fix for c in found]
+
+
 def reshaped(ev: Evaluator, where: Span, type: Any, annotation: TensorAnn | TileAnn) -> list[Candidate]:
     """The expression with an axis of size 1 more or less, with the last two exchanged, or with axes merged."""
     have, want = type.shape, annotation.shape

@@ -40,6 +40,8 @@ def half(x: Tensor["D", f16]):
 def given_other(x: Tensor["D", f64]):
     return half(x)
     #           ^ TS304
+    # says: Convert it with cast(..., f16)
+    # fix: return half(x.cast(ts.f16))
 
 
 @ts.function
