@@ -1,4 +1,7 @@
-"""What tests of real servers in a real browser share."""
+"""What tests of real servers in a real browser share.
+
+A machine that does much else may take any time. So nothing is read at once that arrives later: each look waits until it
+sees what it should, and `PATIENCE` ends only what would never come."""
 
 from __future__ import annotations
 
@@ -9,13 +12,15 @@ import socket
 import subprocess
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from tests.conftest import require
 
+PATIENCE = 100.0
+"""seconds"""
 _FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
 _FLAGS += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
 
@@ -31,10 +36,10 @@ def free_port() -> int:
 
 def wait_for(name: str, url: str, process: subprocess.Popen[bytes]) -> None:
     """Returns when the server answers; fails where it ends or stays silent."""
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError):
-            urllib.request.urlopen(url, timeout=1)
+            urllib.request.urlopen(url, timeout=10)
             return
         assert process.poll() is None, f"{name} has ended"
         time.sleep(0.1)
@@ -48,7 +53,30 @@ def chromium() -> Iterator[Any]:
     api = require("playwright.sync_api")
     names = ("chromium", "chromium-browser", "google-chrome")
     path = next((p for p in map(shutil.which, names) if p), None) or require("chromium")
+    api.expect.set_options(timeout=PATIENCE * 1000)
     with api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=_FLAGS)
         yield browser
         browser.close()
+
+
+def expect(shown: Any) -> Any:
+    """Playwright's expectations of a part of a page: each waits until it holds."""
+    return require("playwright.sync_api").expect(shown)
+
+
+def appears(part: Any, seconds: float) -> bool:
+    """Whether a part of a page is seen within a time."""
+    try:
+        part.wait_for(timeout=seconds * 1000)
+    except require("playwright.sync_api").TimeoutError:
+        return False
+    return True
+
+
+def eventually(look: Callable[[], Any], expected: Any = True) -> None:
+    """Waits until `look` gives what is expected: for what Playwright has no words for."""
+    deadline = time.monotonic() + PATIENCE
+    while (found := look()) != expected and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert found == expected

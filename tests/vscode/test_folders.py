@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.vscode.conftest import Window
+from tests.browsers import eventually, expect
+from tests.vscode.window import Project, Window, write_settings
 
 pytestmark = pytest.mark.flaky(reruns=1)
 MODEL = """import tessera as ts
@@ -33,17 +32,14 @@ def twice(x: Tensor["N", 3]):
     return z"""
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def write(top: Path) -> None:
     """Folders whose interpreters leave marks when they are run, and a file that is in none of them."""
-    top = tmp_path_factory.mktemp("several")
     for name, dims in (("alpha", {"N": 1024}), ("beta", {})):
-        (top / name / ".vscode").mkdir(parents=True)
+        (top / name).mkdir()
         python = top / name / "python"
         python.write_text(f'#!/bin/sh\ntouch "{top / name}/was-run"\nexec {sys.executable} "$@"\n')
         python.chmod(0o755)
-        settings = {"tessera.interpreter": "${workspaceFolder}/python", "tessera.dims": dims}
-        (top / name / ".vscode/settings.json").write_text(json.dumps(settings))
+        write_settings(top / name, {"tessera.interpreter": "${workspaceFolder}/python", "tessera.dims": dims})
         (top / name / f"{name}_model.py").write_text(MODEL.format(name=name))
     cell = {"cell_type": "code", "source": CELL, "metadata": {}, "outputs": [], "execution_count": None}
     language = {"language_info": {"name": "python"}}
@@ -51,48 +47,34 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (top / "beta/notes.ipynb").write_text(json.dumps(notebook))
     folders = [{"path": "alpha"}, {"path": "beta"}]
     (top / "both.code-workspace").write_text(json.dumps({"folders": folders}))
-    return top
 
 
 @pytest.fixture(scope="module")
-def window(code_server: Any, chromium: Any, folder: Path) -> Iterator[Window]:
-    page = chromium.new_context(viewport={"width": 1280, "height": 800}).new_page()
-    window = Window(page, code_server, folder)
-    window.load("alpha/alpha_model.py", "both.code-workspace")
-    yield window
-    page.close()
+def project() -> Project:
+    return Project(write, "alpha/alpha_model.py", "both.code-workspace")
 
 
-def quick_open(window: Window, name: str) -> None:
-    window.pick("Control+p").fill(name)
-    window.page.locator(".quick-input-list .monaco-list-row", has_text=name).first.wait_for()
-    window.page.keyboard.press("Enter")
-    window.page.locator(f'.tab.active[data-resource-name="{name}"]').wait_for()
-
-
-def test_a_server_for_each_folder(window: Window, folder: Path) -> None:
+def test_a_server_for_each_folder(untrusted_window: Window) -> None:
+    window, folder = untrusted_window, untrusted_window.folder
     window.see("y: [N, 4] f32 = x * 2")
-    window.command("Workspaces: Manage Workspace Trust")
-    window.page.locator(".workspace-trust-editor .monaco-button", has_text="Trust").first.click()
-    window.page.locator(".workspace-trust-editor", has_text="You trust").wait_for()
-    window.load("alpha/alpha_model.py", "both.code-workspace")
+    window.trust()
+    window.open("alpha_model.py")
     window.lens("modelled on cpu: ")
-    assert (folder / "alpha/was-run").exists()
+    eventually((folder / "alpha/was-run").exists)  # its own server takes the bundled one's place
     assert not (folder / "beta/was-run").exists()  # nothing there needed a server yet
-    quick_open(window, "beta_model.py")
+    window.open("beta_model.py")
     window.see("y: [N, 4] f32 = x * 2")
     window.lens("modelled on cpu at N=1024: ")  # the other folder's sizes are its own
     assert (folder / "beta/was-run").exists()
 
 
 def test_each_hint_is_shown_once(window: Window) -> None:
-    quick_open(window, "beta_model.py")
-    window.see("y: [N, 4] f32 = x * 2")
-    assert sum("y: [N, 4] f32" in line for line in window.lines()) == 1
-    assert window.page.locator(".codelens-decoration a", has_text="Profile").count() == 1
+    window.open("beta_model.py")
+    window.lens("modelled on cpu at N=1024: ")
+    expect(window.line("y: [N, 4] f32")).to_have_count(1)
+    expect(window.page.locator(".codelens-decoration a", has_text="Profile")).to_have_count(1)
 
 
 def test_a_cell_belongs_to_its_notebooks_folder(window: Window) -> None:
-    quick_open(window, "notes.ipynb")
-    window.see("z: [N, 3] f32 = x * 2")
-    assert [line for line in window.lines() if "z: [N, 3]" in line] == ["    z: [N, 3] f32 = x * 2"]
+    window.open("notes.ipynb")
+    eventually(lambda: [line for line in window.lines() if "z: [N, 3]" in line], ["    z: [N, 3] f32 = x * 2"])

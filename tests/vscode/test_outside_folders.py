@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.vscode.conftest import Window
+from tests.browsers import eventually, expect
+from tests.vscode.window import Project, Window
 
+pytestmark = pytest.mark.flaky(reruns=1)
 MODEL = """import tessera as ts
 from tessera import Tensor
 
@@ -22,10 +22,8 @@ def {name}(x: Tensor["N", 4]):
 """
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def write(top: Path) -> None:
     """Two folders of a workspace, and beside them a file that imports one of another directory."""
-    top = tmp_path_factory.mktemp("outside")
     for name in ("alpha", "beta", "loose", "loose/deep"):
         (top / name).mkdir()
     for name in ("alpha", "beta"):
@@ -34,16 +32,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (top / "loose/loose.py").write_text("from .deep.helper import helper\n" + MODEL.format(name="loose"))
     folders = [{"path": "alpha"}, {"path": "beta"}]
     (top / "both.code-workspace").write_text(json.dumps({"folders": folders}))
-    return top
 
 
 @pytest.fixture(scope="module")
-def window(code_server: Any, chromium: Any, folder: Path) -> Iterator[Window]:
-    page = chromium.new_context(viewport={"width": 1280, "height": 800}).new_page()
-    window = Window(page, code_server, folder)
-    window.load("loose/loose.py", "both.code-workspace")
-    yield window
-    page.close()
+def project() -> Project:
+    return Project(write, "loose/loose.py", "both.code-workspace")
 
 
 def shown_once(window: Window, name: str) -> None:
@@ -52,23 +45,25 @@ def shown_once(window: Window, name: str) -> None:
     window.see(f"def {name}")
     window.see("y: [N, 4] f32 = x * 2")
     window.lens("modelled on cpu at N=1024: ")
-    window.page.locator('[id*="tessera.status"]', has_text="Tessera: auto").wait_for()
-    assert [line for line in window.lines() if "y: [N, 4]" in line] == ["    y: [N, 4] f32 = x * 2"]
-    assert window.page.locator(".codelens-decoration a", has_text="Profile").count() == 1
+    expect(window.status).to_have_text("Tessera: auto")
+    eventually(lambda: [line for line in window.lines() if "y: [N, 4]" in line], ["    y: [N, 4] f32 = x * 2"])
+    expect(window.page.locator(".codelens-decoration a", has_text="Profile")).to_have_count(1)
 
 
-def test_files_outside_of_all_folders_have_a_server(window: Window) -> None:
-    shown_once(window, "loose")
+def test_files_outside_of_all_folders_have_a_server(untrusted_window: Window) -> None:
+    shown_once(untrusted_window, "loose")
 
 
-def test_so_have_those_of_other_directories(window: Window) -> None:
+def test_so_have_those_of_other_directories(untrusted_window: Window) -> None:
+    window = untrusted_window
+    window.see("y: [N, 4] f32 = x * 2")
+    window.put_cursor("loose/loose.py", "from .deep.helper import helper", "import helper")
+    window.page.keyboard.press("End")
     opened = window.page.locator('.tab.active[data-resource-name="helper.py"]')
-    window.press_at("from .deep.helper import helper", "import helper", "End", window.line("def loose"))
-    window.page.keyboard.press("F12")
-    opened.wait_for()
+    window.until(lambda: window.page.keyboard.press("F12"), opened)
     shown_once(window, "helper")
 
 
-def test_files_of_folders_keep_their_own(window: Window) -> None:
-    window.page.locator('.explorer-folders-view .monaco-list-row[aria-label^="alpha.py"]').dblclick()
-    shown_once(window, "alpha")
+def test_files_of_folders_keep_their_own(untrusted_window: Window) -> None:
+    untrusted_window.open("alpha.py")
+    shown_once(untrusted_window, "alpha")
