@@ -225,6 +225,25 @@ def f(x: Tensor["B", "D"]):
     assert hints(file) == hints(read(text))
 
 
+@pytest.mark.parametrize("typed", ["try:", "with ", "match y:\n            case", "y = (x +\n            1", "while "])
+def test_what_is_typed_before_a_clause(typed: str) -> None:
+    """An `else` stays that of its `if`."""
+    file = read(TEXT.replace("        else:", f"        {typed}\n        else:"), TEXT)
+    assert {d.span.line for d in file.diagnostics} <= {31, 32}, [str(d) for d in file.diagnostics]
+    assert hints(file) == WHOLE
+
+
+def test_an_else_within_a_loop_is_a_mistake_of_its_own() -> None:
+    file = read(TEXT.replace("    for i in range(2):\n", "    for i in range(2):\n        else:\n"), TEXT)
+    assert [(d.code, d.span.line) for d in file.diagnostics] == [("TS101", 29)] and hints(file) == WHOLE
+
+
+def test_a_guard_without_what_it_does_still_guards() -> None:
+    """What a size is known to divide stays known while the `raise` is being written."""
+    file = read(TILES.replace('        raise ValueError("heads")', "        "), TILES)
+    assert hints(file) == hints(read(TILES)) and {d.code for d in file.diagnostics} == {"TS101"}
+
+
 def test_what_stands_before_a_line_indented_too_far() -> None:
     """It is the line without a suite that is astray, and not the one between it and the class above."""
     text = "class C:\n    a = 1\n\n\nN = C()\n\n\n    def f(x):\n    return x\n"

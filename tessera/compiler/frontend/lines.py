@@ -33,7 +33,11 @@ _MATCH = re.compile(r"match\b(?![ \t]*[=.,:)\]])")
 _INNER = re.compile(r"(?:if|for|while|with|else|elif|try|except|finally)\b")
 _UNSOUND = re.compile(r"^(?:@\w|def |class |async def )", re.M)
 """what no string holds at the start of a line, as far as can be told"""
-
+CLAUSES = {
+    "if": ("elif", "else"), "elif": ("elif", "else"), "for": ("else",), "while": ("else",),
+    "try": ("except", "else", "finally"), "except": ("except", "else", "finally"),
+}  # fmt: skip
+"""what may follow the suite of each"""
 LEVELS = 100
 """of indentation; Python reads no more"""
 
@@ -177,6 +181,7 @@ class Lines:
             closing = self._begins(_CLOSER, following) and not self.word(following)
             opened = self.opens(end - 1)
             belongs = continued or self._begins(_CLAUSE, following) or closing or (opened and self._guarded(following))
+            belongs = belongs or (suite and self._interposed(i, following, last))
             if not belongs and not (
                 (suite or opened) and self._astray(following, last, indent, suite, set() if opened else inner)
             ):
@@ -208,6 +213,18 @@ class Lines:
         following = self.code(self.logical(i, len(self))[0], len(self))
         same = following < len(self) and self.width(following) == self.width(i)
         return same and self._begins(_LEAVES, i) is not None and not self._begins(_CLAUSE, following)
+
+    def _interposed(self, i: int, at: int, last: int) -> bool:
+        """Whether what begins at line `at` stands between a suite of the statement at line `i` and a clause of it
+        that has one."""
+        width, word = self.width(i), self.word(at)
+        clause = self.code(at + 1, last)
+        while clause < last and self.width(clause) > width and word not in CLAUSES:
+            clause = self.code(clause + 1, last)
+        suite = self.code(clause + 1, last)
+        if suite == last or self.word(i) not in CLAUSES or not self._begins(_CLAUSE, clause):
+            return False
+        return self.width(suite) > self.width(clause) == width == self.width(at)
 
     def _sound(self, i: int, outer: int | None) -> bool:
         """Whether line `i` closes its brackets, has a suite if it opens one, and is not followed by one that is
@@ -249,10 +266,9 @@ class Lines:
             head = at = self._head_end(i, last)
             inner = set[int]()  # how far statements of the suite are indented that may have clauses of their own
             while (at := self.code(at, last)) < last:
-                if self._begins(_CLAUSE, at):
-                    if self.width(at) <= indent or (self.opens(at) and self.width(at) not in inner):
-                        break
-                elif self.word(at):
+                if self._begins(_CLAUSE, at) and (self.width(at) <= indent or self._drifted(i, at, last, inner)):
+                    break
+                if self.word(at):
                     inner.add(self.width(at))
                 at = max(self.physical(at, last), at + 1)
             stop = at
@@ -261,6 +277,12 @@ class Lines:
             out.append((i, head, max(stop, head)))
             i = at
         return out
+
+    def _drifted(self, i: int, at: int, last: int, inner: set[int]) -> bool:
+        """Whether a clause that is indented as the suite of line `i` is the one which that line lacks."""
+        lacks = not any(self.width(k) <= self.width(i) and self._begins(_CLAUSE, k) for k in range(at + 1, last))
+        fits = self.word(at) in CLAUSES.get(self.word(i) or "", ()) and self.word(i) not in ("for", "while")
+        return lacks and fits and self.opens(at) and self.width(at) not in inner
 
     def _head_end(self, i: int, last: int) -> int:
         while self.decorates(i):

@@ -15,13 +15,12 @@ from tessera.compiler.frontend.before import Before
 from tessera.compiler.frontend.broken import Broken, Gap
 from tessera.compiler.frontend.fragments import Fragments
 from tessera.compiler.frontend.heads import read_head
-from tessera.compiler.frontend.lines import Lines
+from tessera.compiler.frontend.lines import CLAUSES, Lines
 from tessera.compiler.frontend.trees import suites
 from tessera.errors import Diagnostic
 
 DEPTH = 60
 """blocks nested deeper than this are not looked into"""
-_CLAUSES = {"if": ("elif", "else"), "for": ("else",), "while": ("else",), "try": ("except", "else", "finally")}
 
 
 class Reader:
@@ -107,7 +106,7 @@ class Reader:
         for start, head, stop in self.lines.clauses(i, end, indent):
             word = self.lines.word(start) or ""
             opening = opening or word
-            if tip is not None and opening and word not in _CLAUSES.get(opening, ()):
+            if tip is not None and opening and word not in CLAUSES.get(opening, ()):
                 fragments.gap(start, head, fragments.parsed(start, self.lines.between(start, head))[1])
                 tip.body += self._block(head, stop, depth + 1, indent, quiet=True)
                 continue
@@ -122,7 +121,8 @@ class Reader:
             inline: list[ast.stmt] = made.body if made is not None else []
             body = [*inline, *self._block(head, stop, depth + 1, indent, quiet=len(fragments.problems) > said)]
             if not body:
-                body = [fragments.place(Broken("", []), head - 1, head)]
+                blank = self.lines.code(head, len(self.lines))
+                body = [fragments.place(Broken("", fragments.was(head, blank) if blank > head else []), head - 1, head)]
             if word not in ("if", "elif", "else"):
                 _go_on(body)
             tip = self._joined(tip, made, word, body, out)
