@@ -294,9 +294,12 @@ async def test_other_requests_are_answered_while_the_disk_is_read(start, tmp_pat
     symbols = asyncio.ensure_future(editor.client.workspace_symbol_async(lsp.WorkspaceSymbolParams("norm")))
     at = lsp.HoverParams(doc, editor.at(doc, "|y = rescale"))
     hover = asyncio.ensure_future(editor.client.text_document_hover_async(at))
-    first, _ = await asyncio.wait({symbols, hover}, return_when=asyncio.FIRST_COMPLETED)
-    assert hover in first and symbols not in first
-    assert len([s for s in await symbols if s.name == "norm"]) == 1_500
+    answered = []
+    for request in (symbols, hover):
+        request.add_done_callback(answered.append)
+    await asyncio.gather(symbols, hover)
+    assert answered == [hover, symbols]
+    assert len([s for s in symbols.result() if s.name == "norm"]) == 1_500
 
 
 async def test_each_word_of_an_import(start, folder):
