@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +20,6 @@ from tests import browsers
 from tests.conftest import require
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 100.0
-"""seconds for what must appear, on a machine that does much else"""
 _NO_NEWS = {"fetchNews": "false", "checkForUpdates": False}
 
 
@@ -111,19 +108,6 @@ def texts(cell: Any) -> Iterator[str]:
         )
 
 
-def expect(shown: Any) -> Any:
-    """Playwright's expectations of a part of a page: each waits until it holds."""
-    return require("playwright.sync_api").expect(shown)
-
-
-def eventually(look: Callable[[], Any], expected: Any) -> None:
-    """Waits until `look` gives what is expected: the same for what Playwright has no words for."""
-    deadline = time.monotonic() + PATIENCE
-    while (found := look()) != expected and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert found == expected
-
-
 @dataclass
 class Server:
     url: str
@@ -173,8 +157,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def window() -> Iterator[Any]:
     with browsers.chromium() as browser:
         context = browser.new_context(viewport={"width": 1280, "height": 1000})
-        context.set_default_timeout(PATIENCE * 1000)
-        require("playwright.sync_api").expect.set_options(timeout=PATIENCE * 1000)
+        context.set_default_timeout(browsers.PATIENCE * 1000)
         yield context
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from tests.browsers import eventually, expect
 from tests.conftest import require
-from tests.jupyter.conftest import eventually, execute, expect, texts
+from tests.jupyter.conftest import execute, texts
 
 NOTEBOOK = Path(__file__).parents[2] / "examples/01_kernels.ipynb"
 HEADINGS = ["registers", "spills", "shared", "occupancy", "tensor core", "async copy"]

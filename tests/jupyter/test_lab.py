@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.jupyter.conftest import expect
+from tests.browsers import expect
 
 HEAD = "%load_ext tessera_jupyter\nimport numpy as np\nimport tessera as ts\nfrom tessera import Tensor"
 NORM = """%%tessera

@@ -7,8 +7,9 @@ import re
 
 import pytest
 
+from tests.browsers import eventually, expect
 from tests.conftest import require
-from tests.jupyter.conftest import ROOT, eventually, expect
+from tests.jupyter.conftest import ROOT
 
 HEAD = "%load_ext tessera_jupyter\nimport tessera as ts\nfrom tessera import Tensor\nHEADS = 4"
 NORM = """%%tessera

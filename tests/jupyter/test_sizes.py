@@ -10,8 +10,8 @@ from tessera_jupyter.sizes import called
 
 import tessera as ts
 from tessera.runtime import dispatch
+from tests.browsers import eventually, expect
 from tests.conftest import require
-from tests.jupyter.conftest import eventually, expect
 from tests.jupyter.test_lab import HEAD, NORM
 from tests.jupyter.test_labextension import cell, edit, expect_hints
 

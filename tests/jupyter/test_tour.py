@@ -11,8 +11,9 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from tests.browsers import expect
 from tests.conftest import require
-from tests.jupyter.conftest import execute, expect, texts
+from tests.jupyter.conftest import execute, texts
 
 ROOT = Path(__file__).parents[2]
 TOUR = ROOT / "examples/00_tour.ipynb"
