@@ -15,13 +15,12 @@ from typing import Any
 
 import pytest
 
+from tests.browsers import PATIENCE
 from tests.conftest import IN_CI, require
 
 ROOT = Path(__file__).parents[2]
 INSTALLED = ROOT / "build/editors"
 SHOTS = INSTALLED / "screens"
-PATIENCE = 100.0
-"""seconds for what must appear, on a machine that does much else"""
 _UNKNOWN = re.compile(rb"\x1bP.*?\x1b\\", re.S)
 """device control strings: pyte would show them as text"""
 _UNFINISHED = re.compile(rb"\x1b(P.*)?\Z", re.S)

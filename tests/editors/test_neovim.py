@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from tests.browsers import PATIENCE
 from tests.conftest import require
-from tests.editors.conftest import PATIENCE, Terminal, editor
+from tests.editors.conftest import Terminal, editor
 from tests.editors.documented import DIALECT, MISTAKE, PROGRAM, beside_other_tools, snippet
 
 FLAT = """

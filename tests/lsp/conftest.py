@@ -14,9 +14,9 @@ from lsprotocol import types as lsp
 from pytest_lsp import LanguageClient
 from pytest_lsp.client import make_test_lsp_client
 
+from tests.browsers import PATIENCE
+
 ERRORS = "https://docs.example/errors.html"
-PATIENCE = 100.0
-"""seconds for what must happen, on a machine that does much else"""
 
 
 async def eventually(look: Callable[[], Any], expected: Any = True) -> None:

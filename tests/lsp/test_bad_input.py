@@ -12,7 +12,7 @@ import pytest
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcException
 
-from tests.lsp.conftest import PATIENCE
+from tests.browsers import PATIENCE
 
 GOOD = """import tessera as ts
 from tessera import Tensor

@@ -10,8 +10,8 @@ import pytest
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcException
 
-from tests.browsers import free_port
-from tests.lsp.conftest import PATIENCE, connected
+from tests.browsers import PATIENCE, free_port
+from tests.lsp.conftest import connected
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

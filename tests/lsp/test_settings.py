@@ -13,8 +13,8 @@ from tessera_lsp.settings import Settings, read
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from tests.browsers import free_port
-from tests.lsp.conftest import PATIENCE, connected, eventually
+from tests.browsers import PATIENCE, free_port
+from tests.lsp.conftest import connected, eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

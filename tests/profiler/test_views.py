@@ -166,7 +166,7 @@ def open_page(chromium: Any, recording: Recording, folder: Path) -> tuple[Any, l
     """The page, drawn, and what it has complained of or asked others for, also later."""
     path = profile(recording).to_html(folder / "profile.html")
     page = chromium.new_page()
-    page.set_default_timeout(100_000)  # the machine may do much else
+    page.set_default_timeout(browsers.PATIENCE * 1000)
     problems: list[str] = []
     own = ("file:", "data:", "blob:")
     page.on("console", lambda message: problems.append(message.text) if message.type in ("error", "warning") else None)
