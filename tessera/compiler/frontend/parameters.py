@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tessera.compiler.frontend import spelling
 from tessera.compiler.frontend.binding import Conflict, Equation, describe, equations, solve, value_equation
 from tessera.compiler.frontend.definition import source_of
 from tessera.compiler.frontend.frame import Frame
-from tessera.compiler.frontend import spelling
 from tessera.compiler.frontend.returns import named_notes
 from tessera.compiler.frontend.scope import Scope, read
 from tessera.compiler.frontend.signature import Parameter, Signature, item_of, number_dim, signature_of
