@@ -125,7 +125,7 @@ def windows(
     def make() -> Window:
         folder = tmp_path_factory.mktemp("work") / "shapes"
         folder.mkdir()
-        return Window(chromium, code_server, folder, publishes=pytestconfig.getoption("--update-golden"))
+        return Window(chromium, code_server, folder, publishes=bool(pytestconfig.getoption("--update-golden")))
 
     windows = Windows(project, make)
     yield windows

@@ -11,7 +11,7 @@ import pytest
 from tests.browsers import eventually, expect
 from tests.vscode.window import Project, Window, write_settings
 
-pytestmark = pytest.mark.flaky(reruns=1)
+pytestmark = [pytest.mark.flaky(reruns=1), pytest.mark.timeout(600)]
 MODEL = """import tessera as ts
 from tessera import Tensor
 
