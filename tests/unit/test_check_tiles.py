@@ -116,3 +116,28 @@ def test_a_note_can_be_ignored() -> None:
     assert not a.diagnostics
     (b,) = read(text.replace("ignore[TS412]", "ignore[TS410]"))
     assert [(d.code, d.severity) for d in b.diagnostics] == [("TS412", "note")]
+
+
+COLUMN = '@ts.kernel\ndef column(a: Tensor["M", "N", f32], y: Tensor["M", f32]):\n'
+READS = "    y[tile_m:tile_m + 64] = a[tile_m:tile_m + 64, 3]\n"
+
+
+@pytest.mark.parametrize(
+    "more, offered",
+    [
+        ("", True),
+        ("    y[tile_m:tile_m + 64] += a[tile_m:tile_m + 64, 1]  # of the same array\n", True),
+        ("    y[tile_m:tile_m + 64] += ts.tile.row_sum(a[tile_m:tile_m + 64])  # by one index\n", False),
+        ("\n\ncolumn(1, 2)  # somebody passes an array as it was\n", False),
+    ],
+)
+def test_an_array_is_kept_transposed_where_nobody_else_knows_it(more: str, offered: bool) -> None:
+    head = HEAD.removesuffix("@ts.kernel\n")
+    text = head + COLUMN + READS + more
+    (a,) = read(text)
+    found = [d for d in a.diagnostics if d.code == "TS412"]
+    assert found and [bool(d.fixes) for d in found] == [offered] * len(found)
+    if offered:
+        mended = apply(text, found[0].fixes[0])
+        assert 'a: Tensor["N", "M", f32]' in mended and "a[3, tile_m:tile_m + 64]" in mended
+        assert not read(mended)[0].diagnostics

@@ -28,6 +28,7 @@ def a_column(a: Tensor["M", "N", f32], y: Tensor["M", f32]):
     #                       ^^^^^^^^^^^^^^^^^^^^^^^^ TS412
     # says: neighbouring elements that are read here lie N elements apart
     # says: which moves 32 bytes for 4 that are used
+    # fix: y[tile_m:tile_m + 64] = a[3, tile_m:tile_m + 64]
 
 
 @ts.kernel
@@ -37,8 +38,10 @@ def lanes_of_rows(a: Tensor["N", "D", f16], y: Tensor["N", "D", f16]):
         y[i, 1] = a[i, 0]
         #         ^^^^^^^ TS412
         # says: 32 bytes for 2 that are used
+        # fix: y[i, 1] = a[0, i]
     #   ^^^^^^^^^^^^^^^^^ TS412
     # says: that are written here
+    # fix: y[1, i] = a[i, 0]
 
 
 @ts.kernel

@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from tessera import knobs
 from tessera.compiler.frontend.checks.finding import Finding, Look
 from tessera.compiler.frontend.checks.tile_sizes import enlarged
+from tessera.compiler.frontend.checks.transposed import kept_transposed
 from tessera.compiler.frontend.checks.values import constant, name_of
+from tessera.compiler.frontend.fixes import Candidate
 from tessera.compiler.frontend.kernel.values import Panel
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import Shape, SharedType, TileType, ViewType, shape_text
@@ -83,15 +85,15 @@ def never_read(ops: list[Op], look: Look) -> Iterator[Finding]:
 
 def strided(op: Op, look: Look) -> Finding | None:
     """A load, store or copy whose neighbouring elements lie apart in memory."""
-    view = op.operands[1 if op.name == "tile.copy_async" else 0].type
-    moved = _moved(op)
+    source = op.operands[1 if op.name == "tile.copy_async" else 0]
+    view, moved = source.type, _moved(op)
     if not isinstance(view, ViewType) or moved is None or len(moved) != view.rank or op.span.file != look.file:
         return None
     steps = view.strides or _contiguous(view.shape)
     wide = [(d, s) for d, s in zip(moved, steps, strict=True) if d != 1]
     if not wide or any(s == 1 for _, s in wide) or _count(moved) < FEW:
         return None
-    return _apart(op, wide[-1][1], view.dtype.itemsize)
+    return _apart(op, wide[-1][1], view.dtype.itemsize, kept_transposed(look, source))
 
 
 def strided_lanes(op: Op, look: Look) -> Finding | None:
@@ -105,7 +107,9 @@ def strided_lanes(op: Op, look: Look) -> Finding | None:
         if step is None:
             return None
         total = total + step * stride
-    return _apart(op, total, view.dtype.itemsize) if total not in (-1, 0, 1) else None
+    if total in (-1, 0, 1):
+        return None
+    return _apart(op, total, view.dtype.itemsize, kept_transposed(look, op.operands[0]))
 
 
 def _step(v: Value, depth: int = 8) -> int | None:
@@ -135,7 +139,7 @@ def _step(v: Value, depth: int = 8) -> int | None:
             return None
 
 
-def _apart(op: Op, step: Dim, size: int) -> Finding | None:
+def _apart(op: Op, step: Dim, size: int, fixes: list[Candidate]) -> Finding | None:
     """What is said of neighbouring elements that lie `step` apart."""
     used = max(size, SECTOR // abs(step)) if isinstance(step, int) and step else size
     if used >= SECTOR:
@@ -145,7 +149,7 @@ def _apart(op: Op, step: Dim, size: int) -> Finding | None:
         f"neighbouring elements that are {what} here lie {step} elements apart in memory, which moves {SECTOR} bytes "
         f"for {used} that are used.\nTake a block along the last axis as well, or keep the array transposed."
     )
-    return Finding("TS412", message, op.span, severity="note")
+    return Finding("TS412", message, op.span, fixes, severity="note")
 
 
 def _moved(op: Op) -> Shape | None:
