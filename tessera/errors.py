@@ -7,7 +7,6 @@ Terminals draw carets from it (`render`), notebooks HTML (`render_html`), editor
 
 from __future__ import annotations
 
-import html
 import io
 import linecache
 from collections.abc import Callable, Iterable, Sequence
@@ -317,8 +316,14 @@ _HTML_COLOUR = {
 }
 
 
+def _escaped(text: str) -> str:
+    import html  # its table of entities is large, and few programs draw in HTML
+
+    return html.escape(_printable(text), quote=False)
+
+
 _HTML = _Style(
-    lambda text: html.escape(_printable(text), quote=False),
+    _escaped,
     lambda style, text: f'<span style="color:{_HTML_COLOUR[style]}">{text}</span>',
 )
 

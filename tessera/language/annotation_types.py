@@ -6,7 +6,6 @@ may say the latter two by name (in the dialect; plain Python spells them by posi
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from types import EllipsisType
@@ -160,6 +159,8 @@ def fail(message: str, span: Span = NOWHERE, *fixes: Fix) -> NoReturn:
 
 
 def closest(name: str, known: Collection[str]) -> str | None:
+    import difflib  # for a name that is not known
+
     return next(iter(difflib.get_close_matches(name, known, 1, 0.7)), None)
 
 

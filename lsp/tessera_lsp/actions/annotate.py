@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from tessera.errors import Edit
 from tessera_lsp.actions import Offer, Selection, header_end, insertion, statements, tried
 from tessera_lsp.annotations import annotation
+from tessera_lsp.announced import ANNOTATE as KIND
 from tessera_lsp.known import Known
 
 if TYPE_CHECKING:
     from tessera_lsp.document import Document
 
-KIND = "refactor.rewrite.annotate"
 FEW = 3
 """variables; of more a title gives the number"""
 

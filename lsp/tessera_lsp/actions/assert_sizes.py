@@ -16,6 +16,7 @@ from tessera.compiler.tile.offsets import bounds_of
 from tessera.compiler.tile.vectors import Narrow, assertion, narrow, narrow_operands
 from tessera.errors import TesseraError
 from tessera_lsp.actions import Offer, Selection, header_end, spread, tried
+from tessera_lsp.announced import ASSERT as KIND
 from tessera_lsp.known import Known
 from tessera_lsp.levels import NoIR
 from tessera_lsp.predictions import program
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from tessera_lsp.document import Document
     from tessera_lsp.settings import Settings
 
-KIND = "refactor.rewrite.assert"
 ANY_GPU = "sm_80"
 """what is looked at where the target is none"""
 

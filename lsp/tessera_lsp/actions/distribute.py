@@ -12,13 +12,12 @@ from tessera.compiler.graph.sharding import partition
 from tessera.errors import Edit, Span
 from tessera_lsp.actions import Offer, Selection, header_end, tried
 from tessera_lsp.annotations import own_name
+from tessera_lsp.announced import DISTRIBUTE as KIND
 from tessera_lsp.known import Known
 
 if TYPE_CHECKING:
     from tessera_lsp.document import Document
     from tessera_lsp.settings import Settings
-
-KIND = "refactor.rewrite.distribute"
 
 
 def offers(document: Document, known: Known, selection: Selection, settings: Settings) -> Iterator[Offer]:

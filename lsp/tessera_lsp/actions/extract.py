@@ -15,14 +15,14 @@ from tessera.language.dtypes import f32
 from tessera_lsp.actions import Offer, Selection, edited, names_of, spread, statements, tried
 from tessera_lsp.actions.part import Part, free_name, impossible, selected
 from tessera_lsp.annotations import annotation, dtype_name
+from tessera_lsp.announced import EXTRACT, EXTRACT_KERNEL
 from tessera_lsp.known import Known
 from tessera_lsp.names import parameters
 
 if TYPE_CHECKING:
     from tessera_lsp.document import Document
 
-KIND = "refactor.extract.function"
-KERNEL_KIND = "refactor.extract.kernel"
+KIND, KERNEL_KIND = EXTRACT, EXTRACT_KERNEL
 TITLE = "Extract function"
 
 

@@ -25,6 +25,7 @@ from tessera_lsp.actions.extract import analysed_alone
 from tessera_lsp.actions.part import selected as selected_part
 from tessera_lsp.actions.written import all_written, written
 from tessera_lsp.annotations import own_name
+from tessera_lsp.announced import FUSE as KIND
 from tessera_lsp.known import Known
 from tessera_lsp.levels import NoIR, schedule
 from tessera_lsp.predictions import machine_name, quantity
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from tessera_lsp.document import Document
     from tessera_lsp.settings import Settings
 
-KIND = "refactor.rewrite.fuse"
 TITLE = "Fuse these operators"
 KERNELS = ("schedule.group", "schedule.launch")
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from tessera.errors import Diagnostic, Edit, Span
 from tessera_lsp.actions import Offer, tried
+from tessera_lsp.announced import IGNORE as KIND
 from tessera_lsp.known import Known
 
 if TYPE_CHECKING:
     from tessera_lsp.document import Document
 
-KIND = "quickfix.ignore"
 _CODES = re.compile(r"#\s*tessera:\s*ignore\s*\[[^\]]*(?=\])")
 
 

@@ -14,13 +14,13 @@ from tessera.language.dtypes import DType
 from tessera_lsp import signatures
 from tessera_lsp.actions import Offer, Selection, header_end, insertion, spread, tried
 from tessera_lsp.annotations import dtype_name
+from tessera_lsp.announced import PRECISION as KIND
 from tessera_lsp.known import Known
 from tessera_lsp.names import annotations_of
 
 if TYPE_CHECKING:
     from tessera_lsp.document import Document
 
-KIND = "refactor.rewrite.precision"
 OFFERED = (dtypes.bf16, dtypes.f16, dtypes.f32)
 
 

@@ -1,43 +1,36 @@
-"""One feature of the protocol a file. Each has `register(server)`, called once when the server is made."""
+"""One feature of the protocol a file. Each has `register(server)`, called once: at the start, or for most when a client
+first asks for something of it, so that nobody waits for what is not asked for."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from tessera_lsp.features import (
-    call_hierarchy,
-    code_actions,
-    code_lens,
-    completion,
-    configuration,
-    definition,
-    diagnostics,
-    folding,
-    hover,
-    inlay_hints,
-    ir,
-    references,
-    rename,
-    selection_ranges,
-    semantic_tokens,
-    signature_help,
-    sizes,
-    symbols,
-    watched,
-    workspace_diagnostics,
-    workspace_symbols,
-)
+from tessera_lsp.announced import FEATURES
+from tessera_lsp.features import configuration, watched
 
 if TYPE_CHECKING:
     from tessera_lsp.server import TesseraServer
 
-ALL = (
-    configuration, diagnostics, inlay_hints, hover, code_actions, completion, signature_help, definition, references,
-    rename, symbols, semantic_tokens, folding, selection_ranges, workspace_symbols, call_hierarchy, ir, code_lens,
-    workspace_diagnostics, watched, sizes,
-)  # fmt: skip
-
 
 def register(server: TesseraServer) -> None:
-    for feature in ALL:
-        feature.register(server)
+    configuration.register(server)
+    watched.register(server)
+    for name, methods in FEATURES.items():
+        for method, options in methods.items():
+            server.feature(method, options)(_loading(server, name, method))
+
+
+def _loading(server: TesseraServer, name: str, method: str) -> Callable[[Any], Awaitable[Any]]:
+    """Stands for a handler until its file is loaded, which then registers its own."""
+
+    async def first(params: Any) -> Any:
+        feature, handlers = import_module(f"{__name__}.{name}"), server.protocol.fm.features
+        if handlers[method] is first:  # else another request was quicker
+            for announced in FEATURES[name]:
+                del handlers[announced]
+            feature.register(server)
+        return await handlers[method](params)
+
+    return first

@@ -26,14 +26,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_KINDS = [
-    lsp.CodeActionKind.QuickFix, ignore.KIND, annotate.KIND, precision.KIND, distribute.KIND, extract.KIND,
-    extract.KERNEL_KIND, fuse.KIND, assert_sizes.KIND,
-]  # fmt: skip
-
 
 def register(server: TesseraServer) -> None:
-    @server.feature(lsp.TEXT_DOCUMENT_CODE_ACTION, lsp.CodeActionOptions(code_action_kinds=_KINDS))
+    @server.feature(lsp.TEXT_DOCUMENT_CODE_ACTION)
     async def code_actions(params: lsp.CodeActionParams) -> list[lsp.CodeAction]:
         document = await server.document(params.text_document)
         only = params.context.only

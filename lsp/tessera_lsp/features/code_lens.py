@@ -26,7 +26,7 @@ WIDEST = 80
 
 
 def register(server: TesseraServer) -> None:
-    @server.feature(lsp.TEXT_DOCUMENT_CODE_LENS, lsp.CodeLensOptions(resolve_provider=True))
+    @server.feature(lsp.TEXT_DOCUMENT_CODE_LENS)
     async def code_lenses(params: lsp.CodeLensParams) -> list[lsp.CodeLens]:
         """What takes time to find is left to the lenses that are looked at."""
         document = await server.document(params.text_document)

@@ -37,7 +37,7 @@ _KIND = lsp.CompletionItemKind
 
 
 def register(server: TesseraServer) -> None:
-    @server.feature(lsp.TEXT_DOCUMENT_COMPLETION, lsp.CompletionOptions(trigger_characters=[".", '"', "'"]))
+    @server.feature(lsp.TEXT_DOCUMENT_COMPLETION)
     async def completion(params: lsp.CompletionParams) -> lsp.CompletionList:
         document = server.documents.get(params.text_document.uri)
         members = at_once(document, params.position) if document is not None else None

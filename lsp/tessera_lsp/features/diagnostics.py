@@ -22,9 +22,7 @@ _SEVERITY = {
 
 
 def register(server: TesseraServer) -> None:
-    options = lsp.DiagnosticOptions(inter_file_dependencies=True, workspace_diagnostics=True, identifier="tessera")
-
-    @server.feature(lsp.TEXT_DOCUMENT_DIAGNOSTIC, options)
+    @server.feature(lsp.TEXT_DOCUMENT_DIAGNOSTIC)
     async def pull(params: lsp.DocumentDiagnosticParams) -> lsp.DocumentDiagnosticReport:
         if not server.is_open(params.text_document.uri):  # closed meanwhile: nothing is wrong, and nothing to log
             closed = lsp.DiagnosticServerCancellationData(retrigger_request=False)

@@ -32,7 +32,7 @@ NEAR = 2
 
 
 def register(server: TesseraServer) -> None:
-    @server.feature(lsp.TEXT_DOCUMENT_INLAY_HINT, lsp.InlayHintOptions(resolve_provider=True))
+    @server.feature(lsp.TEXT_DOCUMENT_INLAY_HINT)
     async def inlay_hints(params: lsp.InlayHintParams) -> list[lsp.InlayHint]:
         document = await server.document(params.text_document)
         first, last = (document.text.place(p)[0] for p in (params.range.start, params.range.end))

@@ -50,7 +50,7 @@ def register(server: TesseraServer) -> None:
             lsp.PrepareRenamePlaceholder(document.text.span_range(here.span), here.name) if here is not None else None
         )
 
-    @server.feature(lsp.TEXT_DOCUMENT_RENAME, lsp.RenameOptions(prepare_provider=True))
+    @server.feature(lsp.TEXT_DOCUMENT_RENAME)
     async def rename(params: lsp.RenameParams) -> lsp.WorkspaceEdit:
         new = params.new_name
         if not new.isidentifier() or iskeyword(new):

@@ -17,15 +17,13 @@ from tessera.compiler.frontend.values import MISSING, Builtin, Closure, Namespac
 from tessera.errors import Span
 from tessera.language.dtypes import DType
 from tessera_lsp import names, signatures
+from tessera_lsp.announced import MODIFIERS, TOKENS
 from tessera_lsp.known import Known
 
 if TYPE_CHECKING:
     from tessera_lsp.document import Document
     from tessera_lsp.server import TesseraServer
 
-TYPES = ("typeParameter", "parameter", "variable", "function", "method", "type", "namespace")
-MODIFIERS = ("declaration", "readonly", "defaultLibrary")
-LEGEND = lsp.SemanticTokensLegend(list(TYPES), list(MODIFIERS))
 _OURS = ("defaultLibrary",)
 
 
@@ -48,13 +46,13 @@ def register(server: TesseraServer) -> None:
         last[uri] = str(next(numbers)), data
         return last[uri][0]
 
-    @server.feature(lsp.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL, LEGEND)
+    @server.feature(lsp.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL)
     async def full(params: lsp.SemanticTokensParams) -> lsp.SemanticTokens:
         document = await server.document(params.text_document)
         data = _encoded(document, _tokens(document))
         return lsp.SemanticTokens(data, remember(document.uri, data))
 
-    @server.feature(lsp.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL_DELTA, LEGEND)
+    @server.feature(lsp.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL_DELTA)
     async def delta(params: lsp.SemanticTokensDeltaParams) -> lsp.SemanticTokens | lsp.SemanticTokensDelta:
         document = await server.document(params.text_document)
         number, old = last.get(document.uri, ("", []))
@@ -64,7 +62,7 @@ def register(server: TesseraServer) -> None:
             return lsp.SemanticTokens(data, result)
         return lsp.SemanticTokensDelta(_edits(old, data), result)
 
-    @server.feature(lsp.TEXT_DOCUMENT_SEMANTIC_TOKENS_RANGE, LEGEND)
+    @server.feature(lsp.TEXT_DOCUMENT_SEMANTIC_TOKENS_RANGE)
     async def within(params: lsp.SemanticTokensRangeParams) -> lsp.SemanticTokens:
         document = await server.document(params.text_document)
         first, last_line = (document.text.place(p)[0] for p in (params.range.start, params.range.end))
@@ -147,7 +145,7 @@ def _encoded(document: Document, tokens: Sequence[Token]) -> list[int]:
         same = place.start.line == line
         modifiers = sum(1 << MODIFIERS.index(m) for m in token.modifiers)
         data += [place.start.line - line, place.start.character - (start if same else 0)]
-        data += [place.end.character - place.start.character, TYPES.index(token.type), modifiers]
+        data += [place.end.character - place.start.character, TOKENS.index(token.type), modifiers]
         line, start = place.start.line, place.start.character
     return data
 

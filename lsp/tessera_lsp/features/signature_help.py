@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 
 
 def register(server: TesseraServer) -> None:
-    options = lsp.SignatureHelpOptions(trigger_characters=["(", ","])
-
-    @server.feature(lsp.TEXT_DOCUMENT_SIGNATURE_HELP, options)
+    @server.feature(lsp.TEXT_DOCUMENT_SIGNATURE_HELP)
     async def signature_help(params: lsp.SignatureHelpParams) -> lsp.SignatureHelp | None:
         document = await server.document(params.text_document, at_once=True)
         context = context_at(document.text.text, document.text.offset(params.position))

@@ -8,7 +8,6 @@ found. `expressions`, `statements`, `calls` and `control` hold one function per 
 from __future__ import annotations
 
 import ast
-import difflib
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -128,7 +127,10 @@ class Evaluator:
         """`; did you mean 'x'?` and the fix that replaces the text at `at`, where a known name is close."""
         names = [k for k in dict.fromkeys(known) if not k.startswith("_")]
         close = [k for k in names if k.lower() == name.lower()]  # in another case: n for N
-        close = close or difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+        if not close:
+            import difflib  # for a name that is not known
+
+            close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
         if not close:
             return "", ()
         return f"; did you mean {close[0]!r}?", (Fix(f"Change {name!r} to {close[0]!r}", (Edit(at, close[0]),)),)
