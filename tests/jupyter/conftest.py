@@ -68,9 +68,12 @@ class Notebook:
 
 
 @pytest.fixture
-def nb() -> Iterator[Notebook]:
-    """A session with the extension loaded."""
+def nb(monkeypatch: pytest.MonkeyPatch) -> Iterator[Notebook]:
+    """A session with the extension loaded. How long a cell takes changes nothing in what it shows."""
     require("IPython")
+    from tessera_jupyter import progress
+
+    monkeypatch.setattr(progress, "PATIENCE", 1000.0)
     notebook = Notebook()
     started = notebook.run(
         "%load_ext tessera_jupyter\nimport numpy as np\nimport tessera as ts\nfrom tessera import Tensor"

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from tests.browsers import eventually, expect
+from tests.browsers import appears, eventually, expect
 from tests.conftest import require
 from tests.jupyter.conftest import ROOT
 
@@ -61,6 +61,20 @@ def expect_hints(page, index, expected):
     eventually(lambda: shown(page, index), expected)
 
 
+def point_at(page, part, explanation):
+    """Rests the pointer on a part of a cell until this explanation stands there, and gives it. The pointer goes there
+    anew where none comes: text may have moved away below it meanwhile, as it does below a person's."""
+    tip = page.page.locator(explanation)
+
+    def shows():
+        page.page.mouse.move(5, 5)
+        part.hover()
+        return appears(tip, 20)
+
+    eventually(shows)
+    return tip
+
+
 def squiggle(page, index, severity="error"):
     return cell(page, index).locator(f".cm-lintRange-{severity}")
 
@@ -93,8 +107,7 @@ def test_hints_stand_in_tessera_cells_alone(lab):
 def test_a_fix_is_applied_from_the_squiggle(lab):
     page = lab("fix.ipynb", HEAD, NORM.replace(", keepdim=True", ""))
     expect_hints(page, 1, [[3, ": [B] f32"]])
-    squiggle(page, 1).hover()
-    tip = page.page.locator(".cm-tooltip-lint")
+    tip = point_at(page, squiggle(page, 1), ".cm-tooltip-lint")
     expect(tip).to_contain_text("TS202")
     page.shot("tooltip")
     tip.get_by_role("button", name=re.compile("keepdim")).click()
@@ -107,20 +120,16 @@ def test_a_warning_is_ignored_from_the_squiggle(lab):
     shrink = '\n%%tessera\n@ts.function\ndef shrink(x: Tensor["N"]):\n    return ts.exp(x) - 1\n'
     page = lab("ignore.ipynb", HEAD, shrink)
     mark = squiggle(page, 1, "warning")
-    mark.hover()
-    page.page.locator(".cm-tooltip-lint").get_by_role("button", name="Ignore").click()
+    point_at(page, mark, ".cm-tooltip-lint").get_by_role("button", name="Ignore").click()
     expect(mark).to_have_count(0)
     expect(cell(page, 1)).to_contain_text("    return ts.exp(x) - 1  # tessera: ignore[TS314]")
-    page.page.mouse.move(5, 5)
-    cell(page, 1).get_by_text("exp", exact=True).hover()
-    page.page.locator(".tessera-hover").wait_for()  # also below an empty line
+    point_at(page, cell(page, 1).get_by_text("exp", exact=True), ".tessera-hover")  # also below an empty line
 
 
 def test_hover_explains_a_name(lab):
     page = lab("hover.ipynb", HEAD, NORM, PLAIN)
     expect_hints(page, 1, [[3, ": [B, 1] f32"]])
-    cell(page, 1).get_by_text("mean", exact=True).last.hover()
-    tip = page.page.locator(".tessera-hover")
+    tip = point_at(page, cell(page, 1).get_by_text("mean", exact=True).last, ".tessera-hover")
     expect(tip).to_contain_text("[B, 1]")
     page.shot("hover")
     page.page.mouse.move(5, 5)
@@ -189,8 +198,7 @@ def test_what_is_not_known_yet_stays_beside_its_code(held):
 def test_an_explanation_stays_open_while_another_cell_changes(lab):
     page = lab("reading.ipynb", HEAD, NORM.replace(", keepdim=True", ""), OTHER)
     expect_hints(page, 2, [[3, ": [N] f32"]])
-    squiggle(page, 1).hover()
-    tip = page.page.locator(".cm-tooltip-lint")
+    tip = point_at(page, squiggle(page, 1), ".cm-tooltip-lint")
     expect(tip).to_contain_text("TS202")
     page.page.evaluate("document.querySelector('.cm-tooltip-lint').dataset.same = 'yes'")
     edit(page, 2, "x * 3", "x.sum()")

@@ -72,7 +72,6 @@ def test_only_the_outermost_wait_is_told(nb, slow):
 
 def test_what_is_quick_says_nothing(nb, monkeypatch):
     monkeypatch.setenv("TESSERA_TARGET", "reference")
-    monkeypatch.setattr(progress, "PATIENCE", 100.0)
     assert all("..." not in d.get("text/plain", "") for d in nb.run(CELL).displays)
 
 

@@ -13,7 +13,7 @@ from tessera.runtime import dispatch
 from tests.browsers import eventually, expect
 from tests.conftest import require
 from tests.jupyter.test_lab import HEAD, NORM
-from tests.jupyter.test_labextension import cell, edit, expect_hints
+from tests.jupyter.test_labextension import cell, edit, expect_hints, point_at
 
 HINTS = [[3, ": [B, 1] f32"], [9, ": lanes of n, 1024 at a time"]]
 DEF, KERNEL_DEF = (line for line in NORM.splitlines() if line.startswith("def "))
@@ -96,8 +96,8 @@ def test_sizes_stand_beside_the_function(called_page):
     page.shot("sizes")
     part = cell(page, 1).locator(".tessera-hint-link", has_text="B").first
     expect(part).to_have_attribute("title", re.compile(r"(^|\n)B=32 now$"))
-    cell(page, 1).get_by_text("mean", exact=True).last.hover()
-    expect(page.page.locator(".tessera-hover")).to_contain_text("B=32 now")
+    tip = point_at(page, cell(page, 1).get_by_text("mean", exact=True).last, ".tessera-hover")
+    expect(tip).to_contain_text("B=32 now")
     page.shot("sizes-hover")
     page.page.mouse.move(5, 5)
     page.run(2, "norm(np.ones((4, 2), np.float32)).shape")
