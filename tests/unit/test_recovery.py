@@ -297,6 +297,7 @@ def repeated(x: Tensor["H", "D"], y: Tensor["K", "D"]):
         ("acc = ts.tile.zeros((64, 64), ts.f32)\n", "acc = ts.tile.zeros((64, 64), ts.f32)", 20),
         ("ts.tile.mma(a[tile_m", "ts.tile.mma(a[{tile_m", 22),
         ("    half = ", "half = ", 23),
+        ("            total = total", "        total = total", 13),
         ("    y = ts.repeat", "        y = ts.repeat", 32),
         ("        raise ValueError", "    raise ValueError", 30),
     ],

@@ -50,6 +50,7 @@ class Lines:
     text: str = field(init=False)
     starts: list[int] = field(init=False)
     _spaces: dict[int, str] = field(default_factory=dict[int, str])
+    _widths: dict[int, int] = field(default_factory=dict[int, int])
 
     def __post_init__(self) -> None:
         self.text = "\n".join(self.lines)
@@ -85,8 +86,11 @@ class Lines:
 
     def width(self, i: int) -> int:
         """How far a line is indented; a decorator that stands right above a `def` indented less, as far as that."""
-        own = len(self.space(i).rpartition("\f")[2].expandtabs(8))
-        return min(own, self.width(i + 1)) if self.decorates(i) and self._defines(i + 1) else own
+        if i not in self._widths:
+            own = len(self.space(i).rpartition("\f")[2].expandtabs(8))
+            further = self.decorates(i) and self._defines(i + 1)
+            self._widths[i] = min(own, self.width(i + 1)) if further else own
+        return self._widths[i]
 
     def _defines(self, i: int) -> bool:
         return i < len(self) and (self.decorates(i) or self.word(i) in ("def", "class"))
@@ -193,8 +197,8 @@ class Lines:
     def _astray(self, i: int, last: int, indent: int, suite: int, inner: set[int]) -> bool:
         """Whether line `i` has lost its indentation: the line after it is indented again as one of those before
         (`inner`), which this one does not open, or as the suite of a statement in a suite indented by `suite` is. Where
-        that line leaves a bracket open, opens a suite that is not there, or stands alone, it rather is the one that is
-        astray."""
+        that line leaves a bracket open, opens a suite that is not there, or stands alone below a branch, it rather is
+        the one that is astray."""
         end, closed = self.logical(i, last)
         following = self.code(end, last)
         if not closed or following == last:
@@ -204,9 +208,13 @@ class Lines:
             ends = (w for k in range(following, last) if not self.is_blank(k) and (w := self.width(k)) < deep)
             return indent < (suite or next(ends, 0)) < deep and self.word(i) not in (None, "def", "class")
         again = self.width(following) in inner if inner else self.width(following) > indent
-        below = not self.width(i) and not self.is_blank(i - 1)  # right below a function: nothing new begins here
-        outer = self.width(i) if inner and not below and not self._begins(_LEAVES, i) else None
+        branch = inner and self.word(self._opener(i, self.width(following))) in ("if", "elif", "else")
+        outer = self.width(i) if branch and not self._begins(_LEAVES, i) else None
         return end == i + 1 and not self.word(i) and again and self._sound(following, outer)
+
+    def _opener(self, i: int, width: int) -> int:
+        """The last line before line `i` that is indented by less than `width`."""
+        return next((k for k in range(i - 1, 0, -1) if not self.is_blank(k) and self.width(k) < width), 0)
 
     def _guarded(self, i: int) -> bool:
         """Whether line `i`, below a head without a suite, ends what it stands in, and is not the end of that."""
