@@ -229,6 +229,9 @@ def _env(plan: Plan, bound: Bound, span: Span) -> dict[str, int]:
         if left is not None and right is not None and left != right:
             other = f"not {right}" if isinstance(check.right, int) else f"but {check.right} is {right}"
             text = f"{check.why}: {check.left} is {left}, {other}"
+            if check.right == 0 and ("max(" in text or "min(" in text):  # made of a test that has no two sides
+                sizes = ", ".join(f"{n}={bound.sizes[n]}" for n in sorted(dims.symbols(check.left)))
+                text = f"{check.why} does not hold for {sizes}"
             findings.append(Diagnostic("TS209", text, span, function=plan.name))
     if findings:
         raise LaunchError(findings)

@@ -248,3 +248,62 @@ def test_asserts_where_elements_choose_must_hold_for_all_calls() -> None:
     with pytest.raises(LaunchError, match="quarters: D%4 is 2, not 0"):
         ts.compile(f, target="reference")(x)
     np.testing.assert_array_equal(f(np.ones((2, 8), np.float32)), 2)
+
+
+TESTS = {
+    "D <= 64 or D % 4 == 0": ([6, 64, 128], [66]),
+    "D != 3": ([2, 4], [3]),
+    "not (D == 5 or D == 6)": ([4, 7], [5, 6]),
+    "D % 7": ([6, 8], [7, 14]),
+    "not D % 7": ([7, 14], [6]),
+    "D in (1, 2, 4)": ([1, 2, 4], [3, 8]),
+    "D not in [1, 2] and D > 1": ([3, 9], [1, 2]),
+    "not 3 < D < 8": ([3, 8], [4, 7]),
+    "D == B or (D > 8 and D % B != 1)": ([2, 10], [3, 11]),
+}
+
+
+def program(name: str, *lines: str) -> Any:
+    from tessera.errors import register_source
+
+    body = "".join(f"    {line}\n" for line in lines)
+    text = f"import tessera as ts\n\n\n@ts.function\ndef f(x: ts.Tensor['B', 'D', ts.f32]):\n{body}"
+    register_source(name, text)
+    space: dict[str, Any] = {"__name__": "asserted"}
+    exec(compile(text, name, "exec"), space)
+    return space["f"]
+
+
+@pytest.mark.parametrize("test", TESTS)
+def test_every_assert_on_sizes_is_checked(test: str) -> None:
+    f = program(f"assert_{abs(hash(test))}.py", f"assert {test}", "return x * 2")
+    compiled = ts.compile(f, target="reference")
+    for sizes, holds in zip(TESTS[test], (True, False), strict=True):
+        for d in sizes:
+            x = np.ones((2, d), np.float32)
+            assert bool(eval(test, {"D": d, "B": 2})) is holds
+            if holds:
+                np.testing.assert_array_equal(compiled(x), 2)
+                np.testing.assert_array_equal(f(x), 2)
+                continue
+            with pytest.raises(LaunchError, match="assert "):
+                compiled(x)
+            with pytest.raises(CompileError, match="is false"):
+                f(x)
+
+
+def test_an_assert_of_alternatives_names_the_sizes() -> None:
+    f = program("alternatives.py", "assert D <= 64 or D % B == 0, 'blocks'", "return x")
+    with pytest.raises(LaunchError, match="blocks does not hold for B=4, D=66"):
+        ts.compile(f, target="reference")(np.ones((4, 66), np.float32))
+
+
+@pytest.mark.parametrize(
+    "test", ["D in (64, 128)", "D in {64, 128}", "D in range(64, 129)", "not D % 64", "D in {64: 1}"]
+)
+def test_what_sizes_decide_is_open_until_they_are_known(test: str) -> None:
+    f = program(f"open_{abs(hash(test))}.py", f"if {test}:", "    return x * 2", "return x.sum(1)")
+    with pytest.raises(CompileError, match="must be known to decide this"):
+        ts.compile(f, target="reference")
+    assert f(np.ones((2, 64), np.float32)).shape == (2, 64)
+    assert f(np.ones((2, 63), np.float32)).shape == (2,)

@@ -6,10 +6,10 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from tessera.compiler.frontend.values import MISSING, Number, Unknown, is_tuple
+from tessera.compiler.frontend.values import MISSING, Number, Unknown, is_collection, is_tuple
 from tessera.compiler.ir.checks import Check
 from tessera.errors import Note
-from tessera.language.dims import Dim, Expr, dim_min
+from tessera.language.dims import Dim, Expr, dim_max, dim_min, prod
 
 if TYPE_CHECKING:
     from tessera.compiler.frontend.evaluator import Evaluator
@@ -89,6 +89,75 @@ def assume(ev: Evaluator, test: ast.expr, truth: bool, why: str | None = None) -
         if why is not None:
             ev.checks.append(Check(dim_min(least, most), least, why))
         ev.facts.assume_at_most(least, most)
+    if why is not None and (violated := _others(ev, test, truth)) is not None:
+        ev.checks.append(Check(violated, 0, why))
+
+
+def _others(ev: Evaluator, test: ast.expr, truth: bool) -> Dim | None:
+    """0 where those parts of a test hold that are neither equalities nor orders; None where there are none."""
+    match test:
+        case ast.BoolOp(op=op, values=values) if isinstance(op, ast.And) is truth:
+            found = [v for v in (_others(ev, part, truth) for part in values) if v is not None]
+            return sum(found[1:], found[0]) if found else None
+        case ast.UnaryOp(op=ast.Not(), operand=inner):
+            return _others(ev, inner, not truth)
+        case ast.Compare(ops=ops) if truth and all(isinstance(op, (ast.Eq, *_OPPOSITE)) for op in ops):
+            return None
+        case ast.Compare(ops=[op]) if not truth and isinstance(op, (ast.NotEq, *_OPPOSITE)):
+            return None
+        case ast.BinOp(op=ast.Mod()) if not truth:
+            return None
+        case _:
+            return _violation(ev, test, truth)
+
+
+def _violation(ev: Evaluator, test: ast.expr, truth: bool) -> Dim | None:
+    """A number that is 0 where a test of sizes is `truth`, and more where it is not; None where it tests others too."""
+    match test:
+        case ast.BoolOp(op=op, values=values):
+            parts = [_violation(ev, v, truth) for v in values]
+            known = [p for p in parts if p is not None]
+            if len(known) < len(parts):
+                return None
+            return sum(known[1:], known[0]) if isinstance(op, ast.And) is truth else prod(known)
+        case ast.UnaryOp(op=ast.Not(), operand=inner):
+            return _violation(ev, inner, not truth)
+        case ast.Compare(left=left, ops=ops, comparators=rights):
+            terms = [ev.eval(t) for t in (left, *rights)]
+            pairs = [_pair(op, a, b) for op, a, b in zip(ops, terms, terms[1:], strict=False)]
+            known = [p for p in pairs if p is not None]
+            if len(known) < len(pairs):
+                return None
+            return sum(known[1:], known[0]) if truth else _zero_is_one(sum(known[1:], known[0]))
+        case _:
+            value = ev.eval(test)
+            return None if not _sized(value) else _zero_is_one(value) if truth else dim_min(value, 1)
+
+
+def _pair(op: ast.cmpop, a: Any, b: Any) -> Dim | None:
+    """0 where `a op b` holds, else a positive number."""
+    if isinstance(op, (ast.In, ast.NotIn)):
+        if not is_collection(b) or not b or not all(map(_sized, (a, *b))):
+            return None
+        found = prod(_apart(a, item) for item in b)
+        return found if isinstance(op, ast.In) else _zero_is_one(found)
+    if not _sized(a) or not _sized(b):
+        return None
+    if isinstance(op, (ast.Eq, ast.NotEq)):
+        return _apart(a, b) if isinstance(op, ast.Eq) else _zero_is_one(_apart(a, b))
+    a, b = (b, a) if isinstance(op, (ast.Gt, ast.GtE)) else (a, b)
+    if type(op) not in _OPPOSITE:
+        return None
+    return dim_max((a + 1 if isinstance(op, (ast.Lt, ast.Gt)) else a) - b, 0)
+
+
+def _apart(a: Dim, b: Dim) -> Dim:
+    return dim_max(a - b, b - a)
+
+
+def _zero_is_one(d: Dim) -> Dim:
+    """1 for 0, and 0 for any positive number."""
+    return 1 - dim_min(d, 1)
 
 
 def _equalities(ev: Evaluator, test: ast.expr, truth: bool) -> Iterator[tuple[Dim, Dim]]:

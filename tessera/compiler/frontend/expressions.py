@@ -21,6 +21,7 @@ from tessera.compiler.frontend.values import (
     Unknown,
     as_items,
     has_unknown,
+    is_collection,
     is_dict,
     is_sequence,
     is_slice,
@@ -50,8 +51,8 @@ def unary(ev: Evaluator, node: ast.UnaryOp) -> Any:
     operand = ev.eval(node.operand)
     if not isinstance(node.op, ast.Not):
         return operators.unary(ev, node, SYMBOLS[type(node.op)], operand)
-    if isinstance(operand, Number):
-        return Number(bool, f"not {operand.text}")
+    if isinstance(operand, (Number, Expr)) and not ev.layer.owns(operand):
+        return Number(bool, f"not {operand.text if isinstance(operand, Number) else operand}")
     if ev.layer.owns(operand):
         return ev.layer.logical(node, "not", [operand])
     truth = ev.decide(node.operand, operand)
@@ -118,11 +119,19 @@ def compare_pair(ev: Evaluator, node: ast.AST, symbol: str, left: Any, right: An
 def _contains(ev: Evaluator, node: ast.AST, positive: bool, item: Any, container: Any) -> Any:
     if isinstance(item, Unknown) or isinstance(container, Unknown):
         return UNKNOWN
-    if is_sequence(container) and not is_static(container):
+    symbolic = isinstance(item, (Expr, Number)) and not ev.layer.owns(item)
+    if symbolic and isinstance(container, range):
+        return Number(bool, ast.unparse(node))
+    if (symbolic and (is_collection(container) or is_dict(container))) or (
+        is_sequence(container) and not is_static(container)
+    ):
         answers = [operators.operate(ev, node, "==", item, c) for c in container]
         if any(a is True for a in answers):
             return positive
-        return not positive if all(a is False for a in answers) else UNKNOWN
+        if all(a is False for a in answers):
+            return not positive
+        known = all(isinstance(a, (bool, Number)) for a in answers)
+        return Number(bool, ast.unparse(node)) if known else UNKNOWN
     if ev.layer.owns(container) or ev.layer.owns(item):
         return ev.error(
             "TS102", f"`in` does not take {type_name(container)}; compare with == and reduce with any()", node
