@@ -139,6 +139,20 @@ CASES = {
     "probabilities": 'def f(q: Tensor["B", "H", "S", "D"], k: Tensor["B", "H", "S", "D"]):\n'
     "    scores = q @ k.mT * 0.125\n"
     "    return ts.softmax(ts.where(ts.arange(S)[:, None] >= ts.arange(S), scores, -math.inf))",
+    "interior": 'def f(u: Tensor["S", "D"]):\n'
+    "    lap = u[2:, 1:-1] + u[:-2, 1:-1] + u[1:-1, 2:] + u[1:-1, :-2] - 4 * u[1:-1, 1:-1]\n"
+    "    return u[1:-1, 1:-1] + 0.1 * lap",
+    "differences": 'def f(x: Tensor["N"]):\n    return x[1:] - x[:-1]',
+    "rotated": 'def f(x: Tensor["B", "H", "S", "D"], cos: Tensor["S", "D//2"], sin: Tensor["S", "D//2"]):\n'
+    "    assert D % 2 == 0\n    a, b = x[..., : D // 2], x[..., D // 2 :]\n"
+    "    return ts.concatenate([a * cos - b * sin, b * cos + a * sin], -1)",
+    "joined": 'def f(x: Tensor["S", "D"], y: Tensor["S", "F", bf16]):\n'
+    "    return ts.concatenate([x * 2, y.to(ts.f32), x], -1), x + 1",
+    "halves": 'def f(x: Tensor["S", "D"]):\n    assert D % 2 == 0\n    return ts.silu(x[:, : D // 2]) * x[:, D // 2 :]',
+    "thirds": 'def f(x: Tensor["S", 96]):\n    q, k, v = ts.split(x, 3, -1)\n    return ts.softmax(q * k) + v',
+    "one of an axis": 'def f(x: Tensor["B", "S", "D"], w: Tensor["D", "F"]):\n    return x[:, 0] @ w',
+    "the last one": 'def f(x: Tensor["B", "S", "D"]):\n    return ts.softmax(x[:, -1])',
+    "shifted rows": 'def f(x: Tensor["B", "S", "D"]):\n    return x[:, 1:] * 0.5 + x[:, :-1] * 0.5',
     "loops": 'def f(x: Tensor["S", "D"]):\n    a = x.clip(-1.0, 1.0) * D\n    for i in range(3):\n'
     "        a = a * 0.5 + ts.tanh(x) * i\n    return a",
 }

@@ -60,6 +60,7 @@ CASES = {
     "columns of a product": 'def f(x: Tensor["S", "D"], w: Tensor["D", "F"]):\n    return (x @ w).sum(0)',
     "columns": 'def f(x: Tensor["B", "S", "D"]):\n    return x.mean(1), x.var(axis=1), (x * 0.5).prod(1)',
     "columns of blocks": 'def f(x: Tensor["S", "B", "D"], y: Tensor["S", "D", ts.f64]):\n    return x.sum(0)',
+    "columns of what is left": 'def f(x: Tensor["B", "S", "D"]):\n    return x[:, 3:].mean(1)',
     "columns in f64": 'def f(x: Tensor["S", "D", ts.f64]):\n    return ts.logsumexp(x, axis=0), x.std(axis=0)',
 }
 

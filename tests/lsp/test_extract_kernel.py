@@ -157,7 +157,13 @@ async def test_why_not(editor, start, end, why):
     "body, why",
     [
         ("return x.reshape(2, -1)", "it re-cuts [N, M] into [2, (M*N)//2]: a tile is a block of one shape"),
-        ("return ts.concatenate([x, x])", "ts.concatenate has no tile form"),
+        (
+            "return ts.concatenate([x, x])",
+            "it joins tensors along axis 0; a program stores pieces of the last axis only",
+        ),
+        ("return ts.concatenate([x, x], 1) * 2", "it computes with tensors that it has joined: their pieces lie in"),
+        ("return x[::2] * 2", "it takes elements with gaps between them, which is no block of an argument"),
+        ("return x[:-1].sum(0)", "it sums over a part of an argument that ends early: a block would reach into what"),
         ("return x @ x.T @ x @ x.T", "three products feed each other: only two are one kernel"),
         ("return x @ (x.T @ x)", "one product would be computed anew for each block of rows of the other"),
         (
@@ -172,7 +178,8 @@ async def test_why_not(editor, start, end, why):
         ("return s + s.T", "an argument meets its own transpose: a program would need two blocks of it"),
         ("return x.sum()", "x.sum of [N, M] goes over the axes 0, 1; a program reduces along one"),
         ("return x * K", "it computes with the size K, which is no axis of what the kernel reads"),
-        ("i = ts.arange(N)\n    return x * i[:, None], x[:, 0] * i", "x[:, 0] has no tile form"),
+        ("return (x * 2)[1:] * 2", "it takes a part of what it computes, of which a program has a block only"),
+        ("return ts.flip(x, 0)", "ts.flip has no tile form"),
         ("i = ts.arange(N)\n    return x * i[:, None], v * i", "it numbers elements of tiles that have different axes"),
         ("return x * n", "the type of n must be known"),
     ],

@@ -144,3 +144,45 @@ async def test_one_product_feeds_another(editor):
         "    acc += ts.tile.mma(ts.tile.gelu(ts.tile.mma(x_tile, up[:, k : k + 32])), down[k : k + 32])\n"
         "return x_tile + acc"
     )
+
+
+async def test_parts_that_are_joined_are_stored_where_they_belong(editor):
+    doc = editor.open(
+        function(
+            'x: Tensor["B", "H", "S", "D"], cos: Tensor["S", "D//2"], sin: Tensor["S", "D//2"]',
+            "assert D % 2 == 0",
+            "a, b = x[..., : D // 2], x[..., D // 2 :]",
+            "# by an angle",
+            "rotated = ts.concatenate([a * cos - b * sin, b * cos + a * sin], -1)",
+            "return ts.tanh(rotated)",
+        )
+    )
+    text = await extracted(editor, doc, "    |a, b =", "sin], -1)|")
+    assert (
+        'def f_kernel(\n    x: Tensor["B", "H", "S", "D"],\n'
+        '    cos: Tensor["S", "D//2"],\n    sin: Tensor["S", "D//2"],\n'
+        '    out: Tensor["B", "H", "S", "D"],\n) -> Tensor["B", "H", "S", "D"]:\n'
+    ) in text
+    assert kernel(text) == (
+        "# by an angle\n"
+        "a = x[tile_s : tile_s + 4, : D // 2]\n"
+        "cos_tile = cos[tile_s : tile_s + 4]\n"
+        "b = x[tile_s : tile_s + 4, D // 2 : 2 * (D // 2)]\n"
+        "sin_tile = sin[tile_s : tile_s + 4]\n"
+        "out[tile_s : tile_s + 4, : D // 2] = a * cos_tile - b * sin_tile\n"
+        "out[tile_s : tile_s + 4, D // 2 : 2 * (D // 2)] = b * cos_tile + a * sin_tile\n"
+        "return out"
+    )
+    assert "    rotated = f_kernel(x, cos, sin, ts.zeros((B, H, S, D)))\n    return ts.tanh(rotated)\n" in text
+
+
+async def test_a_stencil(editor):
+    doc = editor.open(function('u: Tensor["N", "M", bf16]', "return u[1:-1, 2:] - u[1:-1, :-2]"))
+    text = await extracted(editor, doc, "    |return")
+    assert kernel(text) == (
+        "u_tile = u[tile_r + 1 : tile_r + 33, tile_c + 2 : tile_c + 66]\n"
+        "u_tile_2 = u[tile_r + 1 : tile_r + 33, tile_c : tile_c + 64]\n"
+        "out[tile_r : tile_r + 32, tile_c : tile_c + 64] = u_tile - u_tile_2\n"
+        "return out"
+    )
+    assert "    return f_kernel(u, ts.zeros((N - 2, M - 2), bf16))\n" in text

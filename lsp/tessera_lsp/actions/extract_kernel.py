@@ -18,8 +18,9 @@ from tessera.compiler.frontend.operators import PYTHON, SYMBOLS
 from tessera.compiler.frontend.text_scope import TextScope
 from tessera.compiler.frontend.values import Builtin, Namespace
 from tessera.compiler.ir.core import Op, clone
-from tessera.compiler.ir.types import Type
+from tessera.compiler.ir.types import TensorType, Type
 from tessera.errors import Edit, Span
+from tessera.language.dtypes import f32
 from tessera_lsp import signatures
 from tessera_lsp.actions import Offer, Selection, names_of, spread, tried
 from tessera_lsp.actions.extract import KERNEL_KIND as KIND
@@ -121,8 +122,15 @@ def spelling_of(document: Document, known: Known, alone: Analysis) -> Spelling:
     scope, bound = document.scope, names_of([known.tree], ast.Store) | {p.arg for p in parameters(known.tree)}
     return Spelling(
         tile, decorator, lambda t: annotation(scope, t), lambda d: dtype_name(scope, d),
-        lambda op, number: _constant(scope, alone, bound, op, number), _infinity(scope), {*scope.names()},
+        lambda op, number: _constant(scope, alone, bound, op, number), lambda t: _zeros(scope, t),
+        _infinity(scope), {*scope.names()},
     )  # fmt: skip
+
+
+def _zeros(scope: TextScope, t: TensorType) -> str:
+    shape = f"({', '.join(ast.unparse(ast.parse(str(d))) for d in t.shape)}{',' if len(t.shape) == 1 else ''})"
+    more = "" if t.dtype is f32 else f", {dtype_name(scope, t.dtype)}"
+    return f"{own_name(scope, 'zeros', Builtin('tessera.zeros'))}({shape}{more})"
 
 
 def _infinity(scope: TextScope) -> str:

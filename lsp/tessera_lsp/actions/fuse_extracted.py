@@ -13,8 +13,9 @@ from tessera.compiler.frontend.analysis import Analysis
 from tessera.compiler.ir.core import Op, Value
 from tessera.language.dims import Dim
 from tessera_lsp.actions import Offer, Selection, tried
-from tessera_lsp.actions.fuse import KERNELS, KIND, TITLE, saved, size
+from tessera_lsp.actions.fuse import KERNELS, TITLE, saved, size
 from tessera_lsp.actions.part import selected
+from tessera_lsp.announced import FUSE as KIND
 from tessera_lsp.known import Known
 from tessera_lsp.levels import NoIR, schedule
 from tessera_lsp.predictions import machine_name

@@ -21,13 +21,14 @@ from tessera.language.dims import Dim, Expr
 from tessera_lsp import signatures
 from tessera_lsp.actions import Offer, Selection, insertion, names_of
 from tessera_lsp.actions.extract_kernel import spelling_of, stands, understood
-from tessera_lsp.actions.fuse import KIND, TITLE, saved
+from tessera_lsp.actions.fuse import TITLE, saved
 from tessera_lsp.actions.kernel_axes import Axes, Line, NoKernel, axes_of, named_as_in
 from tessera_lsp.actions.kernel_body import Body, Spelling
 from tessera_lsp.actions.kernel_comments import comments_of
 from tessera_lsp.actions.kernel_layout import Layout, argument_place
 from tessera_lsp.actions.kernel_text import take_apart, typed
 from tessera_lsp.actions.part import Part, free_name, part_of, selected
+from tessera_lsp.announced import FUSE as KIND
 from tessera_lsp.known import Known
 from tessera_lsp.names import parameters
 
@@ -143,6 +144,8 @@ def _elementwise(e: _Epilogue, func: Op) -> Axes:
     axes = axes_of(func, apart=False)
     for op in (*axes.reduced, *axes.summed):
         raise NoKernel(f"{{}} needs more of {e.name} than one program of {kernel} has", op)
+    if axes.parts or axes.joined or any(op.name == "graph.iota" for op in func.walk()):
+        raise NoKernel(f"it takes parts or numbers elements: the text of {kernel} does not say where they are")
     tile = next((a for a in func.region.block.args if a.hint == e.name and a.uses), None)
     results = func.region.block.ops[-1].operands
     if len(results) != 1 or tile is None:
@@ -256,7 +259,7 @@ def _header(e: _Epilogue, new: list[Value], axes: Axes, made: Layout, spelling: 
     a: ast.arguments = tree.args
     if a.defaults or a.kwonlyargs or a.vararg or a.kwarg or not a.args or tree.returns is None:
         raise NoKernel(f"{kernel} has optional parameters, or does not say what it returns")
-    texts = [f", {v.hint}: {typed(made, spelling, v, argument_place(axes, v))}" for v in new]
+    texts = [f", {v.hint}: {typed(spelling, v, made.shape(argument_place(axes, v)))}" for v in new]
     yield insertion(_span(e.kernel, a.args[-1]), True, "".join(texts))
     (result,) = func.region.block.ops[-1].operands
     returns = definition_signature(e.kernel.analysis.definition).returns
@@ -264,7 +267,7 @@ def _header(e: _Epilogue, new: list[Value], axes: Axes, made: Layout, spelling: 
     if tensor(tile).dtype != tensor(result).dtype:
         if len(made.names) < len(made.lead):
             raise NoKernel(f"{kernel} returns {returns}, whose dtype would change")
-        yield Edit(_span(e.kernel, tree.returns), typed(made, spelling, result, axes.of_value(result)))
+        yield Edit(_span(e.kernel, tree.returns), typed(spelling, result, made.shape(axes.of_value(result))))
 
 
 def _placed(e: _Epilogue, edits: list[Edit], more: str, kernel: str) -> tuple[Edit, ...]:

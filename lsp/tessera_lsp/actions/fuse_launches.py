@@ -22,9 +22,10 @@ from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
 from tessera_lsp import signatures
 from tessera_lsp.actions import Offer, Selection, names_of
-from tessera_lsp.actions.fuse import KERNELS, KIND, between, group_ops, saved, size
+from tessera_lsp.actions.fuse import KERNELS, between, group_ops, saved, size
 from tessera_lsp.actions.part import assigned_first, in_order
 from tessera_lsp.annotations import annotation, dtype_name, own_name
+from tessera_lsp.announced import FUSE as KIND
 from tessera_lsp.levels import NoIR, schedule
 from tessera_lsp.names import parameters
 from tessera_lsp.predictions import machine_name

@@ -41,7 +41,7 @@ def named_as_in(source: Source) -> Generator[None]:
 
 @dataclass(slots=True, eq=False)
 class Line:
-    """`same`: a line that this one has been found to be."""
+    """`same`: a line that this one has been found to be. Of two names for its size the shorter one is kept."""
 
     dim: Dim
     same: Line | None = None
@@ -57,12 +57,23 @@ class Line:
         a, b = self.found, other.found
         if a is not b:
             b.same = a
+            a.dim = min(a.dim, b.dim, key=lambda d: (not isinstance(d, int), len(str(d))))
 
 
 Place = tuple[Line | None, ...]
 """for each axis its line; None for an axis of size 1"""
 Use = tuple[Op, int]
 """an operand of an op, by its number"""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """`size` elements of an `axis` of that size, from `start` on. `end`: all that there are from there."""
+
+    start: Dim
+    size: Dim
+    axis: Dim
+    end: bool
 
 
 @dataclass(slots=True)
@@ -74,6 +85,10 @@ class Axes:
     reduced: dict[Op, Line] = field(default_factory=dict[Op, Line])
     summed: dict[Op, Line] = field(default_factory=dict[Op, Line])
 
+    parts: dict[Use, tuple[Part | None, ...]] = field(default_factory=dict["Use", "tuple[Part | None, ...]"])
+    """of reads of a part of an argument; None for a whole axis"""
+    joined: dict[Op, tuple[Line, ...]] = field(default_factory=dict[Op, "tuple[Line, ...]"])
+    """of results that are put together: the line of each piece, along the last axis"""
     blocks: dict[Op, tuple[Line, Line]] = field(default_factory=dict[Op, "tuple[Line, Line]"])
     """of which lines a program of a product has a block"""
 
@@ -90,6 +105,18 @@ class Axes:
         """The line that an op leads over; None for those that work element by element."""
         line = self.reduced.get(op) or self.summed.get(op)
         return line.found if line is not None else None
+
+    @property
+    def in_parts(self) -> list[Line]:
+        """The lines that walk a part of an argument."""
+        return [a for a, p in self._parts() if a is not None and p is not None]
+
+    def _parts(self) -> Iterator[tuple[Line | None, Part | None]]:
+        return ((a, p) for use, parts in self.parts.items() for a, p in zip(self.of(*use), parts, strict=True))
+
+    def ends_early(self, line: Line) -> bool:
+        """Whether behind the last element of a line an argument has others, which a block would reach into."""
+        return any(a is line and p is not None and not p.end for a, p in self._parts())
 
     def wholes(self) -> list[Line]:
         return list(dict.fromkeys(a.found for a in self.reduced.values()))
@@ -182,6 +209,39 @@ def _scanned(out: Axes, op: Op) -> None:
     out.values[op.result] = place
 
 
+def _sliced(out: Axes, op: Op) -> None:
+    """A part of an argument is read where it lies. Along an axis of which it takes a part it has a line of its own."""
+    (v,), result, attrs = op.operands, op.result, attributes_of(op)
+    if v.op is not None:
+        raise NoKernel("it takes a part of what it computes, of which a program has a block only")
+    if any(s != 1 for s in attrs["step"]):
+        raise NoKernel("it takes elements with gaps between them, which is no block of an argument")
+    bounds = [
+        None if m == 0 and n == d else Part(m, e, d, n == d)
+        for m, n, d, e in zip(attrs["start"], attrs["stop"], tensor(v).shape, tensor(result).shape, strict=True)
+    ]
+    own = _fresh(result)
+    place = tuple(a if b is None else line for a, b, line in zip(out.reads[op, 0], bounds, own, strict=True))
+    out.parts[op, 0] = tuple(bounds)
+    out.reads[op, 0] = out.values[result] = place
+
+
+def _joined(out: Axes, op: Op) -> None:
+    """Tensors one after the other: each piece is stored by itself, so that this must be the end."""
+    axis, rank = op.attrs["axis"], len(tensor(op.result).shape)
+    if axis != rank - 1:
+        raise NoKernel(f"it joins tensors along axis {axis}; a program stores pieces of the last axis only")
+    if any(u.name != "graph.return" for u in op.result.users):
+        raise NoKernel("it computes with tensors that it has joined: their pieces lie in several blocks")
+    places = [out.of(op, i) for i in range(len(op.operands))]
+    if any(p[-1] is None for p in places):
+        raise NoKernel("it joins tensors of size 1")
+    for other in places[1:]:
+        _join(other[:-1], places[0][:-1])
+    out.joined[op] = tuple(a for p in places if (a := p[-1]) is not None)
+    out.values[op.result] = places[0]
+
+
 def _product(out: Axes, op: Op) -> None:
     """A matrix product: rows of one operand, columns of the other, and batches."""
     lhs, rhs, result = (str(op.attrs[n]) for n in ("lhs", "rhs", "out"))
@@ -219,6 +279,7 @@ def _reshaped(out: Axes, op: Op) -> None:
 _RULES: dict[str, Any] = {
     "constant": _generated, "generate": _generated, "map": _aligned, "reduce": _reduced, "scan": _scanned,
     "contract": _product, "transpose": _transposed, "reshape": _reshaped, "broadcast_to": _aligned,
+    "slice": _sliced, "concat": _joined,
 }  # fmt: skip
 """by the operator, or by its structural kind"""
 
@@ -237,7 +298,7 @@ def space(axes: Axes, results: Sequence[Value]) -> list[Line]:
     for place in places:
         if not _within(place, lead):
             raise NoKernel("the results lie in different orders")
-    beside = {*lead, *axes.wholes(), *axes.sums()}
+    beside = {*lead, *axes.wholes(), *axes.sums(), *(a.found for pieces in axes.joined.values() for a in pieces)}
     for op, i in axes.reads:
         if any(a is not None and a not in beside for a in axes.of(op, i)):
             raise NoKernel(f"the results have no axis for all of {op.operands[i].hint or 'what is read'}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Mapping
 
 from tessera.compiler.ir.core import Op
@@ -29,7 +30,11 @@ def layout(func: Op, axes: Axes, taken: Collection[str], sizes: Mapping[str, int
     if any(v.op is None for v in results):
         raise NoKernel("a result is one of the arguments as it is")
     out = Layout(axes, space(axes, results))
-    if axes.summed:
+    if axes.joined or any(a in out.lead for a in axes.in_parts):
+        out.outputs = _outputs(len(results), taken)
+    if axes.joined:
+        _pieces(out)
+    elif axes.summed:
         _products(out, sizes)
     elif axes.reduced:
         _reductions(out)
@@ -40,9 +45,27 @@ def layout(func: Op, axes: Axes, taken: Collection[str], sizes: Mapping[str, int
         out.order = out.lead
         out.widths = dict(zip(out.lead[-2:], (ROWS, COLUMNS), strict=True))
     if not out.linear:
-        out.explicit = any(map(out.hides_batches, (axes.of(op, i) for op, i in axes.reads)))
+        shifted = any(a not in out.held for a in axes.in_parts)  # then a block says not which axis it is of
+        out.explicit = shifted or any(map(out.hides_batches, (axes.of(op, i) for op, i in axes.reads)))
+    if any(map(axes.ends_early, out.looped)):
+        raise NoKernel("it sums over a part of an argument that ends early: a block would reach into what follows")
     name_dims(out, func, taken)
     return out
+
+
+def _outputs(count: int, taken: Collection[str]) -> list[str]:
+    names = (n for n in ("out", *(f"out_{i}" for i in range(2, 99))) if n not in taken)
+    return list(itertools.islice(names, count))
+
+
+def _pieces(out: Layout) -> None:
+    """All of a row of each piece in one program, which has a few of them. Raises NoKernel."""
+    pieces = list(dict.fromkeys(a.found for lines in out.axes.joined.values() for a in lines))
+    others = [a for a in (*out.axes.wholes(), *out.axes.sums()) if a not in pieces]
+    if others or out.axes.summed:
+        raise NoKernel("it joins tensors, and reduces along another axis: a program holds all of one axis only")
+    rest = [a for a in out.lead if a not in pieces]
+    out.held, out.order, out.widths = pieces, [*rest, *pieces], dict.fromkeys(rest[-1:], FEW_ROWS)
 
 
 # reductions and prefixes
@@ -73,7 +96,8 @@ def _rows(out: Layout, row: Line, rest: list[Line]) -> None:
     full = [*rest, row]
     places = [p for op, i in out.axes.reads if (p := out.axes.of(op, i))]
     out.held, out.order, out.widths = [row], full, dict.fromkeys(rest[-1:], FEW_ROWS)
-    out.plain = all(list(p) in (full, [row]) for p in places) and any(list(p) == full for p in places)
+    alike = all(list(p) in (full, [row]) for p in places) and any(list(p) == full for p in places)
+    out.plain = alike and not out.outputs
 
 
 def _stepwise(op: Op) -> bool:

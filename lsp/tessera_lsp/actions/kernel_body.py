@@ -39,6 +39,8 @@ class Spelling:
     dtype: Callable[[DType], str]
     constant: Callable[[Op, object], str | None]
     """the name that an operator's number has in the text, if it has one"""
+    zeros: Callable[[TensorType], str]
+    """an array of zeros, in the dims of the function"""
     infinity: str
     taken: Collection[str]
 
@@ -223,7 +225,8 @@ class Body:
         if text == op.operands[i].hint or self.layout.linear or (walked and not self._repeated(text)):
             return text
         if text not in self.reads:
-            name = self.free(f"{op.operands[i].hint}_tile")
+            own = op.result.hint if op.name == "graph.slice" else ""
+            name = self.free(own or f"{op.operands[i].hint}_tile")
             if self.outside is None or walked:
                 self.add(f"{name} = {text}")
             else:
@@ -250,7 +253,7 @@ class Body:
 
     def _passes(self, op: Op) -> bool:
         """Whether it leaves no trace in the text, or a number only."""
-        if op.name in MOVES or op.name in ("graph.constant", "graph.full"):
+        if op.name in MOVES or op.name in ("graph.constant", "graph.full", "graph.slice"):
             return True
         if op.name != "graph.cast":
             return False
@@ -309,7 +312,7 @@ class Body:
     def _number(self, op: Op, user: Op | None) -> ast.expr:
         value = op.attrs["value"]
         if not isinstance(value, (bool, int, float, complex)):
-            return ast.Name(f"({kernel_dim(self.layout, value)})".strip("()"))  # type: ignore[arg-type]
+            return ast.parse(str(kernel_dim(self.layout, value)), mode="eval").body  # type: ignore[arg-type]
         written = self.spelling.constant(user or op, value)
         if written is not None:
             return ast.Name(written)

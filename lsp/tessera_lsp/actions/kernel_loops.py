@@ -8,6 +8,7 @@ from tessera.language import dtypes
 from tessera.language.dtypes import DType
 from tessera_lsp.actions.kernel_body import WIDTH, Body
 from tessera_lsp.actions.kernel_coordinates import causal
+from tessera_lsp.actions.kernel_layout import text_of
 from tessera_lsp.actions.kernel_online import Online
 from tessera_lsp.actions.kernel_passes import Pass
 
@@ -32,7 +33,7 @@ def write_pass(body: Body, p: Pass) -> None:
     body.indent = indent
     layout, tile = body.layout, body.spelling.tile
     counter, width = layout.counters[p.line], layout.widths[p.line]
-    head = f"{indent}for {counter} in {tile}.range_k(0, {layout.names[p.line]}, {width}):"
+    head = f"{indent}for {counter} in {tile}.range_k(0, {text_of(layout.names[p.line])}, {width}):"
     starts = [f"{indent}{body.names[op.result]} = {_start(body, op, p.online)}" for op in p.sums]
     body.lines = [*before, *body.outside, *starts, head, *body.lines]
     body.outside = None

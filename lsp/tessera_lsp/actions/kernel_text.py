@@ -11,14 +11,19 @@ from dataclasses import dataclass
 
 from tessera.compiler.graph.operator import tensor
 from tessera.compiler.ir.core import Op, Value
-from tessera_lsp.actions.kernel_axes import Axes, Line, NoKernel, axes_of, kind_of
+from tessera.compiler.ir.types import Shape
+from tessera_lsp.actions.kernel_axes import Axes, NoKernel, axes_of, kind_of
 from tessera_lsp.actions.kernel_blocks import layout
 from tessera_lsp.actions.kernel_body import WIDTH, Body, Spelling
 from tessera_lsp.actions.kernel_comments import Comments
-from tessera_lsp.actions.kernel_layout import Layout, argument_place
+from tessera_lsp.actions.kernel_layout import Layout, argument_shape
 from tessera_lsp.actions.kernel_loops import write_pass
 from tessera_lsp.actions.kernel_online import divide_behind
 from tessera_lsp.actions.kernel_passes import passes
+from tessera_lsp.actions.kernel_stores import output_shape, store
+
+WIDEST = 112
+"""characters of parameters on a line of their own"""
 
 
 @dataclass(slots=True)
@@ -36,16 +41,29 @@ def kernel_text(func: Op, name: str, spelling: Spelling, comments: Comments, siz
         body.add(f"{made.linear} = {spelling.tile}.linear_id()")
     for p in passes(func, axes, made):
         write_pass(body, p)
-    body.statements()
+    if made.outputs:
+        store(body)
+    else:
+        body.statements()
     args = [a for a in func.region.block.args if a.uses]
-    types = [(a.hint, typed(made, spelling, a, argument_place(axes, a))) for a in args]
-    results = [typed(made, spelling, v, axes.of_value(v)) for v in func.region.block.ops[-1].operands]
+    ends = func.region.block.ops[-1].operands
+    types = [(a.hint, typed(spelling, a, argument_shape(made, a))) for a in args]
+    results = [typed(spelling, v, output_shape(made, v, axes.of_value(v))) for v in ends]
+    types += zip(made.outputs, results, strict=False)
+    given = [spelling.zeros(tensor(v)) for v in ends[: len(made.outputs)]]
     returned = results[0] if len(results) == 1 else f"tuple[{', '.join(results)}]"
-    parameters = ", ".join(f"{n}: {t}" for n, t in types)
-    head = f"def {name}({parameters}) -> {returned}:"
+    known = any(isinstance(d, int) and d != 1 for v in ends for d in tensor(v).shape)
+    arrow = "" if made.outputs and known else f" -> {returned}"  # a size without a name is one of that array alone
+    parameters = [f"{n}: {t}" for n, t in types]
+    head = f"def {name}({', '.join(parameters)}){arrow}:"
     if len(head) > WIDTH:
-        head = f"def {name}(\n    {parameters}\n) -> {returned}:"
-    return Written("\n".join([f"@{spelling.decorator}", head, *body.lines]), tuple(a.hint for a in args))
+        inner = ", ".join(parameters)
+        head = f"def {name}(\n    {inner if len(inner) <= WIDEST else _lines(parameters)}\n){arrow}:"
+    return Written("\n".join([f"@{spelling.decorator}", head, *body.lines]), (*(a.hint for a in args), *given))
+
+
+def _lines(parameters: list[str]) -> str:
+    return ",\n    ".join((*parameters, "")).rstrip()
 
 
 def _laid_out(func: Op, spelling: Spelling, sizes: Mapping[str, int]) -> tuple[Axes, Layout]:
@@ -80,11 +98,11 @@ def take_apart(func: Op, without: str = "") -> set[Op]:
     return said
 
 
-def typed(made: Layout, spelling: Spelling, v: Value, place: tuple[Line | None, ...]) -> str:
+def typed(spelling: Spelling, v: Value, shape: Shape) -> str:
     t = tensor(v)
     if not t.shape:
         return spelling.dtype(t.dtype)
-    text = spelling.annotation(t.with_shape(made.shape(place)))
+    text = spelling.annotation(t.with_shape(shape))
     if text is None:
         raise NoKernel(f"{t.pretty()} has no annotation in this file")
     return text
