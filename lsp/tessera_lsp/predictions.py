@@ -76,12 +76,15 @@ def predict(analysis: Analysis, dims: Mapping[str, int], target: str) -> Predict
 
 def _assuming(missing: tuple[str, ...], analysis: Analysis, dims: Mapping[str, int], target: str) -> Prediction:
     """The prediction under the sizes that `tessera profile` would take."""
-    usual = usual_sizes(analysis, dims)
+    usual, why = usual_sizes(analysis, dims), f"set a size for {', '.join(missing)}"
     if all(dim in usual for dim in missing):
-        found = predict(analysis, {**dims, **{dim: usual[dim] for dim in missing}}, target)
+        sizes = {**dims, **{dim: usual[dim] for dim in missing}}
+        found = predict(analysis, sizes, target)
         if found.us is not None or found.bytes is not None:
             return replace(found, assumed=missing, size=usual[missing[0]])
-    return Prediction(machine_name(target), 0, why=f"set a size for {', '.join(missing)}")
+        if still := analyse(analysis.definition, None, sizes).undecided:  # no size would help
+            why = still[0].message
+    return Prediction(machine_name(target), 0, why=why)
 
 
 def _time(steps: tuple[Step, ...], machine: Machine) -> float | None:

@@ -77,6 +77,18 @@ async def test_sizes_and_targets_change(start):
     assert not await lenses(editor, doc)
 
 
+async def test_why_there_is_no_prediction(editor):
+    """Sizes are asked for only where they would help."""
+    head = "import math\nimport tessera as ts\nfrom tessera import Tensor\n@ts.function\n"
+    text = f'{head}def f(x: Tensor["B", "D"], ws: list[Tensor["D", "D"]]):\n    return x @ ws[0]\n@ts.function\n'
+    doc = editor.open(
+        f'{text}def g(x: Tensor["B", "D"]):\n    assert D % 3 == 0\n    return x / math.sqrt(D)\n', "why.py"
+    )
+    found = await lenses(editor, doc)
+    assert found["f"][0].title == "no prediction for cpu: what ws holds must be known"
+    assert found["g"][0].title == "no prediction for cpu: set a size for B, D"
+
+
 async def test_the_line_of_a_magic_has_the_last_word(start):
     editor = await start(options={"target": "cpu", "dims": {"B": 1}})
     cell = SECOND.replace("%%tessera", "%%tessera --target sm_80 --dims S=4096,D=64").replace("sofmax", "softmax")

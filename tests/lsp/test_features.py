@@ -117,6 +117,17 @@ note = "𝒮"; out = twice(helper(1)); ts.exp(out)
 """
 
 
+async def test_hover_over_a_constant_says_its_value(editor):
+    text = MODEL.replace("HEADS = 4", "HEADS = 4\nFAR = 10 ** 90")
+    doc = editor.open(text.replace('note = "', 'note = FAR; note = "'), "constants.py")
+    for mark, shown in (("assert D % H|EADS", "HEADS = 4"), ("note = F|AR", None)):
+        found = await editor.client.text_document_hover_async(lsp.HoverParams(doc, editor.at(doc, mark)))
+        if shown is None:
+            assert found is None
+        else:
+            assert shown in found.contents.value and editor.covered(doc, found.range) == "HEADS"
+
+
 async def test_hover_over_functions_says_what_they_are_given_and_return(editor):
     doc = editor.open(CALLED)
 

@@ -108,11 +108,18 @@ def _attribute(document: Document, known: Known, word: ast.Attribute, span: Span
 
 
 def _documentation(document: Document, known: Known, word: ast.Name | ast.Attribute) -> str:
-    """Of what the module knows by this dotted name: an operator, a function, a dtype."""
+    """Of what the module knows by this dotted name: an operator, a function, a dtype, a constant."""
     dotted = ast.unparse(word)
     if is_local(known, dotted.partition(".")[0]):
         return ""
-    return _described(document, signatures.resolve(document.scope, dotted))
+    value = signatures.resolve(document.scope, dotted)
+    return _described(document, value) or (_code(f"{dotted} = {value!r}") if _is_short(value) else "")
+
+
+def _is_short(value: Any) -> bool:
+    if isinstance(value, int):
+        return value.bit_length() <= 64
+    return isinstance(value, float) or (isinstance(value, str) and len(value) <= 80)
 
 
 def _described(document: Document, value: Any) -> str:

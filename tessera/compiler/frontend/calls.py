@@ -265,7 +265,8 @@ def _abstract_call(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], k
         return functools.reduce(lambda a, b: ev.operate(node, "*", a, b), args[0], 1)
     if getattr(callee, "__module__", "") == "math" and not tensors:
         whole = name in ("floor", "ceil", "isqrt", "gcd", "lcm", "comb", "perm", "factorial")
-        return Number(int if whole else float, f"{name}({', '.join(map(_text, args))})")
+        text = f"{name}({', '.join(map(_text, args))})"
+        return Number(int if whole else float, text, ("sqrt", *args) if name == "sqrt" else ())
     kind = callee.__class__
     if issubclass(kind, type):
         return _construct(ev, node, callee, args, kwargs)

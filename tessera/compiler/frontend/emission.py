@@ -19,7 +19,7 @@ from tessera.compiler.frontend.values import (
     leaves,
     type_name,
 )
-from tessera.compiler.graph.operator import FUNCTIONS, GraphBuilder, InferError, Operator
+from tessera.compiler.graph.operator import FUNCTIONS, REGISTRY, GraphBuilder, InferError, Operator
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TensorType
 from tessera.errors import Span
@@ -47,6 +47,16 @@ class Emission:
 
     def constant(self, value: Any, dtype: DType) -> Value:
         return self.g.size(value, dtype) if isinstance(value, Expr) else self.g.constant(value, dtype)
+
+    def computed(self, value: Any) -> Value | None:
+        """A number that depends on sizes, as the program computes it when it runs: in f64, as Python does."""
+        if isinstance(value, (int, float, Expr)):
+            return self.constant(value, dtypes.f64)
+        if not isinstance(value, Number) or not value.made:
+            return None
+        name, *operands = value.made
+        found = [self.computed(o) for o in operands]
+        return None if None in found else self.g.emit(REGISTRY[name], found, {})
 
     def emit(
         self, node: ast.AST, operator: Operator, operands: list[Any], attrs: dict[str, Any],
@@ -89,6 +99,8 @@ class Emission:
         if isinstance(value, Number):
             like = next((v.type for v in leaves(operands) if isinstance(v, Value)), None)
             dtype = dtypes.weak(value.type(0), like.dtype if isinstance(like, TensorType) else None) or dtypes.f32
+            if (found := self.computed(value)) is not None:
+                return self.g.to(found, dtype)
             self.ev.undecide(f"{value.text} must be known", node)
             return self.ev.layer.placeholder(TensorType((), dtype), self.ev.span(node))
         if is_sequence(value):

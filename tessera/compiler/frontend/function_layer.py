@@ -161,15 +161,18 @@ class FunctionLayer(Layer):
         if isinstance(value, Value) or value is None or isinstance(value, Unknown):
             return value if isinstance(value, Value) else None
         wanted = like if isinstance(like, TensorType) else None
-        if isinstance(value, Number):
-            self.ev.undecide(f"{value.text} must be known", span)
-            weak = dtypes.weak(value.type(0), wanted.dtype if wanted else None) or dtypes.f32
-            return self.placeholder(wanted or TensorType((), weak), span)
-        if not isinstance(value, (bool, int, float, complex, Expr)):
+        if not isinstance(value, (bool, int, float, complex, Expr, Number)):
             return None
-        dtype = dtypes.weak(0 if isinstance(value, Expr) else value, wanted.dtype if wanted else None) or dtypes.f32
+        like_python = 0 if isinstance(value, Expr) else value.type(0) if isinstance(value, Number) else value
+        dtype = dtypes.weak(like_python, wanted.dtype if wanted else None) or dtypes.f32
         with self.ev.builder.at(span):
-            scalar = self.emission.constant(value, dtype)
+            if isinstance(value, Number):
+                if (found := self.emission.computed(value)) is None:
+                    self.ev.undecide(f"{value.text} must be known", span)
+                    return self.placeholder(wanted or TensorType((), dtype), span)
+                scalar = self.emission.g.to(found, dtype)
+            else:
+                scalar = self.emission.constant(value, dtype)
             return scalar if wanted is None or not wanted.rank else self.emission.g.broadcast_to(scalar, wanted.shape)
 
     def number(self, value: Any, dtype: DType, span: Span) -> Value | None:

@@ -34,6 +34,7 @@ COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">="})
 _SIZE: dict[str, Callable[[Any, Any], Any]] = {
     "+": _.add, "-": _.sub, "*": _.mul, "//": dims.floordiv, "%": dims.mod,
 }  # fmt: skip
+_PROGRAMS = {"+": "add", "-": "sub", "*": "mul", "/": "div", "**": "pow"}
 LARGE = 10_000_000
 """elements of a container, or bits of an integer, that compile-time arithmetic may make"""
 
@@ -65,7 +66,7 @@ def unary(ev: Evaluator, node: ast.AST, symbol: str, operand: Any) -> Any:
     if isinstance(operand, Expr):
         return -operand if symbol == "-" else operand
     if isinstance(operand, Number):
-        return Number(operand.type, f"{symbol}{operand.text}")
+        return Number(operand.type, f"{symbol}{operand.text}", ("neg", operand) if symbol == "-" else ())
     try:
         return UNARY[symbol](operand)
     except Exception as e:
@@ -118,7 +119,8 @@ def _sized(ev: Evaluator, node: ast.AST, symbol: str, left: Any, right: Any) -> 
     integer = symbol != "/" and all(
         isinstance(v, (int, Expr)) or (isinstance(v, Number) and v.type is int) for v in (left, right)
     )
-    return Number(int if integer else float, text)
+    made = (_PROGRAMS[symbol], left, right) if symbol in _PROGRAMS and not integer else ()
+    return Number(int if integer else float, text, made)
 
 
 def whole(d: Any, facts: Facts) -> Any:

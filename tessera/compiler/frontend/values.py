@@ -63,6 +63,8 @@ class Number:
     type: type
     text: str
     """the expression, for people"""
+    made: tuple[Any, ...] = ()
+    """an operator and its operands by which a program computes it in f64; () where only Python can"""
 
 
 @dataclass(frozen=True, slots=True)
