@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from tessera.compiler.frontend.definition import Definition
 from tessera.compiler.frontend.fingerprint import fingerprint
@@ -16,10 +16,12 @@ from tessera.compiler.frontend.values import Static, is_tuple
 from tessera.compiler.ir.checks import Check
 from tessera.compiler.ir.core import Block, Op
 from tessera.compiler.ir.types import TensorType, Type
-from tessera.compiler.tile.program import Param
 from tessera.errors import Diagnostic, Span
 from tessera.immutable import immutable
 from tessera.language.dims import Expr, text_of
+
+if TYPE_CHECKING:
+    from tessera.compiler.tile.program import Param
 
 ArgType: TypeAlias = "TensorType | Static | None"
 """What an argument is to the compiler: a tensor of a type, an ordinary value, or an absent optional."""
