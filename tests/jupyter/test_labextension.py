@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 
 import pytest
 
-from tests.browsers import appears, eventually, expect
+from tests.browsers import eventually, expect
 from tests.conftest import require
 from tests.jupyter.conftest import ROOT
 
@@ -69,7 +70,9 @@ def point_at(page, part, explanation):
     def shows():
         page.page.mouse.move(5, 5)
         part.hover()
-        return appears(tip, 20)
+        with contextlib.suppress(require("playwright.sync_api").TimeoutError):
+            tip.wait_for(timeout=20_000)
+        return tip.count() > 0
 
     eventually(shows)
     return tip
