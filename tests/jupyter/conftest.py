@@ -226,7 +226,7 @@ class Page:
             self.page.evaluate("i => window.jupyterapp.shell.currentWidget.content.scrollToItem(i)", index)
             return area.locator(".jp-OutputArea-child:visible").count() > 0  # some are empty
 
-        eventually(in_view, True)
+        browsers.eventually(in_view)
         return area
 
     def pass_time(self, milliseconds: int) -> None:
