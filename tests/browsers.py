@@ -65,10 +65,10 @@ def expect(shown: Any) -> Any:
     return require("playwright.sync_api").expect(shown)
 
 
-def appears(part: Any, seconds: float) -> bool:
-    """Whether a part of a page is seen within a time."""
+def succeeds(act: Callable[..., object], seconds: float, *given: Any, **named: Any) -> bool:
+    """Whether what Playwright does to a part of a page could be done, or what it waits for came, within a time."""
     try:
-        part.wait_for(timeout=seconds * 1000)
+        act(*given, **named, timeout=seconds * 1000)
     except require("playwright.sync_api").TimeoutError:
         return False
     return True

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.browsers import PATIENCE, appears, expect
+from tests.browsers import PATIENCE, succeeds
 
 ROOT = Path(__file__).parents[2]
 SHOTS = ROOT / "build/vscode"
@@ -88,10 +88,10 @@ class Window:
 
     def open(self, name: str) -> None:
         """Shows a file of the folder, and nothing else."""
-        self.command("View: Close All Editors")
-        self.page.locator(".tab").first.wait_for(state="detached")
-        self.take("Control+p", name, name)
-        self.page.locator(f'.tab.active[data-resource-name="{name}"]').wait_for()
+        empty = self.page.locator(".editor-group-container.empty")
+        self.until(lambda: self.command("View: Close All Editors"), empty)
+        tab = self.page.locator(f'.tab.active[data-resource-name="{name}"]')
+        self.until(lambda: self.take("Control+p", name, name), tab)
 
     def revert(self) -> None:
         """Takes back what has not been saved."""
@@ -106,17 +106,15 @@ class Window:
         """Picks an entry of the list that a key opens, once that is of what is sought: letters are marked in it. Opened
         before VS Code had fully started it would lack entries for ever, so it is opened again for them."""
         found = self.entry(label).filter(has=self.page.locator(".highlight")).first
-
-        def seek() -> None:
-            if self.box.is_visible():
-                self.box.press("Escape")
-            self.page.keyboard.press(key)
-            if appears(self.box, 4):
-                self.box.fill(sought)
-
-        self.until(seek, found)
-        found.click()
+        self.patiently(lambda seconds: self.ask(key, sought, seconds) and succeeds(found.click, seconds))
         found.wait_for(state="hidden")
+
+    def ask(self, key: str, text: str, seconds: float) -> bool:
+        """Writes a text where a key asks for one, once nothing else asks; gives whether that could be done."""
+        self.page.keyboard.press("Escape")
+        closed = succeeds(self.box.wait_for, seconds, state="hidden")
+        self.page.keyboard.press(key)
+        return closed and succeeds(self.box.fill, seconds, text)
 
     def choose(self, label: str) -> None:
         """Picks an entry of the list that a command shows."""
@@ -127,13 +125,19 @@ class Window:
         return self.page.locator(".quick-input-list .monaco-list-row", has=exact)
 
     def until(self, act: Callable[[], object], answer: Any, seconds: float = 4) -> None:
-        """Does something until its answer is shown: a busy window may miss a key, or move under the mouse. Each time it
-        waits longer for it, at first some seconds."""
-        act()
-        while not appears(answer, seconds):
-            seconds *= 2
-            assert seconds < PATIENCE, f"{answer} is not shown"
+        """Does something until its answer is shown."""
+
+        def attempt(patience: float) -> bool:
             act()
+            return succeeds(answer.wait_for, patience)
+
+        self.patiently(attempt, seconds)
+
+    def patiently(self, attempt: Callable[[float], bool], seconds: float = 4) -> None:
+        """Attempts what a busy window may miss, and each time waits longer for it, at first some seconds."""
+        while not attempt(seconds):
+            seconds *= 2
+            assert seconds < PATIENCE, "the window does not answer"
 
     def lines(self) -> list[str]:
         """What the lines in view show, hints included."""
@@ -164,10 +168,15 @@ class Window:
         lines = (self.folder / file).read_text().splitlines()
         line = next(number for number, content in enumerate(lines) if text in content)
         column = lines[line].index(word) + 1
-        self.until(lambda: self.page.keyboard.press("Control+g"), self.box)
-        self.box.fill(f":{line + 1}:{column}")
-        self.box.press("Enter")
-        expect(self.page.locator('[id="status.editor.selection"]')).to_have_text(f"Ln {line + 1}, Col {column}")
+        told = self.page.locator('[id="status.editor.selection"]').get_by_text(
+            f"Ln {line + 1}, Col {column}", exact=True
+        )
+
+        def go(seconds: float) -> bool:
+            asked = self.ask("Control+g", f":{line + 1}:{column}", seconds)
+            return asked and succeeds(self.box.press, seconds, "Enter") and succeeds(told.wait_for, seconds)
+
+        self.patiently(go)
 
     def shot(self, name: str) -> None:
         SHOTS.mkdir(parents=True, exist_ok=True)
