@@ -16,7 +16,7 @@ from tessera.compiler.frontend.analysis import Analysis
 from tessera.compiler.frontend.fixes import expression_at
 from tessera.compiler.frontend.operators import PYTHON, SYMBOLS
 from tessera.compiler.frontend.text_scope import TextScope
-from tessera.compiler.frontend.values import Builtin, Namespace
+from tessera.compiler.frontend.values import Builtin, Namespace, OperatorRef
 from tessera.compiler.ir.core import Op, clone
 from tessera.compiler.ir.types import TensorType, Type
 from tessera.errors import Edit, Span
@@ -130,7 +130,9 @@ def spelling_of(document: Document, known: Known, alone: Analysis) -> Spelling:
 def _zeros(scope: TextScope, t: TensorType) -> str:
     shape = f"({', '.join(ast.unparse(ast.parse(str(d))) for d in t.shape)}{',' if len(t.shape) == 1 else ''})"
     more = "" if t.dtype is f32 else f", {dtype_name(scope, t.dtype)}"
-    return f"{own_name(scope, 'zeros', Builtin('tessera.zeros'))}({shape}{more})"
+    if (zeros := own_name(scope, "zeros", OperatorRef("zeros"))) is None:
+        raise NoKernel("the file has no name for Tessera's module: import tessera as ts")
+    return f"{zeros}({shape}{more})"
 
 
 def _infinity(scope: TextScope) -> str:
