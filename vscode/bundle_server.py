@@ -24,8 +24,8 @@ OMITTED = (
     *("tessera/compiler/pipeline.py", "pygls/client.py", "pygls/lsp/client.py", "pygls/lsp/_base_client.py"),
     *("cattrs/preconf/", "cattrs/strategies/"),
 )
-# Read by name, or as text.
-WHOLE = ("tessera/language/", "tessera/kernels/")
+# Read by name: features when they are first asked for, others as text.
+WHOLE = ("tessera/language/", "tessera/kernels/", "tessera_lsp/features/")
 TEXTS = "tessera/kernels/"
 # Text that hovers show stands in these, and signatures that are looked at.
 DOCUMENTED = ("tessera/compiler/graph/", "tessera/language/")
