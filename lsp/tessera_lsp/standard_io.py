@@ -22,7 +22,7 @@ SWITCH = 0.001
 def serve(server: TesseraServer) -> None:
     """Serves one client until it says `exit` or closes the connection."""
     sys.setswitchinterval(SWITCH)
-    server.protocol.set_writer(StdoutWriter(sys.stdout.buffer))
+    server.protocol.set_writer(_Output(sys.stdout.buffer))
     try:
         asyncio.run(_serve(server))
     except (BrokenPipeError, asyncio.IncompleteReadError):
@@ -31,6 +31,14 @@ def serve(server: TesseraServer) -> None:
         pass
     finally:
         server.shutdown()
+
+
+class _Output(StdoutWriter):
+    """What is under way at the `exit` is answered as cancelled when the output is closed already: nobody reads that."""
+
+    def write(self, data: bytes) -> None:
+        if not self._stdout.closed:
+            super().write(data)
 
 
 async def _serve(server: TesseraServer) -> None:

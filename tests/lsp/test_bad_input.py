@@ -151,8 +151,9 @@ ASK = {"id": 2, "method": "textDocument/inlayHint", "params": {"textDocument": {
 @pytest.mark.parametrize(
     "sent",
     [framed(START, OPEN, ASK), framed(START, OPEN, ASK)[:-20], framed(START) + b"Content-Length: 99999\r\n\r\n{",
-     b"Content-Length: nothing\r\n\r\n", b"\x00\xff" * 50, b""],
-    ids=["in a request", "in a message", "before a body", "bad length", "no protocol", "at once"],
+     b"Content-Length: nothing\r\n\r\n", b"\x00\xff" * 50, b"",
+     framed(START, OPEN, ASK, {"id": 3, "method": "shutdown"}, {"method": "exit"})],
+    ids=["in a request", "in a message", "before a body", "bad length", "no protocol", "at once", "in order"],
 )  # fmt: skip
 def test_a_client_that_goes_away(sent):
     """The server ends by itself, without a traceback."""
