@@ -75,11 +75,10 @@ def extracted(document: Document, known: Known, part: Part, sizes: Mapping[str, 
 def stands(document: Document, known: Known, edits: tuple[Edit, ...], name: str) -> None:
     """Tries a change that concerns `known` and whoever names `name`. Raises NoKernel where something would be wrong."""
     after = tried(known, edits)
+    if errors := [*(after.found if after is not None else ()), *spread(document, known, edits, name)]:
+        raise NoKernel(errors[0].message.partition("\n")[0])
     if after is None:
         raise NoKernel("less would be known of the function than before")
-    errors = [*after.found, *spread(document, known, edits, name)]
-    if errors:
-        raise NoKernel(errors[0].message.partition("\n")[0])
     if _returned(after.analysis) != _returned(known.analysis):
         raise NoKernel("the function would return something else")
 

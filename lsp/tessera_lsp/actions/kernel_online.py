@@ -41,14 +41,17 @@ def divide_behind(func: Op) -> None:
 
 
 def _divided(op: Op, i: int, labels: str) -> bool:
-    share = _unrounded(op.operands[i]).op
-    if share is None or share.name != "graph.div" or (weights := _unrounded(share.operands[0]).op) is None:
+    share = _unrounded(op.operands[i], moved=False).op
+    if share is None or share.name != "graph.div":
+        return False
+    weights = _unrounded(share.operands[0], moved=False).op
+    if weights is None or weights.name != "graph.exp":
         return False
     total, out = share.operands[1], str(op.attrs["out"])
     sizes = tensor(total).shape
     rows = [c for c, d in zip(labels[len(labels) - len(sizes) :], sizes, strict=True) if d != 1]
     behind = [c for c in out if c in rows]
-    if weights.name != "graph.exp" or len(behind) != len(rows):
+    if len(behind) != len(rows):
         return False
     assert op.block is not None
     block = Block()
@@ -70,9 +73,9 @@ def _divided(op: Op, i: int, labels: str) -> bool:
     return True
 
 
-def _unrounded(v: Value) -> Value:
-    """What a value is before conversions between floats, and moves of axes."""
-    while v.op is not None and (v.op.name in MOVES or _rounds(v.op)):
+def _unrounded(v: Value, moved: bool = True) -> Value:
+    """What a value is before conversions between floats, and with `moved` before moves of axes."""
+    while v.op is not None and (_rounds(v.op) or (moved and v.op.name in MOVES)):
         v = v.op.operands[0]
     return v
 
