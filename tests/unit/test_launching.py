@@ -61,7 +61,7 @@ def lowered(f: Any, target: str = "reference", **sizes: int) -> Lowered:
 
 def launches(op: Op | None) -> list[Op]:
     assert op is not None
-    return [o for o in outside_kernels(op) if o.name == "graph.launch"]
+    return [o for o in outside_kernels(op.region.block) if o.name == "graph.launch"]
 
 
 # IR
