@@ -46,6 +46,8 @@ CASES = {
     'v: Tensor["B", "T", "H", "E"]):\n'
     '    w = ts.softmax(ts.einsum("bshd,bthd->bhst", q, k) * 0.125)\n'
     '    return ts.einsum("bhst,bthd->bshd", w, v)',
+    "twelve heads": 'def f(q: Tensor["B", 12, "S", "D"], k: Tensor["B", 12, "T", "D"], v: Tensor["B", 12, "T", "E"]):\n'
+    "    return ts.softmax(q @ k.mT * 0.125) @ v",
     "one head": 'def f(q: Tensor["B", 1, "S", "D"], k: Tensor["B", 1, "T", "D"], v: Tensor["B", 1, "T", "E"]):\n'
     "    return ts.softmax(q @ k.mT * 0.125) @ v",
     "without softmax": 'def f(x: Tensor["S", "D"]):\n    return x @ x.T @ x * 0.01',

@@ -129,7 +129,11 @@ def name_dims(out: Layout, func: Op, taken: Collection[str]) -> None:
         raise NoKernel(f"no argument has the axis {lost[0].dim} of the result")
     groups += [{a} for a in missing]
     grid = {a for a in out.lead if a not in out.held}
-    named = {a for a in grid if a in out.widths or out.explicit} if not (out.linear or out.plain) else set[Line]()
+    named = (
+        {a for a in grid if a in out.widths or out.explicit or isinstance(a.dim, int)}
+        if not (out.linear or out.plain)
+        else set[Line]()
+    )
     used: dict[str, list[set[Line]]] = {}
     made: list[set[Line]] = []
     bound = {str(d) for v in func.region.block.args for d in tensor(v).shape if v.uses and dims.is_symbol(d)}
