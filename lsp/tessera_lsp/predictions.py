@@ -15,6 +15,8 @@ from tessera.errors import TesseraError
 from tessera.language.dims import prod
 from tessera_lsp.levels import NoIR, schedule
 
+LARGEST = 1000
+"""operators of a program that is lowered while its author types: as many take a few tenths of a second"""
 _PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -45,11 +47,12 @@ def program(analysis: Analysis, dims: Mapping[str, int], target: str) -> Program
 
     known = {name: size for name, size in dims.items() if name in analysis.dims}
     found = analyse(analysis.definition, None, known) if known else analysis
+    _bounded(found)
     if found.op is not None and found.op.name == "tile.func":
         return kernel_program(clone(found.op, {}), found.params, found.checks, found.tuple_result)
     device = target if target in SIZES else "cpu" if target == "cpu" else "cuda"
     sizes = sizes_key(target, device)
-    return schedule_to_tile(schedule(analysis, dims, target), found.params, found.checks, sizes, found.tuple_result)
+    return schedule_to_tile(schedule(found, {}, target), found.params, found.checks, sizes, found.tuple_result)
 
 
 def predict(analysis: Analysis, dims: Mapping[str, int], target: str) -> Prediction:
@@ -57,9 +60,10 @@ def predict(analysis: Analysis, dims: Mapping[str, int], target: str) -> Predict
     errors = sum(d.severity == "error" for d in analysis.diagnostics)
     if errors:  # they are underlined where they are
         return Prediction(name, 0, why=f"it has {errors} error{'s' if errors > 1 else ''}")
-    if missing := tuple(dim for dim in analysis.dims if dim not in dims):
-        return _assuming(missing, analysis, dims, target)
     try:
+        _bounded(analysis)
+        if missing := tuple(dim for dim in analysis.dims if dim not in dims):
+            return _assuming(missing, analysis, dims, target)
         made = program(analysis, dims, name)
     except NoIR as e:
         return Prediction(name, 0, why=str(e))
@@ -72,6 +76,12 @@ def predict(analysis: Analysis, dims: Mapping[str, int], target: str) -> Predict
         return Prediction(name, count, None, memory(made), f"there is no model of {name}")
     us = _time(made.steps, machine)
     return Prediction(name, count, us, memory(made), "" if us is not None else "how often it loops depends on its data")
+
+
+def _bounded(analysis: Analysis) -> None:
+    operators = sum(1 for _ in analysis.op.walk()) if analysis.op is not None else 0
+    if operators > LARGEST:
+        raise NoIR(f"it has {operators:,} operators; up to {LARGEST:,} are predicted, more are measured (Profile)")
 
 
 def _assuming(missing: tuple[str, ...], analysis: Analysis, dims: Mapping[str, int], target: str) -> Prediction:

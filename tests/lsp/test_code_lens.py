@@ -89,6 +89,13 @@ async def test_why_there_is_no_prediction(editor):
     assert found["g"][0].title == "no prediction for cpu: set a size for B, D"
 
 
+async def test_large_programs_are_not_lowered_while_typing(editor):
+    loop = "    for i in range(600):\n        x = x * 2 + i\n    return x\n"
+    doc = editor.open(f'import tessera as ts\n@ts.function\ndef f(x: ts.Tensor["N"]):\n{loop}', "large.py")
+    (found,) = (await lenses(editor, doc)).values()
+    assert "it has 2,402 operators; up to 1,000 are predicted" in found[0].title
+
+
 async def test_the_line_of_a_magic_has_the_last_word(start):
     editor = await start(options={"target": "cpu", "dims": {"B": 1}})
     cell = SECOND.replace("%%tessera", "%%tessera --target sm_80 --dims S=4096,D=64").replace("sofmax", "softmax")

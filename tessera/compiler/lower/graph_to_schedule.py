@@ -24,13 +24,14 @@ from tessera.language.dims import prod
 
 @dataclass(eq=False)
 class Group:
-    """A kernel in the making. `axes` says how each of its values lies on `space`."""
+    """A kernel in the making. `axes`: how each of its values lies on `space`; `needs`: what others compute for it."""
 
     kind: str
     space: Shape
     inner: tuple[int, ...] = ()
     ops: list[Op] = field(default_factory=list[Op])
     axes: dict[Value, Axes] = field(default_factory=dict[Value, Axes])
+    needs: set[Op] = field(default_factory=set[Op])
 
     def fits(self, inner: tuple[int, ...], added: dict[Value, Axes]) -> bool:
         """Whether every value is full, a row value, or the same everywhere."""
@@ -47,18 +48,18 @@ class Grouping:
         self.block = block
         self.order = {op: i for i, op in enumerate(block.ops)}
         self.of: dict[Op, Group] = {}
+        self.sources: dict[Op, list[Op]] = {}
+        """what computes the operands of each op, views left out"""
         for op in block.ops[:-1]:
             if not is_view(op) and kind_of(op) != "generate":
+                bases = (base_of(v).op for v in (*op.operands, *captured(op)))
+                self.sources[op] = [b for b in bases if b is not None and b in self.of]
                 self.place(op)
 
     # dependencies between groups
     def producers(self, op: Op) -> list[Group]:
         """Groups that compute operands of `op`, latest first."""
-        found: dict[Group, int] = {}
-        for v in (*op.operands, *captured(op)):
-            base = base_of(v)
-            if base.op is not None and base.op in self.of:
-                found[self.of[base.op]] = self.order[base.op]
+        found = {self.of[source]: self.order[source] for source in self.sources[op]}
         return sorted(found, key=lambda g: -found[g])
 
     def depends(self, g: Group, on: Group) -> bool:
@@ -66,13 +67,13 @@ class Grouping:
         seen: set[Group] = set()
         todo = [g]
         while todo:
-            for op in todo.pop().ops:
-                for h in self.producers(op):
-                    if h is on:
-                        return True
-                    if h not in seen:
-                        seen.add(h)
-                        todo.append(h)
+            for source in todo.pop().needs:
+                h = self.of[source]
+                if h is on:
+                    return True
+                if h not in seen:
+                    seen.add(h)
+                    todo.append(h)
         return False
 
     # placing
@@ -95,6 +96,7 @@ class Grouping:
                             self.merge(self.of[op], other)
                     return
             group = self.start(op)
+        group.needs.update(self.sources[op])
         self.of[op] = group
 
     def start(self, op: Op) -> Group:
@@ -125,6 +127,7 @@ class Grouping:
             return False
         g.inner, g.ops, g.axes = trial.inner, trial.ops, trial.axes
         g.kind = "chunks" if _long_reduction(op) else "row" if inner else g.kind
+        g.needs.update(source for source in self.sources[op] if self.of[source] is not g)
         self.of[op] = g
         return True
 
@@ -179,10 +182,11 @@ class Grouping:
         g.kind, g.inner, g.ops, g.axes = trial.kind, inner, ops, axes
         for op in h.ops:
             self.of[op] = g
+        g.needs = {source for source in g.needs | h.needs if self.of[source] is not g}
 
     def leads_through_others(self, g: Group, h: Group) -> bool:
         """Whether `g` needs `h` through a third group."""
-        return any(k not in (g, h) and self.depends(k, h) for op in g.ops for k in self.producers(op))
+        return any(k not in (g, h) and self.depends(k, h) for k in {self.of[source] for source in g.needs})
 
     def sorted(self) -> list[Group]:
         """All groups, producers before consumers, otherwise in program order."""
