@@ -68,6 +68,10 @@ class ConstAnn(_Optional):
     optional: bool = False
     spans: tuple[Span, ...] = field(default=(), compare=False, repr=False)
 
+    def __str__(self) -> str:
+        said = f'["{self.dim}"]' if self.dim is not None else f"[{self.dtype.kind}]" if self.dtype is not None else ""
+        return f"Const{said}" + (" | None" if self.optional else "")
+
 
 @dataclass(frozen=True, slots=True)
 class ScalarAnn(_Optional):
@@ -88,6 +92,9 @@ class TupleAnn(_Optional):
     items: tuple[Annotation, ...]
     optional: bool = False
 
+    def __str__(self) -> str:
+        return f"tuple[{', '.join(map(str, self.items))}]" + (" | None" if self.optional else "")
+
 
 @dataclass(frozen=True, slots=True)
 class SequenceAnn(_Optional):
@@ -96,6 +103,11 @@ class SequenceAnn(_Optional):
     item: Annotation
     keyed: bool = False
     optional: bool = False
+
+    def __str__(self) -> str:
+        return (f"dict[str, {self.item}]" if self.keyed else f"list[{self.item}]") + (
+            " | None" if self.optional else ""
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +119,9 @@ class RecordAnn(_Optional):
     type: object = field(default=None, compare=False, repr=False)
     optional: bool = False
 
+    def __str__(self) -> str:
+        return self.name + (" | None" if self.optional else "")
+
 
 @dataclass(frozen=True, slots=True)
 class Unknown(_Optional):
@@ -114,6 +129,9 @@ class Unknown(_Optional):
 
     text: str = ""
     optional: bool = False
+
+    def __str__(self) -> str:
+        return (self.text or "Any") + (" | None" if self.optional else "")
 
 
 Annotation: TypeAlias = TensorAnn | TileAnn | ConstAnn | ScalarAnn | TupleAnn | SequenceAnn | RecordAnn | Unknown

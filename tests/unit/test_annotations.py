@@ -148,6 +148,14 @@ def test_read(text, meaning):
     assert read(text) == meaning
 
 
+SHOWN = [m for m in (*EVALUATED.values(), *READ_ONLY.values()) if m != ScalarAnn(dtypes.bool_)]  # as Python's bool is
+
+
+@pytest.mark.parametrize("meaning", SHOWN, ids=str)
+def test_messages_show_what_may_be_written(meaning):
+    assert read(str(meaning)) == meaning
+
+
 @pytest.mark.parametrize(
     ("text", "shape"),
     [
