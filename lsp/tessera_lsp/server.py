@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterable
 from contextvars import ContextVar
@@ -248,8 +249,9 @@ def create_server(errors_page: str = "") -> TesseraServer:
 
 
 def _unexpected(record: logging.LogRecord) -> bool:
-    """A request that is superseded or refused is answered, and no event; nor is the end of a TCP session."""
+    """A request that is superseded or refused is answered, and no event; nor is the end of a session, with which what
+    the client has not answered ends too."""
     error = record.exc_info[1] if record.exc_info else None
-    if isinstance(error, SystemExit):
+    if isinstance(error, (SystemExit, asyncio.CancelledError)):
         return False
     return not isinstance(error, JsonRpcException) or isinstance(error, JsonRpcInternalError)

@@ -144,6 +144,8 @@ def framed(*messages: dict) -> bytes:
 OPEN = {"method": "textDocument/didOpen", "params": {
     "textDocument": {"uri": "file:///m.py", "languageId": "python", "version": 1, "text": GOOD * 200}}}  # fmt: skip
 START = {"id": 1, "method": "initialize", "params": {"processId": None, "rootUri": None, "capabilities": {}}}
+ABLE = {"workspace": {"didChangeWatchedFiles": {"dynamicRegistration": True}}}
+ASKED = {**START, "params": {**START["params"], "capabilities": ABLE}}, {"method": "initialized", "params": {}}
 ASK = {"id": 2, "method": "textDocument/inlayHint", "params": {"textDocument": {"uri": "file:///m.py"}, "range": {
     "start": {"line": 0, "character": 0}, "end": {"line": 9, "character": 0}}}}  # fmt: skip
 
@@ -152,8 +154,9 @@ ASK = {"id": 2, "method": "textDocument/inlayHint", "params": {"textDocument": {
     "sent",
     [framed(START, OPEN, ASK), framed(START, OPEN, ASK)[:-20], framed(START) + b"Content-Length: 99999\r\n\r\n{",
      b"Content-Length: nothing\r\n\r\n", b"\x00\xff" * 50, b"",
-     framed(START, OPEN, ASK, {"id": 3, "method": "shutdown"}, {"method": "exit"})],
-    ids=["in a request", "in a message", "before a body", "bad length", "no protocol", "at once", "in order"],
+     framed(START, OPEN, ASK, {"id": 3, "method": "shutdown"}, {"method": "exit"}), framed(*ASKED, OPEN)],
+    ids=["in a request", "in a message", "before a body", "bad length", "no protocol", "at once", "in order",
+         "without an answer"],
 )  # fmt: skip
 def test_a_client_that_goes_away(sent):
     """The server ends by itself, without a traceback."""
