@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.frontend import program
 from tessera.compiler.frontend.definition import parse_module
+from tessera.compiler.frontend.files import FileAnalysis
 from tessera.compiler.frontend.reparse import reread
 from tessera.errors import CompileError
 
@@ -44,3 +45,23 @@ def test_what_it_cannot_tell_is_left_to_the_parser() -> None:
     assert reread(tree, TEXT, TEXT, "a.py") is None
     assert reread(tree, TEXT, TEXT + "\n", "a.py") is None
     assert reread(tree, TEXT, TEXT.replace("\n\n", "\nx = 1\n", 1), "a.py") is None
+
+
+@pytest.mark.timeout(60)
+def test_trees_of_other_libraries():
+    """`executing`, which IPython's tracebacks use, hangs a parent on each node, and so on those that all trees share."""
+    other = ast.parse("x + y").body[0].value
+    shared = {other.left.ctx: other.left, other.op: other}
+    text = 'import tessera as ts\n@ts.function\ndef f(x: ts.Tensor["N"]):\n    y = x + x\n    return y\n'
+    kept = FileAnalysis("m.py")
+    kept.update(text)
+    try:
+        other.left.parent = other
+        for node, parent in shared.items():
+            node.parent = parent
+        for changed in (f"\n{text}", f"\n\n(\n{text}", text.replace("x + x", "x * x")):
+            kept.update(changed)
+    finally:
+        for node in shared:
+            del node.parent
+    assert [a.name for a in kept.analyses] == ["f"] and not kept.diagnostics

@@ -20,7 +20,11 @@ def suites(node: ast.stmt) -> list[list[ast.stmt]]:
 
 
 def placed(node: ast.AST) -> list[Any]:
-    """Every node of a tree that has a place, also those that are no fields of it and that a walk does not come to."""
+    """Every node of a tree that has a place, also those that are no fields of it and that a walk does not come to.
+
+    Contexts and operators (`Load`, `Add`) are left alone: all trees of the process share them, also those of libraries
+    that hang a node's parent on it.
+    """
     out: list[Any] = []
     pending: list[Any] = [node]
     while pending:
@@ -28,6 +32,8 @@ def placed(node: ast.AST) -> list[Any]:
         members = n.__dict__
         if "lineno" in members:
             out.append(n)
+        elif not n._fields:
+            continue
         for value in members.values():
             if isinstance(value, list):
                 pending += [v for v in cast("list[Any]", value) if hasattr(v, "__dict__")]
