@@ -49,7 +49,7 @@ def test_what_it_cannot_tell_is_left_to_the_parser() -> None:
 
 @pytest.mark.timeout(60)
 def test_trees_of_other_libraries():
-    """`executing`, which IPython's tracebacks use, hangs a parent on each node, and so on those that all trees share."""
+    """`executing`, of IPython's tracebacks, hangs a parent on each node, and so on those that all trees share."""
     other = ast.parse("x + y").body[0].value
     shared = {other.left.ctx: other.left, other.op: other}
     text = 'import tessera as ts\n@ts.function\ndef f(x: ts.Tensor["N"]):\n    y = x + x\n    return y\n'
