@@ -27,7 +27,7 @@ def with_fix(ev: Evaluator, d: Diagnostic) -> Diagnostic:
     for read in (_line_of(ev, note.span) for note in d.notes if note.span is not None):
         if read is not None:
             behind = Edit(replace(read, line=read.end_line, col=read.end_col), f"\n{_indent(ev, read)}{barrier}")
-            fixes.append(Fix(f"Write the barrier behind line {read.end_line}", (behind,)))
+            fixes.append(Fix("Write the barrier behind the line that reads it", (behind,)))
     return replace(d, fixes=tuple(fixes))
 
 
