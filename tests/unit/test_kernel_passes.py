@@ -280,7 +280,10 @@ def test_a_barrier_for_an_implicit_loop_stands_where_it_is_in_the_loop() -> None
     file = FileAnalysis("product.py")
     file.update(text)
     (found,) = file.diagnostics
-    assert [found.code, *(f.message for f in found.fixes)] == ["TS408", "Write the barrier behind the line that reads it"]
+    assert [found.code, *(f.message for f in found.fixes)] == [
+        "TS408",
+        "Write the barrier behind the line that reads it",
+    ]
     mended = apply(text, found.fixes[0])
     assert mended == text.replace("mma(a, b)\n", "mma(a, b)\n    tile.barrier()\n")
     file.update(mended)
