@@ -104,7 +104,7 @@ def test_import_contracts_name_the_rooms_in_order():
 
 
 @pytest.mark.parametrize(
-    "script", [".ci/run", *(f"scripts/{p.name}" for p in (ROOT / "scripts").iterdir() if not p.suffix)]
+    "script", [".ci/run", *(f"scripts/{p.name}" for p in (ROOT / "scripts").iterdir() if p.is_file() and not p.suffix)]
 )
 def test_scripts_are_executable(script):
     path = ROOT / script
