@@ -17,14 +17,21 @@ def norm(x: Tensor["B", "D"]):
 """
 
 
-def test_a_profile_leaves_what_functions_took(tmp_path, monkeypatch):
-    monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path / "cache"))
-    file = tmp_path / "größe.py"
+def profiled(file, *rows):
+    """What a profiler saw of `norm` in the file, called with so many rows each time."""
     file.write_text(TEXT, encoding="utf-8")
     names: dict[str, object] = {}
     exec(compile(TEXT, str(file), "exec"), names)
     with ts.profiler() as prof:
-        names["norm"](np.ones((8, 16), np.float32))  # type: ignore[operator]
+        for n in rows:
+            names["norm"](np.ones((n, 16), np.float32))  # type: ignore[operator]
+    return prof
+
+
+def test_a_profile_leaves_what_functions_took(tmp_path, monkeypatch):
+    monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path / "cache"))
+    file = tmp_path / "größe.py"
+    prof = profiled(file, 8)
     (found,) = last(str(file)).items()
     name, measured = found
     assert name == "norm"
@@ -38,12 +45,7 @@ def test_a_profile_leaves_what_functions_took(tmp_path, monkeypatch):
 def test_sizes_in_which_launches_differ_are_several(tmp_path, monkeypatch):
     monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path / "cache"))
     file = tmp_path / "model.py"
-    file.write_text(TEXT, encoding="utf-8")
-    names: dict[str, object] = {}
-    exec(compile(TEXT, str(file), "exec"), names)
-    with ts.profiler() as prof:
-        for rows in (8, 4):
-            names["norm"](np.ones((rows, 16), np.float32))  # type: ignore[operator]
+    prof = profiled(file, 8, 4)
     assert last(str(file))["norm"].sizes == {"B": None, "D": 16}
     assert [k.sizes for k in prof.summary().kernels] == [{"B": None, "D": 16}]
     page = prof.to_html(tmp_path / "page.html").read_text(encoding="utf-8")
