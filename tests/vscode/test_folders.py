@@ -9,18 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.browsers import eventually, expect
-from tests.vscode.window import Project, Window, write_settings
+from tests.vscode.window import MODEL, Project, Window, write_settings
 
 pytestmark = [pytest.mark.flaky(reruns=1), pytest.mark.timeout(600)]
-MODEL = """import tessera as ts
-from tessera import Tensor
-
-
-@ts.function
-def {name}(x: Tensor["N", 4]):
-    y = x * 2
-    return y
-"""
 CELL = """%%tessera
 import tessera as ts
 from tessera import Tensor

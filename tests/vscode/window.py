@@ -41,6 +41,16 @@ _AS_WEBP = """async (png) => {
     const bytes = await (await canvas.convertToBlob({ type: "image/webp", quality: 0.5 })).bytes();
     return bytes.toBase64();
 }"""
+MODEL = """import tessera as ts
+from tessera import Tensor
+
+
+@ts.function
+def {name}(x: Tensor["N", 4]):
+    y = x * 2
+    return y
+"""
+"""a file of a workspace, to be given the name of its function"""
 
 
 @dataclass
