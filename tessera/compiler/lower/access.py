@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from tessera.compiler.graph.operator import attributes_of
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import Shape
 from tessera.compiler.lower.alignment import Axes, fit, shape_of
@@ -80,6 +82,38 @@ def _together(strides: Sequence[Dim | None], a: int, b: int, space: Shape) -> bo
     if x is None or y is None:
         return x is None and y is None
     return x == y * space[b]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Neighbouring axes of what a gather reads, walked as one: their sizes, the last one's stride, and the axes of the
+    space that walk them (of the indexed axis: those of the indices)."""
+
+    shape: Shape
+    stride: Dim
+    axes: Axes
+
+
+def gather_parts(op: Op, own: Axes) -> tuple[list[Part], int]:
+    """The axes of a gather's source in as few parts as its strides allow, and which of them is the indexed one.
+
+    At least one part stands on either side of it. `own` are the axes of the result.
+    """
+    layout = layout_of(op.operands[0])
+    assert layout is not None, "views that need a copy have been given one"
+    attrs: dict[str, Any] = attributes_of(op)
+    axis, rank = int(attrs["axis"]), len(shape_of(op.operands[1]))
+
+    def run(first: int, last: int, places: Axes) -> list[Part]:
+        shape, strides = layout.shape[first:last], layout.strides[first:last]
+        groups = collapse(shape, [0] * len(shape), [strides]) or [()]
+        return [
+            Part(tuple(shape[a] for a in g), strides[g[-1]] if g else 0, tuple(places[a] for a in g)) for g in groups
+        ]
+
+    before = run(0, axis, own[:axis])
+    indexed = Part(layout.shape[axis : axis + 1], layout.strides[axis], own[axis : axis + rank])
+    return [*before, indexed, *run(axis + 1, len(layout.shape), own[axis + rank :])], len(before)
 
 
 def sizes(space: Shape, groups: Sequence[tuple[int, ...]]) -> Shape:

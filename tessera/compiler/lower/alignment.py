@@ -13,6 +13,8 @@ from tessera.compiler.graph.operator import attributes_of
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import Shape, TensorType
 from tessera.compiler.lower.layout import kind_of, views_to
+from tessera.compiler.schedule import cost
+from tessera.language.dims import prod
 
 Axes: TypeAlias = tuple[int, ...]
 
@@ -130,6 +132,15 @@ def reduced_axes(op: Op) -> tuple[int, ...]:
     if axis is None:
         return tuple(range(rank))
     return tuple(a % rank for a in ((axis,) if isinstance(axis, int) else axis))
+
+
+def long_reduction(op: Op) -> bool:
+    """A reduction of everything to a scalar that is worth spreading over many programs."""
+    if kind_of(op) != "reduce" or op.name in ("graph.argmax", "graph.argmin"):
+        return False
+    shape = shape_of(op.operands[0])
+    n = prod(shape)
+    return len(reduced_axes(op)) == len(shape) and (not isinstance(n, int) or n > cost.CHUNK)
 
 
 def _reduced(op: Op, own: Axes) -> Axes:

@@ -13,13 +13,21 @@ from tessera.compiler.ir.core import Attr, Block, Op, Region, Value, clone
 from tessera.compiler.ir.launches import LAUNCHES, kernel_of, launching
 from tessera.compiler.ir.types import Shape
 from tessera.compiler.lower.access import collapse, reads, written
-from tessera.compiler.lower.alignment import Axes, align, base_of, is_full, is_row, reduced_axes, shape_of
+from tessera.compiler.lower.alignment import (
+    Axes,
+    align,
+    base_of,
+    is_full,
+    is_row,
+    long_reduction,
+    reduced_axes,
+    shape_of,
+)
 from tessera.compiler.lower.contraction import contraction
 from tessera.compiler.lower.layout import is_view, kind_of
 from tessera.compiler.lower.normalise import normalise
 from tessera.compiler.schedule import cost
 from tessera.errors import Diagnostic, TargetError
-from tessera.language.dims import prod
 
 
 @dataclass(eq=False)
@@ -105,7 +113,7 @@ class Grouping:
         space = shape_of(op.operands[0] if folded else op.result)
         inner = reduced_axes(op) if folded else ()
         group = Group("row" if inner else "map", space, inner, [op])
-        if _long_reduction(op):
+        if long_reduction(op):
             group.kind = "chunks"
         added = align(op, group.axes, space)
         if added is None:
@@ -126,7 +134,7 @@ class Grouping:
         if not self.allowed(trial, op):
             return False
         g.inner, g.ops, g.axes = trial.inner, trial.ops, trial.axes
-        g.kind = "chunks" if _long_reduction(op) else "row" if inner else g.kind
+        g.kind = "chunks" if long_reduction(op) else "row" if inner else g.kind
         g.needs.update(source for source in self.sources[op] if self.of[source] is not g)
         self.of[op] = g
         return True
@@ -138,7 +146,7 @@ class Grouping:
             return None
         if kind not in ("reduce", "scan"):
             return g.inner
-        if _long_reduction(op) and g.kind != "map":
+        if long_reduction(op) and g.kind != "map":
             return None
         operand = op.operands[0]
         base = base_of(operand)
@@ -153,7 +161,7 @@ class Grouping:
             return False
         if trial.kind == "contract":
             return epilogue_fits(trial.ops, trial.axes, trial.space)
-        if _long_reduction(op):
+        if long_reduction(op):
             before = [r for o in trial.ops if o is not op for r in o.results]
             if any(_leaves(r, set(trial.ops)) for r in before):
                 return False  # its programs give one value for each chunk, and nothing else
@@ -211,15 +219,6 @@ def _leaves(v: Value, ops: set[Op]) -> bool:
     """Whether a value is used by others than `ops`, perhaps through views."""
     others = [u for u in v.users if u not in ops]
     return any(not is_view(u) or any(_leaves(r, ops) for r in u.results) for u in others)
-
-
-def _long_reduction(op: Op) -> bool:
-    """A reduction of everything to a scalar that is worth spreading over many programs."""
-    if kind_of(op) != "reduce" or op.name in ("graph.argmax", "graph.argmin"):
-        return False
-    shape = shape_of(op.operands[0])
-    n = prod(shape)
-    return len(reduced_axes(op)) == len(shape) and (not isinstance(n, int) or n > cost.CHUNK)
 
 
 def epilogue_fits(ops: list[Op], axes: dict[Value, Axes], space: Shape) -> bool:

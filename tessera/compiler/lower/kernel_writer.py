@@ -13,7 +13,7 @@ from typing import Any
 from tessera.compiler.graph.operator import attributes_of
 from tessera.compiler.ir.core import Attr, Block, Op, Region, Value
 from tessera.compiler.ir.types import INDEX, Shape, TensorType, TileType, ViewType
-from tessera.compiler.lower.access import Access, access, operand_axes
+from tessera.compiler.lower.access import Access, Part, access, gather_parts, operand_axes
 from tessera.compiler.lower.alignment import Axes, base_of, reduced_axes, shape_of
 from tessera.compiler.lower.layout import Layout, contiguous, kind_of, layout_of
 from tessera.compiler.schedule.blocks import grid
@@ -139,9 +139,7 @@ class KernelWriter:
     def view_of(self, a: Access) -> ViewType:
         strides = self.strides(a)
         shape = tuple(d if s is not None else 1 for d, s in zip(self.space.dims, strides, strict=True))
-        full = tuple(s if s is not None else 0 for s in strides)
-        same = all(x == y or d == 1 for x, y, d in zip(full, contiguous(shape), shape, strict=True))
-        return ViewType(shape, _dtype(a.base), None if same else full)
+        return _view_type(shape, tuple(s if s is not None else 0 for s in strides), _dtype(a.base))
 
     def load(self, a: Access, hint: str) -> Value:
         strides = self.strides(a)
@@ -311,24 +309,20 @@ class KernelWriter:
         return self.b.value("tile.philox", (counter, key), counter.type)
 
     def _gather(self, op: Op) -> Value:
-        """take: out[before, index axes, after] = x[before, index, after], with x as a matrix of three axes."""
+        """take: out[before, index axes, after] = x[before, index, after], read through the window that x is."""
         x, index = op.operands
-        attrs: dict[str, Any] = attributes_of(op)
-        axis = int(attrs["axis"])
-        shape, own = shape_of(x), self.axes[op.result]
-        rank = len(shape_of(index))
-        cut = (own[:axis], own[axis : axis + rank], own[axis + rank :])
-        three = (prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :]))
-        layout = layout_of(x)
+        layout, own = layout_of(x), self.axes[op.result]
         assert layout is not None
-        view = self.window(layout.base, 0, ViewType(three, _dtype(x)), x.hint)
+        parts, middle = gather_parts(op, own)
+        shape, strides = tuple(prod(p.shape) for p in parts), tuple(p.stride for p in parts)
+        view = self.window(layout.base, layout.offset, _view_type(shape, strides, _dtype(x)), x.hint)
+        tiles = [
+            self._taken(index, p.axes, shape[middle]) if i == middle else self._run(p) for i, p in enumerate(parts)
+        ]
         present = self.space.present(own)
-        at = self._taken(index, cut[1], shape[axis])
-        before, after = (self._run(c, s) for c, s in ((cut[0], shape[:axis]), (cut[2], shape[axis + 1 :])))
-        tiles = [self.stretch(t, present) for t in (before, at, after)]
-        return self.b.value(
-            "tile.gather", (view, *tiles), TileType(self.tile_shape(present), _dtype(x)), {"fill": 0, "along": axis}
-        )
+        result = TileType(self.tile_shape(present), _dtype(x))
+        attrs: dict[str, Attr] = {"fill": 0, "along": op.attrs["axis"], "middle": middle}
+        return self.b.value("tile.gather", (view, *(self.stretch(t, present) for t in tiles)), result, attrs)
 
     def _taken(self, index: Value, axes: Axes, size: Dim) -> Value:
         """The index operand with negative values counted from the end."""
@@ -340,14 +334,16 @@ class KernelWriter:
             assert layout is not None
             raw = self.load(access(layout, axes, self.space.original), index.hint)
         at = self.b.cast(raw, dtypes.int64)
+        if _dtype(index).kind == "uint":
+            return at  # the largest of uint64 become negative, which lies outside as they do
         wrapped = self._index_map("add", at, size)
         zero = self.b.broadcast(self.b.constant(0, dtypes.int64), _shape(at), ())
         return self.b.map("where", self.b.map("lt", at, zero), wrapped, at)
 
-    def _run(self, axes: Axes, shape: Shape) -> Value:
+    def _run(self, part: Part) -> Value:
         """The position along several original axes taken as one, in C order."""
         steps: list[Dim | None] = [None] * len(self.space.original)
-        for a, s in zip(axes, contiguous(shape), strict=True):
+        for a, s in zip(part.axes, contiguous(part.shape), strict=True):
             if a >= 0:
                 steps[a] = s
         per_group = [next((s for x in reversed(g) if (s := steps[x]) is not None), None) for g in self.space.groups]
@@ -366,6 +362,11 @@ class KernelWriter:
 
 def _owned(v: Value) -> Layout:
     return Layout(v, shape_of(v), contiguous(shape_of(v)), 0)
+
+
+def _view_type(shape: Shape, strides: Shape, dtype: DType) -> ViewType:
+    same = all(s == c or d == 1 for s, c, d in zip(strides, contiguous(shape), shape, strict=True))
+    return ViewType(shape, dtype, None if same else strides)
 
 
 def _accumulator(t: Any) -> DType:

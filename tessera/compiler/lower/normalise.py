@@ -10,7 +10,8 @@ from collections.abc import Collection
 from tessera.compiler.ir.core import Block, Builder, Op, Value
 from tessera.compiler.ir.launches import LAUNCHES, kernel_of, stored
 from tessera.compiler.ir.types import TensorType, TileType
-from tessera.compiler.lower.alignment import base_of
+from tessera.compiler.lower.access import collapse
+from tessera.compiler.lower.alignment import base_of, long_reduction
 from tessera.compiler.lower.contraction import contraction, merged, operands_as_matrices, ordered, roles
 from tessera.compiler.lower.layout import contiguous, is_view, kind_of, layout_of
 
@@ -29,6 +30,9 @@ def normalise(block: Block) -> None:
             _normalise_contraction(op)
         elif kind_of(op) == "gather":
             _store_generated(op, range(len(op.operands)))
+            _store_scalars(op, (0,))
+        elif kind_of(op) == "reduce":
+            _straighten(op)
         elif op.name == "graph.launch":
             _normalise_launch(op)
         elif op.name == "graph.if":
@@ -80,14 +84,30 @@ def _store_generated(op: Op, which: Collection[int]) -> None:
     """Operands that `op` reads from memory, in an order of its own, are put there if they are computed where used."""
     for i in which:
         base = base_of(op.operands[i])
-        if base.op is not None and kind_of(base.op) == "generate":
+        if base.op is not None and _computed(base.op):
             op.set_operand(i, copy_before(op, op.operands[i]))
+
+
+def _store_scalars(op: Op, which: Collection[int]) -> None:
+    """So are those that are windows onto a scalar argument, which has no memory."""
+    for i in which:
+        if not _in_memory(base_of(op.operands[i])):
+            op.set_operand(i, copy_before(op, op.operands[i]))
+
+
+def _straighten(op: Op) -> None:
+    """A long reduction walks its operand as one axis, in chunks: a window of several gets a copy."""
+    layout = layout_of(op.operands[0])
+    assert layout is not None
+    if long_reduction(op) and len(collapse(layout.shape, [0] * len(layout.shape), [layout.strides])) > 1:
+        op.set_operand(0, copy_before(op, op.operands[0]))
 
 
 def _normalise_contraction(op: Op) -> None:
     """Operands that are no matrices in memory are copied; an output in another order is computed in order and
     transposed."""
     _store_generated(op, (0, 1))
+    _store_scalars(op, (0, 1))
     c = contraction(op)
     if not ordered(c):
         inner = c.batch + c.rows + c.columns

@@ -6,11 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tessera.compiler.graph.operator import attributes_of
 from tessera.compiler.ir.checks import Check
 from tessera.compiler.ir.core import Block, Op, Value
-from tessera.compiler.lower.access import collapse, sizes, units, written
-from tessera.compiler.lower.alignment import shape_of
+from tessera.compiler.lower.access import collapse, gather_parts, sizes, units, written
 from tessera.compiler.lower.chunked_reduction import chunked_reduction
 from tessera.compiler.lower.contract_kernel import contract_kernel
 from tessera.compiler.lower.copies import copy_value, join
@@ -112,10 +110,8 @@ def _segments(body: GroupBody) -> list[tuple[Dim | None, ...]]:
         out.append(tuple(0 if a in own else None for a in range(len(body.space))))
     for op in body.ops:
         if kind_of(op) == "gather":
-            axis, rank = int(attributes_of(op)["axis"]), len(shape_of(op.operands[1]))
-            own = body.axes[op.result]
-            for part in (own[:axis], own[axis : axis + rank], own[axis + rank :]):
-                out.append(tuple(0 if a in part else None for a in range(len(body.space))))
+            for part in gather_parts(op, body.axes[op.result])[0]:
+                out.append(tuple(0 if a in part.axes else None for a in range(len(body.space))))
     return out
 
 

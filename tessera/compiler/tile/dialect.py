@@ -276,8 +276,8 @@ def _store(op: Op) -> None:
 @spec(
     "tile.gather",
     "Elementwise load at computed indices. Operands view, one integer tile per view axis (all of one shape), [mask]. "
-    "Outside indices read as `fill`; attr `defined` as for tile.load. Attr along: the view is an array as a matrix of "
-    "three axes, of which the middle one is that axis, its negative indices counted from the end already.",
+    "Outside indices read as `fill`; attr `defined` as for tile.load. Attr along: the author's "
+    "number for the view's axis `middle`, whose negative indices have been counted from the end; others are inside.",
 )
 def _gather(op: Op) -> None:
     v = _view_access(op, op.operands[0], list(op.operands[1:]))

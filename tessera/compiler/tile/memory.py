@@ -31,7 +31,7 @@ def outside_text(index: object, axis: int, name: str, extent: object) -> str:
 
 def user_axis(op: Op, axis: int) -> int:
     """The user's number for an axis of the view that `op` accesses: windows may have taken axes out, and a `take` sees
-    its array as a matrix of three axes, the indexed one (attr `along`) in the middle."""
+    the indexed axis (attr `along`) between others that it has joined."""
     if "along" in op.attrs:
         return int(op.attrs["along"])  # type: ignore[call-overload]
     view = op.operands[0].op

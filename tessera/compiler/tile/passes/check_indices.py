@@ -66,7 +66,7 @@ def _elements(op: Op) -> None:
     b = _before(op)
     indices, mask = _parts(op, 1 if op.name == "tile.gather" else 2)
     for axis, index in enumerate(indices):
-        if "along" not in op.attrs or axis == 1:
+        if axis == op.attrs.get("middle", axis):
             _check(b, op, axis, b.cast(index, dtypes.int64), mask)
 
 
