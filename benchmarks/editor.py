@@ -84,7 +84,7 @@ class Subject:
 
 def commands(folder: Path | None) -> Iterator[tuple[str, list[str] | None]]:
     """How each server is started; None where it is not installed."""
-    yield "tessera", [sys.executable, "-m", "tessera_lsp"]
+    yield "tessera", [sys.executable, "-P", "-m", "tessera_lsp"]
     path = os.pathsep.join(
         [str(folder / "bin") if folder else "", str(Path(sys.executable).parent), os.environ["PATH"]]
     )

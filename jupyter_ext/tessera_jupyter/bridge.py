@@ -11,7 +11,7 @@ def language_servers(manager: Any) -> dict[str, dict[str, Any]]:
     return {
         "tessera": {
             "version": 2,
-            "argv": [sys.executable, "-m", "tessera_lsp"],
+            "argv": [sys.executable, "-P", "-m", "tessera_lsp"],  # -P: no file of the start folder is a module
             "languages": ["tessera"],
             "mime_types": ["text/x-tessera"],
             "display_name": "Tessera",

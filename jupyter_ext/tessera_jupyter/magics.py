@@ -185,7 +185,7 @@ class TesseraMagics(Magics):
         display(tessera.why_recompiled(self._program(request.expression)))
 
     def _doctor(self, request: Request) -> None:
-        command_line = [sys.executable, "-m", "tessera.cli", "doctor", "--json"]
+        command_line = [sys.executable, "-P", "-m", "tessera.cli", "doctor", "--json"]
         answer = subprocess.run(command_line, capture_output=True, text=True, check=False)
         if answer.returncode:
             raise UsageError(f"tessera doctor failed: {answer.stderr.strip()[-500:]}")

@@ -25,6 +25,7 @@ from tessera.compiler.frontend.modules import Modules
 from tessera_lsp import messages
 from tessera_lsp.document import Document
 from tessera_lsp.garbage import collect_when_idle
+from tessera_lsp.limits import clamp
 from tessera_lsp.notebook import LANGUAGES, Cell, Notebook, Source
 from tessera_lsp.progress import tell_if_long
 from tessera_lsp.settings import Settings
@@ -51,6 +52,16 @@ class Protocol(LanguageServerProtocol):
 
     def get_result_type(self, method: str) -> Any:
         return messages.TYPES[method][1] if method in messages.TYPES else super().get_result_type(method)
+
+    def structure_message(self, data: dict[str, Any]) -> Any:
+        """What cannot be understood is refused by an answer: pygls only logs it, and its client waits for ever."""
+        clamp(data.get("params"))
+        try:
+            return super().structure_message(data)
+        except JsonRpcException as e:
+            if "id" in data and "method" in data:
+                self._send_response(data["id"], error=e.to_response_error())
+            raise
 
     def handle_message(self, message: Any) -> None:
         """Numbers what comes: of many messages that are read at once, an edit may overtake the request before it."""

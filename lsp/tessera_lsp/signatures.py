@@ -21,12 +21,14 @@ TILE = "tessera.tile."
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """`parameters` and `returns` as they are written: `axis=-1`, `x: Tensor["M", "N"]`."""
+    """`parameters` and `returns` as they are written: `axis=-1`, `x: Tensor["M", "N"]`. `written`: whether the program
+    holds it, so that its documentation is plain text; Tessera's own is Markdown."""
 
     name: str
     parameters: tuple[str, ...]
     doc: str
     returns: str = ""
+    written: bool = False
 
     @property
     def text(self) -> str:
@@ -112,7 +114,7 @@ def of_definition(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Signature:
     if a.kwarg:
         given.append(f"**{_parameter(a.kwarg)}")
     returns = _written(node.returns) if node.returns is not None else ""
-    return Signature(node.name, tuple(given), ast.get_docstring(node) or "", returns)
+    return Signature(node.name, tuple(given), ast.get_docstring(node) or "", returns, written=True)
 
 
 def _parameter(p: ast.arg, default: ast.expr | None = None) -> str:

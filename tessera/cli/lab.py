@@ -26,7 +26,7 @@ def lab(
     path = notebook or _tour()
     if path is not None and not path.is_file():
         raise typer.BadParameter(f"there is no notebook {path}")
-    words = [sys.executable, "-m", "jupyterlab", "--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}"]
+    words = [sys.executable, "-P", "-m", "jupyterlab", "--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}"]
     if (built := _labextensions()) is not None:
         words += [f"--LabApp.extra_labextensions_path={built}", "--LspStdIoReader.max_wait=0.01"]
     if not browser:

@@ -7,6 +7,9 @@ import json
 import random
 import subprocess
 import sys
+import threading
+from subprocess import DEVNULL, PIPE
+from typing import IO
 
 import pytest
 from lsprotocol import types as lsp
@@ -110,6 +113,54 @@ async def test_places_that_are_nowhere(editor):
     editor.change(doc, lsp.TextDocumentContentChangePartial(inside, "x"))
     await everything(editor, doc, lsp.Position(6, 10))
     editor.client.text_document_did_close(lsp.DidCloseTextDocumentParams(doc))
+
+
+def asked(uri: str, line: object, character: object) -> list[dict]:
+    """A request of each kind at a place, numbered."""
+    at = {"line": line, "character": character}
+    common = {"textDocument": {"uri": uri}, "position": at}
+    area = {"textDocument": {"uri": uri}, "range": {"start": at, "end": at}}
+    requests = {
+        "hover": common, "completion": common, "signatureHelp": common, "definition": common,
+        "documentHighlight": common, "prepareRename": common, "rename": common | {"newName": "M"},
+        "references": common | {"context": {"includeDeclaration": True}}, "inlayHint": area,
+        "codeAction": area | {"context": {"diagnostics": []}}, "selectionRange": common | {"positions": [at]},
+    }  # fmt: skip
+    return [{"id": i, "method": f"textDocument/{name}", "params": p} for i, (name, p) in enumerate(requests.items(), 2)]
+
+
+@pytest.mark.parametrize("number", [-1, -(2**31), 2**31, 2**32 - 1, 2**63, "first", None, [1]])
+def test_every_request_with_an_odd_number_is_answered(number):
+    """Numbers outside of the protocol's are moved inside; what is no number is refused. Neither is left unanswered."""
+    requests = asked("file:///m.py", number, number)
+    opened = {**OPEN, "params": {"textDocument": {**OPEN["params"]["textDocument"], "text": GOOD}}}
+    with subprocess.Popen([sys.executable, "-m", "tessera_lsp"], stdin=PIPE, stdout=PIPE, stderr=DEVNULL) as server:
+        silent = threading.Timer(PATIENCE, server.kill)  # then what is read ends
+        silent.start()
+        server.stdin.write(framed(START, opened, *requests))
+        server.stdin.flush()
+        answers = answered(server.stdout, {r["id"] for r in requests})
+        silent.cancel()
+        server.kill()
+    if isinstance(number, int):
+        assert not [a for a in answers.values() if a.get("error", {}).get("code") in (-32602, -32603)], answers
+    else:
+        assert {a["error"]["code"] for a in answers.values()} == {-32602}
+
+
+def answered(out: IO[bytes], numbers: set[int]) -> dict[int, dict]:
+    """The answers to these requests."""
+    found: dict[int, dict] = {}
+    while found.keys() != numbers:
+        length = 0
+        while header := out.readline().strip():
+            name, _, value = header.partition(b":")
+            length = int(value) if name.lower() == b"content-length" else length
+        assert length, f"no answer to {numbers - found.keys()}"
+        message = json.loads(out.read(length))
+        if message.get("id") in numbers and "method" not in message:
+            found[message["id"]] = message
+    return found
 
 
 @pytest.mark.asyncio(loop_scope="module")

@@ -14,7 +14,7 @@ from tessera.errors import Span
 from tessera.language import dims
 from tessera.language.dims import Expr
 from tessera.language.dtypes import DType
-from tessera_lsp import signatures
+from tessera_lsp import markup, signatures
 from tessera_lsp.index import Index, Unit
 from tessera_lsp.known import Known, is_tensor, policy_of
 from tessera_lsp.names import COORDINATE, bound_by, covers, dim_at, is_local, word_at, word_span
@@ -131,13 +131,15 @@ def _described(document: Document, value: Any) -> str:
 
 
 def _signature(s: Signature) -> str:
-    return _code(s.text) + f"{s.doc}\n\n"
+    """Tessera's own documentation is Markdown; a docstring of the file is anybody's text."""
+    doc = markup.block(s.doc) if s.written and s.doc else f"{s.doc}\n\n"
+    return _code(s.text) + doc
 
 
 def _type(document: Document, known: Known, name: str, type: Any) -> str:
     text = _code(f"{name}: {type_text(type)}" if name else type_text(type))
     policy = policy_of(type)
-    text += f"Numerics: `{policy}`\n\n" if policy else ""
+    text += f"Numerics: {markup.inline(policy)}\n\n" if policy else ""
     return text + _dims(document, known, [d for d in known.dims if d in _symbols(type)])
 
 
@@ -159,4 +161,4 @@ def _dims(document: Document, known: Known, names: list[str]) -> str:
 
 
 def _code(text: str) -> str:
-    return f"```python\n{text}\n```\n\n"
+    return markup.block(text, "python")

@@ -52,9 +52,10 @@ def _help(document: Document, signature: Signature, call: Bracket) -> lsp.Signat
     keyword = ALIASES.get(call.keyword, call.keyword) if call.keyword not in plain else call.keyword
     if keyword in plain:
         active = plain.index(keyword)
+    kind = lsp.MarkupKind.PlainText if signature.written else lsp.MarkupKind.Markdown
     information = lsp.SignatureInformation(
         signature.text,
-        documentation=lsp.MarkupContent(lsp.MarkupKind.Markdown, signature.doc),
+        documentation=lsp.MarkupContent(kind, signature.doc),
         parameters=[lsp.ParameterInformation(p) for p in places],
         active_parameter=active,
     )

@@ -45,7 +45,7 @@ def compiler() -> tuple[str, ...]:
         if name and (path := shutil.which(name)):
             return (path,)
     if importlib.util.find_spec("ziglang"):
-        return (sys.executable, "-m", "ziglang", "c++")
+        return (sys.executable, "-P", "-m", "ziglang", "c++")
     raise MissingDependency("a C++ compiler (g++, clang++ or the ziglang wheel)", "dev", "Emulating CUDA kernels")
 
 
