@@ -16,6 +16,7 @@ from typing import Any
 from tessera import knobs
 from tessera.profiler.quantity import Quantity
 from tessera.runtime.events import Source
+from tessera.runtime.forking import Locked
 
 _SCHEMA = 1
 # Each has `identity(index)`, what a measurement holds for, and `measure(device, index)`.
@@ -69,6 +70,9 @@ class Machine:
         return machine
 
 
+_measuring = Locked()
+
+
 @cache
 def machine_for(device: str) -> Machine:
     """The ceilings of `device` ("cpu:0", "cuda:1"), from the cache folder or measured now.
@@ -80,15 +84,20 @@ def machine_for(device: str) -> Machine:
     if measurer is None:
         return Machine(device, kind, 0, 0, reason=f"no ceilings are known for {kind}")
     try:
-        module = importlib.import_module(measurer)
-        identity = repr((_SCHEMA, *module.identity(int(index or 0))))
-        path = knobs.cache_dir() / f"ceilings-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json"
-        machine = load_machine(path)
-        if machine is None:
-            machine = module.measure(device, int(index or 0))
-            save_machine(path, machine)
+        with _measuring.lock:  # measurements at the same time would measure each other
+            return _kept_or_measured(measurer, device, int(index or 0))
     except Exception as error:  # no CuPy, no driver, no such device, not enough memory: views then draw no roofs
         return Machine(device, kind, 0, 0, reason=f"{device} cannot be measured here: {type(error).__name__}")
+
+
+def _kept_or_measured(measurer: str, device: str, index: int) -> Machine:
+    module = importlib.import_module(measurer)
+    identity = repr((_SCHEMA, *module.identity(index)))
+    path = knobs.cache_dir() / f"ceilings-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json"
+    machine = load_machine(path)
+    if machine is None:
+        machine = module.measure(device, index)
+        save_machine(path, machine)
     return replace(machine, device=device)  # equal devices share one file
 
 

@@ -11,7 +11,6 @@ import functools
 import itertools
 import json
 import os
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -29,6 +28,7 @@ from tessera.errors import CompileError
 from tessera.runtime import cache, events, plan
 from tessera.runtime.forking import Locked
 from tessera.runtime.plan import Plan
+from tessera.runtime.recent import Recent
 
 RESIDENT = 512
 """programs whose code is kept in memory for reuse by content"""
@@ -255,34 +255,11 @@ def _dumper(name: str, folder: Path | None) -> Callable[[str, Op], None] | None:
     return write
 
 
-class _Recent(Locked):
-    """A table of bounded size, safe for threads; what was used longest ago goes first."""
-
-    def __init__(self, limit: int) -> None:
-        super().__init__()
-        self.limit = limit
-        self.items: OrderedDict[str, Any] = OrderedDict()
-
-    def get(self, key: str) -> Any:
-        with self.lock:
-            if key in self.items:
-                self.items.move_to_end(key)
-            return self.items.get(key)
-
-    def put(self, key: str, value: Any) -> None:
-        with self.lock:
-            self.items[key] = value
-            self.items.move_to_end(key)
-            while len(self.items) > self.limit:
-                self.items.popitem(last=False)
-
-
-_resident = _Recent(RESIDENT)  # content key -> Code
-_fronts = _Recent(4 * RESIDENT)  # front key -> (content key, note)
+_resident: Recent[str, Code] = Recent(RESIDENT)  # by content key
+_fronts: Recent[str, tuple[str, str]] = Recent(4 * RESIDENT)  # front key -> (content key, note)
 
 
 def forget() -> None:
     """Drops the code kept in memory; the next compilation goes to the disk cache, or compiles."""
-    for table in (_resident, _fronts):
-        with table.lock:
-            table.items.clear()
+    _resident.clear()
+    _fronts.clear()

@@ -353,6 +353,5 @@ def default() -> DiskCache | None:
     if limit <= 0:
         return None
     directory = str(knobs.cache_dir())
-    if (directory, limit) not in _opened:
-        _opened[directory, limit] = DiskCache(directory, limit)
-    return _opened[directory, limit]
+    found = _opened.get((directory, limit))
+    return found or _opened.setdefault((directory, limit), DiskCache(directory, limit))  # of two threads, one is first

@@ -12,15 +12,16 @@ from tessera.runtime.callsite import call_span
 from tessera.runtime.codegen import expression
 from tessera.runtime.eager_build import CONSTANT_NUMBERS, NUMBERS, Call, flat_operands, prepare_call
 from tessera.runtime.libraries import adapter_of
+from tessera.runtime.recent import Recent
 from tessera.runtime.signatures import array_key, content
 from tessera.runtime.sites import Ready, Site
 from tessera.runtime.tensor import Tensor
 from tessera.runtime.watch import Watch, settings
 
 KEPT = 4096
-"""prepared calls; beyond it the oldest go"""
+"""prepared calls; beyond it those used longest ago go"""
 
-_calls: dict[tuple[Any, ...], Call] = {}
+_calls: Recent[tuple[Any, ...], Call] = Recent(KEPT)
 _sites: dict[tuple[Any, ...], Site] = {}
 
 
@@ -54,12 +55,11 @@ def _find(operator: Operator, operands: Sequence[Any], flat: list[Any], attrs: d
     attrs = {name: _attribute(name, value) for name, value in attrs.items()}
     structure = tuple(len(o) if isinstance(o, (list, tuple)) else -1 for o in operands)
     key = (operator.name, tuple(_key(operator, v) for v in flat), structure, content(attrs), settings())
-    if key not in _calls:
+    call = _calls.get(key)
+    if call is None:
         call = prepare_call(operator, operands, attrs)
-        while len(_calls) >= KEPT:
-            _calls.pop(next(iter(_calls)), None)
-        _calls[key] = call
-    return _calls[key]
+        _calls.put(key, call)
+    return call
 
 
 def _with_tensor(operands: Sequence[Any]) -> list[Any]:
@@ -106,7 +106,7 @@ def _first(operator: Operator, args: tuple[Any, ...]) -> Any:
         return _launch(operator, operands, attrs)
     types = (operator.name, *map(type, args))
     if types not in _sites:
-        _sites[types] = _site(operator, args)
+        _sites.setdefault(types, _site(operator, args))  # one step: of two threads, one is first
     place = [i for i, p in enumerate(operator.parameters) if p.operand]  # flat operand -> argument
     wanted = [f"a{place[i]}" for i in call.positions]
     given = [f"a{i}" for i in range(len(args))]

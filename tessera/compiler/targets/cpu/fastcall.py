@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 from tessera.compiler.targets.cpu import isa, jit, threads
 from tessera.compiler.targets.cpu.frame import POOL
 from tessera.language.dtypes import DType
+from tessera.once import once
 
 WORKERS = 256
 """workers that the frame's scratch memory is laid out for"""
@@ -260,7 +260,7 @@ class _Method(ctypes.Structure):
     )
 
 
-@lru_cache(maxsize=1)
+@once
 def _method() -> tuple[jit.Loaded, _Method]:
     functions = ((name, ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p)) for name in _PYTHON)
     python = {name: function.value for name, function in functions if function.value is not None}

@@ -11,11 +11,12 @@ from typing import Any
 
 from tessera.compiler.targets.cpu.isa import VectorISA
 from tessera.errors import Diagnostic, MissingDependency, TargetError
+from tessera.once import once
 
 _lock = threading.RLock()  # LLVM's contexts are not thread-safe, and llvmlite uses one
 
 
-@lru_cache(maxsize=1)
+@once
 def binding() -> Any:
     """llvmlite.binding, with the native target ready."""
     try:
@@ -87,7 +88,7 @@ class Loaded:
 _numbers = itertools.count()
 
 
-@lru_cache(maxsize=1)
+@once
 def _linker() -> Any:
     """Its libraries have names of their own, and go with the objects that hold them."""
     llvm = binding()

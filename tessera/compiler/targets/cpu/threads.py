@@ -15,11 +15,11 @@ import os
 import platform
 import sys
 import threading
-from functools import lru_cache
 from typing import Any
 
 from tessera import knobs
 from tessera.compiler.targets.cpu import isa, jit
+from tessera.once import once
 
 # The pool's fields, each on a cache line of its own (in bytes).
 EPOCH, TASK, COUNTER, ACTIVE, OPEN, SLEEPERS, STOP, BUSY, SIZE = range(0, 9 * 64, 64)
@@ -218,12 +218,12 @@ exit:
 }}"""
 
 
-@lru_cache(maxsize=1)
+@once
 def _code() -> jit.Loaded:
     return jit.Loaded(jit.compile_object(_ir(), isa.host(), "threads"))
 
 
-@lru_cache(maxsize=1)
+@once
 def run_address() -> int:
     """Where `RUN` stands, for generated code that launches tiles."""
     return _code().address(RUN)

@@ -7,7 +7,6 @@ import mmap
 import statistics
 import time
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import Any, ClassVar
 
 from tessera.compiler.targets.cpu import isa, jit
@@ -21,6 +20,7 @@ from tessera.compiler.targets.cpu.record import (
     tick,
 )
 from tessera.compiler.targets.cpu.values import I64, PTR
+from tessera.once import once
 
 CAPACITY = 1 << 18
 """records per worker and run"""
@@ -37,7 +37,7 @@ define i64 @ticks() {
 """
 
 
-@lru_cache(maxsize=1)
+@once
 def _reader() -> tuple[jit.Loaded, Any]:
     code = jit.Loaded(jit.compile_object(_READ, isa.host(), "ticks"))
     return code, ctypes.PYFUNCTYPE(ctypes.c_int64)(code.address("ticks"))
@@ -55,7 +55,7 @@ def _pair() -> tuple[int, int]:
     return best[1], best[2]
 
 
-@lru_cache(maxsize=1)
+@once
 def _origin() -> tuple[int, int]:
     return _pair()
 
@@ -140,7 +140,7 @@ class Records:
             }
 
 
-@lru_cache(maxsize=1)
+@once
 def record_ns() -> float:
     """What one tile record costs on this machine, in ns, measured once per process (a few milliseconds).
 

@@ -168,6 +168,8 @@ class DeviceExecutable:
         if (context, name) not in self._functions:
             self.driver.refuse_capture(stream, FIRST_USE)
             with self._lock:
+                if (context, name) in self._functions:  # another thread has loaded it meanwhile
+                    return self._functions[context, name]
                 code = _bytes_of(self.artifact.files["code.cubin"])
                 module = self.driver("cuModuleLoadData", ctypes.addressof(code))
                 for kernel, facts in self.artifact.meta["kernels"].items():
