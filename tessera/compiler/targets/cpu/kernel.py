@@ -132,13 +132,14 @@ class KernelFunction:
         return Cell(p, self.ev.packed_strides(shape), d)
 
     def matrix(self, v: Value, turned: bool = False) -> Cell:
-        """Memory for a matrix that a product accumulates in: rows and columns padded to whole register blocks.
-        `turned`: the columns lie where rows would."""
+        """Memory for a matrix that a product accumulates in: rows and columns padded to whole register blocks (two
+        vectors wide). `turned`: the columns lie where rows would."""
         d = held(dtype_of(v))
         rows, columns = (int(s) for s in shape_of(v))  # type: ignore[arg-type]
         if turned:
             rows, columns = columns, rows
-        pitch = -(-columns // PITCH) * PITCH
+        step = max(PITCH, 2 * self.isa.lanes(8 * d.itemsize))
+        pitch = -(-columns // step) * step
         p = self.raw((rows + 16) * pitch * d.itemsize)
         steps = (pitch if rows > 1 else 0, 1 if columns > 1 else 0)
         return Cell(p, steps[::-1] if turned else steps, d)

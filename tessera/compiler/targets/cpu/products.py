@@ -21,7 +21,7 @@ from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
 
 PITCH = 64
-"""rows of scratch matrices are a multiple of this many elements apart"""
+"""rows of scratch matrices are at least this many elements apart"""
 
 if TYPE_CHECKING:
     from tessera.compiler.targets.cpu.kernel import KernelFunction

@@ -1,0 +1,100 @@
+"""Products of every dtype against NumPy, at sizes around the blocks of every way that they are computed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera.language import dtypes as dt
+
+DTYPES = [
+    *(d for d in dt.ALL if d.kind in ("int", "uint") and d.bits >= 8),
+    dt.f16, dt.bf16, dt.fp8_e4m3, dt.fp8_e5m2, dt.f32, dt.f64, dt.complex64, dt.complex128,
+]  # fmt: skip
+
+# (rows, k, columns): register blocks have 6 or 14 rows and two vectors of columns (4 to 128 of them), slabs and chains
+# of k are powers of two up to 256; a program takes 504 x 512; few rows or columns and single ones have their own ways.
+SIZES = [
+    (2, 16, 129), (3, 17, 257), (1, 5, 300), (129, 16, 2), (300, 3, 1), (1, 300, 1), (1, 257, 33), (15, 129, 15),
+    (13, 128, 63), (14, 127, 64), (29, 255, 65), (6, 256, 31), (7, 511, 17), (17, 1025, 3), (5, 513, 127), (4, 0, 3),
+    (510, 9, 8), (3, 70, 515), (64, 64, 64), (43, 65, 128),
+]  # fmt: skip
+
+
+@ts.function
+def plain(a: Any, b: Any) -> Any:
+    return a @ b
+
+
+@ts.function
+def left_turned(a: Any, b: Any) -> Any:
+    return a.T @ b
+
+
+@ts.function
+def right_turned(a: Any, b: Any) -> Any:
+    return a @ b.T
+
+
+@ts.function
+def strided(a: Any, b: Any) -> Any:
+    return a[:, 1::2] @ b[1::3, ::2]
+
+
+@ts.function
+def vectors(a: Any, b: Any) -> Any:
+    return a @ b[:, 0], a[0] @ b
+
+
+@ts.function
+def batched(a: Any, b: Any) -> Any:
+    return ts.stack([a, a + a]) @ b
+
+
+def operand(rng: Any, shape: tuple[int, ...], dtype: dt.DType) -> Any:
+    if dtype.is_integer:
+        info = np.iinfo(dtype.numpy)
+        return rng.integers(info.min, info.max, shape, dtype=dtype.numpy, endpoint=True)
+    x = rng.standard_normal(shape)
+    return (x + 1j * rng.standard_normal(shape) if dtype.is_complex else x).astype(dtype.numpy)
+
+
+def check(got: Any, a: Any, b: Any, dtype: dt.DType) -> None:
+    """Integers wrap around as NumPy's; floats are near the exact value, rounded once."""
+    got = np.asarray(got)
+    if dtype.is_integer:
+        np.testing.assert_array_equal(got, a @ b)
+        return
+    wide = np.clongdouble if dtype.is_complex else np.longdouble
+    exact, size = a.astype(wide) @ b.astype(wide), np.abs(a.astype(wide)) @ np.abs(b.astype(wide))
+    single = dtype in (dt.f64, dt.complex128)
+    bound = size * (np.finfo(np.float64 if single else np.float32).eps * 128)
+    if dtype.is_low_precision:
+        normal = 2.0 ** (2 - 2 ** (dtype.exponent - 1))
+        bound = bound + np.maximum(np.abs(exact), normal) * 2.0 ** -(dtype.mantissa + 1)
+    assert np.all(np.abs(got.astype(wide) - exact) <= bound)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("number", range(len(SIZES)), ids=lambda i: "x".join(map(str, SIZES[i])))
+def test_sizes_and_dtypes(number: int, dtype: dt.DType) -> None:
+    m, k, n = SIZES[number]
+    rng = np.random.default_rng(number)
+    a, b = operand(rng, (m, k), dtype), operand(rng, (k, n), dtype)
+    check(plain(a, b), a, b, dtype)
+    match (number + DTYPES.index(dtype)) % 5:
+        case 0:
+            check(left_turned(np.ascontiguousarray(a.T), b), a, b, dtype)
+        case 1:
+            check(right_turned(a, np.ascontiguousarray(b.T)), a, b, dtype)
+        case 2:
+            check(strided(a, b := operand(rng, (3 * (k // 2), n), dtype)), a[:, 1::2], b[1::3, ::2], dtype)
+        case 3:
+            by_column, by_row = vectors(a, b)
+            check(by_column, a, b[:, 0], dtype)
+            check(by_row, a[0], b, dtype)
+        case _:
+            check(np.asarray(batched(a, b))[0], a, b, dtype)
