@@ -187,3 +187,17 @@ def test_graph_rules_leave_a_trace():
     verify(func)
     assert {s.pattern for s in trace} == {"transpose", "times_one"}
     assert block.terminator.operands[0] is block.args[0]
+
+
+def test_an_erased_op_uses_nothing_however_deep_inside() -> None:
+    func = program(("add", 1))
+    (added, _) = func.region.block.ops
+    use = Op("calc.use", [added.result], (), at(4))
+    inner = Op("calc.if", (), (), at(3), {}, [Region([Block([], [])])])
+    outer = Op("calc.if", (), (), at(2), {}, [Region([Block([], [])])])
+    inner.region.block.append(use)
+    outer.region.block.append(inner)
+    func.region.block.insert(1, outer)
+    assert any(user is use for user, _ in added.result.uses)
+    outer.erase()
+    assert not any(user is use for user, _ in added.result.uses)

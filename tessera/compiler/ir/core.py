@@ -109,11 +109,8 @@ class Op:
         for r in self.results:
             if r.uses:
                 raise ValueError(f"{self.name} is still used by {r.uses[0][0].name}")
-        for region in self.regions:
-            for block in region.blocks:
-                for op in reversed(list(block.ops)):
-                    op.set_operands(())
-        self.set_operands(())
+        for op in self.walk():  # what stands inside uses nothing any more, however deep
+            op.set_operands(())
         if self.block:
             self.block.ops.remove(self)
             self.block = None

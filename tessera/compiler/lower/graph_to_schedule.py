@@ -22,6 +22,7 @@ from tessera.compiler.lower.alignment import (
     long_reduction,
     reduced_axes,
     shape_of,
+    through_views,
 )
 from tessera.compiler.lower.contraction import contraction
 from tessera.compiler.lower.layout import is_view, kind_of
@@ -148,11 +149,10 @@ class Grouping:
             return g.inner
         if long_reduction(op) and g.kind != "map":
             return None
-        operand = op.operands[0]
-        base = base_of(operand)
-        if base not in g.axes or not is_full(g.axes[base], g.space) or len(shape_of(operand)) != len(g.axes[base]):
+        own = through_views(op.operands[0], g.axes, g.space)
+        if not own or not is_full(own, g.space):
             return None
-        inner = tuple(sorted(g.axes[base][a] for a in reduced_axes(op) if g.axes[base][a] >= 0))
+        inner = tuple(sorted(own[a] for a in reduced_axes(op) if own[a] >= 0))
         return inner if g.inner in ((), inner) else None
 
     def allowed(self, trial: Group, op: Op) -> bool:

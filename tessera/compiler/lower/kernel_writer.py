@@ -14,7 +14,7 @@ from tessera.compiler.graph.operator import attributes_of
 from tessera.compiler.ir.core import Attr, Block, Op, Region, Value
 from tessera.compiler.ir.types import INDEX, Shape, TensorType, TileType, ViewType
 from tessera.compiler.lower.access import Access, Part, access, gather_parts, operand_axes
-from tessera.compiler.lower.alignment import Axes, base_of, reduced_axes, shape_of
+from tessera.compiler.lower.alignment import Axes, base_of, reduced_axes, shape_of, through_views
 from tessera.compiler.lower.layout import Layout, contiguous, kind_of, layout_of
 from tessera.compiler.schedule.blocks import grid
 from tessera.compiler.tile.dialect import TileBuilder
@@ -253,10 +253,10 @@ class KernelWriter:
         return tuple(i for i, g in enumerate(self.space.groups) if any(a in gone for a in g))
 
     def full_axes(self, op: Op) -> Axes:
-        base = base_of(op.operands[0])
-        return (
-            self.axes[base] if base in self.axes else operand_axes(op, op.operands[0], self.axes, self.space.original)
-        )
+        """The axes of the space along which a reduction or scan reads its operand."""
+        x = op.operands[0]
+        own = through_views(x, self.axes, self.space.original) if base_of(x) in self.axes else None
+        return operand_axes(op, x, self.axes, self.space.original) if own is None else own
 
     def _reduce(self, op: Op) -> Value:
         name = op.name.partition(".")[2]
