@@ -180,6 +180,7 @@ class _NoScope:
     """An operator reads nothing from outside."""
 
     live = True
+    signatures = None
 
     def lookup(self, name: str) -> Any:
         raise KeyError(name)

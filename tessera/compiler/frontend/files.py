@@ -243,6 +243,7 @@ class InnerScope:
         a = node.args
         given = [p.arg for p in (*a.posonlyargs, *a.args, *a.kwonlyargs, *(v for v in (a.vararg, a.kwarg) if v))]
         self._outer, self._own = outer, {*given, *assigned_names(node)}
+        self.signatures: dict[Any, Any] = {}
 
     def lookup(self, name: str) -> Any:
         return UNKNOWN if name in self._own else self._outer.lookup(name)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend.broken import Broken
+from tessera.compiler.frontend.by_node import by_node
 from tessera.compiler.frontend.frame import Flow, Frame
 from tessera.compiler.frontend.parameters import enter_call
 from tessera.compiler.frontend.scalar_arguments import enter_scalars
@@ -69,7 +69,7 @@ def _too_deep(ev: Evaluator, node: ast.AST, closure: Closure) -> Any:
         ev.frame = saved
 
 
-@lru_cache(maxsize=4096)
+@by_node
 def assigned_names(node: ast.FunctionDef | ast.Lambda) -> frozenset[str]:
     """Names that a function's statements assign, which makes them local to it. (`:=` is left out: it would mean looking
     at every expression, to tell "not defined" from "used before it is assigned".)"""

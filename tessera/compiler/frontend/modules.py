@@ -171,6 +171,10 @@ class ModuleScope:
         return self._scope
 
     @property
+    def signatures(self) -> dict[Any, Any]:
+        return self._names.signatures
+
+    @property
     def imports(self) -> dict[str, ModuleScope]:
         return self._names.imports
 

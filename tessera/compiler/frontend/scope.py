@@ -32,6 +32,12 @@ class Scope(Protocol):
 
     live: bool
 
+    @property
+    def signatures(self) -> dict[Any, Any] | None:
+        """What has been read of its functions' annotations, by node, to be read once; None where names may be bound to
+        other things the next time."""
+        ...
+
     def lookup(self, name: str) -> Any:
         """The value of `name`, or MISSING. Never raises, and in text scope never executes anything."""
         ...
@@ -70,6 +76,7 @@ class LiveScope:
     """Closure cells, module globals and builtins of a live function, read when they are asked for."""
 
     live = True
+    signatures = None
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._cells: dict[str, Any] = {}

@@ -7,7 +7,6 @@ import builtins
 import sys
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -72,14 +71,12 @@ def signature_of(
     node: ast.FunctionDef | ast.Lambda, source: Source, scope: Scope
 ) -> tuple[Signature, list[Diagnostic]]:
     """Reads a function's parameters. Annotations that cannot be understood count as absent; the findings say why."""
-    if scope.live:  # names may be bound to other things the next time
+    if scope.signatures is None:
         return _read_signature(node, source, scope)
-    return _text_signature(node, source, scope)
-
-
-@lru_cache(maxsize=128)
-def _text_signature(node: Any, source: Source, scope: Scope) -> Any:
-    return _read_signature(node, source, scope)
+    found = scope.signatures.get(node)
+    if found is None:
+        found = scope.signatures[node] = _read_signature(node, source, scope)
+    return found
 
 
 def _read_signature(

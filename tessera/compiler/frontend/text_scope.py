@@ -64,6 +64,7 @@ class TextScope:
         self.bound: dict[str, ast.AST] = {}
         self._values: dict[str, Any] = {}
         self._definitions: dict[ast.FunctionDef, Definition] = {}
+        self.signatures: dict[Any, Any] = {}
         self.imports: dict[str, ModuleScope] = {}
         """the files that were looked into, by path"""
         self.stars: list[tuple[str, int]] = []

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+
+from tessera.compiler.frontend.by_node import by_node
 
 STORES = frozenset({"store", "cp_async", "copy_async", "store_shared"})
 """tile functions that write to their first argument"""
@@ -25,7 +26,7 @@ class Effects:
     slices: tuple[ast.Slice, ...]
 
 
-@lru_cache(maxsize=8192)
+@by_node
 def effects(statement: ast.AST) -> Effects:
     """Of one statement with everything in it."""
     loads: list[str] = []

@@ -14,10 +14,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 
+from tessera.compiler.frontend.by_node import by_node
 from tessera.compiler.frontend.kernel.effects import base_name, called, carried, effects, flat, reads, updates, writes
 
+_PLANS = 8
+"""plans that are kept of one kernel"""
 PREFIX = "tile_"
 SERIAL = "%serial"
 """the name under which the layer finds the range of an implicit serial loop"""
@@ -44,12 +46,25 @@ class Plan:
 
 def plan(tree: ast.FunctionDef, output_dims: frozenset[str] = frozenset()) -> Plan:
     """`output_dims`: names of the dims of what is returned, for coordinates that no store mentions."""
-    return _plan(tree, output_dims, tree.lineno)
+    key = (
+        output_dims,
+        tree.lineno,
+    )  # an editor moves trees when lines are inserted above, and the plan's own nodes follow
+    found = _plans(tree)
+    if key not in found:
+        if len(found) == _PLANS:
+            found.clear()
+        found[key] = _plan(tree, output_dims)
+    return found[key]
 
 
-@lru_cache(maxsize=256)
-def _plan(tree: ast.FunctionDef, output_dims: frozenset[str], line: int) -> Plan:
-    """`line`: an editor moves trees when lines are inserted above, and the plan's own nodes must follow."""
+@by_node
+def _plans(tree: ast.FunctionDef) -> dict[tuple[frozenset[str], int], Plan]:
+    """The latest plans of a kernel: they hold its statements, and not the whole."""
+    return {}
+
+
+def _plan(tree: ast.FunctionDef, output_dims: frozenset[str]) -> Plan:
     found = [effects(s) for s in tree.body]
     targets = [t for e in found for t in e.targets]
     out = Plan(tree, _free_coordinates(tree), stored=frozenset(map(base_name, targets)))
