@@ -14,7 +14,7 @@ from tessera.compiler.targets import base
 from tessera.compiler.targets.cuda import steps
 from tessera.compiler.targets.cuda.device import DeviceExecutable, check_capability
 from tessera.compiler.targets.cuda.emulate import EmulatedExecutable, _HostMachine, tensor_map_bytes
-from tessera.compiler.targets.cuda.launch import MOST_ENCODED, PreparedMap, room
+from tessera.compiler.targets.cuda.launch import _ENCODE, MOST_ENCODED, PreparedMap, room
 from tessera.compiler.tile.program import Program
 from tessera.errors import DebugCheckError, DeviceError, LaunchError
 from tessera.language import dtypes as dt
@@ -130,11 +130,19 @@ class HostDriver:
         self.calls.append(f"{name} on {stream}")
         facts = self.emulated.artifact.meta["kernels"][name]
         table = (ctypes.c_void_p * len(facts["parameters"])).from_address(params)
-        arguments = [ctypes.string_at(p, room(kind)) for p, (kind, _) in zip(table, facts["parameters"], strict=True)]
+        arguments = self._parameters(table, facts)
         assert (bx, shared) == (facts["threads"], facts["shared"])
         library, packed = self.emulated.library, [ctypes.create_string_buffer(a, len(a)) for a in arguments]
         self.machine_launch(library, name, gx, packed, facts)
         return (0,)
+
+    def _parameters(self, table: Any, facts: dict[str, Any]) -> list[bytes]:
+        """What the parameters hold. The driver reads tensor maps where they lie."""
+        out: list[bytes] = []
+        for place, (kind, _) in zip(table, facts["parameters"], strict=True):
+            assert kind != "tensor_map" or place % 64 == 0, "a tensor map lies at a multiple of 64 bytes"
+            out.append(ctypes.string_at(place, room(kind)))
+        return out
 
     def machine_launch(self, library: Any, name: str, grid: int, packed: list[Any], facts: dict[str, Any]) -> None:
         """Pointers stand for the whole of the test's arrays."""
@@ -160,26 +168,47 @@ class HopperDriver(HostDriver):
         real = pytest.importorskip("cuda.bindings.driver")  # its types, no driver library
         for name in ("DataType", "Interleave", "Swizzle", "L2promotion", "FloatOOBfill"):
             setattr(self, f"CUtensorMap{name}", getattr(real, f"CUtensorMap{name}"))
-        self.cuuint64_t, self.cuuint32_t = real.cuuint64_t, real.cuuint32_t
-        self.encoded = 0
+        self.real, self.encoded = real, 0
+        self.entry = _ENCODE(self._encode)
+        self.problem: BaseException | None = None
+        """what was wrong with a request: exceptions do not pass through a C call"""
 
     def cuDeviceGetAttribute(self, attribute: int, _: int) -> Any:
         return 0, (9, 0)[attribute]
 
-    def cuTensorMapEncodeTiled(
-        self, dtype: Any, rank: int, address: int, sizes: list[Any], strides: list[Any], box: list[Any],
-        steps_: list[Any], interleave: Any, swizzle: Any, promotion: Any, fill: Any,
-    ) -> Any:  # fmt: skip
+    def cuGetProcAddress(self, symbol: bytes, version: int, flags: int) -> Any:
+        assert (symbol, version, flags) == (b"cuTensorMapEncodeTiled", 12000, 0)
+        return 0, ctypes.cast(self.entry, ctypes.c_void_p).value, 0
+
+    def _encode(self, out: int, *request: Any) -> int:
+        """As the driver: what it does not take is CUDA_ERROR_INVALID_VALUE."""
+        try:
+            self._encode_at(out, *request)
+        except Exception as e:
+            self.problem = e
+            return 1
+        return 0
+
+    def _encode_at(
+        self, out: int, dtype: int, rank: int, address: int, sizes: int, strides: int, box: int, steps_: int,
+        interleave: int, swizzle: int, promotion: int, fill: int,
+    ) -> None:  # fmt: skip
+        assert out % 64 == 0, "a tensor map lies at a multiple of 64 bytes"
         self.encoded += 1
-        plain = [[int(n) for n in x] for x in (sizes, strides, box, steps_)]
-        assert address % 16 == 0 and all(s % 16 == 0 and 0 < s < 2**40 for s in plain[1])
-        assert rank == len(sizes) == len(strides) + 1 == len(box) and all(0 < n <= 256 for n in plain[2])
-        assert all(0 < n <= 2**32 for n in plain[0]) and plain[3] == [1] * rank
-        assert (interleave.name[-4:], swizzle.name[-4:], fill.name[-4:]) == ("NONE", "128B", "NONE")
-        name = {"FLOAT16": "f16", "BFLOAT16": "bf16", "TFLOAT32": "tf32"}[dtype.name.rpartition("_")[2]]
-        data = tensor_map_bytes(steps.TensorMap(address, name, *map(tuple, plain[:3])))
-        self.held = ctypes.create_string_buffer(data, len(data))
-        return 0, SimpleNamespace(getPtr=lambda: ctypes.addressof(self.held))
+        wide = [(ctypes.c_uint64 * n).from_address(p)[:] for p, n in ((sizes, rank), (strides, rank - 1))]
+        narrow = [(ctypes.c_uint32 * rank).from_address(p)[:] for p in (box, steps_)]
+        assert address % 16 == 0 and all(s % 16 == 0 and 0 < s < 2**40 for s in wide[1])
+        assert all(0 < n <= 256 for n in narrow[0])
+        assert all(0 < n <= 2**32 for n in wide[0]) and narrow[1] == [1] * rank
+        real = self.real
+        kinds = [(real.CUtensorMapInterleave, interleave), (real.CUtensorMapSwizzle, swizzle),
+                 (real.CUtensorMapFloatOOBfill, fill)]  # fmt: skip
+        assert [kind(n).name.rpartition("_")[2] for kind, n in kinds] == ["NONE", "128B", "NONE"]
+        assert real.CUtensorMapL2promotion(promotion).name.endswith("256B")
+        named = {"FLOAT16": "f16", "BFLOAT16": "bf16", "TFLOAT32": "tf32"}
+        name = named[real.CUtensorMapDataType(dtype).name.rpartition("_")[2]]
+        data = tensor_map_bytes(steps.TensorMap(address, name, tuple(wide[0]), tuple(wide[1]), tuple(narrow[0])))
+        ctypes.memmove(out, data, len(data))
 
 
 def loaded(program: Program, **options: Any) -> tuple[DeviceExecutable, HostDriver]:

@@ -115,9 +115,12 @@ class Bounds:
         ]
         return math.gcd(self.start(source), *known)
 
-    def vectors(self, view: Value, offsets: list[Range], vector: int) -> bool:
-        """Whether every run of `vector` elements of a tile at these offsets is contiguous and aligned."""
+    def vectors(self, view: Value, offsets: list[Range], vector: int, swapped: bool = False) -> bool:
+        """Whether every run of `vector` elements of a tile at these offsets is contiguous and aligned; `swapped`: seen
+        with the axes in reverse order."""
         steps = strides_of(view)
+        if swapped:
+            steps, offsets = steps[::-1], offsets[::-1]
         if not steps or steps[-1] != 1:
             return False
         parts = [self.start(view), offsets[-1].multiple, *(self.divisor(s) for s in steps[:-1])]

@@ -17,9 +17,15 @@ from tessera.errors import Diagnostic, MissingDependency, TargetError
 _REGISTERS, _FRAME, _MIN_STACK = 0x2F, 0x11, 0x12
 
 
+RESERVED_SHARED = 1024
+"""Bytes of shared memory that the system keeps of each block from compute capability 8.0 on (CUDA C++ Programming
+Guide, "Shared Memory" of these capabilities). From 9.0 on a cubin counts them as the kernel's own."""
+
+
 @dataclass(frozen=True, slots=True)
 class KernelResources:
-    """Per thread: registers and stack bytes (spilled registers and local arrays); per block: static shared bytes."""
+    """Per thread: registers and stack bytes (spilled registers and local arrays); per block: static shared bytes,
+    without those that the system keeps."""
 
     registers: int
     stack: int
@@ -79,8 +85,9 @@ def resources(cubin: bytes) -> dict[str, KernelResources]:
             if attribute in (_REGISTERS, _FRAME, _MIN_STACK) and len(value) >= 8:
                 symbol, amount = struct.unpack_from("<II", value)
                 found.setdefault(symbols[symbol], {})[attribute] = amount
+    kept = RESERVED_SHARED if any(s.name == ".nv.shared.reserved.0" for s in sections) else 0
     shared = {
-        s.name.removeprefix(".nv.shared."): s.size
+        s.name.removeprefix(".nv.shared."): max(0, s.size - kept)
         for s in sections
         if s.name.startswith(".nv.shared.") and "reserved" not in s.name
     }

@@ -14,7 +14,7 @@ from typing import Any
 
 from tessera.compiler.targets.base import Artifact, TileRecorder
 from tessera.compiler.targets.cuda import cxx, steps, straight
-from tessera.compiler.targets.cuda.launch import Prepared, encode_tensor_map, prepare
+from tessera.compiler.targets.cuda.launch import Prepared, aligned_room, encode_tensor_map, prepare
 from tessera.compiler.targets.cuda.target import architecture, constants
 from tessera.errors import DeviceError, Diagnostic, MissingDependency
 
@@ -297,7 +297,9 @@ class _DeviceMachine:
         return encode_tensor_map(self.driver, tensor)
 
     def launch(self, call: steps.Call) -> None:
-        packed = [ctypes.create_string_buffer(a, max(16, len(a))) for a in call.arguments]
+        packed = [aligned_room(max(16, len(a))) for a in call.arguments]
+        for place, argument in zip(packed, call.arguments, strict=True):
+            ctypes.memmove(place, argument, len(argument))
         table = (ctypes.c_void_p * max(1, len(packed)))(*(ctypes.addressof(p) for p in packed))
         function = self.executable.function(call.kernel, self.stream)
         self.driver(

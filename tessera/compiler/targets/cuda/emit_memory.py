@@ -232,14 +232,16 @@ def copy_text(e: KernelEmitter, name: str, shape: Sequence[Dim], view: Value, of
 def copy_access(
     e: KernelEmitter, view: Value, shape: Sequence[Dim], offsets: Sequence[Range], swapped: bool = False
 ) -> str:
-    """What is proved of a copy into shared memory, which moves 16 bytes at a time."""
+    """What is proved of a copy into shared memory, which moves 16 bytes at a time. `swapped`: the tile of the view with
+    its axes swapped."""
     t = view.type
     assert isinstance(t, ViewType)
     ends = enumerate(zip(t.shape, offsets, shape, strict=True))
     edges = [str(a) for a, (extent, r, d) in ends if e.bounds.overhangs(extent, r, d)]
     if swapped:
-        return f"ts::Unaligned<{', '.join(str(1 - int(a)) for a in reversed(edges))}>"
-    kind = "Aligned" if e.bounds.vectors(view, list(offsets), max(1, 16 // t.dtype.itemsize)) else "Unaligned"
+        edges = [str(1 - int(a)) for a in reversed(edges)]
+    vector = max(1, 16 // t.dtype.itemsize)
+    kind = "Aligned" if e.bounds.vectors(view, list(offsets), vector, swapped) else "Unaligned"
     return f"ts::{kind}<{', '.join(edges)}>"
 
 

@@ -26,6 +26,7 @@ from tessera import knobs
 from tessera.compiler.targets.base import Artifact, TileRecorder
 from tessera.compiler.targets.cuda import cxx, nvrtc, steps
 from tessera.compiler.targets.cuda.generate import generate
+from tessera.compiler.targets.cuda.launch import aligned_room
 from tessera.compiler.targets.cuda.target import architecture, artifact, constants, settings_for
 from tessera.compiler.tile.passes.check_indices import checked
 from tessera.compiler.tile.program import Program
@@ -250,9 +251,7 @@ class EmulatedExecutable:
 
 def _aligned_bytes(data: bytes) -> ctypes.Array[ctypes.c_char]:
     """A copy at a multiple of 64 bytes, as tensor maps want it."""
-    room = ctypes.create_string_buffer(len(data) + 64)
-    start = -ctypes.addressof(room) % 64
-    out = (ctypes.c_char * len(data)).from_buffer(room, start)
+    out = aligned_room(len(data))
     out.raw = data
     return out
 

@@ -17,15 +17,17 @@ from tessera.compiler.targets.cuda.groups import is_scalar
 from tessera.compiler.targets.cuda.layout import PARTIALS, blocked, fold_scratch
 from tessera.compiler.targets.cuda.swizzle import operand
 from tessera.compiler.targets.cuda.warpgroups import Products
-from tessera.compiler.tile.offsets import Range
+from tessera.compiler.tile.offsets import Range, strides_of
 
 STAGE_BYTES = 64
 """Bytes of k per row of a stage: four 16-byte pieces, the least that the swizzle spreads over all banks."""
 
 
-def _k_runs_outside(view: ViewType, k_axis: int) -> bool:
-    """Whether neighbours in memory lie along the other axis: then the stage holds the operand transposed."""
-    return view.strides is not None and view.strides[1 - k_axis] == 1 and view.strides[k_axis] != 1
+def _lies_transposed(view: Value) -> bool:
+    """Whether neighbours in memory lie along the first axis: then the stage holds the operand transposed, so that
+    copies move whole pieces of 16 bytes."""
+    steps = strides_of(view)
+    return steps[0] == 1 and steps[1] != 1
 
 
 @handles("contract")
@@ -113,7 +115,7 @@ class _operand:
         t = view.type
         assert isinstance(t, ViewType)
         depth_total, step = t.shape[k_axis], shape[k_axis]
-        self.swapped = _k_runs_outside(t, k_axis)
+        self.swapped = _lies_transposed(view)
         self.view, self.offset, self.k_axis = e.expr(view), e.expr(offset), k_axis
         held = shape[::-1] if self.swapped else shape
         self.box = f"ts::Box<{held[0]}, {held[1]}>"

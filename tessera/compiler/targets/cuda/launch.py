@@ -9,9 +9,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from tessera.compiler.targets.cuda import steps
+from tessera.errors import DeviceError
 from tessera.language import dtypes
 
 TENSOR_MAP_BYTES = 128
+TENSOR_MAP_ALIGNMENT = 64
+"""Bytes that a tensor map's own address is a multiple of (CUDA Driver API, cuTensorMapEncodeTiled)."""
 MOST_ENCODED = 256
 """Addresses per tensor map whose encoding is kept."""
 SLOT = 16
@@ -33,25 +36,55 @@ class Driver(Protocol):
     def __call__(self, name: str, *arguments: Any) -> Any: ...
 
 
+def aligned_room(size: int) -> ctypes.Array[ctypes.c_char]:
+    """Zeroed memory of so many bytes at an address that suits a tensor map."""
+    room = ctypes.create_string_buffer(size + TENSOR_MAP_ALIGNMENT)
+    return (ctypes.c_char * size).from_buffer(room, -ctypes.addressof(room) % TENSOR_MAP_ALIGNMENT)
+
+
+_ENCODE = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_void_p,
+    ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int,
+)  # fmt: skip
+"""cuTensorMapEncodeTiled as cuda.h declares it."""
+_SINCE = 12000
+"""The CUDA version that brought it."""
+
+
 def encode_tensor_map(driver: Driver, t: steps.TensorMap) -> bytes:
-    """CUtensorMap: a swizzle of the box's lines, zeros outside, lines of 256 bytes in the second-level cache."""
+    """CUtensorMap: a swizzle of the box's lines, zeros outside, lines of 256 bytes in the second-level cache.
+
+    The function is called directly: the bindings' own call encodes into an object of theirs, wherever that lies, and
+    the driver refuses three addresses of four. Raises DeviceError.
+    """
     b = driver.bindings
     line = t.box[0] * dtypes.BY_NAME[t.dtype].itemsize
-    encoded = driver(
-        "cuTensorMapEncodeTiled",
-        getattr(b.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{_TENSOR_TYPES[t.dtype]}"),
-        len(t.sizes),
+    place = int(driver("cuGetProcAddress", b"cuTensorMapEncodeTiled", _SINCE, 0) or 0)
+    if not place:
+        raise DeviceError("This NVIDIA driver has no tensor copies (TMA), which need one of CUDA 12 or later.")
+    out, rank = aligned_room(TENSOR_MAP_BYTES), len(t.sizes)
+    sizes, strides = (ctypes.c_uint64 * rank)(*t.sizes), (ctypes.c_uint64 * rank)(*t.strides)
+    box, every = (ctypes.c_uint32 * rank)(*t.box), (ctypes.c_uint32 * rank)(*(1,) * rank)
+    status = _ENCODE(place)(
+        ctypes.addressof(out),
+        int(getattr(b.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{_TENSOR_TYPES[t.dtype]}")),
+        rank,
         t.address,
-        [b.cuuint64_t(n) for n in t.sizes],
-        [b.cuuint64_t(n) for n in t.strides],
-        [b.cuuint32_t(n) for n in t.box],
-        [b.cuuint32_t(1) for _ in t.box],
-        b.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-        getattr(b.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{line}B"),
-        b.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-        b.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+        ctypes.addressof(sizes),
+        ctypes.addressof(strides),
+        ctypes.addressof(box),
+        ctypes.addressof(every),
+        int(b.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE),
+        int(getattr(b.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{line}B")),
+        int(b.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B),
+        int(b.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
     )
-    return ctypes.string_at(int(encoded.getPtr()), TENSOR_MAP_BYTES)
+    if status:
+        raise DeviceError(
+            f"cuTensorMapEncodeTiled failed with error {status}: {t.dtype} of {t.sizes}, strides {t.strides} bytes, "
+            f"boxes of {t.box}, at address {t.address:#x}"
+        )
+    return out.raw
 
 
 @dataclass(slots=True)
@@ -93,6 +126,8 @@ class Prepared:
         for _, dtype in self.scalars:
             code = f"{SLOT}s" if packed else _CODES.get(dtype, f"{SLOT}s")
             codes.append(f"{code}{SLOT - struct.calcsize('<' + code)}x")
+        if self.maps:
+            codes.append(f"{-SLOT * len(codes) % TENSOR_MAP_ALIGNMENT}x")
         return "<" + "".join(codes) + f"{TENSOR_MAP_BYTES}s" * len(self.maps)
 
 
@@ -116,6 +151,8 @@ def prepare(
     places: dict[int, int] = {}
     end = 0
     for what in order:
+        if what == "tensor_map" and order[what]:
+            end += -end % TENSOR_MAP_ALIGNMENT
         for i in order[what]:
             places[i] = end
             end += room(what)
@@ -128,7 +165,7 @@ def prepare(
         described = facts["tensor_maps"][int(kinds[i][1])]
         buffer, start = plan.window(args[described["argument"]], env)
         maps.append((slots[buffer], start, PreparedMap(driver, plan.tensor_map(described, 0, env))))
-    block = ctypes.create_string_buffer(max(SLOT, end))
+    block = aligned_room(max(SLOT, end))
     start = ctypes.addressof(block)
     for i in order["dim"]:
         ctypes.c_int64.from_address(start + places[i]).value = env[kinds[i][1]]

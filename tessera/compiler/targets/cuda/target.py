@@ -126,7 +126,7 @@ def occupancy(arch: int, threads: int, registers: int, shared: int) -> tuple[int
     per_warp = -(-registers * 32 // 256) * 256
     limits = {
         "registers": REGISTERS_PER_SM // max(1, per_warp * (threads // 32)),
-        "shared memory": SHARED_PER_SM[arch] // max(1, shared + (1024 if arch >= 80 else 0)),
+        "shared memory": SHARED_PER_SM[arch] // max(1, shared + (cubin.RESERVED_SHARED if arch >= 80 else 0)),
         "threads": THREADS_PER_SM[arch] // threads,
         "blocks": BLOCKS_PER_SM[arch],
     }
