@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 
 import tessera as ts
 from tessera.compiler.targets import base
+from tessera.language.rounding import round_to
 from tests.conftest import require
 from tests.emulator import kernels as k
 
@@ -60,8 +62,39 @@ def test_stages_of_products_are_filled_16_bytes_at_a_time(f: object) -> None:
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_120"])
 def test_shared_memory_is_counted_once(arch: str) -> None:
-    """What the system keeps of each block is no part of the kernel's own bytes, in which a cubin counts it from sm_90 on."""
+    """What the system keeps of each block is not the kernel's own, as whose a cubin counts it from sm_90 on."""
     require("cuda.bindings")
     artifact = base.get(arch).compile(k.matmul(m=128, n=128, k=128, block=(64, 64)).program)
     (name,) = artifact.meta["kernels"]
     assert artifact.resources[name]["shared"] == artifact.meta["kernels"][name]["shared"] > 0
+
+
+TIES = np.array([1 + 2**-11, 1 + 3 * 2**-11, -1 - 2**-11, 2 - 2**-11, 1 + 2**-11 + 2**-20, 3], np.float32)
+"""Half way between two numbers of tf32, but for the last two."""
+
+
+@ts.function
+def product_tf32(x: ts.Tensor["M", "K", ts.tf32], w: ts.Tensor["K", "N", ts.tf32]):
+    return x @ w
+
+
+@ts.function
+def product_tf32_transposed(x: ts.Tensor["M", "K", ts.tf32], w: ts.Tensor["N", "K", ts.tf32]):
+    return x @ w.T
+
+
+@pytest.mark.parametrize("target", ["cpu", "reference", "emulator:sm_75", "emulator:sm_80", "emulator:sm_90a"])
+def test_ties_of_tf32_go_to_even_on_every_target(target: str) -> None:
+    """By threads (the first) as by tensor copies (the second, on sm_90a), which round so in hardware."""
+    if target.startswith("emulator"):
+        require("g++")
+    sizes = {"M": 64, "K": 32, "N": 64}
+    x, w = np.zeros((64, 32), np.float32), np.zeros((32, 64), np.float32)
+    x[:, 0], w[0] = np.resize(TIES, 64), 1
+    wanted = np.repeat(round_to(x[:, :1], ts.tf32), 64, axis=1)
+    assert wanted[:2, 0].tolist() == [1.0, 1 + 2**-9]
+    for f, right in ((product_tf32, w), (product_tf32_transposed, np.ascontiguousarray(w.T))):
+        compiled = ts.compile(f, target=target, dims=sizes)
+        np.testing.assert_array_equal(np.asarray(compiled(x, right)), wanted)
+    if target == "emulator:sm_90a":
+        assert "Without wgmma" not in compiled.source

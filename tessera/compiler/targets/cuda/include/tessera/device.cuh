@@ -174,14 +174,15 @@ template <bool Transposed, int N> TS_FN void stmatrix(void* row, const u32 (&r)[
 #endif
 }
 
-// A float rounded to the precision of tf32, as mma takes it.
+// A float rounded to the precision of tf32, ties to even as tensor copies (TMA) of TFLOAT32 do and all dtypes here; cvt.rna
+// would round them away from zero.
 TS_FN u32 tf32_bits(u32 x) {
-#if __CUDA_ARCH__ >= 800
+#if __CUDA_ARCH__ >= 900
   u32 r;
-  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(bits_as<float>(x)));
+  asm("cvt.rn.tf32.f32 %0, %1;" : "=r"(r) : "f"(bits_as<float>(x)));
   return r;
 #else
-  return x;
+  return (x & 0x7f800000u) == 0x7f800000u ? x : (x + 0xfffu + (x >> 13 & 1u)) & ~0x1fffu;
 #endif
 }
 

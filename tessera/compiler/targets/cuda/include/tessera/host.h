@@ -392,7 +392,7 @@ template <bool Transposed, int N> inline void stmatrix(void* row, const u32 (&r)
   collective(Collective::stmatrix, &s, perform_stmatrix<Transposed, N>);
 }
 
-inline u32 tf32_bits(u32 x) { return (x & 0x7f800000u) == 0x7f800000u ? x : (x + 0x1000u) & ~0x1fffu; }
+inline u32 tf32_bits(u32 x) { return (x & 0x7f800000u) == 0x7f800000u ? x : (x + 0xfffu + (x >> 13 & 1u)) & ~0x1fffu; }
 
 struct Mma { float (*d)[4]; const u32 (*a)[4]; const u32 (*b)[2]; };
 // Products of m16n8kK; `value(word, half)` decodes an element. Halves = 2: 16-bit elements, 1: 32-bit.

@@ -114,7 +114,7 @@ inline void land_line(const TensorMap& t, u64 source, bool inside, i64 first, u3
       if (t.rounds_to_tf32) {
         u32 w;
         memcpy(&w, element, 4);
-        w = (w & 0x7f800000u) == 0x7f800000u ? w : (w + 0x1000u) & ~0x1fffu;
+        w = tf32_bits(w);
         memcpy(element, &w, 4);
       }
     }

@@ -67,11 +67,7 @@ struct bf16 {
 struct tf32 {
   float value;
   tf32() = default;
-  TS_FN explicit tf32(float x) {
-    u32 b = hw::bits_as<u32>(x);
-    if ((b & 0x7f800000u) != 0x7f800000u) b = (b + 0xfffu + ((b >> 13) & 1u)) & ~0x1fffu;
-    value = hw::bits_as<float>(b);
-  }
+  TS_FN explicit tf32(float x) : value(hw::bits_as<float>(hw::tf32_bits(hw::bits_as<u32>(x)))) {}
   TS_FN operator float() const { return value; }
 };
 #define TS_SMALL(name, E, M, MAX, NAN_, INF_)                                  \
