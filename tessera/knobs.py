@@ -131,6 +131,9 @@ autotune = _knob(
 debug = _knob(
     "TESSERA_DEBUG", "1 checks computed indices, asserts and NaN in kernels while they run.", "0", lambda: False, _flag
 )
+tracebacks = _knob(
+    "TESSERA_TRACEBACKS", "1 shows Tessera's own frames in the tracebacks of its errors.", "0", lambda: False, _flag
+)
 dump = _knob(
     "TESSERA_DUMP", "A folder that receives the IR after every pass of every compilation.", "nothing is written",
     lambda: None, lambda text: Path(text).expanduser(),

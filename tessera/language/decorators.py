@@ -17,6 +17,7 @@ from tessera import knobs
 from tessera.errors import NOWHERE, CompileError, Diagnostic, Span, TesseraError, source_line
 from tessera.language import policies
 from tessera.language.policies import Policy
+from tessera.language.tracebacks import leave, outward
 from tessera.language.tuning import Metric, tuning_options
 
 if TYPE_CHECKING:
@@ -60,7 +61,8 @@ class Program:
         try:
             return _call(self, args, kwargs)
         except TesseraError as e:
-            raise e.with_traceback(None) from None  # the diagnostic points into the program; our own frames say nothing
+            leave(e)
+            raise
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else functools.partial(self, cast(Any, instance))
@@ -86,6 +88,7 @@ class Program:
         """The program under a `Schedule`. Raises CompileError TS105 where it has no use for the schedule's block."""
         return self.with_config(**schedule.config_for(self))
 
+    @outward
     def tune(self, *args: Any, **kwargs: Any) -> Any:
         """Times the configurations of `@ts.kernel.autotune` that have no timing yet for such arguments; the `Tuning`.
 
@@ -93,10 +96,12 @@ class Program:
         """
         return deferred("runtime.autotune").tune(self, args, kwargs)
 
+    @outward
     def best_config(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The configuration that a call with these arguments runs under; tunes it where the call would."""
         return deferred("runtime.autotune").best_config(self, args, kwargs)
 
+    @outward
     def tuning_report(self, *args: Any, **kwargs: Any) -> Any:
         """A table of every configuration with its time or why it has none: for these arguments, or the last ones."""
         return deferred("runtime.autotune").report(self, args, kwargs)
@@ -106,14 +111,17 @@ class Program:
         """The latest `Tuning` that a call in this process went by; None before the first."""
         return deferred("runtime.autotune").latest(self)
 
+    @outward
     def compile(self, target: str = "auto", dims: Mapping[str, int] | None = None) -> Any:
         """Compiles ahead of the first call; see `tessera.compile`."""
         return _compiled(self, target, dims)
 
+    @outward
     def ir(self, level: str = "graph", target: str = "auto", dims: Mapping[str, int] | None = None) -> str:
         """The IR at `level`: graph, schedule, tile or target."""
         return _compiled(self, target, dims).ir(level)
 
+    @outward
     def explain(self, target: str = "auto", dims: Mapping[str, int] | None = None) -> Any:
         """What runs, where, with which kernels, and where the code came from; `print` it."""
         return _compiled(self, target, dims).explain()

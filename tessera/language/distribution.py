@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tessera.errors import CompileError, Diagnostic, TesseraError
 from tessera.language.decorators import Function, Program, deferred
+from tessera.language.tracebacks import leave
 
 if TYPE_CHECKING:
     from tessera.dist.plan import Plan
@@ -101,7 +102,8 @@ class Distributed(Function):
         try:
             return deferred("dist.run").call(self, args, kwargs)
         except TesseraError as e:
-            raise e.with_traceback(None) from None
+            leave(e)
+            raise
 
     def plan(self, *args: Any, **kwargs: Any) -> Plan:
         """What is cut, what is copied and what is sent for these arguments; without any, by the annotations. `print`

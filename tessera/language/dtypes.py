@@ -146,6 +146,8 @@ def of(obj: object) -> DType | None:
         return named(obj)
     if isinstance(obj, type) and obj in (float, int, bool, complex):  # NumPy's float64 dtype equals `float`
         return {float: f32, int: int64, bool: bool_, complex: complex64}[obj]  # type: ignore[index]
+    if isinstance(obj, (int, float, complex)):
+        return None
     name = getattr(obj, "name", None) or getattr(obj, "__name__", None) or str(obj).removeprefix("torch.")
     return named(str(name))
 

@@ -19,6 +19,7 @@ from tessera.errors import CompileError, Diagnostic, LaunchError, TesseraError
 from tessera.language import dims as algebra
 from tessera.language.annotations import TensorAnn
 from tessera.language.decorators import Function, Program
+from tessera.language.tracebacks import leave, outward
 from tessera.runtime import devices
 from tessera.runtime.arguments import Bound, Leaf, Parameters
 from tessera.runtime.autotune.trials import show
@@ -61,7 +62,11 @@ class Compiled:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs it. Raises LaunchError where the arguments are not those it was compiled for, DeviceError where its
         target cannot run here."""
-        return self._launcher(args, kwargs)
+        try:
+            return self._launcher(args, kwargs)
+        except TesseraError as error:
+            leave(error)
+            raise
 
     @property
     def name(self) -> str:
@@ -151,6 +156,7 @@ def save_artifact(artifact: Artifact, directory: str | Path, name: str = "") -> 
     return [folder / file for file in contents]
 
 
+@outward
 def compile(
     f: Any,
     target: str = "auto",

@@ -9,20 +9,25 @@ from __future__ import annotations
 import itertools
 import os
 import threading
+from operator import index
 from typing import Any
 
+from tessera.compiler.graph.infer import LARGEST
 from tessera.errors import Diagnostic, LaunchError
 from tessera.language import dtypes
+from tessera.language.tracebacks import outward
 from tessera.runtime.eager import function
 from tessera.runtime.libraries import adapter_of
 from tessera.runtime.tensor import Tensor
 
 
+@outward
 def asarray(data: Any, dtype: Any = None, device: str | None = None) -> Tensor:
     """A Tensor over `data`: the same memory where it is an array on that device, a copy of lists and numbers."""
     return data if isinstance(data, Tensor) and dtype is None and device is None else Tensor(data, dtype, device)
 
 
+@outward
 def from_dlpack(array: Any) -> Tensor:
     """A Tensor that shares the memory of any array with `__dlpack__`: PyTorch, JAX, CuPy, NumPy and others.
 
@@ -79,9 +84,15 @@ def _key(seed: int | None) -> Tensor:
 
 def _shape(sizes: tuple[Any, ...]) -> tuple[int, ...]:
     """`rand(2, 3)` and `rand((2, 3))` mean the same."""
-    if len(sizes) == 1 and not isinstance(sizes[0], int):
+    if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
         sizes = tuple(sizes[0])
-    return tuple(int(size) for size in sizes)
+    try:
+        found = tuple(index(size) for size in sizes)
+    except TypeError:
+        found = (-1,)
+    if any(size < 0 or size > LARGEST for size in found):
+        raise LaunchError(Diagnostic("TS501", f"a shape is made of sizes that are not negative, not {sizes}"))
+    return found
 
 
 def _draw(
@@ -95,11 +106,13 @@ def _draw(
     return made(key, shape, *args, **attrs)
 
 
+@outward
 def rand(*shape: Any, dtype: Any = dtypes.f32, seed: int | None = None, device: str | None = None) -> Tensor:
     """Evenly distributed over [0, 1). `rand(2, 3)` or `rand((2, 3))`."""
     return _draw("uniform", _shape(shape), seed, device, dtype=dtypes.of(dtype))
 
 
+@outward
 def randn(*shape: Any, dtype: Any = dtypes.f32, seed: int | None = None, device: str | None = None) -> Tensor:
     """Normally distributed with mean 0 and standard deviation 1."""
     return _draw("normal", _shape(shape), seed, device, dtype=dtypes.of(dtype))
@@ -108,6 +121,7 @@ def randn(*shape: Any, dtype: Any = dtypes.f32, seed: int | None = None, device:
 # Tensors without data
 
 
+@outward
 def empty(*shape: Any, dtype: Any = dtypes.f32, device: str | None = None) -> Tensor:
     """Uninitialised memory; what it holds is not defined."""
     from tessera.runtime.tensor import TENSOR
@@ -130,6 +144,7 @@ class TensorNamespace:
     rand, randn, empty = staticmethod(rand), staticmethod(randn), staticmethod(empty)
     manual_seed = staticmethod(manual_seed)
 
+    @outward
     def __call__(self, data: Any, dtype: Any = None, device: str | None = None) -> Tensor:
         """A Tensor with a copy of `data`."""
         made = Tensor(data, dtype, device)

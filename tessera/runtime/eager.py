@@ -12,7 +12,9 @@ from typing import Any
 
 import tessera.compiler.graph  # noqa: F401  (its import registers the operators)
 from tessera.compiler.graph.operator import FUNCTIONS, Operator
+from tessera.errors import TesseraError
 from tessera.language.lazy import LazyModule
+from tessera.language.tracebacks import leave
 
 
 class OperatorFunction:
@@ -28,7 +30,11 @@ class OperatorFunction:
         return self.operator.name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return apply(self.operator, args, kwargs)
+        try:
+            return apply(self.operator, args, kwargs)
+        except TesseraError as error:
+            leave(error)
+            raise
 
     def __repr__(self) -> str:
         return f"<operator {self.operator.signature}>"

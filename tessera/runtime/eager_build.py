@@ -11,6 +11,7 @@ from tessera import knobs
 from tessera.compiler.frontend.analysis import Analysis
 from tessera.compiler.frontend.definition import Definition
 from tessera.compiler.graph.decompose import decompose
+from tessera.compiler.graph.infer import shown
 from tessera.compiler.graph.operator import REGISTRY, GraphBuilder, InferError, Operator, attributes_of
 from tessera.compiler.ir.core import Block, Builder, Op, Region, Value, clone
 from tessera.compiler.ir.types import TensorType
@@ -18,7 +19,7 @@ from tessera.compiler.targets import base as targets
 from tessera.compiler.tile.program import Param
 from tessera.errors import CompileError, Diagnostic, LaunchError, Span
 from tessera.language import dtypes
-from tessera.language.dtypes import DType
+from tessera.language.dtypes import DType, number
 from tessera.runtime import devices
 from tessera.runtime.arrays import Adapter, View
 from tessera.runtime.build import Request, build
@@ -62,7 +63,8 @@ def prepare_call(operator: Operator, operands: Sequence[Any], attrs: dict[str, A
     copied = frozenset(k for k, i in enumerate(one.positions) if i in views and not views[i].contiguous)
     prepared = Prepared(build(request), [adapters.get(i) for i in one.positions], copied, library, device, {})
     prepared.profiled = lambda: build(replace(request, profile=True))
-    return Call(_fitting(operator, one.params, prepared.ready()), tuple(one.positions))
+    values = [flat[i] for i in one.positions]
+    return Call(_fitting(operator, one.params, values, prepared.ready()), tuple(one.positions))
 
 
 class _OneOperator:
@@ -111,14 +113,17 @@ class _OneOperator:
 
 def demand_fit(operator: Operator, value: Any, dtype: DType) -> None:
     """Python numbers adapt to the tensors beside them; one that does not fit is an error, not another number."""
-    low = -dtype.maximum - 1 if dtype.kind == "int" else 0
-    if dtype.is_integer and not low <= value <= dtype.maximum:
-        raise CompileError(Diagnostic("TS302", f"{value} does not fit {dtype}", call_span(), function=operator.name))
+    if (dtype.is_integer or isinstance(value, int)) and number(value, dtype) is None:
+        message = f"{shown(value)} does not fit {dtype}"
+        raise CompileError(Diagnostic("TS302", message, call_span(), function=operator.name))
 
 
-def _fitting(operator: Operator, params: list[Param], run: Callable[..., Any]) -> Callable[..., Any]:
-    """`run`, with integers checked at every call where there are any."""
-    limited = [(i, p.dtype) for i, p in enumerate(params) if p.shape is None and p.dtype.is_integer]
+def _fitting(
+    operator: Operator, params: list[Param], values: Sequence[Any], run: Callable[..., Any]
+) -> Callable[..., Any]:
+    """`run`, with integers checked at every call where there are any: among floats, those that no float can hold."""
+    numbers = [(i, p.dtype) for i, p in enumerate(params) if p.shape is None]
+    limited = [(i, d) for i, d in numbers if d.is_integer or isinstance(values[i], int)]
     if not limited:
         return run
 

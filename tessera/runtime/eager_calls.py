@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tessera.compiler.graph.operator import Operator
+from tessera.compiler.graph.infer import shown
+from tessera.compiler.graph.operator import Operator, Parameter
 from tessera.errors import Diagnostic, LaunchError
 from tessera.language import dtypes
+from tessera.language.lazy import np
 from tessera.runtime.callsite import call_span
 from tessera.runtime.codegen import expression
 from tessera.runtime.eager_build import CONSTANT_NUMBERS, NUMBERS, Call, flat_operands, prepare_call
@@ -41,6 +43,7 @@ def general(operator: Operator, args: Sequence[Any], kwargs: dict[str, Any]) -> 
 
 
 def _launch(operator: Operator, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
+    operands = as_arrays(operator, operands)
     flat = flat_operands(operands)
     call = _find(operator, operands, flat, attrs)
     if call is None:
@@ -62,6 +65,40 @@ def _find(operator: Operator, operands: Sequence[Any], flat: list[Any], attrs: d
     return call
 
 
+def as_arrays(operator: Operator, operands: Sequence[Any]) -> list[Any]:
+    """The operands with lists and NumPy's scalars as Tensors, as NumPy takes them.
+
+    Raises LaunchError TS501 for what is no array, list or number.
+    """
+    return [
+        [_as_array(operator, p, v) for v in o]
+        if p.variadic and isinstance(o, (list, tuple))
+        else _as_array(operator, p, o)
+        for p, o in zip(operator.operands, operands, strict=True)
+    ]
+
+
+def _is_plain(parameter: Parameter, value: Any) -> bool:
+    """Whether an operand is given in the form that operators work on."""
+    return isinstance(value, NUMBERS) or adapter_of(value) is not None or (value is None and parameter.optional)
+
+
+def _as_array(operator: Operator, parameter: Parameter, value: Any) -> Any:
+    if _is_plain(parameter, value):
+        return value
+    if isinstance(value, (list, tuple, range, np.generic)):
+        try:
+            return Tensor(value)
+        except LaunchError as error:
+            raise _refused(operator, parameter, f"{shown(value)}: {error.diagnostics[0].message}") from None
+    raise _refused(operator, parameter, shown(value))
+
+
+def _refused(operator: Operator, parameter: Parameter, what: str) -> LaunchError:
+    message = f"{operator.name} takes an array, a list or a number as {parameter.name}, not {what}"
+    return LaunchError(Diagnostic("TS501", message, call_span(), function=operator.name))
+
+
 def _with_tensor(operands: Sequence[Any]) -> list[Any]:
     """Numbers alone: the first of them becomes a Tensor, so that there is something to compute with."""
     out = [list(o) if isinstance(o, (list, tuple)) else o for o in operands]
@@ -79,9 +116,9 @@ def _attribute(name: str, value: Any) -> Any:
     """dtypes in any library's spelling, and integers held in arrays, as the operators want them."""
     if name == "dtype" and value is not None:
         return dtypes.of(value) or value
-    if adapter_of(value) is not None and getattr(value, "shape", None) == ():
+    if adapter_of(value) is not None and getattr(value, "shape", None) == () and dtypes.of(value.dtype) is not None:
         return value.item()
-    return value
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _key(operator: Operator, value: Any) -> Any:
@@ -101,6 +138,8 @@ def _first(operator: Operator, args: tuple[Any, ...]) -> Any:
         operands, attrs = operator.bind(args, {})
     except TypeError:
         return general(operator, args, {})
+    if not all(map(_is_plain, operator.operands, operands)):
+        return _launch(operator, operands, attrs)
     call = _find(operator, operands, flat_operands(operands), attrs)
     if call is None:
         return _launch(operator, operands, attrs)

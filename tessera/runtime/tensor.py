@@ -6,26 +6,29 @@ Operators and methods come from the operator definitions: what `@ts.function` un
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 import tessera.compiler.graph  # noqa: F401  (its import registers the operators)
 from tessera.compiler.graph.operator import METHODS, PROPERTIES, REGISTRY, Operator
+from tessera.errors import TesseraError
 from tessera.language import dtypes
 from tessera.language.annotations import tensor_spec
 from tessera.language.dtypes import DType
 from tessera.language.lazy import np
 from tessera.language.scalars import BY_SYMBOL
+from tessera.language.tracebacks import leave, outward
 from tessera.runtime import foreign
 from tessera.runtime.arrays import Adapter, View, dtype_of, unusable
 from tessera.runtime.eager import apply
 from tessera.runtime.libraries import CUPY, NUMPY, ThroughCupy, adapter_of, cupy, register
+from tessera.runtime.tensor_protocols import Protocols, is_operand
 
 if TYPE_CHECKING:
     from tessera.language.annotations import TensorAnn
 
 
-class Tensor:
+class Tensor(Protocols):
     """An array of `shape` and `dtype` on a device. `Tensor["B", "S", f32]` is the annotation of such an argument.
 
     `Tensor(data)` shares the memory of an array and copies what is not one (lists, numbers); floats among Python
@@ -34,9 +37,8 @@ class Tensor:
 
     __slots__ = ("__weakref__", "_data")
     __tessera_builtin__ = "tessera.Tensor"
-    __array_ufunc__ = None  # NumPy leaves array + Tensor to Tensor.__radd__
-    __hash__ = object.__hash__  # == is elementwise; identity is what dictionaries need
 
+    @outward
     def __init__(self, data: Any, dtype: Any = None, device: str | None = None) -> None:
         self._data = _storage(data, dtype)
         if device is not None:
@@ -78,12 +80,7 @@ class Tensor:
     @property
     def T(self) -> Tensor:
         """All axes reversed; a view."""
-        return _wrap(self._data.T)
-
-    @property
-    def mT(self) -> Tensor:
-        """The last two axes swapped; a view."""
-        return _wrap(self._data.swapaxes(-1, -2))
+        return wrapped(self._data.T)
 
     # Taking it elsewhere
 
@@ -91,6 +88,7 @@ class Tensor:
         """A NumPy array: the same memory on the host, a copy from a device."""
         return self._data if isinstance(self._data, np.ndarray) else self._data.get()
 
+    @outward
     def to(self, where: Any) -> Tensor:
         """On another device ("cpu", "cuda", "cuda:1"), or of another dtype. The same tensor where nothing changes."""
         if (dtype := dtypes.of(where)) is not None:
@@ -98,12 +96,12 @@ class Tensor:
         device = str(where).replace("gpu", "cuda")
         kind, _, index = device.partition(":")
         if kind == "cpu":
-            return self if isinstance(self._data, np.ndarray) else _wrap(self._data.get())
+            return self if isinstance(self._data, np.ndarray) else wrapped(self._data.get())
         if kind != "cuda":
             raise unusable(f"there is no device {where!r}; devices are called cpu, cuda, cuda:1")
         library = cupy()
         with library.cuda.Device(int(index or 0)):
-            return _wrap(library.asarray(self._data))
+            return wrapped(library.asarray(self._data))
 
     def cpu(self) -> Tensor:
         return self.to("cpu")
@@ -111,15 +109,16 @@ class Tensor:
     def cuda(self, index: int = 0) -> Tensor:
         return self.to(f"cuda:{index}")
 
+    @outward
     def astype(self, dtype: Any) -> Tensor:
         """Elements converted, as `cast` does. Raises LaunchError TS501 where `dtype` is none."""
         wanted = dtype_of(dtype, "the wanted result")
         return self if wanted == self.dtype else METHOD_FUNCTIONS["cast"](self, wanted)
 
+    @outward
     def item(self) -> bool | int | float | complex:
-        """The only element as a Python number. Raises ValueError when there are more."""
-        value = self.numpy().item()
-        return float(value) if self.dtype.is_float else value
+        """The only element as a Python number. Raises LaunchError TS501, a ValueError, when there are more."""
+        return self._only("a number")
 
     def tolist(self) -> Any:
         """Nested lists of Python numbers."""
@@ -127,52 +126,11 @@ class Tensor:
         return (array.astype(np.float32) if self.dtype.is_low_precision else array).tolist()
 
     def copy(self) -> Tensor:
-        return _wrap(adapter_of(self._data).contiguous(self._data))  # type: ignore[union-attr]
+        return self.__copy__()
 
     def contiguous(self) -> Tensor:
         """Itself where its elements lie in C order without gaps, else a copy."""
         return self if self._data.flags.c_contiguous else self.copy()
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        return np.array(self.numpy(), dtype=dtype, copy=copy)
-
-    def __dlpack__(self, **options: Any) -> Any:
-        return foreign.dlpack(self._data, **options)
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return self._data.__dlpack_device__()
-
-    # Python's protocols
-
-    def __len__(self) -> int:
-        return len(self._data)
-
-    def __iter__(self) -> Iterator[Tensor]:
-        return (self[i] for i in range(len(self)))
-
-    def __bool__(self) -> bool:
-        return bool(self.numpy())
-
-    def __int__(self) -> int:
-        return int(self.item())  # type: ignore[arg-type]
-
-    def __float__(self) -> float:
-        return float(self.item())  # type: ignore[arg-type]
-
-    def __complex__(self) -> complex:
-        return complex(self.item())
-
-    def __index__(self) -> int:
-        if self.ndim or not self.dtype.is_integer:
-            raise TypeError("only a tensor of one integer can be an index")
-        return int(self.item())  # type: ignore[arg-type]
-
-    def __getitem__(self, index: Any) -> Tensor:
-        """NumPy's indexing: slices and integers give views, arrays of integers or bools copies."""
-        return _wrap(self._data[_index(index)])
-
-    def __setitem__(self, index: Any, value: Any) -> None:
-        self._data[_index(index)] = value._data if isinstance(value, Tensor) else value
 
     def __repr__(self) -> str:
         from tessera.runtime.tensor_display import text
@@ -185,13 +143,8 @@ class Tensor:
         return html(self)
 
 
-def _index(index: Any) -> Any:
-    if isinstance(index, tuple):
-        return tuple(map(_index, index))
-    return index._data if isinstance(index, Tensor) else index
-
-
-def _wrap(storage: Any) -> Tensor:
+def wrapped(storage: Any) -> Tensor:
+    """A Tensor over an array of NumPy or CuPy."""
     tensor = object.__new__(Tensor)
     tensor._data = (
         storage if hasattr(storage, "__array_interface__") and type(storage) is np.ndarray else _array(storage)
@@ -219,9 +172,12 @@ def _storage(data: Any, dtype: Any) -> Any:
 
 
 def _from_python(data: Any, wanted: DType | None) -> Any:
-    plain = np.asarray(
-        [v._data if isinstance(v, Tensor) else v for v in data] if isinstance(data, (list, tuple)) else data
-    )
+    try:
+        plain = np.asarray(
+            [v._data if isinstance(v, Tensor) else v for v in data] if isinstance(data, (list, tuple)) else data
+        )
+    except (TypeError, ValueError) as error:
+        raise unusable(f"no array can be made of it: {error}") from None
     if wanted is None and not isinstance(data, np.generic) and plain.dtype.kind in "fc" and not _holds_arrays(data):
         plain = plain.astype(np.float32 if plain.dtype.kind == "f" else np.complex64)
     return plain
@@ -266,7 +222,7 @@ class TensorAdapter(ThroughCupy):
         return array.numpy()
 
     def wrap(self, array: Any) -> Tensor:
-        return _wrap(array)
+        return wrapped(array)
 
 
 TENSOR = TensorAdapter()
@@ -276,16 +232,28 @@ METHOD_FUNCTIONS: dict[str, Callable[..., Any]] = {}
 
 def _method(name: str, operator: Operator) -> Callable[..., Any]:
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
-        return apply(operator, (self, *args), kwargs)
+        try:
+            return apply(operator, (self, *args), kwargs)
+        except TesseraError as error:
+            leave(error)
+            raise
 
     method.__name__, method.__qualname__ = name, f"Tensor.{name}"
     method.__doc__ = f"{operator.signature}\n\n{operator.doc}"
     return method
 
 
-def _reflected(name: str, operator: Operator) -> Callable[..., Any]:
+def _binary(name: str, operator: Operator, reflected: bool = False) -> Callable[..., Any]:
+    """`t + x` and, `reflected`, `x + t`. What no operator takes may know itself what to do: NotImplemented."""
+
     def method(self: Tensor, other: Any) -> Any:
-        return apply(operator, (other, self), {})
+        try:
+            return apply(operator, (other, self) if reflected else (self, other), {})
+        except TesseraError as error:
+            if not is_operand(other):
+                return NotImplemented
+            leave(error)
+            raise
 
     method.__name__, method.__qualname__, method.__doc__ = name, f"Tensor.{name}", operator.doc
     return method
@@ -314,13 +282,12 @@ def _install() -> None:
             setattr(Tensor, dunder, _method(dunder, operator))
             continue
         dunder = _DUNDERS[symbol]
-        setattr(Tensor, f"__{dunder}__", _method(f"__{dunder}__", operator))
+        setattr(Tensor, f"__{dunder}__", _binary(f"__{dunder}__", operator))
         if dunder not in ("eq", "ne", "lt", "le", "gt", "ge"):
-            setattr(Tensor, f"__r{dunder}__", _reflected(f"__r{dunder}__", operator))
-    for dunder, name in (("__matmul__", "matmul"), ("__abs__", "abs")):
-        setattr(Tensor, dunder, _method(dunder, REGISTRY[name]))
-    Tensor.__rmatmul__ = _reflected("__rmatmul__", REGISTRY["matmul"])  # type: ignore[attr-defined]
-    Tensor.__pos__ = lambda self: self  # type: ignore[attr-defined]
+            setattr(Tensor, f"__r{dunder}__", _binary(f"__r{dunder}__", operator, reflected=True))
+    Tensor.__abs__ = _method("__abs__", REGISTRY["abs"])  # type: ignore[attr-defined]
+    Tensor.__matmul__ = _binary("__matmul__", REGISTRY["matmul"])  # type: ignore[attr-defined]
+    Tensor.__rmatmul__ = _binary("__rmatmul__", REGISTRY["matmul"], reflected=True)  # type: ignore[attr-defined]
 
 
 _install()

@@ -23,6 +23,8 @@ def fingerprint(value: Any, depth: int = 0) -> str:
     An array's elements are passed at each launch and are no part of the compiled code, so they are no part of this. An
     array inside another object counts by its identity.
     """
+    if type(value) is int:
+        return repr(value) if -(2**64) < value < 2**64 else hex(value)  # Python refuses thousands of decimal digits
     if isinstance(value, PLAIN):
         return repr(value)
     if depth > DEPTH:

@@ -8,7 +8,7 @@ from string import ascii_letters, ascii_uppercase
 from typing import Any, cast
 
 from tessera.compiler.graph.cut import Combine, Cut
-from tessera.compiler.graph.infer import Suggestion
+from tessera.compiler.graph.infer import Suggestion, shown
 from tessera.compiler.graph.operator import GraphBuilder, Infer, Operator, Parameter, tensor
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TensorType, shape_text
@@ -205,7 +205,7 @@ class Outer(Operator):
 def parse_einsum(t: Infer, equation: object, ranks: Sequence[int]) -> tuple[list[str], str]:
     """The letters of each operand and of the result, with an ellipsis spelled out in letters of its own."""
     if not isinstance(equation, str):
-        t.fail("TS210", f"einsum needs an equation such as 'ij,jk->ik' first, not {equation!r}")
+        t.fail("TS210", f"einsum needs an equation such as 'ij,jk->ik' first, not {shown(equation)}")
     left, arrow, right = equation.replace(" ", "").partition("->")
     inputs = left.split(",")
     if len(inputs) != len(ranks):

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from tessera.compiler.graph.cut import Cut
-from tessera.compiler.graph.infer import at_least_zero
+from tessera.compiler.graph.infer import at_least_zero, shown
 from tessera.compiler.graph.operator import GraphBuilder, Infer, Operator, tensor
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import Shape, TensorType
@@ -22,7 +22,7 @@ def sizes(t: Infer, shape: object) -> Shape:
     """A shape whose sizes are not negative."""
     out = t.shape(shape)
     if any(isinstance(d, int) and d < 0 for d in out):
-        t.fail("TS213", f"{t.operator.name} needs sizes that are not negative, not {shape}")
+        t.fail("TS213", f"{t.operator.name} needs sizes that are not negative, not {shown(shape)}")
     return out
 
 
@@ -54,12 +54,10 @@ class Full(Operator):
     methods = ()
 
     def infer(self, t: Infer, shape: Shape, value: Number | Dim, dtype: DType | None = None) -> TensorType:
-        if not isinstance(value, (bool, int, float, complex, Expr)):  # pyright: ignore
-            t.fail("TS105", f"full needs a number known at compile time, not {value!r}")
+        _demand_number(t, value)
         own = dtypes.weak(0 if isinstance(value, Expr) else value, None)
-        out = TensorType(sizes(t, shape), t.dtype(dtype or own))
-        if isinstance(value, complex) and not out.dtype.is_complex:
-            t.fail("TS301", f"{value} does not fit {out.dtype}")
+        out = TensorType(sizes(t, shape), t.dtype(own if dtype is None else dtype))
+        _demand_fit(t, value, out.dtype)
         t.canonical(shape=out.shape, value=value, dtype=out.dtype)
         return out
 
@@ -68,6 +66,19 @@ class Full(Operator):
 
     def reference(self, shape: tuple[int, ...], value: Number, dtype: DType) -> Any:
         return np.full(shape, value, np.asarray(value).dtype)
+
+
+def _demand_number(t: Infer, value: object) -> None:
+    if not isinstance(value, (bool, int, float, complex, Expr)):
+        t.fail("TS105", f"{t.operator.name} needs a number known at compile time, not {shown(value)}")
+
+
+def _demand_fit(t: Infer, value: object, dtype: DType) -> None:
+    """Refuses a complex number among reals, and an integer that the dtype cannot hold."""
+    if isinstance(value, complex) and not dtype.is_complex:
+        t.fail("TS301", f"{value} does not fit {dtype}")
+    if isinstance(value, int) and dtypes.number(value, dtype) is None:
+        t.fail("TS301", f"{shown(value)} does not fit {dtype}")
 
 
 class Filled(Operator, abstract=True):
@@ -104,10 +115,13 @@ class FullLike(Operator):
     methods = ()
 
     def infer(self, t: Infer, x: TensorType, value: Number | Dim, dtype: DType | None = None) -> TensorType:
-        return self.rule(t, x, dtype)
+        _demand_number(t, value)
+        out = self.rule(t, x, dtype)
+        _demand_fit(t, value, out.dtype)
+        return out
 
     def rule(self, t: Infer, x: TensorType, dtype: DType | None) -> TensorType:
-        out = x.with_dtype(t.dtype(dtype or x.dtype))
+        out = x.with_dtype(t.dtype(x.dtype if dtype is None else dtype))
         t.canonical(dtype=out.dtype)
         return out
 
@@ -155,7 +169,7 @@ class Arange(Operator):
         if step == 0:
             t.fail("TS213", "arange needs a step other than 0")
         floats = any(isinstance(v, float) for v in (a, b, step))
-        found = t.dtype(dtype or (dtypes.f32 if floats else dtypes.int64))
+        found = t.dtype(dtype if dtype is not None else dtypes.f32 if floats else dtypes.int64)
         t.canonical(start=a, stop=b, step=step, dtype=found)
         return TensorType((self.count(t, a, b, step),), found)
 
@@ -184,7 +198,7 @@ class Linspace(Operator):
     methods = ()
 
     def infer(self, t: Infer, start: float, stop: float, num: int = 50, dtype: DType = dtypes.f32) -> TensorType:
-        out = TensorType(sizes(t, num), t.dtype(dtype))
+        out = TensorType(sizes(t, (t.dim(num, "num"),)), t.dtype(dtype))
         t.require(out, "float")
         t.canonical(start=t.number(start, "start"), stop=t.number(stop, "stop"), dtype=out.dtype)
         return out

@@ -46,6 +46,9 @@ class InferError(Exception):
 
 _T = TypeVar("_T")
 
+LARGEST = 2**62
+"""of integers that are known at compile time: sums of two of them still fit 64 bits"""
+
 _ACCEPTED: dict[Accepts, Callable[[DType], bool]] = {
     "any": lambda d: True,
     "number": lambda d: d.kind != "bool",
@@ -90,18 +93,32 @@ class Infer:
     # attributes
     def integer(self, value: object, name: str, code: str = "TS213") -> int:
         """An integer known at compile time (any kind of int, but not a bool)."""
-        if type(value) is int:  # nearly always; asking a protocol takes microseconds
-            return value
-        if isinstance(value, bool) or not isinstance(value, SupportsIndex):
-            self.fail(code, f"{name} must be an integer known at compile time, not {value!r}")
-        return index(value)
+        found = value
+        if type(found) is not int:  # nearly always it is; asking a protocol takes microseconds
+            try:
+                found = None if isinstance(value, bool) else index(cast("SupportsIndex", value))
+            except (TypeError, ValueError):  # an array of several elements has the protocol and refuses
+                found = None
+        if found is None:
+            self.fail(code, f"{name} must be an integer known at compile time, not {shown(value)}")
+        if not -LARGEST <= found <= LARGEST:
+            self.fail(code, f"{name} lies between -2**62 and 2**62, unlike {shown(value)}")
+        return found
+
+    def flag(self, value: object, name: str) -> bool:
+        """A yes or no known at compile time."""
+        if isinstance(value, (bool, int)):
+            return bool(value)
+        self.fail("TS213", f"{name} is True or False, not {shown(value)}")
 
     def number(self, value: object, name: str, least: float = -math.inf, most: float = math.inf) -> float:
         """A real number known at compile time, between `least` and `most`."""
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            self.fail("TS213", f"{name} must be a number known at compile time, not {value!r}")
+            self.fail("TS213", f"{name} must be a number known at compile time, not {shown(value)}")
         if not least <= value <= most:
-            self.fail("TS213", f"{name} lies between {least} and {most}, unlike {value!r}")
+            self.fail("TS213", f"{name} lies between {least} and {most}, unlike {shown(value)}")
+        if dtypes.number(value, dtypes.f64) is None:
+            self.fail("TS213", f"{name} is an integer of more digits than any float has")
         return float(value)
 
     def dim(self, value: object, name: str = "size") -> Dim:
@@ -116,7 +133,7 @@ class Infer:
         """A dtype given in any spelling."""
         found = dtypes.of(value)
         if found is None:
-            self.fail("TS301", f"{value!r} is not a dtype")
+            self.fail("TS301", f"{shown(value)} is not a dtype")
         return found
 
     # dims
@@ -286,6 +303,15 @@ def _new_axes(short: Shape, long: Shape, facts: Facts, step: int) -> str:
 
 def _said(what: _T | Callable[[], _T]) -> _T:
     return cast("Callable[[], _T]", what)() if callable(what) else what
+
+
+def shown(value: object) -> str:
+    """A value in a message: as Python writes it where that is short, else what it is."""
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of thousands of digits
+        text = ""
+    return text if 0 < len(text) <= 60 and "\n" not in text else f"a value of type {type(value).__name__}"
 
 
 def several(value: object) -> bool:

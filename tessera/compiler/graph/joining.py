@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 from tessera.compiler.graph.cut import Cut
-from tessera.compiler.graph.infer import counterexample, items, several
+from tessera.compiler.graph.infer import counterexample, items, several, shown
 from tessera.compiler.graph.operator import GraphBuilder, Infer, Operator, tensor
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import Shape, TensorType, shape_text
@@ -115,7 +115,7 @@ class Pad(Operator):
         self, t: Infer, x: TensorType, pad_width: int | tuple[Any, ...], mode: str = "constant", value: float = 0
     ) -> TensorType:
         if mode != "constant":
-            t.fail("TS213", f"pad knows mode 'constant', not {mode!r}")
+            t.fail("TS213", f"pad knows mode 'constant', not {shown(mode)}")
         t.number(value, "value")
         pairs = self.pairs(t, x, pad_width)
         t.canonical(pad_width=pairs, value=value)
@@ -127,11 +127,14 @@ class Pad(Operator):
         if x.rank and not any(map(several, given)):
             given = [given] * x.rank
         if len(given) != x.rank or any(len(items(p)) != 2 for p in given):
-            t.fail("TS213", f"pad_width={width} gives no pair for each of the {x.rank} axes of {shape_text(x.shape)}")
+            t.fail(
+                "TS213",
+                f"pad_width={shown(width)} gives no pair for each of the {x.rank} axes of {shape_text(x.shape)}",
+            )
         flat = [t.dim(n, "pad_width") for pair in given for n in items(pair)]
         out = tuple(zip(flat[::2], flat[1::2], strict=True))
         if any(isinstance(n, int) and n < 0 for n in flat):
-            t.fail("TS213", f"pad_width={width} is negative; a slice cuts off")
+            t.fail("TS213", f"pad_width={shown(width)} is negative; a slice cuts off")
         return out
 
     def reference(self, x: Any, pad_width: Pairs, mode: str, value: float) -> Any:

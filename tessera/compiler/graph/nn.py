@@ -12,6 +12,7 @@ from typing import Any
 
 from tessera.compiler.graph.contraction import contract
 from tessera.compiler.graph.indexing import taken
+from tessera.compiler.graph.infer import shown
 from tessera.compiler.graph.operator import GraphBuilder, Infer, Operator, tensor
 from tessera.compiler.graph.reductions import Axes, mean
 from tessera.compiler.ir.core import Value
@@ -186,7 +187,7 @@ class Attention(Operator):
             if mask.dtype.kind not in ("bool", "float"):
                 t.fail("TS301", f"an attention mask is bool or float, not {mask.dtype}", operand=3)
             t.broadcast((*q.shape[:-1], k.shape[-2]), mask.shape)
-        t.canonical(causal=bool(causal), scale=None if scale is None else t.number(scale, "scale"))
+        t.canonical(causal=t.flag(causal, "causal"), scale=None if scale is None else t.number(scale, "scale"))
         return TensorType((*q.shape[:-1], v.shape[-1]), dtype)
 
     def reference(self, q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float | None) -> Any:
@@ -248,7 +249,7 @@ class Attention(Operator):
 def _averaged(t: Infer, reduction: object, rest: TensorType) -> TensorType:
     """The type of a loss under its `reduction`."""
     if reduction not in ("mean", "sum", "none"):
-        t.fail("TS213", f"reduction is 'mean', 'sum' or 'none', not {reduction!r}")
+        t.fail("TS213", f"reduction is 'mean', 'sum' or 'none', not {shown(reduction)}")
     return rest if reduction == "none" else rest.with_shape(())
 
 

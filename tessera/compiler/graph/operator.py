@@ -26,7 +26,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Literal, cast
 
 from tessera.compiler.graph.cut import Combine
-from tessera.compiler.graph.infer import Infer, InferError, Suggestion
+from tessera.compiler.graph.infer import Infer, InferError, Suggestion, shown
 from tessera.compiler.ir.checks import Check
 from tessera.compiler.ir.core import Attr, Builder, Op, Value
 from tessera.compiler.ir.facts import RememberingFacts
@@ -178,13 +178,18 @@ class Operator:
         return tuple(out)
 
     @cached_property
+    def operands(self) -> tuple[Parameter, ...]:
+        """The parameters that take tensors."""
+        return tuple(p for p in self.parameters if p.operand)
+
+    @cached_property
     def parameter_names(self) -> tuple[str, ...]:
         return tuple(p.name for p in self.parameters)
 
     @cached_property
     def apart_operands(self) -> tuple[int, ...]:
         """The numbers of the operands that are `apart`."""
-        return tuple(i for i, p in enumerate(p for p in self.parameters if p.operand) if p.name in self.apart)
+        return tuple(i for i, p in enumerate(self.operands) if p.name in self.apart)
 
     @cached_property
     def signature(self) -> str:
@@ -404,6 +409,8 @@ class GraphBuilder:
         for name, value in attrs.items():
             if _dynamic(value):
                 t.fail("TS105", f"{name} of {operator.name} must be known at compile time, not computed from tensors")
+        if not _single(operands):
+            _demand_tensors(t, operator, operands)
         types = operator.apply(t, types_of(operands), attrs)
         values = flat(operands)
         if t.casts:
@@ -435,19 +442,25 @@ class GraphBuilder:
         dtype = dtypes.weak(o, other)
         if dtype is None:
             return o
-        if dtype.is_integer and not _lowest(dtype) <= o < _lowest(dtype) + 2**dtype.bits:
-            raise InferError(Diagnostic("TS302", f"{o} does not fit {dtype}"))
+        if isinstance(o, int) and dtypes.number(o, dtype) is None:
+            raise InferError(Diagnostic("TS302", f"{shown(o)} does not fit {dtype}"))
         return self.constant(o, dtype)
+
+
+def _demand_tensors(t: Infer, operator: Operator, operands: Sequence[Any]) -> None:
+    """Refuses what is no tensor where one is wanted."""
+    for p, o in zip(operator.operands, operands, strict=False):
+        if o is None and p.optional:
+            continue
+        for v in cast("list[Any]", o) if p.variadic and isinstance(o, (list, tuple)) else (o,):
+            if not isinstance(v, Value):
+                t.fail("TS105", f"{operator.name} takes a tensor or a number as {p.name}, not {shown(v)}")
 
 
 def tensor(v: Value) -> TensorType:
     """The type of a Graph IR value."""
     assert isinstance(v.type, TensorType), v
     return v.type
-
-
-def _lowest(dtype: DType) -> int:
-    return 0 if dtype.kind == "uint" else -(2 ** (dtype.bits - 1))
 
 
 def _dynamic(value: Any) -> bool:

@@ -62,7 +62,7 @@ class Reduction(Operator, abstract=True):
         x = self.operand(t, x)
         if self.needs_elements and any(x.shape[a] == 0 for a in axes):
             t.fail("TS213", f"{self.name} of no elements is undefined: {x.pretty()} has size 0 along axis {axis}")
-        t.canonical(axis=axes, keepdims=bool(keepdims))
+        t.canonical(axis=axes, keepdims=t.flag(keepdims, "keepdims"))
         return TensorType(reduced(x.shape, axes, keepdims), self.result(x.dtype))
 
     def operand(self, t: Infer, x: TensorType) -> TensorType:
@@ -224,7 +224,7 @@ class Statistic(Operator, abstract=True):
     def rule(self, t: Infer, x: TensorType, axis: Axes, keepdims: bool, **rest: Any) -> TensorType:
         axes = t.axes(x, axis)
         t.require(x, self.accepts)
-        t.canonical(axis=axes, keepdims=bool(keepdims), **rest)
+        t.canonical(axis=axes, keepdims=t.flag(keepdims, "keepdims"), **rest)
         return TensorType(reduced(x.shape, axes, keepdims), t.floating(0, x).dtype)
 
     def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
@@ -335,8 +335,8 @@ class Norm(Statistic):
     def infer(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, t: Infer, x: TensorType, ord: float = 2, axis: Axes = None, keepdims: bool = False
     ) -> TensorType:
-        if isinstance(ord, bool) or not isinstance(ord, (int, float)) or ord == 0 or math.isnan(ord):  # pyright: ignore
-            t.fail("TS213", f"norm needs a number other than 0 as ord, not {ord!r}")
+        if t.number(ord, "ord") == 0:
+            t.fail("TS213", "norm needs a number other than 0 as ord")
         out = self.rule(t, x, axis, keepdims)
         return out if not out.dtype.is_complex else out.with_dtype(dtypes.f32 if out.dtype.bits == 64 else dtypes.f64)
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from tessera.compiler.graph.infer import InferError, at_least_zero
+from tessera.compiler.graph.infer import InferError, at_least_zero, shown
 from tessera.compiler.graph.operator import GraphBuilder, tensor
 from tessera.compiler.ir.checks import Check
 from tessera.compiler.ir.core import Value
@@ -99,7 +99,7 @@ def _axis(g: GraphBuilder, item: Any, size: Dim) -> Axis:
             raise fail(f"an index is an integer, not {dtype}", "TS301")
         return Axis(0, size, index=item)
     if isinstance(item, bool) or not isinstance(item, (int, Expr)):
-        raise fail(f"{item!r} is no index; integers, slices, None, '...' and integer tensors are")
+        raise fail(f"{shown(item)} is no index; integers, slices, None, '...' and integer tensors are")
     at = _from_start(g, item, size, f"index {item}")
     _within(g, at + 1, size, f"index {item}")
     if isinstance(at, int) and at < 0:

@@ -1,0 +1,41 @@
+"""What a traceback shows when Tessera refuses something: the user's frames, and none of our own.
+
+The diagnostic already points at the line that is wrong; the frames between it and the check say nothing to a user.
+`TESSERA_TRACEBACKS=1` shows them, for those who look for a fault in Tessera itself.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from tessera import knobs
+from tessera.errors import TesseraError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def leave(error: TesseraError) -> None:
+    """Makes `error` ready to leave Tessera. Written as `except TesseraError as e: leave(e); raise`.
+
+    A bare `raise` adds no entry for the frame that it stands in, so the traceback starts at the caller's.
+    """
+    if not knobs.tracebacks():
+        error.__traceback__ = error.__cause__ = None
+        error.__suppress_context__ = True
+
+
+def outward(f: Callable[P, R]) -> Callable[P, R]:
+    """A function that users call and that may refuse: its errors carry none of our frames."""
+
+    @functools.wraps(f)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return f(*args, **kwargs)
+        except TesseraError as error:
+            leave(error)
+            raise
+
+    return call

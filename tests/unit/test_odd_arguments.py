@@ -1,0 +1,108 @@
+"""Operators called with what no operator was made for: a result, or an error with a code at the caller's line."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import knobs
+from tessera.compiler.graph.operator import FUNCTIONS, Operator
+from tessera.errors import CompileError, LaunchError, TesseraError
+
+OWN = str(Path(ts.__file__).parent)
+
+
+def odd() -> list[Any]:
+    two = ts.ones((2,))
+    return [
+        None, "a", "", [1.0, 2.0], [[1, 2], [3]], [], (), {}, {"a": 1}, set(), object(), b"x", 1j, float("nan"),
+        float("inf"), -1, 2**70, 10**400, 10**5000, True, 1.5, np.float32(1), np.str_("a"), np.array(["a"]),
+        np.array([object()]), two, ts.ones((2, 2)), ts.f32, int, print, slice(1), range(3), ..., NotImplemented, [None],
+        ["a"], [two, 1], np.datetime64("2020-01-01"), np.ma.masked_array([1.0], [True]), np.array([1.0], ">f4"),
+    ]  # fmt: skip
+
+
+def usual(operator: Operator) -> list[Any]:
+    """Arguments that most operators take."""
+    known = {"shape": (2, 2), "axis": 0, "dtype": ts.f32, "equation": "ij,jk->ik"}
+    x = ts.ones((2, 2))
+    return [
+        ([x, x] if p.variadic else x) if p.operand else known.get(p.name, 1) if p.required else p.default
+        for p in operator.parameters
+    ]
+
+
+def demand_coded(name: str, args: tuple[Any, ...]) -> None:
+    try:
+        getattr(ts.op, name)(*args)
+    except TesseraError as error:
+        assert error.code != "TS900", (args, error)
+        assert not [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith(OWN)]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+def test_odd_arguments(name: str) -> None:
+    operator = FUNCTIONS[name]
+    given = usual(operator)
+    for i in range(len(given)):
+        for value in odd():
+            demand_coded(name, (*given[:i], value, *given[i + 1 :]))
+    demand_coded(name, ())
+    demand_coded(name, (1,) * 9)
+
+
+def test_lists_are_taken_as_numpy_takes_them():
+    np.testing.assert_allclose(ts.exp([1.0, 2.0]).numpy(), np.exp(np.array([1.0, 2.0], np.float32)), rtol=1e-6)
+    assert ts.maximum([1, 5], ts.tensor([3, 4])).tolist() == [3, 5]
+    assert ts.abs(np.float32(-2)).dtype == ts.f32
+    assert ts.sum([[1, 2], [3, 4]], axis=0).tolist() == [4, 6]
+    assert ts.tensor([1, 2]).add([3, 4]).tolist() == [4, 6]
+
+
+def test_the_caret_stands_under_the_call():
+    with pytest.raises(LaunchError) as caught:
+        ts.abs(None)
+    assert "ts.abs(None)\n" in str(caught.value)
+    assert "^^^^^^^^^^^^" in str(caught.value)
+    with pytest.raises(CompileError, match="needs a number known at compile time, not 'a'"):
+        ts.full_like(ts.ones((2,)), "a")
+
+
+def raised(f: Any) -> list[str]:
+    with pytest.raises(TesseraError) as caught:
+        f()
+    return [frame.filename for frame in traceback.extract_tb(caught.value.__traceback__)]
+
+
+@ts.function
+def added(x, y):
+    return x + y
+
+
+REFUSED = {
+    "operator": lambda: ts.ones((2, 3)) + ts.ones((4, 5)),
+    "matmul": lambda: ts.ones((2, 3)) @ ts.ones((4, 5)),
+    "array on the left": lambda: np.ones((4, 5)) + ts.ones((2, 3)),
+    "operator function": lambda: ts.softmax(ts.ones((2,)), axis=3),
+    "method": lambda: ts.ones((2,)).reshape(5),
+    "conversion": lambda: float(ts.ones((2,))),
+    "subscript": lambda: ts.ones((2,))[7],
+    "creation": lambda: ts.rand(-1),
+    "tensor": lambda: ts.tensor("a"),
+    "device": lambda: ts.ones((2,)).to("tpu"),
+    "function": lambda: added(ts.ones((2, 3)), ts.ones((4, 5))),
+    "compile": lambda: ts.compile(added, target="toaster"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_tracebacks_hold_none_of_our_frames(what: str) -> None:
+    assert all(name == __file__ for name in raised(REFUSED[what]))
+    with knobs.tracebacks.override("1"):
+        assert any(name.startswith(OWN) for name in raised(REFUSED[what]))
