@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import importlib
-import json
-import os
-import threading
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from tessera import knobs
+from tessera.files import read_record, write_record
 from tessera.profiler.quantity import Quantity
 from tessera.runtime.events import Source
 from tessera.runtime.forking import Locked
@@ -102,29 +99,18 @@ def _kept_or_measured(measurer: str, device: str, index: int) -> Machine:
 
 
 def save_machine(path: Path, machine: Machine) -> None:
-    """Writes atomically. A folder that cannot be written costs a measurement next time, nothing else."""
-    payload = machine.to_json()
-    text = json.dumps({"schema": _SCHEMA, "checksum": _checksum(payload), "machine": payload}, indent=1)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+    """A folder that cannot be written costs a measurement next time, nothing else."""
+    write_record(path, _what(path), machine.to_json())
 
 
 def load_machine(path: Path) -> Machine | None:
-    """Reads what `save_machine` wrote; None when the file is absent, damaged or of another schema."""
+    """Reads what `save_machine` wrote; None when the file is absent, damaged, of another schema or another machine."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-        if document["schema"] != _SCHEMA or document["checksum"] != _checksum(document["machine"]):
-            return None
-        return Machine.from_json(document["machine"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return Machine.from_json(read_record(path, _what(path)))
+    except (ValueError, KeyError, TypeError):
         return None
 
 
-def _checksum(payload: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(payload, sort_keys=True).encode()).hexdigest()
+def _what(path: Path) -> str:
+    """The name tells the machine."""
+    return f"{path.name}, schema {_SCHEMA}"

@@ -183,11 +183,15 @@ def _known(request: Request, front: str, disk: cache.DiskCache | None, clock: Cl
     code, origin = _code(key, request, disk)
     if code is None:
         return None
-    data = json.loads(note)
+    try:
+        data = json.loads(note)
+        its = Plan.from_json(data["plan"])
+        captures = tuple((str(name), str(path)) for name, path in data["captures"])
+    except (ValueError, LookupError, TypeError, AttributeError):  # of a compiler that wrote other notes
+        return None
     _fronts.put(front, found)
     clock.done("disk" if origin == "disk" else "memory")
-    captures = tuple((name, path) for name, path in data["captures"])
-    return Built(Plan.from_json(data["plan"]), code, key, origin, tuple(clock.stages), captures)
+    return Built(its, code, key, origin, tuple(clock.stages), captures)
 
 
 def _code(key: str, request: Request, disk: cache.DiskCache | None) -> tuple[Code | None, str]:
@@ -197,8 +201,10 @@ def _code(key: str, request: Request, disk: cache.DiskCache | None) -> tuple[Cod
     blobs = disk.get(key) if disk is not None else None
     if not blobs or _HEADER not in blobs:
         return None, "miss"
-    header = blobs.pop(_HEADER).decode()
-    code = Code(Artifact.restore(header, blobs), request.target)
+    try:
+        code = Code(Artifact.restore(blobs.pop(_HEADER).decode(), blobs), request.target)
+    except (ValueError, TypeError):  # of a compiler whose artefacts were others
+        return None, "miss"
     _resident.put(key, code)
     return code, "disk"
 

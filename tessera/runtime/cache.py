@@ -2,7 +2,8 @@
 
 An entry is a few named blobs under one key. The index is an SQLite file; a blob is a file named by its SHA-256, written
 to a temporary name, synced and renamed, and checked when read: a crash at any moment leaves an entry whole or absent.
-Nothing is ever unpickled: blobs are JSON text and machine code.
+Each row of the index proves what it says by a hash over it, its key included; what does not prove itself is a miss, and
+goes. Nothing is ever unpickled: blobs are JSON text and machine code.
 
 Two kinds of keys lead to an entry. The *content* key hashes the lowered program, the target's fingerprint, Tessera's
 version and the policy. The *front* key hashes what is known before any compiling (source text, argument types,
@@ -15,6 +16,8 @@ import contextlib
 import functools
 import hashlib
 import os
+import shutil
+import stat
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,18 +26,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tessera import knobs
+from tessera.files import distrusted, is_plain, read_plain
 from tessera.runtime.forking import Locked
 
 if TYPE_CHECKING:
     import sqlite3
 
-FORMAT = 1
+FORMAT = 2
 """Version of the layout on disk; another one lives in a folder of its own."""
 _TOUCH_AFTER = 600.0  # seconds: a hit rewrites the time of use at most this often, so that hits only read
 _SCHEMA = """
-CREATE TABLE IF NOT EXISTS entries (key TEXT PRIMARY KEY, label TEXT, created REAL, used REAL, size INTEGER);
+CREATE TABLE IF NOT EXISTS entries
+    (key TEXT PRIMARY KEY, label TEXT, created REAL, used REAL, size INTEGER, proof TEXT);
 CREATE TABLE IF NOT EXISTS blobs (key TEXT, name TEXT, sha TEXT, size INTEGER, PRIMARY KEY (key, name));
-CREATE TABLE IF NOT EXISTS fronts (front TEXT PRIMARY KEY, key TEXT, note TEXT);
+CREATE TABLE IF NOT EXISTS fronts (front TEXT PRIMARY KEY, key TEXT, note TEXT, proof TEXT);
 CREATE INDEX IF NOT EXISTS blobs_by_sha ON blobs (sha);
 CREATE INDEX IF NOT EXISTS fronts_by_key ON fronts (key);
 """
@@ -87,12 +92,14 @@ def _on_disk(doing: str, default: Any) -> Callable[[Method], Method]:
                 return default
             import sqlite3
 
-            try:
-                with self.lock:
-                    return method(self, *args, **kwargs)
-            except (OSError, sqlite3.Error) as error:
-                self._fail(doing, error)
-                return default
+            with self.lock:
+                for again in (True, False):
+                    try:
+                        return method(self, *args, **kwargs)
+                    except (sqlite3.Error, OSError, TypeError, ValueError, OverflowError) as error:
+                        if not (again and _damaged(error) and self._begin_afresh()):
+                            self._fail(doing, error)
+                            return default
 
         return call  # type: ignore[return-value]
 
@@ -114,22 +121,32 @@ class DiskCache(Locked):
         self.problem: str | None = None
         self._connection: sqlite3.Connection | None = None
         self._writable = True
+        self._distrusted = self._swept = False
 
     # What the runtime asks
 
     @_on_disk("read", None)
     def get(self, key: str) -> dict[str, bytes] | None:
         """The blobs of an entry, checked against their checksums; None when it is absent or damaged."""
-        rows = self._db().execute("SELECT name, sha FROM blobs WHERE key = ?", (key,)).fetchall()
-        blobs = {name: data for name, sha in rows if (data := self._read(sha)) is not None}
-        if rows and len(blobs) == len(rows):
+        blobs = self._whole(key)
+        if blobs is not None:
             self._touch(key)
             self.hits += 1
             return blobs
-        if rows and self._writable:
+        if self._writable and self._db().execute("SELECT 1 FROM blobs WHERE key = ? LIMIT 1", (key,)).fetchone():
             self._discard([key])
         self.misses += 1
         return None
+
+    def _whole(self, key: str) -> dict[str, bytes] | None:
+        """The blobs of an entry that proves to be the one of this key."""
+        db = self._db()
+        rows = db.execute("SELECT name, sha, size FROM blobs WHERE key = ? ORDER BY name", (key,)).fetchall()
+        proof = db.execute("SELECT proof FROM entries WHERE key = ?", (key,)).fetchone()
+        if proof is None or proof[0] != _proof(key, rows):
+            return None
+        blobs = {name: data for name, sha, size in rows if (data := self._read(sha, size)) is not None}
+        return blobs if len(blobs) == len(rows) else None
 
     @_on_disk("write", None)
     def put(self, key: str, blobs: Mapping[str, bytes], label: str = "") -> None:
@@ -141,20 +158,28 @@ class DiskCache(Locked):
             for sha, temporary in waiting.values():
                 self._place(temporary, sha)
             db.execute("DELETE FROM blobs WHERE key = ?", (key,))
-            db.execute("INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?, ?)", (key, label, now, now, size))
-            rows = [(key, name, sha, len(blobs[name])) for name, (sha, _) in waiting.items()]
-            db.executemany("INSERT INTO blobs VALUES (?, ?, ?, ?)", rows)
+            rows = sorted((name, sha, len(blobs[name])) for name, (sha, _) in waiting.items())
+            about = (key, label, now, now, size, _proof(key, rows))
+            db.execute("INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?, ?, ?)", about)
+            db.executemany("INSERT INTO blobs VALUES (?, ?, ?, ?)", [(key, *row) for row in rows])
         self._evict()
 
     @_on_disk("read", None)
     def lookup(self, front: str) -> tuple[str, str] | None:
-        """(content key, note) behind a front key."""
-        return self._db().execute("SELECT key, note FROM fronts WHERE front = ?", (front,)).fetchone()
+        """(content key, note) behind a front key; None where there is none that proves to be its own."""
+        db = self._db()
+        row = db.execute("SELECT key, note, proof FROM fronts WHERE front = ?", (front,)).fetchone()
+        if row is None or row[2] == digest(front, row[0], row[1]):
+            return row and row[:2]
+        if self._writable:
+            db.execute("DELETE FROM fronts WHERE front = ?", (front,))
+        return None
 
     @_on_disk("write", None)
     def link(self, front: str, key: str, note: str = "") -> None:
         """Records that a front key leads to `key`; `note` is text that comes along."""
-        self._db().execute("INSERT OR REPLACE INTO fronts VALUES (?, ?, ?)", (front, key, note))
+        row = (front, key, note, digest(front, key, note))
+        self._db().execute("INSERT OR REPLACE INTO fronts VALUES (?, ?, ?, ?)", row)
 
     # What `tessera cache` asks
 
@@ -187,9 +212,9 @@ class DiskCache(Locked):
 
     @_on_disk("write", [])
     def verify(self) -> list[str]:
-        """Reads every blob; discards damaged entries and leftovers of crashed writers. Returns the discarded keys."""
-        rows = self._db().execute("SELECT key, sha FROM blobs").fetchall()
-        bad = sorted({key for key, sha in rows if self._read(sha) is None})
+        """Reads every entry; discards damaged ones and leftovers of crashed writers. Returns the discarded keys."""
+        keys = self._db().execute("SELECT key FROM entries UNION SELECT key FROM blobs").fetchall()
+        bad = sorted(key for (key,) in keys if self._whole(key) is None)
         self._discard(bad)
         self._sweep()
         return bad
@@ -220,36 +245,55 @@ class DiskCache(Locked):
         path = self.directory / "index.sqlite"
         try:
             self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if (why := distrusted(self.directory)) is not None:  # it holds machine code, which will be run
+                self._distrusted = True
+                raise OSError(why)
             return self._open_index(path)
         except (OSError, sqlite3.OperationalError) as error:
-            if not path.exists():
+            if self._distrusted or not is_plain(path):
                 raise
             self._fail("write", error)  # a cache that was filled by another user or baked into an image still serves
             self._writable = False
-            return sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True, check_same_thread=False)
+            db = sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True, check_same_thread=False)
+            db.text_factory = _text
+            return db
 
     def _open_index(self, path: Path) -> sqlite3.Connection:
         import sqlite3
 
+        for file in _files(path):
+            if os.path.lexists(file) and (os.path.islink(file) or not is_plain(file)):
+                _remove(file)
         for last in (False, False, False, True):
             db = sqlite3.connect(path, timeout=10.0, isolation_level=None, check_same_thread=False)
+            db.text_factory = _text
             try:
-                db.execute("PRAGMA synchronous = NORMAL")
-                if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'fronts_by_key'").fetchone():
-                    db.execute("PRAGMA journal_mode = WAL")
-                    db.executescript(_SCHEMA)
+                db.execute("PRAGMA synchronous = OFF")  # what a power failure damages does not prove itself
+                db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA}; COMMIT;" if _is_new(db) else "")
                 return db
             except sqlite3.DatabaseError as error:
                 db.close()
                 locked = "locked" in str(error)  # several processes create the index at once
-                if last or (isinstance(error, sqlite3.OperationalError) and not locked):
+                if last or not (locked or _damaged(error)):
                     raise
                 if locked:
                     time.sleep(0.05)
                     continue
-                for leftover in path.parent.glob(f"{path.name}*"):  # damaged; it is only a cache, so start afresh
-                    leftover.unlink(missing_ok=True)
+                for leftover in _files(path):  # damaged; it is only a cache, so start afresh
+                    _remove(leftover)
         raise AssertionError("unreachable")
+
+    def _begin_afresh(self) -> bool:
+        """Puts an empty index in place of one that turned out to be damaged; False where it cannot be written."""
+        self.close()
+        if self.problem is not None or not self._writable:
+            return False
+        try:
+            for file in _files(self.directory / "index.sqlite"):
+                _remove(file)
+        except OSError:
+            return False
+        return True
 
     def _fail(self, doing: str, error: Exception) -> None:
         if self.problem is None:
@@ -274,7 +318,7 @@ class DiskCache(Locked):
     def _touch(self, key: str) -> None:
         now = time.time()
         used = self._db().execute("SELECT used FROM entries WHERE key = ?", (key,)).fetchone()
-        if self._writable and used and used[0] < now - _TOUCH_AFTER:
+        if self._writable and used and not now - _TOUCH_AFTER <= used[0] <= now + _TOUCH_AFTER:
             self._db().execute("UPDATE entries SET used = ? WHERE key = ?", (now, key))
 
     def _discard(self, keys: Sequence[str]) -> None:
@@ -286,10 +330,13 @@ class DiskCache(Locked):
                     db.execute(f"DELETE FROM {table} WHERE key = ?", (key,))
                 for sha in shas:
                     if not db.execute("SELECT 1 FROM blobs WHERE sha = ? LIMIT 1", (sha,)).fetchone():
-                        self._path(sha).unlink(missing_ok=True)
+                        with contextlib.suppress(OSError):  # what cannot go is a file that no entry names
+                            _remove(self._path(sha))
 
     def _evict(self) -> None:
         db = self._db()
+        if not self._swept:
+            self._sweep()
         (size,) = db.execute("SELECT COALESCE(SUM(size), 0) FROM entries").fetchone()
         if size <= self.limit:
             return
@@ -306,17 +353,17 @@ class DiskCache(Locked):
     def _path(self, sha: str) -> Path:
         return self.directory / "blobs" / sha[:2] / sha
 
-    def _read(self, sha: str) -> bytes | None:
+    def _read(self, sha: str, size: int) -> bytes | None:
         try:
-            data = self._path(sha).read_bytes()
-        except FileNotFoundError:
+            data = read_plain(self._path(sha), size)
+        except OSError:  # a sector that cannot be read, a file of somebody else's
             return None
-        return data if hashlib.sha256(data).hexdigest() == sha else None
+        return data if data is not None and hashlib.sha256(data).hexdigest() == sha else None
 
     def _write(self, data: bytes) -> Path:
         """The data under a name of its own, on the disk for good."""
         folder = self.directory / "blobs"
-        folder.mkdir(exist_ok=True, mode=0o700)
+        _make_folder(folder)
         path = folder / f"new-{os.getpid()}-{os.urandom(8).hex()}"
         try:
             with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
@@ -330,17 +377,77 @@ class DiskCache(Locked):
 
     def _place(self, temporary: Path, sha: str) -> None:
         path = self._path(sha)
-        path.parent.mkdir(exist_ok=True, mode=0o700)
+        _make_folder(path.parent)
+        if path.is_dir():
+            _remove(path)
         os.replace(temporary, path)
 
     def _sweep(self) -> None:
-        """Removes files that no entry names and that no writer can be busy with: they are older than a minute."""
-        known = {sha for (sha,) in self._db().execute("SELECT DISTINCT sha FROM blobs")}
+        """Removes files that no entry names and that no writer can be busy with: they are older than a minute.
+
+        Once in each process that writes: what killed writers leave takes room that `limit` does not count."""
+        self._swept = True
         old = time.time() - 60
-        for path in (self.directory / "blobs").rglob("*"):
-            with contextlib.suppress(FileNotFoundError):
-                if path.is_file() and path.name not in known and path.stat().st_mtime < old:
-                    path.unlink()
+        with self._transaction(self._db()):  # nothing is placed meanwhile
+            known = {sha for (sha,) in self._db().execute("SELECT DISTINCT sha FROM blobs")}
+            for path in list((self.directory / "blobs").rglob("*")):
+                with contextlib.suppress(OSError):
+                    about = path.lstat()
+                    if not stat.S_ISDIR(about.st_mode) and path.name not in known and about.st_mtime < old:
+                        path.unlink()
+
+
+def _proof(key: str, rows: Sequence[tuple[str, str, int]]) -> str:
+    """What ties the blobs of an entry to its key: (name, SHA-256, size) of each, by name."""
+    return digest(key, *(str(part) for row in rows for part in row))
+
+
+def _is_new(db: sqlite3.Connection) -> bool:
+    """Whether an index has nothing in it yet. Raises sqlite3.DatabaseError where it has other tables than _SCHEMA."""
+    import sqlite3
+
+    tables = "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name"
+    with contextlib.closing(sqlite3.connect(":memory:")) as model:
+        model.executescript(_SCHEMA)
+        wanted, found = model.execute(tables).fetchall(), db.execute(tables).fetchall()
+    if found and found != wanted:
+        raise sqlite3.DatabaseError("it has other tables")
+    return not found
+
+
+def _damaged(error: Exception) -> bool:
+    """Whether an error means that the index is not what was written, rather than that the disk fails."""
+    import sqlite3
+
+    if isinstance(error, sqlite3.OperationalError):  # a table or column is missing
+        return getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_ERROR
+    return not isinstance(error, OSError)
+
+
+def _text(data: bytes) -> str:
+    """Text as it stands in the index; damaged text does not prove itself."""
+    return data.decode("utf-8", "replace")
+
+
+def _files(index: Path) -> list[Path]:
+    return [index.with_name(index.name + suffix) for suffix in ("", "-wal", "-shm", "-journal")]
+
+
+def _make_folder(path: Path) -> None:
+    """Whatever else stands there makes way."""
+    try:
+        path.mkdir(mode=0o700)
+    except FileExistsError:
+        if path.is_symlink() or not path.is_dir():
+            _remove(path)
+            path.mkdir(exist_ok=True, mode=0o700)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 _opened: dict[tuple[str, int], DiskCache] = {}

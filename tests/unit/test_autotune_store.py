@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 import warnings
@@ -130,6 +131,61 @@ def test_a_row_that_somebody_has_changed_is_measured_again(store, samples):
     db.commit()
     db.close()
     assert store.trials(KEY) == {}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE trials SET config = '{\"BLOCK\": 128}'",
+        "UPDATE trials SET status = 'pruned'",
+        "UPDATE trials SET samples = '[1e-9]'",
+        "UPDATE trials SET flops = 'many'",
+        "UPDATE trials SET detail = x'ff'",
+        "UPDATE trials SET key = 'another'",
+        "UPDATE bits SET same = 0",
+        "UPDATE bits SET reference = 'another'",
+        "ALTER TABLE trials DROP COLUMN samples",
+        "DROP TABLE bits",
+    ],
+)
+@pytest.mark.filterwarnings("ignore:TS608")
+def test_rows_that_say_other_things_are_not_believed_and_are_written_again(store, statement):
+    store.add(KEY, {TEXT: TIMED}, {(TEXT, TEXT): True})
+    store.close()
+    db = sqlite3.connect(store.path)
+    db.executescript(statement)
+    db.close()
+    assert store.trials(KEY) in ({}, {TEXT: TIMED})
+    assert store.bits(KEY) in ({}, {(TEXT, TEXT): True})
+    store.add(KEY, {TEXT: TIMED}, {(TEXT, TEXT): True})
+    assert store.trials(KEY) == {TEXT: TIMED} and store.bits(KEY) == {(TEXT, TEXT): True}
+    assert TuningStore(store.path).trials(KEY) == {TEXT: TIMED}
+
+
+@pytest.mark.parametrize("suffix", ["", "-wal", "-shm", ".opening", ".measuring"])
+@pytest.mark.parametrize("kind", ["pipe", "folder", "zeros"])
+@pytest.mark.filterwarnings("ignore:TS608")
+def test_what_is_no_plain_file_is_not_waited_for(store, suffix, kind):
+    path = store.path.with_name(store.path.name + suffix)
+    if kind == "zeros":
+        path.symlink_to("/dev/zero")
+    else:
+        (os.mkfifo if kind == "pipe" else os.mkdir)(path)
+    store.add(KEY, {TEXT: TIMED})
+    with store.measuring(lambda: pytest.fail("nobody else measures")):
+        assert store.trials(KEY) == {TEXT: TIMED}
+    assert store.problem is None
+    assert TuningStore(store.path).trials(KEY) == {TEXT: TIMED}
+
+
+def test_an_older_file_is_moved_aside(store):
+    store.add(KEY, {TEXT: TIMED})
+    store.close()
+    db = sqlite3.connect(store.path)
+    db.execute("PRAGMA user_version = 1")
+    db.close()
+    with pytest.warns(TuningWarning, match="an older Tessera wrote it"):
+        assert TuningStore(store.path).trials(KEY) == {}
 
 
 def test_writers_in_threads(store):

@@ -56,9 +56,10 @@ def test_a_damaged_file_is_as_good_as_none(tmp_path: Path) -> None:
         "{",
         "[]",
         "null",
-        json.dumps({**document, "schema": 0}),
-        json.dumps({**document, "machine": {**document["machine"], "threads": 3}}),
-        json.dumps({"schema": 1}),
+        "[" * 100_000,
+        json.dumps({**document, "what": "another machine"}),
+        json.dumps({**document, "value": {**document["value"], "threads": 3}}),
+        json.dumps({"what": document["what"]}),
         "\udcff",
     ):
         path.write_bytes(damage.encode("utf-8", "surrogateescape"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -70,6 +72,115 @@ def test_a_damaged_blob_is_a_miss_and_is_discarded(cache, damage):
     assert cache.stats().entries == 0
     cache.put("key", {"code.o": b"good code"})
     assert cache.get("key") == {"code.o": b"good code"}
+
+
+def odd_places(tmp_path: Path) -> list[Callable[[Path], object]]:
+    """What may stand where a file should: each puts it there."""
+    full = tmp_path / "somewhere else"
+    full.write_bytes(b"x" * 9)
+    return [os.mkfifo, os.mkdir, lambda p: p.symlink_to("/dev/zero"), lambda p: p.symlink_to(p), lambda p: p.touch(),
+            lambda p: p.symlink_to(full), lambda p: (p.mkdir(), (p / "inside").touch())]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", range(7))
+@pytest.mark.parametrize("place", ["blob", "folder", "blobs", "index.sqlite", "index.sqlite-journal"])
+def test_what_is_no_plain_file_is_a_miss_and_makes_way(cache, tmp_path, kind, place):
+    cache.put("key", {"code.o": b"good code"})
+    cache.link("front", "key", "note")
+    cache.close()
+    (blob,) = blob_files(cache)
+    places = {"blob": blob, "folder": blob.parent, "blobs": blob.parent.parent}
+    victim = places.get(place, cache.directory / place)
+    if victim.is_dir():
+        shutil.rmtree(victim)
+    victim.unlink(missing_ok=True)
+    odd_places(tmp_path)[kind](victim)
+    again = DiskCache(tmp_path)
+    assert again.get("key") in (None, {"code.o": b"good code"})
+    again.put("key", {"code.o": b"good code"})
+    again.link("front", "key", "note")
+    assert again.get("key") == {"code.o": b"good code"} and again.lookup("front") == ("key", "note")
+    assert again.problem is None
+
+
+def changed(cache: DiskCache, statement: str) -> None:
+    cache.close()
+    db = sqlite3.connect(cache.directory / "index.sqlite")
+    db.executescript(statement)
+    db.close()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE fronts SET note = '{\"plan'",
+        "UPDATE fronts SET note = x'ff00ff'",
+        "UPDATE fronts SET key = CASE key WHEN 'a' THEN 'b' ELSE 'a' END",
+        "UPDATE fronts SET front = front || '?'; UPDATE fronts SET front = iif(front = 'fa?', 'fb', 'fa')",
+        "UPDATE blobs SET key = key || '?'; UPDATE blobs SET key = CASE key WHEN 'a?' THEN 'b' ELSE 'a' END",
+        "UPDATE blobs SET sha = (SELECT sha FROM blobs WHERE key = 'a')",
+        "UPDATE blobs SET name = 'other'",
+        "UPDATE blobs SET size = 'many'",
+        "UPDATE blobs SET size = -1",
+        "UPDATE entries SET key = key || '?'; UPDATE entries SET key = CASE key WHEN 'a?' THEN 'b' ELSE 'a' END",
+        "UPDATE entries SET used = 'long ago', size = 'much'",
+        "UPDATE entries SET used = x'00', size = 1e300",
+        "DELETE FROM entries",
+        "DROP TABLE fronts",
+        "DROP TABLE entries; CREATE TABLE entries (key TEXT)",
+        "DROP INDEX blobs_by_sha",
+    ],
+)
+def test_an_index_that_says_other_things_is_not_believed(cache, tmp_path, statement):
+    def fill(c: DiskCache) -> None:
+        for key in ("a", "b"):
+            c.put(key, {"code.o": f"code of {key}".encode()})
+            c.link(f"f{key}", key, f"note of {key}")
+
+    fill(cache)
+    changed(cache, statement)
+    again = DiskCache(tmp_path)
+    for key in ("a", "b"):
+        assert again.lookup(f"f{key}") in (None, (key, f"note of {key}"))
+        assert again.get(key) in (None, {"code.o": f"code of {key}".encode()})
+    again.entries(), again.stats(), again.verify()
+    fill(again)
+    for key in ("a", "b"):
+        assert again.lookup(f"f{key}") == (key, f"note of {key}")
+        assert again.get(key) == {"code.o": f"code of {key}".encode()}
+    assert again.problem is None and again.verify() == []
+
+
+def test_what_killed_writers_left_goes_when_another_process_writes(tmp_path):
+    first = DiskCache(tmp_path, limit=1000)
+    first.put("key", {"a": b"1"})
+    first.close()
+    for name in ("new-1-abandoned", "ab/" + "ab" * 32):
+        path = first.directory / "blobs" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"x" * 5000)
+        os.utime(path, (time.time() - 3600,) * 2)
+    second = DiskCache(tmp_path, limit=1000)
+    second.put("other", {"a": b"2"})
+    assert sum(p.stat().st_size for p in blob_files(second)) == second.stats().bytes == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="folders have no owner here")
+@pytest.mark.parametrize("who", ["others may write", "another owner"])
+def test_a_folder_of_others_is_not_believed(tmp_path, monkeypatch, who):
+    first = DiskCache(tmp_path)
+    first.put("key", {"a": b"1"})
+    first.close()
+    if who == "others may write":
+        first.directory.chmod(0o777)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 12345)
+        os.chown(first.directory, 54321, -1) if os.getuid() == 0 else None
+    second = DiskCache(tmp_path)
+    with pytest.warns(CacheWarning, match=r"TS606.*(can be written by others|belongs to another user)") as caught:
+        assert second.get("key") is None
+        second.put("key", {"a": b"1"})
+    assert len(caught) == 1
 
 
 def test_verify_finds_damage_that_nobody_read(cache):

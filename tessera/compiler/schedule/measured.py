@@ -5,17 +5,16 @@ The profiler writes one small JSON file for each source file into the cache fold
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import json
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tessera import knobs
+from tessera.files import read_record, write_record
 
-_SCHEMA = 2
+_SCHEMA = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,29 +57,20 @@ def digest(text: str) -> str:
 
 def record(file: str, functions: Mapping[str, Measured]) -> None:
     """Replaces what is known of these functions. A folder that cannot be written costs the record, nothing else."""
-    path = _path(file)
-    known = {name: asdict(m) for name, m in (last(file) | dict(functions)).items()}
-    temporary = path.with_name(f"{path.name}.{os.getpid()}")
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(json.dumps({"schema": _SCHEMA, "file": file, "functions": known}), encoding="utf-8")
-        temporary.replace(path)
+    write_record(_path(file), _what(file), {name: asdict(m) for name, m in (last(file) | dict(functions)).items()})
 
 
 def last(file: str) -> dict[str, Measured]:
     """Function -> what it took; empty where nothing has been measured, or the record cannot be read."""
     try:
-        document = json.loads(_path(file).read_text(encoding="utf-8"))
-        if document["schema"] != _SCHEMA or document["file"] != file:
-            return {}
-        return {
-            name: Measured(
-                int(m["ns"]), int(m["launches"]), str(m["target"]), float(m["when"]), str(m["text"]), dict(m["sizes"])
-            )
-            for name, m in document["functions"].items()
-        }
-    except (OSError, ImportError, ValueError, KeyError, TypeError, AttributeError):
+        found: dict[str, Any] = read_record(_path(file), _what(file)) or {}
+        return {name: Measured(**m) for name, m in found.items()}
+    except (ImportError, ValueError, TypeError, AttributeError):
         return {}
+
+
+def _what(file: str) -> str:
+    return f"profile of {file}, schema {_SCHEMA}"
 
 
 def _path(file: str) -> Path:

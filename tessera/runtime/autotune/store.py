@@ -2,7 +2,8 @@
 
 What is written is written in transactions (WAL), so a process that is killed loses what it had not stored and nothing
 else. Timings cost time, so nothing here ever deletes them on its own: a file that cannot be understood is moved aside
-under a name that says so, and a new one is begun.
+under a name that says so, and a new one is begun. A row proves what it says by a hash over it; one that does not is as
+good as none, and is written again.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tessera import knobs
+from tessera.files import is_plain
 from tessera.runtime.autotune.key import Key
 from tessera.runtime.autotune.trials import Trial
+from tessera.runtime.cache import digest
 from tessera.runtime.forking import Locked
 
 if TYPE_CHECKING:
@@ -32,13 +35,14 @@ except ImportError:  # Windows
 
 APPLICATION = 0x54534D54
 """SQLite's application_id of these files: "TSMT" """
-VERSION = 1
-"""SQLite's user_version; a file of a newer one is left alone"""
+VERSION = 2
+"""SQLite's user_version; a file of a newer one is left alone, an older one is moved aside"""
 _SCHEMA = (
     "CREATE TABLE signatures (key TEXT PRIMARY KEY, name TEXT, target TEXT, device TEXT, fields TEXT, created REAL)",
     "CREATE TABLE trials (key TEXT, config TEXT, status TEXT, samples TEXT, detail TEXT, flops INTEGER, bytes INTEGER,"
-    " recorded REAL, PRIMARY KEY (key, config)) WITHOUT ROWID",
-    "CREATE TABLE bits (key TEXT, config TEXT, reference TEXT, same INTEGER, PRIMARY KEY (key, config, reference))"
+    " recorded REAL, proof TEXT, PRIMARY KEY (key, config)) WITHOUT ROWID",
+    "CREATE TABLE bits (key TEXT, config TEXT, reference TEXT, same INTEGER, proof TEXT,"
+    " PRIMARY KEY (key, config, reference))"
     " WITHOUT ROWID",
     f"PRAGMA application_id = {APPLICATION}",
     f"PRAGMA user_version = {VERSION}",
@@ -71,16 +75,16 @@ class TuningStore(Locked):
 
     def trials(self, key: Key) -> dict[str, Trial]:
         """What is known under a key, by the text of the configuration."""
-        columns = "config, status, samples, detail, flops, bytes"
+        columns = "config, status, samples, detail, flops, bytes, proof"
         rows = self._do(lambda db: db.execute(f"SELECT {columns} FROM trials WHERE key = ?", (key.digest,)).fetchall())
-        return {row[0]: trial for row in rows if (trial := _trial(*row)) is not None}
+        whole = [row for *row, proof in rows if proof == _proof(key, *row)]
+        return {row[0]: trial for row in whole if (trial := _trial(*row)) is not None}
 
     def bits(self, key: Key) -> dict[tuple[str, str], bool]:
         """Whether two configurations, (one, reference), give the same bits, where that has been looked at."""
-        rows = self._do(
-            lambda db: db.execute("SELECT config, reference, same FROM bits WHERE key = ?", (key.digest,)).fetchall()
-        )
-        return {(config, reference): bool(same) for config, reference, same in rows}
+        query = "SELECT config, reference, same, proof FROM bits WHERE key = ?"
+        rows = self._do(lambda db: db.execute(query, (key.digest,)).fetchall())
+        return {(row[0], row[1]): bool(row[2]) for *row, proof in rows if proof == _proof(key, *row)}
 
     def machines(self, name: str, target: str) -> list[str]:
         """The devices that a program of this name has been tuned on for a target, the latest first."""
@@ -100,18 +104,19 @@ class TuningStore(Locked):
             return
         now = time.time()
         fields = json.dumps(key.fields)
-        rows = [
-            (key.digest, text, t.status, json.dumps(t.samples), t.detail, t.flops, t.bytes, now)
-            for text, t in trials.items()
-        ]
-        pairs = [(key.digest, *pair, same) for pair, same in (bits or {}).items()]
+        found = [(text, t.status, json.dumps(t.samples), t.detail, t.flops, t.bytes) for text, t in trials.items()]
+        rows = [(key.digest, *row, now, _proof(key, *row)) for row in found]
+        compared = [(*pair, int(same)) for pair, same in (bits or {}).items()]
+        pairs = [(key.digest, *row, _proof(key, *row)) for row in compared]
 
         def write(db: sqlite3.Connection) -> None:
             about = (key.digest, key.name, key.target, key.device, fields, now)
             with _transaction(db):
                 db.execute("INSERT OR IGNORE INTO signatures VALUES (?, ?, ?, ?, ?, ?)", about)
-                db.executemany("INSERT OR IGNORE INTO trials VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
-                db.executemany("INSERT OR IGNORE INTO bits VALUES (?, ?, ?, ?)", pairs)
+                for table, columns, new in (("trials", "config", rows), ("bits", "config, reference", pairs)):
+                    _forget_damaged(db, table, columns, new)
+                    for row in new:
+                        db.execute(f"INSERT OR IGNORE INTO {table} VALUES ({', '.join('?' * len(row))})", row)
 
         self._do(write)
 
@@ -168,9 +173,12 @@ class TuningStore(Locked):
                     if self._connection is None:
                         self._connection = self._open()
                     return action(self._connection)
-                except sqlite3.OperationalError as error:  # read-only, full, locked for long ...
-                    self._in_memory(f"{error}; set TESSERA_CACHE_DIR to a folder that can be written")
-                except sqlite3.DatabaseError as error:
+                except sqlite3.OperationalError as error:
+                    if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_ERROR:  # a table or column is missing
+                        self._replace(str(error))
+                    else:  # read-only, full, locked for long ...
+                        self._in_memory(f"{error}; set TESSERA_CACHE_DIR to a folder that can be written")
+                except (sqlite3.DatabaseError, TypeError, ValueError) as error:
                     self._replace(str(error))
             self._in_memory("it is damaged again and again")
             assert self._connection is not None
@@ -195,7 +203,11 @@ class TuningStore(Locked):
     def _connect(self) -> sqlite3.Connection:
         import sqlite3
 
+        for suffix in ("", "-wal", "-shm"):
+            if os.path.lexists(f"{self.path}{suffix}") and not is_plain(f"{self.path}{suffix}"):
+                raise _Foreign("it is no plain file")
         db = sqlite3.connect(self.path, timeout=30.0, isolation_level=None, check_same_thread=False)
+        db.text_factory = _text
         try:
             application, version = (db.execute(f"PRAGMA {name}").fetchone()[0]
                                     for name in ("application_id", "user_version"))  # fmt: skip
@@ -204,6 +216,8 @@ class TuningStore(Locked):
                 raise _Foreign("it is an SQLite file of another program")
             if tables and version > VERSION:
                 raise sqlite3.OperationalError("a newer Tessera wrote it; update this one, or name another file")
+            if tables and version < VERSION:
+                raise _Foreign("an older Tessera wrote it")
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = NORMAL")
             if not tables:
@@ -223,8 +237,7 @@ class TuningStore(Locked):
 
     def _move_aside(self, why: str) -> None:
         aside = next(p for n in itertools.count(1) if not (p := Path(f"{self.path}.damaged-{n}")).exists())
-        os.replace(self.path, aside)
-        for suffix in ("-wal", "-shm"):
+        for suffix in ("", "-wal", "-shm"):
             with contextlib.suppress(FileNotFoundError):
                 os.replace(f"{self.path}{suffix}", f"{aside}{suffix}")
         text = f"TS608: {self.path} holds no timings that can be read ({why}). It was moved to {aside.name}"
@@ -263,8 +276,9 @@ def _transaction(db: sqlite3.Connection) -> Generator[None]:
 @contextlib.contextmanager
 def _file_lock(path: Path, waiting: Callable[[], None] = lambda: None) -> Generator[None]:
     """Holds a lock between processes; no lock where the folder cannot be written or the system has none."""
-    try:
-        file = open(path, "ab") if fcntl is not None else None  # noqa: SIM115
+    try:  # a pipe that stands there is not waited for
+        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+        file = open(os.open(path, flags, 0o600), "rb") if fcntl is not None and _free(path) else None  # noqa: SIM115
     except OSError:
         file = None
     if file is None or fcntl is None:
@@ -277,6 +291,34 @@ def _file_lock(path: Path, waiting: Callable[[], None] = lambda: None) -> Genera
             waiting()
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def _free(path: Path) -> bool:
+    """Whether a lock file is, or may be made, there."""
+    return is_plain(path) or not os.path.lexists(path)
+
+
+def _text(data: bytes) -> str:
+    """Text as it stands in the file; damaged text does not prove itself."""
+    return data.decode("utf-8", "replace")
+
+
+def _proof(key: Key, *row: Any) -> str:
+    """What ties the columns of a row to its key."""
+    return digest(key.digest, *map(repr, row))
+
+
+def _forget_damaged(db: sqlite3.Connection, table: str, columns: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Removes the rows that new ones are to replace because they no longer prove themselves."""
+    names = ["key", *columns.split(", ")]
+    where = " AND ".join(f"{name} = ?" for name in names)
+    for row in rows:
+        place = row[: len(names)]
+        known = db.execute(f"SELECT * FROM {table} WHERE {where}", place).fetchone()
+        if known is not None:
+            told = known[1:-2] if table == "trials" else known[1:-1]  # all but the key, the time and the proof
+            if known[-1] != digest(known[0], *map(repr, told)):
+                db.execute(f"DELETE FROM {table} WHERE {where}", place)
 
 
 def _trial(config: str, status: Any, samples: str, detail: str, flops: int | None, bytes: int | None) -> Trial | None:

@@ -31,6 +31,7 @@ from tessera.compiler.targets.cuda.target import architecture, artifact, constan
 from tessera.compiler.tile.passes.check_indices import checked
 from tessera.compiler.tile.program import Program
 from tessera.errors import NOWHERE, DebugCheckError, Diagnostic, MissingDependency, Note, Span
+from tessera.files import read_plain, read_record, write_record
 from tessera.language import dtypes
 
 # -O0: kernels run for milliseconds, so that optimising costs more than it saves. No contraction, as on the device.
@@ -117,7 +118,7 @@ def build(
     ).hexdigest()[:24]
     folder = _folder() / key
     library = folder / "code.so"
-    if library.exists():
+    if library.exists() and read_record(folder / "code.json", key) == _hash_of(library):
         return library
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "code.cu").write_text(source)
@@ -139,8 +140,14 @@ def build(
     if out.returncode:
         os.unlink(made.name)
         raise nvrtc.failed(out.stderr, source, "code.cu", lines, f"The C++ compiler ({name})")
+    write_record(folder / "code.json", key, _hash_of(Path(made.name)))
     os.replace(made.name, library)  # several processes may build the same library
     return library
+
+
+def _hash_of(library: Path) -> str | None:
+    data = read_plain(library, 1 << 30)
+    return None if data is None else hashlib.sha256(data).hexdigest()
 
 
 def _precompiled(flags: Sequence[str]) -> Path | None:
@@ -229,7 +236,7 @@ class EmulatedExecutable:
         self._lock = threading.Lock()  # the emulated machine is one per library
         key = hashlib.sha256(artifact.files["code.so"]).hexdigest()[:24]
         self.path = _folder() / f"{key}.so"
-        if not self.path.exists():
+        if read_plain(self.path, 1 << 30) != artifact.files["code.so"]:
             part = self.path.with_suffix(f".{os.getpid()}")
             part.write_bytes(artifact.files["code.so"])
             os.replace(part, self.path)
