@@ -16,8 +16,9 @@ from tessera.compiler.targets.cuda.generate import generate
 from tessera.compiler.targets.cuda.groups import Grouping, TensorCores
 from tessera.compiler.targets.cuda.layout import Axis, Layout, blocked, fragment, quarters, warp_grid
 from tessera.compiler.targets.cuda.target import occupancy, settings_for
-from tessera.compiler.tile.offsets import Bounds, Range
+from tessera.compiler.tile.offsets import Bounds
 from tessera.compiler.tile.program import Program
+from tessera.compiler.tile.ranges import Range
 from tessera.errors import Span, TargetError, register_source
 from tessera.language import dtypes as dt
 from tessera.language.dims import parse, symbol
@@ -178,7 +179,7 @@ def test_offsets_are_bounded_by_grid_and_loops() -> None:
         k.loop(t, t.index(0), t.index(96), t.index(32), [t.index(5)], step)
 
     kernel = build("bounds", [Arg("x", (n,), dt.f32)], (4,), body).launches[0].kernel
-    bounds = Bounds(kernel, frozenset())
+    bounds = Bounds(kernel)
     assert bounds.of(made["row"]) == Range(0, 192, 64)
     assert bounds.of(made["at"]) == Range(0, 64, 32)
     assert bounds.of(made["sum"]) == Range(0, 256, 32)

@@ -243,7 +243,8 @@ def _view_access(op: Op, view: Value, rest: list[Value]) -> ViewType:
 @spec(
     "tile.subview",
     "The window of `view` that starts at the offsets; attrs sizes (a Dim per axis) and drop (axes of size"
-    " 1 taken out). Operands view, offsets. Sizes are clipped to nothing: the caller keeps it inside.",
+    " 1 taken out). Operands view, offsets. Sizes are clipped to nothing: the caller keeps it inside. Attr computed:"
+    " the indices of axes taken out are the author's, and where one lies outside, so does all of the window.",
 )
 def _subview(op: Op) -> None:
     v = _view_access(op, op.operands[0], list(op.operands[1:]))

@@ -28,9 +28,13 @@ from tessera.language.scalars import REDUCERS
 
 @dataclass(slots=True)
 class Options:
-    """`check_nan`: storing a NaN is a fault, said where it arose. `on_print` receives (label, program, array)."""
+    """`check_nan`: storing a NaN is a fault, said where it arose. `check_indices`: so is a computed index outside its
+    axis; else it reads as nothing and is not stored. `check_asserts`: so is an assert that does not hold. `on_print`
+    receives (label, program, array)."""
 
     check_nan: bool = False
+    check_indices: bool = True
+    check_asserts: bool = True
     on_print: Callable[[str, tuple[int, ...], Any], None] | None = None
     on_program: Callable[[int], None] | None = None
     """called after each program with its number"""
@@ -218,7 +222,7 @@ class Interpreter:
         out = np.full(shape, fill, view.data.dtype)
         source, target = _clip(offsets, shape, view.shape)
         used = None if mask is None else mask[target]
-        if op.attrs.get("inside"):
+        if op.attrs.get("inside") and self.options.check_indices:
             self.demand_inside(op, view, offsets, shape, target, mask)
         values = view.read(op, source, self.number, used)
         out[target] = values if used is None else np.where(used, values, out[target])
@@ -247,7 +251,7 @@ class Interpreter:
         mask = rest.pop() if op.attrs.get("masked") else None
         source, target = _clip(rest, tile.shape, view.shape)
         used = None if mask is None else mask[target]
-        if op.attrs.get("inside"):
+        if op.attrs.get("inside") and self.options.check_indices:
             self.demand_inside(op, view, rest, tile.shape, target, mask)
         self.check_stored(op, view, tile[target], used)
         view.write(op, source, tile[target], self.number, used)
@@ -262,11 +266,13 @@ class Interpreter:
             fault(op, f"Stores NaN into {view.name} (program {self.where}).", *notes)
 
     def indices(self, op: Op, view: View, index: Sequence[Any], used: Any) -> tuple[tuple[Any, ...], Any]:
-        """Computed indices clipped to the view, and which elements count. Outside ones are a fault."""
+        """Computed indices clipped to the view, and which elements count."""
         ok = np.ones(index[0].shape if index else (), bool) if used is None else used
         for axis, (i, extent) in enumerate(zip(index, view.shape, strict=True)):
             bad = ok & ((i < 0) | (i >= extent))
-            if np.any(bad):
+            if not self.options.check_indices:
+                ok = ok & ~bad
+            elif np.any(bad):
                 value = int(i[bad].ravel()[0])
                 if "along" in op.attrs and value < 0:  # it has been counted from the end: shown as it was
                     value -= extent
@@ -342,11 +348,16 @@ class Interpreter:
         shown(str(op.attrs.get("label", "")), self.where, np.array(self.env[op.operands[0]]))
 
     def check(self, op: Op) -> None:
+        if not self.options.check_asserts:
+            return
         holds = np.asarray(self.env[op.operands[0]])
         if not holds.all():
             first = tuple(
                 int(i) for i in np.unravel_index(int(holds.argmin()), holds.shape)
             )  # of bools: the first false
+            if len(op.operands) > 1:
+                index, extent = self.env[op.operands[1]][first], self.size(op.attrs.get("extent", 0))  # type: ignore[arg-type]
+                fault(op, str(op.attrs["message"]).replace("{index}", str(index)).replace("{extent}", str(extent)))
             about = asked(op.operands[0])
             value = shown(np.asarray(self.env[about])[first], dtype_of(about)) if about is not None else None
             message = op.attrs.get("message") or "An assertion over a tile does not hold."

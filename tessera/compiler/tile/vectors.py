@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import SharedType, TileType, ViewType
-from tessera.compiler.tile.offsets import Bounds, Range, strides_of
+from tessera.compiler.tile.offsets import Bounds, strides_of
+from tessera.compiler.tile.ranges import Range
 from tessera.language.dims import Dim, symbol, symbols
 
 BYTES = 16
@@ -101,11 +102,11 @@ def multiples(bounds: Bounds, views: Iterable[Value], by: int, works: Callable[[
     facts = bounds.facts.copy()
     found: list[str] = []
     for step in (s for view in views for s in strides_of(view) if s != 1):
-        trial = Bounds(bounds.kernel, bounds.aligned, facts)
+        trial = Bounds(bounds.kernel, facts, aligned=bounds.aligned)
         if trial.divisor(step) % by and (name := _enough(trial, step, by)):
             facts.assume_divisible(symbol(name), by)
             found.append(name)
-    return tuple(found) if found and works(Bounds(bounds.kernel, bounds.aligned, facts)) else ()
+    return tuple(found) if found and works(Bounds(bounds.kernel, facts, aligned=bounds.aligned)) else ()
 
 
 def _enough(bounds: Bounds, step: Dim, by: int) -> str:
@@ -113,7 +114,7 @@ def _enough(bounds: Bounds, step: Dim, by: int) -> str:
     for name in sorted(symbols(step), reverse=True):
         facts = bounds.facts.copy()
         facts.assume_divisible(symbol(name), by)
-        if Bounds(bounds.kernel, bounds.aligned, facts).divisor(step) % by == 0:
+        if Bounds(bounds.kernel, facts, aligned=bounds.aligned).divisor(step) % by == 0:
             return name
     return ""
 

@@ -19,7 +19,7 @@ def narrow_accesses(ops: list[Op], look: Look) -> Iterator[Finding]:
     kernel = ops[0].block.region.op if ops and ops[0].block is not None and ops[0].block.region is not None else None
     if kernel is None or not (knobs.target() == "cuda" or architecture_of(knobs.target())):
         return
-    bounds = Bounds(kernel, frozenset(kernel.region.block.args), look.facts)
+    bounds = Bounds(kernel, look.facts, aligned=frozenset(kernel.region.block.args))
     found: dict[tuple[str, ...], list[tuple[Op, Narrow]]] = {}
     for op in ops:
         access = narrow(op, bounds) if op.span.file == look.file else None

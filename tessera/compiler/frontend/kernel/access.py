@@ -333,7 +333,8 @@ class Memory:
         t = ViewType(kept, p.view.dtype, None if inner == _contiguous(kept) else inner)
         sizes = tuple(1 if a in drop else shape[a] for a in range(len(shape)))
         operands = [p.view.value, *(self.tiles.indices.emit(o) for o in at)]
-        out = self.tiles.builder.value("tile.subview", operands, t, {"sizes": sizes, "drop": drop}, p.view.name)
+        attrs: dict[str, Any] = {"sizes": sizes, "drop": drop, "computed": True}
+        out = self.tiles.builder.value("tile.subview", operands, t, attrs, p.view.name)
         self._subviews[self.tiles.builder.block, p.view.value, at, drop] = out
         return out, offsets
 

@@ -7,11 +7,11 @@ from typing import NoReturn
 
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import INDEX, ViewType
-from tessera.compiler.targets.cpu.bounds import Bounds
 from tessera.compiler.targets.cpu.convert import Elem, memory_element
 from tessera.compiler.targets.cpu.emit import Function
 from tessera.compiler.targets.cpu.spaces import shape_of
 from tessera.compiler.targets.cpu.values import I64, Index, Val, const
+from tessera.compiler.tile.ranges import Ranges
 from tessera.errors import Diagnostic, TargetError
 from tessera.language.dims import Atom, Dim
 from tessera.language.dtypes import DType
@@ -40,7 +40,7 @@ class Numbers:
 
     def __init__(self, kernel: Op, fn: Function, dims: dict[str, Val]) -> None:
         self.kernel, self.fn, self.dims = kernel, fn, dims
-        self.bounds = Bounds(kernel)
+        self.bounds = Ranges(kernel)
         self.views: dict[Value, Val] = {}
         """the address of the first element of each argument view"""
         self.indices: dict[Value, Index] = {}

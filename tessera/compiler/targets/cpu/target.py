@@ -10,7 +10,7 @@ from tessera.compiler.targets.cpu import isa, jit
 from tessera.compiler.targets.cpu.frame import FIRST, Frame
 from tessera.compiler.targets.cpu.isa import VectorISA
 from tessera.compiler.targets.cpu.program import ProgramWriter
-from tessera.compiler.tile.passes.check_indices import checked
+from tessera.compiler.tile.passes.guarded import guarded
 from tessera.compiler.tile.program import Program
 from tessera.errors import DeviceError, Diagnostic
 from tessera.language.dims import prod
@@ -44,7 +44,7 @@ class CpuTarget:
         """Raises TargetError TS602 where a Program holds what this target cannot compile."""
         from tessera.compiler.targets.cpu.executable import CODE
 
-        writer = ProgramWriter(checked(program) if debug else program, self.isa, profile, debug)
+        writer = ProgramWriter(guarded(program, debug), self.isa, profile, debug)
         text, lines = writer.render()
         files = {CODE: jit.compile_object(text, self.isa, program.name)}
         files |= {f"constant{b.id}": b.data or b"" for b in program.buffers if b.role == "constant"}

@@ -84,9 +84,17 @@ def advance(e: KernelEmitter, names: Sequence[str], values: Sequence[Value]) -> 
         e.source.write(f"{names[i]} = {texts[i]};")
 
 
+def loop_bounds(e: KernelEmitter, op: Op) -> tuple[str, str, str]:
+    """Where a counted loop starts and ends, and its step."""
+    lower, upper, step = (e.expr(v) for v in op.operands[:3])
+    if not e.bounds.positive(e.bounds.of(op.operands[2]).low):
+        step = f"ts::imax({step}, 1)"  # one that is not positive would never end
+    return lower, upper, step
+
+
 @handles("for")
 def _for(e: KernelEmitter, op: Op) -> None:
-    lower, upper, step = (e.expr(v) for v in op.operands[:3])
+    lower, upper, step = loop_bounds(e, op)
     body = op.region.block
     names = carry(e, op.operands[3:], body.args[1:])
     counter = e.fresh(body.args[0].hint or "i")

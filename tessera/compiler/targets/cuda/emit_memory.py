@@ -15,8 +15,11 @@ from tessera.compiler.targets.cuda.emit_tensor import declare_operand, fetch_tex
 from tessera.compiler.targets.cuda.groups import dtype_of, is_scalar, is_tile, shape_of
 from tessera.compiler.targets.cuda.products import copied_operand, feeds_from_registers
 from tessera.compiler.targets.cuda.swizzle import Placed, accesses, held, operand, placed
-from tessera.compiler.tile.offsets import Range
+from tessera.compiler.tile.ranges import Range
 from tessera.language.dims import Dim
+
+BEFORE = 8
+"""as in include/tessera/memory.cuh: added to an axis along which an access may also start before the view"""
 
 
 def _offsets(e: KernelEmitter, tile: Value, offsets: Sequence[Value]) -> list[str]:
@@ -35,7 +38,7 @@ def access(e: KernelEmitter, view: Value, tile: Value, offsets: Sequence[Value],
     t = view.type
     assert isinstance(t, ViewType)
     lines = e.lines_by_axis(tile)
-    edges: list[str] = []
+    edges: list[int] = []
     ranges = [e.bounds.of(o) for o in offsets]
     for a, (o, d) in enumerate(zip(offsets, shape_of(tile), strict=True)):
         line = lines.get(a)
@@ -43,10 +46,16 @@ def access(e: KernelEmitter, view: Value, tile: Value, offsets: Sequence[Value],
         if line is not None and line.chunk is not None:
             reach = -(-d // line.chunk) * line.chunk if isinstance(d, int) else None
             ranges[a] = Range(multiple=math.gcd(ranges[a].multiple, line.chunk))
-        if e.bounds.overhangs(t.shape[a], e.bounds.of(o), reach):
-            edges.append(str(a))
+        edges += _edge(e, a, t.shape[a], e.bounds.of(o), reach)
     kind = "Aligned" if e.bounds.vectors(view, ranges, vector) else "Unaligned"
-    return f"ts::{kind}<{', '.join(edges)}>"
+    return f"ts::{kind}<{', '.join(map(str, edges))}>"
+
+
+def _edge(e: KernelEmitter, axis: int, extent: Dim, offset: Range, size: Dim | None) -> list[int]:
+    """How an access that may hang over an axis' ends is written: see `Access` in include/tessera/memory.cuh."""
+    if not e.bounds.overhangs(extent, offset, size):
+        return []
+    return [axis if e.bounds.not_negative(offset.low) else axis + BEFORE]
 
 
 def _whole_axis(view: ViewType, tile: Value, axis: int, offset: str) -> bool:
@@ -237,12 +246,12 @@ def copy_access(
     t = view.type
     assert isinstance(t, ViewType)
     ends = enumerate(zip(t.shape, offsets, shape, strict=True))
-    edges = [str(a) for a, (extent, r, d) in ends if e.bounds.overhangs(extent, r, d)]
+    edges = [x for a, (extent, r, d) in ends for x in _edge(e, 1 - a if swapped else a, extent, r, d)]
     if swapped:
-        edges = [str(1 - int(a)) for a in reversed(edges)]
+        edges = edges[::-1]
     vector = max(1, 16 // t.dtype.itemsize)
     kind = "Aligned" if e.bounds.vectors(view, list(offsets), vector, swapped) else "Unaligned"
-    return f"ts::{kind}<{', '.join(edges)}>"
+    return f"ts::{kind}<{', '.join(map(str, edges))}>"
 
 
 @handles("load_shared")

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from tessera.compiler.ir.core import Block, Op
 from tessera.compiler.targets.cuda.emit import KernelEmitter, handles
-from tessera.compiler.targets.cuda.emit_control import advance, carry
+from tessera.compiler.targets.cuda.emit_control import advance, carry, loop_bounds
 from tessera.compiler.targets.cuda.emit_memory import stages_of
 from tessera.compiler.targets.cuda.emit_warpgroups import fill_stage
 from tessera.compiler.tile.pipelines import rings
@@ -23,7 +23,7 @@ WRITES = ("tile.store", "tile.scatter", "tile.store_shared")
 def _pipeline(e: KernelEmitter, op: Op) -> None:
     """The first steps only fetch: one place starts copies, which keeps the code and its registers few."""
     e.headers |= {"shared", "memory"}
-    lower, upper, step = (e.expr(v) for v in op.operands[:3])
+    lower, upper, step = loop_bounds(e, op)
     body, ring = op.regions[1].block, e.rings.get(op)
     filled = {tile: e.expr(tile) for tile in rings(op)}
     ahead = 0 if op in e.products.produced else stages_of(e, int(op.attrs["stages"])) - 1  # type: ignore[call-overload]

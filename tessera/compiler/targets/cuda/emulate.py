@@ -28,7 +28,7 @@ from tessera.compiler.targets.cuda import cxx, nvrtc, steps
 from tessera.compiler.targets.cuda.generate import generate
 from tessera.compiler.targets.cuda.launch import aligned_room
 from tessera.compiler.targets.cuda.target import architecture, artifact, constants, settings_for
-from tessera.compiler.tile.passes.check_indices import checked
+from tessera.compiler.tile.passes.guarded import guarded
 from tessera.compiler.tile.program import Program
 from tessera.errors import NOWHERE, DebugCheckError, Diagnostic, MissingDependency, Note, Span
 from tessera.files import read_plain, read_record, write_record
@@ -79,7 +79,7 @@ class EmulatedTarget:
 
     def compile(self, program: Program, *, profile: bool = False, debug: bool = False) -> Artifact:
         """Raises TargetError (TS602, TS405 as for the GPU; TS603 where the C++ compiler fails)."""
-        program = checked(program) if debug else program
+        program = guarded(program, debug)
         generated = generate(program, settings_for(self.arch, profile, debug))
         signatures = {k.name: k.signature for k in generated.kernels.values()}
         library = build(generated.source, signatures, self.arch, program.name, generated.lines)

@@ -17,7 +17,8 @@ from tessera.compiler.targets.cuda.groups import is_scalar
 from tessera.compiler.targets.cuda.layout import PARTIALS, blocked, fold_scratch
 from tessera.compiler.targets.cuda.swizzle import operand
 from tessera.compiler.targets.cuda.warpgroups import Products
-from tessera.compiler.tile.offsets import Range, strides_of
+from tessera.compiler.tile.offsets import strides_of
+from tessera.compiler.tile.ranges import Range
 
 STAGE_BYTES = 64
 """Bytes of k per row of a stage: four 16-byte pieces, the least that the swizzle spreads over all banks."""

@@ -11,7 +11,7 @@ from tessera.compiler.targets.cuda.emit import Settings
 from tessera.compiler.targets.cuda.generate import Generated, generate
 from tessera.compiler.targets.cuda.groups import TensorCores
 from tessera.compiler.tile.architectures import SHARED_LIMITS
-from tessera.compiler.tile.passes.check_indices import checked
+from tessera.compiler.tile.passes.guarded import guarded
 from tessera.compiler.tile.program import Program
 from tessera.language import dtypes
 
@@ -79,7 +79,7 @@ class CudaTarget:
 
     def compile(self, program: Program, *, profile: bool = False, debug: bool = False) -> Artifact:
         """Raises TargetError (TS602 what it cannot do, TS405 shared memory, TS603 compiler) and MissingDependency."""
-        program = checked(program) if debug else program
+        program = guarded(program, debug)
         generated = generate(program, settings_for(self.arch, profile, debug))
         code, warnings = nvrtc.compile_cubin(generated.source, self.name, program.name, generated.lines)
         figures = cubin.resources(code)

@@ -1,6 +1,7 @@
-"""The `reference` target: Programs interpreted in NumPy, with every access checked. Slow on purpose, and the oracle.
+"""The `reference` target: Programs interpreted in NumPy, with accesses checked. Slow on purpose, and the oracle.
 
-Bounds, uninitialised reads, races between programs and missing barriers are always checked; `debug` adds NaN.
+Uninitialised reads, races between programs and missing barriers are always checked; `debug` adds what it adds on every
+target: computed indices, asserts and NaN.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from tessera.compiler.targets.base import Artifact, Executable, Target
 from tessera.compiler.targets.reference.executable import ReferenceExecutable
 from tessera.compiler.targets.reference.program_text import decode, encode
 from tessera.compiler.tile.interpret import Options
+from tessera.compiler.tile.passes.guarded import guarded
 from tessera.compiler.tile.program import Program
 from tessera.errors import DeviceError, Diagnostic
 
 PROGRAM = "program.json"
-VERSION = 1
+VERSION = 2
 """of the artefact's format and of the interpreter's results"""
 
 
@@ -32,6 +34,7 @@ class ReferenceTarget:
         return f"reference-{VERSION} text-{printer.VERSION} numpy-{numpy.__version__}"
 
     def compile(self, program: Program, *, profile: bool = False, debug: bool = False) -> Artifact:
+        program = guarded(program, debug, values=False)
         source = "\n".join(print_op(launch.kernel) for launch in program.launches)
         resources = {
             str(launch.kernel.attrs["sym_name"]): {
@@ -40,7 +43,7 @@ class ReferenceTarget:
             }
             for launch in program.launches
         }
-        meta = {"check_nan": debug, "phases": ["program"], "workspace_bytes": None}
+        meta = {"debug": debug, "phases": ["program"], "workspace_bytes": None}
         return Artifact("reference", program.name, source, {PROGRAM: encode(program)}, None, resources, meta)
 
     def load(self, artifact: Artifact) -> Executable:
@@ -48,9 +51,9 @@ class ReferenceTarget:
             raise DeviceError(
                 Diagnostic("TS605", f"the artefact is for {artifact.target}, not for the reference target")
             )
-        return ReferenceExecutable(
-            decode(artifact.files[PROGRAM]), Options(check_nan=bool(artifact.meta.get("check_nan")))
-        )
+        debug = bool(artifact.meta.get("debug"))
+        options = Options(check_nan=debug, check_indices=False, check_asserts=debug)
+        return ReferenceExecutable(decode(artifact.files[PROGRAM]), options)
 
 
 def create(name: str) -> Target:

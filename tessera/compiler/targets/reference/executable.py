@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from tessera.compiler.ir.core import Value
@@ -107,7 +107,7 @@ class ReferenceExecutable:
                 args.append(self.view(value, arg, memory[arg.buffer], marks.get(arg.buffer), sizes))
         clock, options = Clock(), self.options
         if record is not None:
-            options = Options(options.check_nan, options.on_print, clock.program)
+            options = replace(options, on_program=clock.program)
         run_kernel(kernel, args, sizes, options)
         if record is not None:
             record.record(clock.columns())

@@ -7,13 +7,13 @@ from typing import cast
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import TileType, ViewType
 from tessera.compiler.tile.dialect import TileBuilder
-from tessera.compiler.tile.passes.bounds import Bounds
+from tessera.compiler.tile.ranges import Ranges
 from tessera.language import dtypes
 
 
 def check_nan(kernel: Op) -> None:
     """Adds the asserts. What a mask or the end of the view keeps from being written may be anything."""
-    bounds = Bounds(kernel)
+    bounds = Ranges(kernel)
     for op in list(kernel.walk()):
         if op.name in ("tile.store", "tile.scatter"):
             t = cast(TileType, op.operands[1].type)
@@ -21,7 +21,7 @@ def check_nan(kernel: Op) -> None:
                 _check(op, t, bounds)
 
 
-def _check(op: Op, t: TileType, bounds: Bounds) -> None:
+def _check(op: Op, t: TileType, bounds: Ranges) -> None:
     assert op.block is not None
     b = TileBuilder(op.block, op.block.ops.index(op), op.span)
     view, name = cast(ViewType, op.operands[0].type), op.operands[0]
@@ -32,7 +32,7 @@ def _check(op: Op, t: TileType, bounds: Bounds) -> None:
         holds = b.map("logical_or", holds, b.map("logical_not", op.operands[-1]))
     if op.name == "tile.store":
         for axis, offset in enumerate(op.operands[2 : 2 + view.rank]):
-            if not bounds.inside(offset, t.shape[axis], view.shape[axis]):
+            if not all(bounds.inside(offset, t.shape[axis], view.shape[axis])):
                 place = b.value("tile.iota", (), TileType(t.shape, dtypes.int64), {"axis": axis})
                 place = b.map("add", place, _spread(b, offset, t))
                 holds = b.map("logical_or", holds, b.map("lt", place, b.full(t.shape, 0, dtypes.int64)))

@@ -16,7 +16,7 @@ from typing import cast
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import INDEX, SharedType, TileType, ViewType
 from tessera.compiler.tile.dialect import TileBuilder
-from tessera.compiler.tile.passes.bounds import Bounds, defined_in
+from tessera.compiler.tile.ranges import Ranges, defined_in
 from tessera.language import dtypes
 from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
@@ -56,10 +56,10 @@ class MaskTails:
     padding: dict[Value, float] = field(default_factory=dict[Value, float])
     masks: dict[Value, frozenset[Value]] = field(default_factory=dict[Value, frozenset[Value]])
 
-    bounds: Bounds = field(init=False)
+    bounds: Ranges = field(init=False)
 
     def __post_init__(self) -> None:
-        self.bounds = Bounds(self.kernel)
+        self.bounds = Ranges(self.kernel)
 
     def run(self) -> None:
         self.block(self.kernel.region.block)
@@ -99,7 +99,7 @@ class MaskTails:
     def window(self, view: ViewType, offsets: Sequence[Value], shape: Sequence[Dim]) -> Tails:
         out: list[frozenset[Tail]] = []
         for offset, size, extent in zip(offsets, shape, view.shape, strict=True):
-            out.append(NONE if self.bounds.inside(offset, size, extent) else frozenset({Tail(offset, extent)}))
+            out.append(NONE if all(self.bounds.inside(offset, size, extent)) else frozenset({Tail(offset, extent)}))
         return tuple(out)
 
     def copy_async(self, op: Op) -> None:

@@ -41,10 +41,13 @@ template <class M> struct Where {
 template <class M> TS_FN Where<M> where_mask(const M& mask) { return {mask}; }
 
 // What is known of an access: the axes along which the tile may hang over the view's edge, and whether vectors of the
-// layout are contiguous and aligned. Nothing known: every axis may, and each vector is looked at.
+// layout are contiguous and aligned. Nothing known: every axis may, and each vector is looked at. Axis + BEFORE: one
+// along which it may also start before the view.
+constexpr int BEFORE = 8;
 template <bool Aligned_, int... Edge> struct Access {
   static constexpr bool aligned = Aligned_;
-  static constexpr bool edge(int axis) { return ((axis == Edge) || ...); }
+  static constexpr bool edge(int axis) { return ((axis == Edge || axis + BEFORE == Edge) || ...); }
+  static constexpr bool before(int axis) { return ((axis + BEFORE == Edge) || ...); }
 };
 template <int... Edge> using Aligned = Access<true, Edge...>;
 template <int... Edge> using Unaligned = Access<false, Edge...>;
@@ -67,7 +70,7 @@ TS_FN void visit(const View<T, R>& view, const Offset<R>& at, Mask mask, Vector 
     }
     if constexpr (V > 1) {
       static_assert(B::size(B::rank - 1) % V == 0, "a vector lies in one row");
-      bool whole = inside && (!A::edge(last) || (i >= 0 && i + V <= view.shape[last]));
+      bool whole = inside && (!A::edge(last) || (i >= 0 && i <= view.shape[last] - V));
       bool together = A::aligned || (view.stride[last] == 1 && (u64)(base + p) % (sizeof(T) * V) == 0);
       TS_UNROLL for (int u = 0; u < V; ++u) whole = whole && mask[k + u];
       if (whole && together) vector(k, base + p);

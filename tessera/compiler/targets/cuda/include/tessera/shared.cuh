@@ -120,22 +120,23 @@ template <class B, class A, class S, class T, int R> TS_FN void copy_async(const
   TS_UNROLL for (int a = 0; a < R; ++a) base += at.at[a] * view.stride[a];
   for (int i = hw::thread(); i < total; i += hw::threads()) {
     int p = i * V, rest = p;
-    idx offset = 0, end = 0;
+    idx offset = 0, end = 0, begin = 0;  // of the piece's elements, those from begin to end lie inside
     bool inside = true;
     TS_UNROLL for (int a = R - 1; a >= 0; --a) {
       int c = rest % B::size(a);
       rest /= B::size(a);
       offset += c * view.stride[a];
-      if (A::edge(a)) inside = inside && (u64)(at.at[a] + c) < (u64)view.shape[a];
+      if (A::edge(a) && !(a == R - 1 && A::before(a))) inside = inside && (u64)(at.at[a] + c) < (u64)view.shape[a];
       if (a == R - 1) end = A::edge(a) ? view.shape[a] - at.at[a] - c : V;
+      if (a == R - 1 && A::before(a)) begin = -(at.at[a] + c);
     }
     E* to = s.at(p / S::cols, p % S::cols);
     const E* from = base + offset;
-    if (V > 1 && inside && end >= V && (A::aligned || (view.stride[R - 1] == 1 && (u64)from % 16 == 0))) {
+    if (V > 1 && inside && begin <= 0 && end >= V && (A::aligned || (view.stride[R - 1] == 1 && (u64)from % 16 == 0))) {
       hw::copy_async16(to, from);
     } else {
       TS_UNROLL for (int u = 0; u < V; ++u)
-        hw::store_shared(to + u, inside && u < end ? hw::load_global(from + u * view.stride[R - 1]) : E(0));
+        hw::store_shared(to + u, inside && u >= begin && u < end ? hw::load_global(from + u * view.stride[R - 1]) : E(0));
     }
   }
 }

@@ -1,0 +1,132 @@
+"""What lies outside of an array reads as 0 and is not stored, wherever an index comes from, on every target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import Tensor
+from tessera.compiler.targets import base
+from tests.conftest import require
+from tests.fuzz.guard import Guarded
+from tests.kernel_runner import program
+
+TARGETS = pytest.mark.parametrize("target", ["cpu", "reference", "emulator:sm_80", "emulator:sm_90a"])
+
+
+def run(kernel: Callable[..., Any], *args: Any, target: str, **config: Any) -> list[np.ndarray]:
+    """The arrays behind a launch; around each lie pages that nothing may touch, at either end in turn."""
+    if target.startswith("emulator"):
+        require("g++")
+    chosen, p = base.get(target), program(kernel, *args, **config)
+    executable = chosen.load(chosen.compile(p))
+    found: list[list[np.ndarray]] = []
+    for at_end in (True, False):
+        memory = [Guarded(a, at_end) for a in args]
+        executable.run([m.address for m in memory], [], [])
+        found.append([m.array.copy() for m in memory])
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_array_equal(a, b)
+    return found[0]
+
+
+def array(*shape: int) -> np.ndarray:
+    return np.arange(1, np.prod(shape) + 1, dtype=np.float32).reshape(shape)
+
+
+def interleaved(y: Tensor["n", ts.f32]):
+    for p in ts.tile.range(0, 2):
+        for t in ts.tile.range(p, ts.tile.cdiv(n, 16), 2):
+            y[t * 16 : t * 16 + 16] = ts.tile.ones((16,))
+
+
+@TARGETS
+@pytest.mark.parametrize("n", [1, 17, 31, 32, 33])
+def test_steps_from_starts_of_several_kinds(n: int, target: str) -> None:
+    (y,) = run(interleaved, np.zeros(n, np.float32), target=target)
+    np.testing.assert_array_equal(y, 1)
+
+
+INDEX = np.array([1, 4, 5, -1, 2**31 - 1, -(2**31), 0], np.int32)
+INSIDE = np.array([True, True, False, False, False, False, True])
+
+
+def taken(x: Tensor["n", ts.f32], i: Tensor["m", ts.int32], y: Tensor["m", ts.f32]):
+    for r in ts.tile.range(0, m, 1):
+        y[r] = x[i[r]] + 1
+
+
+def rows(x: Tensor["n", "D", ts.f32], i: Tensor["m", ts.int32], y: Tensor["m", "D", ts.f32]):
+    for r in ts.tile.range(0, m, 1):
+        y[r, :] = x[i[r], :] + 1
+
+
+def parts_of_rows(x: Tensor["n", "D", ts.f32], i: Tensor["m", ts.int32], y: Tensor["m", "D", ts.f32]):
+    for r in ts.tile.range(0, m, 1):
+        for k in ts.tile.range(0, D, 8):
+            y[r, k : k + 8] = x[i[r], k : k + 8] + 1
+
+
+@TARGETS
+def test_rows_that_are_not_there_read_as_0(target: str) -> None:
+    want = np.where(INSIDE, INDEX + 1, 0).astype(np.float32) + 1
+    np.testing.assert_array_equal(run(taken, array(5), INDEX, np.zeros(7, np.float32), target=target)[2], want)
+    for width in (4, 13):
+        x = array(5, width)
+        want = np.where(INSIDE[:, None], x[np.where(INSIDE, INDEX, 0)], 0) + 1
+        for kernel in (rows, parts_of_rows):
+            got = run(kernel, x, INDEX, np.zeros((7, width), np.float32), target=target)[2]
+            np.testing.assert_array_equal(got, want)
+
+
+def put(x: Tensor["n", ts.f32], i: Tensor["m", ts.int32], y: Tensor["m", ts.f32]):
+    for r in ts.tile.range(0, m, 1):
+        x[i[r]] = y[r]
+
+
+def put_rows(x: Tensor["n", "D", ts.f32], i: Tensor["m", ts.int32], y: Tensor["m", "D", ts.f32]):
+    for r in ts.tile.range(0, m, 1):
+        x[i[r], 1:4] = y[r, 1:4]
+
+
+@TARGETS
+def test_rows_that_are_not_there_are_not_stored(target: str) -> None:
+    x, y = array(5), -array(7)
+    want = x.copy()
+    want[INDEX[INSIDE]] = y[INSIDE]
+    np.testing.assert_array_equal(run(put, x, INDEX, y, target=target)[0], want)
+    x, y = array(5, 6), -array(7, 6)
+    want = x.copy()
+    want[INDEX[INSIDE], 1:4] = y[INSIDE, 1:4]
+    np.testing.assert_array_equal(run(put_rows, x, INDEX, y, target=target)[0], want)
+
+
+def shifted_by(x: Tensor["n", "D", ts.f32], y: Tensor["n", "D", ts.f32]):
+    for r in ts.tile.range(0, n, 1):
+        y[r, :] = x[r - 2, :]
+
+
+@TARGETS
+def test_rows_before_the_first_one(target: str) -> None:
+    x = array(5, 6)
+    want = np.concatenate([np.zeros((2, 6), np.float32), x[:3]])
+    np.testing.assert_array_equal(run(shifted_by, x, np.zeros_like(x), target=target)[1], want)
+
+
+def never_ends(x: Tensor["n", ts.f32], s: Tensor["m", ts.int32], y: Tensor["m", ts.f32]):
+    for r in ts.tile.range(0, m, 1):
+        total = ts.tile.zeros(())
+        for t in ts.tile.range_k(0, n, s[r]):
+            total += x[t]
+        y[r] = total
+
+
+@pytest.mark.parametrize("target", ["cpu", "emulator:sm_80"])
+def test_a_step_that_is_not_positive_counts_as_1(target: str) -> None:
+    x, step = array(9), np.array([1, 2, 0, -3, 20], np.int32)
+    want = [x[:: max(s, 1)].sum() for s in step]
+    np.testing.assert_array_equal(run(never_ends, x, step, np.zeros(5, np.float32), target=target)[2], want)
