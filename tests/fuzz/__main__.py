@@ -1,0 +1,21 @@
+"""`python -m tests.fuzz NAME ...`: long runs of the fuzzers. Each module's `main(arguments)` gives the exit status."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+FUZZERS = {
+    "functions": "tests.fuzz.functions",
+}
+
+
+def main(arguments: list[str]) -> int:
+    if not arguments or arguments[0] not in FUZZERS:
+        print(f"usage: python -m tests.fuzz {{{','.join(FUZZERS)}}} [--help]", file=sys.stderr)
+        return 2
+    return int(importlib.import_module(FUZZERS[arguments[0]]).main(arguments[1:]) or 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
