@@ -9,7 +9,7 @@ from typing import Any
 from tessera.compiler.frontend.kernel.coordinates import Coordinates
 from tessera.compiler.frontend.kernel.index import outer
 from tessera.compiler.frontend.kernel.tiles import KernelFault, Tiles, tile_type
-from tessera.compiler.frontend.kernel.values import Axis, Lanes, View, Window, marks
+from tessera.compiler.frontend.kernel.values import Axis, Lanes, View, Window, marks, shown
 from tessera.compiler.frontend.values import is_slice, is_tuple, type_name
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import INDEX, Shape, TileType, ViewType, shape_text
@@ -205,7 +205,7 @@ class Memory:
         if isinstance(size, int) and size <= 0:
             raise KernelFault("TS207", f"the slice {lower}:{upper} is empty")
         if marks(size):
-            raise KernelFault("TS404", f"the slice's width must be known at compile time; here it is {_text(size)}")
+            raise KernelFault("TS404", f"the slice's width must be known at compile time; here it is {shown(size)}")
         return lower, size
 
     def _block(self, s: slice[Any, Any, Any], extent: Dim) -> tuple[Dim, Dim, Axis]:
@@ -422,7 +422,3 @@ def _holds(dtype: DType, number: bool | int | float | complex) -> bool:
         return True
     low = -dtype.maximum - 1 if dtype.kind == "int" else 0
     return low <= number <= dtype.maximum and number == int(number)
-
-
-def _text(d: Dim) -> str:
-    return str(d).replace("%", "")

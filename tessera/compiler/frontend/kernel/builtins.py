@@ -24,6 +24,7 @@ from tessera.compiler.frontend.kernel.values import (
     View,
     Window,
     marks,
+    shown,
 )  # fmt: skip
 from tessera.compiler.frontend.values import Counting, is_sequence, is_static, is_tuple, type_name
 from tessera.compiler.ir.core import Value
@@ -145,7 +146,7 @@ def _shape(k: KernelState, shape: Any) -> Shape:
     out = tuple(k.tiles.known(static_size(s, "a tile's extent")) for s in sizes)
     for d in out:
         if marks(d):
-            raise KernelFault("TS404", f"a tile's extent must be known at compile time, not {str(d).replace('%', '')}")
+            raise KernelFault("TS404", f"a tile's extent must be known at compile time, not {shown(d)}")
     return out
 
 

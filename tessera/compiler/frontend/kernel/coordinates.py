@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from tessera.compiler.frontend.kernel.index import Indices
 from tessera.compiler.frontend.kernel.tiles import KernelFault, Tiles
-from tessera.compiler.frontend.kernel.values import Coordinate, Lanes, View, marked, marks
+from tessera.compiler.frontend.kernel.values import NUMBER, Coordinate, Lanes, View, marked, marks, shown
 from tessera.compiler.frontend.values import is_slice
 from tessera.compiler.ir.core import Block, Builder, Op, Value
 from tessera.compiler.ir.types import INDEX, TileType
@@ -45,7 +45,8 @@ class Coordinates:
         if key in self.named:
             return self.named[key]
         kind = "program" if extent is None else "grid"
-        c = Coordinate(name, marked(name), kind, extent, start, step, span)
+        mark = self._mark(name)
+        c = Coordinate(name, mark, kind, extent, start, step, span)
         if kind == "program":
             self._candidates[c] = []
         self._add(c)
@@ -57,18 +58,22 @@ class Coordinates:
             if factor != (1 if name_ == "imul" else 0):
                 operand = self.prologue.value("tile.dim", (), INDEX, {"dim": factor})
                 value = self.prologue.value(f"tile.{name_}", (value, operand), INDEX)
-        self.indices.bind(marked(name), value)
+        self.indices.bind(mark, value)
         self.grid.append(c)
         return c
 
     def loop(self, name: str, extent: Dim | None, step: Dim, span: Span, value: Value) -> Coordinate:
         """The counter of a serial loop."""
-        self._fresh += 1
-        unique = f"{name}#{self._fresh}"
-        c = Coordinate(name, marked(unique), "loop", extent, 0, step, span)
+        mark = self._mark(name)
+        c = Coordinate(name, mark, "loop", extent, 0, step, span)
         self._add(c)
-        self.indices.bind(marked(unique), value)
+        self.indices.bind(mark, value)
         return c
+
+    def _mark(self, name: str) -> Expr:
+        """A symbol that is no other's: names may be chosen twice, by people and by the compiler."""
+        self._fresh += 1
+        return marked(f"{name}{NUMBER}{self._fresh}")
 
     def _add(self, c: Coordinate) -> None:
         self._by_mark[str(c.offset)] = c
@@ -121,7 +126,7 @@ class Coordinates:
             return c
         key = ("at", lower, extent)
         if key not in self.named:
-            name = c.name if c is not None else str(lower).replace("%", "")
+            name = c.name if c is not None else shown(lower)
             self.named[key] = Coordinate(name, lower, "derived", extent)
         return self.named[key]
 
@@ -141,8 +146,7 @@ class Coordinates:
         for mark, bound in self.indices.values.items():
             if bound is value:
                 return marked(mark[1:])
-        self._fresh += 1
-        symbol = marked(f"{value.hint or 'index'}#{self._fresh}")
+        symbol = self._mark(value.hint or "index")
         self.indices.bind(symbol, value)
         return symbol
 
@@ -234,8 +238,9 @@ class Coordinates:
         """An index that is known when the kernel has been read: `num_programs`."""
         op = self.prologue.op("tile.dim", (), (INDEX,), {"dim": 0}, hints=(name,))
         self._late.append((op, dim))
-        self.indices.bind(marked(name), op.result)
-        return marked(name)
+        mark = self._mark(name)
+        self.indices.bind(mark, op.result)
+        return mark
 
 
 def _batch_key(view: View, axis: int) -> object:

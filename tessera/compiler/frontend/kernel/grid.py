@@ -12,6 +12,7 @@ Nothing is evaluated here, so the same rules serve an editor.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -84,9 +85,15 @@ def _plan(tree: ast.FunctionDef, output_dims: frozenset[str]) -> Plan:
 
 def _free_coordinates(tree: ast.FunctionDef) -> tuple[str, ...]:
     """Names `tile_<dim>` that are read and bound by nothing, in order of appearance."""
-    bound = {a.arg for a in ast.walk(tree.args) if isinstance(a, ast.arg)} | writes(tree.body)
+    bound = {a.arg for a in ast.walk(tree.args) if isinstance(a, ast.arg)} | writes(tree.body) | _dims(tree)
     loads = (name for s in tree.body for name in effects(s).loads)
     return tuple(dict.fromkeys(n for n in loads if n.startswith(PREFIX) and n not in bound))
+
+
+def _dims(tree: ast.FunctionDef) -> set[str]:
+    """The names of dims in annotations, which may begin as coordinates do."""
+    texts = (a.value for a in ast.walk(tree.args) if isinstance(a, ast.Constant) and isinstance(a.value, str))
+    return {name for text in texts for name in re.findall(r"\w+", text)}
 
 
 def _indexes_output(name: str, targets: Sequence[ast.expr], output_dims: frozenset[str]) -> bool:

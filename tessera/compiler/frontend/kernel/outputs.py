@@ -10,7 +10,7 @@ from tessera.compiler.frontend.kernel.access import Stored
 from tessera.compiler.frontend.kernel.axes import axis_text
 from tessera.compiler.frontend.kernel.coordinates import linear
 from tessera.compiler.frontend.kernel.tiles import KernelFault, tile_type
-from tessera.compiler.frontend.kernel.values import Axis, Coordinate, Panel, View, Window, marks
+from tessera.compiler.frontend.kernel.values import Axis, Coordinate, Panel, View, Window, marks, shown
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import Shape, TileType, ViewType, shape_text
 from tessera.language.dims import Dim, Expr
@@ -37,9 +37,7 @@ def rows_of(k: KernelState, view: View) -> Window:
         offsets[a] = k.coordinates.batch(view, a).offset
     if rank >= 2:
         extent = view.shape[rank - 2]
-        c = k.coordinates.on_grid(
-            ("rows", extent), f"rows_{str(extent).replace('%', '')}", extent, rows_per_program(k, view)
-        )
+        c = k.coordinates.on_grid(("rows", extent), f"rows_{shown(extent)}", extent, rows_per_program(k, view))
         k.divided.add(c)
         offsets[rank - 2], sizes[rank - 2] = c.offset, c.step
         axes.append(c.axis)

@@ -7,6 +7,7 @@ such a Dim into index ops where it is used.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -20,6 +21,8 @@ from tessera.language.dtypes import DType
 
 MARK = "%"
 """first character of the symbols that stand for coordinates and counters; no dim's name has it"""
+NUMBER = "#"
+"""what stands in them between a name, which is for people alone, and a number, which is theirs alone"""
 
 
 class Axis:
@@ -88,6 +91,11 @@ class Coordinate:
 def marked(name: str) -> Expr:
     """The symbol of a coordinate or counter."""
     return symbol(MARK + name)
+
+
+def shown(d: Dim) -> str:
+    """An index as people are shown it: coordinates and counters are called by their names."""
+    return re.sub(f"{MARK}|{NUMBER}[0-9]+", "", str(d))
 
 
 def marks(d: Dim) -> frozenset[str]:

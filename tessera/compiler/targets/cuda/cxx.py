@@ -6,6 +6,7 @@ import math
 import struct
 from collections.abc import Iterable
 from typing import cast
+from zlib import crc32
 
 from tessera.language import dtypes
 from tessera.language.dims import Atom, Dim
@@ -19,7 +20,11 @@ _RESERVED = frozenset((
     "false", "float", "for", "friend", "goto", "if", "inline", "int", "long", "mutable", "namespace", "new", "not",
     "operator", "or", "private", "protected", "public", "register", "return", "short", "signed", "sizeof", "static",
     "struct", "switch", "template", "this", "throw", "true", "try", "typedef", "typename", "union", "unsigned",
-    "using", "virtual", "void", "volatile", "while", "xor", "ts", "tessera",
+    "using", "virtual", "void", "volatile", "while", "xor", "ts", "tessera", "and_eq", "bitand", "bitor", "char16_t",
+    "char32_t", "char8_t", "co_await", "co_return", "co_yield", "compl", "concept", "const_cast", "consteval",
+    "constinit", "decltype", "dynamic_cast", "noexcept", "not_eq", "nullptr", "or_eq", "reinterpret_cast", "requires",
+    "static_assert", "static_cast", "thread_local", "typeid", "wchar_t", "xor_eq", "threadIdx", "blockIdx", "blockDim",
+    "gridDim", "warpSize", "NULL", "linux", "unix",
 ))  # fmt: skip
 
 
@@ -120,8 +125,9 @@ def _atom(atom: Atom) -> str:
 
 
 def dim_name(name: str) -> str:
-    """The parameter that holds the size of dim `name`."""
-    return f"dim_{identifier(name)}"
+    """The parameter that holds the size of dim `name`: of another dim, another parameter."""
+    clean = identifier(f"dim_{name}")
+    return clean if clean == f"dim_{name}" else f"{clean}_{crc32(name.encode()):08x}"
 
 
 def kernel_symbol(name: str) -> str:

@@ -305,7 +305,7 @@ def emit_kernel(
     e.needed = barriers(kernel, grouping, alias)
     e.names |= {cxx.kernel_symbol(name), "ts"}
     source.at(kernel.span)
-    e.names |= {*layouts, "shared", "leader", "copies"}
+    e.names |= {*layouts, *_FIXED, *map(cxx.dim_name, free_dims(kernel))}
     bound = f"__launch_bounds__({e.block_threads})"
     with source.block(f'extern "C" __global__ void {bound} {cxx.kernel_symbol(name)}({", ".join(_parameters(e))})'):
         for alias_name, layout in layouts.items():
@@ -329,6 +329,10 @@ def emit_kernel(
     e.scratch = -(-e.scratch // e.alignment) * e.alignment
     source.lines[frame] = f"  constexpr int shared = {e.scratch};" if e.shared_bytes else ""
     return e
+
+
+_FIXED = ("shared", "leader", "copies", "faults", "records", "timer", "prints", "printer")
+"""names that generated code uses as they are; what people name so is called otherwise there"""
 
 
 def parameters(kernel: Op, settings: Settings) -> list[tuple[str, str]]:
@@ -382,17 +386,13 @@ def _parameters(e: KernelEmitter) -> list[str]:
             e.env[arg] = e.fresh(arg.hint or f"arg{i}")
             out.append(f"{cxx.type_name(dtype_of(arg))} {e.env[arg]}")
     for d in free_dims(e.kernel):
-        e.names.add(cxx.dim_name(d))
         out.append(f"ts::idx {cxx.dim_name(d)}")
     if e.settings.debug:
         out.append("ts::Faults* faults")
-        e.names.add("faults")
     if e.settings.profile:
         out.append("ts::TileRecord* records")
-        e.names |= {"records", "timer"}
     if prints(e.kernel):
         out.append("ts::u8* prints")
-        e.names |= {"prints", "printer"}
     for tensor in e.maps:
         name = e.tensor_maps[tensor] = e.fresh(f"{e.env[e.kernel.region.block.args[tensor.argument]]}_map")
         out.append(f"const __grid_constant__ ts::TensorMap {name}")

@@ -82,19 +82,19 @@ def _inner_product(e: KernelEmitter, op: Op) -> None:
     assert isinstance(va, ViewType) and isinstance(t, TileType)
     layout = blocked(1, PARTIALS[1], e.threads, 4)
     name, acc, k = e.fresh("Chunk"), e.fresh("products"), e.fresh("k")
+    left, right = e.fresh("left"), e.fresh("right")
     dtype, box = cxx.type_name(t.dtype), f"ts::Box<1, {PARTIALS[1]}>, ts::Unaligned<0, 1>"
     zeros = [cxx.literal(0, v.type.dtype) for v in (a, b)]  # type: ignore[union-attr]
+    sides = ((left, e.expr(a), row, zeros[0]), (right, f"ts::swap_axes({e.expr(b)})", col, zeros[1]))
     e.need_scratch(fold_scratch(1, layout.col, e.threads, t.dtype.itemsize))
     w = e.source
     w.write(f"using {name} = {layout.spelling};")
     w.write(f"auto {acc} = ts::full<{name}>({cxx.literal(0, t.dtype)});")
     with w.block(f"for (ts::idx {k} = 0; {k} < {cxx.size(va.shape[1])}; {k} += {PARTIALS[1]})"):
-        w.write(
-            f"auto left = ts::cast<{dtype}>(ts::load<{name}, {box}>({e.expr(a)}, {{{e.expr(row)}, {k}}}, {zeros[0]}));"
-        )
-        view = f"ts::swap_axes({e.expr(b)})"
-        w.write(f"auto right = ts::cast<{dtype}>(ts::load<{name}, {box}>({view}, {{{e.expr(col)}, {k}}}, {zeros[1]}));")
-        more = f"ts::fma(left, right, {acc})" if t.dtype.is_float else f"ts::add({acc}, ts::mul(left, right))"
+        for side, view, at, zero in sides:
+            loaded = f"ts::load<{name}, {box}>({view}, {{{e.expr(at)}, {k}}}, {zero})"
+            w.write(f"auto {side} = ts::cast<{dtype}>({loaded});")
+        more = f"ts::fma({left}, {right}, {acc})" if t.dtype.is_float else f"ts::add({acc}, ts::mul({left}, {right}))"
         w.write(f"{acc} = {more};")
     e.let(op.result, f"ts::sum({acc})", "dot")
 
