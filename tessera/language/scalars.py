@@ -60,7 +60,7 @@ def _rsqrt(x: Any) -> Any:
 
 
 def _reciprocal(x: Any) -> Any:
-    return 1 / x
+    return np.reciprocal(x) if np.iscomplexobj(x) else 1 / x
 
 
 def _relu(x: Any) -> Any:

@@ -106,6 +106,45 @@ def test_binary_floats(name: str, dtype: str) -> None:
     agree(name, *pairs(FLOATS, dtype))
 
 
+PARTS = [0.0, -0.0, 1.0, -1.0, 0.5, 3.0, 88.9, -100.0, 1e30, -1e30, np.inf, -np.inf, np.nan]
+COMPLEX: dict[str, tuple[Program, Program]] = {
+    "abs": (lambda z: ts.abs(z), np.abs),
+    "exp": (lambda z: ts.exp(z), np.exp),
+    "log": (lambda z: ts.log(z), np.log),
+    "sqrt": (lambda z: ts.sqrt(z), np.sqrt),
+    "reciprocal": (lambda z: ts.reciprocal(z), np.reciprocal),
+    "neg": (lambda z: -z, np.negative),
+}
+
+
+def parts_agree(got: Any, want: Any, about: str) -> None:
+    """Real and imaginary parts: NaN to NaN, infinities and zeros with their signs, other numbers to a few places."""
+    rtol = 2e-6 if want.dtype in (np.complex64, np.float32) else 1e-14
+    got = np.asarray(got)
+    assert got.dtype == want.dtype, about
+    for a, b in ((got.real, want.real), (got.imag, want.imag)):
+        right = (a == b) | (np.isnan(a) & np.isnan(b)) | (np.abs(a - b) <= rtol * np.abs(want))
+        right &= (np.signbit(a) == np.signbit(b)) | np.isnan(b) | ((b != 0) & np.isfinite(b))
+        if not right.all():
+            pytest.fail(f"{about}: {got[~right]} instead of {want[~right]}")
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+@pytest.mark.parametrize("name", COMPLEX)
+def test_complex_functions(name: str, dtype: str) -> None:
+    re, im = pairs(PARTS, dtype.replace("complex64", "float32").replace("complex128", "float64"))
+    z = np.empty(re.shape, dtype)
+    z.real, z.imag = re, im
+    if dtype == "complex128":
+        z.real[np.abs(z.real) == 88.9] = 709.9
+    program, of = COMPLEX[name]
+    with np.errstate(all="ignore"):
+        want = of(z)
+    for target in TARGETS:
+        with knobs.target.override(target):
+            parts_agree(ts.function(program)(z), want, f"{name} of {dtype} on {target}")
+
+
 @pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8", "uint32"])
 @pytest.mark.parametrize("name", WHOLE)
 def test_binary_integers(name: str, dtype: str) -> None:

@@ -209,14 +209,16 @@ def _complex(name: str, v: Sequence[Pair], vm: VectorMath) -> Elem:
         case "div":
             return _quotient(a, b, vm)
         case "reciprocal":
-            return _quotient(Pair(const(1.0, a.re.ty), const(0.0, a.re.ty)), a, vm)
+            swap, r, den = _divisor(a, vm)
+            one = vm.k(1, r)
+            re, im = vm.select(swap, r, one), vm.neg(vm.select(swap, one, r))
+            return Pair(vm.div(re, den), vm.div(im, den))
         case "neg":
             return Pair(vm.neg(a.re), vm.neg(a.im))
         case "abs":
             return _modulus(a, vm)
         case "exp":
-            r = vm.exp(a.re)
-            return Pair(vm.mul(r, vm.cos(a.im)), vm.mul(r, vm.sin(a.im)))
+            return _exponential(a, vm)
         case "log":
             return Pair(vm.log(_modulus(a, vm)), vm.atan2(a.im, a.re))
         case "sqrt":
@@ -238,36 +240,69 @@ def _product(a: Pair, b: Pair, vm: VectorMath) -> Pair:
     return Pair(re, vm.add(vm.mul(a.re, b.im), vm.mul(a.im, b.re)))
 
 
-def _quotient(a: Pair, b: Pair, vm: VectorMath) -> Pair:
-    """Smith's algorithm (CACM 5, 1962): scaled by the divisor's larger part, so that nothing overflows early."""
+def _divisor(b: Pair, vm: VectorMath) -> tuple[Val, Val, Val]:
+    """Whether the imaginary part is the larger one, the smaller over the larger, and |b|**2 over the larger."""
     swap = vm.greater(vm.abs(b.im), vm.abs(b.re))
     big, small = vm.select(swap, b.im, b.re), vm.select(swap, b.re, b.im)
     r = vm.div(small, big)
-    den = vm.add(big, vm.mul(small, r))
+    return swap, r, vm.add(big, vm.mul(small, r))
+
+
+def _quotient(a: Pair, b: Pair, vm: VectorMath) -> Pair:
+    """Smith's algorithm (CACM 5, 1962): scaled by the divisor's larger part, so that nothing overflows early."""
+    swap, r, den = _divisor(b, vm)
     re = vm.select(swap, vm.add(vm.mul(a.re, r), a.im), vm.add(a.re, vm.mul(a.im, r)))
     im = vm.select(swap, vm.sub(vm.mul(a.im, r), a.re), vm.sub(a.im, vm.mul(a.re, r)))
     return Pair(vm.div(re, den), vm.div(im, den))
 
 
 def _modulus(a: Pair, vm: VectorMath) -> Val:
+    """Infinite where one part is, whatever the other; else NaN where one is."""
     x, y = vm.abs(a.re), vm.abs(a.im)
     swap = vm.less(x, y)
     big, small = vm.select(swap, y, x), vm.select(swap, x, y)
     zero = vm.fn.compare("fcmp oeq", big, vm.k(0, big))
     r = vm.select(zero, vm.k(0, big), vm.div(small, big))
     m = vm.mul(big, vm.sqrt(vm.fma(r, r, vm.k(1, r))))
-    infinite = vm.fn.compare("fcmp oeq", big, vm.k(math.inf, big))
-    return vm.select(infinite, big, m)
+    m = vm.select(vm.fn.compare("fcmp uno", x, y), vm.add(x, y), m)
+    infinite = vm.fn.binary("or", _infinite(x, vm), _infinite(y, vm))
+    return vm.select(infinite, vm.k(math.inf, m), m)
+
+
+def _infinite(magnitude: Val, vm: VectorMath) -> Val:
+    return vm.fn.compare("fcmp oeq", magnitude, vm.k(math.inf, magnitude))
+
+
+def _exponential(a: Pair, vm: VectorMath) -> Pair:
+    """exp(re) * (cos(im), sin(im)), special values as in C99's annex G.
+
+    Where exp(re) alone would overflow, part of the exponent is multiplied in last.
+    """
+    fn, zero = vm.fn, vm.k(0, a.re)
+    limit, part = (80, 32.0) if a.re.ty.bits == 32 else (700, 256.0)
+    large = vm.greater(a.re, vm.k(limit, a.re))
+    e = vm.exp(vm.sub(a.re, vm.select(large, vm.k(part, a.re), zero)))
+    scale = vm.select(large, vm.k(math.exp(part), a.re), vm.k(1, a.re))
+    re, im = (vm.mul(vm.mul(e, f(a.im)), scale) for f in (vm.cos, vm.sin))
+    real = fn.compare("fcmp oeq", a.im, zero)
+    lost = fn.compare("fcmp uno", vm.sub(a.im, a.im), zero)  # an angle that is infinite or NaN
+    ends = fn.binary("and", lost, _infinite(vm.abs(a.re), vm))
+    gone = fn.binary("and", ends, vm.less(a.re, zero))
+    im = vm.select(real, a.im, vm.select(gone, vm.copysign(zero, a.im), im))
+    return Pair(vm.select(ends, e, re), im)
 
 
 def _root(a: Pair, vm: VectorMath) -> Pair:
-    """The principal square root, the cancelling half through the other."""
+    """The principal square root, the cancelling half through the other; special values as in C99's annex G."""
     m, half = _modulus(a, vm), vm.k(0.5, a.re)
-    big = vm.sqrt(vm.mul(vm.add(m, vm.abs(a.re)), half))
+    big = vm.sqrt(vm.add(vm.mul(m, half), vm.mul(vm.abs(a.re), half)))
     zero = vm.fn.compare("fcmp oeq", big, vm.k(0, big))
     small = vm.select(zero, vm.k(0, big), vm.div(vm.mul(vm.abs(a.im), half), big))
     left = vm.less(a.re, vm.k(0, big))
-    return Pair(vm.select(left, small, big), vm.copysign(vm.select(left, big, small), a.im))
+    tall = _infinite(vm.abs(a.im), vm)
+    re, im = vm.select(left, small, big), vm.select(left, big, small)
+    infinite = vm.k(math.inf, big)
+    return Pair(vm.select(tall, infinite, re), vm.copysign(vm.select(tall, infinite, im), a.im))
 
 
 def identity(reducer: str, dtype: DType, vm: VectorMath) -> Elem:
