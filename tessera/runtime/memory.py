@@ -84,16 +84,17 @@ class _Block:
     __slots__ = ("__array_interface__", "raw", "tracked")
 
     def __init__(self, size: int, nbytes: int, what: str) -> None:
-        raw = _pool.take(size) if size >= RECYCLED else None
-        self.raw: Any = raw if raw is not None else _aligned(size)
-        self.__array_interface__ = {**self.raw.__array_interface__, "shape": (nbytes,)}
+        self.raw: Any = None
         self.tracked = 0
+        raw = _pool.take(size) if size >= RECYCLED else None
+        self.raw = raw if raw is not None else _aligned(size)
+        self.__array_interface__ = {**self.raw.__array_interface__, "shape": (nbytes,)}
         if events.active():
             self.tracked = nbytes
             _meter.change(nbytes, what)
 
     def __del__(self) -> None:
-        if _pool is None:  # the interpreter is going down
+        if _pool is None or self.raw is None:  # the interpreter is going down; there was no memory
             return
         if self.tracked:
             _meter.change(-self.tracked, "release")
@@ -127,10 +128,10 @@ def empty(shape: tuple[int, ...], dtype: Any, nbytes: int, what: str = "result")
         require(nbytes, what)
     try:
         block = _Block(_block_size(nbytes), nbytes, what)
+        return np.asarray(block).view(dtype).reshape(shape)
     except MemoryError:
         _pool.release()
         raise too_large(nbytes, available(), what) from None
-    return np.asarray(block).view(dtype).reshape(shape)
 
 
 def release_unused() -> int:

@@ -38,9 +38,11 @@ out:
 
 def runner() -> Any:
     loaded = jit.Loaded(jit.compile_object(TASK, isa.host(), "task"))
-    run = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, ctypes.c_int64, ctypes.c_int64)(threads.run_address())
+    run = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)(
+        threads.run_address()
+    )
     return lambda data, grain: run(
-        threads.pool().address, loaded.address("task"), ctypes.addressof(data), len(data), grain
+        threads.pool().address, loaded.address("task"), ctypes.addressof(data), len(data), grain, None
     )
 
 

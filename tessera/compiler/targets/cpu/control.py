@@ -106,6 +106,7 @@ def write_for(k: KernelFunction, op: Op, plan: Planner, writer: NestWriter) -> N
         results = _while_going(k, op, carried, lower, upper, step)
     else:
         with fn.loop(lower, upper, step, carried.start) as loop:
+            k.looks.in_loop()
             ev.memo = {}
             ev.indices[body.args[0]] = loop.index
             carried.bind(body.args[1:], loop.carried)
@@ -124,6 +125,7 @@ def _while_going(k: KernelFunction, op: Op, carried: Carried, lower: Index, uppe
         return fn.binary("and", fn.icmp("slt", state[0], upper), state[1 + at])
 
     def run(state: list[Val]) -> list[Val]:
+        k.looks.in_loop()
         ev.memo = {}
         ev.indices[body.args[0]] = state[0]
         carried.bind(body.args[1:], state[1:])
@@ -145,7 +147,11 @@ def write_while(k: KernelFunction, op: Op, plan: Planner, writer: NestWriter) ->
         k.ev.memo = {}
         return go
 
-    results = k.fn.while_loop(carried.start, test, lambda state: carried.run(body, state))
+    def run(state: list[Val]) -> list[Val]:
+        k.looks.in_loop()
+        return carried.run(body, state)
+
+    results = k.fn.while_loop(carried.start, test, run)
     k.ev.memo = {}
     carried.bind(op.results, results)
 

@@ -52,6 +52,13 @@ class Module:
         self.attributes = attributes
         self.metadata = ["!0 = !{i32 1}"]
 
+    def seldom(self) -> int:
+        """The number of the metadata of a branch that is hardly ever taken."""
+        text = '!1 = !{!"branch_weights", i32 1, i32 100000}'
+        if text not in self.metadata:
+            self.metadata.append(text)
+        return 1
+
     def declare(self, text: str) -> None:
         self.declarations[text] = None
 

@@ -24,7 +24,8 @@ from tessera.compiler.targets.cpu.frame import (
 )
 from tessera.compiler.targets.cpu.host import Host
 from tessera.compiler.targets.cpu.jit import Loaded
-from tessera.compiler.targets.cpu.ticks import Records, record_ns
+from tessera.compiler.targets.cpu.ticks import Records, mapped, record_ns
+from tessera.errors import LaunchError
 from tessera.language import dims, dtypes
 from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
@@ -43,11 +44,13 @@ class Place:
 
 
 class Workspace:
-    """Memory of one call at a time: temporaries, then each worker's scratch. Pages appear when they are touched."""
+    """Memory of one call at a time: temporaries, then each worker's scratch. Pages appear when they are touched.
+
+    Raises LaunchError TS505 where the system does not give it."""
 
     def __init__(self, size: int) -> None:
         self.size = max(size, 1)
-        self._map = mmap.mmap(-1, self.size + 4096)
+        self._map = mapped(self.size + 4096, "temporaries")
         if hasattr(mmap, "MADV_HUGEPAGE") and size >= 1 << 22:
             self._map.madvise(mmap.MADV_HUGEPAGE)
         self._hold = ctypes.c_char.from_buffer(self._map)
@@ -62,7 +65,7 @@ class CpuExecutable:
         self.meta = meta
         self._code = Loaded(artifact.files[CODE])
         self.entry = self._code.address("run")
-        self._call: Any = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.entry)
+        self._call = fastcall.caller()
         layout: Mapping[str, Any] = meta["frame"]
         self.slots = int(layout["size"])
         self.bound = [FIRST + i for i in layout["bound"]]
@@ -78,7 +81,7 @@ class CpuExecutable:
         self._sizes: dict[tuple[int, ...], tuple[list[tuple[int, int]], int, int]] = {}
         self._run_address = threads.run_address()
         self._host = Host(meta["sites"], self.free) if meta["sites"] else None
-        self._pack = struct.Struct(f"={self.slots}q").pack  # the code only reads its frame
+        self._pack = struct.Struct(f"={self.slots}q").pack
         self._template = [0] * self.slots
         self._template[RUN] = self._run_address
         if self._host is not None:
@@ -125,13 +128,13 @@ class CpuExecutable:
     def _make(self, frame: list[int], dims: Sequence[int]) -> None:
         """The call. Raises what kernels have told the host."""
         if self._host is None:
-            self._call(self._pack(*frame))
+            self._call(self.entry, self._pack(*frame))
             return
         memory = (ctypes.c_int64 * self.slots)(*frame)
         where = ctypes.addressof(memory)
         self._host.begin(where, dims)
         try:
-            self._call(where)
+            self._call(self.entry, where)
         finally:
             self._host.end(where)
 
@@ -167,7 +170,10 @@ class CpuExecutable:
         if self.free or self.records_tiles or self._host is not None or None in kinds or count > fastcall.LIMIT:
             return None
         temps, size, stride = self._layout(())
-        workspace = Workspace(size + stride * fastcall.WORKERS)
+        try:
+            workspace = Workspace(size + stride * fastcall.WORKERS)
+        except LaunchError:  # the long way needs less
+            return None
         frame = (ctypes.c_int64 * self.slots)(*self._template)
         frame[SCRATCH], frame[SCRATCH_STRIDE] = workspace.address + size, stride
         for slot, offset in temps:

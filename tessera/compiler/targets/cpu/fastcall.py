@@ -3,7 +3,8 @@
 One native function serves all Programs. Its `self` is an integer, the address of a description: where the entry point
 and the frame are, and for each argument its slot, its size in bytes and how it is converted. It returns 0 when the
 Program has run, and k + 1 when argument k is not what the description says (or -1 when the frame is in use by another
-thread, -2 when two arrays overlap); nothing has happened then, and the caller takes the long way.
+thread, -2 when two arrays overlap); nothing has happened then, and the caller takes the long way. It raises what a
+signal's handler raises meanwhile.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any
 
-from tessera.compiler.targets.cpu import isa, jit, threads
+from tessera.compiler.targets.cpu import interrupts, isa, jit, threads
 from tessera.compiler.targets.cpu.frame import POOL
 from tessera.language.dtypes import DType
 from tessera.once import once
@@ -35,7 +36,7 @@ LIMIT = 24
 
 _PYTHON = (
     "PyObject_GetBuffer", "PyBuffer_Release", "PyErr_Clear", "PyErr_Occurred", "PyFloat_AsDouble",
-    "PyLong_AsLongLong", "PyLong_AsVoidPtr", "PyLong_FromLong", "PyEval_SaveThread", "PyEval_RestoreThread",
+    "PyLong_AsLongLong", "PyLong_AsVoidPtr", "PyLong_FromLong", *interrupts.PYTHON,
 )  # fmt: skip
 
 _IR = f"""
@@ -47,12 +48,13 @@ declare double @PyFloat_AsDouble(ptr)
 declare i64 @PyLong_AsLongLong(ptr)
 declare ptr @PyLong_AsVoidPtr(ptr)
 declare ptr @PyLong_FromLong(i64)
-declare ptr @PyEval_SaveThread()
-declare void @PyEval_RestoreThread(ptr)
+
+{interrupts.IR}
 
 define ptr @fast(ptr %self, ptr %args, i64 %given) {{
 entry:
   %buffers = alloca [{LIMIT * BUFFER_BYTES} x i8], align 16
+  %watch = alloca [64 x i8], align 64
   %d = call ptr @PyLong_AsVoidPtr(ptr %self)
   %run.p = getelementptr i64, ptr %d, i64 {RUN}
   %run = load ptr, ptr %run.p
@@ -213,12 +215,11 @@ scalar.kept:
   %j.next = add i64 %j, 1
   br label %scalar
 call:
+  call void @watch_begin(ptr %watch, ptr %frame)
   %free = icmp ne i64 %unlock, 0
   br i1 %free, label %call.free, label %call.held
 call.free:
-  %state = call ptr @PyEval_SaveThread()
-  call void %run(ptr %frame)
-  call void @PyEval_RestoreThread(ptr %state)
+  call void @watch_free(ptr %watch, ptr %run, ptr %frame)
   br label %ran
 call.held:
   call void %run(ptr %frame)
@@ -245,6 +246,14 @@ release.one:
   br label %release
 done:
   store atomic i64 0, ptr %busy release, align 8
+  %good = icmp eq i64 %code, 0
+  br i1 %good, label %finish, label %answer
+finish:
+  %raised = call i1 @watch_end(ptr %watch)
+  br i1 %raised, label %raise, label %answer
+raise:
+  ret ptr null
+answer:
   %object = call ptr @PyLong_FromLong(i64 %code)
   ret ptr %object
 }}
@@ -264,8 +273,15 @@ class _Method(ctypes.Structure):
 def _method() -> tuple[jit.Loaded, _Method]:
     functions = ((name, ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p)) for name in _PYTHON)
     python = {name: function.value for name, function in functions if function.value is not None}
+    python[interrupts.MAIN] = ctypes.addressof(interrupts.main_thread)
     code = jit.Loaded(jit.compile_object(_IR, isa.host(), "fastcall"), python)
     return code, _Method(b"fast", code.address("fast"), 0x80, b"Runs the Program; 0 if it did.")
+
+
+@once
+def caller() -> Any:
+    """`call(entry, frame)`: a run of a Program without the interpreter's lock. Raises what a signal handler raises."""
+    return ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(_method()[0].address("call"))
 
 
 class _Handle(int):

@@ -8,9 +8,9 @@ from tessera.compiler.targets.cpu.emit import Function
 from tessera.compiler.targets.cpu.values import I64, PTR, Ty, Val
 from tessera.compiler.tile.program import Program
 
-POOL, RUN, SCRATCH, SCRATCH_STRIDE, RECORDS, RECORD_STRIDE, RECORD_CAPACITY, HOST, FIRST = range(9)
+POOL, RUN, SCRATCH, SCRATCH_STRIDE, RECORDS, RECORD_STRIDE, RECORD_CAPACITY, HOST, WATCH, FIRST = range(10)
 """slots: the pool's cell and its entry point, the workers' scratch memory, tile records, the
-host's callback; then buffers, scalars (two
+host's callback, the call's watch (see interrupts.py); then buffers, scalars (two
 slots each), sizes of free dims"""
 
 

@@ -17,6 +17,7 @@ from tessera.compiler.targets.cpu.emit import Function, Module
 from tessera.compiler.targets.cpu.evaluate import Evaluator
 from tessera.compiler.targets.cpu.frame import SCRATCH, SCRATCH_STRIDE, Frame
 from tessera.compiler.targets.cpu.host import Sites
+from tessera.compiler.targets.cpu.interrupts import Looks, watch_of
 from tessera.compiler.targets.cpu.isa import VectorISA
 from tessera.compiler.targets.cpu.memory import Cell, held
 from tessera.compiler.targets.cpu.nests import NestWriter, Scratch
@@ -82,8 +83,10 @@ class KernelFunction:
     def write(self, around: Callable[[Index, Callable[[], None]], None] | None = None) -> None:
         """The whole function. `around(program, body)` lets a profiled variant measure each program."""
         fn, ev = self.fn, self.ev
+        self.looks = Looks(fn, watch_of(fn), fn.param(3))
         grid = [ev.dim(g) for g in self.kernel.attrs["grid"]]  # type: ignore[union-attr]
         with fn.loop(fn.param(1), fn.param(2)) as loop:
+            self.looks.in_loop()
             rest: Index = loop.index
             self.number = loop.index
             coords: list[Index] = []

@@ -11,6 +11,7 @@ from tessera.compiler.targets.cpu.emit import Function, Module
 from tessera.compiler.targets.cpu.evaluate import Evaluator
 from tessera.compiler.targets.cpu.frame import POOL, RUN, Frame
 from tessera.compiler.targets.cpu.host import Sites
+from tessera.compiler.targets.cpu.interrupts import Looks, watch_of
 from tessera.compiler.targets.cpu.isa import VectorISA
 from tessera.compiler.targets.cpu.kernel import KernelFunction
 from tessera.compiler.targets.cpu.numbers import memory_of
@@ -94,6 +95,8 @@ class ProgramWriter:
         fn = Function(self.module, "run", [("frame", PTR)])
         self.fn = fn
         first = next(iter(self.program.launches), None)
+        self.watch = watch_of(fn)
+        self.looks = Looks(fn, self.watch, 0)
         self.dims = {n: self.frame.load_dim(fn, fn.param(0), n) for n in self.frame.free}
         self.ev = Evaluator(first.kernel, fn, self.isa, self.dims) if first is not None else None
         self._steps(self.program.steps)
@@ -118,7 +121,9 @@ class ProgramWriter:
 
     def _loop(self, step: Loop) -> None:
         def test(_: list[Val]) -> Val:
+            self.looks.in_loop()
             self._steps(step.head)
+            self.looks.at_start()
             return self._flag(step.cond)
 
         def body(_: list[Val]) -> list[Val]:
@@ -144,7 +149,8 @@ class ProgramWriter:
         pool = self.frame.load_slot(fn, frame, POOL, PTR)
         grain = fn.div(fn.add(total, CHUNKS - 1), CHUNKS)
         grain = fn.smax(grain, 1)
-        shared = f"call void {run.ref}({pool!r}, ptr @{name}, {frame!r}, {fn.index(total)!r}, {fn.index(grain)!r})"
+        given = ", ".join(map(repr, (frame, fn.index(total), fn.index(grain), self.watch)))
+        shared = f"call void {run.ref}({pool!r}, ptr @{name}, {given})"
         if isinstance(work, int):
             fn.do(shared)
             return

@@ -19,6 +19,7 @@ from typing import Any
 
 from tessera import knobs
 from tessera.compiler.targets.cpu import isa, jit
+from tessera.compiler.targets.cpu.interrupts import POLL
 from tessera.once import once
 
 # The pool's fields, each on a cache line of its own (in bytes).
@@ -28,7 +29,8 @@ _SPINS = 4000
 """rounds of waiting before a worker goes to sleep: some 20 microseconds, longer than the gap between two launches"""
 
 RUN = "tessera_run"
-"""`void(pool, task, data, count, grain)`: calls `task(data, begin, end, worker)` for chunks that cover range(count)."""
+"""`void(pool, task, data, count, grain, watch)`: calls `task(data, begin, end, worker)` for chunks that cover
+range(count). While it waits for other workers it polls the watch (see interrupts.py), where there is one."""
 
 
 def _pause() -> tuple[str, str]:
@@ -155,8 +157,10 @@ exit:
 def _run(pause: str, wake: str) -> str:
     """A launch: opens an epoch, takes part in it, and waits for the workers that are still inside."""
     return f"""\
-define void @{RUN}(ptr %pool, ptr %fn, ptr %data, i64 %count, i64 %grain) #0 {{
+define void @{RUN}(ptr %pool, ptr %fn, ptr %data, i64 %count, i64 %grain, ptr %watch) #0 {{
 entry:
+  %pace = alloca [2 x i64], align 16
+  store [2 x i64] zeroinitializer, ptr %pace
 {_field("task", TASK)}
 {_field("counter", COUNTER)}
 {_field("active", ACTIVE)}
@@ -198,7 +202,7 @@ take:
   store atomic i32 0, ptr %open seq_cst, align 4
   br label %wait
 wait:
-  %n = phi i64 [ 0, %take ], [ %n1, %pause ], [ 0, %yield ]
+  %n = phi i64 [ 0, %take ], [ %n1, %pause ], [ 0, %yield ], [ 0, %look ]
   %a = load atomic i32, ptr %active seq_cst, align 4
   %all = icmp eq i32 %a, 0
   br i1 %all, label %exit, label %more
@@ -211,6 +215,12 @@ pause:
   br label %wait
 yield:
   %y = call i32 @sched_yield()
+  %alone.here = icmp eq ptr %watch, null
+  br i1 %alone.here, label %wait, label %look
+look:
+  %poll.p = getelementptr i8, ptr %watch, i64 {POLL}
+  %poll = load ptr, ptr %poll.p
+  %going = call i64 %poll(ptr %watch, i64 0, ptr %pace)
   br label %wait
 exit:
   store atomic i32 0, ptr %busy release, align 4
@@ -235,15 +245,19 @@ class Pool:
     def __init__(self, size: int) -> None:
         self._memory = (ctypes.c_char * (_BYTES + 64))()
         self.address = -(-ctypes.addressof(self._memory) // 64) * 64
-        self._field(SIZE).value = self.size = size
         code = _code()  # kept by the cache: the workers run in it
         native = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(code.address("tessera_worker"))
         self._threads = [
             threading.Thread(target=native, args=(self.address, i + 1, _SPINS), name=f"tessera-{i + 1}", daemon=True)
             for i in range(size)
         ]
-        for t in self._threads:
-            t.start()
+        for i, t in enumerate(self._threads):
+            try:
+                t.start()
+            except RuntimeError:  # the system gives no more threads: those that there are do the work
+                self._threads = self._threads[:i]
+                break
+        self._field(SIZE).value = self.size = len(self._threads)
 
     def _field(self, offset: int) -> Any:
         return ctypes.c_int32.from_address(self.address + offset)

@@ -20,6 +20,7 @@ from tessera.compiler.targets.cpu.record import (
     tick,
 )
 from tessera.compiler.targets.cpu.values import I64, PTR
+from tessera.errors import Diagnostic, LaunchError
 from tessera.once import once
 
 CAPACITY = 1 << 18
@@ -60,6 +61,15 @@ def _origin() -> tuple[int, int]:
     return _pair()
 
 
+def mapped(size: int, what: str) -> mmap.mmap:
+    """Memory from the system. Raises LaunchError TS505 where it does not give any."""
+    try:
+        return mmap.mmap(-1, size)
+    except (OSError, OverflowError, MemoryError, ValueError):
+        said = f"{what} would take {size / 2**20:.4g} MiB, more than the system gives."
+        raise LaunchError(Diagnostic("TS505", said)) from None
+
+
 class Room:
     """Memory for the records of one run at a time: kept for later runs, which then find its pages present."""
 
@@ -67,7 +77,7 @@ class Room:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.map = mmap.mmap(-1, size)
+        self.map = mapped(size, "the records of tiles")
         self._hold = ctypes.c_char.from_buffer(self.map)
         self.address = ctypes.addressof(self._hold)
 
