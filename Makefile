@@ -1,7 +1,7 @@
 # Every target sets up .venv by itself; only Python >= 3.11 with pip and venv must be there. `make help` lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo lab test check bench docs dev-setup labextension vscode clean format
+.PHONY: help demo lab test check bench gpu docs dev-setup labextension vscode clean format
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -46,6 +46,13 @@ format: $(VENV)/.dev ## apply ruff's formatting and safe fixes
 bench: $(VENV)/.dev ## measure the figures in benchmarks/
 	$(say) "Running the benchmarks"
 	@$(BIN)/python -m benchmarks
+
+# The machine of a GPU brings its own Python: GPU_PYTHON is the first on the path, and nothing is installed.
+GPU_PYTHON ?= python3
+STAGE ?=
+gpu: ## bring up this machine's GPU: STAGE=smoke|tests|sanitizer|table, OUT=folder, ARGS="--retry" (docs/cuda.md)
+	$(say) "Results are written as they come; the whole ends within ten minutes"
+	@$(GPU_PYTHON) -m benchmarks.ladder $(STAGE) $(if $(OUT),--out "$(OUT)") $(ARGS)
 
 docs: $(VENV)/.dev ## build the documentation into site/
 	$(say) "Building the documentation into site/"

@@ -98,8 +98,10 @@ def _size(text: str) -> int:
 
 
 def _default_cache() -> Path:
-    import platformdirs
-
+    try:
+        import platformdirs
+    except ImportError:  # a plain checkout on a machine where nothing is installed for it
+        return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "tessera"
     return Path(platformdirs.user_cache_dir("tessera", appauthor=False))
 
 

@@ -1,0 +1,1 @@
+"""In place of NVIDIA's package, in processes that find this folder first: a GPU made of the emulator."""
