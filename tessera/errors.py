@@ -153,6 +153,7 @@ CODES: dict[str, Code] = {
     "TS609": Code("Tuning error", "no configuration of a tuned program can be used"),
     "TS610": Code("Schedule error", "a file is not a schedule, or one of its fields cannot be understood"),
     "TS611": Code("Capture error", "a launch cannot be captured into a CUDA graph"),
+    "TS612": Code("Device error", "a fault has ended the GPU's context"),
     # TS7xx: profiling
     "TS701": Code("Profile error", "a file is not a saved profile, or is damaged"),
     "TS702": Code("Profiler error", "a profiler is entered while it is recording"),

@@ -1,6 +1,7 @@
 """Running a cubin through the driver API on raw device pointers, on the caller's stream.
 
-The context is the current one (CuPy's and PyTorch's primary context) or device 0's primary context. Memory that a
+The context is the current one (CuPy's and PyTorch's primary context); a thread that has none gets the stream's, else
+the primary context of the device that the arrays lie on. Memory that a
 program needs for itself is allocated in stream order, so that concurrent runs on several streams do not meet.
 """
 
@@ -8,15 +9,19 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import os
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from tessera.compiler.targets.base import Artifact, TileRecorder
+from tessera.compiler.targets.cuda import context as contexts
 from tessera.compiler.targets.cuda import cxx, steps, straight
+from tessera.compiler.targets.cuda.context import Driver, Launched
 from tessera.compiler.targets.cuda.launch import Prepared, aligned_room, encode_tensor_map, prepare
 from tessera.compiler.targets.cuda.target import architecture, constants
-from tessera.errors import DeviceError, Diagnostic, MissingDependency
+from tessera.errors import DeviceError, MissingDependency, Span
 
 FIRST_USE = "the loading of code at its first use.\nCall it once with such arguments before the capture begins."
 WAITING = "a program that reads a result on the host (a branch, a loop with a condition, debug or profiling)."
@@ -37,42 +42,10 @@ def driver() -> Any:
             "There is no NVIDIA driver on this machine; compiling for CUDA works, running does not."
         ) from e
     if int(status):
-        raise DeviceError(f"The NVIDIA driver cannot be used: {status.name}")
+        more = f".\n{contexts.FORKED}" if status.name == "CUDA_ERROR_NOT_INITIALIZED" else ""
+        raise DeviceError(f"The NVIDIA driver cannot be used: {status.name}{more}")
+    contexts.used()
     return bindings
-
-
-class Driver:
-    """The driver's functions with errors raised as DeviceError."""
-
-    def __init__(self, bindings: Any) -> None:
-        self.bindings = bindings
-
-    def __call__(self, name: str, *arguments: Any) -> Any:
-        status, *values = getattr(self.bindings, name)(*arguments)
-        if int(status):
-            raise DeviceError(f"{name} failed: {getattr(status, 'name', status)}")
-        return values[0] if values else None
-
-    def ensure_context(self) -> int:
-        """The current context; the primary one of device 0 where there was none."""
-        context = int(self.bindings.cuCtxGetCurrent()[1])
-        if not context:
-            self("cuCtxSetCurrent", self("cuDevicePrimaryCtxRetain", self("cuDeviceGet", 0)))
-            context = int(self("cuCtxGetCurrent"))
-        return context
-
-    def refuse_capture(self, stream: int, what: str) -> None:
-        """Raises DeviceError TS611 where `stream` is being captured into a graph, which does not take `what`."""
-        status, capturing = self.bindings.cuStreamIsCapturing(stream)
-        if int(status) or int(capturing):
-            raise DeviceError(Diagnostic("TS611", f"A CUDA graph cannot hold {what}"))
-
-    def capability(self) -> tuple[int, int]:
-        attribute = self.bindings.CUdevice_attribute
-        device = self("cuCtxGetDevice")
-        major = self("cuDeviceGetAttribute", attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device)
-        minor = self("cuDeviceGetAttribute", attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device)
-        return int(major), int(minor)
 
 
 def wait_for(stream: int, other: int, bindings: Any = None) -> None:
@@ -129,6 +102,7 @@ class DeviceExecutable:
     def __init__(self, artifact: Artifact, bindings: Any = None) -> None:
         self.driver = Driver(bindings or driver())
         self.driver.ensure_context()
+        self.device = int(self.driver("cuCtxGetDevice"))
         check_capability(artifact.target, self.driver.capability())
         self.artifact = artifact
         self.plan = steps.Steps(artifact.meta, constants(artifact))
@@ -138,6 +112,11 @@ class DeviceExecutable:
         self._constants: dict[tuple[int, int], int] = {}
         self._lock = threading.Lock()
         self._plain = self._is_plain()
+        kernels = artifact.meta["kernels"]
+        self.places = {name: Span(*facts["span"]) for name, facts in kernels.items()}
+        self.launched = Launched(list(self.places.items()))
+        self.debug = any(kind == "faults" for facts in kernels.values() for kind, _ in facts["parameters"])
+        _live.add(self)
 
     def _is_plain(self) -> bool:
         """Whether a run is a fixed list of launches, whose preparation is worth keeping."""
@@ -152,7 +131,7 @@ class DeviceExecutable:
 
     def constant(self, number: int, data: bytes, stream: int) -> int:
         """The address of a constant in the current context, uploaded at its first use and kept."""
-        key = self.driver.ensure_context(), number
+        key = self.driver.ensure_context(stream, (), self.device), number
         with self._lock:
             if key not in self._constants:
                 self.driver.refuse_capture(stream, FIRST_USE)
@@ -162,11 +141,20 @@ class DeviceExecutable:
                 self._constants[key] = place
         return self._constants[key]
 
+    def forget(self) -> None:
+        """In a forked child: handles and addresses mean nothing here, nor do the launches that hold them."""
+        self._lock = threading.Lock()
+        self._functions.clear()
+        self._constants.clear()
+        for threads in self._ready.values():
+            threads.clear()
+
     def function(self, name: str, stream: int) -> Any:
         """The kernel in the current context, loaded at its first use."""
-        context = self.driver.ensure_context()
+        context = self.driver.ensure_context(stream, (), self.device)
         if (context, name) not in self._functions:
             self.driver.refuse_capture(stream, FIRST_USE)
+            check_capability(self.artifact.target, self.driver.capability())
             with self._lock:
                 if (context, name) in self._functions:  # another thread has loaded it meanwhile
                     return self._functions[context, name]
@@ -192,7 +180,7 @@ class DeviceExecutable:
         record: TileRecorder | None = None,
     ) -> None:
         """Enqueues the program's launches on `stream`; waits only where a branch or a record needs a result."""
-        context = self.driver.ensure_context()
+        context = self.driver.ensure_context(stream, pointers, self.device)
         together = 0
         for p in pointers:
             together |= p
@@ -210,7 +198,7 @@ class DeviceExecutable:
         launches, True with nothing done where `run` is needed. None where only `run` knows the program."""
         if not self._plain:
             return None
-        context = self.driver.ensure_context()
+        context = self.driver.ensure_context(0, (), self.device)
         find = self._ready.setdefault((context, *dims), {}).get
         return straight.entry(self.driver.bindings.cuCtxGetCurrent, context, find, *self._names())
 
@@ -244,7 +232,12 @@ class DeviceExecutable:
         if workspace:
             self._keep_workspaces()
         return straight.straight(
-            self.driver, launches, list(places.values()), [*pointers, *scalars], workspace if launches else 0
+            self.driver,
+            self.launched,
+            launches,
+            list(places.values()),
+            [*pointers, *scalars],
+            workspace if launches else 0,
         )
 
     def _keep_workspaces(self) -> None:
@@ -302,6 +295,7 @@ class _DeviceMachine:
             ctypes.memmove(place, argument, len(argument))
         table = (ctypes.c_void_p * max(1, len(packed)))(*(ctypes.addressof(p) for p in packed))
         function = self.executable.function(call.kernel, self.stream)
+        contexts.recent.append(self.executable.launched)
         self.driver(
             "cuLaunchKernel",
             function,
@@ -316,3 +310,19 @@ class _DeviceMachine:
             ctypes.addressof(table),
             0,
         )
+        if self.executable.debug:  # what fails now is this kernel's: its line is known
+            (status,) = self.driver.bindings.cuStreamSynchronize(self.stream)
+            if int(status):
+                self.driver.fail(status, call.kernel, (call.kernel, self.executable.places[call.kernel]))
+
+
+_live: weakref.WeakSet[DeviceExecutable] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for executable in list(_live):
+        executable.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -47,6 +47,7 @@ def describe(program: Program, generated: Generated) -> dict[str, Any]:
             "tiles": k.tiles,
             "notes": k.notes,
             "writes": _written(op),
+            "span": list(astuple(op.span)),
             "tensor_maps": k.tensor_maps,
         }
         for op, k in generated.kernels.items()

@@ -3,15 +3,16 @@
 For two launches with a temporary between them, for instance::
 
     def go(a0, a1, s0, stream):
+        told(run)
         status, own = allocate(4096, stream)
         if status: fail(status, 'cuMemAllocAsync')
         own = int(own)
         try:
             pack0(block0, 0, a0, own + 0)
-            if status := launch(function0, 12, 1, 1, 128, 1, 1, 0, stream, table0, 0)[0]: fail(status)
+            if status := launch(function0, 12, 1, 1, 128, 1, 1, 0, stream, table0, 0)[0]: fail(status, 'cuLaunchKernel')
             try: pack1(block1, 0, own + 0, a1, s0)
             except UNPACKED: slowly1(block1, 0, own + 0, a1, as_bytes(s0, 'f32'))
-            if status := launch(function1, 1, 1, 1, 256, 1, 1, 0, stream, table1, 0)[0]: fail(status)
+            if status := launch(function1, 1, 1, 1, 256, 1, 1, 0, stream, table1, 0)[0]: fail(status, 'cuLaunchKernel')
         finally: free(own, stream)
 """
 
@@ -24,11 +25,11 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from types import CodeType
-from typing import Any, NoReturn
+from typing import Any
 
 from tessera.compiler.targets.cuda import steps
-from tessera.compiler.targets.cuda.launch import Driver, Prepared
-from tessera.errors import DeviceError
+from tessera.compiler.targets.cuda.context import Driver, Launched, recent
+from tessera.compiler.targets.cuda.launch import Prepared
 
 UNPACKED = (struct.error, OverflowError, TypeError)
 """What packing raises for a scalar beyond its dtype's range, or of a dtype without a letter of struct's."""
@@ -36,25 +37,33 @@ _FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "<generated>")
 
 
 def straight(
-    driver: Driver, launches: Sequence[Prepared], addresses: Sequence[str], parameters: Sequence[str], workspace: int
+    driver: Driver,
+    launched: Launched,
+    launches: Sequence[Prepared],
+    addresses: Sequence[str],
+    parameters: Sequence[str],
+    workspace: int,
 ) -> Callable[..., None]:
     """The function over `parameters` and a stream. `addresses`: the expression of each of the run's addresses, over the
     parameters and `own`, where so many bytes of workspace begin."""
     b = driver.bindings
-    names: dict[str, Any] = {"launch": b.cuLaunchKernel, "fail": _fail, "UNPACKED": UNPACKED,
-                             "as_bytes": steps.pack_scalar}  # fmt: skip
+    names: dict[str, Any] = {"launch": b.cuLaunchKernel, "fail": driver.fail, "UNPACKED": UNPACKED,
+                             "as_bytes": steps.pack_scalar, "told": recent.append, "run": launched}  # fmt: skip
     lines: list[str] = []
     for n, p in enumerate(launches):
         lines += _pack(n, p, addresses, names)
         names |= {f"function{n}": p.function, f"table{n}": ctypes.addressof(p.parameters), f"held{n}": p}
         shape = f"{p.grid}, 1, 1, {p.threads}, 1, 1, {p.shared}"
-        lines.append(f"if status := launch(function{n}, {shape}, stream, table{n}, 0)[0]: fail(status)")
+        lines.append(
+            f"if status := launch(function{n}, {shape}, stream, table{n}, 0)[0]: fail(status, 'cuLaunchKernel')"
+        )
     if workspace:
         names |= {"allocate": b.cuMemAllocAsync, "free": b.cuMemFreeAsync}
         taken = [f"status, own = allocate({workspace}, stream)", "if status: fail(status, 'cuMemAllocAsync')"]
         lines = [*taken, "own = int(own)", "try:", *(f" {line}" for line in lines), "finally: free(own, stream)"]
     head = f"def go({', '.join([*parameters, 'stream'])}):"
-    exec(_code("\n".join([head, *(f" {line}" for line in lines), " return None"])), names)
+    told = ["told(run)"] if launches else []
+    exec(_code("\n".join([head, *(f" {line}" for line in [*told, *lines]), " return None"])), names)
     return names["go"]
 
 
@@ -87,10 +96,6 @@ def _code(source: str) -> CodeType:
     return compile(source, _FILE, "exec")
 
 
-def _fail(status: Any, what: str = "cuLaunchKernel") -> NoReturn:
-    raise DeviceError(f"{what} failed: {getattr(status, 'name', status)}")
-
-
 def entry(
     current: Callable[[], Any],
     context: int,
@@ -105,9 +110,8 @@ def entry(
     aligned = f"({' | '.join(pointers)}) & {steps.ALIGNMENT - 1}" if pointers else "False"
     source = (
         f"def quick({args}):\n"
-        f" if {aligned} or int(current()[1]) != CONTEXT: return True\n"
         f" go = find(thread())\n"
-        f" if go is None: return True\n"
+        f" if go is None or {aligned} or int(current()[1]) != CONTEXT: return True\n"
         f" go({args})\n"
         f" return False"
     )
