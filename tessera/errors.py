@@ -107,6 +107,7 @@ CODES: dict[str, Code] = {
     "TS303": Code("Dtype error", "the returned dtype differs from the annotation"),
     "TS304": Code("Dtype error", "an argument's dtype differs from the annotation"),
     "TS305": Code("Policy conflict", "numerics policies of the operands disagree"),
+    "TS306": Code("Policy error", "a numerics policy is asked for that nothing enforces yet"),
     "TS311": Code("Numerics warning", "an online softmax is rescaled twice, or not at all"),
     "TS312": Code("Numerics warning", "exponentials that may overflow are divided by their sum"),
     "TS313": Code("Numerics warning", "a tensor is narrowed to 8 bits or fewer without a scale"),

@@ -43,5 +43,5 @@ def run(
     file: Annotated[Path, typer.Argument(help="A .tess or .py file.")],
     arguments: Annotated[list[str] | None, typer.Argument(help="What the script finds in sys.argv.")] = None,
 ) -> None:
-    """Run a script; .tess files may use the dialect (`~`, type parameters, policies in brackets)."""
+    """Run a script; .tess files may use the dialect (type parameters, keywords and policies in brackets)."""
     execute(file, arguments or [])

@@ -18,16 +18,26 @@ if TYPE_CHECKING:
     from tessera.dist.plan import Plan
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Mesh:
     """Devices in a grid of named axes. A number among `devices` is a place on whatever the arguments live on: the CPU,
     or the GPUs of this machine one after the other and round again. A name (`"cuda:1"`) is that device.
 
-    `devices` None stands for all GPUs where the arguments live on one, else for the CPU.
+    `devices` None stands for all GPUs where the arguments live on one, else for the CPU. Made as `ts.mesh` makes it.
     """
 
-    devices: tuple[int | str, ...] | None = None
-    axes: tuple[tuple[str, int], ...] = ()
+    devices: tuple[int | str, ...] | None
+    axes: tuple[tuple[str, int], ...]
+
+    def __init__(
+        self,
+        devices: int | Iterable[int | str] | None = None,
+        axes: Mapping[str, int] | Sequence[str] | None = None,
+        shape: Sequence[int] | None = None,
+    ) -> None:
+        places = _devices(devices)
+        object.__setattr__(self, "devices", places)
+        object.__setattr__(self, "axes", _axes(places, axes, shape))
 
     def __str__(self) -> str:
         if self.devices is None:
@@ -47,18 +57,25 @@ def mesh(
     names of devices; None: all that there are. `axes` names the axes of the grid, with their sizes, or with those in
     `shape`; without it there is one axis, "data". Raises CompileError TS105 where they do not fit together.
     """
-    found = _devices(devices)
-    if found is None:
+    return Mesh(devices, axes, shape)
+
+
+def _axes(
+    places: tuple[int | str, ...] | None, axes: Mapping[str, int] | Sequence[str] | None, shape: Sequence[int] | None
+) -> tuple[tuple[str, int], ...]:
+    if places is None:
         if axes is not None or shape is not None:
             raise _wrong("a mesh of all devices has one axis; give it more with mesh(devices=range(8), axes=...)")
-        return Mesh()
+        return ()
+    if isinstance(axes, str):
+        raise _wrong(f"the axes of a mesh are a list of names, axes=[{axes!r}], or a mapping of names to sizes")
     names = ["data"] if axes is None else list(axes)
-    sizes = list(axes.values()) if isinstance(axes, Mapping) else [len(found)] if shape is None else list(shape)
+    sizes = list(axes.values()) if isinstance(axes, Mapping) else [len(places)] if shape is None else list(shape)
     if not all(isinstance(n, str) for n in cast("list[object]", names)) or len(names) != len(sizes):
         raise _wrong(f"a mesh with axes {names} needs one size for each of them: axes={{name: size}}, or shape=")
-    if not all(type(n) is int and n > 0 for n in sizes) or math.prod(sizes) != len(found):
-        raise _wrong(f"axes of sizes {' x '.join(map(str, sizes))} do not hold {len(found)} devices")
-    return Mesh(found, tuple(zip(names, sizes, strict=True)))
+    if not all(type(n) is int and n > 0 for n in sizes) or math.prod(sizes) != len(places):
+        raise _wrong(f"axes of sizes {' x '.join(map(str, sizes))} do not hold {len(places)} devices")
+    return tuple(zip(names, sizes, strict=True))
 
 
 def _devices(devices: object) -> tuple[int | str, ...] | None:

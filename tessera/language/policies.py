@@ -18,7 +18,7 @@ class PolicyError(ValueError):
     """A policy's text or value cannot be understood, or two policies disagree."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class PolicyPart:
     """One clause, e.g. `accum(f32)`: sets field `name` of a policy to `value`."""
 
@@ -38,8 +38,10 @@ class PolicyPart:
             return f"@{self.value}_round"
         return f"@{self.name}({self.value!r})"
 
+    __repr__ = __str__
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Policy:
     """A dtype with its numerics: `bf16 @ accum(f32) @ loss_scale(128.0)`. None means "not said"."""
 
@@ -79,6 +81,8 @@ class Policy:
     def __str__(self) -> str:
         return " ".join([*([str(self.dtype)] if self.dtype else []), *map(str, self.parts())])
 
+    __repr__ = __str__
+
 
 def accum(dtype: object) -> PolicyPart:
     """Accumulate reductions and contractions in `dtype` (at least f32)."""
@@ -105,6 +109,19 @@ def device(name: str) -> PolicyPart:
 stochastic_round = PolicyPart("rounding", "stochastic")
 saturate = PolicyPart("saturate", True)
 deterministic = PolicyPart("deterministic", True)
+
+
+ENFORCED = frozenset({"accum", "deterministic", "fast"})
+"""what generated code does; a program that asks for anything else is refused (TS306)"""
+
+
+def unenforced(policy: Policy | None) -> str:
+    """Why a program may not ask for this policy yet; empty where it may."""
+    parts = [p for p in policy.parts() if p.name not in ENFORCED and p.value != "nearest"] if policy else []
+    if not parts:
+        return ""
+    said = " and ".join(map(str, parts))
+    return f"{said} {'is' if len(parts) == 1 else 'are'} not enforced by this version of Tessera; leave it out"
 
 
 _FLAGS = {

@@ -11,8 +11,8 @@ from tessera.compiler.frontend.analysis import ArgType
 from tessera.compiler.frontend.binding import Conflict, Equation, describe, equations, solve, value_equation
 from tessera.compiler.frontend.definition import Definition
 from tessera.compiler.frontend.fingerprint import fingerprint
-from tessera.compiler.frontend.signature import Parameter, definition_signature, item_of, number_dim
-from tessera.compiler.frontend.values import Static, remade
+from tessera.compiler.frontend.signature import Parameter, as_annotated, definition_signature, item_of, number_dim
+from tessera.compiler.frontend.values import MISSING, Static, remade
 from tessera.compiler.ir.types import TensorType, shape_text
 from tessera.errors import Diagnostic, LaunchError, Note
 from tessera.language import dtypes
@@ -150,7 +150,9 @@ class Parameters:
         name = ".".join(map(str, path))
         wants_array = isinstance(p.annotation, (TensorAnn, TileAnn))
         scalar = p.annotation if isinstance(p.annotation, ScalarAnn) and not p.static else None
-        demanded = (wants_array or scalar is not None) and not p.annotation.optional and p.default is None
+        demanded = (
+            (wants_array or isinstance(p.annotation, ScalarAnn)) and not p.annotation.optional and p.default is None
+        )
         if value is None and not demanded:
             return self._keep(out, Leaf(name, path, None, "static"), "None", None)
         adapter = None if scalar is not None or p.static else adapter_of(value)
@@ -167,6 +169,10 @@ class Parameters:
             leaf = Leaf(name, path, value, "scalar", scalar.dtype)
             return self._keep(out, leaf, f"scalar {scalar.dtype}", TensorType((), scalar.dtype))
         value = value.item() if isinstance(value, np.generic) else value
+        kept = as_annotated(p, value)
+        if kept is MISSING:
+            raise LaunchError(self._unfit(p, name, value))
+        value = kept
         return self._keep(out, Leaf(name, path, value, "static"), fingerprint(value), Static(value))
 
     def _keep(self, out: Bound, leaf: Leaf, shown: Any, argument: ArgType) -> ArgType:
@@ -205,6 +211,13 @@ class Parameters:
         if kept is None:
             raise LaunchError(self._diagnostic("TS304", f"{name} is {value!r}, which {dtype} cannot hold.", p))
         return kept
+
+    def _unfit(self, p: Parameter, name: str, value: Any) -> Diagnostic:
+        """Of a number that is known when the program is compiled."""
+        if isinstance(value, _NUMBERS):
+            return self._diagnostic("TS304", f"{name} is {value!r}, which {p.annotation} cannot hold.", p)
+        message = f"{name} must be a number.\nExpected: {p.annotation}\nReceived: {_kind(value)}"
+        return self._diagnostic("TS501", message, p)
 
     def _not_an_array(self, p: Parameter, name: str, value: Any) -> Diagnostic:
         wanted = p.annotation.dtype or dtypes.f32  # type: ignore[union-attr]

@@ -90,10 +90,13 @@ class Tensor(Protocols):
 
     @outward
     def to(self, where: Any) -> Tensor:
-        """On another device ("cpu", "cuda", "cuda:1"), or of another dtype. The same tensor where nothing changes."""
+        """On another device ("cpu", "cuda", "cuda:1"), or of another dtype. The same tensor where nothing changes.
+        Raises LaunchError TS501 where `where` is neither."""
         if (dtype := dtypes.of(where)) is not None:
             return self.astype(dtype)
-        device = str(where).replace("gpu", "cuda")
+        if not isinstance(where, str):
+            raise unusable(f"{where!r} is neither a dtype nor the name of a device: cpu, cuda, cuda:1")
+        device = where.replace("gpu", "cuda")
         kind, _, index = device.partition(":")
         if kind == "cpu":
             return self if isinstance(self._data, np.ndarray) else wrapped(self._data.get())

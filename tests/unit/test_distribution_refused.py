@@ -191,6 +191,8 @@ def test_meshes() -> None:
     assert ts.dist.mesh(devices=[f"cuda:{i}" for i in range(8)], axes=("dp", "tp"), shape=(4, 2)).axes == (
         ("dp", 4), ("tp", 2))  # fmt: skip
     assert ts.mesh() == ts.mesh(None) and ts.mesh().devices is None
+    seeds = ts.dist.Mesh(axes=["dp"], devices=[0, 1, 2, 3])
+    assert seeds == ts.mesh(4, axes=["dp"]) and str(seeds) == "dp=4: 0, 1, 2, 3" and ts.dist.Mesh() == ts.mesh()
     assert ts.mesh(2) == ts.mesh([0, 1]) and hash(ts.mesh(2)) == hash(ts.mesh([0, 1]))
 
 
@@ -206,11 +208,14 @@ def test_meshes() -> None:
         ({"devices": 8, "axes": {"a": 2, "b": 3}}, "do not hold 8 devices"),
         ({"devices": 8, "axes": ("a", "b")}, "needs one size for each"),
         ({"axes": {"a": 2}}, "a mesh of all devices"),
+        ({"devices": 2, "axes": "dp"}, "a list of names"),
     ],
 )
 def test_meshes_that_make_no_sense(args: dict[str, Any], said: str) -> None:
     with refused("TS105", said):
         ts.mesh(**args)
+    with refused("TS105", said):
+        ts.dist.Mesh(**args)
 
 
 def test_parts_are_as_equal_as_can_be() -> None:

@@ -124,3 +124,32 @@ def test_accumulators():
             policies.accum(bad)
     with pytest.raises(PolicyError, match="not a dtype"):
         "bf17" @ accum(f32)
+
+
+@pytest.mark.parametrize("said", ["bf16 @accum(f32)", "@deterministic", "@fast", "@nearest_round", ""])
+def test_what_is_enforced_is_accepted(said):
+    assert not policies.unenforced(parse(said)) and not policies.unenforced(None)
+
+
+@pytest.mark.parametrize("said", ["bf16 @stochastic_round", "@saturate", "@loss_scale(2.0)", "@device('cpu')"])
+def test_what_nothing_enforces_is_named(said):
+    clause = "@" + said.partition("@")[2]
+    assert policies.unenforced(parse(said)).startswith(f"{clause} is not enforced")
+    assert policies.unenforced(parse(f"{said} @accum(f32)")).startswith(f"{clause} is not enforced")
+
+
+def test_functions_refuse_what_nothing_enforces():
+    import tessera as ts
+
+    with pytest.raises(ts.CompileError, match="@saturate is not enforced"):
+
+        @ts.function(numerics="@saturate")
+        def double(x: ts.Tensor["N", f32]):
+            return x * 2.0
+
+        double(ts.ones((3,)))
+
+
+def test_policies_are_shown_as_they_are_written():
+    assert repr(bf16 @ stochastic_round) == "bf16 @stochastic_round"
+    assert repr(stochastic_round) == "@stochastic_round"

@@ -17,7 +17,7 @@ from tessera.compiler.frontend.definition import source_of
 from tessera.compiler.frontend.frame import Frame
 from tessera.compiler.frontend.returns import named_notes
 from tessera.compiler.frontend.scope import Scope, read
-from tessera.compiler.frontend.signature import Parameter, Signature, item_of, number_dim, signature_of
+from tessera.compiler.frontend.signature import Parameter, Signature, as_annotated, item_of, number_dim, signature_of
 from tessera.compiler.frontend.values import (
     MISSING,
     UNKNOWN,
@@ -50,7 +50,7 @@ from tessera.language.annotations import (
 )
 from tessera.language.annotations import Unknown as Unannotated
 from tessera.language.dims import Dim, Facts
-from tessera.language.policies import Policy, PolicyError
+from tessera.language.policies import Policy, PolicyError, unenforced
 
 if TYPE_CHECKING:
     from tessera.compiler.frontend.analysis import ArgType
@@ -69,6 +69,7 @@ def enter_definition(ev: Evaluator, arguments: Mapping[str, ArgType] | None, sym
     for f in (*d.problems, *findings):
         ev.findings.add(f)
     ev.signature, ev.returns = signature, signature.returns
+    _enforced(ev, signature)
     _depend(ev, signature, d.scope)
     env = _sizes(ev, signature, arguments or {}, symbolic)
     ev.dims = dict(signature.dims)
@@ -81,6 +82,20 @@ def enter_definition(ev: Evaluator, arguments: Mapping[str, ArgType] | None, sym
         value = _value(ev, p, argument, env, not symbolic)
         ev.frame.names[p.name] = value
         ev.record(p.span, value, p.name, "param")
+
+
+def _enforced(ev: Evaluator, signature: Signature) -> None:
+    """Numerics that nothing enforces are refused (those of annotations where they are read). Kernels accumulate in the
+    dtype that they compute in, or the one that `mma` is given."""
+    d = ev.definition
+    why = unenforced(d.options.get("numerics"))
+    if why:
+        ev.error("TS306", why, d.span)
+    for p in signature.parameters if d.kind == "kernel" else ():
+        dtype, policy = getattr(p.annotation, "dtype", None), _policy(ev, p)
+        if policy is not None and policy.accum is not None and dtype is not None and policy.accum != dtype.compute:
+            said = f"{p.name} of a kernel accumulates in {dtype.compute}, not in {policy.accum}"
+            ev.error("TS306", f"{said}; give mma the accumulator, or convert the tile before", p.span)
 
 
 def _depend(ev: Evaluator, signature: Signature, scope: Scope) -> None:
@@ -180,7 +195,10 @@ def _variadic(ev: Evaluator, p: Parameter, argument: Any, env: Mapping[str, Dim]
 def _given(ev: Evaluator, p: Parameter, argument: Any) -> Any:
     """An argument of `analyse`; tuples, lists and dicts of tensors become parameters one by one."""
     if isinstance(argument, Static):
-        return argument.value
+        kept = as_annotated(p, argument.value)
+        if kept is MISSING:
+            return ev.error("TS304", f"{p.name} is {argument.value!r}, which {p.annotation} cannot hold", p.span)
+        return kept
     if is_sequence(argument):
         return remade(argument, (_given(ev, item_of(p, i), a) for i, a in enumerate(argument)))
     if is_dict(argument):

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend.parameters import rejected
-from tessera.compiler.frontend.signature import definition_signature, is_scalar
-from tessera.compiler.frontend.values import UNKNOWN, Closure, Unknown, type_name
+from tessera.compiler.frontend.signature import Parameter, as_annotated, definition_signature, is_scalar
+from tessera.compiler.frontend.values import MISSING, UNKNOWN, Closure, Unknown, type_name
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TensorType, TileType
 from tessera.language import dtypes
@@ -52,13 +52,28 @@ def scalar(ev: Evaluator, value: Any, wanted: DType, at: ast.AST) -> Value:
     return ev.layer.converted(given, wanted, span)
 
 
+def _enter_static(ev: Evaluator, closure: Closure, frame: Frame, p: Parameter, at: ast.AST) -> bool:
+    """A number that is known at compile time, as it is annotated. Sizes and tensors are another's business."""
+    value = frame.names.get(p.name)
+    kept = as_annotated(p, value) if isinstance(value, (bool, int, float, complex)) else value
+    if kept is MISSING:
+        said = f"{p.name} of {closure.name} is {p.annotation}, which cannot hold {value}"
+        rejected(ev, "TS304", said, p.span, at)
+        kept = UNKNOWN
+    frame.names[p.name] = kept
+    return kept is not UNKNOWN
+
+
 def enter_scalars(ev: Evaluator, closure: Closure, frame: Frame, node: ast.AST, places: Mapping[str, ast.AST]) -> bool:
     """Converts the scalar arguments of an inlined program. False after a finding."""
     ok = True
     for p in definition_signature(closure.definition).parameters:
         value, at = frame.names.get(p.name), places.get(p.name, node)
         absent = value is None and (getattr(p.annotation, "optional", False) or p.default is not None)
-        if not is_scalar(p) or isinstance(value, Unknown) or absent:
+        if isinstance(value, Unknown) or absent:
+            continue
+        if not is_scalar(p):
+            ok &= _enter_static(ev, closure, frame, p, at)
             continue
         try:
             frame.names[p.name] = scalar(ev, value, p.annotation.dtype, at)  # type: ignore[union-attr]

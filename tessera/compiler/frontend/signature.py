@@ -16,6 +16,7 @@ from tessera.compiler.frontend.scope import LiveScope, Scope, read
 from tessera.compiler.frontend.values import MISSING, UNKNOWN, Builtin, ClassRef, Namespace, Record, Unknown
 from tessera.errors import NOWHERE, Diagnostic, Span
 from tessera.immutable import immutable
+from tessera.language import dtypes
 from tessera.language.annotations import (
     GENERIC,
     Annotation,
@@ -33,6 +34,7 @@ from tessera.language.annotations import (
 )
 from tessera.language.annotations import Unknown as Unannotated
 from tessera.language.dims import Dim, Expr, symbol, symbols
+from tessera.language.policies import unenforced
 
 if TYPE_CHECKING:
     from tessera.compiler.frontend.evaluator import Evaluator
@@ -94,10 +96,12 @@ def _read_signature(
         if annotation is None:
             return NOTHING
         try:
-            return annotation_from_ast(annotation, named, source.span, names)
+            said = annotation_from_ast(annotation, named, source.span, names)
         except AnnotationError as e:
             found.extend(e.diagnostics)
             return NOTHING
+        found.extend(_refused(said, source.span(annotation)))
+        return said
 
     a = node.args
     positional = [*a.posonlyargs, *a.args]
@@ -122,6 +126,18 @@ def _read_signature(
     ), found
 
 
+def _refused(annotation: Annotation, span: Span) -> list[Diagnostic]:
+    """TS306 for the numerics policies of an annotation that nothing enforces."""
+    if isinstance(annotation, TupleAnn):
+        return [d for item in annotation.items for d in _refused(item, span)]
+    if isinstance(annotation, SequenceAnn):
+        return _refused(annotation.item, span)
+    if isinstance(annotation, RecordAnn):
+        return [d for _, field in annotation.fields for d in _refused(field, span)]
+    why = unenforced(getattr(annotation, "policy", None))
+    return [Diagnostic("TS306", why, span)] if why else []
+
+
 def definition_signature(definition: Definition) -> Signature:
     """The parameters of a definition, for who binds arguments to them."""
     return signature_of(definition.tree, definition.text, definition.scope)[0]
@@ -130,6 +146,21 @@ def definition_signature(definition: Definition) -> Signature:
 def is_scalar(p: Parameter) -> bool:
     """Whether it is a number that is passed when the program runs."""
     return isinstance(p.annotation, ScalarAnn) and not p.static
+
+
+def as_annotated(p: Parameter, value: Any) -> Any:
+    """An ordinary value of the kind that a compile-time number is annotated with; MISSING where it is not: 2.5 is no
+    `int`, and 2.0 is 2."""
+    if not isinstance(p.annotation, ScalarAnn) or not p.static:
+        return value
+    if value is None:
+        return None if p.annotation.optional or p.default is not None else MISSING
+    if not isinstance(value, (bool, int, float, complex)):
+        return MISSING
+    if p.annotation.dtype.kind == "bool":
+        return bool(value) if value in (0, 1) else MISSING
+    kept = dtypes.number(value, p.annotation.dtype)
+    return MISSING if kept is None else kept
 
 
 def item_of(p: Parameter, key: object) -> Parameter:
@@ -271,11 +302,14 @@ def subscripted(ev: Evaluator, node: ast.Subscript, builtin: Builtin) -> Any:
         return UNKNOWN
     scope = ev.frame.scope
     try:
-        return annotation_from_ast(node, lambda n: resolve(scope, n), ev.span)
+        found = annotation_from_ast(node, lambda n: resolve(scope, n), ev.span)
     except AnnotationError as e:
         for d in e.diagnostics:
             ev.findings.add(d)
         return UNKNOWN
+    for d in _refused(found, ev.span(node)):
+        ev.findings.add(d)
+    return found
 
 
 def check_claim(ev: Evaluator, node: ast.AnnAssign, value: Any) -> None:
@@ -289,6 +323,8 @@ def check_claim(ev: Evaluator, node: ast.AnnAssign, value: Any) -> None:
         for d in e.diagnostics:
             ev.findings.add(d)
         return
+    for d in _refused(found, ev.span(node.annotation)):
+        ev.findings.add(d)
     name = node.target.id if isinstance(node.target, ast.Name) else "the value"
     check(ev, value, found, ev.span(node.annotation), ev.span(node.value or node), f"the annotation of {name}")
 

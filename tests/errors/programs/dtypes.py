@@ -48,3 +48,26 @@ def given_other(x: Tensor["D", f64]):
 def disagree(x: Tensor["D", bf16 @ accum(f32)], y: Tensor["D", bf16 @ accum(f64)]):
     return x + y
     #      ^^^^^ TS305
+
+
+@ts.function
+def placed(x: Tensor["D", f32 @ ts.device("gpu:0")]):
+    #         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS306
+    y: Tensor["D", f32 @ ts.stochastic_round] = x * 2.0
+    #  ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS306
+    # says: @stochastic_round is not enforced by this version of Tessera; leave it out
+    return y
+
+
+@ts.function
+def both(x: Tensor["D", f32]) -> tuple[Tensor["D", f32 @ ts.saturate], Tensor["D", f32]]:
+    #                            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS306
+    return x, x
+
+
+@ts.kernel
+def wide(x: Tensor["D", f32 @ accum(f64)], y: Tensor["D", f32 @ accum(f32) @ ts.deterministic]):
+    #    ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS306
+    i = ts.tile.linear_id()
+    if i < D:
+        y[i] = x[i]
