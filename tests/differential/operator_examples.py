@@ -334,18 +334,18 @@ def applied(example: Example, chosen: Sequence[DType], sizes: Mapping[str, int] 
     flat = [x for a in example.args if a is not None for x in (a if isinstance(a, list) else [a])]
     types = [TensorType(substituted(x.sizes(), known), next(rest)) for x in flat]
     types.append(TensorType(substituted(tuple(map(dims.symbol, symbols(example))), known), dtypes.bool_))
-    attrs = {k: substituted(v, known) for k, v in example.attrs.items()}
+    return function(types, lambda g, *given: called(example, g, given, known))
 
-    def body(g: GraphBuilder, *given: Value) -> Any:
-        values = iter(given)
-        operands = [
-            None if a is None else [next(values) for _ in a] if isinstance(a, list) else next(values)
-            for a in example.args
-        ]
-        names = [p.name for p in REGISTRY[example.name].parameters if p.operand]
-        return getattr(g, example.name)(**dict(zip(names, operands, strict=True)), **attrs)
 
-    return function(types, body)
+def called(example: Example, g: GraphBuilder, given: Sequence[Value], sizes: Mapping[str, int]) -> Any:
+    """The example's operator of these values, absent operands left out."""
+    values = iter(given)
+    operands = [
+        None if a is None else [next(values) for _ in a] if isinstance(a, list) else next(values) for a in example.args
+    ]
+    names = [p.name for p in REGISTRY[example.name].parameters if p.operand]
+    attrs = {k: substituted(v, sizes) for k, v in example.attrs.items()}
+    return getattr(g, example.name)(**dict(zip(names, operands, strict=True)), **attrs)
 
 
 def substituted(value: Any, sizes: Mapping[str, int]) -> Any:

@@ -117,6 +117,12 @@ def ordered(*operands: Operand) -> None:
         raise Unfit("no order")
 
 
+def numbers(*operands: Operand) -> None:
+    """Raises Unfit where one is a bool."""
+    if any(x.kind.letter == "b" if isinstance(x, Wanted) else isinstance(x, bool) for x in operands):
+        raise Unfit("no arithmetic of bools")
+
+
 def rounded(x: Any, kind: Kind) -> Any:
     """Wide values as the dtype holds them; those of 16 bits come from f32."""
     with np.errstate(all="ignore"):
@@ -265,10 +271,10 @@ def arithmetic(symbol: str, of: Callable[[Any, Any], Any], slope: Callable[[Any,
     """An operator that is rounded once; `slope` bounds its derivatives."""
 
     def operator(a: Operand, b: Operand) -> Wanted:
+        if symbol not in "+*":
+            numbers(a, b)
         a, b = spread(a, b)
         if a.kind.letter == "b":
-            if symbol not in "+*":
-                raise Unfit("no arithmetic of bools")
             return Wanted(a.value | b.value if symbol == "+" else a.value & b.value, a.kind)
         with np.errstate(all="ignore"):
             value = of(a.value, b.value)
@@ -294,6 +300,7 @@ mul = arithmetic("*", np.multiply, lambda a, b: (largest(b), largest(a)))
 
 
 def div(a: Operand, b: Operand) -> Wanted:
+    numbers(a, b)
     a, b = spread(a, b)
     if a.kind.letter in "iub":
         a, b = cast(a, "f32"), cast(b, "f32")
@@ -334,7 +341,11 @@ def compare(of: Callable[[Any, Any], Any], order: bool = True) -> Any:
 
 
 def logical(of: Callable[[Any, Any], Any]) -> Any:
-    return lambda a, b: Wanted(of(a.exact != 0, b.exact != 0), KINDS["bool_"])
+    def operator(a: Operand, b: Operand) -> Wanted:
+        a, b = spread(a, b)
+        return Wanted(of(a.exact != 0, b.exact != 0), KINDS["bool_"])
+
+    return operator
 
 
 def chosen(of: Callable[[Any, Any], Any]) -> Any:
@@ -451,9 +462,14 @@ def at(indices: Wanted) -> Any:
 
 
 def take(x: Wanted, indices: Wanted, axis: int | None = None) -> Wanted:
-    """Outside is refused: zeros on some targets, reported by others."""
+    """Negative indices count from the end; what lies outside reads as 0."""
     bounded(x.value.size * indices.value.size)
-    return x.like(np.take(x.value, at(indices), axis))
+    value, axis = (x.value.ravel(), 0) if axis is None else (x.value, axis % x.value.ndim)
+    i, n = at(indices), value.shape[axis]
+    inside = (i >= -n) & (i < n)
+    found = np.take(value, np.where(inside, i, 0), axis)
+    rest = (1,) * (value.ndim - axis - 1)
+    return x.like(np.where(inside.reshape(inside.shape + rest), found, np.zeros((), value.dtype)))
 
 
 def take_along_axis(x: Wanted, indices: Wanted, axis: int = -1) -> Wanted:

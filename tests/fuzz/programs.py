@@ -150,6 +150,10 @@ def number(w: Writer, kind: str) -> str:
     return w.r.choice(["1", "2", "3"] if KINDS[kind].letter in "ub" else ["1", "2", "3", "-1", "-2"])
 
 
+def anything(v: Wanted) -> bool:
+    return True
+
+
 def axis_of(w: Writer, x: str) -> int:
     rank = len(w[x].shape)
     if not rank:
@@ -302,11 +306,17 @@ def triangle(w: Writer) -> str:
 # Computed indices
 
 
-def indices(w: Writer, n: int) -> str:
+def indices(w: Writer, n: int, fits: Callable[[Wanted], bool] = anything) -> str:
     """Positions along an axis of size n, some counted from the end."""
     if not n:
         raise Unfit("nothing to index")
-    i = w.tensor(lambda v: v.kind.letter in "iu" and not v.error and v.value.size <= 4096)
+    found = w.tensors(lambda v: v.kind.letter in "iu" and not v.error and 0 < v.value.size <= 4096 and fits(v))
+    if w.r.random() < 0.1 and fits is anything:
+        return f"ts.cast({w.r.choice(found)}, ts.int64)"  # some may lie outside
+    within = [i for i in found if w[i].value.min() >= -n and w[i].value.max() < n]
+    if within and w.r.random() < 0.5:
+        return w.r.choice(within)
+    i = w.r.choice(found)
     if n > np.iinfo(w[i].kind.held).max:
         i = f"ts.cast({i}, ts.int64)"
     return f"{i} % {n} - {n}" if w.r.random() < 0.2 and i in w.scope and w[i].kind.letter == "i" else f"{i} % {n}"
@@ -334,8 +344,8 @@ def taken(w: Writer) -> str:
 def along(w: Writer) -> str:
     x = w.tensor(lambda v: bool(v.shape))
     a, rank = axis_of(w, x), len(w[x].shape)
-    i = w.tensor(lambda v: v.kind.letter in "iu" and not v.error and len(v.shape) == rank)
-    return f"ts.take_along_axis({x}, {i} % {w[x].shape[a]}, axis={a})"
+    i = indices(w, w[x].shape[a], lambda v: len(v.shape) == rank)
+    return f"ts.take_along_axis({x}, {i}, axis={a})"
 
 
 @rule(0.7)

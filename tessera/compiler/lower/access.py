@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
 
-from tessera.compiler.graph.operator import attributes_of
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import Shape
 from tessera.compiler.lower.alignment import Axes, fit, shape_of
@@ -51,18 +50,27 @@ def operand_axes(op: Op, v: Value, axes: dict[Value, Axes], space: Shape) -> Axe
 def reads(op: Op, axes: dict[Value, Axes], space: Shape) -> list[tuple[Value, Access]]:
     """What `op` reads from outside the group whose values are in `axes`, as (operand, access).
 
-    Scalars are the same everywhere and contractions and gathers read in ways of their own: none of them is listed.
+    Scalars are the same everywhere; contractions, and gathers but for their indices, read in ways of their own: none of
+    them is listed.
     """
     out: list[tuple[Value, Access]] = []
-    if kind_of(op) in ("contract", "gather"):
+    kind = kind_of(op)
+    if kind == "contract":
         return out
-    for v in op.operands:
+    for v in op.operands[1:] if kind == "gather" else op.operands:
         layout = layout_of(v)
         assert layout is not None, "views that need a copy have been given one"
         if layout.base in axes or not shape_of(v):
             continue
-        out.append((v, access(layout, operand_axes(op, v, axes, space), space)))
+        own = index_axes(op, axes[op.result]) if kind == "gather" else operand_axes(op, v, axes, space)
+        out.append((v, access(layout, own, space)))
     return out
+
+
+def index_axes(op: Op, own: Axes) -> Axes:
+    """The axes along which a gather reads its indices; `own` are those of its result."""
+    axis = int(cast(int, op.attrs["axis"]))
+    return own[axis : axis + len(shape_of(op.operands[1]))]
 
 
 def collapse(space: Shape, kinds: Sequence[object], accesses: Sequence[Sequence[Dim | None]]) -> list[tuple[int, ...]]:
@@ -101,8 +109,7 @@ def gather_parts(op: Op, own: Axes) -> tuple[list[Part], int]:
     """
     layout = layout_of(op.operands[0])
     assert layout is not None, "views that need a copy have been given one"
-    attrs: dict[str, Any] = attributes_of(op)
-    axis, rank = int(attrs["axis"]), len(shape_of(op.operands[1]))
+    axis, rank = int(cast(int, op.attrs["axis"])), len(shape_of(op.operands[1]))
 
     def run(first: int, last: int, places: Axes) -> list[Part]:
         shape, strides = layout.shape[first:last], layout.strides[first:last]
@@ -112,7 +119,7 @@ def gather_parts(op: Op, own: Axes) -> tuple[list[Part], int]:
         ]
 
     before = run(0, axis, own[:axis])
-    indexed = Part(layout.shape[axis : axis + 1], layout.strides[axis], own[axis : axis + rank])
+    indexed = Part(layout.shape[axis : axis + 1], layout.strides[axis], index_axes(op, own))
     return [*before, indexed, *run(axis + 1, len(layout.shape), own[axis + rank :])], len(before)
 
 
