@@ -20,15 +20,14 @@ from tessera.compiler.targets import base as targets
 from tessera.errors import CompileError
 from tessera.language.decorators import Function, Program
 from tessera.profiler import Profiler
-from tessera.runtime import build, devices, dispatch
-from tessera.runtime.autotune import progress as tuning_progress
+from tessera.runtime import devices, events
 from tessera.runtime.compiled import Compiled
 from tessera_jupyter import cell as cells
 from tessera_jupyter import command, findings, sizes
 from tessera_jupyter.command import Request
 from tessera_jupyter.markup import table, text
 from tessera_jupyter.panel import Panel, fill, show
-from tessera_jupyter.progress import progress, tuning
+from tessera_jupyter.progress import Waits, progress
 from tessera_jupyter.subject import subject
 
 _KEYS = ("%tessera", "%%tessera")
@@ -51,9 +50,11 @@ class TesseraMagics(Magics):
         super().__init__(shell)
         self._raw = ""
         self._profiles: dict[int, Profiler] = {}
+        self._waits = 0
 
     @classmethod
     def install(cls, shell: InteractiveShell) -> None:
+        cls.remove(shell)
         magics = cls(shell)
         shell.register_magics(magics)
         shell.events.register("pre_run_cell", magics._remember)
@@ -61,9 +62,7 @@ class TesseraMagics(Magics):
         for key in _KEYS:
             shell.set_hook("complete_command", magics._complete, str_key=key)
         findings.hook(shell)
-        build.announce = lambda name, target: progress(f"Compiling {name} for {target}")
-        tuning_progress.announce = tuning
-        dispatch.following = True
+        magics._waits = events.subscribe_waits(Waits())
 
     @classmethod
     def remove(cls, shell: InteractiveShell) -> None:
@@ -78,9 +77,7 @@ class TesseraMagics(Magics):
             shell.strdispatchers["complete_command"].s_matches(key)
             shell.strdispatchers["complete_command"].strs.pop(key, None)
         findings.unhook(shell)
-        build.announce = build.silently
-        tuning_progress.announce = tuning_progress.terminal
-        dispatch.following = False
+        events.unsubscribe(magics._waits)
 
     def _remember(self, info: Any) -> None:
         self._raw = info.raw_cell

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from time import monotonic
 
 from IPython.display import display
 
+from tessera.runtime.events import WaitEvent
 from tessera_jupyter.markup import text
 
 PATIENCE = 1.0
@@ -43,17 +44,24 @@ def progress(what: str | Callable[[], str]) -> Iterator[None]:
         _telling.release()
 
 
-@contextmanager
-def tuning(title: str) -> Iterator[Callable[[str, float], None]]:
-    """Shows which configuration is being looked at; see `tessera.runtime.autotune.progress.announce`."""
-    now = title
+class Waits:
+    """Shows the runtime's waits: compilations, and tunings with the configuration that is being looked at."""
 
-    def step(doing: str, part: float) -> None:
-        nonlocal now
-        now = f"{title}: {doing} ({part:.0%})"
+    def __init__(self) -> None:
+        self._open: dict[int, tuple[AbstractContextManager[None], list[str]]] = {}
 
-    with progress(lambda: now):
-        yield step
+    def __call__(self, event: WaitEvent) -> None:
+        if event.state == "begin":
+            now = [event.title]
+            shown = progress(lambda: now[0])
+            self._open[event.task] = shown, now
+            shown.__enter__()
+        elif event.task not in self._open:  # it began before anybody listened
+            return
+        elif event.state == "step":
+            self._open[event.task][1][0] = f"{event.title}: {event.doing} ({event.part or 0:.0%})"
+        else:
+            self._open.pop(event.task)[0].__exit__(None, None, None)
 
 
 def _tick(what: str | Callable[[], str], done: threading.Event) -> None:

@@ -12,7 +12,6 @@ import itertools
 import json
 import os
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter_ns
@@ -139,14 +138,6 @@ class Clock:
         self.last = now
 
 
-def silently(name: str, target: str) -> AbstractContextManager[None]:
-    return nullcontext()
-
-
-announce: Callable[[str, str], AbstractContextManager[None]] = silently
-"""Stands around every compilation, given what is compiled and for which target; a notebook shows that it is waiting."""
-
-
 def build(request: Request) -> Built:
     """Finds or makes the code for a request. Raises CompileError, TargetError; Ctrl-C leaves every cache as it was."""
     clock = Clock()
@@ -155,7 +146,7 @@ def build(request: Request) -> Built:
     folder = knobs.dump()
     built = _known(request, front, disk, clock) if folder is None else None  # a dump wants the passes to run
     if built is None:
-        with announce(request.name, request.target.name):
+        with events.waiting(f"Compiling {request.name} for {request.target.name}"):
             built = _compile(request, front, disk, clock, folder)
     if events.active():
         duration = perf_counter_ns() - clock.start

@@ -26,9 +26,6 @@ from tessera.runtime.signatures import gather_function, key_expression
 from tessera.runtime.sites import Ready, Site
 from tessera.runtime.watch import Watch, reads
 
-following = False
-"""whether launchers keep the sizes of their last call; set by who shows them, before the calls"""
-
 
 def call(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Runs a `Function` or `Kernel` on arguments, compiling it when this signature is new.
@@ -66,9 +63,15 @@ class Launcher(Locked):
         self.sites: dict[tuple[type, ...], Site] = {}
         self.named: dict[tuple[type, ...], Site] = {}
         self.last: Built | None = None
-        self.sizes: Mapping[str, int] = {}
-        """the dims of the last call, of signatures that were new while `following`"""
+        self.ready: Ready | None = None
+        """of the last call"""
         self._parameters: Parameters | None = None
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """The dims of the last call; none before the first."""
+        prepared = self.ready.prepared if self.ready is not None else None
+        return prepared.env if prepared is not None else {}
 
     @property
     def parameters(self) -> Parameters:
@@ -90,26 +93,14 @@ class Launcher(Locked):
             types = tuple(map(type, args))
             if types not in sites:
                 key, names = key_expression(self.parameters, args, complete)
-                sites[types] = Site(key, names, len(args), lambda args: self.first(args, sites))
+                sites[types] = Site(key, names, len(args), lambda args: self.first(args, sites), self)
             site = sites[types]
             ready = site.table.get(site.key(*args))  # another thread may have been here before
             if ready is None or not ready.guard():
                 ready = self.prepare(args, complete)
-                if following:
-                    ready = self._followed(ready)
                 site.add(site.key(*args), ready)
+        self.ready = ready
         return ready.run(*args)
-
-    def _followed(self, ready: Ready) -> Ready:
-        assert ready.prepared is not None
-        run, sizes = ready.run, ready.prepared.env
-
-        def follow(*args: Any) -> Any:
-            result = run(*args)
-            self.sizes = sizes
-            return result
-
-        return replace(ready, run=follow)
 
     def prepare(self, args: tuple[Any, ...], complete: bool) -> Ready:
         """Compiles for the arguments of a call."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 import itertools
 import threading
 import warnings
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
@@ -38,6 +38,7 @@ __all__ = [
     "Source",
     "TileBatch",
     "TileEvent",
+    "WaitEvent",
     "active",
     "add_drain",
     "drain",
@@ -45,8 +46,11 @@ __all__ = [
     "paused",
     "publish",
     "subscribe",
+    "subscribe_waits",
     "tiles_wanted",
     "unsubscribe",
+    "waiting",
+    "waits_heard",
 ]
 
 Source = Literal["measured", "modelled", "static"]
@@ -170,6 +174,22 @@ class MemoryEvent:
     file: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class WaitEvent:
+    """Something that a person may have to wait for begins, goes on or ends: a compilation, a tuning.
+
+    They may lie in one another, each on one thread. `doing` and `part` (0 to 1) tell how far it is, where it is known.
+    """
+
+    task: int
+    """the same for all events of one wait"""
+    title: str
+    """"Compiling saxpy for cpu" """
+    state: Literal["begin", "step", "end"]
+    doing: str = ""
+    part: float | None = None
+
+
 # Widest first, so that the record is 48 bytes without padding and native code can write it as a C struct.
 _TILE_COLUMNS = (
     ("launch", "<i8", 0),
@@ -245,24 +265,34 @@ class TileBatch:
 
 Event = LaunchEvent | CompileEvent | MemoryEvent | TileBatch
 Listener = Callable[[Event], None]
+Waiter = Callable[[WaitEvent], None]
 
 _lock = threading.Lock()
 _listeners: tuple[tuple[int, Listener, bool], ...] = ()  # replaced, never mutated: readers need no lock
-_paused: tuple[tuple[int, Listener, bool], ...] = ()
+_waiters: tuple[tuple[int, Waiter], ...] = ()
+_quiet = threading.local()
+"""the tokens that hear nothing of what this thread does"""
 _drains: tuple[Callable[[], None], ...] = ()
 _tiles_wanted = False
 _tokens = itertools.count(1)
 _launches = itertools.count(1)
+_tasks = itertools.count(1)
 
 
 def active() -> bool:
-    """True when somebody listens. Ask before building an event."""
-    return bool(_listeners)
+    """True when somebody listens to what this thread does. Ask before building an event."""
+    return bool(_listeners) and bool(_hearing())
 
 
 def tiles_wanted() -> bool:
     """True when a listener asked for tile records: the launch should run the instrumented variant of its kernel."""
-    return _tiles_wanted
+    return _tiles_wanted and any(wants for _, _, wants in _hearing())
+
+
+def _hearing() -> tuple[tuple[int, Listener, bool], ...]:
+    """Who hears what this thread does."""
+    quiet: frozenset[int] = getattr(_quiet, "tokens", frozenset())
+    return tuple(entry for entry in _listeners if entry[0] not in quiet) if quiet else _listeners
 
 
 def new_launch() -> int:
@@ -286,28 +316,56 @@ def subscribe(listener: Listener, *, tiles: bool = True) -> int:
 
 def unsubscribe(token: int) -> None:
     """Ends a subscription; a token that has ended already is ignored."""
-    global _listeners, _paused, _tiles_wanted
+    global _listeners, _waiters, _tiles_wanted
     with _lock:
         _listeners = tuple(entry for entry in _listeners if entry[0] != token)
-        _paused = tuple(entry for entry in _paused if entry[0] != token)
+        _waiters = tuple(entry for entry in _waiters if entry[0] != token)
         _tiles_wanted = any(wants for _, _, wants in _listeners)
+
+
+def subscribe_waits(listener: Waiter) -> int:
+    """As `subscribe`, for `WaitEvent`s alone, which other listeners do not get: launches pay nothing for it."""
+    global _waiters
+    with _lock:
+        token = next(_tokens)
+        _waiters = (*_waiters, (token, listener))
+    return token
+
+
+def waits_heard() -> bool:
+    """True when somebody shows what is being waited for."""
+    return bool(_waiters)
+
+
+@contextmanager
+def waiting(title: str) -> Generator[Callable[[str, float], None]]:
+    """Stands around what may take long; the function that it gives tells how far it is: what is done, which part."""
+    task = next(_tasks)
+
+    def step(doing: str, part: float) -> None:
+        _tell_waiters(WaitEvent(task, title, "step", doing, part))
+
+    _tell_waiters(WaitEvent(task, title, "begin"))
+    try:
+        yield step
+    finally:
+        _tell_waiters(WaitEvent(task, title, "end"))
+
+
+def _tell_waiters(event: WaitEvent) -> None:
+    _tell(_waiters, event)
 
 
 @contextmanager
 def paused() -> Generator[None]:
-    """Inside it nobody who listens now hears anything: the launches of a measurement are not the program's own."""
-    global _listeners, _paused, _tiles_wanted
-    with _lock:
-        mine, _listeners, _tiles_wanted = _listeners, (), False
-        _paused = (*_paused, *mine)
+    """Inside it nobody who listens now hears what this thread does: the launches of a measurement are not the
+    program's own."""
+    before: frozenset[int] = getattr(_quiet, "tokens", frozenset())
+    _quiet.tokens = before | {token for token, _, _ in _listeners}
     try:
         yield
     finally:
-        with _lock:
-            back = tuple(entry for entry in mine if entry in _paused)
-            _paused = tuple(entry for entry in _paused if entry not in mine)
-            _listeners = (*back, *_listeners)
-            _tiles_wanted = any(wants for _, _, wants in _listeners)
+        _quiet.tokens = before
 
 
 def add_drain(wait: Callable[[], None]) -> None:
@@ -325,9 +383,13 @@ def drain() -> None:
 
 def publish(event: Event) -> None:
     """Hands an event to every listener. A listener that raises is removed with a warning: the launch goes on."""
-    for token, listener, _ in _listeners:
+    _tell([(token, listener) for token, listener, _ in _hearing()], event)
+
+
+def _tell(listeners: Iterable[tuple[int, Callable[[Any], None]]], event: Event | WaitEvent) -> None:
+    for token, listener in listeners:
         try:
             listener(event)
         except Exception as error:
             unsubscribe(token)
-            warnings.warn(f"an event listener failed and was removed: {error!r}", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"an event listener failed and was removed: {error!r}", RuntimeWarning, stacklevel=3)

@@ -26,17 +26,20 @@ class Site:
     """All calls with one tuple of argument types. `call(*args)` runs what stands; else it asks `miss(args)`.
 
     `key` is an expression over `a0`, `a1` ... and `names`. `call` is generated: key, look-up, guard and launch in one
-    frame, with no loop over the arguments.
+    frame, with no loop over the arguments. `owner` keeps the last launch as `ready`, where it wants to.
     """
 
-    def __init__(self, key: str, names: dict[str, Any], count: int, miss: Callable[[tuple[Any, ...]], Any]) -> None:
+    def __init__(
+        self, key: str, names: dict[str, Any], count: int, miss: Callable[[tuple[Any, ...]], Any], owner: Any = None
+    ) -> None:
         self.table: dict[Any, Ready] = {}
         args = ", ".join(f"a{i}" for i in range(count))
-        names |= {"find": self.table.get, "miss": miss}
+        names |= {"find": self.table.get, "miss": miss, "owner": owner}
+        keep = "owner.ready = ready; " if owner is not None else ""
         code = (
             f"def call({args}):\n"
             f" ready = find({key})\n"
-            f" if ready is not None and ready.guard(): return ready.run({args})\n"
+            f" if ready is not None and ready.guard(): {keep}return ready.run({args})\n"
             f" return miss(({args}{',' if count == 1 else ''}))\n"
             f"def key({args}): return {key}"
         )

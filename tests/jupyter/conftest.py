@@ -72,6 +72,7 @@ def nb(monkeypatch: pytest.MonkeyPatch) -> Iterator[Notebook]:
     """A session with the extension loaded. How long a cell takes changes nothing in what it shows."""
     require("IPython")
     from tessera_jupyter import progress
+    from tessera_jupyter.magics import TesseraMagics
 
     monkeypatch.setattr(progress, "PATIENCE", 1000.0)
     notebook = Notebook()
@@ -80,6 +81,7 @@ def nb(monkeypatch: pytest.MonkeyPatch) -> Iterator[Notebook]:
     )
     assert started.error is None
     yield notebook
+    TesseraMagics.remove(notebook.shell)  # what it shows is no other test's
     notebook.shell.clear_instance()
 
 

@@ -10,6 +10,7 @@ from IPython.core.error import UsageError
 from tessera_jupyter import command
 
 from tessera.profiler import Profiler
+from tessera.runtime import events
 
 DOUBLE = "%%tessera\n@ts.function\ndef double(x: Tensor['n']) -> Tensor['n']:\n    return x * 2\n"
 CALL = "double(np.ones(8, np.float32))"
@@ -210,9 +211,15 @@ def test_doctor(nb):
     assert "default target" in ran.text
 
 
+def test_loading_twice_shows_each_wait_once(nb):
+    assert nb.run("%reload_ext tessera_jupyter").error is None
+    assert len(events._waiters) == 1
+
+
 def test_unloading_takes_everything_away(nb):
     assert nb.run("%unload_ext tessera_jupyter").error is None
     assert isinstance(nb.run("%tessera doctor").error, UsageError)
+    assert not events.waits_heard()
     assert nb.run("1 + 1").result == 2
     assert nb.run("%load_ext tessera_jupyter").error is None
     assert nb.run(DOUBLE).error is None

@@ -9,7 +9,6 @@ import pytest
 from tessera_jupyter.sizes import called
 
 import tessera as ts
-from tessera.runtime import dispatch
 from tests.browsers import eventually, expect
 from tests.conftest import require
 from tests.jupyter.test_lab import HEAD, NORM
@@ -20,12 +19,11 @@ DEF, KERNEL_DEF = (line for line in NORM.splitlines() if line.startswith("def ")
 
 
 @pytest.fixture
-def following(monkeypatch):
+def on_reference(monkeypatch):
     monkeypatch.setenv("TESSERA_TARGET", "reference")
-    monkeypatch.setattr(dispatch, "following", True)
 
 
-def test_the_last_call_counts_also_where_nothing_is_compiled(following):
+def test_the_last_call_counts_also_where_nothing_is_compiled(on_reference):
     @ts.function
     def twice(x: ts.Tensor["B", "D"]):
         return x * 2
@@ -49,7 +47,7 @@ def test_the_last_call_counts_also_where_nothing_is_compiled(following):
     assert first["text"].splitlines()[-1].strip() == "return x * 2"
 
 
-def test_a_call_that_fails_leaves_what_was(following):
+def test_a_call_that_fails_leaves_what_was(on_reference):
     @ts.function
     def product(x: ts.Tensor["M", "K"], y: ts.Tensor["K", "N"]):
         return x @ y

@@ -123,3 +123,47 @@ def test_the_channel_needs_no_numpy() -> None:
     """Publishing must not make `import tessera` heavy."""
     code = "import sys, tessera.runtime.events; sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_waits_reach_those_who_asked_for_them_and_nobody_after_they_left() -> None:
+    heard: list[events.WaitEvent] = []
+    others: list[events.Event] = []
+    token, other = events.subscribe_waits(heard.append), events.subscribe(others.append)
+    try:
+        assert events.waits_heard()
+        with pytest.raises(KeyError), events.waiting("Compiling f for cpu") as step:
+            with events.paused(), events.waiting("inner"):
+                pass
+            step("half of it", 0.5)
+            raise KeyError
+    finally:
+        events.unsubscribe(token)
+        events.unsubscribe(other)
+    with events.waiting("unheard"):
+        pass
+    said = [(event.title, event.state, event.doing, event.part) for event in heard]
+    assert said == [
+        ("Compiling f for cpu", "begin", "", None), ("inner", "begin", "", None), ("inner", "end", "", None),
+        ("Compiling f for cpu", "step", "half of it", 0.5), ("Compiling f for cpu", "end", "", None),
+    ]  # fmt: skip
+    assert len({event.task for event in heard}) == 2 and others == [] and not events.waits_heard()
+
+
+def test_launches_pay_nothing_for_who_shows_waits() -> None:
+    token = events.subscribe_waits(lambda event: None)
+    assert not events.active() and not events.tiles_wanted()
+    events.unsubscribe(token)
+
+
+def test_a_pause_is_of_one_thread() -> None:
+    heard: list[events.Event] = []
+    token = events.subscribe(heard.append)
+    event = events.MemoryEvent(0, "cpu:0", 1, 1, "x")
+    with events.paused():
+        assert not events.active()
+        events.publish(event)
+        other = threading.Thread(target=lambda: events.active() and events.publish(event))
+        other.start()
+        other.join()
+    events.unsubscribe(token)
+    assert heard == [event]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from time import monotonic
 from typing import Any
+
+from tessera.runtime import events
 
 PATIENCE = 1.0
 """seconds before anything is shown"""
@@ -42,5 +45,14 @@ def terminal(title: str) -> Generator[Step]:
             progress.stop()
 
 
-announce: Callable[[str], AbstractContextManager[Step]] = terminal
-"""Stands around every tuning, given its title; a notebook puts its own display here."""
+@contextmanager
+def shown(title: str) -> Generator[Step]:
+    """Stands around a tuning: who listens to waits is told; where nobody does, a terminal shows a bar."""
+    with events.waiting(title) as tell, contextlib.nullcontext() if events.waits_heard() else terminal(title) as bar:
+
+        def step(text: str, part: float) -> None:
+            tell(text, part)
+            if bar is not None:
+                bar(text, part)
+
+        yield step

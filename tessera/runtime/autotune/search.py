@@ -32,9 +32,9 @@ ENOUGH = 3
 SAMPLE = 400e-6
 """seconds that one sample should take: launches shorter than that are repeated"""
 REPEATS = 500
-GONE = ((1, 4.0), (3, 1.6), (7, 1.15))
-"""(rounds, factor): after so many, what has its best sample so many times above the best median leaves. Generous at
-first: another process may have had the processor during a sample."""
+GONE = ((3, 4.0), (5, 1.6), (8, 1.15))
+"""(rounds, factor): after so many, what has its best sample so many times above the best median leaves. Not before there
+are three samples, and generous at first: another process may have had the processor during each of them."""
 _LASTING = (CompileError, TargetError)
 """what is wrong with a configuration itself; anything else may go well next time, and is not stored"""
 
@@ -91,7 +91,7 @@ class Search:
             title = f"Tuning {self.fn.name} for {self.target.name}"
             with (
                 events.paused(),
-                progress.announce(title) as step,
+                progress.shown(title) as step,
                 self.store.measuring(lambda: step("waiting for another process that is tuning", 0.0)),
             ):
                 self._read()  # another process may have been here while we waited
