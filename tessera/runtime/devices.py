@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tessera.compiler.targets.base import CUDA_ARCHITECTURES
+from tessera.compiler.tile.architectures import best_target
 from tessera.errors import Diagnostic, LaunchError
 from tessera.runtime import memory
 
@@ -118,21 +118,6 @@ def _cuda(driver: ctypes.CDLL, index: int) -> Device:
     capability = attribute(_CAPABILITY_MAJOR), attribute(_CAPABILITY_MINOR)
     units = attribute(_MULTIPROCESSORS)
     return Device(f"cuda:{index}", text.value.decode(errors="replace"), best_target(capability), units, size.value)
-
-
-def best_target(capability: tuple[int, int]) -> str:
-    """The target whose code runs on devices of this compute capability.
-
-    Code for a.b runs on a.c with c >= b; that for one architecture's own instructions (sm_90a) runs on that one alone
-    (CUDA C++ Programming Guide, "Binary Compatibility"). Without any: the architecture's own name, which is no target.
-    """
-    major, minor = capability
-    known: dict[tuple[int, int], str] = {}
-    for name in CUDA_ARCHITECTURES:
-        a, b = divmod(int(name.removeprefix("sm_").rstrip("a")), 10)
-        if a == major and (b == minor or (b < minor and not name.endswith("a"))):
-            known[a, b] = name
-    return known[max(known)] if known else f"sm_{major}{minor}"
 
 
 def target_for(device: str) -> str:

@@ -82,10 +82,10 @@ def sass(arch: str, dtype: dt.DType) -> str:
     ("dtype", "expected"),
     [
         (dt.fp8_e4m3, {"sm_75": "HMMA.1688", "sm_80": "HMMA.16816", "sm_89": "QMMA", "sm_120": "QMMA"}),
-        (dt.fp8_e5m2, {"sm_80": "HMMA.16816", "sm_89": "QMMA", "sm_100a": "MMA", "sm_120": "QMMA"}),
+        (dt.fp8_e5m2, {"sm_80": "HMMA.16816", "sm_89": "QMMA", "sm_100": "MMA", "sm_120": "QMMA"}),
         (dt.int8, {"sm_75": "IMMA.8816", "sm_80": "IMMA.16832", "sm_90a": "IMMA", "sm_120": "IMMA"}),
         (dt.uint8, {"sm_80": "IMMA.16832.U8.U8"}),
-        (dt.f64, {"sm_80": "DMMA", "sm_90a": "DMMA", "sm_100a": "DMMA"}),
+        (dt.f64, {"sm_80": "DMMA", "sm_90a": "DMMA", "sm_100": "DMMA"}),
     ],
     ids=lambda x: str(x) if isinstance(x, dt.DType) else "",
 )

@@ -14,7 +14,7 @@ import tessera as ts
 from tessera import knobs
 from tests.conftest import require
 
-ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120")
+ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100", "sm_120")
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
 GAIN = 2.0
 

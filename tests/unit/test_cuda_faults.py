@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from types import SimpleNamespace
 from typing import Any
@@ -169,3 +170,28 @@ def test_a_forked_child_holds_no_handles_and_says_so(monkeypatch: pytest.MonkeyP
     said = os.read(read, 10000).decode()
     assert "CUDA does not outlive a fork" in said and "spawn" in said
     assert quick(*use(driver, x, x), 1.0, 0) is False, "the parent goes on"
+
+
+@pytest.mark.parametrize(("capability", "wanted"), [((8, 9), b"cubin"), ((9, 0), b"text"), ((13, 0), b"text")])
+def test_later_gpus_get_the_ptx(capability: tuple[int, int], wanted: bytes) -> None:
+    executable, driver = loaded(k.saxpy(n=100).program)
+    executable.artifact.files["code.ptx"] = b"text"
+    seen: list[bytes] = []
+    load = driver.cuModuleLoadData
+    driver.cuDeviceGetAttribute = lambda attribute, _: (0, capability[attribute])  # type: ignore[method-assign]
+    driver.cuModuleLoadData = lambda a: (seen.append(ctypes.string_at(a)), load(a))[1]  # type: ignore[method-assign]
+    x = aligned(k.normal(100))
+    executable.run(use(driver, x, x), [1.0], [])
+    assert seen == [wanted], "PTX ends with a null"
+
+
+def test_ptx_that_an_old_driver_does_not_compile_is_told() -> None:
+    executable, driver = loaded(k.saxpy(n=100).program)
+    executable.artifact.files["code.ptx"] = b"text"
+    status = Status(222)
+    status.name = "CUDA_ERROR_UNSUPPORTED_PTX_VERSION"
+    driver.cuDeviceGetAttribute = lambda attribute, _: (0, (13, 0)[attribute])  # type: ignore[method-assign]
+    driver.cuModuleLoadData = lambda _: (status, None)  # type: ignore[method-assign]
+    x = aligned(k.normal(100))
+    with pytest.raises(DeviceError, match=r"UNSUPPORTED_PTX_VERSION[\s\S]*newer driver"):
+        executable.run(use(driver, x, x), [1.0], [])

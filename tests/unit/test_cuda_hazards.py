@@ -98,3 +98,15 @@ def test_ties_of_tf32_go_to_even_on_every_target(target: str) -> None:
         np.testing.assert_array_equal(np.asarray(compiled(x, right)), wanted)
     if target == "emulator:sm_90a":
         assert "Without wgmma" not in compiled.source
+
+
+def test_targets_without_instructions_of_their_own_carry_ptx_for_gpus_to_come() -> None:
+    require("cuda.bindings")
+    program = k.saxpy(n=100).program
+    for arch in ("sm_80", "sm_100", "sm_120"):
+        text = base.get(arch).compile(program).files["code.ptx"].decode()
+        assert f".target {arch}" in text and "saxpy_kernel" in text and "\0" not in text
+    assert "code.ptx" not in base.get("sm_90a").compile(program).files
+    for name in ("sm_100a", "sm_100f", "sm_103", "b200"):
+        assert base.get(name).name == "sm_100"
+    assert base.get("sm_121").name == "sm_120"

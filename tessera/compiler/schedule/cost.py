@@ -30,7 +30,7 @@ MACHINES: dict[str, Machine] = {
     "sm_86": Machine(35_600, 936, 4.0),
     "sm_89": Machine(82_600, 1_008, 4.0),
     "sm_90a": Machine(66_900, 3_350, 3.0),
-    "sm_100a": Machine(80_000, 8_000, 3.0),
+    "sm_100": Machine(80_000, 8_000, 3.0),
     "sm_120": Machine(104_800, 1_792, 3.0),
 }
 """Published f32 and memory peaks of the usual card of each architecture (T4, A100, A10, 4090, H100, B200, 5090)."""

@@ -10,10 +10,14 @@ SHARED_LIMITS = {70: 98304, 75: 65536, 80: 166912, 86: 101376, 89: 101376, 90: 2
 SECTOR = 32
 """bytes that are moved at least where any of them is wanted"""
 
-CUDA_ARCHITECTURES = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120")
+CUDA_ARCHITECTURES = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100", "sm_120")
+"""One that ends in `a` has instructions of its own and runs on that capability alone. The others run on the later ones
+of their major version, and as PTX on any later GPU."""
 ALIASES = {
     "v100": "sm_70", "t4": "sm_75", "a100": "sm_80", "rtx3090": "sm_86", "l4": "sm_89", "rtx4090": "sm_89",
-    "h100": "sm_90a", "h200": "sm_90a", "sm_90": "sm_90a", "b200": "sm_100a", "sm_100": "sm_100a", "rtx5090": "sm_120",
+    "h100": "sm_90a", "h200": "sm_90a", "sm_90": "sm_90a", "rtx5090": "sm_120",
+    "b200": "sm_100", "b300": "sm_100", "sm_100a": "sm_100", "sm_100f": "sm_100", "sm_103": "sm_100",
+    "sm_121": "sm_120",
     "cuda_70": "sm_70", "cuda_75": "sm_75", "cuda_80": "sm_80", "cuda_90": "sm_90a",
     "llvm": "cpu", "numpy": "reference",
 }  # fmt: skip
@@ -37,3 +41,16 @@ def architecture_of(target: str) -> int | None:
     name = target.lower().removeprefix("emulator:")
     name = ALIASES.get(name, name)
     return int(name.removeprefix("sm_").rstrip("af")) if name in CUDA_ARCHITECTURES else None
+
+
+def best_target(capability: tuple[int, int]) -> str:
+    """The target whose code runs on devices of this compute capability: the machine code that fits best, else the PTX
+    of the latest target before it. Without any: the architecture's own name, which is no target.
+
+    Source: CUDA C++ Programming Guide, "Binary Compatibility" and "PTX Compatibility".
+    """
+    own = {divmod(int(a.removeprefix("sm_").rstrip("a")), 10): a for a in CUDA_ARCHITECTURES}
+    if capability in own:
+        return own[capability]
+    earlier = [c for c, a in own.items() if c < capability and not a.endswith("a")]
+    return own[max(earlier)] if earlier else "sm_{}{}".format(*capability)

@@ -21,10 +21,12 @@ from tessera.compiler.targets.cuda import cxx, steps, straight
 from tessera.compiler.targets.cuda.context import Driver, Launched
 from tessera.compiler.targets.cuda.launch import Prepared, aligned_room, encode_tensor_map, prepare
 from tessera.compiler.targets.cuda.target import architecture, constants
+from tessera.compiler.tile.architectures import best_target
 from tessera.errors import DeviceError, MissingDependency, Span
 
 FIRST_USE = "the loading of code at its first use.\nCall it once with such arguments before the capture begins."
 WAITING = "a program that reads a result on the host (a branch, a loop with a condition, debug or profiling)."
+NO_JIT = "This GPU is newer than any target here; its driver did not compile the code's PTX. A newer driver may."
 DEFAULT_SHARED_LIMIT = 48 * 1024
 """Dynamic shared memory that a kernel may have without asking for more."""
 
@@ -86,14 +88,22 @@ def reached(event: Any, bindings: Any = None) -> bool:
     return True
 
 
-def check_capability(target: str, capability: tuple[int, int]) -> None:
-    """A cubin runs on its own major version from its minor version up; an `a` cubin only on its very own."""
-    major, minor = divmod(architecture(target), 10)
-    same = capability == (major, minor) if target.endswith("a") else capability[0] == major and capability[1] >= minor
-    if not same:
-        raise DeviceError(
-            f"Code for {target} does not run on this device (compute capability {capability[0]}.{capability[1]})"
-        )
+def check_capability(target: str, capability: tuple[int, int]) -> str:
+    """Which of an artefact's files runs on a device of this capability. A cubin runs on its own major version from its
+    minor version up, PTX on any later GPU; where a target ends in `a`, its cubin runs on that capability alone.
+
+    Raises DeviceError where neither does.
+    """
+    own = divmod(architecture(target), 10)
+    if capability == own:
+        return "code.cubin"
+    if not target.endswith("a") and capability > own:
+        return "code.cubin" if capability[0] == own[0] else "code.ptx"
+    major, minor = capability
+    raise DeviceError(
+        f"Code for {target} does not run on this device (compute capability {major}.{minor}).\n"
+        f"Compile for {best_target(capability)}."
+    )
 
 
 class DeviceExecutable:
@@ -154,12 +164,11 @@ class DeviceExecutable:
         context = self.driver.ensure_context(stream, (), self.device)
         if (context, name) not in self._functions:
             self.driver.refuse_capture(stream, FIRST_USE)
-            check_capability(self.artifact.target, self.driver.capability())
+            file = check_capability(self.artifact.target, self.driver.capability())
             with self._lock:
                 if (context, name) in self._functions:  # another thread has loaded it meanwhile
                     return self._functions[context, name]
-                code = _bytes_of(self.artifact.files["code.cubin"])
-                module = self.driver("cuModuleLoadData", ctypes.addressof(code))
+                module = self._module(file)
                 for kernel, facts in self.artifact.meta["kernels"].items():
                     f = self.driver("cuModuleGetFunction", module, cxx.kernel_symbol(kernel).encode())
                     if facts["shared"] > DEFAULT_SHARED_LIMIT:
@@ -169,6 +178,16 @@ class DeviceExecutable:
                         self.driver("cuFuncSetAttribute", f, attribute, facts["shared"])
                     self._functions[context, kernel] = f
         return self._functions[context, name]
+
+    def _module(self, file: str) -> Any:
+        """The code of one of the artefact's files, loaded into the current context."""
+        code = _bytes_of(self.artifact.files[file] + b"\0")  # PTX is text that ends so
+        try:
+            return self.driver("cuModuleLoadData", ctypes.addressof(code))
+        except DeviceError as e:
+            if file != "code.ptx":
+                raise
+            raise DeviceError(f"{e.diagnostics[0].message}\n{NO_JIT}") from e
 
     def run(
         self,

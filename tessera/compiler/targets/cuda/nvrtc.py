@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -50,17 +51,33 @@ def library_fingerprint() -> str:
     return digest.hexdigest()[:16]
 
 
+@dataclass(frozen=True, slots=True)
+class Code:
+    """`ptx`: what any later GPU's driver compiles further; of a target with instructions of its own none does.
+    `warnings`: the compiler's (mostly none)."""
+
+    cubin: bytes
+    ptx: bytes
+    warnings: str
+
+
 def compile_cubin(source: str, arch: str, name: str, lines: Sequence[Sequence[object]]) -> tuple[bytes, str]:
-    """The cubin of `source` for `arch`, and what the compiler warns of (mostly nothing).
+    """The cubin and the warnings of `compile_code`."""
+    code = compile_code(source, arch, name, lines)
+    return code.cubin, code.warnings
+
+
+def compile_code(source: str, arch: str, name: str, lines: Sequence[Sequence[object]]) -> Code:
+    """`source` compiled for `arch`.
 
     Raises TargetError TS603 with the generated line and the user's behind it; MissingDependency without NVRTC.
     """
     library = library_for(arch)
     try:
-        code, log = library.compile(source, f"{name}.cu", [f"--gpu-architecture={arch}", *OPTIONS])
+        cubin, ptx, log = library.compile(source, f"{name}.cu", [f"--gpu-architecture={arch}", *OPTIONS])
     except nvrtc_library.CompilationFailed as e:
         raise failed(str(e), source, f"{name}.cu", lines, f"NVRTC for {arch}") from e
-    return code, "\n".join(line for line in log.splitlines() if _DEPRECATED not in line)
+    return Code(cubin, ptx, "\n".join(line for line in log.splitlines() if _DEPRECATED not in line))
 
 
 def failed(log: str, source: str, file: str, lines: Sequence[Sequence[object]], compiler: str) -> TargetError:

@@ -31,8 +31,9 @@ class Library:
     version: tuple[int, int] = (0, 0)
     architectures: frozenset[int] = frozenset()
 
-    def compile(self, source: str, file: str, options: Sequence[str]) -> tuple[bytes, str]:
-        """The cubin of `source`, called `file` in what is said about it, and the log: warnings, or nothing.
+    def compile(self, source: str, file: str, options: Sequence[str]) -> tuple[bytes, bytes, str]:
+        """The cubin of `source`, called `file` in what is said about it, the PTX that it was made from, and the log:
+        warnings, or nothing.
 
         Threads may compile at once. Raises CompilationFailed.
         """
@@ -44,7 +45,7 @@ class Library:
             log = self._bytes(program, "ProgramLog").rstrip(b"\0").decode(errors="replace").strip()
             if status:
                 raise CompilationFailed(log or self._name(status))
-            return self._bytes(program, "CUBIN"), log
+            return self._bytes(program, "CUBIN"), self._bytes(program, "PTX").rstrip(b"\0"), log
         finally:
             self.functions.nvrtcDestroyProgram(ctypes.byref(program))
 

@@ -81,14 +81,17 @@ class CudaTarget:
         """Raises TargetError (TS602 what it cannot do, TS405 shared memory, TS603 compiler) and MissingDependency."""
         program = guarded(program, debug)
         generated = generate(program, settings_for(self.arch, profile, debug))
-        code, warnings = nvrtc.compile_cubin(generated.source, self.name, program.name, generated.lines)
-        figures = cubin.resources(code)
+        code = nvrtc.compile_code(generated.source, self.name, program.name, generated.lines)
+        figures = cubin.resources(code.cubin)
         resources = {k.name: self._resources(k.name, k.threads, k.shared, figures) for k in generated.kernels.values()}
         for k in generated.kernels.values():
             if spills := resources[k.name]["spills"]:
                 k.notes += [f"{spills} bytes of each thread's registers are spilled to memory", *k.spilled]
-        out = artifact(self.name, program, generated, {"code.cubin": code}, resources, profile)
-        out.source += "".join(f"// {line}\n" for line in warnings.splitlines())
+        files = {"code.cubin": code.cubin}
+        if not self.name.endswith("a"):
+            files["code.ptx"] = code.ptx
+        out = artifact(self.name, program, generated, files, resources, profile)
+        out.source += "".join(f"// {line}\n" for line in code.warnings.splitlines())
         return out
 
     def _resources(

@@ -50,18 +50,18 @@ _texts: list[tuple[bytes, str, str]] = []
 """cubins, the texts that they were compiled from, their architectures"""
 _memory: dict[int, Any] = {}
 
-_compile = nvrtc.compile_cubin
+_compile = nvrtc.compile_code
 
 
 def _compiled(source: str, arch: str, *rest: Any) -> Any:
     if CALL == "compile" and f"{ON}_kernel" in source:
         source = source.replace("{", "{ nonsense;", 1)
     made = _compile(source, arch, *rest)
-    _texts.append((made[0], source, arch))
+    _texts.extend((code, source, arch) for code in (made.cubin, made.ptx))
     return made
 
 
-nvrtc.compile_cubin = _compiled
+nvrtc.compile_code = _compiled
 
 
 def _goes_wrong(call: str, kernel: str = "") -> int:
