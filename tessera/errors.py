@@ -87,6 +87,7 @@ CODES: dict[str, Code] = {
     "TS108": Code("Unbounded recursion", "a function calls itself through calls that are all inlined"),
     "TS109": Code("Source unavailable", "the text of the function cannot be read, so it cannot be compiled"),
     "TS110": Code("Possibly unbound name", "a name is assigned on some paths only"),
+    "TS111": Code("Compile-time limit", "what is computed at compile time takes too many steps, or is too large"),
     # TS2xx: shapes
     "TS201": Code("Shape error", "the returned shape differs from the annotation"),
     "TS202": Code("Shape error", "operand shapes do not broadcast"),
@@ -415,6 +416,11 @@ class Diagnostics:
         if key not in self._seen:  # a loop body is evaluated more than once; its finding is said once
             self._seen.add(key)
             self.items.append(d if d.function else replace(d, function=self.function))
+
+    def forget(self, since: int) -> None:
+        """Takes back the findings from this one on."""
+        self._seen -= {(d.code, d.span, d.message) for d in self.items[since:]}
+        del self.items[since:]
 
     def error(self, code: str, message: str, span: Span = NOWHERE, **rest: object) -> None:
         self.add(Diagnostic(code, message, span, **rest))  # type: ignore[arg-type]

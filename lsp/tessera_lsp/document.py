@@ -13,7 +13,7 @@ import itertools
 import linecache
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
 
@@ -21,6 +21,7 @@ from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcContentModified
 from pygls.uris import from_fs_path, to_fs_path
 
+from tessera.compiler.frontend.budget import interruptible
 from tessera.compiler.frontend.definition import Source, source_of
 from tessera.compiler.frontend.files import FileAnalysis
 from tessera.compiler.frontend.modules import Modules, imported_files
@@ -28,6 +29,7 @@ from tessera.compiler.frontend.reparse import common_length
 from tessera.compiler.frontend.text_scope import TextScope
 from tessera.compiler.frontend.trees import first_line
 from tessera.errors import Diagnostic, Edit, Note, Span
+from tessera_lsp.aside import Aside
 from tessera_lsp.known import Known
 from tessera_lsp.text import Text
 
@@ -35,6 +37,8 @@ log = logging.getLogger(__name__)
 _NUMBERS = itertools.count(1)
 TURN = 0.004
 """seconds that an analysis runs before messages that have come are handled"""
+ASIDE = 0.03
+"""seconds that one function may take; one that takes longer is analysed in turns with all else"""
 PATIENCE = 8
 """turns that an answer which is wanted at once leaves to the analysis, which mostly is done by then"""
 LONG = 2_000
@@ -207,15 +211,42 @@ class Document:
 
     async def _complete(self, text: Text) -> bool:
         """Analyses function by function; False where it was given up for a newer text."""
-        with closing(self._files.steps(text.plain)) as steps:
-            turn = time.monotonic() + TURN
-            for _ in steps:
-                if time.monotonic() < turn:
-                    continue
-                await asyncio.sleep(0)
+        try:
+            with closing(self._files.steps(text.plain)) as steps:
+                turn = time.monotonic() + TURN
+                while self._step(steps):
+                    if time.monotonic() < turn:
+                        continue
+                    await asyncio.sleep(0)
+                    if text is not self.text or self.closed:
+                        return False
+                    turn = time.monotonic() + TURN
+        except _TooLong:
+            return await self._aside(text)
+        return True
+
+    def _step(self, steps: Generator[None]) -> bool:
+        """One function; False after the last. Raises _TooLong for one that takes long."""
+        until = time.monotonic() + ASIDE
+
+        def look() -> None:
+            if time.monotonic() > until:
+                raise _TooLong
+
+        with interruptible(look):
+            return next(steps, _LAST) is not _LAST
+
+    async def _aside(self, text: Text) -> bool:
+        """The same, where one function takes long: in turns, also within a function. What others analyse in the
+        meantime comes first."""
+        aside = Aside(lambda aside: _walk(self._files.steps(text.plain), aside.pause))
+        try:
+            while not aside.turn(TURN):
+                await asyncio.sleep(TURN)
                 if text is not self.text or self.closed:
                     return False
-                turn = time.monotonic() + TURN
+        finally:
+            aside.end()
         return True
 
     @property
@@ -267,6 +298,19 @@ class Document:
         identifier = lsp.OptionalVersionedTextDocumentIdentifier(self.uri, self.version)
         changes = [lsp.TextEdit(self.text.span_range(e.span), e.text) for e in edits]
         return lsp.WorkspaceEdit(document_changes=[lsp.TextDocumentEdit(identifier, changes)])
+
+
+_LAST = object()
+
+
+class _TooLong(BaseException):
+    """A function takes longer than others should wait; no Exception, for these are findings in an analysis."""
+
+
+def _walk(steps: Generator[None], pause: Callable[[], None]) -> None:
+    with closing(steps):
+        for _ in steps:
+            pause()
 
 
 def _at_home(d: Diagnostic, file: str) -> Diagnostic:

@@ -98,7 +98,9 @@ def annotation_from_ast(
     try:
         return _Reader(resolve, span_of, type_parameters).annotation(node)
     except RecursionError:
-        fail("the annotation refers to itself", span_of(node))
+        fail("the annotation refers to itself, or is nested too deeply", span_of(node))
+    except DimError as e:
+        fail(str(e), span_of(node))
 
 
 class _UnknowableError(Exception):
@@ -129,8 +131,10 @@ class _Reader:
         """A forward reference: the text inside has no columns of its own that editors could use."""
         try:
             inner = ast.parse(text.strip(), mode="eval").body
+        except (MemoryError, RecursionError):
+            fail(f"{dims.shortened(text)!r} is nested too deeply", self.span_of(node))
         except (SyntaxError, ValueError):
-            fail(f"{text!r} is not an annotation", self.span_of(node))
+            fail(f"{dims.shortened(text)!r} is not an annotation", self.span_of(node))
         span = self.span_of(node)
         return _Reader(self.resolve, lambda _: span, self.type_parameters).annotation(inner)
 

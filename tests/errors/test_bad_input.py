@@ -213,7 +213,7 @@ def _branching(x: Any) -> Any:
 
 PROGRAMS = {
     _try: "TS102", _global: "TS102", _nonlocal: "TS102", _match: "TS102", _import: "TS102", _class: "TS102",
-    _generator: "TS102", _async: "TS102", _store: "TS102", _endless: "TS102", _recursion: "TS108",
+    _generator: "TS102", _async: "TS102", _store: "TS102", _endless: "TS111", _recursion: "TS108",
     _unknown: "TS103", _deleted: "TS110", _attribute: "TS104", _raising: "TS107", _branching: "TS213",
 }  # fmt: skip
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
+from tessera.compiler.frontend import budget
 from tessera.compiler.frontend.operators import SYMBOLS
 from tessera.compiler.frontend.values import (
     UNKNOWN,
@@ -12,6 +13,8 @@ from tessera.compiler.frontend.values import (
     Several,
     Unknown,
     has_unknown,
+    is_collection,
+    is_dict,
     is_list,
     is_sequence,
     is_static,
@@ -85,6 +88,9 @@ def _store_item(ev: Evaluator, target: ast.Subscript, value: Any) -> None:
         owner[index] = value
     except Exception as e:
         ev.error("TS107", f"{type(e).__name__}: {e}", target)
+        return
+    if is_collection(value) or is_dict(value):
+        ev.held(target, value)
 
 
 def _store_attribute(ev: Evaluator, target: ast.Attribute, value: Any) -> None:
@@ -122,6 +128,10 @@ def augment(ev: Evaluator, node: ast.AugAssign) -> None:
     )
     old, item = ev.eval(load), ev.eval(node.value)
     if is_list(old) and symbol == "+" and is_sequence(item):
+        if len(old) + len(item) > budget.ITEMS:
+            ev.too_large(node, "+=")
+            raise budget.ExhaustedError
         old += list(item)  # Python's += changes the list itself
+        ev.held(node, item)
         return
     assign(ev, target, ev.operate(node, symbol, old, item))

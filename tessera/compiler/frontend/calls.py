@@ -10,7 +10,7 @@ import types
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tessera.compiler.frontend import several
+from tessera.compiler.frontend import budget, several
 from tessera.compiler.frontend.definition import live_definition
 from tessera.compiler.frontend.inlining import inline
 from tessera.compiler.frontend.launching import launch, with_config
@@ -31,6 +31,7 @@ from tessera.compiler.frontend.values import (
     Several,
     Unknown,
     has_unknown,
+    is_collection,
     is_dict,
     is_sequence,
     is_static,
@@ -117,7 +118,33 @@ def call_closure(ev: Evaluator, node: ast.AST, closure: Closure, args: list[Any]
     if bound is None:
         return UNKNOWN
     places = _places(node, closure)
+    if not ev.live and closure.frame is None and not closure.decorated and is_static(args) and is_static(kwargs):
+        return _as_python(ev, node, closure, bound, places)
     return (launch if other else inline)(ev, node, closure, bound, places)
+
+
+def _as_python(ev: Evaluator, node: ast.AST, closure: Closure, bound: dict[str, Any], places: Any) -> Any:
+    """A plain function of ordinary values in a text: where it takes too long here, its value is merely not known, for
+    the compiler will have Python run it."""
+    if ev.as_python:
+        return inline(ev, node, closure, bound, places)
+    before, most, endless = len(ev.findings.items), ev.most, set(ev.endless)
+    ev.most, ev.as_python = min(most, ev.steps + budget.CONSTANT_STEPS), True
+    value: Any = UNKNOWN
+    try:
+        value = inline(ev, node, closure, bound, places)
+    except budget.ExhaustedError:
+        if ev.most == most:  # the function's own steps are used up
+            raise
+    finally:
+        ev.most, ev.as_python = most, False
+    if not any(d.code in ("TS108", "TS111") for d in ev.findings.items[before:]):
+        return value
+    ev.endless = endless
+    ev.findings.forget(before)
+    said = f"what {closure.name} gives is not known here: computing it takes too long"
+    ev.error("TS111", said, node, severity="note")
+    return ev.undecide(said, node, "TS111")
 
 
 def _places(node: ast.AST, closure: Closure) -> dict[str, ast.AST]:
@@ -241,17 +268,26 @@ def live_call(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], kwargs
 
 def invoke(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Really calls it. In a file that is only read, that is allowed for pure functions of Python and Tessera alone."""
-    if not ev.live and not is_pure(callee):
+    pure = is_pure(callee)
+    if not ev.live and not pure:
         return UNKNOWN
+    name = getattr(callee, "__name__", str(callee))
+    if pure and (budget.call_explodes(name, args) or budget.method_explodes(_owner(callee), name, args)):
+        return ev.too_large(node, name)
     try:
-        return adopt(ev, node, callee(*args, **kwargs))
+        made = callee(*args, **kwargs)
+        return adopt(ev, node, ev.weighed(node, made) if pure else made)
     except Exception as e:
-        name = getattr(callee, "__name__", str(callee))
         return ev.error("TS107", f"{name} raised {type(e).__name__} at compile time: {e}", node)
 
 
+def _owner(callee: Any) -> Any:
+    """What a bound method is of."""
+    return getattr(callee, "__self__", None)
+
+
 def is_pure(callee: Any) -> bool:
-    owner = getattr(callee, "__self__", None).__class__
+    owner = _owner(callee).__class__
     module = getattr(callee, "__module__", None) or owner.__module__
     return module in ("math", "builtins", "_operator", "tessera.language.policies", "tessera.language.dims")
 
@@ -354,7 +390,14 @@ def _container_method(ev: Evaluator, node: ast.AST, method: Method, args: list[A
         args = [iterate(ev, node, args[0]) or []]
     if name == "sort" and not is_static(owner):
         return ev.error("TS102", "sort compares elements, which are not known at compile time", node)
+    if budget.method_explodes(owner, name, args):
+        return ev.too_large(node, name)
+    ev.steps += len(owner) if name in ("index", "count", "remove", "sort", "copy", "insert", "reverse") else 0
     try:
-        return adopt(ev, node, getattr(owner, name)(*args, **kwargs))
+        made = ev.weighed(node, getattr(owner, name)(*args, **kwargs))
     except Exception as e:
         return ev.error("TS107", f"{type(e).__name__}: {e}", node)
+    for held in (*args, *kwargs.values()):
+        if is_collection(held) or is_dict(held):
+            ev.held(node, held)
+    return adopt(ev, node, made)

@@ -48,14 +48,21 @@ class Emission:
     def constant(self, value: Any, dtype: DType) -> Value:
         return self.g.size(value, dtype) if isinstance(value, Expr) else self.g.constant(value, dtype)
 
-    def computed(self, value: Any) -> Value | None:
-        """A number that depends on sizes, as the program computes it when it runs: in f64, as Python does."""
+    def computed(self, value: Any, known: dict[int, Value | None] | None = None) -> Value | None:
+        """A number that depends on sizes, as the program computes it when it runs: in f64, as Python does. `known`:
+        what parts of it are already, by identity, for `y = y + 1 / y` has each part twice."""
+        known = {} if known is None else known
+        if id(value) not in known:
+            known[id(value)] = self._computed(value, known)
+        return known[id(value)]
+
+    def _computed(self, value: Any, known: dict[int, Value | None]) -> Value | None:
         if isinstance(value, (int, float, Expr)):
             return self.constant(value, dtypes.f64)
         if not isinstance(value, Number) or not value.made:
             return None
         name, *operands = value.made
-        found = [self.computed(o) for o in operands]
+        found = [self.computed(o, known) for o in operands]
         return None if None in found else self.g.emit(REGISTRY[name], found, {})
 
     def emit(

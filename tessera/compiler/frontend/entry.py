@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
-from tessera.compiler.frontend import fixes
+from tessera.compiler.frontend import budget, fixes
 from tessera.compiler.frontend.analysis import Analysis, ArgType, ExprInfo
 from tessera.compiler.frontend.checks import check_values
 from tessera.compiler.frontend.checks.ignored import without_ignored
@@ -21,6 +21,7 @@ from tessera.compiler.frontend.signature import Signature, definition_signature
 from tessera.compiler.frontend.values import UNKNOWN, is_sequence
 from tessera.errors import Diagnostic, Note
 from tessera.language.annotations import TensorAnn, TileAnn
+from tessera.language.dims import DimError
 
 OTHER_LEADS = (2, 3, 4)
 """numbers of axes that `...` is tried with where one axis is a mistake"""
@@ -48,7 +49,10 @@ def run(
 ) -> Analysis:
     """The analysis; with `suggest`, fixes are tried and offered."""
     variants = [Variant()] if arguments is not None else _variants(definition_signature(definition))
-    found = [_of_any_rank(definition, arguments, dims, v) for v in variants]
+    found = [_of_any_rank(definition, arguments, dims, variants[0])]
+    if _exhausted(found[0][0]):
+        variants = variants[:1]
+    found += [_of_any_rank(definition, arguments, dims, v) for v in variants[1:]]
     analysis, pending = found[0] if len(found) == 1 else _joined(variants, found)
     if "distributed" in definition.options:
         from tessera.compiler.frontend.distribution import check_distribution  # for those who distribute
@@ -132,7 +136,7 @@ def _of_any_rank(
 ) -> tuple[Analysis, fixes.Pending]:
     """The analysis. What `...` stands for is open: a mistake counts if there is one for every number of axes."""
     first, pending = _evaluate(definition, arguments, dims, variant)
-    if first.ok or arguments is not None or not _open_rank(definition):
+    if first.ok or _exhausted(first) or arguments is not None or not _open_rank(definition):
         return first, pending
     wrong = {(d.code, d.span) for d in first.diagnostics if d.severity == "error"}
     for lead in OTHER_LEADS:
@@ -143,6 +147,11 @@ def _of_any_rank(
     kept = [i for i, d in enumerate(first.diagnostics) if d.severity != "error" or (d.code, d.span) in wrong]
     said = [d.with_notes(ANY_RANK) if d.severity == "error" else d for d in first.diagnostics]
     return replace(first, diagnostics=tuple(said[i] for i in kept)), fixes.renumbered(pending, kept)
+
+
+def _exhausted(analysis: Analysis) -> bool:
+    """Whether other ways would take as long again, and end in the same."""
+    return any(d.code == "TS111" for d in analysis.diagnostics)
 
 
 def _open_rank(definition: Definition) -> bool:
@@ -157,7 +166,7 @@ def _evaluate(
         arguments = {**dict.fromkeys(variant.absent), **(arguments or {})}
     analysis, ev = _attempt(definition, arguments, dims, variant, layer_of(definition))
     pending = ev.pending
-    while (other := ev.layer.again()) is not None:
+    while not _exhausted(analysis) and (other := ev.layer.again()) is not None:
         second, ev = _attempt(definition, arguments, dims, variant, other)
         if second.ok or analysis.ok or ev.layer.closer:
             analysis, pending = second, ev.pending
@@ -177,6 +186,11 @@ def _attempt(
             op = ev.layer.finish(value)
         check_values(ev)
         tuple_result = is_sequence(value)
+    except budget.ExhaustedError:
+        tuple_result = False  # the finding says where
+    except DimError as e:
+        ev.bad_size(e, definition.tree)
+        tuple_result = False
     except RecursionError:
         ev.error("TS102", f"{definition.name} is nested too deeply to be analysed", definition.span)
         tuple_result = False

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from tessera.compiler.frontend import budget
 from tessera.compiler.frontend.analysis import ExprInfo, Kind
 from tessera.compiler.frontend.calls import call
 from tessera.compiler.frontend.definition import Definition
@@ -43,17 +44,19 @@ from tessera.compiler.ir.core import Block, Builder, Op, Value
 from tessera.compiler.ir.facts import RememberingFacts
 from tessera.errors import Diagnostic, Diagnostics, Edit, Fix, Note, Span
 from tessera.language.annotations import Annotation
-from tessera.language.dims import Expr, Facts
+from tessera.language.dims import DimError, DimLimitError, Expr, Facts
 
+_WEIGHED = frozenset({int, str, bytes, list, tuple, dict, set, frozenset})
 QUIET = frozenset({ast.Constant, ast.Name, ast.Tuple, ast.List, ast.Slice, ast.Dict, ast.JoinedStr, ast.FormattedValue})
-STEP_LIMIT = 200_000
-"""statements that compile-time loops of one function may run"""
 
 
 class Evaluator:
-    """State of one analysis. `sizes` fixes named dims."""
+    """State of one analysis. `sizes` fixes named dims; `most`: the steps that it may take."""
 
-    def __init__(self, definition: Definition, layer: Callable[[Evaluator], Layer], sizes: Mapping[str, int]) -> None:
+    def __init__(
+        self, definition: Definition, layer: Callable[[Evaluator], Layer], sizes: Mapping[str, int],
+        most: int = budget.STEPS,
+    ) -> None:  # fmt: skip
         self.definition, self.sizes = definition, sizes
         self.live = definition.scope.live
         self.findings = Diagnostics(definition.name)
@@ -78,7 +81,13 @@ class Evaluator:
         self.signature = Signature((), None, None, {})
         self.item_spans: list[Span] = []
         """places of the values of a `return a, b`"""
-        self.steps = 0
+        self.steps, self.most = 0, most
+        """expressions and statements so far, with the elements of containers that were gone through"""
+        self._look_at = budget.PAUSE
+        self.as_python = False
+        """whether a plain function of ordinary values is evaluated, which the compiler has Python run"""
+        self.endless: set[object] = set()
+        """functions whose recursion has been found not to end"""
         self.speculative = 0
         """how many undecided branches are open: what fails inside may never happen"""
         self.tried: list[Block] = []
@@ -178,10 +187,15 @@ class Evaluator:
             if self.layer.owns(value):
                 self.record(node, value)
             return value
+        self.steps += 1
+        if self.steps > self._look_at:
+            self.look(node)
         outer = self.builder.span
         self.builder.span = span = self.frame.source.span(node)
         try:
             value = handler(self, node)
+        except DimError as e:
+            value = self.bad_size(e, node)
         finally:
             self.builder.span = outer
         if self.layer.owns(value):
@@ -202,11 +216,8 @@ class Evaluator:
         for i, node in enumerate(statements):
             rests[top] = (statements, i)
             self.steps += 1
-            if self.steps > STEP_LIMIT:
-                self.error(
-                    "TS102", f"more than {STEP_LIMIT} statements run at compile time; loop with ts.range(...)", node
-                )
-                return Flow.RETURN
+            if self.steps > self._look_at:
+                self.look(node)
             handler = STATEMENTS.get(type(node))
             if handler is None:
                 self.error(
@@ -218,11 +229,50 @@ class Evaluator:
             outer, self.builder.span = self.builder.span, self.frame.source.span(node)
             try:
                 flow = handler(self, node)
+            except DimError as e:
+                self.bad_size(e, node)
+                flow = Flow.NEXT
             finally:
                 self.builder.span = outer
             if flow is not Flow.NEXT:
                 return flow
         return Flow.NEXT
+
+    # limits
+    def look(self, node: ast.AST) -> None:
+        """Every few hundred steps: whether some are left, and whether the editor has something else to do."""
+        if self.steps > self.most:
+            said = f"more than {self.most} steps run at compile time; loop with ts.range(...)"
+            self.error("TS111", said, self.header(node) if isinstance(node, ast.stmt) else node)
+            raise budget.ExhaustedError
+        budget.pause()
+        self._look_at = min(self.steps + budget.PAUSE, self.most)
+
+    def weighed(self, node: ast.AST, value: Any) -> Any:
+        """A new value; UNKNOWN after a finding (TS111) where it is too large. Going through it counts as steps."""
+        if value.__class__ in _WEIGHED:
+            if isinstance(value, int):
+                if value.bit_length() > budget.BITS:
+                    return self.too_large(node)
+            else:
+                found = budget.weight(value)
+                self.steps += 0 if isinstance(value, (str, bytes)) else found
+                if found > budget.ITEMS:
+                    return self.too_large(node)
+        return value
+
+    def held(self, node: ast.AST, value: Any) -> None:
+        """After a container was given `value`: where it holds itself now, or too much, the analysis ends."""
+        if isinstance(self.weighed(node, value), Unknown) and not isinstance(value, Unknown):
+            raise budget.ExhaustedError
+
+    def too_large(self, node: ast.AST, what: str = "this") -> Unknown:
+        return self.error("TS111", f"{what} makes a value too large to compute at compile time", node)
+
+    def bad_size(self, error: DimError, node: ast.AST) -> Unknown:
+        """A size that the dimension algebra refuses."""
+        at = self.header(node) if isinstance(node, ast.stmt) else node
+        return self.error("TS111" if isinstance(error, DimLimitError) else "TS107", str(error), at)
 
     # names
     def lookup(self, node: ast.Name) -> Any:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from tessera.compiler.frontend import attributes, broken, calls, operators, undecided
+from tessera.compiler.frontend import attributes, broken, budget, calls, operators, undecided
 from tessera.compiler.frontend.assignment import assign
 from tessera.compiler.frontend.frame import Frame
 from tessera.compiler.frontend.operators import COMPARISONS, SYMBOLS
@@ -211,11 +211,21 @@ def items(ev: Evaluator, nodes: list[ast.expr]) -> list[Any]:
 
 
 def tuple_(ev: Evaluator, node: ast.Tuple) -> Any:
-    return tuple(items(ev, node.elts))
+    return _display(ev, node, tuple(items(ev, node.elts)))
 
 
 def list_(ev: Evaluator, node: ast.List) -> Any:
-    return items(ev, node.elts)
+    return _display(ev, node, items(ev, node.elts))
+
+
+def _display(ev: Evaluator, node: ast.AST, value: Any) -> Any:
+    """A container that is written out. `[a, a]` doubles what `a` holds."""
+    held = value.values() if is_dict(value) else value
+    return ev.weighed(node, value) if any(map(_is_container, held)) else value
+
+
+def _is_container(value: Any) -> bool:
+    return is_collection(value) or is_dict(value)
 
 
 def set_(ev: Evaluator, node: ast.Set) -> Any:
@@ -248,7 +258,7 @@ def dict_(ev: Evaluator, node: ast.Dict) -> Any:
             out[k] = item
         except TypeError as e:
             return ev.error("TS107", f"TypeError: {e}", key)
-    return out
+    return _display(ev, node, out)
 
 
 def iterate(ev: Evaluator, node: ast.AST, value: Any) -> list[Any] | None:
@@ -257,6 +267,7 @@ def iterate(ev: Evaluator, node: ast.AST, value: Any) -> list[Any] | None:
         return None
     value = as_items(value)
     if is_sequence(value):
+        ev.steps += len(value)
         return list(value)
     if ev.layer.owns(value):
         return ev.layer.iterate(node, value)
@@ -271,9 +282,10 @@ def iterate(ev: Evaluator, node: ast.AST, value: Any) -> list[Any] | None:
     out: list[Any] = []
     for item in iterator:
         out.append(calls.adopt(ev, node, item))
-        if len(out) > operators.LARGE // 100:
-            ev.error("TS102", "more than 100,000 items at compile time; loop with ts.range(...)", node)
+        if len(out) > budget.ITEMS:
+            ev.error("TS111", f"more than {budget.ITEMS} items at compile time; loop with ts.range(...)", node)
             return None
+    ev.steps += len(out)
     return out
 
 
@@ -286,14 +298,17 @@ def comprehension(ev: Evaluator, node: ast.ListComp | ast.SetComp | ast.Generato
         known = _generate(ev, node, 0, found)
     if not known:
         return Several(found[0]) if len(found) == 1 and isinstance(node, ast.ListComp) else UNKNOWN
-    if isinstance(node, ast.DictComp):
-        return dict(found)
-    return set(found) if isinstance(node, ast.SetComp) else found
+    made = dict(found) if isinstance(node, ast.DictComp) else set(found) if isinstance(node, ast.SetComp) else found
+    return _display(ev, node, made)
 
 
 def _generate(ev: Evaluator, node: Any, depth: int, found: list[Any]) -> bool:
     if depth == len(node.generators):
         found.append((ev.eval(node.key), ev.eval(node.value)) if isinstance(node, ast.DictComp) else ev.eval(node.elt))
+        ev.steps += 1
+        if len(found) > budget.ITEMS:
+            ev.error("TS111", f"more than {budget.ITEMS} items at compile time; loop with ts.range(...)", node)
+            return False
         return True
     generator: ast.comprehension = node.generators[depth]
     iterable = ev.eval(generator.iter)
@@ -341,7 +356,7 @@ def starred(ev: Evaluator, node: ast.Starred) -> Any:
 
 def joined(ev: Evaluator, node: ast.JoinedStr) -> Any:
     parts = [ev.eval(v) for v in node.values]
-    return UNKNOWN if has_unknown(parts) else "".join(map(str, parts))
+    return UNKNOWN if has_unknown(parts) else ev.weighed(node, "".join(map(str, parts)))
 
 
 def formatted(ev: Evaluator, node: ast.FormattedValue) -> Any:
@@ -351,10 +366,12 @@ def formatted(ev: Evaluator, node: ast.FormattedValue) -> Any:
         return UNKNOWN
     if ev.layer.owns(value) or isinstance(value, Number):
         return f"<{type_name(value)}>"
+    if budget.format_explodes(str(spec)):
+        return ev.too_large(node, "the format")
     convert: dict[int, Callable[[Any], str]] = {ord("r"): repr, ord("s"): str, ord("a"): ascii}
     try:
         value = convert[node.conversion](value) if node.conversion in convert else value
-        return format(str(value) if isinstance(value, Expr) else value, spec)
+        return ev.weighed(node, format(str(value) if isinstance(value, Expr) else value, spec))
     except Exception as e:
         return ev.error("TS107", f"{type(e).__name__}: {e}", node)
 

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from tessera.compiler.frontend.analysis import Analysis, analyse, changed
-from tessera.compiler.frontend.definition import Definition
+from tessera.compiler.frontend.definition import Definition, source_of
 from tessera.compiler.frontend.modules import Modules
 from tessera.compiler.frontend.moving import is_local, moved
 from tessera.compiler.frontend.reparse import Parsed, parsing
 from tessera.compiler.frontend.scope import Scope
-from tessera.compiler.frontend.text_scope import TextScope, decorated_kind
+from tessera.compiler.frontend.text_scope import GIVEN_UP, TextScope, decorated_kind
 from tessera.compiler.frontend.trees import first_line
 from tessera.compiler.frontend.unchanged import Unchanged
 from tessera.compiler.frontend.values import UNKNOWN
@@ -100,6 +100,18 @@ class FileAnalysis:
             raise
         self._kept = kept
         self.analyses = [k.analysis for k in kept.values()]
+        self.problems = [*self._parsed.problems, *self._given_up()]
+
+    def _given_up(self) -> list[Diagnostic]:
+        """Constants that are not known here, for the sake of those who wait; Python computes them when it runs."""
+        if not GIVEN_UP:
+            return []
+        values: list[Any] = [getattr(s, "value", None) for s in self.scope.tree.body]
+        source = source_of(self.file, self.text)
+        return [
+            Diagnostic("TS111", f"not known here: {GIVEN_UP[v]}", source.span(v), severity="note")
+            for v in values if isinstance(v, ast.expr) and v in GIVEN_UP
+        ]  # fmt: skip
 
     def _parse(self, text: str) -> Generator[None]:
         steps = parsing(text, self.file, self._parsed)

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from tessera.compiler.frontend import budget
 from tessera.compiler.frontend.broken import Broken
 from tessera.compiler.frontend.by_node import by_node
 from tessera.compiler.frontend.frame import Flow, Frame
@@ -17,13 +18,12 @@ from tessera.errors import Note
 if TYPE_CHECKING:
     from tessera.compiler.frontend.evaluator import Evaluator
 
-CALL_LIMIT = 24
-"""depth of inlined calls, and so of static recursion"""
-
 
 def inline(ev: Evaluator, node: ast.AST, closure: Closure, bound: dict[str, Any], places: Mapping[str, ast.AST]) -> Any:
     """`places`: the nodes of the arguments, by parameter."""
-    if ev.frame.depth >= CALL_LIMIT:
+    if closure.node in ev.endless:
+        return UNKNOWN
+    if ev.frame.depth >= budget.CALLS:
         return _too_deep(ev, node, closure)
     frame = callee_frame(ev, node, closure)
     frame.names |= bound
@@ -50,6 +50,7 @@ def callee_frame(ev: Evaluator, node: ast.AST, closure: Closure) -> Frame:
 
 def _too_deep(ev: Evaluator, node: ast.AST, closure: Closure) -> Any:
     """Says where the recursion started instead of repeating the chain."""
+    ev.endless.add(closure.node)  # or a function that calls itself twice would be gone through 2^24 times
     frame, times = ev.frame, 0
     while frame.caller is not None:
         times += frame.key is closure.node
@@ -58,7 +59,7 @@ def _too_deep(ev: Evaluator, node: ast.AST, closure: Closure) -> Any:
     if times > 1:
         message = f"{closure.name} calls itself more than {times} times; inlined calls must end at compile time"
     else:
-        message = f"calls are nested more than {CALL_LIMIT} deep, and every one is inlined"
+        message = f"calls are nested more than {budget.CALLS} deep, and every one is inlined"
     saved, ev.frame = ev.frame, frame
     try:
         where = chain[-1].span if chain and chain[-1].span else saved.source.span(node)

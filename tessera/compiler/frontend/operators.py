@@ -7,6 +7,7 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from tessera.compiler.frontend import budget
 from tessera.compiler.frontend.values import UNKNOWN, Number, Unknown, has_unknown, is_sequence, is_static, type_name
 from tessera.language import dims
 from tessera.language.dims import DimError, Expr, Facts
@@ -30,13 +31,13 @@ PYTHON: dict[str, Callable[[Any, Any], Any]] = {
     "<": _.lt, "<=": _.le, ">": _.gt, ">=": _.ge,
 }  # fmt: skip
 UNARY: dict[str, Callable[[Any], Any]] = {"-": _.neg, "+": _.pos, "~": _.invert}
+LONGEST = 1_000
+"""characters of an expression that is kept for people"""
 COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">="})
 _SIZE: dict[str, Callable[[Any, Any], Any]] = {
     "+": _.add, "-": _.sub, "*": _.mul, "//": dims.floordiv, "%": dims.mod,
 }  # fmt: skip
 _PROGRAMS = {"+": "add", "-": "sub", "*": "mul", "/": "div", "**": "pow"}
-LARGE = 10_000_000
-"""elements of a container, or bits of an integer, that compile-time arithmetic may make"""
 
 
 def operate(ev: Evaluator, node: ast.AST, symbol: str, left: Any, right: Any) -> Any:
@@ -66,7 +67,7 @@ def unary(ev: Evaluator, node: ast.AST, symbol: str, operand: Any) -> Any:
     if isinstance(operand, Expr):
         return -operand if symbol == "-" else operand
     if isinstance(operand, Number):
-        return Number(operand.type, f"{symbol}{operand.text}", ("neg", operand) if symbol == "-" else ())
+        return Number(operand.type, _written(f"{symbol}{operand.text}"), ("neg", operand) if symbol == "-" else ())
     try:
         return UNARY[symbol](operand)
     except Exception as e:
@@ -74,30 +75,17 @@ def unary(ev: Evaluator, node: ast.AST, symbol: str, operand: Any) -> Any:
 
 
 def _python(ev: Evaluator, node: ast.AST, symbol: str, left: Any, right: Any) -> Any:
-    if _explodes(symbol, left, right):
-        return ev.error("TS107", f"{symbol} would make a value too large to compute at compile time", node)
+    if budget.operation_explodes(symbol, left, right):
+        return ev.too_large(node, symbol)
     try:
-        return PYTHON[symbol](left, right)
+        return ev.weighed(node, PYTHON[symbol](left, right))
     except Exception as e:
         return ev.error("TS107", f"{type(e).__name__}: {e}", node)
 
 
-def _explodes(symbol: str, left: Any, right: Any) -> bool:
-    """An editor evaluates what people are in the middle of typing: `10 ** 10 ** 10` must not hang it."""
-    if symbol == "**" and isinstance(left, int) and isinstance(right, int):
-        return left.bit_length() * max(right, 0) > LARGE
-    if symbol == "<<" and isinstance(right, int):
-        return right > LARGE
-    if symbol == "*":
-        for items, times in ((left, right), (right, left)):
-            if (is_sequence(items) or isinstance(items, (str, bytes))) and isinstance(times, int):
-                return len(items) * times > LARGE
-    return False
-
-
 def _sized(ev: Evaluator, node: ast.AST, symbol: str, left: Any, right: Any) -> Any:
     """Arithmetic and comparison where at least one side is a symbolic size, or a number that depends on one."""
-    text = f"{_operand(left)} {symbol} {_operand(right)}"
+    text = _written(f"{_operand(left)} {symbol} {_operand(right)}")
     if symbol in ("==", "!=") and not (_numeric(left) and _numeric(right)):
         return symbol == "!="
     if not (_numeric(left) and _numeric(right)):
@@ -109,9 +97,10 @@ def _sized(ev: Evaluator, node: ast.AST, symbol: str, left: Any, right: Any) -> 
     if sizes and symbol in _SIZE:
         try:
             found = _SIZE[symbol](left, right)
+            ev.steps += found.weight // 16 if isinstance(found, Expr) else 0  # long sizes take long
             return ev.facts.normal(found) if symbol in ("//", "%") else whole(found, ev.facts)
         except DimError as e:
-            return ev.error("TS107", f"ZeroDivisionError: {e}", node)
+            return ev.bad_size(e, node)
     if sizes and symbol == "**" and isinstance(right, int) and 0 <= right <= 8:
         return dims.prod([left] * right)
     if sizes and symbol == "/" and right == 0:
@@ -162,6 +151,11 @@ def _same_items(ev: Evaluator, node: ast.AST, symbol: str, left: Any, right: Any
 
 def _numeric(v: Any) -> bool:
     return isinstance(v, (bool, int, float, complex, Expr, Number))
+
+
+def _written(text: str) -> str:
+    """As people are shown a number; one that is made of itself again and again would double at each step."""
+    return text if len(text) <= LONGEST else text[:LONGEST] + "…"
 
 
 def _operand(v: Any) -> str:

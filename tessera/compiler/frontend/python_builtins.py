@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tessera.compiler.frontend import several
+from tessera.compiler.frontend import budget, several
 from tessera.compiler.frontend.expressions import iterate
 from tessera.compiler.frontend.operators import compare_sizes
 from tessera.compiler.frontend.values import (
@@ -19,6 +19,7 @@ from tessera.compiler.frontend.values import (
     Several,
     Unknown,
     has_unknown,
+    is_dict,
     is_sequence,
     is_static,
     is_tuple,
@@ -57,12 +58,13 @@ def _plain(name: str) -> Callable[..., Any]:
 
 
 def evaluate(ev: Evaluator, node: ast.AST, name: str, args: Args, kwargs: Kwargs) -> Any:
-    if any(isinstance(a, range) and len(a) > 1_000_000 for a in args):
-        return ev.error("TS107", f"{name} over so long a range would take too long at compile time", node)
     if name == "pow" and len(args) == 2:
         return ev.operate(node, "**", *args)
+    if budget.call_explodes(name, args):
+        return ev.too_large(node, name)
+    ev.steps += sum(len(a) for a in args if is_sequence(a) or (isinstance(a, range) and name != "range"))
     try:
-        return getattr(builtins, name)(*args, **kwargs)
+        return ev.weighed(node, getattr(builtins, name)(*args, **kwargs))
     except Exception as e:
         return ev.error("TS107", f"{name} raised {type(e).__name__}: {e}", node)
 
@@ -209,7 +211,7 @@ def _listed(kind: Callable[..., Any]) -> Callable[..., Any]:
 
     def run(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs, lists: Lists) -> Any:
         try:
-            return kind(itertools.chain(*lists))
+            return ev.weighed(node, kind(itertools.chain(*lists)))
         except TypeError as e:
             return ev.error("TS107", f"TypeError: {e}", node)
 
@@ -229,8 +231,9 @@ _SEQUENCES: dict[str, Callable[..., Any]] = {
 def dict_(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
     if has_unknown(args[:1]):
         return UNKNOWN
+    ev.steps += sum(len(a) for a in args if is_sequence(a) or is_dict(a))
     try:
-        return dict(*args, **kwargs)
+        return ev.weighed(node, dict(*args, **kwargs))
     except Exception as e:
         return ev.error("TS107", f"{type(e).__name__}: {e}", node)
 

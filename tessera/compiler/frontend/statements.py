@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tessera.compiler.frontend import asserts, assignment, broken, calls, spelling, undecided
+from tessera.compiler.frontend import asserts, assignment, broken, budget, calls, spelling, undecided
 from tessera.compiler.frontend.expressions import iterate
 from tessera.compiler.frontend.frame import Flow, Loop
 from tessera.compiler.frontend.signature import check_claim
@@ -15,9 +15,6 @@ from tessera.compiler.frontend.values import UNKNOWN, Closure, Counting, Record,
 
 if TYPE_CHECKING:
     from tessera.compiler.frontend.evaluator import Evaluator
-
-ITERATION_LIMIT = 20_000
-"""iterations of one compile-time loop"""
 
 
 def expression(ev: Evaluator, node: ast.Expr) -> Flow:
@@ -59,7 +56,7 @@ def if_(ev: Evaluator, node: ast.If) -> Flow:
 
 
 def while_(ev: Evaluator, node: ast.While) -> Flow:
-    for _ in range(ITERATION_LIMIT):
+    for _ in range(budget.ITERATIONS):
         condition = ev.eval(node.test)
         if ev.layer.owns(condition) or ev.layer.rolls(node):
             return ev.layer.repeat(node, condition)
@@ -74,8 +71,8 @@ def while_(ev: Evaluator, node: ast.While) -> Flow:
         if flow is Flow.BREAK:
             return Flow.NEXT
     ev.error(
-        "TS102",
-        f"the loop runs more than {ITERATION_LIMIT} times at compile time; make its condition depend on a tensor",
+        "TS111",
+        f"the loop runs more than {budget.ITERATIONS} times at compile time; make its condition depend on a tensor",
         ev.header(node),
     )
     return Flow.NEXT
@@ -87,9 +84,9 @@ def for_(ev: Evaluator, node: ast.For) -> Flow:
         if iterable.path == "range":
             return undecided.loop(ev, node, iterable)
         return ev.layer.loop(node, iterable)
-    if isinstance(iterable, range) and len(iterable) > ITERATION_LIMIT:
+    if isinstance(iterable, range) and len(iterable) > budget.ITERATIONS:
         said = f"the loop runs {len(iterable)} times at compile time; use ts.range(...)"
-        ev.error("TS102", said, node.iter, fixes=spelling.counted_by_tessera(ev, node.iter))
+        ev.error("TS111", said, node.iter, fixes=spelling.counted_by_tessera(ev, node.iter))
         return Flow.NEXT
     values = iterate(ev, node.iter, iterable)
     if values is None:

@@ -15,6 +15,8 @@ from tessera.errors import CompileError, Diagnostic, Span
 
 _REJECTED = (SyntaxError, ValueError, RecursionError, MemoryError)  # MemoryError: brackets nested too deeply
 _NEWLINE = re.compile(r"\r\n?|\n")
+_SIGNS = re.compile(r"(?:[-+~][ \t]*|not[ \t]+){50,}")
+_BRACKETS = re.compile(r"[()\[\]{}]")
 
 
 @dataclass
@@ -126,13 +128,27 @@ def _type_parameter(parameter: tuple[int, int, str], positions: _Positions) -> T
     return TypeParameter(name, stars, *positions.of(offset), *positions.of(offset + len(name)))
 
 
+def _deepest(text: str) -> int:
+    """Where the longest row of signs starts, or of brackets that are open."""
+    signs = max(_SIGNS.finditer(text), key=lambda m: m.end() - m.start(), default=None)
+    if signs is not None:
+        return signs.start()
+    depth = most = at = 0
+    for m in _BRACKETS.finditer(text):
+        depth += 1 if m[0] in "([{" else -1
+        if depth > most:
+            most, at = depth, m.start()
+    return at
+
+
 def _diagnostic(error: BaseException, text: str, file: str, notes: tuple[Note, ...]) -> Diagnostic:
     positions = _Positions(text)
     if "\0" in text:
         line, col = positions.of(text.index("\0"))
         return Diagnostic("TS101", "the text contains a null character", Span(file, line, col + 1, line, col + 2))
     if not isinstance(error, SyntaxError):
-        return Diagnostic("TS101", "the text is nested too deeply", Span(file, 1, 1, 1, 1))
+        line, col = positions.of(_deepest(text))
+        return Diagnostic("TS101", "the text is nested too deeply", Span(file, line, col + 1, line, col + 2))
     line, col = error.lineno or 1, max(error.offset or 1, 1)
     end_line, end = error.end_lineno or line, error.end_offset or 0
     if (end_line, end) <= (line, col):

@@ -6,11 +6,13 @@ Constants are evaluated by the evaluator itself, in this scope, when they are fi
 from __future__ import annotations
 
 import ast
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
-from tessera.compiler.frontend import vocabulary
+from tessera.compiler.frontend import budget, vocabulary
 from tessera.compiler.frontend.broken import Broken
 from tessera.compiler.frontend.definition import Definition, Kind, Source, find_function, parse_module, source_of
 from tessera.compiler.frontend.layer import Layer
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from tessera.compiler.frontend.modules import Modules, ModuleScope
     from tessera.compiler.frontend.scope import Scope
 
+GIVEN_UP: WeakKeyDictionary[ast.expr, str] = WeakKeyDictionary()
+"""constants that are not known, for computing them takes too long, and why"""
 _NAMED_TUPLE = ("NamedTuple", "typing.NamedTuple")
 _DATACLASS = ("dataclass", "dataclasses.dataclass", *_NAMED_TUPLE)
 
@@ -63,6 +67,8 @@ class TextScope:
         self._modules, self._known_as = modules, known_as or self
         self.bound: dict[str, ast.AST] = {}
         self._values: dict[str, Any] = {}
+        self._open: set[tuple[str, int]] = set()
+        """names that are being evaluated, and on which thread"""
         self._definitions: dict[ast.FunctionDef, Definition] = {}
         self.signatures: dict[Any, Any] = {}
         self.imports: dict[str, ModuleScope] = {}
@@ -125,8 +131,14 @@ class TextScope:
         node = self.bound.get(name)
         if node is None:
             return self._unbound(name)
-        self._values[name] = UNKNOWN  # a constant defined by itself is not known
-        self._values[name] = value = self._evaluate(name, node)
+        opened = (name, threading.get_ident())  # where an editor has set one analysis aside, another may ask as well
+        if opened in self._open:
+            return UNKNOWN  # a constant defined by itself
+        self._open.add(opened)
+        try:
+            self._values[name] = value = self._evaluate(name, node)
+        finally:
+            self._open.discard(opened)
         return value
 
     def _unbound(self, name: str) -> Any:
@@ -255,12 +267,16 @@ class TextScope:
 
         tree = ast.copy_location(ast.Lambda(ast.arguments([], [], None, [], [], None, []), node), node)
         ev = Evaluator(
-            Definition("function", "<module>", self.file, node.lineno, tree, self.text, self), ConstantLayer, {}
-        )
+            Definition("function", "<module>", self.file, node.lineno, tree, self.text, self), ConstantLayer, {},
+            budget.CONSTANT_STEPS,
+        )  # fmt: skip
         try:
             value = ev.eval(node)
         except Exception:  # a constant that cannot be computed is not known, which is no finding
-            return UNKNOWN
+            value = UNKNOWN
+        for d in ev.findings.items:
+            if d.code == "TS111":
+                GIVEN_UP[node] = d.message
         return UNKNOWN if ev.findings.items or has_unknown(value) else value
 
 

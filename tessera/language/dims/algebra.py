@@ -22,6 +22,20 @@ class DimError(ValueError):
     """A dim expression is malformed, or evaluating it divides by zero."""
 
 
+class DimLimitError(DimError):
+    """A dim expression grows beyond what programs are written with, and the algebra would take for ever over it."""
+
+
+_SHOWN = 80
+"""characters of a text that messages repeat"""
+_FEW = 8
+"""terms that a sum may have without being looked at"""
+LARGEST = 1_000
+"""names in a dim expression, each counted as often as it occurs"""
+BITS = 10_000
+"""bits of a coefficient"""
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Atom:
     """`op` is "sym" (args = (name,)), "//", "%", "min" or "max" (args = two dims)."""
@@ -29,9 +43,12 @@ class Atom:
     op: str
     args: tuple[object, ...]
     _hash: int = field(init=False, compare=False, repr=False)
+    weight: int = field(init=False, compare=False, repr=False)
+    """names in it"""
 
     def __post_init__(self) -> None:  # nested dims are hashed at each step of the algebra
         object.__setattr__(self, "_hash", hash((self.op, self.args)))
+        object.__setattr__(self, "weight", sum(a.weight if isinstance(a, Expr) else 1 for a in self.args))
 
     def __hash__(self) -> int:
         return self._hash
@@ -70,6 +87,11 @@ class Expr:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_hash", hash(self.terms))
+
+    @property
+    def weight(self) -> int:
+        """Names in it, each counted as often as it occurs."""
+        return sum(a.weight for m, _ in self.terms for a in m)
 
     def __hash__(self) -> int:
         return self._hash
@@ -137,19 +159,32 @@ def _text(d: Expr) -> str:
 
 @lru_cache(maxsize=8192, typed=True)
 def _sum(a: Expr, b: Dim) -> Dim:
-    return _build(_merge(terms_of(a), terms_of(b)))
+    found = _build(_merge(terms_of(a), terms_of(b)))
+    return _within(found) if isinstance(found, Expr) and len(found.terms) > _FEW else found
 
 
 @lru_cache(maxsize=8192, typed=True)
 def _product(a: Expr, b: Dim) -> Dim:
     if b == 1:
         return a
+    if isinstance(b, Expr) and len(a.terms) * len(b.terms) > LARGEST * 10:
+        raise DimLimitError(f"a product of sizes has {len(a.terms)} times {len(b.terms)} terms")
     out: dict[Monomial, int] = {}
     for m1, c1 in a.terms:
         for m2, c2 in terms_of(b).items():
             m = tuple(sorted(m1 + m2, key=str)) if m1 and m2 else m1 + m2
             out[m] = out.get(m, 0) + c1 * c2
-    return _build(out)
+    return _within(_build(out))
+
+
+def _within(d: Dim) -> Dim:
+    """`d`, which has been made larger. Raises DimLimitError where that is too large."""
+    if isinstance(d, Expr):
+        if d.weight > LARGEST:
+            raise DimLimitError(f"a size is made of more than {LARGEST} names; give a part of it a name of its own")
+        if any(c.bit_length() > BITS for _, c in d.terms):
+            raise DimLimitError("a size has too large a factor to be computed with")
+    return d
 
 
 def terms_of(d: Dim) -> dict[Monomial, int]:
@@ -176,7 +211,8 @@ def _build(terms: dict[Monomial, int]) -> Dim:
 
 def atom(op: str, *args: object) -> Expr:
     """The dim that is one atom, as it stands: see the functions below for what is simplified."""
-    return Expr((((Atom(op, args),), 1),))
+    made = Expr((((Atom(op, args),), 1),))
+    return made if op == "sym" else _within(made)  # type: ignore[return-value]
 
 
 @lru_cache(maxsize=4096)
@@ -352,11 +388,19 @@ def opaque(d: Dim) -> bool:
 def parse(text: str) -> Dim:
     """Reads `"B"`, `"B*H"`, `"D//H"`, `"2*S+1"`, `"min(S, 128)"`. Raises DimError on anything else; runs no code."""
     try:
-        tree = ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError) as e:
+        return from_ast(ast.parse(text.strip(), mode="eval").body, text)
+    except (MemoryError, RecursionError):  # the parser's own words for brackets and signs without end
+        raise DimError(f"{shortened(text)!r} is nested too deeply") from None
+    except DimError:
+        raise
+    except (SyntaxError, ValueError) as e:
         named = "; any number of axes is `...`" if text.lstrip().startswith("*") else ""
-        raise DimError(f"{text!r} is not a dim expression{named}") from e
-    return from_ast(tree, text)
+        raise DimError(f"{shortened(text)!r} is not a dim expression{named}") from e
+
+
+def shortened(text: str) -> str:
+    """A text as messages repeat it: of a long one the beginning."""
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
 
 
 def from_ast(node: ast.expr, text: str = "") -> Dim:
@@ -386,4 +430,4 @@ def from_ast(node: ast.expr, text: str = "") -> Dim:
             return OPERATIONS[f](from_ast(x, text), from_ast(y, text))
         case _:
             pass
-    raise DimError(f"{text or ast.unparse(node)!r} is not a dim expression")
+    raise DimError(f"{shortened(text or ast.unparse(node))!r} is not a dim expression")

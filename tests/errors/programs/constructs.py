@@ -83,7 +83,7 @@ def prints(x: Tensor["D"]):
 @ts.function
 def very_long(x: Tensor["D"]):
     for i in range(10**9):
-        #    ^^^^^^^^^^^^ TS102
+        #    ^^^^^^^^^^^^ TS111
         # fix: for i in ts.range(10**9):
         x = x + i
     return x
@@ -92,7 +92,7 @@ def very_long(x: Tensor["D"]):
 @ts.function
 def explodes(x: Tensor["D"]):
     return x * 10**10**10
-    #          ^^^^^^^^^^ TS107
+    #          ^^^^^^^^^^ TS111
 
 
 @ts.function

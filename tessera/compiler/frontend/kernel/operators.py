@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
+from tessera.compiler.frontend import budget
 from tessera.compiler.frontend.kernel.tiles import NUMBERS, KernelFault, tile_type
 from tessera.compiler.frontend.kernel.values import Axis, Lanes, marks
 from tessera.compiler.frontend.operators import COMPARISONS, PYTHON, compare_sizes
@@ -85,6 +86,8 @@ def _of_numbers(k: KernelState, symbol: str, a: Any, b: Any) -> Any:
     """Arithmetic that leaves the integers, such as `1 / S`: now where sizes are known, else in each program."""
     x, y = k.known(a), k.known(b)
     if isinstance(x, NUMBERS) and isinstance(y, NUMBERS):
+        if budget.operation_explodes(symbol, x, y):
+            raise KernelFault("TS111", f"{symbol} makes a value too large to compute at compile time")
         try:
             return PYTHON[symbol](x, y)
         except Exception as e:
