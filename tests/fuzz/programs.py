@@ -565,4 +565,17 @@ def program(seed: int) -> Program:
     names = [n for n in w.tensors() if n[0] == "v"] or w.tensors()
     last = [n for n in names if n == names[-1]]
     returns = last + [r.choice(w.tensors()) for _ in range(r.choice([0, 0, 1, 1, 2, 3]))]
-    return Program(seed, tuple(arguments), tuple(w.blocks), tuple(returns))
+    early = returned_early(w, returns) if r.random() < 0.1 else []
+    return Program(seed, tuple(arguments), (*w.blocks, *early), tuple(returns))
+
+
+def returned_early(w: Writer, returns: list[str]) -> list[str]:
+    """A branch that returns other values of the same types."""
+    others: list[str] = []
+    for name in returns:
+        old = w[name]
+        others.append(w.r.choice(w.tensors(lambda v, k=old.kind, s=old.shape: v.kind is k and v.shape == s)))
+    try:
+        return [f"    if {condition(w)}:\n        return {', '.join(others)}\n"]
+    except Unfit:  # there is nothing to decide by
+        return []
