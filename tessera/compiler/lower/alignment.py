@@ -13,8 +13,8 @@ from tessera.compiler.graph.operator import attributes_of
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import Shape, TensorType
 from tessera.compiler.lower.layout import kind_of, views_to
-from tessera.compiler.schedule import cost
 from tessera.language.dims import prod
+from tessera.language.order import CHUNK
 
 Axes: TypeAlias = tuple[int, ...]
 
@@ -140,7 +140,7 @@ def long_reduction(op: Op) -> bool:
         return False
     shape = shape_of(op.operands[0])
     n = prod(shape)
-    return len(reduced_axes(op)) == len(shape) and (not isinstance(n, int) or n > cost.CHUNK)
+    return len(reduced_axes(op)) == len(shape) and (not isinstance(n, int) or n > CHUNK)
 
 
 def _reduced(op: Op, own: Axes) -> Axes:

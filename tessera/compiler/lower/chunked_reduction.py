@@ -7,9 +7,9 @@ from tessera.compiler.ir.types import TensorType, TileType, ViewType
 from tessera.compiler.lower.kernel_writer import KernelWriter, Space
 from tessera.compiler.lower.layout import kind_of
 from tessera.compiler.lower.program_builder import GroupBody, ProgramBuilder, flops_of, inside, scalars_of
-from tessera.compiler.schedule.cost import CHUNK
 from tessera.language import dtypes
 from tessera.language.dims import ceildiv, prod
+from tessera.language.order import CHUNK
 
 
 def chunked_reduction(group: Op, out: ProgramBuilder) -> None:

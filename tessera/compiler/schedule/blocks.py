@@ -133,7 +133,8 @@ def contract_block(m: Dim, n: Dim, device: str | Sizes, dtype: DType | None = No
 
     Sharing out rows repeats the packing of the right operand, which is a copy; sharing out columns repeats that of
     the left one, which is a transposition. So rows are shared first, in multiples of the 14 that a register block has.
-    A vector times a matrix packs nothing, and reads long pieces of the matrix' rows: short ones cost a page each.
+    A vector times a matrix packs nothing, and reads long pieces of the matrix' rows: short ones cost a page each. For a
+    matrix times a few columns, rows lie in vectors.
     """
     s = sizes_for(device)
     if s.products and dtype in TENSOR_DTYPES:
@@ -144,7 +145,7 @@ def contract_block(m: Dim, n: Dim, device: str | Sizes, dtype: DType | None = No
     if m == 1 and n >= s.programs * s.contract_columns:
         columns = min(4 * s.contract_columns, max(2 * s.contract_columns, _up(-(-n // s.programs), 32)))
     elif m >= 8 * _ROWS:
-        rows = min(rows, _up(-(-m // s.programs), _ROWS))
+        rows = min(rows, _up(-(-m // s.programs), _ROWS if n > _FEW else _LANES))
     elif m * n >= 64 * 64:
         columns = min(columns, max(64, _up(-(-n // s.programs), 32)))
     return max(1, min(rows, m)), max(1, min(columns, n))
@@ -160,6 +161,7 @@ def _tensor_block(m: Dim, n: Dim, batch: Dim, s: Sizes) -> tuple[int, int]:
 
 
 _ROWS = 14
+_FEW, _LANES = 8, 32
 
 
 def _up(n: int, to: int) -> int:

@@ -6,9 +6,6 @@ from dataclasses import dataclass
 
 from tessera.language.dims import Dim
 
-CHUNK = 2**16
-"""Elements per partial result of a reduction to a scalar. Part of the operator's meaning: it fixes the order."""
-
 MAX_OPERANDS = 24
 MAX_OPS = 64
 """Beyond these a fused kernel runs out of registers and argument slots faster than it saves traffic."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from tessera.language.dtypes import DType
 from tessera.language.lazy import np
+from tessera.language.order import CHAIN, SPAN
 from tessera.language.rounding import round_to, to_compute
 from tessera.language.scalars import TABLE
 
@@ -24,10 +25,23 @@ def scalar_map(name: str, operands: Sequence[Any], types: Sequence[DType], resul
 
 
 def dot(a: Any, b: Any, acc: Any, dtype: DType) -> Any:
-    """acc + a @ b with the products added in ascending k, each step rounded once to `dtype`."""
-    if not dtype.is_float:
+    """acc + a @ b in the order of language/order.py, with one rounding per step; the first chain starts at acc."""
+    if not (dtype.is_float or dtype.is_complex):
         kind = acc.dtype
         return acc + a.astype(kind) @ b.astype(kind)
+    depth, total = a.shape[1], None
+    for group in range(0, max(depth, 1), SPAN):
+        part = None
+        for start in range(group, max(min(group + SPAN, depth), group + 1), CHAIN):
+            end = min(start + CHAIN, depth)
+            done = _chain(a[:, start:end], b[start:end], acc if start == 0 else np.zeros_like(acc), dtype)
+            part = done if part is None else part + done
+        total = part if total is None else total + part
+    return total
+
+
+def _chain(a: Any, b: Any, acc: Any, dtype: DType) -> Any:
+    """acc + a @ b with the products added one after the other."""
     if dtype.bits != 32:
         for k in range(a.shape[1]):
             acc = acc + a[:, k : k + 1].astype(dtype.numpy) * b[k].astype(dtype.numpy)

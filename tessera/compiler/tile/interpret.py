@@ -1,7 +1,7 @@
 """A NumPy interpreter of Tile IR: the meaning of every op, executed one program after the other, with checks.
 
-It is the oracle of all other targets. Sums of products run in ascending k with one rounding per step, as `tile.mma`
-prescribes, so results do not depend on tile sizes. See `memory.py` for what is checked.
+It is the oracle of all other targets. Sums of products have the order of language/order.py with one rounding per step,
+so results do not depend on tile sizes. See `memory.py` for what is checked.
 """
 
 from __future__ import annotations

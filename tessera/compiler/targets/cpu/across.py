@@ -9,8 +9,9 @@ from __future__ import annotations
 from tessera.compiler.targets.cpu.along import VectorLoop
 from tessera.compiler.targets.cpu.body import NestBody
 from tessera.compiler.targets.cpu.memory import Coord
-from tessera.compiler.targets.cpu.reduce import CHUNK, Reduction, power_of_two
+from tessera.compiler.targets.cpu.reduce import Reduction, power_of_two
 from tessera.compiler.targets.cpu.values import Index, Val, const
+from tessera.language.order import CHUNK
 
 PIECE = 1024
 """elements of the vector axis whose partial results are kept at once"""

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from tessera.compiler.targets.cpu.body import NestBody
 from tessera.compiler.targets.cpu.memory import Coord
 from tessera.compiler.targets.cpu.numbers import dtype_of
-from tessera.compiler.targets.cpu.reduce import CHUNK, power_of_two
+from tessera.compiler.targets.cpu.reduce import power_of_two
 from tessera.compiler.targets.cpu.values import I64, Index, Val, text
+from tessera.language.order import CHUNK
 
 Body = Callable[[Coord, int, list[Val]], None]
 """writes one vector: where it stands, which of the unrolled ones it is, and the carried values it may replace"""

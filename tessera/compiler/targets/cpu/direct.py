@@ -3,26 +3,25 @@
 The direct way keeps a block of C in registers, as the packed product does, but broadcasts elements of A and loads rows
 of B where they lie; it pays where there is too little work to repay copying. The turned way is for a few rows of A and
 a B whose columns are contiguous (a matrix times a vector is its plainest case): squares of B are transposed in
-registers on the way. Both add the products of an element in ascending k with fused multiply-adds, so that the bits are
-those of every other path.
+registers on the way. Dots are for so few results that lanes would stay empty: each lane takes a chain of the sum.
 
-Products with a vector whose operands both run along k are sums over rows, and are added in the order of sums (see
-reduce.py): a single chain would wait for each addition. Whether a product is one follows from the operands' whole
-shapes, which no schedule changes.
+All add in the order of language/order.py with fused multiply-adds, so that the bits are those of every other path.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tessera.compiler.targets.cpu.chains import Chains, added, sums
 from tessera.compiler.targets.cpu.convert import memory_element, register_type
 from tessera.compiler.targets.cpu.emit import Function, Module
 from tessera.compiler.targets.cpu.isa import VectorISA
-from tessera.compiler.targets.cpu.matmul import PARAMETERS, transpose
-from tessera.compiler.targets.cpu.values import I1, Index, Ty, Val, const, ty
+from tessera.compiler.targets.cpu.matmul import PARAMETERS, interleaved, transpose
+from tessera.compiler.targets.cpu.values import I1, Index, Ty, Val, const
 from tessera.compiler.targets.cpu.vectormath import VectorMath
 from tessera.language.dtypes import DType
+from tessera.language.order import CHAIN, GROUP, SPAN, levels
 
 SMALL = 1 << 21
 """multiplications of a product that is not worth packing"""
@@ -30,6 +29,9 @@ FEW_ROWS = 4
 """rows of A for which B is never worth packing; twice as many where there are registers for them"""
 ROWS = 8
 """rows of B that are added to C together where A is a vector"""
+
+FAR = 4096
+"""bytes between rows of a matrix that are too far apart for more than one place of each to be read at a time"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +42,11 @@ class Shape:
     dtype: DType
     m: int
     n: int
+    k: int | None
     strides: tuple[int | None, ...]
     accumulate: bool
-    vector_product: bool = False
-    """one of the whole operands is a vector"""
+    n_is_bound: bool = False
+    """fewer columns may be left; not for the direct way"""
 
     @property
     def lanes(self) -> int:
@@ -64,19 +67,27 @@ class Shape:
 
     def name(self, kind: str) -> str:
         strides = "_".join("x" if s is None else str(s) for s in self.strides)
-        add = "_add" if self.accumulate else ""
-        return f"{kind}_{self.dtype}_{self.m}x{self.n}_{strides}{add}"
+        add = ("_add" if self.accumulate else "") + ("_bound" if self.n_is_bound else "")
+        return f"{kind}_{self.dtype}_{self.m}x{self.n}_{levels(self.k)}_{strides}{add}"
 
 
-def direct_kind(shape: Shape, k: int | None) -> str:
+def direct_kind(shape: Shape) -> str:
     """Which of this file's ways suits the product: "dots", "direct", "turned", or "" for none."""
-    if shape.vector_product and shape.strides[1] == 1 and shape.strides[2] == 1 and not shape.accumulate:
-        return "dots"
-    if shape.strides[3] == 1:
-        small = k is not None and shape.m * shape.n * k <= SMALL
-        return "direct" if small or shape.m <= FEW_ROWS else ""
+    m, n, k = shape.m, shape.n, shape.k
+    if shape.strides[3] == 1 and (n > 1 or shape.strides[2] != 1):
+        small = k is not None and m * n * k <= SMALL
+        return "direct" if small or m <= FEW_ROWS else ""
     few = 2 * FEW_ROWS if shape.isa.registers >= 32 else FEW_ROWS
-    return "turned" if shape.strides[2] == 1 and shape.m <= few and shape.n >= shape.lanes else ""
+    if shape.strides[2] != 1 or m > few:
+        return ""
+    if shape.strides[1] == 1 and not shape.accumulate and n < shape.lanes and _dots_are_faster(n, k):
+        return "dots"
+    return "turned"
+
+
+def _dots_are_faster(n: int, k: int | None) -> bool:
+    """Roughly: a vector of results waits 4 cycles for each product, one result for a chain, then for memory."""
+    return k is None or n * (4 * CHAIN + k // 4) < 4 * k
 
 
 def direct_function(module: Module, shape: Shape, kind: str) -> str:
@@ -126,77 +137,139 @@ class _Writer:
 
     # -- products with a vector --------------------------------------------------------------------------------------
     def dots(self) -> None:
-        """Each element on its own: 2048 bits of partial sums, halved until one is left."""
+        """Each element on its own: lanes are the chains of a group, and a last, shorter chain stands by itself."""
         fn, shape = self.fn, self.shape
         sam, _, _, sbn, ldc = self.strides
-        vectors = 2048 // shape.dtype.bits // shape.lanes
-        step, k = vectors * shape.lanes, fn.param(10)
-        zero = const(0, shape.vector)
+        one, lanes, k = shape.vector.scalar, shape.lanes, fn.param(10)
+        found = fn.alloca(memory_element(shape.dtype), max(GROUP, lanes))
 
-        def one(row: Index, column: Index) -> None:
-            a, b = self.at(fn.param(0), (row, sam)), self.at(fn.param(3), (column, sbn))
-
-            def add(start: Index, sums: list[Val], load: Callable[[Val, Index], Val]) -> list[Val]:
-                places = [fn.add(start, j * shape.lanes) for j in range(vectors)]
-                return [
-                    self.fma(load(self.at(a, (p, 1)), p), load(self.at(b, (p, 1)), p), v)
-                    for p, v in zip(places, sums, strict=True)
-                ]
-
-            whole = fn.mul(fn.div(k, step), step)
-            with fn.loop(0, whole, step, [zero] * vectors) as at:
-                at.next = add(at.index, at.carried, lambda p, _: fn.load(p, shape.vector, shape.dtype.itemsize))
-            with fn.loop(whole, k, step, at.results) as rest:
-                rest.next = add(rest.index, rest.carried, lambda p, i: self._masked(p, self._below(fn.sub(k, i))))
-            sums = rest.results
-            while len(sums) > 1:
-                half = len(sums) // 2
-                sums = [fn.binary("fadd", sums[i], sums[i + half]) for i in range(half)]
-            total, lanes = sums[0], shape.lanes
-            while lanes > 2:
-                lanes //= 2
-                low, high = (fn.shuffle(total, None, range(s, s + lanes)) for s in (0, lanes))
-                total = fn.binary("fadd", low, high)
-            result = fn.binary("fadd", fn.extract(total, 0), fn.extract(total, 1))
-            fn.store(result, self.at(fn.param(6), (row, ldc), (column, 1)), shape.dtype.itemsize)
+        def group(a: Val, b: Val, lo: Index, hi: Index) -> list[Val]:
+            """The sum of one group: its chains are computed side by side, put down, and added one by one."""
+            whole = fn.div(fn.sub(hi, lo), CHAIN)
+            with fn.loop(0, whole, lanes) as at:
+                starts = [fn.smin(fn.add(at.index, i), fn.sub(whole, 1)) for i in range(lanes)]
+                places = [fn.add(lo, fn.mul(i, CHAIN)) for i in starts]
+                rows = [[self.at(x, (p, 1)) for p in places] for x in (a, b)]
+                with fn.loop(0, CHAIN, lanes, [const(0, shape.vector)]) as along:
+                    left, right = (self._square([self.at(p, (along.index, 1)) for p in lines]) for lines in rows)
+                    v = along.carried[0]
+                    for x, y in zip(left, right, strict=True):
+                        v = self.fma(x, y, v)
+                    along.next = [v]
+                fn.store(along.results[0], self.at(found, (at.index, 1)), shape.dtype.itemsize)
+            with fn.loop(0, whole, 1, [const(-0.0, one)]) as at:
+                at.next = [added(fn, at.carried[0], fn.load(self.at(found, (at.index, 1)), one))]
+            rest = fn.add(lo, fn.mul(whole, CHAIN))
+            with fn.loop(rest, hi, 1, [const(0, one)]) as last:
+                x, y = (fn.load(self.at(p, (last.index, 1)), one) for p in (a, b))
+                last.next = [self.fma(x, y, last.carried[0])]
+            return [fn.select(fn.icmp("slt", rest, hi), added(fn, at.results[0], last.results[0]), at.results[0])]
 
         with fn.loop(0, fn.param(8)) as i, fn.loop(0, fn.param(9)) as j:
-            one(i.index, j.index)
+            a, b = self.at(fn.param(0), (i.index, sam)), self.at(fn.param(3), (j.index, sbn))
+            with fn.loop(0, k, SPAN, [const(-0.0, one)]) as at:
+                (sum_,) = group(a, b, at.index, fn.smin(fn.add(at.index, SPAN), k))
+                at.next = [added(fn, at.carried[0], sum_)]
+            result = fn.select(fn.icmp("sgt", k, 0), at.results[0], const(0, one))
+            fn.store(result, self.at(fn.param(6), (i.index, ldc), (j.index, 1)), shape.dtype.itemsize)
 
-    def _below(self, count: Index) -> Val:
-        """Lanes whose number is less than `count`, which may be negative."""
-        fn, t = self.fn, ty("i", 64, self.shape.lanes)
-        return fn.compare("icmp slt", fn.lane_numbers(t), fn.splat(fn.index(count), t.lanes))
+    def _square(self, rows: list[Val]) -> list[Val]:
+        """A vector from each of these places, transposed.
+
+        Halves of vectors go from memory to where they belong, which is cheaper than to shuffle them later. All of a row
+        is read at once, since rows may lie in one set of the cache.
+        """
+        fn, lanes, size = self.fn, self.shape.lanes, self.shape.dtype.itemsize
+        piece = min(16 // size, lanes)
+        if lanes < 2 * piece:
+            return transpose(fn, [fn.load(p, self.shape.vector, size) for p in rows])
+        half, t = lanes // 2, self.shape.vector.wide(lanes // 2)
+        lower = [i for p in range(0, lanes, 2 * piece) for i in range(p, p + piece)]
+        held: list[list[Val]] = [[] for _ in range(lanes // piece)]
+        for j in range(piece):
+            own = rows[j::piece]  # lanes j of all pieces
+            loaded = [[fn.load(self.at(p, (at, 1)), t, size) for at in (0, half)] for p in own]
+            for at in range(2):
+                joined = [
+                    fn.shuffle(x[at], y[at], range(lanes)) for x, y in zip(loaded[::2], loaded[1::2], strict=True)
+                ]
+                if len(joined) == 1:
+                    held[at].append(joined[0])
+                    continue
+                for k in range(2):
+                    mask = [i + k * piece for i in lower]
+                    held[2 * at + k].append(fn.shuffle(joined[0], joined[1], [*mask, *(lanes + i for i in mask)]))
+        return [v for some in held for v in interleaved(fn, some, piece)]
 
     def rows_of_b(self) -> None:
-        """A vector times B: several rows of B at a time are added to C, which stays in the first-level cache."""
+        """A vector times B: several rows of B at a time are added to sums that stay in the first-level cache."""
         fn, shape = self.fn, self.shape
-        lanes, k = shape.lanes, fn.param(10)
-        whole = shape.n // lanes * lanes
-        if not shape.accumulate:
-            with fn.loop(0, shape.n, lanes) as at:
-                fn.store(const(0, shape.vector), self.at(fn.param(6), (at.index, 1)), shape.dtype.itemsize)
+        depth, c, k = levels(shape.k), fn.param(6), fn.param(10)
+        element = memory_element(shape.dtype)
+        chain = c if depth == 1 else fn.alloca(element, -(-shape.n // shape.lanes) * shape.lanes)
+        group = c if depth < 3 else fn.alloca(element, -(-shape.n // shape.lanes) * shape.lanes)
+        zero, nothing = const(0, shape.vector), const(-0.0, shape.vector)
+        if depth == 1:
+            if not shape.accumulate:
+                self._each_vector(lambda at: self._put(zero, c, at))
+            self._add_rows(chain, 0, k)
+            return
+        self._each_vector(lambda at: self._put(self._get(c, at) if shape.accumulate else zero, chain, at))
+        self._each_vector(lambda at: self._put(nothing, c, at))
+
+        def move(source: Val, target: Val, left: Val, at: Index) -> None:
+            self._put(added(fn, self._get(target, at), self._get(source, at)), target, at)
+            self._put(left, source, at)
+
+        def one_group(lo: Index, hi: Index) -> None:
+            with fn.loop(lo, hi, CHAIN) as at:
+                self._add_rows(chain, at.index, fn.smin(fn.add(at.index, CHAIN), hi))
+                self._each_vector(lambda v: move(chain, group, zero, v))
+
+        if depth == 2:
+            one_group(0, k)
+            return
+        self._each_vector(lambda at: self._put(nothing, group, at))
+        with fn.loop(0, k, SPAN) as at:
+            one_group(at.index, fn.smin(fn.add(at.index, SPAN), k))
+            self._each_vector(lambda v: move(group, c, nothing, v))
+        with fn.when(fn.icmp("sle", k, 0)):
+            self._each_vector(lambda v: self._put(self._get(chain, v), c, v))
+
+    def _each_vector(self, write: Callable[[Index], None]) -> None:
+        with self.fn.loop(0, self.shape.n, self.shape.lanes) as at:
+            write(at.index)
+
+    def _get(self, base: Val, at: Index) -> Val:
+        return self.fn.load(self.at(base, (at, 1)), self.shape.vector, self.shape.dtype.itemsize)
+
+    def _put(self, v: Val, base: Val, at: Index) -> None:
+        self.fn.store(v, self.at(base, (at, 1)), self.shape.dtype.itemsize)
+
+    def _add_rows(self, target: Val, lo: Index, hi: Index) -> None:
+        """The rows of B from `lo` on, each times its element of A."""
+        fn, shape = self.fn, self.shape
+        whole = shape.n // shape.lanes * shape.lanes
 
         def add(first: Index, rows: int) -> None:
             lefts = [self._left(0, fn.add(first, i)) for i in range(rows)]
             lines = [self.at(fn.param(3), (fn.add(first, i), self.strides[2])) for i in range(rows)]
 
             def columns(column: Index, tail: int) -> None:
-                place = self.at(fn.param(6), (column, 1))
-                total = fn.load(place, shape.vector, shape.dtype.itemsize)
+                total = self._get(target, column)
                 for left, line in zip(lefts, lines, strict=True):
                     total = self.fma(left, self._load(self.at(line, (column, 1)), tail), total)
-                fn.store(total, place, shape.dtype.itemsize)
+                self._put(total, target, column)
 
-            with fn.loop(0, whole, lanes) as at:
+            with fn.loop(0, whole, shape.lanes) as at:
                 columns(at.index, 0)
             if shape.n > whole:
                 columns(whole, shape.n - whole)
 
-        most = fn.mul(fn.div(k, ROWS), ROWS)
-        with fn.loop(0, most, ROWS) as at:
+        most = fn.add(lo, fn.mul(fn.div(fn.sub(hi, lo), ROWS), ROWS))
+        with fn.loop(lo, most, ROWS) as at:
             add(at.index, ROWS)
-        with fn.loop(most, k) as at:
+        with fn.loop(most, hi) as at:
             add(at.index, 1)
 
     # -- B along its rows --------------------------------------------------------------------------------------------
@@ -226,27 +299,38 @@ class _Writer:
         a, b = self.at(fn.param(0), (row, sam)), self.at(fn.param(3), (column, 1))
         c = self.at(fn.param(6), (row, ldc), (column, 1))
         places = [self.at(c, (i, ldc), (j * lanes, 1)) for i in range(rows) for j in range(vectors)]
-        with fn.loop(0, fn.param(10), 1, self.start(places)) as k:
-            line = self.at(b, (k.index, sbk))
-            rights = [
-                self._load(self.at(line, (j * lanes, 1)), tail if j == vectors - 1 else 0) for j in range(vectors)
-            ]
-            left = self.at(a, (k.index, sak))
-            following: list[Val] = []
-            for i in range(rows):
-                x = fn.splat(fn.load(self.at(left, (i, sam)), shape.vector.scalar), lanes)
-                for j in range(vectors):
-                    following.append(self.fma(x, rights[j], k.carried[i * vectors + j]))
-            k.next = following
-        self.finish(places, k.results)
+
+        def chain(starts: list[Index], count: Index, values: list[Val]) -> list[Val]:
+            (first,) = starts
+            with fn.loop(0, count, 1, values) as at:
+                k = fn.add(first, at.index)
+                line = self.at(b, (k, sbk))
+                rights = [
+                    self._load(self.at(line, (j * lanes, 1)), tail if j == vectors - 1 else 0) for j in range(vectors)
+                ]
+                left = self.at(a, (k, sak))
+                following: list[Val] = []
+                for i in range(rows):
+                    x = fn.splat(fn.load(self.at(left, (i, sam)), shape.vector.scalar), lanes)
+                    for j in range(vectors):
+                        following.append(self.fma(x, rights[j], at.carried[i * vectors + j]))
+                at.next = following
+            return at.results
+
+        self.finish(places, self._sums(self.start(places), chain))
+
+    def _sums(self, start: list[Val], chains: Chains, together: int = 1) -> list[Val]:
+        k = self.shape.k
+        return sums(self.fn, self.fn.param(10) if k is None else k, levels(k), start, chains, together)
 
     def _load(self, p: Val, tail: int) -> Val:
         if not tail:
             return self.fn.load(p, self.shape.vector, self.shape.dtype.itemsize)
+        return self._masked(p, self._mask(range(tail)))
+
+    def _mask(self, on: range) -> Val:
         m = I1.wide(self.shape.lanes)
-        return self._masked(
-            p, Val("<" + ", ".join(f"i1 {'true' if i < tail else 'false'}" for i in range(m.lanes)) + ">", m)
-        )
+        return Val("<" + ", ".join(f"i1 {'true' if i in on else 'false'}" for i in range(m.lanes)) + ">", m)
 
     def _masked(self, p: Val, mask: Val) -> Val:
         """Zeros in the lanes that are not read."""
@@ -257,59 +341,61 @@ class _Writer:
 
     # -- B along its columns -----------------------------------------------------------------------------------------
     def turned(self) -> None:
-        """Lanes are columns; a last, overlapping vector of columns covers what is left of them."""
+        """Lanes are columns. Where fewer are left, the last of them fills the lanes: what it gives is filler of C."""
         shape, fn = self.shape, self.fn
-        whole = shape.n // shape.lanes * shape.lanes
-        with fn.loop(0, whole, shape.lanes) as q:
-            self._turned_columns(q.index)
-        if shape.n > whole and not shape.accumulate:
-            self._turned_columns(shape.n - shape.lanes)
-        elif shape.n > whole:
-            self._ragged(whole)
+        lanes, n = shape.lanes, fn.param(9) if shape.n_is_bound else shape.n
+        side_by_side = 2 if shape.m == 1 and levels(shape.k) == 1 else 1
+        wide, whole = (fn.mul(fn.div(n, x), x) for x in (side_by_side * lanes, lanes))
+        with fn.loop(0, wide, side_by_side * lanes) as q:
+            self._turned_columns(q.index, [range(i * lanes, (i + 1) * lanes) for i in range(side_by_side)])
+        with fn.loop(wide, whole, lanes) as q:
+            self._turned_columns(q.index, [range(lanes)])
+        last = fn.sub(fn.sub(n, whole), 1)
+        with fn.when(fn.icmp("sge", last, 0)):
+            self._turned_columns(whole, [[fn.smin(i, last) for i in range(lanes)]])
 
-    def _turned_columns(self, column: Index) -> None:
+    def _turned_columns(self, column: Index, taken: Sequence[Sequence[Index]]) -> None:
+        """Vectors of the columns that are `taken`, counted from `column` on, for all rows of A."""
         fn, shape = self.fn, self.shape
         _, _, _, sbn, ldc = self.strides
-        lanes, size, k = shape.lanes, shape.dtype.itemsize, fn.param(10)
+        lanes, m = shape.lanes, shape.m
         b, c = self.at(fn.param(3), (column, sbn)), self.at(fn.param(6), (column, 1))
-        places = [self.at(c, (i, ldc)) for i in range(shape.m)]
-        whole = fn.mul(fn.div(k, lanes), lanes)
-        with fn.loop(0, whole, lanes, self.start(places)) as at:
-            corner, values = self.at(b, (at.index, 1)), list(at.carried)
-            rows = [fn.load(self.at(corner, (j, sbn)), shape.vector, size) for j in range(lanes)]
-            for step, line in enumerate(transpose(fn, rows)):
-                for i in range(shape.m):
-                    values[i] = self.fma(self._left(i, fn.add(at.index, step)), line, values[i])
-            at.next = values
-        with fn.loop(whole, k, 1, at.results) as one:
-            line = self._strided(self.at(b, (one.index, 1)), sbn)
-            one.next = [self.fma(self._left(i, one.index), line, v) for i, v in enumerate(one.carried)]
-        self.finish(places, one.results)
+        places = [self.at(c, (i, ldc), (j * lanes, 1)) for j in range(len(taken)) for i in range(m)]
+        steps = [[fn.mul(i, sbn) for i in own] for own in taken]
+
+        def add(values: list[Val], lines: Sequence[Val], ks: list[Index]) -> list[Val]:
+            """`lines` of B, for each chain and vector of columns, times all rows of A."""
+            chosen = [(line, ks[j // len(taken)], i) for j, line in enumerate(lines) for i in range(m)]
+            return [self.fma(self._left(i, k), line, v) for (line, k, i), v in zip(chosen, values, strict=True)]
+
+        def chains(starts: list[Index], count: Index, values: list[Val]) -> list[Val]:
+            whole = fn.mul(fn.div(count, lanes), lanes)
+            with fn.loop(0, whole, lanes, values) as at:
+                corners = [self.at(b, (fn.add(k, at.index), 1)) for k in starts]
+                squares = [self._square([self.at(p, (s, 1)) for s in own]) for p in corners for own in steps]
+                so_far = list(at.carried)
+                for i, lines in enumerate(zip(*squares, strict=True)):
+                    so_far = add(so_far, lines, [fn.add(k, fn.add(at.index, i)) for k in starts])
+                at.next = so_far
+            with fn.loop(whole, count, 1, at.results) as one:
+                ks = [fn.add(k, one.index) for k in starts]
+                lines = [self._one_each(self.at(b, (k, 1)), own) for k in ks for own in steps]
+                one.next = add(list(one.carried), lines, ks)
+            return one.results
+
+        near = isinstance(sbn, int) and sbn * shape.dtype.itemsize < FAR
+        self.finish(places, self._sums(self.start(places), chains, 2 if m == 1 and near else 1))
 
     def _left(self, row: int, k: Index) -> Val:
         """An element of A in every lane."""
         place = self.at(self.fn.param(0), (row, self.strides[0]), (k, self.strides[1]))
         return self.fn.splat(self.fn.load(place, self.shape.vector.scalar), self.shape.lanes)
 
-    def _strided(self, p: Val, step: Index) -> Val:
+    def _one_each(self, p: Val, steps: list[Index]) -> Val:
         """One element of each lane's column."""
         fn, t = self.fn, self.shape.vector
         v = Val("poison", t)
-        for i in range(t.lanes):
-            x = fn.load(self.at(p, (i, step)), t.scalar)
+        for i, step in enumerate(steps):
+            x = fn.load(self.at(p, (step, 1)), t.scalar)
             v = fn.op(f"insertelement {t.text} {v.ref}, {x!r}, i64 {i}", t, (v, x))
         return v
-
-    def _ragged(self, column: int) -> None:
-        """Single columns, where going over some of them twice would add twice."""
-        fn, shape = self.fn, self.shape
-        sam, sak, _, sbn, ldc = self.strides
-        one = shape.vector.scalar
-        for j in range(column, shape.n):
-            for i in range(shape.m):
-                place = self.at(fn.param(6), (i, ldc), (j, 1))
-                with fn.loop(0, fn.param(10), 1, [fn.load(place, one)]) as k:
-                    x = fn.load(self.at(fn.param(0), (i, sam), (k.index, sak)), one)
-                    y = fn.load(self.at(fn.param(3), (k.index, 1), (j, sbn)), one)
-                    k.next = [self.fma(x, y, k.carried[0])]
-                fn.store(k.results[0], place)

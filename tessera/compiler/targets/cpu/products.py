@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import ViewType
-from tessera.compiler.targets.cpu.complex_products import write_complex
-from tessera.compiler.targets.cpu.convert import memory_element
+from tessera.compiler.targets.cpu.convert import memory_element, real_part
 from tessera.compiler.targets.cpu.direct import Shape, direct_function, direct_kind
 from tessera.compiler.targets.cpu.emit import Function
 from tessera.compiler.targets.cpu.matmul import Matmul, matmul_function
@@ -19,6 +18,7 @@ from tessera.compiler.targets.cpu.spaces import shape_of
 from tessera.compiler.targets.cpu.values import Index, Val
 from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
+from tessera.language.order import levels
 
 PITCH = 64
 """rows of scratch matrices are at least this many elements apart"""
@@ -101,7 +101,6 @@ class Product:
     rows: int
     columns: int
     accumulate: bool
-    vector_product: bool = False
 
     @property
     def swapped(self) -> Product:
@@ -112,29 +111,57 @@ class Product:
     def write(self, k: KernelFunction) -> None:
         """Calls the function that suits the sizes; at a ragged edge the packed product, which takes any."""
         fn = k.fn
-        args = [self.a.ptr, *self.a.strides, self.b.ptr, *self.b.strides, self.c, self.pitch, self.m, self.n, self.k]
         kind, shape = self._direct(k)
         if kind == "":
-            self._packed(k, args)
+            self._packed(k)
             return
+        if kind != "direct" and not isinstance(self.n, int):
+            shape = replace(shape, n_is_bound=True)
         direct = direct_function(k.module, shape, kind)
-        if kind == "dots" or (isinstance(self.m, int) and isinstance(self.n, int)):
-            _call(fn, direct, [*args, self.c])
+        if isinstance(self.m, int) and (shape.n_is_bound or isinstance(self.n, int)):
+            _call(fn, direct, self._arguments())
         else:
             full = fn.binary("and", fn.icmp("eq", self.m, self.rows), fn.icmp("eq", self.n, self.columns))
-            fn.choose(full, lambda: _call(fn, direct, [*args, self.c]), lambda: self._packed(k, args))
+            fn.choose(full, lambda: _call(fn, direct, self._arguments()), lambda: self._packed(k))
+
+    def _arguments(self) -> list[Index]:
+        return [self.a.ptr, *self.a.strides, self.b.ptr, *self.b.strides, self.c, self.pitch, self.m, self.n, self.k]
 
     def _direct(self, k: KernelFunction) -> tuple[str, Shape]:
         """How the product goes without packing, "" if it does not."""
         strides = tuple(s if isinstance(s, int) else None for s in (*self.a.strides, *self.b.strides, self.pitch))
-        shape = Shape(k.isa, self.acc, self.rows, self.columns, strides, self.accumulate, self.vector_product)
+        depth = self.k if isinstance(self.k, int) else None
+        shape = Shape(k.isa, self.acc, self.rows, self.columns, depth, strides, self.accumulate)
         plain = self.a.dtype == self.b.dtype == self.acc and self.acc.is_float
-        return direct_kind(shape, self.k if isinstance(self.k, int) else None) if plain else "", shape
+        return direct_kind(shape) if plain else "", shape
 
-    def _packed(self, k: KernelFunction, args: list[Index]) -> list[Val]:
+    def _packed(self, k: KernelFunction) -> list[Val]:
+        if self.acc.is_complex:
+            return self._real(k.fn)._packed(k)
         along = {"0": "m", "1": "k", "": ""}[self.a.unit], {"0": "k", "1": "n", "": ""}[self.b.unit]
-        kind = Matmul(k.isa, self.a.dtype, self.b.dtype, self.acc, *along, rows=self.rows, accumulate=self.accumulate)
-        return _call(k.fn, matmul_function(k.module, kind), [*args, k.raw(kind.workspace(self.rows))])
+        depth = levels(self.k if isinstance(self.k, int) else None)
+        kind = Matmul(
+            k.isa, self.a.dtype, self.b.dtype, self.acc, *along, self.rows, self.columns, self.accumulate, depth
+        )
+        line = max(self.pitch, kind.padded_columns(self.columns))
+        sums = self.c if depth < 3 else k.raw(kind.padded_rows(self.rows) * line * self.acc.itemsize)
+        work = k.raw(kind.workspace(self.rows))
+        return _call(k.fn, matmul_function(k.module, kind), [*self._arguments(), work, sums])
+
+    def _real(self, fn: Function) -> Product:
+        """A complex product as matmul.py takes it. A row whose elements are neighbours is one of real ones too."""
+        a, part = self.a, real_part(self.acc)
+        if a.unit == "1":
+            a = Operand(a.ptr, (fn.mul(a.strides[0], 2), 1), part)
+        return replace(
+            self,
+            a=a,
+            acc=part,
+            pitch=2 * self.pitch,
+            columns=2 * self.columns,
+            n=fn.mul(self.n, 2),
+            k=fn.mul(self.k, 2),
+        )
 
 
 def _call(fn: Function, name: str, args: list[Index]) -> list[Val]:
@@ -167,8 +194,11 @@ def write_contract(k: KernelFunction, op: Op) -> None:
     rows, columns = shape_of(op.result)
     if not isinstance(rows, int) or not isinstance(columns, int):
         unsupported(op, "a contraction block of unknown size")
-    narrow = columns <= k.isa.lanes(8 * dtype_of(op.result).itemsize) // 2 and rows >= 2 * columns
-    swap = narrow and op.result not in ev.cells
+    dtype = dtype_of(op.result)
+    narrow = columns <= k.isa.lanes(8 * dtype.itemsize) // 2 and rows >= 2 * columns
+    swap = (
+        narrow and not dtype.is_complex and op.result not in ev.cells
+    )  # complex products have an order of their parts
     cell = ev.cells.get(op.result) or k.matrix(op.result, turned=swap)
     ev.cells[op.result] = cell
     left, right = (_whole(k, v) for v in (lhs, rhs))
@@ -177,9 +207,8 @@ def write_contract(k: KernelFunction, op: Op) -> None:
     m, n = _left(k, lhs, 0, op.operands[2], rows), _left(k, rhs, 1, op.operands[3], columns)
     pitch = cell.strides[1 if swap else 0] or PITCH
     assert isinstance(pitch, int)
-    adds = dtype_of(op.result).is_complex
-    if adds or not (isinstance(m, int) and isinstance(n, int)):
-        ragged = adds or fn.binary("or", fn.icmp("slt", m, rows), fn.icmp("slt", n, columns))
+    if not (isinstance(m, int) and isinstance(n, int)):
+        ragged = fn.binary("or", fn.icmp("slt", m, rows), fn.icmp("slt", n, columns))
         with fn.when(ragged):
             lines, width = (columns, rows) if swap else (rows, columns)
             size = (pitch * (lines - 1) + width) * cell.dtype.itemsize
@@ -190,13 +219,8 @@ def write_contract(k: KernelFunction, op: Op) -> None:
         fn.gep(right.ptr, fn.mul(col, right.strides[1]), memory_element(right.dtype)), right.strides, right.dtype
     )
     depth = ev.dim(_extent(lhs, 1))
-    vector = 1 in (_extent(lhs, 0), _extent(rhs, 1))
-    product = Product(a, b, dtype_of(op.result), cell.ptr, pitch, m, n, depth, rows, columns, False, vector)
-    product = product.swapped if swap else product
-    if adds:
-        write_complex(k, product)
-    else:
-        product.write(k)
+    product = Product(a, b, dtype_of(op.result), cell.ptr, pitch, m, n, depth, rows, columns, False)
+    (product.swapped if swap else product).write(k)
 
 
 def _whole(k: KernelFunction, v: Value) -> Operand:

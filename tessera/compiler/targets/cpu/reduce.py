@@ -18,8 +18,6 @@ from tessera.compiler.targets.cpu.vectormath import VectorMath
 from tessera.language import dtypes
 from tessera.language.dtypes import DType
 
-CHUNK = 1 << 16
-
 
 class Reduction:
     """One `tile.reduce`. An accumulator is a list of values: one, two for complex numbers, or (value, index)."""

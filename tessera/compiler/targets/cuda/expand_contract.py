@@ -14,11 +14,11 @@ from tessera.compiler.targets.cuda.emit import KernelEmitter, handles
 from tessera.compiler.targets.cuda.emit_memory import copy_access, declare_stages
 from tessera.compiler.targets.cuda.expand_warpgroups import expand_on_warpgroups
 from tessera.compiler.targets.cuda.groups import is_scalar
-from tessera.compiler.targets.cuda.layout import PARTIALS, blocked, fold_scratch
 from tessera.compiler.targets.cuda.swizzle import operand
 from tessera.compiler.targets.cuda.warpgroups import Products
 from tessera.compiler.tile.offsets import strides_of
 from tessera.compiler.tile.ranges import Range
+from tessera.language.order import SPAN, levels
 
 STAGE_BYTES = 64
 """Bytes of k per row of a stage: four 16-byte pieces, the least that the swizzle spreads over all banks."""
@@ -63,6 +63,10 @@ def expand_contract(e: KernelEmitter, op: Op) -> None:
         w.write("ts::commit();")
     w.lines[-1] += ";"
     w.write(f"auto {acc} = ts::full<{e.layout(op.result)}>({cxx.literal(0, t.dtype)});")
+    sums = e.fresh("sums") if _in_chains(e, op) else ""
+    if sums:
+        many = "false" if isinstance(va.shape[1], int) and va.shape[1] <= SPAN else "true"
+        w.write(f"ts::Sums<{cxx.type_name(t.dtype)}, {e.layout(op.result)}, {many}> {sums};")
     w.write("ts::sync();")
     for s in range(stages - 1):
         w.write(f"{fetch}({s}, {s * depth});")
@@ -70,33 +74,33 @@ def expand_contract(e: KernelEmitter, op: Op) -> None:
         w.write(f"ts::wait_for_stage<{stages - 2}>();")
         w.write(f"{fetch}({i} + {stages - 1}, {k} + {(stages - 1) * depth});")
         w.write(f"{acc} = ts::mma({left.use(i)}, {right.use(i)}, {acc});")
+        if sums:
+            w.write(f"{sums}.reach({acc}, {k} + {depth}, {size});")
     w.write("ts::barrier();")
-    e.env[op.result] = acc
+    if sums:
+        e.let(op.result, f"{sums}.result({size})", op.result.hint or "product")
+    else:
+        e.env[op.result] = acc
+
+
+def _in_chains(e: KernelEmitter, op: Op) -> bool:
+    """Whether the sum is cut into chains: not on tensor cores, whose accumulators stay where they are."""
+    view, t, layout = op.operands[0].type, op.result.type, e.layout_of(op.result)
+    assert isinstance(view, ViewType) and isinstance(t, TileType)
+    if layout.tensor_core or layout.quarters or not (t.dtype.is_float or t.dtype.is_complex):
+        return False
+    return levels(view.shape[1]) > 1
 
 
 def _inner_product(e: KernelEmitter, op: Op) -> None:
-    """One row times one column: a sum in the order of reductions, so that all threads take part."""
-    e.headers |= {"reduce", "memory"}
+    """One row times one column: the chains of the sum are shared out, so that all threads take part."""
+    e.headers |= {"sums"}
     a, b, row, col = op.operands
-    va, t = a.type, op.result.type
-    assert isinstance(va, ViewType) and isinstance(t, TileType)
-    layout = blocked(1, PARTIALS[1], e.threads, 4)
-    name, acc, k = e.fresh("Chunk"), e.fresh("products"), e.fresh("k")
-    left, right = e.fresh("left"), e.fresh("right")
-    dtype, box = cxx.type_name(t.dtype), f"ts::Box<1, {PARTIALS[1]}>, ts::Unaligned<0, 1>"
-    zeros = [cxx.literal(0, v.type.dtype) for v in (a, b)]  # type: ignore[union-attr]
-    sides = ((left, e.expr(a), row, zeros[0]), (right, f"ts::swap_axes({e.expr(b)})", col, zeros[1]))
-    e.need_scratch(fold_scratch(1, layout.col, e.threads, t.dtype.itemsize))
-    w = e.source
-    w.write(f"using {name} = {layout.spelling};")
-    w.write(f"auto {acc} = ts::full<{name}>({cxx.literal(0, t.dtype)});")
-    with w.block(f"for (ts::idx {k} = 0; {k} < {cxx.size(va.shape[1])}; {k} += {PARTIALS[1]})"):
-        for side, view, at, zero in sides:
-            loaded = f"ts::load<{name}, {box}>({view}, {{{e.expr(at)}, {k}}}, {zero})"
-            w.write(f"auto {side} = ts::cast<{dtype}>({loaded});")
-        more = f"ts::fma({left}, {right}, {acc})" if t.dtype.is_float else f"ts::add({acc}, ts::mul({left}, {right}))"
-        w.write(f"{acc} = {more};")
-    e.let(op.result, f"ts::sum({acc})", "dot")
+    t = op.result.type
+    assert isinstance(t, TileType)
+    e.need_scratch(e.threads * t.dtype.itemsize)
+    places = ", ".join(map(e.expr, (a, row, b, col)))
+    e.let(op.result, f"ts::inner_product<{cxx.type_name(t.dtype)}>({places})", "dot")
 
 
 class _operand:

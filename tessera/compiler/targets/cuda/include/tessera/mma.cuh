@@ -1,7 +1,8 @@
-// acc + a @ b. Where the accumulator is a Fragment the products run on the tensor cores, 32 bytes of k at a time;
-// elsewhere each element is one chain of fused multiply-adds in ascending k.
+// acc + a @ b. Where the accumulator is a Fragment the products run on the tensor cores, 32 bytes of k at a time and all
+// into one accumulator; elsewhere each element is a sum of fused multiply-adds whose first chain starts at acc.
 #pragma once
 #include "mma_sm70.cuh"
+#include "sums.cuh"
 
 namespace tessera {
 
@@ -135,10 +136,36 @@ template <class T, int K, class B, class X, class L, class F> TS_FN void mma_fra
   }
 }
 
+// One chain, from k `first` to `end`.
+template <class A, class B, class X, class L> TS_FN void mma_chain(Tile<X, L>& acc, const A& a, const B& b, int first, int end) {
+  // A result with one column is held as a vector: its positions are then rows of the product.
+  constexpr bool column = L::rows == 1 && A::rows > 1;
+  using Down = choose<column, typename L::Col, typename L::Row>;
+  using Across = choose<column, typename L::Row, typename L::Col>;
+  const auto& sa = untransposed(a);
+  const auto& sb = untransposed(b);
+  int t = hw::thread();
+  for (int k = first; k < end; ++k) {
+    X av[Down::regs], bv[Across::regs];
+    TS_UNROLL for (int r = 0; r < Down::regs; ++r) {
+      int i = Down::position(r, t);
+      av[r] = Down::exact || i < Down::extent ? cast<X>(hw::load_shared(plain_<A>::transposed ? sa.at(k, i) : sa.at(i, k))) : X(0);
+    }
+    TS_UNROLL for (int n = 0; n < Across::regs; ++n) {
+      int j = Across::position(n, t);
+      bv[n] = Across::exact || j < Across::extent ? cast<X>(hw::load_shared(plain_<B>::transposed ? sb.at(j, k) : sb.at(k, j))) : X(0);
+    }
+    TS_UNROLL for (int r = 0; r < Down::regs; ++r)
+      TS_UNROLL for (int n = 0; n < Across::regs; ++n) {
+        X& d = acc.v[column ? L::reg(n, r) : L::reg(r, n)];
+        d = multiply_add(av[r], bv[n], d);
+      }
+  }
+}
+
 template <class A, class B, class X, class L> TS_FN Tile<X, L> mma(const A& a, const B& b, const Tile<X, L>& c) {
   using T = typename A::type;
   Tile<X, L> acc = c;
-  int t = hw::thread();
   if constexpr (is_tile<A>) {  // an accumulator of the same rows, rounded: its registers are operand registers
     using LA = typename A::layout;
     static_assert(is_fragment<LA> && LA::Col::t2 == 1 && sizeof(T) == 2, "only fragments whose rows stay in a warp feed products");
@@ -152,31 +179,18 @@ template <class A, class B, class X, class L> TS_FN Tile<X, L> mma(const A& a, c
   } else if constexpr (is_quarters<L>) {
     mma_quarters(acc, a, b);
   } else if constexpr (is_fragment<L>) {
-    int down = t / 32 / L::Col::t2 % L::Row::t1;
+    int down = hw::thread() / 32 / L::Col::t2 % L::Row::t1;
     mma_fragments<T, A::cols>(acc, b, [&](u32(&r)[4], int m, int k) { load_a(r, a, (m * L::Row::t1 + down) * 16, k); });
   } else {
-    // A result with one column is held as a vector: its positions are then rows of the product.
-    constexpr bool column = L::rows == 1 && A::rows > 1;
-    using Down = choose<column, typename L::Col, typename L::Row>;
-    using Across = choose<column, typename L::Row, typename L::Col>;
-    const auto& sa = untransposed(a);
-    const auto& sb = untransposed(b);
-    for (int k = 0; k < A::cols; ++k) {
-      X av[Down::regs], bv[Across::regs];
-      TS_UNROLL for (int r = 0; r < Down::regs; ++r) {
-        int i = Down::position(r, t);
-        av[r] = Down::exact || i < Down::extent ? cast<X>(hw::load_shared(plain_<A>::transposed ? sa.at(k, i) : sa.at(i, k))) : X(0);
+    constexpr int K = A::cols;
+    if constexpr (K <= chain_length || is_integer<X>) mma_chain(acc, a, b, 0, K);
+    else {
+      Sums<X, L, (K > span)> sums;
+      for (int k = 0; k < K; k += chain_length) {
+        mma_chain(acc, a, b, k, imin(k + chain_length, K));
+        sums.reach(acc, imin(k + chain_length, K), K);
       }
-      TS_UNROLL for (int n = 0; n < Across::regs; ++n) {
-        int j = Across::position(n, t);
-        bv[n] = Across::exact || j < Across::extent ? cast<X>(hw::load_shared(plain_<B>::transposed ? sb.at(j, k) : sb.at(k, j))) : X(0);
-      }
-      TS_UNROLL for (int r = 0; r < Down::regs; ++r)
-        TS_UNROLL for (int n = 0; n < Across::regs; ++n) {
-          X& d = acc.v[column ? L::reg(n, r) : L::reg(r, n)];
-          if constexpr (is_float<X> || is_small<X>) d = scalar::fma(av[r], bv[n], d);
-          else d = scalar::add(d, scalar::mul(av[r], bv[n]));
-        }
+      return sums.result(K);
     }
   }
   return acc;

@@ -1,0 +1,26 @@
+"""The numbers that fix in which order elements are summed, and with it the bits of results (docs/decisions/0008).
+
+Sums of products: `CHAIN` products in a row are one chain of fused multiply-adds in ascending k; `GROUP` chains, then
+all groups, are added in ascending order. How k is cut depends on k alone. A chain is long enough to repay what its end
+costs, and short enough that rounding errors stay below those of the libraries that NumPy calls.
+"""
+
+from __future__ import annotations
+
+from tessera.language.dims import Dim
+
+CHUNK = 1 << 16
+"""elements of a sum that have partial results of their own; the chunks' results are combined in ascending order"""
+CHAIN = 128
+"""products that are added one after the other"""
+GROUP = 16
+"""chains that are added one after the other, before the groups are"""
+SPAN = CHAIN * GROUP
+"""products of a group"""
+
+
+def levels(k: Dim | None) -> int:
+    """Of sums of up to `k` products (None: of any number): 1 where it is one chain, 2 where it is one group, else 3."""
+    if not isinstance(k, int):
+        return 3
+    return 1 if k <= CHAIN else 2 if k <= SPAN else 3

@@ -1,0 +1,117 @@
+"""A slice of a product has the bits of the product of the slices, however it lies in memory and whoever computes it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import tessera as ts
+from tessera import knobs
+from tessera.language.order import CHAIN, SPAN
+from tests.conftest import require
+
+EXTENTS = st.sampled_from([1, 2, 3, 7, 8, 14, 15, 16, 17, 31, 33, 64, 65, 130, 520])
+DEPTHS = st.sampled_from([1, 3, 16, CHAIN - 1, CHAIN, CHAIN + 1, 300, 1000, SPAN - 1, SPAN, SPAN + 1, 2 * SPAN + 137])
+DTYPES = st.sampled_from(["f4", "f8", "f2", "c8", "c16"])
+
+
+@ts.function
+def product(a: Any, b: Any) -> Any:
+    return a @ b
+
+
+@st.composite
+def slices(draw: st.DrawFn) -> tuple[tuple[int, int, int], slice, slice]:
+    m, k, n = draw(EXTENTS), draw(DEPTHS), draw(EXTENTS)
+
+    def part(size: int) -> slice:
+        start = draw(st.integers(0, size - 1))
+        return slice(start, draw(st.sampled_from([start + 1, size])))
+
+    return (m, k, n), part(m), part(n)
+
+
+def operands(shape: tuple[int, ...], dtype: str, turned: bool) -> Any:
+    rng = np.random.default_rng(shape)
+    x = rng.standard_normal(shape)
+    x = (x + 1j * rng.standard_normal(shape) if dtype[0] == "c" else x).astype(dtype)
+    return np.ascontiguousarray(x.swapaxes(-1, -2)).swapaxes(-1, -2) if turned else x
+
+
+def same(got: Any, want: Any) -> bool:
+    return np.ascontiguousarray(got).tobytes() == np.ascontiguousarray(want).tobytes()
+
+
+def whole(size: int) -> slice:
+    return slice(0, size)
+
+
+@example(((65, 4096, 130), slice(0, 65), slice(0, 1)), "f4", (False, False))
+@example(((65, 4096, 130), slice(3, 4), slice(0, 130)), "f4", (False, False))
+@example(((16, 5000, 40), slice(3, 4), slice(7, 8)), "f4", (False, True))
+@example(((520, 2100, 33), slice(0, 520), slice(0, 1)), "f8", (True, False))
+@given(slices(), DTYPES, st.tuples(st.booleans(), st.booleans()))
+@settings(max_examples=25, deadline=None)
+def test_rows_and_columns(
+    case: tuple[tuple[int, int, int], slice, slice], dtype: str, turned: tuple[bool, bool]
+) -> None:
+    """Slices are taken in place and as copies; the copy of one column is a vector too."""
+    (m, k, n), rows, columns = case
+    a, b = operands((m, k), dtype, turned[0]), operands((k, n), dtype, turned[1])
+    want = np.asarray(product(a, b))[rows, columns]
+    assert same(product(a[rows], b[:, columns]), want)
+    assert same(product(a[rows].copy(), b[:, columns].copy()), want)
+    if want.shape[1] == 1:
+        assert same(product(a[rows], b[:, columns.start].copy()), want[:, 0])
+    if want.shape[0] == 1:
+        assert same(product(a[rows.start].copy(), b[:, columns]), want[0])
+
+
+@given(st.sampled_from([1, 3, 17, 140]), DEPTHS, st.sampled_from([1, 5, 40]), DTYPES)
+@settings(max_examples=10, deadline=None)
+def test_batches(m: int, k: int, n: int, dtype: str) -> None:
+    a, b = operands((3, m, k), dtype, False), operands((3, k, n), dtype, True)
+    together = np.asarray(product(a, b))
+    assert all(same(product(a[i], b[i]), together[i]) for i in range(3))
+    assert same(product(a, b[0]), np.stack([np.asarray(product(x, b[0])) for x in a]))
+
+
+def test_threads() -> None:
+    before = ts.get_num_threads()
+    try:
+        for shape in ((300, 4500, 200), (1, 9000, 3000), (3000, 2500, 1)):
+            a, b = operands(shape[:2], "f4", False), operands(shape[1:], "f4", False)
+            found: list[Any] = []
+            for count in (1, 2):
+                ts.set_num_threads(count)
+                found.append(np.asarray(product(a, b)))
+            assert same(*found)
+    finally:
+        ts.set_num_threads(before)
+
+
+@pytest.mark.parametrize("target", ["reference", "emulator:sm_80"])
+def test_other_targets(target: str) -> None:
+    require("g++")
+    k = CHAIN + SPAN + 3 if target == "reference" else 300
+    a, b = operands((5, k), "f4", False), operands((k, 9), "f4", False)
+    with knobs.target.override(target):
+        want = np.asarray(product(a, b))
+        assert same(product(a, np.ascontiguousarray(b[:, :1])), want[:, :1])
+        assert same(product(a[2:3], b), want[2:3])
+        assert same(product(a[1], b[:, 4].copy()), want[1, 4])
+    assert same(want, product(a, b)), "the CPU has the same order, with the same fused multiply-adds"
+
+
+def test_a_size_that_is_known_at_the_call_alone() -> None:
+    @ts.function
+    def open_sizes(a: ts.Tensor["M", "K", ts.f32], b: ts.Tensor["K", "N", ts.f32]) -> ts.Tensor["M", "N", ts.f32]:
+        return a @ b
+
+    for m, k, n in ((3, SPAN + 130, 7), (1, 2 * SPAN + 5, 40), (70, 300, 1), (1, 129, 1), (2, 0, 3), (40, 2, 33)):
+        a, b = operands((m, k), "f4", False), operands((k, n), "f4", False)
+        assert same(open_sizes(a, b), product(a, b))
