@@ -98,3 +98,30 @@ def test_sizes_and_dtypes(number: int, dtype: dt.DType) -> None:
             check(by_row, a[0], b, dtype)
         case _:
             check(np.asarray(batched(a, b))[0], a, b, dtype)
+
+
+def error(got: Any, exact: Any) -> float:
+    return float(np.sqrt(np.mean((np.asarray(got).astype(np.float64) - exact) ** 2)))
+
+
+@pytest.mark.parametrize("k", [64, 256, 1024, 4096, 16384, 65536])
+@pytest.mark.parametrize("distribution", ["normal", "uniform", "ones"])
+def test_errors_are_at_most_those_of_numpy(distribution: str, k: int) -> None:
+    """Half as much again is allowed for chance. With vectors NumPy's library has shorter chains: worse from K = 1024."""
+    rng = np.random.default_rng(k)
+    draw = rng.standard_normal if distribution == "normal" else rng.random
+    a, b = draw((64, k)).astype(np.float32), draw((k, 48)).astype(np.float32)
+    if distribution == "ones":
+        a, b = np.repeat(a[:, :1], k, axis=1), np.ones_like(b)
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    assert error(plain(a, b), exact) <= 1.5 * error(a @ b, exact)
+    if k >= 1024:
+        x = b[:, 0].copy()
+        assert error(plain(a, x), exact[:, 0]) <= 1.5 * error(a @ x, exact[:, 0])
+
+
+def test_many_equal_products() -> None:
+    a, b = np.full((4, 65536), 0.1, np.float32), np.ones((65536, 3), np.float32)
+    exact = 65536 * float(np.float32(0.1))
+    for got in (plain(a, b), plain(a, b[:, 0].copy()), plain(a[0], b), plain(a[0], b[:, 0].copy())):
+        assert np.all(np.abs(np.asarray(got) - exact) < 0.02)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 
 import tessera as ts
 from tessera import knobs
-from tessera.language.order import CHAIN, SPAN
+from tessera.compiler.targets.cpu import chains as sums
+from tessera.language.order import CHAIN, GROUP, SPAN
 from tests.conftest import require
 
 EXTENTS = st.sampled_from([1, 2, 3, 7, 8, 14, 15, 16, 17, 31, 33, 64, 65, 130, 520])
@@ -105,6 +107,24 @@ def test_other_targets(target: str) -> None:
         assert same(product(a[2:3], b), want[2:3])
         assert same(product(a[1], b[:, 4].copy()), want[1, 4])
     assert same(want, product(a, b)), "the CPU has the same order, with the same fused multiply-adds"
+
+
+@ts.kernel
+def owns_k(a: ts.Tensor[16, 400, ts.f32], b: ts.Tensor[400, 8, ts.f32]) -> ts.Tensor[16, 8, ts.f32]:
+    return ts.tile.mma(a[0:16, 0:400], b[0:400, 0:8])
+
+
+@pytest.mark.parametrize("target", ["cpu", "reference", "emulator:sm_80"])
+def test_a_kernel_that_multiplies_whole_tiles(target: str) -> None:
+    require("g++")
+    a, b = operands((16, 400), "f4", False), operands((400, 8), "f4", False)
+    with knobs.target.override(target):
+        assert same(owns_k(a, b), np.asarray(product(a, b)))
+
+
+def test_headers_have_the_numbers_of_the_order() -> None:
+    text = (Path(sums.__file__).parent.parent / "cuda/include/tessera/sums.cuh").read_text()
+    assert f"chain_length = {CHAIN}, group_length = {GROUP}," in text
 
 
 def test_a_size_that_is_known_at_the_call_alone() -> None:

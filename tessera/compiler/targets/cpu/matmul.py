@@ -36,7 +36,7 @@ class Matmul:
     """One kind of product. `lhs_along` says which axis of A has stride 1 ("m", "k" or ""), `rhs_along` which of B.
 
     `rows` and `columns` bound m and n where they are small, so that fewer accumulators are kept. `levels`: see
-    language/order.py. For complex operands `acc` is the real dtype; m, n, k and C's pitch are those of the real matrices.
+    language/order.py. For complex operands `acc` is the real dtype; m, n, k and C's pitch are the real matrices' own.
     """
 
     isa: VectorISA

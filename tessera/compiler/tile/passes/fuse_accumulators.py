@@ -1,7 +1,7 @@
 """`x + mma(a, b, 0)` becomes `mma(a, b, x)`: one chain of products per element, whatever the length of its pieces.
 
-`acc += mma(a, b)` over a serial loop then sums in ascending k with one rounding per product, so that the width of slices,
-up to a chain's (language/order.py), does not change a bit of the result, and tensor cores accumulate in place.
+`acc += mma(a, b)` over a serial loop then sums in ascending k with one rounding per product, so that the width of
+slices, up to a chain's (language/order.py), does not change a bit of the result, and tensor cores accumulate in place.
 """
 
 from __future__ import annotations
