@@ -107,7 +107,7 @@ def error(got: Any, exact: Any) -> float:
 @pytest.mark.parametrize("k", [64, 256, 1024, 4096, 16384, 65536])
 @pytest.mark.parametrize("distribution", ["normal", "uniform", "ones"])
 def test_errors_are_at_most_those_of_numpy(distribution: str, k: int) -> None:
-    """Half as much again is allowed for chance. With vectors NumPy's library has shorter chains: worse from K = 1024."""
+    """Half as much again is allowed for chance. For vectors NumPy has shorter chains, which are worse from K = 1024."""
     rng = np.random.default_rng(k)
     draw = rng.standard_normal if distribution == "normal" else rng.random
     a, b = draw((64, k)).astype(np.float32), draw((k, 48)).astype(np.float32)
