@@ -135,6 +135,8 @@ CODES: dict[str, Code] = {
     "TS415": Code("Kernel warning", "lanes read beyond an end of a tensor, and no condition keeps them inside"),
     "TS416": Code("Kernel warning", "nothing reads what a kernel stores, in a function whose tensors are values"),
     "TS417": Code("Kernel note", "an access moves no whole vectors, for a size is not known to be a multiple"),
+    "TS418": Code("Tile axis error", "tiles may meet along more than one axis, and nothing says which is meant"),
+    "TS419": Code("Index error", "an index names too few axes, and nothing says which they are"),
     # TS5xx: launching
     "TS501": Code("Launch error", "an argument has the wrong type, shape, dtype or device"),
     "TS502": Code("Launch error", "a dim cannot be solved from the arguments"),

@@ -58,6 +58,12 @@ def num_programs(axis: int = 0) -> Any:
     """How many programs run along grid axis `axis`."""
 
 
+@_tile
+def each() -> Any:
+    """An index: the one element of an axis that this program has. Leading dims that no index mentions have it by
+    themselves: `x[ts.tile.each(), i : i + 16]` is `x[i : i + 16]` where `i` walks the second axis."""
+
+
 # loops
 
 

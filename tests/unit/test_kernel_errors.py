@@ -70,21 +70,21 @@ def mma_accumulator(A: ts.Tensor["M", "M", ts.bf16], C: ts.Tensor["M", "M", ts.f
     C[tile_m:tile_m+4, 0:4] = ts.tile.mma(a, a.T, accumulator=ts.bf16)
 
 
-@wrong("TS402", "v + w", "either axis")
+@wrong("TS418", "v + w", "either axis")
 def ambiguous_vector(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", "N", ts.f32]):
     v = x[tile_m:tile_m+8, tile_n:tile_n+8]
     w = ts.tile.full((8,), 1.0)
     y[tile_m:tile_m+8, tile_n:tile_n+8] = v + w
 
 
-@wrong("TS402", "v + w", "x[:, None]")
+@wrong("TS418", "v + w", "x[:, None]")
 def wrong_length(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", "N", ts.f32]):
     v = x[tile_m:tile_m+8, tile_n:tile_n+4]
     w = ts.tile.full((8,), 1.0)
     y[tile_m:tile_m+8, tile_n:tile_n+4] = v + w
 
 
-@wrong("TS402", "ts.tile.row_sum(v) + ts.tile.col_sum(v)", "outer")
+@wrong("TS402", "y[tile_m:tile_m+8]", "vectors along two axes make a matrix")
 def rows_plus_columns(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", ts.f32]):
     v = x[tile_m:tile_m+8, 0:8]
     y[tile_m:tile_m+8] = ts.tile.row_sum(v) + ts.tile.col_sum(v)

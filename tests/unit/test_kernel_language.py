@@ -138,7 +138,7 @@ def test_program_ids_and_index_tiles(shape: tuple[int, int]) -> None:
 
 def row_per_program(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", ts.f32]):
     r = ts.tile.program_id()
-    y[r] = ts.tile.sum(x[r])
+    y[r] = ts.tile.sum(x[r, :])
 
 
 def test_a_program_per_row() -> None:

@@ -67,9 +67,9 @@ def conv(x: ts.Tensor["n", ts.f32], w: ts.Tensor[3, ts.f32], y: ts.Tensor["n", t
 def cond_scalar_load(f: ts.Tensor["M", ts.int32], x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", "N", ts.f32]):
     r = ts.tile.program_id()
     if f[r] > 0:
-        y[r] = x[r] * 2
+        y[r, :] = x[r, :] * 2
     else:
-        y[r] = x[f[r] + 1]
+        y[r, :] = x[f[r] + 1, :]
 
 
 def mlp(

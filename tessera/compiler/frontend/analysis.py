@@ -26,14 +26,15 @@ if TYPE_CHECKING:
 ArgType: TypeAlias = "TensorType | Static | None"
 """What an argument is to the compiler: a tensor of a type, an ordinary value, or an absent optional."""
 
-Kind = Literal["assign", "param", "expr", "return"]
+Kind = Literal["assign", "param", "expr", "return", "index"]
 
 
 @immutable
 class ExprInfo:
     """The type of the expression at `span`; `name` is the assigned variable, parameter, or ''.
 
-    `type` is an IR type, a symbolic size (`dims.Expr`), or a tuple of these for an unpacked or returned tuple.
+    `type` is an IR type, a symbolic size (`dims.Expr`), or a tuple of these for an unpacked or returned tuple. Of an
+    index of a kernel's tensor (kind "index") it says which axis it stands at.
     """
 
     span: Span
@@ -91,7 +92,7 @@ class Analysis:
 
     def type_at(self, line: int, col: int) -> ExprInfo | None:
         """The innermost expression that covers a position."""
-        found = [e for e in self.expressions if e.span.contains(line, col)]
+        found = [e for e in self.expressions if e.kind != "index" and e.span.contains(line, col)]
         return min(found, key=lambda e: (e.span.end_line - e.span.line, e.span.end_col - e.span.col), default=None)
 
 

@@ -150,10 +150,15 @@ class Evaluator:
             return
         shown = self.shown(value)
         if shown is not None:
-            span = self.span(at)
-            key = (span.line, span.col, span.end_line, span.end_col, kind)
-            if key not in self.infos:
-                self.infos[key] = ExprInfo(span, shown, name, kind)
+            self._keep(ExprInfo(self.span(at), shown, name, kind))
+
+    def record_index(self, at: ast.AST, found: Any) -> None:
+        """Keeps where an index of the analysed kernel stands: something with `pretty()`."""
+        if self.frame.records and self.frame.source is self.definition.text:
+            self._keep(ExprInfo(self.span(at), found, "", "index"))
+
+    def _keep(self, e: ExprInfo) -> None:
+        self.infos.setdefault((e.span.line, e.span.col, e.span.end_line, e.span.end_col, e.kind), e)
 
     def shown(self, value: Any) -> Any:
         """The type of a value as people are shown it; None where there is none."""

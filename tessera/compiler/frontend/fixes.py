@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tessera.compiler.frontend.definition import Definition, Source, find_function, parse_module
+from tessera.compiler.graph.infer import Suggestion
 from tessera.compiler.ir.core import Op, Value
 from tessera.errors import CompileError, Diagnostic, Edit, Fix, Span
 
@@ -116,6 +117,29 @@ def appended(ev: Evaluator, place: Any, suggestion: Any) -> Candidate | None:
     end = Span(span.file, span.end_line, span.end_col, span.end_line, span.end_col)
     edits = (Edit(end, suggestion.suffix),) if atomic else (Edit(start, "("), Edit(end, ")" + suggestion.suffix))
     return Candidate(Fix(f"Use {suggestion.message}", edits))
+
+
+def rewritten(ev: Evaluator, places: Sequence[Any], message: str, suffixes: Mapping[int, str]) -> Candidate | None:
+    """One change of several operands: `[:, None]` behind the first, `[None, :]` behind the second."""
+    if any(i >= len(places) for i in suffixes):
+        return None
+    parts = [appended(ev, places[i], Suggestion(message, i, suffix)) for i, suffix in suffixes.items()]
+    fixes = [c.fix for c in parts if c is not None]
+    if len(fixes) < len(parts):
+        return None
+    said = fixes[0].message if len(fixes) == 1 else f"Use {message}"
+    return Candidate(Fix(said, tuple(e for f in fixes for e in f.edits)))
+
+
+def around_index(ev: Evaluator, node: ast.Subscript, message: str, before: str, behind: str) -> Candidate:
+    """Further indices before and behind those of a subscript."""
+    at = ev.span(node.slice)
+    if isinstance(node.slice, ast.Tuple) and node.slice.elts:  # which may stand in brackets of its own
+        at = ev.span(node.slice.elts[0]).to(ev.span(node.slice.elts[-1]))
+    start = Span(at.file, at.line, at.col, at.line, at.col)
+    end = Span(at.file, at.end_line, at.end_col, at.end_line, at.end_col)
+    edits = [Edit(place, text) for place, text in ((start, before), (end, behind)) if text]
+    return Candidate(Fix(message, tuple(edits)))
 
 
 def tried(

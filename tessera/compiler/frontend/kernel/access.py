@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from itertools import combinations
+from typing import Any, NoReturn
 
+from tessera.compiler.frontend.kernel.axes import relation
 from tessera.compiler.frontend.kernel.coordinates import Coordinates
 from tessera.compiler.frontend.kernel.index import outer
+from tessera.compiler.frontend.kernel.places import IndexedAxis, described, first_axis
 from tessera.compiler.frontend.kernel.tiles import KernelFault, Tiles, tile_type
-from tessera.compiler.frontend.kernel.values import Axis, Lanes, View, Window, marks, shown
+from tessera.compiler.frontend.kernel.values import Axis, Each, Lanes, View, Window, marks, shown
 from tessera.compiler.frontend.values import is_slice, is_tuple, type_name
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import INDEX, Shape, TileType, ViewType, shape_text
@@ -56,6 +59,8 @@ class Memory:
     """whether `mask` says more than `bound`"""
     stores: list[Stored] = field(default_factory=list[Stored])
     written: set[int] = field(default_factory=set[int])
+    indexed: list[IndexedAxis] = field(default_factory=list[IndexedAxis])
+    """where the indices of the latest subscript stand, for people"""
     shifted: list[tuple[View, int, Lanes, Op]] = field(default_factory=list["tuple[View, int, Lanes, Op]"])
     """loads of lanes that start elsewhere than their tensor, with nothing said of its ends"""
     _subviews: dict[tuple[Block, Value, tuple[Dim, ...], tuple[int, ...]], Value] = field(
@@ -74,10 +79,11 @@ class Memory:
                 "TS207",
                 f"{len(items)} indices for {view.name}, which has the {len(view.shape)} axes {shape_text(view.shape)}",
             )
-        start = self._alignment(view, items)
-        head = [self.coordinates.batch_offset(view, axis) for axis in range(start)]
-        tail = [slice(None)] * (len(view.shape) - start - len(items))
-        full = [*head, *(self._plain(i) for i in items), *tail]
+        items = [i if isinstance(i, Each) else self._plain(i) for i in items]
+        start = first_axis(self.coordinates, view, items)
+        self.indexed = described(self.coordinates, view, items, start)
+        items = [*[Each()] * start, *items, *[slice(None)] * (len(view.shape) - start - len(items))]
+        full = [self.coordinates.batch_offset(view, a) if isinstance(i, Each) else i for a, i in enumerate(items)]
         self._observe(view, full, storing)
         if all(isinstance(i, (int, Expr, slice)) for i in full):
             return self._window(view, full)
@@ -100,23 +106,6 @@ class Memory:
                 "TS207", f"{type_name(item)} is no index; use sizes, slices, coordinates or integer tiles"
             )
         return item
-
-    def _alignment(self, view: View, items: list[Any]) -> int:
-        """How many leading axes no index mentions: the indices' own extents say where they belong."""
-        spare = len(view.shape) - len(items)
-        if not spare:
-            return 0
-        extents = [self.coordinates.extent_of(i) for i in items]
-        fits = [
-            p for p in range(spare + 1)
-            if all(e is None or e == view.shape[p + i] for i, e in enumerate(extents))
-        ]  # fmt: skip
-        if all(e is None for e in extents) and any(isinstance(i, Lanes) for i in items):
-            return spare  # lanes of linear_id run along the last axes
-        if fits and any(e is not None for e in extents):
-            return fits[0]
-        given = next((a for a in range(spare) if not self.coordinates.is_batch(view, a)), spare)
-        return given or (fits[0] if fits else 0)
 
     def _observe(self, view: View, full: Sequence[Any], storing: bool) -> None:
         """Tells program coordinates how far they go, from what they index."""
@@ -184,15 +173,12 @@ class Memory:
     def _along(self, w: Window) -> Value | None:
         """The mask in the window's shape; None where its axes are not the window's."""
         assert self.mask is not None
-        if tile_type(self.mask).shape == w.shape:
-            return self.mask
-        places: list[int] = []
-        for axis in self.tiles.identities.of(self.mask):
-            found = [i for i, own in enumerate(w.axes) if own.same(axis)]
-            if len(found) != 1:
-                return None
-            places += found
-        return self.tiles.expand(self.mask, w.shape, tuple(places)) if sorted(set(places)) == places else None
+        if tile_type(self.mask).rank > len(w.shape):
+            return None
+        try:
+            return self.tiles.fitted(self.mask, w.shape, w.axes)
+        except KernelFault:
+            return None
 
     def _slice(self, s: slice[Any, Any, Any], extent: Dim) -> tuple[Dim, Dim]:
         if s.step not in (None, 1):
@@ -223,8 +209,8 @@ class Memory:
 
     def _axis(self, lower: Dim, size: Dim, extent: Dim) -> Axis:
         if lower == 0 and size == extent:
-            return Axis(extent)
-        return self.coordinates.walking(lower, extent).axis
+            return Axis(extent, size)
+        return Axis(self.coordinates.walking(lower, extent), size)
 
     # computed places
     def _elements(self, view: View, full: Sequence[Any]) -> Elements:
@@ -257,12 +243,10 @@ class Memory:
         return Elements(view, tuple(index), axes, mask, tuple(i for i in full if isinstance(i, (int, Expr))))
 
     def _fit_mask(self, mask: Value, shape: Shape, axes: tuple[Axis, ...]) -> Value | None:
-        t = tile_type(mask)
-        if t.shape == shape:
-            return mask
-        if t.rank < len(shape) and t.shape == shape[: t.rank]:
-            return self.tiles.expand(mask, shape, tuple(range(t.rank)))
-        raise KernelFault("TS402", f"the mask {shape_text(t.shape)} does not fit the elements {shape_text(shape)}")
+        if tile_type(mask).rank > len(shape):
+            had, wanted = shape_text(tile_type(mask).shape), shape_text(shape)
+            raise KernelFault("TS402", f"the mask {had} does not fit the elements {wanted}")
+        return self.tiles.fitted(mask, shape, axes)
 
     def ramp(self, base: Dim, shape: Shape, axis: int) -> Value:
         """base, base + 1, ... along `axis` of a tile of `shape`, as int64."""
@@ -279,7 +263,9 @@ class Memory:
         if isinstance(i, Value):
             return i
         out = self.ramp(i.base, i.shape, i.position)
-        return self.tiles.identities.set(out, tuple(i.axis if a == i.position else Axis() for a in range(i.rank)))
+        return self.tiles.identities.set(
+            out, tuple(i.axis if a == i.position else Axis(size=1, inserted=True) for a in range(i.rank))
+        )
 
     # loads
     def filling(self, dtype: DType, other: Any) -> bool | int | float | complex | None:
@@ -366,18 +352,21 @@ class Memory:
         tile = value if isinstance(value, Value) else tiles.scalar(value, view.dtype)
         demand_storable(tile_type(tile).dtype, view.dtype, view.name)
         tile = tiles.cast(tile, view.dtype)
-        if tile_type(tile).shape == shape:
-            for mine, theirs in zip(tiles.identities.of(tile), axes, strict=True):
-                mine.join(theirs)
-            return tile
-        like = tiles.identities.set(tiles.full(shape, 0, view.dtype), tuple(axes))
-        (out, wide), _ = tiles.together([tile, like])
-        if tile_type(wide).shape != shape:
-            raise KernelFault(
-                "TS402",
-                f"a tile {shape_text(tile_type(tile).shape)} does not fit the place {shape_text(shape)} of {view.name}",
-            )
-        return out
+        t = tile_type(tile)
+        if t.rank > len(shape):
+            self._refuse_fit(tile, shape, view)
+        try:
+            return tiles.fitted(tile, shape, axes, storing=True)
+        except KernelFault as e:
+            if e.code == "TS402":
+                self._refuse_fit(tile, shape, view)
+            raise
+
+    def _refuse_fit(self, tile: Value, shape: Shape, view: View) -> NoReturn:
+        t = tile_type(tile)
+        why = "; vectors along two axes make a matrix" if t.rank == 2 and len(shape) == 1 else ""
+        had = self.tiles.identities.text(tile)
+        raise KernelFault("TS402", f"a tile {had} does not fit the place {shape_text(shape)} of {view.name}{why}")
 
 
 def demand_storable(source: DType, target: DType, name: str) -> None:
@@ -402,6 +391,8 @@ def _regular(lanes: Sequence[Lanes]) -> bool:
     positions = [i.position for i in lanes]
     if len(lanes) <= 1:
         return all(i.rank == 1 for i in lanes)
+    if ranks == {1}:  # as in arithmetic: two axes make a block, one axis pairs
+        return all(relation(a.axis, b.axis) == "different" for a, b in combinations(lanes, 2))
     return len(ranks) == 1 and sorted(set(positions)) == list(range(next(iter(ranks))))
 
 

@@ -53,7 +53,7 @@ def _statement(ev: Evaluator, span: Span) -> ast.stmt | None:
     return None if found is ev.definition.tree else found
 
 
-_TELLING = ("alloc_shared", "linear_id")
+_TELLING = ("alloc_shared", "linear_id", "program_id", "range", "range_k", "context", "zeros", "full", "mma")
 """functions of `ts.tile` that kernels start with"""
 
 

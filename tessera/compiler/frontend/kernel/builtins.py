@@ -17,6 +17,7 @@ from tessera.compiler.frontend.kernel.tiles import KernelFault, static_size, til
 from tessera.compiler.frontend.kernel.values import (
     Axis,
     Context,
+    Each,
     Lanes,
     Panel,
     Shared,
@@ -75,6 +76,12 @@ def num_programs(k: KernelState, axis: int = 0) -> Expr:
     program_id(k, axis)
     c = k.coordinates.named[("program", axis)]
     return k.coordinates.later(lambda: k.coordinates.count(c), f"programs{axis}")
+
+
+@tile("each")
+def each(k: KernelState) -> Each:
+    """An index: the one element of an axis that this program has, as of leading dims that no index mentions."""
+    return Each()
 
 
 # loops
@@ -150,6 +157,11 @@ def _shape(k: KernelState, shape: Any) -> Shape:
     return out
 
 
+def _said(shape: Any) -> Shape:
+    """A shape that `_shape` has accepted, as it is written."""
+    return tuple(shape) if is_sequence(shape) else (shape,)
+
+
 def _dtype(given: Any) -> DType:
     found = dtypes.of(given)
     if found is None:
@@ -160,19 +172,19 @@ def _dtype(given: Any) -> DType:
 @tile("zeros")
 def zeros(k: KernelState, shape: Any, dtype: Any = dtypes.f32) -> Value:
     """A tile of zeros."""
-    return k.tiles.full(_shape(k, shape), 0, _dtype(dtype))
+    return k.tiles.full(_shape(k, shape), 0, _dtype(dtype), _said(shape))
 
 
 @tile("ones")
 def ones(k: KernelState, shape: Any, dtype: Any = dtypes.f32) -> Value:
     """A tile of ones."""
-    return k.tiles.full(_shape(k, shape), 1, _dtype(dtype))
+    return k.tiles.full(_shape(k, shape), 1, _dtype(dtype), _said(shape))
 
 
 @tile("full")
 def full(k: KernelState, shape: Any, value: Any, dtype: Any = dtypes.f32) -> Value:
     """A tile that holds `value` everywhere."""
-    return k.tiles.full(_shape(k, shape), value, _dtype(dtype))
+    return k.tiles.full(_shape(k, shape), value, _dtype(dtype), _said(shape))
 
 
 @tile("zeros_like")
@@ -192,7 +204,7 @@ def arange(k: KernelState, start: Any, stop: Any = None) -> Lanes:
     size = k.known(upper - lower)
     if not isinstance(size, int) or size <= 0:
         raise KernelFault("TS404", f"arange needs a positive length known at compile time, not {size}")
-    return Lanes(lower, size, Axis())
+    return Lanes(lower, size, Axis(size=upper - lower))
 
 
 # memory
@@ -207,7 +219,7 @@ def alloc_shared(k: KernelState, shape: Any, dtype: Any = dtypes.f32, swizzle: s
     value = k.tiles.builder.value("tile.alloc_shared", (), t)
     span = k.ev.builder.span
     assert span is not None
-    return Shared("", value, tuple(Axis() for _ in t.shape), span)
+    return Shared("", value, tuple(Axis(size=d) for d in _said(shape)), span)
 
 
 @tile("cp_async", "copy_async")
@@ -370,7 +382,7 @@ def reshape(k: KernelState, x: Any, *shape: Any) -> Value:
     new = _shape(k, sizes)
     if k.count(new) != k.count(tile_type(value).shape):
         raise KernelFault("TS402", f"{shape_text(tile_type(value).shape)} cannot become {shape_text(new)}")
-    return k.tiles.reshape(value, new)
+    return k.tiles.reshape(value, new, _said(sizes))
 
 
 @tile("expand_dims", "unsqueeze")

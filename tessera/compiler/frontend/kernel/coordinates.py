@@ -7,17 +7,16 @@ order in which the program meets them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
 from tessera.compiler.frontend.kernel.index import Indices
 from tessera.compiler.frontend.kernel.tiles import KernelFault, Tiles
-from tessera.compiler.frontend.kernel.values import NUMBER, Coordinate, Lanes, View, marked, marks, shown
-from tessera.compiler.frontend.values import is_slice
+from tessera.compiler.frontend.kernel.values import MARK, NUMBER, Coordinate, Lanes, View, marked, marks, shown
 from tessera.compiler.ir.core import Block, Builder, Op, Value
 from tessera.compiler.ir.types import INDEX, TileType
 from tessera.errors import Span
 from tessera.language import dtypes
-from tessera.language.dims import Atom, Dim, Expr, ceildiv
+from tessera.language.dims import Atom, Dim, Expr, ceildiv, symbols
 
 
 class Coordinates:
@@ -100,10 +99,6 @@ class Coordinates:
                                                f"before it has {longer}; groups of them cannot share it")  # fmt: skip
         return self.batch(view, axis).offset
 
-    def is_batch(self, view: View, axis: int) -> bool:
-        """Whether the dim of this axis is a grid axis because some access does not mention it."""
-        return _batch_key(view, axis) in self.named
-
     def decides(self, c: Coordinate, offset: Dim) -> bool:
         """Whether a place is computed from what the program finds at its grid coordinate: data, or bounds of loops."""
         seen: set[Value] = set()
@@ -119,16 +114,42 @@ class Coordinates:
             stack += op.operands if op is not None else ()
         return False
 
-    def walking(self, lower: Dim, extent: Dim) -> Coordinate:
-        """The coordinate whose position is `lower`: the one it is, or one derived from it."""
+    def walking(self, lower: Dim, extent: Dim | None) -> Coordinate:
+        """The coordinate whose position is `lower`: the one it is, or one derived from it. `extent` None: lanes, which
+        lie in no tensor yet."""
         c = self._by_mark.get(str(lower)) if isinstance(lower, Expr) else None
         if c is not None and (c.extent == extent or c.extent is None):
             return c
         key = ("at", lower, extent)
         if key not in self.named:
             name = c.name if c is not None else shown(lower)
-            self.named[key] = Coordinate(name, lower, "derived", extent)
+            self.named[key] = Coordinate(name, lower, "derived", extent, walks=self.moving(lower))
         return self.named[key]
+
+    def moving(self, index: Dim) -> frozenset[str]:
+        """The coordinates that an index depends on: those in it, and those of what it is computed from."""
+        found: set[str] = set()
+        for m in marks(index):
+            found |= {m} if m in self._by_mark or m not in self.indices.values else self._behind(m)
+        return frozenset(found)
+
+    def _behind(self, mark: str) -> set[str]:
+        """The coordinates that a number depends on that the program has computed; itself where there are none."""
+        known = {self.indices.values[m]: m for m in self._by_mark if m in self.indices.values}
+        known |= {op.result: str(c.offset) for c, op in self._ids.items()}
+        found, seen, stack = set[str](), set[Value](), [self.indices.values[mark]]
+        while stack:
+            v = stack.pop()
+            if v in seen:
+                continue
+            seen.add(v)
+            if v in known:
+                found.add(known[v])
+            elif v.op is not None:
+                stack += v.op.operands
+            elif isinstance(v.owner, Block) and v.owner.region is not None and v.owner.region.op is not None:
+                stack += [*v.owner.region.op.operands, *v.owner.args[:1]]
+        return found or {mark}
 
     def of_index(self, value: Value) -> Dim:
         """An index value as a Dim."""
@@ -151,13 +172,19 @@ class Coordinates:
         return symbol
 
     # what is known of them
-    def extent_of(self, item: Any) -> Dim | None:
-        """The dim that an index item walks, where its coordinate says so."""
-        start: Any = item.base if isinstance(item, Lanes) else item.start if is_slice(item) else item
-        if not isinstance(start, Expr):
-            return None
-        found = [c for m in sorted(marks(start)) if (c := self._by_mark.get(m)) is not None and c.extent is not None]
-        return found[0].extent if len(found) == 1 else None
+    def walked(self, index: Dim) -> frozenset[str]:
+        """The names in the dims that the coordinates of an index walk: in `M` for `tile_m`, in the end of a range."""
+        found = frozenset[str]()
+        for m in marks(index):
+            c = self._by_mark.get(m)
+            if c is not None and c.extent is not None:
+                found |= self.walked(c.extent) | {s for s in symbols(c.extent) if not s.startswith(MARK)}
+        return found
+
+    def name_of(self, mark: str) -> str | None:
+        """What the program calls a coordinate; None for numbers that it computes."""
+        c = self._by_mark.get(mark)
+        return c.name if c is not None else None
 
     def is_origin(self, lanes: Lanes) -> bool:
         """Whether lanes start where their program's block does, so that only the view's end can cut them."""
@@ -199,7 +226,7 @@ class Coordinates:
     def extent(self, c: Coordinate) -> Dim:
         """How far a program coordinate runs: through what is stored at it, else to what it is compared with, else
         through what is read."""
-        ranked = sorted(self._candidates[c], key=lambda p: p[0])
+        ranked = sorted(self._candidates.get(c, ()), key=lambda p: p[0])
         if not ranked:
             raise KernelFault(
                 "TS403", f"nothing says how far {c.name} goes; index a tensor with it or compare it with a size"

@@ -41,6 +41,8 @@ class Plan:
     """the only outermost loop over a range: a grid axis where its index tells programs apart"""
     stored: frozenset[str] = frozenset()
     """names that the kernel stores to"""
+    whole: tuple[str, ...] = ()
+    """names that are read without an index, in order of appearance"""
     overwritten: list[tuple[str, ast.AST]] = field(default_factory=list[tuple[str, ast.AST]])
     """stores that every step of a serial coordinate repeats, without accumulating"""
 
@@ -72,6 +74,7 @@ def _plan(tree: ast.FunctionDef, output_dims: frozenset[str]) -> Plan:
     for s in (s for e in found for s in e.slices):
         assert isinstance(s.lower, ast.Name)
         out.widths.setdefault(s.lower.id, s)
+    out.whole = _read_whole(tree.body)
     body = tree.body
     out.serial = tuple(c for c in out.coordinates if not _indexes_output(c, targets, output_dims))
     for name in reversed(out.serial):
@@ -81,6 +84,31 @@ def _plan(tree: ast.FunctionDef, output_dims: frozenset[str]) -> Plan:
     new = ast.FunctionDef(**{f: getattr(tree, f) for f in tree._fields if f != "body"}, body=body)
     out.tree = ast.copy_location(new, tree)
     return out
+
+
+_DESCRIBING = frozenset({"shape", "dtype", "ndim"})
+_WITH_INDEX = frozenset({"gather", "scatter", "store", "len"})
+"""functions whose first argument they do not read as a whole"""
+
+
+def _read_whole(body: list[ast.stmt]) -> tuple[str, ...]:
+    found: dict[str, None] = {}
+    other: set[int] = set()
+    for node in (n for s in body for n in ast.walk(s)):  # a node comes before those in it
+        match node:
+            case ast.Subscript(value=ast.Name() as name):
+                other.add(id(name))
+            case ast.Attribute(value=ast.Name() as name, attr=attr) if attr in _DESCRIBING:
+                other.add(id(name))
+            case ast.Call(args=[ast.Name() as name, *_]) if called(node) in _WITH_INDEX or any(
+                k.arg == "shape" for k in node.keywords
+            ):
+                other.add(id(name))
+            case ast.Name(id=name, ctx=ast.Load()) if id(node) not in other:
+                found[name] = None
+            case _:
+                pass
+    return tuple(found)
 
 
 def _free_coordinates(tree: ast.FunctionDef) -> tuple[str, ...]:

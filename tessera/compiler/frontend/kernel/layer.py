@@ -15,9 +15,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend import asserts
-from tessera.compiler.frontend.fixes import appended
+from tessera.compiler.frontend.fixes import around_index, rewritten
 from tessera.compiler.frontend.frame import Flow
-from tessera.compiler.frontend.kernel import calls, captures, control, leaving, names, operators, results
+from tessera.compiler.frontend.kernel import barriers, calls, captures, control, leaving, names, operators, results
+from tessera.compiler.frontend.kernel.access import Place
 from tessera.compiler.frontend.kernel.builtins import TILE_FUNCTIONS
 from tessera.compiler.frontend.kernel.grid import PREFIX, REGISTER, SERIAL
 from tessera.compiler.frontend.kernel.state import DEFAULTS, KernelState
@@ -72,17 +73,28 @@ def guarded(method: Callable[..., Any]) -> Callable[..., Any]:
         except KernelFault as e:
             before = len(self.ev.findings.items)
             self.ev.error(e.code, e.message, node, notes=e.notes)
-            if e.suggestions and len(self.ev.findings.items) > before:
-                places = _operands(node)
-                tried = [appended(self.ev, places[s.operand], s) for s in e.suggestions if s.operand < len(places)]
+            if e.rewrites and len(self.ev.findings.items) > before:
+                tried = [rewritten(self.ev, operands(self, node), *r) for r in e.rewrites]
                 self.ev.pending.append((before, [c for c in tried if c is not None]))
+            if e.indices and isinstance(node, ast.Subscript) and len(self.ev.findings.items) > before:
+                own = barriers.namespace(self.ev)
+                ways = ((m, b.replace("ts.tile", own), behind) for m, b, behind in e.indices)
+                self.ev.pending.append((before, [around_index(self.ev, node, *way) for way in ways]))
             return UNKNOWN
 
     return run
 
 
-def _operands(node: ast.AST) -> list[ast.expr]:
-    return [node.left, node.right] if isinstance(node, ast.BinOp) else node.args if isinstance(node, ast.Call) else []
+def operands(k: KernelState, node: ast.AST) -> list[ast.expr]:
+    """What an operation works on, as its fixes count it; of a store that is what is stored."""
+    if isinstance(node, ast.BinOp):
+        return [node.left, node.right]
+    if isinstance(node, ast.Compare):
+        return [node.left, *node.comparators]
+    if isinstance(node, ast.Call):
+        return node.args
+    stores = (s for s in ast.walk(k.ev.definition.tree) if isinstance(s, ast.Assign) and node in s.targets)
+    return [s.value for s in stores]
 
 
 class KernelLayer(KernelState):
@@ -185,7 +197,7 @@ class KernelLayer(KernelState):
     @guarded
     def subscript(self, node: ast.AST, value: Any, index: Any) -> Any:
         if isinstance(value, View):
-            place = self.memory.place(value, self.index_tiles(index))
+            place = self._place(node, value, index)
             found = self.memory.load(place)
             if not isinstance(place, Window):
                 self.elements[found] = place
@@ -198,6 +210,16 @@ class KernelLayer(KernelState):
         if isinstance(value, Lanes) and value.rank == 1 and items in ([None, slice(None)], [slice(None), None]):
             return replace(value, rank=2, position=items.index(slice(None)))
         return self._new_axes(self.tile(value), items)
+
+    def _place(self, node: ast.AST, view: View, index: Any, storing: bool = False) -> Place:
+        """The place that a subscript means; where each index stands is kept for editors."""
+        place = self.memory.place(view, self.index_tiles(index), storing)
+        if isinstance(node, ast.Subscript):
+            written = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+            if len(written) == len(self.memory.indexed):  # not with `...` in it, which stands for several
+                for part, found in zip(written, self.memory.indexed, strict=True):
+                    self.ev.record_index(part, found)
+        return place
 
     def _new_axes(self, x: Value, items: list[Any]) -> Value:
         t = tile_type(x)
@@ -218,7 +240,7 @@ class KernelLayer(KernelState):
         if not isinstance(value, View):
             advice = "assign the name, or store to a parameter"
             raise KernelFault("TS406", f"{type_name(value)} cannot be stored to; {advice}")
-        place = self.memory.place(value, self.index_tiles(index), storing=True)
+        place = self._place(node, value, index, storing=True)
         self.memory.store(place, self.operand(item), self.ev.span(node))
 
     # attributes and calls

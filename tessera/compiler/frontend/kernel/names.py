@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tessera.compiler.frontend.kernel.grid import PREFIX
 from tessera.compiler.frontend.kernel.index import UnboundIndexError
 from tessera.compiler.frontend.kernel.tiles import KernelFault
-from tessera.compiler.frontend.kernel.values import Coordinate, View, marked, marks
+from tessera.compiler.frontend.kernel.values import LEADING, PRIVATE, UNNAMED, Coordinate, View, marked, marks
 from tessera.compiler.frontend.values import MISSING, UNKNOWN
 from tessera.compiler.ir.types import Shape, TensorType, TileType, ViewType
 from tessera.compiler.tile.program import Param
@@ -18,9 +18,6 @@ from tessera.language.dims import Dim, Expr
 
 if TYPE_CHECKING:
     from tessera.compiler.frontend.kernel.state import KernelState
-
-PRIVATE = "'"
-"""in the symbols of sizes that have no name: the size, and the axis counted from the last"""
 
 
 def parameter(k: KernelState, name: str, type: TensorType, annotation: Annotation) -> Any:
@@ -34,7 +31,9 @@ def parameter(k: KernelState, name: str, type: TensorType, annotation: Annotatio
     concrete = tuple(map(k.tiles.known, shape))
     k.arguments.append(Param(name, concrete, type.dtype, optional=bool(getattr(annotation, "optional", False))))
     value = k.ev.block.add_arg(ViewType(concrete, type.dtype), name)
-    k.views[name] = View(name, value, shape, type.dtype, argument)
+    wanted: Sequence[Any] = getattr(annotation, "shape", None) or ()
+    leading = len(shape) - len(wanted) + 1 if len(wanted) > 1 and wanted[0] is ... else 0
+    k.views[name] = View(name, value, shape, type.dtype, argument, leading)
     return k.views[name]
 
 
@@ -47,12 +46,17 @@ def _name_dims(k: KernelState) -> None:
 
 
 def _symbolic_shape(k: KernelState, actual: Shape, annotation: Annotation) -> Shape:
-    """Dims as annotated, so that axes keep their identity; sizes without a name get a symbol for that size."""
-    wanted: Sequence[Any] = getattr(annotation, "shape", None) or (...,)
+    """Dims as annotated, so that axes keep their identity; sizes without a name get a symbol for that size.
+
+    Among axes without a name, those with the same place are one axis: counted from the last within `...`, which is the
+    same leading axes in every parameter, and from the last of all where nothing is annotated.
+    """
+    annotated = getattr(annotation, "shape", None)
+    wanted: Sequence[Any] = annotated or (...,)
+    first = last = 0
     if ... in wanted:
-        at = list(wanted).index(...)
-        spare = len(actual) - len(wanted) + 1
-        wanted = [*wanted[:at], *[None] * spare, *wanted[at + 1 :]]
+        first, last = list(wanted).index(...), list(wanted).index(...) + len(actual) - len(wanted) + 1
+        wanted = [*wanted[:first], *[None] * (last - first), *wanted[first + 1 :]]
     out: list[Dim] = []
     for a, (want, have) in enumerate(zip(wanted, actual, strict=True)):
         if isinstance(want, Expr):
@@ -60,11 +64,13 @@ def _symbolic_shape(k: KernelState, actual: Shape, annotation: Annotation) -> Sh
                 k.indices.given[rest] = have
             out.append(want)
         elif isinstance(have, int):
-            name = f"{have}{PRIVATE}{len(actual) - a}"
+            leading = first <= a < last
+            place = last - a if leading else len(actual) - a
+            name = f"{have}{PRIVATE}{place}{(LEADING if annotated else UNNAMED) if leading else ''}"
             k.sizes[name] = have
             out.append(dims.symbol(name))
-            if want is None and isinstance(annotation, (TensorAnn, TileAnn)):
-                k.coordinates.batches[out[-1]] = have, len(actual) - a
+            if leading and isinstance(annotation, (TensorAnn, TileAnn)):
+                k.coordinates.batches[out[-1]] = have, place
         else:
             out.append(have)
     return tuple(out)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend import budget
@@ -28,7 +29,7 @@ def binary(k: KernelState, node: ast.AST, symbol: str, left: Any, right: Any) ->
         return _of_sizes(k, symbol, left, right)
     if (isinstance(left, Expr) and isinstance(right, float)) or (isinstance(right, Expr) and isinstance(left, float)):
         return _of_numbers(k, symbol, left, right)
-    if (lanes := _of_lanes(symbol, left, right)) is not None:
+    if (lanes := _of_lanes(k, symbol, left, right)) is not None:
         return lanes
     if symbol == "@":
         a, a_axes = k.matrix(left)
@@ -98,28 +99,22 @@ def _of_numbers(k: KernelState, symbol: str, a: Any, b: Any) -> Any:
     return k.tiles.map(BY_SYMBOL[symbol, 2], k.tiles.scalar(x, dtype), k.tiles.scalar(y, dtype))
 
 
-def _of_lanes(symbol: str, left: Any, right: Any) -> Lanes | None:
+def _of_lanes(k: KernelState, symbol: str, left: Any, right: Any) -> Lanes | None:
     """`i + 1`, `pid * BLOCK + arange(BLOCK)`: displaced lanes are lanes."""
     if symbol not in ("+", "-"):
         return None
     if isinstance(left, Lanes) and _sizes(right):
-        base = left.base + right if symbol == "+" else left.base - right
-        return _displaced(left, base)
-    if isinstance(right, Lanes) and isinstance(left, (int, Expr)) and symbol == "+":
-        return _displaced(right, right.base + left)
+        return _displaced(k, left, left.base + right if symbol == "+" else left.base - right)
+    if isinstance(right, Lanes) and _sizes(left) and symbol == "+":
+        return _displaced(k, right, right.base + left)
     return None
 
 
-def _displaced(x: Lanes, base: Dim) -> Lanes:
-    """Another base is another place, so the lanes get an identity of their own, except from `arange`."""
-    return Lanes(
-        base,
-        x.size,
-        x.axis if x.launch is not None or isinstance(x.base, int) else Axis(),
-        x.rank,
-        x.position,
-        x.launch,
-    )
+def _displaced(k: KernelState, x: Lanes, base: Dim) -> Lanes:
+    """Lanes of `arange` belong to what moves their start: rows and columns of a block are two axes."""
+    if x.launch is not None or not marks(base):
+        return replace(x, base=base)
+    return replace(x, base=base, axis=Axis(k.coordinates.walking(base, None), x.axis.size))
 
 
 def _remember(k: KernelState, out: Value, symbol: str, left: Any, right: Any) -> None:

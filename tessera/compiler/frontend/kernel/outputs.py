@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tessera.compiler.frontend.kernel import names as kernel_names
 from tessera.compiler.frontend.kernel.access import Stored
-from tessera.compiler.frontend.kernel.axes import axis_text
+from tessera.compiler.frontend.kernel.axes import axis_text, size_text
 from tessera.compiler.frontend.kernel.coordinates import linear
 from tessera.compiler.frontend.kernel.tiles import KernelFault, tile_type
-from tessera.compiler.frontend.kernel.values import Axis, Coordinate, Panel, View, Window, marks, shown
+from tessera.compiler.frontend.kernel.values import PRIVATE, Axis, Coordinate, Panel, View, Window, marks
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import Shape, TileType, ViewType, shape_text
 from tessera.language.dims import Dim, Expr
@@ -19,6 +19,8 @@ from tessera.language.dtypes import DType
 if TYPE_CHECKING:
     from tessera.compiler.frontend.kernel.state import KernelState
 
+Role = Literal["batch", "rows", "whole"]
+"""what a program has of an axis of a tensor that it reads as a whole: one element, a block of rows, or all"""
 ROW_ELEMENTS = 8192
 """elements of a row block that a parameter read as a whole is divided into"""
 
@@ -27,24 +29,53 @@ ROW_ELEMENTS = 8192
 
 
 def rows_of(k: KernelState, view: View) -> Window:
-    """The rows of this program: leading axes are grid axes, the last one is whole."""
+    """The rows of this program: leading axes are grid axes, the last one is whole.
+
+    The widest tensor that the kernel reads as a whole says so first; a dim of it means the same in the others, so that
+    w: ["B", "S"] beside x: ["B", "S", "D"] gives one value per row, and b: ["B"] one number.
+    """
     rank = len(view.shape)
-    offsets: list[Dim] = [0] * rank
-    sizes: list[Dim] = [1] * rank
-    kept = list(range(max(rank - 2, 0), rank))
+    known = _roles(k)
+    roles = [known.get(d) for d in view.shape]
+    last: list[Role] = ["rows", "whole"]
+    usual: list[Role] = [*["batch"] * (rank - 2), *last[max(2 - rank, 0) :]]  # type: ignore[list-item]
+    if "rows" in roles:
+        usual = ["whole" if r == "whole" else "batch" for r in usual]
+    offsets: list[Dim] = []
+    sizes: list[Dim] = []
     axes: list[Axis] = []
-    for a in range(rank - 2):
-        offsets[a] = k.coordinates.batch(view, a).offset
-    if rank >= 2:
-        extent = view.shape[rank - 2]
-        c = k.coordinates.on_grid(("rows", extent), f"rows_{shown(extent)}", extent, rows_per_program(k, view))
-        k.divided.add(c)
-        offsets[rank - 2], sizes[rank - 2] = c.offset, c.step
-        axes.append(c.axis)
-    if rank:
-        sizes[rank - 1] = k.tiles.known(view.shape[rank - 1])
-        axes.append(Axis(view.shape[rank - 1]))
+    kept: list[int] = []
+    for a, extent in enumerate(view.shape):
+        role = roles[a] or usual[a]
+        if role == "batch":
+            offsets.append(k.coordinates.batch_offset(view, a))
+            sizes.append(1)
+            continue
+        kept.append(a)
+        if role == "rows":
+            name = f"rows_{size_text(extent)}"
+            c = k.coordinates.on_grid(("rows", extent), name, extent, rows_per_program(k, view))
+            k.divided.add(c)
+            offsets.append(c.offset)
+            sizes.append(c.step)
+            axes.append(c.axis)
+        else:
+            offsets.append(0)
+            sizes.append(k.tiles.known(extent))
+            axes.append(Axis(extent, extent))
     return Window(view, tuple(offsets), tuple(sizes), tuple(kept), tuple(axes))
+
+
+def _roles(k: KernelState) -> dict[Dim, Role]:
+    """What the dims of the widest tensor that is read as a whole are: divided among programs, in rows, or whole."""
+    views = [k.views[n] for n in k.plan.whole if n in k.views]
+    widest = max(views, key=lambda v: len(v.shape), default=None)
+    if widest is None or len(widest.shape) < 2:
+        return {}
+    shape = widest.shape
+    out: dict[Dim, Role] = dict.fromkeys(shape[:-2], "batch")
+    out |= {shape[-2]: "rows", shape[-1]: "whole"}
+    return {d: role for d, role in out.items() if shape.count(d) == 1}
 
 
 def rows_per_program(k: KernelState, view: View) -> int:
@@ -71,7 +102,7 @@ def panel(k: KernelState, view: View, shape: Shape, prefetch: Any) -> Any:
         extent = view.shape[a]
         if extent == size:
             offsets.append(0)
-            axes.append(Axis(extent))
+            axes.append(Axis(extent, extent))
         elif extent in output:
             c = kernel_names.named_coordinate(k, extent, k.tiles.known(size))
             offsets.append(c.offset)
@@ -158,18 +189,25 @@ def _match(k: KernelState, view: View, t: TileType, axes: Sequence[Axis]) -> dic
 
 
 def _lies_along(k: KernelState, axis: Axis, size: Dim, extent: Dim) -> bool:
+    """By name; lengths count only where an axis has none."""
     origin = axis.origin
-    if isinstance(origin, Coordinate):
-        end = origin.extent if origin.extent is not None else k.coordinates.extent(origin)
-        return end == extent or k.tiles.known(end) == k.tiles.known(extent)
-    if origin is not None:
-        return origin == extent
-    return size == k.tiles.known(extent)
+    if origin is None:
+        return axis.size == extent or (_nameless(extent) and size == k.tiles.known(extent))
+    end = origin if not isinstance(origin, Coordinate) else origin.extent
+    if end is None:
+        assert isinstance(origin, Coordinate)
+        end = k.coordinates.extent(origin)
+    return end == extent or ((_nameless(extent) or _nameless(end)) and k.tiles.known(end) == k.tiles.known(extent))
+
+
+def _nameless(d: Dim) -> bool:
+    return isinstance(d, int) or PRIVATE in str(d)
 
 
 def inferred_shape(k: KernelState, tile: Value) -> tuple[Dim, ...]:
     """The whole that a program's tile is a block of, where no annotation says it: batch axes, then the tile's own."""
-    out: list[Dim] = [c.extent for c in k.coordinates.grid if c.name.startswith("batch") and c.extent is not None]
+    batches = [c.extent for c in k.coordinates.grid if c.name.startswith("batch") and c.extent is not None]
+    out = sorted(batches, key=lambda d: _from_the_last(k, d), reverse=True)
     for axis, size in zip(k.tiles.identities.of(tile), tile_type(tile).shape, strict=True):
         origin = axis.origin
         if isinstance(origin, Coordinate):
@@ -177,6 +215,11 @@ def inferred_shape(k: KernelState, tile: Value) -> tuple[Dim, ...]:
         else:
             out.append(size if origin is None else origin)
     return tuple(out)
+
+
+def _from_the_last(k: KernelState, dim: Dim) -> int:
+    """How far from the last axis a dim lies in the tensors that have it."""
+    return max((len(v.shape) - a for v in k.views.values() for a, d in enumerate(v.shape) if d == dim), default=0)
 
 
 def allocate(k: KernelState, shape: tuple[Dim, ...], dtype: DType, name: str) -> View:

@@ -28,7 +28,7 @@ from tessera.compiler.frontend.layer import Layer
 from tessera.compiler.frontend.signature import definition_signature
 from tessera.compiler.frontend.values import Number, Unknown, is_slice, is_tuple, type_name
 from tessera.compiler.ir.core import Value
-from tessera.compiler.ir.types import INDEX, Shape, TileType, Type
+from tessera.compiler.ir.types import INDEX, Shape, TileType, Type, shape_text
 from tessera.compiler.tile.dialect import TileBuilder
 from tessera.compiler.tile.program import Param
 from tessera.errors import Span
@@ -282,7 +282,9 @@ class KernelState(Layer):
     def masked(self, place: Place, mask: Value) -> Place:
         """A place narrowed by an explicit mask."""
         shape = place.shape if isinstance(place, Window) else tile_type(place.index[0]).shape
-        like = self.tiles.identities.set(self.tiles.full(shape, False, dtypes.bool_), place.axes)
-        (wide, _), _ = self.tiles.together([self.tiles.truth(mask), like])
+        if tile_type(mask).rank > len(shape):
+            had, wanted = shape_text(tile_type(mask).shape), shape_text(shape)
+            raise KernelFault("TS402", f"the mask {had} does not fit the block {wanted}")
+        wide = self.tiles.fitted(self.tiles.truth(mask), shape, place.axes)
         both = wide if place.mask is None else self.tiles.map("logical_and", place.mask, wide)
         return replace(place, mask=both) if isinstance(place, Elements) else replace(place, mask=both, shifted=None)

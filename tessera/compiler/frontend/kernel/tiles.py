@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from numbers import Number
 from typing import Any
 
-from tessera.compiler.frontend.kernel.axes import BroadcastError, Identities
+from tessera.compiler.frontend.kernel.axes import BroadcastError, Identities, Rewrite
 from tessera.compiler.frontend.kernel.index import Indices
 from tessera.compiler.frontend.kernel.values import Axes, Axis
 from tessera.compiler.frontend.values import is_sequence, type_name
@@ -29,9 +29,15 @@ NUMBERS = (bool, int, float, complex)
 class KernelFault(Exception):
     """A rule of the tile language is broken. The layer adds the place, and tries the suggestions."""
 
-    def __init__(self, code: str, message: str, *notes: Any, suggestions: Sequence[Suggestion] = ()) -> None:
+    def __init__(
+        self, code: str, message: str, *notes: Any, suggestions: Sequence[Suggestion] = (),
+        rewrites: Sequence[Rewrite] = (), indices: Sequence[tuple[str, str, str]] = (),
+    ) -> None:  # fmt: skip
         super().__init__(message)
-        self.code, self.message, self.notes, self.suggestions = code, message, notes, suggestions
+        self.code, self.message, self.notes = code, message, notes
+        self.indices = indices
+        """fixes of a subscript: what they say, and what comes before and behind its indices"""
+        self.rewrites: Sequence[Rewrite] = [*((s.message, {s.operand: s.suffix}) for s in suggestions), *rewrites]
 
 
 class Tiles:
@@ -70,7 +76,8 @@ class Tiles:
         """`x` in the dtype that arithmetic is done in."""
         return self.cast(x, tile_type(x).dtype.compute)
 
-    def full(self, shape: Shape, value: Any, dtype: DType) -> Value:
+    def full(self, shape: Shape, value: Any, dtype: DType, said: Shape | None = None) -> Value:
+        """`said`: the shape as the program says it, with the names of dims whose sizes are known."""
         if isinstance(value, Value):
             if tile_type(value).rank:
                 raise KernelFault("TS402", f"full takes a number, not a tile {tile_type(value).pretty()}")
@@ -78,8 +85,9 @@ class Tiles:
         else:
             start = self.scalar(value, dtype)
         out = self.builder.broadcast(start, shape, ())
-        self.identities.of(out)
-        return out
+        if not shape:
+            return out
+        return self.identities.set(out, tuple(Axis(size=d) for d in said or shape))
 
     # elementwise
     def promote(self, operands: Sequence[Any]) -> tuple[list[Value], DType]:
@@ -132,34 +140,45 @@ class Tiles:
         """Broadcasts operands of one dtype to their common shape and applies the function."""
         kept = next((k for v in values if (k := self.identities.kept.get(v))), None)
         values, axes = self.together(values)
-        return self.identities.set(self.builder.map(name, *values), axes, kept)
+        unordered = all(v in self.identities.unordered for v in values)
+        return self.identities.set(self.builder.map(name, *values), axes, kept, unordered)
 
     def together(self, values: list[Value]) -> tuple[list[Value], Axes]:
-        """All operands in one shape, and the axes of what is made of them. The first one of the highest rank leads."""
+        """All operands in one shape, and the axes of what is made of them."""
         try:
-            lead = max(values, key=lambda v: tile_type(v).rank)
-            shape = tile_type(lead).shape
-            for v in values:
-                if v is not lead:
-                    shape, places, _ = self.identities.pair(lead, v)
-                    lead = self.expand(lead, shape, places)
-            out: list[Value] = []
-            for v in values:
-                _, _, places = self.identities.pair(lead, v)
-                out.append(self.expand(v, shape, places))
+            shape, places, axes, unordered = self.identities.together(values)
         except BroadcastError as e:
-            raise KernelFault("TS402", str(e)) from None
-        return out, self.identities.merged(shape, [(v, tuple(range(len(shape)))) for v in out])
+            raise KernelFault(e.code, str(e), rewrites=e.rewrites) from None
+        out = [self.expand(v, shape, p) for v, p in zip(values, places, strict=True)]
+        if unordered:
+            self.identities.unordered.update(out)
+        return out, axes
+
+    def fitted(self, x: Value, shape: Shape, axes: Sequence[Axis], storing: bool = False) -> Value:
+        """`x` broadcast to a block with these axes. Raises KernelFault."""
+        try:
+            places = self.identities.fit(x, axes, shape, storing=storing)
+        except BroadcastError as e:
+            raise KernelFault(e.code, str(e), rewrites=e.rewrites) from None
+        for a, p, n in zip(self.identities.of(x), places, tile_type(x).shape, strict=True):
+            if n == shape[p]:
+                a.join(axes[p])
+        return self.expand(x, shape, places)
 
     def expand(self, x: Value, shape: Shape, places: tuple[int, ...]) -> Value:
-        """`x` broadcast so that its axis i lies at places[i] of `shape`."""
+        """`x` broadcast so that its axis i lies at places[i] of `shape`. Raises KernelFault where lengths differ."""
+        if list(places) != sorted(places):
+            order = tuple(sorted(range(len(places)), key=lambda i: places[i]))
+            x, places = self.transpose(x, order), tuple(sorted(places))
         t = tile_type(x)
         if t.shape == shape:
             return x
+        if any(n not in (1, shape[p]) for n, p in zip(t.shape, places, strict=True)):
+            raise KernelFault("TS402", f"{shape_text(t.shape)} does not broadcast to {shape_text(shape)}")
         mine = self.identities.of(x)
         out = self.builder.broadcast(x, shape, places)
         at = {p: a for p, a, n in zip(places, mine, t.shape, strict=True) if n == shape[p]}
-        return self.identities.set(out, tuple(at.get(p, Axis()) for p in range(len(shape))))
+        return self.identities.set(out, tuple(at.get(p) or Axis(size=n) for p, n in enumerate(shape)))
 
     # shapes
     def insert_axes(self, x: Value, positions: Sequence[int]) -> Value:
@@ -168,7 +187,7 @@ class Tiles:
         shape = list(t.shape)
         for p in sorted(positions):
             shape.insert(p, 1)
-            axes.insert(p, Axis())
+            axes.insert(p, Axis(size=1, inserted=True))
         return self.identities.set(self.builder.reshape(x, tuple(shape)), tuple(axes))
 
     def transpose(self, x: Value, perm: tuple[int, ...] | None = None) -> Value:
@@ -178,10 +197,10 @@ class Tiles:
             raise KernelFault("TS204", f"{perm} is no permutation of the {t.rank} axes of {shape_text(t.shape)}")
         return self.identities.set(self.builder.transpose(x, order), tuple(axes[i] for i in order))
 
-    def reshape(self, x: Value, shape: Shape) -> Value:
-        out = self.builder.reshape(x, shape)
-        self.identities.of(out)
-        return out
+    def reshape(self, x: Value, shape: Shape, said: Shape) -> Value:
+        """The axes of the result belong to nothing, also where the shape stays."""
+        out = self.builder.value("tile.reshape", (x,), TileType(shape, tile_type(x).dtype))
+        return self.identities.set(out, tuple(Axis(size=d, inserted=d == 1) for d in said))
 
     # reductions
     def axes_of(self, x: Value, axis: Any) -> tuple[int, ...]:

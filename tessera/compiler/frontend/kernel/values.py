@@ -24,6 +24,11 @@ MARK = "%"
 NUMBER = "#"
 """what stands in them between a name, which is for people alone, and a number, which is theirs alone"""
 
+PRIVATE = "'"
+"""in the symbols of sizes that have no name: the size, and the place of the axis"""
+LEADING, UNNAMED = "...", "?"
+"""behind the place: of an axis that `...` stands for, of one that no annotation mentions"""
+
 
 class Axis:
     """The identity of a tile's axis: the coordinate it walks, or the dim it covers, or nothing known yet.
@@ -32,10 +37,13 @@ class Axis:
     Axes without an origin (of `zeros`, `alloc_shared`) take on the one they are combined with.
     """
 
-    __slots__ = ("_origin", "_parent")
+    __slots__ = ("_origin", "_parent", "inserted", "size")
 
-    def __init__(self, origin: Coordinate | Dim | None = None) -> None:
+    def __init__(self, origin: Coordinate | Dim | None = None, size: Dim | None = None, inserted: bool = False) -> None:
         self._origin, self._parent = origin, None
+        self.inserted = inserted
+        self.size = size
+        """its length as the program says it: D//2, also where the size of D is known"""
 
     def root(self) -> Axis:
         axis: Axis = self
@@ -46,6 +54,23 @@ class Axis:
     @property
     def origin(self) -> Coordinate | Dim | None:
         return self.root()._origin
+
+    @property
+    def walks(self) -> frozenset[str]:
+        """The coordinates that move its start; none where that is fixed."""
+        origin = self.origin
+        return origin.walks if isinstance(origin, Coordinate) else frozenset()
+
+    @property
+    def dim(self) -> Dim | None:
+        """The dim that it lies in."""
+        origin = self.origin
+        return origin.extent if isinstance(origin, Coordinate) else origin
+
+    @property
+    def stretches(self) -> bool:
+        """Whether it is what None inserts, one element that meets any axis."""
+        return self.inserted and self.origin is None
 
     def same(self, other: Axis) -> bool:
         a, b = self.root(), other.root()
@@ -82,9 +107,13 @@ class Coordinate:
     span: Span | None = None
     number: int | None = None
     """the grid axis that `program_id(number)` asked for"""
+    walks: frozenset[str] = frozenset()
+    """the coordinates that move it: itself, unless it is derived"""
     axis: Axis = field(init=False)
 
     def __post_init__(self) -> None:
+        if self.kind != "derived":
+            self.walks = marks(self.offset)
         self.axis = Axis(self)
 
 
@@ -113,6 +142,8 @@ class View(LayerValue):
     dtype: DType
     argument: int
     """index among the kernel's arguments"""
+    leading: int = 0
+    """how many axes stand for the `...` that its annotation begins with"""
 
     @property
     def type(self) -> ViewType:
@@ -145,6 +176,15 @@ class Lanes(LayerValue):
     @property
     def described(self) -> str:
         return f"a vector of {self.size} indices"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Each(LayerValue):
+    """`ts.tile.each()`, an index: the one element of an axis that this program has."""
+
+    @property
+    def described(self) -> str:
+        return "each(), which is an index"
 
 
 @dataclass(frozen=True, slots=True)

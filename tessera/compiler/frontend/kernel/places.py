@@ -1,0 +1,124 @@
+"""Which axes of a tensor the indices of a subscript stand at. The rule is on one screen of docs/kernels.md.
+
+Nothing but the text of the kernel decides: no size, and nothing that was indexed before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tessera.compiler.frontend.kernel.axes import size_text
+from tessera.compiler.frontend.kernel.coordinates import Coordinates, shown
+from tessera.compiler.frontend.kernel.tiles import KernelFault
+from tessera.compiler.frontend.kernel.values import Each, Lanes, View, marks
+from tessera.compiler.frontend.values import is_slice
+from tessera.compiler.ir.core import Value
+from tessera.compiler.ir.types import Shape
+from tessera.language.dims import Dim, Expr, symbols
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedAxis:
+    """One index of a subscript, as people are told of it: which axis it stands at, and what moves it."""
+
+    axis: int
+    tensor: str
+    shape: Shape
+    coordinates: tuple[str, ...]
+    """the coordinates that move it; none where it is fixed"""
+    before: tuple[Dim, ...] = ()
+    """leading dims that no index mentions: one program each"""
+
+    @property
+    def label(self) -> str:
+        """`S by q_block`; `S` where nothing moves it."""
+        dim = size_text(self.shape[self.axis])
+        return f"{dim} by {', '.join(self.coordinates)}" if self.coordinates else dim
+
+    def pretty(self) -> str:
+        shape = f"[{', '.join(map(size_text, self.shape))}]"
+        text = f"axis {self.axis} of {self.tensor} {shape}: {self.label}"
+        each = ", ".join(map(size_text, self.before))
+        return f"{text}; one program for each of {each}" if each else text
+
+
+def first_axis(coordinates: Coordinates, view: View, items: Sequence[Any]) -> int:
+    """The axis of the first index; the others follow it in order. Raises KernelFault TS419 where that is not said."""
+    spare = len(view.shape) - len(items)
+    if not spare or len(items) == len(view.shape) - view.leading:
+        return spare
+    named = [_named(coordinates, view, item) for item in items]
+    for i, axes in enumerate(named):
+        if not axes:
+            continue
+        dims = {view.shape[a] for a in axes}
+        start = axes[0] - i
+        if len(dims) > 1:
+            both = " and ".join(size_text(view.shape[a]) for a in axes)
+            raise _ambiguous(view, items, f"index {i} moves with {both}, which are both axes")
+        if not 0 <= start <= spare:
+            raise _ambiguous(view, items, f"index {i} walks {size_text(view.shape[axes[0]])}, and beside it is no room")
+        for j, others in enumerate(named):
+            if others and start + j not in others:
+                here, there = size_text(view.shape[start + j]), size_text(view.shape[others[0]])
+                raise _ambiguous(
+                    view, items, f"index {j} would stand at {here}, behind its neighbour, but walks {there}"
+                )
+        return start
+    if any(isinstance(i, Lanes) and i.launch is not None for i in items):
+        return spare
+    raise _ambiguous(view, items, "no index says which axis it means")
+
+
+def _named(coordinates: Coordinates, view: View, item: Any) -> list[int]:
+    """The axes whose dims the coordinates in an index walk."""
+    start: Any = item.base if isinstance(item, Lanes) else item.start if is_slice(item) else item
+    if not isinstance(start, Expr):
+        return []
+    walked = coordinates.walked(start)
+    return [a for a, d in enumerate(view.shape) if (own := symbols(d)) and own <= walked]
+
+
+def _ambiguous(view: View, items: Sequence[Any], why: str) -> KernelFault:
+    """Every reading, written out."""
+    spare, count = len(view.shape) - len(items), len(items)
+    names = [size_text(d) for d in view.shape]
+    readings: list[str] = []
+    ways: list[tuple[str, str, str]] = []
+    for start in range(spare + 1):
+        stands = ", ".join(names[start : start + count])
+        before, behind = "ts.tile.each(), " * start, ", :" * (spare - start)
+        parts = [f"a program for each of {', '.join(names[:start])}"] if start else []
+        parts += [f"all of {', '.join(names[start + count :])}"] if start < spare else []
+        own = ", ".join("ijkl"[:count])
+        readings.append(f"  {view.name}[{before}{own}{behind}] means {stands}, with {' and '.join(parts)}")
+        ways.append((f"Let it mean {stands}", before, behind))
+    message = (
+        f"{count} {'index' if count == 1 else 'indices'} for the {len(names)} axes [{', '.join(names)}] of "
+        f"{view.name}: {why}. Say which is meant:\n" + "\n".join(readings)
+    )
+    return KernelFault("TS419", message, indices=ways)
+
+
+def described(coordinates: Coordinates, view: View, items: Sequence[Any], first: int) -> list[IndexedAxis]:
+    """For each index, in order, where it stands."""
+    before = view.shape[:first]
+    return [
+        IndexedAxis(first + i, view.name, view.shape, _moving(coordinates, view, first + i, item), before)
+        for i, item in enumerate(items)
+    ]
+
+
+def _moving(coordinates: Coordinates, view: View, axis: int, item: Any) -> tuple[str, ...]:
+    if isinstance(item, Each):
+        return ("one program each",)
+    if isinstance(item, Value):
+        return ("computed indices",)
+    start: Any = item.base if isinstance(item, Lanes) else item.start if is_slice(item) else item
+    if not isinstance(start, Expr):
+        return ()
+    found = sorted(marks(start))
+    named = [coordinates.name_of(m) or shown(start) for m in found]
+    return tuple(dict.fromkeys(named))
