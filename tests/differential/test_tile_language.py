@@ -81,6 +81,12 @@ def ids(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", "N", ts.f32]):
     y[r : r + 8, c : c + 16] = x[r : r + 8, c : c + 16] * wide + ts.tile.num_programs(1)
 
 
+@form(lambda: (normal(3, 20, 6), empty(3, 20, 6)), lambda x: x * 3)
+def one_each(x: ts.Tensor["B", "M", "N", ts.f32], y: ts.Tensor["B", "M", "N", ts.f32]):
+    p = ts.tile.program_id(0)
+    y[ts.tile.each(), p * 8 : p * 8 + 8, :] = x[ts.tile.each(), p * 8 : p * 8 + 8, :] * ts.tile.num_programs(0)
+
+
 @form(lambda: (normal(19, 33), empty(19)), lambda x: x.sum(1) + 5 + 33, 1e-5, ROWS=8)
 def ranges(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", ts.f32]):
     ctx = ts.tile.context()

@@ -32,12 +32,22 @@ def register(server: TesseraServer) -> None:
         document = await server.document(params.text_document)
         line, col = document.text.place(params.position)
         known = document.function_at(line)
-        inside = _hover(document, known, line, col) if known is not None else None
+        inside = _with_axis(known, _hover(document, known, line, col), line, col) if known is not None else None
         found = inside or _of_module(document, Index(server).of(document), line, col)
         if found is None:
             return None
         text, span = found
         return lsp.Hover(lsp.MarkupContent(lsp.MarkupKind.Markdown, text), document.text.span_range(span))
+
+
+def _with_axis(known: Known, found: tuple[str, Span] | None, line: int, col: int) -> tuple[str, Span] | None:
+    """Of an index of a kernel also the axis that it stands at, and the coordinates that move it."""
+    indices = [e for e in known.expressions if e.kind == "index" and e.span.contains(line, col)]
+    if not indices:
+        return found
+    at = max(indices, key=lambda e: (e.span.line, e.span.col))  # of x[table[i], :] that of table
+    text, span = found or ("", at.span)
+    return f"{text}Index: {at.type.pretty()}\n\n", span
 
 
 def _hover(document: Document, known: Known, line: int, col: int) -> tuple[str, Span] | None:

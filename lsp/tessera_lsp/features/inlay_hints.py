@@ -1,4 +1,5 @@
 """Shapes beside names: after an assignment where the type is new, and after parameters annotated by another name.
+Before the indices of a kernel: the axis that each stands at, where there are fewer of them than axes.
 
 Each dim of a hint is a part of its own, which leads to where the dim was bound. A hint can be inserted as annotation:
 whether the text stands it is tried when somebody points at the hint.
@@ -37,13 +38,20 @@ def register(server: TesseraServer) -> None:
         document = await server.document(params.text_document)
         first, last = (document.text.place(p)[0] for p in (params.range.start, params.range.end))
         near = _near(server, document) if server.settings.quiet else None
-        return [
+        there = [k for k in document.known if k.first_line <= last and k.last_line >= first]
+        types = [
             _hint(document, known, e, _text(e.type, server.settings))
-            for known in document.known
-            if known.first_line <= last and known.last_line >= first
+            for known in there
             for e in shown(known, server.settings)
             if first <= e.span.end_line <= last and (near is None or e.span.line in near or _reshapes(known, e))
         ]
+        indices = [
+            _index_hint(document, e)
+            for known in there
+            for e in found_axes(known, server.settings)
+            if first <= e.span.line <= last and (near is None or e.span.line in near)
+        ]
+        return [*types, *indices]
 
     @server.feature(lsp.INLAY_HINT_RESOLVE)
     async def resolve(hint: lsp.InlayHint) -> lsp.InlayHint:
@@ -77,6 +85,21 @@ def shown(known: Known, settings: Settings = EVERYTHING) -> Iterator[ExprInfo]:
             continue
         texts[e.name] = text
         yield e
+
+
+def found_axes(known: Known, settings: Settings = EVERYTHING) -> list[ExprInfo]:
+    """The indices of which a rule says where they stand. As many indices as axes speak for themselves."""
+    return [e for e in known.expressions if e.kind == "index" and settings.shapes and not e.type.complete]
+
+
+def _index_hint(document: Document, e: ExprInfo) -> lsp.InlayHint:
+    return lsp.InlayHint(
+        position=document.text.at(e.span.line, e.span.col),
+        label=f"{e.type.label}:",
+        kind=lsp.InlayHintKind.Parameter,
+        tooltip=e.type.pretty(),
+        padding_right=True,
+    )
 
 
 def _text(type: Any, settings: Settings) -> str:

@@ -156,3 +156,42 @@ def a_wider_block(A: ts.Tensor["M", "K", ts.f32], B: ts.Tensor["K", "N", ts.f32]
         acc += ts.tile.mma(A[tile_m:tile_m + 32, k:k + 16], B[k:k + 32, tile_n:tile_n + 64])
         #      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS402
     return acc
+
+
+@ts.kernel
+def an_index_of_no_axis(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", "N", ts.f32]):
+    p = ts.tile.program_id(0)
+    y[p * 8:p * 8 + 8, :] = x[p * 8:p * 8 + 8]
+    #                       ^^^^^^^^^^^^^^^^^^ TS419
+    # says: no index says which axis it means
+    # says: x[i, :] means M, with all of N
+    # says: x[ts.tile.each(), i] means N, with a program for each of M
+    # fix: y[p * 8:p * 8 + 8, :] = x[p * 8:p * 8 + 8, :]
+
+
+@ts.kernel
+def pairs_of_rows(a: ts.Tensor["M", "K", ts.f32], b: ts.Tensor["N", "K", ts.f32], y: ts.Tensor["M", "N", ts.f32]):
+    difference = a[tile_m:tile_m + 8, :] - b[tile_n:tile_n + 8, :]
+    #            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS418
+    # says: axis 0 of [8 along tile_n, K] runs along tile_n, that of [8 along tile_m, K] along tile_m
+    # fix: difference = a[tile_m:tile_m + 8, :][:, None, :] - b[tile_n:tile_n + 8, :][None, :, :]
+    y[tile_m:tile_m + 8, tile_n:tile_n + 8] = 0.0
+
+
+@ts.kernel
+def a_vector_of_no_axis(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", "N", ts.f32]):
+    y[tile_m:tile_m + 8, tile_n:tile_n + 8] = x[tile_m:tile_m + 8, tile_n:tile_n + 8] * ts.tile.ones((8,))
+    #                                         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS418
+    # says: may run along either axis of [8 along tile_m, 8 along tile_n]
+    # fix: y[tile_m:tile_m + 8, tile_n:tile_n + 8] = x[tile_m:tile_m + 8, tile_n:tile_n + 8] * ts.tile.ones((8,))[None, :]
+
+
+@ts.kernel
+def a_product_of_square_blocks(a: ts.Tensor["M", "M", ts.f32], b: ts.Tensor["N", "M", ts.f32], y: ts.Tensor["M", "N", ts.f32]):
+    acc = ts.tile.zeros((8, 8))
+    for k in ts.tile.range_k(0, M, 8):
+        acc += ts.tile.mma(a[tile_m:tile_m + 8, k:k + 8], b[tile_n:tile_n + 8, k:k + 8])
+        #      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS418
+        # says: mma would contract k with tile_n
+        # fix: acc += ts.tile.mma(a[tile_m:tile_m + 8, k:k + 8], b[tile_n:tile_n + 8, k:k + 8].T)
+    y[tile_m:tile_m + 8, tile_n:tile_n + 8] = acc

@@ -298,9 +298,11 @@ def size_text(d: Dim) -> str:
 
 
 def _text(axes: Sequence[Axis], sizes: Sequence[Dim]) -> str:
-    """`[16 along i, 32]`."""
-    parts = (f"{size_text(n)} along {axis_text(a)}" if a.origin is not None else size_text(n)
-             for a, n in zip(axes, sizes, strict=True))  # fmt: skip
+    """`[16 along i, N]`."""
+    parts: list[str] = []
+    for axis, n in zip(axes, sizes, strict=True):
+        size, along = size_text(axis.size if axis.size is not None else n), axis_text(axis)
+        parts.append(size if axis.origin is None or along == size else f"{size} along {along}")
     return f"[{', '.join(parts)}]"
 
 

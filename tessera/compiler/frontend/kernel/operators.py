@@ -103,9 +103,9 @@ def _of_lanes(k: KernelState, symbol: str, left: Any, right: Any) -> Lanes | Non
     """`i + 1`, `pid * BLOCK + arange(BLOCK)`: displaced lanes are lanes."""
     if symbol not in ("+", "-"):
         return None
-    if isinstance(left, Lanes) and _sizes(right):
+    if isinstance(left, Lanes) and isinstance(right, (int, Expr)) and _sizes(right):
         return _displaced(k, left, left.base + right if symbol == "+" else left.base - right)
-    if isinstance(right, Lanes) and _sizes(left) and symbol == "+":
+    if isinstance(right, Lanes) and isinstance(left, (int, Expr)) and _sizes(left) and symbol == "+":
         return _displaced(k, right, right.base + left)
     return None
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tessera.compiler.frontend.kernel.axes import size_text
-from tessera.compiler.frontend.kernel.coordinates import Coordinates, shown
+from tessera.compiler.frontend.kernel.coordinates import Coordinates
 from tessera.compiler.frontend.kernel.tiles import KernelFault
 from tessera.compiler.frontend.kernel.values import Each, Lanes, View, marks
 from tessera.compiler.frontend.values import is_slice
@@ -30,6 +30,8 @@ class IndexedAxis:
     """the coordinates that move it; none where it is fixed"""
     before: tuple[Dim, ...] = ()
     """leading dims that no index mentions: one program each"""
+    complete: bool = True
+    """whether there are as many indices as axes"""
 
     @property
     def label(self) -> str:
@@ -104,21 +106,19 @@ def _ambiguous(view: View, items: Sequence[Any], why: str) -> KernelFault:
 
 def described(coordinates: Coordinates, view: View, items: Sequence[Any], first: int) -> list[IndexedAxis]:
     """For each index, in order, where it stands."""
-    before = view.shape[:first]
+    before, complete = view.shape[:first], len(items) == len(view.shape)
     return [
-        IndexedAxis(first + i, view.name, view.shape, _moving(coordinates, view, first + i, item), before)
+        IndexedAxis(first + i, view.name, view.shape, _moving(coordinates, item), before, complete)
         for i, item in enumerate(items)
     ]
 
 
-def _moving(coordinates: Coordinates, view: View, axis: int, item: Any) -> tuple[str, ...]:
+def _moving(coordinates: Coordinates, item: Any) -> tuple[str, ...]:
     if isinstance(item, Each):
         return ("one program each",)
     if isinstance(item, Value):
-        return ("computed indices",)
+        return ("computed",)
     start: Any = item.base if isinstance(item, Lanes) else item.start if is_slice(item) else item
     if not isinstance(start, Expr):
         return ()
-    found = sorted(marks(start))
-    named = [coordinates.name_of(m) or shown(start) for m in found]
-    return tuple(dict.fromkeys(named))
+    return tuple(dict.fromkeys(coordinates.name_of(m) or "computed" for m in sorted(marks(start))))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from numbers import Number
 from typing import Any
 
-from tessera.compiler.frontend.kernel.axes import BroadcastError, Identities, Rewrite
+from tessera.compiler.frontend.kernel.axes import BroadcastError, Identities, Rewrite, axis_text, relation
 from tessera.compiler.frontend.kernel.index import Indices
 from tessera.compiler.frontend.kernel.values import Axes, Axis
 from tessera.compiler.frontend.values import is_sequence, type_name
@@ -268,6 +268,14 @@ class Tiles:
             both = f"axis 1 of {shape_text(at.shape)} with axis 0 of {shape_text(bt.shape)}"
             message = f"mma contracts {both}: {at.shape[1]} is not {bt.shape[0]}{hint}"
             raise KernelFault("TS402", message, suggestions=turned)
+        if relation(a_axes[1], b_axes[0]) == "different" and relation(a_axes[1], b_axes[1]) == "same":
+            along = f"{axis_text(a_axes[1])} with {axis_text(b_axes[0])}"
+            message = (
+                f"mma would contract {along}, which are two axes; did you mean the transpose of the second one (.T)?"
+            )
+            raise KernelFault(
+                "TS418", message, suggestions=[Suggestion("the transpose of the second one (.T)", 1, ".T")]
+            )
         a, b = self._one_dtype(a, b)
         shape = (at.shape[0], bt.shape[1])
         acc = self._accumulator(accumulator, shape, operand_type(a).dtype)
