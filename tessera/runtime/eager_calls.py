@@ -20,7 +20,7 @@ from tessera.runtime.sites import Ready, Site
 from tessera.runtime.tensor import Tensor
 from tessera.runtime.watch import Watch, settings
 
-KEPT = 4096
+KEPT = 1024
 """prepared calls; beyond it those used longest ago go"""
 
 _calls: Recent[tuple[Any, ...], Call] = Recent(KEPT)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from tessera import knobs
@@ -49,7 +50,8 @@ class Prepared(Locked):
         env: Mapping[str, int], span: Span = NOWHERE,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.built, self.plan, self.env = built, built.plan, env
+        self.built = replace(built, lowered=None, analysis=None)  # what a launch does not need may go
+        self.plan, self.env = built.plan, env
         self.adapters, self.copied = tuple(adapters), copied
         self.library, self.device, self.span = library, device, span
         self.profiled: Callable[[], Built] | None = None

@@ -33,8 +33,8 @@ SAMPLE = 400e-6
 """seconds that one sample should take: launches shorter than that are repeated"""
 REPEATS = 500
 GONE = ((3, 4.0), (5, 1.6), (8, 1.15))
-"""(rounds, factor): after so many, what has its best sample so many times above the best median leaves. Not before there
-are three samples, and generous at first: another process may have had the processor during each of them."""
+"""(rounds, factor): after so many, what has its best sample so many times above the best median leaves. Not before it
+has three samples, and generous at first: another process may have had the processor during each of them."""
 _LASTING = (CompileError, TargetError)
 """what is wrong with a configuration itself; anything else may go well next time, and is not stored"""
 

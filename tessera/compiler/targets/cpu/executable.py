@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import os
 import struct
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,8 +33,10 @@ from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
 
 CODE = "code.o"
-KEPT = 4
-"""workspaces kept for later calls"""
+KEPT = 8
+"""workspaces kept for later calls, of all Programs together"""
+FAST_BYTES = 1 << 20
+"""temporaries and scratch of a worker up to which a Program keeps memory of its own for the quick way"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,37 @@ class Workspace:
         self.address = -(-ctypes.addressof(self._hold) // 64) * 64
 
 
+class _Idle:
+    """Workspaces that no call uses, the latest last: their pages are there, and mostly in a cache."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: list[Workspace] = []
+
+    def take(self, size: int) -> Workspace:
+        """One of at least `size` bytes, and not many times as large: what is small must not hold what is large."""
+        with self._lock:
+            for i in range(len(self._kept) - 1, -1, -1):
+                if size <= self._kept[i].size <= 4 * size + (1 << 16):
+                    return self._kept.pop(i)
+        return Workspace(size)
+
+    def give(self, workspace: Workspace) -> None:
+        with self._lock:
+            self._kept.append(workspace)
+            gone = self._kept[:-KEPT]
+            del self._kept[:-KEPT]
+        del gone
+
+    def after_fork(self) -> None:
+        self._lock = threading.Lock()  # another thread may have held it in the parent
+
+
+_idle = _Idle()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_idle.after_fork)
+
+
 class CpuExecutable:
     """Follows `targets.base.Executable`. Safe to call from several threads at once: each call has its own workspace."""
 
@@ -76,7 +111,6 @@ class CpuExecutable:
         self.scratch: Dim = dims.parse(meta["scratch"])
         self._constants = {FIRST + i: _aligned_copy(artifact.files[name]) for i, name in layout["constants"]}
         self._needs_memory = bool(self.temps) or self.scratch != 0
-        self._idle: list[Workspace] = []
         self._fast: dict[tuple[tuple[int, int, bool], ...], Any] = {}
         self._sizes: dict[tuple[int, ...], tuple[list[tuple[int, int]], int, int]] = {}
         self._run_address = threads.run_address()
@@ -122,8 +156,8 @@ class CpuExecutable:
             else:
                 self._make(frame, dims)
         finally:
-            if workspace is not None and len(self._idle) < KEPT:
-                self._idle.append(workspace)
+            if workspace is not None:
+                _idle.give(workspace)
 
     def _make(self, frame: list[int], dims: Sequence[int]) -> None:
         """The call. Raises what kernels have told the host."""
@@ -149,7 +183,7 @@ class CpuExecutable:
     def _workspace(self, frame: list[int], sizes: tuple[int, ...], workers: int) -> Workspace:
         """Memory for this call's temporaries and its workers' scratch; puts the addresses into the frame."""
         temps, size, stride = self._layout(sizes)
-        workspace = self._take(size + stride * workers)
+        workspace = _idle.take(size + stride * workers)
         frame[SCRATCH], frame[SCRATCH_STRIDE] = workspace.address + size, stride
         for slot, offset in temps:
             frame[slot] = workspace.address + offset
@@ -170,6 +204,8 @@ class CpuExecutable:
         if self.free or self.records_tiles or self._host is not None or None in kinds or count > fastcall.LIMIT:
             return None
         temps, size, stride = self._layout(())
+        if size + stride > FAST_BYTES:
+            return None
         try:
             workspace = Workspace(size + stride * fastcall.WORKERS)
         except LaunchError:  # the long way needs less
@@ -200,13 +236,6 @@ class CpuExecutable:
                 self._sizes.clear()
             found = self._sizes[sizes] = temps, at, stride
         return found
-
-    def _take(self, size: int) -> Workspace:
-        try:
-            workspace = self._idle.pop()  # atomic: two calls never get the same one
-        except IndexError:
-            return Workspace(size)
-        return workspace if workspace.size >= size else Workspace(size)
 
 
 class _aligned_copy:

@@ -71,7 +71,8 @@ class Loaded:
         for name, address in (imports or {}).items():
             builder.import_symbol(name, address)
         with _lock:
-            self._library = builder.link(_linker(), self._name)
+            self._linker = _linkers.next()
+            self._library = builder.link(self._linker, self._name)
         self._found: dict[str, Any] = {}
 
     def address(self, symbol: str) -> int:
@@ -79,7 +80,7 @@ class Loaded:
         with _lock:
             if symbol not in self._found:
                 try:
-                    self._found[symbol] = _linker().lookup(self._name, symbol)
+                    self._found[symbol] = self._linker.lookup(self._name, symbol)
                 except RuntimeError as e:
                     raise KeyError(symbol) from e
             return int(self._found[symbol][symbol])
@@ -87,10 +88,28 @@ class Loaded:
 
 _numbers = itertools.count()
 
+LIBRARIES = 64
+"""libraries of one linker"""
 
-@once
-def _linker() -> Any:
-    """Its libraries have names of their own, and go with the objects that hold them."""
-    llvm = binding()
-    loader = llvm.Target.from_default_triple().create_target_machine(jit=True)
-    return llvm.create_lljit_compiler(loader, use_jit_link=True, suppress_errors=True)
+
+class _Linkers:
+    """Libraries have names of their own, and go with the objects that hold them. A linker keeps some 9 KiB of each for
+    as long as it lives itself, so it has a number of them and makes way for another one; it goes with the last of them.
+    """
+
+    def __init__(self) -> None:
+        self._now: Any = None
+        self._left = 0
+
+    def next(self) -> Any:
+        """The linker for one more library. Called with the lock held."""
+        if not self._left:
+            llvm = binding()
+            loader = llvm.Target.from_default_triple().create_target_machine(jit=True)
+            self._now = llvm.create_lljit_compiler(loader, use_jit_link=True, suppress_errors=True)
+            self._left = LIBRARIES
+        self._left -= 1
+        return self._now
+
+
+_linkers = _Linkers()
