@@ -1,7 +1,8 @@
 """python -m benchmarks [NAME ...] runs the named measurements, one after the other.
 
 Names: cpu, breadth, frontend, editor, growth, memory, runtime, nvrtc, gpu, which are also those that run without a
-name; and mutations, which takes half an hour. Options after `--` go to the only one named: python -m benchmarks cpu -- --quick
+name; and mutations, which takes half an hour. Options after `--` go to the only one named:
+python -m benchmarks cpu -- --quick
 """
 
 from __future__ import annotations
