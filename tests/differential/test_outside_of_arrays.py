@@ -130,3 +130,96 @@ def test_a_step_that_is_not_positive_counts_as_1(target: str) -> None:
     x, step = array(9), np.array([1, 2, 0, -3, 20], np.int32)
     want = [x[:: max(s, 1)].sum() for s in step]
     np.testing.assert_array_equal(run(never_ends, x, step, np.zeros(5, np.float32), target=target)[2], want)
+
+
+def blocks_around(x: Tensor["n", ts.f32], y: Tensor["m", 6, ts.f32]):
+    for p in ts.tile.range(0, m, 1):
+        t = x[p * 4 - 6 : p * 4 + 2] - 100
+        y[p, 0] = ts.tile.sum(t)
+        y[p, 1] = ts.tile.max(t)
+        y[p, 2] = ts.tile.max(ts.tile.cumsum(t))
+        y[p, 3] = ts.tile.min(ts.tile.cumsum(t))
+        y[p, 4] = ts.tile.sum(ts.tile.sort(t) * ts.tile.arange(8))
+        y[p, 5] = ts.tile.mean(t * 2)
+
+
+@TARGETS
+def test_no_reduction_sees_what_stands_before_an_array(target: str) -> None:
+    x = np.random.default_rng(1).integers(-9, 9, 13).astype(np.float32)
+    got = run(blocks_around, x, np.zeros((5, 6), np.float32), target=target)[1]
+    for p, row in enumerate(got):
+        t = x[max(p * 4 - 6, 0) : max(p * 4 + 2, 0)] - 100
+        sums = np.cumsum(t)
+        want = [t.sum(), t.max(), sums.max(), sums.min(), (np.sort(t) * np.arange(len(t))).sum()]
+        np.testing.assert_array_equal(row[:5], want)
+
+
+def product_around(x: Tensor["M", "K", ts.f32], w: Tensor["K", "N", ts.f32], y: Tensor["M", "N", ts.f32]):
+    total = ts.tile.zeros((16, 16))
+    for k in ts.tile.range_k(0, K + 8, 16):
+        total += x[0:16, k - 8 : k + 8] @ w[k - 8 : k + 8, 0:16]
+    y[0:16, 0:16] = total
+
+
+@TARGETS
+@pytest.mark.parametrize("stages", [1, 3])
+def test_products_of_blocks_that_start_before_an_array(target: str, stages: int) -> None:
+    x, w = (np.random.default_rng(2).integers(-9, 9, shape).astype(np.float32) for shape in ((16, 40), (40, 16)))
+    got = run(product_around, x, w, np.zeros((16, 16), np.float32), target=target, num_stages=stages)[2]
+    np.testing.assert_array_equal(got, x @ w)
+
+
+def rows_by_index(
+    x: Tensor["n", "K", ts.f32], i: Tensor["m", ts.int32], y: Tensor["m", ts.f32], z: Tensor["m", ts.f32]
+):
+    for r in ts.tile.range(0, m, 4):
+        rows = i[r : r + 4]
+        most, sums = ts.tile.full((4,), -1000.0), ts.tile.zeros((4,))
+        for k in ts.tile.range_k(0, K, 8):
+            block = x[rows, k : k + 8] - 50
+            most = ts.tile.maximum(most, ts.tile.row_max(block))
+            sums = sums + ts.tile.row_sum(block)
+        y[r : r + 4] = most
+        z[r : r + 4] = sums
+
+
+@TARGETS
+def test_slices_beside_indices_are_ragged_as_blocks_are(target: str) -> None:
+    x, i = array(5, 11), np.array([4, 0, 3, 3, 2, 1], np.int32)
+    *_, most, sums = run(rows_by_index, x, i, *np.zeros((2, 6), np.float32), target=target)
+    np.testing.assert_array_equal(most, x[i].max(1) - 50)
+    np.testing.assert_array_equal(sums, (x[i] - 50).sum(1))
+
+
+def put_by_index(x: Tensor["n", ts.f32], i: Tensor["m", ts.int32], y: Tensor["m", ts.f32], s: Tensor["one", ts.f32]):
+    for _ in ts.tile.range(0, 1):
+        total = ts.tile.zeros(())
+        for r in ts.tile.range_k(0, m, 4):
+            at = i[r : r + 4] - 1
+            total += ts.tile.sum(x[at] + 1)
+            x[at] = y[r : r + 4]
+        s[0] = total
+
+
+@TARGETS
+def test_padded_indices_read_and_store_nothing(target: str) -> None:
+    x, i, y = array(9), np.array([3, 9, 5, 8, 2, 6], np.int32), -array(6)
+    want = x.copy()
+    want[i - 1] = y
+    got, _, _, total = run(put_by_index, x, i, y, np.zeros(1, np.float32), target=target)
+    np.testing.assert_array_equal(got, want)
+    assert total[0] == (x[i - 1] + 1).sum()
+
+
+@pytest.mark.parametrize("target", ["cpu", "reference", "emulator:sm_80"])
+def test_debug_mode_asks_nothing_of_what_is_padding(target: str) -> None:
+    """Indices of padded rows and slices that reach past an end are no mistakes of the author's."""
+    require("g++")
+    chosen = base.get(target)
+    x, i, y, z = array(5, 11), np.array([4, 0, 3, 3, 2, 1], np.int32), *np.zeros((2, 6), np.float32)
+    p = program(rows_by_index, x, i, y, z)
+    chosen.load(chosen.compile(p, debug=True)).run([a.ctypes.data for a in (x, i, y, z)], [], [])
+    np.testing.assert_array_equal(y, x[i].max(1) - 50)
+    x, i, y, z = array(9), np.array([3, 9, 5, 8, 2, 6], np.int32), -array(6), np.zeros(1, np.float32)
+    p = program(put_by_index, x, i, y, z)
+    chosen.load(chosen.compile(p, debug=True)).run([a.ctypes.data for a in (x, i, y, z)], [], [])

@@ -7,6 +7,7 @@ import sys
 
 FUZZERS = {
     "functions": "tests.fuzz.functions",
+    "indices": "tests.fuzz.indices",
 }
 
 

@@ -289,7 +289,8 @@ def _gather(op: Op) -> None:
 
 @spec(
     "tile.scatter",
-    "Elementwise store at computed indices, which must be distinct. Operands view, tile, index tiles, [mask].",
+    "Elementwise store at computed indices, which must be distinct. Operands view, tile, index tiles, [mask]; attr "
+    "sliced as for tile.gather.",
     effects=True,
 )
 def _scatter(op: Op) -> None:

@@ -270,7 +270,7 @@ class Interpreter:
         ok = np.ones(index[0].shape if index else (), bool) if used is None else used
         for axis, (i, extent) in enumerate(zip(index, view.shape, strict=True)):
             bad = ok & ((i < 0) | (i >= extent))
-            if not self.options.check_indices:
+            if not self.options.check_indices or axis in cast("tuple[int, ...]", op.attrs.get("sliced", ())):
                 ok = ok & ~bad
             elif np.any(bad):
                 value = int(i[bad].ravel()[0])

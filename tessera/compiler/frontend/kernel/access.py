@@ -32,6 +32,16 @@ class Elements:
     mask: Value | None
     known: tuple[Dim, ...] = ()
     """indices that are the same for all elements"""
+    sliced: tuple[int, ...] = ()
+    """axes that a slice walks: what of it lies outside is padding"""
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        """What ops that access these places say of them."""
+        return {
+            **({"masked": True} if self.mask is not None else {}),
+            **({"sliced": self.sliced} if self.sliced else {}),
+        }
 
 
 Place = Window | Elements
@@ -229,18 +239,19 @@ class Memory:
             if isinstance(item, slice):
                 p = next(behind)
                 lower = next(lo for b, lo, _, _ in blocks if b == a)
-                index.append(self.ramp(lower, shape, p))
+                index.append(self.counted(lower, shape, p))
             elif isinstance(item, (Lanes, Value)):
                 index.append(self.tiles.builder.broadcast(next(given), shape, tuple(range(len(base)))))
             else:
                 index.append(self.tiles.full(shape, _from_end(item, view.shape[a]), dtypes.int64))
+        sliced = tuple(a for a, *_ in blocks)
         launch = any(isinstance(i, Lanes) and i.launch is not None for i in full)
         mask = self.mask
         if mask is None and launch and len(shape) == 1:
             mask = self.coordinates.launch_mask(self.tiles, shape[0])
         if mask is not None:
             mask = self._fit_mask(mask, shape, axes)
-        return Elements(view, tuple(index), axes, mask, tuple(i for i in full if isinstance(i, (int, Expr))))
+        return Elements(view, tuple(index), axes, mask, tuple(i for i in full if isinstance(i, (int, Expr))), sliced)
 
     def _fit_mask(self, mask: Value, shape: Shape, axes: tuple[Axis, ...]) -> Value | None:
         if tile_type(mask).rank > len(shape):
@@ -257,6 +268,13 @@ class Memory:
                 "add", out, self.tiles.builder.broadcast(self.tiles.scalar(base, dtypes.int64), shape, ())
             )
         return out
+
+    def counted(self, start: Dim, shape: Shape, axis: int) -> Value:
+        """As `ramp`, for a slice: an iota plus its start, so that passes find both."""
+        builder = self.tiles.builder
+        count = builder.value("tile.iota", (), TileType(shape, dtypes.int64), {"axis": axis})
+        first = self.tiles.of_index(self.tiles.indices.emit(start))
+        return builder.map("add", count, builder.broadcast(first, shape, ()))
 
     def tile_of(self, i: Lanes | Value) -> Value:
         """Lanes as an int64 tile."""
@@ -287,7 +305,7 @@ class Memory:
         builder, tiles = self.tiles.builder, self.tiles
         if isinstance(p, Elements):
             operands = [p.view.value, *p.index, *([p.mask] if p.mask is not None else [])]
-            attrs: dict[str, Any] = {"fill": fill, **({"masked": True} if p.mask is not None else {}), **defined}
+            attrs: dict[str, Any] = {"fill": fill, **p.attrs, **defined}
             shape = tile_type(p.index[0]).shape
             return tiles.identities.set(
                 builder.value("tile.gather", operands, TileType(shape, p.view.dtype), attrs), p.axes
@@ -334,7 +352,7 @@ class Memory:
         builder = self.tiles.builder
         if isinstance(p, Elements):
             operands = [p.view.value, tile, *p.index, *([p.mask] if p.mask is not None else [])]
-            builder.op("tile.scatter", operands, (), {"masked": True} if p.mask is not None else {})
+            builder.op("tile.scatter", operands, (), p.attrs)
             self.stores.append(Stored(p.view, None, span))
             return
         if self._narrows(p, p.checked) and p.mask is None:

@@ -62,7 +62,7 @@ class VectorLoop:
     def _part(self, lo: Index, hi: Index, step: int, carried: list[Val], rest: Index | None) -> list[Val]:
         """One part: `rest` is the extent to mask against, None in the main part."""
         fn, ev = self.fn, self.ev
-        trusting, ev.trusting = ev.trusting, rest is None
+        trusting, ev.trusting = ev.trusting, frozenset({self.axis} if rest is None else ())
         if rest is not None:
             ev.limits[self.axis] = rest
         if isinstance(lo, int) and isinstance(hi, int) and hi - lo <= step:

@@ -56,8 +56,9 @@ class Evaluator(Numbers):
         """elements of loads that have been read already, as storage values"""
         self.env: dict[int, Coord] = {}
         self.memo: dict[tuple[Value, Coords], Elem] = {}
-        self.trusting = False
-        """in the main part of a loop, where every plain access has been proved to stay inside its view"""
+        self.trusting: frozenset[AxisId] = frozenset()
+        """in the main part of loops over these classes: every plain access has been proved to stay inside its view. An
+        access that depends on none of them leaves the loops, and happens where they have no step, too."""
         self.within: dict[int, Index] = {}
         """for each open class, a bound that its coordinate is known to respect"""
         self.limits: dict[int, Index] = {}
@@ -77,7 +78,7 @@ class Evaluator(Numbers):
 
     def valid(self, op: Op, coords: Coords) -> Val | None:
         """The lanes of a load or store that lie inside the view and inside the loop; None: all of them."""
-        if self.trusting:
+        if not self.trusting.isdisjoint(coords):
             return None
         mask: Val | None = None
         for c, (lo, hi) in zip(coords, self.extents(op), strict=True):
@@ -251,7 +252,7 @@ class Evaluator(Numbers):
         values = [fn.convert("sext", x, I64) if dtype_of(v).kind == "int" else fn.convert("zext", x, I64)
                   for x, v in zip(index, tiles, strict=True) if isinstance(x, Val)]  # fmt: skip
         d = dtype_of(view)
-        mask = self.idle(coords) if not self.trusting else None
+        mask = None if self.trusting else self.idle(coords)
         if own_mask is not None:
             m = self.element(own_mask, coords)
             assert isinstance(m, Val)

@@ -61,10 +61,10 @@ class Turned:
         down = self._rows_inside(rows)
         main_rows = fn.sub(down, fn.mod(down, n))
         main_columns = fn.sub(across, fn.mod(across, n))
-        ev.trusting = True
+        ev.trusting = frozenset({self.along, self.vector})
         with fn.loop(0, main_rows, n) as r, fn.loop(0, main_columns, n) as c:
             self._block(r.index, c.index)
-        ev.trusting = False
+        ev.trusting = frozenset()
         with fn.loop(0, rows) as r:
             ev.env[self.along] = Coord(r.index)
             ev.within[self.along] = rows

@@ -39,8 +39,9 @@ def _parts(op: Op, first: int) -> tuple[Sequence[Value], Value | None]:
 def _elements(op: Op) -> None:
     b = _before(op)
     indices, mask = _parts(op, 1 if op.name == "tile.gather" else 2)
+    sliced = cast("tuple[int, ...]", op.attrs.get("sliced", ()))
     for axis, index in enumerate(indices):
-        if axis == op.attrs.get("middle", axis):
+        if axis == op.attrs.get("middle", axis) and axis not in sliced:
             _check(b, op, axis, b.cast(index, dtypes.int64), mask)
 
 

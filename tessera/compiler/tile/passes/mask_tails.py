@@ -1,9 +1,10 @@
 """Ragged edges: elements of a tile that lie beyond the end of what it was loaded from never enter a result.
 
 A block at the edge of a tensor is as large as any other; what it holds beyond the edge is padding. Every value knows
-which of its elements are (`Tail`: those with offset + j >= extent), and where elements are combined with each other,
-in a reduction or along the contracted axis of a product, padding is replaced by that reduction's identity. Elsewhere
-padding is harmless, for stores are clipped. Where sizes show that no block is ragged, nothing is inserted.
+which of its elements are (`Tail`: those with offset + j >= extent, or below 0), and where elements are combined with
+each other, in a reduction or along the contracted axis of a product, padding is replaced by that reduction's identity.
+Padded indices read and store nothing. Elsewhere padding is harmless, for stores are clipped. Where sizes show that no
+block is ragged, nothing is inserted.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ from tessera.language.scalars import TABLE
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """Element j along an axis exists where offset + j < extent."""
+    """Element j along an axis exists where offset + j < extent and, with `below`, where it is not negative."""
 
     offset: Value
     extent: Dim
+    below: bool = False
 
 
 Tails = tuple[frozenset[Tail], ...]
@@ -92,14 +94,53 @@ class MaskTails:
             self.masks[op.result] = frozenset({op.operands[-1]})
 
     def gather(self, op: Op) -> None:
+        rank = cast(ViewType, op.operands[0].type).rank
         if op.attrs.get("masked") and not op.attrs.get("defined"):
             self.masks[op.result] = frozenset({op.operands[-1]})
+        found = self.indexed(op, op.operands[1 : 1 + rank])
+        if any(found) or op.result in self.masks:
             self.padding[op.result] = cast(float, op.attrs.get("fill", 0))
+        self.tails[op.result] = found
+
+    def scatter(self, op: Op) -> None:
+        rank = cast(ViewType, op.operands[0].type).rank
+        self.indexed(op, op.operands[2 : 2 + rank])
+
+    def indexed(self, op: Op, indices: Sequence[Value]) -> Tails:
+        """Which elements of an access at computed places are padding: those whose index is, which are masked out here,
+        and those of its slices that lie outside, which read and store nothing as all that lies outside."""
+        tails = self.union(indices)
+        self.restrict(op, tails, cast(TileType, indices[0].type).shape)
+        found = [set(t) for t in tails]
+        for axis in cast("tuple[int, ...]", op.attrs.get("sliced", ())):
+            start, along = _slice_start(indices[axis])
+            size, extent = (
+                cast(TileType, indices[axis].type).shape[along],
+                cast(ViewType, op.operands[0].type).shape[axis],
+            )
+            low, high = self.bounds.inside(start, size, extent)
+            if not (low and high):
+                found[along].add(Tail(start, extent, not low))
+        return tuple(map(frozenset, found))
+
+    def restrict(self, op: Op, tails: Tails, shape: tuple[Dim, ...]) -> None:
+        """Masks padded elements of an access out."""
+        if not any(tails):
+            return
+        assert op.block is not None
+        builder = TileBuilder(op.block, op.block.ops.index(op), op.span)
+        mask = op.operands[-1] if op.attrs.get("masked") else None
+        for condition in self.conditions(builder, tails, shape):
+            mask = condition if mask is None else builder.map("logical_and", mask, condition)
+        assert mask is not None
+        op.set_operands([*(op.operands[:-1] if op.attrs.get("masked") else op.operands), mask])
+        op.attrs["masked"] = True
 
     def window(self, view: ViewType, offsets: Sequence[Value], shape: Sequence[Dim]) -> Tails:
         out: list[frozenset[Tail]] = []
         for offset, size, extent in zip(offsets, shape, view.shape, strict=True):
-            out.append(NONE if all(self.bounds.inside(offset, size, extent)) else frozenset({Tail(offset, extent)}))
+            low, high = self.bounds.inside(offset, size, extent)
+            out.append(NONE if low and high else frozenset({Tail(offset, extent, not low)}))
         return tuple(out)
 
     def copy_async(self, op: Op) -> None:
@@ -124,11 +165,12 @@ class MaskTails:
             if source in table:
                 table[v] = table[source]  # type: ignore[assignment]
 
+    def union(self, tiles: Sequence[Value]) -> Tails:
+        return tuple(frozenset[Tail]().union(*axis) for axis in zip(*map(self.of, tiles), strict=True))
+
     def elementwise(self, op: Op) -> None:
         tiles = op.operands
-        self.tails[op.result] = tuple(
-            frozenset[Tail]().union(*axis) for axis in zip(*(self.of(v) for v in tiles), strict=True)
-        )
+        self.tails[op.result] = self.union(tiles)
         masks = frozenset[Value]().union(*(self.masks.get(v, frozenset()) for v in tiles))
         if masks:
             self.masks[op.result] = masks
@@ -172,11 +214,17 @@ class MaskTails:
         self.tails[op.result] = tuple(t for a, t in enumerate(tails) if a not in axes)
 
     def scan(self, op: Op) -> None:
-        """Padding stands behind all elements, so no prefix of theirs holds it."""
-        self.tails[op.result] = self.of(op.operands[0])
+        """Padding behind all elements is in no prefix of theirs; what stands before them is."""
+        x, axis = op.operands[0], cast(int, op.attrs["axis"])
+        tails = self.of(x)
+        if any(t.below for t in tails[axis]):
+            ragged = tuple(t if a == axis else NONE for a, t in enumerate(tails))
+            identity = identity_of(str(op.attrs["op"]), cast(TileType, x.type).dtype)
+            op.set_operand(0, self.masked(op, x, ragged, frozenset(), identity))
+        self.tails[op.result] = tails
 
     def sort(self, op: Op) -> None:
-        """Padding stays behind all elements."""
+        """Padding goes behind all elements."""
         x, axis = op.operands[0], cast(int, op.attrs["axis"])
         tails = self.of(x)
         if tails[axis]:
@@ -186,7 +234,19 @@ class MaskTails:
                 last = math.nan
             ragged = tuple(t if a == axis else NONE for a, t in enumerate(tails))
             op.set_operand(0, self.masked(op, x, ragged, frozenset(), last))
-        self.tails[op.result] = tails
+        self.tails[op.result] = tuple(self.behind(op, t, a) if a == axis else t for a, t in enumerate(tails))
+
+    def behind(self, op: Op, tails: frozenset[Tail], axis: int) -> frozenset[Tail]:
+        """Where padding is that stood before elements, too, and has gone behind them."""
+        assert op.block is not None
+        size = cast(TileType, op.result.type).shape[axis]
+        builder = TileBuilder(op.block, op.block.ops.index(op), op.span)
+        out = {t for t in tails if not t.below}
+        for t in tails - out:
+            zero = builder.index(0)
+            missing = builder.iop("imax", builder.iop("isub", zero, t.offset), zero)
+            out |= {Tail(builder.iop("imax", t.offset, zero), t.extent), Tail(missing, size)}
+        return frozenset(out)
 
     def mma(self, op: Op) -> None:
         a, b, acc = op.operands
@@ -229,6 +289,10 @@ class MaskTails:
                 left = builder.value("tile.isub", (builder.index(tail.extent), tail.offset), INDEX)
                 limit = builder.value("tile.to_scalar", (left,), TileType((), dtypes.int64))
                 out.append(builder.map("lt", j, builder.broadcast(limit, shape, ())))
+                if tail.below:
+                    before = builder.value("tile.isub", (builder.index(0), tail.offset), INDEX)
+                    first = builder.value("tile.to_scalar", (before,), TileType((), dtypes.int64))
+                    out.append(builder.map("ge", j, builder.broadcast(first, shape, ())))
         return out
 
     # control flow
@@ -320,6 +384,22 @@ class _Probe(MaskTails):
     def keep_old(self, op: Op, body: Block, carried: int) -> None:
         return None
 
+    def behind(self, op: Op, tails: frozenset[Tail], axis: int) -> frozenset[Tail]:
+        return tails
+
+    def restrict(self, op: Op, tails: Tails, shape: tuple[Dim, ...]) -> None:
+        return None
+
+
+def _slice_start(index: Value) -> tuple[Value, int]:
+    """Where the slice starts that an index tile counts out, iota + start, and the axis that it does so along."""
+    assert index.op is not None and index.op.name == "tile.add"
+    count, start = index.op.operands
+    assert count.op is not None and start.op is not None and start.op.name in ("tile.broadcast", "tile.to_scalar")
+    scalar = start.op if start.op.name == "tile.to_scalar" else start.op.operands[0].op
+    assert scalar is not None
+    return scalar.operands[0], cast(int, count.op.attrs["axis"])
+
 
 def _filled_first(v: Value, blocks: Sequence[Block]) -> bool:
     """Whether every step fills the shared tile before it reads it."""
@@ -375,5 +455,5 @@ _RULES = {
     "load_shared": MaskTails.load_shared, "store_shared": MaskTails.store_shared, "transpose": MaskTails.transpose,
     "broadcast": MaskTails.broadcast, "reshape": MaskTails.reshape, "reduce": MaskTails.reduce, "mma": MaskTails.mma,
     "scan": MaskTails.scan, "sort": MaskTails.sort, "for": MaskTails.loop, "if": MaskTails.branch,
-    "while": MaskTails.while_loop, "assert": MaskTails.check,
+    "while": MaskTails.while_loop, "scatter": MaskTails.scatter, "assert": MaskTails.check,
 }  # fmt: skip

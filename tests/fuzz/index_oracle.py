@@ -1,0 +1,170 @@
+"""`ts.tile` on NumPy: a kernel's text, run as plain Python, gives what its launches are held against.
+
+A tile has values and knows which of its elements exist: those outside of an array read as 0, but no reduction sees
+them. Indices are Python's integers. Programs run one after the other, as the outermost loop says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+
+class Lanes:
+    """base, base + 1, ..."""
+
+    def __init__(self, base: int, size: int) -> None:
+        self.base, self.size = base, size
+
+    def tile(self) -> Tile:
+        return Tile(np.arange(self.base, self.base + self.size))
+
+    def __add__(self, other: Any) -> Any:
+        return Lanes(self.base + other, self.size) if isinstance(other, int) else self.tile() + other
+
+    def __sub__(self, other: Any) -> Any:
+        return Lanes(self.base - other, self.size) if isinstance(other, int) else self.tile() - other
+
+    def __lt__(self, other: Any) -> Tile:
+        return self.tile() < other
+
+    def __mod__(self, other: int) -> Tile:
+        return Tile(self.tile().values % other)
+
+
+class Tile:
+    """`axes`: for each, which positions exist. `mask`: which elements the author's masks leave."""
+
+    def __init__(self, values: Any, axes: Any = None, place: Any = None, mask: Any = True) -> None:
+        self.values = np.asarray(values)
+        self.axes = [np.ones(n, bool) for n in self.values.shape] if axes is None else axes
+        self.mask, self.place = np.asarray(mask), place
+
+    @property
+    def exists(self) -> Any:
+        shaped = np.ones((), bool)
+        for a in self.axes:
+            shaped = np.logical_and.outer(shaped, a)
+        return np.broadcast_to(self.mask, self.values.shape) & shaped
+
+    def _with(self, other: Any, f: Callable[[Any, Any], Any]) -> Tile:
+        other = other.tile() if isinstance(other, Lanes) else other if isinstance(other, Tile) else Tile(other)
+        return Tile(f(self.values, other.values), _both(self, other), mask=self.mask & other.mask)
+
+    def __add__(self, other: Any) -> Tile:
+        return self._with(other, np.add)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Tile:
+        return self._with(other, np.subtract)
+
+    def __mul__(self, other: Any) -> Tile:
+        return self._with(other, np.multiply)
+
+    def __lt__(self, other: Any) -> Tile:
+        return self._with(other, np.less)
+
+    def __gt__(self, other: Any) -> Tile:
+        return self._with(other, np.greater)
+
+    def __bool__(self) -> bool:
+        return bool(self.values)
+
+    def __index__(self) -> int:
+        return int(self.values)
+
+
+def _both(*tiles: Tile) -> list[Any]:
+    """What exists of an elementwise result: what does of all that have axes."""
+    shaped = [t.axes for t in tiles if t.axes]
+    return [np.logical_and.reduce(parts) for parts in zip(*shaped, strict=True)]
+
+
+class Memory:
+    """An array whose outside reads as 0 and is not stored."""
+
+    def __init__(self, data: Any) -> None:
+        self.data = data
+
+    def _places(self, index: Any) -> tuple[list[Any], Any, Any]:
+        """Indices that broadcast with each other, which of them lie inside, and which exist along each axis."""
+        items = list(index) if isinstance(index, tuple) else [index]
+        shaped = [i for i in items if isinstance(i, (slice, Lanes)) or (isinstance(i, Tile) and i.values.ndim)]
+        found: list[Any] = []
+        inside, axis, axes = np.asarray(True), 0, list[Any]()
+        for item, extent in zip(items, self.data.shape, strict=True):
+            kept = np.asarray(True)
+            if isinstance(item, slice):
+                at = np.arange(int(item.start), int(item.stop))
+            elif isinstance(item, Lanes):
+                at = item.tile().values
+            elif isinstance(item, Tile) and item.values.ndim:
+                at, kept = item.values, item.exists
+            else:
+                at = np.asarray(int(item))
+            lies = (at >= 0) & (at < extent) & kept
+            if isinstance(item, (slice, Lanes)):
+                kept = lies
+            if at.ndim:
+                axes.append(kept)
+                form = [-1 if a == axis else 1 for a in range(len(shaped))]
+                at, lies, axis = at.reshape(form), lies.reshape(form), axis + 1
+            found.append(np.where(lies, at, 0))
+            inside = inside & lies
+        shape = np.broadcast_shapes(*(np.shape(i) for i in found))
+        return found, np.broadcast_to(inside, shape), axes
+
+    def __getitem__(self, index: Any) -> Tile:
+        found, inside, axes = self._places(index)
+        values = self.data[tuple(found)] if self.data.size else np.zeros(inside.shape, self.data.dtype)
+        return Tile(np.where(inside, values, 0), axes, (self, index))
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self.put(index, value, True)
+
+    def put(self, index: Any, value: Any, mask: Any) -> None:
+        found, inside, _ = self._places(index)
+        values = np.broadcast_to(value.values if isinstance(value, Tile) else value, inside.shape)
+        stored = inside & np.broadcast_to(mask, inside.shape)
+        places = tuple(np.broadcast_to(i, inside.shape)[stored] for i in found)
+        self.data[places] = values[stored]
+
+
+def _load(source: Tile, mask: Tile, other: Any = None) -> Tile:
+    memory, index = source.place
+    _, inside, _ = memory._places(index)
+    if other is None:
+        return Tile(np.where(mask.values, source.values, 0), source.axes, mask=mask.values)
+    return Tile(np.where(mask.values & inside, source.values, other))
+
+
+def _store(target: Tile, value: Any, mask: Tile) -> None:
+    memory, index = target.place
+    memory.put(index, value, mask.values)
+
+
+def _reduced(f: Any, identity: float) -> Callable[..., Tile]:
+    def reduce(x: Tile, axis: int | None = None) -> Tile:
+        rest = [] if axis is None else [a for n, a in enumerate(x.axes) if n != axis]
+        return Tile(f(np.where(x.exists, x.values, identity), axis), rest)
+
+    return reduce
+
+
+def keep(old: Tile, new: Tile) -> Tile:
+    """What does not exist in a step leaves what is carried as it was."""
+    return Tile(np.where(new.exists, new.values, old.values), old.axes, mask=old.mask)
+
+
+tile = SimpleNamespace(
+    range=range, range_k=range, program_id=None, arange=lambda a: Lanes(0, a), cdiv=lambda a, b: -((-a) // b),
+    zeros=lambda shape: Tile(np.zeros(shape)), ones=lambda shape: Tile(np.ones(shape)),
+    sum=_reduced(np.sum, 0), max=_reduced(np.max, -np.inf), load=_load, store=_store,
+    row_sum=lambda x: _reduced(np.sum, 0)(x, 1), col_sum=lambda x: _reduced(np.sum, 0)(x, 0),
+    maximum=lambda a, b: a._with(b, np.maximum),
+    where=lambda c, a, b: Tile(np.where(c.values, a.values, b.values), _both(c, a, b), mask=c.mask & a.mask & b.mask),
+)  # fmt: skip
