@@ -155,6 +155,9 @@ def _row(text: str, status: int | None, hung: bool, timeout: float) -> dict[str,
             row = {"status": "crash", "why": f"ended by {signal.Signals(-status).name}"}
         else:
             row = {"status": "failed", "why": f"ended with status {status} and without a result"}
+    elif row["status"] == "ok" and status and not hung:  # what a sanitizer found, or a crash at the end
+        ended = f"ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+        row |= {"status": "crash" if status < 0 else "failed", "why": f"{ended} behind its result"}
     elif hung:
         row["why"] = f"{row.get('why', '')}; its process did not end by itself".lstrip("; ")
     if row["status"] not in ("ok", "skipped"):

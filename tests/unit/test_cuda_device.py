@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from tessera.compiler.targets import base
-from tessera.compiler.targets.cuda import steps
+from tessera.compiler.targets.cuda import nvrtc, steps
 from tessera.compiler.targets.cuda.device import DeviceExecutable, check_capability
 from tessera.compiler.targets.cuda.emulate import EmulatedExecutable, _HostMachine, tensor_map_bytes
 from tessera.compiler.targets.cuda.launch import _ENCODE, MOST_ENCODED, PreparedMap, room
 from tessera.compiler.tile.program import Program
-from tessera.errors import DebugCheckError, DeviceError, LaunchError
+from tessera.errors import DebugCheckError, DeviceError, LaunchError, MissingDependency
 from tessera.language import dtypes as dt
 from tests.conftest import require
 from tests.emulator import kernels as k
@@ -203,7 +203,10 @@ class HopperDriver(HostDriver):
         real = self.real
         kinds = [(real.CUtensorMapInterleave, interleave), (real.CUtensorMapSwizzle, swizzle),
                  (real.CUtensorMapFloatOOBfill, fill)]  # fmt: skip
-        assert [kind(n).name.rpartition("_")[2] for kind, n in kinds] == ["NONE", "128B", "NONE"]
+        line = (
+            f"{narrow[0][0] * (4 if dtype == int(real.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_TFLOAT32) else 2)}B"
+        )
+        assert [kind(n).name.rpartition("_")[2] for kind, n in kinds] == ["NONE", line, "NONE"]
         assert real.CUtensorMapL2promotion(promotion).name.endswith("256B")
         named = {"FLOAT16": "f16", "BFLOAT16": "bf16", "TFLOAT32": "tf32"}
         name = named[real.CUtensorMapDataType(dtype).name.rpartition("_")[2]]
@@ -342,7 +345,11 @@ def test_threads_write_parameters_of_their_own() -> None:
     assert len(blocks) == len(threads) >= 2
 
 
-def test_misaligned_arrays_are_copied_and_written_back() -> None:
+def test_without_a_compiler_misaligned_arrays_are_copied_and_written_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: Any) -> Any:
+        raise MissingDependency("NVRTC", "cuda", "Compiling for sm_80")
+
+    monkeypatch.setattr(nvrtc, "compile_code", missing)
     executable, bindings = loaded(k.saxpy(n=500).program)
     x, y = aligned(k.normal(501))[1:], aligned(k.normal(501))[1:]
     expected = np.float32(3) * x + y

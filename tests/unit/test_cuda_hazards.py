@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 import pytest
 
 import tessera as ts
 from tessera.compiler.targets import base
+from tessera.compiler.targets.cuda import cubin, nvrtc
+from tessera.compiler.targets.cuda.emulate import _HostMachine
+from tessera.compiler.targets.cuda.narrow import narrowed
 from tessera.language.rounding import round_to
 from tests.conftest import require
 from tests.emulator import kernels as k
+from tests.emulator.harness import check, run
 
 SIZES = {"M": 128, "N": 128, "K": 128}
 
@@ -110,3 +115,69 @@ def test_targets_without_instructions_of_their_own_carry_ptx_for_gpus_to_come() 
     for name in ("sm_100a", "sm_100f", "sm_103", "b200"):
         assert base.get(name).name == "sm_100"
     assert base.get("sm_121").name == "sm_120"
+
+
+@pytest.mark.parametrize("n", [8, 24, 40, 48, 56, 88, 136])
+def test_instructions_begin_where_lines_do(n: int) -> None:
+    """With n along the lines in memory; the emulator refuses a part that begins inside a line, as the library does."""
+    require("g++")
+    check(k.matmul(m=64, n=n, k=64, dtype=ts.bf16, block=(64, n)), "emulator:sm_90a", (0,))
+
+
+def test_debug_builds_do_not_wait_for_ever() -> None:
+    require("cuda.bindings")
+    program = k.matmul(m=64, n=64, k=64, dtype=ts.bf16, block=(64, 64)).program
+    target = base.get("sm_90a")
+    plain, debug = (cubin.disassemble(target.compile(program, debug=d).files["code.cubin"]) for d in (False, True))
+    assert "HGMMA" in plain and "HGMMA" in debug
+    assert "BPT.TRAP" in debug and "BPT.TRAP" not in plain
+
+
+@pytest.mark.parametrize("shift", [1, 2, 3, 4, 6])
+@pytest.mark.parametrize("make", [k.saxpy, k.softmax, k.gemm, k.matmul], ids=lambda f: f.__name__)
+def test_arrays_off_16_bytes_are_not_copied(make: Any, shift: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels for narrower vectors give the same bits."""
+    require("g++")
+    case = make()
+    target: Any = base.get("emulator:sm_80")
+    executable = target.load(target.compile(case.program))
+    wanted = run(case, "emulator:sm_80", 0, executable)
+
+    def refused(*_: Any) -> None:
+        raise AssertionError("an array was copied")
+
+    monkeypatch.setattr(_HostMachine, "copy", refused)
+    arrays: dict[str, Any] = {}
+    for p in case.program.params:
+        if p.shape is not None:
+            like = wanted[p.name] if p.writes else np.asarray(case.inputs[p.name]).astype(p.dtype.numpy)
+            start = (
+                np.asarray(case.inputs[p.name]).astype(p.dtype.numpy)
+                if p.name in case.inputs
+                else np.full_like(like, 7)
+            )
+            arrays[p.name] = shifted(start, shift)
+    scalars = [case.inputs[p.name] for p in case.program.params if p.shape is None]
+    sizes = [case.dims[d] for d in case.program.free]
+    executable.run([a.ctypes.data for a in arrays.values()], scalars, sizes)
+    for name, value in wanted.items():
+        assert arrays[name].tobytes() == value.tobytes(), name
+
+
+def shifted(x: Any, by: int) -> Any:
+    """The array in memory that starts so many elements behind a 256-byte boundary."""
+    raw = np.zeros(x.nbytes + 512, np.uint8)
+    start = -raw.ctypes.data % 256 + by * x.itemsize
+    out = raw[start : start + x.nbytes].view(x.dtype).reshape(x.shape)
+    out[...] = x
+    return out
+
+
+def test_narrower_code_moves_as_much_at_once_as_it_may() -> None:
+    require("cuda.bindings")
+    a: Any = base.get("sm_80").compile(k.softmax(rows=64, cols=1024, block=1).program)
+    widths = {}
+    for alignment in (8, 4):
+        code, _ = nvrtc.compile_cubin(narrowed(a.files["code.cu"].decode(), alignment), "sm_80", "softmax", [])
+        widths[alignment] = set(re.findall(r"(?:LDG|STG)\.E(\.\d+)?", cubin.disassemble(code)))
+    assert widths == {8: {".64"}, 4: {""}}

@@ -255,3 +255,56 @@ def test_the_table_compares_with_peers(tmp_path: Path) -> None:
     results.add("table", "product", {**figures, "peers": {"cuBLAS": 45.0, "Triton": "not installed"}})
     text = report.write(results, {"commit": "abc"})
     assert "cuBLAS 45.0 us, 0.90x; Triton: not installed" in text and "700.0 TFLOP/s" in text
+
+
+def test_every_case_of_the_ladder_exists() -> None:
+    from benchmarks.ladder import __main__ as main
+    from benchmarks.ladder import smoke
+
+    assert set(main.SMOKE) == set(smoke.CASES) and set(main.CHECKED) <= set(main.SMOKE)
+    assert set(main.SHARE) == set(report.STAGES) and sum(main.SHARE.values()) <= 9.3 * 60
+    named = [case.name for stage in (main.smoke(), main.sanitizer("x"), main.table()) for case in stage]
+    assert len(set(named)) == len(named)
+
+
+def test_a_wrong_result_is_told_and_not_timed() -> None:
+    from benchmarks.ladder import table
+
+    torch: Any = FakeTorch()
+
+    def wrong() -> None:
+        raise AssertionError("largest difference 3")
+
+    bench = table.Bench(torch.work("ours", 80.0), {"peer": torch.work("peer", 40.0)}, wrong, 8e6, table.GB)
+    with pytest.raises(AssertionError, match="largest difference"):
+        table.measure(torch, bench)
+    assert not torch.order
+    bench.check = lambda: None
+    found = table.measure(torch, bench)
+    assert (found["us"], found["peers"]["peer"], found["rate"]) == (80.0, 40.0, 100.0)
+
+
+def test_tools_are_looked_for_where_cuda_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks.ladder import __main__ as main
+
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    assert main.find("a-tool-of-nobodys") is None
+    tool = tmp_path / "bin" / "a-tool-of-nobodys"
+    tool.parent.mkdir()
+    tool.write_text("#!/bin/sh\nexit 0\n")
+    tool.chmod(0o755)
+    assert main.find("a-tool-of-nobodys") == str(tool)
+
+
+def test_findings_of_the_sanitizer_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tool that runs the program and then finds fault with it."""
+    from benchmarks.ladder import __main__ as main
+
+    tool = tmp_path / "compute-sanitizer"
+    tool.write_text("#!/bin/sh\necho '========= Invalid __global__ write of size 4 bytes'\n"
+                    "echo 'RESULT {\"status\": \"ok\"}'\nexit 86\n")  # fmt: skip
+    tool.chmod(0o755)
+    results = Results(tmp_path / "out")
+    climb(main.sanitizer(str(tool))[:1], results, Budget(30), lambda _: None)
+    (row,) = results.of("sanitizer")
+    assert row["status"] == "failed" and "status 86" in row["why"] and "Invalid __global__ write" in row["said"]

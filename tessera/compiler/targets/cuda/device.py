@@ -17,9 +17,10 @@ from typing import Any
 
 from tessera.compiler.targets.base import Artifact, TileRecorder
 from tessera.compiler.targets.cuda import context as contexts
-from tessera.compiler.targets.cuda import cxx, steps, straight
+from tessera.compiler.targets.cuda import cxx, nvrtc, steps, straight
 from tessera.compiler.targets.cuda.context import Driver, Launched
 from tessera.compiler.targets.cuda.launch import Prepared, aligned_room, encode_tensor_map, prepare
+from tessera.compiler.targets.cuda.narrow import Variants, with_code
 from tessera.compiler.targets.cuda.target import architecture, constants
 from tessera.compiler.tile.architectures import best_target
 from tessera.errors import DeviceError, MissingDependency, Span
@@ -125,6 +126,7 @@ class DeviceExecutable:
         kernels = artifact.meta["kernels"]
         self.places = {name: Span(*facts["span"]) for name, facts in kernels.items()}
         self.launched = Launched(list(self.places.items()))
+        self._variants = Variants(self.plan, artifact.files["code.cu"].decode(), self._narrower)
         self.debug = any(kind == "faults" for facts in kernels.values() for kind, _ in facts["parameters"])
         _live.add(self)
 
@@ -179,6 +181,12 @@ class DeviceExecutable:
                     self._functions[context, kernel] = f
         return self._functions[context, name]
 
+    def _narrower(self, source: str, alignment: int) -> DeviceExecutable:
+        """The same program for arrays at multiples of so many bytes. Raises MissingDependency without NVRTC."""
+        code = nvrtc.compile_code(source, self.artifact.target, self.artifact.name, self.artifact.meta["lines"])
+        files = {"code.cubin": code.cubin, "code.ptx": code.ptx}
+        return DeviceExecutable(with_code(self.artifact, alignment, files), self.driver.bindings)
+
     def _module(self, file: str) -> Any:
         """The code of one of the artefact's files, loaded into the current context."""
         code = _bytes_of(self.artifact.files[file] + b"\0")  # PTX is text that ends so
@@ -203,7 +211,11 @@ class DeviceExecutable:
         together = 0
         for p in pointers:
             together |= p
-        if not self._plain or together % steps.ALIGNMENT or record is not None:
+        if together % self.plan.alignment and (narrower := self._variants.suited(pointers)) is not None:
+            narrower.run(pointers, scalars, dims, stream=stream, record=record)
+            return
+        moves = together % steps.ALIGNMENT and self.plan.moves(pointers)
+        if not self._plain or moves or record is not None:
             self.plan.run(_DeviceMachine(self, stream), pointers, scalars, dims, record)
             return
         threads = self._ready.setdefault((context, *dims), {})

@@ -9,7 +9,7 @@ from tessera.compiler.ir.types import SharedType
 from tessera.compiler.targets.cuda import cxx
 from tessera.compiler.targets.cuda.emit import KernelEmitter
 from tessera.compiler.targets.cuda.products import Key, in_pipeline
-from tessera.compiler.targets.cuda.tensor_maps import SwizzledTile
+from tessera.compiler.targets.cuda.tensor_maps import LINE, SwizzledTile
 
 SWIZZLE_GROUP = 1024
 """Bytes after which the 128-byte swizzle repeats: tiles start at a multiple of it."""
@@ -23,7 +23,9 @@ def declare_swizzled(e: KernelEmitter, key: Key, tile: SwizzledTile, dtype: str,
     name = e.fresh(hint)
     shown = hint.removesuffix("_stages")
     e.placed[name if shown in e.placed else shown] = replace(tile, stages=stages)
-    sizes = [tile.rows, tile.cols, *((tile.padded_rows, tile.padded_cols) if tile.padded else ())]
+    short = tile.widest < LINE
+    sizes = [tile.rows, tile.cols, *((tile.padded_rows, tile.padded_cols) if tile.padded or short else ())]
+    sizes += [tile.widest] * short
     kind = f"ts::Swizzled<{dtype}, {', '.join(map(str, sizes))}>"
     e.source.write(f"{f'ts::Slots<{kind}, {stages}>' if stages else kind} {name}(shared + {place});")
     return name

@@ -27,6 +27,7 @@ from tessera.compiler.targets.base import Artifact, TileRecorder
 from tessera.compiler.targets.cuda import cxx, nvrtc, steps
 from tessera.compiler.targets.cuda.generate import generate
 from tessera.compiler.targets.cuda.launch import aligned_room
+from tessera.compiler.targets.cuda.narrow import MACRO, Variants, with_code
 from tessera.compiler.targets.cuda.target import architecture, artifact, constants, settings_for
 from tessera.compiler.tile.passes.guarded import guarded
 from tessera.compiler.tile.program import Program
@@ -112,6 +113,8 @@ def build(
 ) -> Path:
     """The shared library of a generated file, from the cache where it has been built before."""
     flags = (*FLAGS, f"-DTESSERA_ARCH={arch * 10}")
+    if narrow := re.match(rf"#define {MACRO} (\d+)\n", source):  # headers that are compiled ahead must see it
+        flags = (*flags, f"-D{MACRO}={narrow[1]}")
     text = _host_text(source, signatures)
     key = hashlib.sha256(
         "\0".join([source, text, *flags, _compiler_version(), nvrtc.library_fingerprint()]).encode()
@@ -230,6 +233,7 @@ class EmulatedExecutable:
         self.artifact = artifact
         self.plan = steps.Steps(artifact.meta, constants(artifact))
         self.seed = 0
+        self._variants = Variants(self.plan, artifact.files["code.cu"].decode(), self._narrower)
         self.constants: dict[int, int] = {}
         self.blocks: list[ctypes.Array[ctypes.c_char]] = []
         """what keeps the constants' memory alive"""
@@ -252,8 +256,20 @@ class EmulatedExecutable:
         record: TileRecorder | None = None,
     ) -> None:
         """Raises DebugCheckError TS506 where a kernel races or leaves its buffers."""
+        if (narrower := self._variants.suited(pointers)) is not None:
+            narrower.seed = self.seed
+            narrower.run(pointers, scalars, dims, stream=stream, record=record)
+            return
         with self._lock:
             self.plan.run(_HostMachine(self), pointers, scalars, dims, record)
+
+    def _narrower(self, source: str, alignment: int) -> EmulatedExecutable:
+        """The same program for arrays at multiples of so many bytes."""
+        a = self.artifact
+        signatures = {name: facts["signature"] for name, facts in a.meta["kernels"].items()}
+        arch = architecture(a.target.removeprefix("emulator:"))
+        code = build(source, signatures, arch, a.name, a.meta["lines"]).read_bytes()
+        return EmulatedExecutable(with_code(a, alignment, {"code.so": code}))
 
 
 def _aligned_bytes(data: bytes) -> ctypes.Array[ctypes.c_char]:

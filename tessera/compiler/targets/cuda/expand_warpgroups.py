@@ -70,5 +70,6 @@ def _use(stages: str, plain: bool, ring: str) -> str:
 def _declare(e: KernelEmitter, op: Op, number: int, operand: Operand, depth: int, stages: int) -> str:
     hint = f"{op.operands[number].hint or 'ab'[number]}_stages"
     rows, cols = (operand.rows, depth) if operand.k_major else (depth, operand.rows)
-    tile = SwizzledTile(rows, cols, rows, cols, operand.map.dtype.itemsize)
+    itemsize = operand.map.dtype.itemsize
+    tile = SwizzledTile(rows, cols, rows, cols, itemsize, operand.map.box[0] * itemsize)
     return declare_swizzled(e, (op, number), tile, cxx.type_name(operand.map.dtype), hint, stages)

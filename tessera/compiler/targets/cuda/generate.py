@@ -98,6 +98,8 @@ def generate(program: Program, settings: Settings) -> Generated:
         kernels[kernel] = _describe(e, held, kernel, name, settings)
     top = Source()
     top.write(f"// {program.name}: written by Tessera for sm_{settings.arch}.")
+    if settings.debug:
+        top.write("#define TS_DEBUG")
     for header in sorted(headers):
         top.write(f"#include <tessera/{header}.cuh>")
     top.write("namespace ts = tessera;")

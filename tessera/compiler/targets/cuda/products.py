@@ -14,7 +14,7 @@ from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import SharedType, TileType
 from tessera.compiler.targets.cuda.barriers import shared_source
 from tessera.compiler.targets.cuda.groups import Group, Grouping, dtype_of, is_tile, shape_of
-from tessera.compiler.targets.cuda.tensor_maps import Fetch, SwizzledTile, plan_fetch
+from tessera.compiler.targets.cuda.tensor_maps import LINE, Fetch, SwizzledTile, plan_fetch, widest_line
 from tessera.compiler.targets.cuda.warpgroups import PLAIN
 from tessera.compiler.tile.offsets import Bounds
 from tessera.language import dtypes
@@ -163,9 +163,11 @@ def _room(op: Op, i: int, source: Source, warps: int, known: SwizzledTile | None
     down = source.turned == (i == 0)  # k runs down the tile: m or n along its lines
     step = 16 * warps if i == 0 else 16 if down else 8
     down_to, across_to = (rows, _up(cols, step)) if down else (_up(rows, step), cols)
+    widest = widest_line(cols, t.dtype.itemsize) if down and i == 1 else LINE
     if known is not None:
         down_to, across_to = max(down_to, known.padded_rows), max(across_to, known.padded_cols)
-    return SwizzledTile(rows, cols, down_to, across_to, t.dtype.itemsize)
+        widest = min(widest, known.widest)
+    return SwizzledTile(rows, cols, down_to, across_to, t.dtype.itemsize, widest)
 
 
 def _up(n: int, step: int) -> int:

@@ -24,7 +24,7 @@ MAX_BLOCKS = 2**31 - 1
 PHASES = ("tile",)
 RECORD_BYTES = 32
 ALIGNMENT = 16
-"""Bytes that the start of every buffer is a multiple of; an argument that is not gets copied to one that is."""
+"""Bytes that the start of every buffer is a multiple of. Arguments that are not have code of their own (`narrow`)."""
 
 
 def describe(program: Program, generated: Generated) -> dict[str, Any]:
@@ -151,7 +151,25 @@ class Steps:
         self.written = {
             a[1] for name, args in self._launches() for i, a in enumerate(args) if i in meta["kernels"][name]["writes"]
         }
+        self.alignment: int = meta.get("alignment", ALIGNMENT)
+        self.mapped = {
+            args[described["argument"]][1]
+            for name, args in self._launches()
+            for described in meta["kernels"][name]["tensor_maps"]
+        }
+        """buffers that tensor copies read"""
+        self.needs = {b["id"]: self._needed(b) for b in meta["buffers"]}
+        """what an argument's address is a multiple of, or it is copied to one that is"""
         self._dims = {text: parse(text) for text in self._texts()}
+
+    def _needed(self, buffer: Mapping[str, Any]) -> int:
+        if buffer["id"] in self.mapped:
+            return ALIGNMENT
+        return max(self.alignment, dtypes.BY_NAME[buffer["dtype"]].itemsize)
+
+    def moves(self, pointers: Sequence[int]) -> bool:
+        """Whether some argument must be copied before the launches."""
+        return any(p % self.needs[b] for b, p in zip(self.bound, pointers, strict=True))
 
     def _launches(self) -> Iterator[tuple[str, list[Any]]]:
         stack = list(self.meta["steps"])
@@ -204,7 +222,7 @@ class Steps:
         try:
             for number, buffer in self.buffers.items():
                 place = address.get(number, 0)
-                if place % ALIGNMENT:  # kernels move 16 bytes at a time
+                if place % self.needs[number]:
                     size = self.nbytes(buffer, env)
                     address[number] = machine.allocate(max(1, size))
                     own.append(address[number])

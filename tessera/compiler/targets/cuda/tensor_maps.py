@@ -50,6 +50,8 @@ class SwizzledTile:
     padded_rows: int
     padded_cols: int
     itemsize: int
+    widest: int = LINE
+    """bytes of a line at most"""
     stages: int = 0
     """of a ring; 0: it is none"""
 
@@ -61,7 +63,7 @@ class SwizzledTile:
     def line(self) -> int:
         """Elements of a line."""
         row = self.padded_cols * self.itemsize
-        return next(n for n in (LINE, 64, 32) if row % n == 0) // self.itemsize
+        return next(n for n in (LINE, 64, 32) if n <= self.widest and row % n == 0) // self.itemsize
 
     @property
     def padded(self) -> bool:
@@ -130,6 +132,13 @@ def _window(view: Value) -> tuple[Value, list[int], dict[int, list[Value]]]:
         starts[axis].append(start)
     drop: tuple[int, ...] = view.op.attrs.get("drop", ())  # type: ignore[assignment]
     return argument, [axis for a, axis in enumerate(axes) if a not in drop], starts
+
+
+def widest_line(n: int, itemsize: int) -> int:
+    """Bytes of the longest lines of a right operand whose n columns run along them. Products take the columns in parts
+    of 256, 128, 64 ... 8: with such lines each part begins where a line does, and all but one of 8 columns are whole
+    lines, as the layouts are described (PTX ISA, "Strides")."""
+    return min(LINE, max(32, (n & -n) * itemsize))
 
 
 def is_zero(v: Value) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import TileType, ViewType
-from tessera.compiler.targets.cuda.tensor_maps import BOX, LINE, TensorMap, is_zero
+from tessera.compiler.targets.cuda.tensor_maps import BOX, LINE, TensorMap, is_zero, widest_line
 from tessera.compiler.tile.dialect import INDEX_OPS
 from tessera.compiler.tile.offsets import Bounds, strides_of
 from tessera.errors import Diagnostic, TargetError
@@ -117,10 +117,11 @@ def _operand(view: Value, rows: int, k_axis: int, kernel: Op, bounds: Bounds) ->
     order = [inner, k if inner == other else other, *outer]
     if any(t.shape[a] != 1 and (bounds.divisor(steps[a]) % per or steps[a] == 0) for a in order[1:]):
         return "its lines may start between 16-byte boundaries"
-    line = LINE // t.dtype.itemsize
+    depth = line = LINE // t.dtype.itemsize
     if inner == other:
+        line = widest_line(rows, t.dtype.itemsize) // t.dtype.itemsize
         rows = -(-rows // line) * line
-    box = (line, rows) if inner == k else (line, line)
+    box = (line, rows) if inner == k else (line, depth)
     strides: list[Dim] = [per if t.shape[a] == 1 else steps[a] for a in order[1:]]
     number = kernel.region.block.args.index(argument)
     sizes = tuple(t.shape[a] for a in order)

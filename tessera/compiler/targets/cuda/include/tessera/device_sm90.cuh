@@ -47,8 +47,20 @@ TS_FN void mbarrier_arrive_expect(u64* b, u32 bytes) {
 TS_FN void mbarrier_expect(u64* b, u32 bytes) {
   asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(shared_address(b)), "r"(bytes) : "memory");
 }
-// Waits until the phase of this parity has ended.
+// Waits until the phase of this parity has ended. In debug builds a wait of ten seconds stops the kernel: what it waits for
+// will not come, and the host learns of a fault instead of waiting for ever.
 TS_FN void mbarrier_wait(u64* b, u32 parity) {
+#ifdef TS_DEBUG
+  u64 start = clock_ns();
+  for (u32 done = 0; !done;) {
+    asm volatile(
+        "{\n.reg .pred p;\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, p;\n}" : "=r"(done) : "r"(shared_address(b)), "r"(parity) : "memory");
+    if (!done && clock_ns() - start > 10000000000ull) asm volatile("trap;");
+  }
+  return;
+#endif
   asm volatile(
       "{\n.reg .pred p;\nagain:\n"
       "mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"

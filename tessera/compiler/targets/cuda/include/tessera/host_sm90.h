@@ -200,6 +200,7 @@ inline float element_at(u64 descriptor, Kind kind, bool transposed, int i, int k
   int size = kind_bytes(kind), line = line_bytes / size;
   if (start % (8 * line_bytes) >= line_bytes) fail("a matrix that starts at byte %u of shared memory, inside a group of the swizzle", start);
   if (transposed && size != 2) fail("only 16-bit elements may lie with k outside");
+  if (transposed && start % line_bytes) fail("a matrix with k outside that starts at byte %u of shared memory, inside a line", start);
   u32 offset = start + (transposed ? (u32)(i % line * size + i / line * (int)leading + k % 8 * (int)line_bytes + k / 8 * (int)stride)
                                    : (u32)(i % 8 * (int)line_bytes + i / 8 * (int)stride + k * size));
   offset = swizzled(offset, line_bytes);

@@ -5,6 +5,14 @@
 
 namespace tessera {
 
+// Bytes that arrays start at a multiple of. Arrays that do not have code of their own (targets/cuda/narrow.py).
+#ifndef TS_ALIGNED_TO
+#define TS_ALIGNED_TO 16
+#endif
+constexpr int aligned_to = TS_ALIGNED_TO;
+// How many of V neighbours move at once between such boundaries.
+template <class T, int V> constexpr int together_of = V * (int)sizeof(T) <= aligned_to ? V : aligned_to >= (int)sizeof(T) ? aligned_to / (int)sizeof(T) : 1;
+
 template <class T, int R> struct View {
   T* data;
   idx shape[R ? R : 1];   // elements
@@ -91,7 +99,7 @@ template <class L, class B> constexpr int vector_width = B::rank > 0 && B::size(
 template <class L, class B, class A, class T, int R, class Mask = Everywhere>
 TS_FN Tile<bare<T>, L> load(const View<T, R>& view, const Offset<R>& at, bare<T> fill, Mask mask = {}) {
   using E = bare<T>;
-  constexpr int V = vector_width<L, B>;
+  constexpr int V = together_of<E, vector_width<L, B>>;
   Tile<E, L> r;
   visit<B, L, A, V>(view, at, mask,
       [&](int k, T* p) {
@@ -103,7 +111,7 @@ TS_FN Tile<bare<T>, L> load(const View<T, R>& view, const Offset<R>& at, bare<T>
 }
 template <class B, class A, class T, class L, int R, class Mask = Everywhere>
 TS_FN void store(const View<T, R>& view, const Tile<T, L>& x, const Offset<R>& at, Mask mask = {}) {
-  constexpr int V = vector_width<L, B>;
+  constexpr int V = together_of<T, vector_width<L, B>>;
   if (!L::owner(hw::thread())) return;
   visit<B, L, A, V>(view, at, mask,
       [&](int k, T* p) {

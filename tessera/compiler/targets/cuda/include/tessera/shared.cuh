@@ -132,8 +132,13 @@ template <class B, class A, class S, class T, int R> TS_FN void copy_async(const
     }
     E* to = s.at(p / S::cols, p % S::cols);
     const E* from = base + offset;
-    if (V > 1 && inside && begin <= 0 && end >= V && (A::aligned || (view.stride[R - 1] == 1 && (u64)from % 16 == 0))) {
+    bool whole = V > 1 && inside && begin <= 0 && end >= V;
+    if (whole && ((A::aligned && aligned_to == 16) || (view.stride[R - 1] == 1 && (u64)from % 16 == 0))) {
       hw::copy_async16(to, from);
+    } else if (whole && A::aligned) {
+      constexpr int W = together_of<E, V>;
+      TS_UNROLL for (int u = 0; u < V; u += W)
+        hw::store_shared(reinterpret_cast<Pack<E, W>*>(to + u), hw::load_global(reinterpret_cast<const Pack<E, W>*>(from + u)));
     } else {
       TS_UNROLL for (int u = 0; u < V; ++u)
         hw::store_shared(to + u, inside && u >= begin && u < end ? hw::load_global(from + u * view.stride[R - 1]) : E(0));

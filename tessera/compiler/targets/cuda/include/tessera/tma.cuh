@@ -7,11 +7,12 @@
 
 namespace tessera {
 
-// A matrix of R x C at a multiple of 1024 bytes, with room for PR x PC. Lines of further columns follow as further boxes.
-template <class T, int R, int C, int PR = R, int PC = C> struct Swizzled {
+// A matrix of R x C at a multiple of 1024 bytes, with room for PR x PC, in lines of at most Widest bytes. Lines of further
+// columns follow as further boxes.
+template <class T, int R, int C, int PR = R, int PC = C, int Widest = 128> struct Swizzled {
   using type = T;
   static constexpr int rows = R, cols = C, padded_rows = PR, padded_cols = PC, piece = 16 / (int)sizeof(T), row = PC * (int)sizeof(T);
-  static constexpr int line_bytes = row % 128 == 0 ? 128 : row % 64 == 0 ? 64 : 32, line = line_bytes / (int)sizeof(T);
+  static constexpr int line_bytes = Widest >= 128 && row % 128 == 0 ? 128 : Widest >= 64 && row % 64 == 0 ? 64 : 32, line = line_bytes / (int)sizeof(T);
   static constexpr int boxes = PC / line, box_bytes = PR * line_bytes, bytes = boxes * box_bytes;
   static constexpr bool whole_pieces = true;
   static_assert(PR % 8 == 0 && PC % line == 0, "whole groups of whole lines");

@@ -21,10 +21,12 @@ template <class X, bool Left> struct Operand {
   TS_FN static constexpr u64 advance(int i, int k) { return (u64)(along ? S::offset(i, k) : S::offset(k, i)) >> 4; }
 };
 
-// One step of k for the columns from Col on, in the widest instructions that fit. `a`: a descriptor or four registers.
+// One step of k for the columns from Col on, in the widest instructions that fit. Where columns run along the lines, each
+// instruction begins where a line does (see widest_line in targets/cuda/tensor_maps.py). `a`: a descriptor or four registers.
 template <class T, class B, bool TransA, int Col, int Regs, class A> TS_FN void products_across(float (&d)[Regs], const A& a, u64 b, int k) {
   constexpr int left = Regs * 2 - Col;
   constexpr int N = left >= 256 ? 256 : left >= 128 ? 128 : left >= 64 ? 64 : left >= 32 ? 32 : left >= 16 ? 16 : 8;
+  static_assert(B::along || Col % B::S::line == 0, "an instruction begins where a line does");
   float(&part)[N / 2] = *reinterpret_cast<float(*)[N / 2]>(&d[Col / 2]);
   if constexpr (same<A, u64>) hw::wgmma<wgmma_kind<T>, TransA, !B::along>(part, a, b + B::advance(Col, k));
   else hw::wgmma<wgmma_kind<T>, !B::along>(part, a, b + B::advance(Col, k));
