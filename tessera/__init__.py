@@ -78,6 +78,9 @@ def _find(name: str) -> Any:
 def _hint(name: str) -> str:
     import difflib
 
+    why = importlib.import_module("tessera.language.absent").instead(name)
+    if why:
+        return f"; {why}"
     close = difflib.get_close_matches(name, __dir__(), n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
 

@@ -24,7 +24,8 @@ def attention_safe(
     `causal` lets query i see keys 0 to i. `scale` is 1 / sqrt(D) unless given; every value compiles. A query that may
     see no key gets 0. Scores beyond the range of f32 count as its ends. A NaN among the keys that a query may see makes
     its row NaN; so does one anywhere in V.
-    Raises CompileError TS203 where shapes do not fit, TS207 where Q's heads are no multiple of K's.
+    Raises CompileError TS106 where Q, K and V are not of one float dtype, TS203 where shapes do not fit, TS207
+    where Q's heads are no multiple of K's.
 
     One pass over the keys, by the online softmax of M. Milakov and N. Gimelshein ("Online normalizer calculation for
     softmax", 2018), as T. Dao et al. use it ("FlashAttention", 2022). Unlike theirs, what is carried is the mean of V
@@ -32,6 +33,7 @@ def attention_safe(
     """
     ctx = ts.tile.context()
     BM, BN = ctx.BLOCK_M, ctx.BLOCK_N
+    assert Q.dtype.is_float and Q.dtype == K.dtype == V.dtype, "Q, K and V must be of one float dtype: cast them first"
     wide = ts.f64 if Q.dtype == ts.f64 else ts.f32
     most = 1.7976931348623157e308 if wide == ts.f64 else 3.4028234663852886e38
     factor = 1 / math.sqrt(ctx.D) if scale is None else scale

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Self, cast, 
 from tessera import knobs
 from tessera.errors import NOWHERE, CompileError, Diagnostic, Span, TesseraError, source_line
 from tessera.language import policies
+from tessera.language.absent import instead_of_method
 from tessera.language.policies import Policy
 from tessera.language.tracebacks import leave, outward
 from tessera.language.tuning import Metric, tuning_options
@@ -66,6 +67,11 @@ class Program:
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else functools.partial(self, cast(Any, instance))
+
+    def __getattr__(self, name: str) -> Any:
+        why = instead_of_method(name)
+        said = f"{self.kind} {self.__dict__['__wrapped__'].__name__!r}" if "__wrapped__" in self.__dict__ else self.kind
+        raise AttributeError(f"{said} has no attribute {name!r}{why and f'; {why}'}", name=name, obj=self)
 
     def with_options(self, **options: Any) -> Any:
         """The same function under further options; `config` is merged with what it has."""

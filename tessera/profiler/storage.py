@@ -63,15 +63,16 @@ def load(path: Path) -> Recording:
         with np.load(path, allow_pickle=False) as archive:
             document = json.loads(archive["document"].tobytes())
             records = archive["tiles"]
-        if document["format"] != "tessera-profile":
-            raise ValueError("it is no profile")
         if document["version"] != VERSION:
-            raise ValueError(f"it has format version {document['version']}, this Tessera reads {VERSION}")
+            raise ProfileError(f"{path} has format version {document['version']}; this Tessera reads {VERSION}")
         return _recording(document, records)
-    except FileNotFoundError:
+    except (FileNotFoundError, ProfileError):
         raise
-    except (OSError, ValueError, KeyError, TypeError, EOFError, AttributeError, zipfile.BadZipFile) as error:
-        raise ProfileError(f"{path} cannot be read as a saved profile: {error}") from None
+    except OSError as error:
+        raise ProfileError(f"{path} cannot be read: {error.strerror or error}") from None
+    except (ValueError, KeyError, TypeError, EOFError, AttributeError, zipfile.BadZipFile):
+        opened = "; traces are opened at ui.perfetto.dev" if path.suffix == ".json" else ""
+        raise ProfileError(f"{path} is no profile that prof.save(path) wrote, or it is damaged{opened}") from None
 
 
 def _recording(document: dict[str, Any], records: np.ndarray) -> Recording:

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
+import tessera
 from tessera.compiler.frontend import launching
 from tessera.compiler.frontend.analysis import Analysis, analyse
+from tessera.compiler.frontend.definition import Definition
 from tessera.compiler.frontend.fingerprint import fingerprint
 from tessera.compiler.targets.base import Target
 from tessera.compiler.tile.program import Program
+from tessera.errors import CompileError
 from tessera.runtime import history
 from tessera.runtime.arguments import Bound, Parameters
 from tessera.runtime.build import Built, Request, build
+from tessera.runtime.callsite import call_span
 from tessera.runtime.watch import Watch, function_content, python_function
 
 _APART = ("autotune", "distributed")
 """options that are no part of what is compiled"""
+_LIBRARY = os.path.join(os.path.dirname(os.path.abspath(tessera.__file__)), "kernels") + os.sep
 
 
 def compile_call(
@@ -69,11 +76,28 @@ def compile_with(
     }
     place = f"{definition.file}:{definition.line}"
     front = (definition.kind, place, source, *(f"{name}: {value}" for name, value in fields.items()))
-    built = build(Request(definition.name, target, analysed, front, watch.path_of, debug, profile, screen))
+    try:
+        built = build(Request(definition.name, target, analysed, front, watch.path_of, debug, profile, screen))
+    except CompileError as e:
+        raise _at_the_call(e, definition) from None
     if recorded and not profile:
         compilation = history.Compilation(definition.name, fields, built.origin, built.duration)
         history.record(history.identity_of(fn), compilation)
     return built
+
+
+def _at_the_call(error: CompileError, definition: Definition) -> CompileError:
+    """A kernel of the library is right: what is wrong with it is what it was given, at the user's line."""
+    call = call_span()
+    if not definition.file.startswith(_LIBRARY) or not call.line:
+        return error
+    where = f"{definition.name} with these arguments: "
+    checked = [d for d in error.diagnostics if d.code == "TS106"]  # the library's own asserts say it all
+    found = (
+        replace(d, span=call, message=where + d.message, label="", notes=(), fixes=())
+        for d in checked or error.diagnostics
+    )
+    return CompileError(list({d.message: d for d in found}.values()))
 
 
 def _timings(kernel: Any, target: Target) -> str:

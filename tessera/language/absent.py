@@ -1,0 +1,45 @@
+"""Names that people look for and that are not there: what to do instead. docs/status.md tells the whole story."""
+
+from __future__ import annotations
+
+_GRADIENTS = "there are no gradients yet"
+_MODULES = "there are no modules yet: pass weights to a @ts.function"
+_OPTIMIZERS = "there are no optimizers yet"
+_DISTRIBUTIONS = "there are no probability distributions yet; ts.rand, ts.randn and ts.dropout draw numbers"
+_SERVING = "there is no server of models yet: call the function where it runs"
+_SAVED = "ts.compile(f, ...).save(folder) writes the compiled code and its levels"
+_SAVED_STATE = "there is no saved state yet: arrays are saved by their own library"
+_FOREIGN = "models of other formats are neither read nor written yet"
+
+_OF_PACKAGE: dict[str, str] = {
+    **dict.fromkeys(
+        ("grad", "value_and_grad", "vjp", "jvp", "hessian", "jacobian", "autodiff", "backward"), _GRADIENTS
+    ),
+    **dict.fromkeys(("custom_vjp", "custom_gradient", "no_grad", "stop_gradient", "remat"), _GRADIENTS),
+    **dict.fromkeys(("nn", "Module", "module", "layers", "models"), _MODULES),
+    **dict.fromkeys(("optim", "optimizers", "optimizer", "train", "loss_fn"), _OPTIMIZERS),
+    **dict.fromkeys(("prob", "distributions", "Normal", "sample", "observe"), _DISTRIBUTIONS),
+    **dict.fromkeys(("serving", "serve", "deploy"), _SERVING),
+    **dict.fromkeys(("export", "to_onnx"), _SAVED),
+    **dict.fromkeys(("checkpoint", "save", "load"), _SAVED_STATE),
+    **dict.fromkeys(("migrate", "from_torch", "from_jax", "from_onnx"), _FOREIGN),
+    "vmap": "there is no vmap: `...` in an annotation stands for any leading axes",
+    "pmap": "there is no pmap: @ts.distributed shares a function among devices",
+    "no_jit": "everything is compiled; eager operators run without a function around them",
+}
+_OF_PROGRAM: dict[str, str] = {
+    **dict.fromkeys(("export", "to_onnx", "save", "serialize"), _SAVED),
+    **dict.fromkeys(("grad", "backward", "vjp", "jvp", "value_and_grad"), _GRADIENTS),
+    **dict.fromkeys(("parameters", "state_dict", "train", "eval"), _MODULES),
+    **dict.fromkeys(("lower", "as_text", "ptx", "asm"), "ts.compile(f, ...) has ir(level), source and assembly"),
+}
+
+
+def instead(name: str) -> str:
+    """What there is instead of `tessera.<name>`; empty where nothing is known."""
+    return _OF_PACKAGE.get(name, "")
+
+
+def instead_of_method(name: str) -> str:
+    """What there is instead of `f.<name>` for a function or kernel; empty where nothing is known."""
+    return _OF_PROGRAM.get(name, "")

@@ -1,0 +1,84 @@
+"""What people look for and Tessera does not have says what there is instead; so do files that are no profiles."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import Tensor, f32
+from tessera.language import absent
+
+
+@ts.function
+def model(x: Tensor["N", f32]):
+    return x * 2.0
+
+
+@ts.kernel
+def copied(x: Tensor["N", f32], y: Tensor["N", f32]):
+    i = ts.tile.linear_id()
+    if i < N:
+        y[i] = x[i]
+
+
+@pytest.mark.parametrize("program", [model, copied])
+def test_programs_name_what_there_is_instead(program):
+    with pytest.raises(AttributeError, match=r"'export'; ts\.compile\(f, \.\.\.\)\.save"):
+        _ = program.export
+    with pytest.raises(AttributeError, match="'grad'; there are no gradients yet"):
+        _ = program.grad
+    with pytest.raises(AttributeError, match=f"{program.kind} '{program.name}' has no attribute 'nonsense'$"):
+        _ = program.nonsense
+    assert not hasattr(program, "__array__")
+
+
+def test_what_is_named_instead_exists(tmp_path):
+    compiled = ts.compile(model, dims={"N": 8})
+    assert compiled.save(tmp_path) and compiled.ir("graph") and compiled.source
+
+
+def test_the_package_names_what_there_is_instead():
+    for name, why in (
+        ("grad", "no gradients"),
+        ("nn", "no modules"),
+        ("serving", "no server"),
+        ("vmap", "leading axes"),
+    ):
+        with pytest.raises(AttributeError, match=why):
+            getattr(ts, name)
+
+
+def test_names_that_exist_are_not_said_to_be_absent():
+    """The table is cleared when the thing itself comes."""
+    known = set(dir(ts))
+    assert not known & set(absent._OF_PACKAGE)
+    for name in absent._OF_PROGRAM:
+        assert name not in dir(type(model)), name
+
+
+@pytest.mark.parametrize(
+    "content", [json.dumps({"traceEvents": []}).encode(), b"", b"PK\x03\x04", np.arange(3).tobytes()]
+)
+def test_files_that_are_no_profiles(tmp_path, content):
+    path = tmp_path / "t.json"
+    path.write_bytes(content)
+    with pytest.raises(ts.TesseraError) as raised:
+        ts.Profiler.load(path)
+    said = str(raised.value)
+    assert raised.value.code == "TS701" and "no profile that prof.save(path) wrote" in said and "perfetto" in said
+    assert "pickle" not in said
+    with pytest.raises(ts.TesseraError, match="cannot be read: Is a directory"):
+        ts.Profiler.load(tmp_path)
+
+
+@pytest.mark.parametrize("dtypes", [("int32",) * 3, ("float32", "float32", "int32"), ("float16", "float32", "float32")])
+def test_the_library_blames_what_it_was_given(dtypes):
+    q, k, v = (np.ones((2, 8, 4), d) for d in dtypes)
+    with pytest.raises(ts.CompileError) as raised:
+        ts.kernels.attention_safe(q, k, v)
+    (found,) = raised.value.diagnostics
+    assert found.span.file == __file__ and "attention_safe with these arguments" in found.message
+    assert "one float dtype" in found.message and not found.notes
