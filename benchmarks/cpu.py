@@ -13,7 +13,10 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.harness import Run, Timing, compare, cores
@@ -42,6 +45,10 @@ def workloads(size: int) -> Iterator[Callable[[], Work]]:
     yield lambda: rms_norm(4096 // size, 4096)
     yield lambda: matmul(1024 // size)
     yield lambda: matmul(2048 // size)
+    yield lambda: order_of_products(1024 // size)
+    yield lambda: order_of_products(2048 // size)
+    yield lambda: order_of_products(512 // size, vector=True)
+    yield lambda: order_of_products(4096 // size, vector=True)
     yield lambda: mlp(1024 // size)
     yield lambda: attention(8, 1024 // size, 64)
     yield lambda: total((1 << 26) // size)
@@ -170,6 +177,52 @@ def matmul(n: int) -> Work:
     peers = {"torch": lambda: torch.mm(ta, tb, out=out), "numpy": lambda: np.matmul(a, b, out=place)}
     want = a.astype("f8") @ b
     return Work(f"matmul f32 {n}", lambda: run(a, b), peers, lambda: run(a, b), want, 2 * n**3, "GF/s", 1e-3)
+
+
+def order_of_products(n: int, vector: bool = False) -> Work:
+    """The price of the order of products: against the same code with the order that is fastest, which libraries take.
+
+    For matrices that is to add what each packed slab gives to the result; for a vector, 64 sums side by side.
+    """
+
+    @ts.function
+    def run(a, b):
+        return a @ b
+
+    @ts.function
+    def fast(a, b):
+        return ts.sum(a * b, axis=1) if vector else a @ b
+
+    a, b = normal(n, n), normal(*(n,) if vector else (n, n))
+    if vector:
+        fast(a, b)
+    else:
+        with _slabs_in_order():
+            fast(a, b)
+    want = a.astype("f8") @ b
+    name = f"order of products, {'vector' if vector else 'matrix'} {n}"
+    amount = 2 * n**2 if vector else 2 * n**3
+    return Work(name, lambda: run(a, b), {"fast": lambda: fast(a, b)}, lambda: run(a, b), want, amount, "GF/s", 1e-3)
+
+
+@contextmanager
+def _slabs_in_order() -> Iterator[None]:
+    """Code compiled here sums long chains, one after the other. It goes into a cache of its own."""
+    from tessera import knobs
+    from tessera.compiler.targets.cpu import chains, direct, matmul
+    from tessera.language import order
+
+    long = {"CHAIN": matmul.KC, "SPAN": 1 << 40}
+    places = [(m, name) for m in (order, chains, direct, matmul) for name in long if hasattr(m, name)]
+    kept = [getattr(m, name) for m, name in places]
+    with TemporaryDirectory() as folder, knobs.cache_dir.override(Path(folder)):
+        try:
+            for m, name in places:
+                setattr(m, name, long[name])
+            yield
+        finally:
+            for (m, name), value in zip(places, kept, strict=True):
+                setattr(m, name, value)
 
 
 def mlp(n: int) -> Work:

@@ -179,7 +179,8 @@ def mma(a: Any, b: Any, accumulator: Any = None) -> Any:
     """accumulator + a @ b for tiles [M, K] and [K, N], in shared memory or not.
 
     `accumulator` is a dtype (the sum starts at 0) or a tile; by default f32 for floats up to f32, else the operands'
-    own. Operands of two float dtypes meet in the narrower one, as tensor cores want it.
+    own. Operands of two float dtypes meet in the narrower one, as tensor cores want it. Up to 128 products are added
+    one after the other, from the accumulator on; of longer tiles, such chains are added (docs/decisions/0008).
     """
 
 

@@ -20,8 +20,8 @@ from tessera.language.lazy import np
 class Contract(Operator):
     """Sums of products as in einsum `lhs,rhs->out`, one letter per axis, none repeated within an operand.
 
-    Letters in all three are batches, those missing from `out` are summed over in ascending order in the accumulator
-    dtype, all others are rows or columns. The result has the operands' dtype.
+    Letters in all three are batches, those missing from `out` are summed over in the accumulator dtype, in the order of
+    language/order.py; all others are rows or columns. The result has the operands' dtype.
     """
 
     kind = "contract"

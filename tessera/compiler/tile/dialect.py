@@ -204,7 +204,8 @@ def _sort(op: Op) -> None:
 
 @spec(
     "tile.mma",
-    "acc + a @ b: a [M, K], b [K, N] (tiles or shared), acc [M, N]; products summed in ascending k in acc's dtype.",
+    "acc + a @ b: a [M, K], b [K, N] (tiles or shared), acc [M, N]; products summed in acc's dtype in the order of "
+    "language/order.py, the first chain from acc on.",
 )
 def _mma(op: Op) -> None:
     _operands(op, 3)
@@ -224,7 +225,7 @@ def _mma(op: Op) -> None:
     "tile.contract",
     "A whole block of A @ B from global memory: rows [row, row+BM) of A [M, K] times columns [col, col+BN) of B "
     "[K, N]. Operands A, B, row, col; the result [BM, BN] is in the accumulator dtype. The target chooses staging and "
-    "blocking; products are summed in ascending k. Elements outside M or N are zero.",
+    "blocking; products are summed in the order of language/order.py. Elements outside M or N are zero.",
 )
 def _contract(op: Op) -> None:
     _operands(op, 4)
