@@ -1,8 +1,8 @@
 """python -m benchmarks.ladder [STAGE ...] [--out FOLDER] [--minutes N] [--only PATTERN] [--resume FILE] [--retry]
 
 Stages, in this order: smoke, tests, sanitizer, table; all of them without a name. Results go to FOLDER (else
-LADDER_OUT, else benchmarks/results/gpu): results.jsonl line by line as they come; at the end, also when it is ended
-from outside, summary.json and table.txt. The whole ends within the minutes given (9.3), which leaves something of ten.
+LADDER_OUT, else benchmarks/results/gpu): results.jsonl line by line as they come, with summary.json and table.txt kept
+up beside it. The whole ends within the minutes given (9.3), which leaves something of ten.
 """
 
 from __future__ import annotations
@@ -115,6 +115,7 @@ def main(arguments: Sequence[str]) -> int:
         parser.error(f"there is no stage {unknown[0]!r}; there are {', '.join(report.STAGES)}")
     results = Results(options.out, options.resume)
     facts = about()
+    results.after = lambda: report.write(results, {**facts, "unfinished": True})
     print(f"Results go to {options.out}", flush=True)
 
     def end(*_: Any) -> NoReturn:
@@ -148,7 +149,6 @@ def climb_all(options: argparse.Namespace, results: Results) -> None:
         except Exception as e:  # one stage that cannot begin does not keep the others from it
             results.add(stage, "the stage itself", {"status": "failed", "why": f"{type(e).__name__}: {e}"})
             traceback.print_exc()
-        report.write(results, {"unfinished": True})
         driver = results.rows.get(("smoke", "driver"))
         if stage == "smoke" and driver is not None and driver["status"] != "ok":
             print("The driver does not answer: nothing more is tried.", flush=True)

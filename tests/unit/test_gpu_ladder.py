@@ -96,6 +96,21 @@ def test_what_is_ended_from_outside_leaves_its_results(tmp_path: Path) -> None:
     assert "1 ok" in (tmp_path / "table.txt").read_text()
 
 
+def test_what_is_killed_leaves_a_summary_too(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "benchmarks.ladder", "smoke", "--out", str(tmp_path)]
+    hang = environment("cuLaunchKernel=hang@rounded")
+    process = subprocess.Popen(command, cwd=ROOT, env=hang, start_new_session=True)
+    limit = time.monotonic() + 60
+    while "saxpy" not in statuses(tmp_path) and time.monotonic() < limit:
+        time.sleep(0.1)
+    time.sleep(0.5)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait(30)
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["about"]["unfinished"] and summary["counts"]["smoke"]["ok"] >= 1
+    assert "smoke" in (tmp_path / "table.txt").read_text()
+
+
 def test_a_line_that_a_kill_cut_off_is_left_out(tmp_path: Path) -> None:
     first = Results(tmp_path)
     first.add("smoke", "a", {"status": "ok"})
