@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tessera.compiler.frontend.kernel import folds
+from tessera.compiler.frontend.kernel import folds, operators
 from tessera.compiler.frontend.kernel import names as kernel_names
 from tessera.compiler.frontend.kernel import outputs as kernel_outputs
 from tessera.compiler.frontend.kernel.grid import REGISTER, SERIAL
@@ -130,7 +130,17 @@ def static_range(k: KernelState, *bounds: Any) -> range:
 @tile("cdiv")
 def cdiv(k: KernelState, a: Any, b: Any) -> Any:
     """a / b rounded up."""
-    return -((-a) // b)
+    x, y = (k.operand(v) for v in (a, b))
+    for v in (x, y):
+        number = isinstance(v, (int, Expr)) and not isinstance(v, bool)
+        if not number and not (isinstance(v, Value) and tile_type(v).dtype.is_integer):
+            raise KernelFault("TS105", f"cdiv divides whole numbers, not {repr(v) if is_static(v) else type_name(v)}")
+    at = k.ev.definition.tree
+    if not isinstance(x, Value) and not isinstance(y, Value):
+        return -operators.binary(k, at, "//", -x, y)
+    whole = operators.binary(k, at, "//", x, y)  # neither -x nor x + y - 1 need be a number of the dtype
+    rest = k.tiles.map("ne", operators.binary(k, at, "%", x, y), 0)
+    return operators.binary(k, at, "+", whole, k.tiles.cast(rest, tile_type(whole).dtype))
 
 
 @tile(SERIAL)

@@ -8,7 +8,7 @@ in one value (`a + a.T`) is `broken`: its members do not share a coordinate, and
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import SharedType, TileType
@@ -124,8 +124,16 @@ class Spaces:
                 out.append(None)
                 continue
             c = self._find(self._node(v, i))
-            out.append(-1 - self._node(v, i) if not raw and c in self.broken else c)
+            out.append(self._own(v, i) if not raw and c in self.broken else c)
         return tuple(out)
+
+    def _own(self, v: Value, axis: int) -> int:
+        """The class of one axis alone. What a reduction keeps of its operand's axes is made in the operand's loops."""
+        while v.op is not None and v.op.name == "tile.reduce":
+            gone = cast("tuple[int, ...]", v.op.attrs["axes"])
+            v = v.op.operands[0]
+            axis = [i for i in range(len(shape_of(v))) if i not in gone][axis]
+        return -1 - self._node(v, axis)
 
 
 def operand_coords(op: Op, k: int, coords: tuple[AxisId, ...]) -> tuple[AxisId, ...]:

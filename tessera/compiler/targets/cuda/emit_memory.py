@@ -301,10 +301,22 @@ def _is_copied(e: KernelEmitter, v: Value, user: Op) -> bool:
     return copied_operand(v, user) is not None
 
 
+def _one_product(e: KernelEmitter, op: Op) -> None:
+    """A product whose tiles have one element each."""
+    t = dtype_of(op.result)
+    if not all(map(is_scalar, op.operands[:2])):
+        raise e.refuse(op, "a product with a single element: use sum(a * b)", "TS410")
+    a, b = (f"ts::cast<{cxx.type_name(t)}>({e.expr(v)})" for v in op.operands[:2])
+    acc = e.expr(op.operands[2])
+    text = f"ts::fma({a}, {b}, {acc})" if t.is_float else f"ts::add({acc}, ts::mul({a}, {b}))"
+    e.let(op.result, text, op.operands[2].hint or "product")
+
+
 @handles("mma")
 def _mma(e: KernelEmitter, op: Op) -> None:
     if is_scalar(op.result):
-        raise e.refuse(op, "a product with a single element: use sum(a * b)", "TS410")
+        _one_product(e, op)
+        return
     if (op, 0) in e.products.sources:
         HANDLERS["tile.warpgroup_mma"](e, op)
         return

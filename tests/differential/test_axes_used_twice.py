@@ -1,0 +1,127 @@
+"""Tiles in which one axis stands twice, as in `v[:, None] - v[None, :]` and `t / col_sum(t)[:, None]`."""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import Tensor
+from tests.conftest import require
+from tests.kernel_runner import run
+
+HEADER = "import tessera as ts\nfrom tessera import Tensor\n\n\n"
+
+
+class Expressions:
+    """Random arithmetic on an 8 x 8 tile `t` and a vector `v` of its rows, as text for `ts.tile` and for NumPy."""
+
+    def __init__(self, seed: int) -> None:
+        self.draw = random.Random(seed)
+
+    def vector(self, deep: int) -> tuple[str, str]:
+        if not deep or self.draw.random() < 0.3:
+            return "v", "v"
+        (a, x), (b, y) = self.matrix(deep - 1), self.vector(deep - 1)
+        match self.draw.randrange(4):
+            case 0:
+                return f"ts.tile.sum({a}, axis=1)", f"np.sum({x}, axis=1)"
+            case 1:
+                return f"ts.tile.max({a}, axis=0)", f"np.max({x}, axis=0)"
+            case 2:
+                return f"({b} + 1)", f"({y} + 1)"
+            case _:
+                return f"ts.tile.min({a}, axis=1)", f"np.min({x}, axis=1)"
+
+    def matrix(self, deep: int) -> tuple[str, str]:
+        if not deep or self.draw.random() < 0.2:
+            return "t", "t"
+        (a, x), (b, y) = self.matrix(deep - 1), self.vector(deep - 1)
+        match self.draw.randrange(6):
+            case 0:
+                return f"({b}[:, None] - {b}[None, :])", f"({y}[:, None] - {y}[None, :])"
+            case 1:
+                return f"({a} * 2 - {b}[:, None])", f"({x} * 2 - {y}[:, None])"
+            case 2:
+                return f"({a} + {b}[None, :])", f"({x} + {y}[None, :])"
+            case 3:
+                return f"({a} + {a}.T)", f"({x} + {x}.T)"
+            case 4:
+                return (f"ts.tile.where({b}[:, None] > {b}[None, :], {a}, -{a})",
+                        f"np.where({y}[:, None] > {y}[None, :], {x}, -{x})")  # fmt: skip
+            case _:
+                return f"{a}.T", f"{x}.T"
+
+
+def kernel(seed: int, folder: Path) -> tuple[Any, str]:
+    text, plain = Expressions(seed).matrix(3)
+    path = folder / f"twice{seed}.py"
+    path.write_text(
+        f'{HEADER}def k(x: Tensor[8, 8, ts.f32], y: Tensor["B", 8, 8, ts.f32]):\n'
+        "    for p in ts.tile.range(0, B, 1):\n"
+        f"        t = x[0:8, 0:8]\n        v = ts.tile.sum(t, axis=1)\n        y[p, 0:8, 0:8] = {text}\n"
+    )
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.k, plain
+
+
+@pytest.mark.parametrize("target,seeds", [("cpu", range(40)), ("reference", range(10)), ("emulator:sm_80", range(6))])
+def test_random_tiles(target: str, seeds: range, tmp_path: Path) -> None:
+    if target.startswith("emulator"):
+        require("g++")
+    for seed in seeds:
+        f, plain = kernel(seed, tmp_path)
+        t = np.random.default_rng(seed).integers(-4, 5, (8, 8)).astype(np.float32)
+        y = np.zeros((2, 8, 8), np.float32)
+        run(f, t.copy(), y, target=target, debug=False)
+        want = eval(plain, {"np": np, "t": t, "v": t.sum(1)})
+        np.testing.assert_array_equal(y, np.stack([want] * 2), err_msg=plain)
+
+
+def whole_pages(n: Tensor["B", ts.int32], u: Tensor["B", ts.uint32], y: Tensor["B", 3, ts.int32], page: int = 16):
+    b = ts.tile.program_id()
+    length = n[b]
+    y[b, 0] = ts.tile.cdiv(n[b], 16)
+    y[b, 1] = ts.tile.cdiv(length, page)
+    y[b, 2] = ts.tile.cast(ts.tile.cdiv(u[b], 7), ts.int32)
+
+
+@pytest.mark.parametrize("target", ["cpu", "reference", "emulator:sm_80"])
+def test_cdiv_of_what_a_program_reads(target: str) -> None:
+    if target.startswith("emulator"):
+        require("g++")
+    n, u = np.array([0, 1, 16, 17, -1, -17], np.int32), np.array([0, 1, 7, 8, 2**31 - 1, 13], np.uint32)
+    y = np.zeros((6, 3), np.int32)
+    run(whole_pages, n, u, y, target=target, debug=False)
+    want = [-(-n // 16), -(-n // 16), (u.astype(np.int64) + 6) // 7]
+    np.testing.assert_array_equal(y, np.stack(want, 1))
+
+
+def one_by_one(x: Tensor["M", "N", ts.f32], w: Tensor["N", "K", ts.f32], y: Tensor["M", "K", ts.f32]):
+    for p in ts.tile.range(0, M, 1):
+        for q in ts.tile.range(0, K, 1):
+            total = ts.tile.zeros((1, 1))
+            for k in ts.tile.range_k(0, N, 1):
+                total += x[p : p + 1, k : k + 1] @ w[k : k + 1, q : q + 1]
+            y[p : p + 1, q : q + 1] = total
+
+
+@pytest.mark.parametrize("target", ["cpu", "emulator:sm_80"])
+def test_products_of_single_elements(target: str) -> None:
+    if target.startswith("emulator"):
+        require("g++")
+    x, w = (np.random.default_rng(3).standard_normal(s).astype(np.float32) for s in ((3, 5), (5, 4)))
+    found = []
+    for chosen in ("reference", target):
+        y = np.zeros((3, 4), np.float32)
+        run(one_by_one, x, w, y, target=chosen, debug=False)
+        found.append(y)
+    np.testing.assert_array_equal(*found)
