@@ -41,6 +41,7 @@ _MODULES = {
     "errors": "tessera.errors",
     "kernels": "tessera.kernels",
     "knobs": "tessera.knobs",
+    "nn": "tessera.nn",
     "profiler": "tessera.profiler",
 }
 _DTYPES = (
@@ -76,13 +77,13 @@ def _find(name: str) -> Any:
 
 
 def _hint(name: str) -> str:
-    import difflib
+    from tessera.nearest import nearest
 
     why = importlib.import_module("tessera.language.absent").instead(name)
     if why:
         return f"; {why}"
-    close = difflib.get_close_matches(name, __dir__(), n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    close = nearest(name, __dir__())
+    return f"; did you mean {close!r}?" if close else ""
 
 
 def __dir__() -> list[str]:

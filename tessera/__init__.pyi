@@ -13,6 +13,7 @@ from . import dist as dist
 from . import errors as errors
 from . import kernels as kernels
 from . import knobs as knobs
+from . import nn as nn
 from . import profiler as profiler
 from tessera.compiler.frontend.importing import install_import_hook as install_import_hook
 from tessera.errors import CompileError as CompileError

@@ -16,7 +16,7 @@ _OF_PACKAGE: dict[str, str] = {
         ("grad", "value_and_grad", "vjp", "jvp", "hessian", "jacobian", "autodiff", "backward"), _GRADIENTS
     ),
     **dict.fromkeys(("custom_vjp", "custom_gradient", "no_grad", "stop_gradient", "remat"), _GRADIENTS),
-    **dict.fromkeys(("nn", "Module", "module", "layers", "models"), _MODULES),
+    **dict.fromkeys(("Module", "module", "layers", "models"), _MODULES),
     **dict.fromkeys(("optim", "optimizers", "optimizer", "train", "loss_fn"), _OPTIMIZERS),
     **dict.fromkeys(("prob", "distributions", "Normal", "sample", "observe"), _DISTRIBUTIONS),
     **dict.fromkeys(("serving", "serve", "deploy"), _SERVING),

@@ -16,6 +16,7 @@ from tessera.language import dims, dtypes, policies
 from tessera.language.dims import Dim, DimError, Expr
 from tessera.language.dtypes import DType
 from tessera.language.policies import Policy, PolicyError, PolicyPart
+from tessera.nearest import nearest
 
 Shape: TypeAlias = "tuple[Dim | EllipsisType, ...]"
 
@@ -177,9 +178,7 @@ def fail(message: str, span: Span = NOWHERE, *fixes: Fix) -> NoReturn:
 
 
 def closest(name: str, known: Collection[str]) -> str | None:
-    import difflib  # for a name that is not known
-
-    return next(iter(difflib.get_close_matches(name, known, 1, 0.7)), None)
+    return nearest(name, known)
 
 
 # Python evaluates an annotation

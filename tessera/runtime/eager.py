@@ -15,6 +15,7 @@ from tessera.compiler.graph.operator import FUNCTIONS, Operator
 from tessera.errors import TesseraError
 from tessera.language.lazy import LazyModule
 from tessera.language.tracebacks import leave
+from tessera.nearest import nearest
 
 
 class OperatorFunction:
@@ -50,16 +51,19 @@ def function(name: str) -> OperatorFunction | None:
     return _functions.get(name)
 
 
+def hint(name: str) -> str:
+    """What to say of a name that no operator has."""
+    close = nearest(name, FUNCTIONS)
+    return f"; did you mean {close!r}?" if close else ""
+
+
 class Operators:
     """`tessera.op`: every public operator as an attribute."""
 
     def __getattr__(self, name: str) -> OperatorFunction:
         found = function(name)
         if found is None:
-            import difflib
-
-            close = difflib.get_close_matches(name, FUNCTIONS, n=1)
-            raise AttributeError(f"there is no operator {name!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
+            raise AttributeError(f"there is no operator {name!r}{hint(name)}")
         return found
 
     def __dir__(self) -> list[str]:

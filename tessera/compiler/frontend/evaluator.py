@@ -45,6 +45,7 @@ from tessera.compiler.ir.facts import RememberingFacts
 from tessera.errors import Diagnostic, Diagnostics, Edit, Fix, Note, Span
 from tessera.language.annotations import Annotation
 from tessera.language.dims import DimError, DimLimitError, Expr, Facts
+from tessera.nearest import nearest
 
 _WEIGHED = frozenset({int, str, bytes, list, tuple, dict, set, frozenset})
 QUIET = frozenset({ast.Constant, ast.Name, ast.Tuple, ast.List, ast.Slice, ast.Dict, ast.JoinedStr, ast.FormattedValue})
@@ -135,14 +136,10 @@ class Evaluator:
     def suggest(self, name: str, known: Iterable[str], at: Span) -> tuple[str, tuple[Fix, ...]]:
         """`; did you mean 'x'?` and the fix that replaces the text at `at`, where a known name is close."""
         names = [k for k in dict.fromkeys(known) if not k.startswith("_")]
-        close = [k for k in names if k.lower() == name.lower()]  # in another case: n for N
-        if not close:
-            import difflib  # for a name that is not known
-
-            close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-        if not close:
+        close = nearest(name, names)
+        if close is None:
             return "", ()
-        return f"; did you mean {close[0]!r}?", (Fix(f"Change {name!r} to {close[0]!r}", (Edit(at, close[0]),)),)
+        return f"; did you mean {close!r}?", (Fix(f"Change {name!r} to {close!r}", (Edit(at, close),)),)
 
     def record(self, at: ast.AST | Span, value: Any, name: str = "", kind: Kind = "expr") -> None:
         """Keeps the type of an expression of the analysed function (not of functions inlined into it)."""

@@ -100,7 +100,7 @@ class FileAnalysis:
             raise
         self._kept = kept
         self.analyses = [k.analysis for k in kept.values()]
-        self.problems = [*self._parsed.problems, *self._given_up()]
+        self.problems = [*self._parsed.problems, *self._given_up(), *self._unknown_names()]
 
     def _given_up(self) -> list[Diagnostic]:
         """Constants that are not known here, for the sake of those who wait; Python computes them when it runs."""
@@ -111,6 +111,21 @@ class FileAnalysis:
         return [
             Diagnostic("TS111", f"not known here: {GIVEN_UP[v]}", source.span(v), severity="note")
             for v in values if isinstance(v, ast.expr) and v in GIVEN_UP
+        ]  # fmt: skip
+
+    def _unknown_names(self) -> list[Diagnostic]:
+        """Those outside of functions and kernels; inside them the evaluator has found them."""
+        from tessera.compiler.frontend.public_names import unknown_names  # here: it brings the evaluator
+
+        found = unknown_names(self.scope, source_of(self.file, self.text))
+        if not found:
+            return []
+        said = {(d.code, d.span) for a in self.analyses for d in a.diagnostics}
+        inside = [(a.definition.tree.lineno, a.definition.tree.end_lineno or 0) for a in self.analyses]
+        return [
+            d for d in found
+            if (d.code, d.span) not in said and not any(a <= d.span.line <= b for a, b in inside)
+            and not self.in_gap(d.span)
         ]  # fmt: skip
 
     def _parse(self, text: str) -> Generator[None]:

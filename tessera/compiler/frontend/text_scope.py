@@ -189,6 +189,10 @@ class TextScope:
             self.imports[found.scope.path] = found.scope
         return found
 
+    def is_file(self, module: str) -> bool:
+        """Whether a file of the workspace is imported by this name."""
+        return self._file(module, 0) is not None
+
     def _imported(self, module: str, level: int, name: str) -> Any:
         """`from module import name`; what a file is not seen to bind may be bound otherwise."""
         file = self._file(module, level)

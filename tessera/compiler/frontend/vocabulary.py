@@ -30,12 +30,13 @@ OUTSIDE = frozenset({"mesh"})
 """calls that decorators are given, and that stand outside of functions"""
 ANNOTATIONS = frozenset({"Tensor", "Tile", "Const", "Int", "Float", "Bool"})
 LOOPS = frozenset({"range", "static_range", "cdiv"})
-NAMESPACES = frozenset({"op", "ops", "tensor", "tile", "nn", "nn.stable", "nn.functional", "language", "tensor.random"})
+NAMESPACES = frozenset({"op", "tensor", "tile", "nn"})
+"""modules of the package whose members functions and kernels may use"""
 _POLICIES: dict[str, Any] = {
     name: getattr(policies, name)
     for name in ("accum", "loss_scale", "device", "stochastic_round", "saturate", "deterministic", "NumericalPolicy")
 }
-_OPERATOR_SPACES = ("tessera", "tessera.op", "tessera.ops", "tessera.tensor", "tessera.nn", "tessera.nn.functional")
+_OPERATOR_SPACES = ("tessera", "tessera.op", "tessera.tensor", "tessera.nn")
 _CONSTANTS = {"inf": math.inf, "nan": math.nan, "pi": math.pi, "e": math.e, "newaxis": None}
 
 
@@ -65,7 +66,7 @@ def member(path: str, name: str) -> Any:
         return dtype
     if path in _OPERATOR_SPACES and (operator := _operator(name)) is not None:
         return operator
-    if path in ("tessera", "tessera.language") and (known := _language(name)) is not MISSING:
+    if path == "tessera" and (known := _language(name)) is not MISSING:
         return known
     inner = f"{path.removeprefix('tessera').removeprefix('.')}.{name}".removeprefix(".")
     return Namespace(f"tessera.{inner}") if inner in NAMESPACES else MISSING
