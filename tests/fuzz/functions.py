@@ -26,8 +26,8 @@ import numpy as np
 
 import tessera as ts
 from tessera import knobs
-from tests.fuzz.oracle import Unfit, Wanted
 from tests.fuzz.programs import HELD, Program, program
+from tests.fuzz.values import Unfit, Wanted
 
 EMULATOR = "emulator:sm_80"
 BATCH = 400

@@ -13,7 +13,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tests.fuzz.oracle import FLOATS, INTEGERS, KINDS, MEANING, Unfit, Wanted
+from tests.fuzz.oracle import MEANING
+from tests.fuzz.values import FLOATS, INTEGERS, KINDS, Unfit, Wanted
 
 Scope = dict[str, Any]
 ARRAYS = {"np": np, "ml_dtypes": ml_dtypes}

@@ -6,10 +6,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.fuzz import oracle
+from tests.fuzz import values
 from tests.fuzz.functions import difference, faults, minimal, reproducer, targets_of, threads
-from tests.fuzz.oracle import KINDS, Unfit, Wanted
 from tests.fuzz.programs import Program, program
+from tests.fuzz.values import KINDS, Unfit, Wanted
 
 SLICES = 6
 PROGRAMS = 25
@@ -72,6 +72,6 @@ def test_a_refusal_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     p = example("v0 = ts.cast(ts.cast(x, ts.f16), ts.bf16)", "v1 = v0 @ ts.cast(x, ts.f16).T", returns=("v1",))
     with pytest.raises(Unfit):
         list(faults(p, ["cpu"]))
-    monkeypatch.setattr(oracle, "promote", lambda a, b: b)
+    monkeypatch.setattr(values, "promote", lambda a, b: b)
     (fault,) = faults(p, ["cpu"])
     assert fault.kind == "refused" and "TS302" in fault.said

@@ -1,7 +1,7 @@
 """Elements at computed positions, masks made of positions, and what subscripts mean.
 
-The primitive is `take`. Negative indices count from the end; what lies outside the axis reads as 0 (debug mode and the
-reference target report it).
+The primitive is `take`. Negative indices count from the end; what lies outside the axis reads as 0 (debug mode reports
+it).
 """
 
 from __future__ import annotations
