@@ -14,6 +14,7 @@ from tessera.compiler.graph.operator import REGISTRY, Operator
 
 TITLES = {
     "elementwise": "Elementwise",
+    "inverse": "Inverses, signs and neighbours",
     "reductions": "Reductions and prefixes",
     "contraction": "Contractions",
     "shaping": "Shapes",

@@ -36,6 +36,7 @@ _HOME: dict[str, str] = {
                      "MissingDependency", "Diagnostic"), "tessera.errors"),
 }  # fmt: skip
 _MODULES = {
+    "array_api": "tessera.runtime.standard",
     "tile": "tessera.language.tile",
     "dist": "tessera.dist",
     "errors": "tessera.errors",

@@ -52,6 +52,7 @@ from tessera.language.policies import stochastic_round as stochastic_round
 from tessera.language.schedule import Schedule as Schedule
 from tessera.profiler import Profiler as Profiler
 from tessera.profiler import profile_memory as profile_memory
+from tessera.runtime import array_api as array_api
 from tessera.runtime.compiled import Compiled as Compiled
 from tessera.runtime.compiled import compile as compile
 from tessera.runtime.creation import asarray as asarray
@@ -120,6 +121,10 @@ class Tensor(_Tensor):
         """|x|."""
     def absolute(self) -> Tensor:
         """|x|."""
+    def acos(self) -> Tensor:
+        """The angle from 0 to pi whose cosine is x; NaN outside of [-1, 1]."""
+    def acosh(self) -> Tensor:
+        """The number from 0 on whose hyperbolic cosine is x; NaN below 1."""
     def add(self, y: Array) -> Tensor:
         """x + y."""
     def all(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
@@ -130,18 +135,34 @@ class Tensor(_Tensor):
         """The smallest element along `axis`; NaN if there is one."""
     def any(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
         """Whether any element along `axis` is true (not zero)."""
+    def arccos(self) -> Tensor:
+        """The angle from 0 to pi whose cosine is x; NaN outside of [-1, 1]."""
+    def arccosh(self) -> Tensor:
+        """The number from 0 on whose hyperbolic cosine is x; NaN below 1."""
+    def arcsin(self) -> Tensor:
+        """The angle, in radians, whose sine is x; NaN outside of [-1, 1]."""
+    def arcsinh(self) -> Tensor:
+        """The number whose hyperbolic sine is x."""
     def arctan(self) -> Tensor:
         """Inverse tangent."""
     def arctan2(self, x: Array) -> Tensor:
         """The angle of the point (y, x)."""
+    def arctanh(self) -> Tensor:
+        """The number whose hyperbolic tangent is x; NaN outside of [-1, 1]."""
     def argmax(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
         """The index of the first largest element along `axis`; the first NaN if there is one."""
     def argmin(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
         """The index of the first smallest element along `axis`; the first NaN if there is one."""
+    def asin(self) -> Tensor:
+        """The angle, in radians, whose sine is x; NaN outside of [-1, 1]."""
+    def asinh(self) -> Tensor:
+        """The number whose hyperbolic sine is x."""
     def atan(self) -> Tensor:
         """Inverse tangent."""
     def atan2(self, x: Array) -> Tensor:
         """The angle of the point (y, x)."""
+    def atanh(self) -> Tensor:
+        """The number whose hyperbolic tangent is x; NaN outside of [-1, 1]."""
     def bit_and(self, y: Array) -> Tensor:
         """Bitwise and."""
     def bit_not(self) -> Tensor:
@@ -152,10 +173,16 @@ class Tensor(_Tensor):
         """Bitwise xor."""
     def bitwise_and(self, y: Array) -> Tensor:
         """Bitwise and."""
+    def bitwise_invert(self) -> Tensor:
+        """Bitwise not."""
+    def bitwise_left_shift(self, y: Array) -> Tensor:
+        """x << y."""
     def bitwise_not(self) -> Tensor:
         """Bitwise not."""
     def bitwise_or(self, y: Array) -> Tensor:
         """Bitwise or."""
+    def bitwise_right_shift(self, y: Array) -> Tensor:
+        """x >> y, arithmetic when signed."""
     def bitwise_xor(self, y: Array) -> Tensor:
         """Bitwise xor."""
     def bmm(self, y: Array) -> Tensor:
@@ -179,6 +206,12 @@ class Tensor(_Tensor):
         """`x` kept between `min` and `max`, either of which may be absent; NaN stays NaN."""
     def clip(self, min: Array | None = None, max: Array | None = None) -> Tensor:
         """`x` kept between `min` and `max`, either of which may be absent; NaN stays NaN."""
+    def conj(self) -> Tensor:
+        """The complex conjugate; a real number is its own."""
+    def conjugate(self) -> Tensor:
+        """The complex conjugate; a real number is its own."""
+    def copysign(self, y: Array) -> Tensor:
+        """|x| with the sign of y, which zeros and NaN have too."""
     def cos(self) -> Tensor:
         """Cosine of radians."""
     def cosh(self) -> Tensor:
@@ -241,6 +274,8 @@ class Tensor(_Tensor):
         """x > y."""
     def hypot(self, y: Array) -> Tensor:
         """sqrt(x * x + y * y) without squares that overflow: the larger magnitude times sqrt(1 + ratio**2)."""
+    def imag(self) -> Tensor:
+        """The imaginary part of x; 0 of a real number."""
     def isfinite(self) -> Tensor:
         """Whether x is neither NaN nor infinite."""
     def isinf(self) -> Tensor:
@@ -271,6 +306,8 @@ class Tensor(_Tensor):
         """Logarithm to base 2."""
     def log_softmax(self, axis: int = -1) -> Tensor:
         """log(softmax(x)) along `axis`, computed as x - max - log(sum(exp(x - max)))."""
+    def logaddexp(self, y: Array) -> Tensor:
+        """log(exp(x) + exp(y)) without overflow."""
     def logical_and(self, y: Array) -> Tensor:
         """x and y."""
     def logical_not(self) -> Tensor:
@@ -283,6 +320,8 @@ class Tensor(_Tensor):
         """log(sum(exp(x))) along `axis`, without overflow. Of elements that are all -inf it is -inf."""
     def lt(self, y: Array) -> Tensor:
         """x < y."""
+    def make_complex(self, y: Array) -> Tensor:
+        """The complex number x + y i."""
     def masked_fill(self, mask: Array, value: Array) -> Tensor:
         """`value` where `mask` holds, else `x`."""
     def matmul(self, y: Array) -> Tensor:
@@ -301,6 +340,8 @@ class Tensor(_Tensor):
         """The matrix product over the last two axes; leading axes are batches and broadcast. 1-D operands as in NumPy."""
     def mod(self, y: Array) -> Tensor:
         """x - y * floor(x / y): the sign of y."""
+    def moveaxis(self, source: int | tuple[int, ...], destination: int | tuple[int, ...]) -> Tensor:
+        """`x` with the axes `source` at the places `destination`; the others keep their order."""
     def mul(self, y: Array) -> Tensor:
         """x * y."""
     def multiply(self, y: Array) -> Tensor:
@@ -311,6 +352,8 @@ class Tensor(_Tensor):
         """-x."""
     def negative(self) -> Tensor:
         """-x."""
+    def nextafter(self, y: Array) -> Tensor:
+        """The number next to x on the way to y; f32 and f64 only."""
     def norm(self, ord: float = 2, axis: Axes = None, keepdims: bool = False) -> Tensor:
         """The norm of order `ord` of the elements along `axis`: (sum |x|**ord)**(1/ord).
 
@@ -326,6 +369,10 @@ class Tensor(_Tensor):
         """`x` with `value` around it: `pad_width` is a number, a pair (before, after), or a pair per axis, as in NumPy."""
     def permute(self, *perm: Any) -> Tensor:
         """`x` with its axes in the order `perm`, which names every axis, as in PyTorch."""
+    def permute_dims(self, *perm: Any) -> Tensor:
+        """`x` with its axes in the order `perm`, which names every axis, as in PyTorch."""
+    def positive(self) -> Tensor:
+        """x itself."""
     def pow(self, y: Array) -> Tensor:
         """x to the power y."""
     def power(self, y: Array) -> Tensor:
@@ -334,6 +381,8 @@ class Tensor(_Tensor):
         """The product of the elements along `axis`. Integers and bools are multiplied as 64-bit integers."""
     def ravel(self, start: int = 0, end: int = -1) -> Tensor:
         """`x` with the axes `start` to `end` (inclusive) made one, in C order."""
+    def real(self) -> Tensor:
+        """The real part of x."""
     def reciprocal(self) -> Tensor:
         """1 / x."""
     def relu(self) -> Tensor:
@@ -362,6 +411,8 @@ class Tensor(_Tensor):
         """1 / (1 + e**-x)."""
     def sign(self) -> Tensor:
         """-1, 0 or 1."""
+    def signbit(self) -> Tensor:
+        """Whether x has a minus, as -0.0 has."""
     def silu(self) -> Tensor:
         """x * sigmoid(x)."""
     def sin(self) -> Tensor:
@@ -380,7 +431,7 @@ class Tensor(_Tensor):
         """x * x."""
     def squeeze(self, axis: int | Sequence[int] | None = None) -> Tensor:
         """`x` without axes of size 1: those named by `axis`, or all whose size is known to be 1."""
-    def std(self, axis: Axes = None, correction: int = 0, keepdims: bool = False) -> Tensor:
+    def std(self, axis: Axes = None, correction: float = 0, keepdims: bool = False) -> Tensor:
         """The standard deviation along `axis`: the square root of the variance."""
     def sub(self, y: Array) -> Tensor:
         """x - y."""
@@ -416,12 +467,17 @@ class Tensor(_Tensor):
         """x / y; integers divide as f32."""
     def trunc(self) -> Tensor:
         """x without its fraction."""
+    def unbind(self, axis: int = 0) -> tuple[Tensor, ...]:
+        """The slices of `x` along `axis`, whose size must be known, as a tuple."""
     def unsqueeze(self, *axis: Any) -> Tensor:
         """`x` with new axes of size 1 at the positions `axis` of the result."""
-    def var(self, axis: Axes = None, correction: int = 0, keepdims: bool = False) -> Tensor:
+    def unstack(self, axis: int = 0) -> tuple[Tensor, ...]:
+        """The slices of `x` along `axis`, whose size must be known, as a tuple."""
+    def var(self, axis: Axes = None, correction: float = 0, keepdims: bool = False) -> Tensor:
         """The variance along `axis`: squared distances from the mean, summed, divided by the number less `correction`.
 
         Two passes, so that nothing cancels. `correction` (NumPy's `ddof`) 0 is the population's, 1 the sample's variance.
+        Complex numbers have the real variance of their distances from the mean.
         """
     def view(self, *shape: Any) -> Tensor:
         """The same elements in C order under another shape; one size may be -1 and is solved for."""
@@ -468,6 +524,12 @@ def abs(x: A) -> A:
 def absolute(x: A) -> A:
     """|x|."""
 
+def acos(x: A) -> A:
+    """The angle from 0 to pi whose cosine is x; NaN outside of [-1, 1]."""
+
+def acosh(x: A) -> A:
+    """The number from 0 on whose hyperbolic cosine is x; NaN below 1."""
+
 def add(x: A, y: Array) -> A:
     """x + y."""
 
@@ -486,17 +548,38 @@ def any(x: A, axis: Axes = None, keepdims: bool = False) -> A:
 def arange(start: float | Dim, stop: float | Dim | None = None, step: float | Dim = 1, dtype: DType | None = None) -> Tensor:
     """start, start + step ... before stop; `arange(n)` counts from 0. Floats give f32, integers and dims int64."""
 
+def arccos(x: A) -> A:
+    """The angle from 0 to pi whose cosine is x; NaN outside of [-1, 1]."""
+
+def arccosh(x: A) -> A:
+    """The number from 0 on whose hyperbolic cosine is x; NaN below 1."""
+
+def arcsin(x: A) -> A:
+    """The angle, in radians, whose sine is x; NaN outside of [-1, 1]."""
+
+def arcsinh(x: A) -> A:
+    """The number whose hyperbolic sine is x."""
+
 def arctan(x: A) -> A:
     """Inverse tangent."""
 
 def arctan2(y: A, x: Array) -> A:
     """The angle of the point (y, x)."""
 
+def arctanh(x: A) -> A:
+    """The number whose hyperbolic tangent is x; NaN outside of [-1, 1]."""
+
 def argmax(x: A, axis: int | None = None, keepdims: bool = False) -> A:
     """The index of the first largest element along `axis`; the first NaN if there is one."""
 
 def argmin(x: A, axis: int | None = None, keepdims: bool = False) -> A:
     """The index of the first smallest element along `axis`; the first NaN if there is one."""
+
+def asin(x: A) -> A:
+    """The angle, in radians, whose sine is x; NaN outside of [-1, 1]."""
+
+def asinh(x: A) -> A:
+    """The number whose hyperbolic sine is x."""
 
 def astype(x: A, dtype: DType) -> A:
     """`x` with elements of `dtype`, rounded to nearest even; what is too large becomes infinite.
@@ -510,6 +593,9 @@ def atan(x: A) -> A:
 
 def atan2(y: A, x: Array) -> A:
     """The angle of the point (y, x)."""
+
+def atanh(x: A) -> A:
+    """The number whose hyperbolic tangent is x; NaN outside of [-1, 1]."""
 
 def attention(q: A, k: Array, v: Array, mask: Array | None = None, causal: bool = False, scale: float | None = None) -> A:
     """Scaled dot-product attention: softmax(q k^T * scale + mask) v over [..., heads, positions, features].
@@ -538,11 +624,20 @@ def bit_xor(x: A, y: Array) -> A:
 def bitwise_and(x: A, y: Array) -> A:
     """Bitwise and."""
 
+def bitwise_invert(x: A) -> A:
+    """Bitwise not."""
+
+def bitwise_left_shift(x: A, y: Array) -> A:
+    """x << y."""
+
 def bitwise_not(x: A) -> A:
     """Bitwise not."""
 
 def bitwise_or(x: A, y: Array) -> A:
     """Bitwise or."""
+
+def bitwise_right_shift(x: A, y: Array) -> A:
+    """x >> y, arithmetic when signed."""
 
 def bitwise_xor(x: A, y: Array) -> A:
     """Bitwise xor."""
@@ -584,11 +679,23 @@ def concat(xs: Sequence[A], axis: int = 0) -> A:
 def concatenate(xs: Sequence[A], axis: int = 0) -> A:
     """The tensors one after the other along `axis`; all other sizes agree."""
 
+def conj(x: A) -> A:
+    """The complex conjugate; a real number is its own."""
+
+def conjugate(x: A) -> A:
+    """The complex conjugate; a real number is its own."""
+
+def copysign(x: A, y: Array) -> A:
+    """|x| with the sign of y, which zeros and NaN have too."""
+
 def cos(x: A) -> A:
     """Cosine of radians."""
 
 def cosh(x: A) -> A:
     """Hyperbolic cosine."""
+
+def count_nonzero(x: A, axis: Axes = None, keepdims: bool = False) -> A:
+    """How many elements along `axis` are not zero, as int64."""
 
 def cross_entropy(logits: A, labels: Array, reduction: str = 'mean', label_smoothing: float = 0.0) -> A:
     """-log_softmax(logits)[label] over the last axis, for integer labels of the shape of the other axes.
@@ -601,6 +708,15 @@ def cumprod(x: A, axis: int | None = None) -> A:
 
 def cumsum(x: A, axis: int | None = None) -> A:
     """Running sums along `axis` (None: of the flattened tensor). Integers and bools are summed as 64-bit integers."""
+
+def cumulative_prod(x: A, axis: int | None = None, dtype: DType | None = None, include_initial: bool = False) -> A:
+    """Running products along `axis`; with `include_initial` a 1 stands before them."""
+
+def cumulative_sum(x: A, axis: int | None = None, dtype: DType | None = None, include_initial: bool = False) -> A:
+    """Running sums along `axis`; with `include_initial` a 0 stands before them."""
+
+def diff(x: A, prepend: Array | None = None, append: Array | None = None, axis: int = -1, n: int = 1) -> A:
+    """Each element less the one before it along `axis`, `n` times over, with `prepend` and `append` joined on first."""
 
 def div(x: A, y: Array) -> A:
     """x / y; integers divide as f32."""
@@ -702,6 +818,9 @@ def gt(x: A, y: Array) -> A:
 def hypot(x: A, y: Array) -> A:
     """sqrt(x * x + y * y) without squares that overflow: the larger magnitude times sqrt(1 + ratio**2)."""
 
+def imag(x: A) -> A:
+    """The imaginary part of x; 0 of a real number."""
+
 def iota(shape: Shape, dtype: DType = int64, axis: int = 0) -> Tensor:
     """0, 1, 2 ... along `axis`, repeated along the others."""
 
@@ -756,6 +875,9 @@ def log2(x: A) -> A:
 def log_softmax(x: A, axis: int = -1) -> A:
     """log(softmax(x)) along `axis`, computed as x - max - log(sum(exp(x - max)))."""
 
+def logaddexp(x: A, y: Array) -> A:
+    """log(exp(x) + exp(y)) without overflow."""
+
 def logical_and(x: A, y: Array) -> A:
     """x and y."""
 
@@ -773,6 +895,9 @@ def logsumexp(x: A, axis: Axes = None, keepdims: bool = False) -> A:
 
 def lt(x: A, y: Array) -> A:
     """x < y."""
+
+def make_complex(x: A, y: Array) -> A:
+    """The complex number x + y i."""
 
 def masked_fill(x: A, mask: Array, value: Array) -> A:
     """`value` where `mask` holds, else `x`."""
@@ -804,6 +929,9 @@ def mm(x: A, y: Array) -> A:
 def mod(x: A, y: Array) -> A:
     """x - y * floor(x / y): the sign of y."""
 
+def moveaxis(x: A, source: int | tuple[int, ...], destination: int | tuple[int, ...]) -> A:
+    """`x` with the axes `source` at the places `destination`; the others keep their order."""
+
 def mse(x: A, y: Array, reduction: str = 'mean') -> A:
     """The mean (or sum, or each) of the squared differences of x and y."""
 
@@ -824,6 +952,9 @@ def neg(x: A) -> A:
 
 def negative(x: A) -> A:
     """-x."""
+
+def nextafter(x: A, y: Array) -> A:
+    """The number next to x on the way to y; f32 and f64 only."""
 
 def norm(x: A, ord: float = 2, axis: Axes = None, keepdims: bool = False) -> A:
     """The norm of order `ord` of the elements along `axis`: (sum |x|**ord)**(1/ord).
@@ -855,6 +986,12 @@ def pad(x: A, pad_width: int | tuple[Any, ...], mode: str = 'constant', value: f
 def permute(x: A, *perm: Any) -> A:
     """`x` with its axes in the order `perm`, which names every axis, as in PyTorch."""
 
+def permute_dims(x: A, *perm: Any) -> A:
+    """`x` with its axes in the order `perm`, which names every axis, as in PyTorch."""
+
+def positive(x: A) -> A:
+    """x itself."""
+
 def pow(x: A, y: Array) -> A:
     """x to the power y."""
 
@@ -872,6 +1009,9 @@ def random_bits(seed: Array, shape: Shape, offset: Dim = 0) -> Tensor:
 
 def ravel(x: A, start: int = 0, end: int = -1) -> A:
     """`x` with the axes `start` to `end` (inclusive) made one, in C order."""
+
+def real(x: A) -> A:
+    """The real part of x."""
 
 def reciprocal(x: A) -> A:
     """1 / x."""
@@ -924,6 +1064,9 @@ def sigmoid(x: A) -> A:
 def sign(x: A) -> A:
     """-1, 0 or 1."""
 
+def signbit(x: A) -> A:
+    """Whether x has a minus, as -0.0 has."""
+
 def silu(x: A) -> A:
     """x * sigmoid(x)."""
 
@@ -954,7 +1097,7 @@ def squeeze(x: A, axis: int | Sequence[int] | None = None) -> A:
 def stack(xs: Sequence[A], axis: int = 0) -> A:
     """Tensors of one shape along a new axis at position `axis` of the result."""
 
-def std(x: A, axis: Axes = None, correction: int = 0, keepdims: bool = False) -> A:
+def std(x: A, axis: Axes = None, correction: float = 0, keepdims: bool = False) -> A:
     """The standard deviation along `axis`: the square root of the variance."""
 
 def sub(x: A, y: Array) -> A:
@@ -984,6 +1127,9 @@ def tan(x: A) -> A:
 def tanh(x: A) -> A:
     """Hyperbolic tangent."""
 
+def tensordot(x: A, y: Array, axes: int | tuple[tuple[int, ...], tuple[int, ...]] = 2) -> A:
+    """Products summed over pairs of axes: the last `axes` of x with the first of y, or two tuples of axes."""
+
 def transpose(x: A, perm: Sequence[int] | None = None) -> A:
     """`x` with its axes in the order `perm`; without it, in reverse order.
 
@@ -1002,17 +1148,27 @@ def true_divide(x: A, y: Array) -> A:
 def trunc(x: A) -> A:
     """x without its fraction."""
 
+def unbind(x: A, axis: int = 0) -> tuple[A, ...]:
+    """The slices of `x` along `axis`, whose size must be known, as a tuple."""
+
 def uniform(seed: Array, shape: Shape, low: float = 0.0, high: float = 1.0, dtype: DType = f32) -> Tensor:
     """Floats evenly spread over [low, high): 24 bits of a draw, 53 for f64. Narrow floats may round up to high."""
 
 def unsqueeze(x: A, *axis: Any) -> A:
     """`x` with new axes of size 1 at the positions `axis` of the result."""
 
-def var(x: A, axis: Axes = None, correction: int = 0, keepdims: bool = False) -> A:
+def unstack(x: A, axis: int = 0) -> tuple[A, ...]:
+    """The slices of `x` along `axis`, whose size must be known, as a tuple."""
+
+def var(x: A, axis: Axes = None, correction: float = 0, keepdims: bool = False) -> A:
     """The variance along `axis`: squared distances from the mean, summed, divided by the number less `correction`.
 
     Two passes, so that nothing cancels. `correction` (NumPy's `ddof`) 0 is the population's, 1 the sample's variance.
+    Complex numbers have the real variance of their distances from the mean.
     """
+
+def vecdot(x: A, y: Array, axis: int = -1) -> A:
+    """The inner products of the vectors along `axis` (counted from the end): of the conjugates of x with y."""
 
 def where(c: A, x: Array, y: Array) -> A:
     """x where the condition holds, else y."""

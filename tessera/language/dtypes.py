@@ -57,6 +57,16 @@ class DType:
         return f32 if self.is_low_precision else self
 
     @property
+    def part(self) -> DType:
+        """The dtype of a complex number's parts; the dtype itself where it is real."""
+        return (f32 if self.bits == 64 else f64) if self.is_complex else self
+
+    @property
+    def paired(self) -> DType:
+        """The complex dtype whose parts hold such floats."""
+        return complex128 if self.bits == 64 else complex64
+
+    @property
     def accumulate(self) -> DType:
         """The least accumulator of sums: f32 for floats up to f32, int64/uint64 for integers and bool."""
         if self.kind == "bool" or self.kind == "int":

@@ -11,11 +11,33 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from tessera.language.dtypes import DType
 from tessera.language.lazy import np
 
-Accepts = Literal["any", "number", "real", "float", "integer", "bool", "integral_or_bool"]
-Gives = Literal["same", "bool", "float", "real"]
-"""same: the promoted operand dtype; float: as `same`, but integers become f32; real: the real part's dtype."""
+Accepts = Literal["any", "number", "real", "float", "complex", "integer", "bool", "integral_or_bool", "ordered"]
+"""ordered: real numbers and bools"""
+Gives = Literal["same", "bool", "float", "real", "complex"]
+"""same: the promoted operand dtype; float: as `same`, but integers become f32; real: the real part's dtype; complex:
+the complex dtype with such parts."""
+
+
+ACCEPTED: dict[Accepts, Callable[[DType], bool]] = {
+    "any": lambda d: True,
+    "number": lambda d: d.kind != "bool",
+    "real": lambda d: d.kind not in ("bool", "complex"),
+    "ordered": lambda d: not d.is_complex,
+    "float": lambda d: d.is_float,
+    "complex": lambda d: d.is_complex,
+    "integer": lambda d: d.is_integer,
+    "bool": lambda d: d.kind == "bool",
+    "integral_or_bool": lambda d: d.is_integer or d.kind == "bool",
+}
+
+
+def elements(accepts: Accepts) -> str:
+    """What a class of dtypes is called in messages."""
+    special = {"integral_or_bool": "integers or bools", "ordered": "real numbers or bools"}
+    return special.get(accepts, f"{accepts} elements")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +54,8 @@ class Scalar:
     symbol: str = ""
     """the Python operator that means it, such as "+" """
     parameters: tuple[str, ...] = ("x", "y", "z")
+    in_graphs: Accepts | None = None
+    """the dtypes that the operator of graphs takes where they are more: it spells them in other functions"""
 
 
 TABLE: dict[str, Scalar] = {}
@@ -61,6 +85,13 @@ def _rsqrt(x: Any) -> Any:
 
 def _reciprocal(x: Any) -> Any:
     return np.reciprocal(x) if np.iscomplexobj(x) else 1 / x
+
+
+def _make_complex(x: Any, y: Any) -> Any:
+    x, y = np.broadcast_arrays(x, y)
+    z = np.empty(x.shape, np.complex128 if x.dtype == np.float64 else np.complex64)
+    z.real, z.imag = x, y
+    return z
 
 
 def _relu(x: Any) -> Any:
@@ -103,8 +134,8 @@ _def("div", 2, "x / y; integers divide as f32", _np("divide"), gives="float", sy
 _def("floordiv", 2, "floor(x / y)", _np("floor_divide"), accepts="real", symbol="//", flops=2)
 _def("mod", 2, "x - y * floor(x / y): the sign of y", _np("mod"), accepts="real", symbol="%", flops=3)
 _def("pow", 2, "x to the power y", _np("power"), symbol="**", flops=20)
-_def("maximum", 2, "the larger of x and y; NaN if either is NaN", _np("maximum"), accepts="real")
-_def("minimum", 2, "the smaller of x and y; NaN if either is NaN", _np("minimum"), accepts="real")
+_def("maximum", 2, "the larger of x and y; NaN if either is NaN", _np("maximum"), accepts="real", in_graphs="ordered")
+_def("minimum", 2, "the smaller of x and y; NaN if either is NaN", _np("minimum"), accepts="real", in_graphs="ordered")
 _def(
     "atan2",
     2,
@@ -119,10 +150,10 @@ _def("fma", 3, "x * y + z, rounded once where the target can", _fma, accepts="fl
 # comparison and logic
 _def("eq", 2, "x == y", _np("equal"), accepts="any", gives="bool", symbol="==")
 _def("ne", 2, "x != y", _np("not_equal"), accepts="any", gives="bool", symbol="!=")
-_def("lt", 2, "x < y", _np("less"), accepts="real", gives="bool", symbol="<")
-_def("le", 2, "x <= y", _np("less_equal"), accepts="real", gives="bool", symbol="<=")
-_def("gt", 2, "x > y", _np("greater"), accepts="real", gives="bool", symbol=">")
-_def("ge", 2, "x >= y", _np("greater_equal"), accepts="real", gives="bool", symbol=">=")
+_def("lt", 2, "x < y", _np("less"), accepts="real", in_graphs="ordered", gives="bool", symbol="<")
+_def("le", 2, "x <= y", _np("less_equal"), accepts="real", in_graphs="ordered", gives="bool", symbol="<=")
+_def("gt", 2, "x > y", _np("greater"), accepts="real", in_graphs="ordered", gives="bool", symbol=">")
+_def("ge", 2, "x >= y", _np("greater_equal"), accepts="real", in_graphs="ordered", gives="bool", symbol=">=")
 _def("logical_and", 2, "x and y", _np("logical_and"), accepts="any", gives="bool")
 _def("logical_or", 2, "x or y", _np("logical_or"), accepts="any", gives="bool")
 _def("logical_xor", 2, "x xor y", _np("logical_xor"), accepts="any", gives="bool")
@@ -137,33 +168,49 @@ _def("where", 3, "x where the condition holds, else y", _np("where"), parameters
 # unary maths
 _def("neg", 1, "-x", _np("negative"), symbol="-")
 _def("abs", 1, "|x|", _np("abs"), gives="real")
-_def("sign", 1, "-1, 0 or 1", _np("sign"), accepts="real")
+_def("sign", 1, "-1, 0 or 1", _np("sign"), accepts="real", in_graphs="number")
 _def("exp", 1, "e**x", _np("exp"), gives="float", flops=10)
 _def("exp2", 1, "2**x", _np("exp2"), accepts="real", gives="float", flops=9)
-_def("expm1", 1, "e**x - 1, exact near 0", _np("expm1"), accepts="real", gives="float", flops=12)
+_def("expm1", 1, "e**x - 1, exact near 0", _np("expm1"), accepts="real", in_graphs="number", gives="float", flops=12)
 _def("log", 1, "natural logarithm", _np("log"), gives="float", flops=10)
-_def("log2", 1, "logarithm to base 2", _np("log2"), accepts="real", gives="float", flops=10)
-_def("log10", 1, "logarithm to base 10", _np("log10"), accepts="real", gives="float", flops=11)
-_def("log1p", 1, "log(1 + x), exact near 0", _np("log1p"), accepts="real", gives="float", flops=12)
+_def("log2", 1, "logarithm to base 2", _np("log2"), accepts="real", in_graphs="number", gives="float", flops=10)
+_def("log10", 1, "logarithm to base 10", _np("log10"), accepts="real", in_graphs="number", gives="float", flops=11)
+_def("log1p", 1, "log(1 + x), exact near 0", _np("log1p"), accepts="real", in_graphs="number", gives="float", flops=12)
 _def("sqrt", 1, "square root", _np("sqrt"), gives="float", flops=1)
 _def("rsqrt", 1, "1 / sqrt(x)", _rsqrt, accepts="real", gives="float", flops=2)
 _def("reciprocal", 1, "1 / x", _reciprocal, gives="float", flops=1)
 _def("square", 1, "x * x", _np("square"))
-_def("sin", 1, "sine of radians", _np("sin"), accepts="real", gives="float", flops=15)
-_def("cos", 1, "cosine of radians", _np("cos"), accepts="real", gives="float", flops=15)
-_def("tan", 1, "tangent of radians", _np("tan"), accepts="real", gives="float", flops=20)
-_def("atan", 1, "inverse tangent", _np("arctan"), accepts="real", gives="float", flops=20)
-_def("sinh", 1, "hyperbolic sine", _np("sinh"), accepts="real", gives="float", flops=20)
-_def("cosh", 1, "hyperbolic cosine", _np("cosh"), accepts="real", gives="float", flops=20)
-_def("tanh", 1, "hyperbolic tangent", _np("tanh"), accepts="real", gives="float", flops=15)
+_def("sin", 1, "sine of radians", _np("sin"), accepts="real", in_graphs="number", gives="float", flops=15)
+_def("cos", 1, "cosine of radians", _np("cos"), accepts="real", in_graphs="number", gives="float", flops=15)
+_def("tan", 1, "tangent of radians", _np("tan"), accepts="real", in_graphs="number", gives="float", flops=20)
+_def("atan", 1, "inverse tangent", _np("arctan"), accepts="real", in_graphs="number", gives="float", flops=20)
+_def("sinh", 1, "hyperbolic sine", _np("sinh"), accepts="real", in_graphs="number", gives="float", flops=20)
+_def("cosh", 1, "hyperbolic cosine", _np("cosh"), accepts="real", in_graphs="number", gives="float", flops=20)
+_def("tanh", 1, "hyperbolic tangent", _np("tanh"), accepts="real", in_graphs="number", gives="float", flops=15)
 _def("erf", 1, "error function", _erf, accepts="real", gives="float", flops=20)
-_def("floor", 1, "largest integer <= x", _np("floor"), accepts="float")
-_def("ceil", 1, "smallest integer >= x", _np("ceil"), accepts="float")
-_def("round", 1, "nearest integer, halves to even", _np("round"), accepts="float")
-_def("trunc", 1, "x without its fraction", _np("trunc"), accepts="float")
-_def("isnan", 1, "whether x is NaN", _np("isnan"), accepts="float", gives="bool")
-_def("isinf", 1, "whether x is infinite", _np("isinf"), accepts="float", gives="bool")
-_def("isfinite", 1, "whether x is neither NaN nor infinite", _np("isfinite"), accepts="float", gives="bool")
+_def("floor", 1, "largest integer <= x", _np("floor"), accepts="float", in_graphs="real")
+_def("ceil", 1, "smallest integer >= x", _np("ceil"), accepts="float", in_graphs="real")
+_def("round", 1, "nearest integer, halves to even", _np("round"), accepts="float", in_graphs="number")
+_def("trunc", 1, "x without its fraction", _np("trunc"), accepts="float", in_graphs="real")
+_def("isnan", 1, "whether x is NaN", _np("isnan"), accepts="float", in_graphs="any", gives="bool")
+_def("isinf", 1, "whether x is infinite", _np("isinf"), accepts="float", in_graphs="any", gives="bool")
+_def(
+    "isfinite",
+    1,
+    "whether x is neither NaN nor infinite",
+    _np("isfinite"),
+    accepts="float",
+    in_graphs="any",
+    gives="bool",
+)
+_def(
+    "signbit", 1, "whether x has a minus, as -0.0 has", _np("signbit"), accepts="float", in_graphs="real", gives="bool"
+)
+# complex numbers
+_def("real", 1, "the real part of x", _np("real"), accepts="complex", in_graphs="number", gives="real")
+_def("imag", 1, "the imaginary part of x; 0 of a real number", _np("imag"), accepts="complex", in_graphs="number",
+     gives="real")  # fmt: skip
+_def("make_complex", 2, "the complex number x + y i", _make_complex, accepts="float", gives="complex")
 # activations that targets evaluate in one go, stable at both ends
 _def("relu", 1, "max(x, 0)", _relu, accepts="real")
 _def("sigmoid", 1, "1 / (1 + e**-x)", _sigmoid, accepts="real", gives="float", flops=12)

@@ -12,7 +12,7 @@ import threading
 from operator import index
 from typing import Any
 
-from tessera.compiler.graph.infer import LARGEST
+from tessera.compiler.graph.infer import LARGEST, shown
 from tessera.errors import Diagnostic, LaunchError
 from tessera.language import dtypes
 from tessera.language.tracebacks import outward
@@ -82,16 +82,16 @@ def _key(seed: int | None) -> Tensor:
     return Tensor(np.asarray(value, np.uint64))
 
 
-def _shape(sizes: tuple[Any, ...]) -> tuple[int, ...]:
-    """`rand(2, 3)` and `rand((2, 3))` mean the same."""
-    if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
-        sizes = tuple(sizes[0])
+def sizes(given: tuple[Any, ...]) -> tuple[int, ...]:
+    """A shape: `rand(2, 3)` and `rand((2, 3))` mean the same. Raises LaunchError TS501 where it is none."""
+    if len(given) == 1 and isinstance(given[0], (tuple, list)):
+        given = tuple(given[0])
     try:
-        found = tuple(index(size) for size in sizes)
+        found = tuple(index(size) for size in given)
     except TypeError:
         found = (-1,)
     if any(size < 0 or size > LARGEST for size in found):
-        raise LaunchError(Diagnostic("TS501", f"a shape is made of sizes that are not negative, not {sizes}"))
+        raise LaunchError(Diagnostic("TS501", f"a shape is made of sizes that are not negative, not {shown(given)}"))
     return found
 
 
@@ -109,13 +109,13 @@ def _draw(
 @outward
 def rand(*shape: Any, dtype: Any = dtypes.f32, seed: int | None = None, device: str | None = None) -> Tensor:
     """Evenly distributed over [0, 1). `rand(2, 3)` or `rand((2, 3))`."""
-    return _draw("uniform", _shape(shape), seed, device, dtype=dtypes.of(dtype))
+    return _draw("uniform", sizes(shape), seed, device, dtype=dtypes.of(dtype))
 
 
 @outward
 def randn(*shape: Any, dtype: Any = dtypes.f32, seed: int | None = None, device: str | None = None) -> Tensor:
     """Normally distributed with mean 0 and standard deviation 1."""
-    return _draw("normal", _shape(shape), seed, device, dtype=dtypes.of(dtype))
+    return _draw("normal", sizes(shape), seed, device, dtype=dtypes.of(dtype))
 
 
 # Tensors without data
@@ -129,7 +129,7 @@ def empty(*shape: Any, dtype: Any = dtypes.f32, device: str | None = None) -> Te
     found = dtypes.of(dtype)
     if found is None:
         raise LaunchError(Diagnostic("TS501", f"{dtype!r} is not a dtype"))
-    array, _ = TENSOR.empty(_shape(shape), found, device or "cpu")
+    array, _ = TENSOR.empty(sizes(shape), found, device or "cpu")
     return TENSOR.finish(array)
 
 

@@ -7,11 +7,12 @@ are views of the same memory.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
 import tessera.compiler.graph  # noqa: F401  (its import registers the operators)
-from tessera.compiler.graph.operator import FUNCTIONS, Operator
+from tessera.compiler.graph.operator import FUNCTIONS, Operator, Parameter
 from tessera.errors import TesseraError
 from tessera.language.lazy import LazyModule
 from tessera.language.tracebacks import leave
@@ -27,6 +28,13 @@ class OperatorFunction:
         self.__doc__ = f"{operator.signature}\n\n{operator.doc}"
 
     @property
+    def __signature__(self) -> inspect.Signature:
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        return inspect.Signature(
+            [inspect.Parameter(p.name, kind, default=p.default) for p in _in_order(self.operator.parameters)]
+        )
+
+    @property
     def __tessera_operator__(self) -> str:
         return self.operator.name
 
@@ -39,6 +47,11 @@ class OperatorFunction:
 
     def __repr__(self) -> str:
         return f"<operator {self.operator.signature}>"
+
+
+def _in_order(parameters: Sequence[Parameter]) -> list[Parameter]:
+    """As Python wants them: an optional operand may stand before a parameter that has to be given."""
+    return sorted(parameters, key=lambda p: not p.required)
 
 
 _functions: dict[str, OperatorFunction] = {}

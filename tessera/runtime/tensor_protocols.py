@@ -139,8 +139,11 @@ class Protocols:
         array = self._data if isinstance(self._data, np.ndarray) else self._data.get()
         return np.array(array, dtype=dtype, copy=copy)
 
-    def __dlpack__(self, **options: Any) -> Any:
-        return foreign.dlpack(self._data, **options)
+    def __dlpack__(
+        self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
+    ) -> Any:
+        given = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
+        return foreign.dlpack(self._data, **{k: v for k, v in given.items() if v is not None})
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._data.__dlpack_device__()
@@ -155,14 +158,32 @@ class Protocols:
                 return apply(operator, inputs, {})
         out = options.get("out")
         if out is not None:
-            options["out"] = _storages(out)
-        result = getattr(ufunc, method)(*map(_storages, inputs), **{k: _storages(v) for k, v in options.items()})
-        return _results(result) if out is None else out[0] if len(out) == 1 else out
+            options["out"] = storages(out)
+        result = getattr(ufunc, method)(*map(storages, inputs), **{k: storages(v) for k, v in options.items()})
+        return results(result) if out is None else out[0] if len(out) == 1 else out
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         out = kwargs.get("out")
-        result = function(*_storages(args), **_storages(kwargs))
-        return _results(result) if out is None else out
+        result = function(*storages(args), **storages(kwargs))
+        return results(result) if out is None else out
+
+    # The Array API
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        """`tessera.array_api`. Raises LaunchError TS501 for versions of the standard that it does not follow."""
+        from tessera.runtime import standard
+
+        if api_version not in (None, *standard.VERSIONS):
+            followed = ", ".join(standard.VERSIONS)
+            raise LaunchError(Diagnostic("TS501", f"tessera.array_api follows {followed}, not {api_version}"))
+        return standard
+
+    def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
+        """On another device; see `to`. `stream` is the CUDA stream that the copy is ordered on: only None, the current
+        one."""
+        if stream is not None:
+            raise LaunchError(Diagnostic("TS501", "to_device copies on the current stream; pass stream=None"))
+        return self.to(device)  # type: ignore[attr-defined]
 
 
 def _converted(kind: type, value: Any) -> Any:
@@ -196,21 +217,21 @@ def is_operand(value: Any) -> bool:
     return isinstance(value, (bool, int, float, complex, list, tuple, np.generic)) or adapter_of(value) is not None
 
 
-def _storages(value: Any) -> Any:
+def storages(value: Any) -> Any:
     """NumPy's (or CuPy's) arrays in the place of Tensors."""
     if isinstance(value, Protocols):
         return value._data
     if isinstance(value, (list, tuple)) and any(isinstance(v, (Protocols, list, tuple)) for v in value):
-        return type(value)(map(_storages, value)) if type(value) in (list, tuple) else value
+        return type(value)(map(storages, value)) if type(value) in (list, tuple) else value
     if isinstance(value, dict):
-        return {k: _storages(v) for k, v in value.items()}
+        return {k: storages(v) for k, v in value.items()}
     return value
 
 
-def _results(value: Any) -> Any:
+def results(value: Any) -> Any:
     """Tensors in the place of arrays, as far as there is a dtype for their elements; named tuples keep their names."""
     if isinstance(value, (list, tuple)):
-        items = list(map(_results, value))
+        items = list(map(results, value))
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     if isinstance(value, np.generic) or hasattr(value, "__array_interface__") or hasattr(value, "__dlpack__"):
         return _tensor(value) if dtypes.of(value.dtype) is not None else value
@@ -224,6 +245,7 @@ def _guarded(name: str) -> None:
 
 for _name in (
     "__bool__", "__int__", "__float__", "__complex__", "__round__", "__floor__", "__ceil__", "__trunc__", "__divmod__",
-    "__rdivmod__", "__getitem__", "__setitem__", "__array_ufunc__", "__array_function__", "__dlpack__",
+    "__rdivmod__", "__getitem__", "__setitem__", "__array_ufunc__", "__array_function__", "__array_namespace__",
+    "to_device", "__dlpack__",
 ):  # fmt: skip
     _guarded(_name)

@@ -305,6 +305,16 @@ def watched(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
         y[i : i + 4] = v
 
 
+@form(lambda: (normal(40), normal(40), empty(40), empty(40)), lambda x, y: (x * x - y * y, 2 * x * y), 1e-6)
+def complex_parts(
+    x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32], u: ts.Tensor["n", ts.f32], v: ts.Tensor["n", ts.f32]
+):
+    for i in ts.tile.range(0, n, 32):
+        z = ts.tile.make_complex(x[i : i + 32], y[i : i + 32])
+        u[i : i + 32] = ts.tile.real(z * z)
+        v[i : i + 32] = ts.tile.imag(z * z)
+
+
 # elementwise functions: kernels written from the table
 
 NUMPY: dict[str, Callable[..., Any]] = {
@@ -349,7 +359,7 @@ def elementwise(name: str, functions: list[str], dtype: str, folder: Any) -> Any
 
 
 def of_kind(*accepts: str) -> list[str]:
-    names = [n for n in TABLE if TABLE[n].accepts in accepts]
+    names = [n for n in TABLE if TABLE[n].accepts in accepts and TABLE[n].gives != "complex"]
     return names + [alias for alias, of in ALIASES.items() if of in names]
 
 

@@ -13,7 +13,7 @@ from tessera.compiler.ir.types import INDEX, SharedType, TileType, ViewType
 from tessera.language import dtypes as dt
 from tessera.language.dims import ceildiv
 from tessera.language.dtypes import DType
-from tessera.language.scalars import REDUCERS, TABLE
+from tessera.language.scalars import ACCEPTED, REDUCERS, TABLE
 from tests.emulator.harness import Arg, Case, LineBuilder, build, check
 from tests.emulator.kernels import RNG, N, branch, loop, normal
 
@@ -29,15 +29,7 @@ def data(shape: tuple[int, ...], dtype: DType, low: float = -4, high: float = 4)
 
 
 def accepts(scalar: Any, dtype: DType) -> bool:
-    return {
-        "any": True,
-        "number": dtype.kind != "bool",
-        "real": dtype.kind in ("float", "int", "uint"),
-        "float": dtype.is_float,
-        "integer": dtype.is_integer,
-        "bool": dtype.kind == "bool",
-        "integral_or_bool": dtype.is_integer or dtype.kind == "bool",
-    }[scalar.accepts]
+    return ACCEPTED[scalar.accepts](dtype)
 
 
 DOMAIN = {

@@ -8,11 +8,11 @@ from string import ascii_letters, ascii_uppercase
 from typing import Any, cast
 
 from tessera.compiler.graph.cut import Combine, Cut
-from tessera.compiler.graph.infer import Suggestion, shown
+from tessera.compiler.graph.infer import Suggestion, items, several, shown
 from tessera.compiler.graph.operator import GraphBuilder, Infer, Operator, Parameter, tensor
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TensorType, shape_text
-from tessera.language import dims
+from tessera.language import dims, dtypes
 from tessera.language.dims import Dim
 from tessera.language.lazy import np
 
@@ -120,7 +120,6 @@ class Matmul(Operator):
 
     def infer(self, t: Infer, x: TensorType, y: TensorType) -> TensorType:
         for i, v in enumerate((x, y)):
-            t.require(v, "number", operand=i)
             if v.rank == 0:
                 t.fail("TS213", "matmul needs operands with at least one axis; * multiplies by a scalar", operand=i)
         dtype = t.promote(x, y)
@@ -153,6 +152,8 @@ class Matmul(Operator):
         return np.matmul(x, y)
 
     def decompose(self, g: GraphBuilder, x: Value, y: Value) -> Value:
+        if tensor(x).dtype.kind == "bool":  # whether any pair of elements is true, as in NumPy
+            return g.ne(g.matmul(g.cast(x, dtypes.int32), g.cast(y, dtypes.int32)), 0)
         return contract(g, x, y, *matmul_labels(tensor(x).rank, tensor(y).rank))
 
     def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
@@ -186,6 +187,81 @@ class Dot(Operator):
     def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
         x, y = operands
         return dims.prod(results[0].shape) * (x.shape[-1] * 2 if x.rank and y.rank else 1)
+
+
+class Vecdot(Operator):
+    """The inner products of the vectors along `axis` (counted from the end): of the conjugates of x with y."""
+
+    methods = ()
+
+    def infer(self, t: Infer, x: TensorType, y: TensorType, axis: int = -1) -> TensorType:
+        for i, v in enumerate((x, y)):
+            t.require(v, "number", operand=i)
+        a = t.integer(axis, "axis", "TS204")
+        if not -min(x.rank, y.rank) <= a < (x.rank if x.rank == y.rank else 0):
+            both = f"{shape_text(x.shape)} and {shape_text(y.shape)}"
+            t.fail("TS204", f"axis={axis} is no axis of both {both}, counted from the end")
+        a = a if a < 0 else a - x.rank
+        t.same(x.shape[a], y.shape[a], "TS203", f"vecdot of vectors of {x.shape[a]} and {y.shape[a]} elements")
+        t.canonical(axis=a)
+        kept = [tuple(d for i, d in enumerate(v.shape) if i != v.rank + a) for v in (x, y)]
+        lone = [(*s[: len(s) + a + 1], 1, *s[len(s) + a + 1 :]) for s in kept]  # axes stay aligned at the right
+        whole = t.broadcast(*lone)
+        return TensorType(tuple(d for i, d in enumerate(whole) if i != len(whole) + a), t.promote(x, y))
+
+    def reference(self, x: Any, y: Any, axis: int) -> Any:
+        return np.sum(np.conj(x) * y, axis=axis)
+
+    def decompose(self, g: GraphBuilder, x: Value, y: Value, axis: int) -> Value:
+        x, y = (g.moveaxis(v, axis, -1) for v in (g.conj(x), y))
+        product = g.matmul(g.unsqueeze(x, -2), g.unsqueeze(y, -1))
+        return g.reshape(product, tensor(product).shape[:-2])
+
+
+class Tensordot(Operator):
+    """Products summed over pairs of axes: the last `axes` of x with the first of y, or two tuples of axes."""
+
+    methods = ()
+
+    def infer(
+        self, t: Infer, x: TensorType, y: TensorType, axes: int | tuple[tuple[int, ...], tuple[int, ...]] = 2
+    ) -> TensorType:
+        for i, v in enumerate((x, y)):
+            t.require(v, "number", operand=i)
+        if several(axes):
+            pair = items(axes)
+            if len(pair) != 2 or len(items(pair[0])) != len(items(pair[1])):
+                t.fail("TS204", f"tensordot needs as many axes of x as of y, not {shown(axes)}")
+            a, b = (tuple(t.axis(v, i, "axes") for i in items(p)) for v, p in zip((x, y), pair, strict=True))
+        else:
+            n = t.integer(axes, "axes", "TS204")
+            if not 0 <= n <= min(x.rank, y.rank):
+                t.fail(
+                    "TS204", f"tensordot cannot sum over {n} axes of {shape_text(x.shape)} and {shape_text(y.shape)}"
+                )
+            a, b = tuple(range(x.rank - n, x.rank)), tuple(range(n))
+        if len(set(a)) != len(a) or len(set(b)) != len(b):
+            t.fail("TS204", f"axes={shown(axes)} names an axis twice")
+        for i, j in zip(a, b, strict=True):
+            t.same(x.shape[i], y.shape[j], "TS203", f"tensordot: axis {i} of x and axis {j} of y differ")
+        t.canonical(axes=(a, b))
+        kept = [d for i, d in enumerate(x.shape) if i not in a] + [d for i, d in enumerate(y.shape) if i not in b]
+        return TensorType(tuple(kept), t.promote(x, y))
+
+    def reference(self, x: Any, y: Any, axes: Any) -> Any:
+        return np.tensordot(x, y, axes)
+
+    def decompose(self, g: GraphBuilder, x: Value, y: Value, axes: Any) -> Value:
+        """One product of matrices: each side's summed axes are joined, in the order of the pairs."""
+        a, b = cast("tuple[tuple[int, ...], tuple[int, ...]]", axes)
+        rows = [i for i in range(tensor(x).rank) if i not in a]
+        columns = [i for i in range(tensor(y).rank) if i not in b]
+        left, right = tensor(x).shape, tensor(y).shape
+        n, m = dims.prod(left[i] for i in rows), dims.prod(right[i] for i in columns)
+        k = dims.prod(left[i] for i in a)
+        matrix = g.reshape(g.transpose(x, (*rows, *a)), (n, k))
+        other = g.reshape(g.transpose(y, (*b, *columns)), (k, m))
+        return g.reshape(g.matmul(matrix, other), (*(left[i] for i in rows), *(right[i] for i in columns)))
 
 
 class Outer(Operator):

@@ -65,6 +65,8 @@ UNARY: dict[str, Unary] = {
     "rsqrt": lambda g, v, out, x: g.mul(g.mul(v, -0.5), g.div(out, x)),
     "reciprocal": lambda g, v, out, x: g.neg(g.mul(v, g.square(out))),
     "square": lambda g, v, out, x: g.mul(v, g.mul(x, 2)),
+    "real": lambda g, v, out, x: v,  # of a real number
+    "imag": lambda g, v, out, x: g.zeros_like(v),
     "sin": lambda g, v, out, x: g.mul(v, g.cos(x)),
     "cos": lambda g, v, out, x: g.neg(g.mul(v, g.sin(x))),
     "tan": lambda g, v, out, x: g.mul(v, g.add(g.square(out), 1)),

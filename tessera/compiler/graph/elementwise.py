@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from tessera.compiler.graph.cut import Cut
 from tessera.compiler.graph.derivatives import derivatives
+from tessera.compiler.graph.further_dtypes import further
 from tessera.compiler.graph.operator import GraphBuilder, Infer, Operator, Parameter, tensor
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import Shape, TensorType
@@ -29,8 +30,8 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "mod": ("remainder",), "pow": ("power",), "neg": ("negative",), "abs": ("absolute",), "atan": ("arctan",),
     "atan2": ("arctan2",), "eq": ("equal",), "ne": ("not_equal",), "lt": ("less",), "le": ("less_equal",),
     "gt": ("greater",), "ge": ("greater_equal",), "bit_and": ("bitwise_and",), "bit_or": ("bitwise_or",),
-    "bit_xor": ("bitwise_xor",), "bit_not": ("bitwise_not",), "shift_left": ("left_shift",),
-    "shift_right": ("right_shift",),
+    "bit_xor": ("bitwise_xor",), "bit_not": ("bitwise_not", "bitwise_invert"),
+    "shift_left": ("left_shift", "bitwise_left_shift"), "shift_right": ("right_shift", "bitwise_right_shift"),
 }  # fmt: skip
 """NumPy's names where ours are shorter."""
 
@@ -58,7 +59,7 @@ class Elementwise(Operator, abstract=True):
         chosen = xs[1:] if self.name == "where" else xs
         first = len(xs) - len(chosen)
         for i, x in enumerate(chosen, first):
-            t.require(x, self.scalar.accepts, operand=i)
+            t.require(x, self.scalar.in_graphs or self.scalar.accepts, operand=i)
         dtype = t.promote(*chosen, first=first)
         if first:
             t.convert(0, xs[0], dtypes.bool_)
@@ -72,13 +73,17 @@ class Elementwise(Operator, abstract=True):
         """The result's dtype when operands have the dtype `dtype`."""
         if self.scalar.gives == "bool":
             return dtypes.bool_
-        if self.scalar.gives == "real" and dtype.is_complex:
-            return dtypes.f32 if dtype.bits == 64 else dtypes.f64
-        return dtype
+        if self.scalar.gives == "complex":
+            return dtype.paired
+        return dtype.part if self.scalar.gives == "real" else dtype
 
     def reference(self, *arrays: Any) -> Any:
         with np.errstate(all="ignore"):
             return self.scalar.reference(*arrays)
+
+    def decompose(self, g: GraphBuilder, *xs: Value) -> Value | None:
+        """For dtypes that the scalar function does not know: its meaning in functions that do."""
+        return further(g, self.name, xs)
 
     def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
         return dims.prod(results[0].shape) * self.scalar.flops

@@ -16,7 +16,7 @@ from tessera.language import dims, dtypes
 from tessera.language.dims import Dim, Expr, Facts
 from tessera.language.dtypes import DType
 from tessera.language.policies import Policy, PolicyError
-from tessera.language.scalars import Accepts
+from tessera.language.scalars import ACCEPTED, Accepts, elements
 
 if TYPE_CHECKING:
     from tessera.compiler.graph.operator import Operator
@@ -48,16 +48,6 @@ _T = TypeVar("_T")
 
 LARGEST = 2**62
 """of integers that are known at compile time: sums of two of them still fit 64 bits"""
-
-_ACCEPTED: dict[Accepts, Callable[[DType], bool]] = {
-    "any": lambda d: True,
-    "number": lambda d: d.kind != "bool",
-    "real": lambda d: d.kind not in ("bool", "complex"),
-    "float": lambda d: d.is_float,
-    "integer": lambda d: d.is_integer,
-    "bool": lambda d: d.kind == "bool",
-    "integral_or_bool": lambda d: d.is_integer or d.kind == "bool",
-}
 
 
 @dataclass(slots=True)
@@ -91,8 +81,8 @@ class Infer:
         self.attrs.update(attrs)
 
     # attributes
-    def integer(self, value: object, name: str, code: str = "TS213") -> int:
-        """An integer known at compile time (any kind of int, but not a bool)."""
+    def integer(self, value: object, name: str, code: str = "TS213", most: int = LARGEST) -> int:
+        """An integer known at compile time (any kind of int, but not a bool), from -most to most."""
         found = value
         if type(found) is not int:  # nearly always it is; asking a protocol takes microseconds
             try:
@@ -101,8 +91,9 @@ class Infer:
                 found = None
         if found is None:
             self.fail(code, f"{name} must be an integer known at compile time, not {shown(value)}")
-        if not -LARGEST <= found <= LARGEST:
-            self.fail(code, f"{name} lies between -2**62 and 2**62, unlike {shown(value)}")
+        if not -most <= found <= most:
+            power = most.bit_length() - 1
+            self.fail(code, f"{name} lies between -2**{power} and 2**{power}, unlike {shown(value)}")
         return found
 
     def flag(self, value: object, name: str) -> bool:
@@ -218,9 +209,8 @@ class Infer:
     # dtypes
     def require(self, x: TensorType, accepts: Accepts, operand: int | None = None) -> None:
         """Demands a class of dtypes."""
-        if not _ACCEPTED[accepts](x.dtype):
-            what = "integers or bools" if accepts == "integral_or_bool" else f"{accepts} elements"
-            self.fail("TS301", f"{self.operator.name} takes {what}, not {x.dtype}", operand=operand)
+        if not ACCEPTED[accepts](x.dtype):
+            self.fail("TS301", f"{self.operator.name} takes {elements(accepts)}, not {x.dtype}", operand=operand)
 
     def promote(self, *types: TensorType, first: int = 0) -> DType:
         """The common dtype of the operands from number `first` on, to which they are then converted."""

@@ -252,6 +252,54 @@ class Roll(Operator):
         return x
 
 
+class Diff(Operator):
+    """Each element less the one before it along `axis`, `n` times over, with `prepend` and `append` joined on first."""
+
+    methods = ()
+
+    def infer(
+        self, t: Infer, x: TensorType, prepend: TensorType | None = None, append: TensorType | None = None,
+        axis: int = -1, n: int = 1,
+    ) -> TensorType:  # fmt: skip
+        a, count = t.axis(x, axis), t.integer(n, "n")
+        if not 0 <= count <= PARTS:
+            t.fail("TS213", f"diff takes 0 to {PARTS} differences, not {count}")
+        size = x.shape[a]
+        for v in (prepend, append):
+            if v is None:
+                continue
+            fits = v.rank == x.rank and all(
+                i == a or dims.compare(d, e, t.facts) != "no"
+                for i, (d, e) in enumerate(zip(v.shape, x.shape, strict=True))
+            )
+            if not fits:
+                t.fail("TS206", f"{shape_text(v.shape)} cannot be joined to {shape_text(x.shape)} along axis {a}")
+            size = size + v.shape[a]
+        dtype = t.promote(*(v for v in (x, prepend, append) if v is not None))
+        t.canonical(axis=a, n=count)
+        left = dims.dim_max(size - count, 0)
+        return TensorType((*x.shape[:a], left, *x.shape[a + 1 :]), dtype)
+
+    def reference(self, x: Any, prepend: Any, append: Any, axis: int, n: int) -> Any:
+        given = {k: v for k, v in (("prepend", prepend), ("append", append)) if v is not None}
+        joined = np.concatenate([v for v in (prepend, x, append) if v is not None], axis) if given else x
+        if n >= joined.shape[axis]:
+            return np.zeros((*joined.shape[:axis], 0, *joined.shape[axis + 1 :]), joined.dtype)
+        return np.diff(joined, n, axis)
+
+    def decompose(
+        self, g: GraphBuilder, x: Value, prepend: Value | None, append: Value | None, axis: int, n: int
+    ) -> Value:
+        pieces = [v for v in (prepend, x, append) if v is not None]
+        joined = g.concat(pieces, axis=axis) if len(pieces) > 1 else x
+        for _ in range(n):
+            size = tensor(joined).shape[axis]
+            later = part(g, joined, axis, dims.dim_min(1, size), size)
+            before = part(g, joined, axis, 0, dims.dim_max(size - 1, 0))
+            joined = g.ne(later, before) if tensor(x).dtype.kind == "bool" else g.sub(later, before)
+        return joined
+
+
 class Repeat(Operator):
     """Each element `repeats` times along `axis`; None: of the flattened tensor."""
 

@@ -8,6 +8,7 @@ from tessera.compiler.graph import creation as creation
 from tessera.compiler.graph import dialect as dialect
 from tessera.compiler.graph import elementwise as elementwise
 from tessera.compiler.graph import indexing as indexing
+from tessera.compiler.graph import inverse as inverse
 from tessera.compiler.graph import joining as joining
 from tessera.compiler.graph import nn as nn
 from tessera.compiler.graph import random as random

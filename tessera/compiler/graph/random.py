@@ -152,7 +152,7 @@ class Randint(Distribution):
     ) -> TensorType:
         out = self.bits(t, seed, shape, dtype)
         t.require(out, "integer")
-        a, b = t.integer(low, "low"), t.integer(high, "high")
+        a, b = t.integer(low, "low", most=2**63), t.integer(high, "high", most=2**63)
         if not -(2**63) <= a < b <= 2**63:
             t.fail("TS213", f"randint needs low < high within 64 bits, not {a} and {b}")
         t.canonical(low=a, high=b)

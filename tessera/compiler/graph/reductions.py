@@ -112,14 +112,22 @@ class Prod(Reduction):
 
 def extreme(x: Any, sign: int) -> Any:
     """The value of the array's dtype that no other is below (sign -1) or above (1): what max and min of nothing are."""
+    if x.dtype.kind == "b":
+        return sign > 0
     if x.dtype.kind in "iu":
         return np.iinfo(x.dtype).max if sign > 0 else np.iinfo(x.dtype).min
     return sign * np.inf
 
 
 class Extremum(Reduction, abstract=True):
-    accepts = "real"
+    accepts = "ordered"
     needs_elements = True
+    of_bools: ClassVar[str]
+
+    def decompose(self, g: GraphBuilder, x: Value, axis: tuple[int, ...], keepdims: bool) -> Value | None:
+        if tensor(x).dtype.kind != "bool":
+            return None
+        return getattr(g, self.of_bools)(x, axis=axis, keepdims=keepdims)
 
     def adjoint(self, g: GraphBuilder, out: Value, ct: Value, x: Value, axis: tuple[int, ...], keepdims: bool) -> Any:
         hit = g.cast(g.eq(x, expanded(g, out, x, axis)), tensor(x).dtype)  # ties share the cotangent
@@ -132,6 +140,7 @@ class Max(Extremum):
 
     functions = methods = ("max", "amax")
     combine = "max"
+    of_bools = "any"
 
     def reference(self, x: Any, axis: Axes, keepdims: bool) -> Any:
         return np.max(x, axis=axis, keepdims=keepdims, initial=extreme(x, -1))
@@ -142,6 +151,7 @@ class Min(Extremum):
 
     functions = methods = ("min", "amin")
     combine = "min"
+    of_bools = "all"
 
     def reference(self, x: Any, axis: Axes, keepdims: bool) -> Any:
         return np.min(x, axis=axis, keepdims=keepdims, initial=extreme(x, 1))
@@ -173,8 +183,12 @@ class All(Reduction):
 
 
 class ArgExtremum(Reduction, abstract=True):
-    accepts = "real"
+    accepts = "ordered"
     needs_elements = True
+
+    def operand(self, t: Infer, x: TensorType) -> TensorType:
+        t.require(x, self.accepts)
+        return t.convert(0, x, dtypes.uint8) if x.dtype.kind == "bool" else x
 
     def infer(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, t: Infer, x: TensorType, axis: int | None = None, keepdims: bool = False
@@ -260,27 +274,38 @@ class Var(Statistic):
     """The variance along `axis`: squared distances from the mean, summed, divided by the number less `correction`.
 
     Two passes, so that nothing cancels. `correction` (NumPy's `ddof`) 0 is the population's, 1 the sample's variance.
+    Complex numbers have the real variance of their distances from the mean.
     """
 
-    accepts = "real"
+    accepts = "number"
 
     def infer(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, t: Infer, x: TensorType, axis: Axes = None, correction: int = 0, keepdims: bool = False
+        self, t: Infer, x: TensorType, axis: Axes = None, correction: float = 0, keepdims: bool = False
     ) -> TensorType:
-        return self.rule(t, x, axis, keepdims, correction=t.integer(correction, "correction"))
+        less = t.number(correction, "correction", -(2**52), 2**52)
+        out = self.rule(t, x, axis, keepdims, correction=int(less) if less.is_integer() else less)
+        return out.with_dtype(out.dtype.part)
 
-    def reference(self, x: Any, axis: tuple[int, ...], correction: int, keepdims: bool) -> Any:
+    def reference(self, x: Any, axis: tuple[int, ...], correction: float, keepdims: bool) -> Any:
         with np.errstate(all="ignore"):
-            squares = np.square(x - mean(x, axis, True))
+            squares = np.square(np.abs(x - mean(x, axis, True)))
             count = max(math.prod(x.shape[a] for a in axis) - correction, 0)
-            return np.sum(squares, axis=axis, keepdims=keepdims) / np.asarray(count, x.dtype)
+            return np.sum(squares, axis=axis, keepdims=keepdims) / np.asarray(count, squares.dtype)
 
-    def decompose(self, g: GraphBuilder, x: Value, axis: tuple[int, ...], correction: int, keepdims: bool) -> Value:
-        wide = g.compute(x)
+    def decompose(self, g: GraphBuilder, x: Value, axis: tuple[int, ...], correction: float, keepdims: bool) -> Value:
+        wide, dtype = g.compute(x), tensor(x).dtype.part
         far = g.sub(wide, g.mean(wide, axis=axis, keepdims=True))
-        count = at_least_zero(elements(x, axis) - correction)
-        var = g.div(g.sum(g.square(far), axis=axis, keepdims=keepdims), g.size(count, tensor(wide).dtype))
-        return g.to(var, tensor(x).dtype)
+        squares = g.square(far)
+        if dtype != tensor(x).dtype:
+            squares = g.add(g.square(g.real(far)), g.square(g.imag(far)))
+        var = g.div(g.sum(squares, axis=axis, keepdims=keepdims), self.count(g, x, axis, correction, dtype.compute))
+        return g.to(var, dtype)
+
+    def count(self, g: GraphBuilder, x: Value, axis: tuple[int, ...], correction: float, dtype: DType) -> Value:
+        """The number of elements less `correction`, at least 0."""
+        if isinstance(correction, int):
+            return g.size(at_least_zero(elements(x, axis) - correction), dtype)
+        return g.maximum(g.sub(g.size(elements(x, axis), dtype), correction), 0.0)
 
     def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
         return dims.prod(operands[0].shape) * 4
@@ -289,12 +314,29 @@ class Var(Statistic):
 class Std(Var):
     """The standard deviation along `axis`: the square root of the variance."""
 
-    def reference(self, x: Any, axis: tuple[int, ...], correction: int, keepdims: bool) -> Any:
+    def reference(self, x: Any, axis: tuple[int, ...], correction: float, keepdims: bool) -> Any:
         return np.sqrt(super().reference(x, axis, correction, keepdims))
 
-    def decompose(self, g: GraphBuilder, x: Value, axis: tuple[int, ...], correction: int, keepdims: bool) -> Value:
+    def decompose(self, g: GraphBuilder, x: Value, axis: tuple[int, ...], correction: float, keepdims: bool) -> Value:
         wide = g.var(g.compute(x), axis=axis, correction=correction, keepdims=keepdims)
-        return g.to(g.sqrt(wide), tensor(x).dtype)
+        return g.to(g.sqrt(wide), tensor(x).dtype.part)
+
+
+class CountNonzero(Operator):
+    """How many elements along `axis` are not zero, as int64."""
+
+    methods = ()
+
+    def infer(self, t: Infer, x: TensorType, axis: Axes = None, keepdims: bool = False) -> TensorType:
+        axes = t.axes(x, axis)
+        t.canonical(axis=axes, keepdims=t.flag(keepdims, "keepdims"))
+        return TensorType(reduced(x.shape, axes, keepdims), dtypes.int64)
+
+    def reference(self, x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
+        return np.sum(x != 0, axis=axis, keepdims=keepdims, dtype=np.int64)
+
+    def decompose(self, g: GraphBuilder, x: Value, axis: tuple[int, ...], keepdims: bool) -> Value:
+        return g.sum(g.cast(x, dtypes.bool_), axis=axis, keepdims=keepdims)
 
 
 class Logsumexp(Statistic):
@@ -405,3 +447,52 @@ class Cumprod(Scan):
 
     def reference(self, x: Any, axis: int | None) -> Any:
         return np.cumprod(x, axis=axis)
+
+
+class Cumulative(Operator, abstract=True):
+    """The Array API's scan: along `axis`, which only a vector need not name; elements may count as `dtype` first."""
+
+    methods = ()
+    scan: ClassVar[str]
+    initial: ClassVar[int]
+
+    def infer(
+        self, t: Infer, x: TensorType, axis: int | None = None, dtype: DType | None = None,
+        include_initial: bool = False,
+    ) -> TensorType:  # fmt: skip
+        if axis is None and x.rank != 1:
+            t.fail("TS204", f"{self.name} needs an axis: its operand has {x.rank} axes")
+        a = t.axis(x, 0 if axis is None else axis)
+        wanted = x.dtype.accumulate if x.dtype.is_integer or x.dtype.kind == "bool" else x.dtype
+        found = wanted if dtype is None else t.dtype(dtype)
+        initial = t.flag(include_initial, "include_initial")
+        t.canonical(axis=a, dtype=found, include_initial=initial)
+        t.convert(0, x, found)
+        return TensorType(tuple(d + 1 if initial and i == a else d for i, d in enumerate(x.shape)), found)
+
+    def reference(self, x: Any, axis: int, dtype: DType, include_initial: bool) -> Any:
+        out = getattr(np, self.scan)(x, axis=axis, dtype=x.dtype)
+        if not include_initial:
+            return out
+        first = np.full((*x.shape[:axis], 1, *x.shape[axis + 1 :]), self.initial, x.dtype)
+        return np.concatenate([first, out], axis)
+
+    def decompose(self, g: GraphBuilder, x: Value, axis: int, dtype: DType, include_initial: bool) -> Value:
+        out = g.to(getattr(g, self.scan)(x, axis=axis), dtype)
+        if not include_initial:
+            return out
+        shape = tensor(x).shape
+        first = g.full((*shape[:axis], 1, *shape[axis + 1 :]), self.initial, dtype)
+        return g.concat([first, out], axis=axis)
+
+
+class CumulativeSum(Cumulative):
+    """Running sums along `axis`; with `include_initial` a 0 stands before them."""
+
+    scan, initial = "cumsum", 0
+
+
+class CumulativeProd(Cumulative):
+    """Running products along `axis`; with `include_initial` a 1 stands before them."""
+
+    scan, initial = "cumprod", 1

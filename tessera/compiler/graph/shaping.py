@@ -294,6 +294,33 @@ def _with_ones(shape: Shape, axes: Any) -> Shape:
     return tuple(1 if i in axes else next(rest) for i in range(len(shape) + len(axes)))
 
 
+class Unstack(Operator):
+    """The slices of `x` along `axis`, whose size must be known, as a tuple."""
+
+    multiple = True
+    functions = methods = ("unstack", "unbind")
+
+    def infer(self, t: Infer, x: TensorType, axis: int = 0) -> tuple[TensorType, ...]:
+        a = t.axis(x, axis)
+        size = x.shape[a]
+        if not isinstance(size, int) or size > 4096:
+            t.fail("TS213", f"unstack needs an axis of known size, at most 4096, not {size}")
+        t.canonical(axis=a)
+        return (x.with_shape((*x.shape[:a], *x.shape[a + 1 :])),) * size
+
+    def reference(self, x: Any, axis: int) -> Any:
+        return tuple(np.moveaxis(x, axis, 0))
+
+    def decompose(self, g: GraphBuilder, x: Value, axis: int) -> tuple[Value, ...]:
+        shape = tensor(x).shape
+        rest, out = (*shape[:axis], *shape[axis + 1 :]), list[Value]()
+        for i in range(shape[axis]):  # type: ignore[arg-type]
+            start = tuple(i if a == axis else 0 for a in range(len(shape)))
+            stop = tuple(i + 1 if a == axis else d for a, d in enumerate(shape))
+            out.append(g.reshape(g.slice(x, start, stop), rest))
+        return tuple(out)
+
+
 class Flatten(Operator):
     """`x` with the axes `start` to `end` (inclusive) made one, in C order."""
 

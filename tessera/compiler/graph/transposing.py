@@ -61,6 +61,8 @@ def _permutation(t: Infer, x: TensorType, perm: Sequence[int], why: str = "") ->
 class Permute(Operator):
     """`x` with its axes in the order `perm`, which names every axis, as in PyTorch."""
 
+    functions = methods = ("permute", "permute_dims")
+
     def infer(self, t: Infer, x: TensorType, perm: Sequence[int]) -> TensorType:
         some = [t.axis(x, a, "perm") for a in items(perm)]
         pair = len(some) == 2 and x.rank > 2 and some[0] != some[1]
@@ -89,6 +91,29 @@ class Swapaxes(Operator):
 
     def decompose(self, g: GraphBuilder, x: Value, axis1: int, axis2: int) -> Value:
         return g.transpose(x, _exchanged(tensor(x).rank, axis1, axis2))
+
+
+class Moveaxis(Operator):
+    """`x` with the axes `source` at the places `destination`; the others keep their order."""
+
+    def infer(self, t: Infer, x: TensorType, source: int | tuple[int, ...], destination: int | tuple[int, ...]) -> Any:
+        a = tuple(t.axis(x, i, "source") for i in items(source))
+        b = tuple(t.axis(x, i, "destination") for i in items(destination))
+        if len(a) != len(b) or len(set(a)) != len(a) or len(set(b)) != len(b):
+            t.fail("TS204", f"moveaxis needs as many different axes as places, not {a} and {b}")
+        t.canonical(source=a, destination=b)
+        return x.with_shape(tuple(x.shape[i] for i in self.order(x.rank, a, b)))
+
+    def order(self, rank: int, source: tuple[int, ...], destination: tuple[int, ...]) -> tuple[int, ...]:
+        placed = dict(zip(destination, source, strict=True))
+        rest = iter([i for i in range(rank) if i not in source])
+        return tuple(placed[i] if i in placed else next(rest) for i in range(rank))
+
+    def reference(self, x: Any, source: tuple[int, ...], destination: tuple[int, ...]) -> Any:
+        return np.moveaxis(x, source, destination)
+
+    def decompose(self, g: GraphBuilder, x: Value, source: tuple[int, ...], destination: tuple[int, ...]) -> Value:
+        return g.transpose(x, self.order(tensor(x).rank, source, destination))
 
 
 class MatrixTranspose(Operator):

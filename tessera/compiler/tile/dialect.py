@@ -469,8 +469,10 @@ class TileBuilder(Builder):
             dtype = dtypes.bool_
         elif scalar.gives == "float" and not (dtype.is_float or dtype.is_complex):
             dtype = dtypes.f32
-        elif scalar.gives == "real" and dtype.is_complex:
-            dtype = dtypes.f32 if dtype.bits == 64 else dtypes.f64
+        elif scalar.gives == "real":
+            dtype = dtype.part
+        elif scalar.gives == "complex":
+            dtype = dtype.paired
         return self.value(f"tile.{name}", operands, TileType(t.shape, dtype))
 
     def reduce(self, op: str, x: Value, axes: tuple[int, ...], dtype: DType | None = None) -> Value:

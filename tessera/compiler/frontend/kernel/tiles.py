@@ -21,7 +21,7 @@ from tessera.compiler.tile.dialect import TileBuilder
 from tessera.language import dtypes
 from tessera.language.dims import Dim, Expr
 from tessera.language.dtypes import DType
-from tessera.language.scalars import TABLE, Accepts
+from tessera.language.scalars import ACCEPTED, TABLE, Accepts, elements
 
 NUMBERS = (bool, int, float, complex)
 
@@ -328,13 +328,8 @@ class Tiles:
 
 
 def demand_dtype(name: str, d: DType, accepts: Accepts) -> None:
-    ok = {
-        "any": True, "number": d.kind != "bool", "real": d.kind not in ("bool", "complex"), "float": d.is_float,
-        "integer": d.is_integer, "bool": d.kind == "bool", "integral_or_bool": d.is_integer or d.kind == "bool",
-    }[accepts]  # fmt: skip
-    if not ok:
-        what = "integers or bools" if accepts == "integral_or_bool" else f"{accepts} elements"
-        raise KernelFault("TS301", f"{name} takes {what}, not {d}")
+    if not ACCEPTED[accepts](d):
+        raise KernelFault("TS301", f"{name} takes {elements(accepts)}, not {d}")
 
 
 def tile_type(v: Value) -> TileType:

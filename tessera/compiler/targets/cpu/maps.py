@@ -46,6 +46,9 @@ def apply(name: str, operands: Sequence[Elem], dtype: DType, result: DType, vm: 
     if name == "logical_not":
         t = truth(operands[0], vm)
         return vm.fn.binary("xor", t, const(True, t.ty))
+    if name == "make_complex":
+        re, im = (round_to(v, dtype, vm) for v in operands if isinstance(v, Val))
+        return Pair(re, im)
     if dtype.is_complex:
         return _complex(name, [o for o in operands if isinstance(o, Pair)], vm)
     values = [o for o in operands if isinstance(o, Val)]
@@ -84,6 +87,11 @@ def _sign(vm: VectorMath, x: Val) -> Val:
     return vm.select(vm.greater(x, zero), vm.k(1, x), vm.select(vm.less(x, zero), vm.k(-1, x), none))
 
 
+def _signbit(vm: VectorMath, x: Val) -> Val:
+    bits = vm.bits(x)
+    return vm.fn.compare("icmp slt", bits, const(0, bits.ty))
+
+
 def _relu(vm: VectorMath, x: Val) -> Val:
     return vm.select(vm.less(x, vm.k(0, x)), vm.k(0, x), x)
 
@@ -100,7 +108,7 @@ FLOAT: dict[str, Callable[..., Val]] = {
     "sinh": VectorMath.sinh, "cosh": VectorMath.cosh, "tanh": VectorMath.tanh,
     "erf": VectorMath.erf, "sigmoid": VectorMath.sigmoid, "silu": VectorMath.silu, "softplus": VectorMath.softplus,
     "gelu": VectorMath.gelu, "gelu_tanh": VectorMath.gelu_tanh,
-    "isnan": VectorMath.is_nan,
+    "isnan": VectorMath.is_nan, "signbit": _signbit,
     "isinf": VectorMath.is_infinite, "isfinite": VectorMath.is_finite,
     "floor": VectorMath.floor, "ceil": VectorMath.ceil, "round": VectorMath.rint, "trunc": VectorMath.trunc,
 }  # fmt: skip
@@ -217,6 +225,10 @@ def _complex(name: str, v: Sequence[Pair], vm: VectorMath) -> Elem:
             return Pair(vm.neg(a.re), vm.neg(a.im))
         case "abs":
             return _modulus(a, vm)
+        case "real":
+            return a.re
+        case "imag":
+            return a.im
         case "exp":
             return _exponential(a, vm)
         case "log":

@@ -44,6 +44,9 @@ template <class T> TS_FN complex<T> reciprocal(complex<T> x) {
   return {r / d, T(-1) / d};
 }
 template <class T> TS_FN T abs(complex<T> x) { return hypotenuse(x.re, x.im); }
+template <class T> TS_FN T real(complex<T> x) { return x.re; }
+template <class T> TS_FN T imag(complex<T> x) { return x.im; }
+template <class T> TS_FN complex<compute<T>> make_complex(T x, T y) { return {(compute<T>)x, (compute<T>)y}; }
 template <class T> TS_FN bool eq(complex<T> x, complex<T> y) { return x == y; }
 template <class T> TS_FN bool ne(complex<T> x, complex<T> y) { return x != y; }
 template <class T> TS_FN bool truth(complex<T> x) { return x.re != T(0) || x.im != T(0); }

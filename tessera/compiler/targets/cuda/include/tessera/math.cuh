@@ -154,6 +154,10 @@ template <class T> TS_FN T square(T x) { return mul(x, x); }
 template <class T> TS_FN bool isnan(T x) { return compute<T>(x) != compute<T>(x); }
 template <class T> TS_FN bool isinf(T x) { return abs(compute<T>(x)) == compute<T>(infinity()); }
 template <class T> TS_FN bool isfinite(T x) { return abs(compute<T>(x)) < compute<T>(infinity()); }
+template <class T> TS_FN bool signbit(T x) {
+  if constexpr (same<compute<T>, double>) return hw::bits_as<u64>(compute<T>(x)) >> 63;
+  else return hw::bits_as<u32>(compute<T>(x)) >> 31;
+}
 template <class T> TS_FN T relu(T x) { return maximum(x, T(0)); }
 template <class T> TS_FN T sigmoid(T x) {
   using C = compute<T>;

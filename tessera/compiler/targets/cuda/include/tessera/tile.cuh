@@ -128,6 +128,7 @@ TS_LIFT2(logical_and) TS_LIFT2(logical_or) TS_LIFT2(logical_xor) TS_LIFT1(logica
 TS_LIFT2(bit_and) TS_LIFT2(bit_or) TS_LIFT2(bit_xor) TS_LIFT1(bit_not) TS_LIFT2(shift_left) TS_LIFT2(shift_right)
 TS_LIFT1(neg) TS_LIFT1(abs) TS_LIFT1(sign) TS_LIFT1(exp) TS_LIFT1(exp2) TS_LIFT1(log) TS_LIFT1(log2) TS_LIFT1(sqrt)
 TS_LIFT1(rsqrt) TS_LIFT1(reciprocal) TS_LIFT1(square) TS_LIFT1(floor) TS_LIFT1(ceil) TS_LIFT1(round) TS_LIFT1(trunc)
+TS_LIFT1(signbit) TS_LIFT1(real) TS_LIFT1(imag) TS_LIFT2(make_complex)
 TS_LIFT1(isnan) TS_LIFT1(isinf) TS_LIFT1(isfinite) TS_LIFT1(relu)
 TS_LIFT1_LONG(expm1) TS_LIFT1_LONG(log10) TS_LIFT1_LONG(log1p) TS_LIFT1_LONG(sin) TS_LIFT1_LONG(cos)
 TS_LIFT1_LONG(tan) TS_LIFT1_LONG(atan) TS_LIFT1_LONG(sinh) TS_LIFT1_LONG(cosh) TS_LIFT1_LONG(tanh) TS_LIFT1_LONG(erf)
