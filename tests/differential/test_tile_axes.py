@@ -238,3 +238,40 @@ def test_refusals_do_not_depend_on_lengths(kernel: Callable[..., Any], says: str
             assert [d.code for d in found] == ["TS418"], (bm, bn, [d.render() for d in found])
             assert says in found[0].message, found[0].render()
             assert len(found[0].fixes) >= fixes or bm != bn, found[0].render()
+
+
+def ahead(x: Tensor["N", f32], w: Tensor["N", f32], y: Tensor["N", f32]):
+    """A block is fetched one step before it is used: along what a carried tile lies, no single step says."""
+    coming = x[0:8]
+    for k in ts.tile.range_k(0, N, 8):
+        now = coming
+        coming = x[k + 8:k + 16]
+        y[k:k + 8] = now * w[k:k + 8]
+
+
+def partial_sums(x: Tensor["N", f32], y: Tensor["N", f32]):
+    """Behind a loop its counter is gone: sums that lie along its steps lie along nothing."""
+    acc = ts.tile.zeros((8,))
+    for k in ts.tile.range_k(0, N, 8):
+        acc += x[k:k + 8]
+    for k in ts.tile.range_k(0, N, 8):
+        y[k:k + 8] = x[k:k + 8] - acc
+
+
+def one_of_two(x: Tensor["M", f32], y: Tensor["N", f32], out: Tensor["M", f32], flag: f32):
+    for i in ts.tile.range(0, M, 8):
+        v = x[i:i + 8]
+        if flag > 0:
+            v = y[0:8] + 0
+        out[i:i + 8] = v * x[i:i + 8]
+
+
+@pytest.mark.parametrize("target", TARGETS[:2])
+def test_axes_of_what_loops_carry(target: str) -> None:
+    x, w, y = (rng.standard_normal(24).astype(np.float32) for _ in range(3))
+    run(ahead, x, w, y, target=target, debug=False)
+    np.testing.assert_array_equal(y, x * w)
+    run(partial_sums, x, y, target=target)
+    np.testing.assert_allclose(y, x - np.tile(x.reshape(3, 8).sum(0), 3), rtol=1e-5, atol=1e-5)
+    run(one_of_two, x, w, y, 1.0, target=target)
+    np.testing.assert_array_equal(y, np.tile(w[:8], 3) * x)

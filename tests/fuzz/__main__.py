@@ -8,6 +8,7 @@ import sys
 FUZZERS = {
     "functions": "tests.fuzz.functions",
     "indices": "tests.fuzz.indices",
+    "tiles": "tests.fuzz.tiles",
 }
 
 

@@ -7,12 +7,18 @@ all readings, each with a fix that mends it.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import pytest
 
+import tessera as ts
 from tessera.compiler.frontend.files import FileAnalysis
 from tessera.compiler.frontend.fixes import apply
+from tests.kernel_runner import check
 
 HEAD = "import tessera as ts\nfrom tessera import Tensor, f32, int32\n\n\n@ts.kernel\n"
 
@@ -195,3 +201,41 @@ def test_both_readings_have_a_fix() -> None:
     assert "ts.tile.sum(x[ts.tile.each(), at])" in apply(text, found.fixes[1])
     for fix in found.fixes:
         assert not analysed(apply(text, fix)).diagnostics
+
+
+def too_many(x: ts.Tensor["n", 3, ts.f32], y: ts.Tensor["n", 3, ts.f32]):
+    y[tile_n : tile_n + 8, 0, 0] = x[tile_n : tile_n + 8, :]
+
+
+def every_batch_to_one_place(x: ts.Tensor["...", "N", ts.f32], y: ts.Tensor["N", ts.f32]):
+    for i in ts.tile.range(0, N, 8):
+        y[i : i + 8] = x[i : i + 8]
+
+
+def of_other_lengths(x: ts.Tensor["n", 3, ts.f32], v: ts.Tensor[5, ts.f32], y: ts.Tensor["n", 3, ts.f32]):
+    y[tile_n : tile_n + 8, :] = x[tile_n : tile_n + 8, :] * v[:]
+
+
+def without_annotations(x: ts.Tensor, v: ts.Tensor) -> ts.Tensor:
+    return x * v
+
+
+@pytest.mark.parametrize(
+    ("kernel", "shapes", "says"),
+    [
+        (too_many, [(9, 3), (9, 3)], "2 axes [n, 3]"),
+        (every_batch_to_one_place, [(2, 9), (9,)], "programs along batch_2 (2)"),
+        (of_other_lengths, [(9, 3), (5,), (9, 3)], "runs along 5, which is no axis of [8 along tile_n, 3]"),
+        (without_annotations, [(4, 6), (5,)], "5"),
+    ],
+)
+def test_messages_show_no_names_of_the_compilers_own(
+    kernel: Callable[..., Any], shapes: list[tuple[int, ...]], says: str
+) -> None:
+    found = check(kernel, *(np.zeros(s, np.float32) for s in shapes)).diagnostics
+    assert found
+    text = "\n".join(d.render() for d in found)
+    own = "\n".join(d.message for d in found)
+    assert says in own, text
+    assert not re.search(r"\d'\d|%|#\d|'\?", own), text
+    assert all(c.isprintable() or c == "\n" for c in own)

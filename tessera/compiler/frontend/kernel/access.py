@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any, NoReturn
 
-from tessera.compiler.frontend.kernel.axes import relation
+from tessera.compiler.frontend.kernel.axes import relation, sizes_text
 from tessera.compiler.frontend.kernel.coordinates import Coordinates
 from tessera.compiler.frontend.kernel.index import outer
 from tessera.compiler.frontend.kernel.places import IndexedAxis, described, first_axis
@@ -87,7 +87,7 @@ class Memory:
         if len(items) > len(view.shape):
             raise KernelFault(
                 "TS207",
-                f"{len(items)} indices for {view.name}, which has the {len(view.shape)} axes {shape_text(view.shape)}",
+                f"{len(items)} indices for {view.name}, which has the {len(view.shape)} axes {sizes_text(view.shape)}",
             )
         items = [i if isinstance(i, Each) else self._plain(i) for i in items]
         start = first_axis(self.coordinates, view, items)

@@ -297,6 +297,11 @@ def size_text(d: Dim) -> str:
     return re.sub(rf"{PRIVATE}\d+(\?|\.\.\.)?", "", shown(d))
 
 
+def sizes_text(shape: Shape) -> str:
+    """A tensor's shape as people write it."""
+    return f"[{', '.join(map(size_text, shape))}]"
+
+
 def _text(axes: Sequence[Axis], sizes: Sequence[Dim]) -> str:
     """`[16 along i, N]`."""
     parts: list[str] = []

@@ -12,9 +12,10 @@ from tessera.compiler.frontend.carried import Carried
 from tessera.compiler.frontend.frame import Flow, Loop
 from tessera.compiler.frontend.inlining import stored_names
 from tessera.compiler.frontend.kernel import leaving
+from tessera.compiler.frontend.kernel.axes import relation
 from tessera.compiler.frontend.kernel.grid import SERIAL
 from tessera.compiler.frontend.kernel.tiles import KernelFault, tile_type
-from tessera.compiler.frontend.kernel.values import Context, Panel, Shared, Transposed, View, marks
+from tessera.compiler.frontend.kernel.values import Axis, Context, Panel, Shared, Transposed, View, marks
 from tessera.compiler.frontend.values import MISSING, UNKNOWN, Counting, Unknown
 from tessera.compiler.ir.core import Block, Op, Region, Value
 from tessera.compiler.ir.types import INDEX, TileType
@@ -150,13 +151,15 @@ def _serial(k: KernelState, node: ast.For, target: ast.Name, counting: Counting)
     span = ev.span(node.iter)
     mark, flags = leaving.enter(k, node)
     carried = Carried(ev, node, assigned | flags)
-    body, found = Block(), 0
+    body, found, apart, said = Block(), 0, set[int](), len(ev.findings.items)
+    ended = frozenset[str]()
     for _ in range(control.ATTEMPTS):
         body = Block()
         counter = body.add_arg(INDEX, target.id)
         c = k.coordinates.loop(target.id, extent, k.tiles.known(bounds[2]), span, counter)
+        ended = marks(c.offset)
         carried.enter(body)
-        _identify(k, carried.initial, body.args[1:])
+        _identify(k, carried.initial, body.args[1:], apart)
         ev.frame.names[target.id] = c.offset
         if (
             counting.path != f"tessera.tile.{SERIAL}"
@@ -164,8 +167,10 @@ def _serial(k: KernelState, node: ast.For, target: ast.Name, counting: Counting)
             ev.assign_name(target.id, c.offset, target)
         leaving.run_body(k, node, mark, body)
         found = len(ev.findings.errors)
-        if carried.leave(body):
+        settled, others = carried.leave(body), _apart(k, carried) - apart
+        if settled and not others:
             break
+        _read_again(k, said, others, apart)
         carried.discard(body)
     for name, value in fixed.items():
         if ev.frame.lookup(name) is not value:
@@ -176,7 +181,7 @@ def _serial(k: KernelState, node: ast.For, target: ast.Name, counting: Counting)
     operands, regions = [*values, *carried.initial], [Region([body])]
     attrs = {"going": carried.names.index(mark.going)} if mark.going else {}  # flags come before what programs can name
     op = ev.builder.op("tile.for", operands, types, {**attrs}, regions=regions, span=ev.span(node), hints=hints)
-    _after(k, carried, op, {target.id})
+    _after(k, carried, op, {target.id}, apart, ended)
     if len(ev.findings.errors) > found:  # something does not keep its type: nothing more is said of what depends on it
         ev.frame.names.update(dict.fromkeys(carried.names, UNKNOWN))
         return Flow.NEXT
@@ -192,22 +197,24 @@ def repeat(k: KernelState, node: ast.While, value: Any) -> Flow:
     assigned = stored_names([*node.body, ast.Expr(node.test)])
     mark, flags = leaving.enter(k, node)
     carried = Carried(ev, node, flags | {n for n in assigned if not isinstance(ev.frame.lookup(n), FIXED)})
-    head, body, found = Block(), Block(), 0
+    head, body, found, apart, said = Block(), Block(), 0, set[int](), len(ev.findings.items)
     test: Value | None = None
     for _ in range(control.ATTEMPTS):
         head, body = Block(), Block()
         carried.enter(head)
-        _identify(k, carried.initial, head.args)
+        _identify(k, carried.initial, head.args, apart)
         with ev.builder.inside(head):
             test = condition(k, node.test, ev.eval(node.test))
             if mark.going and test is not None:
                 test = k.tiles.map("logical_and", test, ev.frame.names[mark.going])
         carried.enter(body)
-        _identify(k, carried.initial, body.args)
+        _identify(k, carried.initial, body.args, apart)
         found = len(ev.findings.errors)
         leaving.run_body(k, node, mark, body)
-        if carried.leave(body) or test is None:
+        settled, others = carried.leave(body), _apart(k, carried) - apart
+        if (settled and not others) or test is None:
             break
+        _read_again(k, said, others, apart)
         carried.discard(head)
         carried.discard(body)
     if test is None or len(ev.findings.errors) > found:
@@ -221,21 +228,49 @@ def repeat(k: KernelState, node: ast.While, value: Any) -> Flow:
     regions = [Region([head]), Region([body])]
     types = [v.type for v in carried.initial]
     op = ev.builder.op("tile.while", carried.initial, types, regions=regions, span=ev.span(node))
-    _after(k, carried, op, set())
+    _after(k, carried, op, set(), apart)
     return leaving.close(k, node, mark)
 
 
-def _after(k: KernelState, carried: Carried, op: Op, local: set[str]) -> None:
+def _after(
+    k: KernelState, carried: Carried, op: Op, local: set[str], apart: set[int], ended: frozenset[str] = frozenset()
+) -> None:
     """The names behind a loop. What its axes are called is told by an iteration: of one that is not known, nothing."""
     carried.after(op.results, local)
-    _identify(k, carried.initial, op.results)
+    _identify(k, carried.initial, op.results, apart, ended)
     k.ev.frame.names.update(dict.fromkeys(carried.unknown, UNKNOWN))
 
 
-def _identify(k: KernelState, initial: list[Value], values: list[Value]) -> None:
-    for old, new in zip(initial, values, strict=True):
+def _identify(
+    k: KernelState, initial: list[Value], values: list[Value], apart: set[int], ended: frozenset[str] = frozenset()
+) -> None:
+    """Carried tiles lie along what they did before the loop; along nothing where an iteration gives others (`apart`),
+    and where the counter that moved them has `ended`."""
+    for i, (old, new) in enumerate(zip(initial, values, strict=True)):
         if isinstance(new.type, TileType) and isinstance(old.type, TileType):
             k.tiles.identities.like(new, old)
+            axes = k.tiles.identities.of(old)
+            kept = (Axis(size=a.size) if i in apart or a.walks & ended else a for a in axes)
+            k.tiles.identities.set(new, tuple(kept))
+
+
+def _read_again(k: KernelState, said: int, others: set[int], apart: set[int]) -> None:
+    """Before a loop is read with more carried tiles along nothing: what was said of it, from `said` on, goes."""
+    apart |= others
+    if others:
+        k.ev.findings.forget(said)
+        k.ev.pending = [p for p in k.ev.pending if p[0] < said]
+
+
+def _apart(k: KernelState, carried: Carried) -> set[int]:
+    """Which carried tiles lie along other axes after an iteration than before."""
+    of = k.tiles.identities.of
+    out: set[int] = set()
+    for i, (old, new) in enumerate(zip(carried.initial, carried.next, strict=False)):
+        if isinstance(new.type, TileType) and new.type == old.type:
+            how = [relation(a, b) for a, b in zip(of(old), of(new), strict=True)]
+            out |= {i} if "different" in how or "unclear" in how else set()
+    return out
 
 
 def _join(k: KernelState, initial: list[Value], after: list[Value]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import cast
 
+from tessera.compiler.frontend.kernel.axes import size_text
 from tessera.compiler.frontend.kernel.index import Indices
 from tessera.compiler.frontend.kernel.tiles import KernelFault, Tiles
 from tessera.compiler.frontend.kernel.values import MARK, NUMBER, Coordinate, Lanes, View, marked, marks, shown
@@ -79,7 +80,7 @@ class Coordinates:
 
     def batch(self, view: View, axis: int) -> Coordinate:
         """The grid axis over a leading dim that no index mentions. Views with the same dim share it."""
-        return self.on_grid(_batch_key(view, axis), f"batch{len(self.grid)}", view.shape[axis], 1)
+        return self.on_grid(_batch_key(view, axis), f"batch_{size_text(view.shape[axis])}", view.shape[axis], 1)
 
     def batch_offset(self, view: View, axis: int) -> Dim:
         """Where an access begins along a leading dim that no index mentions.

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 
 from tessera.compiler.frontend import control as shared
 from tessera.compiler.frontend.frame import Flow, Loop
+from tessera.compiler.frontend.kernel.axes import relation
 from tessera.compiler.frontend.kernel.tiles import KernelFault
+from tessera.compiler.frontend.kernel.values import Axis
 from tessera.compiler.frontend.merging import Path
 from tessera.compiler.ir.core import Block
 from tessera.compiler.ir.types import TileType
@@ -172,6 +174,9 @@ def identify_results(k: KernelState) -> None:
     for i, result in enumerate(op.results):
         if isinstance(result.type, TileType):
             yields = [r.block.terminator.operands[i] for r in op.regions]
-            for a, b in zip(*(k.tiles.identities.of(y) for y in yields), strict=True):
+            both = list(zip(*(k.tiles.identities.of(y) for y in yields), strict=True))
+            for a, b in both:
                 a.join(b)
             k.tiles.identities.like(result, yields[0])
+            one = (a if relation(a, b) not in ("different", "unclear") else Axis(size=a.size) for a, b in both)
+            k.tiles.identities.set(result, tuple(one))

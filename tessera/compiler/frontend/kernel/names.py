@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from tessera.compiler.frontend.kernel.axes import size_text
 from tessera.compiler.frontend.kernel.grid import PREFIX
 from tessera.compiler.frontend.kernel.index import UnboundIndexError
 from tessera.compiler.frontend.kernel.tiles import KernelFault
@@ -87,7 +88,9 @@ def named_coordinate(k: KernelState, extent: Dim, step: Dim, name: str = "") -> 
     """The grid coordinate over a dim, whichever way the program names it."""
     c = k.coordinates.on_grid(("tile", extent), name or f"{PREFIX}{extent}".lower(), extent, step, k.builder.span)
     if c.step != step:
-        raise KernelFault("TS403", f"{c.name} walks {extent} in steps of {c.step} and of {step}; use one width")
+        raise KernelFault(
+            "TS403", f"{c.name} walks {size_text(extent)} in steps of {c.step} and of {step}; use one width"
+        )
     return c
 
 

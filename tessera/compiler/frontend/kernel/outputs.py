@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tessera.compiler.frontend.kernel import names as kernel_names
 from tessera.compiler.frontend.kernel.access import Stored
-from tessera.compiler.frontend.kernel.axes import axis_text, size_text
+from tessera.compiler.frontend.kernel.axes import axis_text, size_text, sizes_text
 from tessera.compiler.frontend.kernel.coordinates import linear
 from tessera.compiler.frontend.kernel.tiles import KernelFault, tile_type
 from tessera.compiler.frontend.kernel.values import PRIVATE, Axis, Coordinate, Panel, View, Window, marks
@@ -166,7 +166,7 @@ def _batch_offset(k: KernelState, view: View, axis: int) -> Dim:
     extent = view.shape[axis]
     found = [c for c in k.coordinates.grid if c.step == 1 and k.coordinates.end(c) == extent]
     if not found:
-        open_ = f"nothing in the kernel walks the axis {extent} of {view.name}, so its place is not known"
+        open_ = f"nothing in the kernel walks the axis {size_text(extent)} of {view.name}, so its place is not known"
         raise KernelFault("TS403", f"{open_}; store with an index: {view.name}[...] = value")
     return found[0].offset
 
@@ -181,7 +181,7 @@ def _match(k: KernelState, view: View, t: TileType, axes: Sequence[Axis]) -> dic
         if a < 0:
             known = axes[i].origin is not None
             why = f"it runs along {axis_text(axes[i])}" if known else "nothing says which coordinate it belongs to"
-            lost = f"axis {i} of the tile {t.pretty()} has no place in {view.name} {shape_text(view.shape)}"
+            lost = f"axis {i} of the tile {t.pretty()} has no place in {view.name} {sizes_text(view.shape)}"
             raise KernelFault("TS403", f"{lost}: {why}. Store it into a parameter at an index instead.")
         out[a] = i
         a -= 1

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tessera.compiler.frontend.kernel.axes import size_text
+from tessera.compiler.frontend.kernel.axes import size_text, sizes_text
 from tessera.compiler.frontend.kernel.coordinates import Coordinates
 from tessera.compiler.frontend.kernel.tiles import KernelFault
 from tessera.compiler.frontend.kernel.values import Each, Lanes, View, marks
@@ -40,8 +40,7 @@ class IndexedAxis:
         return f"{dim} by {', '.join(self.coordinates)}" if self.coordinates else dim
 
     def pretty(self) -> str:
-        shape = f"[{', '.join(map(size_text, self.shape))}]"
-        text = f"axis {self.axis} of {self.tensor} {shape}: {self.label}"
+        text = f"axis {self.axis} of {self.tensor} {sizes_text(self.shape)}: {self.label}"
         each = ", ".join(map(size_text, self.before))
         return f"{text}; one program for each of {each}" if each else text
 

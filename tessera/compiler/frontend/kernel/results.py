@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend.fixes import expression_at
 from tessera.compiler.frontend.kernel import outputs as kernel_outputs
+from tessera.compiler.frontend.kernel.axes import size_text, sizes_text
 from tessera.compiler.frontend.kernel.barriers import namespace, with_fix
 from tessera.compiler.frontend.kernel.tiles import KernelFault, tile_type
 from tessera.compiler.frontend.kernel.values import Shared, View
 from tessera.compiler.frontend.values import Unknown, is_tuple
 from tessera.compiler.ir.core import Op, Region
-from tessera.compiler.ir.types import shape_text
 from tessera.compiler.tile.passes.check_rescale import check_rescale
 from tessera.compiler.tile.passes.place_barriers import place_barriers
 from tessera.compiler.tile.passes.remove_dead import remove_dead
@@ -71,7 +71,7 @@ def _check_in_place(view: View, wanted: Annotation | None) -> None:
     shape, dtype = getattr(wanted, "shape", None), getattr(wanted, "dtype", None)
     differs = shape is not None and ... not in shape and len(shape) != len(view.shape)
     if differs or (shape is not None and any(a != b for a, b in zip(shape, view.shape, strict=False) if a is not ...)):
-        received = f"{view.name} {shape_text(view.shape)}"
+        received = f"{view.name} {sizes_text(view.shape)}"
         raise KernelFault("TS201", f"Expected: {wanted}   (the return annotation)\nReceived: {received}")
     if dtype is not None and dtype != view.dtype:
         raise KernelFault("TS303", f"{view.name} holds {view.dtype}, the return annotation says {dtype}")
@@ -133,7 +133,7 @@ def _beyond(k: KernelState) -> Iterator[Diagnostic]:
         room = k.tiles.known(view.shape[axis]) - k.tiles.known(extent) - shift
         if not isinstance(shift, int) or not (shift < 0 or (isinstance(room, int) and room < 0)):
             continue
-        where, inside = "beyond the end", f"i + {shift} < {view.shape[axis]}"
+        where, inside = "beyond the end", f"i + {shift} < {size_text(view.shape[axis])}"
         if shift < 0:
             where, inside = "before the start", f"i - {-shift} >= 0"
         message = (
@@ -157,11 +157,13 @@ def _check_races(k: KernelState) -> None:
         if c is k.speculated:
             k.retry = True
             return
-        name, where = stored.view.name, f"programs along {c.name}" + (f" ({c.extent})" if c.extent is not None else "")
+        name, where = (
+            stored.view.name,
+            f"programs along {c.name}" + (f" ({size_text(c.extent)})" if c.extent is not None else ""),
+        )
+        own = "ts.tile.each()" if c.name.startswith("batch_") else c.name
         if how == "same":
-            message = (
-                f"all {where} store to the same place of {name}; index it with {c.name}, or reduce over it in a loop"
-            )
+            message = f"all {where} store to the same place of {name}; index it with {own}, or reduce over it in a loop"
         else:
             message = f"{where} store blocks of {name} that overlap; make them as wide as the step between programs"
         k.ev.error("TS406", message, stored.span)

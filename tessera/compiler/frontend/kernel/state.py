@@ -10,12 +10,14 @@ from tessera.compiler.frontend.definition import Definition
 from tessera.compiler.frontend.inlining import assigned_names
 from tessera.compiler.frontend.kernel import outputs as kernel_outputs
 from tessera.compiler.frontend.kernel.access import Elements, Memory, Place
+from tessera.compiler.frontend.kernel.axes import axis_text
 from tessera.compiler.frontend.kernel.coordinates import Coordinates
 from tessera.compiler.frontend.kernel.grid import Plan, plan
 from tessera.compiler.frontend.kernel.index import Indices
 from tessera.compiler.frontend.kernel.tiles import NUMBERS, KernelFault, Tiles, tile_type
 from tessera.compiler.frontend.kernel.values import (
     Axes,
+    Axis,
     Coordinate,
     Lanes,
     Panel,
@@ -254,7 +256,8 @@ class KernelState(Layer):
         for a in axes:
             if (origin := self.tiles.identities.of(x)[a].origin) in self.divided:
                 assert isinstance(origin, Coordinate)
-                why = f"axis {a} ({origin.extent}) is divided among programs, so no program sees all of it"
+                dim = axis_text(Axis(origin.extent))
+                why = f"axis {a} ({dim}) is divided among programs, so no program sees all of it"
                 raise KernelFault("TS403", f"{why}; work along the last axis, or load the block with slices")
 
     # memory
