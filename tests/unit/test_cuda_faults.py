@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tessera.compiler.targets import base
-from tessera.compiler.targets.cuda import context
+from tessera.compiler.targets.cuda import context, device
 from tessera.compiler.targets.cuda.device import DeviceExecutable
 from tessera.errors import DeviceError
 from tests.conftest import require
@@ -161,6 +161,8 @@ def test_a_forked_child_holds_no_handles_and_says_so(monkeypatch: pytest.MonkeyP
             held = [executable._functions, executable._constants, *executable._ready.values()]
             driver.cuCtxGetCurrent = lambda: (Status(3), None)  # type: ignore[method-assign]
             assert quick(*use(driver, x, x), 1.0, 0) is True and not any(held)
+            with pytest.raises(DeviceError, match="fork"):
+                device.driver()
             executable.run(use(driver, x, x), [1.0], [])
         except BaseException as e:
             said = str(e)

@@ -38,6 +38,8 @@ def driver() -> Any:
         bindings = importlib.import_module("cuda.bindings.driver")
     except ImportError as e:
         raise MissingDependency("cuda.bindings", "cuda", "Running on a GPU") from e
+    if contexts.forked_from_user:
+        raise DeviceError(contexts.FORKED)
     try:
         (status,) = bindings.cuInit(0)
     except Exception as e:  # the bindings raise their own types where there is no driver library
