@@ -6,6 +6,7 @@ import importlib
 import sys
 
 FUZZERS = {
+    "faults": "tests.fuzz.faults",
     "functions": "tests.fuzz.functions",
     "indices": "tests.fuzz.indices",
     "tiles": "tests.fuzz.tiles",

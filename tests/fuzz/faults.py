@@ -1,0 +1,481 @@
+"""Faults: damaged files, killed writers, full disks, little memory, threads that meet, Ctrl-C. Whatever happens, what a
+program computes is right, nothing hangs or crashes, and the caches are of use again behind it.
+
+    python -m tests.fuzz faults --count 10000 --seed 1 [--only damage]
+
+Most faults are damage to what a process left on disk, in this process; one in some hundred is a process of its own.
+The same seed makes the same faults (but for the moments at which processes are killed).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+import tessera as ts
+from tessera.compiler.schedule import measured
+from tessera.files import read_record, write_record
+from tessera.runtime import build
+from tessera.runtime.autotune.key import Key
+from tessera.runtime.autotune.store import TuningStore
+from tessera.runtime.autotune.trials import Trial
+from tessera.runtime.cache import DiskCache
+
+ROOT = Path(__file__).parents[2]
+HANGS = 120
+"""seconds after which a process of its own counts as hanging"""
+
+
+@ts.function
+def scaled(x: ts.Tensor["n", ts.f32]):
+    return x * 2 + 1
+
+
+@ts.function
+def bent(x: ts.Tensor["n", ts.f32]):
+    return x * x - 3
+
+
+@ts.function
+def summed(x: ts.Tensor["m", "n", ts.f32]):
+    return ts.sum(x, axis=1)
+
+
+X = np.arange(24, dtype=np.float32)
+PROGRAMS: list[tuple[Any, Any, Any]] = [
+    (scaled, X, X * 2 + 1),
+    (bent, X, X * X - 3),
+    (summed, X.reshape(4, 6), X.reshape(4, 6).sum(axis=1)),
+]
+KEYS = [Key("kernel", "cpu", "a processor", ("x [4] f32",), (("program", f"kernel#{i}"),)) for i in range(3)]
+TRIALS = [{f'{{"BLOCK": {n}}}': Trial({"BLOCK": n}, "timed", (n * 1e-3, 2e-3), "", n, 20)} for n in (16, 32, 64)]
+BITS = [{(text, text): n != 1} for n, text in enumerate(next(iter(t)) for t in TRIALS)]
+
+
+# What is on disk before anything happens to it
+
+
+def entries(n: int) -> dict[str, bytes]:
+    return {"code.o": f"code {n} ".encode() * 50, "artifact.json": f'{{"n": {n}}}'.encode()}
+
+
+def fill(cache: DiskCache) -> None:
+    for n in range(6):
+        cache.put(f"key{n}", entries(n), f"program {n}")
+        cache.link(f"front{n}", f"key{n}", f'{{"plan": {n}}}')
+
+
+def check_cache(folder: Path) -> None:
+    """Everything is what was written, or absent; then all can be written and is there."""
+    cache = DiskCache(folder)
+    try:
+        for n in range(6):
+            found = cache.lookup(f"front{n}")
+            assert found in (None, (f"key{n}", f'{{"plan": {n}}}')), found
+            assert cache.get(f"key{n}") in (None, entries(n))
+        cache.stats(), cache.entries()
+        fill(cache)
+        assert cache.problem is None, cache.problem
+        for n in range(6):
+            assert cache.lookup(f"front{n}") == (f"key{n}", f'{{"plan": {n}}}')
+            assert cache.get(f"key{n}") == entries(n)
+        cache.verify()  # finds what nobody asked for: rows under keys that there are not
+        assert cache.verify() == [] and all(cache.get(f"key{n}") == entries(n) for n in range(6))
+    finally:
+        cache.close()
+
+
+def check_store(folder: Path) -> None:
+    store = TuningStore(folder / "tuning.sqlite")
+    try:
+        for key, trials, bits in zip(KEYS, TRIALS, BITS, strict=True):
+            assert store.trials(key) in ({}, trials), store.trials(key)
+            assert store.bits(key) in ({}, bits)
+            store.add(key, trials, bits)
+        for key, trials, bits in zip(KEYS, TRIALS, BITS, strict=True):
+            assert store.trials(key) == trials and store.bits(key) == bits
+        assert store.problem is None, store.problem
+    finally:
+        store.close()
+
+
+def check_records(folder: Path) -> None:
+    for n in range(3):
+        path, value = folder / f"record{n}.json", {"n": n, "values": [1.5, None, "text"] * 9}
+        assert read_record(path, f"record {n}") in (None, value)
+        if path.is_dir() and not path.is_symlink():
+            continue  # what somebody has put there is not removed for a record
+        assert write_record(path, f"record {n}", value)
+        assert read_record(path, f"record {n}") == value
+    took = {"f": measured.Measured(5, 1, "cpu", 1.0, "text", {"n": 3})}
+    with mock.patch.dict(os.environ, {"TESSERA_CACHE_DIR": str(folder)}):
+        assert measured.last("file.py") in ({}, took)
+        measured.record("file.py", took)
+
+
+def check_programs(folder: Path) -> None:
+    """Real functions over a real cache: compiled code that was damaged never runs."""
+    with mock.patch.dict(os.environ, {"TESSERA_CACHE_DIR": str(folder)}):
+        build.forget()
+        for program, x, want in PROGRAMS:
+            np.testing.assert_array_equal(ts.compile(program, arguments=(x,))(x), want)
+
+
+PLACES: dict[str, Callable[[Path], None]] = {
+    "cache": check_cache,
+    "store": check_store,
+    "records": check_records,
+    "programs": check_programs,
+}
+
+
+def prepare(folder: Path) -> None:
+    """Each place as a process leaves it, to be copied for every fault."""
+    for name, check in PLACES.items():
+        (folder / name).mkdir()
+        check(folder / name)
+        check(folder / name)
+
+
+# What happens to it
+
+
+def files_of(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.rglob("*") if p.is_file() and not p.is_symlink())
+
+
+def flip(path: Path, other: Path, rng: random.Random) -> None:
+    data = bytearray(path.read_bytes())
+    for _ in range(rng.choice((1, 1, 3, 40))):
+        if data:
+            data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    path.write_bytes(data)
+
+
+def overwrite(path: Path, other: Path, rng: random.Random) -> None:
+    data = bytearray(path.read_bytes())
+    start = rng.randrange(len(data) + 1)
+    data[start : start + rng.choice((1, 16, 512, 4096))] = rng.randbytes(rng.choice((0, 1, 16, 512, 4096)))
+    path.write_bytes(data)
+
+
+def truncate(path: Path, other: Path, rng: random.Random) -> None:
+    os.truncate(path, rng.randrange(path.stat().st_size + 1))
+
+
+def empty(path: Path, other: Path, rng: random.Random) -> None:
+    path.write_bytes(b"")
+
+
+def extend(path: Path, other: Path, rng: random.Random) -> None:
+    with path.open("ab") as file:
+        file.write(rng.randbytes(rng.choice((1, 100, 5000))))
+
+
+def zero(path: Path, other: Path, rng: random.Random) -> None:
+    """What a file system leaves of a block that was not written when power failed."""
+    data = bytearray(path.read_bytes())
+    start = rng.randrange(len(data) // 512 + 1) * 512
+    data[start : start + 512] = bytes(len(data[start : start + 512]))
+    path.write_bytes(data)
+
+
+def swap(path: Path, other: Path, rng: random.Random) -> None:
+    a, b = path.read_bytes(), other.read_bytes()
+    path.write_bytes(b)
+    other.write_bytes(a)
+
+
+def remove(path: Path, other: Path, rng: random.Random) -> None:
+    path.unlink()
+
+
+def replace(make: Callable[[Path, Path], object]) -> Callable[[Path, Path, random.Random], None]:
+    def act(path: Path, other: Path, rng: random.Random) -> None:
+        path.unlink()
+        make(path, other)
+
+    return act
+
+
+def text_swapped(path: Path, other: Path, rng: random.Random) -> None:
+    """A value of one row of an SQLite file in the place of another's, as a bit or a person may have it."""
+    bases = [p for p in (path, other) if p.suffix == ".sqlite"]
+    if not bases:
+        return flip(path, other, rng)
+    db = sqlite3.connect(bases[0], isolation_level=None)
+    try:
+        tables = [t for (t,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        table = rng.choice(tables)
+        column = rng.choice([row[1] for row in db.execute(f"PRAGMA table_info({table})")])
+        value = rng.choice(["NULL", "x'ff00'", "-1", "1e300", "''", f"(SELECT {column} FROM {table} LIMIT 1)"])
+        db.execute(f"UPDATE OR IGNORE {table} SET {column} = {value} WHERE random() % 2 = 0")
+    except sqlite3.Error:
+        pass  # the schema does not let it
+    finally:
+        db.close()
+    return None
+
+
+DAMAGES: dict[str, Callable[[Path, Path, random.Random], None]] = {
+    "flip": flip, "overwrite": overwrite, "truncate": truncate, "empty": empty, "extend": extend, "zero": zero,
+    "swap": swap, "remove": remove, "row": text_swapped,
+    "folder": replace(lambda path, other: path.mkdir()),
+    "pipe": replace(lambda path, other: os.mkfifo(path)),
+    "zeros": replace(lambda path, other: path.symlink_to("/dev/zero")),
+    "loop": replace(lambda path, other: path.symlink_to(path)),
+    "link": replace(lambda path, other: path.symlink_to(other)),
+    "hard link": replace(lambda path, other: path.hardlink_to(other) if path != other else path.touch()),
+}  # fmt: skip
+
+
+def damage(rng: random.Random, left: Path, room: Path) -> str:
+    """One to three files of one place are damaged; then the place is used."""
+    place = rng.choices(list(PLACES), (50, 25, 15, 10))[0]
+    folder = room / place
+    shutil.copytree(left / place, folder)
+    done: list[str] = [place]
+    try:
+        for _ in range(rng.choice((1, 1, 1, 2, 3))):
+            found = files_of(folder)
+            if not found:
+                break
+            path, other = rng.choice(found), rng.choice(found)
+            kind = rng.choice(list(DAMAGES))
+            done.append(f"{kind} {path.relative_to(folder)} ({other.relative_to(folder)})")
+            DAMAGES[kind](path, other, rng)
+        PLACES[place](folder)
+    except BaseException as error:
+        error.add_note(", ".join(done))
+        raise
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return place
+
+
+def full(rng: random.Random, left: Path, room: Path) -> str:
+    """The disk is full at some call of the system: nothing is raised, and what is read is right."""
+    folder = room / "full"
+    shutil.copytree(left / "cache", folder)
+    name = rng.choice(["fsync", "replace", "open", "mkdir"])
+    real, calls, after = getattr(os, name), 0, rng.randrange(6)
+
+    def refuse(*arguments: Any, **named: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls > after and (name != "open" or arguments[1] & os.O_CREAT):
+            raise OSError(28, "No space left on device")
+        return real(*arguments, **named)
+
+    try:
+        cache = DiskCache(folder)
+        with mock.patch.object(os, name, refuse):
+            for n in range(6):
+                cache.put(f"key{n + 3}", entries(n + 3))
+                assert cache.get(f"key{n}") in (None, entries(n))
+        cache.close()
+        if rng.random() < 0.5:  # and the index itself
+            cache = DiskCache(folder)
+            cache._db().execute("PRAGMA max_page_count = 1")
+            for n in range(40):
+                cache.put(f"more{n}", entries(n))
+                assert cache.get(f"more{n}") in (None, entries(n))
+            cache.close()
+        check_cache(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return f"full disk ({name})"
+
+
+# Processes of their own
+
+WRITER = """
+import sys
+from pathlib import Path
+from tests.fuzz.faults import BITS, KEYS, TRIALS, DiskCache, TuningStore, fill
+from tessera.files import write_record
+folder = Path(sys.argv[1])
+cache, store, n = DiskCache(folder), TuningStore(folder / "tuning.sqlite"), 0
+print("go", flush=True)
+while True:
+    fill(cache)
+    for key, trials, bits in zip(KEYS, TRIALS, BITS):
+        store.add(key, trials, bits)
+    for k in range(3):
+        write_record(folder / f"record{k}.json", f"record {k}", {"n": k, "values": [1.5, None, "text"] * 9})
+    if n % 5 == 4:
+        cache.clear(), store.clear()
+    n += 1
+"""
+
+
+def environment(folder: Path) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), "TESSERA_CACHE_DIR": str(folder)}
+
+
+def killed(rng: random.Random, left: Path, room: Path) -> str:
+    """Writers are killed at any moment, while others go on writing."""
+    folder = room / "killed"
+    folder.mkdir()
+    command = [sys.executable, "-c", WRITER, str(folder)]
+    try:
+        writers = [subprocess.Popen(command, cwd=ROOT, env=environment(folder), stdout=subprocess.PIPE) for _ in "ab"]
+        for writer in writers:
+            assert writer.stdout is not None and writer.stdout.readline() == b"go\n"
+        for writer in writers:
+            time.sleep(rng.random() * 0.1)
+            writer.send_signal(signal.SIGKILL)
+            writer.communicate(timeout=HANGS)
+        for check in (check_cache, check_store, check_records):
+            check(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return "killed writers"
+
+
+def finished(command: list[str], folder: Path, **options: Any) -> str:
+    done = subprocess.run(command, cwd=ROOT, env=environment(folder), capture_output=True, text=True, timeout=HANGS,
+                          **options)  # fmt: skip
+    assert done.returncode == 0, f"{done.returncode}: {done.stderr[-2000:]}"
+    return done.stdout + done.stderr
+
+
+def met(rng: random.Random, left: Path, room: Path) -> str:
+    """Eight threads at the first calls of a process."""
+    program = ROOT / "tests" / "unit" / "first_calls.py"
+    folder = room / f"met{rng.randrange(10**9)}"
+    said = finished([sys.executable, "-X", "faulthandler", str(program), str(rng.randrange(8))], folder)
+    assert said.strip() == "8 threads", said
+    return "threads that meet"
+
+
+LIMITED = """
+import resource, sys
+from tests.fuzz.faults import PROGRAMS, X
+import numpy as np
+import tessera as ts
+for program, x, want in PROGRAMS:
+    np.testing.assert_array_equal(program(x), want)
+used = int(open("/proc/self/statm").read().split()[0]) * 4096
+resource.setrlimit(resource.RLIMIT_AS, (used + (int(sys.argv[1]) << 20), resource.RLIM_INFINITY))
+what = []
+for size in (1 << 12, 1 << 20, 1 << 24, 1 << 26):
+    for one in (PROGRAMS[0][0], ts.sqrt, lambda x: x + 1.5):
+        try:
+            x = np.zeros(size, np.float32)
+            one(x) if one is not ts.sqrt else ts.sqrt(ts.tensor(x))
+            what.append("ran")
+        except ts.TesseraError as error:
+            assert error.code == "TS505", error
+            what.append("TS505")
+        except MemoryError:
+            what.append("MemoryError")  # NumPy's own arrays
+for program, x, want in PROGRAMS:
+    np.testing.assert_array_equal(program(x), want)
+print("done")
+"""
+
+
+def little(rng: random.Random, left: Path, room: Path) -> str:
+    """A process that may have little more memory than it has. LLVM ends the process where it gets none for compiling,
+    so there is some for that."""
+    said = finished([sys.executable, "-c", LIMITED, str(rng.randrange(80, 900))], room / "little")
+    assert said == "done\n", said
+    return "little memory"
+
+
+def short(rng: random.Random, left: Path, room: Path) -> str:
+    """Files may not grow beyond a few bytes: writes fail in the middle."""
+    import resource
+
+    size = rng.choice((0, 1, 100, 4096, 5000, 20_000))
+    folder = room / "short"
+    code = "from tests.fuzz.faults import *\nfor p, x, want in PROGRAMS: np.testing.assert_array_equal(p(x), want)"
+    limit = lambda: (signal.signal(signal.SIGXFSZ, signal.SIG_IGN),  # noqa: E731
+                     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)))  # fmt: skip
+    try:
+        finished([sys.executable, "-W", "ignore", "-c", code], folder, preexec_fn=limit)
+        check_cache(folder)
+        check_programs(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return "files that may not grow"
+
+
+def interrupted(rng: random.Random, left: Path, room: Path) -> str:
+    """Ctrl-C at any moment of a kernel that would run for hours."""
+    program = ROOT / "tests" / "unit" / "interrupted.py"
+    name, how = rng.choice(["counted", "many", "unending", "repeated"]), rng.choice(["plain", "heard"])
+    command = [sys.executable, str(program), name, rng.choice("12"), how]
+    process = subprocess.Popen(command, cwd=ROOT, env=environment(room / "interrupted"), text=True,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+    assert process.stdout is not None and process.stdout.readline() == "go\n"
+    time.sleep(0.05 + rng.random() * 0.3)
+    process.send_signal(signal.SIGINT)
+    try:
+        said = process.communicate(timeout=HANGS)
+    finally:
+        process.kill()
+    assert (*said, process.returncode) == ("KeyboardInterrupt\ngoes on\n", "", 0), (command, said)
+    return "interrupts"
+
+
+Fault = Callable[[random.Random, Path, Path], str]
+FAULTS: dict[str, tuple[Fault, float]] = {
+    "damage": (damage, 900), "full": (full, 80), "killed": (killed, 10), "short": (short, 3), "little": (little, 2),
+    "met": (met, 2), "interrupted": (interrupted, 3),
+}  # fmt: skip
+"""by name, with how many of a thousand they are"""
+
+
+def run(count: int, seed: int, only: str = "", say: Callable[[str], None] = print) -> int:
+    """Makes `count` faults; returns how many did harm."""
+    harm, seen = 0, Counter[str]()
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # a real disk would be waited for at every write
+    with tempfile.TemporaryDirectory(prefix="tessera-faults-", dir=memory) as where, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # TS606 and TS608 are right here
+        left, room = Path(where, "left"), Path(where, "room")
+        left.mkdir(), room.mkdir()
+        prepare(left)
+        for number in range(count):
+            rng = random.Random(f"{seed} {number}")
+            name = only or rng.choices(list(FAULTS), [weight for _, weight in FAULTS.values()])[0]
+            try:
+                seen[FAULTS[name][0](rng, left, room)] += 1
+            except Exception:
+                harm += 1
+                say(f"fault {number} of seed {seed} ({name}) did harm:\n{traceback.format_exc()}")
+            if (number + 1) % 1000 == 0:
+                say(f"{number + 1} faults, {harm} did harm")
+    say(f"{count} faults, {harm} did harm: {', '.join(f'{n} {what}' for what, n in sorted(seen.items()))}")
+    return harm
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz faults")
+    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", choices=sorted(FAULTS), default="")
+    options = parser.parse_args(arguments)
+    return int(run(options.count, options.seed, options.only, lambda text: print(text, flush=True)) > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
