@@ -139,14 +139,20 @@ class DiskCache(Locked):
         return None
 
     def _whole(self, key: str) -> dict[str, bytes] | None:
-        """The blobs of an entry that proves to be the one of this key."""
-        db = self._db()
-        rows = db.execute("SELECT name, sha, size FROM blobs WHERE key = ? ORDER BY name", (key,)).fetchall()
-        proof = db.execute("SELECT proof FROM entries WHERE key = ?", (key,)).fetchone()
-        if proof is None or proof[0] != _proof(key, rows):
-            return None
+        """The blobs of an entry, None where it is absent or a file is damaged. An index that does not prove what it
+        says raises sqlite3.DatabaseError."""
+        rows = self._rows(key)
         blobs = {name: data for name, sha, size in rows if (data := self._read(sha, size)) is not None}
-        return blobs if len(blobs) == len(rows) else None
+        return blobs if rows and len(blobs) == len(rows) else None
+
+    def _rows(self, key: str) -> list[tuple[str, str, int]]:
+        """(name, SHA-256, size) of an entry's blobs; read by one statement, for other processes write meanwhile."""
+        query = ("SELECT name, sha, blobs.size, proof FROM blobs JOIN entries USING (key) WHERE key = ? "
+                 "ORDER BY name")  # fmt: skip
+        found = self._db().execute(query, (key,)).fetchall()
+        rows = [row[:3] for row in found]
+        _demand(not found or {row[3] for row in found} == {_proof(key, rows)})
+        return rows
 
     @_on_disk("write", None)
     def put(self, key: str, blobs: Mapping[str, bytes], label: str = "") -> None:
@@ -162,6 +168,7 @@ class DiskCache(Locked):
             about = (key, label, now, now, size, _proof(key, rows))
             db.execute("INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?, ?, ?)", about)
             db.executemany("INSERT INTO blobs VALUES (?, ?, ?, ?)", [(key, *row) for row in rows])
+            _demand(self._rows(key) == rows)
         self._evict()
 
     @_on_disk("read", None)
@@ -169,17 +176,17 @@ class DiskCache(Locked):
         """(content key, note) behind a front key; None where there is none that proves to be its own."""
         db = self._db()
         row = db.execute("SELECT key, note, proof FROM fronts WHERE front = ?", (front,)).fetchone()
-        if row is None or row[2] == digest(front, row[0], row[1]):
-            return row and row[:2]
-        if self._writable:
-            db.execute("DELETE FROM fronts WHERE front = ?", (front,))
-        return None
+        _demand(row is None or row[2] == digest(front, row[0], row[1]))
+        return row and row[:2]
 
     @_on_disk("write", None)
     def link(self, front: str, key: str, note: str = "") -> None:
         """Records that a front key leads to `key`; `note` is text that comes along."""
         row = (front, key, note, digest(front, key, note))
-        self._db().execute("INSERT OR REPLACE INTO fronts VALUES (?, ?, ?, ?)", row)
+        db = self._db()
+        with self._transaction(db):
+            db.execute("INSERT OR REPLACE INTO fronts VALUES (?, ?, ?, ?)", row)
+            _demand(db.execute("SELECT * FROM fronts WHERE front = ?", (front,)).fetchone() == row)
 
     # What `tessera cache` asks
 
@@ -213,6 +220,7 @@ class DiskCache(Locked):
     @_on_disk("write", [])
     def verify(self) -> list[str]:
         """Reads every entry; discards damaged ones and leftovers of crashed writers. Returns the discarded keys."""
+        _demand(self._db().execute("PRAGMA integrity_check").fetchone() == ("ok",))
         keys = self._db().execute("SELECT key FROM entries UNION SELECT key FROM blobs").fetchall()
         bad = sorted(key for (key,) in keys if self._whole(key) is None)
         self._discard(bad)
@@ -400,6 +408,14 @@ class DiskCache(Locked):
 def _proof(key: str, rows: Sequence[tuple[str, str, int]]) -> str:
     """What ties the blobs of an entry to its key: (name, SHA-256, size) of each, by name."""
     return digest(key, *(str(part) for row in rows for part in row))
+
+
+def _demand(holds: bool) -> None:
+    """An index that gives other things than were written is damaged in ways that SQLite does not see."""
+    if not holds:
+        import sqlite3
+
+        raise sqlite3.DatabaseError("it does not give what was written")
 
 
 def _is_new(db: sqlite3.Connection) -> bool:

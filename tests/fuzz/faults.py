@@ -92,12 +92,13 @@ def check_cache(folder: Path) -> None:
             assert cache.get(f"key{n}") in (None, entries(n))
         cache.stats(), cache.entries()
         fill(cache)
+        cache.verify()  # what nobody asked for is found, and an index that is damaged somewhere is begun anew
+        fill(cache)
         assert cache.problem is None, cache.problem
         for n in range(6):
             assert cache.lookup(f"front{n}") == (f"key{n}", f'{{"plan": {n}}}')
             assert cache.get(f"key{n}") == entries(n)
-        cache.verify()  # finds what nobody asked for: rows under keys that there are not
-        assert cache.verify() == [] and all(cache.get(f"key{n}") == entries(n) for n in range(6))
+        assert cache.verify() == []
     finally:
         cache.close()
 
@@ -109,6 +110,8 @@ def check_store(folder: Path) -> None:
             assert store.trials(key) in ({}, trials), store.trials(key)
             assert store.bits(key) in ({}, bits)
             store.add(key, trials, bits)
+        if "newer" in (store.problem or ""):  # a number of its header was damaged so that it says so
+            return
         for key, trials, bits in zip(KEYS, TRIALS, BITS, strict=True):
             assert store.trials(key) == trials and store.bits(key) == bits
         assert store.problem is None, store.problem
@@ -223,6 +226,8 @@ def text_swapped(path: Path, other: Path, rng: random.Random) -> None:
     db = sqlite3.connect(bases[0], isolation_level=None)
     try:
         tables = [t for (t,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        if not tables:  # it has been emptied before
+            return flip(path, other, rng)
         table = rng.choice(tables)
         column = rng.choice([row[1] for row in db.execute(f"PRAGMA table_info({table})")])
         value = rng.choice(["NULL", "x'ff00'", "-1", "1e300", "''", f"(SELECT {column} FROM {table} LIMIT 1)"])
