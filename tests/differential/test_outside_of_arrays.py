@@ -223,3 +223,17 @@ def test_debug_mode_asks_nothing_of_what_is_padding(target: str) -> None:
     x, i, y, z = array(9), np.array([3, 9, 5, 8, 2, 6], np.int32), -array(6), np.zeros(1, np.float32)
     p = program(put_by_index, x, i, y, z)
     chosen.load(chosen.compile(p, debug=True)).run([a.ctypes.data for a in (x, i, y, z)], [], [])
+
+
+def sums_of_columns_before(b: Tensor["M", "K", ts.f32], y: Tensor["P", "Q", ts.f32]):
+    for p in ts.tile.range(0, P):
+        y[p, 0:32] = ts.tile.row_sum(b[p * 2 : p * 2 + 32, p - 3 : p + 1])
+
+
+@TARGETS
+@pytest.mark.parametrize("K", [1, 40])
+def test_sums_of_columns_that_are_not_there(target: str, K: int) -> None:
+    b = array(40, K)
+    got = run(sums_of_columns_before, b, np.zeros((3, 31), np.float32), target=target)[1]
+    want = [b[p * 2 : p * 2 + 31, max(p - 3, 0) : p + 1].sum(1) for p in range(3)]
+    np.testing.assert_array_equal(got, want)

@@ -74,7 +74,7 @@ class Writer:
             case 4:
                 return inner if must else f"({inner}) // {c}"
             case 5:
-                return inner if must else f"({inner}) % {c}"
+                return inner if must else f"{name} % {self.number(3, 5, 7)}"  # of one that divides, it were a constant
             case 6:
                 return inner if must else f"ts.tile.cdiv({inner}, {c})"
             case 7:

@@ -138,8 +138,18 @@ class Across:
                 body.deliver(r.op, r.result(r.combine(r.identity(lanes), acc)))  # 0 + -0 is 0, however it is added up
 
         ev.within[self.reduced] = self.length
-        ev.env[self.reduced] = Coord(0, n - 1)
-        VectorLoop(body, vector, lanes, 1, write).run(0, extent, body.limit(vector, extent), [])
+        limit = self._limit(vector, extent, Coord(0, 0), Coord(0, n - 1))
+        VectorLoop(body, vector, lanes, 1, write).run(0, extent, limit, [])
+
+    def _limit(self, vector: int, extent: Index, first: Coord, last: Coord) -> Index:
+        """How far the main part may go where the reduced axis stands between two places: an access may leave its view
+        behind the last one, and one that starts before its view at the first one."""
+        ev, limits = self.ev, list[Index]()
+        before = any(lo is not None for op, _ in self.body.accesses for lo, _ in ev.extents(op))
+        for at in (first, last) if before else (last,):
+            ev.env[self.reduced] = at
+            limits.append(self.body.limit(vector, extent))
+        return self.fn.smin(*limits) if before else limits[0]
         ev.env.pop(self.reduced)
         ev.within.pop(self.reduced)
 
@@ -206,8 +216,7 @@ class Across:
                 p.write(fn.mod(row, p.slots), lane, total)
 
         ev.within[self.reduced] = self.length
-        ev.env[self.reduced] = Coord(row, shifts[-1])
-        limit = self.body.limit(vector, hi)
+        limit = self._limit(vector, hi, Coord(row, shifts[0]), Coord(row, shifts[-1]))
         VectorLoop(self.body, vector, lanes, 2 if len(shifts) == 1 else 1, write).run(lo, hi, limit, [])
         ev.env.pop(self.reduced)
         ev.within.pop(self.reduced)
