@@ -189,7 +189,8 @@ class MaskTails:
         shape = cast(TileType, x.type).shape
         out = [NONE] * cast(TileType, op.result.type).rank
         for i, a in enumerate(axes):
-            out[a] = self.of(x)[i] if shape[i] != 1 else NONE
+            stretched = shape[i] == 1 and cast(TileType, op.result.type).shape[a] != 1
+            out[a] = NONE if stretched else self.of(x)[i]
         self.tails[op.result] = tuple(out)
 
     def reshape(self, op: Op) -> None:
