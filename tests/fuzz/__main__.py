@@ -7,6 +7,7 @@ import sys
 
 FUZZERS = {
     "faults": "tests.fuzz.faults",
+    "frontend": "tests.fuzz.frontend",
     "functions": "tests.fuzz.functions",
     "indices": "tests.fuzz.indices",
     "tiles": "tests.fuzz.tiles",

@@ -250,6 +250,8 @@ class KernelLayer(KernelState):
         if isinstance(value, Expr) or name not in self.attributes(value):
             return MISSING
         if name in PROPERTIES:
+            if not isinstance(value, View) and not hasattr(self.type_of(value), "shape"):
+                return MISSING  # a number that each program has its own of, such as program_id
             return self._property(node, value, name)
         return Method(value, "cast" if name in CONVERSIONS else name)
 

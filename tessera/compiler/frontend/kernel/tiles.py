@@ -193,7 +193,7 @@ class Tiles:
     def transpose(self, x: Value, perm: tuple[int, ...] | None = None) -> Value:
         t, axes = tile_type(x), self.identities.of(x)
         order = tuple(reversed(range(t.rank))) if perm is None else perm
-        if sorted(order) != list(range(t.rank)):
+        if not all(type(i) is int for i in order) or sorted(order) != list(range(t.rank)):
             raise KernelFault("TS204", f"{perm} is no permutation of the {t.rank} axes of {shape_text(t.shape)}")
         return self.identities.set(self.builder.transpose(x, order), tuple(axes[i] for i in order))
 
