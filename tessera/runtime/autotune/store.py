@@ -114,9 +114,7 @@ class TuningStore(Locked):
             with _transaction(db):
                 db.execute("INSERT OR IGNORE INTO signatures VALUES (?, ?, ?, ?, ?, ?)", about)
                 for table, columns, new in (("trials", "config", rows), ("bits", "config, reference", pairs)):
-                    _forget_damaged(db, table, columns, new)
-                    for row in new:
-                        db.execute(f"INSERT OR IGNORE INTO {table} VALUES ({', '.join('?' * len(row))})", row)
+                    _insert(db, table, columns, new)
 
         self._do(write)
 
@@ -308,17 +306,24 @@ def _proof(key: Key, *row: Any) -> str:
     return digest(key.digest, *map(repr, row))
 
 
-def _forget_damaged(db: sqlite3.Connection, table: str, columns: str, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Removes the rows that new ones are to replace because they no longer prove themselves."""
+def _insert(db: sqlite3.Connection, table: str, columns: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Stores rows; those that are there stay, unless they no longer prove themselves. Raises sqlite3.DatabaseError
+    where the file does not give what was written."""
+    import sqlite3
+
     names = ["key", *columns.split(", ")]
     where = " AND ".join(f"{name} = ?" for name in names)
     for row in rows:
         place = row[: len(names)]
-        known = db.execute(f"SELECT * FROM {table} WHERE {where}", place).fetchone()
-        if known is not None:
-            told = known[1:-2] if table == "trials" else known[1:-1]  # all but the key, the time and the proof
-            if known[-1] != digest(known[0], *map(repr, told)):
-                db.execute(f"DELETE FROM {table} WHERE {where}", place)
+        for again in (False, True):
+            known = db.execute(f"SELECT * FROM {table} WHERE {where}", place).fetchone()
+            if known is not None:
+                told = known[1:-2] if table == "trials" else known[1:-1]  # all but the key, the time and the proof
+                if known[-1] == digest(known[0], *map(repr, told)):
+                    break
+            if again:
+                raise sqlite3.DatabaseError("it does not give what was written")
+            db.execute(f"INSERT OR REPLACE INTO {table} VALUES ({', '.join('?' * len(row))})", row)
 
 
 def _trial(config: str, status: Any, samples: str, detail: str, flops: int | None, bytes: int | None) -> Trial | None:
