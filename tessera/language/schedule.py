@@ -39,7 +39,8 @@ class Schedule:
     buffers of a GPU's program; `vector_width` and `swizzle`: for kernels that ask for them; further keywords: a
     kernel's own parameters by name (`BLOCK_M=64`). What is None or left out stays as the kernel has it.
 
-    Raises CompileError TS105 for values that make no sense.
+    Counts may be floats without a fraction, as `stages=log2(8)` is. Raises CompileError TS105 for values that make no
+    sense.
     """
 
     name: str = ""
@@ -54,8 +55,9 @@ class Schedule:
         self, name: str = "", block: int | Iterable[int] = (), warps: int | None = None, stages: int | None = None,
         vector_width: int | None = None, swizzle: str | None = None, **parameters: Any,
     ) -> None:  # fmt: skip
-        block = (block,) if isinstance(block, int) else tuple(block)
-        values = (name, block, warps, stages, vector_width, swizzle, dict(parameters))
+        block = (block,) if isinstance(block, (int, float)) else tuple(block)
+        counts = (tuple(map(_whole, block)), _whole(warps), _whole(stages), _whole(vector_width))
+        values = (name, *counts, swizzle, dict(parameters))
         for f, value in zip(fields(self), values, strict=True):
             object.__setattr__(self, f.name, value)
         for key, why in _problems(self):
@@ -206,6 +208,11 @@ def names_in(code: CodeType) -> frozenset[str]:
         elif isinstance(constant, CodeType):
             out |= names_in(constant)
     return frozenset(out)
+
+
+def _whole(value: Any) -> Any:
+    """A float without a fraction as the integer that it is; everything else as it is."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _count(value: object) -> bool:

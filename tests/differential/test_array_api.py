@@ -367,3 +367,26 @@ def test_what_lapack_refuses_is_said_with_a_code():
     ):
         with pytest.raises(LaunchError, match="TS501"):
             refused()
+
+
+@ts.function
+def sorted_inside(x):
+    return xp.sort(x)
+
+
+@ts.function
+def inverted_inside(x):
+    return ts.array_api.linalg.inv(x)
+
+
+@pytest.mark.parametrize("f", [sorted_inside, inverted_inside], ids=lambda f: f.name)
+def test_host_functions_are_refused_inside_functions(f: Any) -> None:
+    with pytest.raises(ts.CompileError) as caught:
+        f(np.eye(3, dtype=np.float32))
+    assert caught.value.code in ("TS103", "TS104", "TS105")
+
+
+def test_operators_of_the_namespace_are_those_of_the_top_level():
+    assert xp.sin is ts.sin
+    assert xp.tensordot is xp.linalg.tensordot is ts.tensordot
+    assert xp.bitwise_left_shift is ts.bitwise_left_shift

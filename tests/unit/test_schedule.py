@@ -196,3 +196,14 @@ def test_what_cannot_be_tuned_from(monkeypatch):
         base.autotune(open_shape, [{"n": 4}])
     with pytest.raises(TuningError, match="TS609"):
         ts.Schedule(BLOCK=-4).autotune(ts.autotune.space(configs=[{"BLOCK": -1}])(halved), [{"n": 4}])
+
+
+def test_counts_may_be_floats_without_a_fraction():
+    import math
+
+    made = ts.Schedule(block=(math.sqrt(4096), 32), warps=2.0**2, stages=math.log2(8))
+    assert made == ts.Schedule(block=(64, 32), warps=4, stages=3)
+    assert type(made.stages) is int
+    for wrong in (2.5, math.nan, math.inf):
+        with pytest.raises(CompileError, match="TS105"):
+            ts.Schedule(stages=wrong)
