@@ -204,6 +204,8 @@ def check(seed: int, targets: tuple[str, ...], blocks: tuple[tuple[int, int], ..
     given = {n: values.integers(-2, 3, [SIZES[a] for a in axes]).astype(np.float32) for n, axes in TENSORS.items()}
     for target in targets:
         for bm, bn in blocks:
+            if tile is None and 1 in (bm, bn):
+                continue  # one element stretches, as in NumPy: what is refused for longer blocks may be right
             out = np.full((SIZES["m"], SIZES["n"]), 99, np.float32)
             case = f"seed {seed}, {target}, blocks of {bm} and {bn}\n{text}"
             try:

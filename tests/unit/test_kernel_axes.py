@@ -117,6 +117,10 @@ BY_HAND: dict[str, Kernel] = {
         for i in ts.tile.range(0, S, 8):
             y[b * S + i:b * S + i + 8] = x[b * S + i:b * S + i + 8]
 """, "0 B*S by b, i", "0 B*S by b, i"),
+    "a slice up to a dim": kernel("""
+(k: Tensor["H", "S", "D", f32], o: Tensor["H", "S", f32]):
+    o[0:S] = ts.tile.row_sum(k[0:S])
+""", "1 S", "1 S"),
     "each, and what it leaves": kernel("""
 (x: Tensor["B", "S", "D", f32], y: Tensor["B", "S", "D", f32]):
     p = ts.tile.program_id(0)

@@ -105,8 +105,9 @@ class Identities:
             at = tuple(range(rank)) if v is lead and rank > 1 else self.fit(v, found, sizes, i, len(values))
             places.append(at)
             for a, p, n in zip(self.of(v), at, _type(v).shape, strict=True):
+                longer = sizes[p] == 1 != n
                 sizes[p] = join_sizes(sizes[p], n, tuple(sizes), _type(v).shape)
-                if found[p].stretches and not a.stretches:
+                if longer or (found[p].stretches and not a.stretches):
                     found[p] = a
         for v, at in zip(values, places, strict=True):
             for a, p, n in zip(self.of(v), at, _type(v).shape, strict=True):
@@ -234,8 +235,10 @@ class Identities:
         turned = all(p is not None for p in elsewhere) and len(set(elsewhere)) == len(elsewhere)
         if turned and v in self.unordered:
             return tuple(p for p in elsewhere if p is not None)
-        if storing and not turned:
-            return tuple(range(len(axes)))  # the place is written down: there is no other reading
+        one = [1 in pair for pair in zip(_type(v).shape, sizes, strict=True)]
+        wrong = [p for p in wrong if turned or not one[p]]  # one element stretches, as in NumPy
+        if not wrong or (storing and not turned):
+            return tuple(range(len(axes)))  # of a store the place is written down: there is no other reading
         p = wrong[0]
         here = f"axis {p} of {self.text(v)} runs along {axis_text(mine[p])}, that of {_text(axes, sizes)} along "
         flat = ", ".join(map(size_text, _type(v).shape))

@@ -119,7 +119,7 @@ class Coordinates:
         """The coordinate whose position is `lower`: the one it is, or one derived from it. `extent` None: lanes, which
         lie in no tensor yet."""
         c = self._by_mark.get(str(lower)) if isinstance(lower, Expr) else None
-        if c is not None and (c.extent == extent or c.extent is None):
+        if c is not None and (extent is None or c.extent == extent or c.extent is None):
             return c
         key = ("at", lower, extent)
         if key not in self.named:

@@ -74,11 +74,14 @@ def first_axis(coordinates: Coordinates, view: View, items: Sequence[Any]) -> in
 
 
 def _named(coordinates: Coordinates, view: View, item: Any) -> list[int]:
-    """The axes whose dims the coordinates in an index walk."""
+    """The axes whose dims the coordinates in an index walk, or that stand in the end of a slice with a fixed start."""
     start: Any = item.base if isinstance(item, Lanes) else item.start if is_slice(item) else item
-    if not isinstance(start, Expr):
+    if isinstance(start, Expr) and marks(start):
+        walked = coordinates.walked(start)
+    elif is_slice(item) and isinstance(item.stop, Expr):
+        walked = symbols(item.stop)
+    else:
         return []
-    walked = coordinates.walked(start)
     return [a for a, d in enumerate(view.shape) if (own := symbols(d)) and own <= walked]
 
 
