@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tessera.compiler.tile.passes.mask_tails import identity_of
 from tessera.language.dtypes import DType
 from tessera.language.lazy import np
 from tessera.language.order import CHAIN, SPAN
@@ -57,6 +58,9 @@ def reduce(name: str, values: Any, axes: tuple[int, ...], source: DType, result:
     """The elements of `axes` combined; sums and products in at least the accumulator's precision."""
     moved = np.moveaxis(values, axes, tuple(range(-len(axes), 0)))
     flat = np.ascontiguousarray(moved).reshape(*moved.shape[: moved.ndim - len(axes)], -1)
+    if not flat.shape[-1]:  # of no elements: what changes nothing, and the index 0
+        nothing = 0 if name.startswith("arg") else identity_of(name, source)
+        return np.full(flat.shape[:-1], nothing, result.numpy)
     if name in ("argmax", "argmin"):
         wide = to_compute(flat, source)
         return (np.argmax if name == "argmax" else np.argmin)(wide, axis=-1).astype(np.int64)

@@ -135,7 +135,7 @@ class Memory:
             extent = view.shape[a]
             if is_slice(item):
                 lower, size = self._slice(item, extent)
-                axes[a] = self._axis(self._inside(lower, view, a), size, extent)
+                axes[a] = self._axis(self._inside(lower, view, a, sliced=True), size, extent)
             elif isinstance(item, Lanes):
                 lower, size, axes[a] = item.base, item.size, item.axis
                 checked = checked or not self.coordinates.is_origin(item)
@@ -168,10 +168,11 @@ class Memory:
             mask = self.coordinates.launch_mask(self.tiles, w.sizes[w.kept[0]])
         return replace(w, mask=mask, checked=checked)
 
-    def _inside(self, at: Dim, view: View, axis: int) -> Dim:
+    def _inside(self, at: Dim, view: View, axis: int, sliced: bool = False) -> Dim:
         """Refuses a place that is known to lie outside."""
         place, extent = self.tiles.known(at), self.tiles.known(view.shape[axis])
-        if isinstance(place, int) and isinstance(extent, int) and not 0 <= place < extent:
+        empty = extent == 0 and place == 0 and sliced  # an axis without elements has nothing to read
+        if isinstance(place, int) and isinstance(extent, int) and not (0 <= place < extent or empty):
             raise KernelFault("TS409", f"index {place} leaves axis {axis} of {view.name}, which has {extent} elements")
         return at
 

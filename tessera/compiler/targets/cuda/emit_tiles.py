@@ -10,6 +10,7 @@ from tessera.compiler.targets.cuda.emit import KernelEmitter, contiguous_strides
 from tessera.compiler.targets.cuda.groups import dtype_of, is_scalar, is_tile, shape_of, squeezed
 from tessera.compiler.targets.cuda.layout import blocked, fold_scratch
 from tessera.compiler.targets.cuda.stream import folded_line
+from tessera.compiler.tile.passes.mask_tails import identity_of
 from tessera.language.dims import Dim
 from tessera.language.scalars import TABLE
 
@@ -174,6 +175,11 @@ def _widened(e: KernelEmitter, op: Op) -> str:
 @handles("reduce")
 def _reduce(e: KernelEmitter, op: Op) -> None:
     x, name = op.operands[0], str(op.attrs["op"])
+    if is_tile(x) and 0 in shape_of(x):
+        e.env[op.result] = cxx.literal(_of_nothing(op), dtype_of(op.result))
+        if is_tile(op.result):
+            e.splat.add(op.result)
+        return
     e.headers.add("reduce")
     axis = e.grouping.reduced(op) if is_tile(x) else "none"
     if axis == "none":
@@ -194,6 +200,12 @@ def _reduce(e: KernelEmitter, op: Op) -> None:
     _fold_bytes(e, op, axis)
     argument = "" if axis == "all" else f"<{axis}>"
     _give(e, op, f"ts::{name}{argument}({_widened(e, op)})", axis)
+
+
+def _of_nothing(op: Op) -> float:
+    """What a reduction of no elements gives: the value that changes nothing; an index is 0."""
+    name = str(op.attrs["op"])
+    return 0 if name.startswith("arg") else identity_of(name, dtype_of(op.result))
 
 
 def _give(e: KernelEmitter, op: Op, text: str, axis: int | str) -> None:
