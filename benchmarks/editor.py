@@ -102,8 +102,8 @@ def install(folder: Path) -> None:
 def start_milliseconds() -> float:
     """Importing the server and making one, in a process of its own."""
     code = (
-        "import gc, time; started = time.perf_counter(); gc.disable(); from tessera_lsp import quick_types\n"
-        "quick_types.load(); from tessera_lsp.server import create_server\n"
+        "import gc, time; started = time.perf_counter(); gc.disable(); from tessera_lsp import lazy_types\n"
+        "lazy_types.load(); from tessera_lsp.server import create_server\n"
         "create_server(''); print((time.perf_counter() - started) * 1e3)"
     )
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'lsp'}"}

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 
-from tessera.compiler.frontend.files import FileAnalysis
+from tessera.compiler.frontend.incremental import FileAnalysis
 
 HEAD = '''"""A generated model, as long as asked for."""
 import math
@@ -99,7 +99,7 @@ def program(lines: int) -> str:
 START = """
 import time
 started = time.perf_counter()
-from tessera.compiler.frontend.files import FileAnalysis
+from tessera.compiler.frontend.incremental import FileAnalysis
 FileAnalysis("start.py").update("import tessera as ts\\n@ts.function\\ndef f(x: ts.Tensor['B']):\\n    return x + 1\\n")
 print((time.perf_counter() - started) * 1e3)
 """

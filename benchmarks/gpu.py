@@ -64,9 +64,9 @@ def no_cupy() -> ModuleType:
 def calls_on_the_host(best: Callable[..., float]) -> Iterator[tuple[str, float]]:
     """Whole calls from the decorated name to the driver, over CuPy and a driver that do nothing."""
     import tessera as ts
-    from tessera.compiler.targets.cuda.device import DeviceExecutable
+    from tessera.compiler.targets.cuda.call.device import DeviceExecutable
     from tessera.compiler.targets.cuda.target import CudaTarget
-    from tessera.runtime import devices
+    from tessera.runtime.arrays import devices
 
     sys.modules["cupy"] = no_cupy()
     gpu = devices.Device("cuda:0", "nothing", "sm_80", 1, 1 << 30)
@@ -101,7 +101,7 @@ def on_the_host(quick: bool) -> Iterator[tuple[str, float]]:
     """(what, time) of what needs no GPU: Python's share of a launch in microseconds, compilations in milliseconds."""
     from tessera.compiler.targets import base
     from tessera.compiler.targets.cuda import nvrtc
-    from tessera.compiler.targets.cuda.device import DeviceExecutable
+    from tessera.compiler.targets.cuda.call.device import DeviceExecutable
     from tests.emulator import kernels as k
 
     def best(call: Callable[[], Any], rounds: int, per_round: int) -> float:

@@ -16,7 +16,9 @@ from pathlib import Path
 import numpy as np
 
 import tessera as ts
-from tessera.runtime import build, eager_calls, sites
+from tessera.runtime.call import dispatch
+from tessera.runtime.code import build
+from tessera.runtime.eager import calls
 
 STEP = 500
 
@@ -33,8 +35,8 @@ def resident() -> int:
 
 def bound(launches: int) -> None:
     """Lowers what is kept to so many launches and programs."""
-    sites.LAUNCHES = launches
-    for table in (build._resident, build._fronts, eager_calls._calls):
+    dispatch.LAUNCHES = launches
+    for table in (build._resident, build._fronts, calls._calls):
         table.limit = min(table.limit, launches)
 
 

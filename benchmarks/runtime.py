@@ -149,7 +149,7 @@ RUN_NS = 20e6
 
 def profiler(rounds: int) -> dict[str, float]:
     """What tile records add, in per cent: to tiles of one phase and of three, by the time that a tile takes."""
-    from tessera.runtime import devices
+    from tessera.runtime.arrays import devices
 
     threads = devices.get_num_threads()
     devices.set_num_threads(1)

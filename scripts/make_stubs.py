@@ -16,7 +16,7 @@ from tessera.compiler.graph.operator import FUNCTIONS, METHODS, PROPERTIES, Oper
 from tessera.language import dtypes
 from tessera.language.dtypes import DType
 from tessera.language.scalars import BY_SYMBOL
-from tessera.runtime.tensor import METHOD_FUNCTIONS, Tensor
+from tessera.runtime.eager.tensor import METHOD_FUNCTIONS, Tensor
 
 TARGET = Path(__file__).parents[1] / "tessera" / "__init__.pyi"
 HEAD = '''"""Public names of Tessera, for type checkers and editors. Made by scripts/make_stubs.py."""
@@ -126,7 +126,7 @@ def tensor_class() -> str:
 
 def imports(home: Mapping[str, str], modules: Mapping[str, str]) -> str:
     """Names that live in modules of their own; a name that is an operator as well is that operator."""
-    lines = ["from tessera.runtime.tensor import Tensor as _Tensor"]
+    lines = ["from tessera.runtime.eager.operators.tensor import Tensor as _Tensor"]
     lines += [
         f"from {module} import {name} as {name}"
         for name, module in home.items()

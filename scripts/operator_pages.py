@@ -9,8 +9,8 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 from tessera.compiler.graph import operators as _families  # noqa: F401  (fills the registry)
-from tessera.compiler.graph.elementwise import Elementwise
 from tessera.compiler.graph.operator import REGISTRY, Operator
+from tessera.compiler.graph.operators.elementwise import Elementwise
 
 TITLES = {
     "elementwise": "Elementwise",
@@ -47,7 +47,7 @@ def operators_page() -> str:
     public = [o for o in REGISTRY.values() if o.function_names or o.method_names or o.properties]
     public.sort(key=lambda o: list(TITLES).index(family(o)))
     for name, group in groupby(public, family):
-        module = sys.modules[f"tessera.compiler.graph.{name}"]
+        module = sys.modules[f"tessera.compiler.graph.operators.{name}"]
         about = (module.__doc__ or "").split("\n\n")[0].replace("\n", " ")
         lines += ["", f"## {TITLES[name]}", "", about]
         members = list(group)

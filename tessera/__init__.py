@@ -22,13 +22,13 @@ _HOME: dict[str, str] = {
     "install_import_hook": "tessera.compiler.frontend.importing",
     # running them
     **dict.fromkeys(("compile", "Compiled"), "tessera.runtime.compiled"),
-    "why_recompiled": "tessera.runtime.history",
-    **dict.fromkeys(("devices", "set_num_threads", "get_num_threads"), "tessera.runtime.devices"),
-    "Tensor": "tessera.runtime.tensor",
+    "why_recompiled": "tessera.runtime.code.why_recompiled",
+    **dict.fromkeys(("devices", "set_num_threads", "get_num_threads"), "tessera.runtime.arrays.devices"),
+    "Tensor": "tessera.runtime.eager.tensor",
     **dict.fromkeys(
-        ("tensor", "asarray", "from_dlpack", "empty", "rand", "randn", "manual_seed"), "tessera.runtime.creation"
+        ("tensor", "asarray", "from_dlpack", "empty", "rand", "randn", "manual_seed"), "tessera.runtime.eager.creation"
     ),
-    "op": "tessera.runtime.eager",
+    "op": "tessera.runtime.eager.operators",
     # looking at them
     **dict.fromkeys(("Profiler", "profile_memory"), "tessera.profiler"),
     # when they are wrong
@@ -66,7 +66,7 @@ def _find(name: str) -> Any:
     if name in _DTYPES:
         return importlib.import_module("tessera.language.dtypes").of("bool" if name == "bool_" else name)
     if not name.startswith("_"):
-        found = importlib.import_module("tessera.runtime.eager").function(name)
+        found = importlib.import_module("tessera.runtime.eager.operators").function(name)
         if found is not None:
             return found
         try:

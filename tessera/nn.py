@@ -10,7 +10,7 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    operators = importlib.import_module("tessera.runtime.eager")
+    operators = importlib.import_module("tessera.runtime.eager.operators")
     found = operators.function(name) if not name.startswith("_") else None
     if found is None:
         raise AttributeError(f"module 'tessera.nn' has no attribute {name!r}{operators.hint(name)}")

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from tessera.compiler import graph as graph
-from tessera.compiler.frontend.analysis import Analysis, Static, analyse
-from tessera.compiler.frontend.definition import live_definition
-from tessera.compiler.graph.evaluate import evaluate
+from tessera.compiler.frontend.names.definition import live_definition
+from tessera.compiler.frontend.result import Analysis, Static, analyse
+from tessera.compiler.graph.reference import evaluate
 from tessera.compiler.ir.types import TensorType
 from tessera.compiler.ir.verifier import verify
 from tessera.errors import render_all

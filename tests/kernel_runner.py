@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from tessera.compiler.frontend.analysis import Analysis, analyse
-from tessera.compiler.frontend.definition import live_definition
-from tessera.compiler.frontend.values import Static
+from tessera.compiler.frontend.names.definition import live_definition
+from tessera.compiler.frontend.names.values import Static
+from tessera.compiler.frontend.result import Analysis, analyse
 from tessera.compiler.ir.types import TensorType
 from tessera.compiler.ir.verifier import verify
 from tessera.compiler.pipeline import lower

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from tessera.compiler.targets import base
-from tessera.compiler.targets.cuda import cxx, nvrtc, steps
-from tessera.compiler.targets.cuda.device import Driver, driver
-from tessera.compiler.targets.cuda.launch import aligned_room, encode_tensor_map
-from tessera.runtime.devices import best_target
+from tessera.compiler.targets.cuda import nvrtc
+from tessera.compiler.targets.cuda.call import steps
+from tessera.compiler.targets.cuda.call.device import Driver, driver
+from tessera.compiler.targets.cuda.call.launch import aligned_room, encode_tensor_map
+from tessera.compiler.targets.cuda.write import cxx
+from tessera.runtime.arrays.devices import best_target
 
 POISON = 0xFF
 """What every byte of an output holds before a launch: NaN, where it is read as a float."""

@@ -6,8 +6,8 @@ import ast
 from dataclasses import dataclass
 from typing import Any
 
-from tessera.compiler.frontend.syntax import parse
-from tessera.compiler.frontend.trees import first_line, suites
+from tessera.compiler.frontend.syntax.parse import parse
+from tessera.compiler.frontend.syntax.trees import first_line, suites
 
 Name = tuple[int, str]
 """a name, in the scope of the function with this number; 0 is the module"""

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from benchmarks.mutations.dependence import Dependence, Part
 from benchmarks.mutations.scratch import Scratch
 from benchmarks.mutations.texts import Mutation, Typing, right
-from tessera.compiler.frontend.analysis import Analysis
-from tessera.compiler.frontend.files import FileAnalysis
+from tessera.compiler.frontend.incremental import FileAnalysis
+from tessera.compiler.frontend.result import Analysis
 
 Hints = dict[tuple[int, str], str]
 Codes = set[tuple[int, str]]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tessera.compiler.frontend.recovery import Reader
-from tessera.compiler.frontend.reparse import parsed
-from tessera.compiler.frontend.syntax import parse
+from tessera.compiler.frontend.syntax.parse import parse
+from tessera.compiler.frontend.syntax.recovery import Reader
+from tessera.compiler.frontend.syntax.reparse import parsed
 from tessera.errors import Diagnostic
 
 

@@ -15,9 +15,9 @@ from tessera_lsp.notebook import Source
 from tessera_lsp.text import Text
 
 from benchmarks.record import ROOT
-from tessera.compiler.frontend.dialect import tokens
-from tessera.compiler.frontend.syntax import parse
-from tessera.compiler.frontend.trees import first_line
+from tessera.compiler.frontend.syntax.dialect import tokens
+from tessera.compiler.frontend.syntax.parse import parse
+from tessera.compiler.frontend.syntax.trees import first_line
 
 MARKERS = sorted((ROOT / "tests" / "lsp" / "markers").glob("*.py"))
 OTHERS = (ROOT / "examples" / "tour.tess", ROOT / "examples" / "01_kernels.ipynb")

@@ -16,8 +16,8 @@ from typing import Any
 
 from IPython.core.interactiveshell import InteractiveShell
 
-from tessera.compiler.frontend.analysis import Analysis, analyse
-from tessera.compiler.frontend.syntax import compile_text, parse
+from tessera.compiler.frontend.result import Analysis, analyse
+from tessera.compiler.frontend.syntax.parse import compile_text, parse
 from tessera.errors import CompileError, Diagnostic, TesseraError, register_source
 from tessera.language.decorators import Program
 

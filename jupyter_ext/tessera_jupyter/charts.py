@@ -9,13 +9,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tessera.profiler.kernels import KernelStats
+from tessera.profiler.kernel_stats import KernelStats
 from tessera.profiler.machine import Ceiling
 from tessera.profiler.quantity import format_percent, format_time, format_value
 from tessera.profiler.recording import Recording
 from tessera.profiler.roofline import Roofline
-from tessera.profiler.views.gantt import Bars, bars_of
-from tessera.profiler.views.style import PALETTE, shorten, time_unit
+from tessera.profiler.style import PALETTE, shorten, time_unit
+from tessera.profiler.timeline import Bars, bars_of
 from tessera_jupyter.markup import text
 
 _WIDTH, _LEFT, _RIGHT = 760, 96, 14

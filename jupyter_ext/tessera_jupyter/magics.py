@@ -15,12 +15,13 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_exp
 from IPython.display import display
 
 import tessera
-from tessera.compiler.frontend.analysis import analyse
+from tessera.compiler.frontend.result import analyse
 from tessera.compiler.targets import base as targets
 from tessera.errors import CompileError
 from tessera.language.decorators import Function, Program
 from tessera.profiler import Profiler
-from tessera.runtime import devices, events
+from tessera.runtime import events
+from tessera.runtime.arrays import devices
 from tessera.runtime.compiled import Compiled
 from tessera_jupyter import cell as cells
 from tessera_jupyter import command, findings, sizes

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tessera.errors import Diagnostic
 from tessera.profiler import Profiler
 from tessera.profiler.hints import Hint
-from tessera.profiler.kernels import KernelStats
+from tessera.profiler.kernel_stats import KernelStats
 from tessera.profiler.quantity import Quantity, format_percent, format_time, format_value
 from tessera_jupyter.charts import gantt, roofline
 from tessera_jupyter.findings import as_html

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tessera.compiler.frontend.analysis import Analysis, ExprInfo
+from tessera.compiler.frontend.result import Analysis, ExprInfo
 from tessera_jupyter.markup import python, text
 from tessera_jupyter.subject import Subject
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import tessera
 from tessera import knobs
-from tessera.compiler.frontend.analysis import Analysis
+from tessera.compiler.frontend.result import Analysis
 from tessera.compiler.pipeline import Lowered, lower
 from tessera.compiler.targets import base as targets
 from tessera.compiler.targets.base import Target
 from tessera.errors import Diagnostic, TesseraError, render_all
 from tessera.language.decorators import Program
-from tessera.runtime import devices
+from tessera.runtime.arrays import devices
 from tessera.runtime.compiled import Compiled
 from tessera.runtime.levels import Level, assembly_lines, op_lines, target_lines
 from tessera_jupyter.command import LEVELS

@@ -22,9 +22,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     logging.basicConfig(level=given.log_level, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
 
     gc.disable()  # the protocol's classes are many objects, all of them kept
-    from tessera_lsp import quick_types
+    from tessera_lsp import lazy_types
 
-    quick_types.load()
+    lazy_types.load()
     from tessera_lsp.server import create_server
     from tessera_lsp.standard_io import serve
 
@@ -32,13 +32,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     gc.freeze()
     gc.enable()
     if given.tcp is not None:
-        from tessera_lsp import loopback, tcp
+        from tessera_lsp import ports
 
-        loopback.run(server, tcp.serve(server, given.tcp))
+        ports.run(server, ports.serve_tcp(server, given.tcp))
     elif given.ws is not None:
-        from tessera_lsp import loopback, websocket
+        from tessera_lsp import ports
 
-        loopback.run(server, websocket.serve(server, given.ws))
+        ports.run(server, ports.serve_websocket(server, given.ws))
     else:
         serve(server)
 

@@ -22,15 +22,15 @@ from pygls.exceptions import JsonRpcContentModified
 from pygls.uris import from_fs_path, to_fs_path
 
 from tessera.compiler.frontend.budget import interruptible
-from tessera.compiler.frontend.definition import Source, source_of
-from tessera.compiler.frontend.files import FileAnalysis
-from tessera.compiler.frontend.modules import Modules, imported_files
-from tessera.compiler.frontend.reparse import common_length
-from tessera.compiler.frontend.text_scope import TextScope
-from tessera.compiler.frontend.trees import first_line
+from tessera.compiler.frontend.incremental import FileAnalysis
+from tessera.compiler.frontend.names.definition import Source, source_of
+from tessera.compiler.frontend.names.module import TextScope
+from tessera.compiler.frontend.names.workspace import Modules, imported_files
+from tessera.compiler.frontend.syntax.reparse import common_length
+from tessera.compiler.frontend.syntax.trees import first_line
+from tessera.editor.functions import Known
 from tessera.errors import Diagnostic, Edit, Note, Span
 from tessera_lsp.aside import Aside
-from tessera_lsp.known import Known
 from tessera_lsp.text import Text
 
 log = logging.getLogger(__name__)

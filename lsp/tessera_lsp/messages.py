@@ -11,7 +11,7 @@ from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, overrid
 from lsprotocol import types as lsp
 from pygls.protocol import default_converter
 
-from tessera_lsp.quick_types import later
+from tessera_lsp.lazy_types import later
 
 CURSOR = "tessera/cursor"
 IR = "tessera/ir"

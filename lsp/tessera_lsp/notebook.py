@@ -17,15 +17,15 @@ from itertools import count
 
 from lsprotocol import types as lsp
 
-from tessera.compiler.frontend.broken import bound_names
-from tessera.compiler.frontend.definition import Source as SourceText
-from tessera.compiler.frontend.modules import Modules
-from tessera.compiler.frontend.reparse import parsed
-from tessera.compiler.frontend.syntax import parse
-from tessera.compiler.frontend.text_scope import TextScope
+from tessera.compiler.frontend.names.definition import Source as SourceText
+from tessera.compiler.frontend.names.module import TextScope
+from tessera.compiler.frontend.names.workspace import Modules
+from tessera.compiler.frontend.syntax.fragments import bound_names
+from tessera.compiler.frontend.syntax.parse import parse
+from tessera.compiler.frontend.syntax.reparse import parsed
+from tessera.editor.functions import Known
 from tessera.errors import Diagnostic, Edit, Span
 from tessera_lsp.document import Document
-from tessera_lsp.known import Known
 from tessera_lsp.text import Text
 
 MAGIC = re.compile(r"\s*%%tessera(?![\w.])(.*)")

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tessera.compiler.frontend.inlining import assigned_names
-from tessera.compiler.frontend.trees import first_line
+from tessera.compiler.frontend.evaluate.inlining import assigned_names
+from tessera.compiler.frontend.syntax.trees import first_line
+from tessera.editor.names import annotations_of, own_span
 from tessera.errors import Span
 from tessera_lsp.index import Index, Target, Unit, word_pattern
-from tessera_lsp.names import annotations_of, own_span
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Found = tuple[Unit, Function]

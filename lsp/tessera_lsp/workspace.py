@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pygls.uris import to_fs_path
 
-from tessera.compiler.frontend.files import read_text
+from tessera.compiler.frontend.incremental import read_text
 from tessera.errors import CompileError
 from tessera_lsp.document import TURN
 

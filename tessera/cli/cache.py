@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from tessera.runtime import cache as disk
 from tessera.runtime.autotune.store import store_at
+from tessera.runtime.code import cache as disk
 
 
 def cache(

@@ -11,10 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
-from tessera.compiler.frontend.analysis import Analysis
-from tessera.compiler.frontend.checks.accumulation import accumulations
-from tessera.compiler.frontend.files import FileAnalysis, read_text
-from tessera.compiler.frontend.modules import Modules
+from tessera.compiler.frontend.checks.precision import accumulations
+from tessera.compiler.frontend.incremental import FileAnalysis, read_text
+from tessera.compiler.frontend.names.workspace import Modules
+from tessera.compiler.frontend.result import Analysis
 from tessera.errors import CompileError, Diagnostic, Span, render
 
 MANY = 8

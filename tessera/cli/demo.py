@@ -19,7 +19,7 @@ def demo(
 ) -> None:
     """Compile and run the tour on this machine's best target, and show where the time went."""
     from tessera import profiler
-    from tessera.runtime import devices
+    from tessera.runtime.arrays import devices
 
     script = next(
         (p / SCRIPT for p in (Path.cwd(), Path(__file__).resolve().parents[2]) if (p / SCRIPT).is_file()), None

@@ -14,7 +14,7 @@ import typer
 
 import tessera
 from tessera import knobs
-from tessera.runtime import devices
+from tessera.runtime.arrays import devices
 
 
 @dataclass(frozen=True, slots=True)

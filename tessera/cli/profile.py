@@ -68,11 +68,11 @@ def profile(
 def _prepared(file: str, name: str, given: dict[str, int], target: str) -> tuple[Callable[[], Any], dict[str, Any]]:
     """A call of the function, and what there is to say of it. Raises CompileError before anything has run."""
     from tessera import asarray, knobs
-    from tessera.compiler.frontend.signature import definition_signature
+    from tessera.compiler.frontend.names.signature import definition_signature
+    from tessera.compiler.frontend.names.values import remade
     from tessera.compiler.frontend.sizes import declared_sizes, usual_sizes
-    from tessera.compiler.frontend.values import remade
     from tessera.language.decorators import Program
-    from tessera.runtime.examples import example_arguments
+    from tessera.runtime.call.examples import example_arguments
 
     analysis = named(f"{file}:{name}")
     if errors := [d for d in analysis.diagnostics if d.severity == "error"]:
@@ -112,7 +112,7 @@ def _target(wanted: str) -> tuple[str, bool]:
     """The target to run on, and whether its arrays live on a GPU. Raises DeviceError where there is none."""
     from tessera import knobs
     from tessera.compiler.targets import base as targets
-    from tessera.runtime import devices
+    from tessera.runtime.arrays import devices
 
     found = devices.cuda_devices()
     chosen = knobs.target() if wanted == "auto" else wanted

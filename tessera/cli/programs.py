@@ -8,14 +8,14 @@ from pathlib import Path
 
 import typer
 
-from tessera.compiler.frontend.analysis import Analysis, analyse
-from tessera.compiler.frontend.files import analyse_file
+from tessera.compiler.frontend.incremental import analyse_file
+from tessera.compiler.frontend.result import Analysis, analyse
 from tessera.compiler.frontend.sizes import REST
 from tessera.compiler.pipeline import Lowered, lower
 from tessera.compiler.targets import base as targets
 from tessera.compiler.targets.base import Target
 from tessera.errors import CompileError
-from tessera.runtime import devices
+from tessera.runtime.arrays import devices
 
 
 def sizes(text: str | None) -> dict[str, int]:

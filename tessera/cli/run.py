@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from tessera.compiler.frontend.files import read_text
 from tessera.compiler.frontend.importing import install_import_hook
-from tessera.compiler.frontend.syntax import compile_text
+from tessera.compiler.frontend.incremental import read_text
+from tessera.compiler.frontend.syntax.parse import compile_text
 from tessera.errors import register_source
 
 

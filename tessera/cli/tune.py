@@ -12,8 +12,8 @@ from tessera import knobs
 from tessera.cli.programs import sizes
 from tessera.cli.run import execute
 from tessera.language.decorators import Program
-from tessera.runtime import devices
-from tessera.runtime.examples import example_arguments
+from tessera.runtime.arrays import devices
+from tessera.runtime.call.examples import example_arguments
 
 
 def tune(

@@ -1,6 +1,6 @@
 """The list of passes, in order, from an analysed function or kernel to a Program that a target compiles.
 
-This is the only such list, with GRAPH_PASSES in graph/passes.py. Each line says why it stands where it stands;
+This is the only such list, with GRAPH_PASSES in graph/passes/__init__.py. Each line says why it stands where it stands;
 `TESSERA_DUMP` and `Lowered.text` show the IR between them, and tests run the verifier after each.
 """
 
@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from time import perf_counter_ns
 from typing import Any
 
-from tessera.compiler.frontend.analysis import Analysis
+from tessera.compiler.frontend.result import Analysis
 from tessera.compiler.graph.passes import GRAPH_PASSES
 from tessera.compiler.ir.core import Op, clone
 from tessera.compiler.ir.launches import kernel_of
 from tessera.compiler.ir.printer import print_op
-from tessera.compiler.lower.graph_to_schedule import graph_to_schedule
 from tessera.compiler.lower.kernel_to_program import kernel_program
 from tessera.compiler.lower.schedule_to_tile import schedule_to_tile
 from tessera.compiler.schedule.blocks import sizes_key
+from tessera.compiler.schedule.graph_to_schedule import graph_to_schedule
 from tessera.compiler.targets.base import Artifact, Target
 from tessera.compiler.tile.passes.fuse_accumulators import fuse_accumulators
 from tessera.compiler.tile.passes.mask_tails import mask_tails

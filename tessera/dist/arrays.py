@@ -9,10 +9,18 @@ from typing import Any
 from tessera.compiler.graph.cut import Combine
 from tessera.language.dtypes import DType
 from tessera.language.lazy import np
-from tessera.runtime.arrays import Adapter, device_index
-from tessera.runtime.foreign import FOREIGN, storage_of
-from tessera.runtime.libraries import CUPY, JAX, NUMPY, TORCH, adapter_of, cupy
-from tessera.runtime.tensor import TENSOR, Tensor
+from tessera.runtime.arrays.adapter import Adapter
+from tessera.runtime.arrays.adapter import device_index
+from tessera.runtime.arrays.libraries import FOREIGN
+from tessera.runtime.arrays.libraries import storage_of
+from tessera.runtime.arrays.libraries import CUPY
+from tessera.runtime.arrays.libraries import JAX
+from tessera.runtime.arrays.libraries import NUMPY
+from tessera.runtime.arrays.libraries import TORCH
+from tessera.runtime.arrays.libraries import adapter_of
+from tessera.runtime.arrays.libraries import cupy
+from tessera.runtime.eager.tensor import TENSOR
+from tessera.runtime.eager.tensor import Tensor
 
 _COMBINE: dict[Combine, Callable[[Any, Any], Any]] = {
     "sum": lambda a, b: a + b,

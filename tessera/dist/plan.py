@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tessera.compiler.frontend.analysis import Analysis, analyse
+from tessera.compiler.frontend.result import Analysis
+from tessera.compiler.frontend.result import analyse
 from tessera.compiler.frontend.distribution import unsuitable
-from tessera.compiler.graph.sharding import Collective, Partition, partition
+from tessera.compiler.graph.sharding import Collective
+from tessera.compiler.graph.sharding import Partition
+from tessera.compiler.graph.sharding import partition
 from tessera.errors import CompileError, Diagnostic, LaunchError
 from tessera.language.distribution import Distribution, Mesh
-from tessera.runtime import devices
+from tessera.runtime.arrays import devices
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tessera.compiler.frontend.analysis import ArgType
-from tessera.compiler.frontend.binding import equations
+from tessera.compiler.frontend.result import ArgType
+from tessera.compiler.frontend.names.binding import equations
 from tessera.compiler.graph.sharding import Place
-from tessera.compiler.frontend.values import remade
+from tessera.compiler.frontend.names.values import remade
 from tessera.compiler.ir.types import TensorType, shape_text
 from tessera.dist import arrays
 from tessera.dist.plan import Part, Plan, made, parts_of
@@ -22,9 +22,11 @@ from tessera.dist.staged import Staged
 from tessera.errors import CompileError, Diagnostic
 from tessera.language import dims
 from tessera.language.distribution import Distribution
-from tessera.runtime.arguments import Bound, Parameters
-from tessera.runtime.libraries import adapter_of
-from tessera.runtime.watch import Watch, reads
+from tessera.runtime.call.arguments import Bound
+from tessera.runtime.call.arguments import Parameters
+from tessera.runtime.arrays.libraries import adapter_of
+from tessera.runtime.code.watch import Watch
+from tessera.runtime.code.watch import reads
 
 
 def call(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

@@ -8,18 +8,24 @@ from typing import Any
 
 from tessera import knobs
 from tessera.compiler.graph.operator import tensor
-from tessera.compiler.graph.stages import Stage, stages
+from tessera.compiler.graph.sharding import Stage
+from tessera.compiler.graph.sharding import stages
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.printer import print_op
 from tessera.compiler.targets import base as targets
 from tessera.compiler.tile.program import Param
 from tessera.dist import arrays
 from tessera.dist.plan import Part, Plan
-from tessera.runtime import devices
-from tessera.runtime.arrays import Adapter
-from tessera.runtime.build import Request, build
-from tessera.runtime.libraries import CUPY, JAX, NUMPY, TORCH, adapter_of
-from tessera.runtime.prepared import Prepared
+from tessera.runtime.arrays import devices
+from tessera.runtime.arrays.adapter import Adapter
+from tessera.runtime.code.build import Request
+from tessera.runtime.code.build import build
+from tessera.runtime.arrays.libraries import CUPY
+from tessera.runtime.arrays.libraries import JAX
+from tessera.runtime.arrays.libraries import NUMPY
+from tessera.runtime.arrays.libraries import TORCH
+from tessera.runtime.arrays.libraries import adapter_of
+from tessera.runtime.call.prepared import Prepared
 
 Values = dict[Value, Any]
 KEPT = 1024

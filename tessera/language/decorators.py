@@ -22,7 +22,7 @@ from tessera.language.tracebacks import leave, outward
 from tessera.language.tuning import Metric, tuning_options
 
 if TYPE_CHECKING:
-    from tessera.compiler.frontend.definition import Definition
+    from tessera.compiler.frontend.names.definition import Definition
     from tessera.language.schedule import Schedule
 
 
@@ -53,7 +53,7 @@ class Program:
         """The text and tree of the function. Raises CompileError TS109 where its source is not to be had."""
         found = self._definition
         if found is None:
-            live_definition = deferred("compiler.frontend.definition").live_definition
+            live_definition = deferred("compiler.frontend.names.definition").live_definition
             self._definition = found = cast("Definition", live_definition(self.__wrapped__, self.kind, self.options))
         return found
 
@@ -144,7 +144,7 @@ def deferred(module: str) -> Any:
 def _call(fn: Program, args: tuple[object, ...], kwargs: Mapping[str, Any]) -> Any:
     """Stands for `runtime.dispatch.call` until the first call, which puts that in its place."""
     global _call
-    _call = deferred("runtime.dispatch").call
+    _call = deferred("runtime.call.dispatch").call
     return _call(fn, args, kwargs)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tessera.profiler.hints import Hint, hints
-from tessera.profiler.kernels import kernel_stats
+from tessera.profiler.kernel_stats import kernel_stats
 from tessera.profiler.quantity import format_percent, format_time
 from tessera.profiler.recording import Recording
 from tessera.runtime.events import Source

@@ -12,10 +12,10 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from tessera.profiler.kernels import KernelStats, kernel_stats, roofline_time
+from tessera.profiler.balance import Balance, balance, imbalance_cause
+from tessera.profiler.kernel_stats import KernelStats, kernel_stats, roofline_time
 from tessera.profiler.quantity import format_bytes, format_percent, format_time, weakest
 from tessera.profiler.recording import Recording
-from tessera.profiler.tiles import Balance, balance, imbalance_cause
 from tessera.runtime.events import LaunchEvent, Source
 
 # A hint that could save less than this part of the region is not worth the reader's time.

@@ -13,7 +13,7 @@ from tessera import knobs
 from tessera.files import read_record, write_record
 from tessera.profiler.quantity import Quantity
 from tessera.runtime.events import Source
-from tessera.runtime.forking import Locked
+from tessera.runtime.locks import Locked
 
 _SCHEMA = 1
 # Each has `identity(index)`, what a measurement holds for, and `measure(device, index)`.

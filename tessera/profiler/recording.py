@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from tessera.profiler.slots import assign_slots
+from tessera.profiler.balance import assign_slots
 from tessera.runtime.events import CompileEvent, Event, LaunchEvent, MemoryEvent, TileBatch
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tessera.errors import TesseraError
-from tessera.profiler.last import remember
 from tessera.profiler.recording import Recording
+from tessera.profiler.remember import remember
 from tessera.runtime import events
 from tessera.runtime.events import LaunchEvent, TileEvent
 

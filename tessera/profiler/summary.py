@@ -5,12 +5,12 @@ from __future__ import annotations
 import html
 from dataclasses import dataclass
 
+from tessera.profiler.balance import tile_extents
 from tessera.profiler.hints import Hint, hints
-from tessera.profiler.kernels import KernelStats, kernel_stats
+from tessera.profiler.kernel_stats import KernelStats, kernel_stats
 from tessera.profiler.memory import MemoryReport
 from tessera.profiler.quantity import Quantity, format_percent, format_time, format_value
 from tessera.profiler.recording import Recording
-from tessera.profiler.slots import tile_extents
 
 SHOWN = 8
 """kernels in the text, the longest first"""

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+from tessera.profiler.balance import Balance, balance, busy_map, tile_extents
+from tessera.profiler.export.layout import RESOURCE_NAMES
 from tessera.profiler.quantity import format_percent, format_time
 from tessera.profiler.recording import Recording
-from tessera.profiler.tiles import Balance, balance
-from tessera.profiler.views.display import Plot
+from tessera.profiler.style import (
+    EDGE,
+    HEAT,
+    PALETTE,
+    Plot,
+    empty_figure,
+    escape,
+    graph_objects,
+    shorten,
+    styled,
+    time_unit,
+)
+from tessera.runtime.events import LaunchEvent
 
 if TYPE_CHECKING:
+    import numpy as np
     import plotly.graph_objects as go
 
 
@@ -36,12 +52,290 @@ class Timeline(Plot):
 
     def figure(self) -> go.Figure:
         """Overview heatmap of all resources, and the tiles of the window as bars."""
-        from tessera.profiler.views.gantt import gantt_figure
 
         return gantt_figure(self.recording, self.window)
 
     def histogram(self) -> go.Figure:
         """How long tiles took, one curve per kernel."""
-        from tessera.profiler.views.histogram import histogram_figure
 
         return histogram_figure(self.recording)
+
+
+# Tiles over time: a heatmap of all resources above, the tiles of a window as bars below.
+#
+# A browser draws a heatmap of any recording at once but chokes on ten thousand bars, so the bars are those of
+# the window, the longest ones if there are too many. `bars_data` is what a page needs in order to choose anew
+# when it is zoomed.
+
+MOST_BARS = 2000
+_BINS = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """Tile records made ready to be drawn: one entry per record; times in ns from the first record's start."""
+
+    start: np.ndarray
+    duration: np.ndarray
+    row: np.ndarray
+    """index into `rows`"""
+    group: np.ndarray
+    """index into `groups`"""
+    tile: np.ndarray
+    line: np.ndarray
+    launch: np.ndarray
+    """index into `launches`"""
+    rows: list[str]
+    groups: list[str]
+    """what colours stand for: the phases, or the kernels where tiles have no phases"""
+    launches: list[str]
+    """kernel and how its times were obtained"""
+
+    @property
+    def span(self) -> int:
+        return int((self.start + self.duration).max(initial=1))
+
+    def within(self, window: tuple[int, int]) -> np.ndarray:
+        """Indices of the bars to draw in `window`: those that reach into it, the longest if they are too many."""
+        import numpy as np
+
+        found = np.flatnonzero((self.start < window[1]) & (self.start + self.duration > window[0]))
+        if len(found) > MOST_BARS:
+            found = np.sort(found[np.argsort(self.duration[found], kind="stable")[-MOST_BARS:]])
+        return found
+
+    def first_window(self) -> tuple[int, int]:
+        """The whole recording, or as much from its start as the bars suffice for."""
+        if len(self.start) <= MOST_BARS:
+            return 0, self.span
+        return 0, max(int(self.start[MOST_BARS]), 1)  # records are in order of start
+
+
+def bars_of(recording: Recording) -> Bars:
+    """The tile records of a recording as bars, rows in order of rank, device, resource and slot."""
+    import numpy as np
+
+    tiles = recording.tiles
+    records = tiles.records
+    by_id = {launch.launch: launch for launch in recording.launches}
+    ids, launch = np.unique(records["launch"], return_inverse=True)
+    launches = [by_id.get(number) for number in ids.tolist()]
+    rows, row = _rows(records, launch, launches)
+    # Without phases every record is called "tile"; then the kernels are what colours can tell apart.
+    names = [[event.kernel if event and phase == "tile" else phase for phase in tiles.phases] for event in launches]
+    used = np.unique(launch * len(tiles.phases) + records["phase"])
+    used = [divmod(pair, len(tiles.phases)) for pair in used.tolist()]
+    groups = list(dict.fromkeys(names[of][phase] for of, phase in used))
+    table = np.zeros((len(launches), len(tiles.phases)), np.int64)
+    for of, phase in used:
+        table[of, phase] = groups.index(names[of][phase])
+    return Bars(
+        start=records["start"] - records["start"].min(initial=records["start"][0] if len(records) else 0),
+        duration=records["duration"],
+        row=row,
+        group=table[launch, records["phase"]],
+        tile=records["tile"],
+        line=records["line"],
+        launch=launch,
+        rows=rows,
+        groups=groups,
+        launches=[f"{event.kernel} ({event.source})" if event else "unknown launch" for event in launches],
+    )
+
+
+def _rows(records: np.ndarray, launch: np.ndarray, launches: list[LaunchEvent | None]) -> tuple[list[str], np.ndarray]:
+    """Row names, and the row of each record."""
+    import numpy as np
+
+    devices = sorted({_device(event) for event in launches})
+    device = np.array([devices.index(_device(event)) for event in launches], np.int64)[launch]
+    columns = [records["rank"], device, records["device"], records["resource"], records["slot"]]
+    key = np.zeros(len(records), np.int64)  # the columns as the digits of one number: far quicker to sort than rows
+    for column in columns:
+        values, digit = np.unique(column, return_inverse=True)
+        key = key * len(values) + digit
+    _, first, row = np.unique(key, return_index=True, return_inverse=True)
+    places = np.stack([column[first] for column in columns])
+    names = []
+    for rank, name, index, resource, slot in places.T.tolist():
+        kind = RESOURCE_NAMES.get(devices[name].partition(":")[0], "resource")
+        parts = [f"rank {rank}"] if places[0].max() else []
+        parts += [devices[name]] if len(devices) > 1 else []
+        parts += [f"device {index}"] if places[2].max() else []
+        parts += [f"{kind} {resource}"]
+        parts += [f"slot {slot}"] if places[4].max() else []
+        names.append(" · ".join(parts))
+    return names, row.reshape(-1)
+
+
+def _device(launch: LaunchEvent | None) -> str:
+    return launch.device if launch else "unknown device"
+
+
+def gantt_figure(recording: Recording, window: tuple[int, int] | None = None) -> go.Figure:
+    """The overview and the bars of `window` (ns from the first tile's start; by default as many as can be drawn)."""
+    return bars_figure(bars_of(recording), window)
+
+
+def bars_figure(bars: Bars, window: tuple[int, int] | None = None) -> go.Figure:
+    """`gantt_figure` from bars that are made already."""
+    if not len(bars.start):
+        return empty_figure("Tiles over time", "no tile records: profile with tiles=True and launch a kernel")
+    window = window or bars.first_window()
+    scale, unit = time_unit(bars.span)
+    shown = bars.within(window)
+    figure = graph_objects().Figure()
+    _overview(figure, bars, scale, unit)
+    _tile_bars(figure, bars, shown, scale)
+    count = len(bars.rows)
+    height = 250 + min(max(count, 4) * 22, 380)
+    figure.update_layout(xaxis2={"anchor": "y2"}, yaxis2={"anchor": "x2"})  # only axes that are there get the look
+    styled(figure, "Tiles over time", height)
+    split = 1 - 100 / height
+    below = split - 66 / height  # room for the overview's axis and the caption
+    left, right = window[0] / scale, window[1] / scale
+    hidden = {"showticklabels": False, "ticks": "", "showgrid": False}
+    figure.update_layout(
+        barmode="overlay",
+        showlegend=True,
+        margin={"l": 130},
+        xaxis={"anchor": "y", "range": [0, bars.span / scale], "showgrid": False},
+        yaxis={"domain": [split, 1.0], "type": "category", "autorange": "reversed", **hidden},
+        xaxis2={"range": [left, right], "title": {"text": f"time ({unit})"}},
+        yaxis2={"domain": [0.0, below - 4 / height], "range": [count - 0.4, -0.6], **row_ticks(bars)},
+    )
+    figure.add_annotation(
+        text=bars_caption(len(shown), len(bars.start)), showarrow=False, x=0, xref="paper", xanchor="left",
+        y=below, yref="paper", yanchor="bottom", font={"size": 11},
+    )  # fmt: skip
+    figure.add_shape(
+        type="rect", xref="x", yref="y domain", x0=left, x1=right, y0=0, y1=1, line={"color": PALETTE[4], "width": 2}
+    )
+    return figure
+
+
+def _tile_bars(figure: go.Figure, bars: Bars, shown: np.ndarray, scale: float) -> None:
+    """One trace for each group, so that the legend can hide it. gantt.js counts on their order."""
+    go = graph_objects()
+    edge = 0.5 if len(bars.rows) <= 48 else 0  # thin rows would be all edge
+    for index, name in enumerate(bars.groups):
+        mine = shown[bars.group[shown] == index]
+        figure.add_trace(
+            go.Bar(
+                orientation="h",
+                base=bars.start[mine] / scale,
+                x=bars.duration[mine] / scale,
+                y=bars.row[mine],
+                width=0.86,
+                name=escape(shorten(name)),
+                marker={"color": PALETTE[index % len(PALETTE)], "line": {"color": EDGE, "width": edge}},
+                text=hover_texts(bars, mine),
+                textposition="none",
+                hovertemplate="%{text}<extra></extra>",
+                xaxis="x2",
+                yaxis="y2",
+            )
+        )
+
+
+def _overview(figure: go.Figure, bars: Bars, scale: float, unit: str) -> None:
+    """Tiles in flight for each row, averaged over time slices. Phases inside a tile count once."""
+    import numpy as np
+
+    go = graph_objects()
+    records = np.empty(len(bars.start), [("start", np.int64), ("duration", np.int64)])
+    records["start"], records["duration"] = bars.start, bars.duration
+    busy = np.minimum(busy_map(records, bars.row, len(bars.rows), 0, bars.span, _BINS), 1.0)
+    figure.add_trace(
+        go.Heatmap(
+            z=busy.round(3),
+            y=[escape(name) for name in bars.rows],
+            x0=bars.span / _BINS / 2 / scale,
+            dx=bars.span / _BINS / scale,
+            zmin=0.0,
+            zmax=1.0,
+            colorscale=HEAT,
+            colorbar={"title": {"text": "busy", "side": "top"}, "len": 110, "lenmode": "pixels", "thickness": 10,
+                      "y": 1.0, "yanchor": "top", "tickvals": [0, 1], "ticktext": ["0%", "100%"]},
+            hovertemplate="%{y}: %{z:.0%} busy at %{x:.4~g} " + unit + "<extra></extra>",
+        )
+    )  # fmt: skip
+
+
+def row_ticks(bars: Bars, most: int = 16) -> dict[str, Any]:
+    """Tick positions and labels for at most `most` rows, so that labels do not run into each other."""
+    step = max(1, -(-len(bars.rows) // most))
+    positions = list(range(0, len(bars.rows), step))
+    return {"tickvals": positions, "ticktext": [escape(bars.rows[position]) for position in positions]}
+
+
+def hover_texts(bars: Bars, indices: np.ndarray) -> list[str]:
+    """What the pointer shows on a bar: tile, what it does, how long, where in the source, and how that is known."""
+    columns = (bars.tile, bars.group, bars.row, bars.start, bars.duration, bars.line, bars.launch)
+    return [
+        f"tile {tile}: {escape(bars.groups[group])}<br>{escape(bars.launches[launch])}<br>{escape(bars.rows[row])}"
+        f"<br>{duration:,} ns from {format_time(start)}" + (f"<br>line {line}" if line else "")
+        for tile, group, row, start, duration, line, launch in zip(
+            *(column[indices].tolist() for column in columns), strict=True
+        )
+    ]
+
+
+def bars_caption(shown: int, total: int) -> str:
+    """Says how many of the records are drawn."""
+    if shown == total:
+        return f"all {total:,} tile records"
+    return f"{shown:,} of {total:,} tile records ({format_percent(shown / total)})"
+
+
+# How long tiles took.
+
+_HISTOGRAM_BINS = 50
+# A longest tile of so many medians would squeeze all others into a few bins of a linear axis.
+_LOG_FROM = 5.0
+
+
+def histogram_figure(recording: Recording) -> go.Figure:
+    """Tile times, all phases of a tile together, one outline per kernel; logarithmic when some are far longer."""
+    import numpy as np
+
+    extents, _ = tile_extents(recording.tiles.records)
+    if not len(extents):
+        return empty_figure("Tile times", "no tile records: profile with tiles=True and launch a kernel")
+    go = graph_objects()
+    durations = np.maximum(extents["duration"], 1)  # a clock of coarse ticks gives zeros, which no logarithm has
+    scale, unit = time_unit(float(np.median(durations)))
+    spread = float(durations.max() / np.median(durations)) > _LOG_FROM
+    shortest, longest = float(durations.min()), float(durations.max()) * 1.0001
+    bins = min(_HISTOGRAM_BINS, 10 + len(durations) // 10)
+    edges = np.geomspace(shortest, longest, bins + 1) if spread else np.linspace(0, longest, bins + 1)
+    kernels: dict[str, list[int]] = {}
+    for launch in recording.launches:
+        kernels.setdefault(launch.kernel, []).append(launch.launch)
+    figure = go.Figure()
+    for kernel, launches in kernels.items():
+        mine = durations[np.isin(extents["launch"], launches)]
+        if not len(mine):
+            continue
+        counts, _ = np.histogram(mine, bins=edges)
+        bounds = [f"{format_time(low)} to {format_time(high)}" for low, high in itertools.pairwise(edges.tolist())]
+        figure.add_trace(
+            go.Scatter(
+                x=edges / scale,
+                y=[*counts.tolist(), 0],
+                line={"shape": "hv", "width": 2, "color": PALETTE[len(figure.data) % len(PALETTE)]},
+                fill="tozeroy",
+                name=f"{escape(shorten(kernel))}, median {format_time(float(np.median(mine)))}",
+                mode="lines",
+                text=[*bounds, ""],
+                hovertemplate=f"%{{y:,}} tiles of %{{text}}<extra>{escape(kernel)}</extra>",
+            )
+        )
+    styled(figure, "Tile times", 320)
+    figure.update_layout(showlegend=True)
+    ends = [shortest / 1.5, longest * 1.5] if spread else [0, longest * 1.05]
+    axis = {"type": "log", "dtick": "D2", "range": np.log10(np.array(ends) / scale).tolist()} if spread else {}
+    figure.update_xaxes(title=f"time of a tile ({unit})", **(axis or {"range": [0, ends[1] / scale]}))
+    few = max(max(trace.y) for trace in figure.data) <= 5 if figure.data else False
+    figure.update_yaxes(title="tiles", rangemode="tozero", dtick=1 if few else None)
+    return figure

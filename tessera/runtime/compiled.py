@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import html
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tessera import knobs
-from tessera.compiler.frontend.analysis import analyse
-from tessera.compiler.frontend.fingerprint import fingerprint
-from tessera.compiler.frontend.signature import is_scalar
-from tessera.compiler.frontend.values import Static, remade
+from tessera.compiler.frontend.names.fingerprint import fingerprint
+from tessera.compiler.frontend.names.signature import is_scalar
+from tessera.compiler.frontend.names.values import Static, remade
+from tessera.compiler.frontend.result import analyse
 from tessera.compiler.ir.types import TensorType, shape_text
 from tessera.compiler.targets import base as targets
 from tessera.compiler.targets.base import Artifact, Target
@@ -19,19 +20,19 @@ from tessera.errors import CompileError, Diagnostic, LaunchError, TesseraError
 from tessera.language import dims as algebra
 from tessera.language.annotations import TensorAnn
 from tessera.language.decorators import Function, Program
+from tessera.language.dims import Dim
 from tessera.language.tracebacks import leave, outward
-from tessera.runtime import devices
-from tessera.runtime.arguments import Bound, Leaf, Parameters
+from tessera.runtime.arrays import devices
+from tessera.runtime.arrays.libraries import adapter_of
 from tessera.runtime.autotune.trials import show
-from tessera.runtime.build import Built
-from tessera.runtime.dispatch import Launcher
-from tessera.runtime.explanation import Explanation
-from tessera.runtime.libraries import adapter_of
-from tessera.runtime.requests import compile_with
-from tessera.runtime.watch import Watch, reads
+from tessera.runtime.call.arguments import Bound, Leaf, Parameters
+from tessera.runtime.call.dispatch import Launcher
+from tessera.runtime.call.requests import compile_with
+from tessera.runtime.code.build import Built
+from tessera.runtime.code.watch import Watch, reads
 
 if TYPE_CHECKING:
-    from tessera.runtime.autotune.ahead import Choice
+    from tessera.runtime.autotune.choose import Choice
 
 LEVELS = ("graph", "schedule", "tile", "target")
 
@@ -44,7 +45,7 @@ class Compiled:
         self.configuration: Choice | None = None
         """of a tuned program: the one it is compiled under, and why this one"""
         if "autotune" in fn.options:
-            from tessera.runtime.autotune.ahead import choice  # loads the autotuner
+            from tessera.runtime.autotune.choose import choice  # loads the autotuner
 
             self.configuration = choice(fn, target, dims, _types(Launcher(fn), arguments))
             self.function = fn.with_config(**self.configuration.config)
@@ -282,3 +283,115 @@ class _FixedLauncher(Launcher):
     def _other_value(self, leaf: Leaf) -> Diagnostic:
         message = f"{leaf.name} is {leaf.value!r}, but {self.fn.name} was compiled for another value of it"
         return Diagnostic("TS501", message, self.parameters.by_name[leaf.path[0]].span, function=self.fn.name)
+
+
+# What was compiled and how, in a form for people: `Compiled.explain()`.
+
+_ORIGIN = {"miss": "compiled now", "disk": "loaded from the disk cache", "hit": "the same code was in memory"}
+
+
+class Explanation:
+    """What runs, where, with which kernels, and where the code came from. Print it, or let a notebook show it."""
+
+    def __init__(self, built: Built, target: Target, configuration: Choice | None = None) -> None:
+        self.name, self.target = built.plan.name, target.name
+        self.cache = built.origin
+        self.configuration = configuration and {"config": configuration.config, "why": configuration.why}
+        self.stages = [(stage, ns) for stage, ns in built.stages]
+        """(stage, ns) in order"""
+        self.kernels: list[dict[str, Any]] = [
+            {
+                "kernel": k.kernel,
+                "fuses": k.label,
+                "grid": tuple(map(_plain, k.grid)),
+                "flops": _plain(k.flops),
+                "bytes": _plain(k.bytes),
+                "file": k.file,
+                "line": k.line,
+                "resources": built.artifact.resources.get(k.kernel),
+                "layouts": _said(built, k.kernel, "layouts", {}),
+                "tiles": _said(built, k.kernel, "tiles", []),
+                "notes": _said(built, k.kernel, "notes", []),
+            }
+            for k in built.plan.launches
+        ]
+        self.workspace = _plain(built.plan.workspace)
+        self.parameters = [
+            f"{p.name} {'scalar' if p.shape is None else [_plain(d) for d in p.shape]} {p.dtype}"
+            for p in built.plan.params
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything as plain data."""
+        return dict(vars(self))
+
+    def __str__(self) -> str:
+        total = sum(ns for _, ns in self.stages) / 1e6
+        lines = [f"{self.name} on {self.target}: {len(self.kernels)} kernel{'s' * (len(self.kernels) != 1)}"]
+        lines.append(f"  takes     {', '.join(self.parameters) or 'nothing'}")
+        if self.configuration:
+            lines.append(f"  under     {show(self.configuration['config'])}: {self.configuration['why']}")
+        for k in self.kernels:
+            grid = " x ".join(map(str, k["grid"])) or "1"
+            lines.append(f"  launches  {k['kernel']}: {k['fuses']}; grid {grid}; {_count(k['flops'], 'FLOP')}, "
+                         f"{_count(k['bytes'], 'B')}  ({k['file']}:{k['line']})")  # fmt: skip
+            lines += [
+                f"    tile    {t['name']}: {t['what']}, {t['where']}: {t['how']}; {t['takes']}" for t in k["tiles"]
+            ]
+            lines += [f"    note    {text}" for text in k["notes"]]
+        lines.append(f"  workspace {_count(self.workspace, 'B')}")
+        stages = ", ".join(f"{stage} {ns / 1e6:.2f}" for stage, ns in self.stages)
+        lines.append(f"  cache     {_ORIGIN[self.cache]}, {total:.1f} ms ({stages})")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in cells)}</tr>"
+            for cells in (
+                (
+                    k["kernel"],
+                    k["fuses"],
+                    " × ".join(map(str, k["grid"])),
+                    _count(k["flops"], "FLOP"),
+                    _count(k["bytes"], "B"),
+                    k["line"],
+                )
+                for k in self.kernels
+            )
+        )
+        total = sum(ns for _, ns in self.stages) / 1e6
+        c = self.configuration
+        under = f", under {_text(show(c['config']))}: {_text(c['why'])}" if c else ""
+        return (
+            f'<div class="tessera-explanation"><b>{_text(self.name)}</b> on {_text(self.target)}, '
+            f"{_text(_ORIGIN[self.cache])} in {total:.1f} ms{under}<table><tr><th>kernel</th><th>fuses</th>"
+            f"<th>grid</th><th>work</th><th>traffic</th><th>line</th></tr>{rows}</table></div>"
+        )
+
+
+def _said(built: Built, kernel: str, what: str, default: Any) -> Any:
+    """What the target tells of a kernel, where it does."""
+    kernels = built.artifact.meta.get("kernels")
+    return kernels.get(kernel, {}).get(what, default) if isinstance(kernels, dict) else default  # type: ignore[union-attr]
+
+
+def _text(value: object) -> str:
+    return html.escape(str(value))
+
+
+def _plain(dim: Dim) -> int | str:
+    return dim if isinstance(dim, int) else str(dim)
+
+
+def _count(value: int | str, unit: str) -> str:
+    """`1.05 MB`; a symbolic count as it is."""
+    if isinstance(value, str):
+        return f"{value} {unit}"
+    scaled = float(value)
+    for prefix in ("", "k", "M", "G", "T"):
+        if scaled < 1000 or prefix == "T":
+            return f"{scaled:.3g} {prefix}{unit}"
+        scaled /= 1000
+    raise AssertionError

@@ -10,7 +10,7 @@ import numpy as np
 
 from tessera.compiler.targets import base
 from tessera.errors import TesseraError
-from tessera.runtime import devices
+from tessera.runtime.arrays import devices
 from tests.emulator.harness import Case, interpret, poisoned, sizes
 
 

@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 
 import tessera as ts
 from tessera.errors import LaunchError
-from tessera.runtime.tensor import Tensor
+from tessera.runtime.eager.tensor import Tensor
 
 xp = ts.array_api
 strict.set_array_api_strict_flags(api_version="2024.12")

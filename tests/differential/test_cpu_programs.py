@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TileType
 from tessera.compiler.ir.verifier import verify
-from tessera.compiler.targets.cpu import threads
-from tessera.compiler.targets.cpu.isa import LEVELS, host
+from tessera.compiler.targets.cpu.call import threads
+from tessera.compiler.targets.cpu.llvm.isa import LEVELS, host
 from tessera.compiler.targets.cpu.target import CpuTarget
 from tessera.language import dtypes as dt
 from tessera.language.dims import ceildiv

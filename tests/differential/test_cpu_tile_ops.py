@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tessera.compiler.targets import base
-from tessera.compiler.targets.cpu.isa import host
+from tessera.compiler.targets.cpu.llvm.isa import host
 from tessera.compiler.targets.cpu.target import CpuTarget
 from tests.emulator import harness, test_tile_ops, test_typical_kernels
 from tests.emulator.test_tile_ops import *  # noqa: F403

@@ -16,11 +16,11 @@ import pytest
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 from lsprotocol import types as lsp
-from tessera_lsp.actions import Selection, extract_kernel
 from tessera_lsp.document import Document
 
-from tessera.compiler.frontend.analysis import Analysis
-from tessera.compiler.frontend.fixes import apply
+from tessera.compiler.frontend.evaluate.fixes import apply
+from tessera.compiler.frontend.result import Analysis
+from tessera.editor.refactor import Selection, extract_kernel
 from tessera.errors import Fix
 from tessera.language import dims
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import tessera as ts
-from tessera.runtime.libraries import JAX, NUMPY, TORCH, adapter_of
-from tessera.runtime.tensor import TENSOR
+from tessera.runtime.arrays.libraries import JAX, NUMPY, TORCH, adapter_of
+from tessera.runtime.eager.tensor import TENSOR
 
 LIBRARIES = [NUMPY, TORCH, JAX, TENSOR]
 DTYPES = [np.float32, np.float16, ml_dtypes.bfloat16, np.int32, np.int8, np.uint8, np.bool_]

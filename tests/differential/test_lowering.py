@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera.compiler.graph.control import for_, if_, while_
-from tessera.compiler.graph.decompose import decompose
-from tessera.compiler.graph.evaluate import evaluate
-from tessera.compiler.graph.for_to_while import for_to_while
 from tessera.compiler.graph.operator import GraphBuilder
+from tessera.compiler.graph.passes.decompose import decompose
+from tessera.compiler.graph.passes.for_to_while import for_to_while
+from tessera.compiler.graph.reference import evaluate
 from tessera.compiler.ir.core import Block, Builder, Op, Region, clone
 from tessera.compiler.ir.types import TensorType
-from tessera.compiler.lower.graph_to_schedule import graph_to_schedule
 from tessera.compiler.lower.schedule_to_tile import schedule_to_tile
+from tessera.compiler.schedule.graph_to_schedule import graph_to_schedule
 from tessera.compiler.targets.reference.executable import Options, ReferenceExecutable
 from tessera.compiler.tile.program import Param, Program
 from tessera.errors import Span

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tessera.compiler.graph.canonicalize import canonicalize
-from tessera.compiler.graph.decompose import decompose
-from tessera.compiler.graph.eliminate_common import eliminate_common
-from tessera.compiler.graph.eliminate_dead import eliminate_dead
-from tessera.compiler.graph.evaluate import evaluate
 from tessera.compiler.graph.operator import REGISTRY, attributes_of, operator_of, split_operands, tensor, types_of
+from tessera.compiler.graph.passes.canonicalize import canonicalize
+from tessera.compiler.graph.passes.decompose import decompose
+from tessera.compiler.graph.passes.eliminate_common import eliminate_common
+from tessera.compiler.graph.passes.eliminate_dead import eliminate_dead
+from tessera.compiler.graph.reference import evaluate
 from tessera.compiler.ir.verifier import verify
 from tessera.language import dims
 from tests.differential.operator_examples import EXAMPLES, Example, applied, close, symbols, values

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tessera.compiler.graph.evaluate import evaluate
 from tessera.compiler.graph.operator import (
     REGISTRY,
     GraphBuilder,
@@ -17,6 +16,7 @@ from tessera.compiler.graph.operator import (
     split_operands,
     tensor,
 )
+from tessera.compiler.graph.reference import evaluate
 from tessera.compiler.ir.core import Builder, Op, Value
 from tessera.compiler.ir.verifier import verify
 from tessera.language import dtypes

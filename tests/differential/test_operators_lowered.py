@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tessera.compiler.graph.evaluate import evaluate
 from tessera.compiler.graph.operator import tensor
+from tessera.compiler.graph.reference import evaluate
 from tessera.compiler.ir.verifier import verify
-from tessera.compiler.lower.graph_to_schedule import graph_to_schedule
 from tessera.compiler.lower.schedule_to_tile import schedule_to_tile
 from tessera.compiler.pipeline import GRAPH_PASSES
+from tessera.compiler.schedule.graph_to_schedule import graph_to_schedule
 from tessera.compiler.targets.reference.executable import Options, ReferenceExecutable
 from tessera.compiler.tile.program import Param, Program
 from tests.differential.operator_examples import EXAMPLES, Example, applied, close, symbols, values

@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tessera.compiler.graph.evaluate import evaluate
 from tessera.compiler.graph.infer import InferError
 from tessera.compiler.graph.operator import GraphBuilder, tensor
 from tessera.compiler.graph.passes import GRAPH_PASSES
+from tessera.compiler.graph.reference import evaluate
 from tessera.compiler.ir.core import Op, Value, clone
 from tessera.compiler.ir.types import TensorType
 from tessera.compiler.ir.verifier import verify
-from tessera.compiler.lower.graph_to_schedule import graph_to_schedule
 from tessera.compiler.lower.schedule_to_tile import schedule_to_tile
 from tessera.compiler.schedule.blocks import sizes_key
+from tessera.compiler.schedule.graph_to_schedule import graph_to_schedule
 from tessera.compiler.targets import base
 from tessera.compiler.tile.program import Param
 from tessera.language.dtypes import DType, of

@@ -13,8 +13,8 @@ from tessera.compiler.ir.types import Shape, TileType, ViewType
 from tessera.compiler.targets import base
 from tessera.compiler.targets.cuda.emulate import EmulatedExecutable
 from tessera.compiler.tile.dialect import TileBuilder
-from tessera.compiler.tile.interpret import run_kernel
-from tessera.compiler.tile.memory import View
+from tessera.compiler.tile.interpret.interpreter import run_kernel
+from tessera.compiler.tile.interpret.memory import View
 from tessera.compiler.tile.program import Buffer, Launch, Param, Program, ScalarArg, Window
 from tessera.errors import Span
 from tessera.language.dims import Dim

@@ -8,11 +8,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tessera.compiler.graph.evaluate import evaluate
 from tessera.compiler.graph.operator import tensor
-from tessera.compiler.lower.graph_to_schedule import graph_to_schedule
+from tessera.compiler.graph.reference import evaluate
 from tessera.compiler.lower.schedule_to_tile import schedule_to_tile
 from tessera.compiler.pipeline import GRAPH_PASSES
+from tessera.compiler.schedule.graph_to_schedule import graph_to_schedule
 from tessera.compiler.targets import base
 from tessera.compiler.tile.program import Param, Program
 from tests import kernel_runner

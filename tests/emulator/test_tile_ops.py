@@ -750,7 +750,7 @@ def test_products_of_odd_sizes(shape: tuple[int, int, int]) -> None:
 def test_every_op_of_the_dialect_has_a_writer() -> None:
     from tessera.compiler.ir.spec import SPECS
     from tessera.compiler.targets.cuda import generate  # noqa: F401 - registers the writers
-    from tessera.compiler.targets.cuda.emit import HANDLERS
+    from tessera.compiler.targets.cuda.emit.emitter import HANDLERS
 
     missing = [name for name in SPECS if name.startswith("tile.") and name not in HANDLERS and name != "tile.func"]
     assert not missing

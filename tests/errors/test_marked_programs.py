@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tessera import knobs
-from tessera.compiler.frontend.files import FileAnalysis
-from tessera.compiler.frontend.fixes import apply
+from tessera.compiler.frontend.evaluate.fixes import apply
+from tessera.compiler.frontend.incremental import FileAnalysis
 from tessera.errors import CODES, Diagnostic
 
 PROGRAMS = sorted((Path(__file__).parent / "programs").glob("*.py"))
@@ -98,7 +98,7 @@ def test_every_code_of_the_front_end_has_a_program() -> None:
     marked = {e.code for p in PROGRAMS for e in expectations(p.read_text())}
     raised: set[str] = set()
     frontend = Path(__file__).parents[2] / "tessera" / "compiler" / "frontend"
-    for source in [*frontend.glob("*.py"), *frontend.glob("checks/*.py")]:
+    for source in frontend.rglob("*.py"):
         if not source.stem.startswith(("kernel", "syntax")):
             raised |= set(re.findall(r'"(TS[1-4]\d\d)"', source.read_text()))
     assert raised - marked - elsewhere == set()

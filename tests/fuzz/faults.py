@@ -30,13 +30,12 @@ from unittest import mock
 import numpy as np
 
 import tessera as ts
-from tessera.compiler.schedule import measured
+from tessera.compiler import predict
 from tessera.files import read_record, write_record
-from tessera.runtime import build
-from tessera.runtime.autotune.key import Key
-from tessera.runtime.autotune.store import TuningStore
+from tessera.runtime.autotune.store import Key, TuningStore
 from tessera.runtime.autotune.trials import Trial
-from tessera.runtime.cache import DiskCache
+from tessera.runtime.code import build
+from tessera.runtime.code.cache import DiskCache
 
 ROOT = Path(__file__).parents[2]
 HANGS = 120
@@ -127,10 +126,10 @@ def check_records(folder: Path) -> None:
             continue  # what somebody has put there is not removed for a record
         assert write_record(path, f"record {n}", value)
         assert read_record(path, f"record {n}") == value
-    took = {"f": measured.Measured(5, 1, "cpu", 1.0, "text", {"n": 3})}
+    took = {"f": predict.Measured(5, 1, "cpu", 1.0, "text", {"n": 3})}
     with mock.patch.dict(os.environ, {"TESSERA_CACHE_DIR": str(folder)}):
-        assert measured.last("file.py") in ({}, took)
-        measured.record("file.py", took)
+        assert predict.last("file.py") in ({}, took)
+        predict.record("file.py", took)
 
 
 def check_programs(folder: Path) -> None:

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from tessera.compiler.frontend.files import FileAnalysis
+from tessera.compiler.frontend.incremental import FileAnalysis
 from tessera.compiler.frontend.kernel.builtins import TILE_FUNCTIONS
 from tessera.compiler.graph.operator import FUNCTIONS, METHODS
 from tessera.language import dtypes

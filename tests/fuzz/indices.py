@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.compiler.frontend.analysis import Analysis
+from tessera.compiler.frontend.result import Analysis
 from tessera.compiler.ir.verifier import verify
 from tessera.compiler.pipeline import generate, lower
 from tessera.compiler.targets import base

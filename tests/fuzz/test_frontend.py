@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tessera.compiler.frontend.files import FileAnalysis
+from tessera.compiler.frontend.incremental import FileAnalysis
 from tests.fuzz.frontend import Writer, failure
 
 HEAD = "import tessera as ts\nfrom tessera import Tensor\n\n"

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tessera.compiler.ir.facts import RememberingFacts
 from tessera.language.dims import Facts, symbol
+from tessera.language.dims.remembering import RememberingFacts
 
 B, D, H, S = map(symbol, "BDHS")
 ASSUMED: list[Callable[[Facts], None]] = [

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
-from tessera.compiler.frontend.files import analyse_file
+from tessera.compiler.frontend.incremental import analyse_file
 from tessera.compiler.ir.core import Block, Builder, Op, Region
 from tessera.compiler.ir.parser import ParseError, parse_op
 from tessera.compiler.ir.printer import print_lines, print_op

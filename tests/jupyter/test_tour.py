@@ -47,7 +47,7 @@ def test_the_notebook_and_the_program_define_the_same(tour):
 
 
 def test_the_program_has_no_errors():
-    from tessera.compiler.frontend.files import FileAnalysis
+    from tessera.compiler.frontend.incremental import FileAnalysis
 
     analysis = FileAnalysis(str(PROGRAM))
     analysis.update(PROGRAM.read_text())

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcContentModified
-from tessera_lsp.actions import Offer
 from tessera_lsp.document import Document
 from tessera_lsp.features import code_actions
 
+from tessera.editor.refactor import Offer
 from tests.lsp.test_features import apply
 from tests.lsp.test_notebooks import IMPORTS, Notebook
 

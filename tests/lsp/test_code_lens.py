@@ -8,8 +8,8 @@ import pytest
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcException
 
+from tessera.compiler.predict import Measured, digest, record
 from tessera.compiler.schedule.cost import MACHINES
-from tessera.compiler.schedule.measured import Measured, digest, record
 from tests.lsp.test_notebooks import FIRST, IMPORTS, SECOND, Notebook
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -172,14 +172,14 @@ async def test_a_document_that_is_not_open_is_refused(editor):
 async def test_a_fault_of_the_analysis_stays_in_its_document(monkeypatch, caplog):
     from tessera_lsp.document import Document
 
-    from tessera.compiler.frontend import files
+    from tessera.compiler.frontend import incremental
 
     def fail(definition):
         raise ZeroDivisionError(definition.name)
 
     document = Document(lsp.TextDocumentItem("file:///a.py", "python", 1, TWO))
     with monkeypatch.context() as patch:
-        patch.setattr(files, "analyse", fail)
+        patch.setattr(incremental, "analyse", fail)
         document.request_analysis()
         await document.ready()
     assert [d.code for d in document.diagnostics] == ["TS900"] and "ZeroDivisionError" in caplog.text
@@ -215,7 +215,7 @@ async def test_tcp_listens_on_loopback(start):
         assert (await editor.hints(editor.open(TWO)))["p"] == ": [N, N] f32", "the client is still served"
         await asyncio.wait_for(editor.client.shutdown_session(), PATIENCE)
         _, said = await asyncio.wait_for(server.communicate(), PATIENCE)
-        assert said.count(b"WARNING tessera_lsp.tcp: a connection was closed") == 6
+        assert said.count(b"WARNING tessera_lsp.ports: a connection was closed") == 6
     finally:
         if server.returncode is None:
             server.kill()

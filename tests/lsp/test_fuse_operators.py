@@ -7,13 +7,13 @@ import re
 
 import pytest
 from lsprotocol import types as lsp
-from tessera_lsp.actions import Offer, Selection, fuse
 from tessera_lsp.document import Document
-from tessera_lsp.levels import schedule
 from tessera_lsp.settings import Settings
 
-from tessera.compiler.frontend.files import FileAnalysis
-from tessera.compiler.frontend.fixes import apply
+from tessera.compiler.frontend.evaluate.fixes import apply
+from tessera.compiler.frontend.incremental import FileAnalysis
+from tessera.compiler.levels import schedule
+from tessera.editor.refactor import Offer, Selection, fuse
 from tessera.errors import Fix
 
 HEAD = "import math\nimport tessera as ts\nfrom tessera import Tensor\n\n\n@ts.function\ndef f("

@@ -7,7 +7,7 @@ import ast
 import pytest
 from lsprotocol import types as lsp
 
-from tests.unit.test_kernel_axes import BY_HAND
+from tests.unit.kernel.test_kernel_axes import BY_HAND
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

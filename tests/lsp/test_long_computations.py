@@ -13,7 +13,7 @@ from tessera_lsp.aside import Aside, EndedError
 from tessera_lsp.document import Document
 
 from tessera.compiler.frontend import budget
-from tessera.compiler.frontend.files import FileAnalysis
+from tessera.compiler.frontend.incremental import FileAnalysis
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 LONG = """import tessera as ts

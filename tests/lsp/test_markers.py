@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from lsprotocol import types as lsp
 from tessera_lsp.features.inlay_hints import shown
-from tessera_lsp.known import Known
 
-from tessera.compiler.frontend.files import FileAnalysis
+from tessera.compiler.frontend.incremental import FileAnalysis
+from tessera.editor.functions import Known
 
 MODELS = sorted((Path(__file__).parent / "markers").glob("*.py"))
 HINTS = re.compile(r"  #: (.*)$")

@@ -19,8 +19,8 @@ from benchmarks.mutations.run import run
 from benchmarks.mutations.scratch import Scratch
 from benchmarks.mutations.texts import NAMES, right
 from benchmarks.mutations.texts import mutations as mutations_of
-from tessera.compiler.frontend.files import FileAnalysis
-from tessera.compiler.frontend.reparse import parsed
+from tessera.compiler.frontend.incremental import FileAnalysis
+from tessera.compiler.frontend.syntax.reparse import parsed
 
 MODEL = '''"""A block of a transformer, and a kernel."""
 

@@ -6,12 +6,21 @@ from pathlib import Path
 
 import pytest
 from lsprotocol import types as lsp
-from tessera_lsp.actions import Selection, annotate, assert_sizes, distribute, extract, extract_kernel, fuse, precision
 from tessera_lsp.document import Document
 from tessera_lsp.settings import Settings
 
-from tessera.compiler.frontend.files import FileAnalysis
-from tessera.compiler.frontend.fixes import apply
+from tessera.compiler.frontend.evaluate.fixes import apply
+from tessera.compiler.frontend.incremental import FileAnalysis
+from tessera.editor.refactor import (
+    Selection,
+    annotate,
+    assert_sizes,
+    distribute,
+    extract,
+    extract_kernel,
+    fuse,
+    precision,
+)
 from tessera.errors import Fix
 
 MARKERS = Path(__file__).parent / "markers"

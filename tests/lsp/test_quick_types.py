@@ -7,7 +7,7 @@ import sys
 
 
 def said(code: str, load: bool = True) -> list[str]:
-    first = "from tessera_lsp import quick_types\nquick_types.load()\n" if load else ""
+    first = "from tessera_lsp import lazy_types as quick_types\nquick_types.load()\n" if load else ""
     done = subprocess.run([sys.executable, "-c", first + code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()

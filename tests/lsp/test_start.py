@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 from lsprotocol import types as lsp
-from tessera_lsp.announced import FEATURES
+from tessera_lsp.capabilities import FEATURES
 from tessera_lsp.server import create_server
 
 from tests.browsers import PATIENCE
@@ -19,10 +19,10 @@ NOT_NEEDED = ("tessera.runtime", "tessera.compiler.targets", "tessera.compiler.l
 ASKED_FOR = (
     "tessera.compiler.schedule",
     "tessera.compiler.graph.sharding",
-    "tessera_lsp.predictions",
-    "tessera_lsp.actions.fuse",
+    "tessera.compiler.predict",
+    "tessera.editor.refactor.fuse",
 )
-ANALYSIS = ("tessera.compiler.graph", "tessera.compiler.frontend.evaluator", "tessera.compiler.frontend.kernel")
+ANALYSIS = ("tessera.compiler.graph", "tessera.compiler.frontend.evaluate.machine", "tessera.compiler.frontend.kernel")
 FUNCTION = """
 import tessera as ts
 
@@ -44,7 +44,7 @@ def met(server):
 
 def loaded(code: str, *modules: str) -> list[str]:
     """Those of `modules` that a process has loaded which runs `code` after making `server`."""
-    start = "import asyncio, sys\nfrom tessera_lsp import quick_types\nquick_types.load()\n"
+    start = "import asyncio, sys\nfrom tessera_lsp import lazy_types as quick_types\nquick_types.load()\n"
     start += "from tessera_lsp.server import create_server\nserver = create_server()\n"
     code = start + code + f"\nprint([m for m in {modules!r} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -12,7 +12,7 @@ from tessera_lsp.document import Document
 from tessera_lsp.features.completion import _completion, at_once
 
 from benchmarks.frontend import program
-from tessera.compiler.frontend.files import FileAnalysis
+from tessera.compiler.frontend.incremental import FileAnalysis
 
 STALE = {lsp.LSPErrorCodes.ContentModified.value, lsp.LSPErrorCodes.ServerCancelled.value}
 

@@ -14,10 +14,9 @@ from tessera.errors import MissingDependency
 from tessera.profiler import Profiler
 from tessera.profiler.machine import Ceiling, Machine
 from tessera.profiler.recording import Recording
-from tessera.profiler.views.gantt import MOST_BARS, bars_of, gantt_figure
-from tessera.profiler.views.histogram import histogram_figure
-from tessera.profiler.views.roofline import roofline_figure
-from tessera.profiler.views.style import EDGE, GRID, escape, shorten
+from tessera.profiler.roofline import roofline_figure
+from tessera.profiler.style import EDGE, GRID, escape, shorten
+from tessera.profiler.timeline import MOST_BARS, bars_of, gantt_figure, histogram_figure
 from tessera.runtime.events import MemoryEvent, TileBatch, TileEvent
 from tests import browsers
 from tests.conftest import require

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import tessera as ts
 from tessera import knobs
-from tessera.compiler.targets.cpu import chains as sums
+from tessera.compiler.targets.cpu.kernel import chains as sums
 from tessera.language.order import CHAIN, GROUP, SPAN
 from tests.conftest import require
 

@@ -14,8 +14,8 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tessera.compiler.frontend.analysis import Analysis
-from tessera.compiler.frontend.files import FileAnalysis
+from tessera.compiler.frontend.incremental import FileAnalysis
+from tessera.compiler.frontend.result import Analysis
 from tessera.compiler.ir.types import TensorType
 from tessera.language import dims
 

@@ -12,10 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tessera as ts
-from tessera.compiler.graph.evaluate import evaluate, run
 from tessera.compiler.graph.operator import tensor
-from tessera.compiler.graph.sharding import Partition, Place, partition
-from tessera.compiler.graph.stages import stages
+from tessera.compiler.graph.reference import evaluate, run
+from tessera.compiler.graph.sharding import Partition, Place, partition, stages
 from tessera.dist.arrays import combined
 from tessera.errors import CompileError
 from tessera.language import dims

@@ -7,8 +7,8 @@ import pytest
 
 import tessera as ts
 from tessera import Tensor, sqrt
-from tessera.compiler.frontend.analysis import Analysis
-from tessera.compiler.frontend.files import FileAnalysis
+from tessera.compiler.frontend.incremental import FileAnalysis
+from tessera.compiler.frontend.result import Analysis
 from tests.frontend_harness import golden
 
 HEAD = """

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from tessera_lsp.announced import FEATURES
+from tessera_lsp.capabilities import FEATURES
 from tessera_lsp.features import configuration, watched
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from lsprotocol import types as lsp
 
-from tessera.compiler.frontend.trees import first_line
+from tessera.compiler.frontend.syntax.trees import first_line
+from tessera.editor.names import covers
 from tessera.errors import Span
 from tessera_lsp.index import Index, Unit
-from tessera_lsp.names import covers
 from tessera_lsp.uses import FUNCTIONS, Found, Function, calls_of, meant, own_name, places
 
 if TYPE_CHECKING:

@@ -14,13 +14,23 @@ from typing import TYPE_CHECKING
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcContentModified
 
+from tessera.editor.refactor import (
+    Offer,
+    Selection,
+    annotate,
+    assert_sizes,
+    distribute,
+    extract,
+    fuse,
+    ignore,
+    precision,
+)
 from tessera.errors import Diagnostic
-from tessera_lsp.actions import Offer, Selection, annotate, assert_sizes, distribute, extract, fuse, ignore, precision
 from tessera_lsp.features import diagnostics
 
 if TYPE_CHECKING:
+    from tessera.editor.functions import Known
     from tessera_lsp.document import Document
-    from tessera_lsp.known import Known
     from tessera_lsp.server import TesseraServer
     from tessera_lsp.settings import Settings
 
@@ -95,7 +105,10 @@ def _ignoring(server: TesseraServer, document: Document, area: lsp.Range) -> Ite
 
 def _offers(server: TesseraServer, document: Document, area: lsp.Range) -> Iterator[tuple[str, Iterator[Offer]]]:
     """By their kinds; what is not iterated is not tried."""
-    from tessera_lsp.actions import extract_kernel, fuse_launches  # a good part of the start-up otherwise
+    from tessera.editor.refactor import (
+        extract_kernel,
+        fuse_launches,  # a good part of the start-up otherwise
+    )
 
     selection = Selection(document.text.place(area.start), document.text.place(area.end))
     known, settings = document.function_at(selection.start[0]), server.settings_for(document)
@@ -113,7 +126,7 @@ def _offers(server: TesseraServer, document: Document, area: lsp.Range) -> Itera
 
 
 def _fusing(document: Document, known: Known, selection: Selection, settings: Settings) -> Iterator[Offer]:
-    from tessera_lsp.actions import fuse_kernel
+    from tessera.editor.refactor import fuse_kernel
 
     into = list(fuse_kernel.offers(document, known, selection, settings))
     yield from into or fuse.explained(document, known, selection, settings)

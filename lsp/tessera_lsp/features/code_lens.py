@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types as lsp
 
-from tessera.compiler.schedule.measured import Measured, digest, last, sizes_text
-from tessera_lsp import levels
-from tessera_lsp.names import definition_name
+from tessera.compiler import levels
+from tessera.compiler.predict import Measured, Prediction, digest, last, predict, quantity, sizes_text
+from tessera.editor.names import definition_name
 from tessera_lsp.notebook import Cell
-from tessera_lsp.predictions import Prediction, predict, quantity
 
 if TYPE_CHECKING:
+    from tessera.editor.functions import Known
     from tessera_lsp.document import Document
-    from tessera_lsp.known import Known
     from tessera_lsp.server import TesseraServer
 
 SHOW_IR, PROFILE, OPEN_PROFILE = "tessera.showIr", "tessera.profile", "tessera.openProfile"

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types as lsp
 
-from tessera.compiler.frontend import vocabulary
-from tessera.compiler.frontend.analysis import type_text
 from tessera.compiler.frontend.kernel import layer as kernel_layer
 from tessera.compiler.frontend.kernel.builtins import TILE_FUNCTIONS
 from tessera.compiler.frontend.kernel.state import DEFAULTS
-from tessera.compiler.frontend.values import MISSING, Closure, Namespace, OperatorRef
+from tessera.compiler.frontend.names import vocabulary
+from tessera.compiler.frontend.names.values import MISSING, Closure, Namespace, OperatorRef
+from tessera.compiler.frontend.result import type_text
 from tessera.compiler.graph.operator import METHODS, PROPERTIES
+from tessera.editor import signatures
+from tessera.editor.calls import NAME, context_at
+from tessera.editor.functions import Known, is_tensor
+from tessera.editor.names import COORDINATE, bound_by, context_names, fits, is_local
+from tessera.editor.signatures import Signature
 from tessera.language import dtypes, tile
 from tessera.language.dtypes import DType
-from tessera_lsp import signatures
-from tessera_lsp.calls import NAME, context_at
-from tessera_lsp.known import Known, is_tensor
-from tessera_lsp.names import COORDINATE, bound_by, context_names, fits, is_local
-from tessera_lsp.signatures import Signature
 
 if TYPE_CHECKING:
     from tessera_lsp.document import Document

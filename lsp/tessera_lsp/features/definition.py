@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lsprotocol import types as lsp
 
-from tessera_lsp import names
+from tessera.editor import names
 from tessera_lsp.features.references import target_at
 from tessera_lsp.index import Index
 

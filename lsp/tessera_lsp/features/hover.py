@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types as lsp
 
-from tessera.compiler.frontend.analysis import type_text
-from tessera.compiler.frontend.values import Closure, is_tuple
+from tessera.compiler.frontend.names.values import Closure, is_tuple
+from tessera.compiler.frontend.result import type_text
+from tessera.editor import signatures
+from tessera.editor.functions import Known, is_tensor, policy_of
+from tessera.editor.names import COORDINATE, bound_by, covers, dim_at, is_local, word_at, word_span
+from tessera.editor.signatures import Signature
 from tessera.errors import Span
 from tessera.language import dims
 from tessera.language.dims import Expr
 from tessera.language.dtypes import DType
-from tessera_lsp import markup, signatures
+from tessera_lsp import markup
 from tessera_lsp.index import Index, Unit
-from tessera_lsp.known import Known, is_tensor, policy_of
-from tessera_lsp.names import COORDINATE, bound_by, covers, dim_at, is_local, word_at, word_span
-from tessera_lsp.signatures import Signature
 from tessera_lsp.uses import FUNCTIONS, own_name, places
 
 if TYPE_CHECKING:

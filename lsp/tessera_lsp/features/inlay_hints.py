@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types as lsp
 
-from tessera.compiler.frontend.analysis import ExprInfo, type_text
-from tessera.compiler.frontend.values import is_tuple
+from tessera.compiler.frontend.names.values import is_tuple
+from tessera.compiler.frontend.result import ExprInfo, type_text
 from tessera.compiler.ir.types import IndexType, shape_text
-from tessera_lsp.actions import annotate
-from tessera_lsp.known import Known, is_tensor, policy_of
-from tessera_lsp.names import bound_by, parameters
+from tessera.editor.functions import Known, is_tensor, policy_of
+from tessera.editor.names import bound_by, parameters
+from tessera.editor.refactor import annotate
 from tessera_lsp.settings import Settings
 
 if TYPE_CHECKING:

@@ -12,15 +12,15 @@ from urllib.parse import quote, unquote
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcContentModified, JsonRpcInvalidParams
 
-from tessera_lsp import levels
-from tessera_lsp.errors import RequestFailedError
-from tessera_lsp.levels import Line, NoIR
+from tessera.compiler import levels
+from tessera.compiler.levels import Line, NoIR
+from tessera_lsp.capabilities import RequestFailedError
 from tessera_lsp.messages import IR, LEVELS, FunctionParams, IrParams, IrResult, LevelsResult, SourceLines
 from tessera_lsp.progress import progress
 
 if TYPE_CHECKING:
+    from tessera.editor.functions import Known
     from tessera_lsp.document import Document
-    from tessera_lsp.known import Known
     from tessera_lsp.server import TesseraServer
 
 SCHEME = "tessera"

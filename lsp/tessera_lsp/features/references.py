@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from lsprotocol import types as lsp
 
-from tessera_lsp import names
+from tessera.editor import names
+from tessera.editor.names import Occurrence
 from tessera_lsp.index import Index, Target
-from tessera_lsp.names import Occurrence
 from tessera_lsp.uses import everywhere, places, uses
 
 if TYPE_CHECKING:

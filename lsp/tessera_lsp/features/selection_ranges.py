@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from lsprotocol import types as lsp
 
-from tessera.compiler.frontend.definition import source_of
-from tessera.compiler.frontend.trees import first_line
+from tessera.compiler.frontend.names.definition import source_of
+from tessera.compiler.frontend.syntax.trees import first_line
 from tessera.errors import Span
 
 if TYPE_CHECKING:

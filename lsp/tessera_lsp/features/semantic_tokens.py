@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types as lsp
 
-from tessera.compiler.frontend.values import MISSING, Builtin, Closure, Namespace, OperatorRef
+from tessera.compiler.frontend.names.values import MISSING, Builtin, Closure, Namespace, OperatorRef
+from tessera.editor import names, signatures
+from tessera.editor.functions import Known
 from tessera.errors import Span
 from tessera.language.dtypes import DType
-from tessera_lsp import names, signatures
-from tessera_lsp.announced import MODIFIERS, TOKENS
-from tessera_lsp.known import Known
+from tessera_lsp.capabilities import MODIFIERS, TOKENS
 
 if TYPE_CHECKING:
     from tessera_lsp.document import Document

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from lsprotocol import types as lsp
 
 from tessera.compiler.graph.operator import ALIASES
-from tessera_lsp import signatures
-from tessera_lsp.calls import Bracket, context_at
-from tessera_lsp.names import is_local
-from tessera_lsp.signatures import Signature
+from tessera.editor import signatures
+from tessera.editor.calls import Bracket, context_at
+from tessera.editor.names import is_local
+from tessera.editor.signatures import Signature
 
 if TYPE_CHECKING:
+    from tessera.editor.functions import Known
     from tessera_lsp.document import Document
-    from tessera_lsp.known import Known
     from tessera_lsp.server import TesseraServer
 
 

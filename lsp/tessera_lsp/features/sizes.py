@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tessera.compiler.frontend.signature import definition_signature
+from tessera.compiler.frontend.names.signature import definition_signature
 from tessera.compiler.frontend.sizes import declared_sizes, usual_sizes
 from tessera_lsp.features.ir import asked_function
 from tessera_lsp.messages import SIZES, FunctionParams, SizesResult

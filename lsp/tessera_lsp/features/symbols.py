@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from lsprotocol import types as lsp
 
-from tessera.compiler.frontend.definition import source_of
-from tessera.compiler.frontend.trees import first_line
-from tessera_lsp.names import definition_name
-from tessera_lsp.signatures import of_definition
+from tessera.compiler.frontend.names.definition import source_of
+from tessera.compiler.frontend.syntax.trees import first_line
+from tessera.editor.names import definition_name
+from tessera.editor.signatures import of_definition
 
 if TYPE_CHECKING:
     from tessera_lsp.document import Document

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from lsprotocol import types as lsp
 from pygls.uris import from_fs_path
 
-from tessera.compiler.frontend.modules import imported_files
+from tessera.compiler.frontend.names.workspace import imported_files
 from tessera_lsp.document import Document
 from tessera_lsp.features.diagnostics import to_protocol
 from tessera_lsp.progress import progress

@@ -17,9 +17,9 @@ from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcContentModified
 from pygls.uris import from_fs_path
 
-from tessera.compiler.frontend.syntax import parse
+from tessera.compiler.frontend.syntax.parse import parse
+from tessera.editor.names import definition_name, fits
 from tessera.errors import Span
-from tessera_lsp.names import definition_name, fits
 from tessera_lsp.text import Text
 from tessera_lsp.workspace import looked_at, stamp, text_of
 

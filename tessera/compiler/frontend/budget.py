@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from typing import Any, TypeGuard
 
-from tessera.compiler.frontend.values import is_collection, is_dict, is_sequence, is_tuple
+from tessera.compiler.frontend.names.values import is_collection, is_dict, is_sequence, is_tuple
 
 STEPS = 1_000_000
 """expressions and statements that one analysis of a function evaluates"""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tessera.compiler.frontend.analysis import Analysis
-from tessera.compiler.frontend.definition import Definition
-from tessera.compiler.frontend.signature import Parameter, definition_signature
+from tessera.compiler.frontend.names.definition import Definition
+from tessera.compiler.frontend.names.signature import Parameter, definition_signature
+from tessera.compiler.frontend.result import Analysis
 from tessera.errors import Diagnostic, Span
 from tessera.language import dims
 from tessera.language.annotations import Annotation, ConstAnn, RecordAnn, SequenceAnn, TensorAnn, TupleAnn

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from tessera.compiler.frontend.syntax import compile_text
+from tessera.compiler.frontend.syntax.parse import compile_text
 from tessera.errors import register_source
 
 SUFFIX = ".tess"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 
-from tessera.compiler.frontend.analysis import Analysis
-from tessera.compiler.frontend.signature import Parameter, Signature, definition_signature
+from tessera.compiler.frontend.names.signature import Parameter, Signature, definition_signature
+from tessera.compiler.frontend.result import Analysis
 from tessera.compiler.ir.types import TensorType
 from tessera.language.annotations import Annotation, ConstAnn, RecordAnn, ScalarAnn, TensorAnn, TileAnn, TupleAnn
 from tessera.language.dims import Dim, DimError, evaluate, is_symbol, prod, symbol, symbols

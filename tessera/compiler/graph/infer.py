@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from operator import index
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, TypeVar, cast
 
-from tessera.compiler.ir.checks import Check
 from tessera.compiler.ir.core import Attr
 from tessera.compiler.ir.types import Shape, TensorType, shape_text
+from tessera.compiler.unit import Check
 from tessera.errors import Diagnostic, Fix, Note
 from tessera.language import dims, dtypes
 from tessera.language.dims import Dim, Expr, Facts

@@ -27,14 +27,14 @@ from typing import Any, ClassVar, Literal, cast
 
 from tessera.compiler.graph.cut import Combine
 from tessera.compiler.graph.infer import Infer, InferError, Suggestion, shown
-from tessera.compiler.ir.checks import Check
 from tessera.compiler.ir.core import Attr, Builder, Op, Value
-from tessera.compiler.ir.facts import RememberingFacts
 from tessera.compiler.ir.spec import SPECS, OpSpec, demand, invalid
 from tessera.compiler.ir.types import Shape, TensorType
+from tessera.compiler.unit import Check
 from tessera.errors import Diagnostic
 from tessera.language import dims, dtypes
 from tessera.language.dims import Dim, DimError, Expr, Facts
+from tessera.language.dims.remembering import RememberingFacts
 from tessera.language.dtypes import DType
 from tessera.language.policies import Policy
 from tessera.language.scalars import TABLE

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 from tessera.compiler.ir.core import Builder, Op, Value
 from tessera.compiler.ir.printer import Printer
 from tessera.compiler.ir.spec import InvalidIR, demand
+from tessera.compiler.ir.types import INDEX
 from tessera.errors import Span
+from tessera.language.dims import Dim, Expr, substitute
 
 Pattern: TypeAlias = "Callable[[Builder, Op], Value | Sequence[Value] | None]"
 """What takes the place of an op's results, built by the builder, which stands before the op; None where it does not
@@ -131,3 +133,35 @@ def fused(*ops: Op) -> Span:
         if op.span.file == span.file:
             span = span.to(op.span)
     return span
+
+
+# An op and everything in it, said in other sizes.
+
+
+def with_sizes(op: Op, sizes: Mapping[str, Dim]) -> Op:
+    """Puts sizes in the place of symbols, in place: in attributes and in the types of all values."""
+    if sizes:
+        for inner in op.walk():
+            inner.attrs = {k: _put(v, sizes) for k, v in inner.attrs.items()}
+            _retype(inner.results, sizes)
+            for region in inner.regions:
+                for block in region.blocks:
+                    _retype(block.args, sizes)
+    return op
+
+
+def _retype(values: list[Value], sizes: Mapping[str, Dim]) -> None:
+    for v in values:
+        if v.type != INDEX:
+            v.type = _put(v.type, sizes)
+
+
+def _put(x: Any, sizes: Mapping[str, Dim]) -> Any:
+    if isinstance(x, Expr):
+        return substitute(x, sizes)
+    if isinstance(x, tuple):
+        return tuple(_put(v, sizes) for v in x)  # pyright: ignore[reportUnknownVariableType]
+    if hasattr(x, "shape"):
+        strides = {"strides": _put(x.strides, sizes)} if getattr(x, "strides", None) is not None else {}
+        return replace(x, shape=_put(x.shape, sizes), **strides)
+    return x

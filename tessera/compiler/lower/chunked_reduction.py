@@ -5,8 +5,8 @@ from __future__ import annotations
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import TensorType, TileType, ViewType
 from tessera.compiler.lower.kernel_writer import KernelWriter, Space
-from tessera.compiler.lower.layout import kind_of
 from tessera.compiler.lower.program_builder import GroupBody, ProgramBuilder, flops_of, inside, scalars_of
+from tessera.compiler.schedule.views import kind_of
 from tessera.language import dtypes
 from tessera.language.dims import ceildiv, prod
 from tessera.language.order import CHUNK

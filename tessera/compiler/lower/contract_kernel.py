@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from tessera.compiler.ir.core import Attr, Op, Value
 from tessera.compiler.ir.types import Shape, TensorType, TileType, ViewType
-from tessera.compiler.lower.access import collapse, sizes, written
-from tessera.compiler.lower.contraction import contraction, operands_as_matrices
 from tessera.compiler.lower.kernel_writer import Argument, KernelWriter, Space
-from tessera.compiler.lower.layout import Layout, contiguous
+from tessera.compiler.schedule.access import collapse, sizes, written
 from tessera.compiler.schedule.blocks import Sizes, contract_block
+from tessera.compiler.schedule.matrices import contraction, operands_as_matrices
+from tessera.compiler.schedule.views import Layout, contiguous
 from tessera.language.dims import Dim, prod
 from tessera.language.dtypes import DType
 

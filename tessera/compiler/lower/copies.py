@@ -8,12 +8,12 @@ from typing import Any
 from tessera.compiler.graph.operator import attributes_of, operator_of
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import Shape, TensorType
-from tessera.compiler.lower.access import Access, access, collapse, sizes, units, written
-from tessera.compiler.lower.alignment import Axes, shape_of
 from tessera.compiler.lower.kernel_writer import KernelWriter, Space
-from tessera.compiler.lower.layout import contiguous, kind_of, layout_of
 from tessera.compiler.lower.program_builder import GroupBody, ProgramBuilder, inside, scalars_of
+from tessera.compiler.schedule.access import Access, access, collapse, sizes, units, written
+from tessera.compiler.schedule.alignment import Axes, shape_of
 from tessera.compiler.schedule.blocks import map_block
+from tessera.compiler.schedule.views import contiguous, kind_of, layout_of
 from tessera.errors import Span
 from tessera.language.dims import Dim
 

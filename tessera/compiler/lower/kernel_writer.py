@@ -13,10 +13,10 @@ from typing import Any
 from tessera.compiler.graph.operator import attributes_of
 from tessera.compiler.ir.core import Attr, Block, Op, Region, Value
 from tessera.compiler.ir.types import INDEX, Shape, TensorType, TileType, ViewType
-from tessera.compiler.lower.access import Access, Part, access, gather_parts, operand_axes
-from tessera.compiler.lower.alignment import Axes, base_of, reduced_axes, shape_of, through_views
-from tessera.compiler.lower.layout import Layout, contiguous, kind_of, layout_of
+from tessera.compiler.schedule.access import Access, Part, access, gather_parts, operand_axes
+from tessera.compiler.schedule.alignment import Axes, base_of, reduced_axes, shape_of, through_views
 from tessera.compiler.schedule.blocks import grid
+from tessera.compiler.schedule.views import Layout, contiguous, kind_of, layout_of
 from tessera.compiler.tile.dialect import TileBuilder
 from tessera.language import dtypes
 from tessera.language.dims import Dim, Expr, prod

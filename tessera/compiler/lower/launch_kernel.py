@@ -8,10 +8,9 @@ from tessera.compiler.ir.core import Op, Value, clone
 from tessera.compiler.ir.launches import kernel_of, stored
 from tessera.compiler.ir.printer import print_op
 from tessera.compiler.ir.types import TileType, ViewType
-from tessera.compiler.lower.kernel_to_program import demand_static_tiles
-from tessera.compiler.lower.kernel_work import flops, traffic
-from tessera.compiler.lower.layout import layout_of
+from tessera.compiler.lower.kernel_to_program import demand_static_tiles, flops, traffic
 from tessera.compiler.lower.program_builder import ProgramBuilder
+from tessera.compiler.schedule.views import layout_of
 from tessera.compiler.tile.dialect import TileBuilder
 from tessera.compiler.tile.program import Launch, ScalarArg, Window
 from tessera.errors import Note

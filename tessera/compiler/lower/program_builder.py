@@ -10,11 +10,11 @@ from typing import Any
 from tessera.compiler.graph.operator import attributes_of, operator_of, split_operands, types_of
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import Shape, TensorType, ViewType
-from tessera.compiler.lower.access import Access, reads
-from tessera.compiler.lower.alignment import Axes, align
 from tessera.compiler.lower.kernel_writer import Argument
-from tessera.compiler.lower.layout import is_view, kind_of
+from tessera.compiler.schedule.access import Access, reads
+from tessera.compiler.schedule.alignment import Axes, align
 from tessera.compiler.schedule.blocks import Sizes
+from tessera.compiler.schedule.views import is_view, kind_of
 from tessera.compiler.tile.program import Buffer, Launch, Param, ScalarArg, Step, Window
 from tessera.errors import Span
 from tessera.language import dtypes

@@ -6,19 +6,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tessera.compiler.ir.checks import Check
 from tessera.compiler.ir.core import Block, Op, Value
-from tessera.compiler.lower.access import collapse, gather_parts, sizes, units, written
 from tessera.compiler.lower.chunked_reduction import chunked_reduction
 from tessera.compiler.lower.contract_kernel import contract_kernel
 from tessera.compiler.lower.copies import copy_value, join
 from tessera.compiler.lower.kernel_to_program import free_dims
 from tessera.compiler.lower.kernel_writer import KernelWriter, Space
 from tessera.compiler.lower.launch_kernel import launch_kernel
-from tessera.compiler.lower.layout import kind_of, layout_of
 from tessera.compiler.lower.program_builder import GroupBody, ProgramBuilder, flops_of, inside, scalars_of
+from tessera.compiler.schedule.access import collapse, gather_parts, sizes, units, written
 from tessera.compiler.schedule.blocks import map_block, row_block, sizes_for
+from tessera.compiler.schedule.views import kind_of, layout_of
 from tessera.compiler.tile.program import Branch, Loop, Param, Program, Step
+from tessera.compiler.unit import Check
 from tessera.language.dims import Dim, symbols
 
 

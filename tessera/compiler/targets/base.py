@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from tessera.compiler.tile.architectures import ALIASES, CUDA_ARCHITECTURES
+from tessera.compiler.machines import ALIASES, CUDA_ARCHITECTURES
 from tessera.compiler.tile.program import Program
 from tessera.errors import Diagnostic, TargetError
 

@@ -10,11 +10,11 @@ import math
 from dataclasses import dataclass
 
 from tessera.compiler.ir.core import Op, Value
-from tessera.compiler.ir.facts import RememberingFacts
 from tessera.compiler.ir.types import ViewType
 from tessera.compiler.tile.program import Program, Window
 from tessera.compiler.tile.ranges import Range, Ranges, divisor
 from tessera.language.dims import Dim, prod
+from tessera.language.dims.remembering import RememberingFacts
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from typing import Any
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.spec import demand, spec
 from tessera.compiler.ir.types import INDEX
-from tessera.compiler.tile.memory import SharedTile
+from tessera.compiler.tile.interpret.memory import SharedTile
 
 MOVABLE = frozenset(
     f"tile.{name}" for name in ("dim", "program_id", "subview", "iadd", "isub", "imul", "idiv", "imod", "imin", "imax")

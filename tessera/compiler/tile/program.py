@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from tessera.compiler.ir.checks import Check
 from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.types import Shape
+from tessera.compiler.unit import Check
 from tessera.errors import Span
 from tessera.language.dims import Dim
 from tessera.language.dtypes import DType

@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from tessera.compiler.schedule.measured import sizes_text
+from tessera.compiler.predict import sizes_text
+from tessera.profiler.balance import busy_map, nesting_lanes, occupancy, tile_extents
 from tessera.profiler.recording import Recording
-from tessera.profiler.slots import nesting_lanes, tile_extents
-from tessera.profiler.tiles import busy_map, occupancy
 from tessera.runtime.events import LaunchEvent
 
 if TYPE_CHECKING:

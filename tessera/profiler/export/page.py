@@ -8,16 +8,15 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tessera.compiler.schedule.measured import sizes_text
+from tessera.compiler.predict import sizes_text
 from tessera.profiler.hints import Hint
 from tessera.profiler.memory import MemoryReport
 from tessera.profiler.quantity import format_percent, format_time, format_value
 from tessera.profiler.recording import Recording
 from tessera.profiler.roofline import Roofline
+from tessera.profiler.style import escape, graph_objects, time_unit
 from tessera.profiler.summary import Summary
-from tessera.profiler.views.gantt import MOST_BARS, Bars, bars_figure, bars_of
-from tessera.profiler.views.histogram import histogram_figure
-from tessera.profiler.views.style import escape, graph_objects, time_unit
+from tessera.profiler.timeline import MOST_BARS, Bars, bars_figure, bars_of, histogram_figure
 from tessera.runtime.events import LaunchEvent
 
 if TYPE_CHECKING:
@@ -154,4 +153,4 @@ def _data(name: str, value: object) -> str:
 
 
 def _resource(name: str) -> str:
-    return files("tessera.profiler.views").joinpath(name).read_text(encoding="utf-8")
+    return files("tessera.profiler.export").joinpath(name).read_text(encoding="utf-8")

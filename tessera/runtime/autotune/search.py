@@ -7,23 +7,25 @@ machine that slows down slows all of them alike; one that is clearly slower leav
 
 from __future__ import annotations
 
+import contextlib
 import statistics
-from collections.abc import Generator, Mapping
+import sys
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from time import monotonic
 from typing import Any, NoReturn
 
 from tessera.compiler.targets.base import Target
 from tessera.errors import CompileError, DeviceError, Diagnostic, MissingDependency, TargetError, TesseraError
-from tessera.runtime import devices, events
-from tessera.runtime.arguments import Bound
-from tessera.runtime.autotune import progress, space
-from tessera.runtime.autotune.candidate import Candidate
-from tessera.runtime.autotune.key import key_of
-from tessera.runtime.autotune.screen import Pruned, screen_for, takes_any_data, unlaunchable
-from tessera.runtime.autotune.store import store_at
+from tessera.runtime import events
+from tessera.runtime.arrays import devices
+from tessera.runtime.autotune import candidates
+from tessera.runtime.autotune.candidates import Candidate, Pruned, screen_for, takes_any_data, unlaunchable
+from tessera.runtime.autotune.store import key_of, store_at
 from tessera.runtime.autotune.trials import Status, Trial, Tuning, TuningError, show
-from tessera.runtime.watch import Watch
+from tessera.runtime.call.arguments import Bound
+from tessera.runtime.code.watch import Watch
 
 TIMEOUT_MS = 250.0
 ROUNDS = 15
@@ -65,8 +67,8 @@ class Search:
         self.fn, self.bound, self.target, self.watch = fn, bound, target, watch
         self.options: Mapping[str, Any] = fn.options["autotune"]
         self.configs: list[dict[str, Any]] = self.options["configs"]
-        read = space.read_by(fn, watch, target)
-        self.texts = [space.text_of(c, read) for c in self.configs]
+        read = candidates.read_by(fn, watch, target)
+        self.texts = [candidates.text_of(c, read) for c in self.configs]
         self.distinct: dict[str, dict[str, Any]] = {}
         for text, config in zip(self.texts, self.configs, strict=True):
             self.distinct.setdefault(text, config)
@@ -91,7 +93,7 @@ class Search:
             title = f"Tuning {self.fn.name} for {self.target.name}"
             with (
                 events.paused(),
-                progress.shown(title) as step,
+                shown(title) as step,
                 self.store.measuring(lambda: step("waiting for another process that is tuning", 0.0)),
             ):
                 self._read()  # another process may have been here while we waited
@@ -167,7 +169,7 @@ class Search:
 
     # finding out
 
-    def _look(self, step: progress.Step) -> int:
+    def _look(self, step: Step) -> int:
         """Compiles, checks and times what is missing; stores every outcome as soon as it stands. Gives how many were
         timed."""
         reference, entries = self._compile(step)
@@ -180,7 +182,7 @@ class Search:
             self._time(timed, step)
         return len(timed)
 
-    def _compile(self, step: progress.Step) -> tuple[_Entry | None, list[_Entry]]:
+    def _compile(self, step: Step) -> tuple[_Entry | None, list[_Entry]]:
         """The first configuration that works, and those about which something is to be found out."""
         reference: _Entry | None = None
         entries: list[_Entry] = []
@@ -274,7 +276,7 @@ class Search:
 
     # timing
 
-    def _time(self, entries: list[_Entry], step: progress.Step) -> None:
+    def _time(self, entries: list[_Entry], step: Step) -> None:
         """Interleaved rounds, every other one backwards."""
         limit = (self.options["timeout_ms"] or TIMEOUT_MS) * 1e-3
         before = [t.seconds for text, t in self.known.items() if text in self.distinct and t.seconds is not None]
@@ -305,3 +307,52 @@ class Search:
         if once > limit:
             e.samples.append(once)
             e.left = f"one launch takes {once * 1e3:.0f} ms, timeout_ms is {limit * 1e3:.0f}"
+
+
+# Says what tuning is doing, when it takes longer than a second.
+
+PATIENCE = 1.0
+"""seconds before anything is shown"""
+Step = Callable[[str, float], None]
+"""what is being done, and which part of everything is done (0 to 1)"""
+
+
+@contextmanager
+def terminal(title: str) -> Generator[Step]:
+    """A bar on a terminal's standard error; nothing anywhere else, and nothing that stays."""
+    if not sys.stderr.isatty():
+        yield lambda text, part: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("{task.fields[doing]}"))
+    progress = Progress(*columns, console=Console(stderr=True), transient=True)
+    task: Any = progress.add_task(title, total=1.0, doing="")
+    begin, shown = monotonic(), False
+
+    def step(text: str, part: float) -> None:
+        nonlocal shown
+        progress.update(task, completed=part, doing=text)
+        if not shown and monotonic() - begin > PATIENCE:
+            shown = True
+            progress.start()
+
+    try:
+        yield step
+    finally:
+        if shown:
+            progress.stop()
+
+
+@contextmanager
+def shown(title: str) -> Generator[Step]:
+    """Stands around a tuning: who listens to waits is told; where nobody does, a terminal shows a bar."""
+    with events.waiting(title) as tell, contextlib.nullcontext() if events.waits_heard() else terminal(title) as bar:
+
+        def step(text: str, part: float) -> None:
+            tell(text, part)
+            if bar is not None:
+                bar(text, part)
+
+        yield step

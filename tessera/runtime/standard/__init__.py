@@ -28,7 +28,7 @@ from tessera.language.dtypes import uint8 as uint8
 from tessera.language.dtypes import uint16 as uint16
 from tessera.language.dtypes import uint32 as uint32
 from tessera.language.dtypes import uint64 as uint64
-from tessera.runtime.eager import function
+from tessera.runtime.eager.operators import function
 from tessera.runtime.standard import creation, data, fft, inspection, linalg, shapes
 from tessera.runtime.standard.inspection import __array_namespace_info__ as __array_namespace_info__
 

@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 from tessera.language import dtypes
 from tessera.language.lazy import np
-from tessera.runtime import creation
-from tessera.runtime.libraries import adapter_of
+from tessera.runtime.arrays.libraries import adapter_of
+from tessera.runtime.eager import creation
+from tessera.runtime.eager.tensor import TENSOR, Tensor
 from tessera.runtime.standard.host import dtype_named, library, placed, public, refused, run, tensor
-from tessera.runtime.tensor import TENSOR, Tensor
 
 __all__ = [
     "arange", "asarray", "empty", "empty_like", "eye", "from_dlpack", "full", "full_like", "linspace", "meshgrid",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
+from tessera.runtime.eager.tensor import Tensor
 from tessera.runtime.standard.host import library, public, refused, run, tensor
-from tessera.runtime.tensor import Tensor
 
 __all__ = [
     "argsort", "nonzero", "searchsorted", "sort", "unique_all", "unique_counts", "unique_inverse", "unique_values",

@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 from tessera.language import dtypes
 from tessera.language.lazy import np
+from tessera.runtime.eager.tensor import Tensor
 from tessera.runtime.standard.host import dtype_named, library, placed, public, refused, run, tensor
-from tessera.runtime.tensor import Tensor
 
 __all__ = [
     "fft", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifftn", "ifftshift", "ihfft", "irfft", "irfftn", "rfft",

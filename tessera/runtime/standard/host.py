@@ -10,10 +10,10 @@ from tessera.language import dtypes
 from tessera.language.dtypes import DType
 from tessera.language.lazy import np
 from tessera.language.tracebacks import outward
+from tessera.runtime.arrays.libraries import adapter_of, cupy
 from tessera.runtime.callsite import call_span
-from tessera.runtime.libraries import adapter_of, cupy
-from tessera.runtime.tensor import Tensor, wrapped
-from tessera.runtime.tensor_protocols import results, storages
+from tessera.runtime.eager.protocols import results, storages
+from tessera.runtime.eager.tensor import Tensor, wrapped
 
 
 def tensor(x: Any, what: str = "x") -> Tensor:

@@ -8,11 +8,11 @@ from typing import Any
 
 from tessera.language import dtypes
 from tessera.language.dtypes import DType
-from tessera.runtime import devices as machine
-from tessera.runtime.eager import function
-from tessera.runtime.libraries import adapter_of
+from tessera.runtime.arrays import devices as machine
+from tessera.runtime.arrays.libraries import adapter_of
+from tessera.runtime.eager.operators import function
+from tessera.runtime.eager.tensor import Tensor
 from tessera.runtime.standard.host import dtype_named, public, refused, tensor
-from tessera.runtime.tensor import Tensor
 
 __all__ = ["astype", "can_cast", "finfo", "iinfo", "isdtype", "result_type"]
 

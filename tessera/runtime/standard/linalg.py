@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-from tessera.runtime.eager import function
+from tessera.runtime.eager.operators import function
+from tessera.runtime.eager.tensor import Tensor
 from tessera.runtime.standard.host import library, public, run, tensor
-from tessera.runtime.tensor import Tensor
 
 matmul, matrix_transpose, tensordot = function("matmul"), function("matrix_transpose"), function("tensordot")
 vecdot = function("vecdot")

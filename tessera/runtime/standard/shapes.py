@@ -7,9 +7,9 @@ from typing import Any
 from tessera.compiler.graph.operator import REGISTRY
 from tessera.language import dtypes
 from tessera.language.lazy import np
-from tessera.runtime.eager import apply
+from tessera.runtime.eager.operators import apply
+from tessera.runtime.eager.tensor import Tensor
 from tessera.runtime.standard.host import dtype_named, library, public, refused, run, tensor
-from tessera.runtime.tensor import Tensor
 
 __all__ = [
     "broadcast_arrays", "broadcast_to", "concat", "permute_dims", "prod", "repeat", "reshape", "sum", "tile",

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from tessera import knobs
 from tessera.compiler.frontend.checks.finding import Finding, Look
-from tessera.compiler.frontend.fixes import Candidate, at_top
+from tessera.compiler.frontend.evaluate.fixes import Candidate, at_top
 from tessera.compiler.ir.core import Op
-from tessera.compiler.tile.architectures import architecture_of
+from tessera.compiler.machines import architecture_of
 from tessera.compiler.tile.offsets import Bounds
 from tessera.compiler.tile.vectors import Narrow, assertion, narrow
 from tessera.errors import Fix, Note

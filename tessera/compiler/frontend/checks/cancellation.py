@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from tessera.compiler.frontend.checks.finding import Finding, Look
-from tessera.compiler.frontend.checks.values import (
+from tessera.compiler.frontend.checks.ranges import (
     axes_of,
     behind,
     constant,
@@ -15,7 +15,7 @@ from tessera.compiler.frontend.checks.values import (
     same,
     square_of,
 )
-from tessera.compiler.frontend.fixes import Candidate
+from tessera.compiler.frontend.evaluate.fixes import Candidate
 from tessera.compiler.ir.core import Op, Value
 from tessera.language.dtypes import DType
 

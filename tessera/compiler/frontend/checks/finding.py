@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from tessera.compiler.frontend.checks.values import Ranges
-from tessera.compiler.frontend.fixes import Candidate, expression_at
-from tessera.compiler.ir.facts import RememberingFacts
+from tessera.compiler.frontend.checks.ranges import Ranges
+from tessera.compiler.frontend.evaluate.fixes import Candidate, expression_at
 from tessera.errors import Edit, Fix, Note, Severity, Span
+from tessera.language.dims.remembering import RememberingFacts
 
 if TYPE_CHECKING:
-    from tessera.compiler.frontend.evaluator import Evaluator
+    from tessera.compiler.frontend.evaluate.machine import Evaluator
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,19 +6,19 @@ here holds for each of them, or for the one that is configured.
 
 from __future__ import annotations
 
+import ast
 import math
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 
 from tessera import knobs
 from tessera.compiler.frontend.checks.finding import Finding, Look
-from tessera.compiler.frontend.checks.tile_sizes import enlarged
-from tessera.compiler.frontend.checks.transposed import kept_transposed
-from tessera.compiler.frontend.checks.values import constant, name_of
-from tessera.compiler.frontend.fixes import Candidate
+from tessera.compiler.frontend.checks.ranges import constant, name_of
+from tessera.compiler.frontend.evaluate.fixes import Candidate
 from tessera.compiler.frontend.kernel.values import Panel
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import Shape, SharedType, TileType, ViewType, shape_text
-from tessera.compiler.tile.architectures import (
+from tessera.compiler.machines import (
     MMA_COLUMNS,
     MMA_ROWS,
     SECTOR,
@@ -28,7 +28,7 @@ from tessera.compiler.tile.architectures import (
     mma_depth,
 )
 from tessera.compiler.tile.passes.place_barriers import WRITES
-from tessera.errors import Note
+from tessera.errors import Edit, Fix, Note
 from tessera.language import dims
 from tessera.language.dims import Dim
 
@@ -196,3 +196,93 @@ def off_tensor_cores(op: Op, look: Look) -> Finding | None:
             leasts[d] = math.lcm(least, leasts.get(d, 1))
     fixes = enlarged(look, {d: least for d, least in leasts.items() if d % least})
     return Finding("TS410", message, op.span, fixes, severity="note")
+
+
+# Tiles of other sizes: the numbers that a kernel writes its tiles with, and the change of all of them together.
+
+_SHAPED = ("zeros", "full", "alloc_shared", "load")
+_STEPPED = ("range", "range_k")
+
+
+def enlarged(look: Look, wanted: Mapping[int, int]) -> list[Candidate]:
+    """Each tile size that is no multiple of what is wanted becomes the next one, wherever the kernel writes it: in
+    slices, shapes and steps of loops, or as a constant of the module."""
+    new = {size: math.ceil(size / least) * least for size, least in wanted.items()}
+    edits: dict[tuple[int, int], Edit] = {}
+    for node in _sizes(look.tree):
+        found = look.number(node)
+        if found is not None and found[0] in new:
+            edits[found[1].line, found[1].col] = Edit(found[1], str(new[found[0]]))
+    said = ", ".join(f"{old} -> {size}" for old, size in sorted(new.items()))
+    return [Candidate(Fix(f"Change tile sizes: {said}", tuple(edits.values())))] if edits else []
+
+
+def _sizes(tree: ast.AST) -> Iterator[ast.expr]:
+    """The expressions that stand where a tile's size is given."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Slice(upper=ast.BinOp(op=ast.Add(), right=size)):
+                yield size
+            case ast.Slice(upper=ast.expr() as size):
+                yield size
+            case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name)):
+                given = [*node.args[:1], *(k.value for k in node.keywords if k.arg == "shape")]
+                for shape in given if name in _SHAPED else ():
+                    yield from shape.elts if isinstance(shape, (ast.Tuple, ast.List)) else ()
+                if name in _STEPPED and len(node.args) == 3:
+                    yield node.args[2]
+            case _:
+                pass
+
+
+# A matrix that a kernel is given the other way round: its annotation, and each place where it is read or
+# written.
+
+
+def kept_transposed(look: Look, view: Value) -> list[Candidate]:
+    """The change for a parameter that is only ever subscripted with two indices. Who calls the kernel has to keep the
+    array that way too, so there is none where the file has other lines with the kernel's name."""
+    tree = look.tree
+    while view.op is not None and view.op.name == "tile.subview":
+        view = view.op.operands[0]
+    if view.op is not None or not isinstance(tree, ast.FunctionDef) or _named_elsewhere(look, tree):
+        return []
+    parameter = next((a for a in tree.args.args if a.arg == view.hint), None)
+    axes = _axes(parameter.annotation) if parameter is not None else None
+    uses = [n for s in tree.body for n in ast.walk(s) if isinstance(n, ast.Name) and n.id == view.hint]
+    places = [n for s in tree.body for n in ast.walk(s) if isinstance(n, ast.Subscript) and n.value in uses]
+    pairs = [pair for n in places if (pair := _pair(n.slice)) is not None]
+    if axes is None or not uses or len(pairs) != len(uses):
+        return []
+    changes = [(n, look.text(m)) for a, b in (axes, *pairs) for n, m in ((a, b), (b, a))]
+    return [look.replaced(f"Keep {view.hint} transposed, here and where it is made", *changes)]
+
+
+def _named_elsewhere(look: Look, tree: ast.FunctionDef) -> bool:
+    lines = look.definition.text.lines
+    own = range(look.definition.line - 1, tree.end_lineno or 0)
+    return any(re.search(rf"\b{re.escape(tree.name)}\b", line) for i, line in enumerate(lines) if i not in own)
+
+
+def _axes(annotation: ast.expr | None) -> tuple[ast.expr, ast.expr] | None:
+    """The two axes of `Tensor["M", "N", f32]`."""
+    match annotation:
+        case ast.Subscript(slice=ast.Tuple(elts=[a, b])):
+            return a, b
+        case ast.Subscript(slice=ast.Tuple(elts=[a, b, ast.Name() | ast.Attribute()])):
+            return a, b
+        case _:
+            return None
+
+
+def _pair(index: ast.expr) -> tuple[ast.expr, ast.expr] | None:
+    match index:
+        case ast.Tuple(elts=[a, b]) if not _special(a) and not _special(b):
+            return a, b
+        case _:
+            return None
+
+
+def _special(e: ast.expr) -> bool:
+    """`...`, None and spread-out indices are no index of one axis."""
+    return isinstance(e, ast.Starred) or (isinstance(e, ast.Constant) and not isinstance(e.value, int))

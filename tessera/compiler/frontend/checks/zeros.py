@@ -6,7 +6,7 @@ import ast
 import math
 
 from tessera.compiler.frontend.checks.finding import Finding, Look
-from tessera.compiler.frontend.checks.values import (
+from tessera.compiler.frontend.checks.ranges import (
     axes_of,
     below_maximum,
     constant,
@@ -17,7 +17,7 @@ from tessera.compiler.frontend.checks.values import (
     smallest,
     summed_in_loop,
 )
-from tessera.compiler.frontend.fixes import Candidate
+from tessera.compiler.frontend.evaluate.fixes import Candidate
 from tessera.compiler.ir.core import Op, Value
 from tessera.errors import Note
 from tessera.language.dtypes import DType

@@ -25,9 +25,9 @@ from tessera.compiler.frontend.kernel.values import (
     View,
     Window,
     marks,
-    shown,
-)  # fmt: skip
-from tessera.compiler.frontend.values import Counting, is_sequence, is_static, is_tuple, type_name
+    shown,  # fmt: skip
+)
+from tessera.compiler.frontend.names.values import Counting, is_sequence, is_static, is_tuple, type_name
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import Shape, SharedType, TileType, shape_text
 from tessera.language import dtypes

@@ -6,12 +6,12 @@ import ast
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from tessera.compiler.frontend.attributes import name_span
+from tessera.compiler.frontend.evaluate.attributes import name_span
 from tessera.compiler.frontend.kernel.builtins import TILE_FUNCTIONS
 from tessera.compiler.frontend.kernel.registry import signature
 from tessera.compiler.frontend.kernel.tiles import NUMBERS, KernelFault
 from tessera.compiler.frontend.kernel.values import View
-from tessera.compiler.frontend.values import type_name
+from tessera.compiler.frontend.names.values import type_name
 from tessera.errors import Edit, Fix, Span
 from tessera.language import dtypes
 from tessera.language.dims import Expr

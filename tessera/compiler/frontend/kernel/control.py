@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tessera.compiler.frontend import control
-from tessera.compiler.frontend.carried import Carried
-from tessera.compiler.frontend.frame import Flow, Loop
-from tessera.compiler.frontend.inlining import stored_names
-from tessera.compiler.frontend.kernel import leaving
-from tessera.compiler.frontend.kernel.axes import relation
+from tessera.compiler.frontend.evaluate import control
+from tessera.compiler.frontend.evaluate import control as shared
+from tessera.compiler.frontend.evaluate.control import Carried
+from tessera.compiler.frontend.evaluate.inlining import stored_names
+from tessera.compiler.frontend.evaluate.merging import Path
 from tessera.compiler.frontend.kernel.grid import SERIAL
 from tessera.compiler.frontend.kernel.tiles import KernelFault, tile_type
-from tessera.compiler.frontend.kernel.values import Axis, Context, Panel, Shared, Transposed, View, marks
-from tessera.compiler.frontend.values import MISSING, UNKNOWN, Counting, Unknown
+from tessera.compiler.frontend.kernel.values import Axis, Context, Panel, Shared, Transposed, View, marks, relation
+from tessera.compiler.frontend.names.frame import Flow, Loop
+from tessera.compiler.frontend.names.values import MISSING, UNKNOWN, Counting, Unknown
 from tessera.compiler.ir.core import Block, Op, Region, Value
 from tessera.compiler.ir.types import INDEX, TileType
 from tessera.language import dtypes
@@ -37,7 +37,7 @@ def branch(k: KernelState, node: ast.If, condition: Any) -> Flow:
     if isinstance(value, Value) and isinstance(value.type, TileType) and value.type.rank:
         return _masked_branch(k, node, k.tiles.truth(value))
     flow = control.branch(k.ev, node, condition)
-    leaving.identify_results(k)
+    identify_results(k)
     return flow
 
 
@@ -48,7 +48,7 @@ def _masked_branch(k: KernelState, node: ast.If, mask: Value) -> Flow:
     if node.orelse:
         flows[1] = _under(k, node, inverse, node.orelse)
     if Flow.BREAK in flows:
-        raise leaving.refuse_break()
+        raise refuse_break()
     if Flow.RETURN in flows and k.ev.frame.returned is not None and not isinstance(k.ev.frame.returned, Unknown):
         raise KernelFault("TS102", "a masked return gives no value; store the result where the condition holds")
     if Flow.NEXT not in flows or flows[0] is flows[1]:
@@ -61,7 +61,7 @@ def _masked_branch(k: KernelState, node: ast.If, mask: Value) -> Flow:
 def _rest_under(k: KernelState, node: ast.If, mask: Value, ended: Flow) -> None:
     """What stands behind `if i >= n: return` (or continue) runs where the condition does not hold."""
     frame = k.ev.frame
-    step = leaving.rest_of_step(k)
+    step = rest_of_step(k)
     if ended is Flow.CONTINUE:
         assert step is not None
         rest, kept = step[0], frame.rests[: step[1] + 1]
@@ -115,7 +115,7 @@ def masking(k: KernelState, mask: Value) -> Generator[None]:
 def loop(k: KernelState, node: ast.For, counting: Counting) -> Flow:
     if not isinstance(node.target, ast.Name):
         raise KernelFault("TS102", "the counter of a tile loop is one name")
-    parallel = k.grid_loop and ast.Break not in leaving.jumps(node)
+    parallel = k.grid_loop and ast.Break not in jumps(node)
     if node is k.plan.outer and counting.path == "tessera.tile.range" and parallel:
         return _grid_axis(k, node, node.target.id, counting)
     return _serial(k, node, node.target, counting)
@@ -149,7 +149,7 @@ def _serial(k: KernelState, node: ast.For, target: ast.Name, counting: Counting)
     assigned = {n for n in stored_names(node.body) - {target.id} if not isinstance(ev.frame.lookup(n), FIXED)}
     fixed = {n: v for n in stored_names(node.body) if isinstance(v := ev.frame.lookup(n), FIXED)}
     span = ev.span(node.iter)
-    mark, flags = leaving.enter(k, node)
+    mark, flags = enter(k, node)
     carried = Carried(ev, node, assigned | flags)
     body, found, apart, said = Block(), 0, set[int](), len(ev.findings.items)
     ended = frozenset[str]()
@@ -165,7 +165,7 @@ def _serial(k: KernelState, node: ast.For, target: ast.Name, counting: Counting)
             counting.path != f"tessera.tile.{SERIAL}"
         ):  # a counter that the text does not show is not shown as assigned either
             ev.assign_name(target.id, c.offset, target)
-        leaving.run_body(k, node, mark, body)
+        run_body(k, node, mark, body)
         found = len(ev.findings.errors)
         settled, others = carried.leave(body), _apart(k, carried) - apart
         if settled and not others:
@@ -185,7 +185,7 @@ def _serial(k: KernelState, node: ast.For, target: ast.Name, counting: Counting)
     if len(ev.findings.errors) > found:  # something does not keep its type: nothing more is said of what depends on it
         ev.frame.names.update(dict.fromkeys(carried.names, UNKNOWN))
         return Flow.NEXT
-    return leaving.close(k, node, mark)
+    return close(k, node, mark)
 
 
 def repeat(k: KernelState, node: ast.While, value: Any) -> Flow:
@@ -195,7 +195,7 @@ def repeat(k: KernelState, node: ast.While, value: Any) -> Flow:
         ev.frame.names.update(dict.fromkeys(stored_names(node.body), UNKNOWN))
         return Flow.NEXT
     assigned = stored_names([*node.body, ast.Expr(node.test)])
-    mark, flags = leaving.enter(k, node)
+    mark, flags = enter(k, node)
     carried = Carried(ev, node, flags | {n for n in assigned if not isinstance(ev.frame.lookup(n), FIXED)})
     head, body, found, apart, said = Block(), Block(), 0, set[int](), len(ev.findings.items)
     test: Value | None = None
@@ -210,7 +210,7 @@ def repeat(k: KernelState, node: ast.While, value: Any) -> Flow:
         carried.enter(body)
         _identify(k, carried.initial, body.args, apart)
         found = len(ev.findings.errors)
-        leaving.run_body(k, node, mark, body)
+        run_body(k, node, mark, body)
         settled, others = carried.leave(body), _apart(k, carried) - apart
         if (settled and not others) or test is None:
             break
@@ -229,7 +229,7 @@ def repeat(k: KernelState, node: ast.While, value: Any) -> Flow:
     types = [v.type for v in carried.initial]
     op = ev.builder.op("tile.while", carried.initial, types, regions=regions, span=ev.span(node))
     _after(k, carried, op, set(), apart)
-    return leaving.close(k, node, mark)
+    return close(k, node, mark)
 
 
 def _after(
@@ -294,3 +294,169 @@ def condition(k: KernelState, node: ast.AST, value: Any) -> Value | None:
         )
         return None
     return k.tiles.truth(operand)
+
+
+# `break`, `continue` and `return` in loops that run when the kernel runs, under conditions known only then.
+#
+# What stands behind `if c: continue` becomes the other path of that branch. A loop with `break` or `return` in
+# it carries a flag besides its values: whether it goes on. Its body runs under the flag, so that the steps that
+# are left change nothing, and the loop's op names the flag (attr `going`), so that targets may leave the loop
+# there.
+
+RETURNED = "<returned>"
+"""the flag of a kernel that returns from inside a loop; no program can write such a name"""
+
+
+def jumps(node: ast.For | ast.While) -> set[type[ast.stmt]]:
+    """Which of break and return leave this loop."""
+    return {type(s) for s in _jumps(node.body, inside=False)}
+
+
+def _jumps(body: list[ast.stmt], inside: bool) -> Iterator[ast.stmt]:
+    for s in body:
+        if isinstance(s, ast.Return) or (isinstance(s, ast.Break) and not inside):
+            yield s
+        elif not isinstance(s, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            deeper = inside or isinstance(s, (ast.For, ast.While))
+            for part in ("body", "orelse"):
+                yield from _jumps(getattr(s, part, []), deeper)
+
+
+def enter(k: KernelState, node: ast.For | ast.While) -> tuple[Loop, set[str]]:
+    """The mark of a loop that is about to be read, and the names of the flags that it carries."""
+    found = jumps(node)
+    if not found:
+        return Loop(), set()
+    names = k.ev.frame.names
+    loop = Loop(f"<going {len(k.ev.frame.rests)}>")
+    names[loop.going] = True
+    if ast.Return not in found:
+        return loop, {loop.going}
+    names.setdefault(RETURNED, False)
+    return loop, {loop.going, RETURNED}
+
+
+def run_body(k: KernelState, node: ast.For | ast.While, loop: Loop, block: Block) -> None:
+    """One step of the loop, into `block`. In a counted loop it runs under the flag; a `while` tests the flag itself."""
+    frame = k.ev.frame
+    frame.rests.append(loop)
+    try:
+        with k.ev.builder.inside(block):
+            if not loop.going or isinstance(node, ast.While):
+                flow = k.ev.run(node.body)
+                _settle(k, Path(block, frame.names, flow, frame.returned, frame.return_span), loop)
+                return
+            before = dict(frame.names)
+            test = k.condition(node, before[loop.going])
+            step, other = (shared.path(k.ev, body, before, node) for body in (node.body, []))
+            _settle(k, step, loop)
+            assert test is not None
+            at = ast.copy_location(ast.If(ast.copy_location(ast.Constant(True), node), node.body, []), node)
+            shared.merge_names(k.ev, at, test, [step, other], before)
+            identify_results(k)
+    finally:
+        frame.rests.pop()
+
+
+def _settle(k: KernelState, step: Path, loop: Loop) -> None:
+    """How a step ended, as flags."""
+    if step.flow in (Flow.BREAK, Flow.RETURN):
+        step.names[loop.going] = False
+    if step.flow is Flow.RETURN:
+        step.names[RETURNED] = True
+        if step.returned is not None and not k.returned_early:
+            k.returned_early = True
+            at = step.return_span or k.ev.definition.span
+            k.ev.error("TS102", "a value is returned from inside a loop; keep it in a name and return it behind it", at)
+
+
+def leave(k: KernelState, paths: list[Path]) -> bool:
+    """Paths of a branch that end in different ways, one of them the step of a loop: the others take the rest of the
+    step, and flags say what follows. False where the branch stands in no such loop."""
+    found = rest_of_step(k)
+    if found is None:
+        return False
+    statements, depth = found
+    loop = k.ev.frame.rests[depth]
+    flows = {p.flow for p in paths}
+    if not loop.serial and Flow.RETURN in flows:  # a grid axis: each program returns for itself
+        return False
+    if not loop.going and flows - {Flow.NEXT, Flow.CONTINUE}:
+        statements, i = k.ev.frame.rests[depth - 1]
+        if isinstance(statements[i], ast.While):  # read as one that ends at compile time: to be read again
+            k.left |= {(statements[i].lineno, statements[i].col_offset)}
+            return False
+        raise KernelFault(
+            "TS102",
+            "whether this unrolled loop is left is known only when the kernel runs; loop with ts.tile.range_k(...)",
+        )
+    for p in paths:
+        if p.flow is Flow.NEXT:
+            _run_on(k, p, statements, depth)
+        if loop.going:
+            _settle(k, p, loop)
+    return True
+
+
+def rest_of_step(k: KernelState) -> tuple[list[ast.stmt], int] | None:
+    """The statements from here to the end of the innermost loop's body, and where its mark lies; None outside loops."""
+    out: list[ast.stmt] = []
+    rests = k.ev.frame.rests
+    for depth in reversed(range(len(rests))):
+        if isinstance(rests[depth], Loop):
+            return out, depth
+        statements, i = rests[depth]
+        out += statements[i + 1 :]
+    return None
+
+
+def _run_on(k: KernelState, p: Path, statements: list[ast.stmt], depth: int) -> None:
+    frame = k.ev.frame
+    outer, frame.names = frame.names, p.names
+    maybe, frame.maybe = frame.maybe, p.maybe
+    rests, frame.rests = frame.rests, frame.rests[: depth + 1]
+    try:
+        with k.ev.builder.inside(p.block):
+            p.flow = k.ev.run(statements)
+            p.returned, p.return_span = frame.returned, frame.return_span
+    finally:
+        p.names, frame.names, frame.rests = frame.names, outer, rests
+        p.maybe, frame.maybe = frame.maybe, maybe
+
+
+def close(k: KernelState, node: ast.For | ast.While, loop: Loop) -> Flow:
+    """Behind a loop: where the kernel returned inside it, the rest of the kernel does not run."""
+    if not loop.going:
+        return Flow.NEXT
+    k.ev.frame.names.pop(loop.going, None)
+    if ast.Return not in jumps(node) or k.returned_early:
+        return Flow.NEXT
+    at = ast.fix_missing_locations(
+        ast.copy_location(ast.If(ast.Name(RETURNED, ast.Load()), [ast.Return(None)], []), node)
+    )
+    return shared.branch(k.ev, at, k.ev.frame.names[RETURNED])
+
+
+def refuse_break() -> KernelFault:
+    return KernelFault(
+        "TS102",
+        "break under a condition over lanes would end the loop for some lanes only; reduce the condition with "
+        "ts.tile.any or all, or mask what follows",
+    )
+
+
+def identify_results(k: KernelState) -> None:
+    """What a `tile.if` gives has the axes of what its regions yield."""
+    block = k.ev.builder.block
+    op = block.ops[-1] if block.ops else None
+    if op is None or op.name != "tile.if":
+        return
+    for i, result in enumerate(op.results):
+        if isinstance(result.type, TileType):
+            yields = [r.block.terminator.operands[i] for r in op.regions]
+            both = list(zip(*(k.tiles.identities.of(y) for y in yields), strict=True))
+            for a, b in both:
+                a.join(b)
+            k.tiles.identities.like(result, yields[0])
+            one = (a if relation(a, b) not in ("different", "unclear") else Axis(size=a.size) for a, b in both)
+            k.tiles.identities.set(result, tuple(one))

@@ -9,10 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import cast
 
-from tessera.compiler.frontend.kernel.axes import size_text
 from tessera.compiler.frontend.kernel.index import Indices
 from tessera.compiler.frontend.kernel.tiles import KernelFault, Tiles
-from tessera.compiler.frontend.kernel.values import MARK, NUMBER, Coordinate, Lanes, View, marked, marks, shown
+from tessera.compiler.frontend.kernel.values import (
+    MARK,
+    NUMBER,
+    Coordinate,
+    Lanes,
+    View,
+    marked,
+    marks,
+    shown,
+    size_text,
+)
 from tessera.compiler.ir.core import Block, Builder, Op, Value
 from tessera.compiler.ir.types import INDEX, TileType
 from tessera.errors import Span

@@ -14,27 +14,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tessera.compiler.frontend import asserts
-from tessera.compiler.frontend.fixes import around_index, rewritten
-from tessera.compiler.frontend.frame import Flow
-from tessera.compiler.frontend.kernel import barriers, calls, captures, control, leaving, names, operators, results
+from tessera.compiler.frontend.evaluate import asserts
+from tessera.compiler.frontend.evaluate.fixes import around_index, rewritten
+from tessera.compiler.frontend.evaluate.layer import Layer
+from tessera.compiler.frontend.kernel import calls, control, names, operators, outputs
 from tessera.compiler.frontend.kernel.access import Place
 from tessera.compiler.frontend.kernel.builtins import TILE_FUNCTIONS
 from tessera.compiler.frontend.kernel.grid import PREFIX, REGISTER, SERIAL
 from tessera.compiler.frontend.kernel.state import DEFAULTS, KernelState
 from tessera.compiler.frontend.kernel.tiles import KernelFault, tile_type
-from tessera.compiler.frontend.kernel.values import (
-    Context,
-    Lanes,
-    LanesType,
-    Shared,
-    Transposed,
-    View,
-    Window,
-    marks,
-)
-from tessera.compiler.frontend.layer import Layer
-from tessera.compiler.frontend.values import (
+from tessera.compiler.frontend.kernel.values import Context, Lanes, LanesType, Shared, Transposed, View, Window, marks
+from tessera.compiler.frontend.names.frame import Flow
+from tessera.compiler.frontend.names.values import (
     MISSING,
     UNKNOWN,
     Builtin,
@@ -44,8 +35,8 @@ from tessera.compiler.frontend.values import (
     OperatorRef,
     Unknown,
     is_tuple,
-    type_name,
-)  # fmt: skip
+    type_name,  # fmt: skip
+)
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import INDEX, TensorType, TileType, Type, ViewType
 from tessera.compiler.tile.program import Param
@@ -55,8 +46,8 @@ from tessera.language.annotations import Annotation
 from tessera.language.dims import Expr
 
 if TYPE_CHECKING:
-    from tessera.compiler.frontend.evaluator import Evaluator
-    from tessera.compiler.frontend.merging import Path
+    from tessera.compiler.frontend.evaluate.machine import Evaluator
+    from tessera.compiler.frontend.evaluate.merging import Path
 
 PROPERTIES = ("T", "shape", "dtype", "ndim")
 CONVERSIONS = ("to", "astype", "type")
@@ -77,7 +68,7 @@ def guarded(method: Callable[..., Any]) -> Callable[..., Any]:
                 tried = [rewritten(self.ev, operands(self, node), *r) for r in e.rewrites]
                 self.ev.pending.append((before, [c for c in tried if c is not None]))
             if e.indices and isinstance(node, ast.Subscript) and len(self.ev.findings.items) > before:
-                own = barriers.namespace(self.ev)
+                own = outputs.namespace(self.ev)
                 ways = ((m, b.replace("ts.tile", own), behind) for m, b, behind in e.indices)
                 self.ev.pending.append((before, [around_index(self.ev, node, *way) for way in ways]))
             return UNKNOWN
@@ -124,7 +115,7 @@ class KernelLayer(KernelState):
         return [replace(p, writes=i in self.memory.written) for i, p in enumerate(self.arguments)]
 
     def adopt(self, name: str, value: Any, node: ast.AST) -> Any:
-        return captures.capture(self, name, value, node)
+        return names.capture(self, name, value, node)
 
     def capture_names(self) -> Sequence[str]:
         return [ast.unparse(n) if isinstance(n, (ast.Name, ast.Attribute)) else "" for n in self.capture_nodes]
@@ -292,7 +283,7 @@ class KernelLayer(KernelState):
         return self._flow(node, control.repeat, condition)
 
     def leave(self, paths: list[Path]) -> bool:
-        return leaving.leave(self, paths)
+        return control.leave(self, paths)
 
     def _flow(self, node: ast.stmt, rule: Callable[..., Flow], value: Any) -> Flow:
         try:
@@ -319,8 +310,8 @@ class KernelLayer(KernelState):
 
     # the end
     def returned(self, value: Any, span: Span, annotation: Annotation | None) -> Any:
-        results.returned(self, value, span, annotation)
+        outputs.returned(self, value, span, annotation)
         return value
 
     def finish(self, value: Any) -> Op | None:
-        return results.finish(self, value)
+        return outputs.finish(self, value)

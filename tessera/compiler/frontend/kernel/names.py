@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tessera.compiler.frontend.kernel.axes import size_text
 from tessera.compiler.frontend.kernel.grid import PREFIX
 from tessera.compiler.frontend.kernel.index import UnboundIndexError
 from tessera.compiler.frontend.kernel.tiles import KernelFault
-from tessera.compiler.frontend.kernel.values import LEADING, PRIVATE, UNNAMED, Coordinate, View, marked, marks
-from tessera.compiler.frontend.values import MISSING, UNKNOWN
+from tessera.compiler.frontend.kernel.values import (
+    LEADING,
+    PRIVATE,
+    UNNAMED,
+    Coordinate,
+    View,
+    marked,
+    marks,
+    size_text,
+)
+from tessera.compiler.frontend.names.values import MISSING, UNKNOWN
 from tessera.compiler.ir.types import Shape, TensorType, TileType, ViewType
 from tessera.compiler.tile.program import Param
-from tessera.language import dims
-from tessera.language.annotations import Annotation, TensorAnn, TileAnn, TupleAnn
+from tessera.language import dims, dtypes
+from tessera.language.annotations import Annotation, TensorAnn, TileAnn, TupleAnn, Unknown
 from tessera.language.dims import Dim, Expr
 
 if TYPE_CHECKING:
@@ -144,3 +153,42 @@ def output_dims(k: KernelState) -> set[Dim]:
 
 def _dims_of(shape: tuple[Any, ...] | None) -> set[Dim]:
     return {d for d in shape or () if isinstance(d, (int, Expr))}
+
+
+# Arrays of closures and globals that a kernel reads: they become further arguments of it.
+
+
+def is_array(value: Any) -> bool:
+    if isinstance(value, type) or not hasattr(value, "shape") or not hasattr(value, "dtype"):
+        return False
+    return hasattr(value, "__array_interface__") or hasattr(value, "__dlpack__")
+
+
+def capture(k: KernelState, name: str, value: Any, node: ast.AST) -> Any:
+    """The view of a live array, made at its first use; a NumPy scalar is a number; anything else is MISSING."""
+    if not is_array(value):
+        return MISSING
+    if not hasattr(value, "__setitem__") and hasattr(value, "item") and tuple(value.shape) == ():
+        return value.item()
+    for array, view in zip(k.captures, k.captured, strict=True):
+        if array is value:
+            return view
+    dtype = dtypes.of(value.dtype)
+    if dtype is None:
+        return k.ev.error("TS301", f"an array of {value.dtype} cannot be used; no dtype corresponds to it", node)
+    type = TensorType(tuple(map(int, value.shape)), dtype)
+    found = parameter(k, _free_name(k, name or _name_of(node)), type, Unknown())
+    assert isinstance(found, View)
+    k.captures.append(value)
+    k.captured.append(found)
+    k.capture_nodes.append(node)
+    return found
+
+
+def _name_of(node: ast.AST) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else "captured"
+
+
+def _free_name(k: KernelState, name: str) -> str:
+    taken = {p.name for p in k.arguments}
+    return next(n for i in range(len(taken) + 1) if (n := f"{name}_{i}" if i else name) not in taken)

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend import budget
+from tessera.compiler.frontend.evaluate.operators import COMPARISONS, PYTHON, compare_sizes
 from tessera.compiler.frontend.kernel.tiles import NUMBERS, KernelFault, tile_type
 from tessera.compiler.frontend.kernel.values import Axis, Lanes, marks
-from tessera.compiler.frontend.operators import COMPARISONS, PYTHON, compare_sizes
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import INDEX
 from tessera.language import dims, dtypes

@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tessera.compiler.frontend.kernel.axes import size_text, sizes_text
 from tessera.compiler.frontend.kernel.coordinates import Coordinates
 from tessera.compiler.frontend.kernel.tiles import KernelFault
-from tessera.compiler.frontend.kernel.values import Each, Lanes, View, marks
-from tessera.compiler.frontend.values import is_slice
+from tessera.compiler.frontend.kernel.values import Each, Lanes, View, marks, size_text, sizes_text
+from tessera.compiler.frontend.names.values import is_slice
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import Shape
 from tessera.language.dims import Dim, Expr, symbols

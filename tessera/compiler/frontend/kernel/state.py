@@ -6,11 +6,10 @@ import ast
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tessera.compiler.frontend.definition import Definition
-from tessera.compiler.frontend.inlining import assigned_names
+from tessera.compiler.frontend.evaluate.inlining import assigned_names
+from tessera.compiler.frontend.evaluate.layer import Layer
 from tessera.compiler.frontend.kernel import outputs as kernel_outputs
 from tessera.compiler.frontend.kernel.access import Elements, Memory, Place
-from tessera.compiler.frontend.kernel.axes import axis_text
 from tessera.compiler.frontend.kernel.coordinates import Coordinates
 from tessera.compiler.frontend.kernel.grid import Plan, plan
 from tessera.compiler.frontend.kernel.index import Indices
@@ -24,11 +23,12 @@ from tessera.compiler.frontend.kernel.values import (
     Shared,
     Transposed,
     View,
-    Window,
-)  # fmt: skip
-from tessera.compiler.frontend.layer import Layer
-from tessera.compiler.frontend.signature import definition_signature
-from tessera.compiler.frontend.values import Number, Unknown, is_slice, is_tuple, type_name
+    Window,  # fmt: skip
+    axis_text,
+)
+from tessera.compiler.frontend.names.definition import Definition
+from tessera.compiler.frontend.names.signature import definition_signature
+from tessera.compiler.frontend.names.values import Number, Unknown, is_slice, is_tuple, type_name
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import INDEX, Shape, TileType, Type, shape_text
 from tessera.compiler.tile.dialect import TileBuilder
@@ -40,7 +40,7 @@ from tessera.language.dims import Dim, Expr
 from tessera.language.dtypes import DType
 
 if TYPE_CHECKING:
-    from tessera.compiler.frontend.evaluator import Evaluator
+    from tessera.compiler.frontend.evaluate.machine import Evaluator
 
 DEFAULTS: dict[str, Any] = {
     "BM": 64, "BN": 64, "BK": 32, "BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32, "BLOCK": 1024, "BLOCK_SIZE": 1024,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tessera.compiler.targets.cpu.emit import Function
-from tessera.compiler.targets.cpu.values import I64, PTR, Ty, Val
+from tessera.compiler.targets.cpu.llvm.emit import Function
+from tessera.compiler.targets.cpu.llvm.values import I64, PTR, Ty, Val
 from tessera.compiler.tile.program import Program
 
 POOL, RUN, SCRATCH, SCRATCH_STRIDE, RECORDS, RECORD_STRIDE, RECORD_CAPACITY, HOST, WATCH, FIRST = range(10)

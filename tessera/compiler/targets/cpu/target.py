@@ -6,10 +6,10 @@ from functools import cached_property
 from typing import Any
 
 from tessera.compiler.targets.base import Artifact, Executable
-from tessera.compiler.targets.cpu import isa, jit
 from tessera.compiler.targets.cpu.frame import FIRST, Frame
-from tessera.compiler.targets.cpu.isa import VectorISA
-from tessera.compiler.targets.cpu.program import ProgramWriter
+from tessera.compiler.targets.cpu.kernel.program import ProgramWriter
+from tessera.compiler.targets.cpu.llvm import isa, jit
+from tessera.compiler.targets.cpu.llvm.isa import VectorISA
 from tessera.compiler.tile.passes.guarded import guarded
 from tessera.compiler.tile.program import Program
 from tessera.errors import DeviceError, Diagnostic
@@ -42,7 +42,7 @@ class CpuTarget:
 
     def compile(self, program: Program, *, profile: bool = False, debug: bool = False) -> Artifact:
         """Raises TargetError TS602 where a Program holds what this target cannot compile."""
-        from tessera.compiler.targets.cpu.executable import CODE
+        from tessera.compiler.targets.cpu.call.executable import CODE
 
         writer = ProgramWriter(guarded(program, debug), self.isa, profile, debug)
         text, lines = writer.render()
@@ -52,7 +52,7 @@ class CpuTarget:
         return Artifact("cpu", program.name, text, files, None, self._resources(writer), meta)
 
     def load(self, artifact: Artifact) -> Executable:
-        from tessera.compiler.targets.cpu.executable import CpuExecutable
+        from tessera.compiler.targets.cpu.call.executable import CpuExecutable
 
         if artifact.target != "cpu" or not self._runs_here(artifact):
             need = artifact.meta.get("isa", artifact.target)

@@ -24,11 +24,13 @@ from typing import Any
 
 from tessera import knobs
 from tessera.compiler.targets.base import Artifact, TileRecorder
-from tessera.compiler.targets.cuda import cxx, nvrtc, steps
+from tessera.compiler.targets.cuda import nvrtc
+from tessera.compiler.targets.cuda.call import steps
+from tessera.compiler.targets.cuda.call.launch import aligned_room
+from tessera.compiler.targets.cuda.call.narrow import MACRO, Variants, with_code
 from tessera.compiler.targets.cuda.generate import generate
-from tessera.compiler.targets.cuda.launch import aligned_room
-from tessera.compiler.targets.cuda.narrow import MACRO, Variants, with_code
 from tessera.compiler.targets.cuda.target import architecture, artifact, constants, settings_for
+from tessera.compiler.targets.cuda.write import cxx
 from tessera.compiler.tile.passes.guarded import guarded
 from tessera.compiler.tile.program import Program
 from tessera.errors import NOWHERE, DebugCheckError, Diagnostic, MissingDependency, Note, Span

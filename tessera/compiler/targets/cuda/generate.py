@@ -6,41 +6,35 @@ from dataclasses import dataclass, field
 
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import TileType, ViewType
-from tessera.compiler.targets.cuda import (
-    cxx,
-    emit_control,
-    emit_memory,
-    emit_pipeline,
-    emit_print,
-    emit_sort,
-    emit_tiles,
-    emit_warpgroups,
-    expand_contract,
-)
-from tessera.compiler.targets.cuda.budget import too_large
-from tessera.compiler.targets.cuda.emit import KernelEmitter, Settings, emit_kernel, parameters
-from tessera.compiler.targets.cuda.groups import Grouping, dtype_of
-from tessera.compiler.targets.cuda.notes import notes, shared_layouts, spilled, tight
-from tessera.compiler.targets.cuda.placement import tiles
-from tessera.compiler.targets.cuda.printing import Site
-from tessera.compiler.targets.cuda.products import on_warpgroups, warps_for
-from tessera.compiler.targets.cuda.registers import Pressure, pressure, too_many
-from tessera.compiler.targets.cuda.source import Source
-from tessera.compiler.targets.cuda.warpgroups import Products, plan_contraction
+from tessera.compiler.targets.cuda.emit import contract, control, memory, pipeline, warpgroups
+from tessera.compiler.targets.cuda.emit import tiles as emit_print
+from tessera.compiler.targets.cuda.emit import tiles as emit_sort
+from tessera.compiler.targets.cuda.emit import tiles as emit_tiles
+from tessera.compiler.targets.cuda.emit.emitter import KernelEmitter, Settings, emit_kernel, parameters
+from tessera.compiler.targets.cuda.layouts.groups import Grouping, dtype_of
+from tessera.compiler.targets.cuda.report.notes import notes, shared_layouts, spilled, tight
+from tessera.compiler.targets.cuda.report.placement import tiles
+from tessera.compiler.targets.cuda.report.registers import Pressure, pressure, too_many
+from tessera.compiler.targets.cuda.report.shared_memory import too_large
+from tessera.compiler.targets.cuda.tensor_cores.products import on_warpgroups, warps_for
+from tessera.compiler.targets.cuda.tensor_cores.warpgroups import Products, plan_contraction
+from tessera.compiler.targets.cuda.write import cxx
+from tessera.compiler.targets.cuda.write.print_buffer import Site
+from tessera.compiler.targets.cuda.write.source import Source
 from tessera.compiler.tile.offsets import bounds_of
 from tessera.compiler.tile.program import Program, Window
 from tessera.errors import Diagnostic, Span, TargetError
 
 # Imported for the handlers that they register.
 _WRITERS = (
-    emit_control,
-    emit_memory,
-    emit_pipeline,
+    control,
+    memory,
+    pipeline,
     emit_print,
     emit_sort,
     emit_tiles,
-    emit_warpgroups,
-    expand_contract,
+    warpgroups,
+    contract,
 )
 
 

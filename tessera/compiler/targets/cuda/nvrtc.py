@@ -46,7 +46,7 @@ def library_fingerprint() -> str:
     """A hash of the device library and of the generator: what makes the same program give another cubin."""
     digest = hashlib.sha256()
     here = Path(__file__).parent
-    for path in sorted([*INCLUDE.rglob("*.cuh"), *INCLUDE.rglob("*.h"), *here.glob("*.py")]):
+    for path in sorted([*INCLUDE.rglob("*.cuh"), *INCLUDE.rglob("*.h"), *here.rglob("*.py")]):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]
 

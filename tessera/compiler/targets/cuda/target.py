@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from tessera.compiler.machines import SHARED_LIMITS
 from tessera.compiler.targets.base import CUDA_ARCHITECTURES, Artifact, Executable, unknown
-from tessera.compiler.targets.cuda import cubin, cxx, nvrtc, steps
-from tessera.compiler.targets.cuda.emit import Settings
+from tessera.compiler.targets.cuda import cubin, nvrtc
+from tessera.compiler.targets.cuda.call import steps
+from tessera.compiler.targets.cuda.emit.emitter import Settings
 from tessera.compiler.targets.cuda.generate import Generated, generate
-from tessera.compiler.targets.cuda.groups import TensorCores
-from tessera.compiler.tile.architectures import SHARED_LIMITS
+from tessera.compiler.targets.cuda.layouts.groups import TensorCores
+from tessera.compiler.targets.cuda.write import cxx
 from tessera.compiler.tile.passes.guarded import guarded
 from tessera.compiler.tile.program import Program
 from tessera.language import dtypes
@@ -105,7 +107,7 @@ class CudaTarget:
         return out
 
     def load(self, artifact: Artifact) -> Executable:
-        from tessera.compiler.targets.cuda.device import DeviceExecutable  # needs a driver
+        from tessera.compiler.targets.cuda.call.device import DeviceExecutable  # needs a driver
 
         return DeviceExecutable(artifact)
 

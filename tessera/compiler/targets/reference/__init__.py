@@ -11,7 +11,7 @@ from tessera.compiler.ir.printer import print_op
 from tessera.compiler.targets.base import Artifact, Executable, Target
 from tessera.compiler.targets.reference.executable import ReferenceExecutable
 from tessera.compiler.targets.reference.program_text import decode, encode
-from tessera.compiler.tile.interpret import Options
+from tessera.compiler.tile.interpret.interpreter import Options
 from tessera.compiler.tile.passes.guarded import guarded
 from tessera.compiler.tile.program import Program
 from tessera.errors import DeviceError, Diagnostic

@@ -11,8 +11,8 @@ from typing import Any, cast
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import ViewType
 from tessera.compiler.targets.base import TileRecorder
-from tessera.compiler.tile.interpret import Options, run_kernel
-from tessera.compiler.tile.memory import NOBODY, View, poison
+from tessera.compiler.tile.interpret.interpreter import Options, run_kernel
+from tessera.compiler.tile.interpret.memory import NOBODY, View, poison
 from tessera.compiler.tile.program import Branch, Buffer, Launch, Loop, Program, ScalarArg, Step, Window
 from tessera.errors import DebugCheckError, Diagnostic
 from tessera.language.dims import evaluate, prod

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tessera.compiler.ir.core import Op, clone
-from tessera.compiler.tile.passes.check_indices import check_indices
-from tessera.compiler.tile.passes.check_nan import check_nan
+from tessera.compiler.tile.passes.debug import check_indices, check_nan, show_elements
 from tessera.compiler.tile.passes.keep_inside import keep_inside, needs_keeping
-from tessera.compiler.tile.passes.show_elements import show_elements
 from tessera.compiler.tile.program import Branch, Launch, Loop, Program, Step
 
 

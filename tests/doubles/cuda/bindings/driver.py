@@ -19,7 +19,8 @@ from enum import IntEnum
 from types import SimpleNamespace
 from typing import Any
 
-from tessera.compiler.targets.cuda import emulate, nvrtc, steps
+from tessera.compiler.targets.cuda import emulate, nvrtc
+from tessera.compiler.targets.cuda.call import steps
 
 CUresult = IntEnum("CUresult", {
     "CUDA_SUCCESS": 0, "CUDA_ERROR_INVALID_VALUE": 1, "CUDA_ERROR_OUT_OF_MEMORY": 2, "CUDA_ERROR_NOT_READY": 600,
@@ -159,7 +160,7 @@ def cuMemPoolGetAttribute(_: str, attribute: int) -> Any:
 
 
 def cuGetProcAddress(symbol: bytes, version: int, flags: int) -> Any:
-    from tessera.compiler.targets.cuda.launch import _ENCODE
+    from tessera.compiler.targets.cuda.call.launch import _ENCODE
 
     if _state.encode is None:
         _state.encode = _ENCODE(_encode)

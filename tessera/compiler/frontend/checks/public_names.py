@@ -1,0 +1,148 @@
+"""Names of Tessera that a text uses and the package does not have: `@ts.autodiff`, `from tessera.serving import run`.
+
+Inside functions and kernels the evaluator finds them; this looks at all the rest of a file, without running it. A
+statement is looked at once, for an editor asks again after each keystroke.
+"""
+
+from __future__ import annotations
+
+import ast
+import pkgutil
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import tessera
+from tessera.compiler.frontend.evaluate.inlining import assigned_names
+from tessera.compiler.frontend.names import vocabulary
+from tessera.compiler.frontend.names.definition import Source
+from tessera.compiler.frontend.names.values import MISSING, Module, Namespace
+from tessera.compiler.frontend.syntax.by_node import by_node
+from tessera.errors import Diagnostic, Edit, Fix, Span
+from tessera.language.absent import instead
+from tessera.nearest import nearest
+
+if TYPE_CHECKING:
+    from tessera.compiler.frontend.names.module import TextScope
+
+_OWN = "tessera"
+_ROOMS = ("cli", "compiler", "dist", "kernels", "language", "profiler", "runtime")
+"""modules that are there even where an editor's bundled server comes without them"""
+_CLOSED = frozenset({_OWN, *(f"{_OWN}.{n}" for n in vocabulary.NAMESPACES if n not in ("tile", "tensor"))})
+"""modules of which all members are known"""
+
+
+@lru_cache(maxsize=1)
+def _names() -> frozenset[str]:
+    """Of the package: what it gives at first use, and its modules."""
+    return frozenset({*dir(tessera), *_ROOMS, *(m.name for m in pkgutil.iter_modules(tessera.__path__))})
+
+
+def _has(path: str, name: str) -> bool:
+    if path not in _CLOSED or name.startswith("__") or vocabulary.member(path, name) is not MISSING:
+        return True  # also what only functions have, `ts.range`: plain functions are inlined into them
+    return path == _OWN and name in _names()
+
+
+def unknown_names(scope: TextScope, source: Source) -> list[Diagnostic]:
+    """A finding for each (TS104), with what is near as a fix."""
+    imported = (n for n, node in scope.bound.items() if isinstance(node, (ast.Import, ast.ImportFrom)))
+    values = ((name, scope.lookup(name)) for name in imported)
+    own = {n: v.path for n, v in values if isinstance(v, Namespace) and not isinstance(v, Module) and _is_own(v.path)}
+    found: list[Diagnostic] = []
+    for statement in scope.tree.body:
+        for path, name, node in _in_statement(scope, own, statement):
+            found.append(_finding(path, name, node, source))
+    return found
+
+
+def _is_own(module: str) -> bool:
+    return module.partition(".")[0] == _OWN
+
+
+def _in_statement(scope: TextScope, own: Mapping[str, str], statement: ast.stmt) -> Iterator[tuple[str, str, Any]]:
+    """`own`: what names of the file stand for, where that is a module of Tessera."""
+    imports, chains = _mentions(statement)
+    for module, level, node in imports:
+        if level or not _is_own(module) or scope.is_file(module):
+            continue
+        if isinstance(node, ast.alias):
+            if node.name != "*" and not _has(module, node.name):
+                yield module, node.name, node
+        else:
+            path, _, name = module.rpartition(".")
+            while path:
+                if not _has(path, name):
+                    yield path, name, node
+                path, _, name = path.rpartition(".")
+    for path, names, nodes in ((own[head], *chain) for head in own for chain in chains.get(head, ())):
+        for name, node in zip(names, nodes, strict=True):
+            if not _has(path, name):
+                yield path, name, node
+                break
+            path = f"{path}.{name}"
+
+
+@by_node
+def _mentions(statement: ast.stmt) -> tuple[list[tuple[str, int, Any]], dict[str, list[tuple[list[str], list[Any]]]]]:
+    """Imports, and dotted names by their head, where no function gives it another meaning."""
+    imports: list[tuple[str, int, Any]] = []
+    chains: dict[str, list[tuple[list[str], list[Any]]]] = {}
+    pending: list[tuple[Any, frozenset[str]]] = [(statement, frozenset())]
+    while pending:
+        node, hidden = pending.pop()
+        if isinstance(node, ast.Import):
+            imports += [(alias.name, 0, node) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            imports += [(node.module or "", node.level, node)]
+            imports += [(node.module or "", node.level, alias) for alias in node.names]
+        elif isinstance(node, ast.Attribute):
+            head, names, nodes = _chain(node)
+            if isinstance(head, ast.Name):
+                if head.id not in hidden:
+                    chains.setdefault(head.id, []).append((names, nodes))
+                continue
+        if isinstance(node, (ast.FunctionDef, ast.Lambda)):
+            a = node.args
+            given = (*a.posonlyargs, *a.args, *a.kwonlyargs, *(v for v in (a.vararg, a.kwarg) if v))
+            hidden = hidden | assigned_names(node) | {p.arg for p in given}
+        if isinstance(node, ast.Try):  # `except ImportError` is how a program asks for what may not be there
+            pending += [(n, hidden) for h in node.handlers for n in h.body]
+            continue
+        pending += [(n, hidden) for n in ast.iter_child_nodes(node)]
+    return imports, chains
+
+
+def _chain(node: ast.Attribute) -> tuple[ast.expr, list[str], list[ast.Attribute]]:
+    """`a.b.c` as its head and, from left to right, what follows it."""
+    nodes: list[ast.Attribute] = []
+    at: ast.expr = node
+    while isinstance(at, ast.Attribute):
+        nodes.append(at)
+        at = at.value
+    nodes.reverse()
+    return at, [n.attr for n in nodes], nodes
+
+
+def _finding(path: str, name: str, node: Any, source: Source) -> Diagnostic:
+    span = source.span(node)
+    why = instead(name) if path == _OWN else ""
+    if why:
+        return Diagnostic("TS104", f"{path} has no {name!r}; {why}", span)
+    known = _names() if path == _OWN else vocabulary.members(path)
+    close = nearest(name, [k for k in known if not k.startswith("_")])
+    hint, fixes = "", ()
+    if close is not None:
+        hint = f"; did you mean {close!r}?"
+        place = _place(span, name, node, source)
+        fixes = (Fix(f"Change {name!r} to {close!r}", (Edit(place, close),)),) if place is not None else ()
+    return Diagnostic("TS104", f"{path} has no {name!r}{hint}", span, fixes=fixes)
+
+
+def _place(span: Span, name: str, node: Any, source: Source) -> Span | None:
+    """Of the name alone."""
+    if isinstance(node, ast.Attribute):
+        return Span(span.file, span.end_line, span.end_col - len(name), span.end_line, span.end_col)
+    if isinstance(node, ast.alias) and source.segment(span).startswith(name):
+        return Span(span.file, span.line, span.col, span.line, span.col + len(name))
+    return None

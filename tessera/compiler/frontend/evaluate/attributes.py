@@ -1,0 +1,109 @@
+"""`value.name` for every kind of value."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, Any
+
+from tessera.compiler.frontend.evaluate import undecided
+from tessera.compiler.frontend.names import vocabulary
+from tessera.compiler.frontend.names.values import (
+    ABSTRACT,
+    MISSING,
+    UNKNOWN,
+    ClassRef,
+    Closure,
+    Method,
+    Module,
+    Namespace,
+    Number,
+    Record,
+    Several,
+    Unknown,
+    type_name,  # fmt: skip
+)
+from tessera.errors import Span
+from tessera.language.dims import Expr
+
+if TYPE_CHECKING:
+    from tessera.compiler.frontend.evaluate.machine import Evaluator
+
+CONTAINERS = (list, dict, set, tuple, str, bytes, frozenset, range)
+
+
+def attribute(ev: Evaluator, node: ast.Attribute, value: Any, name: str) -> Any:
+    if isinstance(value, Unknown):
+        return undecided.attribute(value, name) if isinstance(value, Several) else UNKNOWN
+    if ev.layer.owns(value):
+        found = ev.layer.attribute(node, value, name)
+        return unknown_attribute(ev, node, value, name, ev.layer.attributes(value)) if found is MISSING else found
+    if isinstance(value, Namespace):
+        return _member(ev, node, value, name)
+    if isinstance(value, (Record, ClassRef)):
+        return _of_record(ev, node, value, name)
+    if isinstance(value, Closure):
+        return Method(value, name) if name == "with_config" else value.name if name == "__name__" else UNKNOWN
+    if isinstance(value, (Expr, Number)):
+        return unknown_attribute(ev, node, value, name, ())
+    if isinstance(value, ABSTRACT):
+        return ev.error("TS104", f"{type_name(value)} has no attribute {name!r}", node)
+    if any(type(value) is kind for kind in CONTAINERS):
+        return Method(value, name) if hasattr(value, name) else unknown_attribute(ev, node, value, name, dir(value))
+    return _of_object(ev, node, value, name)
+
+
+def unknown_attribute(ev: Evaluator, node: ast.Attribute, value: Any, name: str, known: Any) -> Unknown:
+    hint, fixes = ev.suggest(name, known, name_span(ev, node))
+    return ev.error("TS104", f"{type_name(value)} has no attribute {name!r}{hint}", node, fixes=fixes)
+
+
+def name_span(ev: Evaluator, node: ast.Attribute) -> Span:
+    """The place of the attribute's name alone."""
+    span = ev.span(node)
+    return Span(span.file, span.end_line, span.end_col - len(node.attr), span.end_line, span.end_col)
+
+
+def _member(ev: Evaluator, node: ast.Attribute, module: Namespace, name: str) -> Any:
+    found = vocabulary.member_of(module, name)
+    if isinstance(module, Module):
+        ev.depend(ast.unparse(node), found)
+    if found is not MISSING:
+        return found
+    known = module.scope.names() if isinstance(module, Module) else vocabulary.members(module.path)
+    hint, fixes = ev.suggest(name, known, name_span(ev, node))
+    return ev.error(
+        "TS104", f"{module.path} has no {name!r} that can be used in a {ev.definition.kind}{hint}", node, fixes=fixes
+    )
+
+
+def _of_record(ev: Evaluator, node: ast.Attribute, value: Record | ClassRef, name: str) -> Any:
+    if name in value.members:
+        found = value.members[name]
+        return Method(value, name) if isinstance(found, Closure) and isinstance(value, Record) else found
+    if isinstance(value, Record) and isinstance(value.cls, ClassRef) and name in value.cls.members:
+        found = value.cls.members[name]
+        return Method(value, name) if isinstance(found, Closure) else found
+    if isinstance(value, Record) and isinstance(value.cls, type) and hasattr(value.cls, name):
+        return Method(value, name)
+    known = list(value.members)
+    if isinstance(value, Record) and isinstance(value.cls, ClassRef):
+        known += value.cls.members
+    hint, fixes = ev.suggest(name, known, name_span(ev, node))
+    label = value.type_name if isinstance(value, Record) else value.name
+    return ev.error("TS104", f"{label} has no attribute {name!r}{hint}", node, fixes=fixes)
+
+
+def _of_object(ev: Evaluator, node: ast.Attribute, value: Any, name: str) -> Any:
+    """A live object: its attribute as it is now. What it holds becomes part of what the result depends on."""
+    from tessera.compiler.frontend.evaluate.calls import adopt
+
+    try:
+        found = getattr(value, name)
+    except AttributeError:
+        return unknown_attribute(ev, node, value, name, dir(value))
+    except Exception as e:  # a property of the user's class failed
+        return ev.error("TS107", f"{type(e).__name__}: {e}", node)
+    adopted = adopt(ev, node, found)
+    if adopted is found:
+        ev.depend(ast.unparse(node), found)
+    return adopted

@@ -1,0 +1,293 @@
+"""Python's builtins in functions and kernels: they run at compile time; over tensors the layer says what they mean."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import itertools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tessera.compiler.frontend import budget
+from tessera.compiler.frontend.evaluate import undecided
+from tessera.compiler.frontend.evaluate.expressions import iterate
+from tessera.compiler.frontend.evaluate.operators import compare_sizes
+from tessera.compiler.frontend.names.values import (
+    UNKNOWN,
+    Builtin,
+    Counting,
+    Number,
+    Several,
+    Unknown,
+    has_unknown,
+    is_dict,
+    is_sequence,
+    is_static,
+    is_tuple,
+    leaves,
+    type_name,
+)
+from tessera.language import dims
+from tessera.language.dims import Expr
+
+if TYPE_CHECKING:
+    from tessera.compiler.frontend.evaluate.machine import Evaluator
+
+Args = list[Any]
+Kwargs = dict[str, Any]
+Lists = list[list[Any]]
+
+
+def _owned(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+    return any(ev.layer.owns(v) for v in (*args, *kwargs.values()))
+
+
+def _plain(name: str) -> Callable[..., Any]:
+    """The builtin itself where all arguments are ordinary; else the layer's meaning of that name."""
+
+    def run(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
+        if has_unknown(args) or has_unknown(kwargs):
+            return UNKNOWN
+        if is_static(args) and is_static(kwargs):
+            return evaluate(ev, node, name, args, kwargs)
+        given = [*leaves(args), *leaves(kwargs)]
+        if any(map(ev.layer.owns, given)):
+            return ev.layer.call(node, Builtin(name), args, kwargs)
+        return _of_sizes(ev, node, name, args)
+
+    return run
+
+
+def evaluate(ev: Evaluator, node: ast.AST, name: str, args: Args, kwargs: Kwargs) -> Any:
+    if name == "pow" and len(args) == 2:
+        return ev.operate(node, "**", *args)
+    if budget.call_explodes(name, args):
+        return ev.too_large(node, name)
+    ev.steps += sum(len(a) for a in args if is_sequence(a) or (isinstance(a, range) and name != "range"))
+    try:
+        return ev.weighed(node, getattr(builtins, name)(*args, **kwargs))
+    except Exception as e:
+        return ev.error("TS107", f"{name} raised {type(e).__name__}: {e}", node)
+
+
+def _of_sizes(ev: Evaluator, node: ast.AST, name: str, args: Args) -> Any:
+    """min, max, abs, sum, int, float and str of symbolic sizes, and of numbers that depend on them."""
+    flat = list(args[0]) if len(args) == 1 and is_sequence(args[0]) else args
+    sizes = all(isinstance(v, (int, Expr)) for v in flat)
+    if name in ("min", "max") and sizes and flat:
+        out = flat[0]
+        for v in flat[1:]:
+            first = compare_sizes(ev, "<=" if name == "min" else ">=", out, v)
+            second = compare_sizes(ev, "<=" if name == "min" else ">=", v, out)
+            if not first:
+                out = v if second else (dims.dim_min if name == "min" else dims.dim_max)(out, v)
+        return out
+    if name == "sum":
+        out = args[1] if len(args) > 1 else 0
+        for v in flat if len(args) == 1 else args[0]:
+            out = ev.operate(node, "+", out, v)
+        return out
+    if name in ("int", "abs", "round") and isinstance(flat[0], Expr):
+        return flat[0]
+    if name == "str":
+        return str(getattr(args[0], "text", args[0]))
+    if name == "divmod" and len(args) == 2:
+        return (ev.operate(node, "//", *args), ev.operate(node, "%", *args))
+    if name == "pow" and len(args) == 2:
+        return ev.operate(node, "**", *args)
+    kinds: dict[str, type] = {
+        "float": float,
+        "int": int,
+        "bool": bool,
+        "abs": float,
+        "min": float,
+        "max": float,
+        "round": int,
+    }
+    if name in kinds and all(isinstance(v, (int, float, Expr, Number)) for v in flat):
+        return Number(kinds[name], f"{name}({', '.join(str(getattr(v, 'text', v)) for v in flat)})")
+    return UNKNOWN
+
+
+def len_(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) == 1 and any(isinstance(args[0], kind) for kind in (list, tuple, dict, set, str, range)):
+        return len(args[0])
+    return _plain("len")(ev, node, args, kwargs)
+
+
+def range_(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
+    if has_unknown(args):
+        return UNKNOWN
+    if is_static(args):
+        return evaluate(ev, node, "range", args, kwargs)
+    counting = counting_of(ev, node, args, "range")
+    if not isinstance(counting, Counting) or not _owned(ev, args, {}):
+        return counting
+    return Counting(counting.start, counting.stop, counting.step, "tessera.range")
+
+
+def structured_range(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
+    """`ts.range`: a loop that runs when the program runs, whatever its bounds."""
+    return UNKNOWN if has_unknown(args) else counting_of(ev, node, args, "tessera.range")
+
+
+def counting_of(ev: Evaluator, node: ast.AST, args: Args, path: str) -> Any:
+    """range's one to three arguments. Each must be an integer: ordinary, a size, or a scalar of the layer."""
+    if not 1 <= len(args) <= 3:
+        return ev.error("TS105", f"range takes 1 to 3 arguments, {len(args)} were given", node)
+    for a in args:
+        if not (isinstance(a, (int, Expr, Number)) or ev.layer.owns(a)) or isinstance(a, bool):
+            return ev.error("TS105", f"range counts integers, not {type_name(a)}", node)
+    start, stop, step = {1: (0, *args, 1), 2: (*args, 1), 3: tuple(args)}[len(args)]
+    if step == 0:
+        return ev.error("TS107", "range's step must not be zero", node)
+    return Counting(start, stop, step, path)
+
+
+def static_range(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
+    """`ts.static_range`: unrolled, so its bounds must be known when it is compiled."""
+    if has_unknown(args):
+        return UNKNOWN
+    if is_static(args):
+        return evaluate(ev, node, "range", args, kwargs)
+    if _owned(ev, args, kwargs):
+        return ev.error("TS102", "static_range is unrolled and needs bounds known at compile time; use ts.range", node)
+    return counting_of(ev, node, args, "range")
+
+
+def cdiv(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
+    """`ts.cdiv(a, b)`: a / b rounded up."""
+    if len(args) != 2 or kwargs:
+        return ev.error("TS105", "cdiv takes 2 arguments", node)
+    raised = ev.operate(node, "-", ev.operate(node, "+", args[0], args[1]), 1)
+    return ev.operate(node, "//", raised, args[1])
+
+
+def _sequences(name: str) -> Callable[..., Any]:
+    """zip, enumerate, list, tuple, reversed, map and filter over items that may be abstract."""
+
+    def run(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
+        skip = 1 if name in ("map", "filter") else 0
+        lists: list[list[Any]] = []
+        given = args[skip : 1 if name == "enumerate" else None]
+        if any(isinstance(a, (Several, Counting)) for a in given):
+            return undecided.sequence(name, given)
+        for a in given:
+            items = iterate(ev, node, a)
+            if items is None:
+                return UNKNOWN
+            lists.append(items)
+        return _SEQUENCES[name](ev, node, args, kwargs, lists)
+
+    return run
+
+
+def _zip(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs, lists: Lists) -> Any:
+    if kwargs.get("strict") and len({len(x) for x in lists}) > 1:
+        return ev.error("TS107", f"zip(strict=True): lengths {', '.join(str(len(x)) for x in lists)} differ", node)
+    return list(zip(*lists, strict=False))
+
+
+def _map(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs, lists: Lists) -> Any:
+    return [ev.call(node, args[0], list(items), {}) for items in zip(*lists, strict=False)]
+
+
+def _filter(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs, lists: Lists) -> Any:
+    out: list[Any] = []
+    for item in lists[0]:
+        kept = item if args[0] is None else ev.call(node, args[0], [item], {})
+        truth = None if ev.layer.owns(kept) or isinstance(kept, (Unknown, Number, Expr)) else bool(kept)
+        if truth is None:
+            return ev.error("TS102", "filter's condition must be known at compile time", node)
+        out += [item] if truth else []
+    return out
+
+
+def _enumerate(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs, lists: Lists) -> Any:
+    return evaluate(ev, node, "list", [enumerate(lists[0], *args[1:], **kwargs)], {})
+
+
+def _listed(kind: Callable[..., Any]) -> Callable[..., Any]:
+    """list, tuple, set and frozenset of the items."""
+
+    def run(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs, lists: Lists) -> Any:
+        try:
+            return ev.weighed(node, kind(itertools.chain(*lists)))
+        except TypeError as e:
+            return ev.error("TS107", f"TypeError: {e}", node)
+
+    return run
+
+
+def _reversed(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs, lists: Lists) -> Any:
+    return lists[0][::-1]
+
+
+_SEQUENCES: dict[str, Callable[..., Any]] = {
+    "zip": _zip, "map": _map, "filter": _filter, "enumerate": _enumerate, "reversed": _reversed,
+    "list": _listed(list), "tuple": _listed(tuple), "set": _listed(set), "frozenset": _listed(frozenset),
+}  # fmt: skip
+
+
+def dict_(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
+    if has_unknown(args[:1]):
+        return UNKNOWN
+    ev.steps += sum(len(a) for a in args if is_sequence(a) or is_dict(a))
+    try:
+        return ev.weighed(node, dict(*args, **kwargs))
+    except Exception as e:
+        return ev.error("TS107", f"{type(e).__name__}: {e}", node)
+
+
+def isinstance_(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) != 2 or has_unknown(args):
+        return UNKNOWN if has_unknown(args) else ev.error("TS105", "isinstance takes 2 arguments", node)
+    value, wanted = args[0], args[1] if is_tuple(args[1]) else (args[1],)
+    names: dict[Any, type] = {Builtin(t.__name__): t for t in (int, float, bool, complex, str, list, tuple, dict, set)}
+    if ev.layer.owns(value):
+        return any(isinstance(w, Builtin) and w.path in ("tessera.Tensor", "tessera.Tile") for w in wanted)
+    kinds = tuple(names.get(w, w) if isinstance(w, Builtin) else w for w in wanted)
+    if isinstance(value, Expr):
+        return int in kinds
+    if isinstance(value, Number):
+        return value.type in kinds
+    try:
+        return isinstance(value, tuple(k for k in kinds if isinstance(k, type)))
+    except TypeError as e:
+        return ev.error("TS107", f"TypeError: {e}", node)
+
+
+def print_(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
+    if _owned(ev, args, kwargs):
+        return ev.layer.call(node, Builtin("print"), args, kwargs)
+    ev.error("TS102", "print does nothing in a compiled function", node, severity="warning")
+    return None
+
+
+def getattr_(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
+    if has_unknown(args[:2]) or len(args) < 2 or not isinstance(args[1], str) or not isinstance(node, ast.Call):
+        return UNKNOWN
+    from tessera.compiler.frontend.evaluate.attributes import attribute
+
+    if len(args) > 2 and is_static(args[0]) and not hasattr(args[0], args[1]):
+        return args[2]
+    access = ast.copy_location(ast.Attribute(node.args[0], args[1], ast.Load()), node)
+    return attribute(ev, access, args[0], args[1])
+
+
+def hasattr_(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
+    if has_unknown(args) or len(args) != 2:
+        return UNKNOWN
+    if ev.layer.owns(args[0]):
+        return args[1] in ev.layer.attributes(args[0])
+    return hasattr(args[0], args[1]) if is_static(args[0]) else UNKNOWN
+
+
+_PLAIN = ("abs", "all", "any", "bool", "complex", "divmod", "float", "int", "max", "min", "pow", "repr", "round",
+          "slice", "sorted", "str", "sum", "type")  # fmt: skip
+BUILTINS: dict[str, Callable[..., Any]] = {
+    **{n: _plain(n) for n in _PLAIN},
+    **{n: _sequences(n) for n in _SEQUENCES},
+    "len": len_, "range": range_, "dict": dict_, "isinstance": isinstance_, "print": print_, "getattr": getattr_,
+    "hasattr": hasattr_, "tessera.range": structured_range, "tessera.static_range": static_range, "tessera.cdiv": cdiv,
+}  # fmt: skip

@@ -1,0 +1,404 @@
+"""Calls: Python's argument binding, inlining by source, live functions at compile time, classes and containers."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import math
+import types
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from tessera.compiler.frontend import budget
+from tessera.compiler.frontend.evaluate import undecided
+from tessera.compiler.frontend.evaluate.inlining import inline
+from tessera.compiler.frontend.evaluate.launches import launch, with_config
+from tessera.compiler.frontend.evaluate.spelling import keyword_span, own_alias
+from tessera.compiler.frontend.names.definition import live_definition
+from tessera.compiler.frontend.names.live import represent
+from tessera.compiler.frontend.names.values import (
+    ABSTRACT,
+    MISSING,
+    UNKNOWN,
+    Builtin,
+    ClassRef,
+    Closure,
+    Method,
+    Namespace,
+    Number,
+    OperatorRef,
+    Record,
+    Several,
+    Unknown,
+    has_unknown,
+    is_collection,
+    is_dict,
+    is_sequence,
+    is_static,
+    leaves,
+    type_name,
+)
+from tessera.compiler.frontend.names.vocabulary import operators
+from tessera.errors import CompileError, Edit, Fix
+from tessera.language.dims import Expr
+
+if TYPE_CHECKING:
+    from tessera.compiler.frontend.evaluate.machine import Evaluator
+
+SIMPLE = (int, float, str, bool, type(None), tuple, list, dict)
+
+
+def call_node(ev: Evaluator, node: ast.Call) -> Any:
+    from tessera.compiler.frontend.evaluate.expressions import items
+
+    callee = ev.eval(node.func)
+    args = items(ev, node.args)
+    kwargs: dict[str, Any] = {}
+    for keyword in node.keywords:
+        value = ev.eval(keyword.value)
+        if keyword.arg is not None:
+            kwargs[keyword.arg] = value
+        elif is_dict(value) and all(isinstance(k, str) for k in value):
+            kwargs |= value
+        elif not isinstance(value, Unknown):
+            ev.error("TS105", f"** needs a dict with string keys, not {type_name(value)}", keyword.value)
+            return UNKNOWN
+        else:
+            return UNKNOWN
+    return call(ev, node, callee, args, kwargs)
+
+
+def call(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if isinstance(callee, Unknown):
+        return UNKNOWN
+    if isinstance(callee, Closure):
+        return call_closure(ev, node, callee, args, kwargs)
+    if isinstance(callee, ClassRef):
+        return _instance(ev, node, callee, args, kwargs)
+    if isinstance(callee, Method) and isinstance(callee.owner, Record):
+        return _record_method(ev, node, callee, args, kwargs)
+    if isinstance(callee, Method) and isinstance(callee.owner, Closure):
+        return with_config(callee.owner, kwargs)
+    if isinstance(callee, Method) and isinstance(callee.owner, Several):
+        return undecided.called(callee)
+    if isinstance(callee, Builtin):
+        from tessera.compiler.frontend.evaluate.builtins import BUILTINS
+
+        if callee.path in BUILTINS:
+            return BUILTINS[callee.path](ev, node, args, kwargs)
+    if isinstance(callee, (Namespace, Record, Number, Expr)) or ev.layer.owns(callee):
+        hint = ""
+        if callee == Namespace("tessera.tensor"):
+            hint = "; make tensors from data outside of functions, then pass them or close over them"
+        return ev.error("TS105", f"{type_name(callee)} is not a function{hint}", node)
+    if isinstance(callee, (Builtin, OperatorRef)) or (isinstance(callee, Method) and ev.layer.owns(callee.owner)):
+        if has_unknown(args) or has_unknown(kwargs):
+            return UNKNOWN
+        if isinstance(callee, Method):
+            return ev.layer.method(node, callee, args, kwargs)  # type: ignore[arg-type]
+        return ev.layer.call(node, callee, args, kwargs)
+    if isinstance(callee, Method):
+        return _container_method(ev, node, callee, args, kwargs)
+    return live_call(ev, node, callee, args, kwargs)
+
+
+# inlining
+
+
+def call_closure(ev: Evaluator, node: ast.AST, closure: Closure, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """Evaluates the callee's body in place. A plain live function of ordinary values is simply called."""
+    plain = closure.live is not None and not hasattr(closure.live, "definition")
+    if plain and ev.live and is_static(args) and is_static(kwargs):
+        return invoke(ev, node, closure.live, args, kwargs)
+    other = closure.definition.kind != ev.definition.kind and closure.decorated
+    if other and closure.definition.kind == "function":
+        fix = "use the functions of ts.tile here, or put the lines that both need into a plain function"
+        return ev.error("TS401", f"the function {closure.name} cannot be called from a kernel; {fix}", node)
+    bound = bind(ev, node, closure, args, kwargs)
+    if bound is None:
+        return UNKNOWN
+    places = _places(node, closure)
+    if not ev.live and closure.frame is None and not closure.decorated and is_static(args) and is_static(kwargs):
+        return _as_python(ev, node, closure, bound, places)
+    return (launch if other else inline)(ev, node, closure, bound, places)
+
+
+def _as_python(ev: Evaluator, node: ast.AST, closure: Closure, bound: dict[str, Any], places: Any) -> Any:
+    """A plain function of ordinary values in a text: where it takes too long here, its value is merely not known, for
+    the compiler will have Python run it."""
+    if ev.as_python:
+        return inline(ev, node, closure, bound, places)
+    before, most, endless = len(ev.findings.items), ev.most, set(ev.endless)
+    ev.most, ev.as_python = min(most, ev.steps + budget.CONSTANT_STEPS), True
+    value: Any = UNKNOWN
+    try:
+        value = inline(ev, node, closure, bound, places)
+    except budget.ExhaustedError:
+        if ev.most == most:  # the function's own steps are used up
+            raise
+    finally:
+        ev.most, ev.as_python = most, False
+    if not any(d.code in ("TS108", "TS111") for d in ev.findings.items[before:]):
+        return value
+    ev.endless = endless
+    ev.findings.forget(before)
+    said = f"what {closure.name} gives is not known here: computing it takes too long"
+    ev.error("TS111", said, node, severity="note")
+    return ev.undecide(said, node, "TS111")
+
+
+def _places(node: ast.AST, closure: Closure) -> dict[str, ast.AST]:
+    """The nodes of a call's arguments, by parameter; none where they are spread out."""
+    if not isinstance(node, ast.Call) or any(isinstance(a, ast.Starred) for a in node.args):
+        return {}
+    a = closure.node.args
+    named = {k.arg: k.value for k in node.keywords if k.arg is not None}
+    return {**dict(zip((p.arg for p in (*a.posonlyargs, *a.args)), node.args, strict=False)), **named}
+
+
+def defaults_of(ev: Evaluator, node: ast.FunctionDef | ast.Lambda) -> dict[str, Any]:
+    """Default values, evaluated where the function is made."""
+    a = node.args
+    positional = [*a.posonlyargs, *a.args]
+    out = {p.arg: ev.eval(d) for p, d in zip(positional[len(positional) - len(a.defaults) :], a.defaults, strict=True)}
+    out |= {p.arg: ev.eval(d) for p, d in zip(a.kwonlyargs, a.kw_defaults, strict=True) if d is not None}
+    return out
+
+
+def bind(
+    ev: Evaluator, node: ast.AST, closure: Closure, args: list[Any], kwargs: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """Python's rules for matching arguments to parameters; None after a finding (TS105)."""
+    a = closure.node.args
+    positional = [p.arg for p in (*a.posonlyargs, *a.args)]
+    by_name = {p.arg for p in (*a.args, *a.kwonlyargs)}
+    bound: dict[str, Any] = dict(zip(positional, args, strict=False))
+    problem, fixes = "", ()
+    if len(args) > len(positional) and a.vararg is None:
+        problem = f"takes {len(positional)} positional arguments, {len(args)} were given"
+    if a.vararg is not None:
+        bound[a.vararg.arg] = tuple(args[len(positional) :])
+    extra: dict[str, Any] = {}
+    for key, value in kwargs.items():
+        if key in by_name and key in bound:
+            problem = f"got {key!r} twice"
+        elif key in by_name:
+            bound[key] = value
+        elif a.kwarg is not None:
+            extra[key] = value
+        else:
+            meant, fixes = ev.suggest(key, by_name, keyword_span(ev, node, key))
+            problem = f"has no parameter {key!r}{meant}"
+    if a.kwarg is not None:
+        bound[a.kwarg.arg] = extra
+    missing: list[str] = []
+    for name in (*positional, *(p.arg for p in a.kwonlyargs)):
+        if name not in bound and name in closure.defaults:
+            bound[name] = closure.defaults[name]
+        elif name not in bound:
+            missing.append(name)
+    if missing and not problem:
+        problem = f"needs {' and '.join(map(repr, missing))}"
+    if problem:
+        ev.error("TS105", f"{closure.name} {problem}", node, fixes=fixes)
+        return None
+    return bound
+
+
+# live objects
+
+
+def adopt(ev: Evaluator, node: ast.AST, value: Any) -> Any:
+    """A live object that was read from another one, as the evaluator's value."""
+    found: Any = value
+    if isinstance(value, (*SIMPLE, *ABSTRACT)):
+        return found
+    found = represent(value)
+    if isinstance(found, ABSTRACT):
+        return found
+    adopted = ev.layer.adopt("", found, node)
+    return found if adopted is MISSING else adopted
+
+
+def closure_of(value: Any) -> Closure | None:
+    """A live function, decorated or plain, as something to inline; None where it is no function with source text."""
+    definition = getattr(value, "definition", None)
+    if callable(definition) and hasattr(value, "__wrapped__"):
+        found: Any = definition()
+    elif isinstance(value, types.FunctionType):
+        found = live_definition(value)
+    else:
+        return None
+    function = inspect.unwrap(value)
+    signature = inspect.signature(function)
+    defaults = {p.name: represent(p.default) for p in signature.parameters.values() if p.default is not p.empty}
+    return Closure(found.tree, found, None, defaults, value)
+
+
+def live_call(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """Calls a live object: by source where tensors are involved, directly where all arguments are ordinary values."""
+    if isinstance(callee, functools.partial):
+        return call(ev, node, represent(callee.func), [*callee.args, *args], {**callee.keywords, **kwargs})
+    plain = is_static(args) and is_static(kwargs)
+    if (
+        isinstance(callee, types.MethodType)
+        and isinstance(callee.__func__, types.FunctionType)
+        and not (ev.live and plain)
+    ):
+        return live_call(ev, node, callee.__func__, [callee.__self__, *args], kwargs)
+    if isinstance(callee, types.FunctionType) or (hasattr(callee, "__wrapped__") and hasattr(callee, "definition")):
+        try:
+            closure = closure_of(callee)
+        except CompileError as e:
+            if is_static(args) and is_static(kwargs):
+                return invoke(ev, node, callee, args, kwargs)
+            return ev.error(e.code, e.diagnostics[0].message, node)
+        if closure is not None:
+            ev.depend(closure.name, callee)
+            return call_closure(ev, node, closure, args, kwargs)
+    if not callable(callee):
+        return ev.error("TS105", f"{type_name(callee)} is not a function", node)
+    if has_unknown(args) or has_unknown(kwargs):
+        return UNKNOWN
+    args = [ev.layer.settle(a) for a in args]
+    if is_static(args) and is_static(kwargs):
+        return invoke(ev, node, callee, args, kwargs)
+    return _abstract_call(ev, node, callee, args, kwargs)
+
+
+def invoke(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """Really calls it. In a file that is only read, that is allowed for pure functions of Python and Tessera alone."""
+    pure = is_pure(callee)
+    if not ev.live and not pure:
+        return UNKNOWN
+    name = getattr(callee, "__name__", str(callee))
+    if pure and (budget.call_explodes(name, args) or budget.method_explodes(_owner(callee), name, args)):
+        return ev.too_large(node, name)
+    try:
+        made = callee(*args, **kwargs)
+        return adopt(ev, node, ev.weighed(node, made) if pure else made)
+    except Exception as e:
+        return ev.error("TS107", f"{name} raised {type(e).__name__} at compile time: {e}", node)
+
+
+def _owner(callee: Any) -> Any:
+    """What a bound method is of."""
+    return getattr(callee, "__self__", None)
+
+
+def is_pure(callee: Any) -> bool:
+    owner = _owner(callee).__class__
+    module = getattr(callee, "__module__", None) or owner.__module__
+    return module in ("math", "builtins", "_operator", "tessera.language.policies", "tessera.language.dims")
+
+
+def _abstract_call(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """A live callable without Python source meets tensors or symbolic sizes."""
+    given = [*leaves(args), *leaves(kwargs)]
+    tensors = [v for v in given if ev.layer.owns(v) and not isinstance(v, Expr)]
+    name = getattr(callee, "__name__", type(callee).__name__)
+    if callee is math.prod and not kwargs and len(args) == 1 and is_sequence(args[0]) and not tensors:
+        return functools.reduce(lambda a, b: ev.operate(node, "*", a, b), args[0], 1)
+    if getattr(callee, "__module__", "") == "math" and not tensors:
+        whole = name in ("floor", "ceil", "isqrt", "gcd", "lcm", "comb", "perm", "factorial")
+        text = f"{name}({', '.join(map(_text, args))})"
+        return Number(int if whole else float, text, ("sqrt", *args) if name == "sqrt" else ())
+    kind = callee.__class__
+    if issubclass(kind, type):
+        return _construct(ev, node, callee, args, kwargs)
+    method = inspect.getattr_static(kind, "__call__", None)
+    if isinstance(method, types.FunctionType):
+        return live_call(ev, node, method, [callee, *args], kwargs)
+    if not tensors:
+        return ev.undecide(f"{name} needs sizes that are known", node)
+    return _use_ours(ev, node, name, callee, tensors[0])
+
+
+def _use_ours(ev: Evaluator, node: ast.AST, name: str, callee: Any, value: Any) -> Any:
+    """`np.exp(x)` or `math.sqrt(x)` of a tensor: the operator of that name is meant."""
+    module = (getattr(callee, "__module__", "") or type(callee).__module__ or "").partition(".")[0]
+    message = f"{f'{module}.' if module else ''}{name} cannot be called with {type_name(value)}"
+    fixes: tuple[Fix, ...] = ()
+    if name in operators():
+        alias = own_alias(ev)
+        message += f"; use {alias or 'tessera'}.{name}"
+        if alias and isinstance(node, ast.Call):
+            fixes = (Fix(f"Use {alias}.{name}", (Edit(ev.span(node.func), f"{alias}.{name}"),)),)
+    return ev.error("TS105", message, node, fixes=fixes)
+
+
+def _text(value: Any) -> str:
+    return value.text if isinstance(value, Number) else str(value)
+
+
+# classes and containers
+
+
+def _construct(ev: Evaluator, node: ast.AST, cls: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if tuple in cls.__mro__ and hasattr(cls, "_fields"):
+        return invoke(ev, node, cls, args, kwargs)
+    declared: dict[str, Any] | None = getattr(cls, "__dataclass_fields__", None)
+    if declared is None:
+        return ev.error(
+            "TS102", f"{cls.__name__} cannot be made of tensors; use a dataclass, tuple, list or dict", node
+        )
+    names = [n for n, f in declared.items() if f.init]
+    try:
+        given = inspect.signature(cls).bind(*args, **kwargs)
+    except TypeError as e:
+        return ev.error("TS105", f"{cls.__name__}: {e}", node)
+    given.apply_defaults()
+    return Record(cls.__name__, {n: given.arguments[n] for n in names if n in given.arguments}, cls)
+
+
+def _instance(ev: Evaluator, node: ast.AST, cls: ClassRef, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """An instance of a class of the file. Only a dataclass can be made without running its code."""
+    if not cls.fields:
+        return UNKNOWN
+    if len(args) > len(cls.fields) or any(k not in cls.fields for k in kwargs):
+        return ev.error("TS105", f"{cls.name} takes {', '.join(cls.fields)}", node)
+    members = {n: cls.members[n] for n in cls.fields if n in cls.members}
+    members |= dict(zip(cls.fields, args, strict=False)) | kwargs
+    missing = [n for n in cls.fields if n not in members]
+    if missing:
+        return ev.error("TS105", f"{cls.name} needs {' and '.join(map(repr, missing))}", node)
+    return Record(cls.name, members, cls)
+
+
+def _record_method(ev: Evaluator, node: ast.AST, method: Method, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    owner: Record = method.owner
+    found = (
+        owner.cls.members.get(method.name) if isinstance(owner.cls, ClassRef) else getattr(owner.cls, method.name, None)
+    )
+    if isinstance(found, types.FunctionType):
+        return live_call(ev, node, found, [owner, *args], kwargs)
+    return call(ev, node, UNKNOWN if found is None else found, [owner, *args], kwargs)
+
+
+def _container_method(ev: Evaluator, node: ast.AST, method: Method, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`items.append(x)`, `config.get("key")`, `"".join(...)`: methods of Python's own containers run now."""
+    owner, name = method.owner, method.name
+    if has_unknown(args) and name not in ("append", "extend", "insert", "setdefault", "update"):
+        return UNKNOWN
+    if isinstance(owner, (str, bytes)) and not (is_static(args) and is_static(kwargs)):
+        return UNKNOWN if name != "format" else str(owner)
+    if name in ("index", "count", "remove") and not is_static((owner, args)):
+        return ev.error("TS102", f"{name} compares elements, which are not known at compile time", node)
+    if name == "extend" and args and not is_sequence(args[0]):
+        from tessera.compiler.frontend.evaluate.expressions import iterate
+
+        args = [iterate(ev, node, args[0]) or []]
+    if name == "sort" and not is_static(owner):
+        return ev.error("TS102", "sort compares elements, which are not known at compile time", node)
+    if budget.method_explodes(owner, name, args):
+        return ev.too_large(node, name)
+    ev.steps += len(owner) if name in ("index", "count", "remove", "sort", "copy", "insert", "reverse") else 0
+    try:
+        made = ev.weighed(node, getattr(owner, name)(*args, **kwargs))
+    except Exception as e:
+        return ev.error("TS107", f"{type(e).__name__}: {e}", node)
+    for held in (*args, *kwargs.values()):
+        if is_collection(held) or is_dict(held):
+            ev.held(node, held)
+    return adopt(ev, node, made)

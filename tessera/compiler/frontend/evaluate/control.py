@@ -1,0 +1,429 @@
+"""Control flow that the program decides when it runs: `if`, conditional expressions, `while` and counted loops.
+
+Both layers share it: the regions of `graph.if` and `tile.if` look alike. A branch that returns early takes the rest of
+the function as its other path; what a loop changes becomes a carried value.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from tessera.compiler.frontend.evaluate import undecided
+from tessera.compiler.frontend.evaluate.inlining import stored_names
+from tessera.compiler.frontend.evaluate.merging import NUMBERS, Merger, Path
+from tessera.compiler.frontend.evaluate.undecided import Snapshot
+from tessera.compiler.frontend.names.frame import Flow, Loop
+from tessera.compiler.frontend.names.values import (
+    UNKNOWN,
+    Counting,
+    Record,
+    Unknown,
+    is_dict,
+    is_sequence,
+    is_static,
+    type_name,
+)
+from tessera.compiler.ir.core import Block, Op, Region, Value
+from tessera.compiler.ir.types import Type
+from tessera.errors import Note
+from tessera.language.dims import Facts
+
+if TYPE_CHECKING:
+    from tessera.compiler.frontend.evaluate.machine import Evaluator
+
+ATTEMPTS = 4
+"""rounds in which a loop's carried numbers may find their dtype"""
+
+
+def branch(ev: Evaluator, node: ast.If, condition: Any) -> Flow:
+    test = ev.layer.condition(node.test, condition)
+    if test is None:
+        return undecided.either(ev, node, UNKNOWN)
+    before = dict(ev.frame.names)
+    facts, paths, learned = ev.facts, list[Path](), list[Facts]()
+    for body in (node.body, node.orelse):
+        ev.facts = facts.copy()
+        paths.append(path(ev, body, before, node))
+        learned.append(ev.facts)
+    ev.facts = facts
+    flows = {p.flow for p in paths}
+    if len(flows) > 1 and ev.layer.leave(paths):
+        flows = {Flow.CONTINUE}
+    if flows == {Flow.RETURN, Flow.NEXT}:
+        ev.facts = learned[[p.flow for p in paths].index(Flow.NEXT)]
+        went = _take_rest(ev, node, paths)
+        ev.facts = facts
+        if not went:
+            return Flow.NEXT
+        flows = {Flow.RETURN}
+    if flows == {Flow.RETURN}:
+        return _merge_returns(ev, node, test, paths)
+    if len(flows) > 1:
+        ev.error(
+            "TS102",
+            "whether the loop is left or goes on would depend on tensor elements; use ts.where, or a while loop",
+            ev.header(node),
+        )
+    merge_names(ev, node, test, paths, before)
+    return flows.pop() if len(flows) == 1 else Flow.NEXT
+
+
+def path(ev: Evaluator, body: list[ast.stmt], before: dict[str, Any], node: ast.AST) -> Path:
+    """Evaluates statements into a block of their own."""
+    block, saved = Block(), Snapshot(ev.frame)
+    outer, ev.frame.names = ev.frame.names, dict(before)
+    maybe, ev.frame.maybe = ev.frame.maybe, set(ev.frame.maybe)
+    try:
+        with ev.builder.inside(block):
+            flow = ev.run(body)
+        found = Path(block, ev.frame.names, flow, ev.frame.returned, ev.frame.return_span, ev.frame.maybe)
+    finally:
+        ev.frame.names, ev.frame.maybe = outer, maybe
+    if saved.changed():
+        saved.restore()
+        message = "a list or dict from outside is changed on a path that may not be taken; assign a name instead"
+        ev.error("TS102", message, ev.header(node))
+    return found
+
+
+def _take_rest(ev: Evaluator, node: ast.If, paths: list[Path]) -> bool:
+    """`if c: return a` and then the rest of the function: the rest is the other path."""
+    going = next(p for p in paths if p.flow is Flow.NEXT)
+    ended = next(p for p in paths if p.flow is Flow.RETURN)
+    continuation = ev.frame.continuation()
+    if continuation is None:
+        where = ended.return_span or ev.span(node)
+        message = (
+            "a return in a loop would depend on tensor elements; keep the result in a name, return it after the loop"
+        )
+        ev.error("TS102", message, where)
+        ev.frame.names, ev.frame.maybe = going.names, going.maybe
+        return False
+    outer, ev.frame.names = ev.frame.names, going.names
+    ev.frame.maybe = going.maybe
+    rests, ev.frame.rests = ev.frame.rests, []
+    try:
+        with ev.builder.inside(going.block):
+            flow = ev.run(continuation)
+            if flow is not Flow.RETURN:  # Python falls off the end
+                ev.frame.returned, ev.frame.return_span = None, None
+    finally:
+        going.names, ev.frame.names, ev.frame.rests = ev.frame.names, outer, rests
+    going.flow, going.returned, going.return_span = Flow.RETURN, ev.frame.returned, ev.frame.return_span
+    return True
+
+
+def _merge_returns(ev: Evaluator, node: ast.If, test: Value, paths: list[Path]) -> Flow:
+    a, b = paths
+    if (a.returned is None) != (b.returned is None) and not _unknown(a, b):
+        span = next((p.return_span for p in paths if p.returned is not None and p.return_span), ev.span(node))
+        ev.error("TS102", "a value is returned on one path only; add a return at the end of the function", span)
+        ev.frame.returned = UNKNOWN
+        return Flow.RETURN
+    merger = Merger(ev, node.test, (a.block, b.block))
+    template = merger.merge(a.returned, b.returned, "the returned value")
+    ev.frame.returned = merger.fill(template, build(ev, node, test, paths, merger))
+    ev.frame.return_span = a.return_span or b.return_span
+    return Flow.RETURN
+
+
+def _unknown(*paths: Path) -> bool:
+    return any(isinstance(p.returned, Unknown) for p in paths)
+
+
+def merge_names(ev: Evaluator, node: ast.If, test: Value, paths: list[Path], before: dict[str, Any]) -> None:
+    a, b = paths
+    merger = Merger(ev, node.test, (a.block, b.block))
+    merged: dict[str, Any] = {}
+    ev.frame.maybe = a.maybe | b.maybe
+    for name in {**a.names, **b.names}:
+        if name in a.names and name in b.names and name not in ev.frame.maybe:
+            merged[name] = merger.merge(a.names[name], b.names[name], repr(name))
+        else:
+            merged[name] = a.names.get(name, b.names.get(name))
+            ev.frame.maybe.add(name)
+    results = build(ev, node, test, paths, merger)
+    ev.frame.names = {n: v if v is before.get(n, UNKNOWN) else merger.fill(v, results) for n, v in merged.items()}
+
+
+def build(ev: Evaluator, node: ast.AST, test: Value, paths: list[Path], merger: Merger) -> list[Value]:
+    for p, values in zip(paths, merger.yields, strict=True):
+        finish(ev, p.block, values, node)
+    regions = [Region([p.block]) for p in paths]
+    types = [v.type for v in merger.yields[0]]
+    return ev.builder.op(f"{ev.layer.prefix}.if", (test,), types, regions=regions, span=ev.span(node)).results
+
+
+def finish(ev: Evaluator, block: Block, values: list[Value], node: ast.AST) -> None:
+    block.append(Op(f"{ev.layer.prefix}.yield", values, (), ev.span(node)))
+
+
+def choose(ev: Evaluator, node: ast.IfExp, condition: Any) -> Any:
+    test = ev.layer.condition(node.test, condition)
+    if test is None:
+        return undecided.either_value(ev, node, UNKNOWN)
+    paths: list[Path] = []
+    facts = ev.facts
+    for side in (node.body, node.orelse):
+        block, ev.facts = Block(), facts.copy()
+        with ev.builder.inside(block):
+            value = ev.eval(side)
+        ev.facts = facts
+        paths.append(Path(block, {}, Flow.NEXT, value, None))
+    merger = Merger(ev, node.test, (paths[0].block, paths[1].block))
+    template = merger.merge(paths[0].returned, paths[1].returned, "the value")
+    return merger.fill(template, build(ev, node, test, paths, merger))
+
+
+# loops
+
+
+def for_loop(ev: Evaluator, node: ast.For, counting: Counting) -> Flow:
+    span = ev.span(node.iter)
+    bounds = [ev.layer.lift(v, ev.layer.counter(), span) for v in (counting.start, counting.stop, counting.step)]
+    if any(b is None for b in bounds):
+        return undecided.loop(ev, node, counting)
+    if not isinstance(node.target, ast.Name):
+        ev.error("TS102", "the counter of this loop is one name", node.target)
+        return undecided.loop(ev, node, counting)
+    if node.orelse:
+        ev.error(
+            "TS102",
+            "else after a loop over ts.range has no meaning; a loop without break always gets there",
+            node.orelse[0],
+        )
+    carried = Carried(ev, node, stored_names(node.body) - {node.target.id})
+    body = Block()
+    for _ in range(ATTEMPTS):
+        body = Block()
+        counter = body.add_arg(ev.layer.counter(), node.target.id)
+        carried.enter(body)
+        ev.assign_name(node.target.id, counter, node.target)
+        _body(ev, node, body)
+        if carried.leave(body):
+            break
+        carried.discard(body)
+    finish(ev, body, carried.next, node)
+    operands = [b for b in bounds if b is not None] + carried.initial
+    op = ev.builder.op(
+        f"{ev.layer.prefix}.for",
+        operands,
+        [v.type for v in carried.initial],
+        regions=[Region([body])],
+        span=ev.span(node),
+    )
+    carried.after(op.results, {node.target.id})
+    return Flow.NEXT
+
+
+def while_loop(ev: Evaluator, node: ast.While) -> Flow:
+    carried = Carried(ev, node, stored_names([*node.body, ast.Expr(node.test)]))
+    head, body, test = Block(), Block(), None
+    for _ in range(ATTEMPTS):
+        head, body = Block(), Block()
+        carried.enter(head)
+        with ev.builder.inside(head):
+            test = ev.layer.condition(node.test, ev.eval(node.test))
+        if test is None:
+            carried.restore()
+            return undecided.loop(ev, node, UNKNOWN)
+        carried.enter(body)
+        _body(ev, node, body)
+        if carried.leave(body):
+            break
+        carried.discard(head)
+        carried.discard(body)
+    finish(ev, head, [test] if test is not None else [], node)
+    finish(ev, body, carried.next, node)
+    regions = [Region([head]), Region([body])]
+    types = [v.type for v in carried.initial]
+    op = ev.builder.op(f"{ev.layer.prefix}.while", carried.initial, types, regions=regions, span=ev.span(node))
+    carried.after(op.results, set())
+    return Flow.NEXT
+
+
+def _body(ev: Evaluator, node: ast.For | ast.While, block: Block) -> None:
+    """The loop's statements, once; leaving the loop early is not possible here."""
+    saved = Snapshot(ev.frame)
+    ev.frame.rests.append(Loop())
+    try:
+        with ev.builder.inside(block):
+            flow = ev.run(node.body)
+    finally:
+        ev.frame.rests.pop()
+    if flow in (Flow.BREAK, Flow.RETURN):
+        word = "break" if flow is Flow.BREAK else "return"
+        message = f"{word} has no meaning in a loop that runs when the program runs; make it the condition of a while"
+        where = next((n for n in ast.walk(node) if isinstance(n, (ast.Break, ast.Return))), node)
+        ev.error("TS102", message, where, notes=(Note("this loop", ev.header(node)),))
+    if saved.changed():
+        saved.restore()
+        message = (
+            "a list or dict from outside is changed in a loop that runs when the program runs; its length must be known"
+        )
+        ev.error(
+            "TS102",
+            message,
+            ev.header(node),
+            notes=(Note("unroll it with ts.static_range if the number of iterations is known"),),
+        )
+
+
+# The values a structured loop carries from one iteration to the next.
+
+
+class Carried:
+    """Names that the body assigns and that were bound before: their leaves (tensors, numbers) become block arguments.
+
+    A Python number has no dtype of its own. It starts with the one it would have alone, and where the body gives it
+    another, `leave` answers False and the loop is evaluated again with that type.
+    """
+
+    def __init__(self, ev: Evaluator, node: ast.For | ast.While, assigned: Iterable[str]) -> None:
+        self.ev, self.node = ev, node
+        self.before = dict(ev.frame.names)
+        self.maybe = set(ev.frame.maybe)
+        targets = ast.walk(node.target) if isinstance(node, ast.For) else ()
+        self.own = {*assigned, *(n.id for n in targets if isinstance(n, ast.Name))}
+        """what the loop's statements assign; a call of a kernel changes other names"""
+        self._start_with(assigned)
+
+    def _start_with(self, assigned: Iterable[str]) -> None:
+        # What may be unbound, such as a name of an earlier loop's body, has no value to start from.
+        bound = [n for n in assigned if n in self.before and n not in self.maybe]
+        self.names = sorted(n for n in bound if not isinstance(self.before[n], Unknown))
+        self.initial: list[Value] = []
+        self.number: list[bool] = []
+        self.next: list[Value] = []
+        self.unknown: set[str] = set()
+        """names of which is not known what they are after an iteration"""
+        for name in self.names:
+            for leaf in _leaves(self.before[name]):
+                if _carriable(self.ev, leaf):
+                    self._start(leaf, None)
+
+    def _start(self, leaf: Any, like: Type | None) -> None:
+        value = self.ev.layer.lift(leaf, like, self.ev.span(self.node))
+        assert value is not None
+        self.initial.append(value)
+        self.number.append(isinstance(leaf, NUMBERS))
+
+    def enter(self, block: Block) -> None:
+        """Binds the names to fresh block arguments."""
+        args = iter([block.add_arg(v.type, v.hint) for v in self.initial])
+        self.ev.frame.names = dict(self.before)
+        self.ev.frame.maybe = set(self.maybe)
+        for name in self.names:
+            self.ev.frame.names[name] = self._rebuild(self.before[name], args)
+
+    def leave(self, block: Block) -> bool:
+        """Collects the values at the end of the body. False: a number's type changed, or a kernel has stored to a
+        tensor that is carried on from here; evaluate again."""
+        names = self.ev.frame.names
+        others = self.before.keys() - self.own - set(self.names)
+        stored = [n for n in sorted(others) if isinstance(self.before[n], Value)]
+        if stored := [n for n in stored if isinstance(now := names.get(n), Value) and now is not self.before[n]]:
+            self._start_with([*self.names, *stored])
+            return False
+        self.next, self.unknown, settled, i = [], set(), True, 0
+        for name in self.names:
+            old, new = self.before[name], self.ev.frame.names.get(name, UNKNOWN)
+            for was, now in self._pairs(name, old, new):
+                if not _carriable(self.ev, was):
+                    self._unchanged(name, was, now)
+                    continue
+                with self.ev.builder.inside(block):
+                    value = (
+                        self.ev.layer.lift(now, self.initial[i].type, self.ev.span(self.node))
+                        if not isinstance(now, Unknown)
+                        else None
+                    )
+                if isinstance(now, Unknown):
+                    self.unknown.add(name)
+                if value is not None and value.type != self.initial[i].type and self.number[i]:
+                    with self.ev.builder.at(self.ev.span(self.node)):
+                        retyped = self.ev.layer.lift(was, value.type, self.ev.span(self.node))
+                    if retyped is not None and retyped.type == value.type:
+                        self.initial[i], settled = retyped, False
+                if value is None or (value.type != self.initial[i].type and settled):
+                    self._differs(name, now, value, i)
+                    value = block.args[i - len(self.initial)]
+                self.next.append(value)
+                i += 1
+        return settled
+
+    def _pairs(self, name: str, old: Any, new: Any) -> list[tuple[Any, Any]]:
+        a = _leaves(old)
+        b = _leaves(new) if not isinstance(new, Unknown) else [UNKNOWN] * len(a)
+        if len(a) != len(b) or (type(old) is not type(new) and isinstance(old, (list, tuple, dict, Record))):
+            if not isinstance(new, Unknown):
+                self.ev.error("TS212", f"{name!r} has another structure after an iteration", self.ev.header(self.node))
+            b = [UNKNOWN] * len(a)
+        return list(zip(a, b, strict=True))
+
+    def _unchanged(self, name: str, was: Any, now: Any) -> None:
+        same = was is now or (is_static(was) and is_static(now) and type(was) is type(now) and was == now)
+        if not same and not isinstance(now, Unknown):
+            message = f"{name!r} is {type_name(was)} before the loop and {type_name(now)} after an iteration"
+            self.ev.error(
+                "TS212",
+                f"{message}; how often the loop runs is only known when the program runs",
+                self.ev.header(self.node),
+            )
+
+    def _differs(self, name: str, now: Any, value: Value | None, i: int) -> None:
+        if isinstance(now, Unknown):
+            return
+        first = self.initial[i]
+        notes = [Note(f"{first.type.pretty()} here", first.op.span)] if first.op else []
+        if value is not None and value.op:
+            notes.append(Note(f"{value.type.pretty()} here", value.op.span))
+        after = value.type.pretty() if value is not None else type_name(now)
+        message = f"{name!r} is {first.type.pretty()} before the loop and {after} after an iteration"
+        self.ev.error("TS212", message, self.ev.header(self.node), notes=notes)
+
+    def _rebuild(self, old: Any, values: Any) -> Any:
+        """`old` with its carried leaves replaced by the next of `values`."""
+        if is_sequence(old):
+            return type(old)(self._rebuild(v, values) for v in old)
+        if is_dict(old):
+            return {k: self._rebuild(v, values) for k, v in old.items()}
+        if isinstance(old, Record):
+            return Record(old.type_name, self._rebuild(old.members, values), old.cls)
+        return next(values) if _carriable(self.ev, old) else old
+
+    def after(self, results: list[Value], local: set[str]) -> None:
+        """Names after the loop: carried ones hold the results; what only the body assigned may be unbound."""
+        inside = self.ev.frame.names
+        names = dict(self.before)
+        values = iter(results)
+        for name in self.names:
+            names[name] = self._rebuild(self.before[name], values)
+        for name in inside.keys() - names.keys():
+            names[name] = inside[name]
+            self.maybe.add(name)
+        for name in local & self.before.keys():
+            self.maybe.add(name)
+        self.ev.frame.names, self.ev.frame.maybe = names, self.maybe
+
+    def restore(self) -> None:
+        self.ev.frame.names, self.ev.frame.maybe = dict(self.before), set(self.maybe)
+
+    def discard(self, block: Block) -> None:
+        """Lets go of an attempt's ops, so that they count as nobody's users."""
+        for op in reversed([op for top in block.ops for op in top.walk()]):
+            op.set_operands(())
+
+
+def _leaves(value: Any) -> list[Any]:
+    if is_sequence(value):
+        return [leaf for v in value for leaf in _leaves(v)]
+    if is_dict(value):
+        return [leaf for v in value.values() for leaf in _leaves(v)]
+    return _leaves(value.members) if isinstance(value, Record) else [value]
+
+
+def _carriable(ev: Evaluator, value: Any) -> bool:
+    return ev.layer.owns(value) or isinstance(value, NUMBERS)

@@ -1,0 +1,389 @@
+"""One function per kind of expression. Each takes the evaluator and the node, and returns the value."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from tessera.compiler.frontend import budget
+from tessera.compiler.frontend.evaluate import attributes, calls, operators, undecided
+from tessera.compiler.frontend.evaluate.assignment import assign
+from tessera.compiler.frontend.evaluate.operators import COMPARISONS, SYMBOLS
+from tessera.compiler.frontend.names.frame import Frame
+from tessera.compiler.frontend.names.signature import subscripted
+from tessera.compiler.frontend.names.values import (
+    UNKNOWN,
+    Builtin,
+    Closure,
+    Counting,
+    Number,
+    Several,
+    Unknown,
+    as_items,
+    has_unknown,
+    is_collection,
+    is_dict,
+    is_sequence,
+    is_slice,
+    is_static,
+    type_name,
+)
+from tessera.compiler.frontend.syntax import fragments
+from tessera.language.dims import Expr
+
+if TYPE_CHECKING:
+    from tessera.compiler.frontend.evaluate.machine import Evaluator
+
+
+def constant(ev: Evaluator, node: ast.Constant) -> Any:
+    return node.value
+
+
+def name(ev: Evaluator, node: ast.Name) -> Any:
+    return ev.lookup(node)
+
+
+def binary(ev: Evaluator, node: ast.BinOp) -> Any:
+    left, right = ev.eval(node.left), ev.eval(node.right)
+    return operators.operate(ev, node, SYMBOLS[type(node.op)], left, right)
+
+
+def unary(ev: Evaluator, node: ast.UnaryOp) -> Any:
+    operand = ev.eval(node.operand)
+    if not isinstance(node.op, ast.Not):
+        return operators.unary(ev, node, SYMBOLS[type(node.op)], operand)
+    if isinstance(operand, (Number, Expr)) and not ev.layer.owns(operand):
+        return Number(bool, f"not {operand.text if isinstance(operand, Number) else operand}")
+    if ev.layer.owns(operand):
+        return ev.layer.logical(node, "not", [operand])
+    truth = ev.decide(node.operand, operand)
+    return UNKNOWN if truth is None else not truth
+
+
+def boolean(ev: Evaluator, node: ast.BoolOp) -> Any:
+    """`and`/`or` with Python's short circuit as long as the operands are known."""
+    stop = isinstance(node.op, ast.Or)
+    pending: list[Any] = []
+    value: Any = not stop
+    for item in node.values:
+        value = ev.eval(item)
+        truth = ev.decide(item, value)
+        if truth is None:
+            pending.append(value)
+        elif truth is stop:
+            # `tensor or True` is decided now only when nothing abstract stands before it
+            sure = not pending or (isinstance(value, bool) and not any(map(ev.layer.owns, pending)))
+            return value if sure else UNKNOWN
+    if not pending:
+        return value
+    if any(isinstance(v, Unknown) for v in pending):
+        return UNKNOWN
+    symbol = "or" if stop else "and"
+    if any(map(ev.layer.owns, pending)):
+        if len(pending) == 1 and ev.layer.owns(pending[0]):
+            return pending[0]
+        return ev.layer.logical(node, symbol, pending)
+    return Number(bool, f" {symbol} ".join(getattr(v, "text", str(v)) for v in pending))
+
+
+def compare(ev: Evaluator, node: ast.Compare) -> Any:
+    """Chained comparisons: `a < b < c` is `a < b and b < c`, each operand evaluated once."""
+    left: Any = ev.eval(node.left)
+    results: list[Any] = []
+    for op, item in zip(node.ops, node.comparators, strict=True):
+        right = ev.eval(item)
+        result = compare_pair(ev, node, SYMBOLS[type(op)], left, right)
+        if result is False:
+            return False
+        results.append(result)
+        left = right
+    if len(results) == 1:
+        return results[0]
+    open_ = [r for r in results if r is not True]
+    if any(isinstance(r, Unknown) for r in open_):
+        return UNKNOWN
+    if any(map(ev.layer.owns, open_)):
+        return open_[0] if len(open_) == 1 else ev.layer.logical(node, "and", open_)
+    return Number(bool, ast.unparse(node)) if open_ else True
+
+
+def compare_pair(ev: Evaluator, node: ast.AST, symbol: str, left: Any, right: Any) -> Any:
+    if symbol in COMPARISONS:
+        return operators.operate(ev, node, symbol, left, right)
+    if symbol in ("is", "is not"):
+        if isinstance(left, Unknown) or isinstance(right, Unknown):
+            return UNKNOWN
+        return (left is right) is (symbol == "is")
+    return _contains(ev, node, symbol == "in", left, right)
+
+
+def _contains(ev: Evaluator, node: ast.AST, positive: bool, item: Any, container: Any) -> Any:
+    if isinstance(item, Unknown) or isinstance(container, Unknown):
+        return UNKNOWN
+    symbolic = isinstance(item, (Expr, Number)) and not ev.layer.owns(item)
+    if symbolic and isinstance(container, range):
+        return Number(bool, ast.unparse(node))
+    if (symbolic and (is_collection(container) or is_dict(container))) or (
+        is_sequence(container) and not is_static(container)
+    ):
+        answers = [operators.operate(ev, node, "==", item, c) for c in container]
+        if any(a is True for a in answers):
+            return positive
+        if all(a is False for a in answers):
+            return not positive
+        known = all(isinstance(a, (bool, Number)) for a in answers)
+        return Number(bool, ast.unparse(node)) if known else UNKNOWN
+    if ev.layer.owns(container) or ev.layer.owns(item):
+        return ev.error(
+            "TS102", f"`in` does not take {type_name(container)}; compare with == and reduce with any()", node
+        )
+    try:
+        return (item in container) is positive
+    except Exception as e:
+        return ev.error("TS107", f"{type(e).__name__}: {e}", node)
+
+
+def conditional(ev: Evaluator, node: ast.IfExp) -> Any:
+    test = ev.eval(node.test)
+    if ev.layer.owns(test):
+        return ev.layer.choose(node, test)
+    truth = ev.decide(node.test, test)
+    if truth is not None:
+        return ev.eval(node.body if truth else node.orelse)
+    from tessera.compiler.frontend.evaluate.undecided import either_value
+
+    return either_value(ev, node, test)
+
+
+def attribute(ev: Evaluator, node: ast.Attribute) -> Any:
+    return attributes.attribute(ev, node, ev.eval(node.value), node.attr)
+
+
+def subscript(ev: Evaluator, node: ast.Subscript) -> Any:
+    value = ev.eval(node.value)
+    if isinstance(value, Builtin):
+        return subscripted(ev, node, value)
+    return subscript_value(ev, node, value, index_of(ev, node.slice))
+
+
+def index_of(ev: Evaluator, node: ast.expr) -> Any:
+    """The value between the brackets."""
+    return tuple(items(ev, node.elts)) if isinstance(node, ast.Tuple) else ev.eval(node)
+
+
+def subscript_value(ev: Evaluator, node: ast.AST, value: Any, index: Any) -> Any:
+    value = as_items(value)
+    if isinstance(value, Unknown):
+        return value.item if isinstance(value, Several) and not is_slice(index) else UNKNOWN
+    if ev.layer.owns(value):
+        return UNKNOWN if has_unknown(index) else ev.layer.subscript(node, value, index)
+    if has_unknown(index):
+        return UNKNOWN
+    if not is_static(index) and isinstance(value, (list, tuple, str, dict)):
+        return _abstract_index(ev, node, value, index)
+    try:
+        return calls.adopt(ev, node, value[index])
+    except Exception as e:
+        return ev.error("TS107", f"{type(e).__name__}: {e}", node)
+
+
+def _abstract_index(ev: Evaluator, node: ast.AST, value: Any, index: Any) -> Any:
+    if isinstance(index, (Expr, Number)) or is_slice(index):
+        return ev.undecide(f"the index {getattr(index, 'text', index)} must be known", node)
+    return ev.error(
+        "TS102", f"{type_name(value)} cannot be indexed by {type_name(index)}, known only when the program runs", node
+    )
+
+
+def slice_(ev: Evaluator, node: ast.Slice) -> Any:
+    return slice(*(ev.eval(part) if part is not None else None for part in (node.lower, node.upper, node.step)))
+
+
+def items(ev: Evaluator, nodes: list[ast.expr]) -> list[Any]:
+    """The elements of a display or argument list, with `*iterable` spread out."""
+    out: list[Any] = []
+    for node in nodes:
+        if isinstance(node, ast.Starred):
+            spread = iterate(ev, node.value, ev.eval(node.value))
+            out += [UNKNOWN] if spread is None else spread
+        else:
+            out.append(ev.eval(node))
+    return out
+
+
+def tuple_(ev: Evaluator, node: ast.Tuple) -> Any:
+    return _display(ev, node, tuple(items(ev, node.elts)))
+
+
+def list_(ev: Evaluator, node: ast.List) -> Any:
+    return _display(ev, node, items(ev, node.elts))
+
+
+def _display(ev: Evaluator, node: ast.AST, value: Any) -> Any:
+    """A container that is written out. `[a, a]` doubles what `a` holds."""
+    held = value.values() if is_dict(value) else value
+    return ev.weighed(node, value) if any(map(_is_container, held)) else value
+
+
+def _is_container(value: Any) -> bool:
+    return is_collection(value) or is_dict(value)
+
+
+def set_(ev: Evaluator, node: ast.Set) -> Any:
+    found = items(ev, node.elts)
+    if has_unknown(found):
+        return UNKNOWN
+    try:
+        return set(found)
+    except TypeError as e:
+        return ev.error("TS107", f"TypeError: {e}", node)
+
+
+def dict_(ev: Evaluator, node: ast.Dict) -> Any:
+    out: dict[Any, Any] = {}
+    for key, value in zip(node.keys, node.values, strict=True):
+        item = ev.eval(value)
+        if key is None:
+            if not is_dict(item):
+                return (
+                    UNKNOWN
+                    if isinstance(item, Unknown)
+                    else ev.error("TS105", f"** needs a dict, not {type_name(item)}", value)
+                )
+            out.update(item)
+            continue
+        k = ev.eval(key)
+        if isinstance(k, Unknown):
+            return UNKNOWN
+        try:
+            out[k] = item
+        except TypeError as e:
+            return ev.error("TS107", f"TypeError: {e}", key)
+    return _display(ev, node, out)
+
+
+def iterate(ev: Evaluator, node: ast.AST, value: Any) -> list[Any] | None:
+    """The items of an iterable whose number is known now; None (after a finding, unless it is unknown) otherwise."""
+    if isinstance(value, (Unknown, Counting)):
+        return None
+    value = as_items(value)
+    if is_sequence(value):
+        ev.steps += len(value)
+        return list(value)
+    if ev.layer.owns(value):
+        return ev.layer.iterate(node, value)
+    if isinstance(value, (Expr, Number)):
+        ev.error("TS105", f"{type_name(value)} cannot be iterated; did you mean range({value})?", node)
+        return None
+    try:
+        iterator: Iterator[Any] = iter(value)
+    except TypeError:
+        ev.error("TS105", f"{type_name(value)} cannot be iterated", node)
+        return None
+    out: list[Any] = []
+    for item in iterator:
+        out.append(calls.adopt(ev, node, item))
+        if len(out) > budget.ITEMS:
+            ev.error("TS111", f"more than {budget.ITEMS} items at compile time; loop with ts.range(...)", node)
+            return None
+    ev.steps += len(out)
+    return out
+
+
+def comprehension(ev: Evaluator, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> Any:
+    outer = ev.frame
+    frame = Frame(outer.name, outer.source, outer.scope, outer=outer, caller=outer.caller, call_span=outer.call_span,
+                  key=outer.key, records=outer.records, depth=outer.depth)  # fmt: skip
+    found: list[Any] = []
+    with ev.inside(frame):
+        known = _generate(ev, node, 0, found)
+    if not known:
+        return Several(found[0]) if len(found) == 1 and isinstance(node, ast.ListComp) else UNKNOWN
+    made = dict(found) if isinstance(node, ast.DictComp) else set(found) if isinstance(node, ast.SetComp) else found
+    return _display(ev, node, made)
+
+
+def _generate(ev: Evaluator, node: Any, depth: int, found: list[Any]) -> bool:
+    if depth == len(node.generators):
+        found.append((ev.eval(node.key), ev.eval(node.value)) if isinstance(node, ast.DictComp) else ev.eval(node.elt))
+        ev.steps += 1
+        if len(found) > budget.ITEMS:
+            ev.error("TS111", f"more than {budget.ITEMS} items at compile time; loop with ts.range(...)", node)
+            return False
+        return True
+    generator: ast.comprehension = node.generators[depth]
+    iterable = ev.eval(generator.iter)
+    if isinstance(iterable, (Counting, Several)) and not generator.ifs and not isinstance(node, ast.DictComp):
+        if isinstance(iterable, Counting):
+            ev.undecide("how many items this makes must be known when it is compiled", generator.iter)
+        facts, ev.facts = ev.facts, ev.facts.copy()
+        undecided.step(ev, generator.target, iterable)
+        _generate(ev, node, depth + 1, found)
+        ev.facts = facts
+        return False
+    values = iterate(ev, generator.iter, iterable)
+    if values is None:
+        return False
+    for value in values:
+        assign(ev, generator.target, value)
+        keep: bool | None = True
+        for test in generator.ifs:
+            truth = ev.eval(test)
+            keep = ev.decide(test, truth)
+            if keep is None and ev.layer.owns(truth):
+                ev.error("TS102", "a comprehension's condition must be known at compile time", test)
+            if not keep:
+                break
+        if keep is None:
+            return False
+        if keep and not _generate(ev, node, depth + 1, found):
+            return False
+    return True
+
+
+def lambda_(ev: Evaluator, node: ast.Lambda) -> Any:
+    return Closure(node, ev.definition, ev.frame, calls.defaults_of(ev, node))
+
+
+def walrus(ev: Evaluator, node: ast.NamedExpr) -> Any:
+    value = ev.eval(node.value)
+    ev.assign_name(node.target.id, value, node.target)
+    return value
+
+
+def starred(ev: Evaluator, node: ast.Starred) -> Any:
+    return ev.error("TS102", "a starred expression has no meaning here", node)
+
+
+def joined(ev: Evaluator, node: ast.JoinedStr) -> Any:
+    parts = [ev.eval(v) for v in node.values]
+    return UNKNOWN if has_unknown(parts) else ev.weighed(node, "".join(map(str, parts)))
+
+
+def formatted(ev: Evaluator, node: ast.FormattedValue) -> Any:
+    value = ev.eval(node.value)
+    spec = ev.eval(node.format_spec) if node.format_spec is not None else ""
+    if has_unknown((value, spec)):
+        return UNKNOWN
+    if ev.layer.owns(value) or isinstance(value, Number):
+        return f"<{type_name(value)}>"
+    if budget.format_explodes(str(spec)):
+        return ev.too_large(node, "the format")
+    convert: dict[int, Callable[[Any], str]] = {ord("r"): repr, ord("s"): str, ord("a"): ascii}
+    try:
+        value = convert[node.conversion](value) if node.conversion in convert else value
+        return ev.weighed(node, format(str(value) if isinstance(value, Expr) else value, spec))
+    except Exception as e:
+        return ev.error("TS107", f"{type(e).__name__}: {e}", node)
+
+
+EXPRESSIONS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
+    ast.Constant: constant, ast.Name: name, ast.BinOp: binary, ast.UnaryOp: unary, ast.BoolOp: boolean,
+    ast.Compare: compare, ast.IfExp: conditional, ast.Attribute: attribute, ast.Subscript: subscript,
+    ast.Slice: slice_, ast.Tuple: tuple_, ast.List: list_, ast.Set: set_, ast.Dict: dict_,
+    ast.ListComp: comprehension, ast.SetComp: comprehension, ast.GeneratorExp: comprehension,
+    ast.DictComp: comprehension, ast.Lambda: lambda_, ast.NamedExpr: walrus, ast.Starred: starred,
+    ast.JoinedStr: joined, ast.FormattedValue: formatted, ast.Call: calls.call_node,
+    fragments.Gap: fragments.expression,
+}  # fmt: skip

@@ -1,0 +1,231 @@
+"""Changes that would mend a finding. Each is tried on the text, and offered only if the function is better with it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from tessera.compiler.frontend.names.definition import Definition, Source, find_function, parse_module
+from tessera.compiler.graph.infer import Suggestion
+from tessera.compiler.ir.core import Op, Value
+from tessera.errors import CompileError, Diagnostic, Edit, Fix, Span
+
+if TYPE_CHECKING:
+    from tessera.compiler.frontend.evaluate.machine import Evaluator
+
+TRIALS = 4
+"""fixes tried per finding"""
+OFFERED = 2
+"""fixes offered per finding"""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A fix that has not been tried, and the line that offers it."""
+
+    fix: Fix
+    said: str = ""
+
+
+Pending: TypeAlias = "list[tuple[int, list[Candidate]]]"
+"""findings by number, each with what may mend it"""
+
+
+def renumbered(pending: Pending, kept: list[int]) -> Pending:
+    """What may mend the findings of these numbers, which become 0, 1, 2 ..."""
+    number = {old: new for new, old in enumerate(kept)}
+    return [(number[i], c) for i, c in pending if i in number]
+
+
+def keepdim(ev: Evaluator, values: Iterable[Value]) -> list[Candidate]:
+    """`keepdim=True` at the reductions of this function that the values come from, nearest first."""
+    out: list[Candidate] = []
+    for op in _reductions(values):
+        call = _call_at(ev.definition.tree, ev.definition.text, op.span)
+        if call is None or any(k.arg in ("keepdim", "keepdims") for k in call.keywords):
+            continue
+        end = op.span
+        inside = Span(end.file, end.end_line, end.end_col - 1, end.end_line, end.end_col - 1)
+        text = ", keepdim=True" if call.args or call.keywords else "keepdim=True"
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else ast.unparse(call.func)
+        said = f"Did you forget keepdim=True in the {name} operation?"
+        out.append(Candidate(Fix(f"Add keepdim=True to {name}", (Edit(inside, text),)), said))
+    return out[:TRIALS]
+
+
+def _reductions(values: Iterable[Value]) -> list[Op]:
+    """Reductions without keepdims that the values are computed from, by distance."""
+    queue, seen, out = [v.op for v in values if v.op], set[int](), list[Op]()
+    while queue and len(seen) < 200:
+        op = queue.pop(0)
+        if id(op) in seen:
+            continue
+        seen.add(id(op))
+        if op.attrs.get("keepdims") is False and "axis" in op.attrs:
+            out.append(op)
+        queue += [v.op for v in op.operands if v.op]
+    return out
+
+
+def at_top(definition: Definition, line: str) -> Edit | None:
+    """A statement before all others of a function, behind its documentation; None where they share its line."""
+    body = definition.tree.body if isinstance(definition.tree, ast.FunctionDef) else []
+    documented = body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant)
+    first = body[1] if documented and len(body) > 1 else body[0] if body else None
+    if first is None:
+        return None
+    number = min([first.lineno, *(d.lineno for d in getattr(first, "decorator_list", []))])
+    text = definition.text.lines[number - 1]
+    indent = text[: len(text) - len(text.lstrip())]
+    if len(indent.encode()) != first.col_offset:
+        return None
+    return Edit(Span(definition.file, number, 1, number, 1), f"{indent}{line}\n")
+
+
+def expression_at(definition: Definition, span: Span) -> ast.expr | None:
+    """The outermost expression of a function that stands exactly there."""
+    source = definition.text
+    if span.file != source.file:
+        return None
+    for node in ast.walk(definition.tree):
+        if isinstance(node, ast.expr) and node.lineno == span.line and source.span(node) == span:
+            return node
+    return None
+
+
+def _call_at(tree: ast.AST, source: Source, span: Span) -> ast.Call | None:
+    if span.file != source.file:
+        return None
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and node.lineno == span.line and source.span(node) == span:
+            return node
+    return None
+
+
+def appended(ev: Evaluator, place: Any, suggestion: Any) -> Candidate | None:
+    """An operator's own suggestion: `.T` behind the text of an operand, in brackets where it is an expression."""
+    if isinstance(place, Span) or ev.frame.source.file != ev.definition.file:
+        return None
+    span = ev.span(place)
+    if suggestion.suffix in (".T", ".mT") and ev.frame.source.segment(span).endswith(suggestion.suffix):
+        start = Span(span.file, span.end_line, span.end_col - len(suggestion.suffix), span.end_line, span.end_col)
+        return Candidate(Fix(f"Leave {suggestion.suffix} out", (Edit(start, ""),)))
+    atomic = isinstance(place, (ast.Name, ast.Attribute, ast.Subscript, ast.Call))
+    start = Span(span.file, span.line, span.col, span.line, span.col)
+    end = Span(span.file, span.end_line, span.end_col, span.end_line, span.end_col)
+    edits = (Edit(end, suggestion.suffix),) if atomic else (Edit(start, "("), Edit(end, ")" + suggestion.suffix))
+    return Candidate(Fix(f"Use {suggestion.message}", edits))
+
+
+def rewritten(ev: Evaluator, places: Sequence[Any], message: str, suffixes: Mapping[int, str]) -> Candidate | None:
+    """One change of several operands: `[:, None]` behind the first, `[None, :]` behind the second."""
+    if any(i >= len(places) for i in suffixes):
+        return None
+    parts = [appended(ev, places[i], Suggestion(message, i, suffix)) for i, suffix in suffixes.items()]
+    fixes = [c.fix for c in parts if c is not None]
+    if len(fixes) < len(parts):
+        return None
+    said = fixes[0].message if len(fixes) == 1 else f"Use {message}"
+    return Candidate(Fix(said, tuple(e for f in fixes for e in f.edits)))
+
+
+def around_index(ev: Evaluator, node: ast.Subscript, message: str, before: str, behind: str) -> Candidate:
+    """Further indices before and behind those of a subscript."""
+    at = ev.span(node.slice)
+    if isinstance(node.slice, ast.Tuple) and node.slice.elts:  # which may stand in brackets of its own
+        at = ev.span(node.slice.elts[0]).to(ev.span(node.slice.elts[-1]))
+    start = Span(at.file, at.line, at.col, at.line, at.col)
+    end = Span(at.file, at.end_line, at.end_col, at.end_line, at.end_col)
+    edits = [Edit(place, text) for place, text in ((start, before), (end, behind)) if text]
+    return Candidate(Fix(message, tuple(edits)))
+
+
+def tried(
+    definition: Definition,
+    found: list[Diagnostic],
+    pending: Pending,
+    analyse: Callable[[Definition], list[Diagnostic]],
+) -> list[Diagnostic]:
+    """The findings, each with those of its fixes under which it is gone and no other shape is wrong: one that is surely
+    meant, or a few to choose from."""
+    waiting = dict(pending)
+    out: list[Diagnostic] = []
+    for i, d in enumerate(found):
+        candidates = [*(Candidate(f) for f in d.fixes), *waiting.get(i, ())]
+        d = replace(d, fixes=())
+        for c in candidates[:TRIALS]:
+            changed = _edited(definition, c.fix)
+            if changed is None or not _better(d, c.fix, found, analyse(changed)):
+                continue
+            d = replace(d, message=f"{d.message}\n{c.said}" if c.said else d.message, fixes=(*d.fixes, c.fix))
+            if c.said or d.severity != "error" or len(d.fixes) == OFFERED:
+                break
+        out.append(d)
+    return out
+
+
+def _better(d: Diagnostic, fix: Fix, before: list[Diagnostic], after: list[Diagnostic]) -> bool:
+    """The finding is gone and no shape is wrong that was not.
+
+    What was unknown before an error was mended may show other mistakes, elsewhere; with a warning mended there is no
+    new error.
+    """
+    known = {(o.code, o.message) for o in before}
+    lines = ((before, d.span.line), (after, _line_after(fix, d.span)))
+    alike = [sum(o.code == d.code and o.span.line == line for o in some) for some, line in lines]
+    gone = alike[1] < alike[0]
+    new = [o for o in after if o.severity == "error" and (o.code, o.message) not in known]
+    if d.severity == "error":
+        new = [o for o in new if o.code.startswith("TS2") or o.span.line == d.span.line]
+    return gone and not new
+
+
+def _line_after(fix: Fix, span: Span) -> int | None:
+    """The line that a place is in once the fix is applied; None where that takes it out."""
+    line = span.line
+    for e in fix.edits:
+        start, end = (e.span.line, e.span.col), (e.span.end_line, e.span.end_col)
+        if end <= (span.line, span.col):
+            line += e.text.count("\n") - (e.span.end_line - e.span.line)
+        elif start <= (span.line, span.col) and (span.end_line, span.end_col) <= end and not e.text:
+            return None
+    return line
+
+
+def _edited(definition: Definition, fix: Fix) -> Definition | None:
+    """The definition with the fix applied to its text; None where that is not possible, or no longer parses."""
+    if any(e.span.file != definition.file for e in fix.edits):
+        return None
+    text = apply(definition.source, fix)
+    end = definition.tree.end_lineno or definition.line
+    own = not definition.problems  # which are those of the text as it is
+    if own and all(definition.line <= e.span.line and e.span.end_line <= end for e in fix.edits):
+        return _with_body(definition, text, end + text.count("\n") - definition.source.count("\n"))
+    return definition.scope.edited(definition, text)
+
+
+def _with_body(definition: Definition, text: str, end: int) -> Definition | None:
+    """The same definition with other lines: only these are parsed."""
+    lines = text.split("\n")[definition.line - 1 : end]
+    indented = lines[0][:1] in (" ", "\t")
+    if indented and definition.line == 1:
+        return None
+    before = "\n" * (definition.line - 2) + "if True:\n" if indented else "\n" * (definition.line - 1)
+    try:
+        module, notes = parse_module(before + "\n".join(lines) + "\n", definition.file)
+    except CompileError:
+        return None
+    tree = find_function(module, definition.line, definition.name)
+    return replace(definition, tree=tree, source=text, notes=notes) if tree is not None else None
+
+
+def apply(text: str, fix: Fix) -> str:
+    """`text` with the fix's edits made, last first so that earlier places stay valid."""
+    lines = text.split("\n")
+    for edit in sorted(fix.edits, key=lambda e: (e.span.line, e.span.col), reverse=True):
+        s = edit.span
+        before, after = lines[s.line - 1][: s.col - 1], lines[s.end_line - 1][s.end_col - 1 :]
+        lines[s.line - 1 : s.end_line] = (before + edit.text + after).split("\n")
+    return "\n".join(lines)

@@ -1,0 +1,207 @@
+"""A call evaluated in place: a frame for the callee, its dims bound to the caller's sizes, recursion bounded."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from tessera.compiler.frontend import budget
+from tessera.compiler.frontend.evaluate.parameters import enter_call, rejected
+from tessera.compiler.frontend.names.frame import Flow, Frame
+from tessera.compiler.frontend.names.signature import Parameter, as_annotated, definition_signature, is_scalar
+from tessera.compiler.frontend.names.values import MISSING, UNKNOWN, Closure, Unknown, type_name
+from tessera.compiler.frontend.syntax.by_node import by_node
+from tessera.compiler.frontend.syntax.fragments import Broken
+from tessera.compiler.ir.core import Value
+from tessera.compiler.ir.types import TensorType, TileType
+from tessera.errors import Note
+from tessera.language import dtypes
+from tessera.language.dtypes import DType
+
+if TYPE_CHECKING:
+    from tessera.compiler.frontend.evaluate.machine import Evaluator
+
+
+def inline(ev: Evaluator, node: ast.AST, closure: Closure, bound: dict[str, Any], places: Mapping[str, ast.AST]) -> Any:
+    """`places`: the nodes of the arguments, by parameter."""
+    if closure.node in ev.endless:
+        return UNKNOWN
+    if ev.frame.depth >= budget.CALLS:
+        return _too_deep(ev, node, closure)
+    frame = callee_frame(ev, node, closure)
+    frame.names |= bound
+    if isinstance(closure.node, ast.Lambda):
+        with ev.inside(frame):
+            return ev.eval(closure.node.body)
+    if closure.frame is None and enter_call(ev, closure, frame, node, places) is None:
+        return UNKNOWN
+    if closure.decorated and not enter_scalars(ev, closure, frame, node, places):
+        return UNKNOWN
+    with ev.inside(frame):
+        flow = ev.run(closure.node.body)
+        return ev.merged_returns(frame, flow is Flow.RETURN)
+
+
+def callee_frame(ev: Evaluator, node: ast.AST, closure: Closure) -> Frame:
+    nested = closure.definition is ev.definition and closure.frame is not None
+    return Frame(
+        closure.name, closure.definition.text, closure.definition.scope, outer=closure.frame, caller=ev.frame,
+        call_span=ev.span(node), key=closure.node, locals=assigned_names(closure.node),
+        records=nested and ev.frame.records, depth=ev.frame.depth + 1,
+    )  # fmt: skip
+
+
+def _too_deep(ev: Evaluator, node: ast.AST, closure: Closure) -> Any:
+    """Says where the recursion started instead of repeating the chain."""
+    ev.endless.add(closure.node)  # or a function that calls itself twice would be gone through 2^24 times
+    frame, times = ev.frame, 0
+    while frame.caller is not None:
+        times += frame.key is closure.node
+        frame = frame.caller
+    chain = ev.frame.chain()[-2:]
+    if times > 1:
+        message = f"{closure.name} calls itself more than {times} times; inlined calls must end at compile time"
+    else:
+        message = f"calls are nested more than {budget.CALLS} deep, and every one is inlined"
+    saved, ev.frame = ev.frame, frame
+    try:
+        where = chain[-1].span if chain and chain[-1].span else saved.source.span(node)
+        return ev.error(
+            "TS108", message, where, notes=(Note("this call goes on without end", saved.source.span(node)),)
+        )
+    finally:
+        ev.frame = saved
+
+
+@by_node
+def assigned_names(node: ast.FunctionDef | ast.Lambda) -> frozenset[str]:
+    """Names that a function's statements assign, which makes them local to it. (`:=` is left out: it would mean looking
+    at every expression, to tell "not defined" from "used before it is assigned".)"""
+    out: set[str] = set()
+    if isinstance(node, ast.FunctionDef):
+        _assigned(node.body, out)
+    return frozenset(out)
+
+
+def _assigned(statements: list[ast.stmt], out: set[str]) -> None:
+    for s in statements:
+        match s:
+            case ast.Assign(targets=targets):
+                for t in targets:
+                    _targets(t, out)
+            case ast.AugAssign(target=target) | ast.AnnAssign(target=target) | ast.For(target=target):
+                _targets(target, out)
+            case ast.With(items=items):
+                for item in items:
+                    _targets(item.optional_vars, out)
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.AsyncFunctionDef(name=name):
+                out.add(name)
+                continue
+            case _:
+                pass
+        for block in ("body", "orelse", "finalbody"):
+            inner: list[ast.stmt] = getattr(s, block, [])
+            _assigned(inner, out)
+
+
+def _targets(target: ast.expr | None, out: set[str]) -> None:
+    match target:
+        case ast.Name(id=name):
+            out.add(name)
+        case ast.Tuple(elts=elts) | ast.List(elts=elts):
+            for e in elts:
+                _targets(e, out)
+        case ast.Starred(value=value):
+            _targets(value, out)
+        case _:
+            pass
+
+
+def stored_names(statements: list[ast.stmt]) -> frozenset[str]:
+    """Names that statements assign, without looking into nested functions and comprehensions."""
+    out: set[str] = set()
+    stack: list[ast.AST] = list(statements)
+    while stack:
+        node = stack.pop()
+        if isinstance(node, ast.Name):
+            if isinstance(node.ctx, ast.Store):
+                out.add(node.id)
+            continue
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)):
+            out.add(node.name)
+            continue
+        if isinstance(node, Broken):
+            out |= node.binds
+            stack.extend(node.was)
+            continue
+        if isinstance(node, (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
+            continue
+        stack.extend(ast.iter_child_nodes(node))
+    return frozenset(out)
+
+
+# Arguments of scalar parameters inside a program: of the dtype that is annotated, as they are at a launch.
+
+_KINDS = ("bool", "uint", "int", "float", "complex")
+"""of numbers: each goes into those behind it"""
+
+
+class Unfit(Exception):
+    """The argument is no number that the dtype holds. `message` follows the parameter's name."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code, self.message = code, message
+
+
+def scalar(ev: Evaluator, value: Any, wanted: DType, at: ast.AST) -> Value:
+    """A number, a size or a value of one element (in kernels of one for each lane) as one of `wanted`. Raises Unfit."""
+    if isinstance(value, (bool, int, float, complex)):
+        kept = dtypes.number(value, wanted)
+        if kept is None:
+            raise Unfit("TS304", f"a number of {wanted}, which cannot hold {value}")
+        value = kept
+    span = ev.span(at)
+    given = ev.layer.number(value, wanted, span)
+    if given is None:
+        raise Unfit("TS105", f"a number of {wanted}, {type_name(value)} is given")
+    assert isinstance(given.type, (TensorType, TileType))
+    have = given.type.dtype
+    if _KINDS.index(have.kind) > _KINDS.index(wanted.kind):
+        raise Unfit("TS304", f"a number of {wanted}, one of {have} is given")
+    if isinstance(value, Value) and wanted.is_integer and have.maximum > wanted.maximum:
+        said = f"one of {have} is given, which may not fit; write .to({wanted}) if it does"
+        raise Unfit("TS304", f"a number of {wanted}, {said}")
+    return ev.layer.converted(given, wanted, span)
+
+
+def _enter_static(ev: Evaluator, closure: Closure, frame: Frame, p: Parameter, at: ast.AST) -> bool:
+    """A number that is known at compile time, as it is annotated. Sizes and tensors are another's business."""
+    value = frame.names.get(p.name)
+    kept = as_annotated(p, value) if isinstance(value, (bool, int, float, complex)) else value
+    if kept is MISSING:
+        said = f"{p.name} of {closure.name} is {p.annotation}, which cannot hold {value}"
+        rejected(ev, "TS304", said, p.span, at)
+        kept = UNKNOWN
+    frame.names[p.name] = kept
+    return kept is not UNKNOWN
+
+
+def enter_scalars(ev: Evaluator, closure: Closure, frame: Frame, node: ast.AST, places: Mapping[str, ast.AST]) -> bool:
+    """Converts the scalar arguments of an inlined program. False after a finding."""
+    ok = True
+    for p in definition_signature(closure.definition).parameters:
+        value, at = frame.names.get(p.name), places.get(p.name, node)
+        absent = value is None and (getattr(p.annotation, "optional", False) or p.default is not None)
+        if isinstance(value, Unknown) or absent:
+            continue
+        if not is_scalar(p):
+            ok &= _enter_static(ev, closure, frame, p, at)
+            continue
+        try:
+            frame.names[p.name] = scalar(ev, value, p.annotation.dtype, at)  # type: ignore[union-attr]
+        except Unfit as e:
+            frame.names[p.name], ok = UNKNOWN, False
+            rejected(ev, e.code, f"{p.name} of {closure.name} is {e.message}", p.span, at)
+    return ok

@@ -1,0 +1,419 @@
+"""Parameters: from annotations and arguments to the values a body starts with.
+
+The analysed function's own parameters become arguments of its op; those of an inlined function are the caller's values,
+against which its annotations are checked.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tessera.compiler.frontend.evaluate import spelling
+from tessera.compiler.frontend.evaluate.returns import named_notes
+from tessera.compiler.frontend.names.binding import Conflict, Equation, describe, equations, solve, value_equation
+from tessera.compiler.frontend.names.definition import source_of
+from tessera.compiler.frontend.names.frame import Frame
+from tessera.compiler.frontend.names.live import Scope, read
+from tessera.compiler.frontend.names.signature import (
+    Parameter,
+    Signature,
+    as_annotated,
+    item_of,
+    number_dim,
+    signature_of,
+)
+from tessera.compiler.frontend.names.values import (
+    MISSING,
+    UNKNOWN,
+    Closure,
+    Number,
+    Record,
+    Several,
+    Static,
+    Unknown,
+    is_dict,
+    is_sequence,
+    remade,
+    type_name,
+)
+from tessera.compiler.ir.core import Value
+from tessera.compiler.ir.types import TensorType, shape_text
+from tessera.compiler.unit import Check
+from tessera.errors import Note, Span
+from tessera.language import dims, dtypes
+from tessera.language.annotations import (
+    Annotation,
+    ConstAnn,
+    RecordAnn,
+    ScalarAnn,
+    SequenceAnn,
+    TensorAnn,
+    TileAnn,
+    TupleAnn,
+    holds_tensors,
+)
+from tessera.language.annotations import Unknown as Unannotated
+from tessera.language.dims import Dim, Facts
+from tessera.language.policies import Policy, PolicyError, unenforced
+
+if TYPE_CHECKING:
+    from tessera.compiler.frontend.evaluate.machine import Evaluator
+    from tessera.compiler.frontend.result import ArgType
+
+ABSENT = object()
+
+
+def enter_definition(ev: Evaluator, arguments: Mapping[str, ArgType] | None, symbolic: bool) -> None:
+    """Binds the analysed function's parameters and named sizes in its frame.
+
+    With `symbolic`, parameters without an argument go by their annotations; else by their defaults.
+    """
+    d = ev.definition
+    signature, findings = signature_of(d.tree, d.text, d.scope)
+    for f in (*d.problems, *findings):
+        ev.findings.add(f)
+    ev.signature, ev.returns = signature, signature.returns
+    _enforced(ev, signature)
+    _depend(ev, signature, d.scope)
+    env = _sizes(ev, signature, arguments or {}, symbolic)
+    ev.dims = dict(signature.dims)
+    sizes = {n: env.get(n, dims.symbol(n)) for n in signature.dims}
+    ev.frame.dims |= sizes
+    bad = bool(ev.findings.errors)  # then a size that is not bound is not known either
+    ev.frame.names |= {n: UNKNOWN if bad and n not in env else d for n, d in sizes.items()}
+    for p in signature.parameters:
+        argument = arguments.get(p.name, ABSENT) if arguments is not None else ABSENT
+        value = _value(ev, p, argument, env, not symbolic)
+        ev.frame.names[p.name] = value
+        ev.record(p.span, value, p.name, "param")
+
+
+def _enforced(ev: Evaluator, signature: Signature) -> None:
+    """Numerics that nothing enforces are refused (those of annotations where they are read). Kernels accumulate in the
+    dtype that they compute in, or the one that `mma` is given."""
+    d = ev.definition
+    why = unenforced(d.options.get("numerics"))
+    if why:
+        ev.error("TS306", why, d.span)
+    for p in signature.parameters if d.kind == "kernel" else ():
+        dtype, policy = getattr(p.annotation, "dtype", None), _policy(ev, p)
+        if policy is not None and policy.accum is not None and dtype is not None and policy.accum != dtype.compute:
+            said = f"{p.name} of a kernel accumulates in {dtype.compute}, not in {policy.accum}"
+            ev.error("TS306", f"{said}; give mma the accumulator, or convert the tile before", p.span)
+
+
+def _depend(ev: Evaluator, signature: Signature, scope: Scope) -> None:
+    """A constant in an annotation is as much part of the result as one in the body."""
+    for name in signature.reads:
+        value = read(scope, name)
+        if value is not MISSING:
+            ev.depend(name, value)  # what is unknown now may be known in the next text
+
+
+def _sizes(ev: Evaluator, signature: Signature, arguments: Mapping[str, ArgType], symbolic: bool) -> dict[str, Dim]:
+    """The sizes of named dims from the arguments' shapes, every contradiction reported at its annotation.
+
+    With `symbolic`, numbers that are dims have the size that is fixed, else their default.
+    """
+    found: list[Equation] = []
+    for p, argument in _flat(signature, arguments):
+        dim = number_dim(p, signature.dims)
+        if symbolic and dim is not None and p.name not in arguments and p.default is not None:
+            if dims.is_symbol(dim) and str(dim) in ev.sizes:
+                ev.defaults[p.name] = ev.sizes[str(dim)]
+            found += value_equation(p.name, dim, _default(ev, p))
+        if isinstance(argument, TensorType):
+            pairs = equations(p.name, p.annotation, argument.shape)
+            if pairs is None:
+                have = shape_text(argument.shape)
+                ev.error("TS209", f"{p.name} has shape {have}, but its annotation is {p.annotation}", p.span)
+            found += pairs or []
+        elif isinstance(argument, Static):
+            found += value_equation(p.name, dim, argument.value)
+    env, conflicts, open_ = solve(found, ev.sizes, ev.facts)
+    for c in conflicts:
+        span = _axis_span(signature, c.equation)
+        code = "TS208" if c.first is not None and dims.is_symbol(c.equation.want) else "TS209"
+        notes = (
+            [Note(f"{c.equation.want} was bound by {c.first.place}", _axis_span(signature, c.first))] if c.first else []
+        )
+        ev.error(code, describe(c), span, notes=notes)
+    for want, have, place in open_:
+        ev.checks.append(Check(want, have, f"the size of {place}"))
+    return env
+
+
+def _flat(signature: Signature, values: Mapping[str, Any]) -> Iterator[tuple[Parameter, Any]]:
+    """The parameters with their arguments; of a tuple, list or dict of tensors each item, as a parameter `ws.0`."""
+    for p in signature.parameters:
+        yield from _parts(p, values.get(p.name))
+
+
+def _parts(p: Parameter, value: Any) -> Iterator[tuple[Parameter, Any]]:
+    nested = isinstance(p.annotation, (TupleAnn, SequenceAnn, RecordAnn))
+    items = list(enumerate(value)) if is_sequence(value) else list(value.items()) if is_dict(value) else []
+    if not nested or not items:
+        yield p, value
+        return
+    for key, item in items:
+        yield from _parts(item_of(p, key), item)
+
+
+def _axis_span(signature: Signature, e: Equation) -> Span:
+    parameter = next(p for p in signature.parameters if p.name == e.name.partition(".")[0])
+    spans: tuple[Span, ...] = getattr(parameter.annotation, "spans", ())
+    wanted: Any = getattr(parameter.annotation, "shape", None)
+    if e.axis is None or wanted is None or e.want not in wanted:
+        return parameter.span
+    found: int = wanted.index(e.want)
+    return spans[found] if len(spans) == len(wanted) else parameter.span
+
+
+def _value(ev: Evaluator, p: Parameter, argument: Any, env: Mapping[str, Dim], given: bool) -> Any:
+    if p.variadic:
+        return _variadic(ev, p, argument, env, given)
+    if argument is None:
+        return None
+    if argument is not ABSENT:
+        return _given(ev, p, argument)
+    if p.default is not None and (given or p.static or not p.annotated):
+        return _default(ev, p)
+    if given:
+        ev.error("TS105", f"{ev.definition.name} needs {p.name!r}", p.span)
+        return UNKNOWN
+    return _symbolic(ev, p, env)
+
+
+def _variadic(ev: Evaluator, p: Parameter, argument: Any, env: Mapping[str, Dim], given: bool) -> Any:
+    if is_sequence(argument):
+        return tuple(_given(ev, item_of(p, i), a) for i, a in enumerate(argument))
+    if is_dict(argument):
+        return {k: _given(ev, item_of(p, k), a) for k, a in argument.items()}
+    if given:
+        return () if p.variadic == "*" else {}
+    if isinstance(p.annotation, SequenceAnn):
+        return _symbolic(ev, p, env)
+    return ev.undecide(f"the arguments that {p.variadic}{p.name} collects must be known", p.span)
+
+
+def _given(ev: Evaluator, p: Parameter, argument: Any) -> Any:
+    """An argument of `analyse`; tuples, lists and dicts of tensors become parameters one by one."""
+    if isinstance(argument, Static):
+        kept = as_annotated(p, argument.value)
+        if kept is MISSING:
+            return ev.error("TS304", f"{p.name} is {argument.value!r}, which {p.annotation} cannot hold", p.span)
+        return kept
+    if is_sequence(argument):
+        return remade(argument, (_given(ev, item_of(p, i), a) for i, a in enumerate(argument)))
+    if is_dict(argument):
+        return {k: _given(ev, item_of(p, k), a) for k, a in argument.items()}
+    if not isinstance(argument, TensorType):
+        return argument
+    wanted = getattr(p.annotation, "dtype", None)
+    if wanted is not None and wanted != argument.dtype and isinstance(p.annotation, (TensorAnn, TileAnn)):
+        ev.error("TS304", f"{p.name} has elements of {argument.dtype}, but its annotation says {wanted}", p.span)
+        return UNKNOWN
+    passed = TensorType(argument.shape, argument.dtype, argument.policy or _policy(ev, p))
+    return ev.layer.parameter(p.name, passed, p.annotation, p.span)
+
+
+def _policy(ev: Evaluator, p: Parameter) -> Policy | None:
+    """The numerics of a parameter: its annotation's and the whole function's."""
+    own: Policy | None = getattr(p.annotation, "policy", None)
+    function: Policy | None = ev.definition.options.get("numerics")
+    if function is None or own is None:
+        return own or function
+    try:
+        return own.merge(function)
+    except PolicyError as e:
+        ev.error("TS305", f"{p.name}'s annotation and the function's numerics disagree: {e}", p.span)
+        return own
+
+
+def _default(ev: Evaluator, p: Parameter) -> Any:
+    if p.name in ev.defaults:
+        return ev.defaults[p.name]
+    assert p.default is not None
+    return ev.eval(p.default)
+
+
+def _symbolic(ev: Evaluator, p: Parameter, env: Mapping[str, Dim]) -> Any:
+    """A parameter by its annotation alone. Without a dtype, f32 is shown."""
+    a = p.annotation
+    if isinstance(a, (TensorAnn, TileAnn)):
+        if a.shape is None or ... in a.shape:
+            ev.undecide(f"the shape of {p.name} must be known", p.span)
+        if a.shape is None:
+            return UNKNOWN
+        shape = tuple(dims.substitute(d, env) for size in a.shape for d in (_lead(ev) if size is ... else [size]))
+        return ev.layer.parameter(p.name, TensorType(shape, a.dtype or dtypes.f32, _policy(ev, p)), a, p.span)
+    if isinstance(a, ConstAnn):
+        if a.dim is not None:
+            return dims.substitute(a.dim, env)
+        return _open(ev, p, {"int": int, "uint": int, "bool": bool}.get(a.dtype.kind, float) if a.dtype else int)
+    if isinstance(a, ScalarAnn):
+        if p.static:
+            return _open(ev, p, bool if a.dtype.kind == "bool" else int)
+        return ev.layer.parameter(p.name, TensorType((), a.dtype), a, p.span)
+    if isinstance(a, Unannotated) and p.default is not None:
+        return _default(ev, p)
+    if isinstance(a, (TupleAnn, SequenceAnn, RecordAnn)) and holds_tensors(a):
+        if not _closed(a, ev.live):
+            ev.undecide(f"what {p.name} holds must be known", p.span)
+        return _composite(ev, p, env)
+    return ev.undecide(f"the type of {p.name} must be known", p.span)
+
+
+def _closed(a: Annotation, live: bool) -> bool:
+    """Whether an annotation says what there is to pass. A dataclass of tensors is passed as one object, which calls
+    compile for; a text shows what its fields are used for."""
+    if isinstance(a, TupleAnn):
+        return not a.optional and all(_closed(item, live) for item in a.items)
+    if isinstance(a, RecordAnn):
+        passed = not live or isinstance(a.type, type)  # a live class that is read is a named tuple
+        return passed and not a.optional and all(_closed(f, live) for _, f in a.fields)
+    if isinstance(a, ScalarAnn):
+        return not live and not a.optional and a.dtype.is_float
+    return isinstance(a, (TensorAnn, TileAnn)) and a.shape is not None and not a.optional
+
+
+def _composite(ev: Evaluator, p: Parameter, env: Mapping[str, Dim]) -> Any:
+    """What a tuple, list, dict or dataclass of tensors holds, by its annotation: enough to check what is made of it."""
+    a = p.annotation
+
+    def of(key: object, item: Annotation) -> Any:
+        return _composite(ev, replace(p, name=f"{p.name}.{key}", annotation=item, default=None), env)
+
+    if isinstance(a, TupleAnn):
+        return tuple(of(i, item) for i, item in enumerate(a.items))
+    if isinstance(a, SequenceAnn):
+        return Several(of("item", a.item), a.keyed)
+    if isinstance(a, RecordAnn) and isinstance(a.type, type):
+        return a.type(*(of(i, f) for i, (_, f) in enumerate(a.fields)))
+    if isinstance(a, RecordAnn):
+        return Record(a.name, {n: of(n, f) for n, f in a.fields}, a.type)
+    return _symbolic(ev, p, env)
+
+
+def _lead(ev: Evaluator) -> list[Dim]:
+    """The axes that `...` stands for in this analysis: the same for all parameters, as batches and heads are."""
+    return [dims.symbol("..." if ev.lead == 1 else f"...{i}") for i in range(ev.lead)]
+
+
+def _open(ev: Evaluator, p: Parameter, kind: type) -> Any:
+    """A compile-time number that is not known yet. An integer may be a size, so it is a symbol of the algebra."""
+    if kind is int:
+        return ev.sizes.get(p.name, dims.symbol(p.name))
+    return Number(kind, p.name)
+
+
+# inlined functions
+
+
+def enter_call(
+    ev: Evaluator, closure: Closure, frame: Frame, node: ast.AST, places: Mapping[str, ast.AST]
+) -> dict[str, Dim] | None:
+    """Binds the callee's named sizes to the caller's and checks its annotations. None: the call makes no sense.
+
+    `places`: the nodes of the arguments, by parameter, for findings.
+    """
+    definition = closure.definition
+    source = source_of(definition.file, definition.source)
+    signature, _ = signature_of(closure.node, source, definition.scope)
+    with ev.inside(frame):
+        _depend(ev, signature, definition.scope)
+    found: list[Equation] = []
+    ok = True
+    for p, value in _flat(signature, frame.names):
+        at = places.get(p.name.partition(".")[0], node)
+        shaped = isinstance(p.annotation, (TensorAnn, TileAnn))
+        if shaped and isinstance(value, Value) and isinstance(value.type, TensorType):
+            pairs = equations(p.name, p.annotation, value.type.shape)
+            if pairs is None:
+                have = shape_text(value.type.shape)
+                rejected(
+                    ev, "TS209", f"{p.name} of {closure.name} is {p.annotation}, a tensor {have} is given", p.span, at
+                )
+                ok = False
+            found += pairs or []
+            ok = _same_dtype(ev, closure, p, value.type, at) and ok
+        else:
+            found += value_equation(p.name, number_dim(p, signature.dims), value)
+            ok = _fits(ev, closure, p, value, at) and ok
+    env, conflicts, open_ = solve(found, {}, ev.facts)
+    once = {(c.equation.name, c.equation.want, c.equation.have): c for c in reversed(conflicts)}
+    for c in reversed(once.values()):  # a square matrix is wrong once, not along each axis
+        code = "TS208" if c.first is not None and dims.is_symbol(c.equation.want) else "TS209"
+        by, of = c.equation.name.partition(".")[0], c.first.name.partition(".")[0] if c.first is not None else ""
+        at, bound = places.get(by, node), list[Note]()
+        if c.first is not None and of in places.keys() - {by}:
+            bound.append(Note(f"{c.equation.want} was bound here, by {c.first.place}", ev.span(places[of])))
+        rejected(ev, code, f"{closure.name}: {describe(c)}", _axis_span(signature, c.equation), at, c, bound)
+        ok = False
+    for want, have, place in open_:
+        ev.checks.append(Check(want, have, f"{closure.name}: {place}"))
+    frame.dims = {n: env.get(n, dims.symbol(n)) for n in signature.dims}
+    for name, size in frame.dims.items():
+        frame.names.setdefault(name, size)
+    return env if ok else None
+
+
+def _same_dtype(ev: Evaluator, closure: Closure, p: Parameter, type: TensorType, node: ast.AST) -> bool:
+    wanted = getattr(p.annotation, "dtype", None)
+    if wanted is None or wanted == type.dtype:
+        return True
+    said = f"{p.name} of {closure.name} holds {wanted}, a tensor of {type.dtype} is given"
+    fixes = spelling.argument_cast(ev, node, wanted)
+    notes = [Note("declared here", p.span)]
+    ev.error("TS304", f"{said}\nConvert it with cast(..., {wanted})", node, notes=notes, fixes=fixes)
+    return False
+
+
+def _fits(ev: Evaluator, closure: Closure, p: Parameter, value: Any, node: ast.AST) -> bool:
+    """A tensor where a compile-time value is needed, or the other way round."""
+    if isinstance(value, Unknown):
+        return True
+    tensor = isinstance(p.annotation, TensorAnn)
+    if tensor and value is None and (p.annotation.optional or p.default is not None):
+        return True
+    if tensor and not ev.layer.owns(value):
+        rejected(ev, "TS105", f"{p.name} of {closure.name} is a tensor, {type_name(value)} is given", p.span, node)
+        return False
+    if p.static and ev.layer.owns(value):
+        rejected(
+            ev,
+            "TS105",
+            f"{p.name} of {closure.name} must be known at compile time, {type_name(value)} is given",
+            p.span,
+            node,
+        )
+        return False
+    return True
+
+
+def rejected(
+    ev: Evaluator, code: str, message: str, declared: Span, node: ast.AST, conflict: Conflict | None = None,
+    further: Sequence[Note] = (),
+) -> None:  # fmt: skip
+    """Reports an argument at its place in the call, with the place where its parameter is declared."""
+    notes = [*further, Note("declared here", declared)]
+    if conflict is not None:
+        sizes = dims.counterexample(conflict.expected, conflict.equation.have, ev.facts)
+        if sizes:
+            notes.append(Note("for example " + ", ".join(f"{n}={v}" for n, v in sizes.items())))
+        notes += named_notes(ev, dims.symbols(conflict.expected) | dims.symbols(conflict.equation.have))
+    ev.error(code, message, node, notes=notes)
+
+
+def facts_pairs(facts: Facts) -> dict[str, Any]:
+    """The asserts in force as attributes of the op."""
+    out: dict[str, Any] = {}
+    if facts.divisible:
+        out["divisible"] = tuple(facts.divisible)
+    if facts.equal or facts.zero:
+        rewritings = ((dims.symbol(n), d) for n, d in facts.equal.items())
+        out["equal"] = (*rewritings, *((d, 0) for d in facts.zero))
+    return out

@@ -1,0 +1,144 @@
+"""A returned (or claimed) value against its annotation, in the words of the language's own error form."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from typing import TYPE_CHECKING, Any
+
+from tessera.compiler.frontend.evaluate import fixes, spelling
+from tessera.compiler.frontend.names.binding import Equation, equations, solve
+from tessera.compiler.frontend.names.signature import size_text
+from tessera.compiler.frontend.names.values import Unknown, has_unknown, is_sequence, type_name
+from tessera.compiler.ir.core import Value
+from tessera.compiler.ir.types import TensorType, TileType, ViewType, shape_text
+from tessera.compiler.unit import Check
+from tessera.errors import Note, Span
+from tessera.language import dims
+from tessera.language.annotations import Annotation, ScalarAnn, TensorAnn, TileAnn, TupleAnn
+from tessera.language.dims import Expr
+
+if TYPE_CHECKING:
+    from tessera.compiler.frontend.evaluate.machine import Evaluator
+
+SHAPED = (TensorType, TileType, ViewType)
+
+
+def check(
+    ev: Evaluator, value: Any, annotation: Annotation | None, written: Span | None, span: Span, what: str
+) -> bool:
+    """Whether `value` is what `annotation` (at `written`) says; reports TS201 or TS303 at the value's origin."""
+    if annotation is None or isinstance(value, Unknown):
+        return True
+    if isinstance(annotation, TupleAnn):
+        return _check_tuple(ev, value, annotation, written, span, what)
+    if isinstance(annotation, (TensorAnn, TileAnn)):
+        if value is None and annotation.optional:
+            return True
+        if not isinstance(value, Value) or not isinstance(value.type, SHAPED):
+            return _wrong_kind(ev, value, annotation, written, span, what)
+        return _check_tensor(ev, value, annotation, written, span, what)
+    if (
+        isinstance(annotation, ScalarAnn)
+        and isinstance(value, Value)
+        and isinstance(value.type, SHAPED)
+        and value.type.shape
+    ):
+        return _wrong_kind(ev, value, annotation, written, span, what)
+    return True
+
+
+def _check_tuple(ev: Evaluator, value: Any, annotation: TupleAnn, written: Span | None, span: Span, what: str) -> bool:
+    if not is_sequence(value) or len(value) != len(annotation.items):
+        if has_unknown(value) and not is_sequence(value):
+            return True
+        have = f"{len(value)} values" if is_sequence(value) else type_name(value)
+        ev.error("TS201", f"Expected: {len(annotation.items)} values   ({what}{_at(written)})\nReceived: {have}", span)
+        return False
+    spans = ev.item_spans if len(ev.item_spans) == len(value) else [span] * len(value)
+    items = zip(value, annotation.items, spans, strict=True)
+    wrong = [v for v, a, s in items if not check(ev, v, a, written, s, what)]
+    return not wrong
+
+
+def _wrong_kind(ev: Evaluator, value: Any, annotation: Annotation, written: Span | None, span: Span, what: str) -> bool:
+    if isinstance(value, (bool, int, float, Expr)) and getattr(annotation, "shape", None) == ():
+        return True
+    received = _tensor_text(value) if isinstance(value, Value) and isinstance(value.type, SHAPED) else type_name(value)
+    ev.error("TS201", f"Expected: {annotation}   ({what}{_at(written)})\nReceived: {received}", span)
+    return False
+
+
+def _check_tensor(
+    ev: Evaluator, value: Value, annotation: TensorAnn | TileAnn, written: Span | None, span: Span, what: str
+) -> bool:
+    type: Any = value.type
+    where = origin(ev, value, span)
+    if annotation.dtype is not None and annotation.dtype != type.dtype:
+        message = f"Expected: {annotation}   ({what}{_at(written)})\nReceived: {_tensor_text(value)}"
+        hint = f"\nConvert it with cast(..., {annotation.dtype})"
+        before = len(ev.findings.items)
+        ev.error("TS303", message + hint, where, label=f"has dtype {type.dtype}")
+        if len(ev.findings.items) > before:
+            ev.pending.append((before, spelling.cast_to(ev, where, annotation.dtype)))
+        return False
+    pairs = equations("the result", annotation, type.shape)
+    wrong = _mismatch(ev, pairs) if pairs is not None else ()
+    if wrong is None:
+        return True
+    expected = str(annotation)
+    received = f"Tensor[{size_text(type.shape)}]"
+    if annotation.dtype is not None:
+        received = _tensor_text(value)
+    notes = [Note(f"for example {wrong[1]}")] if wrong and wrong[1] else []
+    notes += bound_notes(ev, [type])
+    message = f"Expected: {expected}   ({what}{_at(written)})\nReceived: {received}"
+    before = len(ev.findings.items)
+    ev.error("TS201", message, where, label=f"has shape {shape_text(type.shape)}", notes=notes)
+    if len(ev.findings.items) > before:
+        candidates = [*fixes.keepdim(ev, [value]), *spelling.reshaped(ev, where, type, annotation)]
+        ev.pending.append((before, candidates + spelling.other_axis(ev, value, annotation)))
+    return False
+
+
+def _mismatch(ev: Evaluator, pairs: list[Equation]) -> tuple[Equation, str] | None:
+    """The first axis that differs, with sizes for which it does. What is open until launch becomes a check."""
+    env, conflicts, open_ = solve(pairs, ev.frame.dims, ev.facts)
+    if not conflicts:
+        for want, have, place in open_:
+            ev.checks.append(Check(want, have, f"the annotation of {place}"))
+        ev.frame.dims |= {n: d for n, d in env.items() if n not in ev.frame.dims and n in ev.dims}
+        return None
+    c = conflicts[0]
+    sizes = dims.counterexample(c.expected, c.equation.have, ev.facts) or {}
+    text = ", ".join(f"{n}={v}" for n, v in sizes.items())
+    if text:
+        values = (dims.evaluate(c.expected, sizes), dims.evaluate(c.equation.have, sizes))
+        text += f": axis {c.equation.axis} has size {values[1]} instead of {values[0]}"
+    return c.equation, text
+
+
+def origin(ev: Evaluator, value: Value, span: Span) -> Span:
+    """Where the value was made: the expression assigned to the returned name rather than the name."""
+    op = value.op
+    if op is None or op.span.file != span.file or op.span.line > span.line or ev.definition.kind == "kernel":
+        return span
+    top, end = ev.definition.tree.lineno, ev.definition.tree.end_lineno or op.span.line
+    return op.span if top <= op.span.line <= end and not op.regions else span
+
+
+def bound_notes(ev: Evaluator, types: list[Any]) -> list[Note]:
+    """Where each named size of the types was bound."""
+    return named_notes(ev, {n for t in types for d in getattr(t, "shape", ()) for n in dims.symbols(d)})
+
+
+def named_notes(ev: Evaluator, names: Set[str]) -> list[Note]:
+    return [Note(f"{n} is bound here", ev.dims[n]) for n in sorted(names) if n in ev.dims and ev.dims[n].line]
+
+
+def _tensor_text(value: Value) -> str:
+    type: Any = value.type
+    return f"Tensor[{size_text(type.shape)}{', ' if type.shape else ''}{type.dtype}]"
+
+
+def _at(written: Span | None) -> str:
+    return f", {written.file}:{written.line}" if written is not None and written.line else ""

@@ -1,0 +1,224 @@
+"""Other ways to write an expression whose shape or dtype is not the one that is wanted: candidates for fixes."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+from tessera.compiler.frontend.checks.ranges import axes_of
+from tessera.compiler.frontend.evaluate.fixes import Candidate, appended, expression_at
+from tessera.compiler.frontend.names.values import Namespace
+from tessera.compiler.graph.infer import Suggestion
+from tessera.compiler.ir.core import Value
+from tessera.compiler.ir.types import Shape
+from tessera.errors import Edit, Fix, Span
+from tessera.language import dims, dtypes
+from tessera.language.annotations import TensorAnn, TileAnn
+from tessera.language.dtypes import DType
+
+if TYPE_CHECKING:
+    from tessera.compiler.frontend.evaluate.machine import Evaluator
+
+
+def own_alias(ev: Evaluator) -> str:
+    """What the file calls Tessera's module: `ts`; empty where it has no name for it."""
+    known = {n: ev.frame.scope.lookup(n) for n in ev.frame.scope.names()}
+    return min((n for n, v in known.items() if isinstance(v, Namespace) and v.path == "tessera"), key=len, default="")
+
+
+def keyword_span(ev: Evaluator, node: ast.AST, name: str) -> Span:
+    """The place of a keyword's name in a call; the whole call where it is not written there."""
+    found = [k for k in getattr(node, "keywords", ()) if k.arg == name]
+    whole = ev.span(found[0] if found else node)
+    return replace(whole, end_line=whole.line, end_col=whole.col + len(name)) if found else whole
+
+
+def other_spellings(ev: Evaluator, node: ast.AST, code: str, operands: Sequence[Value]) -> list[Candidate]:
+    """What a call that was rejected with `code` may have meant."""
+    if not isinstance(node, ast.Call) or ev.frame.source is not ev.definition.text:
+        return []
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    shapes = [getattr(v.type, "shape", ()) for v in operands]
+    if code == "TS210" and node.args:
+        return list(_equations(ev, node.args[0], shapes))
+    if code == "TS213" and name == "chunk":
+        return [_renamed(ev, node.func, name, "split")]
+    if code == "TS204" and name == "permute":
+        return _exchange(ev, node)
+    if code == "TS206" and name in ("concat", "concatenate", "cat"):
+        return _axis(ev, node, shapes)
+    return []
+
+
+def _equations(ev: Evaluator, node: ast.expr, shapes: Sequence[Shape]) -> Iterator[Candidate]:
+    """The einsum equation with two letters of one operand exchanged, where every letter then has one size."""
+    if not isinstance(node, ast.Constant) or not isinstance(node.value, str) or "..." in node.value:
+        return
+    left, arrow, right = node.value.partition("->")
+    terms = left.split(",")
+    if [len(t.strip()) for t in terms] != [len(s) for s in shapes]:
+        return
+    quote = ev.frame.source.segment(ev.span(node))[:1]
+    for i, term in enumerate(terms):
+        for a, b in combinations(sorted(set(term.strip())), 2):
+            swapped = [*terms[:i], term.translate({ord(a): b, ord(b): a}), *terms[i + 1 :]]
+            if _consistent(ev, swapped, shapes):
+                text = ",".join(swapped) + arrow + right
+                yield Candidate(Fix(f"Use {text!r}", (Edit(ev.span(node), quote + text + quote),)))
+
+
+def _consistent(ev: Evaluator, terms: Sequence[str], shapes: Sequence[Shape]) -> bool:
+    size: dict[str, Any] = {}
+    pairs = [(c, d) for t, s in zip(terms, shapes, strict=True) for c, d in zip(t.strip(), s, strict=True)]
+    return all(dims.equal(size.setdefault(c, d), d, ev.facts) for c, d in pairs)
+
+
+def _renamed(ev: Evaluator, function: ast.expr, old: str, name: str, *further: Edit) -> Candidate:
+    span = ev.span(function)
+    start = span.end_col - len(old)
+    edit = Edit(Span(span.file, span.end_line, start, span.end_line, span.end_col), name)
+    return Candidate(Fix(f"Use {name}", (edit, *further)))
+
+
+def _exchange(ev: Evaluator, node: ast.Call) -> list[Candidate]:
+    """`transpose(0, 1)` for a permute that names two axes of more, also as a tuple."""
+    if not node.args or node.keywords:
+        return []
+    last = node.args[-1]
+    pair = last.elts if isinstance(last, (ast.Tuple, ast.List)) else []
+    text = ", ".join(ev.frame.source.segment(ev.span(e)) for e in pair)
+    return [_renamed(ev, node.func, "permute", "transpose", *([Edit(ev.span(last), text)] if pair else []))]
+
+
+def _axis(ev: Evaluator, node: ast.Call, shapes: Sequence[Shape]) -> list[Candidate]:
+    """The one axis along which the operands differ."""
+    if len({len(s) for s in shapes}) != 1:
+        return []
+    differ = [a for a in range(len(shapes[0])) if any(not dims.equal(s[a], shapes[0][a], ev.facts) for s in shapes)]
+    given = next(
+        (k.value for k in node.keywords if k.arg in ("axis", "dim")), node.args[1] if len(node.args) > 1 else None
+    )
+    if len(differ) != 1:
+        return []
+    if given is not None:
+        return [Candidate(Fix(f"Join along axis {differ[0]}", (Edit(ev.span(given), str(differ[0])),)))]
+    end = ev.span(node)
+    inside = Span(end.file, end.end_line, end.end_col - 1, end.end_line, end.end_col - 1)
+    return [Candidate(Fix(f"Join along axis {differ[0]}", (Edit(inside, f", axis={differ[0]}"),)))]
+
+
+def cast_to(ev: Evaluator, where: Span, dtype: DType) -> list[Candidate]:
+    """The expression converted to `dtype`, in the annotation's own words for it."""
+    node = expression_at(ev.definition, where)
+    annotation = getattr(ev.definition.tree, "returns", None)
+    words = (
+        [ast.unparse(n) for n in ast.walk(annotation) if isinstance(n, (ast.Name, ast.Attribute))] if annotation else []
+    )
+    spelled = next((w for w in words if dtypes.named(w.rpartition(".")[2]) == dtype), repr(dtype.name))
+    return _suffixed(ev, node, f"a cast to {dtype}", f".cast({spelled})")
+
+
+def argument_cast(ev: Evaluator, node: ast.AST, dtype: DType) -> list[Fix]:
+    """An argument converted to `dtype`, which the file may call `ts.f16`."""
+    alias = own_alias(ev)
+    spelled = f"{alias}.{dtype.name}" if alias else repr(dtype.name)
+    found = _suffixed(ev, node if isinstance(node, ast.expr) else None, f"a cast to {dtype}", f".cast({spelled})")
+    return [c.fix for c in found]
+
+
+def reshaped(ev: Evaluator, where: Span, type: Any, annotation: TensorAnn | TileAnn) -> list[Candidate]:
+    """The expression with an axis of size 1 more or less, with the last two exchanged, or with axes merged."""
+    have, want = type.shape, annotation.shape
+    if want is None or ... in want:
+        return []
+    suffix = _between(ev, have, tuple(want))
+    return _suffixed(ev, expression_at(ev.definition, where), suffix, suffix) if suffix else []
+
+
+def other_axis(ev: Evaluator, value: Value, annotation: TensorAnn | TileAnn) -> list[Candidate]:
+    """The reduction that the value is, over the other axis under which its shape is the annotated one."""
+    op, want = value.op, annotation.shape
+    if op is None or want is None or "keepdims" not in op.attrs:
+        return []
+    axes, call = axes_of(op), expression_at(ev.definition, op.span)
+    shape: Shape = getattr(op.operands[0].type, "shape", ())
+    if axes is None or len(axes) != 1 or not isinstance(call, ast.Call):
+        return []
+    given = _number(call, axes[0], len(shape))
+    out: list[Candidate] = []
+    for a in range(len(shape)):
+        left = tuple(1 if i == a else d for i, d in enumerate(shape) if op.attrs["keepdims"] or i != a)
+        if given is not None and a != axes[0] and _equal(ev, left, tuple(want)):
+            number = a - len(shape) if a == len(shape) - 1 else a
+            out.append(Candidate(Fix(f"Reduce over axis {number}", (Edit(ev.span(given), str(number)),))))
+    return out
+
+
+def _number(call: ast.Call, axis: int, rank: int) -> ast.expr | None:
+    """The one argument that gives this axis as a number."""
+    given = [k.value for k in call.keywords if k.arg in ("axis", "dim")] or call.args
+    texts = {str(axis), str(axis - rank)}
+    found = [e for e in given if ast.unparse(e) in texts]
+    return found[0] if len(found) == 1 else None
+
+
+def unless_none(ev: Evaluator, node: ast.AST) -> list[Fix]:
+    """`x if y is None else x + y` for `x + y`, where one of the two may be absent."""
+    if not isinstance(node, ast.BinOp) or ev.frame.source is not ev.definition.text:
+        return []
+    out: list[Fix] = []
+    for absent, other in ((node.right, node.left), (node.left, node.right)):
+        if isinstance(absent, ast.Name):
+            whole, kept = (ev.frame.source.segment(ev.span(n)) for n in (node, other))
+            text = f"({kept} if {absent.id} is None else {whole})"
+            out.append(Fix(f"Leave {absent.id} out where it is None", (Edit(ev.span(node), text),)))
+    return out
+
+
+def reduced(ev: Evaluator, node: ast.AST) -> list[Fix]:
+    """`(x > 0).any()` and `(x > 0).all()` for a condition with a value for each element."""
+    ways = [s for name in ("any", "all") for s in _suffixed(ev, _expression(node), f".{name}()", f".{name}()")]
+    return [way.fix for way in ways]
+
+
+def _expression(node: ast.AST) -> ast.expr | None:
+    return node if isinstance(node, ast.expr) else getattr(node, "test", None)
+
+
+def counted_by_tessera(ev: Evaluator, node: ast.expr) -> list[Fix]:
+    """`ts.range(n)` for `range(n)`."""
+    alias = own_alias(ev)
+    if not alias or not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+        return []
+    return [Fix(f"Use {alias}.range", (Edit(ev.span(node.func), f"{alias}.range"),))]
+
+
+def _equal(ev: Evaluator, a: Shape, b: tuple[Any, ...]) -> bool:
+    return len(a) == len(b) and ... not in b and all(dims.equal(x, y, ev.facts) for x, y in zip(a, b, strict=True))
+
+
+def _between(ev: Evaluator, have: Shape, want: tuple[Any, ...]) -> str:
+    if len(have) == len(want) > 1 and _equal(ev, (*have[:-2], have[-1], have[-2]), want):
+        return ".T" if len(have) == 2 else ".mT"
+    for i in range(max(len(have), len(want))):
+        if i < len(have) and have[i] == 1 and _equal(ev, have[:i] + have[i + 1 :], want):
+            return f".squeeze({i if i < len(have) - 1 else -1})"
+        if i < len(want) and want[i] == 1 and _equal(ev, have, want[:i] + want[i + 1 :]):
+            return f".unsqueeze({i if i < len(want) - 1 else -1})"
+    for i, size in enumerate(want):
+        merged = len(have) - len(want) + 1
+        if (
+            merged > 1
+            and _equal(ev, (*have[:i], dims.prod(have[i : i + merged]), *have[i + merged :]), want)
+            and size != 1
+        ):
+            return f".reshape({', '.join(map(str, want))})"
+    return ""
+
+
+def _suffixed(ev: Evaluator, node: ast.expr | None, said: str, suffix: str) -> list[Candidate]:
+    found = appended(ev, node, Suggestion(said, 0, suffix)) if node is not None else None
+    return [found] if found is not None else []

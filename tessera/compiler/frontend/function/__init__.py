@@ -1,0 +1,1 @@
+"""The layer of functions: tensors become Graph IR."""

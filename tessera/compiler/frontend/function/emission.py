@@ -1,0 +1,197 @@
+"""Applies operators: numbers and sizes become constants, rejections become findings with places, notes and fixes."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tessera.compiler.frontend.evaluate import fixes, spelling
+from tessera.compiler.frontend.evaluate.returns import bound_notes
+from tessera.compiler.frontend.names.values import (
+    UNKNOWN,
+    Builtin,
+    Number,
+    Unknown,
+    has_unknown,
+    is_dict,
+    is_sequence,
+    leaves,
+    type_name,
+)
+from tessera.compiler.graph.operator import FUNCTIONS, REGISTRY, GraphBuilder, InferError, Operator
+from tessera.compiler.ir.core import Value
+from tessera.compiler.ir.types import TensorType
+from tessera.errors import Span
+from tessera.language import dtypes
+from tessera.language.dims import DimError, Expr
+from tessera.language.dtypes import DType
+
+if TYPE_CHECKING:
+    from tessera.compiler.frontend.evaluate.machine import Evaluator
+
+Places = Sequence["ast.AST | Span"]
+
+
+class Emission:
+    def __init__(self, ev: Evaluator) -> None:
+        self.ev = ev
+        self._g = GraphBuilder(ev.builder, ev.facts)
+        self._g.checks = ev.checks
+
+    @property
+    def g(self) -> GraphBuilder:
+        """The graph builder, under the facts that hold at this point of the program."""
+        self._g.facts = self.ev.facts
+        return self._g
+
+    def constant(self, value: Any, dtype: DType) -> Value:
+        return self.g.size(value, dtype) if isinstance(value, Expr) else self.g.constant(value, dtype)
+
+    def computed(self, value: Any, known: dict[int, Value | None] | None = None) -> Value | None:
+        """A number that depends on sizes, as the program computes it when it runs: in f64, as Python does. `known`:
+        what parts of it are already, by identity, for `y = y + 1 / y` has each part twice."""
+        known = {} if known is None else known
+        if id(value) not in known:
+            known[id(value)] = self._computed(value, known)
+        return known[id(value)]
+
+    def _computed(self, value: Any, known: dict[int, Value | None]) -> Value | None:
+        if isinstance(value, (int, float, Expr)):
+            return self.constant(value, dtypes.f64)
+        if not isinstance(value, Number) or not value.made:
+            return None
+        name, *operands = value.made
+        found = [self.computed(o, known) for o in operands]
+        return None if None in found else self.g.emit(REGISTRY[name], found, {})
+
+    def emit(
+        self, node: ast.AST, operator: Operator, operands: list[Any], attrs: dict[str, Any],
+        places: Places | None = None,
+    ) -> Any:  # fmt: skip
+        """The operator's result, or UNKNOWN after a finding. `places` of the operands, where the node does not say."""
+        if has_unknown(operands) or has_unknown(attrs):
+            return UNKNOWN
+        ready: list[Any] = []
+        for i, o in enumerate(operands):
+            found = o if isinstance(o, Value) else self._operand(node, operator, o, i, operands)
+            if found is UNKNOWN:
+                return UNKNOWN
+            ready.append(found)
+        if attrs:
+            if (bad := _unsized(attrs)) is not None:
+                return self.ev.undecide(f"{bad} must be known", node)
+            if attrs.get("dtype") is not None:
+                attrs = {**attrs, "dtype": _dtype(attrs["dtype"])}
+        try:
+            return self.g.emit(operator, ready, attrs)
+        except InferError as e:
+            return self.reject(node, e, ready, _places(node) if places is None else places)
+        except (
+            TypeError,
+            ValueError,
+            AttributeError,
+            IndexError,
+            KeyError,
+            OverflowError,
+            DimError,
+            AssertionError,
+        ) as e:
+            return self.ev.error("TS105", f"{operator.signature} does not take these arguments ({e})", node)
+
+    def _operand(self, node: ast.AST, operator: Operator, value: Any, i: int, operands: list[Any]) -> Any:
+        """One operand: tensors, numbers and sizes as they are, lists item by item, live arrays captured."""
+        if value is None or isinstance(value, (Value, bool, int, float, complex, Expr)):
+            return value
+        if isinstance(value, Number):
+            like = next((v.type for v in leaves(operands) if isinstance(v, Value)), None)
+            dtype = dtypes.weak(value.type(0), like.dtype if isinstance(like, TensorType) else None) or dtypes.f32
+            if (found := self.computed(value)) is not None:
+                return self.g.to(found, dtype)
+            self.ev.undecide(f"{value.text} must be known", node)
+            return self.ev.layer.placeholder(TensorType((), dtype), self.ev.span(node))
+        if is_sequence(value):
+            items = [self._operand(node, operator, v, i, operands) for v in value]
+            return UNKNOWN if any(isinstance(v, Unknown) for v in items) else items
+        adopted = self.ev.layer.adopt("", value, node)
+        if isinstance(adopted, (Value, bool, int, float, complex)):
+            return adopted
+        name = operator.parameters[min(i, len(operator.parameters) - 1)].name
+        return self.ev.error("TS105", f"{name} of {operator.name} is a tensor, {type_name(value)} is given", node)
+
+    def subscript(self, node: ast.AST, value: Value, index: Any) -> Any:
+        from tessera.compiler.graph.operators.indexing import subscript
+
+        if any(isinstance(v, Number) for v in leaves(index)):
+            return self.ev.undecide("the index must be known", node)
+        try:
+            return subscript(self.g, value, index)
+        except InferError as e:
+            place = node.value if isinstance(node, ast.Subscript) else node
+            return self.reject(node, e, [value], [place])
+        except (TypeError, ValueError, IndexError, DimError) as e:
+            return self.ev.error("TS207", f"{value.type.pretty()} cannot be indexed by this ({e})", node)
+
+    def reject(self, node: ast.AST, e: InferError, operands: list[Any], places: Places) -> Unknown:
+        """The operator's own words, at the operand it names, with where the sizes in play were bound."""
+        ev, d = self.ev, e.diagnostic
+        named = e.operand is not None and e.operand < len(places)
+        at = places[e.operand] if named and e.operand is not None else node
+        values = [v for v in leaves(operands) if isinstance(v, Value)]
+        notes = (*d.notes, *bound_notes(ev, [v.type for v in values]))
+        label = d.label
+        if not label and d.code in ("TS202", "TS203", "TS204", "TS205", "TS213"):
+            shown = [v.type.pretty() for v in values[:3]]
+            label = " and ".join(shown) if not named else _type_of(operands, e.operand)
+        before = len(ev.findings.items)
+        ev.error(d.code, d.message, at, label=label, notes=notes, fixes=d.fixes)
+        if len(ev.findings.items) > before:
+            candidates: list[fixes.Candidate | None] = []
+            candidates += fixes.keepdim(ev, values) if d.code == "TS202" else []
+            candidates += [fixes.appended(ev, places[s.operand], s) for s in e.suggestions if s.operand < len(places)]
+            candidates += spelling.other_spellings(ev, node, d.code, values)
+            ev.pending.append((before, [c for c in candidates if c is not None]))
+        return UNKNOWN
+
+
+def _places(node: ast.AST) -> list[ast.AST]:
+    """The nodes of an operator's operands, in the order of its parameters."""
+    match node:
+        case ast.BinOp():
+            return [node.left, node.right]
+        case ast.UnaryOp():
+            return [node.operand]
+        case ast.AugAssign():
+            return [node.target, node.value]
+        case ast.Compare():
+            return [node.left, *node.comparators]
+        case ast.Attribute() | ast.Subscript():
+            return [node.value]
+        case ast.Call():
+            args = [e for a in node.args for e in (a.elts if isinstance(a, (ast.List, ast.Tuple)) else [a])]
+            method = isinstance(node.func, ast.Attribute) and node.func.attr not in FUNCTIONS
+            return [node.func.value, *args] if method and isinstance(node.func, ast.Attribute) else list(args)
+        case _:
+            return []
+
+
+def _type_of(operands: list[Any], i: int | None) -> str:
+    flat = list(leaves(operands))
+    value = flat[i] if i is not None and i < len(flat) else None
+    return value.type.pretty() if isinstance(value, Value) else ""
+
+
+def _unsized(value: Any) -> str | None:
+    """The text of a number among the attributes that depends on unknown sizes."""
+    if isinstance(value, Number):
+        return value.text
+    for item in value.values() if is_dict(value) else value if is_sequence(value) else ():
+        if (text := _unsized(item)) is not None:
+            return text
+    return None
+
+
+def _dtype(value: Any) -> Any:
+    if isinstance(value, Builtin):
+        return dtypes.named(value.path) or value
+    return dtypes.of(value) or value

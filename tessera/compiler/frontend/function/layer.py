@@ -1,0 +1,309 @@
+"""The function layer: whole tensors. Operators, methods and properties come from the operator definitions alone."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from tessera.compiler.frontend.evaluate import returns, spelling
+from tessera.compiler.frontend.evaluate.layer import Layer
+from tessera.compiler.frontend.evaluate.parameters import facts_pairs
+from tessera.compiler.frontend.function.emission import Emission
+from tessera.compiler.frontend.names.values import (
+    MISSING,
+    UNKNOWN,
+    Builtin,
+    Method,
+    Number,
+    OperatorRef,
+    Unknown,
+    as_items,
+    has_unknown,
+    is_list,
+    is_tuple,
+    type_name,
+)
+from tessera.compiler.graph.operator import ALIASES, METHODS, PROPERTIES, REGISTRY, Operator
+from tessera.compiler.ir.core import Op, Region, Value
+from tessera.compiler.ir.types import TensorType, Type
+from tessera.compiler.tile.program import Param
+from tessera.errors import Fix, Span
+from tessera.language import dims, dtypes
+from tessera.language.annotations import Annotation, ScalarAnn, TensorAnn
+from tessera.language.dims import Expr
+from tessera.language.dtypes import DType
+from tessera.language.scalars import BY_SYMBOL
+
+if TYPE_CHECKING:
+    from tessera.compiler.frontend.evaluate.machine import Evaluator
+
+COUNTER = TensorType((), dtypes.int64)
+
+
+class FunctionLayer(Layer):
+    """Tensors are `ir.core.Value`s of `TensorType`. Operators go through `Emission`, which reports rejections."""
+
+    prefix = "graph"
+
+    def __init__(self, ev: Evaluator) -> None:
+        super().__init__(ev)
+        self.emission = Emission(ev)
+        self.arguments: list[Param] = []
+        self._captured: dict[int, Value] = {}
+        self.capture_nodes: list[ast.AST] = []
+
+    # parameters and result
+    def parameter(self, name: str, type: TensorType, annotation: Annotation, span: Span) -> Value:
+        scalar = type.rank == 0 and not isinstance(annotation, TensorAnn)
+        optional = bool(getattr(annotation, "optional", False))
+        self.arguments.append(Param(name, None if scalar else type.shape, type.dtype, optional=optional))
+        return self.ev.block.add_arg(type, name)
+
+    def params(self) -> Sequence[Param]:
+        return self.arguments
+
+    def returned(self, value: Any, span: Span, annotation: Annotation | None) -> Any:
+        value = as_items(value)
+        if is_list(value):
+            value = tuple(value)
+        if value is None or (is_tuple(value) and any(v is None for v in value)):
+            what = "nothing" if value is None else "None among its results"
+            self.ev.error(
+                "TS102", f"{self.ev.definition.name} returns {what}; what a function computes is what it returns", span
+            )
+            return UNKNOWN
+        for item in value if is_tuple(value) else (value,):
+            if not isinstance(item, (Value, Unknown, bool, int, float, complex, Expr, Number)) and item is not None:
+                self.ev.error(
+                    "TS102", f"a function returns tensors, or a tuple of tensors, not {type_name(item)}", span
+                )
+                return UNKNOWN
+        returns.check(self.ev, value, annotation, self.ev.signature.returns_span, span, "the return annotation")
+        if isinstance(annotation, ScalarAnn) and isinstance(value, (bool, int, float)):
+            return self.emission.constant(value, annotation.dtype)
+        return value
+
+    def finish(self, value: Any) -> Op | None:
+        ev = self.ev
+        span = ev.frame.return_span or ev.definition.span
+        results = [self.lift(v, None, span) for v in (value if is_tuple(value) else (value,))]
+        if any(r is None for r in results) or ev.undecided:
+            return None
+        names = tuple(p.name for p in self.arguments)
+        for value_, name in self._capture_args(names):
+            ev.block.args.append(value_)
+            value_.index = len(ev.block.args) - 1
+            names = (*names, name)
+            type = cast("TensorType", value_.type)
+            self.arguments.append(Param(name, type.shape, type.dtype))
+        ev.block.append(Op("graph.return", [r for r in results if r is not None], (), span))
+        attrs: dict[str, Any] = {"sym_name": ev.definition.name, "arg_names": names, **facts_pairs(ev.facts)}
+        attrs |= self._schedule()
+        return Op("graph.func", (), (), ev.definition.span, attrs, [Region([ev.block])])
+
+    def _schedule(self) -> dict[str, Any]:
+        """What a configuration says of a whole-tensor function: the block, as (rows, columns)."""
+        config: dict[str, Any] = dict(self.ev.definition.options.get("config") or {})
+        given: Any = config.pop("block", ())
+        block = tuple(cast("list[Any]", given)) if isinstance(given, (tuple, list)) else (given,)
+        if config:
+            message = f"a function's schedule has a block and nothing else, so there is no {', '.join(config)} to set"
+            self.ev.error("TS404", f"{message}; write a kernel to choose more", self.ev.definition.span)
+        if len(block) > 3 or not all(type(size) is int and size > 0 for size in block):
+            message = f"a function's block is one to three sizes of at least 1, not {given!r}"
+            self.ev.error("TS404", message, self.ev.definition.span)
+            return {}
+        return {"block": (block[0], block[min(1, len(block) - 1)])} if block else {}
+
+    def _capture_args(self, taken: tuple[str, ...]) -> list[tuple[Value, str]]:
+        out: list[tuple[Value, str]] = []
+        for value in self._captured.values():
+            name, i = value.hint or "captured", 1
+            while name in taken or any(name == n for _, n in out):
+                name, i = f"{value.hint or 'captured'}_{i}", i + 1
+            out.append((value, name))
+        return out
+
+    def capture_names(self) -> Sequence[str]:
+        return [ast.unparse(n) if isinstance(n, (ast.Name, ast.Attribute)) else "" for n in self.capture_nodes]
+
+    # values
+    def owns(self, value: Any) -> bool:
+        return isinstance(value, Value)
+
+    def adopt(self, name: str, value: Any, node: ast.AST) -> Any:
+        """A live array becomes a further argument of the op, passed at each launch; a NumPy scalar is a number."""
+        if isinstance(value, type) or not hasattr(value, "shape") or not hasattr(value, "dtype"):
+            return MISSING
+        if not (hasattr(value, "__array_interface__") or hasattr(value, "__dlpack__")):
+            return MISSING
+        if (
+            not hasattr(value, "__setitem__")
+            and hasattr(value, "item")
+            and tuple(value.shape) == ()
+            and not hasattr(value, "device_buffer")
+        ):
+            return value.item()
+        if id(value) in self._captured:
+            return self._captured[id(value)]
+        dtype = dtypes.of(value.dtype)
+        if dtype is None:
+            return self.ev.error("TS301", f"an array of {value.dtype} cannot be used; no dtype corresponds to it", node)
+        shape = tuple(int(n) for n in value.shape)
+        captured = Value(TensorType(shape, dtype), self.ev.block, len(self.captures), name or _name_of(node))
+        self._captured[id(value)] = captured
+        self.captures.append(value)
+        self.capture_nodes.append(node)
+        return captured
+
+    def lift(self, value: Any, like: Type | None, span: Span) -> Value | None:
+        if isinstance(value, Value) or value is None or isinstance(value, Unknown):
+            return value if isinstance(value, Value) else None
+        wanted = like if isinstance(like, TensorType) else None
+        if not isinstance(value, (bool, int, float, complex, Expr, Number)):
+            return None
+        like_python = 0 if isinstance(value, Expr) else value.type(0) if isinstance(value, Number) else value
+        dtype = dtypes.weak(like_python, wanted.dtype if wanted else None) or dtypes.f32
+        with self.ev.builder.at(span):
+            if isinstance(value, Number):
+                if (found := self.emission.computed(value)) is None:
+                    self.ev.undecide(f"{value.text} must be known", span)
+                    return self.placeholder(wanted or TensorType((), dtype), span)
+                scalar = self.emission.g.to(found, dtype)
+            else:
+                scalar = self.emission.constant(value, dtype)
+            return scalar if wanted is None or not wanted.rank else self.emission.g.broadcast_to(scalar, wanted.shape)
+
+    def number(self, value: Any, dtype: DType, span: Span) -> Value | None:
+        given = self.lift(value, TensorType((), dtype), span)
+        return given if given is not None and isinstance(given.type, TensorType) and not given.type.rank else None
+
+    def converted(self, value: Value, dtype: DType, span: Span) -> Value:
+        with self.ev.builder.at(span):
+            return self.emission.g.to(value, dtype)
+
+    # operators
+    def binary(self, node: ast.AST, symbol: str, left: Any, right: Any) -> Any:
+        name = "matmul" if symbol == "@" else BY_SYMBOL.get((symbol, 2))
+        if name is None:
+            return self.ev.error("TS102", f"tensors have no operator {symbol}", node)
+        for value in (left, right):
+            if not isinstance(value, (Value, bool, int, float, complex, Expr, Number)):
+                return self._no_operand(node, symbol, value)
+        return self.emission.emit(node, REGISTRY[name], [left, right], {})
+
+    def _no_operand(self, node: ast.AST, symbol: str, value: Any) -> Any:
+        if symbol in ("==", "!="):
+            return symbol == "!="
+        hint = "; it is None on this path, so check `is not None` first" if value is None else ""
+        candidates = spelling.unless_none(self.ev, node) if value is None else ()
+        message = f"{symbol} does not take a tensor and {type_name(value)}{hint}"
+        return self.ev.error("TS105", message, node, fixes=candidates)
+
+    def unary(self, node: ast.AST, symbol: str, operand: Any) -> Any:
+        if symbol == "+":
+            return operand
+        name = {"-": "neg", "~": "logical_not" if operand.type.dtype.kind == "bool" else "bit_not"}[symbol]
+        return self.emission.emit(node, REGISTRY[name], [operand], {})
+
+    def logical(self, node: ast.AST, symbol: str, values: list[Any]) -> Any:
+        tests = [self.condition(node, v) if isinstance(v, Value) else v for v in values]
+        if any(t is None for t in tests):
+            return UNKNOWN
+        name = {"and": "logical_and", "or": "logical_or", "not": "logical_not"}[symbol]
+        out = tests[0]
+        if symbol == "not":
+            return self.emission.emit(node, REGISTRY[name], [out], {}, [node])
+        for t in tests[1:]:
+            out = self.emission.emit(node, REGISTRY[name], [out, t], {}, [node, node])
+        return out
+
+    def condition(self, node: ast.AST, value: Any) -> Value | None:
+        type: TensorType = value.type
+        if type.rank:
+            said = f"the truth of a tensor {type.pretty()} is not one value"
+            fixes = spelling.reduced(self.ev, node)
+            self.ev.error(
+                "TS213", f"{said}; reduce it with .any() or .all(), or choose with where(...)", node, fixes=fixes
+            )
+            return None
+        if type.dtype == dtypes.bool_:
+            return value
+        tested = self.emission.emit(node, REGISTRY["ne"], [value, 0], {}, [node])
+        return tested if isinstance(tested, Value) else None
+
+    def subscript(self, node: ast.AST, value: Any, index: Any) -> Any:
+        return self.emission.subscript(node, value, index)
+
+    def iterate(self, node: ast.AST, value: Any) -> list[Any] | None:
+        type: TensorType = value.type
+        if not type.rank:
+            self.ev.error("TS105", f"{type_name(value)} has no axis to iterate over", node)
+            return None
+        if not isinstance(type.shape[0], int):
+            self.ev.undecide(f"the size {type.shape[0]} must be known to iterate over it", node)
+            return None
+        return [self.subscript(node, value, i) for i in range(type.shape[0])]
+
+    # attributes and calls
+    def attribute(self, node: ast.AST, value: Any, name: str) -> Any:
+        type: TensorType = value.type
+        if name == "shape":
+            return type.shape
+        if name == "dtype":
+            return type.dtype
+        if name == "ndim":
+            return type.rank
+        if name == "size":
+            return dims.prod(type.shape)
+        if name in PROPERTIES:
+            return self.emission.emit(node, PROPERTIES[name], *PROPERTIES[name].bind([value], {}))
+        return Method(value, name) if name in METHODS else MISSING
+
+    def attributes(self, value: Any) -> Sequence[str]:
+        return ["shape", "dtype", "ndim", "size", *PROPERTIES, *METHODS]
+
+    def method(self, node: ast.Call, method: Method, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        return self.apply(node, METHODS[method.name], [method.owner, *args], kwargs)
+
+    def call(self, node: ast.AST, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        if isinstance(callee, OperatorRef):
+            return self.apply(node, REGISTRY[callee.name], args, kwargs)
+        if isinstance(callee, Builtin) and callee.path.startswith("tessera.tile."):
+            return self.ev.error(
+                "TS401", f"ts.tile.{callee.name} belongs in a @ts.kernel; this is a @ts.function", node
+            )
+        return super().call(node, callee, args, kwargs)
+
+    def apply(self, node: ast.AST, operator: Operator, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """Calls an operator as a function or method."""
+        if has_unknown(args) or has_unknown(kwargs):
+            return UNKNOWN
+        try:
+            operands, attrs = operator.bind(args, kwargs)
+        except TypeError as e:
+            hint, fixes = self._meant(node, operator, kwargs)
+            return self.ev.error("TS105", f"{e}{hint}", node, fixes=fixes)
+        return self.emission.emit(node, operator, operands, attrs)
+
+    def _meant(self, node: ast.AST, operator: Operator, kwargs: dict[str, Any]) -> tuple[str, tuple[Fix, ...]]:
+        """The parameter that a keyword of another name is close to."""
+        known = (*operator.parameter_names, *(k for k, v in ALIASES.items() if v in operator.parameter_names))
+        wrong = next((k for k in kwargs if k not in known), None)
+        if wrong is None:
+            return "", ()
+        return self.ev.suggest(wrong, known, spelling.keyword_span(self.ev, node, wrong))
+
+    def counter(self) -> Type:
+        return COUNTER
+
+    @property
+    def builtins(self) -> Mapping[str, Callable[..., Any]]:  # type: ignore[override]
+        from tessera.compiler.frontend.function.builtins import TENSOR_BUILTINS
+
+        return TENSOR_BUILTINS
+
+
+def _name_of(node: ast.AST) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else "captured"

@@ -1,0 +1,416 @@
+"""Analysing a file as text: every function and kernel in it, without importing or running anything.
+
+The entry of `tessera check`, the notebook's panel and the language server. Results are kept per function by its text
+and by what it depends on, so that an edit in one body analyses that body alone.
+"""
+
+from __future__ import annotations
+
+import ast
+import gc
+import re
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, overload
+from weakref import WeakKeyDictionary
+
+from tessera.compiler.frontend.names.definition import Definition, source_of
+from tessera.compiler.frontend.names.live import Scope
+from tessera.compiler.frontend.names.module import GIVEN_UP, TextScope, decorated_kind
+from tessera.compiler.frontend.names.values import UNKNOWN, Closure
+from tessera.compiler.frontend.names.vocabulary import is_known
+from tessera.compiler.frontend.names.workspace import Modules
+from tessera.compiler.frontend.result import Analysis, ExprInfo, analyse, changed
+from tessera.compiler.frontend.syntax.reparse import Parsed, parsing
+from tessera.compiler.frontend.syntax.trees import first_line
+from tessera.compiler.ir.core import Op
+from tessera.compiler.ir.launches import kernel_of, outside_kernels
+from tessera.errors import NOWHERE, CompileError, Diagnostic, Edit, Fix, Span, register_source
+
+_NAMES = frozenset({"TS103", "TS104", "TS105", "TS211"})
+"""findings that may depend on names that were not there"""
+
+
+@dataclass(slots=True)
+class _Kept:
+    """One function's analysis, with its text and first line when it was made."""
+
+    text: str
+    line: int
+    analysis: Analysis
+
+
+@dataclass(slots=True)
+class FileAnalysis:
+    """What is known of one file. `update` takes its new text; `analyses` are in the order of the text."""
+
+    file: str
+    text: str = ""
+    analyses: list[Analysis] = field(default_factory=list[Analysis])
+    problems: list[Diagnostic] = field(default_factory=list[Diagnostic])
+    """findings that belong to no function: the places that do not parse"""
+    gaps: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    """first and last lines of what could not be read, and counts as it was when it last could"""
+    scope: TextScope = field(init=False)
+    modules: Modules = field(default_factory=Modules, repr=False)
+    """the other files of the workspace"""
+    _kept: dict[tuple[str, int], _Kept] = field(default_factory=dict[tuple[str, int], _Kept])
+    _parsed: Parsed | None = None
+
+    def __post_init__(self) -> None:
+        self.scope = TextScope(self.file, "", ast.Module([], []))
+
+    def update(self, text: str) -> list[Analysis]:
+        """Analyses the new text. What does not parse is left out, and what depends on it not known."""
+        with collector_paused():
+            for _ in self.steps(text):
+                pass
+        return self.analyses
+
+    def steps(self, text: str) -> Generator[None]:
+        """`update`, with a pause after each statement that is parsed and each function.
+
+        Closed before its end, it leaves the analyses of the last text, and keeps what it has found for the next one.
+        """
+        yield from self._parse(text)
+        assert self._parsed is not None
+        self.text = text
+        register_source(self.file, text)
+        with collector_paused():
+            self.modules.refresh()
+            self.scope = TextScope(self.file, text, self._parsed.tree, self.modules)
+        self.problems, self.gaps = self._parsed.problems, self._parsed.gaps
+        yield
+        lines = self._parsed.lines
+        kept: dict[tuple[str, int], _Kept] = {}
+        count: dict[str, int] = {}
+        unchanged = Unchanged(self.scope)
+        try:
+            for definition in definitions(self.scope):
+                number = count[definition.name] = count.get(definition.name, 0) + 1
+                key = (definition.name, number)
+                own = "\n".join(lines[definition.line - 1 : definition.tree.end_lineno])
+                with collector_paused():
+                    analysis = self._reuse(self._kept.get(key), own, definition, unchanged)
+                    kept[key] = _Kept(own, definition.line, analysis or self._analyse(definition))
+                yield
+        except BaseException:
+            self._kept |= kept  # what has moved must not be moved again
+            raise
+        self._kept = kept
+        self.analyses = [k.analysis for k in kept.values()]
+        self.problems = [*self._parsed.problems, *self._given_up(), *self._unknown_names()]
+
+    def _given_up(self) -> list[Diagnostic]:
+        """Constants that are not known here, for the sake of those who wait; Python computes them when it runs."""
+        if not GIVEN_UP:
+            return []
+        values: list[Any] = [getattr(s, "value", None) for s in self.scope.tree.body]
+        source = source_of(self.file, self.text)
+        return [
+            Diagnostic("TS111", f"not known here: {GIVEN_UP[v]}", source.span(v), severity="note")
+            for v in values if isinstance(v, ast.expr) and v in GIVEN_UP
+        ]  # fmt: skip
+
+    def _unknown_names(self) -> list[Diagnostic]:
+        """Those outside of functions and kernels; inside them the evaluator has found them."""
+        from tessera.compiler.frontend.checks.public_names import unknown_names  # here: it brings the evaluator
+
+        found = unknown_names(self.scope, source_of(self.file, self.text))
+        if not found:
+            return []
+        said = {(d.code, d.span) for a in self.analyses for d in a.diagnostics}
+        inside = [(a.definition.tree.lineno, a.definition.tree.end_lineno or 0) for a in self.analyses]
+        return [
+            d for d in found
+            if (d.code, d.span) not in said and not any(a <= d.span.line <= b for a, b in inside)
+            and not self.in_gap(d.span)
+        ]  # fmt: skip
+
+    def _parse(self, text: str) -> Generator[None]:
+        steps = parsing(text, self.file, self._parsed)
+        while True:
+            with collector_paused():
+                try:
+                    next(steps)
+                except StopIteration as done:
+                    self._parsed = done.value
+                    return
+            yield
+
+    def _reuse(self, old: _Kept | None, text: str, definition: Definition, unchanged: Unchanged) -> Analysis | None:
+        if old is None or old.text != text or old.analysis.definition.kind != definition.kind:
+            return None
+        if old.analysis.definition.options != definition.options:
+            return None  # the decorators' keywords may be names of the module
+        if any(d.code in _NAMES for d in old.analysis.diagnostics):
+            return None  # the name may exist by now, or another one may be the one that was meant
+        before = old.analysis.definition.scope  # in which all that it read was as the analysis has it
+        same = partial(unchanged, before=before) if definition.scope is self.scope else None
+        if changed(old.analysis, definition.scope, same):
+            return None
+        shift = definition.line - old.line
+        if shift and not is_local(old.analysis, old.line, text.count("\n")):
+            return None  # places in other functions have moved by other distances
+        return moved(old.analysis, definition, shift)
+
+    def _analyse(self, definition: Definition) -> Analysis:
+        """Where a part of the function does not parse, findings rest on what does. What is shown may also rest on
+        what that part was before: it stays while the part is being typed."""
+        tree = definition.tree
+        body = first_line(tree.body[0]) if isinstance(tree, ast.FunctionDef) else tree.lineno
+        whole = not any(a < body and b >= definition.line for a, b in self.gaps)
+        found = analyse(definition)
+        if whole and not any(d.code == "TS101" for d in found.undecided):
+            return found
+        recalled = analyse(replace(definition, recalled=True))
+        seen = {(e.span, e.kind) for e in recalled.expressions}
+        both = [*recalled.expressions, *(e for e in found.expressions if (e.span, e.kind) not in seen)]
+        return replace(
+            found, op=None, diagnostics=found.diagnostics if whole else (), dims={**found.dims, **recalled.dims},
+            expressions=[e for e in both if not self.in_gap(e.span)],
+        )  # fmt: skip
+
+    def in_gap(self, span: Span) -> bool:
+        """Whether a place of the tree is not one of the text: it stands where something could not be read."""
+        return any(a <= span.line <= b for a, b in self.gaps)
+
+    @property
+    def diagnostics(self) -> list[Diagnostic]:
+        """All findings, each once: a mistake in a helper is found by everyone who calls it."""
+        found = [*self.problems, *(d for a in self.analyses for d in a.diagnostics)]
+        return list({(d.code, d.span, d.message): d for d in reversed(found)}.values())[::-1]
+
+
+@contextmanager
+def collector_paused() -> Generator[None]:
+    """No cyclic garbage collection: trees and IR are many small objects, all in use until the end."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def analyse_file(source: str | Path, text: str | None = None) -> list[Analysis]:
+    """Analyses every `@ts.function` and `@ts.kernel` of a file, given by its path (and its text, where that is newer).
+
+    Raises CompileError (TS101) where the text does not parse, OSError where it cannot be read.
+    """
+    if text is None:
+        text = read_text(source)
+    found = FileAnalysis(str(source))
+    analyses = found.update(text)
+    if found.problems:
+        raise CompileError(found.problems)
+    return analyses
+
+
+def read_text(path: str | Path) -> str:
+    """A source file's text. Raises CompileError (TS101) where it is no text."""
+    data = Path(path).read_bytes()
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as e:
+        said = f"the file is not UTF-8 text (byte {data[e.start]:#04x} at offset {e.start})"
+        raise CompileError(Diagnostic("TS101", said, replace(NOWHERE, file=str(path)))) from None
+
+
+def definitions(scope: TextScope) -> Iterator[Definition]:
+    """The functions and kernels of a module, also inside classes, branches and other functions."""
+    yield from _definitions(scope, scope, scope.tree.body)
+
+
+def _definitions(scope: TextScope, names: Scope, body: list[ast.stmt]) -> Iterator[Definition]:
+    for node in body:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            plain = _plain(node)
+            kind = decorated_kind(scope, plain)
+            if kind is not None:
+                definition = scope.definition(plain, kind)
+                if names is not scope:
+                    definition = replace(definition, scope=names)
+                yield definition if plain is node else replace(definition, problems=(_asynchronous(definition),))
+            else:
+                yield from _definitions(scope, InnerScope(names, plain), node.body)
+        elif isinstance(node, (ast.ClassDef, ast.If, ast.With, ast.For, ast.While)):
+            yield from _definitions(scope, names, [*node.body, *getattr(node, "orelse", [])])
+        elif isinstance(node, ast.Try):
+            yield from _definitions(scope, names, [*node.body, *node.orelse, *node.finalbody])
+
+
+def _plain(node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.FunctionDef:
+    if isinstance(node, ast.FunctionDef):
+        return node
+    plain = ast.FunctionDef(node.name, node.args, node.body, node.decorator_list, node.returns, node.type_comment)
+    return ast.copy_location(plain, node)
+
+
+def _asynchronous(definition: Definition) -> Diagnostic:
+    said = f"{definition.name} is async; a {definition.kind} is a plain function"
+    place = definition.text.span(definition.tree)  # from `async` on, where `def` stands in the same line
+    word = re.match(r"async\s+(?=def\b)", definition.text.lines[place.line - 1][place.col - 1 :])
+    end = place.col + len(word[0]) if word else place.col
+    leave = Fix("Leave async out", (Edit(replace(place, end_line=place.line, end_col=end), ""),))
+    fixes = (leave,) if word else ()
+    return Diagnostic("TS102", said, definition.span, fixes=fixes, function=definition.name)
+
+
+class InnerScope:
+    """The names of an ordinary function around a definition: they exist, but what they are is known when it runs."""
+
+    live = False
+
+    def __init__(self, outer: Scope, node: ast.FunctionDef) -> None:
+        from tessera.compiler.frontend.evaluate.inlining import assigned_names
+
+        a = node.args
+        given = [p.arg for p in (*a.posonlyargs, *a.args, *a.kwonlyargs, *(v for v in (a.vararg, a.kwarg) if v))]
+        self._outer, self._own = outer, {*given, *assigned_names(node)}
+        self.signatures: dict[Any, Any] = {}
+
+    def lookup(self, name: str) -> Any:
+        return UNKNOWN if name in self._own else self._outer.lookup(name)
+
+    def names(self) -> list[str]:
+        return [*self._own, *self._outer.names()]
+
+    def edited(self, definition: Definition, text: str) -> Definition | None:
+        return None  # a fix elsewhere in a file of nested functions is not tried
+
+
+# Which names of a module surely mean what they meant before an edit, told from its statements alone.
+#
+# A statement that the edit did not touch keeps its node. A name bound by the same node means the same if the
+# names that its value is computed from do. Asking this costs a fraction of evaluating the names and comparing
+# what they are.
+
+_READ_NAMES: WeakKeyDictionary[ast.AST, set[str] | None] = WeakKeyDictionary()
+"""of statements that have been asked about, the names that they read"""
+
+
+class Unchanged:
+    """Answers for the names of one scope, compared with each of the scopes that analyses were made in before."""
+
+    def __init__(self, scope: TextScope) -> None:
+        self._scope = scope
+        self._answers: dict[tuple[int, str], bool] = {}
+
+    def __call__(self, name: str, before: Scope) -> bool:
+        """Whether a name is surely the same; False also where that is merely not known."""
+        if not isinstance(before, TextScope):
+            return False
+        key = (id(before), name)
+        if key not in self._answers:
+            self._answers[key] = False  # while it is looked into: of names that go in a circle nothing is sure
+            self._answers[key] = self._same(name, before)
+        return self._answers[key]
+
+    def _same(self, name: str, before: TextScope) -> bool:
+        node = self._scope.bound.get(name)
+        if node is not before.bound.get(name):
+            return False
+        if node is None:
+            return not self._scope.stars and not before.stars
+        read = _READ_NAMES[node] if node in _READ_NAMES else _READ_NAMES.setdefault(node, _read(node))
+        return read is not None and all(self(n, before) for n in read)
+
+
+def _read(node: ast.AST) -> set[str] | None:
+    """The names that a statement's value is computed from. None: also from something else, say another file."""
+    match node:
+        case ast.Import(names=names):
+            return set() if all(is_known(n.name) for n in names) else None
+        case ast.ImportFrom(module=module, level=level):
+            return set() if module is not None and not level and is_known(module) else None
+        case ast.Assign() | ast.AnnAssign() | ast.ClassDef() | ast.FunctionDef():
+            return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+        case _:
+            return None
+
+
+# The analysis of a function that stands some lines further down than when it was made.
+
+
+class Moved(Sequence[ExprInfo]):
+    """Expressions some lines further down, made when somebody looks: of a long file few functions are on the screen."""
+
+    __slots__ = ("_found", "_lines", "_was")
+
+    def __init__(self, was: Sequence[ExprInfo], lines: int) -> None:
+        self._was, self._lines = was, lines
+        self._found: list[ExprInfo] | None = None
+
+    @classmethod
+    def by(cls, was: Sequence[ExprInfo], lines: int) -> Moved:
+        """However often a function has moved, its expressions are moved once."""
+        return cls(was._was, was._lines + lines) if isinstance(was, Moved) else cls(was, lines)
+
+    @property
+    def _all(self) -> list[ExprInfo]:
+        if self._found is None:
+            self._found = [ExprInfo(_at(self._lines, e.span), e.type, e.name, e.kind) for e in self._was]
+        return self._found
+
+    @overload
+    def __getitem__(self, index: int) -> ExprInfo: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[ExprInfo]: ...
+    def __getitem__(self, index: int | slice) -> ExprInfo | Sequence[ExprInfo]:
+        return self._all[index]
+
+    def __len__(self) -> int:
+        return len(self._was)
+
+
+def _at(by: int, s: Span) -> Span:
+    return Span(s.file, s.line + by, s.col, s.end_line + by, s.end_col) if s.line else s
+
+
+def moved(analysis: Analysis, definition: Definition, by: int) -> Analysis:
+    """The same analysis for a definition that stands `by` lines further down."""
+    for op in analysis.launches:
+        _follow(kernel_of(op), definition)
+    if not by:
+        return replace(analysis, definition=definition)
+
+    at = partial(_at, by)
+    name = Path(definition.file).name
+    place = re.compile(rf"(?<!\w){re.escape(name)}:(\d+)")  # of the return annotation, say
+
+    def said(d: Diagnostic) -> Diagnostic:
+        message = place.sub(lambda m: f"{name}:{int(m[1]) + by}", d.message)
+        notes = tuple(replace(n, span=at(n.span)) if n.span else n for n in d.notes)
+        fixes = tuple(replace(f, edits=tuple(replace(e, span=at(e.span)) for e in f.edits)) for f in d.fixes)
+        return replace(d, message=message, span=at(d.span), notes=notes, fixes=fixes)
+
+    whole = [analysis.op] if analysis.op is not None else []
+    blocks = (*(b for op in whole for r in op.regions for b in r.blocks), *analysis.evaluated)
+    for op in {id(op): op for op in (*whole, *outside_kernels(*blocks))}.values():  # most are in both
+        op.span = at(op.span)
+    return replace(
+        analysis, definition=definition, diagnostics=tuple(map(said, analysis.diagnostics)),
+        expressions=Moved.by(analysis.expressions, by),
+        dims={n: at(s) for n, s in analysis.dims.items()}, undecided=tuple(map(said, analysis.undecided)),
+    )  # fmt: skip
+
+
+def _follow(kernel: Op, definition: Definition) -> None:
+    """A kernel of the same file that a function launches may have moved by another distance."""
+    found = definition.scope.lookup(str(kernel.attrs["sym_name"]))
+    if isinstance(found, Closure) and found.definition.file == definition.file == kernel.span.file:
+        by = found.definition.span.line - kernel.span.line
+        for op in kernel.walk() if by else ():
+            op.span = _at(by, op.span)
+
+
+def is_local(analysis: Analysis, line: int, extra: int) -> bool:
+    """Whether all places that its findings name are in these lines, so that they move alike."""
+    spans = [n.span for d in analysis.diagnostics for n in d.notes if n.span is not None and n.span.line]
+    spans += [d.span for d in analysis.diagnostics]
+    return all(line <= s.line <= line + extra for s in spans)

@@ -1,0 +1,1 @@
+"""What names, annotations and imports mean."""

@@ -1,0 +1,107 @@
+"""Content fingerprints of what a function reads from outside: the same content gives the same text in any process."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Sequence
+from types import CodeType, ModuleType
+from typing import Any, cast
+
+from tessera.compiler.frontend.names.values import ClassRef, Closure, Record, is_collection, is_dict
+from tessera.language.dims import Expr
+from tessera.language.dtypes import DType
+
+PLAIN = (bool, int, float, complex, str, bytes, type(None), DType, Expr)
+DEPTH = 4
+"""objects nested deeper than this are named by their type only"""
+
+
+def fingerprint(value: Any, depth: int = 0) -> str:
+    """Plain values print themselves; containers their elements; functions hash their text; arrays say shape and dtype.
+
+    An array's elements are passed at each launch and are no part of the compiled code, so they are no part of this. An
+    array inside another object counts by its identity.
+    """
+    if type(value) is int:
+        return repr(value) if -(2**64) < value < 2**64 else hex(value)  # Python refuses thousands of decimal digits
+    if isinstance(value, PLAIN):
+        return repr(value)
+    if depth > DEPTH:
+        return type(value).__qualname__
+    if is_collection(value):
+        parts = [fingerprint(v, depth + 1) for v in value]
+        parts = sorted(parts) if isinstance(value, (set, frozenset)) else parts
+        return f"{type(value).__name__}({', '.join(parts)})"
+    if is_dict(value):
+        return (
+            "{" + ", ".join(f"{fingerprint(k, depth + 1)}: {fingerprint(v, depth + 1)}" for k, v in value.items()) + "}"
+        )
+    if isinstance(value, Closure):
+        return f"{value.name}#{_of_text(value)}"
+    if isinstance(value, (ClassRef, Record)):
+        held = {n: ast.unparse(a) for n, a in value.annotations.items()} if isinstance(value, ClassRef) else {}
+        return f"{type(value).__name__}{fingerprint(dict(value.members), depth + 1)}{held or ''}"
+    if isinstance(value, ModuleType):
+        return f"module {value.__name__}"
+    return _of_object(value, depth)
+
+
+def _of_object(value: Any, depth: int) -> str:
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    if isinstance(shape, (tuple, list)) and dtype is not None:  # a class or module has these names for other things
+        sizes = cast("Sequence[Any]", shape)
+        which = f" {id(value):#x}" if depth else ""  # inside of something else it is not read anew at each launch
+        return f"{type(value).__name__}{tuple(sizes)} {dtype}{which}"
+    wrapped = getattr(value, "__wrapped__", value)
+    code = getattr(wrapped, "__code__", None)
+    if isinstance(code, CodeType):
+        read = _free_values(wrapped, code, depth)
+        return f"{wrapped.__qualname__}#{_digest(code.co_code, repr(_constants(code)).encode(), read.encode())}"
+    kind = _kind(value)
+    members = getattr(value, "__dict__", None)
+    if is_dict(members) and not isinstance(value, type):
+        return f"{kind}{fingerprint(dict(members), depth + 1)}"
+    return kind + _named(value)
+
+
+def _kind(value: object) -> str:
+    return type(value).__qualname__
+
+
+def _free_values(function: Any, code: Any, depth: int) -> str:
+    """What a function reads from outside, since it may be called at compile time."""
+    outside = getattr(function, "__globals__", {})
+    out = [f"{n}={fingerprint(outside[n], depth + 1)}" for n in code.co_names if n in outside]
+    for name, cell in zip(code.co_freevars, getattr(function, "__closure__", None) or (), strict=False):
+        try:
+            out.append(f"{name}={fingerprint(cell.cell_contents, depth + 1)}")
+        except ValueError:  # still empty
+            out.append(name)
+    return ";".join(out)
+
+
+def _named(value: Any) -> str:
+    name = getattr(value, "__qualname__", None) or getattr(value, "path", None) or getattr(value, "name", None)
+    return f" {name}" if isinstance(name, str) else ""
+
+
+def _constants(code: Any) -> tuple[Any, ...]:
+    nested = tuple(_constants(c) if hasattr(c, "co_code") else c for c in code.co_consts)
+    return (nested, code.co_names, code.co_varnames)
+
+
+def _of_text(closure: Closure) -> str:
+    """Of the lines that the function stands in: cheaper than its tree, and a comment is no harm. Of its decorators
+    counts what they make of it."""
+    lines, node = closure.definition.text.lines, closure.node
+    given = [closure.definition.kind, *(fingerprint(closure.defaults[n], 1) for n in closure.defaults)]
+    given += [fingerprint(dict(closure.definition.options), 1)] if closure.definition.options else []
+    return _digest("\n".join([*lines[node.lineno - 1 : node.end_lineno], *given]).encode())
+
+
+def _digest(*parts: bytes) -> str:
+    h = hashlib.blake2b(digest_size=8)
+    for p in parts:
+        h.update(p)
+    return h.hexdigest()

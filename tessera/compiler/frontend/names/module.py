@@ -1,0 +1,391 @@
+"""What a module's text says about its names: imports, constants, functions and classes. Nothing is imported or run.
+
+Constants are evaluated by the evaluator itself, in this scope, when they are first asked for.
+"""
+
+from __future__ import annotations
+
+import ast
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from tessera.compiler.frontend import budget
+from tessera.compiler.frontend.evaluate.layer import Layer
+from tessera.compiler.frontend.names import vocabulary
+from tessera.compiler.frontend.names.definition import Definition, Kind, Source, find_function, parse_module, source_of
+from tessera.compiler.frontend.names.values import (
+    MISSING,
+    UNKNOWN,
+    Builtin,
+    ClassRef,
+    Closure,
+    Module,
+    Namespace,
+    has_unknown,
+    is_sequence,
+)
+from tessera.compiler.frontend.syntax.fragments import Broken
+from tessera.compiler.frontend.syntax.reparse import reread
+from tessera.compiler.frontend.syntax.trees import first_line
+from tessera.errors import CompileError, Diagnostic
+from tessera.language.annotations import dotted_name
+from tessera.language.policies import PolicyError
+
+if TYPE_CHECKING:
+    from tessera.compiler.frontend.names.live import Scope
+    from tessera.compiler.frontend.names.workspace import Modules, ModuleScope
+
+GIVEN_UP: WeakKeyDictionary[ast.expr, str] = WeakKeyDictionary()
+"""constants that are not known, for computing them takes too long, and why"""
+_NAMED_TUPLE = ("NamedTuple", "typing.NamedTuple")
+_DATACLASS = ("dataclass", "dataclasses.dataclass", *_NAMED_TUPLE)
+
+
+class ConstantLayer(Layer):
+    """Owns nothing: module constants are ordinary Python."""
+
+    def owns(self, value: Any) -> bool:
+        return False
+
+    def type_of(self, value: Any) -> Any:
+        return None
+
+
+class TextScope:
+    """Top-level names of one module. The last binding of a name counts, as it does after the module has run."""
+
+    live = False
+
+    def __init__(
+        self, file: str, text: str, tree: ast.Module, modules: Modules | None = None, known_as: Scope | None = None
+    ) -> None:
+        """`modules`: where imported files are looked for. `known_as`: what stands for this scope in the definitions of
+        its functions, where that outlives it."""
+        self.file, self.text, self.tree = file, text, tree
+        self._modules, self._known_as = modules, known_as or self
+        self.bound: dict[str, ast.AST] = {}
+        self._values: dict[str, Any] = {}
+        self._open: set[tuple[str, int]] = set()
+        """names that are being evaluated, and on which thread"""
+        self._definitions: dict[ast.FunctionDef, Definition] = {}
+        self.signatures: dict[Any, Any] = {}
+        self.imports: dict[str, ModuleScope] = {}
+        """the files that were looked into, by path"""
+        self.stars: list[tuple[str, int]] = []
+        for node in _statements(tree.body):
+            self._bind(node)
+
+    def _bind(self, node: ast.stmt) -> None:
+        match node:
+            case ast.Import(names=names):
+                for alias in names:
+                    self.bound[alias.asname or alias.name.partition(".")[0]] = node
+            case ast.ImportFrom(names=names):
+                for alias in names:
+                    if alias.name == "*":
+                        self.stars.append((node.module or "", node.level))
+                    else:
+                        self.bound[alias.asname or alias.name] = node
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.AsyncFunctionDef(name=name):
+                self.bound[name] = node
+            case ast.Assign(targets=targets):
+                for target in targets:
+                    for name in _names(target):
+                        self.bound[name] = node
+            case ast.AnnAssign(target=ast.Name(id=name), value=value) if value is not None:
+                self.bound[name] = node
+            case ast.AugAssign() | ast.For() | ast.With():
+                for inner in ast.walk(node):
+                    if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
+                        self.bound[inner.id] = node
+            case Broken():
+                for name in node.binds | (node.mentions - self.bound.keys()):
+                    self.bound[name] = node
+                for was in node.was:
+                    self._bind(was)
+            case _:
+                pass
+
+    def names(self) -> Iterable[str]:
+        return [*self.bound, *vocabulary.PYTHON_BUILTINS]
+
+    def edited(self, definition: Definition, text: str) -> Definition | None:
+        try:
+            found = reread(self.tree, self.text, text, self.file)
+            tree, notes = found if found is not None else parse_module(text, self.file)
+        except CompileError:
+            return None
+        around = [n for n in tree.body if first_line(n) <= definition.line <= (n.end_lineno or n.lineno)]
+        node = find_function(ast.Module(around, []), definition.line, definition.name)
+        if not isinstance(node, ast.FunctionDef):
+            return None
+        scope = TextScope(self.file, text, tree, self._modules)
+        options, problems = decorator_options(scope, node, source_of(self.file, text))
+        return replace(definition, tree=node, source=text, notes=notes, scope=scope, options=options, problems=problems)
+
+    def lookup(self, name: str) -> Any:
+        if name in self._values:
+            return self._values[name]
+        node = self.bound.get(name)
+        if node is None:
+            return self._unbound(name)
+        opened = (name, threading.get_ident())  # where an editor has set one analysis aside, another may ask as well
+        if opened in self._open:
+            return UNKNOWN  # a constant defined by itself
+        self._open.add(opened)
+        try:
+            self._values[name] = value = self._evaluate(name, node)
+        finally:
+            self._open.discard(opened)
+        return value
+
+    def _unbound(self, name: str) -> Any:
+        if name in vocabulary.PYTHON_BUILTINS:
+            return Builtin(name)
+        self._values[name] = MISSING  # while others are asked that may take all names of this file
+        try:
+            for module, level in self.stars:
+                file = self._file(module, level)
+                if file is not None:
+                    found = MISSING if name.startswith("_") else file.scope.lookup(name)
+                else:
+                    found = vocabulary.member(module, name) if not level else UNKNOWN
+                if found is not MISSING:
+                    return found
+        finally:
+            del self._values[name]
+        import builtins
+
+        return UNKNOWN if hasattr(builtins, name) or name in ("__name__", "__file__", "__doc__") else MISSING
+
+    def _evaluate(self, name: str, node: ast.AST) -> Any:
+        match node:
+            case ast.Import(names=names):
+                alias = next(a for a in names if name in (a.asname, a.name.partition(".")[0]))
+                path = alias.name if alias.asname else name
+                return self._file(path, 0) or Namespace(path)
+            case ast.ImportFrom(names=names):
+                alias = next(a for a in names if name in (a.asname, a.name))
+                return self._imported(node.module or "", node.level, alias.name)
+            case ast.FunctionDef():
+                return self._function(node)
+            case ast.ClassDef():
+                return self._class(node)
+            case ast.Assign(targets=[ast.Name()], value=value) | ast.AnnAssign(value=ast.expr() as value):
+                return self.constant(value)
+            case ast.Assign(targets=targets, value=value):
+                return self._unpacked(name, targets, value)
+            case _:
+                return UNKNOWN
+
+    def _file(self, module: str, level: int) -> Module | None:
+        """The file of the workspace that is imported by this name."""
+        if self._modules is None:
+            return None
+        found = self._modules.find(self.file, module, level)
+        if found is not None:
+            self.imports[found.scope.path] = found.scope
+        return found
+
+    def is_file(self, module: str) -> bool:
+        """Whether a file of the workspace is imported by this name."""
+        return self._file(module, 0) is not None
+
+    def _imported(self, module: str, level: int, name: str) -> Any:
+        """`from module import name`; what a file is not seen to bind may be bound otherwise."""
+        file = self._file(module, level)
+        if file is not None:
+            found = file.scope.lookup(name)
+            return UNKNOWN if found is MISSING else found
+        return imported(module, name) if not level else UNKNOWN
+
+    def _function(self, node: ast.FunctionDef) -> Any:
+        kind = decorated_kind(self, node)
+        if kind is None and any(dotted_name(d) not in ("staticmethod", "inline") for d in node.decorator_list):
+            return UNKNOWN
+        return Closure(node, self.definition(node, kind or "function"), None, _Defaults(self, node))
+
+    def definition(self, node: ast.FunctionDef, kind: Kind) -> Definition:
+        found = self._definitions.get(node)
+        if found is None:
+            line, source = first_line(node), source_of(self.file, self.text)
+            options, problems = decorator_options(self, node, source)
+            found = Definition(kind, node.name, self.file, line, node, self.text, self._known_as, (), options, problems)
+            self._definitions[node] = found
+        return found
+
+    def _class(self, node: ast.ClassDef) -> Any:
+        members: dict[str, Any] = {}
+        fields: list[str] = []
+        data = any(
+            dotted_name(d.func if isinstance(d, ast.Call) else d) in _DATACLASS
+            for d in (*node.decorator_list, *node.bases)
+        )
+        body: list[ast.stmt] = []
+        for s in node.body:
+            if isinstance(s, Broken) and not s.was:  # it may say what these are
+                members |= dict.fromkeys(s.mentions, UNKNOWN)
+            body += s.was if isinstance(s, Broken) else [s]
+        for s in body:
+            match s:
+                case ast.AnnAssign(target=ast.Name(id=name), annotation=said, value=value):
+                    if ast.unparse(said).partition("[")[0].rpartition(".")[2] != "ClassVar":
+                        fields.append(name)
+                    if value is not None:
+                        members[name] = self.constant(value)
+                case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                    members[name] = self.constant(value)
+                case ast.FunctionDef(name=name):
+                    members[name] = self._function(s)
+                case _:
+                    pass
+        if node.bases and not data:
+            return UNKNOWN
+        named = any(dotted_name(base) in _NAMED_TUPLE for base in node.bases)
+        annotations = {
+            s.target.id: s.annotation
+            for s in body
+            if data and isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name) and s.target.id in fields
+        }
+        return ClassRef(node.name, members, tuple(fields) if data else (), annotations, self, named)
+
+    def _unpacked(self, name: str, targets: list[ast.expr], value: ast.expr) -> Any:
+        """`B, S = 8, 128`"""
+        found = self.constant(value)
+        for target in targets:
+            if isinstance(target, ast.Name) and target.id == name:
+                return found
+            if isinstance(target, ast.Tuple) and is_sequence(found) and len(found) == len(target.elts):
+                for t, v in zip(target.elts, found, strict=True):
+                    if isinstance(t, ast.Name) and t.id == name:
+                        return v
+        return UNKNOWN
+
+    def constant(self, node: ast.expr) -> Any:
+        """The value of an expression at module level; UNKNOWN where it is not a constant of the text."""
+        if isinstance(node, ast.Constant):
+            return node.value
+        from tessera.compiler.frontend.evaluate.machine import Evaluator
+
+        tree = ast.copy_location(ast.Lambda(ast.arguments([], [], None, [], [], None, []), node), node)
+        ev = Evaluator(
+            Definition("function", "<module>", self.file, node.lineno, tree, self.text, self), ConstantLayer, {},
+            budget.CONSTANT_STEPS,
+        )  # fmt: skip
+        try:
+            value = ev.eval(node)
+        except Exception:  # a constant that cannot be computed is not known, which is no finding
+            value = UNKNOWN
+        for d in ev.findings.items:
+            if d.code == "TS111":
+                GIVEN_UP[node] = d.message
+        return UNKNOWN if ev.findings.items or has_unknown(value) else value
+
+
+class _Defaults(dict[str, Any]):
+    """Default values of a function of the file, evaluated when they are asked for."""
+
+    def __init__(self, scope: TextScope, node: ast.FunctionDef) -> None:
+        a = node.args
+        positional = [*a.posonlyargs, *a.args]
+        pairs = [*zip(positional[len(positional) - len(a.defaults) :], a.defaults, strict=True)]
+        pairs += [(p, d) for p, d in zip(a.kwonlyargs, a.kw_defaults, strict=True) if d is not None]
+        super().__init__({p.arg: d for p, d in pairs})
+        self._scope = scope
+
+    def __getitem__(self, name: str) -> Any:
+        return self._scope.constant(super().__getitem__(name))
+
+
+def imported(module: str, name: str) -> Any:
+    """`from module import name`; what Tessera does not have inside functions (its profiler, say) is merely unknown."""
+    if module in ("typing", "dataclasses", "__future__", "collections", "functools"):
+        return UNKNOWN
+    found = vocabulary.member(module, name)
+    if found is not MISSING:
+        return found
+    return Namespace(f"{module}.{name}") if f"{module}.{name}" in ("tessera.tile", "tessera.nn") else UNKNOWN
+
+
+def decorated_kind(scope: TextScope, node: ast.FunctionDef) -> Kind | None:
+    """Which of Tessera's layers a function's decorators put it in, through whatever name they were imported."""
+    for decorator in node.decorator_list:
+        name = _own_name(scope, decorator).partition(".")[0]
+        if name in vocabulary.KERNEL_DECORATORS:
+            return "kernel"
+        if name in vocabulary.FUNCTION_DECORATORS:
+            return "function"
+    names = [_own_name(scope, d).partition(".")[0] for d in node.decorator_list]
+    return "function" if any(name in vocabulary.FURTHER_DECORATORS for name in names) else None
+
+
+def _own_name(scope: TextScope, decorator: ast.expr) -> str:
+    """What a decorator is called in Tessera, however it was imported: "function", "kernel.autotune"; else ""."""
+    target = decorator.func if isinstance(decorator, ast.Call) else decorator
+    head, _, rest = dotted_name(target).partition(".")
+    value = scope.lookup(head) if head else None
+    path = value.path if isinstance(value, (Namespace, Builtin)) else ""
+    return f"{path}.{rest}".removeprefix("tessera.").strip(".") if path.startswith("tessera") else ""
+
+
+def decorator_options(
+    scope: TextScope, node: ast.FunctionDef, source: Source
+) -> tuple[Mapping[str, Any], tuple[Diagnostic, ...]]:
+    """What the decorators' keywords say, as the decorators themselves understand them (they run nothing)."""
+    if not any(isinstance(d, ast.Call) or _own_name(scope, d) == "distributed" for d in node.decorator_list):
+        return {}, ()
+    from tessera.language import decorators, distribution
+
+    def stand_in() -> None: ...
+
+    made: Any = stand_in
+    problems: list[Diagnostic] = []
+    for decorator in reversed(node.decorator_list):
+        name = _own_name(scope, decorator)
+        known: Any = distribution if name == "distributed" else decorators
+        for part in name.split("."):
+            known = getattr(known, part, None)
+        if not callable(known):
+            continue
+        try:
+            made = _decorate(scope, decorator, known, made)
+        except CompileError as e:
+            problems += [replace(d, span=source.span(decorator), function=node.name) for d in e.diagnostics]
+        except (TypeError, PolicyError) as e:
+            problems.append(Diagnostic("TS105", str(e), source.span(decorator), function=node.name))
+    return getattr(made, "options", {}), tuple(problems)
+
+
+def _decorate(scope: TextScope, decorator: ast.expr, known: Any, function: Any) -> Any:
+    if not isinstance(decorator, ast.Call):
+        return known(function)
+    args = [scope.constant(a) for a in decorator.args]
+    keywords = {k.arg: scope.constant(k.value) for k in decorator.keywords if k.arg}
+    if (
+        getattr(known, "__name__", "") == "distributed"
+    ):  # which devices is known when it runs; over which dim is written here
+        args = [None if has_unknown(a) else a for a in args[:1]] + args[1:]
+        keywords = {k: v for k, v in keywords.items() if k != "mesh" or not has_unknown(v)}
+    if any(map(has_unknown, [*args, *keywords.values()])):
+        return function  # a value that the text does not tell: as if it were not said
+    return known(*args, **keywords)(function)
+
+
+def _names(target: ast.expr) -> Iterator[str]:
+    for node in ast.walk(target):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):  # not those of `c[i] = ...`
+            yield node.id
+
+
+def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Top-level statements, also those inside `if` and `try`."""
+    for node in body:
+        if isinstance(node, ast.If):
+            yield from _statements([*node.body, *node.orelse])
+        elif isinstance(node, ast.Try):
+            yield from _statements([*(s for h in node.handlers for s in h.body), *node.body, *node.orelse])
+        else:
+            yield node

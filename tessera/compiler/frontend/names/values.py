@@ -1,0 +1,305 @@
+"""What the evaluator computes with.
+
+Ordinary Python values stand for themselves, also lists, tuples and dicts that hold abstract values. A symbolic size
+is a `dims.Expr`, a tensor or tile is an `ir.core.Value`. The classes here stand for what Python has no object for.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
+
+from tessera.compiler.ir.core import Value
+from tessera.compiler.ir.types import TensorType
+from tessera.immutable import immutable
+from tessera.language.dims import Expr
+
+if TYPE_CHECKING:
+    from tessera.compiler.frontend.names.definition import Definition
+    from tessera.compiler.frontend.names.frame import Frame
+    from tessera.compiler.frontend.names.live import Scope
+    from tessera.compiler.frontend.names.workspace import ModuleScope
+
+
+class Unknown:
+    """A value that cannot be known here. Everything that depends on it is unknown too and stays quiet."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "unknown"
+
+
+class Several(Unknown):
+    """Values of one kind, nobody knows how many: the tensors of a `list[Tensor["D", "D"]]`. To all who do not ask for
+    `item` it is unknown."""
+
+    __slots__ = ("item", "keyed")
+
+    def __init__(self, item: Any, keyed: bool = False) -> None:
+        """`keyed`: the values of a dict."""
+        self.item, self.keyed = item, keyed
+
+
+class Missing:
+    """The answer "there is none" of look-ups, where None may be a value."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "missing"
+
+
+UNKNOWN: Final = Unknown()
+MISSING: Final = Missing()
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A Python number of this type that depends on sizes which are still symbols: `1 / math.sqrt(D)`, `H > 224`."""
+
+    type: type
+    text: str
+    """the expression, for people"""
+    made: tuple[Any, ...] = ()
+    """an operator and its operands by which a program computes it in f64; () where only Python can"""
+
+
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """`ts.range(start, stop, step)` and its tile form: a loop that runs when the program runs."""
+
+    start: Any
+    stop: Any
+    step: Any
+    path: str = "tessera.range"
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """A module by its dotted name: one of Tessera's own, `math`, or (nothing is known of its members) a foreign one."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Module(Namespace):
+    """A file of the workspace that is imported: its names are those of its text."""
+
+    scope: ModuleScope
+
+
+@dataclass(frozen=True, slots=True)
+class Builtin:
+    """A function of the language, by path: "len", "tessera.range", "tessera.tile.mma". Layers say what it does."""
+
+    path: str
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition(".")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorRef:
+    """A graph operator as a function value, by its name in the operator registry."""
+
+    name: str
+
+
+@immutable
+class Method:
+    """`owner.name`, not yet called, where the owner is abstract or a Python builtin container."""
+
+    owner: Any
+    name: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Closure:
+    """A function given by its text: nested def, lambda, another function of the file, or a live function's source.
+
+    `frame` holds the enclosing function's names (None at module level); `defaults` are evaluated where it was made.
+    """
+
+    node: ast.FunctionDef | ast.Lambda
+    definition: Definition
+    frame: Frame | None = None
+    defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    live: Any = None
+    """the live function object, which may be called when all arguments are ordinary values"""
+
+    @property
+    def name(self) -> str:
+        return self.node.name if isinstance(self.node, ast.FunctionDef) else "lambda"
+
+    @property
+    def decorated(self) -> bool:
+        """Whether it is a function or kernel of its own, and no plain function of Python."""
+        return self.frame is None and isinstance(self.node, ast.FunctionDef) and bool(self.node.decorator_list)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClassRef:
+    """A class of the file that is read as text: its name, its constants and its dataclass fields in order, and what
+    they are annotated with, to be read in `scope`."""
+
+    name: str
+    members: Mapping[str, Any]
+    fields: tuple[str, ...] = ()
+    annotations: Mapping[str, ast.expr] = field(default_factory=dict[str, ast.expr])
+    scope: Scope | None = None
+    named_tuple: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Record:
+    """An instance of a dataclass made while evaluating, or of a text-only class."""
+
+    type_name: str
+    members: dict[str, Any]
+    cls: Any = None
+
+
+def as_items(value: object) -> object:
+    """The tuple that an instance of a named tuple of the text is; any other value as it is."""
+    if isinstance(value, Record) and isinstance(value.cls, ClassRef) and value.cls.named_tuple:
+        return tuple(value.members[n] for n in value.cls.fields)
+    return value
+
+
+class LayerValue:
+    """Base of a layer's own kinds of values: memory, vectors of lanes. `described` is how messages call one."""
+
+    __slots__ = ()
+
+    @property
+    def described(self) -> str:
+        return f"a {type(self).__name__.lower()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Static:
+    """In `analyse(arguments=...)`: an ordinary Python value, known at compile time."""
+
+    value: Any
+
+
+ABSTRACT = (
+    Value,
+    LayerValue,
+    Expr,
+    Unknown,
+    Number,
+    Counting,
+    Namespace,
+    Builtin,
+    OperatorRef,
+    Method,
+    Closure,
+    ClassRef,
+    Record,
+)
+
+
+# isinstance of an Any narrows to containers of unknown elements; these say that the elements are any values
+def is_list(value: Any) -> TypeGuard[list[Any]]:
+    return isinstance(value, list)
+
+
+def is_tuple(value: Any) -> TypeGuard[tuple[Any, ...]]:
+    return isinstance(value, tuple)
+
+
+def is_sequence(value: Any) -> TypeGuard[list[Any] | tuple[Any, ...]]:
+    return isinstance(value, (list, tuple))
+
+
+def remade(value: list[Any] | tuple[Any, ...], items: Iterable[Any]) -> Any:
+    """A list, tuple or named tuple as `value` is, of other items."""
+    return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+
+
+def is_collection(value: Any) -> TypeGuard[Collection[Any]]:
+    return isinstance(value, (list, tuple, set, frozenset))
+
+
+def is_dict(value: Any) -> TypeGuard[dict[Any, Any]]:
+    return isinstance(value, dict)
+
+
+def is_slice(value: Any) -> TypeGuard[slice[Any, Any, Any]]:
+    return isinstance(value, slice)
+
+
+def is_static(value: object) -> bool:
+    """Whether `value` is an ordinary Python value through and through."""
+    if isinstance(value, ABSTRACT):
+        return False
+    if is_collection(value):
+        return all(map(is_static, value))
+    if is_dict(value):
+        return all(map(is_static, value.values())) and all(map(is_static, value.keys()))
+    if is_slice(value):
+        return is_static((value.start, value.stop, value.step))
+    return True
+
+
+_NESTED = frozenset({list, tuple, dict, slice, Record})
+
+
+def has_unknown(value: object) -> bool:
+    """Whether `value` is, or holds, something unknown."""
+    if isinstance(value, Unknown):
+        return True
+    if is_sequence(value):
+        for v in value:  # noqa: SIM110 (asked of the arguments of every call: no generator)
+            if isinstance(v, Unknown) or (v.__class__ in _NESTED and has_unknown(v)):
+                return True
+        return False
+    if is_dict(value):
+        return any(has_unknown(v) for v in value.values())
+    if isinstance(value, Record):
+        return has_unknown(value.members)
+    return is_slice(value) and has_unknown((value.start, value.stop, value.step))
+
+
+def leaves(value: object) -> Iterator[object]:
+    """The elements of nested tuples, lists, dicts and records, in order; any other value is its own leaf."""
+    if is_sequence(value):
+        for v in value:
+            yield from leaves(v)
+    elif is_dict(value):
+        for v in value.values():
+            yield from leaves(v)
+    elif isinstance(value, Record):
+        yield from leaves(value.members)
+    elif is_slice(value):
+        yield from leaves((value.start, value.stop, value.step))
+    else:
+        yield value
+
+
+def type_name(value: object) -> str:
+    """How messages call a value: "a tensor [B, S] f32", "a size B*S", "an int"."""
+    if isinstance(value, Value):
+        kind = "a tensor" if isinstance(value.type, TensorType) else "a tile"
+        return f"{kind} {value.type.pretty()}"
+    if isinstance(value, LayerValue):
+        return value.described
+    if isinstance(value, Expr):
+        return f"the size {value}"
+    if isinstance(value, Number):
+        return f"the number {value.text}"
+    if isinstance(value, (Closure, Builtin, OperatorRef, Method)):
+        return f"the function {value.name}"
+    if isinstance(value, Namespace):
+        return f"the module {value.path}"
+    if isinstance(value, Record):
+        return f"a {value.type_name}"
+    if value is None:
+        return "None"
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"

@@ -1,0 +1,117 @@
+"""Tessera's own names, as programs write them: `ts.softmax`, `ts.tile.mma`, `ts.f32`, `ts.static_range`.
+
+One table for both scopes. Tile names are the kernel layer's business: every member of `tessera.tile` is a Builtin.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+from tessera.compiler.frontend.names.values import MISSING, UNKNOWN, Builtin, Module, Namespace, OperatorRef
+from tessera.language import dtypes, policies
+
+PYTHON_BUILTINS = frozenset(
+    ("abs", "all", "any", "bool", "complex", "dict", "divmod", "enumerate", "filter", "float", "frozenset", "getattr",
+     "hasattr", "int", "isinstance", "len", "list", "map", "max", "min", "pow", "print", "range", "repr", "reversed",
+     "round", "set", "slice", "sorted", "str", "sum", "tuple", "type", "zip")
+)  # fmt: skip
+"""The builtins of Python that functions may call. They run at compile time; some also mean something over tensors."""
+
+FUNCTION_DECORATORS = frozenset({"function", "shape_checked", "jit"})
+KERNEL_DECORATORS = frozenset({"kernel"})
+FURTHER_DECORATORS = frozenset({"autotune", "distributed", "numerics"})
+"""stand above the others, or make a function of a plain one"""
+_DECORATORS = FUNCTION_DECORATORS | KERNEL_DECORATORS | FURTHER_DECORATORS
+OUTSIDE = frozenset({"mesh"})
+"""calls that decorators are given, and that stand outside of functions"""
+ANNOTATIONS = frozenset({"Tensor", "Tile", "Const", "Int", "Float", "Bool"})
+LOOPS = frozenset({"range", "static_range", "cdiv"})
+NAMESPACES = frozenset({"op", "tensor", "tile", "nn"})
+"""modules of the package whose members functions and kernels may use"""
+_POLICIES: dict[str, Any] = {
+    name: getattr(policies, name)
+    for name in ("accum", "loss_scale", "device", "stochastic_round", "saturate", "deterministic", "NumericalPolicy")
+}
+_OPERATOR_SPACES = ("tessera", "tessera.op", "tessera.tensor", "tessera.nn")
+_CONSTANTS = {"inf": math.inf, "nan": math.nan, "pi": math.pi, "e": math.e, "newaxis": None}
+
+
+def is_own_module(name: str) -> bool:
+    """Modules whose members this table knows: Tessera's, and `math`."""
+    return name in ("tessera", "math") or name.startswith("tessera.")
+
+
+def is_known(module: str) -> bool:
+    """Modules that mean the same in every workspace: Tessera's, NumPy, and those of the standard library."""
+    head = module.partition(".")[0]
+    return head in ("tessera", "numpy") or head in sys.stdlib_module_names
+
+
+def member(path: str, name: str) -> Any:
+    """`path.name`; MISSING where the module is known not to have it, UNKNOWN for a member of a foreign module."""
+    if path == "math":
+        return getattr(math, name, MISSING)
+    if path in ("numpy", "np"):
+        return _numpy(name)
+    if not is_own_module(path):
+        return UNKNOWN
+    if path == "tessera.tile":
+        return Builtin(f"tessera.tile.{name}")
+    dtype = dtypes.named(name) if name not in ("float", "int", "bool", "long") else None
+    if dtype is not None:
+        return dtype
+    if path in _OPERATOR_SPACES and (operator := _operator(name)) is not None:
+        return operator
+    if path == "tessera" and (known := _language(name)) is not MISSING:
+        return known
+    inner = f"{path.removeprefix('tessera').removeprefix('.')}.{name}".removeprefix(".")
+    return Namespace(f"tessera.{inner}") if inner in NAMESPACES else MISSING
+
+
+def member_of(module: Namespace, name: str) -> Any:
+    """The same of a module of either kind."""
+    return module.scope.lookup(name) if isinstance(module, Module) else member(module.path, name)
+
+
+def _operator(name: str) -> OperatorRef | None:
+    operator = operators().get(name)
+    return OperatorRef(operator.name) if operator is not None else None
+
+
+def _language(name: str) -> Any:
+    if name in _DECORATORS or name in OUTSIDE or name in ANNOTATIONS or name in LOOPS:
+        return Builtin(f"tessera.{name}")
+    return _POLICIES.get(name, _CONSTANTS.get(name, MISSING))
+
+
+def _numpy(name: str) -> Any:
+    """What can be said of NumPy's members without importing it: constants and dtypes."""
+    if name in _CONSTANTS:
+        return _CONSTANTS[name]
+    dtype = dtypes.named(name)
+    return UNKNOWN if dtype is None else dtype
+
+
+@lru_cache(maxsize=1)
+def operators() -> dict[str, Any]:
+    """Public operator functions by name (the families are loaded at first use)."""
+    from tessera.compiler.graph.operator import FUNCTIONS  # the package's import registers every family
+
+    return FUNCTIONS
+
+
+def members(path: str) -> Iterable[str]:
+    """Every name that `member(path, ...)` knows, for "did you mean" and completion."""
+    if path == "math":
+        return dir(math)
+    if not is_own_module(path):
+        return ()
+    out = list(operators()) if path in _OPERATOR_SPACES else []
+    if path == "tessera":
+        out += [*dtypes.BY_NAME, *_DECORATORS, *OUTSIDE, *ANNOTATIONS, *LOOPS, *_POLICIES]
+        out += [n for n in NAMESPACES if "." not in n]
+    return out

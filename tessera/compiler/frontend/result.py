@@ -1,0 +1,133 @@
+"""What the front end says about one function: its IR, findings, and the type of every expression.
+
+Editors, the notebook's Shapes tab, `tessera check` and the code generator all read this one answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from tessera.compiler.frontend.names.definition import Definition
+from tessera.compiler.frontend.names.fingerprint import fingerprint
+from tessera.compiler.frontend.names.live import Scope, read
+from tessera.compiler.frontend.names.values import Static, is_tuple
+from tessera.compiler.ir.core import Block, Op
+from tessera.compiler.ir.types import TensorType, Type
+from tessera.compiler.unit import Check
+from tessera.errors import Diagnostic, Span
+from tessera.immutable import immutable
+from tessera.language.dims import Expr, text_of
+
+if TYPE_CHECKING:
+    from tessera.compiler.tile.program import Param
+
+ArgType: TypeAlias = "TensorType | Static | None"
+"""What an argument is to the compiler: a tensor of a type, an ordinary value, or an absent optional."""
+
+Kind = Literal["assign", "param", "expr", "return", "index"]
+
+
+@immutable
+class ExprInfo:
+    """The type of the expression at `span`; `name` is the assigned variable, parameter, or ''.
+
+    `type` is an IR type, a symbolic size (`dims.Expr`), or a tuple of these for an unpacked or returned tuple. Of an
+    index of a kernel's tensor (kind "index") it says which axis it stands at.
+    """
+
+    span: Span
+    type: Any
+    name: str
+    kind: Kind
+
+    @property
+    def text(self) -> str:
+        """As people write it: `[B, S] f32`."""
+        return type_text(self.type)
+
+
+def type_text(type: Any) -> str:
+    if is_tuple(type):
+        return f"({', '.join(map(type_text, type))})"
+    return type.pretty() if hasattr(type, "pretty") else text_of(type) if isinstance(type, Expr) else str(type)
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """`op` is the `graph.func` or `tile.func`, None where there are errors or where something is `undecided`.
+
+    `captures` are live arrays read from closures and globals, passed after the parameters. `undecided` says what must
+    be known (an argument's type, a dim's size) before the function can be compiled; it is no error by itself.
+    """
+
+    definition: Definition
+    op: Op | None = None
+    params: tuple[Param, ...] = ()
+    captures: tuple[Any, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+    expressions: Sequence[ExprInfo] = field(default_factory=list[ExprInfo])
+    checks: tuple[Check, ...] = ()
+    dims: Mapping[str, Span] = field(default_factory=dict[str, Span])
+    dependencies: tuple[tuple[str, str], ...] = ()
+    undecided: tuple[Diagnostic, ...] = ()
+    tuple_result: bool = False
+    capture_names: tuple[str, ...] = ()
+    """for each capture, the dotted name it was read from ("" where it has none), by which a later call reads it anew"""
+    readers: Mapping[str, Scope | None] = field(default_factory=dict[str, "Scope | None"], repr=False, compare=False)
+    """where each dependency that can be read again was found; None: the definition's own scope"""
+    launches: tuple[Op, ...] = ()
+    """the `graph.launch` of every kernel that it calls"""
+    evaluated: tuple[Block, ...] = field(default=(), repr=False, compare=False)
+    """all operators, those of branches and loops that cannot be decided yet in blocks of their own"""
+
+    @property
+    def name(self) -> str:
+        return self.definition.name
+
+    @property
+    def ok(self) -> bool:
+        return not any(d.severity == "error" for d in self.diagnostics)
+
+    def type_at(self, line: int, col: int) -> ExprInfo | None:
+        """The innermost expression that covers a position."""
+        found = [e for e in self.expressions if e.kind != "index" and e.span.contains(line, col)]
+        return min(found, key=lambda e: (e.span.end_line - e.span.line, e.span.end_col - e.span.col), default=None)
+
+
+def analyse(
+    definition: Definition, arguments: Mapping[str, ArgType] | None = None, dims: Mapping[str, int] | None = None
+) -> Analysis:
+    """Evaluates a function or kernel.
+
+    `arguments` None: types come from the annotations, sizes are symbols. Otherwise it maps each parameter to its type.
+    `dims` fixes named sizes. Never raises for a fault of the program: every finding is in `Analysis.diagnostics`.
+    """
+    from tessera.compiler.frontend.analyse import run  # here: it makes Analysis objects itself
+
+    return run(definition, arguments, dims or {})
+
+
+def changed(
+    analysis: Analysis, scope: Scope | None = None, same: Callable[[str], bool] | None = None
+) -> list[tuple[str, str, str]]:
+    """What the function read from outside and is different now: (name, content then, content now).
+
+    `scope` stands for the definition's own where its file has been read anew. `same` says which of its names need not
+    be read, for they surely are as they were.
+    """
+    out: list[tuple[str, str, str]] = []
+    for name, was in analysis.dependencies:
+        if name in analysis.readers:
+            place = analysis.readers[name]
+            if place is None and same is not None and same(name.partition(".")[0]):
+                continue
+            place = place or scope or analysis.definition.scope
+            now = fingerprint(read(place, name.rpartition(":")[2]))
+            if now != was:
+                out.append((name, was, now))
+    return out
+
+
+__all__ = ["Analysis", "ArgType", "ExprInfo", "Static", "Type", "analyse", "changed", "type_text"]

@@ -1,0 +1,1 @@
+"""Text into trees: the dialect, and texts that do not parse."""

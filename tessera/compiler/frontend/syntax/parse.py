@@ -1,0 +1,175 @@
+"""Parsing Python and the Tessera dialect (`dialect`) into one kind of tree, with places in the original text."""
+
+from __future__ import annotations
+import __future__
+
+import ast
+import re
+from bisect import bisect_right
+from dataclasses import dataclass
+from types import CodeType
+from typing import cast
+
+from tessera.compiler.frontend.syntax.dialect import Form, Note, rewrite
+from tessera.errors import CompileError, Diagnostic, Span
+
+_REJECTED = (SyntaxError, ValueError, RecursionError, MemoryError)  # MemoryError: brackets nested too deeply
+_NEWLINE = re.compile(r"\r\n?|\n")
+_SIGNS = re.compile(r"(?:[-+~][ \t]*|not[ \t]+){50,}")
+_BRACKETS = re.compile(r"[()\[\]{}]")
+
+
+@dataclass
+class TypeParameter:
+    """One name of `def f[B, *Ts]`. The positions are those of an `ast` node: columns count UTF-8 bytes from 0."""
+
+    name: str
+    stars: int
+    lineno: int
+    col_offset: int
+    end_lineno: int
+    end_col_offset: int
+
+
+class Sample(ast.Assign):
+    """`W ~ D`: to Python an assignment, to the evaluator a sampling statement."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """`tree` is None where the text does not parse; then `diagnostics` say where and why (TS101)."""
+
+    tree: ast.Module | None
+    notes: tuple[Note, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+
+def parse(text: str, file: str) -> Parsed:
+    """Parses Python, or failing that the dialect. `notes` is empty for plain Python.
+
+    In the tree, type parameters stand in `type_params` as newer Pythons have them, `~` is a `Sample`, and the name of
+    a keyword between square brackets is a string constant. A text that does not parse gives no tree; an editor that
+    wants the statements around the mistake parses these one by one.
+    """
+    found = _attempt(text, file)
+    if isinstance(found, ast.Module):
+        return Parsed(found)
+    plain, notes = rewrite(text)
+    if plain != text:
+        found = _attempt(plain, file)
+    if not isinstance(found, ast.Module):
+        return Parsed(None, notes, (_diagnostic(found, plain, file, notes),))
+    _mark(found, plain, notes)
+    _realign(found, plain, text)
+    return Parsed(found, notes)
+
+
+def _attempt(text: str, file: str) -> ast.Module | Exception:
+    try:
+        return ast.parse(text, file)
+    except _REJECTED as e:
+        return e
+
+
+class _Positions:
+    """Lines (from 1) and columns of offsets in a text."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.starts = [0, *(m.end() for m in _NEWLINE.finditer(text))]
+
+    def of(self, offset: int) -> tuple[int, int]:
+        """Line, and column in UTF-8 bytes from 0: how `ast` counts."""
+        line = bisect_right(self.starts, offset)
+        return line, len(self.text[self.starts[line - 1] : offset].encode("utf-8", "surrogatepass"))
+
+
+def _mark(tree: ast.Module, text: str, notes: tuple[Note, ...]) -> None:
+    """Writes into the tree what the rewrite has taken out of the text."""
+    positions = _Positions(text)
+    owners: dict[tuple[str, int, int], Note] = {(n.form, *positions.of(n.owner)): n for n in notes}
+
+    def note_of(form: Form, node: ast.stmt | ast.expr) -> Note | None:
+        return owners.get((form, node.lineno, node.col_offset))
+
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            note = note_of("type_parameters", node)
+            if note and not getattr(node, "type_params", None):
+                node.type_params = [_type_parameter(p, positions) for p in note.names]  # type: ignore[attr-defined]
+        elif isinstance(node, ast.Slice) and isinstance(node.lower, ast.Name) and note_of("keyword", node.lower):
+            node.lower = ast.copy_location(ast.Constant(node.lower.id), node.lower)
+        for name in ("body", "orelse", "finalbody"):
+            block = getattr(node, name, None)
+            if isinstance(block, list):
+                for i, s in enumerate(cast("list[ast.AST]", block)):
+                    if isinstance(s, ast.Assign) and note_of("sample", s):
+                        block[i] = ast.copy_location(Sample(s.targets, s.value), s)
+
+
+def _realign(tree: ast.Module, plain: str, text: str) -> None:
+    """Columns count bytes: where the rewrite has put narrow characters for wide ones, they are counted in the text."""
+    if plain.isascii() == text.isascii() and len(plain.encode()) == len(text.encode("utf-8", "surrogatepass")):
+        return
+    mine, written = (re.split(_NEWLINE, t) for t in (plain, text))
+    for node in ast.walk(tree):
+        ours = (p for p in getattr(node, "type_params", ()) if isinstance(p, TypeParameter))
+        for position in (node, *ours):
+            for line_name, name in (("lineno", "col_offset"), ("end_lineno", "end_col_offset")):
+                line = getattr(position, line_name, None)
+                if line is not None and mine[line - 1] != written[line - 1]:
+                    characters = len(mine[line - 1].encode()[: getattr(position, name)].decode(errors="replace"))
+                    bytes_ = len(written[line - 1][:characters].encode("utf-8", "surrogatepass"))
+                    setattr(position, name, bytes_)
+
+
+def _type_parameter(parameter: tuple[int, int, str], positions: _Positions) -> TypeParameter:
+    offset, stars, name = parameter
+    return TypeParameter(name, stars, *positions.of(offset), *positions.of(offset + len(name)))
+
+
+def _deepest(text: str) -> int:
+    """Where the longest row of signs starts, or of brackets that are open."""
+    signs = max(_SIGNS.finditer(text), key=lambda m: m.end() - m.start(), default=None)
+    if signs is not None:
+        return signs.start()
+    depth = most = at = 0
+    for m in _BRACKETS.finditer(text):
+        depth += 1 if m[0] in "([{" else -1
+        if depth > most:
+            most, at = depth, m.start()
+    return at
+
+
+def _diagnostic(error: BaseException, text: str, file: str, notes: tuple[Note, ...]) -> Diagnostic:
+    positions = _Positions(text)
+    if "\0" in text:
+        line, col = positions.of(text.index("\0"))
+        return Diagnostic("TS101", "the text contains a null character", Span(file, line, col + 1, line, col + 2))
+    if not isinstance(error, SyntaxError):
+        line, col = positions.of(_deepest(text))
+        return Diagnostic("TS101", "the text is nested too deeply", Span(file, line, col + 1, line, col + 2))
+    line, col = error.lineno or 1, max(error.offset or 1, 1)
+    end_line, end = error.end_lineno or line, error.end_offset or 0
+    if (end_line, end) <= (line, col):
+        end_line, end = line, col + 1
+    message = error.msg or "invalid syntax"
+    sampled = any(n.form == "sample" and positions.of(n.start)[0] == line for n in notes)
+    if sampled and message.startswith(("cannot assign", "illegal target")):
+        message = "the left side of ~ must be a name"
+    return Diagnostic("TS101", message, Span(file, line, col, end_line, end))
+
+
+def compile_text(text: str, file: str) -> CodeType:
+    """Bytecode of a cell or `.tess` file. Its annotations stay unevaluated (PEP 563): many of their names are dims.
+
+    Raises CompileError (TS101), and TS102 for `~` at module level, where there is no program to sample in.
+    """
+    parsed = parse(text, file)
+    if parsed.tree is None:
+        raise CompileError(parsed.diagnostics)
+    for node in parsed.tree.body:
+        if isinstance(node, Sample):
+            span = Span(file, node.lineno, node.col_offset + 1, node.end_lineno or 0, (node.end_col_offset or 0) + 1)
+            raise CompileError(Diagnostic("TS102", "`~` has a meaning inside a function only", span))
+    return compile(parsed.tree, file, "exec", flags=__future__.annotations.compiler_flag, dont_inherit=True)

@@ -1,0 +1,16 @@
+"""All families of operators: importing this fills the registry."""
+
+from __future__ import annotations
+
+from tessera.compiler.graph import control as control
+from tessera.compiler.graph import dialect as dialect
+from tessera.compiler.graph.operators import contraction as contraction
+from tessera.compiler.graph.operators import creation as creation
+from tessera.compiler.graph.operators import elementwise as elementwise
+from tessera.compiler.graph.operators import indexing as indexing
+from tessera.compiler.graph.operators import inverse as inverse
+from tessera.compiler.graph.operators import joining as joining
+from tessera.compiler.graph.operators import nn as nn
+from tessera.compiler.graph.operators import random as random
+from tessera.compiler.graph.operators import reductions as reductions
+from tessera.compiler.graph.operators import shaping as shaping

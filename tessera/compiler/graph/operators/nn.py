@@ -1,0 +1,413 @@
+"""Operators of neural networks, each spelled in simpler ones: read this file to see how an operator is added.
+
+All compute in f32 where their operands are narrower, and round once, to the operand's dtype, at the end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from string import ascii_uppercase
+from typing import Any
+
+from tessera.compiler.graph.infer import shown
+from tessera.compiler.graph.operator import GraphBuilder, Infer, Operator, tensor
+from tessera.compiler.graph.operators.contraction import contract
+from tessera.compiler.graph.operators.indexing import taken
+from tessera.compiler.graph.operators.reductions import Axes, mean
+from tessera.compiler.ir.core import Value
+from tessera.compiler.ir.types import Shape, TensorType, shape_text
+from tessera.language import dims, dtypes
+from tessera.language.dims import Dim
+from tessera.language.lazy import np
+
+
+class Softmax(Operator):
+    """exp(x) / sum(exp(x)) along `axis`, with the maximum subtracted first. Of elements that are all -inf it is NaN."""
+
+    def infer(self, t: Infer, x: TensorType, axis: int = -1) -> TensorType:
+        t.require(x, "float")
+        t.canonical(axis=t.axis(x, axis))
+        return x
+
+    def reference(self, x: Any, axis: int) -> Any:
+        with np.errstate(all="ignore"):
+            e = np.exp(x - np.max(x, axis=axis, keepdims=True, initial=-np.inf))
+            return e / np.sum(e, axis=axis, keepdims=True)
+
+    def decompose(self, g: GraphBuilder, x: Value, axis: int) -> Value:
+        wide = g.compute(x)
+        e = g.exp(g.sub(wide, g.max(wide, axis=axis, keepdims=True)))
+        return g.to(g.div(e, g.sum(e, axis=axis, keepdims=True)), tensor(x).dtype)
+
+    def adjoint(self, g: GraphBuilder, out: Value, ct: Value, x: Value, axis: int) -> tuple[Value]:
+        along = g.sum(g.mul(ct, out), axis=axis, keepdims=True)
+        return (g.mul(out, g.sub(ct, along)),)
+
+    def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
+        return dims.prod(results[0].shape) * 14
+
+
+class LogSoftmax(Softmax):
+    """log(softmax(x)) along `axis`, computed as x - max - log(sum(exp(x - max)))."""
+
+    def reference(self, x: Any, axis: int) -> Any:
+        with np.errstate(all="ignore"):
+            far = x - np.max(x, axis=axis, keepdims=True, initial=-np.inf)
+            return far - np.log(np.sum(np.exp(far), axis=axis, keepdims=True))
+
+    def decompose(self, g: GraphBuilder, x: Value, axis: int) -> Value:
+        wide = g.compute(x)
+        far = g.sub(wide, g.max(wide, axis=axis, keepdims=True))
+        return g.to(g.sub(far, g.log(g.sum(g.exp(far), axis=axis, keepdims=True))), tensor(x).dtype)
+
+    def adjoint(self, g: GraphBuilder, out: Value, ct: Value, x: Value, axis: int) -> tuple[Value]:
+        return (g.sub(ct, g.mul(g.exp(out), g.sum(ct, axis=axis, keepdims=True))),)
+
+
+class Normalization(Operator, abstract=True):
+    """What the norms share: parameters have the shape of the normalised axes and are applied in f32."""
+
+    def rule(
+        self, t: Infer, x: TensorType, axis: Axes, eps: float, parameters: Sequence[TensorType | None]
+    ) -> TensorType:
+        t.require(x, "float", operand=0)
+        axes = t.axes(x, axis)
+        want = tuple(x.shape[a] for a in axes)
+        for i, p in enumerate((p for p in parameters if p is not None), 1):
+            message = f"{self.name} over {shape_text(want)} needs parameters of that shape, not {shape_text(p.shape)}"
+            t.require(p, "float", operand=i)
+            if p.rank != len(want):
+                t.fail("TS213", message, operand=i)
+            for d, e in zip(want, p.shape, strict=True):
+                t.same(d, e, "TS213", message, operand=i)
+        t.canonical(axis=axes, eps=t.number(eps, "eps"))
+        return x
+
+    def lined_up(self, g: GraphBuilder, p: Value, x: Value, axis: Sequence[int]) -> Value:
+        """A parameter in f32, with size 1 along the axes of `x` that are not normalised."""
+        shape = tuple(d if i in axis else 1 for i, d in enumerate(tensor(x).shape))
+        trailing = tuple(axis) == tuple(range(len(shape) - len(axis), len(shape)))
+        return g.compute(p) if trailing else g.reshape(g.compute(p), shape)
+
+    def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
+        return dims.prod(results[0].shape) * 8
+
+
+def _lined_up(p: Any, x: Any, axis: tuple[int, ...]) -> Any:
+    return p.reshape([n if i in axis else 1 for i, n in enumerate(x.shape)])
+
+
+class LayerNorm(Normalization):
+    """(x - mean) / sqrt(var + eps) * weight + bias over `axis`; weight and bias have the shape of those axes."""
+
+    def infer(
+        self, t: Infer, x: TensorType, weight: TensorType | None = None, bias: TensorType | None = None,
+        axis: Axes = -1, eps: float = 1e-5,
+    ) -> TensorType:  # fmt: skip
+        return self.rule(t, x, axis, eps, (weight, bias))
+
+    def reference(self, x: Any, weight: Any, bias: Any, axis: tuple[int, ...], eps: float) -> Any:
+        far = x - mean(x, axis, True)
+        out = far / np.sqrt(mean(np.square(far), axis, True) + x.dtype.type(eps))
+        out = out if weight is None else out * _lined_up(weight, x, axis)
+        return out if bias is None else out + _lined_up(bias, x, axis)
+
+    def decompose(
+        self, g: GraphBuilder, x: Value, weight: Value | None, bias: Value | None, axis: tuple[int, ...], eps: float
+    ) -> Value:
+        wide = g.compute(x)
+        far = g.sub(wide, g.mean(wide, axis=axis, keepdims=True))
+        var = g.mean(g.square(far), axis=axis, keepdims=True)
+        out = g.mul(far, g.rsqrt(g.add(var, eps)))
+        out = out if weight is None else g.mul(out, self.lined_up(g, weight, x, axis))
+        out = out if bias is None else g.add(out, self.lined_up(g, bias, x, axis))
+        return g.to(out, tensor(x).dtype)
+
+
+class RmsNorm(Normalization):
+    """x / sqrt(mean(x * x) + eps) * weight over `axis`; weight has the shape of those axes (Zhang, Sennrich 2019)."""
+
+    def infer(
+        self, t: Infer, x: TensorType, weight: TensorType | None = None, axis: Axes = -1, eps: float = 1e-6
+    ) -> TensorType:
+        return self.rule(t, x, axis, eps, (weight,))
+
+    def reference(self, x: Any, weight: Any, axis: tuple[int, ...], eps: float) -> Any:
+        out = x / np.sqrt(mean(np.square(x), axis, True) + x.dtype.type(eps))
+        return out if weight is None else out * _lined_up(weight, x, axis)
+
+    def decompose(self, g: GraphBuilder, x: Value, weight: Value | None, axis: tuple[int, ...], eps: float) -> Value:
+        wide = g.compute(x)
+        out = g.mul(wide, g.rsqrt(g.add(g.mean(g.square(wide), axis=axis, keepdims=True), eps)))
+        out = out if weight is None else g.mul(out, self.lined_up(g, weight, x, axis))
+        return g.to(out, tensor(x).dtype)
+
+
+class Attention(Operator):
+    """Scaled dot-product attention: softmax(q k^T * scale + mask) v over [..., heads, positions, features].
+
+    `k` and `v` may have fewer heads than `q` (grouped queries): each serves heads(q) / heads(k) query heads. `mask` is
+    bool (true: attend) or added to the scores, and broadcasts to [..., heads, queries, keys]. `causal` lets query i see
+    keys 0 to i. `scale` defaults to 1 / sqrt(features). A query that may see no key gets 0. Scores and sums are f32;
+    with narrower operands the weights are rounded to the operands' dtype before they meet `v`, as in FlashAttention.
+    """
+
+    apart = ("mask",)
+
+    functions = ("attention", "scaled_dot_product_attention")
+    methods = ()
+
+    def infer(
+        self, t: Infer, q: TensorType, k: TensorType, v: TensorType, mask: TensorType | None = None,
+        causal: bool = False, scale: float | None = None,
+    ) -> TensorType:  # fmt: skip
+        for i, x in enumerate((q, k, v)):
+            t.require(x, "float", operand=i)
+            if x.rank < 2 or x.rank != q.rank:
+                have = ", ".join(shape_text(y.shape) for y in (q, k, v))
+                t.fail(
+                    "TS213",
+                    f"attention needs q, k, v with [..., positions, features] of one rank, not {have}",
+                    operand=i,
+                )
+        said = f"attention of q {shape_text(q.shape)}, k {shape_text(k.shape)}, v {shape_text(v.shape)}"
+        t.same(q.shape[-1], k.shape[-1], "TS203", f"{said}: features {q.shape[-1]} and {k.shape[-1]} differ", 1)
+        t.same(k.shape[-2], v.shape[-2], "TS203", f"{said}: k and v have different numbers of positions", 2)
+        for i, (a, b, c) in enumerate(zip(q.shape[:-3], k.shape[:-3], v.shape[:-3], strict=True)):
+            t.same(a, b, "TS203", f"{said}: batch axis {i} differs", 1)
+            t.same(a, c, "TS203", f"{said}: batch axis {i} differs", 2)
+        if q.rank > 2:
+            t.same(k.shape[-3], v.shape[-3], "TS203", f"{said}: k and v have different numbers of heads", 2)
+            if not t.facts.divides(k.shape[-3], q.shape[-3]):
+                rest = dims.mod(q.shape[-3], k.shape[-3]) if k.shape[-3] != 0 else 1
+                t.same(rest, 0, "TS203", f"{said}: heads of q are no multiple of heads of k", 0)
+        dtype = t.promote(q, k, v)
+        if mask is not None:
+            if mask.dtype.kind not in ("bool", "float"):
+                t.fail("TS301", f"an attention mask is bool or float, not {mask.dtype}", operand=3)
+            t.broadcast((*q.shape[:-1], k.shape[-2]), mask.shape)
+        t.canonical(causal=t.flag(causal, "causal"), scale=None if scale is None else t.number(scale, "scale"))
+        return TensorType((*q.shape[:-1], v.shape[-1]), dtype)
+
+    def reference(self, q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float | None) -> Any:
+        if q.ndim > 2 and q.shape[-3] != k.shape[-3]:
+            k, v = (np.repeat(x, q.shape[-3] // x.shape[-3], axis=-3) for x in (k, v))
+        scores = np.matmul(q, np.swapaxes(k, -1, -2)) * q.dtype.type(
+            1 / math.sqrt(q.shape[-1]) if scale is None else scale
+        )
+        if mask is not None:
+            scores = np.where(mask, scores, -np.inf) if mask.dtype == np.bool_ else scores + mask
+        if causal:
+            scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)
+        with np.errstate(all="ignore"):
+            top = np.max(scores, axis=-1, keepdims=True, initial=-np.inf)
+            p = np.exp(scores - np.where(top == -np.inf, 0, top)).astype(q.dtype)
+            total = np.sum(p, axis=-1, keepdims=True)
+            return np.matmul(p, v) / np.where(total == 0, 1, total).astype(q.dtype)
+
+    def decompose(
+        self, g: GraphBuilder, q: Value, k: Value, v: Value, mask: Value | None, causal: bool, scale: float | None
+    ) -> Value:
+        dtype, (*_, queries, features), keys = tensor(q).dtype, tensor(q).shape, tensor(k).shape[-2]
+        grouped, rows, columns, both = self.labels(tensor(q).shape, tensor(k).shape)
+        scores = contract(g, g.compute(g.reshape(q, grouped)), g.compute(k), rows + "d", columns + "d", both)
+        scores = g.reshape(scores, (*tensor(q).shape[:-1], keys))
+        factor = g.rsqrt(g.size(features, tensor(scores).dtype)) if scale is None else scale
+        scores = g.mul(scores, factor)
+        if mask is not None and tensor(mask).dtype == dtypes.bool_:
+            scores = g.where(mask, scores, -math.inf)
+        elif mask is not None:
+            scores = g.add(scores, g.to(mask, tensor(scores).dtype))
+        if causal:
+            seen = g.le(g.iota((1, keys), axis=1), g.iota((queries, 1), axis=0))
+            scores = g.where(seen, scores, -math.inf)
+        top = g.max(scores, axis=-1, keepdims=True)
+        p = g.exp(g.sub(scores, g.where(g.eq(top, -math.inf), 0.0, top)))
+        total = g.sum(p, axis=-1, keepdims=True)
+        weights = g.reshape(g.compute(g.to(p, dtype)), (*grouped[:-1], keys))
+        mixed = contract(g, weights, g.compute(v), both, columns + "e", rows + "e")
+        mixed = g.reshape(mixed, (*tensor(q).shape[:-1], tensor(v).shape[-1]))
+        return g.to(g.div(mixed, g.where(g.eq(total, 0.0), 1.0, total)), dtype)
+
+    def labels(self, q: Shape, k: Shape) -> tuple[Shape, str, str, str]:
+        """q's shape with heads split into key heads and the queries each serves, and letters: rows, columns, scores."""
+        batch = ascii_uppercase[: len(q) - 3] if len(q) > 3 else ""
+        if len(q) == 2:
+            return q, "i", "j", "ij"
+        heads, served = q[len(q) - 3], k[len(k) - 3]
+        if heads == served:
+            return q, batch + "hi", batch + "hj", batch + "hij"
+        grouped = (*q[:-3], served, dims.floordiv(heads, served), *q[-2:])
+        return grouped, batch + "hgi", batch + "hj", batch + "hgij"
+
+    def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
+        q, k, v = operands[:3]
+        return dims.prod(q.shape[:-1]) * k.shape[-2] * (2 * q.shape[-1] + 2 * v.shape[-1] + 14)
+
+
+def _averaged(t: Infer, reduction: object, rest: TensorType) -> TensorType:
+    """The type of a loss under its `reduction`."""
+    if reduction not in ("mean", "sum", "none"):
+        t.fail("TS213", f"reduction is 'mean', 'sum' or 'none', not {shown(reduction)}")
+    return rest if reduction == "none" else rest.with_shape(())
+
+
+def _average(g: GraphBuilder, loss: Value, reduction: str) -> Value:
+    return g.mean(loss) if reduction == "mean" else g.sum(loss) if reduction == "sum" else loss
+
+
+def _average_reference(loss: Any, reduction: str) -> Any:
+    with np.errstate(all="ignore"):
+        return np.sum(loss) / loss.size if reduction == "mean" else np.sum(loss) if reduction == "sum" else loss
+
+
+class CrossEntropy(Operator):
+    """-log_softmax(logits)[label] over the last axis, for integer labels of the shape of the other axes.
+
+    `label_smoothing` e mixes in the mean over all classes with weight e. A label outside the classes counts as 0.
+    """
+
+    apart = ("labels",)
+
+    methods = ()
+
+    def infer(
+        self, t: Infer, logits: TensorType, labels: TensorType, reduction: str = "mean", label_smoothing: float = 0.0
+    ) -> TensorType:
+        t.require(logits, "float", operand=0)
+        t.require(labels, "integer", operand=1)
+        message = f"cross_entropy of logits {shape_text(logits.shape)} needs labels {shape_text(logits.shape[:-1])}"
+        message += f", not {shape_text(labels.shape)}"
+        if not logits.rank or labels.rank != logits.rank - 1:
+            t.fail("TS213", message, operand=1)
+        for a, b in zip(logits.shape, labels.shape, strict=False):
+            t.same(a, b, "TS213", message, operand=1)
+        t.canonical(label_smoothing=t.number(label_smoothing, "label_smoothing", 0, 1))
+        return _averaged(t, reduction, logits.with_shape(logits.shape[:-1]))
+
+    def reference(self, logits: Any, labels: Any, reduction: str, label_smoothing: float) -> Any:
+        with np.errstate(all="ignore"):
+            far = logits - np.max(logits, axis=-1, keepdims=True, initial=-np.inf)
+            logp = far - np.log(np.sum(np.exp(far), axis=-1, keepdims=True))
+            hit = labels[..., None] == np.arange(logits.shape[-1])
+            loss = -np.sum(np.where(hit, logp, 0), axis=-1) * (1 - label_smoothing)
+            loss = loss if label_smoothing == 0 else loss - np.mean(logp, axis=-1) * label_smoothing
+        return _average_reference(loss.astype(logits.dtype), reduction)
+
+    def decompose(self, g: GraphBuilder, logits: Value, labels: Value, reduction: str, label_smoothing: float) -> Value:
+        logp = g.log_softmax(g.compute(logits), axis=-1)
+        rank, classes = tensor(labels).rank, tensor(logits).shape[-1]
+        line = g.iota((1,) * rank + (classes,), axis=rank)
+        hit = g.eq(g.unsqueeze(g.to(labels, dtypes.int64), -1), line)
+        loss = g.neg(g.sum(g.where(hit, logp, 0.0), axis=-1))
+        if label_smoothing:
+            loss = g.sub(g.mul(loss, 1 - label_smoothing), g.mul(g.mean(logp, axis=-1), label_smoothing))
+        return g.to(_average(g, loss, reduction), tensor(logits).dtype)
+
+    def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
+        return dims.prod(operands[0].shape) * 14
+
+
+class Mse(Operator):
+    """The mean (or sum, or each) of the squared differences of x and y."""
+
+    functions = ("mse", "mse_loss")
+    methods = ()
+
+    def infer(self, t: Infer, x: TensorType, y: TensorType, reduction: str = "mean") -> TensorType:
+        for i, v in enumerate((x, y)):
+            t.require(v, "float", operand=i)
+        return _averaged(t, reduction, TensorType(t.broadcast(x.shape, y.shape), t.promote(x, y)))
+
+    def reference(self, x: Any, y: Any, reduction: str) -> Any:
+        return _average_reference(np.square(x - y), reduction)
+
+    def decompose(self, g: GraphBuilder, x: Value, y: Value, reduction: str) -> Value:
+        dtype = tensor(x).dtype
+        return g.to(_average(g, g.square(g.sub(g.compute(x), g.compute(y))), reduction), dtype)
+
+    def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
+        return dims.prod(operands[0].shape) * 3
+
+
+class Linear(Operator):
+    """x weight^T + bias: features [..., n] to [..., m], with a weight [m, n], as in PyTorch."""
+
+    methods = ()
+
+    def infer(self, t: Infer, x: TensorType, weight: TensorType, bias: TensorType | None = None) -> TensorType:
+        t.require(x, "float", operand=0)
+        if weight.rank != 2 or not x.rank or (bias is not None and bias.rank != 1):
+            t.fail("TS213", f"linear needs a weight [m, n] and a bias [m], not {shape_text(weight.shape)}", operand=1)
+        n, m = x.shape[-1], weight.shape[0]
+        said = f"linear of {shape_text(x.shape)} with a weight {shape_text(weight.shape)}"
+        message = f"{said}: {n} and {weight.shape[1]} differ"
+        t.same(n, weight.shape[1], "TS203", message, operand=1)
+        if bias is not None:
+            t.same(m, bias.shape[0], "TS203", f"linear gives {m} features, its bias has {bias.shape[0]}", operand=2)
+        return TensorType((*x.shape[:-1], m), t.promote(*(v for v in (x, weight, bias) if v is not None)))
+
+    def reference(self, x: Any, weight: Any, bias: Any) -> Any:
+        return np.matmul(x, weight.T) if bias is None else np.matmul(x, weight.T) + bias
+
+    def decompose(self, g: GraphBuilder, x: Value, weight: Value, bias: Value | None) -> Value:
+        rows = ascii_uppercase[: tensor(x).rank - 1]
+        dtype = tensor(x).dtype
+        out = contract(g, g.compute(x), g.compute(weight), rows + "k", "jk", rows + "j")
+        return g.to(out if bias is None else g.add(out, g.compute(bias)), dtype)
+
+    def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
+        return dims.prod(results[0].shape) * operands[0].shape[-1] * 2
+
+
+class Embedding(Operator):
+    """The rows of `weight` at `indices`; a row outside reads as 0."""
+
+    apart = ("indices",)
+
+    methods = ()
+
+    def infer(self, t: Infer, indices: TensorType, weight: TensorType) -> TensorType:
+        t.require(indices, "integer", operand=0)
+        if weight.rank != 2:
+            t.fail("TS213", f"embedding needs a weight [rows, features], not {shape_text(weight.shape)}", operand=1)
+        return weight.with_shape((*indices.shape, weight.shape[1]))
+
+    def reference(self, indices: Any, weight: Any) -> Any:
+        return taken(weight, indices, 0)
+
+    def decompose(self, g: GraphBuilder, indices: Value, weight: Value) -> Value:
+        return g.take(weight, indices, axis=0)
+
+
+class LeakyRelu(Operator):
+    """x where it is positive, else slope * x."""
+
+    def infer(self, t: Infer, x: TensorType, slope: float = 0.01) -> TensorType:
+        t.require(x, "float")
+        t.canonical(slope=t.number(slope, "slope"))
+        return x
+
+    def reference(self, x: Any, slope: float) -> Any:
+        return np.where(x > 0, x, x * x.dtype.type(slope))
+
+    def decompose(self, g: GraphBuilder, x: Value, slope: float) -> Value:
+        return g.where(g.gt(x, 0.0), x, g.mul(x, slope))
+
+
+class Elu(Operator):
+    """x where it is positive, else alpha * (e**x - 1)."""
+
+    def infer(self, t: Infer, x: TensorType, alpha: float = 1.0) -> TensorType:
+        t.require(x, "float")
+        t.canonical(alpha=t.number(alpha, "alpha"))
+        return x
+
+    def reference(self, x: Any, alpha: float) -> Any:
+        return np.where(x > 0, x, x.dtype.type(alpha) * np.expm1(np.minimum(x, 0)))
+
+    def decompose(self, g: GraphBuilder, x: Value, alpha: float) -> Value:
+        wide = g.compute(x)
+        low = g.mul(g.expm1(g.minimum(wide, 0.0)), alpha)
+        return g.to(g.where(g.gt(wide, 0.0), wide, low), tensor(x).dtype)

@@ -1,0 +1,214 @@
+"""Stateless random numbers: the same seed and shape give the same bits, on every target, whatever computes them.
+
+The generator is Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
+Element number i in row-major order draws words 0 and 1 of the block whose counter is i + offset and whose key is the
+seed, so no two elements share a draw and none depends on another.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, cast
+
+from tessera.compiler.graph.cut import Cut
+from tessera.compiler.graph.operator import REGISTRY, GraphBuilder, Infer, Operator, tensor
+from tessera.compiler.graph.operators.creation import sizes
+from tessera.compiler.ir.core import Value
+from tessera.compiler.ir.types import Shape, TensorType
+from tessera.language import dims, dtypes
+from tessera.language.dims import Dim
+from tessera.language.dtypes import DType
+from tessera.language.lazy import np
+
+WORD = 0xFFFFFFFF
+MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+WEYL = (0x9E3779B9, 0xBB67AE85)
+
+
+def philox(counter: Any, key: Any) -> Any:
+    """Philox4x32-10 on uint64 arrays: word0 | word1 << 32 of the block (counter lo, counter hi, 0, 0)."""
+    counter, key = np.asarray(counter, np.uint64), np.asarray(key, np.uint64)
+    word, half = np.uint64(WORD), np.uint64(32)
+    c0, c1 = counter & word, counter >> half
+    c2 = c3 = np.zeros_like(counter)
+    k0, k1 = key & word, key >> half
+    for _ in range(10):
+        p0, p1 = np.uint64(MULTIPLIERS[0]) * c0, np.uint64(MULTIPLIERS[1]) * c2
+        c0, c1, c2, c3 = (p1 >> half) ^ c1 ^ k0, p1 & word, (p0 >> half) ^ c3 ^ k1, p0 & word
+        k0, k1 = (k0 + np.uint64(WEYL[0])) & word, (k1 + np.uint64(WEYL[1])) & word
+    return c0 | c1 << half
+
+
+class RandomBits(Operator):
+    """64 random bits an element, as uint64. Element i draws from counter i + `offset` under the key `seed`."""
+
+    kind = "random"
+    methods = ()
+    apart = ("seed",)
+
+    def infer(self, t: Infer, seed: TensorType, shape: Shape, offset: Dim = 0) -> TensorType:
+        if seed.rank:
+            t.fail("TS213", f"a seed is one integer, not a tensor with {seed.rank} axes", operand=0)
+        t.require(seed, "integer", operand=0)
+        t.convert(0, seed, dtypes.uint64)
+        out = TensorType(sizes(t, shape), dtypes.uint64)
+        t.canonical(shape=out.shape, offset=t.dim(offset, "offset"))
+        return out
+
+    def partition(self, cut: Cut, seed: TensorType, shape: Shape, offset: Dim) -> None:
+        cut.whole(f"each of {cut.dim} draws by its position, and a part does not know where it starts")
+
+    def reference(self, seed: Any, shape: tuple[int, ...], offset: int) -> Any:
+        count = math.prod(shape)
+        return philox(np.arange(count, dtype=np.uint64) + np.uint64(offset), seed).reshape(shape)
+
+    def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
+        return dims.prod(results[0].shape) * 80
+
+
+BITS = cast("RandomBits", REGISTRY["random_bits"])
+
+
+class Distribution(Operator, abstract=True):
+    """Made of `random_bits`; the reference follows the decomposition's arithmetic in NumPy."""
+
+    methods = ()
+    apart = ("seed",)
+
+    def bits(self, t: Infer, seed: TensorType, shape: Shape, dtype: object) -> TensorType:
+        """Checks what all distributions share; the result's type."""
+        bits = BITS.infer(t, seed, shape)
+        del t.attrs["offset"]
+        out = bits.with_dtype(t.dtype(dtype))
+        t.canonical(dtype=out.dtype)
+        return out
+
+    def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
+        return dims.prod(results[0].shape) * 100
+
+
+def draw(seed: Any, shape: tuple[int, ...]) -> Any:
+    """The reference's bits."""
+    return BITS.reference(seed, shape, 0)
+
+
+class Uniform(Distribution):
+    """Floats evenly spread over [low, high): 24 bits of a draw, 53 for f64. Narrow floats may round up to high."""
+
+    def infer(
+        self, t: Infer, seed: TensorType, shape: Shape, low: float = 0.0, high: float = 1.0, dtype: DType = dtypes.f32
+    ) -> TensorType:
+        out = self.bits(t, seed, shape, dtype)
+        t.require(out, "float")
+        t.canonical(low=t.number(low, "low"), high=t.number(high, "high"))
+        return out
+
+    def reference(self, seed: Any, shape: tuple[int, ...], low: float, high: float, dtype: DType) -> Any:
+        kept, wide = (53, np.float64) if dtype == dtypes.f64 else (24, np.float32)
+        unit = (draw(seed, shape) >> np.uint64(64 - kept)).astype(wide) * wide(2.0**-kept)
+        return unit * wide(high - low) + wide(low)
+
+    def decompose(self, g: GraphBuilder, seed: Value, shape: Shape, low: float, high: float, dtype: DType) -> Value:
+        kept, wide = (53, dtypes.f64) if dtype == dtypes.f64 else (24, dtypes.f32)
+        unit = g.mul(g.cast(g.shift_right(g.random_bits(seed, shape), 64 - kept), wide), 2.0**-kept)
+        unit = unit if high - low == 1 else g.mul(unit, high - low)
+        return g.to(unit if low == 0 else g.add(unit, low), dtype)
+
+
+class Normal(Distribution):
+    """Normally distributed floats: Box and Muller's transform (1958) of the two words of a draw."""
+
+    def infer(
+        self, t: Infer, seed: TensorType, shape: Shape, mean: float = 0.0, std: float = 1.0, dtype: DType = dtypes.f32
+    ) -> TensorType:
+        out = self.bits(t, seed, shape, dtype)
+        t.require(out, "float")
+        t.canonical(mean=t.number(mean, "mean"), std=t.number(std, "std"))
+        return out
+
+    def reference(self, seed: Any, shape: tuple[int, ...], mean: float, std: float, dtype: DType) -> Any:
+        wide = dtype.compute.numpy.type
+        bits = draw(seed, shape)
+        u = ((bits & np.uint64(WORD)).astype(wide) + wide(0.5)) * wide(2.0**-32)
+        v = (bits >> np.uint64(32)).astype(wide) * wide(2.0**-32)
+        return np.sqrt(wide(-2) * np.log(u)) * np.cos(wide(2 * math.pi) * v) * wide(std) + wide(mean)
+
+    def decompose(self, g: GraphBuilder, seed: Value, shape: Shape, mean: float, std: float, dtype: DType) -> Value:
+        wide = dtype.compute
+        bits = g.random_bits(seed, shape)
+        u = g.mul(g.add(g.cast(g.bit_and(bits, WORD), wide), 0.5), 2.0**-32)  # above 0, so that its logarithm is finite
+        v = g.mul(g.cast(g.shift_right(bits, 32), wide), 2.0**-32)
+        z = g.mul(g.sqrt(g.mul(g.log(u), -2.0)), g.cos(g.mul(v, 2 * math.pi)))
+        z = z if std == 1 else g.mul(z, std)
+        return g.to(z if mean == 0 else g.add(z, mean), dtype)
+
+
+class Randint(Distribution):
+    """Integers from low up to, but not including, high. The bias is below (high - low) / 2**64."""
+
+    def infer(
+        self, t: Infer, seed: TensorType, shape: Shape, low: int, high: int, dtype: DType = dtypes.int64
+    ) -> TensorType:
+        out = self.bits(t, seed, shape, dtype)
+        t.require(out, "integer")
+        a, b = t.integer(low, "low", most=2**63), t.integer(high, "high", most=2**63)
+        if not -(2**63) <= a < b <= 2**63:
+            t.fail("TS213", f"randint needs low < high within 64 bits, not {a} and {b}")
+        t.canonical(low=a, high=b)
+        return out
+
+    def reference(self, seed: Any, shape: tuple[int, ...], low: int, high: int, dtype: DType) -> Any:
+        return (draw(seed, shape) % np.uint64(high - low)).astype(np.int64) + np.int64(low)
+
+    def decompose(self, g: GraphBuilder, seed: Value, shape: Shape, low: int, high: int, dtype: DType) -> Value:
+        steps = g.cast(g.mod(g.random_bits(seed, shape), high - low), dtypes.int64)
+        return g.to(steps if low == 0 else g.add(steps, low), dtype)
+
+
+class Bernoulli(Distribution):
+    """True with probability p."""
+
+    def infer(self, t: Infer, seed: TensorType, shape: Shape, p: float = 0.5) -> TensorType:
+        out = self.bits(t, seed, shape, dtypes.bool_)
+        del t.attrs["dtype"]
+        t.canonical(p=t.number(p, "p", 0, 1))
+        return out
+
+    def reference(self, seed: Any, shape: tuple[int, ...], p: float) -> Any:
+        return (draw(seed, shape) >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24) < np.float32(p)
+
+    def decompose(self, g: GraphBuilder, seed: Value, shape: Shape, p: float) -> Value:
+        return g.lt(g.uniform(seed, shape), p)
+
+
+BERNOULLI = cast("Bernoulli", REGISTRY["bernoulli"])
+
+
+class Dropout(Operator):
+    """`x` with elements set to 0 with probability `p`, the others divided by 1 - p. `key` is the seed of the draw."""
+
+    apart = ("key",)
+
+    def infer(self, t: Infer, x: TensorType, key: TensorType, p: float = 0.5) -> TensorType:
+        t.require(x, "float", operand=0)
+        t.require(key, "integer", operand=1)
+        if key.rank:
+            t.fail("TS213", f"a key is one integer, not a tensor with {key.rank} axes", operand=1)
+        t.canonical(p=t.number(p, "p", 0, 1))
+        return x
+
+    def reference(self, x: Any, key: Any, p: float) -> Any:
+        kept = ~BERNOULLI.reference(np.asarray(key).astype(np.uint64), x.shape, p)
+        return np.where(kept, x * x.dtype.type(1 / (1 - p) if p < 1 else 0), x.dtype.type(0))
+
+    def decompose(self, g: GraphBuilder, x: Value, key: Value, p: float) -> Value:
+        gone = g.bernoulli(key, tensor(x).shape, p)
+        dtype = tensor(x).dtype
+        return g.to(g.where(gone, 0.0, g.mul(g.compute(x), 1 / (1 - p) if p < 1 else 0.0)), dtype)
+
+    def adjoint(self, g: GraphBuilder, out: Value, ct: Value, x: Value, key: Value, p: float) -> tuple[Value, None]:
+        return (g.dropout(ct, key, p), None)
+
+    def tangent(self, g: GraphBuilder, out: Value, tangents: Any, x: Value, key: Value, p: float) -> Value:
+        return g.dropout(tangents[0], key, p)

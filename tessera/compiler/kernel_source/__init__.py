@@ -1,0 +1,1 @@
+"""Graph IR written as the source text of a kernel."""

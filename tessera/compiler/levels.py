@@ -1,0 +1,122 @@
+"""One level of a function's compilation as lines, each with the place in the sources that it comes from.
+
+Graph and Schedule IR are made here, from the analysis of the text as it is. The levels below need targets, which this
+server never loads: a process of its own makes them from the same text, by `tessera ir`. Nothing of the user's runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import tessera
+from tessera.compiler.frontend.result import Analysis, analyse
+from tessera.compiler.ir.core import Op, clone
+from tessera.compiler.ir.printer import print_lines
+from tessera.errors import NOWHERE, Span
+
+log = logging.getLogger(__name__)
+LEVELS = ("graph", "schedule", "tile", "target", "assembly")
+TIMEOUT = 120.0
+"""seconds after which a compilation is given up"""
+
+
+class NoIR(Exception):
+    """Why there is no text, for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of text and the lines that it comes from; a span of line 0 for none."""
+
+    text: str
+    span: Span = NOWHERE
+
+
+def of(analysis: Analysis) -> tuple[str, ...]:
+    """The levels that there are: a kernel, which is written in tiles, starts as Tile IR."""
+    return LEVELS[LEVELS.index("tile") :] if analysis.definition.kind == "kernel" else LEVELS
+
+
+def graph(analysis: Analysis, dims: Mapping[str, int]) -> Op:
+    """The `graph.func` of a function with some sizes known, after the graph's passes. Raises NoIR."""
+    from tessera.compiler.graph.passes import GRAPH_PASSES
+
+    known = {name: size for name, size in dims.items() if name in analysis.dims}
+    found = analyse(analysis.definition, None, known) if known else analysis
+    if found.op is None:
+        why = [d.message.partition("\n")[0] for d in found.diagnostics if d.severity == "error"]
+        why = why or [d.message for d in found.undecided] or ["what its text leaves open is known when it is called"]
+        raise NoIR(f"{found.name} cannot be compiled as it stands: {'; '.join(why)}")
+    if found.op.name == "tile.func":
+        raise NoIR(f"{found.name} is a kernel: it starts as Tile IR")
+    op = clone(found.op, {})
+    for run in GRAPH_PASSES:
+        run(op)
+    return op
+
+
+def schedule(analysis: Analysis, dims: Mapping[str, int], target: str) -> Op:
+    """The groups of operators that become kernels. Raises NoIR."""
+    from tessera.compiler.schedule.graph_to_schedule import graph_to_schedule
+
+    return graph_to_schedule(graph(analysis, dims), target)
+
+
+def printed(op: Op) -> list[Line]:
+    found = print_lines(op)
+    return [Line(t, s or NOWHERE) for t, s in zip(found.text.splitlines(), found.spans, strict=True)]
+
+
+async def compiled(
+    analysis: Analysis, text: str, level: str, target: str, dims: Mapping[str, int]
+) -> tuple[str, list[Line]]:
+    """The target's name and one of the levels that need it. Raises NoIR; when it is cancelled, the process ends."""
+    if importlib.util.find_spec("tessera.cli") is None:
+        raise NoIR("this server came without the compiler; install tessera in the project's environment")
+    definition = analysis.definition
+    line = definition.span.line  # of several functions of one name, this one
+    command = [sys.executable, "-P", "-m", "tessera.cli", "ir", f"{definition.file}:{line}", "--stdin", "--json"]
+    command += ["--level", level, "--target", target]
+    given = [f"{name}={size}" for name, size in dims.items() if name in analysis.dims]
+    command += ["--dims", ",".join(given)] if given else []
+    out, err, code = await _run(command, text.encode("utf-8", "surrogateescape"))
+    if code:
+        raise NoIR(err.strip() or f"the compiler ended with status {code}")
+    found = json.loads(out)
+    lines = [_line(each["text"], each["file"], each["lines"]) for each in found["lines"]]
+    if not lines:
+        raise NoIR(f"{analysis.name} has no {level} on {found['target']}")
+    return found["target"], lines
+
+
+def _line(text: str, file: str, numbers: list[int]) -> Line:
+    return Line(text, Span(file, min(numbers), 1, max(numbers), 1) if numbers else NOWHERE)
+
+
+async def _run(command: list[str], text: bytes) -> tuple[str, str, int]:
+    own = str(Path(tessera.__file__).parents[1])
+    path = os.pathsep.join(filter(None, (own, os.environ.get("PYTHONPATH", ""))))
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": path, "NO_COLOR": "1"},
+    )
+    try:
+        out, err = await asyncio.wait_for(process.communicate(text), TIMEOUT)
+    except TimeoutError:
+        raise NoIR(f"the compiler has not finished in {TIMEOUT:.0f} seconds") from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    return out.decode(errors="replace"), err.decode(errors="replace"), process.returncode or 0

@@ -1,0 +1,214 @@
+"""What functions took when they were last profiled: the measured counterpart of the cost model.
+
+The profiler writes one small JSON file for each source file into the cache folder; editors read it as data.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tessera import knobs
+from tessera.compiler.frontend.result import Analysis, analyse
+from tessera.compiler.frontend.sizes import usual_sizes
+from tessera.compiler.ir.core import clone
+from tessera.compiler.levels import NoIR, schedule
+from tessera.compiler.schedule.blocks import SIZES, sizes_key
+from tessera.compiler.schedule.cost import MACHINES, Machine, predicted_us
+from tessera.compiler.tile.program import Branch, Buffer, Launch, Program, Step, Window
+from tessera.errors import TesseraError
+from tessera.files import read_record, write_record
+from tessera.language.dims import prod
+
+_SCHEMA = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """All launches of a function during one profile: their time in ns, and when it was (seconds since the epoch).
+
+    `text` is the digest of the source file at that time, `sizes` what its dims were: None where launches differ in one.
+    """
+
+    ns: int
+    launches: int
+    target: str
+    when: float
+    text: str
+    sizes: Mapping[str, int | None] = field(default_factory=dict[str, "int | None"])
+
+
+def common(sizes: Iterable[Mapping[str, int]]) -> dict[str, int | None]:
+    """The sizes of several launches as one: None for a dim in which they differ."""
+    found: dict[str, int | None] = {}
+    for each in sizes:
+        found = {name: size if found.get(name, size) == size else None for name, size in {**found, **each}.items()}
+    return found
+
+
+def sizes_text(sizes: Mapping[str, int | None]) -> str:
+    """`B=8, S=D=1024, several N`; empty where there are none."""
+    alike: dict[int | None, list[str]] = {}
+    for name, size in sizes.items():
+        alike.setdefault(size, []).append(name)
+    several = alike.pop(None, [])
+    said = ["=".join([*names, str(size)]) for size, names in alike.items()]
+    return ", ".join([*said, *(f"several {name}" for name in several)])
+
+
+def digest(text: str) -> str:
+    """Of a source file: whether it is still the one that was measured."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def record(file: str, functions: Mapping[str, Measured]) -> None:
+    """Replaces what is known of these functions. A folder that cannot be written costs the record, nothing else."""
+    write_record(_path(file), _what(file), {name: asdict(m) for name, m in (last(file) | dict(functions)).items()})
+
+
+def last(file: str) -> dict[str, Measured]:
+    """Function -> what it took; empty where nothing has been measured, or the record cannot be read."""
+    try:
+        found: dict[str, Any] = read_record(_path(file), _what(file)) or {}
+        return {name: Measured(**m) for name, m in found.items()}
+    except (ImportError, ValueError, TypeError, AttributeError):
+        return {}
+
+
+def _what(file: str) -> str:
+    return f"profile of {file}, schema {_SCHEMA}"
+
+
+def _path(file: str) -> Path:
+    return knobs.cache_dir() / "profiles" / f"{hashlib.sha256(file.encode()).hexdigest()[:16]}.json"
+
+
+# What a function should cost on a target, from its lowered program. A model, never a measurement.
+
+LARGEST = 1000
+"""operators of a program that is lowered while its author types: as many take a few tenths of a second"""
+_PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """`us` and `bytes` None: not known, and `why` says it. `bytes`: arguments, results and what is needed between.
+    `assumed`: dims that nobody has given a size, and the one they are taken to have."""
+
+    target: str
+    launches: int
+    us: float | None = None
+    bytes: int | None = None
+    why: str = ""
+    assumed: tuple[str, ...] = ()
+    size: int = 0
+
+
+def machine_name(target: str) -> str:
+    """The entry of the cost model for a target; "auto" counts as the CPU, for no device is asked here."""
+    name = target.removeprefix("emulator:")
+    return {"auto": "cpu", "reference": "cpu", "cuda": "sm_90a"}.get(name, name)
+
+
+def program(analysis: Analysis, dims: Mapping[str, int], target: str) -> Program:
+    """The launches of a function or kernel with some of its sizes known. Raises NoIR and TesseraError."""
+    from tessera.compiler.lower.kernel_to_program import kernel_program
+    from tessera.compiler.lower.schedule_to_tile import schedule_to_tile
+
+    known = {name: size for name, size in dims.items() if name in analysis.dims}
+    found = analyse(analysis.definition, None, known) if known else analysis
+    _bounded(found)
+    if found.op is not None and found.op.name == "tile.func":
+        return kernel_program(clone(found.op, {}), found.params, found.checks, found.tuple_result)
+    device = target if target in SIZES else "cpu" if target == "cpu" else "cuda"
+    sizes = sizes_key(target, device)
+    return schedule_to_tile(schedule(found, {}, target), found.params, found.checks, sizes, found.tuple_result)
+
+
+def predict(analysis: Analysis, dims: Mapping[str, int], target: str) -> Prediction:
+    name = machine_name(target)
+    errors = sum(d.severity == "error" for d in analysis.diagnostics)
+    if errors:  # they are underlined where they are
+        return Prediction(name, 0, why=f"it has {errors} error{'s' if errors > 1 else ''}")
+    try:
+        _bounded(analysis)
+        if missing := tuple(dim for dim in analysis.dims if dim not in dims):
+            return _assuming(missing, analysis, dims, target)
+        made = program(analysis, dims, name)
+    except NoIR as e:
+        return Prediction(name, 0, why=str(e))
+    except TesseraError as e:
+        return Prediction(name, 0, why=e.diagnostics[0].message)
+    count, machine = len(made.launches), MACHINES.get(name)
+    if made.free:
+        return Prediction(name, count, why=f"its arguments decide about {', '.join(made.free)}")
+    if machine is None:
+        return Prediction(name, count, None, memory(made), f"there is no model of {name}")
+    us = _time(made.steps, machine)
+    return Prediction(name, count, us, memory(made), "" if us is not None else "how often it loops depends on its data")
+
+
+def _bounded(analysis: Analysis) -> None:
+    operators = sum(1 for _ in analysis.op.walk()) if analysis.op is not None else 0
+    if operators > LARGEST:
+        raise NoIR(f"it has {operators:,} operators; up to {LARGEST:,} are predicted, more are measured (Profile)")
+
+
+def _assuming(missing: tuple[str, ...], analysis: Analysis, dims: Mapping[str, int], target: str) -> Prediction:
+    """The prediction under the sizes that `tessera profile` would take."""
+    usual, why = usual_sizes(analysis, dims), f"set a size for {', '.join(missing)}"
+    if all(dim in usual for dim in missing):
+        sizes = {**dims, **{dim: usual[dim] for dim in missing}}
+        found = predict(analysis, sizes, target)
+        if found.us is not None or found.bytes is not None:
+            return replace(found, assumed=missing, size=usual[missing[0]])
+        if still := analyse(analysis.definition, None, sizes).undecided:  # no size would help
+            why = still[0].message
+    return Prediction(machine_name(target), 0, why=why)
+
+
+def _time(steps: tuple[Step, ...], machine: Machine) -> float | None:
+    """Of two branches the longer one; None with a loop, whose trips only a running program knows."""
+    total = 0.0
+    for step in steps:
+        if isinstance(step, Launch):
+            took = predicted_us(step.flops, step.bytes, machine)
+        elif isinstance(step, Branch):
+            sides = [_time(side, machine) for side in (step.then, step.orelse)]
+            took = max((t for t in sides if t is not None), default=None) if None not in sides else None
+        else:
+            took = None
+        if took is None:
+            return None
+        total += took
+    return total
+
+
+def memory(program: Program) -> int:
+    """The most bytes alive at once: arguments, results and constants, and what lies between two launches."""
+    uses: dict[int, list[int]] = {}
+    for at, launch in enumerate(program.launches):
+        for arg in launch.args:
+            if isinstance(arg, Window):
+                uses.setdefault(arg.buffer, []).append(at)
+    kept = sum(_size(b) for b in program.buffers if b.role != "temp")
+    passing = [(_size(b), uses[b.id][0], uses[b.id][-1]) for b in program.buffers if b.role == "temp" and b.id in uses]
+    alive = (sum(n for n, first, last in passing if first <= at <= last) for at in range(len(program.launches)))
+    return kept + max(alive, default=0)
+
+
+def _size(buffer: Buffer) -> int:
+    elements = prod(buffer.shape)
+    return elements * buffer.dtype.itemsize if isinstance(elements, int) else 0
+
+
+def quantity(value: float, unit: str) -> str:
+    """Three digits: `5.12 ms`."""
+    if unit == "s":
+        value, unit = next(((value / s, u) for s, u in ((1, "s"), (1e-3, "ms")) if value >= s), (value / 1e-6, "µs"))
+        return f"{value:.3g} {unit}"
+    scale, prefix = next(((s, p) for s, p in _PREFIXES if value >= s), (1, ""))
+    return f"{value / scale:.3g} {prefix}{unit}"

@@ -1,0 +1,155 @@
+"""Makes a decomposed graph function ready for grouping: every view becomes a window, every result owns its memory.
+
+Inserted copies are casts to the same dtype: elementwise ops like any other, fused where they can be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from tessera.compiler.ir.core import Block, Builder, Op, Value
+from tessera.compiler.ir.launches import LAUNCHES, kernel_of, stored
+from tessera.compiler.ir.types import TensorType, TileType
+from tessera.compiler.schedule.access import collapse
+from tessera.compiler.schedule.alignment import base_of, long_reduction
+from tessera.compiler.schedule.matrices import contraction, merged, operands_as_matrices, ordered, roles
+from tessera.compiler.schedule.views import contiguous, is_view, kind_of, layout_of
+
+
+def copy_before(op: Op, v: Value) -> Value:
+    """A contiguous copy of `v`, made just before `op`."""
+    assert isinstance(v.type, TensorType)
+    return Builder.before(op).value("graph.cast", (v,), v.type, {"dtype": v.type.dtype}, v.hint)
+
+
+def normalise(block: Block) -> None:
+    for op in list(block.ops):
+        if is_view(op) and layout_of(op.result) is None:
+            op.set_operand(0, copy_before(op, op.operands[0]))
+        elif op.name == "graph.contract":
+            _normalise_contraction(op)
+        elif kind_of(op) == "gather":
+            _store_generated(op, range(len(op.operands)))
+            _store_scalars(op, (0,))
+        elif kind_of(op) == "reduce":
+            _straighten(op)
+        elif op.name == "graph.launch":
+            _normalise_launch(op)
+        elif op.name == "graph.if":
+            _own(op, {0})
+        for region in () if op.name in LAUNCHES else op.regions:
+            normalise(region.block)
+    _own(block.terminator, range(len(block.terminator.operands)))
+
+
+def _normalise_launch(op: Op) -> None:
+    """A kernel's arguments lie in memory in one piece. What it stores to nobody else sees: it is a copy, unless it was
+    computed for this launch alone."""
+    writes = stored(op)
+    for i, arg in enumerate(kernel_of(op).region.block.args[: len(op.operands)]):
+        v = op.operands[i]
+        layout = layout_of(v)
+        base = layout.base if layout else None
+        if isinstance(arg.type, TileType):  # a scalar: passed, put into the kernel, or read from memory
+            ready = base is not None and (base.op is None or base.op.name == "graph.constant" or not _computed(base.op))
+        elif i in writes:
+            ready = layout is not None and layout.whole and _made_for(v, op)
+        else:
+            ready = layout is not None and layout.strides == contiguous(layout.shape) and _in_memory(layout.base)
+        if not ready:
+            op.set_operand(i, copy_before(op, v))
+
+
+def _computed(op: Op) -> bool:
+    """Whether an op's result is computed wherever it is used, and so lies nowhere."""
+    return kind_of(op) == "generate"
+
+
+def _in_memory(base: Value) -> bool:
+    """Whether a value has a buffer: a scalar argument may be none."""
+    assert isinstance(base.type, TensorType)
+    return base.type.rank > 0 if base.op is None else not _computed(base.op)
+
+
+def _made_for(v: Value, op: Op) -> bool:
+    """Whether `v` and all that it is a view of were computed beside `op`, for it alone."""
+    while len(v.uses) == 1 and v.op is not None and v.op.block is op.block:
+        if not is_view(v.op):
+            return not _computed(v.op)
+        v = v.op.operands[0]
+    return False
+
+
+def _store_generated(op: Op, which: Collection[int]) -> None:
+    """Operands that `op` reads from memory, in an order of its own, are put there if they are computed where used."""
+    for i in which:
+        base = base_of(op.operands[i])
+        if base.op is not None and _computed(base.op):
+            op.set_operand(i, copy_before(op, op.operands[i]))
+
+
+def _store_scalars(op: Op, which: Collection[int]) -> None:
+    """So are those that are windows onto a scalar argument, which has no memory."""
+    for i in which:
+        if not _in_memory(base_of(op.operands[i])):
+            op.set_operand(i, copy_before(op, op.operands[i]))
+
+
+def _straighten(op: Op) -> None:
+    """A long reduction walks its operand as one axis, in chunks: a window of several gets a copy."""
+    layout = layout_of(op.operands[0])
+    assert layout is not None
+    if long_reduction(op) and len(collapse(layout.shape, [0] * len(layout.shape), [layout.strides])) > 1:
+        op.set_operand(0, copy_before(op, op.operands[0]))
+
+
+def _normalise_contraction(op: Op) -> None:
+    """Operands that are no matrices in memory are copied; an output in another order is computed in order and
+    transposed."""
+    _store_generated(op, (0, 1))
+    _store_scalars(op, (0, 1))
+    c = contraction(op)
+    if not ordered(c):
+        inner = c.batch + c.rows + c.columns
+        t = op.result.type
+        assert isinstance(t, TensorType)
+        shape = tuple(c.sizes[x] for x in inner)
+        new = Builder.before(op).op(
+            op.name, op.operands, (t.with_shape(shape),), {**op.attrs, "out": inner}, hints=(op.result.hint,)
+        )
+        perm = tuple(inner.index(x) for x in c.out)
+        moved = Builder.before(op).value("graph.transpose", (new.result,), t, {"perm": perm}, op.result.hint)
+        op.result.replace_by(moved)
+        op.erase()
+        op, c = new, contraction(new)
+    if operands_as_matrices(op) is None:
+        for i, (labels, groups) in enumerate(zip((c.lhs, c.rhs), roles(c), strict=True)):
+            layout = layout_of(op.operands[i])
+            if layout is not None and merged(layout, labels, groups) is not None:
+                continue
+            want = "".join(groups)
+            v = op.operands[i]
+            assert isinstance(v.type, TensorType)
+            perm = tuple(labels.index(x) for x in want)
+            turned = Builder.before(op).value(
+                "graph.transpose", (v,), v.type.with_shape(tuple(c.sizes[x] for x in want)), {"perm": perm}, v.hint
+            )
+            op.set_operand(i, copy_before(op, turned))
+            op.attrs["lhs" if i == 0 else "rhs"] = want
+
+
+def _own(op: Op, which: Collection[int]) -> None:
+    """What leaves a block is distinct, contiguous and computed in it; everything else is copied."""
+    taken: set[Value] = set()
+    for i in which:
+        v = op.operands[i]
+        layout = layout_of(v)
+        base = layout.base if layout else None
+        fresh = (
+            base is not None and base.op is not None and base.op.block is op.block and kind_of(base.op) != "generate"
+        )
+        if layout is None or not fresh or not layout.whole or base in taken:
+            op.set_operand(i, copy_before(op, v))
+        else:
+            assert base is not None
+            taken.add(base)

@@ -1,0 +1,1 @@
+"""Calls of compiled code: entry points, worker threads, clocks."""

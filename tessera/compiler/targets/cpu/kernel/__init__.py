@@ -1,0 +1,1 @@
+"""A kernel as a function: products, scans, control flow, tile records."""

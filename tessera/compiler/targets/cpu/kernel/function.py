@@ -1,0 +1,243 @@
+"""One kernel as a function: arguments, programs of its range, scratch memory, and its blocks stage by stage.
+
+    void kernel(ptr frame, i64 begin, i64 end, i64 worker)
+
+runs the programs begin ... end - 1 of the grid. The frame holds everything that one call of the Program knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from tessera.compiler.ir.core import Block, Op, Value
+from tessera.compiler.ir.types import INDEX, SharedType, TileType, ViewType
+from tessera.compiler.targets.cpu.call.interrupts import Looks, watch_of
+from tessera.compiler.targets.cpu.elementary.convert import Pair, memory_element, storage_type, unpack
+from tessera.compiler.targets.cpu.frame import SCRATCH, SCRATCH_STRIDE, Frame
+from tessera.compiler.targets.cpu.kernel.control import write_for, write_if, write_while
+from tessera.compiler.targets.cpu.kernel.prepare import prepared
+from tessera.compiler.targets.cpu.kernel.products import PITCH, direct_operand, write_contract, write_mma
+from tessera.compiler.targets.cpu.kernel.scan_sort import write_scan, write_sort
+from tessera.compiler.targets.cpu.kernel.sites import Sites
+from tessera.compiler.targets.cpu.llvm.emit import Function, Module
+from tessera.compiler.targets.cpu.llvm.isa import VectorISA
+from tessera.compiler.targets.cpu.llvm.values import I64, PTR, Index, Val
+from tessera.compiler.targets.cpu.loops.axes import moves, shape_of
+from tessera.compiler.targets.cpu.loops.elements import Evaluator
+from tessera.compiler.targets.cpu.loops.index import dtype_of, memory_of, unsupported
+from tessera.compiler.targets.cpu.loops.memory import Cell, held
+from tessera.compiler.targets.cpu.loops.nests import NestWriter, Scratch
+from tessera.compiler.targets.cpu.loops.plan import Planner
+from tessera.compiler.targets.cpu.loops.stages import Group, Stage
+from tessera.compiler.tile.program import Launch, ScalarArg, Window
+from tessera.language.dims import Dim, prod
+from tessera.language.dtypes import DType
+
+STACK_LIMIT = 1 << 15
+"""bytes of scratch memory on the stack; larger tiles lie in the call's workspace"""
+
+
+class KernelFunction:
+    """Writes one launch's kernel into a module. `scratch_bytes` is what each worker needs of the call's workspace."""
+
+    def __init__(self, module: Module, name: str, launch: Launch, frame: Frame, isa: VectorISA, sites: Sites) -> None:
+        self.module, self.frame, self.isa, self.sites = module, frame, isa, sites
+        self.planned: Callable[[Sequence[Stage]], Callable[[int], None]] | None = None
+        """told the stages of the outermost block, gives what is to be called before each of them"""
+        self.number: Index = 0
+        """the program being run, counted over the grid"""
+        self.kernel = prepared(launch.kernel)
+        params = [("frame", PTR), ("begin", I64), ("end", I64), ("worker", I64)]
+        self.fn = Function(module, name, params)
+        dims = {n: frame.load_dim(self.fn, self.fn.param(0), n) for n in frame.free}
+        self.ev = Evaluator(self.kernel, self.fn, isa, dims)
+        self.scratch_bytes: Dim = 0
+        self.stack_bytes = 0
+        self._workspace: Val | None = None
+        self.has_mma = any(op.name in ("tile.mma", "tile.contract") for op in self.kernel.walk())
+        self._bind(launch)
+
+    # -- arguments ---------------------------------------------------------------------------------------------------
+    def _bind(self, launch: Launch) -> None:
+        fn, ev, frame = self.fn, self.ev, self.fn.param(0)
+        for arg, given in zip(self.kernel.region.block.args, launch.args, strict=True):
+            if isinstance(given, Window):
+                assert isinstance(arg.type, ViewType)
+                base = self.frame.load_buffer(fn, frame, given.buffer)
+                ev.views[arg] = fn.gep(base, ev.dim(given.offset), memory_element(arg.type.dtype))
+            else:
+                ev.bound[arg] = self._scalar(given, dtype_of(arg))
+
+    def _scalar(self, given: ScalarArg, d: DType) -> Val | Pair:
+        p = self.frame.scalar_address(self.fn, self.fn.param(0), given.param)
+        raw = self.fn.load_pure(p, storage_type(d, 1), 8)
+        return unpack(raw, d, self.ev.vm)
+
+    # -- programs ----------------------------------------------------------------------------------------------------
+    def stream(self, arguments: Iterable[int]) -> None:
+        """Stores to these arguments may bypass the caches (x86 only: elsewhere they would need other barriers)."""
+        if self.isa.name != "neon":
+            self.ev.streams = {self.kernel.region.block.args[i] for i in arguments}
+
+    def write(self, around: Callable[[Index, Callable[[], None]], None] | None = None) -> None:
+        """The whole function. `around(program, body)` lets a profiled variant measure each program."""
+        fn, ev = self.fn, self.ev
+        self.looks = Looks(fn, watch_of(fn), fn.param(3))
+        grid = [ev.dim(g) for g in self.kernel.attrs["grid"]]  # type: ignore[union-attr]
+        with fn.loop(fn.param(1), fn.param(2)) as loop:
+            self.looks.in_loop()
+            rest: Index = loop.index
+            self.number = loop.index
+            coords: list[Index] = []
+            for n in reversed(grid[1:]):
+                coords.append(fn.mod(rest, n))
+                rest = fn.div(rest, n)
+            ev.program = [rest, *reversed(coords)] if grid else []
+
+            def body() -> None:
+                self.block(self.kernel.region.block)
+
+            if around is None:
+                body()
+            else:
+                around(loop.index, body)
+        if ev.has_streamed:  # such stores are ordered by nothing else
+            self.module.declare("declare void @llvm.x86.sse.sfence()")
+            fn.do("call void @llvm.x86.sse.sfence()")
+
+    # -- scratch memory ----------------------------------------------------------------------------------------------
+    def raw(self, size: Dim) -> Val:
+        """`size` bytes of this worker's own, aligned to 64 bytes; the same memory in every program."""
+        if isinstance(size, int) and self.stack_bytes + size <= STACK_LIMIT:
+            self.stack_bytes += size
+            return self.fn.alloca("i8", max(size, 1))
+        rounded = -(-size // 64) * 64 if isinstance(size, int) else size + 63
+        at = self.scratch_bytes
+        self.scratch_bytes = at + rounded
+        if self._workspace is None:
+            frame = self.fn.param(0)
+            base = self.frame.load_slot(self.fn, frame, SCRATCH, PTR)
+            stride = self.frame.load_slot(self.fn, frame, SCRATCH_STRIDE, I64)
+            self._workspace = self.fn.gep(base, self.fn.mul(self.fn.param(3), stride), "i8")
+        place = self.ev.dim(at)
+        if not isinstance(at, int):
+            place = self.fn.mul(self.fn.div(self.fn.add(place, 63), 64), 64)
+        return self.fn.gep(self._workspace, place, "i8")
+
+    def scratch(self, v: Value, sizes: Sequence[Dim] | None = None) -> Cell:
+        """Memory for a tile value (or the part of it that `sizes` says)."""
+        shape = shape_of(v) if sizes is None else tuple(sizes)
+        d = held(dtype_of(v))
+        if self.has_mma and len(shape) == 2 and sizes is None and all(isinstance(s, int) for s in shape):
+            return self.matrix(v)
+        p = self.raw(prod(shape) * d.itemsize)
+        return Cell(p, self.ev.packed_strides(shape), d)
+
+    def matrix(self, v: Value, turned: bool = False) -> Cell:
+        """Memory for a matrix that a product accumulates in: rows and columns padded to whole register blocks (two
+        vectors wide). `turned`: the columns lie where rows would."""
+        d = held(dtype_of(v))
+        rows, columns = (int(s) for s in shape_of(v))  # type: ignore[arg-type]
+        if turned:
+            rows, columns = columns, rows
+        step = max(PITCH, 2 * self.isa.lanes(8 * d.itemsize))
+        pitch = -(-columns // step) * step
+        p = self.raw((rows + 16) * pitch * d.itemsize)
+        steps = (pitch if rows > 1 else 0, 1 if columns > 1 else 0)
+        return Cell(p, steps[::-1] if turned else steps, d)
+
+    # -- blocks ------------------------------------------------------------------------------------------------------
+    def block(self, block: Block, needed: Iterable[Value] = ()) -> Planner:
+        """Writes all stages of a block; `needed` values are put into the cells that they already have."""
+        direct = {
+            v
+            for op in block.ops
+            for o in op.walk()
+            if o.name == "tile.mma"
+            for v in o.operands
+            if direct_operand(self, v)
+        }
+        plan = Planner(block, memory_of, needed, direct)
+        writer = self.writer(plan)
+        for op in block.ops:
+            if op.name == "tile.alloc_shared" and op.result not in self.ev.cells:
+                self.ev.cells[op.result] = self._shared(op)
+        outermost = block is self.kernel.region.block
+        before = self.planned(plan.stages) if self.planned is not None and outermost else None
+        for i, stage in enumerate(plan.stages):
+            if before is not None:
+                before(i)
+            if isinstance(stage, Group):
+                writer.write(stage)
+            else:
+                self.ev.memo = {}
+                self._apart(stage, plan, writer)
+            self.ev.memo = {}
+        return plan
+
+    def writer(self, plan: Planner) -> NestWriter:
+        return NestWriter(self.ev, plan, Scratch(self.scratch, self.raw))
+
+    def _shared(self, op: Op) -> Cell:
+        t = op.result.type
+        assert isinstance(t, SharedType)
+        d = held(t.dtype)
+        return Cell(self.raw(prod(t.shape) * d.itemsize), self.ev.packed_strides(t.shape), d)
+
+    def _apart(self, op: Op, plan: Planner, writer: NestWriter) -> None:
+        match op.name:
+            case "tile.for":
+                write_for(self, op, plan, writer)
+            case "tile.if":
+                write_if(self, op)
+            case "tile.while":
+                write_while(self, op, plan, writer)
+            case "tile.mma":
+                write_mma(self, op, plan, writer)
+            case "tile.contract":
+                write_contract(self, op)
+            case "tile.scan":
+                write_scan(self, op, plan)
+            case "tile.sort":
+                write_sort(self, op, plan)
+            case "tile.print" | "tile.assert":
+                self.sites.write(self, op, plan, writer)
+            case _:
+                unsupported(op)
+        self._unpadded(op, writer, plan)
+
+    def _unpadded(self, op: Op, writer: NestWriter, plan: Planner) -> None:
+        """A result that is reshaped must lie in C order without gaps."""
+        for v in op.results:
+            cell = self.ev.cells.get(v)
+            moved = any(moves(u) for u, _ in v.uses)
+            if cell is None or not moved:
+                continue
+            packed = self.ev.packed_strides(shape_of(v))
+            if [str(s) for s in packed] != [str(s) for s in cell.strides]:
+                target = Cell(self.raw(prod(shape_of(v)) * cell.dtype.itemsize), packed, cell.dtype)
+                writer.write(plan.copy(v, target))
+                self.ev.cells[v] = target
+
+    # -- values that cross blocks ------------------------------------------------------------------------------------
+    def registers(self, v: Value) -> list[Val]:
+        """A scalar or index value as the registers that hold it."""
+        if v.type == INDEX:
+            return [self.fn.index(self.ev.index(v))]
+        x = self.ev.element(v, ())
+        return [x.re, x.im] if isinstance(x, Pair) else [x]
+
+    def set_registers(self, v: Value, values: Sequence[Val]) -> None:
+        if v.type == INDEX:
+            self.ev.indices[v] = values[0]
+        else:
+            self.ev.bound[v] = Pair(values[0], values[1]) if len(values) == 2 else values[0]
+
+    def width(self, v: Value) -> int:
+        """How many registers a scalar takes."""
+        return 2 if isinstance(v.type, TileType) and v.type.dtype.is_complex else 1
+
+
+def is_tile(v: Value) -> bool:
+    """Whether a value lies in memory: a tile of rank 1 or more."""
+    return isinstance(v.type, TileType) and v.type.rank > 0

@@ -1,0 +1,241 @@
+"""Matrix products of tiles (`tile.mma`) and of whole operands in global memory (`tile.contract`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tessera.compiler.ir.core import Op, Value
+from tessera.compiler.ir.types import ViewType
+from tessera.compiler.targets.cpu.elementary.convert import memory_element, real_part
+from tessera.compiler.targets.cpu.kernel.packed_matmul import Matmul, matmul_function
+from tessera.compiler.targets.cpu.kernel.small_matmul import Shape, direct_function, direct_kind
+from tessera.compiler.targets.cpu.llvm.emit import Function
+from tessera.compiler.targets.cpu.llvm.values import Index, Val
+from tessera.compiler.targets.cpu.loops.axes import shape_of
+from tessera.compiler.targets.cpu.loops.index import dtype_of, memory_of, unsupported
+from tessera.compiler.targets.cpu.loops.nests import NestWriter
+from tessera.compiler.targets.cpu.loops.plan import Planner
+from tessera.language.dims import Dim
+from tessera.language.dtypes import DType
+from tessera.language.order import levels
+
+PITCH = 64
+"""rows of scratch matrices are at least this many elements apart"""
+
+if TYPE_CHECKING:
+    from tessera.compiler.targets.cpu.kernel.function import KernelFunction
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A matrix in memory: address of element (0, 0), strides in elements, storage dtype."""
+
+    ptr: Val
+    strides: tuple[Index, Index]
+    dtype: DType
+
+    @property
+    def unit(self) -> str:
+        """Which axis has stride 1: "0", "1" or ""."""
+        return "1" if self.strides[1] == 1 else "0" if self.strides[0] == 1 else ""
+
+
+def _source(v: Value) -> tuple[Op, bool] | None:
+    """The load that `v` is, and whether it is seen transposed."""
+    turned = False
+    while v.op is not None and v.op.name == "tile.transpose":
+        turned, v = not turned, v.op.operands[0]
+    return (v.op, turned) if v.op is not None and v.op.name == "tile.load" else None
+
+
+def direct_operand(k: KernelFunction, v: Value) -> bool:
+    """Whether a product may read `v` straight from global memory: a load that never leaves its view, of memory that
+    this kernel does not write."""
+    found = _source(v)
+    if found is None:
+        return False
+    load, _ = found
+    view = load.operands[0].type
+    assert isinstance(view, ViewType)
+    if load.attrs.get("masked") or memory_of(load.operands[0]) in k.ev.written:
+        return False
+    sizes = zip(load.operands[1 : 1 + view.rank], shape_of(load.result), view.shape, strict=True)
+    return all(all(k.ev.bounds.inside(o, t, n)) for o, t, n in sizes)
+
+
+def _operand(k: KernelFunction, v: Value) -> Operand:
+    if v not in k.ev.cells and direct_operand(k, v):
+        found = _source(v)
+        assert found is not None
+        load, turned = found
+        p, strides, _, view = k.ev.window(load)
+        a, b = strides
+        return Operand(p, (b, a) if turned else (a, b), dtype_of(view))
+    cell = k.ev.cells[v]
+    return Operand(cell.ptr, (cell.strides[0], cell.strides[1]), cell.dtype)
+
+
+def _check(op: Op, lhs: DType, rhs: DType, acc: DType) -> None:
+    if acc.is_complex and lhs == rhs == acc:
+        return
+    if acc.is_complex or lhs.is_complex or rhs.is_complex or acc.kind == "bool" or acc.is_low_precision:
+        unsupported(op, f"a matrix product of {lhs} and {rhs} accumulated in {acc}")
+    if acc.is_integer and (lhs.is_float or rhs.is_float):
+        unsupported(op, f"a product of floats accumulated in {acc}")
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """C (+)= A @ B with C in the scratch matrix at `c`, whose rows are `pitch` elements apart. `m` and `n` are the
+    sizes here, at most `rows` and `columns`."""
+
+    a: Operand
+    b: Operand
+    acc: DType
+    c: Val
+    pitch: int
+    m: Index
+    n: Index
+    k: Index
+    rows: int
+    columns: int
+    accumulate: bool
+
+    @property
+    def swapped(self) -> Product:
+        """The same product as C^T = B^T @ A^T."""
+        a, b = (Operand(x.ptr, (x.strides[1], x.strides[0]), x.dtype) for x in (self.b, self.a))
+        return replace(self, a=a, b=b, m=self.n, n=self.m, rows=self.columns, columns=self.rows)
+
+    def write(self, k: KernelFunction) -> None:
+        """Calls the function that suits the sizes; at a ragged edge the packed product, which takes any."""
+        fn = k.fn
+        kind, shape = self._direct(k)
+        if kind == "":
+            self._packed(k)
+            return
+        if kind != "direct" and not isinstance(self.n, int):
+            shape = replace(shape, n_is_bound=True)
+        direct = direct_function(k.module, shape, kind)
+        if isinstance(self.m, int) and (shape.n_is_bound or isinstance(self.n, int)):
+            _call(fn, direct, self._arguments())
+        else:
+            full = fn.binary("and", fn.icmp("eq", self.m, self.rows), fn.icmp("eq", self.n, self.columns))
+            fn.choose(full, lambda: _call(fn, direct, self._arguments()), lambda: self._packed(k))
+
+    def _arguments(self) -> list[Index]:
+        return [self.a.ptr, *self.a.strides, self.b.ptr, *self.b.strides, self.c, self.pitch, self.m, self.n, self.k]
+
+    def _direct(self, k: KernelFunction) -> tuple[str, Shape]:
+        """How the product goes without packing, "" if it does not."""
+        strides = tuple(s if isinstance(s, int) else None for s in (*self.a.strides, *self.b.strides, self.pitch))
+        depth = self.k if isinstance(self.k, int) else None
+        shape = Shape(k.isa, self.acc, self.rows, self.columns, depth, strides, self.accumulate)
+        plain = self.a.dtype == self.b.dtype == self.acc and self.acc.is_float
+        return direct_kind(shape) if plain else "", shape
+
+    def _packed(self, k: KernelFunction) -> list[Val]:
+        if self.acc.is_complex:
+            return self._real(k.fn)._packed(k)
+        along = {"0": "m", "1": "k", "": ""}[self.a.unit], {"0": "k", "1": "n", "": ""}[self.b.unit]
+        depth = levels(self.k if isinstance(self.k, int) else None)
+        kind = Matmul(
+            k.isa, self.a.dtype, self.b.dtype, self.acc, *along, self.rows, self.columns, self.accumulate, depth
+        )
+        line = max(self.pitch, kind.padded_columns(self.columns))
+        sums = self.c if depth < 3 else k.raw(kind.padded_rows(self.rows) * line * self.acc.itemsize)
+        work = k.raw(kind.workspace(self.rows))
+        return _call(k.fn, matmul_function(k.module, kind), [*self._arguments(), work, sums])
+
+    def _real(self, fn: Function) -> Product:
+        """A complex product as matmul.py takes it. A row whose elements are neighbours is one of real ones too."""
+        a, part = self.a, real_part(self.acc)
+        if a.unit == "1":
+            a = Operand(a.ptr, (fn.mul(a.strides[0], 2), 1), part)
+        return replace(
+            self,
+            a=a,
+            acc=part,
+            pitch=2 * self.pitch,
+            columns=2 * self.columns,
+            n=fn.mul(self.n, 2),
+            k=fn.mul(self.k, 2),
+        )
+
+
+def _call(fn: Function, name: str, args: list[Index]) -> list[Val]:
+    fn.do(f"call void @{name}({', '.join(repr(fn.index(x)) for x in args)})")
+    return []
+
+
+def write_mma(k: KernelFunction, op: Op, plan: Planner, writer: NestWriter) -> None:
+    """The accumulator's elements are put into the result's memory, then the products are added there."""
+    a, b, acc = op.operands
+    sizes = [d for v in (a, b) for d in shape_of(v) if isinstance(d, int)]
+    if len(sizes) != 4:
+        unsupported(op, "a product of tiles of unknown size")
+    m, depth, _, n = sizes
+    cell = k.ev.cells.get(op.result) or k.matrix(op.result)
+    k.ev.cells[op.result] = cell
+    writer.write(plan.copy(acc, cell))
+    k.ev.memo = {}
+    left, right = _operand(k, a), _operand(k, b)
+    _check(op, left.dtype, right.dtype, dtype_of(acc))
+    pitch = cell.strides[0] or PITCH
+    assert isinstance(pitch, int)
+    Product(left, right, dtype_of(acc), cell.ptr, pitch, m, n, depth, m, n, True).write(k)
+
+
+def write_contract(k: KernelFunction, op: Op) -> None:
+    """The part of the block that lies inside the product; at the edges the rest is zero."""
+    ev, fn = k.ev, k.fn
+    lhs, rhs = op.operands[:2]
+    rows, columns = shape_of(op.result)
+    if not isinstance(rows, int) or not isinstance(columns, int):
+        unsupported(op, "a contraction block of unknown size")
+    dtype = dtype_of(op.result)
+    narrow = columns <= k.isa.lanes(8 * dtype.itemsize) // 2 and rows >= 2 * columns
+    swap = (
+        narrow and not dtype.is_complex and op.result not in ev.cells
+    )  # complex products have an order of their parts
+    cell = ev.cells.get(op.result) or k.matrix(op.result, turned=swap)
+    ev.cells[op.result] = cell
+    left, right = (_whole(k, v) for v in (lhs, rhs))
+    _check(op, left.dtype, right.dtype, dtype_of(op.result))
+    row, col = ev.index(op.operands[2]), ev.index(op.operands[3])
+    m, n = _left(k, lhs, 0, op.operands[2], rows), _left(k, rhs, 1, op.operands[3], columns)
+    pitch = cell.strides[1 if swap else 0] or PITCH
+    assert isinstance(pitch, int)
+    if not (isinstance(m, int) and isinstance(n, int)):
+        ragged = fn.binary("or", fn.icmp("slt", m, rows), fn.icmp("slt", n, columns))
+        with fn.when(ragged):
+            lines, width = (columns, rows) if swap else (rows, columns)
+            size = (pitch * (lines - 1) + width) * cell.dtype.itemsize
+            fn.module.declare("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
+            fn.do(f"call void @llvm.memset.p0.i64({cell.ptr!r}, i8 0, i64 {size}, i1 false)")
+    a = Operand(fn.gep(left.ptr, fn.mul(row, left.strides[0]), memory_element(left.dtype)), left.strides, left.dtype)
+    b = Operand(
+        fn.gep(right.ptr, fn.mul(col, right.strides[1]), memory_element(right.dtype)), right.strides, right.dtype
+    )
+    depth = ev.dim(_extent(lhs, 1))
+    product = Product(a, b, dtype_of(op.result), cell.ptr, pitch, m, n, depth, rows, columns, False)
+    (product.swapped if swap else product).write(k)
+
+
+def _whole(k: KernelFunction, v: Value) -> Operand:
+    s = k.ev.view_strides(v)
+    return Operand(k.ev.base(v), (s[0], s[1]), dtype_of(v))
+
+
+def _left(k: KernelFunction, view: Value, axis: int, start: Value, size: int) -> Index:
+    """How many of `size` rows (columns) from `start` on lie inside the view."""
+    extent = _extent(view, axis)
+    if all(k.ev.bounds.inside(start, size, extent)):
+        return size
+    return k.fn.smax(k.fn.smin(k.fn.sub(k.ev.dim(extent), k.ev.index(start)), size), 0)
+
+
+def _extent(view: Value, axis: int) -> Dim:
+    assert isinstance(view.type, ViewType)
+    return view.type.shape[axis]

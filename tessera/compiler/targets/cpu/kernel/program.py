@@ -1,0 +1,193 @@
+"""A whole Program as LLVM IR: one function per launch and `run(frame)`, which makes the launches in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+from tessera.compiler.targets.cpu.call.interrupts import Looks, watch_of
+from tessera.compiler.targets.cpu.frame import POOL, RUN, Frame
+from tessera.compiler.targets.cpu.kernel.function import KernelFunction
+from tessera.compiler.targets.cpu.kernel.sites import Sites
+from tessera.compiler.targets.cpu.kernel.tile_records import Recording
+from tessera.compiler.targets.cpu.llvm import jit
+from tessera.compiler.targets.cpu.llvm.emit import Function, Module
+from tessera.compiler.targets.cpu.llvm.isa import VectorISA
+from tessera.compiler.targets.cpu.llvm.values import I1, I8, PTR, Index, Val, const
+from tessera.compiler.targets.cpu.loops.elements import Evaluator
+from tessera.compiler.targets.cpu.loops.index import memory_of
+from tessera.compiler.tile.program import Branch, Launch, Loop, Program, Step, Window
+from tessera.language.dims import Dim, dim_max, prod
+
+ALONE_NS = 15_000
+"""a launch that takes less than this on one core is not worth waking workers for"""
+CHUNKS = 64
+"""pieces a launch is handed out in: enough to balance, few enough to keep memory accesses long"""
+
+
+class ProgramWriter:
+    """`text` and `meta` once written: scratch bytes per worker, phases of tile records, kernels by name."""
+
+    def __init__(self, program: Program, isa: VectorISA, profile: bool, debug: bool = False) -> None:
+        self.program, self.isa = program, isa
+        self.frame = Frame.of(program)
+        self.module = Module(jit.attributes(isa))
+        self.scratch: Dim = 0
+        self.kernels: dict[int, tuple[str, KernelFunction]] = {}
+        self.recording = Recording() if profile else None
+        self.sites = Sites(debug)
+        self.talking: set[str] = set()
+        """kernels that call the host"""
+        self._write_kernels()
+        self._write_run()
+
+    def _write_kernels(self) -> None:
+        taken: set[str] = set()
+        for i, launch in enumerate(self.program.launches):
+            if id(launch) in self.kernels:
+                continue
+            base = "".join(c if c.isalnum() or c == "_" else "_" for c in str(launch.kernel.attrs["sym_name"]))
+            name = base if base not in taken and base != "run" else f"{base}_{i}"
+            taken.add(name)
+            said = len(self.sites.table)
+            kernel = KernelFunction(self.module, name, launch, self.frame, self.isa, self.sites)
+            kernel.stream(self._streamed(launch))
+            if self.recording is not None:
+                self.recording.write(kernel, i)
+            else:
+                kernel.write()
+            self.kernels[id(launch)] = (name, kernel)
+            if len(self.sites.table) > said:
+                self.talking.add(name)
+            need = kernel.scratch_bytes
+            both_known = isinstance(need, int) and isinstance(self.scratch, int)
+            self.scratch = dim_max(self.scratch, need) if both_known else self.scratch + need
+
+    def _streamed(self, launch: Launch) -> list[int]:
+        """The arguments whose buffers are too large to stay cached and that no launch reads."""
+        sizes = {b.id: prod(b.shape) * b.dtype.itemsize for b in self.program.buffers}
+        out: list[int] = []
+        for i, arg in enumerate(launch.args):
+            if isinstance(arg, Window) and arg.buffer not in self._read:
+                size = sizes[arg.buffer]
+                if isinstance(size, int) and size > self.isa.cached_bytes:
+                    out.append(i)
+        return out
+
+    @cached_property
+    def _read(self) -> set[int]:
+        """The buffers that some launch, branch or loop reads."""
+        found: set[int] = {s.cond for s in _conditions(self.program.steps)}
+        for launch in self.program.launches:
+            names = dict(zip(launch.kernel.region.block.args, launch.args, strict=True))
+            for op in launch.kernel.walk():
+                reads = {"tile.load": op.operands[:1], "tile.gather": op.operands[:1], "tile.contract": op.operands[:2],
+                         "tile.copy_async": op.operands[1:2]}.get(op.name, ())  # fmt: skip
+                for view in reads:
+                    arg = names[memory_of(view)]
+                    if isinstance(arg, Window):
+                        found.add(arg.buffer)
+        return found
+
+    # -- run ---------------------------------------------------------------------------------------------------------
+    def _write_run(self) -> None:
+        fn = Function(self.module, "run", [("frame", PTR)])
+        self.fn = fn
+        first = next(iter(self.program.launches), None)
+        self.watch = watch_of(fn)
+        self.looks = Looks(fn, self.watch, 0)
+        self.dims = {n: self.frame.load_dim(fn, fn.param(0), n) for n in self.frame.free}
+        self.ev = Evaluator(first.kernel, fn, self.isa, self.dims) if first is not None else None
+        self._steps(self.program.steps)
+
+    def _steps(self, steps: Sequence[Step]) -> None:
+        for step in steps:
+            match step:
+                case Launch():
+                    self._launch(step)
+                case Branch():
+                    go = self._flag(step.cond)
+                    with self.fn.when(go):
+                        self._steps(step.then)
+                    with self.fn.when(self.fn.binary("xor", go, const(True, I1))):
+                        self._steps(step.orelse)
+                case Loop():
+                    self._loop(step)
+
+    def _flag(self, buffer: int) -> Val:
+        p = self.fn.here(self.frame.load_buffer(self.fn, self.fn.param(0), buffer))
+        return self.fn.compare("icmp ne", self.fn.load(p, I8, 1), const(0, I8))
+
+    def _loop(self, step: Loop) -> None:
+        def test(_: list[Val]) -> Val:
+            self.looks.in_loop()
+            self._steps(step.head)
+            self.looks.at_start()
+            return self._flag(step.cond)
+
+        def body(_: list[Val]) -> list[Val]:
+            self._steps(step.body)
+            return []
+
+        self.fn.while_loop([], test, body)
+
+    def _launch(self, launch: Launch) -> None:
+        fn = self.fn
+        assert self.ev is not None
+        name, _ = self.kernels[id(launch)]
+        grid: Sequence[Dim] = launch.kernel.attrs["grid"]  # type: ignore[assignment]
+        total = self.ev.dim(prod(grid))
+        frame = fn.param(0)
+        work = self._nanoseconds(launch, prod(grid))
+        alone = f"call void @{name}({frame!r}, i64 0, {fn.index(total)!r}, i64 0)"
+        few = isinstance(total, int) and total <= 1
+        if name in self.talking or few or (isinstance(work, int) and work < ALONE_NS):
+            fn.do(alone)
+            return
+        run = self.frame.load_slot(fn, frame, RUN, PTR)
+        pool = self.frame.load_slot(fn, frame, POOL, PTR)
+        grain = fn.div(fn.add(total, CHUNKS - 1), CHUNKS)
+        grain = fn.smax(grain, 1)
+        given = ", ".join(map(repr, (frame, fn.index(total), fn.index(grain), self.watch)))
+        shared = f"call void {run.ref}({pool!r}, ptr @{name}, {given})"
+        if isinstance(work, int):
+            fn.do(shared)
+            return
+        fn.choose(fn.icmp("sge", work, ALONE_NS), lambda: self._do(shared), lambda: self._do(alone))
+
+    def _do(self, line: str) -> list[Val]:
+        self.fn.do(line)
+        return []
+
+    def _nanoseconds(self, launch: Launch, grid: Dim) -> Index:
+        """A guess of the launch's time on one core: what it moves at 8 bytes a ns, what it computes at 8 flops a ns."""
+        assert self.ev is not None
+        total = (launch.bytes + launch.flops) if launch.bytes or launch.flops else grid * 1000
+        return self.fn.div(self.ev.dim(total), 8)
+
+    # -- results -----------------------------------------------------------------------------------------------------
+    def render(self) -> tuple[str, list[tuple[int, str, int]]]:
+        """The module's text, and where its lines come from."""
+        return self.module.render()
+
+    def meta(self) -> dict[str, Any]:
+        return {
+            "isa": self.isa.name,
+            "features": self.isa.features,
+            "scratch": str(self.scratch),
+            "phases": self.recording.phases if self.recording else [],
+            "sites": self.sites.table,
+            "kernels": [name for name, _ in self.kernels.values()],
+        }
+
+
+def _conditions(steps: Sequence[Step]) -> Iterator[Branch | Loop]:
+    """The branches and loops among steps, inner ones too."""
+    for step in steps:
+        if isinstance(step, Branch):
+            yield step
+            yield from _conditions((*step.then, *step.orelse))
+        elif isinstance(step, Loop):
+            yield step
+            yield from _conditions((*step.head, *step.body))

@@ -1,0 +1,401 @@
+"""Small matrix products straight from the operands' own memory, without packing.
+
+The direct way keeps a block of C in registers, as the packed product does, but broadcasts elements of A and loads rows
+of B where they lie; it pays where there is too little work to repay copying. The turned way is for a few rows of A and
+a B whose columns are contiguous (a matrix times a vector is its plainest case): squares of B are transposed in
+registers on the way. Dots are for so few results that lanes would stay empty: each lane takes a chain of the sum.
+
+All add in the order of language/order.py with fused multiply-adds, so that the bits are those of every other path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tessera.compiler.targets.cpu.elementary.convert import memory_element, register_type
+from tessera.compiler.targets.cpu.elementary.vectormath import VectorMath
+from tessera.compiler.targets.cpu.kernel.chains import Chains, added, sums
+from tessera.compiler.targets.cpu.kernel.packed_matmul import PARAMETERS, interleaved, transpose
+from tessera.compiler.targets.cpu.llvm.emit import Function, Module
+from tessera.compiler.targets.cpu.llvm.isa import VectorISA
+from tessera.compiler.targets.cpu.llvm.values import I1, Index, Ty, Val, const
+from tessera.language.dtypes import DType
+from tessera.language.order import CHAIN, GROUP, SPAN, levels
+
+SMALL = 1 << 21
+"""multiplications of a product that is not worth packing"""
+FEW_ROWS = 4
+"""rows of A for which B is never worth packing; twice as many where there are registers for them"""
+ROWS = 8
+"""rows of B that are added to C together where A is a vector"""
+
+FAR = 4096
+"""bytes between rows of a matrix that are too far apart for more than one place of each to be read at a time"""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A product of m by n by k; `strides` are those of A (m, k), B (k, n) and C's rows; None: known at run time."""
+
+    isa: VectorISA
+    dtype: DType
+    m: int
+    n: int
+    k: int | None
+    strides: tuple[int | None, ...]
+    accumulate: bool
+    n_is_bound: bool = False
+    """fewer columns may be left; not for the direct way"""
+
+    @property
+    def lanes(self) -> int:
+        return self.isa.lanes(self.dtype.bits)
+
+    @property
+    def vector(self) -> Ty:
+        return register_type(self.dtype, self.lanes)
+
+    @property
+    def block(self) -> tuple[int, int]:
+        """Rows and vectors of columns kept in registers: as many as leave room for a row of B and an element of A."""
+        room = 28 if self.isa.registers >= 32 else 12
+        across = -(-self.n // self.lanes)
+        vectors = min(across, max(2 if across > 1 else 1, room // max(self.m, 1), 1), room // 2 if self.m > 1 else 8)
+        vectors = min(vectors, 8)
+        return min(self.m, max(1, room // vectors)), vectors
+
+    def name(self, kind: str) -> str:
+        strides = "_".join("x" if s is None else str(s) for s in self.strides)
+        add = ("_add" if self.accumulate else "") + ("_bound" if self.n_is_bound else "")
+        return f"{kind}_{self.dtype}_{self.m}x{self.n}_{levels(self.k)}_{strides}{add}"
+
+
+def direct_kind(shape: Shape) -> str:
+    """Which of this file's ways suits the product: "dots", "direct", "turned", or "" for none."""
+    m, n, k = shape.m, shape.n, shape.k
+    if shape.strides[3] == 1 and (n > 1 or shape.strides[2] != 1):
+        small = k is not None and m * n * k <= SMALL
+        return "direct" if small or m <= FEW_ROWS else ""
+    few = 2 * FEW_ROWS if shape.isa.registers >= 32 else FEW_ROWS
+    if shape.strides[2] != 1 or m > few:
+        return ""
+    if shape.strides[1] == 1 and not shape.accumulate and n < shape.lanes and _dots_are_faster(n, k):
+        return "dots"
+    return "turned"
+
+
+def _dots_are_faster(n: int, k: int | None) -> bool:
+    """Roughly: a vector of results waits 4 cycles for each product, one result for a chain, then for memory."""
+    return k is None or n * (4 * CHAIN + k // 4) < 4 * k
+
+
+def direct_function(module: Module, shape: Shape, kind: str) -> str:
+    """The name of a function with the parameters of `matmul_function`, written into `module` at first use."""
+    name = shape.name(kind)
+    if any(f.name == name for f in module.functions):
+        return name
+    fn = Function(module, name, PARAMETERS)
+    places = (1, 2, 4, 5, 7)
+    strides: list[Index] = [fn.param(p) if s is None else s for p, s in zip(places, shape.strides, strict=True)]
+    writer = _Writer(fn, shape, strides)
+    match kind:
+        case "dots":
+            writer.dots()
+        case "direct" if shape.m == 1:
+            writer.rows_of_b()
+        case "direct":
+            writer.direct()
+        case _:
+            writer.turned()
+    return name
+
+
+@dataclass(slots=True)
+class _Writer:
+    fn: Function
+    shape: Shape
+    strides: list[Index]
+
+    def at(self, base: Val, *steps: tuple[Index, Index]) -> Val:
+        """The address of the element that is `index * stride` further for each pair."""
+        for index, stride in steps:
+            base = self.fn.gep(base, self.fn.mul(index, stride), memory_element(self.shape.dtype))
+        return base
+
+    def fma(self, x: Val, y: Val, z: Val) -> Val:
+        return VectorMath(self.fn, self.shape.isa).fma(x, y, z)
+
+    def start(self, places: list[Val]) -> list[Val]:
+        if not self.shape.accumulate:
+            return [const(0, self.shape.vector)] * len(places)
+        return [self.fn.load(p, self.shape.vector, self.shape.dtype.itemsize) for p in places]
+
+    def finish(self, places: list[Val], values: list[Val]) -> None:
+        for p, v in zip(places, values, strict=True):
+            self.fn.store(v, p, self.shape.dtype.itemsize)
+
+    # -- products with a vector --------------------------------------------------------------------------------------
+    def dots(self) -> None:
+        """Each element on its own: lanes are the chains of a group, and a last, shorter chain stands by itself."""
+        fn, shape = self.fn, self.shape
+        sam, _, _, sbn, ldc = self.strides
+        one, lanes, k = shape.vector.scalar, shape.lanes, fn.param(10)
+        found = fn.alloca(memory_element(shape.dtype), max(GROUP, lanes))
+
+        def group(a: Val, b: Val, lo: Index, hi: Index) -> list[Val]:
+            """The sum of one group: its chains are computed side by side, put down, and added one by one."""
+            whole = fn.div(fn.sub(hi, lo), CHAIN)
+            with fn.loop(0, whole, lanes) as at:
+                starts = [fn.smin(fn.add(at.index, i), fn.sub(whole, 1)) for i in range(lanes)]
+                places = [fn.add(lo, fn.mul(i, CHAIN)) for i in starts]
+                rows = [[self.at(x, (p, 1)) for p in places] for x in (a, b)]
+                with fn.loop(0, CHAIN, lanes, [const(0, shape.vector)]) as along:
+                    left, right = (self._square([self.at(p, (along.index, 1)) for p in lines]) for lines in rows)
+                    v = along.carried[0]
+                    for x, y in zip(left, right, strict=True):
+                        v = self.fma(x, y, v)
+                    along.next = [v]
+                fn.store(along.results[0], self.at(found, (at.index, 1)), shape.dtype.itemsize)
+            with fn.loop(0, whole, 1, [const(-0.0, one)]) as at:
+                at.next = [added(fn, at.carried[0], fn.load(self.at(found, (at.index, 1)), one))]
+            rest = fn.add(lo, fn.mul(whole, CHAIN))
+            with fn.loop(rest, hi, 1, [const(0, one)]) as last:
+                x, y = (fn.load(self.at(p, (last.index, 1)), one) for p in (a, b))
+                last.next = [self.fma(x, y, last.carried[0])]
+            return [fn.select(fn.icmp("slt", rest, hi), added(fn, at.results[0], last.results[0]), at.results[0])]
+
+        with fn.loop(0, fn.param(8)) as i, fn.loop(0, fn.param(9)) as j:
+            a, b = self.at(fn.param(0), (i.index, sam)), self.at(fn.param(3), (j.index, sbn))
+            with fn.loop(0, k, SPAN, [const(-0.0, one)]) as at:
+                (sum_,) = group(a, b, at.index, fn.smin(fn.add(at.index, SPAN), k))
+                at.next = [added(fn, at.carried[0], sum_)]
+            result = fn.select(fn.icmp("sgt", k, 0), at.results[0], const(0, one))
+            fn.store(result, self.at(fn.param(6), (i.index, ldc), (j.index, 1)), shape.dtype.itemsize)
+
+    def _square(self, rows: list[Val]) -> list[Val]:
+        """A vector from each of these places, transposed.
+
+        Halves of vectors go from memory to where they belong, which is cheaper than to shuffle them later. All of a row
+        is read at once, since rows may lie in one set of the cache.
+        """
+        fn, lanes, size = self.fn, self.shape.lanes, self.shape.dtype.itemsize
+        piece = min(16 // size, lanes)
+        if lanes < 2 * piece:
+            return transpose(fn, [fn.load(p, self.shape.vector, size) for p in rows])
+        half, t = lanes // 2, self.shape.vector.wide(lanes // 2)
+        lower = [i for p in range(0, lanes, 2 * piece) for i in range(p, p + piece)]
+        held: list[list[Val]] = [[] for _ in range(lanes // piece)]
+        for j in range(piece):
+            own = rows[j::piece]  # lanes j of all pieces
+            loaded = [[fn.load(self.at(p, (at, 1)), t, size) for at in (0, half)] for p in own]
+            for at in range(2):
+                joined = [
+                    fn.shuffle(x[at], y[at], range(lanes)) for x, y in zip(loaded[::2], loaded[1::2], strict=True)
+                ]
+                if len(joined) == 1:
+                    held[at].append(joined[0])
+                    continue
+                for k in range(2):
+                    mask = [i + k * piece for i in lower]
+                    held[2 * at + k].append(fn.shuffle(joined[0], joined[1], [*mask, *(lanes + i for i in mask)]))
+        return [v for some in held for v in interleaved(fn, some, piece)]
+
+    def rows_of_b(self) -> None:
+        """A vector times B: several rows of B at a time are added to sums that stay in the first-level cache."""
+        fn, shape = self.fn, self.shape
+        depth, c, k = levels(shape.k), fn.param(6), fn.param(10)
+        element = memory_element(shape.dtype)
+        chain = c if depth == 1 else fn.alloca(element, -(-shape.n // shape.lanes) * shape.lanes)
+        group = c if depth < 3 else fn.alloca(element, -(-shape.n // shape.lanes) * shape.lanes)
+        zero, nothing = const(0, shape.vector), const(-0.0, shape.vector)
+        if depth == 1:
+            if not shape.accumulate:
+                self._each_vector(lambda at: self._put(zero, c, at))
+            self._add_rows(chain, 0, k)
+            return
+        self._each_vector(lambda at: self._put(self._get(c, at) if shape.accumulate else zero, chain, at))
+        self._each_vector(lambda at: self._put(nothing, c, at))
+
+        def move(source: Val, target: Val, left: Val, at: Index) -> None:
+            self._put(added(fn, self._get(target, at), self._get(source, at)), target, at)
+            self._put(left, source, at)
+
+        def one_group(lo: Index, hi: Index) -> None:
+            with fn.loop(lo, hi, CHAIN) as at:
+                self._add_rows(chain, at.index, fn.smin(fn.add(at.index, CHAIN), hi))
+                self._each_vector(lambda v: move(chain, group, zero, v))
+
+        if depth == 2:
+            one_group(0, k)
+            return
+        self._each_vector(lambda at: self._put(nothing, group, at))
+        with fn.loop(0, k, SPAN) as at:
+            one_group(at.index, fn.smin(fn.add(at.index, SPAN), k))
+            self._each_vector(lambda v: move(group, c, nothing, v))
+        with fn.when(fn.icmp("sle", k, 0)):
+            self._each_vector(lambda v: self._put(self._get(chain, v), c, v))
+
+    def _each_vector(self, write: Callable[[Index], None]) -> None:
+        with self.fn.loop(0, self.shape.n, self.shape.lanes) as at:
+            write(at.index)
+
+    def _get(self, base: Val, at: Index) -> Val:
+        return self.fn.load(self.at(base, (at, 1)), self.shape.vector, self.shape.dtype.itemsize)
+
+    def _put(self, v: Val, base: Val, at: Index) -> None:
+        self.fn.store(v, self.at(base, (at, 1)), self.shape.dtype.itemsize)
+
+    def _add_rows(self, target: Val, lo: Index, hi: Index) -> None:
+        """The rows of B from `lo` on, each times its element of A."""
+        fn, shape = self.fn, self.shape
+        whole = shape.n // shape.lanes * shape.lanes
+
+        def add(first: Index, rows: int) -> None:
+            lefts = [self._left(0, fn.add(first, i)) for i in range(rows)]
+            lines = [self.at(fn.param(3), (fn.add(first, i), self.strides[2])) for i in range(rows)]
+
+            def columns(column: Index, tail: int) -> None:
+                total = self._get(target, column)
+                for left, line in zip(lefts, lines, strict=True):
+                    total = self.fma(left, self._load(self.at(line, (column, 1)), tail), total)
+                self._put(total, target, column)
+
+            with fn.loop(0, whole, shape.lanes) as at:
+                columns(at.index, 0)
+            if shape.n > whole:
+                columns(whole, shape.n - whole)
+
+        most = fn.add(lo, fn.mul(fn.div(fn.sub(hi, lo), ROWS), ROWS))
+        with fn.loop(lo, most, ROWS) as at:
+            add(at.index, ROWS)
+        with fn.loop(most, hi) as at:
+            add(at.index, 1)
+
+    # -- B along its rows --------------------------------------------------------------------------------------------
+    def direct(self) -> None:
+        shape, fn = self.shape, self.fn
+        mr, nv = shape.block
+        width = nv * shape.lanes
+        whole = shape.n // width * width
+        with fn.loop(0, whole, width) as q:
+            self._columns(q.index, nv, 0, mr)
+        rest = shape.n - whole
+        if rest:
+            self._columns(whole, -(-rest // shape.lanes), rest % shape.lanes, mr)
+
+    def _columns(self, column: Index, vectors: int, tail: int, mr: int) -> None:
+        """All rows of `vectors` vectors of columns, the last of which has `tail` lanes (0: all)."""
+        whole = self.shape.m // mr * mr
+        with self.fn.loop(0, whole, mr) as p:
+            self._block(p.index, column, mr, vectors, tail)
+        if self.shape.m > whole:
+            self._block(whole, column, self.shape.m - whole, vectors, tail)
+
+    def _block(self, row: Index, column: Index, rows: int, vectors: int, tail: int) -> None:
+        fn, shape = self.fn, self.shape
+        sam, sak, sbk, _, ldc = self.strides
+        lanes = shape.lanes
+        a, b = self.at(fn.param(0), (row, sam)), self.at(fn.param(3), (column, 1))
+        c = self.at(fn.param(6), (row, ldc), (column, 1))
+        places = [self.at(c, (i, ldc), (j * lanes, 1)) for i in range(rows) for j in range(vectors)]
+
+        def chain(starts: list[Index], count: Index, values: list[Val]) -> list[Val]:
+            (first,) = starts
+            with fn.loop(0, count, 1, values) as at:
+                k = fn.add(first, at.index)
+                line = self.at(b, (k, sbk))
+                rights = [
+                    self._load(self.at(line, (j * lanes, 1)), tail if j == vectors - 1 else 0) for j in range(vectors)
+                ]
+                left = self.at(a, (k, sak))
+                following: list[Val] = []
+                for i in range(rows):
+                    x = fn.splat(fn.load(self.at(left, (i, sam)), shape.vector.scalar), lanes)
+                    for j in range(vectors):
+                        following.append(self.fma(x, rights[j], at.carried[i * vectors + j]))
+                at.next = following
+            return at.results
+
+        self.finish(places, self._sums(self.start(places), chain))
+
+    def _sums(self, start: list[Val], chains: Chains, together: int = 1) -> list[Val]:
+        k = self.shape.k
+        return sums(self.fn, self.fn.param(10) if k is None else k, levels(k), start, chains, together)
+
+    def _load(self, p: Val, tail: int) -> Val:
+        if not tail:
+            return self.fn.load(p, self.shape.vector, self.shape.dtype.itemsize)
+        return self._masked(p, self._mask(range(tail)))
+
+    def _mask(self, on: range) -> Val:
+        m = I1.wide(self.shape.lanes)
+        return Val("<" + ", ".join(f"i1 {'true' if i in on else 'false'}" for i in range(m.lanes)) + ">", m)
+
+    def _masked(self, p: Val, mask: Val) -> Val:
+        """Zeros in the lanes that are not read."""
+        fn, t, m = self.fn, self.shape.vector, mask.ty
+        fn.module.declare(f"declare {t.text} @llvm.masked.load.{t.suffix}.p0(ptr, {m.text}, {t.text})")
+        args = f"ptr align {self.shape.dtype.itemsize} {p.ref}, {mask!r}, {t.text} zeroinitializer"
+        return fn.effect(f"call {t.text} @llvm.masked.load.{t.suffix}.p0({args})", t)
+
+    # -- B along its columns -----------------------------------------------------------------------------------------
+    def turned(self) -> None:
+        """Lanes are columns. Where fewer are left, the last of them fills the lanes: what it gives is filler of C."""
+        shape, fn = self.shape, self.fn
+        lanes, n = shape.lanes, fn.param(9) if shape.n_is_bound else shape.n
+        side_by_side = 2 if shape.m == 1 and levels(shape.k) == 1 else 1
+        wide, whole = (fn.mul(fn.div(n, x), x) for x in (side_by_side * lanes, lanes))
+        with fn.loop(0, wide, side_by_side * lanes) as q:
+            self._turned_columns(q.index, [range(i * lanes, (i + 1) * lanes) for i in range(side_by_side)])
+        with fn.loop(wide, whole, lanes) as q:
+            self._turned_columns(q.index, [range(lanes)])
+        last = fn.sub(fn.sub(n, whole), 1)
+        with fn.when(fn.icmp("sge", last, 0)):
+            self._turned_columns(whole, [[fn.smin(i, last) for i in range(lanes)]])
+
+    def _turned_columns(self, column: Index, taken: Sequence[Sequence[Index]]) -> None:
+        """Vectors of the columns that are `taken`, counted from `column` on, for all rows of A."""
+        fn, shape = self.fn, self.shape
+        _, _, _, sbn, ldc = self.strides
+        lanes, m = shape.lanes, shape.m
+        b, c = self.at(fn.param(3), (column, sbn)), self.at(fn.param(6), (column, 1))
+        places = [self.at(c, (i, ldc), (j * lanes, 1)) for j in range(len(taken)) for i in range(m)]
+        steps = [[fn.mul(i, sbn) for i in own] for own in taken]
+
+        def add(values: list[Val], lines: Sequence[Val], ks: list[Index]) -> list[Val]:
+            """`lines` of B, for each chain and vector of columns, times all rows of A."""
+            chosen = [(line, ks[j // len(taken)], i) for j, line in enumerate(lines) for i in range(m)]
+            return [self.fma(self._left(i, k), line, v) for (line, k, i), v in zip(chosen, values, strict=True)]
+
+        def chains(starts: list[Index], count: Index, values: list[Val]) -> list[Val]:
+            whole = fn.mul(fn.div(count, lanes), lanes)
+            with fn.loop(0, whole, lanes, values) as at:
+                corners = [self.at(b, (fn.add(k, at.index), 1)) for k in starts]
+                squares = [self._square([self.at(p, (s, 1)) for s in own]) for p in corners for own in steps]
+                so_far = list(at.carried)
+                for i, lines in enumerate(zip(*squares, strict=True)):
+                    so_far = add(so_far, lines, [fn.add(k, fn.add(at.index, i)) for k in starts])
+                at.next = so_far
+            with fn.loop(whole, count, 1, at.results) as one:
+                ks = [fn.add(k, one.index) for k in starts]
+                lines = [self._one_each(self.at(b, (k, 1)), own) for k in ks for own in steps]
+                one.next = add(list(one.carried), lines, ks)
+            return one.results
+
+        near = isinstance(sbn, int) and sbn * shape.dtype.itemsize < FAR
+        self.finish(places, self._sums(self.start(places), chains, 2 if m == 1 and near else 1))
+
+    def _left(self, row: int, k: Index) -> Val:
+        """An element of A in every lane."""
+        place = self.at(self.fn.param(0), (row, self.strides[0]), (k, self.strides[1]))
+        return self.fn.splat(self.fn.load(place, self.shape.vector.scalar), self.shape.lanes)
+
+    def _one_each(self, p: Val, steps: list[Index]) -> Val:
+        """One element of each lane's column."""
+        fn, t = self.fn, self.shape.vector
+        v = Val("poison", t)
+        for i, step in enumerate(steps):
+            x = fn.load(self.at(p, (step, 1)), t.scalar)
+            v = fn.op(f"insertelement {t.text} {v.ref}, {x!r}, i64 {i}", t, (v, x))
+        return v

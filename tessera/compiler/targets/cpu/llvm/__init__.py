@@ -1,0 +1,1 @@
+"""LLVM IR: types, values, the instruction sets, the just-in-time compiler."""

@@ -1,0 +1,115 @@
+"""LLVM through llvmlite: text to object code, object code into this process."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import threading
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from tessera.compiler.targets.cpu.llvm.isa import VectorISA
+from tessera.errors import Diagnostic, MissingDependency, TargetError
+from tessera.once import once
+
+_lock = threading.RLock()  # LLVM's contexts are not thread-safe, and llvmlite uses one
+
+
+@once
+def binding() -> Any:
+    """llvmlite.binding, with the native target ready."""
+    try:
+        llvm = importlib.import_module("llvmlite.binding")
+    except ImportError as e:
+        raise MissingDependency("llvmlite", "all", "The CPU target") from e
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm
+
+
+@lru_cache(maxsize=8)
+def machine(isa: VectorISA) -> Any:
+    llvm = binding()
+    target = llvm.Target.from_default_triple()
+    return target.create_target_machine(cpu=isa.cpu, features=isa.features, opt=2, reloc="pic", codemodel="small")
+
+
+def attributes(isa: VectorISA) -> str:
+    return f'"prefer-vector-width"="{isa.bits}" "min-legal-vector-width"="{isa.bits}"'
+
+
+def compile_object(text: str, isa: VectorISA, name: str) -> bytes:
+    """Object code of an LLVM module. Raises TargetError TS603 if LLVM rejects it."""
+    llvm = binding()
+    with _lock:
+        try:
+            module = llvm.parse_assembly(text)
+            module.name = name
+            return bytes(machine(isa).emit_object(module))
+        except RuntimeError as e:
+            raise TargetError(Diagnostic("TS603", f"LLVM cannot compile the code generated for {name}: {e}")) from e
+
+
+def assembly(text: str, isa: VectorISA) -> str:
+    """The assembly text of an LLVM module."""
+    with _lock:
+        return str(machine(isa).emit_assembly(binding().parse_assembly(text)))
+
+
+class Loaded:
+    """Object code in this process; it stays mapped as long as this object lives. `imports`: addresses of symbols that
+    are found in no library of the process.
+
+    Linked by JITLink, which maps all sections of an object in one piece. The older MCJIT maps each by itself, and where
+    memory is in use they come to lie further apart than the code's 32-bit distances reach: it ends the process then.
+    """
+
+    def __init__(self, code: bytes, imports: Mapping[str, int] | None = None) -> None:
+        self._name = f"code_{next(_numbers)}"
+        builder = binding().JITLibraryBuilder().add_object_img(code).add_current_process()
+        for name, address in (imports or {}).items():
+            builder.import_symbol(name, address)
+        with _lock:
+            self._linker = _linkers.next()
+            self._library = builder.link(self._linker, self._name)
+        self._found: dict[str, Any] = {}
+
+    def address(self, symbol: str) -> int:
+        """The address of a function of the object. Raises KeyError if it has none of that name."""
+        with _lock:
+            if symbol not in self._found:
+                try:
+                    self._found[symbol] = self._linker.lookup(self._name, symbol)
+                except RuntimeError as e:
+                    raise KeyError(symbol) from e
+            return int(self._found[symbol][symbol])
+
+
+_numbers = itertools.count()
+
+LIBRARIES = 64
+"""libraries of one linker"""
+
+
+class _Linkers:
+    """Libraries have names of their own, and go with the objects that hold them. A linker keeps some 9 KiB of each for
+    as long as it lives itself, so it has a number of them and makes way for another one; it goes with the last of them.
+    """
+
+    def __init__(self) -> None:
+        self._now: Any = None
+        self._left = 0
+
+    def next(self) -> Any:
+        """The linker for one more library. Called with the lock held."""
+        if not self._left:
+            llvm = binding()
+            loader = llvm.Target.from_default_triple().create_target_machine(jit=True)
+            self._now = llvm.create_lljit_compiler(loader, use_jit_link=True, suppress_errors=True)
+            self._left = LIBRARIES
+        self._left -= 1
+        return self._now
+
+
+_linkers = _Linkers()

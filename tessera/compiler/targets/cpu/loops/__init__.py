@@ -1,0 +1,1 @@
+"""Elementwise code, reductions and copies as nests of loops."""

@@ -1,0 +1,140 @@
+"""Which roots share outer loops, and which share all their loops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tessera.compiler.ir.core import Block, Value
+from tessera.compiler.targets.cpu.loops.axes import LAZY, Spaces, moves
+from tessera.compiler.targets.cpu.loops.stages import READS, STORES, Group, Nest, Root
+
+
+class Grouping:
+    """A group being filled with the roots of a block, in order."""
+
+    def __init__(self, dependences: Dependences, root: Root) -> None:
+        self.dependences = dependences
+        self.group = Group([], [])
+        self.nest_of: dict[object, int] = {}
+        self.roots: list[Root] = []
+        self.outer: set[int] = root.parallel
+        self._add(root)
+
+    def join(self, root: Root) -> bool:
+        """Adds the root if it can run under the same outer loops; says whether it could."""
+        outer = self.outer & root.parallel
+        known = {c for r in self.roots for c in r.loops}
+        if self.outer:
+            leading = all(self._leads(outer, r) for r in (*self.roots, root))
+            if not outer or not (outer == self.outer or leading):
+                return False
+        elif not set(root.parallel) <= known:
+            return False
+        if self._must_wait(root):
+            return False
+        self.outer = outer
+        self._add(root)
+        return True
+
+    @staticmethod
+    def _leads(outer: set[int], root: Root) -> bool:
+        return set(root.loops[: len(outer)]) == outer
+
+    def _must_wait(self, root: Root) -> bool:
+        """Whether it needs results of this group in full: at other coordinates, reshaped, or re-read from memory."""
+        p = self.dependences
+        done = {
+            r.op.result if r.op and r.op.results else r.value for r in self.roots if not (r.op and r.op.name in STORES)
+        }
+        stored = [(p.position[r.op], p.memory(r.op.operands[0])) for r in self.roots if r.op and r.op.name in STORES]
+        for leaf in p.root_leaves(root):
+            op = leaf.op
+            assert op is not None
+            if leaf in done and any(c is not None and c < 0 for c in p.spaces.of(leaf)):
+                return True
+            if moves(op) and op.operands[0] in done:
+                return True
+            if op.name in READS and leaf not in done:
+                at, memory = p.position[op], p.memory(op.operands[0])
+                if any(m == memory and i < at for i, m in stored):
+                    return True
+        return False
+
+    def _add(self, root: Root) -> None:
+        p = self.dependences
+        leaves = p.root_leaves(root)
+        earliest = 0
+        for leaf in leaves:
+            if leaf in self.nest_of:
+                made = self.nest_of[leaf]
+                reduced = leaf.op is not None and leaf.op.name == "tile.reduce"
+                same = set(self.group.nests[made].classes) == set(root.loops)
+                earliest = max(earliest, made if same and not reduced else made + 1)
+        if root.op is not None and root.op.name in STORES:
+            memory = p.memory(root.op.operands[0])
+            for other in self.roots:
+                reads = any(
+                    x.op and x.op.name in READS and p.memory(x.op.operands[0]) == memory for x in p.root_leaves(other)
+                )
+                writes = other.op is not None and other.op.name in STORES and p.memory(other.op.operands[0]) == memory
+                if reads or writes:
+                    earliest = max(earliest, self.nest_of[other] + (1 if writes else 0))
+        at = self._place(root, earliest)
+        self.roots.append(root)
+        self.nest_of[root] = at
+        if root.op is None or root.op.results:
+            self.nest_of[root.op.result if root.op else root.value] = at
+        self.group.parallel = self.outer
+        ordered = [c for c in max(self.roots, key=lambda r: len(r.loops)).loops if c in self.outer]
+        self.group.outer = ordered
+
+    def _place(self, root: Root, earliest: int) -> int:
+        nests = self.group.nests
+        for i in range(earliest, len(nests)):
+            fits = root.reduced is None or nests[i].reduced in (None, root.reduced)
+            if set(nests[i].classes) == set(root.loops) and fits:
+                nests[i].roots.append(root)
+                nests[i].reduced = nests[i].reduced if nests[i].reduced is not None else root.reduced
+                return i
+        nests.append(Nest(root.loops, [root], root.reduced))
+        return len(nests) - 1
+
+
+# What the computation of a value starts from, within one block.
+
+
+class Dependences:
+    """`kept` are the values in scratch memory, at which the search for what a value needs ends. `memory(view)` names
+    the memory behind a view or shared tile: two accesses may meet only if their memory is the same."""
+
+    def __init__(self, block: Block, memory: Callable[[Value], object], spaces: Spaces, kept: set[Value]) -> None:
+        self.block, self.memory, self.spaces, self.kept = block, memory, spaces, kept
+        self.position = {op: i for i, op in enumerate(block.ops)}
+        self._leaves: dict[Value, frozenset[Value]] = {}
+
+    def leaves(self, v: Value) -> frozenset[Value]:
+        """What the lazy computation of `v` starts from: reads, reductions and kept values of this block."""
+        if v not in self._leaves:
+            op = v.op
+            if op is None or op.block is not self.block:
+                found: frozenset[Value] = frozenset()
+            elif v in self.kept or op.name not in LAZY:
+                found = frozenset((v,))
+            else:
+                found = self.below(v)
+                if op.name in READS or moves(op):
+                    found |= {v}
+            self._leaves[v] = found
+        return self._leaves[v]
+
+    def below(self, v: Value) -> frozenset[Value]:
+        op = v.op
+        found: frozenset[Value] = frozenset()
+        return found.union(*map(self.leaves, op.operands)) if op is not None else found
+
+    def root_leaves(self, root: Root) -> frozenset[Value]:
+        if root.op is None:
+            below = self.below(root.value)
+            return below | {root.value} if root.value.op and root.value.op.name in READS else below
+        found: frozenset[Value] = frozenset()
+        return found.union(*map(self.leaves, root.op.operands))

@@ -1,0 +1,244 @@
+"""Element access: addresses from coordinates, contiguous, strided and masked loads and stores of vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tessera.compiler.targets.cpu.elementary.convert import (
+    Elem,
+    Pair,
+    choose,
+    constant,
+    lanes_of,
+    memory_element,
+    pack,
+    storage_type,
+    unpack,
+    widen,
+)
+from tessera.compiler.targets.cpu.elementary.vectormath import VectorMath
+from tessera.compiler.targets.cpu.llvm.emit import Function
+from tessera.compiler.targets.cpu.llvm.values import I1, I32, I64, PTR, Index, Ty, Val, const
+from tessera.language.dtypes import DType, f32
+
+
+@dataclass(frozen=True, slots=True)
+class Coord:
+    """Where an axis stands: index + shift, and in lanes > 1 also the numbers after it."""
+
+    index: Index
+    shift: int = 0
+    lanes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Scratch memory that holds a tile value: one stride per axis, in elements; 0 along axes that it does not keep."""
+
+    ptr: Val
+    strides: tuple[Index, ...]
+    dtype: DType
+
+
+def held(d: DType) -> DType:
+    """How scratch memory holds a dtype: small floats as the f32 they are computed in."""
+    return f32 if d.is_low_precision else d
+
+
+class Affine(Val):
+    """A vector of integers base, base + 1, base + 2 ..."""
+
+    __slots__ = ("base",)
+
+    def __init__(self, v: Val, base: Val) -> None:
+        super().__init__(v.ref, v.ty, v.scope)
+        self.base = base
+
+
+def affine(base: Val, lanes: int, fn: Function) -> Affine:
+    t = base.ty.wide(lanes)
+    return Affine(fn.binary("add", fn.splat(base, lanes), fn.lane_numbers(t)), base)
+
+
+class Memory:
+    """Loads and stores into `vm.fn`."""
+
+    def __init__(self, vm: VectorMath) -> None:
+        self.vm, self.fn = vm, vm.fn
+        self._dummy: dict[int, Val] = {}
+        self.floor = 0
+        """the scope inside which memory that this kernel writes is read before it is written"""
+
+    def address(
+        self, ptr: Val, d: DType, coords: Sequence[Coord | None], strides: Sequence[Index]
+    ) -> tuple[Val, Index, int]:
+        """The address of the first lane, the lanes' stride and their number. Outer coordinates are added first, so that
+        what does not change in the inner loop is computed outside it."""
+        fn, elem = self.fn, memory_element(d)
+        used = [(c, s) for c, s in zip(coords, strides, strict=True) if c is not None and s != 0]
+        used.sort(key=lambda cs: cs[0].index.scope if isinstance(cs[0].index, Val) else 0)
+        shift: Index = 0
+        step: Index = 0
+        lanes = 1
+        for c, s in used:
+            ptr = fn.gep(ptr, fn.mul(c.index, s), elem)
+            shift = fn.add(shift, fn.mul(c.shift, s))
+            if c.lanes > 1:
+                lanes, step = c.lanes, fn.add(step, s)
+        return fn.gep(ptr, shift, elem), step, lanes
+
+    def lanes_below(self, c: Coord, bound: Index) -> Val:
+        """The lanes of `c` whose number is less than `bound`."""
+        fn = self.fn
+        left = fn.sub(fn.sub(bound, c.index), c.shift)
+        if c.lanes == 1:
+            return fn.icmp("sgt", left, 0)
+        few = fn.index(fn.smin(left, c.lanes))
+        t = I32.wide(c.lanes)
+        return fn.compare("icmp sgt", fn.splat(fn.convert("trunc", few, I32), c.lanes), fn.lane_numbers(t))
+
+    def both(self, a: Val | None, b: Val | None) -> Val | None:
+        if a is None or b is None or a.const is True or b.const is True:
+            return b if a is None or a.const is True else a
+        return self.fn.binary("and", a, b)
+
+    # -- loads -------------------------------------------------------------------------------------------------------
+    def load(self, p: Val, d: DType, step: Index, lanes: int, mask: Val | None, fill: Elem, *, pure: bool) -> Elem:
+        """`lanes` elements from p on, `step` apart; `fill` where `mask` does not hold. pure: memory does not change."""
+        if mask is not None and mask.const is True:
+            mask = None
+        if mask is not None and mask.ty.lanes > lanes and step == 0:
+            return self.gather(self.fn.splat(p, mask.ty.lanes), d, mask, fill)
+        if lanes > 1 and step == -1 and mask is None:
+            first = self.fn.gep(p, 1 - lanes, memory_element(d))
+            return self._reversed(self.load(first, d, 1, lanes, None, fill, pure=pure), lanes)
+        if lanes > 1 and step != 1:
+            return self.gather(self.spread(p, d, step, lanes), d, mask, fill)
+        t = storage_type(d, lanes)
+        if mask is None:
+            return unpack(self._plain(p, t, d, pure), d, self.vm)
+        if lanes == 1:
+            safe = self.fn.select(mask, p, self._safe(d))
+            return choose(mask, unpack(self._plain(safe, t, d, pure), d, self.vm), fill, self.fn)
+        mask = self.fn.splat(mask, lanes)
+        wide = self._storage_mask(mask, d)
+        self.fn.module.declare(f"declare {t.text} @llvm.masked.load.{t.suffix}.p0(ptr, {wide.ty.text}, {t.text})")
+        text = f"call {t.text} @llvm.masked.load.{t.suffix}.p0({_at(p, d)}, {wide!r}, {t.text} zeroinitializer)"
+        raw = self.fn.op(text, t, (p, wide)) if pure else self.fn.load_once(text, t, (p, wide), self.floor)
+        x = unpack(raw, d, self.vm)
+        return x if _is_zero(fill) else choose(mask, x, widen(fill, lanes, self.fn), self.fn)
+
+    def _reversed(self, x: Elem, lanes: int) -> Elem:
+        order = range(lanes - 1, -1, -1)
+        if isinstance(x, Pair):
+            return Pair(self.fn.shuffle(x.re, None, order), self.fn.shuffle(x.im, None, order))
+        return self.fn.shuffle(x, None, order)
+
+    def _plain(self, p: Val, t: Ty, d: DType, pure: bool) -> Val:
+        if pure:
+            return self.fn.load_pure(p, t, _align(d))
+        return self.fn.load_once(f"load {t.text}, ptr {p.ref}, align {_align(d)}", t, (p,), self.floor)
+
+    def spread(self, p: Val, d: DType, step: Index, lanes: int) -> Val:
+        """The addresses of elements `step` apart, as a vector."""
+        fn = self.fn
+        numbers = fn.lane_numbers(I64.wide(lanes))
+        if step != 1:
+            numbers = fn.binary("mul", numbers, fn.splat(fn.index(step), lanes))
+        return self.offset_pointers(p, d, numbers)
+
+    def offset_pointers(self, p: Val, d: DType, offsets: Val) -> Val:
+        t = PTR.wide(offsets.ty.lanes)
+        return self.fn.op(f"getelementptr {memory_element(d)}, ptr {p.ref}, {offsets!r}", t, (p, offsets))
+
+    def gather(self, pointers: Val, d: DType, mask: Val | None, fill: Elem) -> Elem:
+        lanes = pointers.ty.lanes
+        if d.is_complex:
+            half = storage_type(d, 1).scalar
+            second = self.fn.op(f"getelementptr {half.text}, {pointers!r}, i64 1", pointers.ty, (pointers,))
+            re = self._gather_component(pointers, half.wide(lanes), d, mask)
+            x: Elem = Pair(re, self._gather_component(second, half.wide(lanes), d, mask))
+        else:
+            x = unpack(self._gather_component(pointers, storage_type(d, lanes), d, mask), d, self.vm)
+        return x if mask is None or _is_zero(fill) else choose(mask, x, widen(fill, lanes, self.fn), self.fn)
+
+    def _gather_component(self, pointers: Val, t: Ty, d: DType, mask: Val | None) -> Val:
+        lanes = t.lanes
+        m = const(True, I1.wide(lanes)) if mask is None else self.fn.splat(mask, lanes)
+        name = f"llvm.masked.gather.{t.suffix}.{pointers.ty.suffix}"
+        self.fn.module.declare(f"declare {t.text} @{name}({pointers.ty.text}, {m.ty.text}, {t.text})")
+        return self.fn.effect(f"call {t.text} @{name}({_at(pointers, d)}, {m!r}, {t.text} zeroinitializer)", t)
+
+    # -- stores ------------------------------------------------------------------------------------------------------
+    def store(
+        self, x: Elem, p: Val, d: DType, step: Index, lanes: int, mask: Val | None, nontemporal: bool = False
+    ) -> None:
+        if mask is not None and mask.const is True:
+            mask = None
+        x = widen(x, lanes, self.fn) if lanes_of(x) < lanes else x
+        raw = pack(x, d, self.vm)
+        if lanes > 1 and step != 1:
+            self._scatter(raw, self.spread(p, d, step, lanes), d, mask)
+        elif mask is None:
+            size = raw.ty.lanes * raw.ty.bits // 8
+            self.fn.store(raw, p, size if nontemporal else _align(d), nontemporal=nontemporal)
+        elif lanes == 1:
+            self.fn.store(raw, self.fn.select(mask, p, self._safe(d)), _align(d))
+        else:
+            wide = self._storage_mask(self.fn.splat(mask, lanes), d)
+            self.fn.module.declare(
+                f"declare void @llvm.masked.store.{raw.ty.suffix}.p0({raw.ty.text}, ptr, {wide.ty.text})"
+            )
+            self.fn.do(
+                f"call void @llvm.masked.store.{raw.ty.suffix}.p0({raw!r}, ptr align {_align(d)} {p.ref}, {wide!r})"
+            )
+
+    def scatter(self, x: Elem, pointers: Val, d: DType, mask: Val | None) -> None:
+        self._scatter(pack(widen(x, pointers.ty.lanes, self.fn), d, self.vm), pointers, d, mask)
+
+    def _scatter(self, raw: Val, pointers: Val, d: DType, mask: Val | None) -> None:
+        fn, lanes = self.fn, pointers.ty.lanes
+        m = const(True, I1.wide(lanes)) if mask is None else fn.splat(mask, lanes)
+        parts = [(raw, pointers)]
+        if d.is_complex:
+            half = raw.ty.scalar
+            second = fn.op(f"getelementptr {half.text}, {pointers!r}, i64 1", pointers.ty, (pointers,))
+            parts = [(fn.shuffle(raw, None, range(k, 2 * lanes, 2)), p) for k, p in ((0, pointers), (1, second))]
+        for v, p in parts:
+            name = f"llvm.masked.scatter.{v.ty.suffix}.{p.ty.suffix}"
+            fn.module.declare(f"declare void @{name}({v.ty.text}, {p.ty.text}, {m.ty.text})")
+            fn.do(f"call void @{name}({v!r}, {_at(p, d)}, {m!r})")
+
+    # -- details -----------------------------------------------------------------------------------------------------
+    def _safe(self, d: DType) -> Val:
+        """A place of this function's own for accesses that must not happen."""
+        if d.itemsize not in self._dummy:
+            self._dummy[d.itemsize] = self.fn.alloca("i8", max(16, d.itemsize), 16)
+            self.fn.entry.append(f"  store i128 0, ptr {self._dummy[d.itemsize].ref}, align 16")
+        return self._dummy[d.itemsize]
+
+    def _storage_mask(self, mask: Val, d: DType) -> Val:
+        """The mask of the stored components: complex numbers have two a lane."""
+        if not d.is_complex:
+            return mask
+        n = mask.ty.lanes
+        return self.fn.shuffle(mask, None, [i // 2 for i in range(2 * n)])
+
+
+def _align(d: DType) -> int:
+    return d.itemsize // 2 if d.is_complex else d.itemsize
+
+
+def _at(p: Val, d: DType) -> str:
+    """An address (or a vector of them) as a masked intrinsic takes it."""
+    return f"{p.ty.text} align {_align(d)} {p.ref}"
+
+
+def _is_zero(fill: Elem) -> bool:
+    return isinstance(fill, Val) and fill.const is not None and fill.const == 0 and not str(fill.const).startswith("-")
+
+
+def fill_value(value: object, d: DType, vm: VectorMath) -> Elem:
+    """The `fill` attribute of a load as an element."""
+    return constant(value if isinstance(value, (bool, int, float, complex)) else 0, d, vm)

@@ -1,0 +1,190 @@
+"""What is inside a nest's loops: its accesses, how far they stay inside their views, and one step of all its roots."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tessera.compiler.ir.core import Op, Value
+from tessera.compiler.ir.types import TileType
+from tessera.compiler.targets.cpu.elementary.convert import Elem, register_type
+from tessera.compiler.targets.cpu.llvm.values import I64, Index, Val, const, text
+from tessera.compiler.targets.cpu.loops.axes import LAZY, AxisId, moves, operand_coords, shape_of
+from tessera.compiler.targets.cpu.loops.elements import Coords, Evaluator
+from tessera.compiler.targets.cpu.loops.index import dtype_of
+from tessera.compiler.targets.cpu.loops.memory import Cell, Coord, affine
+from tessera.compiler.targets.cpu.loops.plan import Planner
+from tessera.compiler.targets.cpu.loops.reduce import Reduction
+from tessera.compiler.targets.cpu.loops.stages import READS, Group, Nest, Root
+from tessera.language.dims import Dim
+
+Take = Callable[[int, list[Val]], None]
+"""receives the i-th reduction's contribution"""
+
+
+class NestBody:
+    """One nest and what it is written with. `extent(class, nests)` says how far an axis runs; `raw` gives memory."""
+
+    def __init__(
+        self,
+        ev: Evaluator,
+        plan: Planner,
+        nest: Nest,
+        group: Group,
+        extent: Callable[..., Index],
+        raw: Callable[[Dim], Val],
+    ) -> None:
+        self.ev, self.fn, self.plan, self.nest, self.group = ev, ev.fn, plan, nest, group
+        self.extent_of, self.raw = extent, raw
+        self.reductions = [Reduction(r.op, ev.vm) for r in nest.roots if r.reduced is not None and r.op is not None]
+        self.inner = [c for c in nest.classes if c not in group.outer]
+        self.accesses = self._accesses()
+        self.streaming = False
+        """stores scheduled as non-temporal are written so: they have been found aligned"""
+
+    def extent(self, c: int) -> Index:
+        return self.extent_of(c, [self.nest])
+
+    # -- what the nest touches ---------------------------------------------------------------------------------------
+    def _accesses(self) -> list[tuple[Op, Coords]]:
+        """The loads and stores of the nest, with coordinates."""
+        found: dict[tuple[Op, Coords], None] = {}
+        seen: set[tuple[Value, Coords]] = set()
+
+        def read(v: Value, coords: Coords, top: bool = False) -> None:
+            if (v, coords) in seen:
+                return
+            seen.add((v, coords))
+            op = v.op
+            kept = v in self.ev.cells and not top and v not in self.nest.also
+            if op is None or v in self.ev.bound or kept:
+                return
+            if op.name == "tile.load":
+                found[(op, coords)] = None
+            if op.name in LAZY and not moves(op):
+                for k in range(1 if op.name in READS else 0, len(op.operands)):
+                    if isinstance(op.operands[k].type, TileType):
+                        read(op.operands[k], operand_coords(op, k, coords))
+
+        for root in self.nest.roots:
+            read(root.value, root.classes, root.op is None and root.target is None)
+            if root.op is not None and root.op.name in ("tile.store", "tile.scatter"):
+                if root.op.name == "tile.store":
+                    found[(root.op, root.classes)] = None
+                for x in root.op.operands[2:]:
+                    if shape_of(x):
+                        read(x, root.classes)
+        return list(found)
+
+    def lanes(self) -> int:
+        """Elements per step: one register of the widest type that matters."""
+        types = [dtype_of(op.result if op.results else op.operands[1]) for op, _ in self.accesses]
+        types += [dtype_of(r.value) for r in self.nest.roots]
+        types += [r.dtype for r in self.reductions if not r.indexed]
+        bits = [b for d in types if (b := register_type(d).bits) > 1] or [8]
+        widest = max(bits)
+        if any(d.is_float for d in types):
+            widest = max(widest, 32)
+        return max(1, self.ev.isa.bits // widest)
+
+    def price(self) -> int:
+        return sum(self.plan.price(r.value) for r in self.nest.roots)
+
+    def limit(self, vector: AxisId, extent: Index, serial: dict[int, Index] | None = None) -> Index:
+        """How far the main part may go along `vector`: 0 where an access leaves its view along another axis. `serial`:
+        axes with loops inside the vector loop, and their extents."""
+        fn, ev = self.fn, self.ev
+        limit: Index = extent
+        ok: Val | None = None
+        for op, coords in self.accesses:
+            for c, (lo, hi) in zip(coords, ev.extents(op), strict=True):
+                if c is not None and c == vector:
+                    if hi is not None and text(hi) != text(extent):
+                        limit = fn.smin(limit, hi)
+                    if lo is not None:
+                        ok = ev.mem.both(ok, fn.icmp("eq", lo, 0))
+                elif c is not None and serial is not None and c in serial:
+                    if hi is not None:
+                        ok = ev.mem.both(ok, fn.icmp("sge", hi, serial[c]))
+                    if lo is not None:
+                        ok = ev.mem.both(ok, fn.icmp("eq", lo, 0))
+                else:
+                    ok = ev.mem.both(ok, ev.inside(ev.coord(c), c, lo, hi))
+        if ok is None:
+            return limit
+        return fn.select(ok, fn.index(limit), const(0, I64))
+
+    # -- one step ----------------------------------------------------------------------------------------------------
+    def step(self, take: Take | None = None, reduced: Coord | None = None) -> None:
+        """One element (vector) of every root, in order. `take` receives what reductions add; `reduced` is where the
+        reduced axis stands."""
+        ev = self.ev
+        ev.memo = {}
+        k = 0
+        for root in self.nest.roots:
+            source = root.op or root.value.op
+            self.fn.at = source.span if source is not None else None
+            op = root.op
+            if isinstance(root.target, Cell):
+                ev.write_cell(root.target, root.classes, ev.element(root.value, root.classes))
+            elif op is None:
+                x = ev.compute(root.value, root.classes)
+                ev.memo[(root.value, root.classes)] = x
+                ev.write_cell(ev.cells[root.value], root.classes, x)
+            elif op.name == "tile.reduce" and root.reduced is not None:
+                assert take is not None
+                take(k, self._part(root, self.reductions[k], reduced))
+                k += 1
+            elif op.name == "tile.reduce":
+                self.deliver(op, ev.compute(op.result, self.plan.spaces.of(op.result)))
+            else:
+                self._store(op, root)
+
+    def _part(self, root: Root, reduction: Reduction, reduced: Coord | None) -> list[Val]:
+        """What the current element(s) add to a reduction."""
+        ev, fn = self.ev, self.fn
+        x = ev.element(root.value, root.classes)
+        lanes = ev.lanes(root.classes)
+        index = const(0, I64)
+        if reduction.indexed and reduced is not None:
+            base = fn.index(fn.add(reduced.index, reduced.shift))
+            index = affine(base, reduced.lanes, fn) if reduced.lanes > 1 else base
+        part = reduction.lift(x, index, lanes)
+        return part if ev.trusting else reduction.masked(part, ev.idle(root.classes))
+
+    def deliver(self, op: Op, x: Elem) -> None:
+        """The finished result of a reduction, at the current kept coordinates."""
+        v = op.result
+        coords = self.plan.spaces.of(v)
+        if v in self.ev.cells:
+            self.ev.write_cell(self.ev.cells[v], coords, x)
+        if all(c is None or c in self.group.outer for c in coords):
+            self.ev.bound[v] = x
+
+    def _store(self, op: Op, root: Root) -> None:
+        ev = self.ev
+        x = ev.element(root.value, root.classes)
+        if op.name == "tile.store_shared":
+            ev.write_cell(ev.cells[op.operands[0]], root.classes, x)
+        elif op.name == "tile.scatter":
+            self._scatter(op, root, x)
+        else:
+            p, strides, _, _ = ev.window(op)
+            d = dtype_of(op.operands[0])
+            at, step, lanes = ev.mem.address(p, d, [ev.coord(c) for c in root.classes], strides)
+            mask = ev.valid(op, root.classes)
+            if op.attrs.get("masked"):
+                m = ev.element(op.operands[-1], root.classes)
+                assert isinstance(m, Val)
+                mask = ev.mem.both(mask, m)
+            stream = self.streaming and ev.is_streamed(op) and mask is None and step == 1
+            ev.mem.store(x, at, d, step, lanes, mask, nontemporal=stream)
+
+    def _scatter(self, op: Op, root: Root, x: Elem) -> None:
+        ev, masked = self.ev, bool(op.attrs.get("masked"))
+        tiles = op.operands[2:-1] if masked else op.operands[2:]
+        p, step, lanes, mask = ev.places(op, tiles, root.classes, op.operands[-1] if masked else None)
+        d = dtype_of(op.operands[0])
+        if lanes > 1 and step == 0:
+            ev.mem.scatter(x, p, d, self.fn.splat(mask, lanes) if mask is not None else None)
+        else:
+            ev.mem.store(x, p, d, step, lanes, mask)

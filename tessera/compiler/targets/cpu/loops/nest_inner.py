@@ -1,0 +1,171 @@
+"""Nests whose vector axis is innermost: elementwise work, and reductions along it.
+
+A vector loop has two parts: the main part, in which every access is known to stay inside its view and all lanes count,
+and the rest, the same body with masks. Where the main part ends is computed once per loop from all accesses in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tessera.compiler.targets.cpu.llvm.values import I64, Index, Val, text
+from tessera.compiler.targets.cpu.loops.index import dtype_of
+from tessera.compiler.targets.cpu.loops.memory import Coord
+from tessera.compiler.targets.cpu.loops.nest_body import NestBody
+from tessera.compiler.targets.cpu.loops.reduce import power_of_two
+from tessera.language.order import CHUNK
+
+Body = Callable[[Coord, int, list[Val]], None]
+"""writes one vector: where it stands, which of the unrolled ones it is, and the carried values it may replace"""
+
+
+def plain(body: NestBody) -> Body:
+    """Steps that carry nothing."""
+
+    def write(coord: Coord, u: int, values: list[Val]) -> None:
+        body.step()
+
+    return write
+
+
+class VectorLoop:
+    """A vector loop over [lo, hi) of one axis; `limit` is where accesses may leave their views."""
+
+    def __init__(self, body: NestBody, axis: int, lanes: int, unroll: int, write: Body) -> None:
+        self.body, self.ev, self.fn = body, body.ev, body.fn
+        self.axis, self.lanes, self.unroll, self.write = axis, lanes, unroll, write
+
+    def run(self, lo: Index, hi: Index, limit: Index, carried: list[Val]) -> list[Val]:
+        """Both parts; gives the carried values behind them."""
+        fn = self.fn
+        step = self.lanes * self.unroll
+        top = fn.smin(hi, limit) if text(hi) != text(limit) else hi
+        whole = top if lo == 0 and isinstance(top, int) else fn.smax(fn.sub(top, lo), 0)
+        main = fn.add(lo, fn.sub(whole, fn.mod(whole, step)))
+        if not (isinstance(main, int) and main == lo):
+            aligned = None if carried else self._aligned_stores()
+            if aligned is not None:
+                self.ev.has_streamed = True
+                streamed = fn.select(aligned, fn.index(main), fn.index(lo))
+                self.body.streaming = True
+                self._part(lo, streamed, step, carried, None)
+                self.body.streaming = False
+                carried = self._part(streamed, main, step, carried, None)
+            else:
+                carried = self._part(lo, main, step, carried, None)
+        if isinstance(main, int) and isinstance(hi, int) and main >= hi:
+            return carried
+        if not carried:
+            step, self.unroll = self.lanes, 1
+        return self._part(main, hi, step, carried, hi)
+
+    def _part(self, lo: Index, hi: Index, step: int, carried: list[Val], rest: Index | None) -> list[Val]:
+        """One part: `rest` is the extent to mask against, None in the main part."""
+        fn, ev = self.fn, self.ev
+        trusting, ev.trusting = ev.trusting, frozenset({self.axis} if rest is None else ())
+        if rest is not None:
+            ev.limits[self.axis] = rest
+        if isinstance(lo, int) and isinstance(hi, int) and hi - lo <= step:
+            results = self._steps(lo, carried)
+        else:
+            with fn.loop(lo, hi, step, carried) as loop:
+                loop.next = self._steps(loop.index, loop.carried)
+            results = loop.results
+        ev.trusting = trusting
+        ev.limits.pop(self.axis, None)
+        ev.env.pop(self.axis, None)
+        ev.memo = {}
+        return results
+
+    def _steps(self, index: Index, carried: list[Val]) -> list[Val]:
+        values = list(carried)
+        for u in range(self.unroll):
+            coord = self.ev.env[self.axis] = Coord(index, u * self.lanes, self.lanes)
+            self.write(coord, u, values)
+        return values
+
+    def _aligned_stores(self) -> Val | None:
+        """For stores scheduled as non-temporal: whether all of them are aligned here. None without such stores."""
+        fn, ev = self.fn, self.ev
+        ok: Val | None = None
+        for root in self.body.nest.roots:
+            if root.op is None or root.op.name != "tile.store" or not ev.is_streamed(root.op):
+                continue
+            d = dtype_of(root.op.operands[0])
+            p, strides, _, _ = ev.window(root.op)
+            ev.env[self.axis] = Coord(0, 0, self.lanes)
+            at, step, _ = ev.mem.address(p, d, [ev.coord(c) for c in root.classes], strides)
+            ev.env.pop(self.axis)
+            if step != 1 or root.op.attrs.get("masked"):
+                return None
+            number = fn.op(f"ptrtoint ptr {at.ref} to i64", I64, (at,))
+            low = fn.op(f"and i64 {number.ref}, {self.lanes * d.itemsize - 1}", I64, (number,))
+            ok = ev.mem.both(ok, fn.icmp("eq", low, 0))
+        return ok
+
+
+class Along:
+    """Writes one nest along its vector axis."""
+
+    def __init__(self, body: NestBody) -> None:
+        self.body, self.ev, self.fn, self.reductions = body, body.ev, body.fn, body.reductions
+
+    def write(self, vector: int) -> None:
+        body = self.body
+        extent, lanes = body.extent(vector), body.lanes()
+        if isinstance(extent, int) and not self.reductions:
+            lanes = min(lanes, power_of_two(max(extent, 1)))
+        unroll = max((r.partials // lanes for r in self.reductions), default=self._unroll())
+        if isinstance(extent, int):
+            unroll = max(1, min(unroll, power_of_two(-(-extent // lanes))))
+        limit = body.limit(vector, extent)
+        if not self.reductions:
+            VectorLoop(body, vector, lanes, unroll, plain(body)).run(0, extent, limit, [])
+            return
+        short = isinstance(extent, int) and extent <= CHUNK
+        if short or not any(r.ordered for r in self.reductions):
+            results = self._fold(vector, 0, extent, limit, lanes, unroll)
+        else:
+            results = self._chunks(vector, extent, limit, lanes, unroll)
+        for r, acc in zip(self.reductions, results, strict=True):
+            body.deliver(r.op, r.result(acc))
+
+    def _unroll(self) -> int:
+        price = self.body.price()
+        return 4 if price <= 8 else 2 if price <= 20 else 1
+
+    def _fold(self, vector: int, lo: Index, hi: Index, limit: Index, lanes: int, unroll: int) -> list[list[Val]]:
+        """The reductions of [lo, hi), each as one accumulator in one lane."""
+        widths = [len(r.types(lanes)) for r in self.reductions]
+        starts = [unroll * sum(widths[:i]) for i in range(len(widths))]
+
+        def write(coord: Coord, u: int, values: list[Val]) -> None:
+            def take(i: int, x: list[Val]) -> None:
+                at = starts[i] + u * widths[i]
+                values[at : at + widths[i]] = self.reductions[i].append(values[at : at + widths[i]], x)
+
+            self.body.step(take, coord)
+
+        start = [v for r in self.reductions for _ in range(unroll) for v in r.identity(lanes)]
+        flat = VectorLoop(self.body, vector, lanes, unroll, write).run(lo, hi, limit, start)
+        out: list[list[Val]] = []
+        for r, at, n in zip(self.reductions, starts, widths, strict=True):
+            out.append(r.fold([flat[at + u * n : at + (u + 1) * n] for u in range(unroll)]))
+        return out
+
+    def _chunks(self, vector: int, extent: Index, limit: Index, lanes: int, unroll: int) -> list[list[Val]]:
+        """Chunks of fixed size, combined in ascending order."""
+        fn = self.fn
+        widths = [len(r.types(1)) for r in self.reductions]
+        start = [fn.here(v) for r in self.reductions for v in r.identity(1)]
+
+        def split(flat: list[Val]) -> list[list[Val]]:
+            rest = iter(flat)
+            return [[next(rest) for _ in range(n)] for n in widths]
+
+        with fn.loop(0, extent, CHUNK, start) as loop:
+            end = fn.smin(fn.add(loop.index, CHUNK), extent)
+            parts = self._fold(vector, loop.index, end, limit, lanes, unroll)
+            before = split(loop.carried)
+            loop.next = [v for r, a, b in zip(self.reductions, before, parts, strict=True) for v in r.combine(a, b)]
+        return split(loop.results)

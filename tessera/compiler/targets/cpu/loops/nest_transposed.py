@@ -1,0 +1,111 @@
+"""Elementwise nests that read memory along another axis than they write it: transposed in blocks, in registers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tessera.compiler.ir.core import Op
+from tessera.compiler.targets.cpu.elementary.convert import storage_type
+from tessera.compiler.targets.cpu.kernel.packed_matmul import transpose
+from tessera.compiler.targets.cpu.llvm.values import Index, Val
+from tessera.compiler.targets.cpu.loops.elements import Coords
+from tessera.compiler.targets.cpu.loops.index import dtype_of
+from tessera.compiler.targets.cpu.loops.memory import Coord
+from tessera.compiler.targets.cpu.loops.nest_body import NestBody
+from tessera.compiler.targets.cpu.loops.nest_inner import VectorLoop, plain
+from tessera.compiler.targets.cpu.loops.stages import unit_axes
+
+
+@dataclass(slots=True)
+class Turned:
+    """A nest whose loads `turned` run along `along` while lanes run along `vector`."""
+
+    body: NestBody
+    along: int
+    vector: int
+    lanes: int
+    turned: list[tuple[Op, Coords]] = field(default_factory=list[tuple[Op, Coords]])
+
+    @staticmethod
+    def of(body: NestBody) -> Turned | None:
+        """The nest as one to be transposed; None where nothing is read across."""
+        nest, vector = body.nest, body.nest.vector
+        if vector is None or body.reductions or nest.also or len(nest.classes) < 2:
+            return None
+        lanes = body.lanes()
+        found: dict[int, list[tuple[Op, Coords]]] = {}
+        for op, coords in body.accesses:
+            if (
+                op.name != "tile.load"
+                or op.attrs.get("masked")
+                or dtype_of(op.result).is_complex
+                or vector not in coords
+            ):
+                continue
+            axes = {coords[a] for a in unit_axes(op.operands[0])}
+            for a in axes:
+                if a is not None and a != vector and a in nest.classes and vector not in axes:
+                    found.setdefault(a, []).append((op, coords))
+        wide = {a: loads for a, loads in found.items() if _reaches(body, a, lanes)}
+        if not wide or not _reaches(body, vector, lanes) or lanes < 4:
+            return None
+        along = max(wide, key=lambda a: len(wide[a]))
+        return Turned(body, along, vector, lanes, wide[along])
+
+    def write(self) -> None:
+        """Square blocks of `lanes` by `lanes`; what is left of either axis element by element."""
+        body, fn, ev, n = self.body, self.body.fn, self.body.ev, self.lanes
+        rows, columns = body.extent(self.along), body.extent(self.vector)
+        ev.env[self.along] = Coord(0)
+        across = body.limit(self.vector, columns, {self.along: 0})
+        down = self._rows_inside(rows)
+        main_rows = fn.sub(down, fn.mod(down, n))
+        main_columns = fn.sub(across, fn.mod(across, n))
+        ev.trusting = frozenset({self.along, self.vector})
+        with fn.loop(0, main_rows, n) as r, fn.loop(0, main_columns, n) as c:
+            self._block(r.index, c.index)
+        ev.trusting = frozenset()
+        with fn.loop(0, rows) as r:
+            ev.env[self.along] = Coord(r.index)
+            ev.within[self.along] = rows
+            start = fn.select(fn.icmp("slt", r.index, main_rows), fn.index(main_columns), fn.index(0))
+            limit = body.limit(self.vector, columns)
+            VectorLoop(body, self.vector, n, 1, plain(body)).run(start, columns, limit, [])
+
+    def _rows_inside(self, rows: Index) -> Index:
+        """How far the blocks may go along `along`."""
+        body, ev = self.body, self.body.ev
+        inside = rows
+        for op, coords in body.accesses:
+            for c, (_, hi) in zip(coords, ev.extents(op), strict=True):
+                if c == self.along and hi is not None:
+                    inside = body.fn.smin(inside, hi)
+        return inside
+
+    def _block(self, row: Index, column: Index) -> None:
+        body, fn, ev, n = self.body, self.body.fn, self.body.ev, self.lanes
+        blocks: list[list[Val]] = []
+        for op, coords in self.turned:
+            d = dtype_of(op.result)
+            p, strides, _, _ = ev.window(op)
+            lines: list[Val] = []
+            for i in range(n):
+                ev.env[self.along], ev.env[self.vector] = Coord(row, 0, n), Coord(column, i)
+                at, _, _ = ev.mem.address(p, d, [ev.coord(c) for c in coords], strides)
+                lines.append(fn.load(at, storage_type(d, n), d.itemsize))
+            blocks.append(transpose(fn, lines))
+        for j in range(n):
+            ev.env[self.along], ev.env[self.vector] = Coord(row, j), Coord(column, 0, n)
+            ev.given = {
+                (op.result, coords): (block[j], dtype_of(op.result))
+                for (op, coords), block in zip(self.turned, blocks, strict=True)
+            }
+            body.step()
+        ev.given = {}
+        ev.memo = {}
+        del ev.env[self.vector]
+
+
+def _reaches(body: NestBody, axis: int, lanes: int) -> bool:
+    d = body.plan.extents[axis]
+    return not isinstance(d, int) or d >= lanes

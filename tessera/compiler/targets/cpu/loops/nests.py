@@ -1,0 +1,145 @@
+"""Writes the loops of a group: its outer loops, scratch memory for what it keeps, and its nests one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence, Set
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from tessera.compiler.ir.core import Value
+from tessera.compiler.targets.cpu.llvm.values import Index, Val, text
+from tessera.compiler.targets.cpu.loops.axes import shape_of
+from tessera.compiler.targets.cpu.loops.elements import Evaluator
+from tessera.compiler.targets.cpu.loops.memory import Cell, Coord
+from tessera.compiler.targets.cpu.loops.nest_across import Across, Serial
+from tessera.compiler.targets.cpu.loops.nest_body import NestBody
+from tessera.compiler.targets.cpu.loops.nest_inner import Along
+from tessera.compiler.targets.cpu.loops.nest_transposed import Turned
+from tessera.compiler.targets.cpu.loops.plan import Planner
+from tessera.compiler.targets.cpu.loops.stages import Group, Nest
+from tessera.language.dims import Dim
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """Where scratch memory comes from: cells for values (by the sizes of the axes they keep), and plain bytes."""
+
+    cell: Callable[[Value, Sequence[Dim]], Cell]
+    raw: Callable[[Dim], Val]
+
+
+class NestWriter:
+    """Writes the groups of one planned block."""
+
+    def __init__(self, ev: Evaluator, plan: Planner, scratch: Scratch) -> None:
+        self.ev, self.fn, self.plan, self.scratch = ev, ev.fn, plan, scratch
+
+    def write(self, group: Group) -> None:
+        ev = self.ev
+        self._make_cells(group)
+        env, within, before = dict(ev.env), dict(ev.within), set(ev.bound)
+        turned = Turned.of(self.body(group.nests[0], group)) if len(group.nests) == 1 else None
+        outer = [c for c in group.outer if turned is None or c != turned.along]
+        with self.opened([(c, self.extent(c, group.nests, group.inside)) for c in outer]):
+            for nest in group.nests:
+                self._nest(self.body(nest, group), turned)
+        ev.env, ev.within = env, within
+        if group.outer:
+            ev.bound = {v: e for v, e in ev.bound.items() if v in before}
+
+    def body(self, nest: Nest, group: Group) -> NestBody:
+        return NestBody(self.ev, self.plan, nest, group, self.extent, self.scratch.raw)
+
+    def _nest(self, body: NestBody, turned: Turned | None) -> None:
+        ev, nest = self.ev, body.nest
+        floor, ev.mem.floor = ev.mem.floor, self.fn.depth
+        ev.fresh = set(nest.also)
+        vector = nest.vector if nest.vector is not None and self._has_lanes(nest.vector) else None
+        alone = [c for c in body.inner if c not in (vector, nest.reduced) and (turned is None or c != turned.along)]
+        env, within = dict(ev.env), dict(ev.within)
+        with self.opened([(c, self.extent(c, [nest])) for c in alone]):
+            if turned is not None:
+                turned.write()
+            elif vector is None:
+                Serial(body).write()
+            elif nest.reduced is None or nest.reduced == vector:
+                Along(body).write(vector)
+            else:
+                Across(body).write(vector)
+        ev.env, ev.within = env, within
+        ev.mem.floor = floor
+        ev.fresh = set()
+        self.fn.at = None
+
+    def _has_lanes(self, c: int) -> bool:
+        d = self.plan.extents[c]
+        return not (isinstance(d, int) and d <= 1)
+
+    @contextmanager
+    def opened(self, loops: list[tuple[int, Index]]) -> Generator[None]:
+        """Scalar loops over classes, outermost first."""
+        if not loops:
+            self.ev.memo = {}
+            yield
+            return
+        (c, extent), *rest = loops
+        if extent == 1:
+            self.ev.env[c] = Coord(0)
+            with self.opened(rest):
+                yield
+            return
+        with self.fn.loop(0, extent) as loop:
+            self.ev.env[c] = Coord(loop.index)
+            self.ev.within[c] = extent
+            self.ev.memo = {}
+            with self.opened(rest):
+                yield
+        self.ev.memo = {}
+
+    def extent(self, c: int, nests: Sequence[Nest], inside: Set[Value] = frozenset()) -> Index:
+        """How far axis `c` runs: where all that is computed is only stored (or used `inside`), no further than the
+        stores reach."""
+        full = self.ev.dim(self.plan.extents[c])
+        reach: Index | None = None
+        for nest in nests:
+            if any(v not in inside for v in nest.also):
+                return full
+            for root in nest.roots:
+                if root.op is None or root.op.name != "tile.store":
+                    result = root.op.result if root.op is not None and root.op.results else root.value
+                    if result not in inside or c == root.reduced or root.target is not None:
+                        return full
+                    continue
+                if c not in root.classes:
+                    return full
+                hi = self.ev.extents(root.op)[root.classes.index(c)][1]
+                if hi is None or (reach is not None and text(reach) != text(hi)):
+                    return full
+                reach = hi
+        return full if reach is None else reach
+
+    # -- scratch memory ----------------------------------------------------------------------------------------------
+    def _make_cells(self, group: Group) -> None:
+        """Scratch memory for what the group keeps."""
+        for nest in group.nests:
+            for root in nest.roots:
+                if root.op is not None and root.op.name == "tile.reduce":
+                    self._reduction_cell(root.op.result, group)
+                elif root.op is None and root.target is None and root.value not in self.ev.cells:
+                    self._cell(root.value, group)
+            for v in nest.also:
+                self._cell(v, group)
+
+    def _reduction_cell(self, v: Value, group: Group) -> None:
+        """None where the result stays in a register, at the coordinates of the outer loops."""
+        if v in self.ev.cells or not shape_of(v):
+            return
+        if v in group.inside and all(c is None or c in group.outer for c in self.plan.spaces.of(v)):
+            return
+        self._cell(v, group)
+
+    def _cell(self, v: Value, group: Group) -> None:
+        classes = self.plan.spaces.of(v)
+        skipped = {c for c in classes if c in group.outer} if v in group.inside else set[int | None]()
+        sizes = [1 if c is None or c in skipped else d for c, d in zip(classes, shape_of(v), strict=True)]
+        self.ev.cells[v] = self.scratch.cell(v, sizes)

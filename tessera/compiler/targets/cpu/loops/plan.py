@@ -1,0 +1,313 @@
+"""The loop-fusion planner: which tile ops of a block become which loops.
+
+A tile value is not a thing in memory but something to be computed where it is needed. What must happen are the block's
+*roots*: stores, reductions, and values that are *kept* in scratch memory because a matrix product or a branch needs
+them there, because they are expensive and several loops use them, or because the memory they come from is overwritten.
+Roots are put into *nests* (loops over one set of axes) and nests that share leading axes into *groups* (one outer loop
+around several nests), in the order of the program. Matrix products, scans and ops with regions stand between groups.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+
+from tessera.compiler.ir.core import Block, Op, Value
+from tessera.compiler.targets.cpu.elementary.elementwise import cost
+from tessera.compiler.targets.cpu.loops.axes import ELEMENTWISE, LAZY, AxisId, Spaces, moves, operand_coords, shape_of
+from tessera.compiler.targets.cpu.loops.grouping import Dependences, Grouping
+from tessera.compiler.targets.cpu.loops.stages import READS, STORES, Group, Nest, Root, Stage, touched, unit_axes
+from tessera.language.dims import Dim
+
+KEEP_COST = 8
+"""vector instructions per element above which a value that several loops use is kept, not computed again"""
+
+
+class Planner:
+    """Plans one block. `memory(view)` names the memory behind a view or shared tile: two accesses may meet only if
+    their memory is the same. `needed` are values that others want in scratch memory, `direct` operands of products that
+    are read from global memory."""
+
+    def __init__(
+        self,
+        block: Block,
+        memory: Callable[[Value], object],
+        needed: Iterable[Value] = (),
+        direct: Set[Value] = frozenset(),
+    ) -> None:
+        self.block, self.memory, self.direct = block, memory, direct
+        self.spaces = Spaces(block.ops)
+        self.kept: set[Value] = {v for v in needed if self._here(v)}
+        self.dependences = Dependences(block, memory, self.spaces, self.kept)
+        self.position = self.dependences.position
+        self.extents: dict[int, Dim] = {}
+        self._price: dict[Value, int] = {}
+        self.written = [(i, self.memory(v)) for op, i in self.position.items() for v in touched(op)]
+        self._find_kept()
+        self.stages = self._stages()
+        for group in self.groups():
+            self._choose_vectors(group)
+        self._keep_shared_work()
+        for group in self.groups():
+            self._find_inside(group)
+
+    def groups(self) -> list[Group]:
+        return [s for s in self.stages if isinstance(s, Group)]
+
+    # -- who uses what -----------------------------------------------------------------------------------------------
+    def _here(self, v: Value) -> bool:
+        return v.op is not None and v.op.block is self.block
+
+    def top(self, op: Op) -> Op:
+        """The op of this block that `op` is, or stands in."""
+        while op.block is not self.block:
+            parent = op.parent
+            assert parent is not None
+            op = parent
+        return op
+
+    def consumers(self, v: Value) -> list[tuple[Op, int]]:
+        """The ops, with operand numbers, that ask for elements of `v`, through any lazy ops between."""
+        seen, stack = {v}, [v]
+        out: list[tuple[Op, int]] = []
+        while stack:
+            for user, i in stack.pop().uses:
+                if user.name not in LAZY:
+                    out.append((user, i))
+                elif user.result not in seen:
+                    seen.add(user.result)
+                    stack.append(user.result)
+        return out
+
+    def price(self, v: Value) -> int:
+        """Roughly, vector instructions to compute an element of `v`."""
+        if v not in self._price:
+            op = v.op
+            if op is None or v in self.kept or op.name not in LAZY or not shape_of(v):
+                p = 1
+            elif op.name == "tile.gather":
+                p = 10 + sum(map(self.price, op.operands[1:]))
+            elif op.name in READS:
+                p = 1 + (self.price(op.operands[-1]) if op.attrs.get("masked") else 0)
+            else:
+                p = sum(map(self.price, op.operands))
+                if op.name == "tile.philox":
+                    p += 80
+                elif op.name in ELEMENTWISE:
+                    p += 2 if op.name in ("tile.cast", "tile.bitcast") else cost(op.name[5:])
+            self._price[v] = min(p, 1000)
+        return self._price[v]
+
+    # -- what must be kept -------------------------------------------------------------------------------------------
+    def _find_kept(self) -> None:
+        for op in self.block.ops:
+            for o in op.walk() if op.regions else (op,):
+                if o.name == "tile.mma":
+                    self.kept.update(v for v in o.operands[:2] if self._here(v) and v not in self.direct)
+            if moves(op) and self._here(op.operands[0]):
+                self.kept.add(op.operands[0])
+        for op in self.block.ops:
+            if (op.name in READS and self._overwritten(op)) or (
+                op.name in LAZY and shape_of(op.result) and op.result not in self.kept and self._for_regions(op.result)
+            ):
+                self.kept.add(op.result)
+
+    def _for_regions(self, v: Value) -> bool:
+        """Expensive, and used inside a loop or branch, where it would be computed again and again."""
+        return any(u.block is not self.block for u, _ in v.uses) and self.price(v) >= KEEP_COST
+
+    def _overwritten(self, op: Op) -> bool:
+        """Whether memory that `op` reads may change before the last op that asks for the elements."""
+        memory, start = self.memory(op.operands[0]), self.position[op]
+        after = [i for i, m in self.written if m == memory and i > start]
+        if not after:
+            return False
+        users = {self.top(u) for u, _ in self.consumers(op.result)}
+        last = max((self.position[u] for u in users), default=-1)
+        for i in after:
+            if i < last:
+                return True
+            if i == last:
+                store = self.block.ops[i]
+                if store.regions or not self._in_place(op, store):
+                    return True
+        return False
+
+    def _in_place(self, read: Op, store: Op) -> bool:
+        """Whether `store` writes each element exactly where `read` reads it, at the same time."""
+        if read.name == "tile.load_shared" and store.name == "tile.store_shared":
+            same = True
+        else:
+            rank = len(shape_of(read.result))
+            at, to = read.operands[1 : 1 + rank], store.operands[2 : 2 + rank]
+            same = read.name == "tile.load" and store.name == "tile.store" and read.operands[0] is store.operands[0]
+            same = same and [_offset(v) for v in at] == [_offset(v) for v in to]
+        mine, theirs = self.spaces.of(read.result), self.spaces.of(store.operands[1])
+        return same and mine == theirs and all(c is None or c >= 0 for c in mine)
+
+    # -- roots, nests, groups ----------------------------------------------------------------------------------------
+    def root_of(self, op: Op) -> Root | None:
+        """The root that `op` is, if it is one."""
+        if op.name in STORES:
+            return Root(op.operands[1], op, self.spaces.of(op.operands[1]))
+        if op.name == "tile.reduce":
+            x = op.operands[0]
+            axes: Sequence[int] = op.attrs["axes"]  # type: ignore[assignment]
+            classes = self.spaces.of(x)
+            gone = [classes[a] for a in axes if classes[a] is not None]
+            return Root(x, op, classes, gone[0] if gone else None)
+        if op.name in LAZY and op.result in self.kept:
+            return Root(op.result, None, self.spaces.of(op.result))
+        return None
+
+    def _stages(self) -> list[Stage]:
+        stages: list[Stage] = []
+        current: Grouping | None = None
+        for op in self.block.ops:
+            root = self.root_of(op)
+            if root is not None:
+                self._see(root)
+                if current is None or not current.join(root):
+                    current = Grouping(self.dependences, root)
+                    stages.append(current.group)
+            elif op.name not in LAZY and op.name not in (
+                "tile.yield",
+                "tile.return",
+                "tile.barrier",
+                "tile.alloc_shared",
+            ):
+                stages.append(op)
+                current = None
+        return stages
+
+    def copy(self, v: Value, target: object) -> Group:
+        """A group of one nest that puts all elements of `v` into `target`."""
+        root = Root(v, None, self.spaces.of(v), target=target)
+        self._see(root)
+        group = Group([Nest(root.loops, [root])], list(root.loops))
+        self._choose_vectors(group)
+        return group
+
+    def _see(self, root: Root) -> None:
+        for c, d in zip(root.classes, shape_of(root.value), strict=True):
+            if c is not None:
+                self.extents[c] = d
+
+    # -- vector axes -------------------------------------------------------------------------------------------------
+    def _votes(self, nest: Nest) -> Counter[int]:
+        """How many accesses run contiguously along each axis; the last axis breaks ties."""
+        votes: Counter[int] = Counter()
+        seen: set[tuple[Value, tuple[AxisId, ...]]] = set()
+
+        def read(v: Value, coords: tuple[AxisId, ...], top: bool = False) -> None:
+            if (v, coords) in seen:
+                return
+            seen.add((v, coords))
+            op = v.op
+            if op is None or not coords:
+                return
+            if op.name not in LAZY or (v in self.kept and not top) or moves(op):
+                votes[coords[-1] or 0] += 10 if coords[-1] is not None else 0
+            elif op.name == "tile.load":
+                vote(op.operands[0], coords, 10)
+                if op.attrs.get("masked"):
+                    read(op.operands[-1], coords)
+            else:
+                if op.name in ("tile.load_shared", "tile.gather") and coords[-1] is not None:
+                    votes[coords[-1]] += 10
+                for k, x in enumerate(op.operands):
+                    read(x, operand_coords(op, k, coords) if shape_of(x) else ())
+
+        def vote(view: Value, coords: tuple[AxisId, ...], weight: int) -> None:
+            for axis in unit_axes(view):
+                if (c := coords[axis]) is not None:
+                    votes[c] += weight
+
+        for root in nest.roots:
+            read(root.value, root.classes, root.op is None)
+            if root.op is not None and root.op.name == "tile.store":
+                vote(root.op.operands[0], root.classes, 21)
+            if root.loops:
+                votes[root.loops[-1]] += 1
+        return votes
+
+    def _choose_vectors(self, group: Group) -> None:
+        outer = set(group.outer)
+        best = {n: max(n.classes, key=self._votes(n).__getitem__, default=None) for n in group.nests}
+        deep = [n for n in group.nests if not set(n.classes) <= outer]
+        removed = {best[n] for n in deep} & outer
+        if not deep and outer:
+            removed = {best[group.nests[-1]]}
+        group.outer = [c for c in group.outer if c not in removed]
+        for nest in group.nests:
+            free = [c for c in nest.classes if c not in group.outer]
+            if free:
+                votes = self._votes(nest)
+                nest.vector = max(free, key=lambda c: (votes[c], free.index(c)))
+
+    # -- work shared by several nests --------------------------------------------------------------------------------
+    def _keep_shared_work(self) -> None:
+        order: dict[Nest, int] = {}
+        where: dict[object, Nest] = {}
+        for group in self.groups():
+            for nest in group.nests:
+                order[nest] = len(order)
+                for root in nest.roots:
+                    where[root.op or root.value] = nest
+        reach: dict[Value, set[Nest | Op]] = {}
+        for op in reversed(self.block.ops):
+            if op.name not in LAZY or not op.results:
+                continue
+            v = op.result
+            found: set[Nest | Op] = set()
+            for user, _ in v.uses:
+                if user.block is not self.block:
+                    found.add(self.top(user))
+                elif user in where:
+                    found.add(where[user])
+                elif user.name in LAZY:
+                    found |= {where[user.result]} if user.result in self.kept else reach.get(user.result, set())
+                else:
+                    found.add(user)
+            reach[v] = found
+            if len(found) < 2 or not shape_of(v) or v in self.kept or self.price(v) < KEEP_COST:
+                continue
+            nests = sorted((n for n in found if isinstance(n, Nest)), key=order.__getitem__)
+            classes = self.spaces.of(v)
+            if (
+                nests
+                and {c for c in classes if c is not None} == set(nests[0].classes)
+                and min(self.extents, default=0) >= 0
+            ):
+                self.kept.add(v)
+                nests[0].also.append(v)
+                where[v] = nests[0]
+                reach[v] = {nests[0]}
+        self._price.clear()
+
+    def _find_inside(self, group: Group) -> None:
+        """Results of the group that only its own nests use."""
+        mine: set[object] = {r.op or r.value for n in group.nests for r in n.roots}
+        mine |= {v for n in group.nests for v in n.also}
+        results = [r.op.result if r.op else r.value for n in group.nests for r in n.roots if not r.op or r.op.results]
+        for v in (*results, *(v for n in group.nests for v in n.also)):
+            if all(u in mine for u in self._users(v)):
+                group.inside.add(v)
+
+    def _users(self, v: Value) -> Iterator[object]:
+        """Root ops and kept values that read `v`; anything else stands for itself."""
+        seen, stack = {v}, [v]
+        while stack:
+            for user, _ in stack.pop().uses:
+                if user.name not in LAZY or user.block is not self.block or moves(user):
+                    yield user
+                elif user.result in self.kept:
+                    yield user.result
+                elif user.result not in seen:
+                    seen.add(user.result)
+                    stack.append(user.result)
+
+
+def _offset(v: Value) -> object:
+    """An index value, or what it is when it is a plain number: two spellings of 0 are one place."""
+    return v.op.attrs["dim"] if v.op is not None and v.op.name == "tile.dim" else v

@@ -1,0 +1,1 @@
+"""Launches: devices, modules, prepared steps."""

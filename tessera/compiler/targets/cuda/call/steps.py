@@ -1,0 +1,355 @@
+"""A Program's buffers and steps as JSON in the artefact, and the code that walks them at launch.
+
+The walk is the same on a GPU and in the emulator; `Machine` is what they do differently.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass
+from typing import Any, Protocol
+
+from tessera.compiler.targets.base import TileRecorder
+from tessera.compiler.targets.cuda.generate import Generated
+from tessera.compiler.targets.cuda.write import print_buffer
+from tessera.compiler.tile.asserts import filled
+from tessera.compiler.tile.program import Branch, Launch, Loop, Program, Step, Window
+from tessera.errors import DebugCheckError, Diagnostic, LaunchError, Span
+from tessera.language import dtypes
+from tessera.language.dims import evaluate, parse
+from tessera.language.lazy import np
+
+MAX_BLOCKS = 2**31 - 1
+PHASES = ("tile",)
+RECORD_BYTES = 32
+ALIGNMENT = 16
+"""Bytes that the start of every buffer is a multiple of. Arguments that are not have code of their own (`narrow`)."""
+
+
+def describe(program: Program, generated: Generated) -> dict[str, Any]:
+    """Everything but code: what `Steps` needs to run the program."""
+    buffers = [
+        {"name": b.name, "role": b.role, "shape": [str(d) for d in b.shape], "dtype": b.dtype.name, "id": b.id}
+        for b in program.buffers
+    ]
+    scalars = [i for i, p in enumerate(program.params) if p.shape is None]
+    kernels = {
+        k.name: {
+            "threads": k.threads,
+            "shared": k.shared,
+            "parameters": [list(p) for p in k.parameters],
+            "signature": k.signature,
+            "grid": [str(d) for d in op.attrs["grid"]],  # type: ignore[union-attr]
+            "asserts": [[message, extent, list(astuple(span))] for message, extent, span in k.asserts],
+            "prints": [site.describe() for site in k.prints],
+            "layouts": k.layouts,
+            "tiles": k.tiles,
+            "notes": k.notes,
+            "writes": _written(op),
+            "span": list(astuple(op.span)),
+            "tensor_maps": k.tensor_maps,
+        }
+        for op, k in generated.kernels.items()
+    }
+    steps = _steps(program.steps, generated, scalars)
+    return {"buffers": buffers, "scalars": len(scalars), "free": list(program.free), "kernels": kernels, "steps": steps}
+
+
+def _written(kernel: Any) -> list[int]:
+    return [int(i) for i in kernel.attrs.get("writes", ())]
+
+
+def _steps(steps: Sequence[Step], generated: Generated, scalars: list[int]) -> list[Any]:
+    out: list[Any] = []
+    for step in steps:
+        match step:
+            case Launch():
+                args = [
+                    ["window", a.buffer, str(a.offset)]
+                    if isinstance(a, Window)
+                    else ["scalar", scalars.index(a.param), a.dtype.name]
+                    for a in step.args
+                ]
+                out.append(["launch", generated.kernels[step.kernel].name, args])
+            case Branch():
+                out.append(
+                    [
+                        "branch",
+                        step.cond,
+                        _steps(step.then, generated, scalars),
+                        _steps(step.orelse, generated, scalars),
+                    ]
+                )
+            case Loop():
+                out.append(
+                    ["loop", step.cond, _steps(step.head, generated, scalars), _steps(step.body, generated, scalars)]
+                )
+    return out
+
+
+def pack_scalar(value: object, dtype_name: str) -> bytes:
+    """A scalar argument as the bytes that the kernel's parameter holds."""
+    if dtype_name == "f32" or dtype_name == "f64":
+        return np.array(value, dtype="f4" if dtype_name == "f32" else "f8").tobytes()
+    dtype = dtypes.BY_NAME[dtype_name]
+    if dtype.is_integer:
+        return (int(value) % (1 << dtype.bits)).to_bytes(dtype.itemsize, "little")  # type: ignore[call-overload]
+    return np.array(value).astype(dtype.numpy).tobytes()
+
+
+@dataclass(slots=True)
+class Call:
+    """One launch, ready to go: `arguments` are the bytes of each kernel parameter."""
+
+    kernel: str
+    grid: int
+    threads: int
+    shared: int
+    arguments: list[bytes]
+    windows: list[tuple[str, int, int, bool]]
+    """(name, address, bytes, whether it may be written) of every buffer it is given"""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMap:
+    """How tensor copies see memory: axes innermost first; `strides` in bytes of all axes but the innermost."""
+
+    address: int
+    dtype: str
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+
+
+class Machine(Protocol):
+    """Where calls run. Addresses are plain integers."""
+
+    def allocate(self, size: int) -> int: ...
+    def constant(self, number: int, data: bytes) -> int:
+        """The address of constant `number`, which stays where it is from its first use on."""
+        ...
+
+    def upload(self, address: int, data: bytes) -> None: ...
+    def download(self, address: int, size: int) -> bytes: ...
+    def copy(self, to: int, source: int, size: int) -> None: ...
+    def tensor_map(self, tensor: TensorMap) -> bytes:
+        """The 128 bytes that a kernel takes for it."""
+        ...
+
+    def launch(self, call: Call) -> None: ...
+    def free(self, address: int) -> None: ...
+
+
+class Steps:
+    """The artefact's steps. One instance serves many runs; memory is the machine's."""
+
+    def __init__(self, meta: Mapping[str, Any], constants: Mapping[int, bytes]) -> None:
+        self.meta, self.constants = meta, constants
+        self.buffers = {b["id"]: b for b in meta["buffers"]}
+        self.bound = [b["id"] for b in meta["buffers"] if b["role"] in ("input", "output")]
+        self.written = {
+            a[1] for name, args in self._launches() for i, a in enumerate(args) if i in meta["kernels"][name]["writes"]
+        }
+        self.alignment: int = meta.get("alignment", ALIGNMENT)
+        self.mapped = {
+            args[described["argument"]][1]
+            for name, args in self._launches()
+            for described in meta["kernels"][name]["tensor_maps"]
+        }
+        """buffers that tensor copies read"""
+        self.needs = {b["id"]: self._needed(b) for b in meta["buffers"]}
+        """what an argument's address is a multiple of, or it is copied to one that is"""
+        self._dims = {text: parse(text) for text in self._texts()}
+
+    def _needed(self, buffer: Mapping[str, Any]) -> int:
+        if buffer["id"] in self.mapped:
+            return ALIGNMENT
+        return max(self.alignment, dtypes.BY_NAME[buffer["dtype"]].itemsize)
+
+    def moves(self, pointers: Sequence[int]) -> bool:
+        """Whether some argument must be copied before the launches."""
+        return any(p % self.needs[b] for b, p in zip(self.bound, pointers, strict=True))
+
+    def _launches(self) -> Iterator[tuple[str, list[Any]]]:
+        stack = list(self.meta["steps"])
+        while stack:
+            step = stack.pop()
+            if step[0] == "launch":
+                yield step[1], step[2]
+            else:
+                stack += [*step[2], *step[3]]
+
+    def _texts(self) -> set[str]:
+        out = {d for b in self.meta["buffers"] for d in b["shape"]} | {
+            d for k in self.meta["kernels"].values() for d in k["grid"]
+        }
+        maps = [tensor for k in self.meta["kernels"].values() for tensor in k["tensor_maps"]]
+        out |= {d for tensor in maps for d in (*tensor["sizes"], *tensor["strides"])}
+        return out | {a[2] for _, args in self._launches() for a in args if a[0] == "window"}
+
+    def size(self, text: str, env: Mapping[str, int]) -> int:
+        d = self._dims[text]
+        return d if isinstance(d, int) else evaluate(d, env)
+
+    def window(self, arg: Sequence[Any], env: Mapping[str, int]) -> tuple[int, int]:
+        """The buffer of a launch's window and the byte that it starts at."""
+        itemsize = dtypes.BY_NAME[self.buffers[arg[1]]["dtype"]].itemsize
+        return arg[1], self.size(arg[2], env) * itemsize
+
+    def tensor_map(self, described: Mapping[str, Any], address: int, env: Mapping[str, int]) -> TensorMap:
+        """A tensor map at these sizes. Axes without elements are given one, as the driver demands; no copy reads it."""
+        itemsize = dtypes.BY_NAME[described["dtype"]].itemsize
+        sizes = tuple(max(1, self.size(d, env)) for d in described["sizes"])
+        strides = tuple(max(ALIGNMENT, self.size(d, env) * itemsize) for d in described["strides"][1:])
+        return TensorMap(address, described["dtype"], sizes, strides, tuple(described["box"]))
+
+    def nbytes(self, buffer: Mapping[str, Any], env: Mapping[str, int]) -> int:
+        return math.prod(self.size(d, env) for d in buffer["shape"]) * dtypes.BY_NAME[buffer["dtype"]].itemsize
+
+    def run(
+        self,
+        machine: Machine,
+        pointers: Sequence[int],
+        scalars: Sequence[object],
+        dims: Sequence[int],
+        record: TileRecorder | None = None,
+    ) -> None:
+        env = dict(zip(self.meta["free"], dims, strict=True))
+        address = dict(zip(self.bound, pointers, strict=True))
+        own: list[int] = []
+        moved: list[tuple[int, int, int]] = []
+        try:
+            for number, buffer in self.buffers.items():
+                place = address.get(number, 0)
+                if place % self.needs[number]:
+                    size = self.nbytes(buffer, env)
+                    address[number] = machine.allocate(max(1, size))
+                    own.append(address[number])
+                    machine.copy(address[number], place, size)
+                    if number in self.written:
+                        moved.append((place, address[number], size))
+                if buffer["role"] == "constant":
+                    address[number] = machine.constant(number, self.constants[number])
+                elif buffer["role"] == "temp":
+                    address[number] = machine.allocate(max(1, self.nbytes(buffer, env)))
+                    own.append(address[number])
+            Run(self, machine, address, scalars, env, record).steps(self.meta["steps"])
+            for place, copy, size in moved:
+                machine.copy(place, copy, size)
+        finally:
+            for a in own:
+                machine.free(a)
+
+
+def grid_size(plan: Steps, name: str, env: Mapping[str, int]) -> int:
+    """The number of programs of a launch. Raises LaunchError beyond what one launch takes."""
+    grid = math.prod(plan.size(d, env) for d in plan.meta["kernels"][name]["grid"])
+    if grid > MAX_BLOCKS:
+        raise LaunchError(
+            f"{name} would need {grid} programs; one launch takes at most {MAX_BLOCKS}.\nUse larger tiles."
+        )
+    return grid
+
+
+@dataclass(slots=True)
+class Run:
+    """One run of the steps with its addresses, scalars and sizes."""
+
+    plan: Steps
+    machine: Machine
+    address: dict[int, int]
+    scalars: Sequence[object]
+    env: Mapping[str, int]
+    record: TileRecorder | None
+
+    def steps(self, steps: Sequence[Any]) -> None:
+        for step in steps:
+            if step[0] == "launch":
+                self.launch(step[1], step[2])
+            elif step[0] == "branch":
+                self.steps(step[2] if self.holds(step[1]) else step[3])
+            else:
+                self.steps(step[2])
+                while self.holds(step[1]):
+                    self.steps(step[3])
+                    self.steps(step[2])
+
+    def holds(self, buffer: int) -> bool:
+        return self.machine.download(self.address[buffer], 1) != b"\0"
+
+    def launch(self, name: str, args: Sequence[Any]) -> None:
+        kernel = self.plan.meta["kernels"][name]
+        grid = grid_size(self.plan, name, self.env)
+        if grid == 0:
+            return
+        call = Call(name, grid, kernel["threads"], kernel["shared"], [], [])
+        own: list[tuple[str, int, int]] = []
+        for kind, detail in kernel["parameters"]:
+            if kind in ("view", "scalar"):
+                self._argument(call, args[int(detail)], int(detail) in kernel["writes"])
+            elif kind == "dim":
+                call.arguments.append(int(self.env[detail]).to_bytes(8, "little", signed=True))
+            elif kind == "tensor_map":
+                described = kernel["tensor_maps"][int(detail)]
+                buffer, start = self.plan.window(args[described["argument"]], self.env)
+                tensor = self.plan.tensor_map(described, self.address[buffer] + start, self.env)
+                call.arguments.append(self.machine.tensor_map(tensor))
+            else:
+                start = self._start_of(kind, kernel, grid)
+                size = len(start)
+                place = self.machine.allocate(size)
+                self.machine.upload(place, start)
+                own.append((kind, place, size))
+                call.arguments.append(place.to_bytes(8, "little"))
+                call.windows.append((kind, place, size, True))
+        try:
+            self.machine.launch(call)
+            for kind, place, size in own:
+                self._read_back(kind, self.machine.download(place, size), kernel)
+        finally:
+            for _, place, _ in own:
+                self.machine.free(place)
+
+    def _argument(self, call: Call, arg: Sequence[Any], writes: bool) -> None:
+        if arg[0] == "scalar":
+            call.arguments.append(pack_scalar(self.scalars[arg[1]], arg[2]))
+            return
+        buffer = self.plan.buffers[arg[1]]
+        _, offset = self.plan.window(arg, self.env)
+        base = self.address[arg[1]]
+        call.arguments.append((base + offset).to_bytes(8, "little"))
+        call.windows.append((buffer["name"], base, self.plan.nbytes(buffer, self.env), writes))
+
+    def _start_of(self, kind: str, kernel: Mapping[str, Any], grid: int) -> bytes:
+        """What a launch's own buffer holds before it runs."""
+        if kind == "prints":
+            return print_buffer.buffer(kernel["prints"], grid)
+        return bytes(max(512, 8 * len(kernel["asserts"])) if kind == "faults" else RECORD_BYTES * grid)
+
+    def _read_back(self, kind: str, data: bytes, kernel: Mapping[str, Any]) -> None:
+        if kind == "prints":
+            print_buffer.show(data, kernel["prints"], [self.plan.size(d, self.env) for d in kernel["grid"]])
+        elif kind == "faults":
+            asserts = kernel["asserts"]
+            flags: list[int] = np.frombuffer(data, np.uint64)[: len(asserts)].tolist()
+            failed = [self._failed(known, flag) for known, flag in zip(asserts, flags, strict=True) if flag]
+            if failed:
+                raise DebugCheckError(failed)
+        elif self.record is not None:
+            layout = [
+                ("tile", "u4"),
+                ("resource", "u4"),
+                ("slot", "i4"),
+                ("phase", "u4"),
+                ("start", "u8"),
+                ("duration", "u8"),
+            ]
+            records = np.frombuffer(data, np.dtype(layout))
+            self.record.record({name: records[name].astype(np.int64) for name, _ in layout})
+
+    def _failed(self, known: Sequence[Any], flag: int) -> Diagnostic:
+        """What is said of an assert; its flag holds the least index outside (see faults.cuh)."""
+        message, extent, span = known
+        index = (~flag & (1 << 64) - 1) - (1 << 63)
+        return Diagnostic("TS506", filled(message, index, parse(extent), self.env), Span(*span))

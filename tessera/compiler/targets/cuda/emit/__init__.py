@@ -1,0 +1,1 @@
+"""Tile IR as CUDA C++."""

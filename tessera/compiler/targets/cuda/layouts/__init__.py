@@ -1,0 +1,1 @@
+"""Where the elements of a tile live: layouts, swizzles, shared memory, barriers."""

@@ -1,0 +1,1 @@
+"""What a kernel needs: registers, shared memory, notes for people."""

@@ -1,0 +1,1 @@
+"""Products on tensor cores and the copies that feed them."""

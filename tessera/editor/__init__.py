@@ -1,0 +1,1 @@
+"""What an editor may ask of a file, without any protocol."""

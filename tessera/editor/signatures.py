@@ -1,0 +1,144 @@
+"""How everything that can be called is called, and its documentation: operators, `ts.tile`, functions of the file."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from tessera.compiler.frontend.names import vocabulary
+from tessera.compiler.frontend.names.module import TextScope, decorated_kind
+from tessera.compiler.frontend.names.values import MISSING, Builtin, Closure, Namespace, OperatorRef
+from tessera.compiler.graph.operator import METHODS, PROPERTIES, REGISTRY, Operator
+from tessera.language import decorators, distribution, tile
+from tessera.language.dtypes import DType
+from tessera.language.scalars import TABLE
+
+TILE = "tessera.tile."
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """`parameters` and `returns` as they are written: `axis=-1`, `x: Tensor["M", "N"]`. `written`: whether the program
+    holds it, so that its documentation is plain text; Tessera's own is Markdown."""
+
+    name: str
+    parameters: tuple[str, ...]
+    doc: str
+    returns: str = ""
+    written: bool = False
+
+    @property
+    def text(self) -> str:
+        returned = f" -> {self.returns}" if self.returns else ""
+        return f"{self.name}({', '.join(self.parameters)}){returned}"
+
+    @property
+    def names(self) -> list[str]:
+        """Of the parameters, with their stars."""
+        return [re.split(r"[:=]", p, maxsplit=1)[0] for p in self.parameters]
+
+    @property
+    def summary(self) -> str:
+        """The first line of the documentation."""
+        return self.doc.partition("\n")[0]
+
+
+def resolve(scope: TextScope, dotted: str) -> Any:
+    """What a dotted name of the module stands for; MISSING where that is not known."""
+    head, *rest = dotted.split(".")
+    value = scope.lookup(head) if head else MISSING
+    for name in rest:
+        value = vocabulary.member_of(value, name) if isinstance(value, Namespace) else MISSING
+    return value
+
+
+def is_decorated(closure: Closure) -> bool:
+    """Whether it is a function or kernel of Tessera rather than a helper."""
+    scope, node = closure.definition.scope, closure.node
+    found = isinstance(node, ast.FunctionDef) and isinstance(scope, TextScope) and decorated_kind(scope, node)
+    return bool(found)
+
+
+def of_value(value: Any) -> Signature | None:
+    match value:
+        case OperatorRef(name=name):
+            return of_operator(REGISTRY[name])
+        case Builtin(path=path) if path.startswith(TILE):
+            return of_tile(path.removeprefix(TILE))
+        case Builtin(path=path) if path.startswith("tessera."):
+            name = path.rpartition(".")[2]
+            home = distribution if name in ("distributed", "mesh") else decorators
+            return _of_python(path.removeprefix("tessera."), getattr(home, name, None))
+        case Closure(node=ast.FunctionDef() as node):
+            return of_definition(node)
+        case _:
+            return None
+
+
+def of_operator(operator: Operator, method: bool = False) -> Signature:
+    """As a method, an operator lacks its first operand."""
+    given = [p.name if p.required else f"{p.name}={_shown(p.default)}" for p in operator.parameters]
+    return Signature(operator.name, tuple(given[1:] if method else given), operator.doc)
+
+
+def of_method(name: str) -> Signature | None:
+    operator = METHODS.get(name) or PROPERTIES.get(name)
+    return of_operator(operator, method=True) if operator is not None else None
+
+
+def of_tile(name: str, method: bool = False) -> Signature | None:
+    found = _of_python(name, getattr(tile, name, None))
+    if found is not None and found.parameters == ("*args", "**kwargs"):
+        found = _of_table(name, found.doc)
+    return Signature(name, found.parameters[1:], found.doc) if method and found is not None else found
+
+
+def _of_table(name: str, doc: str) -> Signature:
+    """Of the tile functions that come from tables: elementwise ones, and those whose documentation shows the call."""
+    if name in TABLE:
+        return Signature(name, ("x", "y", "z")[: TABLE[name].arity], doc)
+    shown = re.match(rf"{name}\((.*)\): ", doc)
+    return Signature(name, tuple(shown[1].split(", ")) if shown else ("x",), doc)
+
+
+def of_definition(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Signature:
+    a = node.args
+    plain = [*a.posonlyargs, *a.args]
+    given = list(map(_parameter, plain, [*[None] * (len(plain) - len(a.defaults)), *a.defaults]))
+    if a.vararg or a.kwonlyargs:
+        given.append(f"*{_parameter(a.vararg) if a.vararg else ''}")
+    given += map(_parameter, a.kwonlyargs, a.kw_defaults)
+    if a.kwarg:
+        given.append(f"**{_parameter(a.kwarg)}")
+    returns = _written(node.returns) if node.returns is not None else ""
+    return Signature(node.name, tuple(given), ast.get_docstring(node) or "", returns, written=True)
+
+
+def _parameter(p: ast.arg, default: ast.expr | None = None) -> str:
+    said = f": {_written(p.annotation)}" if p.annotation is not None else ""
+    equals = " = " if said else "="
+    return p.arg + said + (f"{equals}{_written(default)}" if default is not None else "")
+
+
+def _written(node: ast.expr) -> str:
+    """With the quotes that the language's own examples have."""
+    text = ast.unparse(node)
+    return text if '"' in text else text.replace("'", '"')
+
+
+def _of_python(name: str, function: Any) -> Signature | None:
+    if not callable(function):
+        return None
+    given = tuple(
+        f"{'*' if p.kind is p.VAR_POSITIONAL else '**' if p.kind is p.VAR_KEYWORD else ''}{p.name}"
+        + (f"={_shown(p.default)}" if p.default is not p.empty else "")
+        for p in inspect.signature(function).parameters.values()
+    )
+    return Signature(name, given, inspect.getdoc(function) or "")
+
+
+def _shown(default: object) -> str:
+    return str(default) if isinstance(default, DType) else repr(default)

@@ -1,0 +1,291 @@
+"""What tile records tell about one launch: load balance, tail, waves, occupancy over time, phases, histogram.
+
+Times are ns. A lane is one residency slot of one resource: the machine runs as many tiles at once as it has lanes.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tessera.runtime.events import UNASSIGNED, LaunchEvent, TileBatch
+
+if TYPE_CHECKING:
+    import numpy as np
+
+# Tile times whose 95th percentile is within this factor of the median count as equal.
+_UNIFORM = 1.25
+# A tile this many times the median is long enough to make a tail by itself.
+_LONG = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """How evenly a launch used its lanes. `makespan` runs from the first tile's start to the last one's end."""
+
+    tiles: int
+    resources: int
+    slots: int
+    makespan: int
+    load: int
+    """sum of all tile times"""
+    median: float
+    longest: int
+    tail: int
+    """from the moment the first lane has nothing left to do until the end"""
+    tail_idle: float
+    """part of the lanes' time that is lost in the tail, 0..1"""
+
+    @property
+    def lanes(self) -> int:
+        return self.resources * self.slots
+
+    @property
+    def idle(self) -> float:
+        """Part of the lanes' time in which no tile ran, 0..1."""
+        return 1.0 - self.load / (self.lanes * self.makespan) if self.makespan else 0.0
+
+    @property
+    def waves(self) -> float:
+        """Tiles per lane: the last wave is full when this is a whole number."""
+        return self.tiles / self.lanes
+
+    @property
+    def wave_loss(self) -> float:
+        """Part of the lanes that the last wave leaves empty, over all waves, if all tiles took the same time."""
+        return 1.0 - self.waves / math.ceil(self.waves) if self.tiles else 0.0
+
+    @property
+    def saving(self) -> tuple[int, int]:
+        """Time that better balance saves, as (low, high) in ns.
+
+        High: every lane gets the mean load. Low: tiles are cut in half and handed out as lanes become free, which
+        finishes within mean load + (1 - 1/lanes) x longest tile (Graham 1969).
+        """
+        mean = self.load / self.lanes
+        greedy = mean + (1 - 1 / self.lanes) * self.longest / 2
+        return max(0, round(self.makespan - greedy)), max(0, round(self.makespan - mean))
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseStats:
+    """Durations of one phase over the tiles of a recording or a launch, in ns."""
+
+    phase: str
+    count: int
+    total: int
+    mean: float
+    median: float
+    p95: float
+    longest: int
+
+
+def balance(launch: LaunchEvent, tiles: TileBatch) -> Balance | None:
+    """Load balance of one launch from its tile records; None without records."""
+    import numpy as np
+
+    if len(tiles) == 0:
+        return None
+    extents, _ = tile_extents(tiles.records)
+    start, end = extents["start"], extents["start"] + extents["duration"]
+    first, last = int(start.min()), int(end.max())
+    resources = max(int(launch.attributes.get("resources", 0)), len(np.unique(extents["resource"])))
+    slots = max(int(launch.attributes.get("slots", 0)), int(extents["slot"].max()) + 1)
+    _, lane = np.unique(extents[["resource", "slot"]], return_inverse=True)
+    finished = np.zeros(lane.max() + 1, np.int64)
+    np.maximum.at(finished, lane, end)
+    unused = resources * slots - len(finished)  # lanes that never got a tile are finished from the beginning
+    makespan = last - first
+    lost = int((last - finished).sum()) + unused * makespan
+    return Balance(
+        tiles=len(extents),
+        resources=resources,
+        slots=slots,
+        makespan=makespan,
+        load=int(extents["duration"].sum()),
+        median=float(np.median(extents["duration"])),
+        longest=int(extents["duration"].max()),
+        tail=makespan if unused else last - int(finished.min()),
+        tail_idle=lost / (resources * slots * makespan) if makespan else 0.0,
+    )
+
+
+def imbalance_cause(found: Balance, tiles: TileBatch) -> str:
+    """What the idle lanes come from: "underfilled", "wave quantisation", "tail" or "imbalance"."""
+    import numpy as np
+
+    extents, _ = tile_extents(tiles.records)
+    if found.tiles < found.lanes:
+        return "underfilled"
+    uniform = float(np.quantile(extents["duration"], 0.95)) <= _UNIFORM * found.median
+    if uniform and found.wave_loss >= found.idle / 2:
+        return "wave quantisation"
+    if found.longest >= _LONG * found.median and found.tail_idle >= found.idle / 2:
+        return "tail"
+    return "imbalance"
+
+
+def occupancy(records: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Tiles in flight over time as a step function: (times, counts); counts[i] holds from times[i] to times[i + 1]."""
+    import numpy as np
+
+    extents, _ = tile_extents(records)
+    start, end = extents["start"], extents["start"] + extents["duration"]
+    times, position = np.unique(np.concatenate([start, end]), return_inverse=True)
+    change = np.zeros(len(times), np.int64)
+    np.add.at(change, position[: len(start)], 1)
+    np.add.at(change, position[len(start) :], -1)
+    return times, np.cumsum(change)
+
+
+def phase_stats(tiles: TileBatch) -> list[PhaseStats]:
+    """One entry per phase that occurs, longest total first."""
+    import numpy as np
+
+    found = []
+    for index, name in enumerate(tiles.phases):
+        duration = tiles.records["duration"][tiles.records["phase"] == index]
+        if len(duration):
+            median, p95 = np.quantile(duration, [0.5, 0.95])
+            found.append(
+                PhaseStats(
+                    name,
+                    len(duration),
+                    int(duration.sum()),
+                    float(duration.mean()),
+                    float(median),
+                    float(p95),
+                    int(duration.max()),
+                )
+            )
+    return sorted(found, key=lambda entry: -entry.total)
+
+
+def histogram(records: np.ndarray, bins: int = 40) -> tuple[np.ndarray, np.ndarray]:
+    """Tile durations, all phases of a tile together: (counts, edges in ns)."""
+    import numpy as np
+
+    extents, _ = tile_extents(records)
+    return np.histogram(extents["duration"], bins=bins)
+
+
+def busy_map(records: np.ndarray, rows: np.ndarray, row_count: int, start: int, end: int, bins: int) -> np.ndarray:
+    """Tiles in flight, averaged over each of `bins` time slices: an array (row_count, bins).
+
+    `rows[i]` is the row that record i belongs to. Exact: a record counts in a slice by the part it covers.
+    """
+    import numpy as np
+
+    width = max(end - start, 1) / bins
+    left = np.clip((records["start"] - start) / width, 0, bins)
+    right = np.clip((records["start"] + records["duration"] - start) / width, 0, bins)
+    covered = np.zeros((row_count, bins + 2))
+    # The integral of a box [left, right) is a ramp: differences of ramps at slice borders give the covered parts.
+    for edge, sign in ((left, 1.0), (right, -1.0)):
+        cell = np.minimum(edge.astype(np.int64), bins)
+        inside = edge - cell
+        np.add.at(covered, (rows, cell), sign * (1 - inside))
+        np.add.at(covered, (rows, cell + 1), sign * inside)
+    return np.cumsum(covered, axis=1)[:, :bins]
+
+
+# Giving rows to intervals: residency slots for co-resident tiles, and lanes in which slices nest.
+
+
+def partition_intervals(start: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """Assigns each interval the lowest row that is free at its start, so that rows never overlap.
+
+    Uses as many rows as intervals overlap at most, which is optimal (Kleinberg and Tardos, Algorithm Design, 4.1).
+    An interval may begin where another ends. Returns one row index per interval.
+    """
+    import numpy as np
+
+    rows = np.zeros(len(start), np.int64)
+    busy: list[tuple[int, int]] = []  # (end, row)
+    free: list[int] = []
+    opened = 0
+    order = np.lexsort((end, start))
+    for index, begin, finish in zip(order.tolist(), start[order].tolist(), end[order].tolist(), strict=True):
+        while busy and busy[0][0] <= begin:
+            heapq.heappush(free, heapq.heappop(busy)[1])
+        if free:
+            row = heapq.heappop(free)
+        else:
+            row, opened = opened, opened + 1
+        rows[index] = row
+        heapq.heappush(busy, (finish, row))
+    return rows
+
+
+def tile_extents(records: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Merges the phases of each tile: (extents, membership).
+
+    `extents` has the records' dtype with one row per tile and place, from the first phase's start to the last one's
+    end; `membership[i]` is the row that record i belongs to.
+    """
+    import numpy as np
+
+    if len(records) == 0:
+        return records.copy(), np.zeros(0, np.int64)
+    keys = ("slot", "resource", "tile", "launch", "device", "rank")
+    order = np.lexsort((records["start"], *(records[key] for key in keys)))
+    ordered = records[order]
+    first = np.ones(len(records), bool)
+    first[1:] = np.logical_or.reduce([ordered[key][1:] != ordered[key][:-1] for key in keys])
+    heads = np.flatnonzero(first)
+    extents = ordered[heads].copy()
+    ends = np.maximum.reduceat(ordered["start"] + ordered["duration"], heads)
+    extents["duration"] = ends - extents["start"]
+    membership = np.empty(len(records), np.int64)
+    membership[order] = np.cumsum(first) - 1
+    return extents, membership
+
+
+def assign_slots(records: np.ndarray) -> np.ndarray:
+    """Returns `records` with every `UNASSIGNED` slot filled in; slots that the target recorded are kept.
+
+    Tiles without a slot are laid out per (rank, device, resource), above the recorded ones, so that tiles which were
+    resident together stand on different slots.
+    """
+    import numpy as np
+
+    missing = np.flatnonzero(records["slot"] == UNASSIGNED)
+    if len(missing) == 0:
+        return records
+    result = records.copy()
+    extents, membership = tile_extents(records[missing])
+    places = np.unique(extents[["rank", "device", "resource"]])
+    slots = np.empty(len(extents), np.int64)
+    for place in places:
+        here = extents[["rank", "device", "resource"]] == place
+        known = records[["rank", "device", "resource"]] == place
+        base = int(records["slot"][known].max(initial=UNASSIGNED)) + 1
+        start = extents["start"][here]
+        slots[here] = base + partition_intervals(start, start + extents["duration"][here])
+    result["slot"][missing] = slots[membership]
+    return result
+
+
+def nesting_lanes(start: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """Assigns lanes so that within a lane two intervals are either disjoint or one contains the other.
+
+    Each interval takes the lowest lane where it fits. Intervals that already nest all get lane 0. Traces need this:
+    slices of one thread are drawn as a stack.
+    """
+    import numpy as np
+
+    lanes = np.zeros(len(start), np.int64)
+    stacks: list[list[int]] = []  # per lane: ends of the open intervals, outermost first
+    order = np.lexsort((np.arange(len(start)), -end, start))
+    for index, begin, finish in zip(order.tolist(), start[order].tolist(), end[order].tolist(), strict=True):
+        for stack in stacks:
+            while stack and stack[-1] <= begin:
+                stack.pop()
+        lane = next((lane for lane, stack in enumerate(stacks) if not stack or finish <= stack[-1]), len(stacks))
+        if lane == len(stacks):
+            stacks.append([])
+        stacks[lane].append(finish)
+        lanes[index] = lane
+    return lanes

@@ -1,0 +1,156 @@
+"""Launches summed per kernel and placed under the roofline.
+
+The roofline (Williams, Waterman, Patterson 2009): a kernel that does F operations and must move B bytes takes at least
+max(B / bandwidth, F / compute rate). B is the least traffic that the kernel needs, from the cost model, not a counter:
+rates derived from it are therefore labelled modelled even where the time is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tessera.compiler.predict import common
+from tessera.profiler.machine import Machine
+from tessera.profiler.quantity import Quantity, weakest
+from tessera.profiler.recording import Recording
+from tessera.runtime.events import LaunchEvent, Source
+
+# From here on a kernel counts as held back by the roof above it; below, something else costs more than the roof does.
+NEAR_ROOF = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class KernelStats:
+    """All launches of one kernel on one device. `duration` in ns; `share` is its part of all kernel time."""
+
+    kernel: str
+    target: str
+    device: str
+    dtype: str
+    launches: tuple[LaunchEvent, ...]
+    duration: int
+    share: float
+    flops: Quantity
+    bytes: Quantity
+    intensity: Quantity
+    rate: Quantity
+    bandwidth: Quantity
+    memory_peak: Quantity
+    compute_peak: Quantity
+    """the ceiling for `dtype`"""
+    ideal: Quantity
+    """least time in ns under the roofline"""
+    bound: str
+    """"memory" or "compute" near that roof, "latency" below both, "unknown" with the reason in `ideal`"""
+
+    @property
+    def source(self) -> Source:
+        return weakest(*(launch.source for launch in self.launches))
+
+    @property
+    def file(self) -> str:
+        return str(self.launches[0].attributes.get("file", ""))
+
+    @property
+    def line(self) -> int:
+        return int(self.launches[0].attributes.get("line", 0))
+
+    @property
+    def sizes(self) -> dict[str, int | None]:
+        """The dims of its function; None for one in which its launches differ."""
+        return common(launch.attributes.get("sizes", {}) for launch in self.launches)
+
+    @property
+    def bandwidth_fraction(self) -> Quantity:
+        return _ratio(self.bandwidth, self.memory_peak, "")
+
+    @property
+    def compute_fraction(self) -> Quantity:
+        return _ratio(self.rate, self.compute_peak, "")
+
+    @property
+    def roof_fraction(self) -> float | None:
+        """Ideal over actual time: 1 on the roof. Above 1 when the data stayed in cache."""
+        return self.ideal.value / self.duration if self.ideal.value is not None and self.duration else None
+
+
+def kernel_stats(recording: Recording) -> list[KernelStats]:
+    """One entry per (kernel, target, device, dtype), longest first. Launches that never ran are left out."""
+    groups: dict[tuple[str, str, str, str], list[LaunchEvent]] = {}
+    for launch in recording.launches:
+        if launch.duration is not None:
+            key = (launch.kernel, launch.target, launch.device, str(launch.attributes.get("dtype", "f32")))
+            groups.setdefault(key, []).append(launch)
+    total = sum(launch.duration or 0 for group in groups.values() for launch in group)
+    stats = [_stats(group, key[3], total, recording.machine(key[2])) for key, group in groups.items()]
+    return sorted(stats, key=lambda entry: -entry.duration)
+
+
+def roofline_time(flops: float, size: float, dtype: str, machine: Machine) -> Quantity:
+    """The least time in ns for `flops` operations and `size` bytes of memory traffic."""
+    bandwidth = machine.ceiling("bandwidth", "memory")
+    compute = machine.ceiling("compute", dtype)
+    if bandwidth.value is None or (compute.value is None and flops):
+        return Quantity(None, "ns", reason=bandwidth.reason or compute.reason)
+    arithmetic = flops / compute.value if compute.value else 0.0
+    source = weakest("modelled", bandwidth.source)
+    return Quantity(max(size / bandwidth.value, arithmetic) * 1e9, "ns", source)
+
+
+def _stats(group: list[LaunchEvent], dtype: str, total: int, machine: Machine) -> KernelStats:
+    first = group[0]
+    duration = sum(launch.duration or 0 for launch in group)
+    flops, size = _total(group, "flops", "FLOP"), _total(group, "bytes", "B")
+    intensity = _ratio(flops, size, "ops/byte")
+    seconds = Quantity(duration * 1e-9, "s", weakest(*(launch.source for launch in group)), "the launches took no time")
+    rate = _ratio(flops, seconds, "FLOP/s")
+    bandwidth = _ratio(size, seconds, "B/s")
+    ideal = Quantity(None, "ns", reason=flops.reason or size.reason)
+    if flops.value is not None and size.value is not None:
+        ideal = roofline_time(flops.value, size.value, dtype, machine)
+    memory = machine.ceiling("bandwidth", "memory")
+    return KernelStats(
+        kernel=first.kernel,
+        target=first.target,
+        device=first.device,
+        dtype=dtype,
+        launches=tuple(group),
+        duration=duration,
+        share=duration / total if total else 0.0,
+        flops=flops,
+        bytes=size,
+        intensity=intensity,
+        rate=rate,
+        bandwidth=bandwidth,
+        memory_peak=memory,
+        compute_peak=machine.ceiling("compute", dtype),
+        ideal=ideal,
+        bound=_bound(ideal, duration, size, memory),
+    )
+
+
+def _bound(ideal: Quantity, duration: int, size: Quantity, memory: Quantity) -> str:
+    if ideal.value is None or not duration or size.value is None or memory.value is None:
+        return "unknown"
+    if ideal.value / duration < NEAR_ROOF:
+        return "latency"
+    return "memory" if size.value / memory.value * 1e9 >= ideal.value * (1 - 1e-9) else "compute"
+
+
+def _total(group: Iterable[LaunchEvent], name: str, unit: str) -> Quantity:
+    total = 0
+    for launch in group:
+        value = getattr(launch, name)
+        if value is None:
+            return Quantity(None, unit, reason=launch.unavailable.get(name, f"the target does not report {name}"))
+        total += value
+    return Quantity(total, unit, "static")
+
+
+def _ratio(above: Quantity, below: Quantity, unit: str) -> Quantity:
+    if above.value is None or not below.value:
+        return Quantity(None, unit, reason=above.reason or below.reason or "the divisor is zero")
+    both_static = above.source == below.source == "static"
+    source: Source = "static" if both_static else "modelled"
+    return Quantity(above.value / below.value, unit, source)

@@ -1,0 +1,195 @@
+"""Memory for results on the host: aligned, recycled, counted, and refused before it is too much.
+
+A fresh large array costs more than many kernels: the system maps and clears every page of it. Large results
+therefore come from blocks that return here when the last array over them is gone. Small ones are NumPy's business.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+from tessera.errors import Diagnostic, LaunchError
+from tessera.language.lazy import np
+from tessera.runtime import events
+from tessera.runtime.callsite import callsite
+from tessera.runtime.locks import Locked
+
+if TYPE_CHECKING:
+    import numpy
+
+ALIGNMENT = 64
+"""bytes; a cache line, and what JAX asks for before it shares memory"""
+RECYCLED = 1 << 18
+"""bytes; from here on blocks are aligned and kept for reuse, below neither gains what its bookkeeping costs"""
+IDLE_LIMIT = 512 << 20
+"""bytes of unused blocks kept at most"""
+_CHECKED = 64 << 20  # requests below this are not held against the free memory: asking for it would cost more
+
+
+class _Pool(Locked):
+    """Unused blocks by size, the latest returned first: its pages are the likeliest to be in a cache."""
+
+    def __init__(self) -> None:
+        super().__init__()  # the lock is reentrant: a collection inside may release another block
+        self.free: dict[int, list[numpy.ndarray]] = {}
+        self.idle = 0
+
+    def take(self, size: int) -> numpy.ndarray | None:
+        with self.lock:
+            blocks = self.free.get(size)
+            if not blocks:
+                return None
+            self.idle -= size
+            return blocks.pop()
+
+    def give(self, raw: numpy.ndarray) -> None:
+        size = raw.nbytes
+        with self.lock:
+            if self.idle + size <= IDLE_LIMIT:
+                self.free.setdefault(size, []).append(raw)
+                self.idle += size
+
+    def release(self) -> int:
+        """Gives all unused blocks back to the system; returns their bytes."""
+        with self.lock:
+            released, self.idle = self.idle, 0
+            self.free.clear()
+        return released
+
+
+class _Meter(Locked):
+    """Bytes of the blocks that were made while somebody listened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held = 0
+
+    def change(self, delta: int, what: str) -> None:
+        with self.lock:
+            self.held += delta
+            total = self.held
+        if events.active():
+            file, line = callsite()
+            events.publish(events.MemoryEvent(time.perf_counter_ns(), "cpu:0", delta, total, what, line, file))
+
+
+_pool, _meter = _Pool(), _Meter()
+
+
+class _Block:
+    """Owns raw memory on behalf of arrays; NumPy keeps it alive as their base, whatever views are made of them."""
+
+    __slots__ = ("__array_interface__", "raw", "tracked")
+
+    def __init__(self, size: int, nbytes: int, what: str) -> None:
+        self.raw: Any = None
+        self.tracked = 0
+        raw = _pool.take(size) if size >= RECYCLED else None
+        self.raw = raw if raw is not None else _aligned(size)
+        self.__array_interface__ = {**self.raw.__array_interface__, "shape": (nbytes,)}
+        if events.active():
+            self.tracked = nbytes
+            _meter.change(nbytes, what)
+
+    def __del__(self) -> None:
+        if _pool is None or self.raw is None:  # the interpreter is going down; there was no memory
+            return
+        if self.tracked:
+            _meter.change(-self.tracked, "release")
+        if self.raw.nbytes >= RECYCLED:
+            _pool.give(self.raw)
+
+
+def _aligned(size: int) -> Any:
+    """`size` uninitialised bytes at a multiple of ALIGNMENT."""
+    raw = np.empty(size + ALIGNMENT, np.uint8)
+    start = -raw.__array_interface__["data"][0] % ALIGNMENT
+    return raw[start : start + size]
+
+
+def _block_size(nbytes: int) -> int:
+    """Rounded up to one of eight sizes per power of two, so that slightly different shapes share blocks."""
+    if nbytes < RECYCLED:
+        return nbytes
+    step = 1 << max(nbytes.bit_length() - 4, 12)
+    return -(-nbytes // step) * step
+
+
+def empty(shape: tuple[int, ...], dtype: Any, nbytes: int, what: str = "result") -> Any:
+    """An uninitialised C-contiguous NumPy array of `dtype` (a NumPy dtype) and `nbytes` bytes.
+
+    Raises LaunchError TS505 when the machine has not that much memory free.
+    """
+    if nbytes < RECYCLED and not events.active():
+        return np.empty(shape, dtype)
+    if nbytes >= _CHECKED:
+        require(nbytes, what)
+    try:
+        block = _Block(_block_size(nbytes), nbytes, what)
+        return np.asarray(block).view(dtype).reshape(shape)
+    except MemoryError:
+        _pool.release()
+        raise too_large(nbytes, available(), what) from None
+
+
+def release_unused() -> int:
+    """Gives recycled memory back to the system; returns the number of bytes."""
+    return _pool.release()
+
+
+def require(nbytes: int, what: str) -> None:
+    """Raises LaunchError TS505 when `nbytes` more would not fit into this machine's memory."""
+    free = available()
+    if free is None or nbytes <= free + _pool.idle:
+        return
+    _pool.release()
+    raise too_large(nbytes, free, what)
+
+
+def too_large(nbytes: int, free: int | None, what: str, device: str = "cpu") -> LaunchError:
+    """The TS505 error for a request of `nbytes` bytes."""
+    have = f"; {_size(free)} are free on {device}" if free is not None else ""
+    return LaunchError(Diagnostic("TS505", f"{what} would take {_size(nbytes)}{have}."))
+
+
+def _size(nbytes: int) -> str:
+    value, unit = float(nbytes), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB"):
+        if value < 1024 or unit == "PiB":
+            break
+        value /= 1024
+    return f"{value:.4g} {unit}"
+
+
+def available() -> int | None:
+    """Bytes of host memory that can still be had, containers' limits included; None where the system does not say."""
+    found = [size for size in (_meminfo(), _cgroup()) if size is not None]
+    return min(found) if found else None
+
+
+def _meminfo() -> int | None:
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            for line in file:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+def _cgroup() -> int | None:
+    folder = "/sys/fs/cgroup/memory."
+    try:
+        with open(f"{folder}max", encoding="ascii") as limit, open(f"{folder}current", encoding="ascii") as used:
+            free = int(limit.read()) - int(used.read())
+        with open(f"{folder}stat", encoding="ascii") as stat:  # cached file pages are given up on demand
+            cached = next((int(line.split()[1]) for line in stat if line.startswith("inactive_file ")), 0)
+        return max(0, free + cached)
+    except (OSError, ValueError):  # no cgroup, or the limit is "max"
+        return None

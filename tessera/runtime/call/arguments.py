@@ -1,0 +1,316 @@
+"""From the arguments of a call to what the compiler must know of them, or a message that says what does not fit."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tessera.compiler.frontend.names.binding import Conflict, Equation, describe, equations, solve, value_equation
+from tessera.compiler.frontend.names.definition import Definition
+from tessera.compiler.frontend.names.fingerprint import fingerprint
+from tessera.compiler.frontend.names.signature import Parameter, as_annotated, definition_signature, item_of, number_dim
+from tessera.compiler.frontend.names.values import MISSING, Static, remade
+from tessera.compiler.frontend.result import ArgType
+from tessera.compiler.ir.types import TensorType, shape_text
+from tessera.errors import Diagnostic, LaunchError, Note
+from tessera.language import dtypes
+from tessera.language.annotations import ScalarAnn, TensorAnn, TileAnn, TupleAnn
+from tessera.language.dims import Facts
+from tessera.language.dtypes import DType
+from tessera.language.lazy import np
+from tessera.runtime.arrays.adapter import Adapter, View
+from tessera.runtime.arrays.libraries import NUMPY, adapter_of
+from tessera.runtime.callsite import call_span
+from tessera.runtime.codegen import expression
+
+_NUMBERS = (bool, int, float, complex)
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One argument, or one item of a nested one: `path` leads from the parameter to it."""
+
+    name: str
+    """as `Param`s are called: "x", "layers.0" """
+    path: tuple[Any, ...]
+    """the parameter's name, then indices and keys"""
+    value: Any
+    kind: str
+    """array, scalar, static"""
+    dtype: DType | None = None
+
+
+@dataclass(slots=True)
+class Bound:
+    """The arguments of one call, sorted. Keys of `values` and `views` are names of leaves."""
+
+    arguments: dict[str, Any] = field(default_factory=dict[str, Any])
+    """what `analyse` takes: parameter -> ArgType, or a tuple or dict of them"""
+    values: dict[str, Any] = field(default_factory=dict[str, Any])
+    """what the code takes when it runs: arrays and scalars"""
+    views: dict[str, View] = field(default_factory=dict[str, View])
+    sizes: dict[str, int] = field(default_factory=dict[str, int])
+    fields: dict[str, Any] = field(default_factory=dict[str, Any])
+    """the key as people read it, for `why_recompiled`"""
+    leaves: list[Leaf] = field(default_factory=list[Leaf])
+    adapter: Adapter | None = None
+    """of the first array: results belong to its library"""
+    device: str = "cpu"
+
+    @property
+    def spec(self) -> tuple[str, ...]:
+        """The key as text: the same in every process."""
+        return tuple(f"{name}: {value}" for name, value in self.fields.items())
+
+
+class Parameters:
+    """The parameters of one function or kernel, for binding calls. `function` is the live Python function."""
+
+    def __init__(self, definition: Definition, function: Callable[..., Any]) -> None:
+        self.definition = definition
+        self.name = definition.name
+        self.signature = definition_signature(definition)
+        self.by_name = {p.name: p for p in self.signature.parameters}
+        self.python = inspect.signature(function)
+        self._orders: dict[tuple[Any, ...], Callable[..., tuple[Any, ...]]] = {}
+
+    def positions(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments by parameter, live defaults filled in. Raises LaunchError TS105 where they do not fit."""
+        try:
+            bound = self.python.bind(*args, **kwargs)
+        except TypeError as error:
+            bare = [p.replace(annotation=p.empty) for p in self.python.parameters.values()]
+            wanted = inspect.Signature(bare)
+            raise LaunchError(self._diagnostic("TS105", f"{error}\nExpected: {self.name}{wanted}", None)) from None
+        bound.apply_defaults()
+        return bound.arguments
+
+    def complete(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+        """One argument for each parameter, in order. Raises LaunchError TS105 where they do not fit."""
+        shape = (len(args), *kwargs)
+        order = self._orders.get(shape)
+        if order is None:
+            values = self.positions(args, kwargs)  # says what does not fit
+            if kwargs.keys() - self.by_name.keys():
+                return tuple(values.values())
+            order = self._orders[shape] = self._order(len(args), kwargs)
+        return order(args, kwargs)
+
+    def _order(self, count: int, kwargs: Mapping[str, Any]) -> Callable[..., tuple[Any, ...]]:
+        """The expression that does it for calls with this many positional and these keyword arguments."""
+        names: dict[str, Any] = {}
+        parts: list[str] = []
+        for i, (name, p) in enumerate(self.python.parameters.items()):
+            if p.kind is p.VAR_POSITIONAL:
+                parts.append(f"args[{i}:]")
+            elif p.kind is p.VAR_KEYWORD:
+                parts.append("{}")
+            elif name in kwargs:
+                parts.append(f"kwargs[{name!r}]")
+            elif i < count and p.kind is not p.KEYWORD_ONLY:
+                parts.append(f"args[{i}]")
+            else:
+                names[f"default{i}"] = p.default
+                parts.append(f"default{i}")
+        return expression(f"lambda args, kwargs: ({', '.join(parts)},)", names)
+
+    def bind(self, values: Mapping[str, Any], dims: Mapping[str, int] | None = None) -> Bound:
+        """Sorts the arguments of a call, by parameter; `dims` are fixed sizes. Raises LaunchError with all findings."""
+        out, findings = Bound(), list[Diagnostic]()
+        for name, value in values.items():
+            p = self.by_name[name]
+            try:
+                out.arguments[name] = self._nested(out, p, (name,), value)
+            except LaunchError as error:
+                findings += error.diagnostics
+        findings += self._sizes(out, dims or {})
+        findings += self._devices(out)
+        if findings:
+            raise LaunchError(findings)
+        return out
+
+    # one argument
+
+    def _nested(self, out: Bound, p: Parameter, path: tuple[Any, ...], value: Any) -> Any:
+        """Tuples, lists and dicts that hold arrays are sorted item by item; anything else is one argument."""
+        if isinstance(value, (tuple, list)) and (p.variadic or _holds_array(value)):
+            wanted = getattr(p.annotation, "items" if isinstance(p.annotation, TupleAnn) else "fields", value)
+            if len(value) != len(wanted):
+                count = f"{len(value)} item{'s' * (len(value) != 1)}"
+                raise LaunchError(self._diagnostic("TS209", f"{p.name} has {count}.\nExpected: {len(wanted)}", p))
+            items = (self._nested(out, item_of(p, i), (*path, i), v) for i, v in enumerate(value))
+            return remade(value, items)
+        if isinstance(value, dict) and (p.variadic or _holds_array(value)):
+            return {k: self._nested(out, item_of(p, k), (*path, k), v) for k, v in value.items()}
+        return self._one(out, p, path, value)
+
+    def _one(self, out: Bound, p: Parameter, path: tuple[Any, ...], value: Any) -> ArgType:
+        name = ".".join(map(str, path))
+        wants_array = isinstance(p.annotation, (TensorAnn, TileAnn))
+        scalar = p.annotation if isinstance(p.annotation, ScalarAnn) and not p.static else None
+        demanded = (
+            (wants_array or isinstance(p.annotation, ScalarAnn)) and not p.annotation.optional and p.default is None
+        )
+        if value is None and not demanded:
+            return self._keep(out, Leaf(name, path, None, "static"), "None", None)
+        adapter = None if scalar is not None or p.static else adapter_of(value)
+        if adapter is None and wants_array:
+            if not isinstance(value, (*_NUMBERS, np.generic)) or p.annotation.shape != ():  # type: ignore[union-attr]
+                raise LaunchError(self._not_an_array(p, name, value))
+            adapter = NUMPY  # a number for a parameter of rank 0
+        if adapter is not None:
+            type = self._array(out, p, name, value, adapter)
+            shown = {"shape": type.shape, "dtype": str(type.dtype)}
+            return self._keep(out, Leaf(name, path, value, "array", type.dtype), shown, type)
+        if scalar is not None:
+            out.values[name] = self.number(p, name, value, scalar.dtype)
+            leaf = Leaf(name, path, value, "scalar", scalar.dtype)
+            return self._keep(out, leaf, f"scalar {scalar.dtype}", TensorType((), scalar.dtype))
+        value = value.item() if isinstance(value, np.generic) else value
+        kept = as_annotated(p, value)
+        if kept is MISSING:
+            raise LaunchError(self._unfit(p, name, value))
+        value = kept
+        return self._keep(out, Leaf(name, path, value, "static"), fingerprint(value), Static(value))
+
+    def _keep(self, out: Bound, leaf: Leaf, shown: Any, argument: ArgType) -> ArgType:
+        out.leaves.append(leaf)
+        out.fields[f"argument {leaf.name}"] = shown
+        return argument
+
+    def _array(self, out: Bound, p: Parameter, name: str, value: Any, adapter: Adapter) -> TensorType:
+        if isinstance(value, (*_NUMBERS, np.generic)):
+            value = np.asarray(value, (p.annotation.dtype or dtypes.weak(value, None)).numpy)  # type: ignore[union-attr]
+        try:
+            view = adapter.view(value)
+        except LaunchError as error:
+            raise LaunchError(
+                [self._diagnostic(d.code, f"{name}: {d.message}", p) for d in error.diagnostics]
+            ) from None
+        wanted = getattr(p.annotation, "dtype", None)
+        if wanted is not None and wanted.numpy != view.dtype.numpy:
+            message = (
+                f"{name} has elements of {view.dtype}; convert it with {_conversion(adapter, wanted)}.\n"
+                f"Expected: {p.annotation}\nReceived: {adapter.name} array {shape_text(view.shape)} {view.dtype}"
+            )
+            raise LaunchError(self._diagnostic("TS304", message, p))
+        out.values[name], out.views[name] = value, view
+        out.adapter = out.adapter or adapter
+        return TensorType(view.shape, wanted or view.dtype)
+
+    def number(self, p: Parameter, name: str, value: Any, dtype: DType) -> bool | int | float | complex:
+        """A scalar argument as a Python number that `dtype` can hold. Raises LaunchError TS501, TS304."""
+        if hasattr(value, "item") and getattr(value, "shape", None) == ():
+            value = value.item()
+        if not isinstance(value, _NUMBERS):
+            message = f"{name} must be a number.\nExpected: {dtype}\nReceived: {_kind(value)}"
+            raise LaunchError(self._diagnostic("TS501", message, p))
+        kept = dtypes.number(value, dtype)
+        if kept is None:
+            raise LaunchError(self._diagnostic("TS304", f"{name} is {value!r}, which {dtype} cannot hold.", p))
+        return kept
+
+    def _unfit(self, p: Parameter, name: str, value: Any) -> Diagnostic:
+        """Of a number that is known when the program is compiled."""
+        if isinstance(value, _NUMBERS):
+            return self._diagnostic("TS304", f"{name} is {value!r}, which {p.annotation} cannot hold.", p)
+        message = f"{name} must be a number.\nExpected: {p.annotation}\nReceived: {_kind(value)}"
+        return self._diagnostic("TS501", message, p)
+
+    def _not_an_array(self, p: Parameter, name: str, value: Any) -> Diagnostic:
+        wanted = p.annotation.dtype or dtypes.f32  # type: ignore[union-attr]
+        fix = (
+            f"; make it one with np.asarray({name}, np.{wanted.numpy_name})" if isinstance(value, (list, tuple)) else ""
+        )
+        return self._diagnostic(
+            "TS501", f"{name} must be an array.\nExpected: {p.annotation}\nReceived: {_kind(value)}{fix}", p
+        )
+
+    # all of them together
+
+    def _sizes(self, out: Bound, fixed: Mapping[str, int]) -> list[Diagnostic]:
+        """Solves the named dims; findings name the argument and axis and where the dim was bound."""
+        found: list[Equation] = []
+        findings: list[Diagnostic] = []
+        parameters = {leaf.name: self._parameter(leaf.path) for leaf in out.leaves}
+        for name, view in out.views.items():
+            p = parameters[name]
+            pairs = equations(name, p.annotation, view.shape)
+            if pairs is None:
+                count = f"{len(view.shape)} ax{'is' if len(view.shape) == 1 else 'es'}"
+                message = f"{name} has {count}.\nExpected: {p.annotation}\nReceived: {shape_text(view.shape)}"
+                findings.append(self._diagnostic("TS209", message, p))
+            found += pairs or []
+        for name, argument in out.arguments.items():
+            if isinstance(argument, Static):
+                found += value_equation(name, number_dim(self.by_name[name], self.signature.dims), argument.value)
+        sizes, conflicts, _ = solve(found, dict(fixed), Facts())
+        findings += [self._conflict(c, parameters, fixed) for c in conflicts]
+        out.sizes = {name: size for name, size in sizes.items() if isinstance(size, int)}
+        return findings
+
+    def _parameter(self, path: tuple[Any, ...]) -> Parameter:
+        """The parameter that a leaf belongs to; of a tuple, list or dict the item, by its own annotation."""
+        p = self.by_name[path[0]]
+        for key in path[1:]:
+            p = item_of(p, key)
+        return p
+
+    def _conflict(self, c: Conflict, parameters: Mapping[str, Parameter], fixed: Mapping[str, int]) -> Diagnostic:
+        e = c.equation
+        p = parameters[e.name]
+        notes: list[Note] = []
+        if c.first is not None:
+            by = parameters[c.first.name]
+            notes.append(Note(f"{c.first.want} was bound to {c.first.have} by {c.first.place}", by.span))
+        elif str(e.want) in fixed:
+            notes.append(Note(f"{e.want} was fixed to {fixed[str(e.want)]} when {self.name} was compiled"))
+        code = "TS208" if c.first is not None else "TS209"
+        return self._diagnostic(code, f"{describe(c)}.\nExpected: {p.annotation}", p, *notes)
+
+    def _devices(self, out: Bound) -> list[Diagnostic]:
+        views = list(out.views.items())
+        if not views:
+            return []
+        first, view = views[0]
+        out.device = view.device
+        return [
+            self._diagnostic(
+                "TS504", f"{name} lives on {other.device}, but {first} lives on {view.device}; move one of them.",
+                self.by_name[name.partition(".")[0]],
+            )
+            for name, other in views[1:]
+            if other.device != view.device
+        ]  # fmt: skip
+
+    def _diagnostic(self, code: str, message: str, p: Parameter | None, *notes: Note) -> Diagnostic:
+        call = call_span()
+        called = (Note("called here", call),) if call.line else ()
+        span = p.span if p is not None else self.definition.span
+        return Diagnostic(code, message, span, notes=(*notes, *called), function=self.name)
+
+
+def _holds_array(value: Any) -> bool:
+    """Whether an array stands somewhere inside nested lists, tuples and dicts."""
+    if isinstance(value, (list, tuple)):
+        return any(map(_holds_array, value))
+    if isinstance(value, dict):
+        return any(map(_holds_array, value.values()))
+    return adapter_of(value) is not None
+
+
+def _kind(value: Any) -> str:
+    """How messages call a value that is not what was wanted."""
+    text = repr(value) if isinstance(value, (*_NUMBERS, str, type(None))) else ""
+    name = type(value).__name__
+    return f"{text} ({name})" if text and value is not None else text or f"a {name}"
+
+
+def _conversion(adapter: Adapter, dtype: DType) -> str:
+    """How to convert, in the words of the array's own library."""
+    home = {"torch": "torch", "jax": "jnp", "cupy": "cp"}.get(adapter.name, "np")
+    if home == "np" and not hasattr(np, dtype.numpy_name):
+        home = "ml_dtypes"
+    return f".to(torch.{dtype.numpy_name})" if home == "torch" else f".astype({home}.{dtype.numpy_name})"

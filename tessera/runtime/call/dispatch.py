@@ -1,0 +1,242 @@
+"""Calling functions and kernels: the one place that decorated functions reach.
+
+A call costs one look-up. The key is what a launch depends on and no more: the arguments' types, then dtypes, shapes and
+strides of arrays, values of compile-time arguments, nothing of scalars. It is built by an expression generated for
+the argument types, so that no loop runs per call. What the key finds is a `Prepared` launch, used as long as
+everything the function reads from outside is still what it was.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tessera import knobs
+from tessera.compiler.targets import base as targets
+from tessera.compiler.targets.base import Target
+from tessera.errors import Diagnostic, LaunchError
+from tessera.runtime.arrays import devices
+from tessera.runtime.call.arguments import Bound, Parameters
+from tessera.runtime.call.prepared import Prepared, prepare
+from tessera.runtime.call.requests import compile_call
+from tessera.runtime.call.signatures import gather_function, key_expression
+from tessera.runtime.code.build import Built
+from tessera.runtime.code.watch import Watch, reads
+from tessera.runtime.codegen import define
+from tessera.runtime.locks import Locked
+
+
+def call(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Runs a `Function` or `Kernel` on arguments, compiling it when this signature is new.
+
+    Raises LaunchError where the arguments do not fit, CompileError where the program is wrong.
+    """
+    if not kwargs:
+        try:  # the usual call, in as few frames as there can be
+            site = fn.launcher.sites[tuple(map(type, args))]
+        except (AttributeError, KeyError):
+            pass
+        else:
+            return site.call(*args)
+    return launcher_of(fn)(args, kwargs)
+
+
+def launcher_of(fn: Any) -> Launcher:
+    """The compiled forms of a function or kernel; they live as long as it does."""
+    found = vars(fn).get("launcher")
+    if found is not None:
+        return found
+    if "autotune" in fn.options:
+        from tessera.runtime.autotune.choose import TunedLauncher  # stands on this module
+
+        return vars(fn).setdefault("launcher", TunedLauncher(fn))
+    return vars(fn).setdefault("launcher", Launcher(fn))  # one step: of two threads, one is first
+
+
+class Launcher(Locked):
+    """The compiled forms of one function. `sites` is for calls with positional arguments alone, `named` for others."""
+
+    def __init__(self, fn: Any) -> None:
+        super().__init__()  # the lock is reentrant: compiling may call other functions, and this one
+        self.fn = fn
+        self.sites: dict[tuple[type, ...], Site] = {}
+        self.named: dict[tuple[type, ...], Site] = {}
+        self.last: Built | None = None
+        self.ready: Ready | None = None
+        """of the last call"""
+        self._parameters: Parameters | None = None
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """The dims of the last call; none before the first."""
+        prepared = self.ready.prepared if self.ready is not None else None
+        return prepared.env if prepared is not None else {}
+
+    @property
+    def parameters(self) -> Parameters:
+        if self._parameters is None:
+            self._parameters = Parameters(self.fn.definition(), self.fn.__wrapped__)
+        return self._parameters
+
+    def __call__(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        sites = self.sites
+        if kwargs:
+            args, sites = self.parameters.complete(args, kwargs), self.named
+        site = sites.get(tuple(map(type, args)))
+        return self.first(args, sites) if site is None else site.call(*args)
+
+    def first(self, args: tuple[Any, ...], sites: dict[tuple[type, ...], Site]) -> Any:
+        """A call whose signature is new, or whose code no longer stands."""
+        complete = sites is self.named
+        with self.lock:
+            types = tuple(map(type, args))
+            if types not in sites:
+                key, names = key_expression(self.parameters, args, complete)
+                sites[types] = Site(key, names, len(args), lambda args: self.first(args, sites), self)
+            site = sites[types]
+            ready = site.table.get(site.key(*args))  # another thread may have been here before
+            if ready is None or not ready.guard():
+                ready = self.prepare(args, complete)
+                site.add(site.key(*args), ready)
+        self.ready = ready
+        return ready.run(*args)
+
+    def prepare(self, args: tuple[Any, ...], complete: bool) -> Ready:
+        """Compiles for the arguments of a call."""
+        if complete:
+            values = dict(zip(self.parameters.python.parameters, args, strict=True))
+        else:
+            values = self.parameters.positions(args, {})
+        bound = self.bind(values)
+        target = self.target(bound)
+        statics = {leaf.name: leaf.value for leaf in bound.leaves if leaf.kind == "static"}
+        watch = self.watch or Watch(reads(self.fn, statics))
+        self.last = built = self.build(bound, watch, target)
+        self.check(bound, built)
+        getters = outside(built, watch)
+        prepared = prepare(built, self.parameters, bound, getters)
+        types = replace(bound, values={}, views={}, leaves=[])  # the call's arrays may go
+        prepared.profiled = lambda: self.build(types, watch, target, profile=True)
+        wanted = [p.name for p in built.plan.params]
+        gather = gather_function(self.parameters, args, complete, bound, wanted, getters)
+        return Ready(_compose(prepared, gather), self.guard(watch), prepared)
+
+    # What `tessera.compile` does differently
+
+    watch: Watch | None = None
+    """the reads of code that is compiled once and for all"""
+
+    def bind(self, values: Mapping[str, Any]) -> Bound:
+        return self.parameters.bind(values)
+
+    def build(self, bound: Bound, watch: Watch, target: Target, profile: bool = False) -> Built:
+        return compile_call(self.fn, self.parameters, bound, target, watch, profile=profile)
+
+    def target(self, bound: Bound) -> Target:
+        """TESSERA_TARGET, else the target of the device that the arguments live on."""
+        target = targets.get(devices.resolve(knobs.target(), bound.device))
+        self.demand_home(target, bound)
+        return target
+
+    def demand_home(self, target: Target, bound: Bound) -> None:
+        """Refuses arrays that live where the target's code cannot reach them."""
+        if bound.views and bound.device.partition(":")[0] != devices.home(target):
+            message = f"{self.fn.name} is compiled for {target.name}, but its arguments live on {bound.device}."
+            raise LaunchError(Diagnostic("TS504", message, self.parameters.definition.span, function=self.fn.name))
+
+    def check(self, bound: Bound, built: Built) -> None:
+        """Refuses arguments that the code is not for."""
+
+    def guard(self, watch: Watch) -> Callable[[], bool]:
+        """Whether a prepared launch still stands."""
+        return watch.guard()
+
+
+def outside(built: Built, watch: Watch) -> dict[str, Callable[[], Any]]:
+    """How to read the arrays that code takes from outside, by parameter."""
+    getters: dict[str, Callable[[], Any]] = {name: watch.by_path[path].get for name, path in built.captures}
+    return getters | {name: lambda array=array: array for name, array in built.held.items()}
+
+
+def _compose(prepared: Prepared, gather: Callable[..., Any] | None) -> Callable[..., Any]:
+    run = prepared.ready()
+    return run if gather is None else lambda *args: run(*gather(*args))
+
+
+# Prepared launches by key: what repeated calls of functions, kernels and operators go through.
+
+LAUNCHES = 1024
+"""prepared launches kept by all sites together; beyond it those go that have not been called for longest"""
+
+
+@dataclass(slots=True, weakref_slot=True, eq=False)
+class Ready:
+    """A launch that may be repeated: `guard` says whether it still stands, `run` takes the call's arguments."""
+
+    run: Callable[..., Any]
+    guard: Callable[[], bool]
+    prepared: Prepared | None = None
+    used: bool = False
+    """whether it has been called since `_Kept` last looked at it"""
+
+
+class _Kept(Locked):
+    """The launches that sites hold, the oldest first. One that has been called meanwhile gets another turn. A call that
+    is running holds its launch itself, so nothing in use goes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.order: deque[tuple[weakref.ref[Site], Any, weakref.ref[Ready]]] = deque()
+
+    def add(self, site: Site, key: Any, ready: Ready) -> None:
+        gone: list[Ready | None] = []  # goes when the lock has been given back: destructors may come here again
+        with self.lock:
+            self.order.append((weakref.ref(site), key, weakref.ref(ready)))
+            for _ in range(2 * len(self.order)):
+                if len(self.order) <= LAUNCHES:
+                    break
+                entry = self.order.popleft()
+                its, key, held = entry[0](), entry[1], entry[2]()
+                if its is None or held is None or its.table.get(key) is not held:
+                    continue
+                if held.used:
+                    held.used = False
+                    self.order.append(entry)
+                else:
+                    gone.append(its.table.pop(key, None))
+
+
+_kept = _Kept()
+
+
+class Site:
+    """All calls with one tuple of argument types. `call(*args)` runs what stands; else it asks `miss(args)`.
+
+    `key` is an expression over `a0`, `a1` ... and `names`. `call` is generated: key, look-up, guard and launch in one
+    frame, with no loop over the arguments. `owner` keeps the last launch as `ready`, where it wants to.
+    """
+
+    def __init__(
+        self, key: str, names: dict[str, Any], count: int, miss: Callable[[tuple[Any, ...]], Any], owner: Any = None
+    ) -> None:
+        self.table: dict[Any, Ready] = {}
+        args = ", ".join(f"a{i}" for i in range(count))
+        names |= {"find": self.table.get, "miss": miss, "owner": owner}
+        keep = "ready.used = True; " + ("owner.ready = ready; " if owner is not None else "")
+        code = (
+            f"def call({args}):\n"
+            f" ready = find({key})\n"
+            f" if ready is not None and ready.guard(): {keep}return ready.run({args})\n"
+            f" return miss(({args}{',' if count == 1 else ''}))\n"
+            f"def key({args}): return {key}"
+        )
+        define(code, names)
+        self.call: Callable[..., Any] = names["call"]
+        self.key: Callable[..., Any] = names["key"]
+
+    def add(self, key: Any, ready: Ready) -> None:
+        self.table[key] = ready
+        _kept.add(self, key, ready)

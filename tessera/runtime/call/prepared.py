@@ -1,0 +1,299 @@
+"""A launch that has been prepared: everything that one signature decides is decided here, once.
+
+`Prepared.run(values)` is what a repeated call costs: read addresses, allocate results, run.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from tessera import knobs
+from tessera.errors import NOWHERE, Diagnostic, LaunchError, Note, Span
+from tessera.language import dims
+from tessera.language.dims import Dim
+from tessera.runtime import events
+from tessera.runtime.arrays import host_memory
+from tessera.runtime.arrays.adapter import Adapter, View
+from tessera.runtime.arrays.libraries import adapter_of
+from tessera.runtime.arrays.lifetimes import lifetimes
+from tessera.runtime.call.arguments import Bound, Parameters
+from tessera.runtime.callsite import call_span
+from tessera.runtime.code.build import Built
+from tessera.runtime.code.plan import Plan
+from tessera.runtime.locks import Locked
+
+
+class Apart(NamedTuple):
+    """Two slots that must not overlap. `in_place`: they may be one and the same array."""
+
+    written: int
+    other: int
+    written_bytes: int
+    other_bytes: int
+    in_place: bool
+
+
+class Prepared(Locked):
+    """Code together with how the arguments of one signature reach it.
+
+    `adapters` has one entry per parameter of the plan, None for scalars; `copied` holds parameters that are passed as
+    contiguous copies; `library` makes the results, on whose stream the code runs, in order with the streams of
+    `neighbours`, the other libraries of the arguments; `env` has the sizes of the named dims. `profiled` gives
+    the same code with tile records.
+    """
+
+    def __init__(
+        self, built: Built, adapters: Sequence[Adapter | None], copied: frozenset[int], library: Adapter, device: str,
+        env: Mapping[str, int], span: Span = NOWHERE,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.built = replace(built, lowered=None, analysis=None)  # what a launch does not need may go
+        self.plan, self.env = built.plan, env
+        self.adapters, self.copied = tuple(adapters), copied
+        self.library, self.device, self.span = library, device, span
+        self.profiled: Callable[[], Built] | None = None
+        self._instrumented: Built | None = None
+        self.sizes = [env[n] for n in self.plan.free]
+        self.scalars = tuple(i for i, p in enumerate(self.plan.params) if p.shape is None)
+        self.slots = [(s.param, tuple(dims.evaluate(d, env) for d in s.shape), s.dtype) for s in self.plan.slots]
+        self._refuse_too_large()
+        self.written = tuple(i for i, p in enumerate(self.plan.params) if p.writes)
+        self.neighbours = {a for a in self.adapters if a is not None} - {library} if device != "cpu" else set()
+        self.kept = tuple(i for i, a in enumerate(self.adapters) if a is not None and not a.ordered and device != "cpu")
+        self.poisoned = device == "cpu" and knobs.debug()
+        self.apart = self._apart()
+
+    def _refuse_too_large(self) -> None:
+        """TS505 before anything is allocated, where results and temporaries together cannot fit."""
+        total = dims.evaluate(self.plan.workspace, self.env)
+        total += sum(math.prod(shape) * dtype.itemsize for param, shape, dtype in self.slots if param is None)
+        if self.device == "cpu" and total >= 1 << 28:
+            host_memory.require(total, f"{self.plan.name}: results and temporaries")
+
+    def _apart(self) -> tuple[Apart, ...]:
+        """The arrays that must not overlap, as far as they are there, have elements and are passed as they are."""
+        place = {param: i for i, (param, _, _) in enumerate(self.slots) if param is not None}
+        out: list[Apart] = []
+        for pair in self.plan.pairs:
+            if pair.written not in place or pair.other not in place or pair.other in self.copied:
+                continue
+            w, o = place[pair.written], place[pair.other]
+            sizes = [math.prod(shape) * dtype.itemsize for _, shape, dtype in (self.slots[w], self.slots[o])]
+            if 0 not in sizes:
+                out.append(Apart(w, o, *sizes, pair.in_place and self.slots[w][1:] == self.slots[o][1:]))
+        return tuple(out)
+
+    def _refuse_overlaps(self, pointers: Sequence[int]) -> None:
+        """TS507 where an array that is stored to shares memory with another one in a way that has no meaning."""
+        for a in self.apart:
+            w, o = pointers[a.written], pointers[a.other]
+            if w < o + a.other_bytes and o < w + a.written_bytes and not (a.in_place and w == o):
+                names = [self.plan.params[self.plan.slots[i].param].name for i in (a.written, a.other)]  # type: ignore[index]
+                raise LaunchError(_overlapping(self.plan.name, *names, a.in_place, self.span))
+
+    # One launch
+
+    def ready(self) -> Callable[..., Any]:
+        """Loads the code; what launches it: takes the plan's parameters in order, returns the results."""
+        from tessera.runtime.call.straight import generated_run
+
+        return generated_run(self) or self.run
+
+    def run(self, *values: Any) -> Any:
+        """A launch, step by step; events are published where somebody listens."""
+        for i in self.written:
+            if not self.adapters[i].writable(values[i]):  # type: ignore[union-attr]
+                raise LaunchError(_unwritable(self.plan, self.plan.params[i].name, "is read-only", self.span))
+        if self.device == "cpu":
+            return self._launch(values, 0)
+        with self.library.current(self.device):
+            stream = self.library.stream(self.device)
+            others = {adapter.stream(self.device) for adapter in self.neighbours} - {stream}
+            if not others:
+                return self._launch(values, stream)
+            from tessera.compiler.targets.cuda.call.device import wait_for  # needs a driver
+
+            for other in others:  # what the other libraries have enqueued comes first, what they will enqueue after
+                wait_for(stream, other)
+            try:
+                return self._launch(values, stream)
+            finally:
+                for other in others:
+                    wait_for(other, stream)
+
+    def _launch(self, values: Sequence[Any], stream: int) -> Any:
+        alive: list[Any] = []
+        if self.device != "cpu":
+            lifetimes.release()
+        pointers, new, keep = self._pointers(values, alive)
+        if self.apart:
+            self._refuse_overlaps(pointers)
+        scalars = [values[i] for i in self.scalars]
+        if events.active():
+            self._observed(pointers, scalars, stream, sum(a.nbytes for a in keep))
+        else:
+            self.built.code.executable().run(pointers, scalars, self.sizes, stream=stream)
+        if self.kept:
+            lifetimes.keep([*(values[i] for i in self.kept), *keep, *alive], stream)
+        del keep, alive  # until the code has run, or is ordered before their memory is used again
+        return self._results(values, new)
+
+    def _pointers(self, values: Sequence[Any], alive: list[Any]) -> tuple[list[int], dict[int, Any], list[Any]]:
+        """Addresses in the code's order, new results by slot, and contiguous copies. `alive`: what must last."""
+        pointers: list[int] = []
+        new: dict[int, Any] = {}
+        keep: list[Any] = []
+        for i, (param, shape, dtype) in enumerate(self.slots):
+            if param is None:
+                new[i], pointer = self.library.empty(shape, dtype, self.device)
+                if self.poisoned:  # what the code forgets to write shows as NaN or -1
+                    ctypes.memset(pointer, 0xFF, math.prod(shape) * dtype.itemsize)
+            else:
+                adapter, value = self.adapters[param], values[param]
+                assert adapter is not None
+                if param in self.copied:
+                    value = adapter.contiguous(value)
+                    keep.append(value)
+                    adapter = adapter_of(value)
+                    assert adapter is not None
+                if adapter.transient:
+                    view = adapter.view(value)
+                    alive.append(view.owner)
+                    pointer = view.pointer
+                else:
+                    pointer = adapter.pointer(value)
+            pointers.append(pointer)
+        return pointers, new, keep
+
+    def _results(self, values: Sequence[Any], new: Mapping[int, Any]) -> Any:
+        out: list[Any] = []
+        for i in self.plan.outputs:
+            param = self.plan.slots[i].param
+            out.append(self.library.finish(new[i]) if param is None else values[param])
+        if self.plan.tuple_result:
+            return tuple(out)
+        return out[0] if out else None
+
+    # A launch that somebody watches
+
+    def _observed(self, pointers: list[int], scalars: list[Any], stream: int, copied: int) -> None:
+        from tessera.runtime.call.observe import Run, observe
+
+        built = self.built
+        if events.tiles_wanted() and self.profiled is not None:
+            with self.lock:
+                self._instrumented = self._instrumented or self.profiled()
+            built = self._instrumented
+        extra = {"copied": copied} if copied else {}
+        run = Run(built, self.env, self.device, None if self.device == "cpu" else self.library.stopwatch, extra)
+        observe(run, pointers, scalars, self.sizes, stream)
+
+
+def prepare(
+    built: Built, parameters: Parameters, bound: Bound, outside: Mapping[str, Callable[[], Any]],
+    library: Adapter | None = None,
+) -> Prepared:  # fmt: skip
+    """Checks the arguments of a call against the code and settles how they reach it. Raises LaunchError."""
+    plan, span = built.plan, parameters.definition.span
+    values = [bound.values[p.name] if p.name in bound.values else outside[p.name]() for p in plan.params]
+    adapters = [None if p.shape is None else adapter_of(v) for p, v in zip(plan.params, values, strict=True)]
+    views = {
+        p.name: bound.views.get(p.name) or a.view(v)
+        for p, a, v in zip(plan.params, adapters, values, strict=True)
+        if a is not None
+    }
+    copied = _copied(plan, adapters, views, span)
+    env = _env(plan, bound, span)
+    library = library or bound.adapter or _tensors()
+    return Prepared(built, adapters, copied, library, bound.device, env, span)
+
+
+def _tensors() -> Adapter:
+    from tessera.runtime.eager.tensor import TENSOR  # only where no array says which library results belong to
+
+    return TENSOR
+
+
+def _env(plan: Plan, bound: Bound, span: Span) -> dict[str, int]:
+    """The sizes of the named dims, those that the plan leaves free among them. Raises LaunchError TS502, TS209."""
+    missing = [name for name in plan.free if name not in bound.sizes]
+    if missing:
+        names = ", ".join(missing)
+        fix = f"ts.compile({plan.name}, dims={{{missing[0]!r}: ...}})"
+        message = f"the size of {names} cannot be told from the arguments; fix it with {fix}"
+        raise LaunchError(Diagnostic("TS502", message, span, function=plan.name))
+    findings: list[Diagnostic] = []
+    for check in plan.checks:
+        left, right = _evaluate(check.left, bound.sizes), _evaluate(check.right, bound.sizes)
+        if left is not None and right is not None and left != right:
+            other = f"not {right}" if isinstance(check.right, int) else f"but {check.right} is {right}"
+            text = f"{check.why}: {check.left} is {left}, {other}"
+            if check.right == 0 and ("max(" in text or "min(" in text):  # made of a test that has no two sides
+                sizes = ", ".join(f"{n}={bound.sizes[n]}" for n in sorted(dims.symbols(check.left)))
+                text = f"{check.why} does not hold for {sizes}"
+            findings.append(Diagnostic("TS209", text, span, function=plan.name))
+    if findings:
+        raise LaunchError(findings)
+    return dict(bound.sizes)
+
+
+def _evaluate(dim: Dim, env: Mapping[str, int]) -> int | None:
+    try:
+        return dims.evaluate(dim, env)
+    except dims.DimError:
+        return None
+
+
+def _copied(plan: Plan, adapters: Sequence[Adapter | None], views: Mapping[str, View], span: Span) -> frozenset[int]:
+    """The parameters that must be copied to be contiguous.
+
+    Raises LaunchError TS503 for a parameter that the code stores to and that is read-only or not contiguous: a copy
+    would take the stores, and the caller's array would stay as it was.
+    """
+    copied: set[int] = set()
+    findings: list[Diagnostic] = []
+    for i, p in enumerate(plan.params):
+        view = views.get(p.name)
+        if view is None or (view.contiguous and (view.writable or not p.writes)):
+            continue
+        if not p.writes:
+            copied.add(i)
+            continue
+        if not view.writable:
+            why = adapters[i].immutable or "is read-only"  # type: ignore[union-attr]
+        else:
+            why = f"is not contiguous (shape {list(view.shape)}, strides {list(view.strides)} bytes)"
+        findings.append(_unwritable(plan, p.name, why, span))
+    if findings:
+        raise LaunchError(findings)
+    return frozenset(copied)
+
+
+def _unwritable(plan: Plan, name: str, why: str, span: Span) -> Diagnostic:
+    fix = (
+        f"pass np.ascontiguousarray({name}) and copy the result back"
+        if "contiguous" in why
+        else f"pass np.array({name})"
+    )
+    called = Note("called here", call_span())
+    return Diagnostic(
+        "TS503", f"{plan.name} stores to {name}, but the array {why}; {fix}", span, notes=(called,), function=plan.name
+    )
+
+
+def _overlapping(function: str, written: str, other: str, in_place: bool, span: Span) -> Diagnostic:
+    how = (
+        "they overlap in part"
+        if in_place
+        else f"it reads {other} at other places than it stores to {written}, or again after that"
+    )
+    same = f"; {written} and {other} may be one and the same array" if in_place else ""
+    message = (
+        f"{function} stores to {written}, which shares memory with {other}, and {how}: the results would depend on "
+        f"the order in which its programs run.\nPass {other}.copy(){same}."
+    )
+    return Diagnostic("TS507", message, span, notes=(Note("called here", call_span()),), function=function)

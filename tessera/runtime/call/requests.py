@@ -1,0 +1,112 @@
+"""What to compile for a call, put into words that the disk cache and people can read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import tessera
+from tessera.compiler.frontend.evaluate import launches
+from tessera.compiler.frontend.names.definition import Definition
+from tessera.compiler.frontend.names.fingerprint import fingerprint
+from tessera.compiler.frontend.result import Analysis, analyse
+from tessera.compiler.targets.base import Target
+from tessera.compiler.tile.program import Program
+from tessera.errors import CompileError
+from tessera.runtime.call.arguments import Bound, Parameters
+from tessera.runtime.callsite import call_span
+from tessera.runtime.code import why_recompiled
+from tessera.runtime.code.build import Built, Request, build
+from tessera.runtime.code.watch import Watch, function_content, python_function
+
+_APART = ("autotune", "distributed")
+"""options that are no part of what is compiled"""
+_LIBRARY = os.path.join(os.path.dirname(os.path.abspath(tessera.__file__)), "kernels") + os.sep
+
+
+def compile_call(
+    fn: Any, parameters: Parameters, bound: Bound, target: Target, watch: Watch, *,
+    dims: Mapping[str, int] | None = None, profile: bool = False, debug: bool | None = None,
+    screen: Callable[[Program], None] | None = None, recorded: bool = True,
+) -> Built:  # fmt: skip
+    """Code for a function or kernel with arguments of these types, from wherever it is quickest to have.
+
+    `screen` sees the program before its code is generated and may raise; `recorded`: `why_recompiled` tells of it.
+    """
+    arguments, shown = bound.arguments, bound.fields
+    return compile_with(fn, parameters, arguments, shown, target, watch, dims or {}, profile, debug, screen, recorded)
+
+
+def compile_with(
+    fn: Any, parameters: Parameters, arguments: Mapping[str, Any] | None, shown: Mapping[str, Any], target: Target,
+    watch: Watch, dims: Mapping[str, int], profile: bool = False, debug: bool | None = None,
+    screen: Callable[[Program], None] | None = None, recorded: bool = True,
+) -> Built:  # fmt: skip
+    """As `compile_call`; `arguments` None compiles for the annotations alone."""
+    from tessera import knobs
+
+    debug = knobs.debug() if debug is None else debug
+    definition = parameters.definition
+
+    tuned = [read for read in watch.reads if "autotune" in (getattr(read.value, "options", None) or {})]
+
+    def analysed() -> Analysis:
+        if not tuned:
+            return analyse(definition, arguments, dims)
+        from tessera.runtime.autotune.choose import choice  # loads the autotuner
+
+        token = launches.tuned.set(lambda kernel, types: choice(kernel, target, {}, types).config)
+        try:
+            return analyse(definition, arguments, dims)
+        finally:
+            launches.tuned.reset(token)
+
+    source = definition.text.segment(definition.text.span(definition.tree))
+    fields: dict[str, Any] = {
+        "source": function_content(python_function(fn)),
+        **{name: fingerprint(value) for name, value in fn.options.items() if name not in _APART},
+        **shown,
+        **{f"dim {name}": str(size) for name, size in dims.items()},
+        **watch.fields(),
+        **{f"timings of {read.path}": _timings(read.value, target) for read in tuned},
+        "target": target.fingerprint,
+        "debug": str(debug),
+    }
+    place = f"{definition.file}:{definition.line}"
+    front = (definition.kind, place, source, *(f"{name}: {value}" for name, value in fields.items()))
+    try:
+        built = build(Request(definition.name, target, analysed, front, watch.path_of, debug, profile, screen))
+    except CompileError as e:
+        raise _at_the_call(e, definition) from None
+    if recorded and not profile:
+        compilation = why_recompiled.Compilation(definition.name, fields, built.origin, built.duration)
+        why_recompiled.record(why_recompiled.identity_of(fn), compilation)
+    return built
+
+
+def _at_the_call(error: CompileError, definition: Definition) -> CompileError:
+    """A kernel of the library is right: what is wrong with it is what it was given, at the user's line."""
+    call = call_span()
+    if not definition.file.startswith(_LIBRARY) or not call.line:
+        return error
+    where = f"{definition.name} with these arguments: "
+    checked = [d for d in error.diagnostics if d.code == "TS106"]  # the library's own asserts say it all
+    found = (
+        replace(d, span=call, message=where + d.message, label="", notes=(), fixes=())
+        for d in checked or error.diagnostics
+    )
+    return CompileError(list({d.message: d for d in found}.values()))
+
+
+def _timings(kernel: Any, target: Target) -> str:
+    """What a function that calls a tuned kernel depends on besides its text."""
+    from tessera import knobs
+    from tessera.runtime.autotune.store import store_at
+
+    return (
+        "off"
+        if knobs.autotune() == "0"
+        else store_at(kernel.options["autotune"]["cache"]).state(kernel.name, target.name)
+    )

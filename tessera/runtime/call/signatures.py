@@ -1,0 +1,142 @@
+"""Expressions generated for the argument types of a call: its look-up key, and its arguments in the code's order.
+
+No loop over parameters runs per call. Everything in an expression is a name; values travel in the namespace.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tessera.compiler.frontend.names.fingerprint import fingerprint
+from tessera.language.annotations import ScalarAnn
+from tessera.language.dtypes import DType
+from tessera.language.lazy import np
+from tessera.runtime.arrays.libraries import NUMPY, adapter_of
+from tessera.runtime.call.arguments import Bound, Leaf, Parameters
+from tessera.runtime.codegen import expression
+
+_BY_VALUE = (bool, int, str, bytes, type(None), DType)
+
+
+def places(parameters: Parameters, args: Sequence[Any], complete: bool) -> dict[tuple[Any, ...], str]:
+    """The expression of every parameter: `a0`, `a1` ... `complete`: one argument for each parameter, in order."""
+    out: dict[tuple[Any, ...], str] = {}
+    for i, (name, p) in enumerate(parameters.python.parameters.items()):
+        if complete:
+            out[(name,)] = f"a{i}"
+        elif p.kind is inspect.Parameter.VAR_POSITIONAL:
+            out |= {(name, k - i): f"a{k}" for k in range(i, len(args))}
+        elif i < len(args) and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD):
+            out[(name,)] = f"a{i}"
+    return out
+
+
+def _lambda(count: int, body: str, names: dict[str, Any]) -> Callable[..., Any]:
+    return expression(f"lambda {', '.join(f'a{i}' for i in range(count))}: {body}", names)
+
+
+def key_expression(parameters: Parameters, args: Sequence[Any], complete: bool) -> tuple[str, dict[str, Any]]:
+    """The key of a launch as an expression over `a0`, `a1` ..., and its names; for arguments of the types of `args`."""
+    scalars = _scalars(parameters)
+    by_place = {expression: path[0] for path, expression in places(parameters, args, complete).items()}
+    parts: list[str] = []
+    names: dict[str, Any] = {"content": content}
+    for i, value in enumerate(args):
+        a = f"a{i}"
+        if by_place.get(a) in scalars:
+            continue
+        if found := array_key(a, value, names):
+            parts += found
+        elif isinstance(value, _BY_VALUE):
+            parts.append(a)
+        elif isinstance(value, float):
+            parts.append(f"{a}.hex()")  # 0.0 and -0.0 are different constants, NaN is the same as itself
+        else:
+            parts.append(f"content({a})")
+    return f"({', '.join(parts)}{',' if parts else ''})", names
+
+
+def array_key(a: str, value: Any, names: dict[str, Any]) -> list[str]:
+    """The parts of a key that stand for the array `a`, which is of the type of `value`; none where it is no array."""
+    adapter = adapter_of(value)
+    if adapter is None:
+        return []
+    if adapter is NUMPY:
+        return [f"{a}.dtype", f"{a}.shape", f"{a}.strides"]
+    if adapter.name == "tessera":
+        names |= {"ndarray": np.ndarray, "tensor_key": adapter.key}
+        # NumPy's are read here; a GPU's say as well on which device they are
+        host = f"((d := {a}._data).dtype, d.shape, d.strides)"
+        return [f"{host} if type({a}._data) is ndarray else tensor_key({a})"]
+    names[f"key_{a}"] = adapter.key
+    return [f"key_{a}({a})"]
+
+
+def _scalars(parameters: Parameters) -> frozenset[str]:
+    """Parameters whose values are passed at run time and are no part of the key."""
+    found = parameters.signature.parameters
+    return frozenset(p.name for p in found if isinstance(p.annotation, ScalarAnn) and not p.static)
+
+
+def content(value: Any) -> Any:
+    """A hashable key of a nested or unusual argument: arrays by their keys, plain values by content.
+
+    Other objects (configurations, models, functions) are themselves: a prepared launch keeps those it was made for
+    alive and watches what they hold.
+    """
+    if isinstance(value, (tuple, list)):
+        return type(value), tuple(map(content, value))
+    if isinstance(value, dict):
+        return dict, tuple((k, content(v)) for k, v in value.items())
+    adapter = adapter_of(value)
+    if adapter is not None:
+        return type(value), adapter.key(value)
+    if isinstance(value, (*_BY_VALUE, float, complex, set, frozenset, slice, range)):
+        return type(value), fingerprint(value)
+    return type(value), id(value)
+
+
+def gather_function(
+    parameters: Parameters, args: Sequence[Any], complete: bool, bound: Bound, wanted: Sequence[str],
+    captured: Mapping[str, Callable[[], Any]],
+) -> Callable[..., Any] | None:  # fmt: skip
+    """From a call's arguments to the values `wanted` by the code; None where they are the arguments as they are."""
+    where = places(parameters, args, complete)
+    leaves = {leaf.name: leaf for leaf in bound.leaves}
+    names: dict[str, Any] = {}
+    parts: list[str] = []
+    for i, name in enumerate(wanted):
+        if name in leaves:
+            parts.append(_expression(parameters, leaves[name], where, names, i))
+        else:
+            names[f"get{i}"] = captured[name]
+            parts.append(f"get{i}()")
+    if parts == [f"a{i}" for i in range(len(args))]:
+        return None
+    return _lambda(len(args), f"({', '.join(parts)}{',' if parts else ''})", names)
+
+
+def _expression(
+    parameters: Parameters, leaf: Leaf, where: Mapping[tuple[Any, ...], str], names: dict[str, Any], i: int
+) -> str:
+    for length in range(len(leaf.path), 0, -1):
+        if leaf.path[:length] in where:
+            a = where[leaf.path[:length]] + "".join(f"[{step!r}]" for step in leaf.path[length:])
+            break
+    else:  # a default, which is the same at every call
+        names[f"default{i}"] = leaf.value
+        a = f"default{i}"
+    if leaf.kind == "array":
+        if adapter_of(leaf.value) is None:  # a number for a parameter of rank 0
+            names[f"array{i}"], names[f"dtype{i}"] = np.asarray, leaf.dtype.numpy  # type: ignore[union-attr]
+            return f"array{i}({a}, dtype{i})"
+        return a
+    assert leaf.dtype is not None
+    plain = {"float": float, "bool": bool}.get(leaf.dtype.kind)
+    if type(leaf.value) is plain:
+        return a
+    parameter = parameters.by_name[leaf.path[0]]
+    names[f"number{i}"] = lambda value: parameters.number(parameter, leaf.name, value, leaf.dtype)  # type: ignore[arg-type]
+    return f"number{i}({a})"

@@ -1,0 +1,207 @@
+"""The repeated launch as straight code: no loop, no look-up that the signature decides.
+
+What `Prepared.run` does step by step is written out once per signature, for instance for two NumPy arrays::
+
+    def run(v0, v1):
+        if active(): return slow(v0, v1)          # somebody listens: the long way
+        o2 = empty(shape2, dtype2)
+        if fast(v0, v1, o2): return slow(v0, v1)  # the executable's own entry, where it has one; it refuses by a number
+        return o2
+
+or for two CuPy arrays on a GPU::
+
+    def run(v0, v1):
+        if active(): return slow(v0, v1)
+        try: o2 = make(shape2, dtype2)
+        except Exception: return slow(v0, v1)     # which says what is missing
+        if quick(v0.data.ptr, v1.data.ptr, o2.data.ptr, stream()): return slow(v0, v1)
+        return o2
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tessera.language.dtypes import DType
+from tessera.language.lazy import np
+from tessera.runtime import events
+from tessera.runtime.arrays import host_memory
+from tessera.runtime.arrays.libraries import CUPY, NUMPY, TORCH, cupy, torch_dtype
+from tessera.runtime.arrays.lifetimes import lifetimes
+from tessera.runtime.codegen import define
+from tessera.runtime.eager.tensor import TENSOR
+
+if TYPE_CHECKING:
+    from tessera.runtime.call.prepared import Prepared
+
+
+def generated_run(prepared: Prepared) -> Callable[..., Any] | None:
+    """Straight code for a prepared launch; None where it has something that only the long way knows."""
+    if prepared.copied or prepared.poisoned:
+        return None
+    if any(a is not None and a.transient for a in prepared.adapters):
+        return None
+    if prepared.device == "cpu":
+        writer = _Writer(prepared)
+    else:
+        own = {CUPY if a is TENSOR else a for a in (*prepared.adapters, prepared.library) if a is not None}
+        if own not in ({CUPY}, {TORCH}):  # streams of several libraries, or memory that must be kept
+            return None
+        writer = _CudaWriter(prepared)
+    for i, (param, shape, dtype) in enumerate(prepared.slots):
+        if param is None:
+            writer.result(i, shape, dtype)
+        else:
+            writer.argument(param)
+    return writer.finish()
+
+
+class _Writer:
+    """Lines of the function, and the values its names stand for."""
+
+    def __init__(self, prepared: Prepared) -> None:
+        self.prepared = prepared
+        self.args = ", ".join(f"v{i}" for i in range(len(prepared.plan.params)))
+        self.names: dict[str, Any] = {
+            "active": events.active,
+            "slow": prepared.run,
+            "pointer": NUMPY.pointer_reader(),
+            "sizes": tuple(prepared.sizes),
+            "finish": prepared.library.finish,
+        }
+        self.lines = [f"if active(): return slow({self.args})"]
+        self.pointers: list[str] = []
+        self.buffers: list[str] | None = []
+        """the arrays as objects with the buffer protocol; None where one has it not"""
+
+    def writable(self, param: int) -> None:
+        adapter = self.prepared.adapters[param]
+        if adapter is NUMPY:
+            self.lines.append(f"if not v{param}.flags.writeable: return slow({self.args})")
+        elif adapter is not TORCH:
+            self.names[f"writable{param}"] = adapter.writable  # type: ignore[union-attr]
+            self.lines.append(f"if not writable{param}(v{param}): return slow({self.args})")
+
+    def argument(self, param: int) -> None:
+        """The address of an argument."""
+        adapter = self.prepared.adapters[param]
+        if adapter in (NUMPY, TENSOR):  # on the host a Tensor's memory is NumPy's
+            array = f"v{param}" if adapter is NUMPY else f"v{param}._data"
+            self.pointers.append(f"pointer({array})")
+            self.buffers = None if self.buffers is None else [*self.buffers, array]
+            return
+        self.buffers = None
+        if adapter is TORCH:
+            self.pointers.append(f"v{param}.data_ptr()")
+        else:
+            self.names[f"pointer{param}"] = adapter.pointer  # type: ignore[union-attr]
+            self.pointers.append(f"pointer{param}(v{param})")
+
+    def result(self, slot: int, shape: tuple[int, ...], dtype: DType) -> None:
+        """A new array and its address."""
+        nbytes = math.prod(shape) * dtype.itemsize
+        self.names |= {f"shape{slot}": shape, f"dtype{slot}": dtype.numpy}
+        if self.prepared.library is TORCH:
+            if nbytes < host_memory.RECYCLED:
+                self.names |= {"make": sys.modules["torch"].empty, f"dtype{slot}": torch_dtype(dtype)}
+                self.lines.append(f"o{slot} = make(shape{slot}, dtype=dtype{slot})")
+            else:
+                self.names |= {"make_large": TORCH.empty, f"dtype{slot}": dtype}
+                self.lines.append(f"o{slot} = make_large(shape{slot}, dtype{slot}, 'cpu')[0]")
+            self.pointers.append(f"o{slot}.data_ptr()")
+            self.buffers = None
+            return
+        if nbytes < host_memory.RECYCLED:
+            self.names["empty"] = np.empty
+            self.lines.append(f"o{slot} = empty(shape{slot}, dtype{slot})")
+        else:
+            self.names["allocate"] = host_memory.empty
+            self.lines.append(f"o{slot} = allocate(shape{slot}, dtype{slot}, {nbytes})")
+        self.pointers.append(f"pointer(o{slot})")
+        self.buffers = None if self.buffers is None else [*self.buffers, f"o{slot}"]
+
+    def overlaps(self) -> None:
+        """Gives the long way what overlaps; it says what is wrong."""
+        for a in self.prepared.apart:
+            for i in (a.written, a.other):  # an address is read once
+                if not self.pointers[i].isidentifier():
+                    self.lines.append(f"p{i} = {self.pointers[i]}")
+                    self.pointers[i] = f"p{i}"
+            w, o = self.pointers[a.written], self.pointers[a.other]
+            same = f" and {w} != {o}" if a.in_place else ""
+            meet = f"{w} - {a.other_bytes} < {o} < {w} + {a.written_bytes}{same}"
+            self.lines.append(f"if {meet}: return slow({self.args})")
+
+    def launch(self) -> bool:
+        """The line that runs the code; False where only the long way can."""
+        executable = self.prepared.built.code.executable()
+        scalars = [f"v{i}" for i in self.prepared.scalars]
+        entry = getattr(executable, "fast", None)
+        pairs = tuple((a.written, a.other, a.in_place) for a in self.prepared.apart)
+        fast = entry(pairs) if entry is not None and self.buffers is not None else None
+        if fast is not None:
+            self.names["fast"] = fast
+            self.lines.append(f"if fast({', '.join([*self.buffers, *scalars])}): return slow({self.args})")
+            return True
+        for param in self.prepared.written:
+            self.writable(param)
+        self.overlaps()
+        self.names["execute"] = executable.run
+        pointers = "".join(f"{p}, " for p in self.pointers)
+        self.lines.append(f"execute(({pointers}), ({''.join(f'{s}, ' for s in scalars)}), sizes)")
+        return True
+
+    def returned(self) -> str:
+        plain = self.prepared.library in (NUMPY, CUPY, TORCH)
+        out: list[str] = []
+        for i in self.prepared.plan.outputs:
+            param = self.prepared.plan.slots[i].param
+            out.append(f"v{param}" if param is not None else f"o{i}" if plain else f"finish(o{i})")
+        return f"({''.join(f'{r}, ' for r in out)})" if self.prepared.plan.tuple_result else (out or ["None"])[0]
+
+    def finish(self) -> Callable[..., Any] | None:
+        if not self.launch():
+            return None
+        body = [*self.lines, f"return {self.returned()}"]
+        source = f"def run({self.args}):\n" + "\n".join(f"    {line}" for line in body)
+        return define(source, self.names)["run"]
+
+
+class _CudaWriter(_Writer):
+    """The same for arrays of one library on a GPU; the launches themselves are straight code of the target's."""
+
+    def __init__(self, prepared: Prepared) -> None:
+        super().__init__(prepared)
+        self.names |= {"device": prepared.device, "waiting": lifetimes.waiting, "release": lifetimes.release}
+        self.lines.append("if waiting: release()")
+
+    def argument(self, param: int) -> None:
+        suffix = {CUPY: ".data.ptr", TORCH: ".data_ptr()", TENSOR: "._data.data.ptr"}
+        self.pointers.append(f"v{param}{suffix[self.prepared.adapters[param]]}")  # type: ignore[index]
+
+    def result(self, slot: int, shape: tuple[int, ...], dtype: DType) -> None:
+        self.names[f"shape{slot}"] = shape
+        if self.prepared.library is TORCH:
+            self.names |= {"make": sys.modules["torch"].empty, f"dtype{slot}": torch_dtype(dtype)}
+            made, pointer = f"make(shape{slot}, dtype=dtype{slot}, device=device)", f"o{slot}.data_ptr()"
+        else:  # on the current device; `quick` refuses where that is another one
+            self.names |= {"make": cupy().empty, f"dtype{slot}": dtype.numpy}
+            made, pointer = f"make(shape{slot}, dtype{slot})", f"o{slot}.data.ptr"
+        self.lines += [f"try: o{slot} = {made}", f"except Exception: return slow({self.args})"]
+        self.pointers.append(pointer)
+
+    def launch(self) -> bool:
+        prepared = self.prepared
+        executable = prepared.built.code.executable()
+        with prepared.library.current(prepared.device):
+            quick = executable.entry(prepared.sizes)
+        if quick is None:
+            return False
+        self.overlaps()
+        self.names |= {"quick": quick, "stream": prepared.library.stream_reader(prepared.device)}
+        given = [*self.pointers, *(f"v{i}" for i in prepared.scalars), "stream()"]
+        self.lines.append(f"if quick({', '.join(given)}): return slow({self.args})")
+        return True

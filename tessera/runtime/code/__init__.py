@@ -1,0 +1,1 @@
+"""Compiled code: built, cached on disk, watched for changes."""

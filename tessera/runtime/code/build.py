@@ -1,0 +1,263 @@
+"""From a request to code that can run: disk cache, front end, passes, target, in that order of cost.
+
+A request is first looked up by what is known without compiling (source text, argument types, what is read from
+outside); then, once it is lowered, by content; only then does the target compile. Loaded code is shared within the
+process by content as well, so that a re-run cell finds what it had.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any
+
+import tessera
+from tessera import knobs
+from tessera.compiler.frontend.result import Analysis
+from tessera.compiler.ir.core import Op
+from tessera.compiler.targets.base import Artifact, Executable, Target
+from tessera.compiler.tile.program import Program
+from tessera.errors import CompileError
+from tessera.runtime import events
+from tessera.runtime.code import cache, plan
+from tessera.runtime.code.plan import Plan
+from tessera.runtime.code.recent import Recent
+from tessera.runtime.locks import Locked
+
+RESIDENT = 512
+"""programs whose code is kept in memory for reuse by content"""
+_HEADER = "artifact.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is to be compiled. `front` says all that the result depends on, as text; `analyse` runs the front end.
+
+    `path_of(array)` names an array that is read from outside the same way in every process, None where it cannot.
+    """
+
+    name: str
+    target: Target
+    analyse: Callable[[], Analysis]
+    front: tuple[str, ...]
+    path_of: Callable[[Any], str | None] = lambda _: None
+    debug: bool = False
+    profile: bool = False
+    screen: Callable[[Program], None] | None = None
+    """sees the lowered program before the target does, and may refuse it"""
+
+    @property
+    def policy(self) -> str:
+        return f"tessera {tessera.__version__} {compiler_state()} debug={self.debug} profile={self.profile}"
+
+
+@functools.cache
+def compiler_state() -> str:
+    """The state of the compiler's own files: code made by a changed checkout is not taken for the present one's.
+
+    Empty for an installed package, whose version says it all.
+    """
+    root = os.path.dirname(os.path.abspath(tessera.__file__))
+    if "site-packages" in root:
+        return ""
+    found: list[tuple[str, int, int]] = []
+    folders = [os.path.join(root, "compiler"), os.path.join(root, "language")]
+    for folder in folders:  # grows while it is walked
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_dir():
+                    folders += [entry.path] if entry.name != "__pycache__" else []
+                else:
+                    stat = entry.stat()
+                    found.append((entry.path[len(root) :], stat.st_size, stat.st_mtime_ns))
+    return cache.digest(repr(sorted(found)))[:16]
+
+
+class Code(Locked):
+    """An artefact, and once it has been asked for, the executable loaded from it."""
+
+    def __init__(self, artifact: Artifact, target: Target) -> None:
+        super().__init__()
+        self.artifact, self.target = artifact, target
+        self._executable: Executable | None = None
+
+    def executable(self) -> Executable:
+        """Loads at the first call. Raises DeviceError where the code cannot run on this machine."""
+        if self._executable is None:
+            with self.lock:
+                if self._executable is None:
+                    self._executable = self.target.load(self.artifact)
+        return self._executable
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """Compiled code with what launching it needs. `lowered` and `analysis` are None where nothing was compiled."""
+
+    plan: Plan
+    code: Code
+    key: str
+    origin: str
+    """"miss" (compiled now), "disk", "hit" (the same content was in memory)"""
+    stages: tuple[tuple[str, int], ...]
+    """(stage, ns), in order"""
+    captures: tuple[tuple[str, str], ...] = ()
+    """(parameter, path) of arrays that are read from outside at every call"""
+    held: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """parameter -> array made at compile time, the same at every call"""
+    lowered: Any = None
+    analysis: Analysis | None = None
+
+    @property
+    def artifact(self) -> Artifact:
+        return self.code.artifact
+
+    @property
+    def duration(self) -> int:
+        """ns from the request to code ready to be loaded."""
+        return sum(ns for _, ns in self.stages)
+
+
+class Clock:
+    """Splits time into named stages."""
+
+    def __init__(self) -> None:
+        self.start = self.last = perf_counter_ns()
+        self.stages: list[tuple[str, int]] = []
+
+    def done(self, stage: str, parts: list[tuple[str, int]] | None = None) -> None:
+        """Ends a stage. `parts`: finer stages of it that something else has measured."""
+        now = perf_counter_ns()
+        self.stages += parts or []
+        self.stages.append((stage, max(0, now - self.last - sum(ns for _, ns in parts or ()))))
+        self.last = now
+
+
+def build(request: Request) -> Built:
+    """Finds or makes the code for a request. Raises CompileError, TargetError; Ctrl-C leaves every cache as it was."""
+    clock = Clock()
+    disk = cache.default()
+    front = cache.digest("front", request.target.fingerprint, request.policy, *request.front)
+    folder = knobs.dump()
+    built = _known(request, front, disk, clock) if folder is None else None  # a dump wants the passes to run
+    if built is None:
+        with events.waiting(f"Compiling {request.name} for {request.target.name}"):
+            built = _compile(request, front, disk, clock, folder)
+    if events.active():
+        duration = perf_counter_ns() - clock.start
+        found: Any = built.origin
+        events.publish(
+            events.CompileEvent(
+                request.name,
+                request.target.name,
+                clock.start,
+                duration,
+                built.stages,
+                found,
+                {"key": built.key, "instrumented": request.profile},
+            )
+        )
+    return built
+
+
+def _known(request: Request, front: str, disk: cache.DiskCache | None, clock: Clock) -> Built | None:
+    """The front key leads to a content key and a plan; the content to code in memory or on the disk."""
+    found = _fronts.get(front) or (disk.lookup(front) if disk is not None else None)
+    if found is None:
+        return None
+    key, note = found
+    code, origin = _code(key, request, disk)
+    if code is None:
+        return None
+    try:
+        data = json.loads(note)
+        its = Plan.from_json(data["plan"])
+        captures = tuple((str(name), str(path)) for name, path in data["captures"])
+    except (ValueError, LookupError, TypeError, AttributeError):  # of a compiler that wrote other notes
+        return None
+    _fronts.put(front, found)
+    clock.done("disk" if origin == "disk" else "memory")
+    return Built(its, code, key, origin, tuple(clock.stages), captures)
+
+
+def _code(key: str, request: Request, disk: cache.DiskCache | None) -> tuple[Code | None, str]:
+    code = _resident.get(key)
+    if code is not None:
+        return code, "hit"
+    blobs = disk.get(key) if disk is not None else None
+    if not blobs or _HEADER not in blobs:
+        return None, "miss"
+    try:
+        code = Code(Artifact.restore(blobs.pop(_HEADER).decode(), blobs), request.target)
+    except (ValueError, TypeError):  # of a compiler whose artefacts were others
+        return None, "miss"
+    _resident.put(key, code)
+    return code, "disk"
+
+
+def _compile(request: Request, front: str, disk: cache.DiskCache | None, clock: Clock, folder: Path | None) -> Built:
+    from tessera.compiler import pipeline  # the passes are loaded by the first compilation, not by a disk hit
+
+    analysis = request.analyse()
+    clock.done("analyse")
+    if analysis.op is None:
+        raise CompileError([d for d in analysis.diagnostics if d.severity == "error"] or list(analysis.undecided))
+    lowered = pipeline.lower(analysis, request.target, _dumper(request.name, folder))
+    clock.done("lower", lowered.stages)
+    key = cache.digest(request.target.fingerprint, request.policy, *plan.canonical(lowered.program))
+    code, origin = _code(key, request, disk)
+    if code is None:
+        if request.screen is not None:
+            request.screen(lowered.program)
+        artifact = pipeline.generate(lowered.program, request.target, profile=request.profile, debug=request.debug)
+        code = Code(artifact, request.target)
+        clock.done("target")
+        if disk is not None:
+            label = f"{request.name} ({artifact.target})"
+            disk.put(key, {_HEADER: artifact.header().encode(), **artifact.files}, label)
+        _resident.put(key, code)
+    its = Plan.of(lowered.program)
+    captured = dict(
+        zip((p.name for p in its.params[len(its.params) - len(analysis.captures) :]), analysis.captures, strict=True)
+    )
+    paths = {name: request.path_of(array) for name, array in captured.items()}
+    captures = tuple((name, path) for name, path in paths.items() if path is not None)
+    held = {name: array for name, array in captured.items() if paths[name] is None}
+    if not held:
+        note = json.dumps({"plan": its.to_json(), "captures": captures})
+        _fronts.put(front, (key, note))
+        if disk is not None:
+            disk.link(front, key, note)
+    clock.done("store")
+    return Built(its, code, key, origin, tuple(clock.stages), captures, held, lowered, analysis)
+
+
+def _dumper(name: str, folder: Path | None) -> Callable[[str, Op], None] | None:
+    """Writes the IR after each pass to `folder`/<name>.<number>.<pass>.mlir."""
+    if folder is None:
+        return None
+    from tessera.compiler.ir.printer import print_op
+
+    numbers = itertools.count()
+
+    def write(stage: str, op: Op) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name}.{next(numbers):02}.{stage}.mlir").write_text(print_op(op), encoding="utf-8")
+
+    return write
+
+
+_resident: Recent[str, Code] = Recent(RESIDENT)  # by content key
+_fronts: Recent[str, tuple[str, str]] = Recent(4 * RESIDENT)  # front key -> (content key, note)
+
+
+def forget() -> None:
+    """Drops the code kept in memory; the next compilation goes to the disk cache, or compiles."""
+    _resident.clear()
+    _fronts.clear()

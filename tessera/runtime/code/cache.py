@@ -1,0 +1,480 @@
+"""The disk cache: compiled artefacts by content, shared by all processes of a user.
+
+An entry is a few named blobs under one key. The index is an SQLite file; a blob is a file named by its SHA-256, written
+to a temporary name, synced and renamed, and checked when read: a crash at any moment leaves an entry whole or absent.
+Each row of the index proves what it says by a hash over it, its key included; what does not prove itself is a miss, and
+goes. Nothing is ever unpickled: blobs are JSON text and machine code.
+
+Two kinds of keys lead to an entry. The *content* key hashes the lowered program, the target's fingerprint, Tessera's
+version and the policy. The *front* key hashes what is known before any compiling (source text, argument types,
+everything that is read from outside) and leads to the content key, so that a hit needs no front end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import shutil
+import stat
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tessera import knobs
+from tessera.files import distrusted, is_plain, read_plain
+from tessera.runtime.locks import Locked
+
+if TYPE_CHECKING:
+    import sqlite3
+
+FORMAT = 2
+"""Version of the layout on disk; another one lives in a folder of its own."""
+_TOUCH_AFTER = 600.0  # seconds: a hit rewrites the time of use at most this often, so that hits only read
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS entries
+    (key TEXT PRIMARY KEY, label TEXT, created REAL, used REAL, size INTEGER, proof TEXT);
+CREATE TABLE IF NOT EXISTS blobs (key TEXT, name TEXT, sha TEXT, size INTEGER, PRIMARY KEY (key, name));
+CREATE TABLE IF NOT EXISTS fronts (front TEXT PRIMARY KEY, key TEXT, note TEXT, proof TEXT);
+CREATE INDEX IF NOT EXISTS blobs_by_sha ON blobs (sha);
+CREATE INDEX IF NOT EXISTS fronts_by_key ON fronts (key);
+"""
+
+
+class CacheWarning(UserWarning):
+    """TS606: the disk cache cannot be used; compilation goes on without it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """`bytes` and `limit` in bytes; hits and misses count this process."""
+
+    directory: str
+    entries: int
+    bytes: int
+    limit: int
+    hits: int
+    misses: int
+    problem: str | None
+    """why the cache is out of use, if it is"""
+
+    def __str__(self) -> str:
+        state = (
+            f"out of use: {self.problem}" if self.problem else f"{self.entries} entries, {self.bytes / 2**20:.1f} MiB"
+        )
+        return f"{self.directory}: {state} (limit {self.limit / 2**20:.0f} MiB); {self.hits} hits, {self.misses} misses"
+
+
+def digest(*parts: str | bytes) -> str:
+    """A key: the SHA-256 of the parts, each preceded by its length so that no two lists of parts collide."""
+    h = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        h.update(len(data).to_bytes(8, "little"))
+        h.update(data)
+    return h.hexdigest()
+
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def _on_disk(doing: str, default: Any) -> Callable[[Method], Method]:
+    """A method that gives `default` where the disk fails: the cache is a convenience, never a reason to stop."""
+
+    def wrap(method: Method) -> Method:
+        @functools.wraps(method)
+        def call(self: DiskCache, *args: Any, **kwargs: Any) -> Any:
+            if self.problem is not None and (doing == "write" or self._connection is None):
+                return default
+            import sqlite3
+
+            with self.lock:
+                for again in (True, False):
+                    try:
+                        return method(self, *args, **kwargs)
+                    except (sqlite3.Error, OSError, TypeError, ValueError, OverflowError) as error:
+                        if not (again and _damaged(error) and self._begin_afresh()):
+                            self._fail(doing, error)
+                            return default
+
+        return call  # type: ignore[return-value]
+
+    return wrap
+
+
+class DiskCache(Locked):
+    """A cache in `directory` of at most `limit` bytes; the entries used longest ago go first.
+
+    No method raises because of the disk: what cannot be read is a miss, what cannot be written is not kept, and the
+    first failure is said once as a `CacheWarning` (TS606). Safe for threads, processes, and across `fork`.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], limit: int = 2 << 30) -> None:
+        super().__init__()
+        self.directory = Path(directory) / f"v{FORMAT}"
+        self.limit = limit
+        self.hits = self.misses = 0
+        self.problem: str | None = None
+        self._connection: sqlite3.Connection | None = None
+        self._writable = True
+        self._distrusted = self._swept = False
+
+    # What the runtime asks
+
+    @_on_disk("read", None)
+    def get(self, key: str) -> dict[str, bytes] | None:
+        """The blobs of an entry, checked against their checksums; None when it is absent or damaged."""
+        blobs = self._whole(key)
+        if blobs is not None:
+            self._touch(key)
+            self.hits += 1
+            return blobs
+        if self._writable and self._db().execute("SELECT 1 FROM blobs WHERE key = ? LIMIT 1", (key,)).fetchone():
+            self._discard([key])
+        self.misses += 1
+        return None
+
+    def _whole(self, key: str) -> dict[str, bytes] | None:
+        """The blobs of an entry, None where it is absent or a file is damaged. An index that does not prove what it
+        says raises sqlite3.DatabaseError."""
+        rows = self._rows(key)
+        blobs = {name: data for name, sha, size in rows if (data := self._read(sha, size)) is not None}
+        return blobs if rows and len(blobs) == len(rows) else None
+
+    def _rows(self, key: str) -> list[tuple[str, str, int]]:
+        """(name, SHA-256, size) of an entry's blobs; read by one statement, for other processes write meanwhile."""
+        query = ("SELECT name, sha, blobs.size, proof FROM blobs JOIN entries USING (key) WHERE key = ? "
+                 "ORDER BY name")  # fmt: skip
+        found = self._db().execute(query, (key,)).fetchall()
+        rows = [row[:3] for row in found]
+        _demand(not found or {row[3] for row in found} == {_proof(key, rows)})
+        return rows
+
+    @_on_disk("write", None)
+    def put(self, key: str, blobs: Mapping[str, bytes], label: str = "") -> None:
+        """Stores an entry, replacing one of the same key. `label` is for people (`tessera cache`)."""
+        db = self._db()
+        waiting = {name: (hashlib.sha256(data).hexdigest(), self._write(data)) for name, data in blobs.items()}
+        now, size = time.time(), sum(map(len, blobs.values()))
+        with self._transaction(db, [temporary for _, temporary in waiting.values()]):
+            for sha, temporary in waiting.values():
+                self._place(temporary, sha)
+            db.execute("DELETE FROM blobs WHERE key = ?", (key,))
+            rows = sorted((name, sha, len(blobs[name])) for name, (sha, _) in waiting.items())
+            about = (key, label, now, now, size, _proof(key, rows))
+            db.execute("INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?, ?, ?)", about)
+            db.executemany("INSERT INTO blobs VALUES (?, ?, ?, ?)", [(key, *row) for row in rows])
+            _demand(self._rows(key) == rows)
+        self._evict()
+
+    @_on_disk("read", None)
+    def lookup(self, front: str) -> tuple[str, str] | None:
+        """(content key, note) behind a front key; None where there is none that proves to be its own."""
+        db = self._db()
+        row = db.execute("SELECT key, note, proof FROM fronts WHERE front = ?", (front,)).fetchone()
+        _demand(row is None or row[2] == digest(front, row[0], row[1]))
+        return row and row[:2]
+
+    @_on_disk("write", None)
+    def link(self, front: str, key: str, note: str = "") -> None:
+        """Records that a front key leads to `key`; `note` is text that comes along."""
+        row = (front, key, note, digest(front, key, note))
+        db = self._db()
+        with self._transaction(db):
+            db.execute("INSERT OR REPLACE INTO fronts VALUES (?, ?, ?, ?)", row)
+            _demand(db.execute("SELECT * FROM fronts WHERE front = ?", (front,)).fetchone() == row)
+
+    # What `tessera cache` asks
+
+    def stats(self) -> Stats:
+        """How full it is, and how it did in this process."""
+        entries, size = self._fill()
+        return Stats(str(self.directory), entries, size, self.limit, self.hits, self.misses, self.problem)
+
+    @_on_disk("read", (0, 0))
+    def _fill(self) -> tuple[int, int]:
+        return self._db().execute("SELECT COUNT(*), COALESCE(SUM(size), 0) FROM entries").fetchone()
+
+    @_on_disk("read", [])
+    def entries(self) -> list[tuple[str, str, int, float]]:
+        """(key, label, bytes, time of last use) of every entry, the latest first."""
+        return self._db().execute("SELECT key, label, size, used FROM entries ORDER BY used DESC").fetchall()
+
+    @_on_disk("write", 0)
+    def _clear(self) -> int:
+        keys = [key for (key,) in self._db().execute("SELECT key FROM entries")]
+        self._discard(keys)
+        self._sweep()
+        return len(keys)
+
+    def clear(self) -> int:
+        """Removes everything; returns the number of entries removed. A cache that was out of use is tried again."""
+        self.close()
+        self.problem = None
+        return self._clear()
+
+    @_on_disk("write", [])
+    def verify(self) -> list[str]:
+        """Reads every entry; discards damaged ones and leftovers of crashed writers. Returns the discarded keys."""
+        _demand(self._db().execute("PRAGMA integrity_check").fetchone() == ("ok",))
+        keys = self._db().execute("SELECT key FROM entries UNION SELECT key FROM blobs").fetchall()
+        bad = sorted(key for (key,) in keys if self._whole(key) is None)
+        self._discard(bad)
+        self._sweep()
+        return bad
+
+    def close(self) -> None:
+        """Closes the index; the next use opens it again."""
+        with self.lock:
+            if self._connection is not None:
+                self._connection.close()
+            self._connection = None
+
+    # The index
+
+    def _db(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._connection = self._open()
+        return self._connection
+
+    def after_fork(self) -> None:
+        """In the child: closing the parent's connection, even by forgetting it, would drop the parent's file locks."""
+        super().after_fork()
+        _abandoned.append(self._connection)
+        self._connection = None
+
+    def _open(self) -> sqlite3.Connection:
+        import sqlite3
+
+        path = self.directory / "index.sqlite"
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if (why := distrusted(self.directory)) is not None:  # it holds machine code, which will be run
+                self._distrusted = True
+                raise OSError(why)
+            return self._open_index(path)
+        except (OSError, sqlite3.OperationalError) as error:
+            if self._distrusted or not is_plain(path):
+                raise
+            self._fail("write", error)  # a cache that was filled by another user or baked into an image still serves
+            self._writable = False
+            db = sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True, check_same_thread=False)
+            db.text_factory = _text
+            return db
+
+    def _open_index(self, path: Path) -> sqlite3.Connection:
+        import sqlite3
+
+        for file in _files(path):
+            if os.path.lexists(file) and (os.path.islink(file) or not is_plain(file)):
+                _remove(file)
+        for last in (False, False, False, True):
+            db = sqlite3.connect(path, timeout=10.0, isolation_level=None, check_same_thread=False)
+            db.text_factory = _text
+            try:
+                db.execute("PRAGMA synchronous = OFF")  # what a power failure damages does not prove itself
+                db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA}; COMMIT;" if _is_new(db) else "")
+                return db
+            except sqlite3.DatabaseError as error:
+                db.close()
+                locked = "locked" in str(error)  # several processes create the index at once
+                if last or not (locked or _damaged(error)):
+                    raise
+                if locked:
+                    time.sleep(0.05)
+                    continue
+                for leftover in _files(path):  # damaged; it is only a cache, so start afresh
+                    _remove(leftover)
+        raise AssertionError("unreachable")
+
+    def _begin_afresh(self) -> bool:
+        """Puts an empty index in place of one that turned out to be damaged; False where it cannot be written."""
+        self.close()
+        if self.problem is not None or not self._writable:
+            return False
+        try:
+            for file in _files(self.directory / "index.sqlite"):
+                _remove(file)
+        except OSError:
+            return False
+        return True
+
+    def _fail(self, doing: str, error: Exception) -> None:
+        if self.problem is None:
+            self.problem = f"cannot {doing} {self.directory}: {error}"
+            text = f"TS606: the disk cache is not used: {self.problem}. Compiled kernels are kept in memory only; "
+            warnings.warn(text + "set TESSERA_CACHE_DIR to a folder that can be written", CacheWarning, stacklevel=4)
+
+    @contextlib.contextmanager
+    def _transaction(self, db: sqlite3.Connection, temporary: Sequence[Path] = ()) -> Iterator[None]:
+        """Commits, or on any exception (Ctrl-C too: the index must not stay locked) undoes and removes `temporary`."""
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            yield
+            db.execute("COMMIT")
+        except BaseException:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            for path in temporary:
+                path.unlink(missing_ok=True)
+            raise
+
+    def _touch(self, key: str) -> None:
+        now = time.time()
+        used = self._db().execute("SELECT used FROM entries WHERE key = ?", (key,)).fetchone()
+        if self._writable and used and not now - _TOUCH_AFTER <= used[0] <= now + _TOUCH_AFTER:
+            self._db().execute("UPDATE entries SET used = ? WHERE key = ?", (now, key))
+
+    def _discard(self, keys: Sequence[str]) -> None:
+        db = self._db()
+        with self._transaction(db):
+            for key in keys:
+                shas = [sha for (sha,) in db.execute("SELECT DISTINCT sha FROM blobs WHERE key = ?", (key,))]
+                for table in ("blobs", "entries", "fronts"):
+                    db.execute(f"DELETE FROM {table} WHERE key = ?", (key,))
+                for sha in shas:
+                    if not db.execute("SELECT 1 FROM blobs WHERE sha = ? LIMIT 1", (sha,)).fetchone():
+                        with contextlib.suppress(OSError):  # what cannot go is a file that no entry names
+                            _remove(self._path(sha))
+
+    def _evict(self) -> None:
+        db = self._db()
+        if not self._swept:
+            self._sweep()
+        (size,) = db.execute("SELECT COALESCE(SUM(size), 0) FROM entries").fetchone()
+        if size <= self.limit:
+            return
+        doomed: list[str] = []
+        for key, entry_size in db.execute("SELECT key, size FROM entries ORDER BY used, created").fetchall():
+            if size <= self.limit * 0.9:  # some room, so that not every put evicts
+                break
+            doomed.append(key)
+            size -= entry_size
+        self._discard(doomed)
+
+    # Blobs
+
+    def _path(self, sha: str) -> Path:
+        return self.directory / "blobs" / sha[:2] / sha
+
+    def _read(self, sha: str, size: int) -> bytes | None:
+        try:
+            data = read_plain(self._path(sha), size)
+        except OSError:  # a sector that cannot be read, a file of somebody else's
+            return None
+        return data if data is not None and hashlib.sha256(data).hexdigest() == sha else None
+
+    def _write(self, data: bytes) -> Path:
+        """The data under a name of its own, on the disk for good."""
+        folder = self.directory / "blobs"
+        _make_folder(folder)
+        path = folder / f"new-{os.getpid()}-{os.urandom(8).hex()}"
+        try:
+            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+        return path
+
+    def _place(self, temporary: Path, sha: str) -> None:
+        path = self._path(sha)
+        _make_folder(path.parent)
+        if path.is_dir():
+            _remove(path)
+        os.replace(temporary, path)
+
+    def _sweep(self) -> None:
+        """Removes files that no entry names and that no writer can be busy with: they are older than a minute.
+
+        Once in each process that writes: what killed writers leave takes room that `limit` does not count."""
+        self._swept = True
+        old = time.time() - 60
+        with self._transaction(self._db()):  # nothing is placed meanwhile
+            known = {sha for (sha,) in self._db().execute("SELECT DISTINCT sha FROM blobs")}
+            for path in list((self.directory / "blobs").rglob("*")):
+                with contextlib.suppress(OSError):
+                    about = path.lstat()
+                    if not stat.S_ISDIR(about.st_mode) and path.name not in known and about.st_mtime < old:
+                        path.unlink()
+
+
+def _proof(key: str, rows: Sequence[tuple[str, str, int]]) -> str:
+    """What ties the blobs of an entry to its key: (name, SHA-256, size) of each, by name."""
+    return digest(key, *(str(part) for row in rows for part in row))
+
+
+def _demand(holds: bool) -> None:
+    """An index that gives other things than were written is damaged in ways that SQLite does not see."""
+    if not holds:
+        import sqlite3
+
+        raise sqlite3.DatabaseError("it does not give what was written")
+
+
+def _is_new(db: sqlite3.Connection) -> bool:
+    """Whether an index has nothing in it yet. Raises sqlite3.DatabaseError where it has other tables than _SCHEMA."""
+    import sqlite3
+
+    tables = "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name"
+    with contextlib.closing(sqlite3.connect(":memory:")) as model:
+        model.executescript(_SCHEMA)
+        wanted, found = model.execute(tables).fetchall(), db.execute(tables).fetchall()
+    if found and found != wanted:
+        raise sqlite3.DatabaseError("it has other tables")
+    return not found
+
+
+def _damaged(error: Exception) -> bool:
+    """Whether an error means that the index is not what was written, rather than that the disk fails."""
+    import sqlite3
+
+    if isinstance(error, sqlite3.OperationalError):  # a table or column is missing
+        return getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_ERROR
+    return not isinstance(error, OSError)
+
+
+def _text(data: bytes) -> str:
+    """Text as it stands in the index; damaged text does not prove itself."""
+    return data.decode("utf-8", "replace")
+
+
+def _files(index: Path) -> list[Path]:
+    return [index.with_name(index.name + suffix) for suffix in ("", "-wal", "-shm", "-journal")]
+
+
+def _make_folder(path: Path) -> None:
+    """Whatever else stands there makes way."""
+    try:
+        path.mkdir(mode=0o700)
+    except FileExistsError:
+        if path.is_symlink() or not path.is_dir():
+            _remove(path)
+            path.mkdir(exist_ok=True, mode=0o700)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+_opened: dict[tuple[str, int], DiskCache] = {}
+_abandoned: list[object] = []
+
+
+def default() -> DiskCache | None:
+    """The cache in TESSERA_CACHE_DIR (by default the user's cache folder); None where TESSERA_CACHE_SIZE is 0."""
+    limit = knobs.cache_limit()
+    if limit <= 0:
+        return None
+    directory = str(knobs.cache_dir())
+    found = _opened.get((directory, limit))
+    return found or _opened.setdefault((directory, limit), DiskCache(directory, limit))  # of two threads, one is first

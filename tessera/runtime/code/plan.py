@@ -1,0 +1,191 @@
+"""What launching needs to know of a compiled Program: plain data, kept beside the artefact in the disk cache."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tessera.compiler.ir.types import Shape
+from tessera.compiler.tile.aliasing import Pair, pairs
+from tessera.compiler.tile.program import Launch, Param, Program, ScalarArg, Window
+from tessera.compiler.unit import Check
+from tessera.language import dims, dtypes
+from tessera.language.dims import Dim
+from tessera.language.dtypes import DType
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One pointer that the executable takes. `param`: the parameter it belongs to, None for a new result."""
+
+    shape: Shape
+    dtype: DType
+    param: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchInfo:
+    """What is known of one kernel launch before it runs; `reads` and `writes` are (buffer, bytes).
+
+    A buffer from 0 on is the plan's slot of that number, a negative one a temporary of the program.
+    """
+
+    kernel: str
+    label: str
+    grid: Shape
+    file: str
+    line: int
+    flops: Dim
+    bytes: Dim
+    dtype: str
+    reads: tuple[tuple[int, Dim], ...]
+    writes: tuple[tuple[int, Dim], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`outputs` are indices into `slots`, one for each returned value. Dims are over `free`."""
+
+    name: str
+    params: tuple[Param, ...]
+    slots: tuple[Slot, ...]
+    outputs: tuple[int, ...]
+    free: tuple[str, ...]
+    checks: tuple[Check, ...]
+    tuple_result: bool
+    launches: tuple[LaunchInfo, ...]
+    workspace: Dim = 0
+    """bytes of temporaries and constants"""
+    pairs: tuple[Pair, ...] = ()
+    """parameters whose arrays must not overlap"""
+
+    @staticmethod
+    def of(program: Program) -> Plan:
+        """The plan of a lowered program."""
+        passed = [b for b in program.buffers if b.role in ("input", "output")]
+        position = {b.id: i for i, b in enumerate(passed)}
+        slots = tuple(Slot(b.shape, b.dtype, b.param if b.role == "input" else None) for b in passed)
+        workspace: Dim = 0
+        for b in program.buffers:
+            if b.id not in position:
+                workspace = workspace + dims.prod(b.shape) * b.dtype.itemsize
+        launches = tuple(_info(program, launch, position) for launch in program.launches)
+        outputs = tuple(position[i] for i in program.outputs)
+        written = {s.param for i, s in enumerate(slots) if passed[i].id in {b for k in launches for b, _ in k.writes}}
+        params = tuple(replace(p, writes=p.writes or i in written) for i, p in enumerate(program.params))
+        return Plan(program.name, params, slots, outputs, program.free, program.checks, program.tuple_result,
+                    launches, workspace, pairs(program))  # fmt: skip
+
+    def to_json(self) -> str:
+        return json.dumps(
+            {
+                "name": self.name,
+                "params": [[p.name, _texts(p.shape), p.dtype.name, p.writes, p.optional] for p in self.params],
+                "slots": [[_texts(s.shape), s.dtype.name, s.param] for s in self.slots],
+                "outputs": self.outputs,
+                "free": self.free,
+                "checks": [[str(c.left), str(c.right), c.why] for c in self.checks],
+                "tuple_result": self.tuple_result,
+                "workspace": str(self.workspace),
+                "pairs": [[p.written, p.other, p.in_place] for p in self.pairs],
+                "launches": [
+                    [k.kernel, k.label, _texts(k.grid), k.file, k.line, str(k.flops), str(k.bytes), k.dtype,
+                     [[i, str(d)] for i, d in k.reads], [[i, str(d)] for i, d in k.writes]]
+                    for k in self.launches
+                ],
+            }
+        )  # fmt: skip
+
+    @staticmethod
+    def from_json(text: str) -> Plan:
+        data: Mapping[str, Any] = json.loads(text)
+        return Plan(
+            data["name"],
+            tuple(Param(n, _shape(s), dtypes.BY_NAME[d], w, o) for n, s, d, w, o in data["params"]),
+            tuple(Slot(_shape(s) or (), dtypes.BY_NAME[d], p) for s, d, p in data["slots"]),
+            tuple(data["outputs"]),
+            tuple(data["free"]),
+            tuple(Check(_dim(a), _dim(b), why) for a, b, why in data["checks"]),
+            data["tuple_result"],
+            tuple(
+                LaunchInfo(k, label, _shape(g) or (), file, line, _dim(f), _dim(b), d, _sizes(r), _sizes(w))
+                for k, label, g, file, line, f, b, d, r, w in data["launches"]
+            ),
+            _dim(data["workspace"]),
+            tuple(Pair(*p) for p in data["pairs"]),
+        )
+
+
+def _texts(shape: Shape | None) -> list[int | str] | None:
+    return None if shape is None else [d if isinstance(d, int) else str(d) for d in shape]
+
+
+def _dim(text: int | str) -> Dim:
+    return text if isinstance(text, int) else dims.parse(text)
+
+
+def _shape(texts: list[int | str] | None) -> Shape | None:
+    return None if texts is None else tuple(map(_dim, texts))
+
+
+def _sizes(pairs: list[list[Any]]) -> tuple[tuple[int, Dim], ...]:
+    return tuple((i, _dim(d)) for i, d in pairs)
+
+
+def _info(program: Program, launch: Launch, position: Mapping[int, int]) -> LaunchInfo:
+    attrs = launch.kernel.attrs
+    written = set(attrs.get("writes", ()))  # type: ignore[arg-type]
+    buffers = {b.id: b for b in program.buffers}
+    reads: list[tuple[int, Dim]] = []
+    writes: list[tuple[int, Dim]] = []
+    for i, arg in enumerate(launch.args):
+        if isinstance(arg, Window):
+            size = dims.prod(launch.kernel.region.block.args[i].type.shape) * buffers[arg.buffer].dtype.itemsize  # type: ignore[union-attr]
+            (writes if i in written else reads).append((position.get(arg.buffer, -1 - arg.buffer), size))
+    name = str(attrs.get("sym_name", program.name))
+    return LaunchInfo(name, launch.label, tuple(attrs.get("grid", ())), launch.span.file, launch.span.line,  # type: ignore[arg-type]
+                      launch.flops, launch.bytes, _dtype(launch), tuple(reads), tuple(writes))  # fmt: skip
+
+
+def _dtype(launch: Launch) -> str:
+    """The dtype that the arithmetic is done in: of the widest float the kernel touches, which bounds its rate."""
+    found = [a.type.dtype for a in launch.kernel.region.block.args if hasattr(a.type, "dtype")]  # type: ignore[union-attr]
+    floats = [d for d in found if d.is_float]
+    return max(floats or found or [dtypes.f32], key=lambda d: d.bits).name
+
+
+def canonical(program: Program) -> Iterator[str]:
+    """The program as text without file names: what the disk cache hashes."""
+    from tessera.compiler.ir.printer import print_op
+
+    yield repr((program.name, program.params, program.outputs, program.free, program.checks, program.tuple_result))
+    for b in program.buffers:
+        yield repr((b.id, b.shape, b.dtype, b.role, b.param, b.data))
+    numbers: dict[int, int] = {}
+    for launch in program.launches:
+        if id(launch.kernel) not in numbers:
+            numbers[id(launch.kernel)] = len(numbers)
+            yield print_op(launch.kernel)
+            yield repr([op.span.line for op in launch.kernel.walk()])
+    yield repr(_steps(program.steps, numbers))
+
+
+def _steps(steps: tuple[Any, ...], numbers: Mapping[int, int]) -> list[Any]:
+    out: list[Any] = []
+    for step in steps:
+        if isinstance(step, Launch):
+            args = [
+                (a.param, a.dtype) if isinstance(a, ScalarArg) else (a.buffer, a.offset, "window") for a in step.args
+            ]
+            out.append((numbers[id(step.kernel)], args, step.span.line))
+        else:  # a branch or a loop: a condition buffer and lists of steps
+            parts = [_steps(v, numbers) for v in _bodies(step)]
+            out.append((type(step).__name__, step.cond, parts))
+    return out
+
+
+def _bodies(step: Any) -> list[tuple[Any, ...]]:
+    """The step lists of a branch or loop."""
+    return [v for name in type(step).__dataclass_fields__ if isinstance(v := getattr(step, name), tuple)]

@@ -1,0 +1,151 @@
+"""Why a function was compiled again: the key fields of its compilations, compared."""
+
+from __future__ import annotations
+
+import html
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tessera.runtime.locks import Locked
+
+KEPT = 64
+"""compilations remembered per function"""
+
+
+@dataclass(frozen=True, slots=True)
+class Compilation:
+    """One compilation and what its key was made of. `fields` maps a field ("argument x", "global scale") to its value:
+    text, or for an array argument a mapping with `shape` and `dtype`."""
+
+    name: str
+    fields: Mapping[str, Any]
+    cache: str
+    """"miss" (compiled), "disk" (loaded), "hit" (the same content was in memory)"""
+    duration: int
+    """ns"""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One field that differs. None means that it was not there."""
+
+    field: str
+    before: Any
+    after: Any
+
+    def __str__(self) -> str:
+        if self.before is None:
+            return f"{self.field} is new: {_text(self.after)}"
+        if self.after is None:
+            return f"{self.field} is gone (it was {_text(self.before)})"
+        if self.field == "source" or str(self.before).partition("#")[0] == str(self.after).partition("#")[0] != str(
+            self.before
+        ):
+            return f"{'the text of the function' if self.field == 'source' else self.field} was edited"
+        return f"{self.field}: {_text(self.before)} -> {_text(self.after)}"
+
+
+@dataclass(frozen=True)
+class Recompilation:
+    """The answer of `why_recompiled`: `changes` between the last two compilations; truthy where there were two."""
+
+    name: str
+    count: int
+    changes: tuple[Change, ...] = field(default=())
+
+    def __bool__(self) -> bool:
+        return self.count > 1
+
+    def __str__(self) -> str:
+        if self.count == 0:
+            return f"{self.name} has not been compiled in this session."
+        if self.count == 1:
+            return f"{self.name} has been compiled once."
+        if not self.changes:
+            return f"{self.name} has been compiled {self.count} times; the last two have the same key."
+        lines = [f"{self.name} has been compiled {self.count} times. Between the last two:"]
+        return "\n".join([*lines, *(f"  {change}" for change in self.changes)])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
+
+
+class _History(Locked):
+    def __init__(self) -> None:
+        super().__init__()
+        self.recent: dict[str, deque[Compilation]] = {}
+        self.counts: dict[str, int] = {}
+
+
+_history = _History()
+
+
+def record(identity: str, compilation: Compilation) -> None:
+    """Remembers a compilation of the function called `identity` (module and qualified name)."""
+    with _history.lock:
+        known = _history.recent.setdefault(identity, deque(maxlen=KEPT))
+        if known and compilation.cache == "hit" and known[-1].fields == compilation.fields:
+            return  # nothing was compiled or loaded: another spelling of the same call
+        known.append(compilation)
+        _history.counts[identity] = _history.counts.get(identity, 0) + 1
+
+
+def compilations(function: Any) -> list[Compilation]:
+    """The remembered compilations of a function or kernel, the oldest first."""
+    with _history.lock:
+        return list(_history.recent.get(identity_of(function), ()))
+
+
+def identity_of(function: Any) -> str:
+    """A re-run cell makes a new object; module and qualified name tell that it is the same function."""
+    plain = getattr(function, "__wrapped__", function)
+    return f"{getattr(plain, '__module__', '')}.{getattr(plain, '__qualname__', repr(plain))}"
+
+
+def why_recompiled(function: Any) -> Recompilation:
+    """Which part of the key changed between the last two compilations of a function or kernel.
+
+    Print it, or let a notebook show it: "argument x axis 0: 8 -> 16", "global scale: 2.0 -> 3.0".
+    """
+    identity = identity_of(function)
+    known = compilations(function)
+    name = getattr(function, "name", None) or identity.rpartition(".")[2]
+    if len(known) < 2:
+        return Recompilation(name, _history.counts.get(identity, 0))
+    return Recompilation(name, _history.counts[identity], tuple(compare(known[-2].fields, known[-1].fields)))
+
+
+def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
+    """The fields that differ, arrays axis by axis."""
+    out: list[Change] = []
+    for name in dict.fromkeys((*before, *after)):
+        a, b = before.get(name), after.get(name)
+        if a == b:
+            continue
+        if isinstance(a, Mapping) and isinstance(b, Mapping):
+            out += _array_changes(name, a, b)
+        else:
+            out.append(Change(name, a, b))
+    return out
+
+
+def _array_changes(name: str, a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Change]:
+    out: list[Change] = []
+    if len(a["shape"]) != len(b["shape"]):
+        out.append(Change(f"{name} shape", list(a["shape"]), list(b["shape"])))
+    else:
+        sizes = enumerate(zip(a["shape"], b["shape"], strict=True))
+        out += [Change(f"{name} axis {i}", x, y) for i, (x, y) in sizes if x != y]
+    return out + [
+        Change(f"{name} {key}", a.get(key), b.get(key)) for key in a if key != "shape" and a[key] != b.get(key)
+    ]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"[{', '.join(map(str, value['shape']))}] {value['dtype']}"
+    return str(value)

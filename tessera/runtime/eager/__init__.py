@@ -1,0 +1,1 @@
+"""Tensors and operators without a function around them."""

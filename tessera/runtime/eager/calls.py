@@ -1,0 +1,168 @@
+"""Which prepared call an operator's arguments lead to: by position in one generated frame, else by a full key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tessera.compiler.graph.infer import shown
+from tessera.compiler.graph.operator import Operator, Parameter
+from tessera.errors import Diagnostic, LaunchError
+from tessera.language import dtypes
+from tessera.language.lazy import np
+from tessera.runtime.arrays.libraries import adapter_of
+from tessera.runtime.call.dispatch import Ready, Site
+from tessera.runtime.call.signatures import array_key, content
+from tessera.runtime.callsite import call_span
+from tessera.runtime.code.recent import Recent
+from tessera.runtime.code.watch import Watch, settings
+from tessera.runtime.codegen import expression
+from tessera.runtime.eager.compile import CONSTANT_NUMBERS, NUMBERS, Call, flat_operands, prepare_call
+from tessera.runtime.eager.tensor import Tensor
+
+KEPT = 1024
+"""prepared calls; beyond it those used longest ago go"""
+
+_calls: Recent[tuple[Any, ...], Call] = Recent(KEPT)
+_sites: dict[tuple[Any, ...], Site] = {}
+
+
+def positional(operator: Operator, args: tuple[Any, ...]) -> Any:
+    """Calls an operator whose arguments are given by position: the usual call, and the quick one."""
+    site = _sites.get((operator.name, *map(type, args)))
+    return _first(operator, args) if site is None else site.call(*args)
+
+
+def general(operator: Operator, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Calls an operator with any arguments. Raises LaunchError TS105 where they do not fit its parameters."""
+    try:
+        operands, attrs = operator.bind(args, kwargs)
+    except TypeError as error:
+        raise LaunchError(Diagnostic("TS105", str(error), call_span())) from None
+    return _launch(operator, operands, attrs)
+
+
+def _launch(operator: Operator, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
+    operands = as_arrays(operator, operands)
+    flat = flat_operands(operands)
+    call = _find(operator, operands, flat, attrs)
+    if call is None:
+        return _launch(operator, _with_tensor(operands), attrs)
+    return call.run(*[flat[i] for i in call.positions])
+
+
+def _find(operator: Operator, operands: Sequence[Any], flat: list[Any], attrs: dict[str, Any]) -> Call | None:
+    """The prepared call for operands like these; None where all of them are numbers."""
+    if any(isinstance(v, NUMBERS) for v in flat) and not any(adapter_of(v) is not None for v in flat):
+        return None
+    attrs = {name: _attribute(name, value) for name, value in attrs.items()}
+    structure = tuple(len(o) if isinstance(o, (list, tuple)) else -1 for o in operands)
+    key = (operator.name, tuple(_key(operator, v) for v in flat), structure, content(attrs), settings())
+    call = _calls.get(key)
+    if call is None:
+        call = prepare_call(operator, operands, attrs)
+        _calls.put(key, call)
+    return call
+
+
+def as_arrays(operator: Operator, operands: Sequence[Any]) -> list[Any]:
+    """The operands with lists and NumPy's scalars as Tensors, as NumPy takes them.
+
+    Raises LaunchError TS501 for what is no array, list or number.
+    """
+    return [
+        [_as_array(operator, p, v) for v in o]
+        if p.variadic and isinstance(o, (list, tuple))
+        else _as_array(operator, p, o)
+        for p, o in zip(operator.operands, operands, strict=True)
+    ]
+
+
+def _is_plain(parameter: Parameter, value: Any) -> bool:
+    """Whether an operand is given in the form that operators work on."""
+    return isinstance(value, NUMBERS) or adapter_of(value) is not None or (value is None and parameter.optional)
+
+
+def _as_array(operator: Operator, parameter: Parameter, value: Any) -> Any:
+    if _is_plain(parameter, value):
+        return value
+    if isinstance(value, (list, tuple, range, np.generic)):
+        try:
+            return Tensor(value)
+        except LaunchError as error:
+            raise _refused(operator, parameter, f"{shown(value)}: {error.diagnostics[0].message}") from None
+    raise _refused(operator, parameter, shown(value))
+
+
+def _refused(operator: Operator, parameter: Parameter, what: str) -> LaunchError:
+    message = f"{operator.name} takes an array, a list or a number as {parameter.name}, not {what}"
+    return LaunchError(Diagnostic("TS501", message, call_span(), function=operator.name))
+
+
+def _with_tensor(operands: Sequence[Any]) -> list[Any]:
+    """Numbers alone: the first of them becomes a Tensor, so that there is something to compute with."""
+    out = [list(o) if isinstance(o, (list, tuple)) else o for o in operands]
+    for i, o in enumerate(out):
+        if isinstance(o, NUMBERS):
+            out[i] = Tensor(o)
+            return out
+        if isinstance(o, list) and o:
+            o[0] = Tensor(o[0])
+            return out
+    return out
+
+
+def _attribute(name: str, value: Any) -> Any:
+    """dtypes in any library's spelling, and integers held in arrays, as the operators want them."""
+    if name == "dtype" and value is not None:
+        return dtypes.of(value) or value
+    if adapter_of(value) is not None and getattr(value, "shape", None) == () and dtypes.of(value.dtype) is not None:
+        return value.item()
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _key(operator: Operator, value: Any) -> Any:
+    adapter = adapter_of(value)
+    if adapter is not None:
+        return type(value), adapter.key(value)
+    if isinstance(value, NUMBERS) and operator.name not in CONSTANT_NUMBERS:
+        return type(value)
+    return content(value)
+
+
+def _first(operator: Operator, args: tuple[Any, ...]) -> Any:
+    """A positional call of new types, or of a new key."""
+    if any(p.spread or p.variadic for p in operator.parameters) or len(args) > len(operator.parameters):
+        return general(operator, args, {})
+    try:
+        operands, attrs = operator.bind(args, {})
+    except TypeError:
+        return general(operator, args, {})
+    if not all(map(_is_plain, operator.operands, operands)):
+        return _launch(operator, operands, attrs)
+    call = _find(operator, operands, flat_operands(operands), attrs)
+    if call is None:
+        return _launch(operator, operands, attrs)
+    types = (operator.name, *map(type, args))
+    if types not in _sites:
+        _sites.setdefault(types, _site(operator, args))  # one step: of two threads, one is first
+    place = [i for i, p in enumerate(operator.parameters) if p.operand]  # flat operand -> argument
+    wanted = [f"a{place[i]}" for i in call.positions]
+    given = [f"a{i}" for i in range(len(args))]
+    run = call.run
+    if wanted != given:
+        run = expression(f"lambda {', '.join(given)}: run({', '.join(wanted)})", {"run": run})
+    site = _sites[types]
+    site.add(site.key(*args), Ready(run, Watch([]).guard()))
+    return run(*args)
+
+
+def _site(operator: Operator, args: tuple[Any, ...]) -> Site:
+    parts: list[str] = []
+    names: dict[str, Any] = {"content": content}
+    for i, (p, value) in enumerate(zip(operator.parameters, args, strict=False)):
+        if p.operand and isinstance(value, NUMBERS) and operator.name not in CONSTANT_NUMBERS:
+            continue  # passed when it runs
+        parts += array_key(f"a{i}", value, names) or [f"content(a{i})"]
+    key = f"({', '.join(parts)}{',' if parts else ''})"
+    return Site(key, names, len(args), lambda args: _first(operator, args))

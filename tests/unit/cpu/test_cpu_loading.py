@@ -1,0 +1,89 @@
+"""Object code runs wherever there is memory for it, and goes with the object that holds it."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tessera.compiler.targets.cpu.llvm import isa, jit
+
+SCATTERED = """
+import ctypes, sys
+import numpy as np
+import tessera as ts
+from tessera import Tensor
+from tessera.compiler.targets.cpu.llvm import jit
+
+codes, load = [], jit.Loaded.__init__
+def noting(self, code, imports=None):
+    codes.append((code, imports))
+    load(self, code, imports)
+jit.Loaded.__init__ = noting
+
+@ts.function
+def f(x: Tensor["N"]):
+    return ts.softmax(ts.exp(x) * 1.2345 + 0.321)
+
+f(np.linspace(-1, 1, 64, dtype=np.float32))
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+PAGE, NONE, PRIVATE_ANONYMOUS_NORESERVE = 4096, 0, 0x4022
+reserve = lambda size: libc.mmap(None, size, NONE, PRIVATE_ANONYMOUS_NORESERVE, -1, 0)
+blocks = [reserve(1 << 32) for _ in range(4)]
+for pages in (4096, 1024, 256, 64, 16, 8, 4, 2, 1):  # what is free above them goes
+    while reserve(PAGE * pages) > blocks[-1]:
+        pass
+for block in blocks:  # and gaps of a few pages come, 4 GiB apart
+    libc.munmap(block + (1 << 31), PAGE * int(sys.argv[1]))
+kept = []
+for code, imports in codes * 4:
+    kept.append(jit.Loaded.__new__(jit.Loaded))
+    load(kept[-1], code, imports)
+    for symbol in ("run", "fast", "tessera_worker"):
+        try:
+            kept[-1].address(symbol)
+        except KeyError:
+            pass
+print("loaded", len(kept))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="lays out memory by Linux's mmap")
+@pytest.mark.parametrize("pages", [1, 2, 8])
+def test_code_loads_where_free_memory_lies_far_apart(pages: int, tmp_path: Path) -> None:
+    program = tmp_path / "scattered.py"
+    program.write_text(SCATTERED, encoding="utf-8")
+    ran = subprocess.run([sys.executable, program, str(pages)], capture_output=True, text=True, timeout=120)
+    assert ran.stdout.startswith("loaded"), ran.stderr[-2000:]
+
+
+ANSWER = "define i64 @answer() {\n  ret i64 42\n}\n"
+
+
+def test_a_symbol_that_is_not_there() -> None:
+    code = jit.Loaded(jit.compile_object(ANSWER, isa.host(), "answer"))
+    assert code.address("answer")
+    with pytest.raises(KeyError):
+        code.address("question")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts mappings in /proc")
+def test_code_is_unmapped_with_what_holds_it() -> None:
+    code = jit.compile_object(ANSWER, isa.host(), "answer")
+
+    def mappings() -> int:
+        with open("/proc/self/maps", encoding="ascii") as f:
+            return sum("x" in line.split()[1] for line in f)
+
+    held = [jit.Loaded(code) for _ in range(50)]
+    assert all(c.address("answer") for c in held)
+    full = mappings()
+    held.clear()
+    gc.collect()
+    assert mappings() < full

@@ -1,0 +1,68 @@
+"""Products of a matrix and a vector: near the exact value, the same bits for every block and width."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera.compiler.ir.core import Value
+from tessera.compiler.ir.types import TileType
+from tessera.compiler.targets.cpu.llvm.isa import LEVELS
+from tessera.compiler.targets.cpu.target import CpuTarget
+from tessera.language import dtypes as dt
+from tessera.language.dims import ceildiv
+from tests.emulator.harness import Arg, LineBuilder, build
+
+SIZES = [(1, 1), (3, 5), (17, 64), (70, 63), (33, 129), (5, 2001)]
+
+
+@ts.function
+def product(a: Any, b: Any) -> Any:
+    return a @ b
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_every_layout(size: tuple[int, int], dtype: Any) -> None:
+    rng = np.random.default_rng(1)
+    m = rng.standard_normal(size).astype(dtype)
+    left, right = (rng.standard_normal(n).astype(dtype) for n in size)
+    columns = np.asfortranarray(m)
+    for a, b in ((m, right), (left, m), (right, m.T), (m.T, left), (right, right), (columns, right), (left, columns)):
+        exact = a.astype(np.longdouble) @ b.astype(np.longdouble)
+        bound = np.abs(a) @ np.abs(b) * np.finfo(dtype).eps
+        assert np.all(np.abs(np.asarray(product(a, b)) - exact) <= 8 * bound)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_blocks_and_widths_do_not_change_a_bit(size: tuple[int, int], turned: bool) -> None:
+    """`turned`: the vector on the left and the matrix seen transposed."""
+    m, k = size
+    rng = np.random.default_rng(2)
+    matrix, vector = rng.standard_normal(size).astype(np.float32), rng.standard_normal(k).astype(np.float32)
+    found: list[Any] = []
+    for level in LEVELS:
+        for block in (1, 4, 32):
+
+            def body(t: LineBuilder, a: Value, b: Value, y: Value, block: int = block) -> None:
+                at, zero = t.iop("imul", t.program_id(0), t.index(block)), t.index(0)
+                where, shape = ((zero, at), (1, block)) if turned else ((at, zero), (block, 1))
+                t.store(y, t.value("tile.contract", (a, b, *where), TileType(shape, dt.f32)), list(where))
+
+            a = Arg("a", (m, k), dt.f32)
+            b = Arg("b", (k, 1), dt.f32)
+            if turned:
+                a, b = Arg("a", (1, k), dt.f32), Arg("b", (k, m), dt.f32, strides=(1, k))
+            y = Arg("y", (1, m) if turned else (m, 1), dt.f32, out=True)
+            target = CpuTarget(level)
+            executable = target.load(target.compile(build("product", [a, b, y], (ceildiv(m, block),), body)))
+            out = np.empty(m, np.float32)
+            arrays = (vector, matrix, out) if turned else (matrix, vector, out)
+            executable.run([v.ctypes.data for v in arrays], [], [])
+            found.append(out)
+    np.testing.assert_allclose(found[0], matrix.astype("f8") @ vector, rtol=1e-4, atol=1e-4)
+    assert all(np.array_equal(found[0], other) for other in found)

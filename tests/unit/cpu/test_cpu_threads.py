@@ -1,0 +1,108 @@
+"""The worker pool: every tile once, whoever runs it; safe under concurrency, resizing and fork."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tessera.compiler.targets.cpu.call import threads
+from tessera.compiler.targets.cpu.llvm import isa, jit
+
+ROOT = Path(__file__).parents[3]
+# Adds 1 to every element of its range, and notes the worker.
+TASK = """
+define void @task(ptr %data, i64 %begin, i64 %end, i64 %worker) {
+entry:
+  br label %head
+head:
+  %i = phi i64 [ %begin, %entry ], [ %i1, %body ]
+  %more = icmp slt i64 %i, %end
+  br i1 %more, label %body, label %out
+body:
+  %p = getelementptr i64, ptr %data, i64 %i
+  %v = load i64, ptr %p
+  %v1 = add i64 %v, 1
+  store i64 %v1, ptr %p
+  %i1 = add i64 %i, 1
+  br label %head
+out:
+  ret void
+}
+"""
+
+
+def runner() -> Any:
+    loaded = jit.Loaded(jit.compile_object(TASK, isa.host(), "task"))
+    run = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)(
+        threads.run_address()
+    )
+    return lambda data, grain: run(
+        threads.pool().address, loaded.address("task"), ctypes.addressof(data), len(data), grain, None
+    )
+
+
+@pytest.fixture(scope="module")
+def task() -> Any:
+    yield runner()
+    threads.set_num_threads(2)
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 1000])
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_every_tile_runs_once(task: Any, count: int, workers: int) -> None:
+    threads.set_num_threads(workers)
+    for grain in (1, 3, 4096):
+        data = (ctypes.c_int64 * count)()
+        task(data, grain)
+        assert list(data) == [1] * count
+
+
+def test_many_launches_with_pauses_between(task: Any) -> None:
+    threads.set_num_threads(3)
+    data = (ctypes.c_int64 * 64)()
+    for i in range(300):
+        task(data, 1)
+        if i % 100 == 0:
+            threading.Event().wait(0.01)  # long enough for the workers to fall asleep
+    assert list(data) == [300] * 64
+
+
+def test_several_python_threads_launch_at_once(task: Any) -> None:
+    threads.set_num_threads(3)
+    arrays = [(ctypes.c_int64 * 50)() for _ in range(6)]
+
+    def work(data: Any) -> None:
+        for _ in range(200):
+            task(data, 1)
+
+    running = [threading.Thread(target=work, args=(a,)) for a in arrays]
+    for t in running:
+        t.start()
+    for t in running:
+        t.join()
+    assert all(list(a) == [200] * 50 for a in arrays)
+
+
+def test_a_forked_child_starts_its_own_workers() -> None:
+    """In a process of its own: forking one that has threads of other libraries' in it may hang."""
+    code = """
+import ctypes, os, sys
+from tests.unit.cpu.test_cpu_threads import runner, threads
+
+task, data = runner(), (ctypes.c_int64 * 100)()
+threads.set_num_threads(3)
+task(data, 1)
+child = os.fork()
+if child == 0:
+    task(data, 1)
+    os._exit(0 if list(data) == [2] * 100 else 1)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr

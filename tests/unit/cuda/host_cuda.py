@@ -1,0 +1,183 @@
+"""A machine with a GPU, made of host memory: a driver that runs kernels in the emulator, and a CuPy that allocates
+there. Calls take the way they take on a GPU, from the decorated function to `cuLaunchKernel`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tessera.compiler.targets import base
+from tessera.compiler.targets.cuda.call import device
+from tessera.compiler.targets.cuda.call.device import DeviceExecutable
+from tessera.compiler.targets.cuda.target import CudaTarget
+from tessera.runtime.arrays import devices, libraries
+from tessera.runtime.arrays.lifetimes import lifetimes
+from tessera.runtime.code import build
+from tests.unit.cuda.test_cuda_device import HostDriver, aligned
+
+DEVICES = tuple(devices.Device(f"cuda:{i}", "a GPU on the host", "sm_80", 108, 1 << 34) for i in (0, 1))
+
+
+class GpuArray:
+    """`cupy.ndarray` as far as adapters look at it."""
+
+    def __init__(self, data: Any, device: int = 0) -> None:
+        self.host = data
+        self.data = SimpleNamespace(ptr=data.ctypes.data)
+        self.device = SimpleNamespace(id=device)
+
+    shape, dtype, strides = (property(lambda self, n=n: getattr(self.host, n)) for n in ("shape", "dtype", "strides"))
+
+    def get(self) -> Any:
+        return self.host.copy()
+
+
+class HostGpu:
+    """`calls`: what reached the driver; `stream`: CuPy's current one; `arrays`: all memory that was handed out."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.arrays: list[Any] = []
+        self.executables: list[DeviceExecutable] = []
+        self.stream = 5
+        self.context = 7
+        self.full = False
+        self.done: set[int] = set()
+        """events that have been reached"""
+        self.events: list[int] = []
+        self.capturing, self.capture_mode = False, 0
+        """whether a graph is being captured somewhere, and this thread's mode: 0 global, 2 relaxed"""
+
+    def put(self, array: Any, device: int = 0) -> GpuArray:
+        made = aligned(np.ascontiguousarray(array))
+        self.arrays.append(made)
+        for x in self.executables:
+            self._see(x.driver.bindings)
+        return GpuArray(made, device)
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> GpuArray:
+        if self.full:
+            raise MemoryError
+        return self.put(np.full(shape, 0xAB, np.uint8).astype(dtype))
+
+    def _see(self, bindings: Any) -> None:
+        bindings.windows = [(f"array{i}", a.ctypes.data, a.nbytes) for i, a in enumerate(self.arrays)]
+
+    def load(self, artifact: Any) -> DeviceExecutable:
+        emulator: Any = base.get("emulator:sm_80")
+        emulated = emulator.load(artifact)
+        bindings = _Driver(emulated, self)
+        executable = DeviceExecutable(artifact, bindings)
+        self.executables.append(executable)
+        self._see(bindings)
+        return executable
+
+
+class _Driver(HostDriver):
+    CUresult = SimpleNamespace(CUDA_ERROR_NOT_READY=600)
+
+    def __init__(self, emulated: Any, gpu: HostGpu) -> None:
+        super().__init__(emulated)
+        self.gpu, self.calls = gpu, gpu.calls
+
+    def cuCtxGetCurrent(self) -> Any:
+        return 0, self.gpu.context
+
+    def cuDeviceGetAttribute(self, attribute: int, _: int) -> Any:
+        return 0, (8, 0)[attribute]
+
+
+def _compile(self: Any, program: Any, *, profile: bool = False, debug: bool = False) -> Any:
+    """The emulator's code under the GPU's name."""
+    emulator: Any = base.get("emulator:sm_80")
+    artifact = emulator.compile(program, profile=profile, debug=debug)
+    artifact.target = self.name
+    artifact.files["code.cubin"] = b"cubin"
+    return artifact
+
+
+def _cupy(gpu: HostGpu) -> ModuleType:
+    class Device:
+        def __init__(self, index: int) -> None:
+            self.index = index
+
+        def __enter__(self) -> None:
+            self.before, gpu.context = gpu.context, 7 + self.index
+
+        def __exit__(self, *_: Any) -> None:
+            gpu.context = self.before
+
+    cupy: Any = ModuleType("cupy")
+    cupy.ndarray = GpuArray
+    cupy.empty = gpu.empty
+    cupy.ascontiguousarray = lambda array: gpu.put(array.host)
+    memory = SimpleNamespace(OutOfMemoryError=MemoryError)
+    event = type("Event", (), {"record": lambda _: None, "synchronize": lambda _: None})
+    cupy.cuda = SimpleNamespace(
+        Device=Device,
+        memory=memory,
+        get_current_stream=lambda: SimpleNamespace(ptr=gpu.stream),
+        Event=event,
+        get_elapsed_time=lambda start, end: 0.001,
+    )
+    return cupy
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch, own_cache: Any) -> Iterator[HostGpu]:
+    """Arrays of `gpu.put(...)` are CuPy's on device 0, of architecture sm_80."""
+    made = HostGpu()
+    build.forget()
+    monkeypatch.setitem(sys.modules, "cupy", _cupy(made))
+    monkeypatch.setattr(devices, "cuda_devices", lambda: DEVICES)
+    monkeypatch.setattr(CudaTarget, "compile", _compile)
+    monkeypatch.setattr(CudaTarget, "load", lambda _, artifact: made.load(artifact))
+    monkeypatch.setattr(libraries, "_BY_TYPE", {})
+    monkeypatch.setattr(device, "driver", lambda: _Events(made))
+    yield made
+    lifetimes.waiting.clear()
+    build.forget()
+
+
+class _Events:
+    """What `event_after`, `reached` and `wait_for` ask of the driver."""
+
+    CUresult = _Driver.CUresult
+    CUstreamCaptureMode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED=2)
+
+    def __init__(self, gpu: HostGpu) -> None:
+        self.gpu = gpu
+
+    def cuStreamIsCapturing(self, _: int) -> Any:
+        return 0, 0
+
+    def cuEventCreate(self, _: int) -> Any:
+        self.gpu.events.append(len(self.gpu.events))
+        return 0, self.gpu.events[-1]
+
+    def cuEventRecord(self, event: int, stream: int) -> Any:
+        self.gpu.calls.append(f"event {event} on {stream}")
+        return (0,)
+
+    def cuStreamWaitEvent(self, stream: int, event: int, _: int) -> Any:
+        self.gpu.calls.append(f"{stream} waits for event {event}")
+        return (0,)
+
+    def cuThreadExchangeStreamCaptureMode(self, mode: int) -> Any:
+        before, self.gpu.capture_mode = self.gpu.capture_mode, mode
+        return 0, before
+
+    def cuEventQuery(self, event: int) -> Any:
+        if self.gpu.capturing and self.gpu.capture_mode != 2:
+            self.gpu.calls.append("the capture is spoilt")
+            return (900,)
+        return (0 if event in self.gpu.done else 600,)
+
+    def cuEventDestroy(self, event: int) -> Any:
+        self.gpu.calls.append(f"event {event} gone")
+        return (0,)

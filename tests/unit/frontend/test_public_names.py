@@ -1,0 +1,114 @@
+"""Names that the package does not have, found in a text that nobody runs; and that both agree on what there is."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera.compiler.frontend.evaluate.fixes import apply
+from tessera.compiler.frontend.incremental import FileAnalysis
+from tessera.compiler.frontend.names import vocabulary
+from tessera.compiler.frontend.names.values import MISSING
+from tessera.nearest import nearest
+
+ROOT = Path(__file__).parents[3]
+
+
+def found(text: str) -> list[tuple[str, int, str]]:
+    file = FileAnalysis("names.py")
+    file.update(text)
+    return [(d.code, d.span.line, d.message) for d in file.diagnostics]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("@ts.autodiff\ndef g(x): return x", "tessera has no 'autodiff'"),
+        ("y = ts.nonsense.thing(3)", "tessera has no 'nonsense'"),
+        ("from tessera.nn.stable import *", "tessera.nn has no 'stable'"),
+        ("from tessera.nn import relu, rellu", "tessera.nn has no 'rellu'; did you mean 'relu'?"),
+        ("from tessera import sofmax as s", "tessera has no 'sofmax'; did you mean 'softmax'?"),
+        ("import tessera.serving", "tessera has no 'serving'"),
+        ("import tessera.serving.http as h", "tessera has no 'serving'"),
+        ("from tessera.serving import run", "tessera has no 'serving'"),
+        ("class A:\n    def f(self): return ts.profler", "tessera has no 'profler'; did you mean 'profiler'?"),
+        ("def f(x):\n    return ts.nn.functional.relu(x)", "tessera.nn has no 'functional'"),
+        ("f = lambda x: ts.Profiller(x)", "tessera has no 'Profiller'; did you mean 'Profiler'?"),
+        ("def f():\n    from tessera import training", "tessera has no 'training'"),
+    ],
+)
+def test_a_name_that_is_not_there_is_an_error(line, said):
+    got = found(f"import tessera as ts\n{line}\n")
+    assert [code for code, _, _ in got] == ["TS104"]
+    assert got[0][2] == said or got[0][2].startswith(f"{said}; there ")  # what there is instead
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import tessera as ts\ny = ts.softmax, ts.Profiler, ts.kernels.attention, ts.f32, ts.__version__, ts.nn.relu",
+        "from tessera import Tensor, kernels, dist, nn, errors, CompileError, softmax, f32, op\n",
+        "import tessera.profiler.export\nimport tessera.runtime.events as E\nfrom tessera.compiler.ir import core",
+        "import tessera as ts\ndef f(ts): return ts.nonsense",
+        "import tessera as ts\ndef f():\n    ts = 3\n    return ts.nonsense",
+        "ts = object()\nts.nonsense",
+        "import numpy as ts\nts.nonsense",
+        "try:\n    from tessera import serving\nexcept ImportError:\n    serving = None\n",
+        "from .tessera import anything\nimport other.tessera.anything",
+        "import tessera as ts\nts.tile.anything_at_all\n",
+        "import tessera as ts\ndef f(n):\n    for i in ts.range(ts.cdiv(n, 8)):\n        pass\n",
+    ],
+)
+def test_names_that_are_there_and_names_of_others_are_none(text):
+    assert found(text) == []
+
+
+def test_the_fix_mends_it():
+    text = "import tessera as ts\n\nf = ts.sofmax\nfrom tessera import profler\n"
+    file = FileAnalysis("fixed.py")
+    file.update(text)
+    mended = text
+    for d in file.diagnostics:
+        mended = apply(mended, d.fixes[0])
+    assert mended == text.replace("sofmax", "softmax").replace("profler", "profiler")
+
+
+def test_one_mistake_inside_a_function_is_one_finding():
+    text = "import tessera as ts\n@ts.function\ndef f(x: ts.Tensor['N']):\n    return ts.nonsense(x)\n"
+    assert len(found(text)) == 1
+    helper = "import tessera as ts\ndef g(x):\n    return ts.nonsense(x)\n@ts.function\ndef f(x: ts.Tensor['N']):\n"
+    assert len(found(helper + "    return g(x)\n")) == 1
+
+
+def test_what_functions_may_use_is_there_outside_too():
+    for name in vocabulary.NAMESPACES:
+        assert hasattr(ts, name)
+    for path in ("tessera", "tessera.nn", "tessera.op"):
+        module = ts if path == "tessera" else getattr(ts, path.rpartition(".")[2])
+        missing = [n for n in vocabulary.members(path) if not hasattr(module, n)]
+        assert set(missing) <= ({"bool", "range", "cdiv"} if module is ts else set()), missing
+    assert vocabulary.member("tessera.nn", "stable") is MISSING
+    assert ts.nn.relu is ts.relu
+    assert ts.nn.relu(np.array([-1.0, 2.0])).tolist() == [0.0, 2.0]
+    assert importlib.import_module("tessera.nn").softmax is ts.softmax
+
+
+def test_what_is_offered_is_near():
+    known = ["sin", "ones", "softmax", "layer_norm", "relu", "N"]
+    assert nearest("serving", known) is None and nearest("nonsense", known) is None
+    assert nearest("sofmax", known) == "softmax" and nearest("layernorm", known) == "layer_norm"
+    assert nearest("RELU", known) == "relu" and nearest("n", known) == "N" and nearest("rleu", known) == "relu"
+
+
+def test_checking_examples_finds_no_such_name():
+    """The package's own examples use names that it has."""
+    command = [sys.executable, "-P", "-m", "tessera.cli", "check", "--json"]
+    command += [str(ROOT / "examples"), str(ROOT / "benchmarks")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "TS104" not in done.stdout

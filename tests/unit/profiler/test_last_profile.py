@@ -1,0 +1,72 @@
+"""What a profile leaves for editors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera.compiler.predict import _path, digest, last, sizes_text
+
+TEXT = """import tessera as ts
+from tessera import Tensor
+
+@ts.function
+def norm(x: Tensor["B", "D"]):
+    return ts.softmax(x) * 2
+"""
+
+
+def profiled(file, *rows):
+    """What a profiler saw of `norm` in the file, called with so many rows each time."""
+    file.write_text(TEXT, encoding="utf-8")
+    names: dict[str, object] = {}
+    exec(compile(TEXT, str(file), "exec"), names)
+    with ts.profiler() as prof:
+        for n in rows:
+            names["norm"](np.ones((n, 16), np.float32))  # type: ignore[operator]
+    return prof
+
+
+def test_a_profile_leaves_what_functions_took(tmp_path, monkeypatch):
+    monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path / "cache"))
+    file = tmp_path / "größe.py"
+    prof = profiled(file, 8)
+    (found,) = last(str(file)).items()
+    name, measured = found
+    assert name == "norm"
+    assert measured.ns == sum(launch.duration or 0 for launch in prof.launches())
+    assert measured.launches == len(prof.launches()) and measured.text == digest(TEXT)
+    assert measured.sizes == {"B": 8, "D": 16}
+    _path(str(file)).write_text("{", encoding="utf-8")
+    assert last(str(file)) == {}
+
+
+def test_sizes_in_which_launches_differ_are_several(tmp_path, monkeypatch):
+    monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path / "cache"))
+    file = tmp_path / "model.py"
+    prof = profiled(file, 8, 4)
+    assert last(str(file))["norm"].sizes == {"B": None, "D": 16}
+    assert [k.sizes for k in prof.summary().kernels] == [{"B": None, "D": 16}]
+    page = prof.to_html(tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "<td>D=16, several B</td>" in page and "<td>B=8, D=16</td>" in page and "<td>B=4, D=16</td>" in page
+
+
+@pytest.mark.parametrize(
+    "sizes, said",
+    [({}, ""), ({"B": 8}, "B=8"), ({"B": 8, "S": 4, "D": 4}, "B=8, S=D=4"), ({"B": None, "D": 4}, "D=4, several B")],
+)
+def test_sizes_as_text(sizes, said):
+    assert sizes_text(sizes) == said
+
+
+def test_functions_without_a_file_leave_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path))
+    from tessera.errors import register_source
+
+    register_source("In[4]", TEXT)
+    names: dict[str, object] = {}
+    exec(compile(TEXT, "In[4]", "exec"), names)
+    with ts.profiler():
+        names["norm"](np.ones((8, 16), np.float32))  # type: ignore[operator]
+    assert not (tmp_path / "profiles").exists()

@@ -1,0 +1,209 @@
+"""Roofline and hints on a machine of 10 GB/s and 100 GFLOP/s, where one byte takes 0.1 ns and one operation 0.01 ns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tessera.profiler.bottlenecks import find_bottlenecks
+from tessera.profiler.hints import Hint, hints
+from tessera.profiler.kernel_stats import kernel_stats
+from tessera.profiler.machine import Machine
+from tessera.profiler.recording import Recording
+from tessera.profiler.roofline import Roofline
+from tessera.runtime.events import CompileEvent
+from tests.profiler.synthetic import launch, recorded, tiles
+
+
+def only(recording: Recording, kind: str) -> Hint:
+    (found,) = (hint for hint in hints(recording) if hint.kind == kind)
+    return found
+
+
+def kinds(recording: Recording) -> set[str]:
+    return {hint.kind for hint in hints(recording)}
+
+
+def test_a_kernel_s_figures() -> None:
+    first = launch(1, duration=100_000, flops=1_000_000, bytes=800_000)
+    second = launch(2, duration=300_000, flops=1_000_000, bytes=800_000)
+    other = launch(3, "gemm", duration=100_000, flops=9_000_000, bytes=10_000)
+    long, short = kernel_stats(recorded(first, second, other))
+    assert (long.kernel, len(long.launches), long.duration, long.share) == ("saxpy", 2, 400_000, 0.8)
+    assert long.intensity.value == 1.25
+    assert long.bandwidth.value == pytest.approx(4e9)
+    assert long.rate.value == pytest.approx(5e9)
+    assert long.bandwidth_fraction.value == pytest.approx(0.4)
+    assert long.ideal.value == pytest.approx(160_000)
+    assert long.bound == "latency"
+    assert (short.bound, short.roof_fraction) == ("compute", pytest.approx(0.9))
+
+
+def test_figures_say_where_they_come_from() -> None:
+    (found,) = kernel_stats(recorded(launch(flops=1, bytes=1)))
+    assert found.source == "measured"
+    assert found.intensity.source == "static"
+    assert found.bandwidth.source == "modelled"
+    (modelled,) = kernel_stats(recorded(launch(flops=1, bytes=1, source="modelled"), launch(2, flops=1, bytes=1)))
+    assert modelled.source == "modelled"
+
+
+def test_what_is_not_known_is_none_with_the_reason() -> None:
+    (found,) = kernel_stats(recorded(launch(flops=None, bytes=100, unavailable={"flops": "the loop count is dynamic"})))
+    assert found.intensity.value is None
+    assert found.intensity.reason == "the loop count is dynamic"
+    assert found.bound == "unknown"
+    assert found.bandwidth.value is not None
+    (elsewhere,) = kernel_stats(recorded(launch(flops=1, bytes=1, device="tpu:0")))
+    assert elsewhere.bandwidth_fraction.value is None
+    assert elsewhere.bandwidth_fraction.reason == "no ceilings are known for tpu"
+
+
+def test_launches_that_never_ran_are_left_out() -> None:
+    assert kernel_stats(recorded(launch(duration=None, source="static"))) == []
+
+
+def test_an_unmeasured_dtype_has_no_compute_roof() -> None:
+    (found,) = kernel_stats(recorded(launch(flops=1, bytes=1, attributes={"dtype": "fp8"})))
+    assert found.compute_fraction.value is None
+    assert "fp8 compute" in found.compute_fraction.reason
+
+
+def test_the_roofline_says_why_a_kernel_has_no_point() -> None:
+    roofline = Roofline(recorded(launch(flops=100, bytes=100), launch(2, "copy", flops=0, bytes=100)))
+    assert [point.kernel for point in roofline.points] == ["saxpy"]
+    assert roofline.missing == {"copy": "it does no arithmetic"}
+
+
+def uniform(count: int, lanes: int) -> Any:
+    return tiles(*[(i, i % lanes, i // lanes * 50_000, 50_000) for i in range(count)])
+
+
+def test_wave_quantisation() -> None:
+    hint = only(recorded(launch(duration=150_000), uniform(9, 4), end=300_000), "wave quantisation")
+    assert "9 equal tiles on 4 lanes make 2.25 waves" in hint.cause
+    assert hint.saving == (18_750, 37_500)  # 112,500 when perfect; 112,500 + 3/4 * 25,000 when cut in halves
+    assert hint.local == (pytest.approx(0.125), pytest.approx(0.25))
+    assert hint.whole_run == (pytest.approx(0.0625), pytest.approx(0.125))
+    assert "multiple of 4" in hint.change
+
+
+def test_a_full_last_wave_gives_no_hint() -> None:
+    assert kinds(recorded(launch(duration=100_000), uniform(8, 4), end=200_000)) == set()
+
+
+def test_low_occupancy_is_a_hint_only_below_the_roof() -> None:
+    attributes = {"occupancy": 0.25, "occupancy_limiter": "registers"}
+    slow = recorded(launch(flops=1, bytes=200_000, attributes=attributes), end=100_000)
+    hint = only(slow, "low occupancy")
+    assert hint.saving == (0, 50_000)  # twice the warps: half the time at best; the roof is at 20,000
+    assert "registers" in hint.change
+    assert hint.source == "modelled"
+    near = recorded(launch(flops=1, bytes=900_000, attributes=attributes), end=100_000)
+    assert kinds(near) == set()
+
+
+def chain(*, read_later: bool = False, gap: int = 0) -> Recording:
+    """Two memory-bound kernels joined by 400 kB, at the roof: 80 us each."""
+    first = launch(1, "scale", 0, 80_000, flops=1000, bytes=800_000, attributes={"writes": [(7, 400_000)]})
+    second = launch(2, "shift", 80_000 + gap, 80_000, flops=1000, bytes=800_000, attributes={"reads": [(7, 400_000)]})
+    third = launch(3, "later", 400_000, 1, attributes={"reads": [(7, 400_000)] if read_later else []})
+    return recorded(third, first, second)
+
+
+def test_memory_bound_neighbours() -> None:
+    hint = only(chain(), "memory-bound neighbours")
+    # At least the read, from cache at 100 GB/s; at most write and read, at 10 GB/s.
+    assert hint.saving == (pytest.approx(4_000), pytest.approx(80_000))
+    assert hint.measured.startswith("800 kB moved")
+    assert "put scale and shift into one function" in hint.change
+    assert hint.local_time == 160_000
+
+
+def test_an_intermediate_that_is_read_again_must_be_written_anyway() -> None:
+    assert only(chain(read_later=True), "memory-bound neighbours").saving[1] == pytest.approx(40_000)
+
+
+def test_fusing_saves_the_gap_too() -> None:
+    assert only(chain(gap=5_000), "memory-bound neighbours").saving[1] == pytest.approx(85_000)
+
+
+def test_fusion_never_promises_more_than_the_fused_kernel_s_roof_leaves() -> None:
+    first = launch(1, "gemm", 0, 100_000, flops=9_900_000, bytes=500_000, attributes={"writes": [(7, 400_000)]})
+    second = launch(2, "relu", 100_000, 41_000, flops=100_000, bytes=400_000, attributes={"reads": [(7, 400_000)]})
+    # 10 MFLOP take 100,000 ns however they are fused.
+    assert only(recorded(first, second), "memory-bound neighbours").saving[1] == pytest.approx(41_000)
+
+
+def test_a_buffer_that_was_written_anew_is_another_value() -> None:
+    first = launch(1, "a", 0, 80_000, flops=1, bytes=800_000, attributes={"writes": [(7, 400_000)]})
+    between = launch(2, "b", 80_000, 80_000, flops=1, bytes=800_000, attributes={"writes": [(8, 10)]})
+    last = launch(3, "c", 160_000, 80_000, flops=1, bytes=800_000, attributes={"reads": [(7, 400_000)]})
+    assert kinds(recorded(first, between, last)) == set()
+
+
+def test_many_short_launches_are_launch_bound() -> None:
+    found = recorded(*[launch(i, start=i * 10_000, duration=2_000) for i in range(10)], end=100_000)
+    hint = only(found, "launch overhead")
+    assert hint.saving == (72_000, 72_000)
+    assert "10 launches" in hint.measured
+    assert hint.kernel == ""
+
+
+def test_long_launches_are_not() -> None:
+    assert kinds(recorded(*[launch(i, start=i * 10_000, duration=9_500) for i in range(10)], end=100_000)) == set()
+
+
+def test_compiling_in_the_region() -> None:
+    miss = CompileEvent("f", "cpu", 0, 300_000)
+    hit = CompileEvent("g", "cpu", 300_000, 100, cache="hit")
+    hint = only(recorded(miss, hit), "compilation")
+    assert hint.saving == (0, 300_000)
+    assert hint.measured == "300 us compiling f"
+
+
+def test_what_only_profiling_compiles_is_no_advice() -> None:
+    ours = CompileEvent("f", "cpu", 0, 300_000, attributes={"instrumented": True})
+    assert "compilation" not in kinds(recorded(ours))
+    assert [(b.what, b.duration, b.hints) for b in find_bottlenecks(recorded(ours))][1] == ("profiling", 300_000, ())
+
+
+def test_pauses_in_which_something_was_compiled_are_not_launch_overhead() -> None:
+    ran = [launch(i, start=i * 100_000, duration=10_000) for i in range(6)]
+    assert "launch overhead" in kinds(recorded(*ran))
+    between = [CompileEvent("f", "cpu", i * 100_000 + 20_000, 50_000, cache="disk") for i in range(5)]
+    assert "launch overhead" not in kinds(recorded(*ran, *between))
+
+
+def test_hints_that_are_worth_nothing_are_not_said() -> None:
+    assert kinds(recorded(launch(duration=150_000), uniform(9, 4), end=10**9)) == set()
+
+
+def test_hints_come_largest_first_and_read_well() -> None:
+    first, second = hints(recorded(CompileEvent("f", "cpu", 0, 300_000), launch(duration=150_000), uniform(9, 4)))
+    assert (first.kind, second.kind) == ("compilation", "wave quantisation")
+    text = str(second)
+    for part in ("measured:", "ideal:", "cause:", "change:", "saves 18.8 us to 37.5 us", "12.5% to 25.0% of it"):
+        assert part in text
+
+
+def test_bottlenecks_account_for_the_whole_region_once() -> None:
+    recording = recorded(
+        CompileEvent("f", "cpu", 0, 300_000), launch(1, start=300_000, duration=500_000, flops=1, bytes=4_900_000)
+    )
+    found = find_bottlenecks(recording)
+    assert [(entry.what, entry.duration) for entry in found] == [
+        ("saxpy", 500_000),
+        ("compilation", 300_000),
+        ("outside kernels", 200_000),
+    ]
+    assert found[0].bound == "memory bandwidth"
+    assert [hint.kind for hint in found[1].hints] == ["compilation"]
+
+
+def test_a_machine_without_ceilings_gives_no_invented_hints() -> None:
+    recording = chain()
+    recording.machines["cpu:0"] = Machine("cpu:0", "", 0, 0, reason="no measurement allowed")
+    assert kinds(recording) == set()
+    assert kernel_stats(recording)[0].ideal.reason == "no measurement allowed"

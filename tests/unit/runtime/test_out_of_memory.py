@@ -1,0 +1,60 @@
+"""What cannot be had: memory and threads. A coded error or a slower way, nothing printed, and all goes on behind it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera.compiler.targets.cpu.call import threads
+from tessera.errors import LaunchError
+from tessera.runtime.arrays import host_memory
+
+ROOT = Path(__file__).parents[3]
+LIMITED = Path(__file__).with_name("limited_memory.py")
+
+
+def test_arrays_and_temporaries_that_do_not_fit(own_cache: Path) -> None:
+    done = subprocess.run([sys.executable, str(LIMITED)], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert (done.stdout, done.stderr, done.returncode) == ("TS505\n" * 4, "", 0)
+
+
+def test_a_block_that_was_not_given_says_nothing_when_it_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", said.append)
+
+    def none(size: int) -> object:
+        raise MemoryError
+
+    monkeypatch.setattr(host_memory, "_aligned", none)
+    with pytest.raises(LaunchError) as caught:
+        host_memory.empty((1 << 27,), np.dtype(np.uint8), 1 << 27)
+    assert caught.value.code == "TS505"
+    assert said == []
+
+
+def test_a_pool_with_fewer_threads_than_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[threading.Thread] = []
+    start = threading.Thread.start
+
+    def two(thread: threading.Thread) -> None:
+        if len(started) == 2:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    before = ts.get_num_threads()
+    monkeypatch.setattr(threading.Thread, "start", two)
+    try:
+        threads.set_num_threads(9)
+        assert threads.pool().size == 2
+        x = np.ones(3_000_000, np.float32)
+        assert (ts.exp(x) == ts.exp(x[:1])[0]).all()
+    finally:
+        monkeypatch.undo()
+        threads.set_num_threads(before)

@@ -1,0 +1,182 @@
+"""Arguments that share memory: in place where a kernel has a meaning then, a diagnostic where it has none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import tessera as ts
+from tessera.errors import LaunchError
+from tests.conftest import require
+from tests.unit.cuda.host_cuda import GpuArray, HostGpu, gpu  # noqa: F401 - a fixture
+
+
+@pytest.fixture(params=["reference", "cpu", "emulator:sm_80", "emulator:sm_90a"])
+def target(request: Any, monkeypatch: Any) -> str:
+    if request.param.startswith("emulator"):
+        require("g++")
+    monkeypatch.setenv("TESSERA_TARGET", request.param)
+    return request.param
+
+
+@ts.kernel
+def saxpy(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32], a: ts.f32):
+    i = ts.tile.linear_id()
+    if i < n:
+        y[i] = a * x[i] + y[i]
+
+
+@ts.kernel
+def softmax(x: ts.Tensor["B", "M", 48, ts.f32], y: ts.Tensor["B", "M", 48, ts.f32]):
+    t = x[tile_m : tile_m + 4, 0:48]
+    p = ts.tile.exp(t - ts.tile.row_max(t))
+    y[tile_m : tile_m + 4, 0:48] = p / ts.tile.row_sum(p)
+
+
+@ts.kernel
+def shifted(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
+    i = ts.tile.linear_id()
+    if i < n - 1:
+        y[i] = x[i + 1]
+
+
+@ts.kernel
+def turned(x: ts.Tensor["M", "M", ts.f32], y: ts.Tensor["M", "M", ts.f32]):
+    y[tile_m : tile_m + 16, 0:16] = x[tile_m : tile_m + 16, 0:16].T
+
+
+@ts.kernel
+def product(A: ts.Tensor["M", "K", ts.f32], B: ts.Tensor["K", "N", ts.f32], C: ts.Tensor["M", "N", ts.f32]):
+    C[tile_m : tile_m + 16, tile_n : tile_n + 16] += (
+        A[tile_m : tile_m + 16, tile_k : tile_k + 16] @ B[tile_k : tile_k + 16, tile_n : tile_n + 16]
+    )
+
+
+@ts.kernel
+def both(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32], z: ts.Tensor["n", ts.f32]):
+    i = ts.tile.linear_id()
+    if i < n:
+        y[i] = x[i] + 1.0
+        z[i] = x[i] + 2.0
+
+
+@ts.kernel
+def twice(x: ts.Tensor["M", 8192, ts.f32], y: ts.Tensor["M", 8192, ts.f32]):
+    t = x[tile_m : tile_m + 4, 0:8192]
+    y[tile_m : tile_m + 4, 0:8192] = t + 1.0
+    y[tile_m : tile_m + 4, 0:8192] = t - ts.tile.row_max(t)
+
+
+def numbers(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal(shape, np.float32)
+
+
+def refused(call: Any, said: str) -> None:
+    with pytest.raises(LaunchError, match=said) as caught:
+        call()
+    (d,) = caught.value.diagnostics
+    assert d.code == "TS507" and "Pass " in d.message
+
+
+def test_in_place_where_programs_read_what_they_store(target: str) -> None:
+    for _ in range(2):  # the second call is the repeated one
+        x = numbers(3000)
+        want = np.float32(2.5) * x + x
+        saxpy(x, x, 2.5)
+        np.testing.assert_allclose(x, want, rtol=1e-6)
+        x = numbers(2, 10, 48)
+        e = np.exp(x - x.max(-1, keepdims=True))
+        softmax(x, x)
+        np.testing.assert_allclose(x, e / e.sum(-1, keepdims=True), rtol=1e-5)
+
+
+def test_what_would_depend_on_the_order_is_refused(target: str) -> None:
+    x, square = numbers(3000), numbers(16, 16)
+    kept = x.copy()
+    for _ in range(2):
+        refused(lambda: saxpy(x[1:], x[:-1], 1.0), "overlap in part")
+        refused(lambda: saxpy(x[:-1], x[1:], 1.0), "one and the same")
+        refused(lambda: shifted(x, x), "x at other places than it stores to y")
+        refused(lambda: turned(square, square), "other places")
+        for arguments in ((square, numbers(16, 16), square), (numbers(16, 16), square, square)):
+            refused(lambda a=arguments: product(*a), "stores to C")
+        refused(lambda: both(numbers(3000), x, x), "stores to y, which shares memory with z")
+    np.testing.assert_array_equal(x, kept)
+
+
+def test_a_long_tile_is_loaded_again_after_the_first_of_two_stores(target: str) -> None:
+    x = numbers(8, 8192)
+    y = np.zeros_like(x)
+    twice(x, y)
+    np.testing.assert_array_equal(y, x - x.max(1, keepdims=True))
+    refused(lambda: twice(x, x), "or again after that")
+
+
+def test_neighbours_copies_and_nothing_do_not_overlap(target: str) -> None:
+    x = numbers(2000)
+    want = x[:1000] + x[1000:]
+    for _ in range(2):
+        a, b = x.copy()[:1000], x[1000:].copy()
+        saxpy(a, b, 1.0)
+        np.testing.assert_allclose(b, want, rtol=1e-6)
+    whole = x.copy()
+    saxpy(whole[:1000], whole[1000:], 1.0)
+    np.testing.assert_allclose(whole[1000:], want, rtol=1e-6)
+    strided = np.zeros((1000, 2), np.float32)
+    strided[:, 0] = x[:1000]
+    flat = strided.reshape(-1)[:1000]
+    before = flat.copy()
+    saxpy(strided[:, 0], flat, 1.0)  # what is not contiguous is copied first
+    np.testing.assert_allclose(flat, before + x[:1000], rtol=1e-6)
+    saxpy(x[:0], x[:0], 1.0)
+
+
+@pytest.mark.parametrize("library", ["torch", "tensor"])
+def test_other_libraries(library: str, monkeypatch: Any) -> None:
+    monkeypatch.setenv("TESSERA_TARGET", "cpu")
+    make = torch.from_numpy if library == "torch" else ts.tensor
+    for _ in range(2):
+        x = numbers(3000)
+        same = make(x)
+        refused(lambda a=same: saxpy(a[1:], a[:-1], 1.0), "overlap in part")
+        refused(lambda a=same: shifted(a, a), "other places")
+        want = 3 * x
+        saxpy(same, same, 2.0)
+        np.testing.assert_allclose(np.asarray(same), want, rtol=1e-6)
+
+
+def test_a_different_shape_at_one_address(monkeypatch: Any) -> None:
+    monkeypatch.setenv("TESSERA_TARGET", "cpu")
+
+    @ts.kernel
+    def widened(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f64]):
+        i = ts.tile.linear_id()
+        if i < n:
+            y[i] = ts.tile.cast(x[i], ts.f64)
+
+    raw = np.zeros(8000, np.uint8)
+    refused(lambda: widened(raw[:4000].view(np.float32), raw.view(np.float64)), "stores to y")
+
+
+def test_compiled_code_refuses_too() -> None:
+    code = ts.compile(shifted, target="cpu")
+    x = numbers(100)
+    refused(lambda: code(x, x), "other places")
+
+
+def test_on_a_gpu(gpu: HostGpu) -> None:  # noqa: F811
+    in_place, moved = ts.kernel(saxpy.__wrapped__), ts.kernel(shifted.__wrapped__)
+    x = numbers(300)
+    a = gpu.put(x)
+    part = GpuArray(a.host[:-4])
+    rest = GpuArray(a.host[4:])
+    for n in (1, 2):
+        launches = len([c for c in gpu.calls if " on " in c])
+        refused(lambda: moved(a, a), "other places")
+        refused(lambda: in_place(part, rest, 1.0), "overlap in part")
+        assert len([c for c in gpu.calls if " on " in c]) == launches
+        in_place(a, a, 1.0)
+        np.testing.assert_array_equal(a.get(), x * 2**n)
