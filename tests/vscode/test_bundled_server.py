@@ -81,7 +81,7 @@ async def test_answers_what_editors_ask(folder: Path) -> None:
     whole = lsp.Range(lsp.Position(0, 0), lsp.Position(100, 0))
     hints = await client.text_document_inlay_hint_async(lsp.InlayHintParams(document, whole))
     labels = [h.label if isinstance(h.label, str) else "".join(part.value for part in h.label) for h in hints]
-    assert labels == [": [R, C] bf16", ": [16, K] f16"]
+    assert sorted(labels) == [": [16, K] f16", ": [R, C] bf16", "M by tile_m:", "M by tile_m:"]
 
     report = await client.text_document_diagnostic_async(lsp.DocumentDiagnosticParams(document))
     (found,) = [d for d in report.items if d.severity == lsp.DiagnosticSeverity.Error]

@@ -99,8 +99,8 @@ def test_the_quickest_is_chosen_at_the_first_call_and_kept(clock):
 
 
 def test_real_times_decide():
-    """One element per program costs so much more that no noise hides it: on one thread, for a launch on several waits for
-    each of them, and other processes have the processor at times."""
+    """One element per program costs so much more that no noise hides it: on one thread, for a launch on several waits
+    for each of them, and other processes have the processor at times."""
     kernel, x = tuned(doubled, (1, 4096)), numbers(40_000)
     threads = ts.get_num_threads()
     ts.set_num_threads(1)
