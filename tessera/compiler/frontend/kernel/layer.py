@@ -105,7 +105,8 @@ class KernelLayer(KernelState):
         return bool(self.rolled)
 
     def rolls(self, node: ast.While) -> bool:
-        return (node.lineno, node.col_offset) in self.rolled
+        """Also one that this reading has just found to be left when the kernel runs: at compile time it has no end."""
+        return (node.lineno, node.col_offset) in self.left
 
     # parameters and names
     def parameter(self, name: str, type: TensorType, annotation: Annotation, span: Span) -> Any:
