@@ -106,3 +106,12 @@ def test_the_readme_describes_its_shape_error(tmp_path):
     assert error["code"] == "TS203"
     assert all(dim in error["message"] + error["label"] for dim in ("D", "S"))
     assert any(note.get("line") for note in error["notes"])
+
+
+def test_the_architecture_speaks_of_files_that_exist():
+    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    files = [f"/{p.relative_to(ROOT).as_posix()}" for p in [*ROOT.glob("tessera/**/*.py"), *ROOT.glob("lsp/**/*.py")]]
+    for name in re.findall(r"`([a-z_/]+\.py)`", text):
+        assert any(f.endswith(f"/{name}") for f in files), name
+    for folder in re.findall(r"`((?:language|compiler|runtime|profiler|editor|frontend|targets)/[a-z_/]*/)`", text):
+        assert any(f"/{folder}" in f for f in files), folder
