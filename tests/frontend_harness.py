@@ -15,6 +15,7 @@ from tessera.compiler.frontend.result import Analysis, Static, analyse
 from tessera.compiler.graph.reference import evaluate
 from tessera.compiler.ir.types import TensorType
 from tessera.compiler.ir.verifier import verify
+from tessera.compiler.structure import assembled
 from tessera.errors import render_all
 from tessera.language import dtypes
 
@@ -58,7 +59,7 @@ def golden(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         np.float32(v) if isinstance(v, float) else v for v in bound.values() if isinstance(v, (np.ndarray, float))
     ]
     found = evaluate(analysis.op, [*arrays, *analysis.captures])
-    return tuple(found) if analysis.tuple_result else found[0]
+    return assembled(analysis.structure, found)
 
 
 def on_numpy(f: Callable[..., Any], *args: Any, globals: Mapping[str, Any] | None = None) -> Any:

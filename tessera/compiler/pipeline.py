@@ -119,7 +119,7 @@ def _lower(analysis: Analysis, op: Op, target: Target, after: Callable[[str, Op]
     if op.name == "tile.func":
         kernel = clone(op, {})
         run_all(KERNEL_PASSES, kernel)
-        program = kernel_program(kernel, analysis.params, analysis.checks, analysis.tuple_result)
+        program = kernel_program(kernel, analysis.params, analysis.checks, analysis.structure)
         done("kernel_to_program", kernel)
         run_all(device_passes, kernel)
         return Lowered(program, None, None, stages)
@@ -131,7 +131,7 @@ def _lower(analysis: Analysis, op: Op, target: Target, after: Callable[[str, Op]
     schedule = graph_to_schedule(graph, target.name)
     done("graph_to_schedule", schedule)
     sizes = sizes_key(target.name, target.device)
-    program = schedule_to_tile(schedule, analysis.params, analysis.checks, sizes, analysis.tuple_result)
+    program = schedule_to_tile(schedule, analysis.params, analysis.checks, sizes, analysis.structure)
     for launch in program.launches:
         done("schedule_to_tile", launch.kernel)
     authored = [launch.kernel for launch in program.launches if "returns" in launch.kernel.attrs]

@@ -122,10 +122,10 @@ def program(analysis: Analysis, dims: Mapping[str, int], target: str) -> Program
     found = analyse(analysis.definition, None, known) if known else analysis
     _bounded(found)
     if found.op is not None and found.op.name == "tile.func":
-        return kernel_program(clone(found.op, {}), found.params, found.checks, found.tuple_result)
+        return kernel_program(clone(found.op, {}), found.params, found.checks, found.structure)
     device = target if target in SIZES else "cpu" if target == "cpu" else "cuda"
     sizes = sizes_key(target, device)
-    return schedule_to_tile(schedule(found, {}, target), found.params, found.checks, sizes, found.tuple_result)
+    return schedule_to_tile(schedule(found, {}, target), found.params, found.checks, sizes, found.structure)
 
 
 def predict(analysis: Analysis, dims: Mapping[str, int], target: str) -> Prediction:

@@ -16,6 +16,7 @@ from tessera.compiler.frontend.names.binding import equations
 from tessera.compiler.graph.sharding import Place
 from tessera.compiler.frontend.names.values import remade
 from tessera.compiler.ir.types import TensorType, shape_text
+from tessera.compiler.structure import assembled, in_a_row
 from tessera.dist import arrays
 from tessera.dist.plan import Part, Plan, made, parts_of
 from tessera.dist.staged import Staged
@@ -60,7 +61,7 @@ class Distributor:
         else:
             outputs = [self.part(p, values, plan, bound, taken) for p in plan.parts]
         results = [self.whole(plan, i, [o[i] for o in outputs], bound) for i in range(len(plan.partition.results))]
-        return tuple(results) if plan.analysis.tuple_result else results[0]
+        return assembled(plan.analysis.structure, results)
 
     def plan(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Plan:
         return self.for_arguments(self.parameters.bind(self.parameters.positions(tuple(args), kwargs)))
@@ -101,7 +102,7 @@ class Distributor:
         mine = {name: _given((name,), value, given) for name, value in values.items()}
         ready = inspect.BoundArguments(self.parameters.python, mine)  # type: ignore[arg-type]
         found = self.fn.single(*ready.args, **ready.kwargs)
-        return found if isinstance(found, tuple) else (found,)
+        return tuple(in_a_row(found))
 
     def flat(self, part: Part, plan: Plan, bound: Bound, taken: dict[tuple[str, str], Any]) -> list[Any]:
         """The arguments of one part as those of the analysed function: arrays, numbers, arrays from outside."""

@@ -12,6 +12,7 @@ from tessera.compiler.graph.sharding import Stage
 from tessera.compiler.graph.sharding import stages
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.printer import print_op
+from tessera.compiler.structure import row
 from tessera.compiler.targets import base as targets
 from tessera.compiler.tile.program import Param
 from tessera.dist import arrays
@@ -90,7 +91,7 @@ class Staged:
         names: tuple[str, ...] = stage.func.attrs["arg_names"]  # type: ignore[assignment]
         params = tuple(self._param(name, v) for name, v in zip(names, stage.takes, strict=True))
         analysis = replace(
-            self.analysis, op=stage.func, params=params, captures=(), capture_names=(), checks=(), tuple_result=True
+            self.analysis, op=stage.func, params=params, captures=(), capture_names=(), checks=(), structure=row(len(stage.func.region.block.terminator.operands))
         )
         front = ("stage", print_op(stage.func), repr(params))
         return Request(str(stage.func.attrs["sym_name"]), target, lambda: analysis, front, debug=knobs.debug())

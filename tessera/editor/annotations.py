@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tessera.compiler.frontend.names.module import TextScope
-from tessera.compiler.frontend.names.values import Builtin, Namespace, is_tuple
+from tessera.compiler.frontend.names.values import Builtin, Namespace, is_dict, is_tuple
 from tessera.compiler.ir.types import TensorType
 from tessera.editor.functions import policy_of
 from tessera.language import dtypes
@@ -17,6 +17,9 @@ def annotation(scope: TextScope, type: Any) -> str | None:
     if is_tuple(type):
         inner = [annotation(scope, t) for t in type]
         return f"tuple[{', '.join(map(str, inner))}]" if inner and None not in inner else None
+    if is_dict(type):  # Python's dict has one type for all its values
+        spelled = {annotation(scope, t) for t in type.values()}
+        return f"dict[str, {spelled.pop()}]" if len(spelled) == 1 and None not in spelled else None
     head = own_name(scope, "Tensor", Builtin("tessera.Tensor"))
     if not isinstance(type, TensorType) or not type.shape or head is None:
         return None

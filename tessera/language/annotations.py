@@ -171,7 +171,7 @@ class _Reader:
         if name in _SEVERAL:
             keyed = name in _KEYED
             item = self.annotation(parts[min(int(keyed), len(parts) - 1)])
-            if holds_tensors(item):
+            if holds_tensors(item) or isinstance(item, (TensorAnn, TileAnn)):
                 return SequenceAnn(item, keyed)
         return Unknown(ast.unparse(node))
 

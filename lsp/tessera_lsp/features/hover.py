@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types as lsp
 
-from tessera.compiler.frontend.names.values import Closure, is_tuple
+from tessera.compiler.frontend.names.values import Closure, is_dict, is_tuple
 from tessera.compiler.frontend.result import type_text
 from tessera.editor import signatures
 from tessera.editor.functions import Known, is_tensor, policy_of
@@ -157,6 +157,8 @@ def _type(document: Document, known: Known, name: str, type: Any) -> str:
 def _symbols(type: Any) -> set[str]:
     if is_tuple(type):
         return {s for t in type for s in _symbols(t)}
+    if is_dict(type):
+        return {s for t in type.values() for s in _symbols(t)}
     sizes = type.shape if is_tensor(type) else (type,)
     return {s for d in sizes if isinstance(d, (int, Expr)) for s in dims.symbols(d)}
 

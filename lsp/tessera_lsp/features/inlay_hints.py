@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types as lsp
 
-from tessera.compiler.frontend.names.values import is_tuple
+from tessera.compiler.frontend.names.values import is_dict, is_tuple
 from tessera.compiler.frontend.result import ExprInfo, type_text
 from tessera.compiler.ir.types import IndexType, shape_text
 from tessera.editor.functions import Known, is_tensor, policy_of
@@ -107,6 +107,9 @@ def _text(type: Any, settings: Settings) -> str:
     if is_tuple(type):
         inner = [_text(t, settings) for t in type]
         return f"({', '.join(inner)})" if any(inner) else ""
+    if is_dict(type):
+        fields = {name: _text(t, settings) for name, t in type.items()}
+        return f"{{{', '.join(f'{n}: {t}' for n, t in fields.items())}}}" if any(fields.values()) else ""
     if not is_tensor(type):
         return type_text(type) if settings.shapes else ""
     shape, policy = shape_text(type.shape), policy_of(type)

@@ -18,8 +18,9 @@ from tessera.compiler.frontend.evaluate.parameters import enter_definition
 from tessera.compiler.frontend.names.definition import Definition
 from tessera.compiler.frontend.names.frame import Flow
 from tessera.compiler.frontend.names.signature import Signature, definition_signature
-from tessera.compiler.frontend.names.values import UNKNOWN, is_sequence
+from tessera.compiler.frontend.names.values import UNKNOWN
 from tessera.compiler.frontend.result import Analysis, ArgType, ExprInfo
+from tessera.compiler.structure import structure_of
 from tessera.errors import Diagnostic, Note
 from tessera.language.annotations import TensorAnn, TileAnn
 from tessera.language.dims import DimError
@@ -186,23 +187,23 @@ def _attempt(
         if not ev.findings.errors and not ev.incomplete:  # undecided or not: a layer may have more to find
             op = ev.layer.finish(value)
         check_values(ev)
-        tuple_result = is_sequence(value)
+        structure = structure_of(value)
     except budget.ExhaustedError:
-        tuple_result = False  # the finding says where
+        structure = None  # the finding says where
     except DimError as e:
         ev.bad_size(e, definition.tree)
-        tuple_result = False
+        structure = None
     except RecursionError:
         ev.error("TS102", f"{definition.name} is nested too deeply to be analysed", definition.span)
-        tuple_result = False
+        structure = None
     except Exception as e:  # a fault of ours must not take the editor or the session down
         ev.error("TS900", f"{type(e).__name__}: {e}", definition.span, notes=[Note(_place(e))])
-        tuple_result = False
+        structure = None
     op = op if not ev.findings.errors and not ev.undecided else None
     analysis = Analysis(
         definition, op, tuple(ev.layer.params()), tuple(ev.layer.captures), tuple(ev.findings.items),
         list(ev.infos.values()),
-        tuple(dict.fromkeys(ev.checks)), ev.dims, tuple(ev.dependencies.items()), tuple(ev.undecided), tuple_result,
+        tuple(dict.fromkeys(ev.checks)), ev.dims, tuple(ev.dependencies.items()), tuple(ev.undecided), structure,
         tuple(ev.layer.capture_names()), ev.readers, tuple(ev.launches), (ev.block, *ev.tried),
     )  # fmt: skip
     return analysis, ev

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from tessera.compiler.frontend.names.definition import Definition
 from tessera.compiler.frontend.names.fingerprint import fingerprint
 from tessera.compiler.frontend.names.live import Scope, read
-from tessera.compiler.frontend.names.values import Static, is_tuple
+from tessera.compiler.frontend.names.values import Static, is_dict, is_tuple
 from tessera.compiler.ir.core import Block, Op
 from tessera.compiler.ir.types import TensorType, Type
+from tessera.compiler.structure import Structure
 from tessera.compiler.unit import Check
 from tessera.errors import Diagnostic, Span
 from tessera.immutable import immutable
@@ -33,8 +34,9 @@ Kind = Literal["assign", "param", "expr", "return", "index"]
 class ExprInfo:
     """The type of the expression at `span`; `name` is the assigned variable, parameter, or ''.
 
-    `type` is an IR type, a symbolic size (`dims.Expr`), or a tuple of these for an unpacked or returned tuple. Of an
-    index of a kernel's tensor (kind "index") it says which axis it stands at.
+    `type` is an IR type, a symbolic size (`dims.Expr`), or a tuple of these for an unpacked or returned tuple,
+    or a dict of them by key for a dict. Of an index of a kernel's tensor (kind "index") it says which axis it stands
+    at.
     """
 
     span: Span
@@ -51,6 +53,8 @@ class ExprInfo:
 def type_text(type: Any) -> str:
     if is_tuple(type):
         return f"({', '.join(map(type_text, type))})"
+    if is_dict(type):
+        return f"{{{', '.join(f'{name}: {type_text(t)}' for name, t in type.items())}}}"
     return type.pretty() if hasattr(type, "pretty") else text_of(type) if isinstance(type, Expr) else str(type)
 
 
@@ -72,7 +76,7 @@ class Analysis:
     dims: Mapping[str, Span] = field(default_factory=dict[str, Span])
     dependencies: tuple[tuple[str, str], ...] = ()
     undecided: tuple[Diagnostic, ...] = ()
-    tuple_result: bool = False
+    structure: Structure = None
     capture_names: tuple[str, ...] = ()
     """for each capture, the dotted name it was read from ("" where it has none), by which a later call reads it anew"""
     readers: Mapping[str, Scope | None] = field(default_factory=dict[str, "Scope | None"], repr=False, compare=False)

@@ -8,6 +8,7 @@ from typing import TypeAlias, cast
 
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import SharedType, TileType, ViewType
+from tessera.compiler.structure import Structure, row
 from tessera.compiler.tile.passes.mask_tails import Tail, tails_of
 from tessera.compiler.tile.program import Buffer, Launch, Param, Program, ScalarArg, Window
 from tessera.compiler.unit import Check
@@ -17,7 +18,7 @@ from tessera.language.scalars import TABLE
 
 
 def kernel_program(
-    op: Op, params: Sequence[Param], checks: Sequence[Check] = (), tuple_result: bool = False
+    op: Op, params: Sequence[Param], checks: Sequence[Check] = (), structure: Structure = None
 ) -> Program:
     """The Program of a `tile.func` over `params`, in the order of its arguments; further arguments are outputs.
 
@@ -39,9 +40,9 @@ def kernel_program(
             bound.append(ScalarArg(param, a.type.dtype))
     results = cast("tuple[int, ...]", op.attrs.get("returns", ()))
     launch = Launch(op, tuple(bound), op.span, flops(op), traffic(op), name)
-    several = tuple_result or len(results) > 1
+    given = row(len(results)) if structure is not None or len(results) > 1 else None
     free, shown = free_dims(op), tuple(checks)
-    return Program(name, tuple(params), tuple(buffers), (launch,), results, free, shown, op.span, several)
+    return Program(name, tuple(params), tuple(buffers), (launch,), results, free, shown, op.span, given)
 
 
 def demand_static_tiles(op: Op, name: str, notes: tuple[Note, ...] = ()) -> None:

@@ -17,13 +17,14 @@ from tessera.compiler.lower.program_builder import GroupBody, ProgramBuilder, fl
 from tessera.compiler.schedule.access import collapse, gather_parts, sizes, units, written
 from tessera.compiler.schedule.blocks import map_block, row_block, sizes_for
 from tessera.compiler.schedule.views import kind_of, layout_of
+from tessera.compiler.structure import Structure
 from tessera.compiler.tile.program import Branch, Loop, Param, Program, Step
 from tessera.compiler.unit import Check
 from tessera.language.dims import Dim, symbols
 
 
 def schedule_to_tile(
-    func: Op, params: Sequence[Param], checks: Sequence[Check], device: str, tuple_result: bool
+    func: Op, params: Sequence[Param], checks: Sequence[Check], device: str, structure: Structure
 ) -> Program:
     """Lowers every group. `device` ("cpu", "sm_90a" ...) chooses block sizes, unless the function asks for others."""
     own: Any = func.attrs.get("block", ())
@@ -39,7 +40,7 @@ def schedule_to_tile(
     free = {s for b in out.buffers for d in b.shape for s in symbols(d)}
     program = Program(
         out.name, out.params, tuple(out.buffers), tuple(out.steps), tuple(outputs), (), tuple(checks), func.span,
-        tuple_result,
+        structure,
     )  # fmt: skip
     free |= {s for launch in program.launches for s in free_dims(launch.kernel)}  # also those that are only numbers
     return replace(program, free=tuple(sorted(free)))

@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias
 
 from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.types import Shape
+from tessera.compiler.structure import Structure
 from tessera.compiler.unit import Check
 from tessera.errors import Span
 from tessera.language.dims import Dim
@@ -111,7 +112,7 @@ class Program:
     free: tuple[str, ...] = ()
     checks: tuple[Check, ...] = ()
     span: Span | None = None
-    tuple_result: bool = False
+    structure: Structure = None
 
     @property
     def launches(self) -> tuple[Launch, ...]:

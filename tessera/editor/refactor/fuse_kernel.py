@@ -68,7 +68,7 @@ class _Epilogue:
         if len(returns) != 1 or not isinstance(last, ast.Return) or last.value is None:
             raise NoKernel(f"{name} does not end with its only return")
         stored = isinstance(last.value, ast.Name) and any(p.arg == last.value.id for p in parameters(self.kernel.tree))
-        if stored or isinstance(last.value, ast.Tuple) or self.kernel.analysis.tuple_result:
+        if stored or isinstance(last.value, ast.Tuple) or self.kernel.analysis.structure is not None:
             raise NoKernel(f"{name} stores to a parameter, or gives several results")
         return last
 

@@ -12,10 +12,11 @@ import math
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from time import perf_counter_ns
-from typing import Any, cast
+from typing import Any
 
 from tessera.compiler.frontend.result import analyse
 from tessera.compiler.ir.core import Op
+from tessera.compiler.structure import in_a_row
 from tessera.compiler.targets.base import Target
 from tessera.compiler.tile.program import Program
 from tessera.language.dims import DimError, evaluate, prod
@@ -79,9 +80,8 @@ class Candidate:
             results: Any = self.prepared.run(*values)
         finally:
             self.prepared.poisoned = False
-        outputs = cast("tuple[Any, ...]", results) if isinstance(results, tuple) else (results,)
         h = hashlib.blake2b()
-        for array in (*outputs, *(values[i] for i in self.prepared.written)):
+        for array in (*in_a_row(results), *(values[i] for i in self.prepared.written)):
             adapter = adapter_of(array)
             if adapter is not None:
                 host = np.ascontiguousarray(adapter.numpy(array))

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from tessera import knobs
+from tessera.compiler.structure import assembled
 from tessera.errors import NOWHERE, Diagnostic, LaunchError, Note, Span
 from tessera.language import dims
 from tessera.language.dims import Dim
@@ -174,9 +175,7 @@ class Prepared(Locked):
         for i in self.plan.outputs:
             param = self.plan.slots[i].param
             out.append(self.library.finish(new[i]) if param is None else values[param])
-        if self.plan.tuple_result:
-            return tuple(out)
-        return out[0] if out else None
+        return assembled(self.plan.structure, out)
 
     # A launch that somebody watches
 

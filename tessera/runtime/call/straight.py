@@ -25,6 +25,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from tessera.compiler.structure import expression
 from tessera.language.dtypes import DType
 from tessera.language.lazy import np
 from tessera.runtime import events
@@ -160,7 +161,7 @@ class _Writer:
         for i in self.prepared.plan.outputs:
             param = self.prepared.plan.slots[i].param
             out.append(f"v{param}" if param is not None else f"o{i}" if plain else f"finish(o{i})")
-        return f"({''.join(f'{r}, ' for r in out)})" if self.prepared.plan.tuple_result else (out or ["None"])[0]
+        return expression(self.prepared.plan.structure, out)
 
     def finish(self) -> Callable[..., Any] | None:
         if not self.launch():

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tessera.compiler.ir.types import Shape
+from tessera.compiler.structure import Structure, of_json
 from tessera.compiler.tile.aliasing import Pair, pairs
 from tessera.compiler.tile.program import Launch, Param, Program, ScalarArg, Window
 from tessera.compiler.unit import Check
@@ -54,7 +55,7 @@ class Plan:
     outputs: tuple[int, ...]
     free: tuple[str, ...]
     checks: tuple[Check, ...]
-    tuple_result: bool
+    structure: Structure
     launches: tuple[LaunchInfo, ...]
     workspace: Dim = 0
     """bytes of temporaries and constants"""
@@ -75,7 +76,7 @@ class Plan:
         outputs = tuple(position[i] for i in program.outputs)
         written = {s.param for i, s in enumerate(slots) if passed[i].id in {b for k in launches for b, _ in k.writes}}
         params = tuple(replace(p, writes=p.writes or i in written) for i, p in enumerate(program.params))
-        return Plan(program.name, params, slots, outputs, program.free, program.checks, program.tuple_result,
+        return Plan(program.name, params, slots, outputs, program.free, program.checks, program.structure,
                     launches, workspace, pairs(program))  # fmt: skip
 
     def to_json(self) -> str:
@@ -87,7 +88,7 @@ class Plan:
                 "outputs": self.outputs,
                 "free": self.free,
                 "checks": [[str(c.left), str(c.right), c.why] for c in self.checks],
-                "tuple_result": self.tuple_result,
+                "structure": self.structure,
                 "workspace": str(self.workspace),
                 "pairs": [[p.written, p.other, p.in_place] for p in self.pairs],
                 "launches": [
@@ -108,7 +109,7 @@ class Plan:
             tuple(data["outputs"]),
             tuple(data["free"]),
             tuple(Check(_dim(a), _dim(b), why) for a, b, why in data["checks"]),
-            data["tuple_result"],
+            of_json(data["structure"]),
             tuple(
                 LaunchInfo(k, label, _shape(g) or (), file, line, _dim(f), _dim(b), d, _sizes(r), _sizes(w))
                 for k, label, g, file, line, f, b, d, r, w in data["launches"]
@@ -160,7 +161,7 @@ def canonical(program: Program) -> Iterator[str]:
     """The program as text without file names: what the disk cache hashes."""
     from tessera.compiler.ir.printer import print_op
 
-    yield repr((program.name, program.params, program.outputs, program.free, program.checks, program.tuple_result))
+    yield repr((program.name, program.params, program.outputs, program.free, program.checks, program.structure))
     for b in program.buffers:
         yield repr((b.id, b.shape, b.dtype, b.role, b.param, b.data))
     numbers: dict[int, int] = {}

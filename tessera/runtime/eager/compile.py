@@ -15,6 +15,7 @@ from tessera.compiler.graph.operator import REGISTRY, GraphBuilder, InferError, 
 from tessera.compiler.graph.passes.decompose import decompose
 from tessera.compiler.ir.core import Block, Builder, Op, Region, Value, clone
 from tessera.compiler.ir.types import TensorType
+from tessera.compiler.structure import row
 from tessera.compiler.targets import base as targets
 from tessera.compiler.tile.program import Param
 from tessera.errors import CompileError, Diagnostic, LaunchError, Span
@@ -173,7 +174,8 @@ def _request(operator: Operator, func: Op, params: list[Param], target: targets.
 
     def analysis() -> Analysis:
         results = func.region.block.terminator.operands
-        return Analysis(definition, func, tuple(params), tuple_result=len(results) > 1 or operator.multiple)
+        several = len(results) > 1 or operator.multiple
+        return Analysis(definition, func, tuple(params), structure=row(len(results)) if several else None)
 
     return Request(operator.name, target, analysis, ("eager", print_op(func), repr(params)), debug=knobs.debug())
 

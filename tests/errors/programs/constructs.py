@@ -26,6 +26,34 @@ def stores(x: Tensor["D"]):
 
 
 @ts.function
+def returns_numbered(x: Tensor["D"]):
+    return {0: x}
+          #^^^^^^ TS102
+    # says: named by strings
+
+
+@ts.function
+def returns_one_of_several(x: Tensor["D"]) -> dict[str, Tensor["D"]]:
+    return {"y": x, "loss": x.sum()}
+                   #        ^^^^^^^ TS201
+
+
+@ts.function
+def returns_no_dict(x: Tensor["D"]) -> dict[str, Tensor]:
+    return x + 1
+          #^^^^^ TS201
+
+
+@ts.function
+def returns_other_names(x: Tensor["D"]):
+    if x.sum() > 0:
+      #^^^^^^^^^^^ TS212
+        return {"y": x, "z": x}
+    # says: a dict of y, z on one path and a dict of y on the other
+    return {"y": x}
+
+
+@ts.function
 def returns_in_a_loop(x: Tensor["D"]):
     for i in ts.range(10):
         x = x * 2

@@ -232,7 +232,7 @@ class _Call:
             results[i].hint = variable
             ev.frame.names[variable] = results[i]
         values = tuple(results[i] for i in returns)
-        return values if analysis.tuple_result else values[0] if values else None
+        return values if analysis.structure is not None else values[0] if values else None
 
     def check(self, analysis: Analysis) -> None:
         """The kernel's asserts of sizes, as far as they are not known to hold."""

@@ -35,6 +35,7 @@ from tessera.compiler.frontend.names.values import (
     Number,
     OperatorRef,
     Unknown,
+    is_dict,
     is_tuple,
 )
 from tessera.compiler.frontend.result import ExprInfo, Kind
@@ -164,6 +165,9 @@ class Evaluator:
         if is_tuple(value):
             parts = [self.shown(v) for v in value]
             return tuple(parts) if parts and None not in parts else None
+        if is_dict(value):
+            fields = {k: self.shown(v) for k, v in value.items() if isinstance(k, str)}
+            return fields if fields and len(fields) == len(value) and None not in fields.values() else None
         return self.layer.type_of(value)
 
     def depend(self, name: str, value: Any) -> None:

@@ -124,6 +124,8 @@ class Merger:
 def _shown(value: Any) -> str:
     if isinstance(value, Value):
         return value.type.pretty()
+    if is_dict(value):
+        return f"a dict of {', '.join(map(str, value))}" if value else "an empty dict"
     return type_name(value) if not isinstance(value, (str, bool, int, float, type(None))) else repr(value)
 
 

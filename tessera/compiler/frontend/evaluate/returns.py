@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from tessera.compiler.frontend.evaluate import fixes, spelling
 from tessera.compiler.frontend.names.binding import Equation, equations, solve
 from tessera.compiler.frontend.names.signature import size_text
-from tessera.compiler.frontend.names.values import Unknown, has_unknown, is_sequence, type_name
+from tessera.compiler.frontend.names.values import Unknown, has_unknown, is_dict, is_sequence, type_name
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TensorType, TileType, ViewType, shape_text
 from tessera.compiler.unit import Check
 from tessera.errors import Note, Span
 from tessera.language import dims
-from tessera.language.annotations import Annotation, ScalarAnn, TensorAnn, TileAnn, TupleAnn
+from tessera.language.annotations import Annotation, ScalarAnn, SequenceAnn, TensorAnn, TileAnn, TupleAnn
 from tessera.language.dims import Expr
 
 if TYPE_CHECKING:
@@ -31,18 +31,16 @@ def check(
         return True
     if isinstance(annotation, TupleAnn):
         return _check_tuple(ev, value, annotation, written, span, what)
+    if isinstance(annotation, SequenceAnn):
+        return _check_several(ev, value, annotation, written, span, what)
     if isinstance(annotation, (TensorAnn, TileAnn)):
         if value is None and annotation.optional:
             return True
         if not isinstance(value, Value) or not isinstance(value.type, SHAPED):
             return _wrong_kind(ev, value, annotation, written, span, what)
         return _check_tensor(ev, value, annotation, written, span, what)
-    if (
-        isinstance(annotation, ScalarAnn)
-        and isinstance(value, Value)
-        and isinstance(value.type, SHAPED)
-        and value.type.shape
-    ):
+    shaped = isinstance(value, Value) and isinstance(value.type, SHAPED) and bool(value.type.shape)
+    if isinstance(annotation, ScalarAnn) and (shaped or is_sequence(value) or is_dict(value)):
         return _wrong_kind(ev, value, annotation, written, span, what)
     return True
 
@@ -54,10 +52,31 @@ def _check_tuple(ev: Evaluator, value: Any, annotation: TupleAnn, written: Span 
         have = f"{len(value)} values" if is_sequence(value) else type_name(value)
         ev.error("TS201", f"Expected: {len(annotation.items)} values   ({what}{_at(written)})\nReceived: {have}", span)
         return False
-    spans = ev.item_spans if len(ev.item_spans) == len(value) else [span] * len(value)
-    items = zip(value, annotation.items, spans, strict=True)
+    items = zip(value, annotation.items, _item_spans(ev, len(value), span), strict=True)
     wrong = [v for v, a, s in items if not check(ev, v, a, written, s, what)]
     return not wrong
+
+
+def _check_several(
+    ev: Evaluator, value: Any, annotation: SequenceAnn, written: Span | None, span: Span, what: str
+) -> bool:
+    if value is None and annotation.optional:
+        return True
+    if annotation.keyed and is_dict(value):
+        items = list(value.values())
+    elif is_sequence(value) and not annotation.keyed:
+        items = list(value)
+    else:
+        return _wrong_kind(ev, value, annotation, written, span, what)
+    spans = zip(items, _item_spans(ev, len(items), span), strict=True)
+    wrong = [v for v, s in spans if not check(ev, v, annotation.item, written, s, what)]
+    return not wrong
+
+
+def _item_spans(ev: Evaluator, count: int, span: Span) -> list[Span]:
+    """Where the items of the returned expression stand; what is nested in one of them stands where that does."""
+    found, ev.item_spans = ev.item_spans, []
+    return found if len(found) == count else [span] * count
 
 
 def _wrong_kind(ev: Evaluator, value: Any, annotation: Annotation, written: Span | None, span: Span, what: str) -> bool:

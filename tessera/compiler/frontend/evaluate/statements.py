@@ -17,6 +17,7 @@ from tessera.compiler.frontend.syntax.parse import Sample
 
 if TYPE_CHECKING:
     from tessera.compiler.frontend.evaluate.machine import Evaluator
+    from tessera.errors import Span
 
 
 def expression(ev: Evaluator, node: ast.Expr) -> Flow:
@@ -136,11 +137,18 @@ def return_(ev: Evaluator, node: ast.Return) -> Flow:
     value = ev.eval(node.value) if node.value is not None else None
     span = ev.span(node.value if node.value is not None else node)
     if ev.frame.depth == 0:
-        ev.item_spans = [ev.span(e) for e in node.value.elts] if isinstance(node.value, ast.Tuple) else []
+        ev.item_spans = _item_spans(ev, node.value)
         value = ev.layer.returned(value, span, ev.returns)
         ev.record(span, value, kind="return")
     ev.frame.returned, ev.frame.return_span = value, span
     return Flow.RETURN
+
+
+def _item_spans(ev: Evaluator, value: ast.expr | None) -> list[Span]:
+    """Where each item of a written tuple or dict stands."""
+    if isinstance(value, ast.Dict) and None not in value.keys:
+        return [ev.span(e) for e in value.values]
+    return [ev.span(e) for e in value.elts] if isinstance(value, ast.Tuple) else []
 
 
 def raise_(ev: Evaluator, node: ast.Raise) -> Flow:
