@@ -14,6 +14,7 @@ import ml_dtypes
 import numpy as np
 
 import tessera as ts
+from benchmarks.ladder.products import product_bf16, product_bf16_turned, product_f16, product_f32, product_tf32_turned
 from benchmarks.ladder.raw import Gpu, word
 from benchmarks.ladder.runner import result
 
@@ -160,31 +161,6 @@ def _ties_by_threads(gpu: Gpu) -> dict[str, Any]:
 def _ties_by_copy(gpu: Gpu) -> dict[str, Any]:
     x = np.resize(TIES, (64, 32)).astype(np.float32)
     return _ties(_copied(gpu, x, "tf32", "ts::tf32", 0, 0))
-
-
-@ts.function
-def product_bf16(x: ts.Tensor["M", "K", ts.bf16], w: ts.Tensor["K", "N", ts.bf16]):
-    return x @ w
-
-
-@ts.function
-def product_bf16_turned(x: ts.Tensor["M", "K", ts.bf16], w: ts.Tensor["N", "K", ts.bf16]):
-    return x @ w.T
-
-
-@ts.function
-def product_f16(x: ts.Tensor["M", "K", ts.f16], w: ts.Tensor["K", "N", ts.f16]):
-    return x @ w
-
-
-@ts.function
-def product_tf32_turned(x: ts.Tensor["M", "K", ts.tf32], w: ts.Tensor["N", "K", ts.tf32]):
-    return x @ w.T
-
-
-@ts.function
-def product_f32(x: ts.Tensor["M", "K", ts.f32], w: ts.Tensor["K", "N", ts.f32]):
-    return x @ w
 
 
 def _product(gpu: Gpu, function: Any, m: int, n: int, k: int) -> dict[str, Any]:

@@ -19,6 +19,14 @@ from typing import Any
 
 import tessera as ts
 from benchmarks.ladder.clock import Time, Work, compare, first_line
+from benchmarks.ladder.products import (
+    product_bf16,
+    product_bf16_turned,
+    product_f16,
+    product_f32,
+    product_tf32,
+    product_tf32_turned,
+)
 from benchmarks.ladder.runner import result
 
 CASES: dict[str, Callable[[Any], Bench]] = {}
@@ -57,36 +65,6 @@ def triton(torch: Any, function: Callable[..., Any]) -> dict[str, Callable[..., 
 
 def without_triton() -> dict[str, str]:
     return {} if importlib.util.find_spec("triton") else {"Triton": "not installed"}
-
-
-@ts.function
-def product_bf16(x: ts.Tensor["M", "K", ts.bf16], w: ts.Tensor["K", "N", ts.bf16]):
-    return x @ w
-
-
-@ts.function
-def product_bf16_turned(x: ts.Tensor["M", "K", ts.bf16], w: ts.Tensor["N", "K", ts.bf16]):
-    return x @ w.T
-
-
-@ts.function
-def product_f16(x: ts.Tensor["M", "K", ts.f16], w: ts.Tensor["K", "N", ts.f16]):
-    return x @ w
-
-
-@ts.function
-def product_tf32(x: ts.Tensor["M", "K", ts.tf32], w: ts.Tensor["K", "N", ts.tf32]):
-    return x @ w
-
-
-@ts.function
-def product_tf32_turned(x: ts.Tensor["M", "K", ts.tf32], w: ts.Tensor["N", "K", ts.tf32]):
-    return x @ w.T
-
-
-@ts.function
-def product_f32(x: ts.Tensor["M", "K", ts.f32], w: ts.Tensor["K", "N", ts.f32]):
-    return x @ w
 
 
 def product(torch: Any, function: Any, m: int, n: int, k: int) -> Bench:
