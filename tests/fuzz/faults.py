@@ -230,7 +230,8 @@ def text_swapped(path: Path, other: Path, rng: random.Random) -> None:
         table = rng.choice(tables)
         column = rng.choice([row[1] for row in db.execute(f"PRAGMA table_info({table})")])
         value = rng.choice(["NULL", "x'ff00'", "-1", "1e300", "''", f"(SELECT {column} FROM {table} LIMIT 1)"])
-        db.execute(f"UPDATE OR IGNORE {table} SET {column} = {value} WHERE random() % 2 = 0")
+        db.create_function("chosen", 0, lambda: rng.random() < 0.5)
+        db.execute(f"UPDATE OR IGNORE {table} SET {column} = {value} WHERE chosen()")
     except sqlite3.Error:
         pass  # the schema does not let it
     finally:
@@ -339,8 +340,8 @@ def killed(rng: random.Random, left: Path, room: Path) -> str:
     folder = room / "killed"
     folder.mkdir()
     command = [sys.executable, "-c", WRITER, str(folder)]
+    writers = [subprocess.Popen(command, cwd=ROOT, env=environment(folder), stdout=subprocess.PIPE) for _ in "ab"]
     try:
-        writers = [subprocess.Popen(command, cwd=ROOT, env=environment(folder), stdout=subprocess.PIPE) for _ in "ab"]
         for writer in writers:
             assert writer.stdout is not None and writer.stdout.readline() == b"go\n"
         for writer in writers:
@@ -350,6 +351,9 @@ def killed(rng: random.Random, left: Path, room: Path) -> str:
         for check in (check_cache, check_store, check_records):
             check(folder)
     finally:
+        for writer in writers:
+            writer.kill()
+            writer.communicate()
         shutil.rmtree(folder, ignore_errors=True)
     return "killed writers"
 
@@ -363,7 +367,7 @@ def finished(command: list[str], folder: Path, **options: Any) -> str:
 
 def met(rng: random.Random, left: Path, room: Path) -> str:
     """Eight threads at the first calls of a process."""
-    program = ROOT / "tests" / "unit" / "first_calls.py"
+    program = ROOT / "tests" / "unit" / "runtime" / "first_calls.py"
     folder = room / f"met{rng.randrange(10**9)}"
     said = finished([sys.executable, "-X", "faulthandler", str(program), str(rng.randrange(8))], folder)
     assert said.strip() == "8 threads", said
@@ -425,15 +429,15 @@ def short(rng: random.Random, left: Path, room: Path) -> str:
 
 def interrupted(rng: random.Random, left: Path, room: Path) -> str:
     """Ctrl-C at any moment of a kernel that would run for hours."""
-    program = ROOT / "tests" / "unit" / "interrupted.py"
+    program = ROOT / "tests" / "unit" / "runtime" / "interrupted.py"
     name, how = rng.choice(["counted", "many", "unending", "repeated"]), rng.choice(["plain", "heard"])
     command = [sys.executable, str(program), name, rng.choice("12"), how]
     process = subprocess.Popen(command, cwd=ROOT, env=environment(room / "interrupted"), text=True,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
-    assert process.stdout is not None and process.stdout.readline() == "go\n"
-    time.sleep(0.05 + rng.random() * 0.3)
-    process.send_signal(signal.SIGINT)
     try:
+        assert process.stdout is not None and process.stdout.readline() == "go\n"
+        time.sleep(rng.random() * 0.3)
+        process.send_signal(signal.SIGINT)
         said = process.communicate(timeout=HANGS)
     finally:
         process.kill()
@@ -449,8 +453,8 @@ FAULTS: dict[str, tuple[Fault, float]] = {
 """by name, with how many of a thousand they are"""
 
 
-def run(count: int, seed: int, only: str = "", say: Callable[[str], None] = print) -> int:
-    """Makes `count` faults; returns how many did harm."""
+def run(count: int, seed: int, only: str = "", say: Callable[[str], None] = print, first: int = 0) -> int:
+    """Makes `count` faults, from number `first` of the seed on; returns how many did harm."""
     harm, seen = 0, Counter[str]()
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # a real disk would be waited for at every write
     with tempfile.TemporaryDirectory(prefix="tessera-faults-", dir=memory) as where, warnings.catch_warnings():
@@ -458,16 +462,17 @@ def run(count: int, seed: int, only: str = "", say: Callable[[str], None] = prin
         left, room = Path(where, "left"), Path(where, "room")
         left.mkdir(), room.mkdir()
         prepare(left)
-        for number in range(count):
+        for number in range(first, first + count):
             rng = random.Random(f"{seed} {number}")
             name = only or rng.choices(list(FAULTS), [weight for _, weight in FAULTS.values()])[0]
             try:
                 seen[FAULTS[name][0](rng, left, room)] += 1
             except Exception:
                 harm += 1
-                say(f"fault {number} of seed {seed} ({name}) did harm:\n{traceback.format_exc()}")
-            if (number + 1) % 1000 == 0:
-                say(f"{number + 1} faults, {harm} did harm")
+                again = f"python -m tests.fuzz faults --only {name} --seed {seed} --first {number} --count 1"
+                say(f"{again}\ndoes harm:\n{traceback.format_exc()}")
+            if (number + 1 - first) % 1000 == 0:
+                say(f"{number + 1 - first} faults, {harm} did harm")
     say(f"{count} faults, {harm} did harm: {', '.join(f'{n} {what}' for what, n in sorted(seen.items()))}")
     return harm
 
@@ -476,9 +481,10 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz faults")
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--first", type=int, default=0, help="the number of the first fault, for one of a run")
     parser.add_argument("--only", choices=sorted(FAULTS), default="")
     options = parser.parse_args(arguments)
-    return int(run(options.count, options.seed, options.only, lambda text: print(text, flush=True)) > 0)
+    return int(run(options.count, options.seed, options.only, lambda text: print(text, flush=True), options.first) > 0)
 
 
 if __name__ == "__main__":

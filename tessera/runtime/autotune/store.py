@@ -1,9 +1,10 @@
 """Timings on disk: one SQLite file, shared by all processes of a user.
 
-What is written is written in transactions (WAL), so a process that is killed loses what it had not stored and nothing
-else. Timings cost time, so nothing here ever deletes them on its own: a file that cannot be understood is moved aside
-under a name that says so, and a new one is begun. A row proves what it says by a hash over it; one that does not is as
-good as none, and is written again.
+What is written is written in transactions, so a process that is killed loses what it had not stored and nothing else.
+Timings cost time, so nothing here ever deletes them on its own: a file that cannot be understood is moved aside under a
+name that says so, and a new one is begun. A row proves what it says by a hash over it; one that does not is as good as
+none, and is written again. Before a process first writes to a file, SQLite looks through all of it, so that nothing new
+is entrusted to one that is damaged elsewhere.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from tessera.runtime.arrays import devices
 from tessera.runtime.autotune.trials import Trial
 from tessera.runtime.call.arguments import Bound
 from tessera.runtime.code.build import compiler_state
-from tessera.runtime.code.cache import digest
+from tessera.runtime.code.cache import demand, digest, index_files, moved
 from tessera.runtime.code.watch import Read, Watch, is_function, python_function
 from tessera.runtime.locks import Locked
 
@@ -78,6 +79,7 @@ class TuningStore(Locked):
         self._connection: sqlite3.Connection | None = None
         self.problem: str | None = None
         """why the file is not used, if it is not"""
+        self._examined = False
 
     # What tuning asks
 
@@ -120,6 +122,7 @@ class TuningStore(Locked):
         def write(db: sqlite3.Connection) -> None:
             about = (key.digest, key.name, key.target, key.device, fields, now)
             with _transaction(db):
+                self._examine(db)
                 db.execute("INSERT OR IGNORE INTO signatures VALUES (?, ?, ?, ?, ?, ?)", about)
                 for table, columns, new in (("trials", "config", rows), ("bits", "config, reference", pairs)):
                     _insert(db, table, columns, new)
@@ -142,8 +145,7 @@ class TuningStore(Locked):
         count = "SELECT (SELECT COUNT(*) FROM signatures), (SELECT COUNT(*) FROM trials)"
         exists = self.path.exists() or self._connection is not None
         signatures, trials = self._do(lambda db: db.execute(count).fetchone()) if exists else (0, 0)
-        files = [self.path, *(self.path.with_name(self.path.name + s) for s in ("-wal", "-shm"))]
-        size = sum(f.stat().st_size for f in files if f.exists())
+        size = sum(f.stat().st_size for f in index_files(self.path) if f.exists())
         return {"path": str(self.path), "signatures": signatures, "trials": trials, "bytes": size,
                 "problem": self.problem}  # fmt: skip
 
@@ -164,9 +166,16 @@ class TuningStore(Locked):
         with self.lock:
             if self._connection is not None:
                 self._connection.close()
-            self._connection = None
+            self._connection, self._examined = None, False
 
     # The file
+
+    def _examine(self, db: sqlite3.Connection) -> None:
+        """Before the first row is written by this connection. Raises sqlite3.DatabaseError where the file is damaged
+        anywhere: SQLite would find it later, and what is written now would go aside with the rest."""
+        if not self._examined:
+            demand(db.execute("PRAGMA integrity_check(1)").fetchone() == ("ok",))
+            self._examined = True
 
     def _do(self, action: Callable[[sqlite3.Connection], T]) -> T:
         """Runs an action. A damaged file is moved aside and the action repeated on a new one; where there is no disk to
@@ -174,13 +183,15 @@ class TuningStore(Locked):
         import sqlite3
 
         with self.lock:
-            for _ in range(2):
+            for _ in range(3):
                 try:
                     if self._connection is None:
                         self._connection = self._open()
                     return action(self._connection)
                 except sqlite3.OperationalError as error:
-                    if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_ERROR:  # a table or column is missing
+                    if moved(error):
+                        self.close()
+                    elif getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_ERROR:  # a table or column is missing
                         self._replace(str(error))
                     else:  # read-only, full, locked for long ...
                         self._in_memory(f"{error}; set TESSERA_CACHE_DIR to a folder that can be written")
@@ -209,9 +220,8 @@ class TuningStore(Locked):
     def _connect(self) -> sqlite3.Connection:
         import sqlite3
 
-        for suffix in ("", "-wal", "-shm"):
-            if os.path.lexists(f"{self.path}{suffix}") and not is_plain(f"{self.path}{suffix}"):
-                raise _Foreign("it is no plain file")
+        if any(os.path.lexists(file) and not is_plain(file) for file in index_files(self.path)):
+            raise _Foreign("it is no plain file")
         db = sqlite3.connect(self.path, timeout=30.0, isolation_level=None, check_same_thread=False)
         db.text_factory = _text
         try:
@@ -224,8 +234,9 @@ class TuningStore(Locked):
                 raise sqlite3.OperationalError("a newer Tessera wrote it; update this one, or name another file")
             if tables and version < VERSION:
                 raise _Foreign("an older Tessera wrote it")
-            db.execute("PRAGMA journal_mode = WAL")
-            db.execute("PRAGMA synchronous = NORMAL")
+            # No WAL: its shared-memory file ends the process when it is cut off while mapped. A file may say of itself
+            # that it has one.
+            db.execute("PRAGMA journal_mode = DELETE")
             if not tables:
                 with _transaction(db):
                     for statement in _SCHEMA:
@@ -243,9 +254,9 @@ class TuningStore(Locked):
 
     def _move_aside(self, why: str) -> None:
         aside = next(p for n in itertools.count(1) if not (p := Path(f"{self.path}.damaged-{n}")).exists())
-        for suffix in ("", "-wal", "-shm"):
+        for file in index_files(self.path):
             with contextlib.suppress(FileNotFoundError):
-                os.replace(f"{self.path}{suffix}", f"{aside}{suffix}")
+                os.replace(file, f"{aside}{file.name.removeprefix(self.path.name)}")
         text = f"TS608: {self.path} holds no timings that can be read ({why}). It was moved to {aside.name}"
         warnings.warn(f"{text}, and a new one is begun: what was tuned is timed again", TuningWarning, stacklevel=2)
 
@@ -264,7 +275,7 @@ class TuningStore(Locked):
         """In the child: closing the parent's connection, even by forgetting it, would drop the parent's file locks."""
         super().after_fork()
         _abandoned.append(self._connection)
-        self._connection = None
+        self._connection, self._examined = None, False
 
 
 @contextlib.contextmanager
@@ -317,8 +328,6 @@ def _proof(key: Key, *row: Any) -> str:
 def _insert(db: sqlite3.Connection, table: str, columns: str, rows: Sequence[tuple[Any, ...]]) -> None:
     """Stores rows; those that are there stay, unless they no longer prove themselves. Raises sqlite3.DatabaseError
     where the file does not give what was written."""
-    import sqlite3
-
     names = ["key", *columns.split(", ")]
     where = " AND ".join(f"{name} = ?" for name in names)
     for row in rows:
@@ -329,8 +338,7 @@ def _insert(db: sqlite3.Connection, table: str, columns: str, rows: Sequence[tup
                 told = known[1:-2] if table == "trials" else known[1:-1]  # all but the key, the time and the proof
                 if known[-1] == digest(known[0], *map(repr, told)):
                     break
-            if again:
-                raise sqlite3.DatabaseError("it does not give what was written")
+            demand(not again)
             db.execute(f"INSERT OR REPLACE INTO {table} VALUES ({', '.join('?' * len(row))})", row)
 
 

@@ -93,11 +93,13 @@ def _on_disk(doing: str, default: Any) -> Callable[[Method], Method]:
             import sqlite3
 
             with self.lock:
-                for again in (True, False):
+                for again in (2, 1, 0):
                     try:
                         return method(self, *args, **kwargs)
                     except (sqlite3.Error, OSError, TypeError, ValueError, OverflowError) as error:
-                        if not (again and _damaged(error) and self._begin_afresh()):
+                        if again and moved(error):
+                            self.close()
+                        elif not (again and _damaged(error) and self._begin_afresh()):
                             self._fail(doing, error)
                             return default
 
@@ -147,11 +149,11 @@ class DiskCache(Locked):
 
     def _rows(self, key: str) -> list[tuple[str, str, int]]:
         """(name, SHA-256, size) of an entry's blobs; read by one statement, for other processes write meanwhile."""
-        query = ("SELECT name, sha, blobs.size, proof FROM blobs JOIN entries USING (key) WHERE key = ? "
+        query = ("SELECT name, sha, blobs.size, proof, entries.size FROM blobs JOIN entries USING (key) WHERE key = ? "
                  "ORDER BY name")  # fmt: skip
         found = self._db().execute(query, (key,)).fetchall()
         rows = [row[:3] for row in found]
-        _demand(not found or {row[3] for row in found} == {_proof(key, rows)})
+        demand(not found or {row[3:] for row in found} == {(_proof(key, rows), sum(row[2] for row in rows))})
         return rows
 
     @_on_disk("write", None)
@@ -168,7 +170,7 @@ class DiskCache(Locked):
             about = (key, label, now, now, size, _proof(key, rows))
             db.execute("INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?, ?, ?)", about)
             db.executemany("INSERT INTO blobs VALUES (?, ?, ?, ?)", [(key, *row) for row in rows])
-            _demand(self._rows(key) == rows)
+            demand(self._rows(key) == rows)
         self._evict()
 
     @_on_disk("read", None)
@@ -176,7 +178,7 @@ class DiskCache(Locked):
         """(content key, note) behind a front key; None where there is none that proves to be its own."""
         db = self._db()
         row = db.execute("SELECT key, note, proof FROM fronts WHERE front = ?", (front,)).fetchone()
-        _demand(row is None or row[2] == digest(front, row[0], row[1]))
+        demand(row is None or row[2] == digest(front, row[0], row[1]))
         return row and row[:2]
 
     @_on_disk("write", None)
@@ -186,7 +188,7 @@ class DiskCache(Locked):
         db = self._db()
         with self._transaction(db):
             db.execute("INSERT OR REPLACE INTO fronts VALUES (?, ?, ?, ?)", row)
-            _demand(db.execute("SELECT * FROM fronts WHERE front = ?", (front,)).fetchone() == row)
+            demand(db.execute("SELECT * FROM fronts WHERE front = ?", (front,)).fetchone() == row)
 
     # What `tessera cache` asks
 
@@ -206,10 +208,11 @@ class DiskCache(Locked):
 
     @_on_disk("write", 0)
     def _clear(self) -> int:
-        keys = [key for (key,) in self._db().execute("SELECT key FROM entries")]
-        self._discard(keys)
+        entries, _ = self._fill()
+        self._discard(self._keys())
+        self._db().execute("DELETE FROM fronts")  # of no entry, too
         self._sweep()
-        return len(keys)
+        return entries
 
     def clear(self) -> int:
         """Removes everything; returns the number of entries removed. A cache that was out of use is tried again."""
@@ -220,9 +223,8 @@ class DiskCache(Locked):
     @_on_disk("write", [])
     def verify(self) -> list[str]:
         """Reads every entry; discards damaged ones and leftovers of crashed writers. Returns the discarded keys."""
-        _demand(self._db().execute("PRAGMA integrity_check").fetchone() == ("ok",))
-        keys = self._db().execute("SELECT key FROM entries UNION SELECT key FROM blobs").fetchall()
-        bad = sorted(key for (key,) in keys if self._whole(key) is None)
+        demand(self._db().execute("PRAGMA integrity_check").fetchone() == ("ok",))
+        bad = sorted(key for key in self._keys() if self._whole(key) is None)
         self._discard(bad)
         self._sweep()
         return bad
@@ -269,7 +271,7 @@ class DiskCache(Locked):
     def _open_index(self, path: Path) -> sqlite3.Connection:
         import sqlite3
 
-        for file in _files(path):
+        for file in index_files(path):
             if os.path.lexists(file) and (os.path.islink(file) or not is_plain(file)):
                 _remove(file)
         for last in (False, False, False, True):
@@ -287,7 +289,7 @@ class DiskCache(Locked):
                 if locked:
                     time.sleep(0.05)
                     continue
-                for leftover in _files(path):  # damaged; it is only a cache, so start afresh
+                for leftover in index_files(path):  # damaged; it is only a cache, so start afresh
                     _remove(leftover)
         raise AssertionError("unreachable")
 
@@ -297,7 +299,7 @@ class DiskCache(Locked):
         if self.problem is not None or not self._writable:
             return False
         try:
-            for file in _files(self.directory / "index.sqlite"):
+            for file in index_files(self.directory / "index.sqlite"):
                 _remove(file)
         except OSError:
             return False
@@ -340,6 +342,11 @@ class DiskCache(Locked):
                     if not db.execute("SELECT 1 FROM blobs WHERE sha = ? LIMIT 1", (sha,)).fetchone():
                         with contextlib.suppress(OSError):  # what cannot go is a file that no entry names
                             _remove(self._path(sha))
+            # What stays goes by a name that the index does not find: damaged text, or none.
+            demand(not set(keys).intersection(self._keys()))
+
+    def _keys(self) -> list[str]:
+        return [key for (key,) in self._db().execute("SELECT key FROM entries UNION SELECT key FROM blobs")]
 
     def _evict(self) -> None:
         db = self._db()
@@ -410,8 +417,9 @@ def _proof(key: str, rows: Sequence[tuple[str, str, int]]) -> str:
     return digest(key, *(str(part) for row in rows for part in row))
 
 
-def _demand(holds: bool) -> None:
-    """An index that gives other things than were written is damaged in ways that SQLite does not see."""
+def demand(holds: bool) -> None:
+    """A file that gives other things than were written is damaged, also where SQLite does not see it. Raises
+    sqlite3.DatabaseError."""
     if not holds:
         import sqlite3
 
@@ -440,13 +448,22 @@ def _damaged(error: Exception) -> bool:
     return not isinstance(error, OSError)
 
 
+def moved(error: Exception) -> bool:
+    """Whether another process has put a new file in the place of the one that is open; it is to be opened again."""
+    import sqlite3
+
+    return getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_READONLY_DBMOVED
+
+
 def _text(data: bytes) -> str:
     """Text as it stands in the index; damaged text does not prove itself."""
     return data.decode("utf-8", "replace")
 
 
-def _files(index: Path) -> list[Path]:
-    return [index.with_name(index.name + suffix) for suffix in ("", "-wal", "-shm", "-journal")]
+def index_files(index: Path) -> list[Path]:
+    """An SQLite file and what may lie beside it, in the order in which they go: a journal that stayed longer would be
+    played into the next file."""
+    return [index.with_name(index.name + suffix) for suffix in ("-journal", "-wal", "-shm", "")]
 
 
 def _make_folder(path: Path) -> None:

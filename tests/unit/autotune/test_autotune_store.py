@@ -52,8 +52,6 @@ def test_looking_at_nothing_makes_no_file(store):
 
 
 def write(path, content: bytes) -> None:
-    for suffix in ("-wal", "-shm"):
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
     path.write_bytes(content)
 
 
@@ -80,6 +78,50 @@ def test_a_file_damaged_while_it_is_in_use(store):
         warnings.simplefilter("error")
         store.add(KEY, {TEXT: TIMED})
         assert store.trials(KEY) == {TEXT: TIMED}
+
+
+def test_nothing_new_is_entrusted_to_a_file_that_is_damaged_elsewhere(store):
+    """What is stored of one key stays, whatever else is damaged: the file is looked through before the first row."""
+    for i in range(100):
+        store.add(KEY, {f'{{"BLOCK": {i}}}': TIMED}, {(f'{{"BLOCK": {i}}}', TEXT): True})
+    store.close()
+    db = sqlite3.connect(store.path)
+    (page,) = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'bits'").fetchone()
+    (size,) = db.execute("PRAGMA page_size").fetchone()
+    db.close()
+    content = bytearray(store.path.read_bytes())
+    content[(page - 1) * size + 12 : page * size] = b"\x55" * (size - 12)
+    write(store.path, bytes(content))
+    with pytest.warns(TuningWarning, match=r"TS608.*tuning.sqlite.damaged-1") as caught:
+        store.add(OTHER, {TEXT: TIMED})
+        store.add(KEY, {TEXT: TIMED}, {(TEXT, TEXT): True})
+    assert len(caught) == 1
+    for known in (store, TuningStore(store.path)):
+        assert known.trials(OTHER) == known.trials(KEY) == {TEXT: TIMED} and known.bits(KEY) == {(TEXT, TEXT): True}
+
+
+def test_a_file_that_says_it_has_shared_memory_gets_none(store):
+    """WAL's file of shared memory ends the process when it is cut off while mapped."""
+    store.add(KEY, {TEXT: TIMED})
+    store.close()
+    db = sqlite3.connect(store.path)
+    assert db.execute("PRAGMA journal_mode = WAL").fetchone() == ("wal",)
+    db.close()
+    again = TuningStore(store.path)
+    assert again.trials(KEY) == {TEXT: TIMED}
+    again.add(OTHER, {TEXT: TIMED})
+    assert sorted(p.name for p in store.path.parent.glob("*.sqlite*")) == ["tuning.sqlite", "tuning.sqlite.opening"]
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_file_that_another_process_has_replaced_is_opened_again(store):
+    store.add(KEY, {TEXT: TIMED})
+    os.replace(store.path, store.path.with_name("aside"))
+    other = TuningStore(store.path)
+    other.add(OTHER, {TEXT: TIMED})
+    store.add(KEY, {'{"BLOCK": 128}': TIMED})
+    assert store.problem is None
+    assert list(other.trials(KEY)) == ['{"BLOCK": 128}'] and store.trials(OTHER) == {TEXT: TIMED}
 
 
 def test_a_file_of_another_program_is_kept_whole(store):
@@ -161,7 +203,7 @@ def test_rows_that_say_other_things_are_not_believed_and_are_written_again(store
     assert TuningStore(store.path).trials(KEY) == {TEXT: TIMED}
 
 
-@pytest.mark.parametrize("suffix", ["", "-wal", "-shm", ".opening", ".measuring"])
+@pytest.mark.parametrize("suffix", ["", "-journal", "-wal", "-shm", ".opening", ".measuring"])
 @pytest.mark.parametrize("kind", ["pipe", "folder", "zeros"])
 @pytest.mark.filterwarnings("ignore:TS608")
 def test_what_is_no_plain_file_is_not_waited_for(store, suffix, kind):

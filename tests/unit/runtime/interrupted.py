@@ -63,8 +63,8 @@ def main(name: str, threads: int, how: str) -> None:
                 raise TimeoutError("enough")
 
         signal.signal(signal.SIGINT, handler)
-    print("go", flush=True)
     try:
+        print("go", flush=True)
         run(x, long)
         print("came back", flush=True)
     except (KeyboardInterrupt, TimeoutError) as error:

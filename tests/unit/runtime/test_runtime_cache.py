@@ -203,6 +203,40 @@ def test_verify_removes_what_a_killed_writer_left(cache):
     assert cache.get("key") == {"a": b"1"}
 
 
+@pytest.mark.parametrize("value", ["NULL", "CAST(x'6bff' AS TEXT)", "x'ff'", "-1"])
+@pytest.mark.parametrize("table", ["entries", "blobs"])
+@pytest.mark.parametrize("clean", ["verify", "clear"])
+def test_rows_that_no_key_finds_go_when_it_is_cleaned(cache, table, value, clean):
+    for key in ("key", "other"):
+        cache.put(key, {"a": key.encode()})
+    changed(cache, f"UPDATE {table} SET key = {value} WHERE key = 'key'")
+    getattr(cache, clean)()
+    assert cache.verify() == [] and cache.problem is None
+    assert [key for key, *_ in cache.entries()] in ([], ["other"])
+    assert len(blob_files(cache)) >= cache.stats().entries
+    cache.put("key", {"a": b"key"})
+    assert cache.get("key") == {"a": b"key"}
+
+
+@pytest.mark.parametrize("size", ["-1e300", "1e300", "''", "NULL"])
+def test_a_size_that_is_not_the_blobs_is_noticed(cache, size):
+    cache.put("key", {"a": b"12345"})
+    changed(cache, f"UPDATE entries SET size = {size}")
+    assert cache.get("key") is None
+    cache.put("key", {"a": b"12345"})
+    assert cache.get("key") == {"a": b"12345"} and cache.stats().bytes == 5
+
+
+@pytest.mark.filterwarnings("error")
+def test_an_index_that_another_process_has_replaced_is_opened_again(cache, tmp_path):
+    cache.put("key", {"a": b"1"})
+    os.unlink(cache.directory / "index.sqlite")
+    other = DiskCache(tmp_path)
+    other.put("other", {"a": b"2"})
+    cache.put("key", {"a": b"1"})
+    assert cache.problem is None and other.get("key") == {"a": b"1"} and cache.get("other") == {"a": b"2"}
+
+
 def test_a_damaged_index_is_replaced(tmp_path):
     first = DiskCache(tmp_path)
     first.put("key", {"a": b"1"})
