@@ -20,7 +20,7 @@ operator without one must decompose.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, cast
@@ -104,6 +104,8 @@ class Operator:
     apart: ClassVar[tuple[str, ...]] = ()
     """Operands with dtypes of their own (masks, indices, seeds): Python numbers do not adapt across that line."""
     effect: ClassVar[bool] = False
+    says: ClassVar[Mapping[str, str]] = {}
+    """What is said of a parameter where it is left out, or of one that other libraries have and this one has not."""
 
     def __init_subclass__(cls, abstract: bool = False, **rest: Any) -> None:
         super().__init_subclass__(**rest)
@@ -208,6 +210,9 @@ class Operator:
     def method_names(self) -> tuple[str, ...]:
         return (self.name,) if self.methods is None else self.methods
 
+    def _said(self, parameter: str) -> str:
+        return f"; {self.says[parameter]}" if parameter in self.says else ""
+
     def bind(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Sorts call arguments into operands (a list for a variadic parameter) and attributes, defaults filled in.
 
@@ -228,7 +233,7 @@ class Operator:
         for key, value in kwargs.items():
             name = key if key in names else ALIASES.get(key, key)
             if name not in names:
-                raise TypeError(f"{self.signature} has no parameter {key!r}")
+                raise TypeError(f"{self.signature} has no parameter {key!r}{self._said(key)}")
             if name in given:
                 raise TypeError(f"{self.signature} got {name!r} twice")
             given[name] = value
@@ -236,7 +241,7 @@ class Operator:
         attrs: dict[str, Any] = {}
         for p in self.parameters:
             if p.name not in given and p.required:
-                raise TypeError(f"{self.signature} needs {p.name!r}")
+                raise TypeError(f"{self.signature} needs {p.name!r}{self._said(p.name)}")
             value = given.get(p.name, p.default)
             if p.operand:
                 operands.append(list(value) if p.variadic else value)

@@ -168,3 +168,27 @@ def a_keyword_of_another_library(x: Tensor["B", "D"]):
     #      ^^^^^^^^^^^^^^ TS105
     # says: has no parameter 'axes'; did you mean 'axis'?
     # fix: return x.mean(axis=1)
+
+
+@ts.function
+def drops_without_a_key(x: Tensor["B", "D"], training: bool = True):
+    if training:
+        x = ts.dropout(x, p=0.1)
+           #^^^^^^^^^^^^^^^^^^^^ TS105
+    # says: the same key drops the same ones
+    # fix: x = ts.dropout(x, p=0.1, key=key)
+    return x
+
+
+@ts.function
+def drops_by_probability(x: Tensor["B", "D"]):
+    return ts.dropout(x, 0.1)
+                      #  ^^^ TS301
+    # says: p comes after it
+
+
+@ts.function
+def drops_while_training(x: Tensor["B", "D"], key: ts.Int, training: bool):
+    return ts.dropout(x, key, p=0.1, training=training)
+          #^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS105
+    # says: write `if training: x = ts.dropout(x, key, p)`

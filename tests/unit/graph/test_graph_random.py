@@ -7,6 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tessera as ts
+from tessera import Tensor
+from tessera.compiler.frontend.evaluate import fixes
+from tessera.compiler.frontend.incremental import FileAnalysis
 from tessera.compiler.graph.operators.random import philox
 from tessera.compiler.graph.reference import evaluate
 from tessera.language import dims, dtypes
@@ -70,3 +74,37 @@ def test_a_seed_may_be_a_tensor_and_a_shape_symbolic() -> None:
     func = function(types, lambda g, seed, x: g.add(x, g.uniform(seed, (n,))))
     (out,) = evaluate(func, [np.uint64(2**64 - 1), np.zeros(5, np.float32)])
     np.testing.assert_array_equal(out, run(lambda g: g.uniform(-1, (5,))))
+
+
+@pytest.mark.parametrize(
+    ("signature", "wanted"),
+    [
+        ('x: Tensor["D"]', 'x: Tensor["D"], key: ts.Int'),
+        ('x: Tensor["D"], training: bool = True', 'x: Tensor["D"], key: ts.Int, training: bool = True'),
+        ('x: Tensor["D"], *, n: int', 'x: Tensor["D"], key: ts.Int, *, n: int'),
+    ],
+)
+def test_the_fix_of_a_missing_key_adds_a_parameter(signature: str, wanted: str) -> None:
+    lines = ["import tessera as ts", "from tessera import Tensor", "", "", "@ts.function"]
+    text = "\n".join([*lines, f"def f({signature}):", "    return ts.dropout(x, p=0.5)", ""])
+    file = FileAnalysis("model.py")
+    file.update(text)
+    (found,) = file.diagnostics
+    mended = fixes.apply(text, found.fixes[0])
+    assert f"def f({wanted}):\n    return ts.dropout(x, p=0.5, key=key)\n" in mended
+    file.update(mended)
+    assert not file.diagnostics
+
+
+def test_one_key_one_draw_and_none_outside_of_training() -> None:
+    @ts.function
+    def f(x: Tensor["D"], key: ts.Int, training: bool = True):
+        if training:
+            x = ts.dropout(x, key, p=0.5)
+        return x
+
+    x = np.ones(64, np.float32)
+    first, again, other = (f(x, k) for k in (1, 1, 2))
+    assert first.tobytes() == again.tobytes() != other.tobytes()
+    assert set(first.tolist()) == {0.0, 2.0}
+    assert f(x, 1, False).tobytes() == x.tobytes()

@@ -23,6 +23,29 @@ if TYPE_CHECKING:
     from tessera.compiler.frontend.evaluate.machine import Evaluator
 
 
+def with_key(ev: Evaluator, node: ast.AST, name: str) -> list[Fix]:
+    """A parameter `name` of the function for a call that lacks it: the caller chooses which numbers are drawn."""
+    tree, alias = ev.definition.tree, own_alias(ev)
+    if not isinstance(tree, ast.FunctionDef) or not isinstance(node, ast.Call) or not node.args or not alias:
+        return []
+    positional = [*tree.args.posonlyargs, *tree.args.args]
+    taken = {p.arg for p in (*positional, *tree.args.kwonlyargs)}
+    if ev.frame.depth or ev.frame.source is not ev.definition.text or not positional or name in taken:
+        return []
+    first = len(positional) - len(tree.args.defaults)  # a parameter without a default stands before those with one
+    if first < len(positional):
+        at = ev.span(positional[first])
+        said = Edit(replace(at, end_line=at.line, end_col=at.col), f"{name}: {alias}.Int, ")
+    else:
+        said = Edit(_after(ev.span(positional[-1])), f", {name}: {alias}.Int")
+    given = ev.span(node.keywords[-1].value if node.keywords else node.args[-1])
+    return [Fix(f"Add a parameter {name}", (said, Edit(_after(given), f", {name}={name}")))]
+
+
+def _after(span: Span) -> Span:
+    return replace(span, line=span.end_line, col=span.end_col)
+
+
 def own_alias(ev: Evaluator) -> str:
     """What the file calls Tessera's module: `ts`; empty where it has no name for it."""
     known = {n: ev.frame.scope.lookup(n) for n in ev.frame.scope.names()}

@@ -286,6 +286,9 @@ class FunctionLayer(Layer):
         known = (*operator.parameter_names, *(k for k, v in ALIASES.items() if v in operator.parameter_names))
         wrong = next((k for k in kwargs if k not in known), None)
         if wrong is None:
+            missing = [n for n in operator.says if n in operator.parameter_names and n not in kwargs]
+            return "", tuple(f for n in missing for f in spelling.with_key(self.ev, node, n))
+        if wrong in operator.says:
             return "", ()
         return self.ev.suggest(wrong, known, spelling.keyword_span(self.ev, node, wrong))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from tessera.compiler.graph.cut import Cut
 from tessera.compiler.graph.operator import REGISTRY, GraphBuilder, Infer, Operator, tensor
@@ -75,6 +75,7 @@ class Distribution(Operator, abstract=True):
 
     methods = ()
     apart = ("seed",)
+    says: ClassVar = {"seed": "an integer that decides what is drawn: the same seed draws the same numbers"}
 
     def bits(self, t: Infer, seed: TensorType, shape: Shape, dtype: object) -> TensorType:
         """Checks what all distributions share; the result's type."""
@@ -189,9 +190,18 @@ class Dropout(Operator):
     """`x` with elements set to 0 with probability `p`, the others divided by 1 - p. `key` is the seed of the draw."""
 
     apart = ("key",)
+    says: ClassVar = {
+        "key": "an integer that decides which elements are dropped: the same key drops the same ones, so give each "
+        "call another, as a parameter `key: ts.Int` of the function",
+        "training": "write `if training: x = ts.dropout(x, key, p)`",
+        "inplace": "tensors are values, so keep what it gives: x = ts.dropout(x, key, p)",
+    }
 
     def infer(self, t: Infer, x: TensorType, key: TensorType, p: float = 0.5) -> TensorType:
         t.require(x, "float", operand=0)
+        if key.dtype.is_float:
+            said = f"the key of dropout is an integer that decides which elements are dropped, not {key.dtype}"
+            t.fail("TS301", f"{said}; p comes after it: dropout(x, key, p=0.1)", operand=1)
         t.require(key, "integer", operand=1)
         if key.rank:
             t.fail("TS213", f"a key is one integer, not a tensor with {key.rank} axes", operand=1)
