@@ -13,9 +13,30 @@ from typing import TYPE_CHECKING, Any, cast
 from tessera.errors import CompileError, Diagnostic, TesseraError
 from tessera.language.decorators import Function, Program, deferred
 from tessera.language.tracebacks import leave
+from tessera.nearest import nearest
 
 if TYPE_CHECKING:
     from tessera.dist.plan import Plan
+
+
+_ONE_DIM = 'what is cut into parts is one dim of the arguments, @ts.distributed(mesh, over="B")'
+_NOT_THERE = {
+    "topology": "how devices are wired is not used yet; a mesh is its devices in order, and named axes with sizes",
+    **dict.fromkeys(("layout", "placement", "sharding", "partition", "in_specs", "out_specs"), _ONE_DIM),
+    **dict.fromkeys(("axis", "dim"), _ONE_DIM),
+    **dict.fromkeys(("axis_names", "names", "mesh_dim_names"), 'axes are named with axes={"data": 8}'),
+    **dict.fromkeys(("mesh_shape", "sizes"), 'sizes are given with the axes, axes={"data": 8}, or as shape=(8,)'),
+    **dict.fromkeys(("backend", "device_type"), 'devices are numbers or names, ts.mesh(["cuda:0", "cuda:1"])'),
+}
+"""what other libraries' meshes are told: that it is not there, and the nearest thing that is"""
+
+
+def _none_unknown(function: str, parameters: str, unknown: Mapping[str, object]) -> None:
+    """Raises CompileError TS105 for the first keyword that nobody takes."""
+    for name in unknown:
+        near = nearest(name, parameters.split(", "))
+        said = _NOT_THERE.get(name) or (f"did you mean {near}?" if near else f"it takes {parameters}")
+        raise _wrong(f"{function} has no parameter {name!r}; {said}")
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -34,7 +55,9 @@ class Mesh:
         devices: int | Iterable[int | str] | None = None,
         axes: Mapping[str, int] | Sequence[str] | None = None,
         shape: Sequence[int] | None = None,
+        **unknown: object,
     ) -> None:
+        _none_unknown("a mesh", "devices, axes, shape", unknown)
         places = _devices(devices)
         object.__setattr__(self, "devices", places)
         object.__setattr__(self, "axes", _axes(places, axes, shape))
@@ -50,14 +73,16 @@ def mesh(
     devices: int | Iterable[int | str] | None = None,
     axes: Mapping[str, int] | Sequence[str] | None = None,
     shape: Sequence[int] | None = None,
+    **unknown: object,
 ) -> Mesh:
     """Devices that share work: `ts.mesh(4)`, `ts.mesh(range(8), axes={"data": 8})`, `ts.mesh(["cuda:0", "cuda:1"])`.
 
     `devices` are places (numbers, or how many of them; a machine with fewer devices gets several places on one), or
     names of devices; None: all that there are. `axes` names the axes of the grid, with their sizes, or with those in
-    `shape`; without it there is one axis, "data". Raises CompileError TS105 where they do not fit together.
+    `shape`; without it there is one axis, "data". Raises CompileError TS105 where they do not fit together, and for
+    keywords of other libraries, such as `topology`.
     """
-    return Mesh(devices, axes, shape)
+    return Mesh(devices, axes, shape, **unknown)
 
 
 def _axes(
@@ -136,7 +161,7 @@ def _mesh_of(devices: Any) -> Mesh:
     return devices if isinstance(devices, Mesh) else mesh(devices)
 
 
-def distributed(mesh: Any = None, over: str = "B") -> Any:
+def distributed(mesh: Any = None, over: str = "B", **unknown: object) -> Any:
     """A function that several devices share: each gets a part of every argument along the dim `over`.
 
         @ts.distributed(ts.mesh(4), over="B")
@@ -149,6 +174,7 @@ def distributed(mesh: Any = None, over: str = "B") -> Any:
     Raises CompileError TS801 at the first call where an operator needs the whole dim, TS802 where the program or the
     mesh cannot be used.
     """
+    _none_unknown("distributed", "mesh, over", unknown)
     if isinstance(mesh, Program) or callable(mesh):
         return distributed(over=over)(cast("Any", mesh))
     found = _mesh_of(mesh)
@@ -173,7 +199,7 @@ def _decorator(said: Distribution) -> Callable[[Any], Distributed]:
 
 
 def _wrong(message: str) -> CompileError:
-    return CompileError(Diagnostic("TS105", message))
+    return CompileError(Diagnostic("TS105", message, deferred("runtime.callsite").call_span()))
 
 
 def _refused(message: str, name: str) -> CompileError:

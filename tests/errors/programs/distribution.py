@@ -94,3 +94,11 @@ def held(x: Tensor["B", "D"], more: list[Tensor["B", "D"]]):
 @ts.function
 def right(x: Tensor["B", "D"], w: Tensor["D", "H"]):
     return ts.softmax(x @ w), (x @ w).sum(axis=0), x - x.mean(axis=0)
+
+
+@ts.distributed(mesh, axis="B")
+#^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS105
+# says: distributed has no parameter 'axis'; what is cut into parts is one dim of the arguments
+@ts.function
+def another_librarys_keyword(x: Tensor["B", "D"]):
+    return x

@@ -15,6 +15,7 @@ import tessera as ts
 from tessera import Tensor
 from tessera.dist.plan import parts_of
 from tessera.errors import CompileError, LaunchError, TesseraError
+from tessera.language.distribution import Mesh
 from tests.unit.dist.test_distribution import RNG, C, W, X, doubled, layer, same
 
 
@@ -237,3 +238,26 @@ def test_nothing_is_loaded_before_it_is_needed() -> None:
         "assert not {'numpy', 'tessera.dist', 'tessera.runtime', 'tessera.compiler'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=200, cwd=Path(__file__).parents[3])
+
+
+@pytest.mark.parametrize(
+    "made, said",
+    [
+        (
+            lambda: ts.mesh(4, topology="ring"),
+            "a mesh has no parameter 'topology'; how devices are wired is not used yet",
+        ),
+        (
+            lambda: ts.mesh(devices=2, layout={"model": "shard"}),
+            'one dim of the arguments, @ts.distributed(mesh, over="B")',
+        ),
+        (lambda: Mesh(4, axis_names=("a",)), 'axes are named with axes={"data": 8}'),
+        (lambda: ts.mesh(4, devcies=2), "did you mean devices?"),
+        (lambda: ts.mesh(4, colour=2), "it takes devices, axes, shape"),
+        (lambda: ts.distributed(2, axis="B"), "distributed has no parameter 'axis'"),
+        (lambda: ts.distributed(2, ovr="B"), "did you mean over?"),
+    ],
+)
+def test_keywords_that_nobody_takes(made: Callable[[], Any], said: str) -> None:
+    with refused("TS105", said, "test_distribution_refused.py:", "^^^^"):
+        made()
