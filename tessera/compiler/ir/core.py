@@ -112,7 +112,7 @@ class Op:
         for op in self.walk():  # what stands inside uses nothing any more, however deep
             op.set_operands(())
         if self.block:
-            self.block.ops.remove(self)
+            del self.block.ops[self.block.index(self)]
             self.block = None
 
     def walk(self) -> Iterator[Op]:
@@ -131,15 +131,28 @@ class Op:
         return f"<{self.name} at {self.span}>"
 
 
+_NEAR = 32
+"""ops behind the one that was asked for before, among which the next is looked for first"""
+
+
 class Block:
     """A list of ops with arguments; the last op is the terminator where the dialect wants one."""
 
-    __slots__ = ("args", "ops", "region")
+    __slots__ = ("_near", "args", "ops", "region")
 
     def __init__(self, arg_types: Sequence[Type] = (), hints: Sequence[str] = ()) -> None:
         self.args = [Value(t, self, i, hints[i] if i < len(hints) else "") for i, t in enumerate(arg_types)]
         self.ops: list[Op] = []
         self.region: Region | None = None
+        self._near = 0
+
+    def index(self, op: Op) -> int:
+        """The position of `op`; found at once by those who walk through a block in order, however long it is."""
+        try:
+            self._near = self.ops.index(op, self._near, self._near + _NEAR)
+        except ValueError:
+            self._near = self.ops.index(op)
+        return self._near
 
     def add_arg(self, type: Type, hint: str = "") -> Value:
         value = Value(type, self, len(self.args), hint)
@@ -232,7 +245,7 @@ class Builder:
     @staticmethod
     def before(op: Op) -> Builder:
         assert op.block is not None
-        return Builder(op.block, op.block.ops.index(op), op.span)
+        return Builder(op.block, op.block.index(op), op.span)
 
 
 class Module:

@@ -86,17 +86,18 @@ class Printer:
     spans: list[Span | None] = field(default_factory=list["Span | None"])
     names: dict[Value, str] = field(default_factory=dict[Value, str])
     _taken: set[str] = field(default_factory=set[str])
-    _numbers: int = 0
+    _counts: dict[str, int] = field(default_factory=dict[str, int])
+    """by hint: the last number that was tried, below which all are taken"""
 
     def name(self, v: Value) -> str:
         """`%hint`, made unique, or a number."""
         if v not in self.names:
             base = v.hint if _BARE.match(v.hint) else ""
-            found, i = base, 0
+            found, i = base, self._counts.get(base, 0)
             while not found or found in self._taken:
+                found = f"{base}_{i + 1}" if base else str(i)
                 i += 1
-                found = f"{base}_{i}" if base else str(self._numbers)
-                self._numbers += not base
+            self._counts[base] = i
             self._taken.add(found)
             self.names[v] = "%" + found
         return self.names[v]

@@ -7,7 +7,8 @@ two groups that meet in an operator are merged under the same conditions. Views 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
 from tessera.compiler.ir.core import Attr, Block, Op, Region, Value, clone
 from tessera.compiler.ir.launches import LAUNCHES, kernel_of, launching
@@ -25,28 +26,54 @@ from tessera.compiler.schedule.alignment import (
     shape_of,
     through_views,
 )
+from tessera.compiler.schedule.dependencies import Dependencies
 from tessera.compiler.schedule.matrices import contraction
 from tessera.compiler.schedule.normalise import normalise
 from tessera.compiler.schedule.views import is_view, kind_of
 from tessera.errors import Diagnostic, TargetError
+from tessera.language.dims import Dim
 
 
 @dataclass(eq=False)
 class Group:
-    """A kernel in the making. `axes`: how each of its values lies on `space`; `needs`: what others compute for it."""
+    """A kernel in the making. `axes`: how each of its values lies on `space`; `outside`: what it reads, and `walks` by
+    which strides; `needs`: what others compute for it. All of it grows with each operator and is not computed anew."""
 
     kind: str
     space: Shape
     inner: tuple[int, ...] = ()
     ops: list[Op] = field(default_factory=list[Op])
     axes: dict[Value, Axes] = field(default_factory=dict[Value, Axes])
+    outside: set[Value] = field(default_factory=set[Value])
+    walks: dict[tuple[Dim | None, ...], None] = field(default_factory=dict[tuple[Dim | None, ...], None])
     needs: set[Op] = field(default_factory=set[Op])
 
-    def fits(self, inner: tuple[int, ...], added: dict[Value, Axes]) -> bool:
-        """Whether every value is full, a row value, or the same everywhere."""
+    def add(self, op: Op, added: dict[Value, Axes]) -> None:
+        """Takes in an operator whose results lie as `added` says."""
+        self.ops.append(op)
+        self.axes.update(added)
+        for v, access in reads(op, self.axes, self.space):
+            self.outside.add(v)
+            self.walks[access.strides] = None
+
+    def with_op(self, op: Op, added: dict[Value, Axes], inner: tuple[int, ...]) -> Group:
+        """What it would be with one more operator."""
+        new = replace(
+            self, inner=inner, ops=[*self.ops], axes={**self.axes}, outside={*self.outside}, walks={**self.walks}
+        )
+        new.add(op, added)
+        return new
+
+    def become(self, trial: Group) -> None:
+        """Takes over what a trial of it has found; `kind` and `needs` stay."""
+        self.inner, self.ops, self.axes = trial.inner, trial.ops, trial.axes
+        self.outside, self.walks = trial.outside, trial.walks
+
+    def fits(self, inner: tuple[int, ...], values: Iterable[Axes]) -> bool:
+        """Whether each of the values is full, a row value, or the same everywhere."""
         return all(
             not any(a >= 0 for a in own) or is_full(own, self.space) or (bool(inner) and is_row(own, self.space, inner))
-            for own in (*self.axes.values(), *added.values())
+            for own in values
         )
 
 
@@ -57,6 +84,7 @@ class Grouping:
         self.block = block
         self.order = {op: i for i, op in enumerate(block.ops)}
         self.of: dict[Op, Group] = {}
+        self.dependencies: Dependencies[Group] = Dependencies()
         self.sources: dict[Op, list[Op]] = {}
         """what computes the operands of each op, views left out"""
         for op in block.ops[:-1]:
@@ -71,20 +99,6 @@ class Grouping:
         found = {self.of[source]: self.order[source] for source in self.sources[op]}
         return sorted(found, key=lambda g: -found[g])
 
-    def depends(self, g: Group, on: Group) -> bool:
-        """Whether `g` needs a result of `on`, directly or not."""
-        seen: set[Group] = set()
-        todo = [g]
-        while todo:
-            for source in todo.pop().needs:
-                h = self.of[source]
-                if h is on:
-                    return True
-                if h not in seen:
-                    seen.add(h)
-                    todo.append(h)
-        return False
-
     # placing
     def place(self, op: Op) -> None:
         if op.name in LAUNCHES:
@@ -92,8 +106,8 @@ class Grouping:
         elif op.regions:
             group = Group("control", (), ops=[op])
         elif kind_of(op) == "contract":
-            group = Group("contract", shape_of(op.result), ops=[op])
-            group.axes[op.result] = tuple(a if d != 1 else -1 for a, d in enumerate(shape_of(op.result)))
+            group = Group("contract", shape_of(op.result))
+            group.add(op, {op.result: tuple(a if d != 1 else -1 for a, d in enumerate(group.space))})
         elif kind_of(op) in ("join", "pad"):
             group = Group("join", shape_of(op.result), ops=[op])
         else:
@@ -105,39 +119,44 @@ class Grouping:
                             self.merge(self.of[op], other)
                     return
             group = self.start(op)
-        group.needs.update(self.sources[op])
         self.of[op] = group
+        self.need(group, self.sources[op])
+
+    def need(self, g: Group, sources: list[Op]) -> None:
+        g.needs.update(sources)
+        for source in sources:
+            self.dependencies.add(g, self.of[source])
 
     def start(self, op: Op) -> Group:
         kind = kind_of(op)
         folded = kind in ("reduce", "scan")
         space = shape_of(op.operands[0] if folded else op.result)
         inner = reduced_axes(op) if folded else ()
-        group = Group("row" if inner else "map", space, inner, [op])
+        group = Group("row" if inner else "map", space, inner)
         if long_reduction(op):
             group.kind = "chunks"
         added = align(op, group.axes, space)
         if added is None:
             raise TargetError(Diagnostic("TS602", f"{op.name} has no lowering for these operands", op.span))
-        group.axes.update(added)
+        group.add(op, added)
         return group
 
     def join(self, g: Group, op: Op) -> bool:
         inner = self.joined_inner(g, op)
-        if inner is None:
+        if inner is None or not cost.worth_fusing(len(g.ops) + 1, len(g.outside)):
             return False
         added = align(op, g.axes, g.space)
-        if added is None or not g.fits(inner, added):
+        if added is None or not g.fits(inner, added.values()):  # its other values do: `inner` stays, or there was none
             return False
-        if any(h is not g and self.depends(h, g) for h in self.producers(op)):
+        if any(h is not g and self.dependencies.known(h, on=g) for h in self.producers(op)):
             return False
-        trial = Group(g.kind, g.space, inner, [*g.ops, op], {**g.axes, **added})
+        trial = g.with_op(op, added, inner)
         if not self.allowed(trial, op):
             return False
-        g.inner, g.ops, g.axes = trial.inner, trial.ops, trial.axes
         g.kind = "chunks" if long_reduction(op) else "row" if inner else g.kind
-        g.needs.update(source for source in self.sources[op] if self.of[source] is not g)
+        g.become(trial)
         self.of[op] = g
+        self.need(g, [source for source in self.sources[op] if self.of[source] is not g])
         return True
 
     def joined_inner(self, g: Group, op: Op) -> tuple[int, ...] | None:
@@ -156,17 +175,15 @@ class Grouping:
         return inner if g.inner in ((), inner) else None
 
     def allowed(self, trial: Group, op: Op) -> bool:
-        outside = {v for o in trial.ops for v, _ in reads(o, trial.axes, trial.space)}
-        if not cost.worth_fusing(len(trial.ops), len(outside)):
+        if not cost.worth_fusing(len(trial.ops), len(trial.outside)):
             return False
         if trial.kind == "contract":
-            return epilogue_fits(trial.ops, trial.axes, trial.space)
+            return epilogue_fits(trial)
         if long_reduction(op):
-            before = [r for o in trial.ops if o is not op for r in o.results]
-            if any(_leaves(r, set(trial.ops)) for r in before):
+            ops = set(trial.ops)
+            if any(_leaves(r, ops) for o in trial.ops if o is not op for r in o.results):
                 return False  # its programs give one value for each chunk, and nothing else
-            walks = [a.strides for o in trial.ops for _, a in reads(o, trial.axes, trial.space)]
-            return len(collapse(trial.space, [0] * len(trial.space), walks)) <= 1
+            return len(collapse(trial.space, [0] * len(trial.space), [*trial.walks])) <= 1
         return True
 
     def merge(self, g: Group, h: Group) -> None:
@@ -174,32 +191,34 @@ class Grouping:
         kinds = {g.kind, h.kind}
         if kinds - {"map", "row"} or g.space != h.space or (g.inner and h.inner and g.inner != h.inner):
             return
+        if not cost.worth_fusing(len(g.ops) + len(h.ops), 0):
+            return
         if self.leads_through_others(g, h) or self.leads_through_others(h, g):
             return
         inner = g.inner or h.inner
-        axes: dict[Value, Axes] = {}
-        ops = sorted([*g.ops, *h.ops], key=lambda o: self.order[o])
-        for op in ops:
-            added = align(op, axes, g.space)
+        trial = Group("row" if inner else "map", g.space, inner)
+        for op in sorted([*g.ops, *h.ops], key=lambda o: self.order[o]):
+            added = align(op, trial.axes, g.space)
             if added is None:
                 return
-            axes.update(added)
-        trial = Group("row" if inner else "map", g.space, inner, ops, axes)
-        if not trial.fits(inner, {}) or not self.allowed(trial, ops[-1]):
+            trial.add(op, added)
+        if not trial.fits(inner, trial.axes.values()) or not self.allowed(trial, trial.ops[-1]):
             return
-        g.kind, g.inner, g.ops, g.axes = trial.kind, inner, ops, axes
         for op in h.ops:
             self.of[op] = g
+        g.kind = trial.kind
+        g.become(trial)
         g.needs = {source for source in g.needs | h.needs if self.of[source] is not g}
+        self.dependencies.merge(g, h)
 
     def leads_through_others(self, g: Group, h: Group) -> bool:
         """Whether `g` needs `h` through a third group."""
-        return any(k not in (g, h) and self.depends(k, h) for k in {self.of[source] for source in g.needs})
+        return any(k not in (g, h) and self.dependencies.known(k, on=h) for k in {self.of[s] for s in g.needs})
 
     def sorted(self) -> list[Group]:
         """All groups, producers before consumers, otherwise in program order."""
         groups = sorted(set(self.of.values()), key=lambda g: self.order[g.ops[0]])
-        out: list[Group] = []
+        out: dict[Group, None] = {}
 
         def visit(g: Group) -> None:
             if g in out:
@@ -208,11 +227,11 @@ class Grouping:
                 for h in reversed(self.producers(op)):
                     if h is not g:
                         visit(h)
-            out.append(g)
+            out[g] = None
 
         for g in groups:
             visit(g)
-        return out
+        return list(out)
 
 
 def _leaves(v: Value, ops: set[Op]) -> bool:
@@ -221,14 +240,14 @@ def _leaves(v: Value, ops: set[Op]) -> bool:
     return any(not is_view(u) or any(_leaves(r, ops) for r in u.results) for u in others)
 
 
-def epilogue_fits(ops: list[Op], axes: dict[Value, Axes], space: Shape) -> bool:
+def epilogue_fits(g: Group) -> bool:
     """Whether all that an epilogue touches can be walked as [*batch, rows, columns] of its contraction."""
-    c = contraction(ops[0])
+    c = contraction(g.ops[0])
     kinds = [next(i for i, labels in enumerate((*c.batch, c.rows, c.columns)) if x in labels) for x in c.out]
-    walks = [written(ops[0].result, axes[ops[0].result], space).strides]
-    walks += [a.strides for o in ops[1:] for _, a in reads(o, axes, space)]
-    groups = collapse(space, kinds, walks)
-    return len({kinds[g[0]] for g in groups}) == len(groups)
+    result = g.ops[0].result
+    walks = [written(result, g.axes[result], g.space).strides, *g.walks]
+    groups = collapse(g.space, kinds, walks)
+    return len({kinds[axes[0]] for axes in groups}) == len(groups)
 
 
 def captured(op: Op) -> list[Value]:
@@ -296,7 +315,8 @@ def _emit(group: Group, known: dict[Value, Value]) -> Op:
             b for op in group.ops for v in op.operands if (b := base_of(v)) not in inside and not _generated(b)
         )
     )
-    results = [r for r in inside_order(group) if any(_used_outside(r, group))]
+    ops = set(group.ops)
+    results = [r for op in group.ops for r in op.results if _leaves(r, ops)]
     block = Block([v.type for v in outside], [v.hint for v in outside])
     mapping = dict(zip(outside, block.args, strict=True))
     for op in group.ops:
@@ -323,20 +343,6 @@ def _bring(v: Value, mapping: dict[Value, Value], block: Block) -> None:
     for w in v.op.operands:
         _bring(w, mapping, block)
     block.append(clone(v.op, mapping))
-
-
-def inside_order(group: Group) -> list[Value]:
-    return [r for op in group.ops for r in op.results]
-
-
-def _used_outside(v: Value, group: Group) -> list[Op]:
-    out: list[Op] = []
-    for user in v.users:
-        if is_view(user):
-            out += _used_outside(user.result, group)
-        elif user not in group.ops:
-            out.append(user)
-    return out
 
 
 def label(ops: list[Op]) -> str:
