@@ -60,7 +60,8 @@ def settings_page() -> str:
         "# Settings",
         "",
         "Environment variables, read whenever they are needed. A value that is not allowed is an error"
-        " ([TS607](errors.md#ts607)) that says what is.",
+        " ([TS607](errors.md#ts607)) that says what is. There are no files of settings: a `tessera.toml` is not read,"
+        " and `tessera check` says so ([TS613](errors.md#ts613)).",
         "",
         "| variable | default | meaning |",
         "|---|---|---|",

@@ -158,6 +158,7 @@ CODES: dict[str, Code] = {
     "TS610": Code("Schedule error", "a file is not a schedule, or one of its fields cannot be understood"),
     "TS611": Code("Capture error", "a launch cannot be captured into a CUDA graph"),
     "TS612": Code("Device error", "a fault has ended the GPU's context"),
+    "TS613": Code("Setting warning", "a tessera.toml is not read by this version; settings are environment variables"),
     # TS7xx: profiling
     "TS701": Code("Profile error", "a file is not a saved profile, or is damaged"),
     "TS702": Code("Profiler error", "a profiler is entered while it is recording"),

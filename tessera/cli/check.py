@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from tessera.compiler.frontend.checks.precision import accumulations
+from tessera.compiler.frontend.checks.project_file import project_files, unread
 from tessera.compiler.frontend.incremental import FileAnalysis, read_text
 from tessera.compiler.frontend.names.workspace import Modules
 from tessera.compiler.frontend.result import Analysis
@@ -47,7 +48,8 @@ def check(
     names = list({p.resolve(): p for f in files or [Path()] for p in _expand(f)}.values())
     modules = Modules()
     found = [_check(p, modules, shapes, numerics) for p in _shown(names)]
-    findings = [d for f in found for d in f.findings]
+    findings = [unread(p, _shown_path(p)) for p in project_files([*(files or [Path()]), *names])]
+    findings += [d for f in found for d in f.findings]
     if as_json:
         out: dict[str, Any] = {"diagnostics": [d.to_json() for d in findings], "files": len(names)}
         if shapes:
@@ -74,6 +76,12 @@ def _expand(path: Path) -> list[Path]:
     if not path.is_file():
         raise typer.BadParameter(f"there is no file {path}")
     return [path]
+
+
+def _shown_path(path: Path) -> str:
+    """As people would name it from here."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
 def _is_own(path: Path) -> bool:

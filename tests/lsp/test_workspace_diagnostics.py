@@ -76,3 +76,22 @@ async def test_another_target_finds_something_else(start, tmp_path):
     await eventually(lambda: editor.client.diagnostic_refresh_count > 0)
     (report,) = (await ask(editor, results))[0].values()
     assert [d for d in report.items if d.code == "TS405"]
+
+
+async def test_a_file_of_settings_that_nobody_reads(start, tmp_path):
+    settings = tmp_path / "tessera.toml"
+    settings.write_text('target = "cpu"\n', encoding="utf-8")
+    editor = await start(folders=[tmp_path])
+    found, results = await ask(editor)
+    (finding,) = found[settings.as_uri()].items
+    assert (finding.code, finding.severity) == ("TS613", lsp.DiagnosticSeverity.Warning)
+    assert finding.range == lsp.Range(lsp.Position(0, 0), lsp.Position(0, 14))
+
+    settings.write_text('note = "𝒮é"\nx = = 3\n', encoding="utf-8")
+    found, results = await ask(editor, results)
+    (finding,) = found[settings.as_uri()].items
+    assert "not valid TOML" in finding.message and finding.range.start == lsp.Position(1, 4)
+
+    settings.unlink()
+    found, _ = await ask(editor, results)
+    assert found[settings.as_uri()].items == ()

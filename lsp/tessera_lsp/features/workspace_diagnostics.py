@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lsprotocol import types as lsp
-from pygls.uris import from_fs_path
+from pygls.uris import from_fs_path, to_fs_path
 
+from tessera.compiler.frontend.checks.project_file import NAME, project_files, unread
 from tessera.compiler.frontend.names.workspace import imported_files
 from tessera_lsp.document import Document
-from tessera_lsp.features.diagnostics import to_protocol
+from tessera_lsp.features.diagnostics import one, to_protocol
 from tessera_lsp.progress import progress
 from tessera_lsp.workspace import files, stamp, text_of
 
@@ -51,7 +52,7 @@ def register(server: TesseraServer) -> None:
         previous = {p.uri: p.value for p in params.previous_result_ids}
         reports: list[_Report] = []
         with progress(server, params.work_done_token, "Checking the workspace"):
-            for path in await asyncio.to_thread(lambda: list(files(server))):
+            for path in await asyncio.to_thread(_paths, server):
                 uri = from_fs_path(str(path)) or path.as_uri()
                 if str(path) in {d.file for d in server.documents.values()}:
                     continue
@@ -73,6 +74,13 @@ def register(server: TesseraServer) -> None:
         return lsp.WorkspaceDiagnosticReport(reports)
 
 
+def _paths(server: TesseraServer) -> list[Path]:
+    """The files of the workspace, and those of the projects they lie in that should be settings."""
+    found = list(files(server))
+    folders = (to_fs_path(folder.uri) for folder in list(server.workspace.folders.values()))
+    return [*found, *project_files([*(Path(f) for f in folders if f), *found])]
+
+
 async def _checked(server: TesseraServer, path: Path, uri: str, old: Checked | None) -> Checked | None:
     """None for a file that is none of ours, or cannot be read."""
     now = stamp(path)
@@ -81,6 +89,9 @@ async def _checked(server: TesseraServer, path: Path, uri: str, old: Checked | N
         return old if state is not None else None
     text = text_of(path)
     document = Document(lsp.TextDocumentItem(uri, "python", 0, text), server.encoding, modules=server.modules)
+    if path.name == NAME:
+        finding = await asyncio.to_thread(unread, path)
+        return Checked(state, None, str(next(_NUMBERS)), [one(server, document, finding)])
     if not document.concerns_tessera:
         return None
     await document.analyse(document.text)

@@ -54,6 +54,41 @@ def test_check_searches_folders_and_lists_shapes(folder: Path) -> None:
     assert "good.py:6: x: [B, D] f32" in result.stdout and result.stdout.strip().endswith("1 error in 2 files")
 
 
+@pytest.mark.parametrize(
+    ("content", "place", "said"),
+    [
+        (b"[tool]\nx = 3\n", (1, 1, 7), "tessera.toml is not read by this version"),
+        (b"", (1, 1, 1), "tessera.toml is not read by this version"),
+        (b"[tool]\nx = = 3\n", (2, 5, 8), "not valid TOML (Invalid value)"),
+        (b"[tool", (1, 6, 6), "not valid TOML"),
+        (b"a = 1\nx = [\n1,\n", (3, 3, 3), "not valid TOML"),
+        (b"\xff\xfe", (1, 1, 1), "is not a text file in UTF-8"),
+    ],
+)
+def test_a_file_of_settings_that_nobody_reads_is_said(folder, content, place, said):
+    (folder / "tessera.toml").write_bytes(content)
+    (folder / "deep" / "er").mkdir(parents=True)
+    (folder / "deep" / "er" / "good.py").write_text(PROGRAM)
+    for words, cwd in ((["."], folder), ([], folder / "deep"), (["good.py"], folder / "deep" / "er")):
+        result = tessera("check", *words, "--json", cwd=cwd)
+        (found,) = (d for d in json.loads(result.stdout)["diagnostics"] if d["severity"] == "warning")
+        assert found["code"] == "TS613" and Path(cwd, found["file"]).samefile(folder / "tessera.toml")
+        assert (found["line"], found["column"], found["end_column"]) == place
+        assert said in found["message"] and "settings are environment variables: see docs/settings" in found["message"]
+
+
+def test_only_the_projects_own_file_of_settings_counts(folder):
+    """Not one above the root of its repository, nor one of another project beside it."""
+    project, other = folder / "project", folder / "other"
+    for root in (project, other):
+        (root / ".git").mkdir(parents=True)
+        (root / "good.py").write_text(PROGRAM)
+    for place in (folder, other):
+        (place / "tessera.toml").write_text("")
+    assert "TS613" not in tessera("check", "project", cwd=folder).stdout
+    assert tessera("check", "project", "other", cwd=folder).stdout.count("TS613") == 1
+
+
 @pytest.mark.parametrize("level", ["graph", "schedule", "tile", "target"])
 def test_ir_shows_every_level(folder: Path, level: str) -> None:
     result = tessera("ir", "good.py:scaled", "--level", level, "--target", "reference", "--dims", "B=4,D=8", cwd=folder)
