@@ -100,6 +100,20 @@ def test_sizes_and_dtypes(number: int, dtype: dt.DType) -> None:
             check(np.asarray(batched(a, b))[0], a, b, dtype)
 
 
+@ts.function
+def parts_of_k(a: Any, x: Any) -> Any:
+    return a[:, :64] @ x[:64], a[:, :100] @ x[:100], a[:, :100] @ a[:20, :100].T, a[:, :64] @ a[:20, :64].T
+
+
+def test_products_that_differ_in_k_alone() -> None:
+    """Their operands lie at the same strides, but each has code of its own."""
+    rng = np.random.default_rng(0)
+    a, x = operand(rng, (40, 128), dt.f32), operand(rng, (128,), dt.f32)
+    for k, vector, matrix in zip((64, 100), parts_of_k(a, x)[:2], parts_of_k(a, x)[:1:-1], strict=True):
+        check(vector, a[:, :k], x[:k], dt.f32)
+        check(matrix, a[:, :k], np.ascontiguousarray(a[:20, :k].T), dt.f32)
+
+
 def error(got: Any, exact: Any) -> float:
     return float(np.sqrt(np.mean((np.asarray(got).astype(np.float64) - exact) ** 2)))
 

@@ -68,7 +68,8 @@ class Shape:
     def name(self, kind: str) -> str:
         strides = "_".join("x" if s is None else str(s) for s in self.strides)
         add = ("_add" if self.accumulate else "") + ("_bound" if self.n_is_bound else "")
-        return f"{kind}_{self.dtype}_{self.m}x{self.n}_{levels(self.k)}_{strides}{add}"
+        k = "x" if self.k is None else self.k
+        return f"{kind}_{self.dtype}_{self.m}x{self.n}x{k}_{strides}{add}"
 
 
 def direct_kind(shape: Shape) -> str:
