@@ -82,6 +82,44 @@ def test_batches(m: int, k: int, n: int, dtype: str) -> None:
     assert same(product(a, b[0]), np.stack([np.asarray(product(x, b[0])) for x in a]))
 
 
+@ts.function
+def dots(a: Any, b: Any) -> Any:
+    return a[..., None, :] @ b[..., None]
+
+
+def turned_batch(x: Any) -> Any:
+    """The same elements with the batch along memory."""
+    return np.ascontiguousarray(np.moveaxis(x, 0, -1)).transpose(x.ndim - 1, *range(x.ndim - 1))
+
+
+@example(17, 2 * SPAN + 137, "f4", (False, False))
+@example(600, CHAIN + 1, "f4", (True, False))
+@given(st.sampled_from([2, 7, 16, 17, 140, 600]), DEPTHS, DTYPES, st.tuples(st.booleans(), st.booleans()))
+@settings(max_examples=20, deadline=None)
+def test_batches_of_dot_products(count: int, k: int, dtype: str, turned: tuple[bool, bool]) -> None:
+    """Many are computed side by side; each has the bits that it has alone, whatever its neighbours hold."""
+    a, b = operands((count, k), dtype, False), operands((count + 1, k), dtype, False)[1:]
+    a[1::5] = np.nan  # in neighbouring lanes
+    a[2::5], b[2::5] = -0.0, 1
+    want = np.stack([np.asarray(product(x, y)) for x, y in zip(a, b, strict=True)])
+    a, b = (turned_batch(x) if t else x for x, t in zip((a, b), turned, strict=True))
+    assert same(np.asarray(dots(a, b)).reshape(-1), want)
+    if count % 20 == 0:  # two axes that do not lie as one
+        a, b = a.reshape(20, -1, k), turned_batch(b.reshape(20, -1, k))
+        assert same(np.asarray(dots(a, b)).reshape(-1), want)
+
+
+def test_what_lies_behind_the_last_product_is_not_read() -> None:
+    """Slices of a larger array: what follows would show, as it is infinite."""
+    for k in (1, 15, 17, 100, 129, SPAN + 3):
+        a, b = (np.full((37, k + 64), np.inf, np.float32) for _ in range(2))
+        a[:, :k], b[:, :k] = operands((37, k), "f4", False), operands((37, k), "f4", False)
+        want = np.stack([np.asarray(product(x.copy(), y.copy())) for x, y in zip(a[:, :k], b[:, :k], strict=True)])
+        assert np.all(np.isfinite(want))
+        assert same(np.asarray(dots(a[:, :k], b[:, :k])).reshape(-1), want)
+        assert same(product(a[:, :k], b[3, :k]), product(a[:, :k].copy(), b[3, :k].copy()))
+
+
 def test_threads() -> None:
     before = ts.get_num_threads()
     try:
@@ -106,6 +144,7 @@ def test_other_targets(target: str) -> None:
         assert same(product(a, np.ascontiguousarray(b[:, :1])), want[:, :1])
         assert same(product(a[2:3], b), want[2:3])
         assert same(product(a[1], b[:, 4].copy()), want[1, 4])
+        assert same(dots(a, np.repeat(b[:, 4:5].T, 5, axis=0)).reshape(-1), want[:, 4])
     assert same(want, product(a, b)), "the CPU has the same order, with the same fused multiply-adds"
 
 

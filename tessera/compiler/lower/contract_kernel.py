@@ -8,11 +8,11 @@ from tessera.compiler.ir.core import Attr, Op, Value
 from tessera.compiler.ir.types import Shape, TensorType, TileType, ViewType
 from tessera.compiler.lower.kernel_writer import Argument, KernelWriter, Space
 from tessera.compiler.schedule.access import collapse, sizes, written
-from tessera.compiler.schedule.blocks import Sizes, contract_block
+from tessera.compiler.schedule.blocks import Sizes, contract_block, diagonal_block
 from tessera.compiler.schedule.matrices import contraction, operands_as_matrices
 from tessera.compiler.schedule.views import Layout, contiguous
 from tessera.language.dims import Dim, prod
-from tessera.language.dtypes import DType
+from tessera.language.dtypes import DType, f32, f64
 
 if TYPE_CHECKING:
     from tessera.compiler.lower.program_builder import GroupBody
@@ -31,13 +31,21 @@ def contract_kernel(body: GroupBody, scalars: set[Value], blocks: Sizes, name: s
     place = {label: i for i, label in enumerate(c.out)}
     groups = [*batch, *(tuple(place[x] for x in labels) for labels in (c.rows, c.columns))]
     dims = sizes(body.space, groups)
-    rows, columns = contract_block(dims[-2], dims[-1], blocks, _dtype(product), prod(dims[:-2]))
+    diagonal = None
+    if blocks.diagonals and dims[-2:] == (1, 1) and batch and _wide(product) == _dtype(product) in (f32, f64):
+        diagonal = batch.pop()
+        groups = [*batch, diagonal, ()]
+        dims = sizes(body.space, groups)
+        matrices = [_along(m, diagonal, right) for m, right in zip(matrices, (False, True), strict=True)]
+        rows, columns = diagonal_block(dims[-2], blocks), 1
+    else:
+        rows, columns = contract_block(dims[-2], dims[-1], blocks, _dtype(product), prod(dims[:-2]))
     block: tuple[Dim, ...] = (*(1 for _ in batch), rows, columns)
     writer = KernelWriter(
         Space(body.space, groups, dims, block, (False,) * len(dims)), body.axes, scalars, product.span
     )
     left, right = (_matrix(writer, batch, *m) for m in matrices)
-    writer.tiles[product.result] = _product(writer, left, right, (rows, columns), product)
+    writer.tiles[product.result] = _product(writer, left, right, (rows, columns), product, diagonal is not None)
     for op in body.ops[1:]:
         writer.compute(op)
     for v in body.results:
@@ -70,14 +78,32 @@ def _view(shape: Shape, strides: Shape, dtype: DType) -> ViewType:
     return ViewType(shape, dtype, None if strides == contiguous(shape) else strides)
 
 
-def _product(writer: KernelWriter, left: Value, right: Value, block: tuple[int, int], op: Op) -> Value:
+def _wide(product: Op) -> DType:
+    """The accumulator's dtype."""
+    t = product.result.type
+    assert isinstance(t, TensorType)
+    return t.policy.accum if t.policy and t.policy.accum else t.dtype.compute
+
+
+def _along(matrix: tuple[Layout, Shape, Shape], axes: tuple[int, ...], right: bool) -> tuple[Layout, Shape, Shape]:
+    """An operand of dot products as one matrix: `axes` of the batch are its rows, on the right its columns."""
+    layout, *known = matrix
+    size, step, kept = prod(known[0][a] for a in axes), known[1][axes[-1]], -2 if right else -1
+    shape, strides = (
+        (*own[:-2], own[kept], new) if right else (*own[:-2], new, own[kept])
+        for own, new in zip(known, (size, step), strict=True)
+    )
+    return layout, shape, strides
+
+
+def _product(writer: KernelWriter, left: Value, right: Value, block: tuple[int, int], op: Op, diagonal: bool) -> Value:
     """The block in the accumulator dtype, then rounded to the operator's dtype."""
     b = writer.b
     t = op.result.type
     assert isinstance(t, TensorType)
-    wide: DType = t.policy.accum if t.policy and t.policy.accum else t.dtype.compute
     row, column = writer.offsets[-2:]
-    acc = b.value("tile.contract", (left, right, row, column), TileType(block, wide))
+    attrs: dict[str, Attr] = {"diagonal": True} if diagonal else {}
+    acc = b.value("tile.contract", (left, right, row, column), TileType(block, _wide(op)), attrs)
     if extra := len(writer.space.dims) - 2:
         acc = b.reshape(acc, (*(1 for _ in range(extra)), *block))
     return b.cast(acc, t.dtype)

@@ -24,6 +24,8 @@ class Sizes:
     contract_columns: int
     programs: int
     """programs that contractions and reductions across rows are split into where they are large enough"""
+    diagonals: bool
+    """whether one program takes many dot products of a batch, one in each lane"""
     sides: int
     """sides of a window that are worth a launch each, rather than one launch that writes what is inside as well"""
     products: tuple[tuple[int, int], ...] = ()
@@ -42,6 +44,7 @@ SIZES: dict[str, Sizes] = {
         contract_rows=504,
         contract_columns=512,
         programs=4,
+        diagonals=True,
         sides=8,
     ),
     # 128 threads with eight elements each; a row is spread over the block's threads.
@@ -54,6 +57,7 @@ SIZES: dict[str, Sizes] = {
         contract_rows=64,
         contract_columns=64,
         programs=1,
+        diagonals=False,
         sides=1,
     ),
 }
@@ -149,6 +153,12 @@ def contract_block(m: Dim, n: Dim, device: str | Sizes, dtype: DType | None = No
     elif m * n >= 64 * 64:
         columns = min(columns, max(64, _up(-(-n // s.programs), 32)))
     return max(1, min(rows, m)), max(1, min(columns, n))
+
+
+def diagonal_block(n: Dim, s: Sizes) -> int:
+    """How many dot products of a batch one program takes: whole vectors of them."""
+    most = _clip(n, s.contract_rows)
+    return min(most, max(1, _up(-(-n // s.programs), _LANES))) if isinstance(n, int) and s.programs > 1 else most
 
 
 def _tensor_block(m: Dim, n: Dim, batch: Dim, s: Sizes) -> tuple[int, int]:

@@ -225,13 +225,17 @@ def _mma(op: Op) -> None:
     "tile.contract",
     "A whole block of A @ B from global memory: rows [row, row+BM) of A [M, K] times columns [col, col+BN) of B "
     "[K, N]. Operands A, B, row, col; the result [BM, BN] is in the accumulator dtype. The target chooses staging and "
-    "blocking; products are summed in the order of language/order.py. Elements outside M or N are zero.",
+    "blocking; products are summed in the order of language/order.py. Elements outside M or N are zero. Attr diagonal "
+    "(floats of the accumulator's dtype, M = N): element i of the column [BM, 1] is that of row and column row + i.",
 )
 def _contract(op: Op) -> None:
     _operands(op, 4)
     a, b, t = _view(op, op.operands[0]), _view(op, op.operands[1]), _result(op)
     _index(op, op.operands[2], op.operands[3])
     demand(a.rank == b.rank == t.rank == 2 and a.shape[1] == b.shape[0], op, f"shapes {a}, {b} do not fit")
+    if op.attrs.get("diagonal"):
+        demand(a.shape[0] == b.shape[1] and t.shape[1] == 1, op, "gives a column of a square product's diagonal")
+        demand(a.dtype == b.dtype == t.dtype, op, "takes and gives one dtype")
 
 
 def _view_access(op: Op, view: Value, rest: list[Value]) -> ViewType:

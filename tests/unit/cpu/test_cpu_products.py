@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -66,3 +67,31 @@ def test_blocks_and_widths_do_not_change_a_bit(size: tuple[int, int], turned: bo
             found.append(out)
     np.testing.assert_allclose(found[0], matrix.astype("f8") @ vector, rtol=1e-4, atol=1e-4)
     assert all(np.array_equal(found[0], other) for other in found)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("k", [0, 1, 7, 100, 129, 2200])
+def test_widths_and_neighbours_do_not_change_a_dot_product(k: int, turned: bool) -> None:
+    """Many dot products at once in lanes, against each of them alone. `turned`: the left rows lie along memory."""
+    n, rng = 37, np.random.default_rng(k)
+    left, right = (rng.standard_normal((n, k)).astype(np.float32) for _ in range(2))
+    left[5], right[9], left[20] = np.nan, np.inf, -0.0
+    alone = np.array([np.asarray(product(x, y)) for x, y in zip(left, right, strict=True)])
+
+    def body(block: int) -> Callable[[LineBuilder, Value, Value, Value], None]:
+        def write(t: LineBuilder, a: Value, b: Value, y: Value) -> None:
+            at, zero = t.iop("imul", t.program_id(0), t.index(block)), t.index(0)
+            where, result = (a, b, at, zero), TileType((block, 1), dt.f32)
+            t.store(y, t.value("tile.contract", where, result, {"diagonal": True}), [at, zero])
+
+        return write
+
+    for level in LEVELS:
+        for block in (1, 24, 64):
+            a = Arg("a", (n, k), dt.f32, strides=(1, n) if turned else (k, 1))
+            b, y = Arg("b", (k, n), dt.f32, strides=(1, k)), Arg("y", (n, 1), dt.f32, out=True)
+            target = CpuTarget(level)
+            executable = target.load(target.compile(build("dots", [a, b, y], (ceildiv(n, block),), body(block))))
+            given, out = np.ascontiguousarray(left.T if turned else left), np.empty(n, np.float32)
+            executable.run([v.ctypes.data for v in (given, right, out)], [], [])
+            np.testing.assert_array_equal(out.view(np.int32), alone.view(np.int32))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.compiler.schedule.blocks import contract_block, grid, map_block, row_block, sizes_for
+from tessera.compiler.schedule.blocks import contract_block, diagonal_block, grid, map_block, row_block, sizes_for
 from tessera.language.dims import Dim, symbol
 
 SHAPES = st.lists(st.integers(0, 5000), min_size=1, max_size=4).map(tuple)
@@ -43,6 +43,12 @@ def test_blocks_of_elementwise_groups(dims: tuple[Dim, ...], units: set[int], bl
 )
 def test_blocks_of_reductions(dims: tuple[Dim, ...], inner: tuple[bool, ...], block: tuple[Dim, ...]) -> None:
     assert row_block(dims, inner, "cpu") == block
+
+
+def test_blocks_of_batches_of_dot_products() -> None:
+    cpu = sizes_for("cpu")
+    assert cpu.diagonals and not sizes_for("cuda").diagonals, "lanes are what they are for"
+    assert [diagonal_block(n, cpu) for n in (0, 2, 100, 10_000, symbol("N"))] == [1, 2, 32, 504, 504]
 
 
 @given(SHAPES, st.sets(st.integers(0, 3)), DEVICES)

@@ -205,8 +205,11 @@ class Interpreter:
         rows, cols = self.shape(op.result)
         depth, dtype = a.shape[1], _dtype(op.result)
         left = self.window(op, a, (row, 0), (rows, depth), 0)
-        right = self.window(op, b, (0, col), (depth, cols), 0)
+        diagonal = bool(op.attrs.get("diagonal"))
+        right = self.window(op, b, (0, row if diagonal else col), (depth, rows if diagonal else cols), 0)
         wide_a, wide_b = to_compute(left, _dtype(op.operands[0])), to_compute(right, _dtype(op.operands[1]))
+        if diagonal:
+            wide_b = wide_b[..., None]  # of each k a column, as the left one
         return dot(wide_a, wide_b, np.zeros((rows, cols), dtype.numpy), dtype)
 
     # global memory

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import ViewType
 from tessera.compiler.targets.cpu.elementary.convert import memory_element, real_part
+from tessera.compiler.targets.cpu.kernel.diagonal import diagonal_function
 from tessera.compiler.targets.cpu.kernel.packed_matmul import Matmul, matmul_function
 from tessera.compiler.targets.cpu.kernel.small_matmul import Shape, direct_function, direct_kind
 from tessera.compiler.targets.cpu.llvm.emit import Function
 from tessera.compiler.targets.cpu.llvm.values import Index, Val
 from tessera.compiler.targets.cpu.loops.axes import shape_of
 from tessera.compiler.targets.cpu.loops.index import dtype_of, memory_of, unsupported
+from tessera.compiler.targets.cpu.loops.memory import Cell, held
 from tessera.compiler.targets.cpu.loops.nests import NestWriter
 from tessera.compiler.targets.cpu.loops.plan import Planner
 from tessera.language.dims import Dim
@@ -189,6 +191,9 @@ def write_mma(k: KernelFunction, op: Op, plan: Planner, writer: NestWriter) -> N
 
 def write_contract(k: KernelFunction, op: Op) -> None:
     """The part of the block that lies inside the product; at the edges the rest is zero."""
+    if op.attrs.get("diagonal"):
+        _write_diagonal(k, op)
+        return
     ev, fn = k.ev, k.fn
     lhs, rhs = op.operands[:2]
     rows, columns = shape_of(op.result)
@@ -221,6 +226,27 @@ def write_contract(k: KernelFunction, op: Op) -> None:
     depth = ev.dim(_extent(lhs, 1))
     product = Product(a, b, dtype_of(op.result), cell.ptr, pitch, m, n, depth, rows, columns, False)
     (product.swapped if swap else product).write(k)
+
+
+def _write_diagonal(k: KernelFunction, op: Op) -> None:
+    """The part of the column that lies inside the product; the rest is filler, which no store writes."""
+    ev = k.ev
+    rows = shape_of(op.result)[0]
+    assert isinstance(rows, int) and op.result not in ev.cells
+    dtype = held(dtype_of(op.result))
+    lanes = k.isa.lanes(dtype.bits)
+    cell = Cell(k.raw(-(-rows // lanes) * lanes * dtype.itemsize), (1 if rows > 1 else 0, 0), dtype)
+    ev.cells[op.result] = cell
+    row, depth = op.operands[2], _extent(op.operands[0], 1)
+    (a, b), count = (_whole(k, v) for v in op.operands[:2]), _left(k, op.operands[0], 0, row, rows)
+    strides = tuple(s if isinstance(s, int) else None for s in (*a.strides, *b.strides, PITCH))
+    shape = Shape(k.isa, cell.dtype, 1, rows, depth if isinstance(depth, int) else None, strides, False, True)
+    starts = [
+        k.fn.gep(x.ptr, k.fn.mul(ev.index(row), step), memory_element(x.dtype))
+        for x, step in ((a, a.strides[0]), (b, b.strides[1]))
+    ]
+    sizes = [cell.ptr, PITCH, 1, count, ev.dim(depth)]
+    _call(k.fn, diagonal_function(k.module, shape), [starts[0], *a.strides, starts[1], *b.strides, *sizes])
 
 
 def _whole(k: KernelFunction, v: Value) -> Operand:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from tessera.compiler.targets.cpu.elementary.convert import memory_element, register_type
 from tessera.compiler.targets.cpu.elementary.vectormath import VectorMath
@@ -19,7 +20,7 @@ from tessera.compiler.targets.cpu.kernel.chains import Chains, added, sums
 from tessera.compiler.targets.cpu.kernel.packed_matmul import PARAMETERS, interleaved, transpose
 from tessera.compiler.targets.cpu.llvm.emit import Function, Module
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
-from tessera.compiler.targets.cpu.llvm.values import I1, Index, Ty, Val, const
+from tessera.compiler.targets.cpu.llvm.values import I32, Index, Ty, Val, const
 from tessera.language.dtypes import DType
 from tessera.language.order import CHAIN, GROUP, SPAN, levels
 
@@ -32,6 +33,9 @@ ROWS = 8
 
 FAR = 4096
 """bytes between rows of a matrix that are too far apart for more than one place of each to be read at a time"""
+
+Step: TypeAlias = "Callable[[Index, Index, list[Val]], list[Val]]"
+"""Adds products to sums: those from a place on, how many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +103,7 @@ def direct_function(module: Module, shape: Shape, kind: str) -> str:
     fn = Function(module, name, PARAMETERS)
     places = (1, 2, 4, 5, 7)
     strides: list[Index] = [fn.param(p) if s is None else s for p, s in zip(places, shape.strides, strict=True)]
-    writer = _Writer(fn, shape, strides)
+    writer = Writer(fn, shape, strides)
     match kind:
         case "dots":
             writer.dots()
@@ -113,7 +117,7 @@ def direct_function(module: Module, shape: Shape, kind: str) -> str:
 
 
 @dataclass(slots=True)
-class _Writer:
+class Writer:
     fn: Function
     shape: Shape
     strides: list[Index]
@@ -152,7 +156,7 @@ class _Writer:
                 places = [fn.add(lo, fn.mul(i, CHAIN)) for i in starts]
                 rows = [[self.at(x, (p, 1)) for p in places] for x in (a, b)]
                 with fn.loop(0, CHAIN, lanes, [const(0, shape.vector)]) as along:
-                    left, right = (self._square([self.at(p, (along.index, 1)) for p in lines]) for lines in rows)
+                    left, right = (self.square([self.at(p, (along.index, 1)) for p in lines], lanes) for lines in rows)
                     v = along.carried[0]
                     for x, y in zip(left, right, strict=True):
                         v = self.fma(x, y, v)
@@ -174,8 +178,8 @@ class _Writer:
             result = fn.select(fn.icmp("sgt", k, 0), at.results[0], const(0, one))
             fn.store(result, self.at(fn.param(6), (i.index, ldc), (j.index, 1)), shape.dtype.itemsize)
 
-    def _square(self, rows: list[Val]) -> list[Val]:
-        """A vector from each of these places, transposed.
+    def square(self, rows: list[Val], left: Index) -> list[Val]:
+        """A vector from each of these places, transposed; the first `left` elements of each are read.
 
         Halves of vectors go from memory to where they belong, which is cheaper than to shuffle them later. All of a row
         is read at once, since rows may lie in one set of the cache.
@@ -183,13 +187,13 @@ class _Writer:
         fn, lanes, size = self.fn, self.shape.lanes, self.shape.dtype.itemsize
         piece = min(16 // size, lanes)
         if lanes < 2 * piece:
-            return transpose(fn, [fn.load(p, self.shape.vector, size) for p in rows])
+            return transpose(fn, [self._first(p, self.shape.vector, left, 0) for p in rows])
         half, t = lanes // 2, self.shape.vector.wide(lanes // 2)
         lower = [i for p in range(0, lanes, 2 * piece) for i in range(p, p + piece)]
         held: list[list[Val]] = [[] for _ in range(lanes // piece)]
         for j in range(piece):
             own = rows[j::piece]  # lanes j of all pieces
-            loaded = [[fn.load(self.at(p, (at, 1)), t, size) for at in (0, half)] for p in own]
+            loaded = [[self._first(self.at(p, (at, 1)), t, left, at) for at in (0, half)] for p in own]
             for at in range(2):
                 joined = [
                     fn.shuffle(x[at], y[at], range(lanes)) for x, y in zip(loaded[::2], loaded[1::2], strict=True)
@@ -201,6 +205,14 @@ class _Writer:
                     mask = [i + k * piece for i in lower]
                     held[2 * at + k].append(fn.shuffle(joined[0], joined[1], [*mask, *(lanes + i for i in mask)]))
         return [v for some in held for v in interleaved(fn, some, piece)]
+
+    def _first(self, p: Val, t: Ty, left: Index, at: int) -> Val:
+        """The vector at `p`, of which lanes at, at + 1 ... of `left` are read."""
+        if isinstance(left, int) and left >= at + t.lanes:
+            return self.fn.load(p, t, self.shape.dtype.itemsize)
+        if isinstance(left, int) and left <= at:
+            return const(0, t)
+        return self._masked(p, self._less(range(at, at + t.lanes), left), t)
 
     def rows_of_b(self) -> None:
         """A vector times B: several rows of B at a time are added to sums that stay in the first-level cache."""
@@ -318,24 +330,20 @@ class _Writer:
                 at.next = following
             return at.results
 
-        self.finish(places, self._sums(self.start(places), chain))
+        self.finish(places, self.sums(self.start(places), chain))
 
-    def _sums(self, start: list[Val], chains: Chains, together: int = 1) -> list[Val]:
+    def sums(self, start: list[Val], chains: Chains, together: int = 1) -> list[Val]:
         k = self.shape.k
         return sums(self.fn, self.fn.param(10) if k is None else k, levels(k), start, chains, together)
 
     def _load(self, p: Val, tail: int) -> Val:
         if not tail:
             return self.fn.load(p, self.shape.vector, self.shape.dtype.itemsize)
-        return self._masked(p, self._mask(range(tail)))
+        return self._first(p, self.shape.vector, tail, 0)
 
-    def _mask(self, on: range) -> Val:
-        m = I1.wide(self.shape.lanes)
-        return Val("<" + ", ".join(f"i1 {'true' if i in on else 'false'}" for i in range(m.lanes)) + ">", m)
-
-    def _masked(self, p: Val, mask: Val) -> Val:
+    def _masked(self, p: Val, mask: Val, t: Ty) -> Val:
         """Zeros in the lanes that are not read."""
-        fn, t, m = self.fn, self.shape.vector, mask.ty
+        fn, m = self.fn, mask.ty
         fn.module.declare(f"declare {t.text} @llvm.masked.load.{t.suffix}.p0(ptr, {m.text}, {t.text})")
         args = f"ptr align {self.shape.dtype.itemsize} {p.ref}, {mask!r}, {t.text} zeroinitializer"
         return fn.effect(f"call {t.text} @llvm.masked.load.{t.suffix}.p0({args})", t)
@@ -370,33 +378,51 @@ class _Writer:
             return [self.fma(self._left(i, k), line, v) for (line, k, i), v in zip(chosen, values, strict=True)]
 
         def chains(starts: list[Index], count: Index, values: list[Val]) -> list[Val]:
-            whole = fn.mul(fn.div(count, lanes), lanes)
-            with fn.loop(0, whole, lanes, values) as at:
-                corners = [self.at(b, (fn.add(k, at.index), 1)) for k in starts]
-                squares = [self._square([self.at(p, (s, 1)) for s in own]) for p in corners for own in steps]
-                so_far = list(at.carried)
+            def step(at: Index, left: Index, so_far: list[Val]) -> list[Val]:
+                corners = [self.at(b, (fn.add(k, at), 1)) for k in starts]
+                squares = [self.square([self.at(p, (s, 1)) for s in own], left) for p in corners for own in steps]
                 for i, lines in enumerate(zip(*squares, strict=True)):
-                    so_far = add(so_far, lines, [fn.add(k, fn.add(at.index, i)) for k in starts])
-                at.next = so_far
-            with fn.loop(whole, count, 1, at.results) as one:
-                ks = [fn.add(k, one.index) for k in starts]
-                lines = [self._one_each(self.at(b, (k, 1)), own) for k in ks for own in steps]
-                one.next = add(list(one.carried), lines, ks)
-            return one.results
+                    place = fn.add(at, self.inside(i, left))
+                    so_far = self.kept(i, left, add(so_far, lines, [fn.add(k, place) for k in starts]), so_far)
+                return so_far
+
+            return self.by_squares(count, values, step)
 
         near = isinstance(sbn, int) and sbn * shape.dtype.itemsize < FAR
-        self.finish(places, self._sums(self.start(places), chains, 2 if m == 1 and near else 1))
+        self.finish(places, self.sums(self.start(places), chains, 2 if m == 1 and near else 1))
+
+    def by_squares(self, count: Index, values: list[Val], step: Step) -> list[Val]:
+        """`step` for as many products as there are lanes each, then once more for what is left of `count`."""
+        fn, lanes = self.fn, self.shape.lanes
+        whole = fn.mul(fn.div(count, lanes), lanes)
+        with fn.loop(0, whole, lanes, values) as at:
+            at.next = step(at.index, lanes, list(at.carried))
+        if whole is count or whole == count:
+            return at.results
+        if isinstance(count, int):
+            return step(whole, fn.sub(count, whole), at.results)
+        with fn.loop(whole, count, lanes, at.results) as rest:  # runs once or not at all
+            rest.next = step(rest.index, fn.sub(count, whole), list(rest.carried))
+        return rest.results
+
+    def inside(self, i: int, left: Index) -> Index:
+        """Place i of a square, or the last one that is read."""
+        return i if left == self.shape.lanes else self.fn.smin(i, self.fn.sub(left, 1))
+
+    def kept(self, i: int, left: Index, new: list[Val], old: list[Val]) -> list[Val]:
+        """The sums with the products of place i, where there is one: products of zeros could turn -0.0 into 0.0."""
+        if isinstance(left, int):
+            return new if i < left else old
+        some = self._less([i] * self.shape.lanes, left)
+        return [self.fn.select(some, x, y) for x, y in zip(new, old, strict=True)]
+
+    def _less(self, places: Sequence[int], left: Index) -> Val:
+        """In which lanes the place is before `left`."""
+        fn, t = self.fn, I32.wide(len(places))
+        numbers = Val(f"<{', '.join(f'i32 {i}' for i in places)}>", t)
+        return fn.compare("icmp slt", numbers, fn.convert("trunc", fn.index(left), I32))
 
     def _left(self, row: int, k: Index) -> Val:
         """An element of A in every lane."""
         place = self.at(self.fn.param(0), (row, self.strides[0]), (k, self.strides[1]))
         return self.fn.splat(self.fn.load(place, self.shape.vector.scalar), self.shape.lanes)
-
-    def _one_each(self, p: Val, steps: list[Index]) -> Val:
-        """One element of each lane's column."""
-        fn, t = self.fn, self.shape.vector
-        v = Val("poison", t)
-        for i, step in enumerate(steps):
-            x = fn.load(self.at(p, (step, 1)), t.scalar)
-            v = fn.op(f"insertelement {t.text} {v.ref}, {x!r}, i64 {i}", t, (v, x))
-        return v
