@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import gc
+import sys
 import weakref
 
 import pytest
@@ -101,3 +102,29 @@ def test_an_answer_goes_with_its_node():
     del tree
     gc.collect()
     assert seen() is None
+
+
+def test_checking_twice_the_accesses_is_twice_the_work():
+    """Each has a finding of its own, whose fix asks for all places of the name."""
+
+    def calls(stores: int) -> int:
+        lines = [f"        y[i * {stores} + {j}] = x[i] + {j}.0" for j in range(stores)]
+        head = "import tessera as ts\n\n@ts.kernel\ndef k(x: ts.Tensor['n', ts.f32], y: ts.Tensor['m', ts.f32]):\n"
+        text = head + "    i = ts.tile.linear_id()\n    if i < n:\n" + "\n".join(lines) + "\n"
+        count = 0
+
+        def note(_frame: object, event: str, _arg: object) -> None:
+            nonlocal count
+            count += event == "call"
+
+        file, before = FileAnalysis(f"stores{stores}.py"), sys.getprofile()
+        sys.setprofile(note)
+        try:
+            file.update(text)
+        finally:
+            sys.setprofile(before)
+        assert len([d for d in file.diagnostics if d.severity != "error"]) >= stores
+        return count
+
+    calls(3)  # what is loaded once
+    assert calls(80) < 2.3 * calls(40)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from tessera import knobs
@@ -16,6 +17,7 @@ from tessera.compiler.frontend.checks.finding import Finding, Look
 from tessera.compiler.frontend.checks.ranges import constant, name_of
 from tessera.compiler.frontend.evaluate.fixes import Candidate
 from tessera.compiler.frontend.kernel.values import Panel
+from tessera.compiler.frontend.syntax.by_node import by_node
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import Shape, SharedType, TileType, ViewType, shape_text
 from tessera.compiler.machines import (
@@ -249,13 +251,23 @@ def kept_transposed(look: Look, view: Value) -> list[Candidate]:
         return []
     parameter = next((a for a in tree.args.args if a.arg == view.hint), None)
     axes = _axes(parameter.annotation) if parameter is not None else None
-    uses = [n for s in tree.body for n in ast.walk(s) if isinstance(n, ast.Name) and n.id == view.hint]
-    places = [n for s in tree.body for n in ast.walk(s) if isinstance(n, ast.Subscript) and n.value in uses]
-    pairs = [pair for n in places if (pair := _pair(n.slice)) is not None]
-    if axes is None or not uses or len(pairs) != len(uses):
+    pairs = _as_pairs(tree).get(view.hint)
+    if axes is None or not pairs:
         return []
     changes = [(n, look.text(m)) for a, b in (axes, *pairs) for n, m in ((a, b), (b, a))]
     return [look.replaced(f"Keep {view.hint} transposed, here and where it is made", *changes)]
+
+
+@by_node
+def _as_pairs(tree: ast.FunctionDef) -> dict[str, list[tuple[ast.expr, ast.expr]]]:
+    """By name: the two indices of each place where it stands. Names that also stand otherwise are left out."""
+    within = [n for s in tree.body for n in ast.walk(s)]
+    uses = Counter(n.id for n in within if isinstance(n, ast.Name))
+    found: dict[str, list[tuple[ast.expr, ast.expr]]] = {}
+    for n in within:
+        if isinstance(n, ast.Subscript) and isinstance(n.value, ast.Name) and (pair := _pair(n.slice)) is not None:
+            found.setdefault(n.value.id, []).append(pair)
+    return {name: pairs for name, pairs in found.items() if len(pairs) == uses[name]}
 
 
 def _named_elsewhere(look: Look, tree: ast.FunctionDef) -> bool:
