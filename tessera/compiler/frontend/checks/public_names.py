@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import tessera
 from tessera.compiler.frontend.evaluate.inlining import assigned_names
-from tessera.compiler.frontend.names import vocabulary
+from tessera.compiler.frontend.names import own_modules, vocabulary
 from tessera.compiler.frontend.names.definition import Source
 from tessera.compiler.frontend.names.values import MISSING, Module, Namespace
 from tessera.compiler.frontend.syntax.by_node import by_node
@@ -29,7 +29,7 @@ _OWN = "tessera"
 _ROOMS = ("cli", "compiler", "dist", "kernels", "language", "profiler", "runtime")
 """modules that are there even where an editor's bundled server comes without them"""
 _CLOSED = frozenset({_OWN, *(f"{_OWN}.{n}" for n in vocabulary.NAMESPACES if n not in ("tile", "tensor"))})
-"""modules of which all members are known"""
+"""modules whose members are the language's vocabulary"""
 
 
 @lru_cache(maxsize=1)
@@ -39,7 +39,12 @@ def _names() -> frozenset[str]:
 
 
 def _has(path: str, name: str) -> bool:
-    if path not in _CLOSED or name.startswith("__") or vocabulary.member(path, name) is not MISSING:
+    if name.startswith("__"):
+        return True
+    if path not in _CLOSED:
+        known = own_modules.members(path)
+        return known is None or name in known
+    if vocabulary.member(path, name) is not MISSING:
         return True  # also what only functions have, `ts.range`: plain functions are inlined into them
     return path == _OWN and name in _names()
 
@@ -47,13 +52,23 @@ def _has(path: str, name: str) -> bool:
 def unknown_names(scope: TextScope, source: Source) -> list[Diagnostic]:
     """A finding for each (TS104), with what is near as a fix."""
     imported = (n for n, node in scope.bound.items() if isinstance(node, (ast.Import, ast.ImportFrom)))
-    values = ((name, scope.lookup(name)) for name in imported)
-    own = {n: v.path for n, v in values if isinstance(v, Namespace) and not isinstance(v, Module) and _is_own(v.path)}
+    own = {name: path for name in imported if (path := _module(scope, name))}
     found: list[Diagnostic] = []
     for statement in scope.tree.body:
         for path, name, node in _in_statement(scope, own, statement):
             found.append(_finding(path, name, node, source))
     return found
+
+
+def _module(scope: TextScope, name: str) -> str:
+    """The module of Tessera that an imported name stands for; empty where it is something else."""
+    value, node = scope.lookup(name), scope.bound[name]
+    if isinstance(value, Namespace):
+        return value.path if not isinstance(value, Module) and _is_own(value.path) else ""
+    if isinstance(node, ast.ImportFrom) and node.module and not node.level and _is_own(node.module):
+        path = next((f"{node.module}.{a.name}" for a in node.names if (a.asname or a.name) == name), "")
+        return path if path and not scope.is_file(path) and own_modules.members(path) is not None else ""
+    return ""
 
 
 def _is_own(module: str) -> bool:
@@ -129,7 +144,7 @@ def _finding(path: str, name: str, node: Any, source: Source) -> Diagnostic:
     why = instead(name) if path == _OWN else ""
     if why:
         return Diagnostic("TS104", f"{path} has no {name!r}; {why}", span)
-    known = _names() if path == _OWN else vocabulary.members(path)
+    known = _names() if path == _OWN else own_modules.members(path) or vocabulary.members(path)
     close = nearest(name, [k for k in known if not k.startswith("_")])
     hint, fixes = "", ()
     if close is not None:
