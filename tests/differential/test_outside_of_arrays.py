@@ -237,3 +237,47 @@ def test_sums_of_columns_that_are_not_there(target: str, K: int) -> None:
     got = run(sums_of_columns_before, b, np.zeros((3, 31), np.float32), target=target)[1]
     want = [b[p * 2 : p * 2 + 31, max(p - 3, 0) : p + 1].sum(1) for p in range(3)]
     np.testing.assert_array_equal(got, want)
+
+
+def folded(x: ts.Tensor["N", ts.f32], y: ts.Tensor["P", ts.f32], least: ts.Tensor["P", ts.f32]):
+    for p in ts.tile.range(0, P, 1):
+        block = ts.tile.exp(x[p * 8 : p * 8 + 8]).reshape(2, 4)
+        y[p] = ts.tile.sum(block)
+        least[p] = ts.tile.max(-block.reshape(4, 2))
+
+
+def masked_turned(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["N", ts.f32], z: ts.Tensor["N", ts.f32]):
+    rows, columns = ts.tile.arange(8), ts.tile.arange(8)
+    some = ts.tile.load(x[0:8, 0:8], mask=(rows[:, None] < 3) & (columns[None, :] < N))
+    y[0:8] = ts.tile.max(some.T, axis=1)
+    stretched = ts.tile.load(x[0, columns], mask=columns < 3)[None, :] + ts.tile.zeros((4, 8))
+    z[0:8] = ts.tile.max(stretched.reshape(32)) + ts.tile.zeros((8,))
+
+
+def single(x: ts.Tensor["N", ts.f32], y: ts.Tensor["P", ts.f32]):
+    for p in ts.tile.range(0, P, 1):
+        acc = ts.tile.zeros((1,))
+        for t in ts.tile.range(0, 4, 1):
+            acc = ts.tile.maximum(acc - 1, x[t * 3 : t * 3 + 1].reshape(1))
+        y[p : p + 1] = acc
+
+
+@TARGETS
+def test_what_does_not_exist_is_in_no_result_under_another_shape(target: str) -> None:
+    rng = np.random.default_rng(0)
+    x = -rng.uniform(1, 2, 13).astype(np.float32)
+    two, six = np.zeros(2, np.float32), np.zeros(6, np.float32)
+    _, y, least = run(folded, x, two, two, target=target)
+    np.testing.assert_allclose(y, [np.exp(x[:8]).sum(), np.exp(x[8:]).sum()], rtol=1e-6)
+    np.testing.assert_allclose(least, [-np.exp(x[:8]).min(), -np.exp(x[8:]).min()], rtol=1e-6)
+
+    m = -rng.uniform(1, 2, (5, 6)).astype(np.float32)
+    _, y, z = run(masked_turned, m, six, six, target=target)
+    np.testing.assert_array_equal(y, m[:3].max(axis=0))
+    np.testing.assert_array_equal(z, np.full(6, m[0, :3].max()))
+
+    _, y = run(single, x[:5], two, target=target)
+    want = np.float32(0)
+    for t in range(2):
+        want = max(want - 1, x[t * 3])
+    np.testing.assert_array_equal(y, [want, want])

@@ -50,6 +50,11 @@ class Tile:
             shaped = np.logical_and.outer(shaped, a)
         return np.broadcast_to(self.mask, self.values.shape) & shaped
 
+    def reshape(self, size: int) -> Tile:
+        """Of one axis to as many elements: the same, along nothing."""
+        assert self.values.shape == (size,)
+        return self
+
     def _with(self, other: Any, f: Callable[[Any, Any], Any]) -> Tile:
         other = other.tile() if isinstance(other, Lanes) else other if isinstance(other, Tile) else Tile(other)
         return Tile(f(self.values, other.values), _both(self, other), mask=self.mask & other.mask)

@@ -91,19 +91,22 @@ class Writer:
         at = self.index(self.number(1, 2), must)
         return f"{at} : {at} + {width}"
 
-    # tiles of one axis
+    # tiles of one axis: where two meet, one of them lies along nothing, for along two axes they would make a matrix
+    def loose(self, depth: int, width: int, deep: int = 1, must: str = "") -> str:
+        return f"{self.tile(depth, width, deep, must)}.reshape({width})"
+
     def tile(self, depth: int, width: int, deep: int = 1, must: str = "") -> str:
         if deep and self.draw.random() < 0.4:
             x = self.tile(depth, width, deep - 1, must)
             match self.draw.randrange(4):
                 case 0:
-                    return f"({x} + {self.tile(depth, width, deep - 1, must)})"
+                    return f"({x} + {self.loose(depth, width, deep - 1, must)})"
                 case 1:
                     return f"({x} * {self.number(2, 3)} + 1)"
                 case 2:
-                    return f"ts.tile.maximum({x}, {self.tile(depth, width, deep - 1, must)})"
+                    return f"ts.tile.maximum({x}, {self.loose(depth, width, deep - 1, must)})"
                 case _:
-                    return f"ts.tile.where({x} > 0, {x}, {self.tile(depth, width, deep - 1, must)})"
+                    return f"ts.tile.where({x} > 0, {x}, {self.loose(depth, width, deep - 1, must)})"
         match self.draw.randrange(2 if must else 9):
             case 0:
                 return f"a[{self.slice(width, must)}]"
@@ -116,17 +119,25 @@ class Writer:
             case 4:
                 return f"a[g[{self.slice(width)}]]"
             case 5:
-                return f"ts.tile.load(a[{self.slice(width)}], mask={self.mask(width)}, other={self.number(0, 5)})"
+                return self.load(width, f", other={self.number(0, 5)}")
             case 7:
                 rows = f"g[{self.slice(width)}]"
                 return f"ts.tile.row_sum(b[{rows}, {self.slice(self.number(2, 4, 8))}])"
             case 6:
                 return f"ts.tile.row_sum(b[{self.slice(width)}, {self.slice(self.number(2, 4, 8))}])"
             case _:
-                return f"ts.tile.load(a[{self.slice(width)}], mask={self.mask(width)})"
+                return self.load(width)
 
-    def mask(self, width: int) -> str:
-        return f"(ts.tile.arange({width}) + {self.index(1)} < {self.pick('N', 'K', self.index(1))})"
+    def load(self, width: int, other: str = "") -> str:
+        at = self.index(self.number(1, 2))
+        return f"ts.tile.load(a[{at} : {at} + {width}], mask={self.mask(width, at)}{other})"
+
+    def mask(self, width: int, at: str) -> str:
+        """Half of them over the lanes that are read or written, which begin `at`; the others lie along nothing."""
+        end = self.pick("N", "K", self.index(1))
+        if self.draw.random() < 0.5:
+            return f"(ts.tile.arange({width}) + {at} < {end})"
+        return f"(ts.tile.arange({width}) + {self.index(1)} < {end}).reshape({width})"
 
     def scalar(self, depth: int) -> str:
         match self.draw.randrange(5):
@@ -152,9 +163,9 @@ class Writer:
         elif kind == 1:
             self.line(depth, f"y[p, {self.index()}] = {self.scalar(depth)}")
         elif kind == 2:
-            lanes = f"ts.tile.arange({width}) + {self.index()}"
-            value, mask = self.tile(depth, width), self.fresh("m")
-            self.line(depth, f"{mask} = {self.mask(width)}")
+            at, mask = self.index(), self.fresh("m")
+            self.line(depth, f"{mask} = {self.mask(width, at)}")
+            lanes, value = f"ts.tile.arange({width}) + {at}", self.loose(depth, width)
             self.line(depth, f"ts.tile.store(y[p, {lanes}], {value}, mask={mask})")
         elif kind == 3 and left:
             self.line(depth, f"if {self.index(1)} < {self.pick('N', 'Q', self.index(1))}:")

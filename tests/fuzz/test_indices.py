@@ -24,7 +24,7 @@ def test_random_index_arithmetic(part: int) -> None:
         refused += any(kind == "refused" for kind, _, _ in found)
         serious = [f for f in found if f[0] in FAULTS]
         assert not serious, f"{serious[0]}\n{reproducer(p)}"
-    assert refused < PROGRAMS // 2, "most programs are programs: the rest joins vectors along several axes"
+    assert refused <= 2, "nearly all programs are programs"
 
 
 @pytest.mark.parametrize("at_end,offset", [(True, 17), (False, -1)])

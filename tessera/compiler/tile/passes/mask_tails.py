@@ -183,6 +183,7 @@ class MaskTails:
         self.tails[op.result] = tuple(self.of(x)[i] for i in perm)
         if x in self.padding:
             self.padding[op.result] = self.padding[x]
+        self.move_masks(op)
 
     def broadcast(self, op: Op) -> None:
         x, axes = op.operands[0], cast("tuple[int, ...]", op.attrs["axes"])
@@ -192,17 +193,37 @@ class MaskTails:
             stretched = shape[i] == 1 and cast(TileType, op.result.type).shape[a] != 1
             out[a] = NONE if stretched else self.of(x)[i]
         self.tails[op.result] = tuple(out)
+        self.move_masks(op)
 
     def reshape(self, op: Op) -> None:
-        """Axes of size 1 come and go; what is really folded loses its tails' places, so padding must go before."""
+        """Axes that stay keep their tails. Where an axis with padding is folded, or goes, and where an author's mask
+        leaves elements out, what exists is a mask of the new shape."""
         x = op.operands[0]
         before, after = cast(TileType, x.type).shape, cast(TileType, op.result.type).shape
-        kept = [(n, t) for n, t in zip(before, self.of(x), strict=True) if n != 1]
-        if [n for n, _ in kept] == [n for n in after if n != 1]:
-            rest = iter(t for _, t in kept)
-            self.tails[op.result] = tuple(next(rest) if n != 1 else NONE for n in after)
-            if x in self.padding:
-                self.padding[op.result] = self.padding[x]
+        places = _kept(before, after)
+        tails, out = self.of(x), [NONE] * len(after)
+        for i, a in places.items():
+            out[a] = tails[i]
+        self.tails[op.result] = tuple(out)
+        if x in self.padding:
+            self.padding[op.result] = self.padding[x]
+        lost = tuple(NONE if i in places else t for i, t in enumerate(tails))
+        self.move_masks(op, lost)
+
+    def move_masks(self, op: Op, tails: Tails = ()) -> None:
+        """What tells which elements of an op's operand exist beside its axes, these `tails` too, is moved as it is."""
+        x = op.operands[0]
+        masks = self.masks.get(x, frozenset[Value]())
+        if any(tails) or masks:
+            self.masks[op.result] = self.moved(op, tails, masks)
+
+    def moved(self, op: Op, tails: Tails, masks: frozenset[Value]) -> frozenset[Value]:
+        assert op.block is not None
+        builder = TileBuilder(op.block, op.block.ops.index(op), op.span)
+        before, after = (cast(TileType, v.type).shape for v in (op.operands[0], op.result))
+        found = [*self.conditions(builder, tails, before), *sorted(masks, key=lambda m: id(m.owner))]
+        kind = TileType(after, dtypes.bool_)
+        return frozenset(builder.value(op.name, (condition,), kind, dict(op.attrs)) for condition in found)
 
     # where elements are combined
     def reduce(self, op: Op) -> None:
@@ -388,8 +409,27 @@ class _Probe(MaskTails):
     def behind(self, op: Op, tails: frozenset[Tail], axis: int) -> frozenset[Tail]:
         return tails
 
+    def moved(self, op: Op, tails: Tails, masks: frozenset[Value]) -> frozenset[Value]:
+        return frozenset({op.result})
+
     def restrict(self, op: Op, tails: Tails, shape: tuple[Dim, ...]) -> None:
         return None
+
+
+def _kept(before: Sequence[Dim], after: Sequence[Dim]) -> dict[int, int]:
+    """Which axes are the same before and behind a reshape; axes of size 1 come and go."""
+    if [n for n in before if n != 1] != [n for n in after if n != 1]:
+        return {}
+    out, i, a = dict[int, int](), 0, 0
+    while i < len(before) and a < len(after):
+        if before[i] == after[a]:
+            out[i] = a
+            i, a = i + 1, a + 1
+        elif before[i] == 1:
+            i += 1
+        else:
+            a += 1
+    return out
 
 
 def _slice_start(index: Value) -> tuple[Value, int]:
