@@ -125,3 +125,108 @@ def test_products_of_single_elements(target: str) -> None:
         run(one_by_one, x, w, y, target=chosen, debug=False)
         found.append(y)
     np.testing.assert_array_equal(*found)
+
+
+def one_row(x: Tensor[8, 8, ts.f32], y: Tensor[8, 8, 8, ts.f32]):
+    for p in ts.tile.range(0, 8, 1):
+        v = ts.tile.col_sum(x[p : p + 1, 0:8])
+        y[p, 0:8, 0:8] = v[:, None] - v[None, :]
+
+
+def one_column(x: Tensor[8, 8, ts.f32], y: Tensor[8, 8, 8, ts.f32]):
+    for p in ts.tile.range(0, 8, 1):
+        v = ts.tile.max(x[0:8, p : p + 1], axis=1)
+        y[p, 0:8, 0:8] = v[:, None] - v[None, :]
+
+
+def row_of_a_product(x: Tensor[8, 8, ts.f32], y: Tensor[8, 8, 8, ts.f32]):
+    for p in ts.tile.range(0, 8, 1):
+        v = ts.tile.col_sum(x[p : p + 1, 0:8] @ x[0:8, 0:8])
+        y[p, 0:8, 0:8] = v[:, None] - v[None, :]
+
+
+@pytest.mark.parametrize("target", ["cpu", "reference", "emulator:sm_80", "emulator:sm_90a"])
+@pytest.mark.parametrize(
+    "f, vectors", [(one_row, lambda x: x), (one_column, lambda x: x.T), (row_of_a_product, lambda x: x @ x)]
+)
+def test_vectors_reduced_from_one_row(f: Any, vectors: Any, target: str) -> None:
+    if target.startswith("emulator"):
+        require("g++")
+    x = np.random.default_rng(1).integers(-9, 10, (8, 8)).astype(np.float32)
+    y = np.zeros((8, 8, 8), np.float32)
+    run(f, x.copy(), y, target=target, debug=False)
+    v = vectors(x)
+    np.testing.assert_array_equal(y, v[:, :, None] - v[:, None, :])
+
+
+def long_rows(x: Tensor["M", "N", ts.f32], y: Tensor["M", "N", ts.f32], z: Tensor["M", ts.f32]):
+    for p in ts.tile.range(0, M, 1):
+        v = ts.tile.col_sum(x[p : p + 1, :])
+        y[p, :] = v * 2
+        z[p] = ts.tile.sum(v)
+
+
+@pytest.mark.parametrize("target", ["cpu", "emulator:sm_80"])
+def test_a_long_row_is_walked_in_pieces(target: str) -> None:
+    if target.startswith("emulator"):
+        require("g++")
+    x = np.random.default_rng(2).integers(-9, 10, (2, 40000)).astype(np.float32)
+    y, z = np.zeros_like(x), np.zeros(2, np.float32)
+    run(long_rows, x.copy(), y, z, target=target, debug=False)
+    np.testing.assert_array_equal(y, x * 2)
+    np.testing.assert_array_equal(z, x.sum(1))
+
+
+def one_dot(x: Tensor["M", "N"], w: Tensor["N", "K"], y: Tensor["M", "K"]):
+    for p in ts.tile.range(0, M, 1):
+        for q in ts.tile.range(0, K, 1):
+            y[p : p + 1, q : q + 1] = x[p : p + 1, 0:N] @ w[0:N, q : q + 1]
+
+
+def dot_in_steps(x: Tensor["M", "N"], w: Tensor["N", "K"], y: Tensor["M", "K"]):
+    for p in ts.tile.range(0, M, 1):
+        for q in ts.tile.range(0, K, 1):
+            total = ts.tile.zeros((1, 1), dtype=y.dtype)
+            for k in ts.tile.range_k(0, N, 4):
+                total += x[p : p + 1, k : k + 4] @ w[k : k + 4, q : q + 1]
+            y[p : p + 1, q : q + 1] = total
+
+
+def dot_of_shared(x: Tensor["M", "N"], w: Tensor["N", "K"], y: Tensor["M", "K"]):
+    for p in ts.tile.range(0, M, 1):
+        for q in ts.tile.range(0, K, 1):
+            a, b = ts.tile.alloc_shared((1, N), x.dtype), ts.tile.alloc_shared((N, 1), x.dtype)
+            a[:, :], b[:, :] = x[p : p + 1, 0:N], w[0:N, q : q + 1]
+            ts.tile.barrier()
+            y[p : p + 1, q : q + 1] = ts.tile.mma(a, b)
+            ts.tile.barrier()
+
+
+def dot_with_itself(x: Tensor["M", "N"], w: Tensor["N", "K"], y: Tensor["M", "K"]):
+    for p in ts.tile.range(0, M, 1):
+        row = x[p : p + 1, 0:N]
+        own = row @ row.T
+        for q in ts.tile.range(0, K, 1):
+            y[p : p + 1, q : q + 1] = own
+
+
+DTYPES = {"f32": ("f4", "f4"), "f16": ("f2", "f4"), "f64": ("f8", "f8"), "int8": ("i1", "i8")}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", [1, 4, 160])
+@pytest.mark.parametrize("f", [one_dot, dot_in_steps, dot_of_shared, dot_with_itself])
+def test_products_with_one_element_have_the_same_bits_on_every_target(f: Any, n: int, dtype: str) -> None:
+    require("g++")
+    own, given = DTYPES[dtype]
+    rng = np.random.default_rng(n)
+    x, w = ((rng.standard_normal(s) * 20).astype(own) for s in ((2, n), (n, 3)))
+    found = {}
+    for target in ("cpu", "emulator:sm_80"):
+        y = np.zeros((2, 3), given)
+        run(f, x.copy(), w.copy(), y, target=target, debug=False)
+        found[target] = y.tobytes()
+        a, b = x.astype("f8"), w.astype("f8")
+        want = a @ b if f is not dot_with_itself else np.repeat((a * a).sum(1)[:, None], 3, 1)
+        np.testing.assert_allclose(y, want, rtol=1e-4, atol=1e-2)
+    assert found["cpu"] == found["emulator:sm_80"]

@@ -304,8 +304,6 @@ def _is_copied(e: KernelEmitter, v: Value, user: Op) -> bool:
 def _one_product(e: KernelEmitter, op: Op) -> None:
     """A product whose tiles have one element each."""
     t = dtype_of(op.result)
-    if not all(map(is_scalar, op.operands[:2])):
-        raise e.refuse(op, "a product with a single element: use sum(a * b)", "TS410")
     a, b = (f"ts::cast<{cxx.type_name(t)}>({e.expr(v)})" for v in op.operands[:2])
     acc = e.expr(op.operands[2])
     text = f"ts::fma({a}, {b}, {acc})" if t.is_float else f"ts::add({acc}, ts::mul({a}, {b}))"
@@ -314,7 +312,7 @@ def _one_product(e: KernelEmitter, op: Op) -> None:
 
 @handles("mma")
 def _mma(e: KernelEmitter, op: Op) -> None:
-    if is_scalar(op.result):
+    if all(map(is_scalar, op.operands)):
         _one_product(e, op)
         return
     if (op, 0) in e.products.sources:
@@ -343,7 +341,12 @@ def _mma(e: KernelEmitter, op: Op) -> None:
         for text in copies:
             e.source.write(text)
         e.source.write("ts::barrier();" if any("copy_async" in c for c in copies) else "ts::sync();")
-    e.let(op.result, f"ts::mma({', '.join(parts)}, {e.tile(op.operands[2])})", op.operands[2].hint or "product")
+    hint = op.operands[2].hint or "product"
+    if is_scalar(op.result):  # every thread sums the one element, as it holds it
+        acc = f"ts::full<ts::Blocked<1, 1, 1, 1, 1>>({e.expr(op.operands[2])})"
+        e.let(op.result, f"ts::mma({', '.join(parts)}, {acc}).v[0]", hint)
+    else:
+        e.let(op.result, f"ts::mma({', '.join(parts)}, {e.tile(op.operands[2])})", hint)
 
 
 def _fill_staged(e: KernelEmitter, product: Op, name: str, v: Value) -> str:

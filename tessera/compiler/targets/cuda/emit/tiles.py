@@ -190,7 +190,7 @@ def _reduce(e: KernelEmitter, op: Op) -> None:
             if is_tile(op.result):
                 e.splat.add(op.result)
         elif is_tile(op.result):
-            e.let(op.result, _widened(e, op), name)
+            _give_all(e, op)
         else:
             e.let(op.result, _widened(e, op), name, cxx.type_name(dtype_of(op.result)))
         return
@@ -202,6 +202,18 @@ def _reduce(e: KernelEmitter, op: Op) -> None:
     _fold_bytes(e, op, axis)
     argument = "" if axis == "all" else f"<{axis}>"
     _give(e, op, f"ts::{name}{argument}({_widened(e, op)})", axis)
+
+
+def _give_all(e: KernelEmitter, op: Op) -> None:
+    """A reduction over axes of one element: the elements as they are, in the layout of the result."""
+    x, t, text = op.operands[0], op.result, _widened(e, op)
+    own = e.layout_of(t)
+    if e.layout_of(x) != own:
+        n = own.shape[0] * own.shape[1]
+        e.headers.add("rearrange")
+        e.need_scratch(n * dtype_of(t).itemsize)
+        text = f"ts::rearrange<{e.layout(t)}, ts::Box<{n}>, ts::Box<1>>({text})"
+    e.let(t, text, str(op.attrs["op"]))
 
 
 def _of_nothing(op: Op) -> float:

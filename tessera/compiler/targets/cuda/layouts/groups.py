@@ -254,11 +254,20 @@ class Grouping:
 
     def _relate_reduce(self, op: Op) -> None:
         x, t = op.operands[0], op.result
+        if not is_tile(x):
+            return
         axis = self.reduced(op)
-        if is_tile(x) and is_tile(t) and axis in (0, 1) and len(self._groups[t].shape) == 1:
+        if axis == "none":
+            self._same(x, t)
+        if is_tile(t) and axis in (0, 1) and len(self._groups[t].shape) == 1:
             matrix = self.of(x)
             self.of(t).col.unite(matrix.row if axis == 1 else matrix.col)
             self._vectors.append((self.of(t), matrix, axis))
+
+    def _moves(self, op: Op) -> bool:
+        """Whether a reduction gives its result another layout than that of its operand's elements, rows or columns."""
+        axis = self.reduced(op)
+        return axis == "other" or (axis == "none" and self.of(op.operands[0]) is not self.of(op.result))
 
     def reduced(self, op: Op) -> int | str:
         """What a reduction folds of its operand's matrix: 1 the columns, 0 the rows, "all", "none" or "other"."""
@@ -314,7 +323,7 @@ class Grouping:
         if name == "broadcast":
             return len(tiles) < 2 or self.place(op) != "other"
         if name == "reduce":
-            return not tiles or self.reduced(op) != "other"
+            return not tiles or not self._moves(op)
         return name in TABLE or name in STREAMABLE or not tiles
 
     def _folded(self, group: Group) -> bool:

@@ -43,7 +43,7 @@ def folded_line(op: Op, grouping: Grouping) -> Line | None:
             refuse(op, "reduces two axes at once that are both too long for registers")
         return both[0] if both else None
     line = col if axis == 1 else row if axis == 0 else None
-    if line is None and lines_of(op, grouping):
+    if axis == "other" and lines_of(op, grouping):
         refuse(op, "reduces an axis in the middle of a tile that is too large for registers")
     return line if line is not None and line.chunk is not None else None
 
