@@ -7,6 +7,7 @@ store; memory always holds the storage type.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
@@ -191,6 +192,16 @@ def promote(a: DType, b: DType) -> DType | None:
     if signed.bits > unsigned.bits:
         return signed
     return BY_NAME[f"int{unsigned.bits * 2}"] if unsigned.bits < 64 else None
+
+
+def have_common(found: Iterable[DType]) -> bool:
+    """Whether there is one type for all of these, taken one after the other as `promote` does."""
+    joint: DType | None = bool_
+    for dtype in found:
+        joint = promote(joint, dtype)
+        if joint is None:
+            return False
+    return True
 
 
 def number(value: complex, dtype: DType) -> bool | int | float | complex | None:

@@ -227,6 +227,8 @@ _def(
 )
 _def("gelu_tanh", 1, "gelu's tanh approximation", _gelu_tanh, accepts="real", gives="float", flops=22)
 
+TRUTHS = frozenset({"logical_and", "logical_or", "logical_xor"})
+"""functions that see of each operand only whether it is zero, so that operands need no common dtype"""
 BY_SYMBOL: dict[tuple[str, int], str] = {(s.symbol, s.arity): s.name for s in TABLE.values() if s.symbol}
 
 REDUCERS: dict[str, str] = {

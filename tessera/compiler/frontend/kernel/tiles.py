@@ -20,7 +20,7 @@ from tessera.compiler.tile.dialect import TileBuilder
 from tessera.language import dtypes
 from tessera.language.dims import Dim, Expr
 from tessera.language.dtypes import DType
-from tessera.language.scalars import ACCEPTED, TABLE, Accepts, elements
+from tessera.language.scalars import ACCEPTED, TABLE, TRUTHS, Accepts, elements
 
 NUMBERS = (bool, int, float, complex)
 
@@ -112,6 +112,9 @@ class Tiles:
 
     def map(self, name: str, *operands: Any) -> Value:
         """An elementwise function of `language.scalars` over tiles, numbers and indices."""
+        tiles = [v for v in operands if isinstance(v, Value)]
+        if name in TRUTHS and not dtypes.have_common(tile_type(v).dtype for v in tiles):
+            operands = tuple(self.truth(v) if isinstance(v, Value) else v for v in operands)
         values, dtype = self.promote(operands)
         demand_dtype(name, dtype, TABLE[name].accepts)
         if TABLE[name].gives == "float" and not (dtype.is_float or dtype.is_complex):

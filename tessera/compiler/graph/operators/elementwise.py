@@ -22,7 +22,7 @@ from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
 from tessera.language.lazy import np
 from tessera.language.rounding import round_to
-from tessera.language.scalars import TABLE, Scalar
+from tessera.language.scalars import TABLE, TRUTHS, Scalar
 
 ALIASES: dict[str, tuple[str, ...]] = {
     "sub": ("subtract",), "mul": ("multiply",), "div": ("divide", "true_divide"), "floordiv": ("floor_divide",),
@@ -59,6 +59,8 @@ class Elementwise(Operator, abstract=True):
         first = len(xs) - len(chosen)
         for i, x in enumerate(chosen, first):
             t.require(x, self.scalar.in_graphs or self.scalar.accepts, operand=i)
+        if self.name in TRUTHS and not dtypes.have_common(x.dtype for x in xs):
+            chosen = tuple(t.convert(i, x, dtypes.bool_) for i, x in enumerate(xs))
         dtype = t.promote(*chosen, first=first)
         if first:
             t.convert(0, xs[0], dtypes.bool_)

@@ -1,0 +1,49 @@
+"""`logical_and` and its like of operands without a common dtype: only whether they are zero counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import Tensor
+from tests.kernel_runner import run
+
+SIGNED = np.array([0, 3, 0, -1, 2**62], np.int64)
+UNSIGNED = np.array([0, 0, 7, 2**63, 2**64 - 1], np.uint64)
+NAMES = ["logical_and", "logical_or", "logical_xor"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("target", ["cpu", "reference"])
+def test_in_a_function(name: str, target: str) -> None:
+    operator: Any = getattr(ts, name)
+
+    @ts.function
+    def f(x: Tensor["N", ts.int64], y: Tensor["N", ts.uint64]):
+        return operator(x, y), operator(y.cast(ts.f16), x.cast(ts.bf16))
+
+    want = getattr(np, name)(SIGNED, UNSIGNED)
+    for found in ts.compile(f, target=target, arguments=(SIGNED, UNSIGNED))(SIGNED, UNSIGNED):
+        np.testing.assert_array_equal(found, want)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_eager(name: str) -> None:
+    want = getattr(np, name)(SIGNED, UNSIGNED)
+    np.testing.assert_array_equal(np.asarray(getattr(ts, name)(SIGNED, UNSIGNED)), want)
+
+
+def in_a_kernel(x: Tensor[5, ts.int64], y: Tensor[5, ts.uint64], z: Tensor[3, 5, ts.bool_]):
+    for _p in ts.tile.range(0, 1, 1):
+        z[0, :] = ts.tile.logical_and(x[:], y[:])
+        z[1, :] = ts.tile.logical_or(x[:], y[:])
+        z[2, :] = ts.tile.logical_xor(y[:], x[:])
+
+
+def test_in_a_kernel() -> None:
+    z = np.zeros((3, 5), bool)
+    run(in_a_kernel, SIGNED, UNSIGNED, z, target="cpu")
+    np.testing.assert_array_equal(z, [getattr(np, name)(SIGNED, UNSIGNED) for name in NAMES])
