@@ -109,6 +109,15 @@ def test_batches_of_dot_products(count: int, k: int, dtype: str, turned: tuple[b
         assert same(np.asarray(dots(a, b)).reshape(-1), want)
 
 
+@pytest.mark.parametrize("shape", [(16, 2, 1), (17, 4, 1), (100, 1, 3), (30, 5, 1), (3, 2, 1)], ids=str)
+def test_batches_of_few_rows(shape: tuple[int, int, int]) -> None:
+    count, m, n = shape
+    for dtype in ("f4", "f8"):
+        for k in (1, 64, SPAN + 130):
+            a, b = operands((count, m, k), dtype, False), operands((count, k, n), dtype, True)
+            assert same(product(a, b), np.stack([np.asarray(product(x, y)) for x, y in zip(a, b, strict=True)]))
+
+
 def test_what_lies_behind_the_last_product_is_not_read() -> None:
     """Slices of a larger array: what follows would show, as it is infinite."""
     for k in (1, 15, 17, 100, 129, SPAN + 3):
@@ -144,6 +153,8 @@ def test_other_targets(target: str) -> None:
         assert same(product(a, np.ascontiguousarray(b[:, :1])), want[:, :1])
         assert same(product(a[2:3], b), want[2:3])
         assert same(product(a[1], b[:, 4].copy()), want[1, 4])
+        many = np.stack([a[:2, :20] * i for i in range(16)])
+        assert same(product(many, many[:, :1].swapaxes(1, 2)), [np.asarray(product(x, x[:1].T)) for x in many])
         assert same(dots(a, np.repeat(b[:, 4:5].T, 5, axis=0)).reshape(-1), want[:, 4])
     assert same(want, product(a, b)), "the CPU has the same order, with the same fused multiply-adds"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tessera.compiler.ir.core import Attr, Op, Value
@@ -17,6 +18,12 @@ from tessera.language.dtypes import DType, f32, f64
 if TYPE_CHECKING:
     from tessera.compiler.lower.program_builder import GroupBody
 
+FEW = 4
+"""rows or columns of a product that leave so many lanes empty that it is quicker to compute dot products, if there are
+..."""
+MANY = 16
+"""... this many products"""
+
 
 def contract_kernel(body: GroupBody, scalars: set[Value], blocks: Sizes, name: str) -> tuple[Op, list[Argument]]:
     """The tile program over [*batch, rows, columns], with as few batch axes as all that is touched allows."""
@@ -31,12 +38,14 @@ def contract_kernel(body: GroupBody, scalars: set[Value], blocks: Sizes, name: s
     place = {label: i for i, label in enumerate(c.out)}
     groups = [*batch, *(tuple(place[x] for x in labels) for labels in (c.rows, c.columns))]
     dims = sizes(body.space, groups)
-    diagonal = None
-    if blocks.diagonals and dims[-2:] == (1, 1) and batch and _wide(product) == _dtype(product) in (f32, f64):
-        diagonal = batch.pop()
-        groups = [*batch, diagonal, ()]
+    diagonal = blocks.diagonals and bool(batch) and _are_dots(product, matrices, dims)
+    if diagonal:
+        lanes = batch.pop()
+        single = [dims[-2] == 1, dims[-1] == 1]
+        matrices = [_along(m, lanes, dims[-2:], right) for m, right in zip(matrices, (False, True), strict=True)]
+        groups = [*batch, *(g for g, one in zip(groups[-2:], single, strict=True) if not one), lanes, ()]
+        batch += [(n + i,) for i, one in enumerate(single) if not one]
         dims = sizes(body.space, groups)
-        matrices = [_along(m, diagonal, right) for m, right in zip(matrices, (False, True), strict=True)]
         rows, columns = diagonal_block(dims[-2], blocks), 1
     else:
         rows, columns = contract_block(dims[-2], dims[-1], blocks, _dtype(product), prod(dims[:-2]))
@@ -45,7 +54,7 @@ def contract_kernel(body: GroupBody, scalars: set[Value], blocks: Sizes, name: s
         Space(body.space, groups, dims, block, (False,) * len(dims)), body.axes, scalars, product.span
     )
     left, right = (_matrix(writer, batch, *m) for m in matrices)
-    writer.tiles[product.result] = _product(writer, left, right, (rows, columns), product, diagonal is not None)
+    writer.tiles[product.result] = _product(writer, left, right, (rows, columns), product, diagonal)
     for op in body.ops[1:]:
         writer.compute(op)
     for v in body.results:
@@ -85,15 +94,32 @@ def _wide(product: Op) -> DType:
     return t.policy.accum if t.policy and t.policy.accum else t.dtype.compute
 
 
-def _along(matrix: tuple[Layout, Shape, Shape], axes: tuple[int, ...], right: bool) -> tuple[Layout, Shape, Shape]:
-    """An operand of dot products as one matrix: `axes` of the batch are its rows, on the right its columns."""
-    layout, *known = matrix
-    size, step, kept = prod(known[0][a] for a in axes), known[1][axes[-1]], -2 if right else -1
-    shape, strides = (
-        (*own[:-2], own[kept], new) if right else (*own[:-2], new, own[kept])
-        for own, new in zip(known, (size, step), strict=True)
-    )
-    return layout, shape, strides
+def _are_dots(product: Op, matrices: Sequence[tuple[Layout, Shape, Shape]], dims: Shape) -> bool:
+    """Whether each product of the batch is a dot product, or so few that they would leave most lanes empty, with what
+    is summed along memory. `dims`: the last of the batch, rows and columns."""
+    if _wide(product) != _dtype(product) or _dtype(product) not in (f32, f64):
+        return False
+    count, *size = dims[-3:]
+    if size == [1, 1]:
+        return True
+    along = matrices[0][2][-1] == 1 == matrices[1][2][-2]
+    few = 1 in size and all(isinstance(d, int) and 1 <= d <= FEW for d in size)
+    return along and few and (not isinstance(count, int) or count >= MANY)
+
+
+def _along(
+    matrix: tuple[Layout, Shape, Shape], axes: tuple[int, ...], outer: Shape, right: bool
+) -> tuple[Layout, Shape, Shape]:
+    """An operand of dot products as [*batch, rows, columns, n, K], on the right [..., K, n]: n are `axes` of the batch,
+    `outer` the sizes of rows and columns."""
+    layout, shape, strides = matrix
+    size, step = prod(shape[a] for a in axes), strides[axes[-1]]
+    ends, steps = (shape[-2], size), (strides[-2], step)
+    places = (0, strides[-1])
+    if not right:
+        ends, steps = (size, shape[-1]), (step, strides[-1])
+        places = (strides[-2], 0)
+    return layout, (*shape[:-2], *outer, *ends), (*strides[:-2], *places, *steps)
 
 
 def _product(writer: KernelWriter, left: Value, right: Value, block: tuple[int, int], op: Op, diagonal: bool) -> Value:
