@@ -281,3 +281,25 @@ def test_what_does_not_exist_is_in_no_result_under_another_shape(target: str) ->
     for t in range(2):
         want = max(want - 1, x[t * 3])
     np.testing.assert_array_equal(y, [want, want])
+
+
+def folded_product(x: ts.Tensor["N", ts.f32], w: ts.Tensor["K", "L", ts.f32], y: ts.Tensor["I", "L", ts.f32]):
+    for j in ts.tile.range(0, L, 16):
+        y[0:2, j : j + 16] = ts.tile.exp(x[0:8]).reshape(2, 4) @ w[0:4, j : j + 16]
+
+
+def masked_product(x: ts.Tensor["M", "K", ts.f32], w: ts.Tensor["K", "L", ts.f32], y: ts.Tensor["M", "L", ts.f32]):
+    some = ts.tile.load(x[0:8, 0:8], mask=ts.tile.arange(8)[None, :] + ts.tile.zeros((8, 8)) < 3)
+    y[0:8, 0:8] = ts.tile.exp(some) @ w[0:8, 0:8]
+
+
+@TARGETS
+def test_what_does_not_exist_is_in_no_product(target: str) -> None:
+    x = -np.arange(1, 6, dtype=np.float32)
+    w, y = np.ones((4, 16), np.float32), np.zeros((2, 16), np.float32)
+    *_, y = run(folded_product, x, w, y, target=target)
+    want = np.array([np.exp(x[:4]).sum(), np.exp(x[4])])
+    np.testing.assert_allclose(y, np.broadcast_to(want[:, None], (2, 16)), rtol=1e-5)
+    m, w = array(8, 8) / 64, array(8, 8)
+    *_, y = run(masked_product, m, w, np.zeros((8, 8), np.float32), target=target)
+    np.testing.assert_allclose(y, np.exp(m[:, :3]) @ w[:3], rtol=1e-5)

@@ -273,9 +273,10 @@ class MaskTails:
     def mma(self, op: Op) -> None:
         a, b, acc = op.operands
         inner = self.of(a)[1] | self.of(b)[0]
-        if inner:
-            op.set_operand(0, self.masked(op, a, (NONE, inner), frozenset(), 0))
-            op.set_operand(1, self.masked(op, b, (inner, NONE), frozenset(), 0))
+        for i, (x, tails) in enumerate(((a, (NONE, inner)), (b, (inner, NONE)))):
+            masks = self.masks.get(x, frozenset[Value]())
+            if inner or masks:
+                op.set_operand(i, self.masked(op, x, tails, masks, 0))
         rows, columns = self.of(acc)
         self.tails[op.result] = (self.of(a)[0] | rows, self.of(b)[1] | columns)
 
