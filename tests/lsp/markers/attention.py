@@ -113,7 +113,7 @@ def mha(x: Tensor["B", "S", "D"], w: Tensor["D", "3*D"], wo: Tensor["D", "D"], H
 @ts.function
 def static_layers(x: Tensor["B", "D"], w0: Tensor["D", "D"], w1: Tensor["D", "D"]):
     outs = [ts.tanh(x @ w) for w in (w0, w1)]  #: [D, D] f32
-    d = {"a": outs[0], "b": outs[1]}
+    d = {"a": outs[0], "b": outs[1]}  #: {a: [B, D] f32, b: [B, D] f32}
     total = sum(outs)  #: [B, D] f32
     s = ts.stack(list(d.values()), axis=1)  #: [B, 2, D] f32
     z = ts.concat([o * i for i, o in enumerate(outs)], axis=-1)  #: [B, 2*D] f32 | [B, D] f32
@@ -126,3 +126,9 @@ def optional(x: Tensor["B", "S", "D"], mask: Tensor["S", "S"] | None = None, bia
         s = s + mask
     y = ts.softmax(s, -1) @ x  #: [B, S, D] f32
     return y if bias is None else y + bias
+
+
+@ts.function
+def losses(x: Tensor["B", "D"]) -> dict[str, Tensor]:
+    y = x * 2  #: [B, D] f32
+    return {"loss": y.sum(), "y": y}
