@@ -119,7 +119,8 @@ class FileAnalysis:
         """Those outside of functions and kernels; inside them the evaluator has found them."""
         from tessera.compiler.frontend.checks.public_names import unknown_names  # here: it brings the evaluator
 
-        found = unknown_names(self.scope, source_of(self.file, self.text))
+        looked_at = {a.definition.tree.lineno for a in self.analyses}
+        found = unknown_names(self.scope, source_of(self.file, self.text), looked_at)
         if not found:
             return []
         said = {(d.code, d.span) for a in self.analyses for d in a.diagnostics}

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import ast
 import pkgutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import tessera
 from tessera.compiler.frontend.evaluate.inlining import assigned_names
@@ -49,14 +50,26 @@ def _has(path: str, name: str) -> bool:
     return path == _OWN and name in _names()
 
 
-def unknown_names(scope: TextScope, source: Source) -> list[Diagnostic]:
-    """A finding for each (TS104), with what is near as a fix."""
+_CLEAN: WeakKeyDictionary[ast.AST, tuple[tuple[str, str], ...]] = WeakKeyDictionary()
+"""statements in which all is there, while the names of the file stand for these modules"""
+
+
+def unknown_names(scope: TextScope, source: Source, known: Container[int] = ()) -> list[Diagnostic]:
+    """A finding for each (TS104), with what is near as a fix. `known`: the lines of the functions into which the
+    evaluator has looked; only what decorates them is left."""
     imported = (n for n, node in scope.bound.items() if isinstance(node, (ast.Import, ast.ImportFrom)))
     own = {name: path for name in imported if (path := _module(scope, name))}
-    found: list[Diagnostic] = []
+    given, found = tuple(own.items()), list[Diagnostic]()
     for statement in scope.tree.body:
-        for path, name, node in _in_statement(scope, own, statement):
-            found.append(_finding(path, name, node, source))
+        parts: Sequence[ast.AST] = (statement,)
+        if isinstance(statement, ast.FunctionDef) and statement.lineno in known:
+            parts = statement.decorator_list
+        for part in parts:
+            if _CLEAN.get(part) != given:
+                unknown = [_finding(*item, source) for item in _in_statement(scope, own, part)]
+                found += unknown
+                if not unknown and not _mentions(part)[0]:  # what is imported may come to be another file
+                    _CLEAN[part] = given
     return found
 
 
@@ -75,19 +88,19 @@ def _is_own(module: str) -> bool:
     return module.partition(".")[0] == _OWN
 
 
-def _in_statement(scope: TextScope, own: Mapping[str, str], statement: ast.stmt) -> Iterator[tuple[str, str, Any]]:
+def _in_statement(scope: TextScope, own: Mapping[str, str], statement: ast.AST) -> Iterator[tuple[str, str, Any]]:
     """`own`: what names of the file stand for, where that is a module of Tessera."""
     imports, chains = _mentions(statement)
     for module, level, node in imports:
-        if level or not _is_own(module) or scope.is_file(module):
+        if level or not _is_own(module):
             continue
         if isinstance(node, ast.alias):
-            if node.name != "*" and not _has(module, node.name):
+            if node.name != "*" and not _has(module, node.name) and not scope.is_file(module):
                 yield module, node.name, node
         else:
             path, _, name = module.rpartition(".")
             while path:
-                if not _has(path, name):
+                if not _has(path, name) and not scope.is_file(module):  # asked last: it looks at the disk
                     yield path, name, node
                 path, _, name = path.rpartition(".")
     for path, names, nodes in ((own[head], *chain) for head in own for chain in chains.get(head, ())):
@@ -99,7 +112,7 @@ def _in_statement(scope: TextScope, own: Mapping[str, str], statement: ast.stmt)
 
 
 @by_node
-def _mentions(statement: ast.stmt) -> tuple[list[tuple[str, int, Any]], dict[str, list[tuple[list[str], list[Any]]]]]:
+def _mentions(statement: ast.AST) -> tuple[list[tuple[str, int, Any]], dict[str, list[tuple[list[str], list[Any]]]]]:
     """Imports, and dotted names by their head, where no function gives it another meaning."""
     imports: list[tuple[str, int, Any]] = []
     chains: dict[str, list[tuple[list[str], list[Any]]]] = {}
