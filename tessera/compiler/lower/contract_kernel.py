@@ -14,6 +14,7 @@ from tessera.compiler.schedule.matrices import contraction, operands_as_matrices
 from tessera.compiler.schedule.views import Layout, contiguous
 from tessera.language.dims import Dim, prod
 from tessera.language.dtypes import DType, f32, f64
+from tessera.language.order import CHAIN, SPAN
 
 if TYPE_CHECKING:
     from tessera.compiler.lower.program_builder import GroupBody
@@ -98,6 +99,11 @@ def _are_dots(product: Op, matrices: Sequence[tuple[Layout, Shape, Shape]], dims
     """Whether each product of the batch is a dot product, or so few that they would leave most lanes empty, with what
     is summed along memory. `dims`: the last of the batch, rows and columns."""
     if _wide(product) != _dtype(product) or _dtype(product) not in (f32, f64):
+        return False
+    k = matrices[0][1][-1]
+    if (
+        isinstance(k, int) and k >= SPAN and k % CHAIN == 0
+    ):  # the chains of one fill the lanes, which read memory in order
         return False
     count, *size = dims[-3:]
     if size == [1, 1]:
