@@ -8,13 +8,8 @@ from typing import Any
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcException
 
+from tessera.editor.kinds import ANNOTATE, ASSERT, DISTRIBUTE, EXTRACT, EXTRACT_KERNEL, FUSE, IGNORE, PRECISION
 from tessera_lsp.messages import IR, LEVELS, SIZES
-
-# changes that are offered
-IGNORE = "quickfix.ignore"
-ANNOTATE, ASSERT = "refactor.rewrite.annotate", "refactor.rewrite.assert"
-DISTRIBUTE, FUSE, PRECISION = "refactor.rewrite.distribute", "refactor.rewrite.fuse", "refactor.rewrite.precision"
-EXTRACT, EXTRACT_KERNEL = "refactor.extract.function", "refactor.extract.kernel"
 
 # semantic tokens
 TOKENS = ("typeParameter", "parameter", "variable", "function", "method", "type", "namespace")

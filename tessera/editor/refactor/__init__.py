@@ -17,7 +17,7 @@ from tessera.editor.functions import Known
 from tessera.errors import Diagnostic, Edit, Fix, Span
 
 if TYPE_CHECKING:
-    from tessera_lsp.document import Document
+    from tessera.editor.open_file import OpenFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def tried(known: Known, edits: Iterable[Edit]) -> Tried | None:
     return Tried(after, tuple(d for d in after.diagnostics if (d.code, d.message) not in before))
 
 
-def spread(document: Document, known: Known, edits: Iterable[Edit], name: str) -> list[Diagnostic]:
+def spread(document: OpenFile, known: Known, edits: Iterable[Edit], name: str) -> list[Diagnostic]:
     """The errors that a change brings to functions in which `name` is written, callers or `name` itself."""
     changed = edited(known, edits)
     if changed is None or not isinstance(changed.scope, TextScope):

@@ -6,21 +6,20 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from tessera_lsp.capabilities import ANNOTATE as KIND
-
 from tessera.editor.annotations import annotation
 from tessera.editor.functions import Known
+from tessera.editor.kinds import ANNOTATE as KIND
 from tessera.editor.refactor import Offer, Selection, header_end, insertion, statements, tried
 from tessera.errors import Edit
 
 if TYPE_CHECKING:
-    from tessera_lsp.document import Document
+    from tessera.editor.open_file import OpenFile
 
 FEW = 3
 """variables; of more a title gives the number"""
 
 
-def offers(document: Document, known: Known, selection: Selection) -> Iterator[Offer]:
+def offers(document: OpenFile, known: Known, selection: Selection) -> Iterator[Offer]:
     if known.analysis.definition.kind != "function":
         return
     yield from _assignments(document, known, selection)
@@ -31,7 +30,7 @@ def offers(document: Document, known: Known, selection: Selection) -> Iterator[O
             yield Offer(f"Annotate what {known.analysis.name} returns", KIND, (edit,))
 
 
-def _assignments(document: Document, known: Known, selection: Selection) -> Iterator[Offer]:
+def _assignments(document: OpenFile, known: Known, selection: Selection) -> Iterator[Offer]:
     """One for all that are selected."""
     found: list[tuple[str, Edit]] = []
     for statement in statements(known):
@@ -60,7 +59,7 @@ def _target(statement: ast.stmt) -> ast.Name | None:
             return None
 
 
-def of_assignment(document: Document, known: Known, target: ast.Name) -> Edit | None:
+def of_assignment(document: OpenFile, known: Known, target: ast.Name) -> Edit | None:
     """The annotation behind a name that a statement of its own assigns; None where it would not stand the test."""
     span = known.span(target)
     types = [e.type for e in known.expressions if e.kind == "assign" and e.span == span]
@@ -68,7 +67,7 @@ def of_assignment(document: Document, known: Known, target: ast.Name) -> Edit | 
     return _stands(known, insertion(span, True, f": {text}")) if span is not None and text is not None else None
 
 
-def at(document: Document, known: Known, line: int, col: int) -> Edit | None:
+def at(document: OpenFile, known: Known, line: int, col: int) -> Edit | None:
     """The same for the assigned name that ends at a place."""
     for statement in statements(known):
         target = _target(statement)
@@ -78,7 +77,7 @@ def at(document: Document, known: Known, line: int, col: int) -> Edit | None:
     return None
 
 
-def _of_return(document: Document, known: Known) -> Edit | None:
+def _of_return(document: OpenFile, known: Known) -> Edit | None:
     types: list[Any] = [e.type for e in known.expressions if e.kind == "return"]
     texts = {annotation(document.scope, t) for t in types}
     end = header_end(known)

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tessera_lsp.capabilities import ASSERT as KIND
-
 from tessera.compiler.frontend.evaluate.fixes import at_top
 from tessera.compiler.frontend.result import Analysis
 from tessera.compiler.levels import NoIR
@@ -19,18 +17,18 @@ from tessera.compiler.predict import program
 from tessera.compiler.tile.offsets import bounds_of
 from tessera.compiler.tile.vectors import Narrow, assertion, narrow, narrow_operands
 from tessera.editor.functions import Known
+from tessera.editor.kinds import ASSERT as KIND
 from tessera.editor.refactor import Offer, Selection, header_end, spread, tried
 from tessera.errors import TesseraError
 
 if TYPE_CHECKING:
-    from tessera_lsp.document import Document
-    from tessera_lsp.settings import Settings
+    from tessera.editor.open_file import OpenFile, Preferences
 
 ANY_GPU = "sm_80"
 """what is looked at where the target is none"""
 
 
-def offers(document: Document, known: Known, selection: Selection, settings: Settings) -> Iterator[Offer]:
+def offers(document: OpenFile, known: Known, selection: Selection, settings: Preferences) -> Iterator[Offer]:
     """Within the lines of `def`."""
     end = header_end(known)
     if end is None or not known.first_line <= selection.start[0] <= end.line:

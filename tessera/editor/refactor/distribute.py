@@ -5,23 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tessera_lsp.capabilities import DISTRIBUTE as KIND
-
 from tessera.compiler.frontend.distribution import axes_of, unsuitable
 from tessera.compiler.frontend.names.signature import definition_signature
 from tessera.compiler.frontend.names.values import Builtin
 from tessera.compiler.graph.sharding import partition
 from tessera.editor.annotations import own_name
 from tessera.editor.functions import Known
+from tessera.editor.kinds import DISTRIBUTE as KIND
 from tessera.editor.refactor import Offer, Selection, header_end, tried
 from tessera.errors import Edit, Span
 
 if TYPE_CHECKING:
-    from tessera_lsp.document import Document
-    from tessera_lsp.settings import Settings
+    from tessera.editor.open_file import OpenFile, Preferences
 
 
-def offers(document: Document, known: Known, selection: Selection, settings: Settings) -> Iterator[Offer]:
+def offers(document: OpenFile, known: Known, selection: Selection, settings: Preferences) -> Iterator[Offer]:
     """One for each dim that is an axis of a parameter, within the lines of `def`."""
     analysis, end = known.analysis, header_end(known)
     if end is None or not known.first_line <= selection.start[0] <= end.line:

@@ -9,27 +9,26 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING
 
-from tessera_lsp.capabilities import EXTRACT, EXTRACT_KERNEL
-
 from tessera.compiler.frontend.incremental import definitions
 from tessera.compiler.frontend.names.module import TextScope
 from tessera.compiler.frontend.result import Analysis, analyse
 from tessera.compiler.ir.types import TensorType
 from tessera.editor.annotations import annotation, dtype_name
 from tessera.editor.functions import Known
+from tessera.editor.kinds import EXTRACT, EXTRACT_KERNEL
 from tessera.editor.names import parameters
 from tessera.editor.refactor import Offer, Selection, edited, names_of, spread, statements, tried
 from tessera.errors import Edit, Span
 from tessera.language.dtypes import f32
 
 if TYPE_CHECKING:
-    from tessera_lsp.document import Document
+    from tessera.editor.open_file import OpenFile
 
 KIND, KERNEL_KIND = EXTRACT, EXTRACT_KERNEL
 TITLE = "Extract function"
 
 
-def offers(document: Document, known: Known, selection: Selection) -> Iterator[Offer]:
+def offers(document: OpenFile, known: Known, selection: Selection) -> Iterator[Offer]:
     part = selected(known, selection) if selection.start != selection.end else None
     if part is None or part.empty:
         return
@@ -48,7 +47,7 @@ def offers(document: Document, known: Known, selection: Selection) -> Iterator[O
     yield Offer(TITLE, KIND, disabled=why)
 
 
-def _ways(document: Document, known: Known, part: Part, name: str) -> Iterator[tuple[Edit, ...]]:
+def _ways(document: OpenFile, known: Known, part: Part, name: str) -> Iterator[tuple[Edit, ...]]:
     """As a function with annotated parameters; else as a plain helper that is also given the dims it names."""
     plain = (*part.given, *part.dims)
     end = known.tree.end_lineno or 0
@@ -61,7 +60,7 @@ def _ways(document: Document, known: Known, part: Part, name: str) -> Iterator[t
     yield part.replaced(f"{name}({', '.join(plain)})"), Edit(place, f"\n\n\n{text}")
 
 
-def as_function(document: Document, known: Known, part: Part, name: str) -> str:
+def as_function(document: OpenFile, known: Known, part: Part, name: str) -> str:
     """A definition with the function's own decorator, and annotations of what it is given."""
     source = known.analysis.definition.text
     decorator = source.segment(source.span(known.tree.decorator_list[0]))
@@ -70,7 +69,7 @@ def as_function(document: Document, known: Known, part: Part, name: str) -> str:
     return f"@{decorator}\ndef {name}({parameters}):\n{part.body}"
 
 
-def analysed_alone(document: Document, known: Known, part: Part, name: str) -> Analysis | None:
+def analysed_alone(document: OpenFile, known: Known, part: Part, name: str) -> Analysis | None:
     """The analysis of the part as a function of its own; None where its text is no program."""
     lines = known.analysis.definition.source.split("\n")
     end = Span(part.where.file, len(lines), len(lines[-1]) + 1, len(lines), len(lines[-1]) + 1)
@@ -80,7 +79,7 @@ def analysed_alone(document: Document, known: Known, part: Part, name: str) -> A
     return analyse(next(d for d in definitions(changed.scope) if d.name == name))
 
 
-def _annotation(document: Document, known: Known, name: str, at: Span) -> str | None:
+def _annotation(document: OpenFile, known: Known, name: str, at: Span) -> str | None:
     """How the type that a variable has at a place is written; None where that is not known."""
     type = known.type_of(name, at.line, at.col)
     if isinstance(type, TensorType) and not type.shape:

@@ -33,13 +33,13 @@ from tessera.errors import Edit, Span
 from tessera.language.dtypes import f32
 
 if TYPE_CHECKING:
-    from tessera_lsp.document import Document
+    from tessera.editor.open_file import OpenFile
 
 TITLE = "Extract kernel"
 
 
 def offers(
-    document: Document, known: Known, selection: Selection, sizes: Mapping[str, int] = MappingProxyType({})
+    document: OpenFile, known: Known, selection: Selection, sizes: Mapping[str, int] = MappingProxyType({})
 ) -> Iterator[Offer]:
     """`sizes`: of dims that somebody has said."""
     if known.analysis.definition.kind != "function":
@@ -55,7 +55,7 @@ def offers(
         yield Offer(TITLE, KIND, edits)
 
 
-def extracted(document: Document, known: Known, part: Part, sizes: Mapping[str, int]) -> tuple[Edit, ...]:
+def extracted(document: OpenFile, known: Known, part: Part, sizes: Mapping[str, int]) -> tuple[Edit, ...]:
     """The kernel above the function, and its call. Raises NoKernel."""
     why = impossible(known, part)
     if why:
@@ -70,7 +70,7 @@ def extracted(document: Document, known: Known, part: Part, sizes: Mapping[str, 
     return edits
 
 
-def stands(document: Document, known: Known, edits: tuple[Edit, ...], name: str) -> None:
+def stands(document: OpenFile, known: Known, edits: tuple[Edit, ...], name: str) -> None:
     """Tries a change that concerns `known` and whoever names `name`. Raises NoKernel where something would be wrong."""
     after = tried(known, edits)
     if errors := [*(after.found if after is not None else ()), *spread(document, known, edits, name)]:
@@ -86,7 +86,7 @@ def _returned(analysis: Analysis) -> list[Type]:
     return [v.type for v in op.region.block.ops[-1].operands] if op is not None else []
 
 
-def written_as_kernel(document: Document, known: Known, part: Part, name: str, sizes: Mapping[str, int]) -> Written:
+def written_as_kernel(document: OpenFile, known: Known, part: Part, name: str, sizes: Mapping[str, int]) -> Written:
     """Raises NoKernel."""
     types = [known.type_of(n, part.where.line, part.where.col) for n in part.given]
     axes = {str(d) for t in types for d in getattr(t, "shape", ())}
@@ -99,7 +99,7 @@ def written_as_kernel(document: Document, known: Known, part: Part, name: str, s
         return kernel_text(clone(alone.op, {}), name, spelling, comments, sizes)
 
 
-def understood(document: Document, known: Known, part: Part, name: str) -> Analysis:
+def understood(document: OpenFile, known: Known, part: Part, name: str) -> Analysis:
     """The part as a function of its own, with its graph. Raises NoKernel where there is none."""
     alone = analysed_alone(document, known, part, name)
     if alone is None:
@@ -110,7 +110,7 @@ def understood(document: Document, known: Known, part: Part, name: str) -> Analy
     return alone
 
 
-def spelling_of(document: Document, known: Known, alone: Analysis) -> Spelling:
+def spelling_of(document: OpenFile, known: Known, alone: Analysis) -> Spelling:
     """Raises NoKernel where the file has no name for what a kernel needs."""
     decorator = own_name(document.scope, "kernel", Builtin("tessera.kernel"))
     tile = own_name(document.scope, "tile", Namespace("tessera.tile"))

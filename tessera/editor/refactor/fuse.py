@@ -10,8 +10,6 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from tessera_lsp.capabilities import FUSE as KIND
-
 from tessera.compiler.frontend.evaluate.fixes import apply
 from tessera.compiler.frontend.incremental import FileAnalysis
 from tessera.compiler.frontend.names.definition import Source
@@ -26,6 +24,7 @@ from tessera.compiler.schedule.cost import MACHINES
 from tessera.editor import signatures
 from tessera.editor.annotations import own_name
 from tessera.editor.functions import Known
+from tessera.editor.kinds import FUSE as KIND
 from tessera.editor.refactor import Offer, Selection, tried
 from tessera.editor.refactor.extract import analysed_alone, selected
 from tessera.editor.refactor.extract import selected as selected_part
@@ -33,14 +32,13 @@ from tessera.errors import Edit, Fix, Span
 from tessera.language.dims import Dim, prod
 
 if TYPE_CHECKING:
-    from tessera_lsp.document import Document
-    from tessera_lsp.settings import Settings
+    from tessera.editor.open_file import OpenFile, Preferences
 
 TITLE = "Fuse these operators"
 KERNELS = ("schedule.group", "schedule.launch")
 
 
-def explained(document: Document, known: Known, selection: Selection, settings: Settings) -> Iterator[Offer]:
+def explained(document: OpenFile, known: Known, selection: Selection, settings: Preferences) -> Iterator[Offer]:
     """Of operators in a function: that they are one kernel and what it saves, or what stands between them."""
     if known.analysis.definition.kind != "function" or selection.start == selection.end:
         return
@@ -65,14 +63,14 @@ def explained(document: Document, known: Known, selection: Selection, settings: 
 
 
 def _extracted(
-    document: Document, known: Known, selection: Selection, settings: Settings, groups: list[Op]
+    document: OpenFile, known: Known, selection: Selection, settings: Preferences, groups: list[Op]
 ) -> Offer | None:
 
     return offer(document, known, selection, settings, groups)
 
 
 def _selected(
-    document: Document, known: Known, selection: Selection, settings: Settings
+    document: OpenFile, known: Known, selection: Selection, settings: Preferences
 ) -> tuple[list[Op], bool, Source]:
     """The kernels that what is selected is part of, whether it is more than one operator, and the text of these.
 
@@ -104,7 +102,7 @@ def group_ops(group: Op) -> list[Op]:
     return [op for op in found if not is_view(op) and kind_of(op) != "generate"]
 
 
-def _saving(group: Op, settings: Settings) -> str:
+def _saving(group: Op, settings: Preferences) -> str:
     """What passes between operators of the text would cost in memory: a read by each of them, and a write unless it is
     written all the same. What such an operator is made of is no launch of its own."""
     ops = group_ops(group)
@@ -117,7 +115,7 @@ def _saving(group: Op, settings: Settings) -> str:
     return saved(total, len({op.span for op in ops}) - 1, settings)
 
 
-def saved(total: Dim, launches: int, settings: Settings) -> str:
+def saved(total: Dim, launches: int, settings: Preferences) -> str:
     """Bytes kept out of memory, and the time of that and of so many launches less, where a model knows it."""
     if total == 0:
         return ""
@@ -223,7 +221,7 @@ def _named(source: Source, group: Op) -> str:
     return f"the kernel of {said}" if ", " in said else said
 
 
-def decorated(document: Document, selection: Selection) -> Iterator[Offer]:
+def decorated(document: OpenFile, selection: Selection) -> Iterator[Offer]:
     """Of operators in a plain function, which are launched one by one: the decorator that fuses them."""
     for node in document.scope.tree.body:
         if not isinstance(node, ast.FunctionDef) or node.decorator_list:
@@ -243,11 +241,11 @@ def decorated(document: Document, selection: Selection) -> Iterator[Offer]:
         yield Offer(title, KIND, disabled=wrong) if wrong else Offer(title, KIND, (edit,))
 
 
-def _operator(document: Document, call: ast.Call) -> bool:
+def _operator(document: OpenFile, call: ast.Call) -> bool:
     return isinstance(signatures.resolve(document.scope, ast.unparse(call.func)), OperatorRef)
 
 
-def _wrong(document: Document, name: str, edit: Edit) -> str:
+def _wrong(document: OpenFile, name: str, edit: Edit) -> str:
     """The first thing that is wrong with the function once it is one of Tessera's."""
     files = FileAnalysis(document.file)
     files.update(apply(document.text.plain, Fix("", (edit,))))
@@ -262,7 +260,7 @@ def _wrong(document: Document, name: str, edit: Edit) -> str:
 
 
 def offer(
-    document: Document, known: Known, selection: Selection, settings: Settings, groups: Sequence[Op]
+    document: OpenFile, known: Known, selection: Selection, settings: Preferences, groups: Sequence[Op]
 ) -> Offer | None:
     """`groups`: the kernels that what is selected is part of. None where a kernel of its own launches no fewer."""
     from tessera.compiler.kernel_source.axes import NoKernel
@@ -283,7 +281,7 @@ def offer(
     return Offer(f"{TITLE} in a kernel: {kernels}{saved(_kept(groups), fewer, settings)}", KIND, edits)
 
 
-def _launches(analysis: Analysis, settings: Settings) -> int:
+def _launches(analysis: Analysis, settings: Preferences) -> int:
     func = schedule(analysis, settings.dims, machine_name(settings.target))
     return sum(op.name in KERNELS for op in func.walk())
 

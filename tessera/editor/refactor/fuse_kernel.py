@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tessera_lsp.capabilities import FUSE as KIND
-
 from tessera.compiler.frontend.evaluate.fixes import apply
 from tessera.compiler.frontend.kernel.grid import PREFIX, Plan, plan
 from tessera.compiler.frontend.names.signature import definition_signature
@@ -22,6 +20,7 @@ from tessera.compiler.kernel_source.layout import Layout, argument_place
 from tessera.compiler.kernel_source.write import take_apart, typed
 from tessera.editor import signatures
 from tessera.editor.functions import Known
+from tessera.editor.kinds import FUSE as KIND
 from tessera.editor.names import parameters
 from tessera.editor.refactor import Offer, Selection, insertion, names_of
 from tessera.editor.refactor.extract import Part, free_name, part_of, selected
@@ -33,15 +32,14 @@ from tessera.language.annotations import TensorAnn
 from tessera.language.dims import Dim, Expr
 
 if TYPE_CHECKING:
-    from tessera_lsp.document import Document
-    from tessera_lsp.settings import Settings
+    from tessera.editor.open_file import OpenFile, Preferences
 
 
 @dataclass(slots=True)
 class _Epilogue:
     """`first` assigns what the `kernel` returns; `rest` is what is selected behind it."""
 
-    document: Document
+    document: OpenFile
     known: Known
     whole: Part
     first: ast.Assign
@@ -73,7 +71,7 @@ class _Epilogue:
         return last
 
 
-def offers(document: Document, known: Known, selection: Selection, settings: Settings) -> Iterator[Offer]:
+def offers(document: OpenFile, known: Known, selection: Selection, settings: Preferences) -> Iterator[Offer]:
     """None where no call of a kernel is selected together with what follows it."""
     found = _found(document, known, selection) if known.analysis.definition.kind == "function" else None
     if found is None:
@@ -93,7 +91,7 @@ def _bytes(type: object) -> Dim:
     return dims.prod(type.shape) * type.dtype.itemsize if isinstance(type, TensorType) else 0
 
 
-def _found(document: Document, known: Known, selection: Selection) -> _Epilogue | None:
+def _found(document: OpenFile, known: Known, selection: Selection) -> _Epilogue | None:
     whole = selected(known, selection) if selection.start != selection.end else None
     if whole is None or len(whole.nodes) < 2:
         return None

@@ -8,8 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from tessera_lsp.capabilities import FUSE as KIND
-
 from tessera.compiler.frontend.evaluate.fixes import apply
 from tessera.compiler.frontend.incremental import FileAnalysis
 from tessera.compiler.frontend.names.signature import definition_signature, signature_of
@@ -21,6 +19,7 @@ from tessera.compiler.levels import NoIR, schedule
 from tessera.compiler.predict import machine_name
 from tessera.editor import signatures
 from tessera.editor.annotations import annotation, dtype_name, own_name
+from tessera.editor.kinds import FUSE as KIND
 from tessera.editor.names import parameters
 from tessera.editor.refactor import Offer, Selection, names_of
 from tessera.editor.refactor.extract import assigned_first, in_order
@@ -32,8 +31,7 @@ from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
 
 if TYPE_CHECKING:
-    from tessera_lsp.document import Document
-    from tessera_lsp.settings import Settings
+    from tessera.editor.open_file import OpenFile, Preferences
 
 TITLE = "Fuse these launches"
 
@@ -46,8 +44,8 @@ class NotFused(Exception):
 class _Lines:
     """Statements of one block; `top` is the statement of the file that they are or stand in."""
 
-    document: Document
-    settings: Settings
+    document: OpenFile
+    settings: Preferences
     top: ast.stmt
     statements: list[ast.stmt]
     types: dict[str, TensorType | DType] = field(default_factory=dict[str, "TensorType | DType"])
@@ -96,7 +94,7 @@ def _said(value: object) -> bool:
     return isinstance(value, (Closure, Namespace, OperatorRef, Builtin, DType, bool, int, float, str))
 
 
-def offers(document: Document, selection: Selection, settings: Settings) -> Iterator[Offer]:
+def offers(document: OpenFile, selection: Selection, settings: Preferences) -> Iterator[Offer]:
     if selection.start == selection.end or not document.parses:
         return
     lines = next((f for s in document.scope.tree.body if (f := _selected(document, settings, s, [s], selection))), None)
@@ -111,7 +109,7 @@ def offers(document: Document, selection: Selection, settings: Settings) -> Iter
 
 
 def _selected(
-    document: Document, settings: Settings, top: ast.stmt, body: list[ast.stmt], selection: Selection
+    document: OpenFile, settings: Preferences, top: ast.stmt, body: list[ast.stmt], selection: Selection
 ) -> _Lines | None:
     if body == [top]:
         module = document.scope.tree.body

@@ -6,19 +6,18 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from tessera_lsp.capabilities import IGNORE as KIND
-
 from tessera.editor.functions import Known
+from tessera.editor.kinds import IGNORE as KIND
 from tessera.editor.refactor import Offer, tried
 from tessera.errors import Diagnostic, Edit, Span
 
 if TYPE_CHECKING:
-    from tessera_lsp.document import Document
+    from tessera.editor.open_file import OpenFile
 
 _CODES = re.compile(r"#\s*tessera:\s*ignore\s*\[[^\]]*(?=\])")
 
 
-def offer(document: Document, d: Diagnostic) -> Offer | None:
+def offer(document: OpenFile, d: Diagnostic) -> Offer | None:
     """None where no line of the finding has room for a comment, as between backslashes or in a string."""
     known = next((k for k in document.known if d in k.diagnostics), None)
     if known is None or d.severity == "error" or not document.parses:

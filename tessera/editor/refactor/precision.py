@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tessera_lsp.capabilities import PRECISION as KIND
-
 from tessera.compiler.frontend.names.values import Builtin
 from tessera.editor import signatures
 from tessera.editor.annotations import dtype_name
 from tessera.editor.functions import Known
+from tessera.editor.kinds import PRECISION as KIND
 from tessera.editor.names import annotations_of
 from tessera.editor.refactor import Offer, Selection, header_end, insertion, spread, tried
 from tessera.errors import Edit
@@ -20,12 +19,12 @@ from tessera.language import dtypes
 from tessera.language.dtypes import DType
 
 if TYPE_CHECKING:
-    from tessera_lsp.document import Document
+    from tessera.editor.open_file import OpenFile
 
 OFFERED = (dtypes.bf16, dtypes.f16, dtypes.f32)
 
 
-def offers(document: Document, known: Known, selection: Selection) -> Iterator[Offer]:
+def offers(document: OpenFile, known: Known, selection: Selection) -> Iterator[Offer]:
     """Within the lines of `def`, where the parameters stand."""
     end = header_end(known)
     if end is None or not known.first_line <= selection.start[0] <= end.line:
@@ -43,7 +42,7 @@ def offers(document: Document, known: Known, selection: Selection) -> Iterator[O
                 yield offer
 
 
-def _offer(document: Document, known: Known, old: DType, new: DType, edits: tuple[Edit, ...]) -> Offer | None:
+def _offer(document: OpenFile, known: Known, old: DType, new: DType, edits: tuple[Edit, ...]) -> Offer | None:
     after = tried(known, edits)
     if after is None:
         return None
@@ -56,7 +55,7 @@ def _offer(document: Document, known: Known, old: DType, new: DType, edits: tupl
     return Offer(title + warned, KIND, edits)
 
 
-def _in_body(document: Document, known: Known, old: DType, new: DType) -> Iterator[Edit]:
+def _in_body(document: OpenFile, known: Known, old: DType, new: DType) -> Iterator[Edit]:
     """Where the body hands the dtype to a function, such as a cast."""
     name = dtype_name(document.scope, new)
     calls = [n for s in known.tree.body for n in ast.walk(s) if isinstance(n, ast.Call)]
@@ -66,7 +65,7 @@ def _in_body(document: Document, known: Known, old: DType, new: DType) -> Iterat
             yield Edit(span, name)
 
 
-def _edits(document: Document, known: Known, old: DType, new: DType) -> Iterator[Edit]:
+def _edits(document: OpenFile, known: Known, old: DType, new: DType) -> Iterator[Edit]:
     name = dtype_name(document.scope, new)
     for annotation in annotations_of(known.tree):
         for dtype, node in _places(document, known, annotation):
@@ -86,7 +85,7 @@ def _edits(document: Document, known: Known, old: DType, new: DType) -> Iterator
                 yield Edit(span, name)
 
 
-def _places(document: Document, known: Known, annotation: ast.expr) -> Iterator[tuple[DType, ast.expr]]:
+def _places(document: OpenFile, known: Known, annotation: ast.expr) -> Iterator[tuple[DType, ast.expr]]:
     """Each tensor's dtype with the node that names it; the subscript itself where nothing does."""
     for node in ast.walk(annotation):
         if isinstance(node, ast.Subscript) and _resolved(document, node.value) == Builtin("tessera.Tensor"):
@@ -98,7 +97,7 @@ def _places(document: Document, known: Known, annotation: ast.expr) -> Iterator[
                 yield dtypes.f32, node
 
 
-def _named(document: Document, node: ast.expr) -> Iterator[tuple[DType, ast.expr]]:
+def _named(document: OpenFile, node: ast.expr) -> Iterator[tuple[DType, ast.expr]]:
     """`bf16`, `dtype=bf16`, and that of `bf16 @ accum(f32)`, also in quotes, whose accumulator keeps its dtype."""
     if isinstance(node, ast.Slice) and isinstance(node.lower, ast.Constant) and node.lower.value == "dtype":
         node = node.upper or node
@@ -113,7 +112,7 @@ def _named(document: Document, node: ast.expr) -> Iterator[tuple[DType, ast.expr
         yield value, node
 
 
-def _resolved(document: Document, node: ast.AST) -> object:
+def _resolved(document: OpenFile, node: ast.AST) -> object:
     if not isinstance(node, (ast.Name, ast.Attribute)):
         return None
     return signatures.resolve(document.scope, ast.unparse(node))
