@@ -101,9 +101,7 @@ def _are_dots(product: Op, matrices: Sequence[tuple[Layout, Shape, Shape]], dims
     if _wide(product) != _dtype(product) or _dtype(product) not in (f32, f64):
         return False
     k = matrices[0][1][-1]
-    if (
-        isinstance(k, int) and k >= SPAN and k % CHAIN == 0
-    ):  # the chains of one fill the lanes, which read memory in order
+    if isinstance(k, int) and k >= SPAN and k % CHAIN == 0:  # one product's own chains fill the lanes
         return False
     count, *size = dims[-3:]
     if size == [1, 1]:
