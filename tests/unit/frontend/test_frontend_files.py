@@ -231,7 +231,7 @@ def test_a_coordinate_that_the_module_comes_to_define() -> None:
 
 @ts.kernel
 def double(x: ts.Tensor["M", "N"], y: ts.Tensor["M", "N"]):
-    y[tile_m] = x[tile_m] * 2
+    y[tile_m, :] = x[tile_m, :] * 2
 """
     file = read(text)
     for now in (text.replace("\n@", "tile_m = 3\n@"), text, text.replace("\n@", "tile_m = 4\n@")):

@@ -246,9 +246,8 @@ def test_a_file_that_has_changed_is_a_finding(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_fix_that_does_not_mend_is_not_offered() -> None:
-    def f(x: Tensor["B", "D"], weight: Tensor["D", "E"], weigth_t: Tensor["E", "D"]):
-        a = x @ weigth
-        return a, weight
+    def f(x: Tensor["B", "D"], weigth_t: Tensor["E", "D"]):
+        return x @ weigth
 
     def g(x: Tensor["B", "D"], weight: Tensor["D", "E"]):
         return x @ weigth

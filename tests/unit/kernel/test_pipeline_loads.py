@@ -120,24 +120,24 @@ def updates_its_source(A: ts.Tensor["M", "K", ts.f32], B: ts.Tensor["K", "K", ts
 
 
 @ts.kernel
-def reads_the_last_step(A: ts.Tensor["M", "K", ts.f32], C: ts.Tensor["M", 16, ts.f32]):
+def reads_the_last_step(A: ts.Tensor["M", "K", ts.f32], B: ts.Tensor["K", "K", ts.f32], C: ts.Tensor["M", 16, ts.f32]):
     kept = ts.tile.alloc_shared((16, 16), ts.f32)
     acc = ts.tile.zeros((16, 16), ts.f32)
     for k in ts.tile.range(0, 64, 16):
         ts.tile.cp_async(kept, A[tile_m : tile_m + 16, k : k + 16])
         ts.tile.barrier()
-        acc = acc + ts.tile.mma(kept, kept)
-    C[tile_m : tile_m + 16, 0:16] = acc + kept
+        acc = acc + ts.tile.mma(kept, B[0:16, 0:16])
+    C[tile_m : tile_m + 16, 0:16] = acc + ts.tile.row_sum(kept)[:, None]
 
 
 @ts.kernel
-def loads_ahead_itself(A: ts.Tensor["M", "K", ts.f32], C: ts.Tensor["M", 16, ts.f32]):
+def loads_ahead_itself(A: ts.Tensor["M", "K", ts.f32], B: ts.Tensor["K", "K", ts.f32], C: ts.Tensor["M", 16, ts.f32]):
     kept = ts.tile.alloc_shared((16, 16), ts.f32)
     acc = ts.tile.zeros((16, 16), ts.f32)
     ts.tile.cp_async(kept, A[tile_m : tile_m + 16, 0:16])
     for k in ts.tile.range(0, 64, 16):
         ts.tile.barrier()
-        acc = acc + ts.tile.mma(kept, kept)
+        acc = acc + ts.tile.mma(kept, B[0:16, 0:16])
         ts.tile.barrier()
         ts.tile.cp_async(kept, A[tile_m : tile_m + 16, k + 16 : k + 32])
     C[tile_m : tile_m + 16, 0:16] = acc
@@ -147,8 +147,8 @@ def loads_ahead_itself(A: ts.Tensor["M", "K", ts.f32], C: ts.Tensor["M", 16, ts.
     ("kernel", "arrays"),
     [
         (updates_its_source, (normal(16, 64, dtype=np.float32), normal(64, 64, dtype=np.float32))),
-        (reads_the_last_step, (normal(16, 64, dtype=np.float32), normal(16, 16, dtype=np.float32))),
-        (loads_ahead_itself, (normal(16, 64, dtype=np.float32), normal(16, 16, dtype=np.float32))),
+        (reads_the_last_step, tuple(normal(*s, dtype=np.float32) for s in ((16, 64), (64, 64), (16, 16)))),
+        (loads_ahead_itself, tuple(normal(*s, dtype=np.float32) for s in ((16, 64), (64, 64), (16, 16)))),
     ],
     ids=lambda x: getattr(x, "__name__", ""),
 )
