@@ -56,7 +56,7 @@ class MaskTails:
     kernel: Op
     tails: dict[Value, Tails] = field(default_factory=dict[Value, Tails])
     padding: dict[Value, float] = field(default_factory=dict[Value, float])
-    masks: dict[Value, frozenset[Value]] = field(default_factory=dict[Value, frozenset[Value]])
+    masks: dict[Value, tuple[Value, ...]] = field(default_factory=dict[Value, tuple[Value, ...]])
 
     bounds: Ranges = field(init=False)
 
@@ -91,12 +91,12 @@ class MaskTails:
         self.tails[op.result] = self.window(view, offsets, cast(TileType, op.result.type).shape)
         self.padding[op.result] = cast(float, op.attrs.get("fill", 0))
         if op.attrs.get("masked"):
-            self.masks[op.result] = frozenset({op.operands[-1]})
+            self.masks[op.result] = (op.operands[-1],)
 
     def gather(self, op: Op) -> None:
         rank = cast(ViewType, op.operands[0].type).rank
         if op.attrs.get("masked") and not op.attrs.get("defined"):
-            self.masks[op.result] = frozenset({op.operands[-1]})
+            self.masks[op.result] = (op.operands[-1],)
         found = self.indexed(op, op.operands[1 : 1 + rank])
         if any(found) or op.result in self.masks:
             self.padding[op.result] = cast(float, op.attrs.get("fill", 0))
@@ -171,7 +171,7 @@ class MaskTails:
     def elementwise(self, op: Op) -> None:
         tiles = op.operands
         self.tails[op.result] = self.union(tiles)
-        masks = frozenset[Value]().union(*(self.masks.get(v, frozenset()) for v in tiles))
+        masks = tuple(dict.fromkeys(m for v in tiles for m in self.masks.get(v, ())))
         if masks:
             self.masks[op.result] = masks
 
@@ -213,23 +213,23 @@ class MaskTails:
     def move_masks(self, op: Op, tails: Tails = ()) -> None:
         """What tells which elements of an op's operand exist beside its axes, these `tails` too, is moved as it is."""
         x = op.operands[0]
-        masks = self.masks.get(x, frozenset[Value]())
+        masks = self.masks.get(x, ())
         if any(tails) or masks:
             self.masks[op.result] = self.moved(op, tails, masks)
 
-    def moved(self, op: Op, tails: Tails, masks: frozenset[Value]) -> frozenset[Value]:
+    def moved(self, op: Op, tails: Tails, masks: tuple[Value, ...]) -> tuple[Value, ...]:
         assert op.block is not None
         builder = TileBuilder(op.block, op.block.ops.index(op), op.span)
         before, after = (cast(TileType, v.type).shape for v in (op.operands[0], op.result))
-        found = [*self.conditions(builder, tails, before), *sorted(masks, key=lambda m: id(m.owner))]
+        found = [*self.conditions(builder, tails, before), *masks]
         kind = TileType(after, dtypes.bool_)
-        return frozenset(builder.value(op.name, (condition,), kind, dict(op.attrs)) for condition in found)
+        return tuple(builder.value(op.name, (condition,), kind, dict(op.attrs)) for condition in found)
 
     # where elements are combined
     def reduce(self, op: Op) -> None:
         x, axes = op.operands[0], cast("tuple[int, ...]", op.attrs["axes"])
         identity = identity_of(str(op.attrs["op"]), cast(TileType, x.type).dtype)
-        tails, masks = self.of(x), self.masks.get(x, frozenset[Value]())
+        tails, masks = self.of(x), self.masks.get(x, ())
         if any(tails[a] for a in axes) or masks:
             ragged = tuple(t if a in axes else NONE for a, t in enumerate(tails))
             op.set_operand(0, self.masked(op, x, ragged, masks, identity))
@@ -242,7 +242,7 @@ class MaskTails:
         if any(t.below for t in tails[axis]):
             ragged = tuple(t if a == axis else NONE for a, t in enumerate(tails))
             identity = identity_of(str(op.attrs["op"]), cast(TileType, x.type).dtype)
-            op.set_operand(0, self.masked(op, x, ragged, frozenset(), identity))
+            op.set_operand(0, self.masked(op, x, ragged, (), identity))
         self.tails[op.result] = tails
 
     def sort(self, op: Op) -> None:
@@ -255,7 +255,7 @@ class MaskTails:
             if dtype.is_float and not op.attrs.get("descending"):
                 last = math.nan
             ragged = tuple(t if a == axis else NONE for a, t in enumerate(tails))
-            op.set_operand(0, self.masked(op, x, ragged, frozenset(), last))
+            op.set_operand(0, self.masked(op, x, ragged, (), last))
         self.tails[op.result] = tuple(self.behind(op, t, a) if a == axis else t for a, t in enumerate(tails))
 
     def behind(self, op: Op, tails: frozenset[Tail], axis: int) -> frozenset[Tail]:
@@ -274,7 +274,7 @@ class MaskTails:
         a, b, acc = op.operands
         inner = self.of(a)[1] | self.of(b)[0]
         for i, (x, tails) in enumerate(((a, (NONE, inner)), (b, (inner, NONE)))):
-            masks = self.masks.get(x, frozenset[Value]())
+            masks = self.masks.get(x, ())
             if inner or masks:
                 op.set_operand(i, self.masked(op, x, tails, masks, 0))
         rows, columns = self.of(acc)
@@ -283,11 +283,11 @@ class MaskTails:
     def check(self, op: Op) -> None:
         """Nothing is claimed of padding."""
         holds, *_ = op.operands
-        tails, masks = self.of(holds), self.masks.get(holds, frozenset[Value]())
+        tails, masks = self.of(holds), self.masks.get(holds, ())
         if any(tails) or masks:
             op.set_operand(0, self.masked(op, holds, tails, masks, True))
 
-    def masked(self, op: Op, x: Value, tails: Tails, masks: frozenset[Value], identity: float) -> Value:
+    def masked(self, op: Op, x: Value, tails: Tails, masks: tuple[Value, ...], identity: float) -> Value:
         """`x` with padding replaced by the identity; `x` itself where its padding is that already."""
         if x in self.padding and _same(self.padding[x], identity):
             return x
@@ -297,7 +297,7 @@ class MaskTails:
             x = builder.value("tile.load_shared", (x,), TileType(x.type.shape, x.type.dtype))
         t = cast(TileType, x.type)
         valid: Value | None = None
-        for condition in [*self.conditions(builder, tails, t.shape), *sorted(masks, key=lambda m: id(m.owner))]:
+        for condition in [*self.conditions(builder, tails, t.shape), *masks]:
             valid = condition if valid is None else builder.map("logical_and", valid, condition)
         if valid is None:
             return x
@@ -401,7 +401,7 @@ class _Probe(MaskTails):
             self.block(block)
         return [self.of(v) if isinstance(v.type, TileType) else () for v in blocks[-1].terminator.operands]
 
-    def masked(self, op: Op, x: Value, tails: Tails, masks: frozenset[Value], identity: float) -> Value:
+    def masked(self, op: Op, x: Value, tails: Tails, masks: tuple[Value, ...], identity: float) -> Value:
         return x
 
     def keep_old(self, op: Op, body: Block, carried: int) -> None:
@@ -410,8 +410,8 @@ class _Probe(MaskTails):
     def behind(self, op: Op, tails: frozenset[Tail], axis: int) -> frozenset[Tail]:
         return tails
 
-    def moved(self, op: Op, tails: Tails, masks: frozenset[Value]) -> frozenset[Value]:
-        return frozenset({op.result})
+    def moved(self, op: Op, tails: Tails, masks: tuple[Value, ...]) -> tuple[Value, ...]:
+        return (op.result,)
 
     def restrict(self, op: Op, tails: Tails, shape: tuple[Dim, ...]) -> None:
         return None
