@@ -196,7 +196,7 @@ def layernorm_backward(
         normed = centred * r
         dn = d * g
         dx[i : i + 8] = r * (dn - ts.tile.row_mean(dn) - normed * ts.tile.row_mean(dn * normed))
-        parts[i // 8] = ts.tile.col_sum(d * normed)
+        parts[i // 8, :] = ts.tile.col_sum(d * normed)
 
 
 def add_parts(parts: ts.Tensor["P", "N", ts.f32], dg: ts.Tensor["N", ts.f32]):
@@ -268,7 +268,7 @@ def bags(index: ts.Tensor["B", "L", ts.int64], table: ts.Tensor["V", "D", ts.f32
         row = index[b, j]
         if row < 0:
             continue
-        total += table[row]
+        total += table[row, :]
     return total
 
 

@@ -43,7 +43,7 @@ def side_by_side(A: ts.Tensor["M", "K", ts.bf16], B: ts.Tensor["K", "N", ts.bf16
         ts.tile.barrier()
         turned[:] = ts.tile.mma(sa, sb, accumulator=ts.f32)
         ts.tile.barrier()
-        acc = acc + turned.T
+        acc = acc + turned.T.reshape(32, 32)
     C[tile_m : tile_m + 32, tile_n : tile_n + 32] = acc
     return C
 

@@ -45,7 +45,7 @@ def shifted(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
 
 @ts.kernel
 def turned(x: ts.Tensor["M", "M", ts.f32], y: ts.Tensor["M", "M", ts.f32]):
-    y[tile_m : tile_m + 16, 0:16] = x[tile_m : tile_m + 16, 0:16].T
+    y[0:16, tile_m : tile_m + 16] = x[tile_m : tile_m + 16, 0:16].T
 
 
 @ts.kernel
