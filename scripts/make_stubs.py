@@ -126,7 +126,7 @@ def tensor_class() -> str:
 
 def imports(home: Mapping[str, str], modules: Mapping[str, str]) -> str:
     """Names that live in modules of their own; a name that is an operator as well is that operator."""
-    lines = ["from tessera.runtime.eager.operators.tensor import Tensor as _Tensor"]
+    lines = ["from tessera.runtime.eager.tensor import Tensor as _Tensor"]
     lines += [
         f"from {module} import {name} as {name}"
         for name, module in home.items()

@@ -67,7 +67,7 @@ from tessera.runtime.eager.creation import rand as rand
 from tessera.runtime.eager.creation import randn as randn
 from tessera.runtime.eager.creation import tensor as tensor
 from tessera.runtime.eager.operators import op as op
-from tessera.runtime.eager.operators.tensor import Tensor as _Tensor
+from tessera.runtime.eager.tensor import Tensor as _Tensor
 
 Dim: TypeAlias = int | _Expr
 Shape: TypeAlias = Dim | Sequence[Dim]

@@ -173,7 +173,7 @@ def test_a_kernel_that_multiplies_whole_tiles(target: str) -> None:
 
 
 def test_headers_have_the_numbers_of_the_order() -> None:
-    text = (Path(sums.__file__).parent.parent / "cuda/include/tessera/sums.cuh").read_text()
+    text = (Path(sums.__file__).parents[2] / "cuda/include/tessera/sums.cuh").read_text()
     assert f"chain_length = {CHAIN}, group_length = {GROUP}," in text
 
 

@@ -14,6 +14,7 @@ import pytest
 from tessera.compiler.targets import base
 from tessera.compiler.targets.cuda.call import device
 from tessera.compiler.targets.cuda.call.device import DeviceExecutable
+from tessera.compiler.targets.cuda.call.narrow import with_code
 from tessera.compiler.targets.cuda.target import CudaTarget
 from tessera.runtime.arrays import devices, libraries
 from tessera.runtime.arrays.lifetimes import lifetimes
@@ -70,9 +71,14 @@ class HostGpu:
 
     def load(self, artifact: Any) -> DeviceExecutable:
         emulator: Any = base.get("emulator:sm_80")
-        emulated = emulator.load(artifact)
+        return self._loaded(artifact, emulator.load(artifact))
+
+    def _loaded(self, artifact: Any, emulated: Any) -> DeviceExecutable:
         bindings = _Driver(emulated, self)
-        executable = DeviceExecutable(artifact, bindings)
+        executable: Any = DeviceExecutable(artifact, bindings)
+        executable._variants.make = lambda source, alignment: self._loaded(
+            with_code(artifact, alignment, {}), emulated._narrower(source, alignment)
+        )
         self.executables.append(executable)
         self._see(bindings)
         return executable
