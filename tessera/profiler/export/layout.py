@@ -196,7 +196,7 @@ def _link(launches: dict[int, tuple[LaunchEvent, Slice]], first: dict[int, Slice
         target = first.get(launch_id)
         if target is None or source.start == source.end or target.start == target.end:
             continue
-        if source.start <= target.start:
+        if source.start < target.start:  # of two at one time the order in the file would decide
             source.flows += (("s", flow),)
             target.flows += (("f", flow),)
 
