@@ -118,9 +118,9 @@ class Model:
         line = text.splitlines()[m.first - 1] if len(text.splitlines()) >= m.first else ""
         where = f"{self.name}:{m.first} {m.kind}: {line!r}"
         self._given(text, m.kind, where, score)
-        if self.file.problems:
+        if self.file.syntax_errors:
             score.broken[m.kind] += 1
-            score.places[len(self.file.problems)] += 1
+            score.places[len(self.file.syntax_errors)] += 1
             self._compare(m, text.count("\n") - self.text.count("\n"), where, score)
         self.file.update(self.text)
         if not self._as_before():
@@ -147,11 +147,11 @@ class Model:
         if any(d.code == "TS900" for d in file.diagnostics):
             score.fault("no crash", f"{where}: it crashed")
         problems, parses = self._scratch.problems(text)
-        if file.problems != problems:
+        if file.syntax_errors != problems:
             score.fault("from scratch", f"{where}: other findings of TS101 than from scratch")
-        if bool(file.problems) == parses:
+        if bool(file.syntax_errors) == parses:
             score.fault("from scratch", f"{where}: Python's parser has another opinion")
-        if not file.problems:
+        if not file.syntax_errors:
             fresh = FileAnalysis(file.file)
             fresh.update(text)
             if [everything(a) for a in file.analyses] != [everything(a) for a in fresh.analyses]:
@@ -182,8 +182,8 @@ class Model:
             new = m.last < m.first <= place[0] < m.first + by
             if not new and line not in own and line not in dependants:
                 score.fault(promise, f"{where}: {what} in line {line}")
-        if lost or len(self.file.problems) > 1:
-            score.worst.append((lost, len(self.file.problems), where))
+        if lost or len(self.file.syntax_errors) > 1:
+            score.worst.append((lost, len(self.file.syntax_errors), where))
 
     # typing
     def try_typing(self, typing: Typing, kind: str, score: Score) -> None:
@@ -198,12 +198,12 @@ class Model:
             typed = text.split("\n")[line - 1]
             where = f"{self.name}:{line} {kind} {typing.name}: {typed!r}"
             self._given(text, kind, where, score)
-            score.broken[kind] += bool(self.file.problems)
+            score.broken[kind] += bool(self.file.syntax_errors)
             if (line <= typing.definition and not text.split("\n")[line - 1].strip()) or line < typing.definition:
                 continue  # decorators, so far those of the function below
             by = text.count("\n") - self.text.count("\n")
             finished = {p: t for p, t in self.hints.items() if body < line and typing.first <= p[0] < line}
-            if not self.file.problems:  # what a line of a kernel is may depend on those below it
+            if not self.file.syntax_errors:  # what a line of a kernel is may depend on those below it
                 now = hints(self.file)
                 finished = {p: now.get(p, t) for p, t in finished.items()}
             elif last_good:
@@ -232,7 +232,7 @@ class Model:
             if there is not None and there != t:
                 score.fault("no wrong hint", f"{where}: {name} in line {at} is {there} and not {t}")
         if lost:
-            score.worst.append((lost, len(self.file.problems), where))
+            score.worst.append((lost, len(self.file.syntax_errors), where))
 
 
 def run_mutations(model: Model, chosen: Iterable[Mutation]) -> Score:

@@ -94,7 +94,7 @@ class Document:
 
     @property
     def parses(self) -> bool:
-        return not self.problems
+        return not any(d.code in ("TS101", "TS900") for d in self.problems)
 
     @property
     def concerns_tessera(self) -> bool:

@@ -159,7 +159,7 @@ async def test_deleted_tokens_at_the_server(editor):
         here = FileAnalysis("/work shop/model.py")
         here.update(text)
         found = [d.code for d in report]
-        if here.problems:
+        if here.syntax_errors:
             assert found[0] == "TS101"
         else:
             assert sorted(found) == sorted(d.code for d in here.diagnostics)

@@ -115,6 +115,11 @@ class FileAnalysis:
             for v in values if isinstance(v, ast.expr) and v in GIVEN_UP
         ]  # fmt: skip
 
+    @property
+    def syntax_errors(self) -> list[Diagnostic]:
+        """Those of the problems for which the text is no Python."""
+        return self._parsed.problems if self._parsed is not None else []
+
     def _unknown_names(self) -> list[Diagnostic]:
         """Those outside of functions and kernels; inside them the evaluator has found them."""
         from tessera.compiler.frontend.checks.public_names import unknown_names  # here: it brings the evaluator
