@@ -15,7 +15,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,28 @@ class Case:
 def result(status: str, **figures: Any) -> None:
     """What a case calls at its end."""
     print(MARK + json.dumps({"status": status, **figures}), flush=True)
+
+
+@contextlib.contextmanager
+def reporting() -> Iterator[None]:
+    """Says of a case that raises what kind of failure it was."""
+    from tessera.errors import CompileError, DeviceError, MissingDependency, TargetError
+
+    try:
+        yield
+    except AssertionError as e:
+        result("wrong", why=str(e))
+    except MissingDependency as e:
+        result("failed", why=str(e))
+    except (TargetError, CompileError) as e:
+        traceback.print_exc()
+        result("compile", why=str(e))
+    except DeviceError as e:
+        traceback.print_exc()
+        result("fault", why=str(e))
+    except Exception as e:
+        traceback.print_exc()
+        result("fault" if "CUDA error" in str(e) else "failed", why=f"{type(e).__name__}: {e}")
 
 
 def code_version() -> str:

@@ -6,7 +6,6 @@ Needs the driver, cuda-bindings, NVRTC and NumPy, nothing else. Every output sta
 from __future__ import annotations
 
 import sys
-import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +15,7 @@ import numpy as np
 import tessera as ts
 from benchmarks.ladder.products import product_bf16, product_bf16_turned, product_f16, product_f32, product_tf32_turned
 from benchmarks.ladder.raw import Gpu, word
-from benchmarks.ladder.runner import result
+from benchmarks.ladder.runner import reporting, result
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 CASES: dict[str, Callable[[Gpu], dict[str, Any]]] = {}
@@ -244,26 +243,12 @@ def _softmax(gpu: Gpu) -> dict[str, Any]:
 
 def main(name: str) -> None:
     """Prints how the case went; see `runner` for the words."""
-    from tessera.errors import CompileError, DeviceError, MissingDependency, TargetError
-
-    try:
-        gpu = Gpu()
-        result("ok", **CASES[name](gpu))
-    except NotHere as e:
-        result("skipped", why=str(e))
-    except AssertionError as e:
-        result("wrong", why=str(e))
-    except MissingDependency as e:
-        result("failed", why=str(e))
-    except (TargetError, CompileError) as e:
-        traceback.print_exc()
-        result("compile", why=str(e))
-    except DeviceError as e:
-        traceback.print_exc()
-        result("fault", why=str(e))
-    except Exception as e:
-        traceback.print_exc()
-        result("failed", why=f"{type(e).__name__}: {e}")
+    with reporting():
+        try:
+            gpu = Gpu()
+            result("ok", **CASES[name](gpu))
+        except NotHere as e:
+            result("skipped", why=str(e))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ import statistics
 import sys
 import tempfile
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,7 +26,7 @@ from benchmarks.ladder.products import (
     product_tf32,
     product_tf32_turned,
 )
-from benchmarks.ladder.runner import result
+from benchmarks.ladder.runner import reporting, result
 
 CASES: dict[str, Callable[[Any], Bench]] = {}
 GB, TFLOP = "GB/s", "TFLOP/s"
@@ -343,26 +342,13 @@ def run(name: str) -> None:
 
 def main(name: str) -> None:
     """Prints how the case went; compiles and tunes afresh where no cache is named."""
-    from tessera.errors import CompileError, DeviceError, TargetError
-
-    try:
+    with reporting():
         if importlib.util.find_spec("torch") is None:
             result("skipped", why="PyTorch is not installed")
             return
         with tempfile.TemporaryDirectory() as folder:
             os.environ.setdefault("TESSERA_CACHE_DIR", folder)
             run(name)
-    except AssertionError as e:
-        result("wrong", why=str(e))
-    except (TargetError, CompileError) as e:
-        traceback.print_exc()
-        result("compile", why=str(e))
-    except DeviceError as e:
-        traceback.print_exc()
-        result("fault", why=str(e))
-    except Exception as e:
-        traceback.print_exc()
-        result("fault" if "CUDA error" in str(e) else "failed", why=f"{type(e).__name__}: {e}")
 
 
 def names() -> list[str]:
