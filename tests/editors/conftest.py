@@ -102,12 +102,18 @@ class Terminal:
         self.until(lambda: not any(text in line for line in self.lines()), f"no {text}")
 
     def until(self, holds: Callable[[], bool], what: str | Callable[[], str]) -> None:
-        deadline = time.monotonic() + PATIENCE
+        if not self.becomes(holds, PATIENCE):
+            said = what if isinstance(what, str) else what()
+            pytest.fail(f"the terminal does not show {said}:\n" + "\n".join(self.lines()), pytrace=False)
+
+    def becomes(self, holds: Callable[[], bool], seconds: float) -> bool:
+        """Whether the screen satisfies `holds` within that time."""
+        deadline = time.monotonic() + seconds
         while not holds():
             self._read()
             if time.monotonic() > deadline:
-                said = what if isinstance(what, str) else what()
-                pytest.fail(f"the terminal does not show {said}:\n" + "\n".join(self.lines()), pytrace=False)
+                return False
+        return True
 
     def shot(self, name: str) -> None:
         """Keeps what the screen shows as a text."""

@@ -216,3 +216,22 @@ def test_a_client_that_goes_away(sent):
     )
     assert done.returncode == 0, done.stderr.decode()[-2000:]
     assert b"Traceback" not in done.stderr, done.stderr.decode()[-2000:]
+
+
+def test_a_text_that_is_opened_too_early_is_answered():
+    """Before `initialized`, as Helix does at times: ruff ends then."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "tessera_lsp"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as server:
+        assert server.stdin and server.stdout
+        server.stdin.write(framed(START, OPEN, {"method": "initialized", "params": {}}, ASK))
+        server.stdin.flush()
+        answer = {}
+        while answer.get("id") != ASK["id"]:
+            length = int(server.stdout.readline().partition(b":")[2])
+            while server.stdout.readline().strip():
+                pass
+            answer = json.loads(server.stdout.read(length))
+        server.stdin.write(framed({"id": 3, "method": "shutdown"}, {"method": "exit"}))
+        server.stdin.close()
+    assert answer["result"], answer
