@@ -1,0 +1,200 @@
+"""The house has no circles of imports and no crowded folders.
+
+Import contracts hold the order of its layers. Here every import counts: those of a module, those inside of functions,
+and those for type checkers. OPEN and CROWDED say what is still to be mended; an entry that is no longer needed fails.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+PACKAGES = [ROOT / "tessera", ROOT / "lsp" / "tessera_lsp", ROOT / "jupyter_ext" / "tessera_jupyter"]
+
+# Imports that close a circle: without them there is none.
+OPEN: set[tuple[str, str]] = {
+    ("tessera.compiler.frontend.evaluate.asserts", "tessera.compiler.frontend.evaluate.machine"),
+    ("tessera.compiler.frontend.evaluate.assignment", "tessera.compiler.frontend.evaluate.expressions"),
+    ("tessera.compiler.frontend.evaluate.assignment", "tessera.compiler.frontend.evaluate.machine"),
+    ("tessera.compiler.frontend.evaluate.attributes", "tessera.compiler.frontend.evaluate.machine"),
+    ("tessera.compiler.frontend.evaluate.calls", "tessera.compiler.frontend.evaluate.builtins"),
+    ("tessera.compiler.frontend.evaluate.calls", "tessera.compiler.frontend.evaluate.expressions"),
+    ("tessera.compiler.frontend.evaluate.calls", "tessera.compiler.frontend.evaluate.machine"),
+    ("tessera.compiler.frontend.evaluate.control", "tessera.compiler.frontend.evaluate.machine"),
+    ("tessera.compiler.frontend.evaluate.expressions", "tessera.compiler.frontend.evaluate.machine"),
+    ("tessera.compiler.frontend.evaluate.fixes", "tessera.compiler.frontend.evaluate.machine"),
+    ("tessera.compiler.frontend.evaluate.inlining", "tessera.compiler.frontend.evaluate.machine"),
+    ("tessera.compiler.frontend.evaluate.launches", "tessera.compiler.frontend.analyse"),
+    ("tessera.compiler.frontend.evaluate.launches", "tessera.compiler.frontend.evaluate.machine"),
+    ("tessera.compiler.frontend.evaluate.layer", "tessera.compiler.frontend.evaluate.machine"),
+    ("tessera.compiler.frontend.evaluate.merging", "tessera.compiler.frontend.evaluate.machine"),
+    ("tessera.compiler.frontend.evaluate.operators", "tessera.compiler.frontend.evaluate.machine"),
+    ("tessera.compiler.frontend.evaluate.parameters", "tessera.compiler.frontend.evaluate.machine"),
+    ("tessera.compiler.frontend.evaluate.returns", "tessera.compiler.frontend.evaluate.machine"),
+    ("tessera.compiler.frontend.evaluate.spelling", "tessera.compiler.frontend.evaluate.machine"),
+    ("tessera.compiler.frontend.evaluate.statements", "tessera.compiler.frontend.evaluate.machine"),
+    ("tessera.compiler.frontend.evaluate.undecided", "tessera.compiler.frontend.evaluate.machine"),
+    ("tessera.compiler.frontend.kernel.names", "tessera.compiler.frontend.kernel.state"),
+    ("tessera.compiler.frontend.kernel.outputs", "tessera.compiler.frontend.kernel.state"),
+    ("tessera.compiler.frontend.names.live", "tessera.compiler.frontend.names.definition"),
+    ("tessera.compiler.frontend.names.module", "tessera.compiler.frontend.names.workspace"),
+    ("tessera.compiler.frontend.names.signature", "tessera.compiler.frontend.evaluate.machine"),
+    ("tessera.compiler.frontend.names.signature", "tessera.compiler.frontend.evaluate.returns"),
+    ("tessera.compiler.frontend.names.values", "tessera.compiler.frontend.names.definition"),
+    ("tessera.compiler.frontend.names.values", "tessera.compiler.frontend.names.frame"),
+    ("tessera.compiler.frontend.names.values", "tessera.compiler.frontend.names.live"),
+    ("tessera.compiler.frontend.names.values", "tessera.compiler.frontend.names.workspace"),
+    ("tessera.compiler.frontend.result", "tessera.compiler.frontend.analyse"),
+    ("tessera.compiler.frontend.syntax.fragments", "tessera.compiler.frontend.evaluate.machine"),
+    ("tessera.compiler.graph.infer", "tessera.compiler.graph.operator"),
+    ("tessera.compiler.targets.cpu.kernel.control", "tessera.compiler.targets.cpu.kernel.function"),
+    ("tessera.compiler.targets.cpu.kernel.products", "tessera.compiler.targets.cpu.kernel.function"),
+    ("tessera.compiler.targets.cpu.kernel.scan_sort", "tessera.compiler.targets.cpu.kernel.function"),
+    ("tessera.compiler.targets.cpu.kernel.sites", "tessera.compiler.targets.cpu.kernel.function"),
+    ("tessera.compiler.targets.cuda.target", "tessera.compiler.targets.cuda.call.device"),
+    ("tessera.dist.plan", "tessera.dist.run"),
+    ("tessera.language.distribution", "tessera.dist.plan"),
+    ("tessera.language.dtypes", "tessera.language.policies"),
+    ("tessera.profiler.session", "tessera.profiler.export.chrome"),
+    ("tessera.profiler.session", "tessera.profiler.export.page"),
+    ("tessera.profiler.session", "tessera.profiler.memory"),
+    ("tessera.profiler.session", "tessera.profiler.summary"),
+    ("tessera.runtime.arrays.libraries", "tessera.runtime.eager.tensor"),
+    ("tessera.runtime.call.dispatch", "tessera.runtime.autotune.choose"),
+    ("tessera.runtime.call.requests", "tessera.runtime.autotune.choose"),
+    ("tessera.runtime.call.straight", "tessera.runtime.call.prepared"),
+    ("tessera.runtime.eager.protocols", "tessera.runtime.eager.tensor"),
+    ("tessera.runtime.eager.protocols", "tessera.runtime.standard"),
+    ("tessera_lsp.server", "tessera_lsp.features"),
+    ("tessera_lsp.server", "tessera_lsp.features.configuration"),
+    ("tessera_lsp.server", "tessera_lsp.features.diagnostics"),
+    ("tessera_lsp.server", "tessera_lsp.progress"),
+}
+
+MOST_MODULES = 18
+# Folders with more modules (besides __init__.py), and how many they may have.
+CROWDED = {"lsp/tessera_lsp": 19, "tessera/compiler/frontend/evaluate": 19}
+# Here each feature of the protocol has a module.
+ANY_NUMBER = "lsp/tessera_lsp/features"
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the packages, by its dotted name."""
+    found: dict[str, Path] = {}
+    for package in PACKAGES:
+        for path in package.rglob("*.py"):
+            parts = path.relative_to(package.parent).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imports(name: str, path: Path, known: Iterable[str]) -> Iterator[tuple[str, int]]:
+    """The known modules that a module imports anywhere in its text, with the lines of the imports."""
+    package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
+    for node in ast.walk(ast.parse(path.read_text())):
+        targets: list[str] = []
+        if isinstance(node, ast.Import):
+            targets = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            start = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join([*start, *([node.module] if node.module else [])])
+            full = [f"{base}.{alias.name}" for alias in node.names]
+            targets = [each if each in known else base for each in full]
+        yield from ((target, node.lineno) for target in targets if target in known and target != name)
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """The groups of modules that reach each other (Tarjan's strongly connected components), without single modules."""
+    number: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(module: str) -> None:
+        number[module] = lowest[module] = len(number)
+        stack.append(module)
+        for target in sorted(graph[module]):
+            if target not in number:
+                visit(target)
+            if target in stack:
+                lowest[module] = min(lowest[module], lowest[target])
+        if lowest[module] == number[module]:
+            group = stack[stack.index(module) :]
+            del stack[-len(group) :]
+            if len(group) > 1:
+                found.append(sorted(group))
+
+    for module in sorted(graph):
+        if module not in number:
+            visit(module)
+    return found
+
+
+def edges() -> dict[tuple[str, str], str]:
+    """Every import of one of our modules by another, and where it stands."""
+    known = modules()
+    return {
+        (name, target): f"{path.relative_to(ROOT)}:{line}"
+        for name, path in known.items()
+        for target, line in imports(name, path, known)
+    }
+
+
+def graph_of(pairs: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
+    graph: dict[str, set[str]] = {name: set() for name in modules()}
+    for name, target in pairs:
+        graph[name].add(target)
+    return graph
+
+
+def reaches(graph: dict[str, set[str]], start: str, end: str) -> bool:
+    seen, waiting = {start}, [start]
+    while waiting:
+        for target in graph[waiting.pop()] - seen:
+            seen.add(target)
+            waiting.append(target)
+    return end in seen
+
+
+def test_no_new_circle_of_imports() -> None:
+    found = edges()
+    groups = circles(graph_of(pair for pair in found if pair not in OPEN))
+    lines: list[str] = []
+    for group in groups:
+        lines.append(f"a circle of {len(group)} modules:")
+        inside = set(group)
+        lines += [
+            f"  {where}: {name} imports {target}"
+            for (name, target), where in sorted(found.items(), key=lambda item: item[1])
+            if name in inside and target in inside and (name, target) not in OPEN
+        ]
+    assert not groups, "\n".join(lines)
+
+
+def test_imports_that_no_longer_close_a_circle_leave_the_list() -> None:
+    found = edges()
+    graph = graph_of(pair for pair in found if pair not in OPEN)
+    done = [pair for pair in sorted(OPEN) if pair not in found or not reaches(graph, pair[1], pair[0])]
+    assert not done, f"remove from OPEN: {done}"
+
+
+def test_a_circle_is_found_whatever_kind_of_import_closes_it(tmp_path: Path) -> None:
+    known = {name: tmp_path / f"{name}.py" for name in ("first", "second", "third", "alone")}
+    known["first"].write_text("import second\n")
+    known["second"].write_text("def f():\n    from third import x\n")
+    known["third"].write_text("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import first\n")
+    known["alone"].write_text("from first import second\n")
+    graph = {name: {target for target, _ in imports(name, path, known)} for name, path in known.items()}
+    assert circles(graph) == [["first", "second", "third"]]
+
+
+def test_folders_have_at_most_18_modules() -> None:
+    counts = Counter(str(path.parent.relative_to(ROOT)) for path in modules().values() if path.name != "__init__.py")
+    del counts[ANY_NUMBER]
+    too_many = {folder: n for folder, n in sorted(counts.items()) if n > CROWDED.get(folder, MOST_MODULES)}
+    assert not too_many, f"more modules than {MOST_MODULES}: {too_many}"
+    done = [folder for folder in CROWDED if counts[folder] <= MOST_MODULES]
+    assert not done, f"remove from CROWDED: {done}"
