@@ -27,11 +27,14 @@ class Overhead:
     """ns"""
     share: float | None
     """of the tiles' own time"""
+    dropped: int = 0
+    """records for which there was no room"""
 
     def __str__(self) -> str:
+        lost = f"; {self.dropped:,} more did not fit and are missing" if self.dropped else ""
         if self.share is None:
-            return f"Profiling overhead: {self.duration}"
-        return f"Profiling overhead: {format_percent(self.share)} of the tiles' time ({self.records:,} records)"
+            return f"Profiling overhead: {self.duration}{lost}"
+        return f"Profiling overhead: {format_percent(self.share)} of the tiles' time ({self.records:,} records{lost})"
 
 
 def overhead(recording: Recording) -> Overhead:
@@ -40,16 +43,19 @@ def overhead(recording: Recording) -> Overhead:
     if not records:
         return Overhead(0, Quantity(0.0, "ns", "measured"), 0.0)
     cost = 0.0
+    dropped = sum(
+        {x.attributes["run"]: x.attributes["dropped"] for x in recording.launches if "dropped" in x.attributes}.values()
+    )
     for launch in recording.launches:
         count = len(recording.tiles_of(launch.launch))
         each = launch.attributes.get("record_ns")
         if count and each is None:
             missing = Quantity(None, "ns", reason=f"the cost of a tile record is not known for {launch.target}")
-            return Overhead(records, missing, None)
+            return Overhead(records, missing, None, dropped)
         cost += count * float(each or 0.0)
     extents, _ = tile_extents(recording.tiles.records)
     busy = int(extents["duration"].sum())
-    return Overhead(records, Quantity(cost, "ns", "modelled"), cost / busy if busy else None)
+    return Overhead(records, Quantity(cost, "ns", "modelled"), cost / busy if busy else None, dropped)
 
 
 class Summary:

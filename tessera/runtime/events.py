@@ -69,6 +69,8 @@ class LaunchAttributes(TypedDict, total=False):
     """source line of the kernel or function, 1-based"""
     function: str
     """the `@ts.function` or kernel that the launch belongs to"""
+    run: int
+    """the same for all launches of one call: the number of the first of them"""
     sizes: Mapping[str, int]
     """the dims of that function, and its whole numbers that are known when it is compiled"""
     dtype: str
@@ -91,6 +93,8 @@ class LaunchAttributes(TypedDict, total=False):
     """where the compiled kernel came from"""
     record_ns: float
     """measured cost of one tile record on this target"""
+    dropped: int
+    """tile records of its call for which there was no room; absent where there are none"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,8 @@ class TileRecorder(Protocol):
     """Receives tile timings of a profiled run."""
 
     def record(self, columns: dict[str, Any]) -> None:
-        """`columns`: equally long arrays tile, resource, phase (an index into meta["phases"]), start, duration (ns)."""
+        """`columns`: equally long arrays tile, resource, phase (an index into meta["phases"]), start, duration (ns).
+        A target with little room adds `dropped`, how many more there would be."""
         ...
 
 

@@ -54,12 +54,13 @@ def _metadata(pid: int, tid: int, name: str, key: str, value: str | int) -> str:
 
 
 def _slice(item: Slice, pid: int, tid: int, base: int) -> Iterator[str]:
-    place = f'"pid":{pid},"tid":{tid},"ts":{_us(item.start - base)}'
-    name, duration = text(item.name or "(no name)"), _us(item.end - item.start)
-    yield f'{{"ph":"X","name":{name},"cat":"{item.category}",{place},"dur":{duration},"args":{item.args}}}'
-    for phase, flow in item.flows:
+    place = f'"pid":{pid},"tid":{tid},"ts":'
+    name, start, duration = text(item.name or "(no name)"), _us(item.start - base), _us(item.end - item.start)
+    yield f'{{"ph":"X","name":{name},"cat":"{item.category}",{place}{start},"dur":{duration},"args":{item.args}}}'
+    for phase, flow, time in item.flows:
         binding = ',"bp":"e"' if phase == "f" else ""  # to the span around it, not to the next one
-        yield f'{{"ph":"{phase}","name":"launch","cat":"launch","id":{flow}{binding},{place}}}'
+        moment = f"{place}{_us(time - base)}"
+        yield f'{{"ph":"{phase}","name":"launch","cat":"launch","id":{flow}{binding},{moment}}}'
 
 
 def _us(ns: int) -> str:

@@ -30,14 +30,14 @@ RESOURCE_NAMES: Mapping[str, str] = {"cuda": "SM", "rocm": "CU", "cpu": "worker"
 
 @dataclass(slots=True, eq=False)
 class Slice:
-    """A span of time with a name, ns. `args` is JSON text. `flows` are (phase letter "s" or "f", id) at its start."""
+    """A span of time with a name, ns. `args` is JSON text. `flows` are (phase letter "s" or "f", id, time in it)."""
 
     start: int
     end: int
     name: str
     category: str
     args: str = "{}"
-    flows: tuple[tuple[str, int], ...] = ()
+    flows: tuple[tuple[str, int, int], ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -191,14 +191,15 @@ def _count_tiles(extents: np.ndarray, owners: np.ndarray) -> None:
 
 
 def _link(launches: dict[int, tuple[LaunchEvent, Slice]], first: dict[int, Slice]) -> None:
-    """Joins each launch with its earliest tile. A flow needs two spans that are open, in order of time."""
+    """Joins each launch with its earliest tile. A flow needs two spans that are open, and goes forward in time."""
     for flow, (launch_id, (_, source)) in enumerate(launches.items(), start=1):
         target = first.get(launch_id)
-        if target is None or source.start == source.end or target.start == target.end:
+        if target is None or source.start == source.end:
             continue
-        if source.start < target.start:  # of two at one time the order in the file would decide
-            source.flows += (("s", flow),)
-            target.flows += (("f", flow),)
+        arrives = max(target.start, source.start + 1)  # of two at one time the order in the file would decide
+        if arrives < target.end:
+            source.flows += (("s", flow, source.start),)
+            target.flows += (("f", flow, arrives),)
 
 
 def _nested(slices: list[Slice]) -> Iterator[list[Slice]]:

@@ -18,12 +18,17 @@ from tessera.runtime.events import LaunchEvent, TileBatch
 
 
 class Recorder:
-    """Collects what the executable tells of its tiles: columns of equal length, `launch` counting from 0."""
+    """Collects what the executable tells of its tiles: columns of equal length, `launch` counting from 0.
+
+    `dropped` are the records for which there was no room.
+    """
 
     def __init__(self) -> None:
         self.batches: list[dict[str, Any]] = []
+        self.dropped = 0
 
     def record(self, columns: dict[str, Any]) -> None:
+        self.dropped += columns.pop("dropped", 0)
         self.batches.append(columns)
 
 
@@ -51,7 +56,12 @@ def observe(run: Run, pointers: Sequence[int], scalars: Sequence[Any], sizes: Se
     batches = recorder.batches if recorder is not None else []
     exact = stop is not None or not batches  # the host's clock also sees the frame being built and records being read
     extents = _extents(batches, len(launches), start, duration, exact)
-    more = {**run.extra, **dict(zip(("call_file", "call_line"), callsite(), strict=True))}
+    dropped = recorder.dropped if recorder is not None else 0
+    if dropped and len(launches) > 1:
+        extents = _until_the_next(extents, start + duration)
+    more = {"run": ids[0] if ids else 0, **run.extra, **dict(zip(("call_file", "call_line"), callsite(), strict=True))}
+    if dropped:
+        more["dropped"] = dropped
     if batches and (cost := getattr(executable, "record_ns", None)) is not None:
         more["record_ns"] = cost
     names = _Buffers(pointers, ids[0] if ids else 0)
@@ -77,23 +87,35 @@ Extent = tuple[int, int | None, str]
 
 
 def _extents(batches: list[dict[str, Any]], count: int, start: int, duration: int, exact: bool) -> list[Extent]:
-    """When each launch ran: what its tiles say; the whole run where there is one launch and its time is exact."""
-    if count == 1 and exact:
-        return [(start, duration, "")]
-    found: list[Extent] = [(start, None, "several kernels run in one go; record tiles to see each")] * count
+    """When each launch ran: from the start of its first tile to the end of its last one, on whichever worker they ran.
+
+    The whole run where there is one launch and its time is exact; moved to enclose its tiles, whose times come from
+    another clock.
+    """
+    spans: dict[int, tuple[int, int]] = {}
     for columns in batches:
-        which = columns.get("launch", 0)
-        for i in range(count):
-            begins, lengths = columns["start"], columns["duration"]
-            if not isinstance(which, int):
-                mine = which == i
-                begins, lengths = begins[mine], lengths[mine]
-            elif which != i:
-                continue
-            if len(begins):
-                first, last = int(begins.min()), int((begins + lengths).max())
-                found[i] = (first, last - first, "")
-    return found
+        which, begins = columns.get("launch", 0), columns["start"]
+        ends = begins + columns["duration"]
+        for i in [which] if isinstance(which, int) else sorted(set(which.tolist())):
+            mine = slice(None) if isinstance(which, int) else which == i
+            if len(begins[mine]):
+                first, last = int(begins[mine].min()), int(ends[mine].max())
+                known = spans.get(i, (first, last))
+                spans[i] = min(first, known[0]), max(last, known[1])
+    if count == 1 and exact:
+        first, last = spans.get(0, (start, start + duration))
+        return [(min(max(start, last - duration), first), max(duration, last - first), "")]
+    reason = "several kernels run in one go; record tiles to see each"
+    return [(spans[i][0], spans[i][1] - spans[i][0], "") if i in spans else (start, None, reason) for i in range(count)]
+
+
+def _until_the_next(extents: list[Extent], end: int) -> list[Extent]:
+    """Each launch until the next one starts: what to believe where tile records are missing at the end of some."""
+    found: list[Extent] = []
+    for start, duration, reason in reversed(extents):
+        found.append((start, None, "there was no room for its tile records") if reason else (start, end - start, ""))
+        end = start if duration is not None else end
+    return found[::-1]
 
 
 def _event(run: Run, info: LaunchInfo, number: int, extent: Extent, more: Mapping[str, Any]) -> LaunchEvent:
@@ -119,7 +141,8 @@ def _event(run: Run, info: LaunchInfo, number: int, extent: Extent, more: Mappin
     if device.startswith("cpu"):
         attributes["resources"] = devices.get_num_threads()
     unavailable = {"duration": reason} if reason else {}
-    source = "measured" if duration is not None else "static"
+    modelled = "dropped" in more and len(built.plan.launches) > 1
+    source = "static" if duration is None else "modelled" if modelled else "measured"
     return LaunchEvent(number, info.kernel, built.artifact.target, device, tuple(map(size, info.grid)), start, duration,
                        size(info.flops), size(info.bytes), source, attributes, unavailable)  # fmt: skip
 

@@ -112,17 +112,19 @@ class Records:
 
     def clear(self) -> None:
         for w in range(self.workers):
-            self._count(w).value = 0
+            self._count(w).value = self._count(w, 1).value = 0
 
-    def _count(self, worker: int) -> ctypes.c_int64:
-        return ctypes.c_int64.from_address(self.address + worker * self.stride)
+    def _count(self, worker: int, word: int = 0) -> ctypes.c_int64:
+        """Of the records of a worker, or with `word` 1 of those that did not fit."""
+        return ctypes.c_int64.from_address(self.address + worker * self.stride + 8 * word)
 
     def slots(self) -> tuple[int, int, int]:
         """Frame slots: address, bytes per worker, records per worker."""
         return self.address, self.stride, CAPACITY
 
     def columns(self) -> Iterator[dict[str, Any]]:
-        """One dictionary per worker that recorded: launch, tile, resource, phase, line, start, duration."""
+        """One dictionary per worker that recorded: launch, tile, resource, phase, line, start, duration, and `dropped`,
+        how many more there would be."""
         import numpy as np
 
         end, origin = _pair(), _origin()
@@ -147,6 +149,7 @@ class Records:
                 "line": raw[:, 1] >> LINE_SHIFT,
                 "start": start,
                 "duration": stop - start,
+                "dropped": self._count(w, 1).value,
             }
 
 

@@ -1,7 +1,8 @@
 """Tile records: a variant of each kernel that notes when every program ran, on which worker, phase by phase.
 
 A record is four i64: launch << 40 | program, phase | line << 16, first and last tick of the time-stamp counter. Each
-worker has a region of its own: a count on one cache line, then the records; what does not fit is dropped.
+worker has a region of its own: a cache line with the counts of records written and of records that did not fit, then
+the records.
 
 Phases are the stages of the kernel's outermost block, neighbours of one kind taken together. A kernel of a single
 stage, or of more than LIMIT phases (where the records would cost what they measure), has one phase, "tile".
@@ -87,6 +88,9 @@ def store_records(
             for j, v in enumerate((fn.index(tile), fn.index(what), ticks[i], ticks[i + 1])):
                 fn.store(v, fn.gep(p, 4 * i + j, "i64"))
         fn.store(fn.index(after), base)
+    with fn.when(fn.icmp("sgt", after, capacity)):
+        dropped = fn.gep(base, 1, "i64")
+        fn.store(fn.index(fn.add(fn.load(fn.here(dropped), I64), len(whats))), dropped)
 
 
 def phases_of(stages: Sequence[Stage]) -> dict[int, tuple[str, int]]:
