@@ -86,14 +86,6 @@ class DType:
         """The NumPy dtype of the storage (ml_dtypes' for the small floats)."""
         return _numpy_dtype(self.numpy_name)
 
-    def __matmul__(self, policy: object) -> object:
-        """`bf16 @ accum(f32)`: this dtype under a numerics policy."""
-        from tessera.language.policies import Policy, PolicyPart  # circular: policies are made of dtypes
-
-        if isinstance(policy, (Policy, PolicyPart)):
-            return Policy(self).merge(policy)
-        return NotImplemented
-
 
 @lru_cache(maxsize=64)
 def _numpy_dtype(name: str) -> np.dtype[np.generic]:

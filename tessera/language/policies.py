@@ -26,10 +26,8 @@ class PolicyPart:
     value: object
 
     def __rmatmul__(self, dtype: object) -> Policy:
-        base = dtypes.of(dtype)
-        if base is None:
-            raise PolicyError(f"{dtype!r} is not a dtype")
-        return Policy(base).merge(self)
+        """`bf16 @ accum(f32)`: the dtype under this clause."""
+        return _under(dtype, self)
 
     def __str__(self) -> str:
         if self.value is True:
@@ -67,6 +65,10 @@ class Policy:
 
     __matmul__ = merge
 
+    def __rmatmul__(self, dtype: object) -> Policy:
+        """`bf16 @ mixed`, where `mixed` is a policy that has a name: the dtype under it."""
+        return _under(dtype, self)
+
     def parts(self) -> list[PolicyPart]:
         return [
             PolicyPart(f.name, v)
@@ -82,6 +84,14 @@ class Policy:
         return " ".join([*([str(self.dtype)] if self.dtype else []), *map(str, self.parts())])
 
     __repr__ = __str__
+
+
+def _under(dtype: object, policy: Policy | PolicyPart) -> Policy:
+    """Raises PolicyError where `dtype` is none."""
+    base = dtypes.of(dtype)
+    if base is None:
+        raise PolicyError(f"{dtype!r} is not a dtype")
+    return Policy(base).merge(policy)
 
 
 def accum(dtype: object) -> PolicyPart:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
-from tessera.profiler.memory import profile_memory
-from tessera.profiler.session import Profiler, profiler
+from tessera.profiler.session import Profiler, profile_memory, profiler
 
 __all__ = ["Profiler", "profile_memory", "profiler"]
 

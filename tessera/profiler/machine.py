@@ -17,7 +17,7 @@ from tessera.runtime.locks import Locked
 
 _SCHEMA = 1
 # Each has `identity(index)`, what a measurement holds for, and `measure(device, index)`.
-_MEASURERS = {"cpu": "tessera.profiler.measure_cpu", "cuda": "tessera.profiler.measure_cuda"}
+_MEASURERS = {"cpu": "tessera.profiler.measure.cpu", "cuda": "tessera.profiler.measure.cuda"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from tessera.profiler.quantity import format_bytes
 from tessera.profiler.style import PALETTE, Plot, empty_figure, escape, graph_objects, styled, time_unit
@@ -12,9 +11,6 @@ from tessera.runtime.events import MemoryEvent
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
 class MemoryReport(Plot):
@@ -65,26 +61,6 @@ class MemoryReport(Plot):
         """Bytes held over time, one step line per device."""
 
         return memory_figure(self.events)
-
-
-def profile_memory(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorator: prints what each call of `function` allocated, where, and what it still holds at its end."""
-
-    @functools.wraps(function)
-    def profiled(*args: P.args, **kwargs: P.kwargs) -> R:
-        from tessera.profiler.session import Profiler
-
-        with Profiler(tiles=False) as prof:
-            try:
-                return function(*args, **kwargs)
-            finally:
-                report = MemoryReport(prof.recording.memory)
-                print(f"Memory Profile for {function.__name__}:", report.details(), sep="\n")
-
-    return profiled
-
-
-# Bytes held over time.
 
 
 def memory_figure(events: Sequence[MemoryEvent]) -> go.Figure:

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import ParamSpec, TypeVar
 
+from tessera.compiler.predict import Measured, common, digest, record
 from tessera.errors import TesseraError
+from tessera.profiler.bottlenecks import Bottleneck, find_bottlenecks
+from tessera.profiler.compare import Comparison, compare
+from tessera.profiler.export.chrome import export_chrome_trace
+from tessera.profiler.export.page import write_page
+from tessera.profiler.hints import Hint, hints
+from tessera.profiler.memory import MemoryReport
 from tessera.profiler.recording import Recording
-from tessera.profiler.remember import remember
+from tessera.profiler.roofline import Roofline
+from tessera.profiler.storage import load, save
+from tessera.profiler.summary import Overhead, Summary, overhead
+from tessera.profiler.timeline import Timeline
 from tessera.runtime import events
 from tessera.runtime.events import LaunchEvent, TileEvent
 
-if TYPE_CHECKING:
-    from tessera.profiler.bottlenecks import Bottleneck
-    from tessera.profiler.compare import Comparison
-    from tessera.profiler.hints import Hint
-    from tessera.profiler.memory import MemoryReport
-    from tessera.profiler.roofline import Roofline
-    from tessera.profiler.summary import Overhead, Summary
-    from tessera.profiler.timeline import Timeline
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Profiler:
@@ -56,7 +62,7 @@ class Profiler:
             if self._token is not None:
                 events.unsubscribe(self._token)
                 self._token = None
-                remember(self.recording)
+                _remember(self.recording)
 
     # What happened
 
@@ -71,79 +77,55 @@ class Profiler:
     @property
     def overhead(self) -> Overhead:
         """What the tile records cost."""
-        from tessera.profiler.summary import overhead
-
         return overhead(self.recording)
 
     # What it means
 
     def summary(self) -> Summary:
         """Kernels by time, what bounds them, advice, memory. `print` it, or show it in a notebook."""
-        from tessera.profiler.summary import Summary
-
         return Summary(self.recording)
 
     def memory(self) -> MemoryReport:
         """Peak, current and allocating lines; `.events` has the allocations, `.figure()` the curve."""
-        from tessera.profiler.memory import MemoryReport
-
         return MemoryReport(self.recording.memory)
 
     def roofline(self) -> Roofline:
         """Each kernel under the ceilings of the machine; `.points`, `.figure()`."""
-        from tessera.profiler.roofline import Roofline
-
         return Roofline(self.recording)
 
     def timeline(self, window: tuple[int, int] | None = None) -> Timeline:
         """Tiles over time: `.balances`, `.figure()`. `window` (ns since the start) selects what is drawn as bars."""
-        from tessera.profiler.timeline import Timeline
-
         return Timeline(self.recording, window)
 
     def hints(self) -> list[Hint]:
         """What to change and what it would save, largest first."""
-        from tessera.profiler.hints import hints
-
         return hints(self.recording)
 
     def find_bottlenecks(self) -> list[Bottleneck]:
         """Where the region's time went, largest first, each with its hints."""
-        from tessera.profiler.bottlenecks import find_bottlenecks
-
         return find_bottlenecks(self.recording)
 
     def compare(self, other: Profiler) -> Comparison:
         """This profile (before) against `other` (after), kernel by kernel."""
-        from tessera.profiler.compare import compare
-
         return compare(self.recording, other.recording)
 
     # Taking it elsewhere
 
     def export_chrome_trace(self, path: str | os.PathLike[str]) -> Path:
         """Writes a trace for ui.perfetto.dev or chrome://tracing; a name that ends in .gz is compressed."""
-        from tessera.profiler.export.chrome import export_chrome_trace
-
         return export_chrome_trace(self.recording, Path(path))
 
     def to_html(self, path: str | os.PathLike[str]) -> Path:
         """Writes one page that needs nothing else: summary, timeline, roofline, memory, launches."""
-        from tessera.profiler.export.page import write_page
-
         return write_page(self.recording, Path(path))
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Writes everything recorded into one file for `Profiler.load`."""
-        from tessera.profiler.storage import save
-
         return save(self.recording, Path(path))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Profiler:
         """Reads a saved profile. Raises ProfileError when the file is not one, or is damaged."""
-        from tessera.profiler.storage import load
-
         loaded = cls()
         loaded.recording = load(Path(path))
         return loaded
@@ -152,3 +134,47 @@ class Profiler:
 def profiler(*, tiles: bool = True) -> Profiler:
     """A profiler for a `with` block. See `Profiler`."""
     return Profiler(tiles=tiles)
+
+
+def profile_memory(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorator: prints what each call of `function` allocated, where, and what it still holds at its end."""
+
+    @functools.wraps(function)
+    def profiled(*args: P.args, **kwargs: P.kwargs) -> R:
+        with Profiler(tiles=False) as prof:
+            try:
+                return function(*args, **kwargs)
+            finally:
+                report = MemoryReport(prof.recording.memory)
+                print(f"Memory Profile for {function.__name__}:", report.details(), sep="\n")
+
+    return profiled
+
+
+def _remember(recording: Recording) -> None:
+    """Leaves what functions took in the cache folder, for editors to show beside them: functions whose text lies in a
+    file, as a notebook shows its own."""
+    found: dict[str, dict[str, list[LaunchEvent]]] = {}
+    for launch in recording.launches:
+        file, name = str(launch.attributes.get("file", "")), str(launch.attributes.get("function", ""))
+        if launch.duration is not None and launch.source == "measured" and file and name:
+            found.setdefault(file, {}).setdefault(name, []).append(launch)
+    now = time.time()
+    for file, functions in found.items():
+        path = Path(file).absolute()
+        try:
+            text = digest(path.read_text(encoding="utf-8-sig"))
+        except (OSError, UnicodeError):
+            continue
+        took = {
+            name: Measured(
+                sum(r.duration or 0 for r in runs),
+                len(runs),
+                runs[-1].target,
+                now,
+                text,
+                common(r.attributes.get("sizes", {}) for r in runs),
+            )
+            for name, runs in functions.items()
+        }
+        record(str(path), took)

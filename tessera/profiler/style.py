@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import html
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tessera.errors import MissingDependency
@@ -20,6 +21,8 @@ GRID = "rgba(128,128,128,0.22)"
 EDGE = "rgba(128,128,128,0.55)"
 # Perceptually even, and its order survives every kind of colour blindness.
 HEAT = "Cividis"
+RESOURCE_NAMES: Mapping[str, str] = {"cuda": "SM", "rocm": "CU", "cpu": "worker"}
+"""What one resource is called on a device of this kind."""
 
 
 def graph_objects() -> Any:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tessera.profiler.balance import Balance, balance, busy_map, tile_extents
-from tessera.profiler.export.layout import RESOURCE_NAMES
 from tessera.profiler.quantity import format_percent, format_time
 from tessera.profiler.recording import Recording
 from tessera.profiler.style import (
     EDGE,
     HEAT,
     PALETTE,
+    RESOURCE_NAMES,
     Plot,
     empty_figure,
     escape,

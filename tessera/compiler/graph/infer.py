@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from operator import index
-from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, TypeVar, cast
+from typing import Any, NoReturn, SupportsIndex, TypeVar, cast
 
 from tessera.compiler.ir.core import Attr
 from tessera.compiler.ir.types import Shape, TensorType, shape_text
@@ -17,9 +17,6 @@ from tessera.language.dims import Dim, Expr, Facts
 from tessera.language.dtypes import DType
 from tessera.language.policies import Policy, PolicyError
 from tessera.language.scalars import ACCEPTED, Accepts, elements
-
-if TYPE_CHECKING:
-    from tessera.compiler.graph.operator import Operator
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +51,8 @@ LARGEST = 2**62
 class Infer:
     """What a shape rule may ask and say. `facts` are the asserts in force; `checks` collects launch-time checks."""
 
-    operator: Operator
+    operator: str
+    """its name, for messages"""
     facts: Facts = field(default_factory=Facts)
     checks: list[Check] = field(default_factory=list[Check])
     attrs: dict[str, Attr] = field(default_factory=dict[str, Attr])
@@ -146,7 +144,7 @@ class Infer:
             return
         said = _said(message)
         if answer == "unknown":
-            self.checks.append(Check(a, b, f"{self.operator.name}: {said}"))
+            self.checks.append(Check(a, b, f"{self.operator}: {said}"))
         else:
             self.fail(code, said, *counterexample(a, b, self.facts), operand=operand, suggestions=_said(suggestions))
 
@@ -189,7 +187,7 @@ class Infer:
                     continue
                 answer = dims.compare(size, d, self.facts)
                 if answer == "no" and (one := next((v for v in (size, d) if self._at_most_one(v)), None)) is not None:
-                    self.checks.append(Check(one, 1, f"{self.operator.name}: broadcasting"))
+                    self.checks.append(Check(one, 1, f"{self.operator}: broadcasting"))
                     size = d if one is size else size
                     continue
                 if answer == "no":
@@ -198,7 +196,7 @@ class Infer:
                     suggestions = lined_up(shapes, self.facts) if whole else ()
                     self.fail(code, message, *counterexample(size, d, self.facts), suggestions=suggestions)
                 if answer == "unknown":
-                    self.checks.append(Check(size, d, f"{self.operator.name}: broadcasting"))
+                    self.checks.append(Check(size, d, f"{self.operator}: broadcasting"))
             out.append(size)
         return tuple(out)
 
@@ -210,7 +208,7 @@ class Infer:
     def require(self, x: TensorType, accepts: Accepts, operand: int | None = None) -> None:
         """Demands a class of dtypes."""
         if not ACCEPTED[accepts](x.dtype):
-            self.fail("TS301", f"{self.operator.name} takes {elements(accepts)}, not {x.dtype}", operand=operand)
+            self.fail("TS301", f"{self.operator} takes {elements(accepts)}, not {x.dtype}", operand=operand)
 
     def promote(self, *types: TensorType, first: int = 0) -> DType:
         """The common dtype of the operands from number `first` on, to which they are then converted."""
@@ -250,7 +248,7 @@ class Infer:
             try:
                 out = x.policy if out is None else out.merge(x.policy)
             except PolicyError as e:
-                self.fail("TS305", f"the operands of {self.operator.name} disagree: {e}")
+                self.fail("TS305", f"the operands of {self.operator} disagree: {e}")
         return out
 
 

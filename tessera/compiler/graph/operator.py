@@ -347,7 +347,7 @@ def facts_of(op: Op) -> Facts:
 def verify_operator(op: Op) -> None:
     """The verifier of every operator's op: its shape rule, applied again, gives the result types it has."""
     operator, facts = operator_of(op), facts_of(op)
-    t = Infer(operator, facts)
+    t = Infer(operator.name, facts)
     try:
         types = operator.apply(t, types_of(split_operands(op)), attributes_of(op))
     except InferError as e:
@@ -410,7 +410,7 @@ class GraphBuilder:
         """Applies the shape rule, then creates the op. Raises InferError. Returns a Value, or a tuple of Values."""
         if not _single(operands):
             operands = self.weak(operands, operator.apart_operands)
-        t = Infer(operator, self.facts, self.checks)
+        t = Infer(operator.name, self.facts, self.checks)
         for name, value in attrs.items():
             if _dynamic(value):
                 t.fail("TS105", f"{name} of {operator.name} must be known at compile time, not computed from tensors")

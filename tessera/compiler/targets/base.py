@@ -125,3 +125,10 @@ def unknown(name: str) -> TargetError:
     close = difflib.get_close_matches(name, [*KNOWN, *ALIASES], n=1)
     hint = f" Did you mean {close[0]}?" if close else ""
     return TargetError(Diagnostic("TS601", f"There is no target {name!r}.{hint} Known: auto, cuda, {', '.join(KNOWN)}"))
+
+
+def architecture(name: str) -> int:
+    """80 for "sm_80", 90 for "sm_90a". Raises TargetError TS601 for one that is not known."""
+    if name not in CUDA_ARCHITECTURES:
+        raise unknown(name)
+    return int(name.removeprefix("sm_").rstrip("af"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tessera.compiler.predict import sizes_text
 from tessera.profiler.balance import busy_map, nesting_lanes, occupancy, tile_extents
 from tessera.profiler.recording import Recording
+from tessera.profiler.style import RESOURCE_NAMES
 from tessera.runtime.events import LaunchEvent
 
 if TYPE_CHECKING:
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
 
 # A counter with more steps than this is given as averages over as many time slices.
 _COUNTER_STEPS = 10_000
-
-RESOURCE_NAMES: Mapping[str, str] = {"cuda": "SM", "rocm": "CU", "cpu": "worker"}
-"""What one resource is called on a device of this kind."""
 
 
 @dataclass(slots=True, eq=False)

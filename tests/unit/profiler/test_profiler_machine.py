@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tessera.profiler import measure_cpu
 from tessera.profiler.machine import Machine, load_machine, machine_for, save_machine
+from tessera.profiler.measure import cpu as measure_cpu
 from tessera.profiler.quantity import Quantity, format_bytes, format_percent, format_time, format_value
 from tests.profiler.synthetic import MACHINE
 

@@ -22,7 +22,7 @@ def sizes(t: Infer, shape: object) -> Shape:
     """A shape whose sizes are not negative."""
     out = t.shape(shape)
     if any(isinstance(d, int) and d < 0 for d in out):
-        t.fail("TS213", f"{t.operator.name} needs sizes that are not negative, not {shown(shape)}")
+        t.fail("TS213", f"{t.operator} needs sizes that are not negative, not {shown(shape)}")
     return out
 
 
@@ -70,7 +70,7 @@ class Full(Operator):
 
 def _demand_number(t: Infer, value: object) -> None:
     if not isinstance(value, (bool, int, float, complex, Expr)):
-        t.fail("TS105", f"{t.operator.name} needs a number known at compile time, not {shown(value)}")
+        t.fail("TS105", f"{t.operator} needs a number known at compile time, not {shown(value)}")
 
 
 def _demand_fit(t: Infer, value: object, dtype: DType) -> None:
@@ -186,7 +186,7 @@ class Arange(Operator):
 
     def decompose(self, g: GraphBuilder, start: Any, stop: Any, step: Any, dtype: DType) -> Value:
         wide = dtypes.f64 if any(isinstance(v, float) for v in (start, step)) else dtypes.int64
-        count = self.count(Infer(self), start, stop, step)
+        count = self.count(Infer(self.name), start, stop, step)
         i = g.to(g.iota((count,)), wide)
         i = i if step == 1 else g.mul(i, step)
         return g.to(i if start == 0 else g.add(i, start), dtype)

@@ -23,13 +23,13 @@ from pathlib import Path
 from typing import Any
 
 from tessera import knobs
-from tessera.compiler.targets.base import Artifact, TileRecorder
+from tessera.compiler.targets.base import Artifact, TileRecorder, architecture
 from tessera.compiler.targets.cuda import nvrtc
 from tessera.compiler.targets.cuda.call import steps
 from tessera.compiler.targets.cuda.call.launch import aligned_room
 from tessera.compiler.targets.cuda.call.narrow import MACRO, Variants, with_code
 from tessera.compiler.targets.cuda.generate import generate
-from tessera.compiler.targets.cuda.target import architecture, artifact, constants, settings_for
+from tessera.compiler.targets.cuda.target import artifact, settings_for
 from tessera.compiler.targets.cuda.write import cxx
 from tessera.compiler.tile.passes.guarded import guarded
 from tessera.compiler.tile.program import Program
@@ -233,7 +233,7 @@ class EmulatedExecutable:
 
     def __init__(self, artifact: Artifact) -> None:
         self.artifact = artifact
-        self.plan = steps.Steps(artifact.meta, constants(artifact))
+        self.plan = steps.Steps(artifact.meta, steps.constants(artifact))
         self.seed = 0
         self._variants = Variants(self.plan, artifact.files["code.cu"].decode(), self._narrower)
         self.constants: dict[int, int] = {}

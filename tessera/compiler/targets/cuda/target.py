@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tessera.compiler.machines import SHARED_LIMITS
-from tessera.compiler.targets.base import CUDA_ARCHITECTURES, Artifact, Executable, unknown
+from tessera.compiler.targets.base import Artifact, Executable, architecture
 from tessera.compiler.targets.cuda import cubin, nvrtc
 from tessera.compiler.targets.cuda.call import steps
 from tessera.compiler.targets.cuda.emit.emitter import Settings
@@ -22,13 +22,6 @@ REGISTERS_PER_SM = 65536
 THREADS_PER_SM = {70: 2048, 75: 1024, 80: 2048, 86: 1536, 89: 1536, 90: 2048, 100: 2048, 120: 1536}
 SHARED_PER_SM = {70: 98304, 75: 65536, 80: 167936, 86: 102400, 89: 102400, 90: 233472, 100: 233472, 120: 102400}
 BLOCKS_PER_SM = {70: 32, 75: 16, 80: 32, 86: 16, 89: 24, 90: 32, 100: 32, 120: 24}
-
-
-def architecture(name: str) -> int:
-    """80 for "sm_80", 90 for "sm_90a". Raises TargetError TS601 for one that is not known."""
-    if name not in CUDA_ARCHITECTURES:
-        raise unknown(name)
-    return int(name.removeprefix("sm_").rstrip("af"))
 
 
 def tensor_core_dtypes(arch: int) -> set[dtypes.DType]:
@@ -157,11 +150,3 @@ def artifact(
     files = {"code.cu": generated.source.encode(), **files}
     files |= {f"constant.{b.id}": b.data for b in program.buffers if b.data is not None}
     return Artifact(target, program.name, generated.source, files, None, resources, meta)
-
-
-def constants(artifact: Artifact) -> dict[int, bytes]:
-    return {
-        int(name.removeprefix("constant.")): data
-        for name, data in artifact.files.items()
-        if name.startswith("constant.")
-    }

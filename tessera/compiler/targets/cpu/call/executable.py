@@ -14,6 +14,7 @@ from typing import Any
 from tessera.compiler.targets.base import Artifact, TileRecorder
 from tessera.compiler.targets.cpu.call import fastcall, threads
 from tessera.compiler.targets.cpu.call.clock import Records, mapped, record_ns
+from tessera.compiler.targets.cpu.call.host import Host
 from tessera.compiler.targets.cpu.frame import (
     FIRST,
     HOST,
@@ -25,7 +26,6 @@ from tessera.compiler.targets.cpu.frame import (
     SCRATCH,
     SCRATCH_STRIDE,
 )
-from tessera.compiler.targets.cpu.kernel.sites import Host
 from tessera.compiler.targets.cpu.llvm.jit import Loaded
 from tessera.errors import LaunchError
 from tessera.language import dims, dtypes

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from tessera.compiler.ir.core import Block, Op, Value
+from tessera.compiler.targets.cpu.kernel.function import KernelFunction, writes
 from tessera.compiler.targets.cpu.llvm.values import Index, Val
 from tessera.compiler.targets.cpu.loops.axes import LAZY, shape_of
 from tessera.compiler.targets.cpu.loops.memory import Cell
 from tessera.compiler.targets.cpu.loops.nests import NestWriter
 from tessera.compiler.targets.cpu.loops.plan import Planner
-
-if TYPE_CHECKING:
-    from tessera.compiler.targets.cpu.kernel.function import KernelFunction
 
 
 class Carried:
@@ -96,6 +93,7 @@ def made_here(v: Value, block: Block) -> bool:
     return op.name in LAZY or op.name in ("tile.reduce", "tile.mma", "tile.contract", "tile.scan")
 
 
+@writes("for")
 def write_for(k: KernelFunction, op: Op, plan: Planner, writer: NestWriter) -> None:
     fn, ev = k.fn, k.ev
     body = op.region.block
@@ -134,6 +132,7 @@ def _while_going(k: KernelFunction, op: Op, carried: Carried, lower: Index, uppe
     return fn.while_loop([fn.here(fn.index(lower)), *carried.start], test, run)[1:]
 
 
+@writes("while")
 def write_while(k: KernelFunction, op: Op, plan: Planner, writer: NestWriter) -> None:
     head, body = (r.block for r in op.regions)
     carried = Carried(k, op.operands, plan, writer)
@@ -156,7 +155,8 @@ def write_while(k: KernelFunction, op: Op, plan: Planner, writer: NestWriter) ->
     carried.bind(op.results, results)
 
 
-def write_if(k: KernelFunction, op: Op) -> None:
+@writes("if")
+def write_if(k: KernelFunction, op: Op, _plan: Planner, _writer: NestWriter) -> None:
     """Each branch leaves its tiles in the results' memory and its scalars in registers."""
     fn, ev = k.fn, k.ev
     (condition,) = k.registers(op.operands[0])

@@ -3,6 +3,7 @@
     void kernel(ptr frame, i64 begin, i64 end, i64 worker)
 
 runs the programs begin ... end - 1 of the grid. The frame holds everything that one call of the Program knows.
+Ops that are no part of a loop nest are written by functions of the neighbouring files, which `writes` registers.
 """
 
 from __future__ import annotations
@@ -11,14 +12,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import INDEX, SharedType, TileType, ViewType
+from tessera.compiler.targets.cpu.call.host import Site
 from tessera.compiler.targets.cpu.call.interrupts import Looks, watch_of
 from tessera.compiler.targets.cpu.elementary.convert import Pair, memory_element, storage_type, unpack
 from tessera.compiler.targets.cpu.frame import SCRATCH, SCRATCH_STRIDE, Frame
-from tessera.compiler.targets.cpu.kernel.control import write_for, write_if, write_while
 from tessera.compiler.targets.cpu.kernel.prepare import prepared
-from tessera.compiler.targets.cpu.kernel.products import PITCH, direct_operand, write_contract, write_mma
-from tessera.compiler.targets.cpu.kernel.scan_sort import write_scan, write_sort
-from tessera.compiler.targets.cpu.kernel.sites import Sites
 from tessera.compiler.targets.cpu.llvm.emit import Function, Module
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
 from tessera.compiler.targets.cpu.llvm.values import I64, PTR, Index, Val
@@ -35,6 +33,29 @@ from tessera.language.dtypes import DType
 
 STACK_LIMIT = 1 << 15
 """bytes of scratch memory on the stack; larger tiles lie in the call's workspace"""
+PITCH = 64
+"""rows of scratch matrices are at least this many elements apart"""
+
+Writer = Callable[["KernelFunction", Op, Planner, NestWriter], None]
+WRITERS: dict[str, Writer] = {}
+
+
+def writes(*names: str) -> Callable[[Writer], Writer]:
+    """Registers the decorated function as the writer of these ops, without the prefix "tile."."""
+
+    def add(writer: Writer) -> Writer:
+        WRITERS.update({f"tile.{name}": writer for name in names})
+        return writer
+
+    return add
+
+
+class Sites:
+    """Where the kernels of one Program call their host; filled while they are written. `checks`: asserts are kept."""
+
+    def __init__(self, checks: bool) -> None:
+        self.checks = checks
+        self.table: list[Site] = []
 
 
 class KernelFunction:
@@ -155,7 +176,7 @@ class KernelFunction:
             for o in op.walk()
             if o.name == "tile.mma"
             for v in o.operands
-            if direct_operand(self, v)
+            if self.reads_in_place(v)
         }
         plan = Planner(block, memory_of, needed, direct)
         writer = self.writer(plan)
@@ -175,6 +196,20 @@ class KernelFunction:
             self.ev.memo = {}
         return plan
 
+    def reads_in_place(self, v: Value) -> bool:
+        """Whether a product may read `v` straight from global memory: a load that never leaves its view, of memory that
+        this kernel does not write."""
+        found = load_of(v)
+        if found is None:
+            return False
+        load, _ = found
+        view = load.operands[0].type
+        assert isinstance(view, ViewType)
+        if load.attrs.get("masked") or memory_of(load.operands[0]) in self.ev.written:
+            return False
+        sizes = zip(load.operands[1 : 1 + view.rank], shape_of(load.result), view.shape, strict=True)
+        return all(all(self.ev.bounds.inside(o, t, n)) for o, t, n in sizes)
+
     def writer(self, plan: Planner) -> NestWriter:
         return NestWriter(self.ev, plan, Scratch(self.scratch, self.raw))
 
@@ -185,25 +220,9 @@ class KernelFunction:
         return Cell(self.raw(prod(t.shape) * d.itemsize), self.ev.packed_strides(t.shape), d)
 
     def _apart(self, op: Op, plan: Planner, writer: NestWriter) -> None:
-        match op.name:
-            case "tile.for":
-                write_for(self, op, plan, writer)
-            case "tile.if":
-                write_if(self, op)
-            case "tile.while":
-                write_while(self, op, plan, writer)
-            case "tile.mma":
-                write_mma(self, op, plan, writer)
-            case "tile.contract":
-                write_contract(self, op)
-            case "tile.scan":
-                write_scan(self, op, plan)
-            case "tile.sort":
-                write_sort(self, op, plan)
-            case "tile.print" | "tile.assert":
-                self.sites.write(self, op, plan, writer)
-            case _:
-                unsupported(op)
+        if op.name not in WRITERS:
+            unsupported(op)
+        WRITERS[op.name](self, op, plan, writer)
         self._unpadded(op, writer, plan)
 
     def _unpadded(self, op: Op, writer: NestWriter, plan: Planner) -> None:
@@ -238,6 +257,9 @@ class KernelFunction:
         return 2 if isinstance(v.type, TileType) and v.type.dtype.is_complex else 1
 
 
-def is_tile(v: Value) -> bool:
-    """Whether a value lies in memory: a tile of rank 1 or more."""
-    return isinstance(v.type, TileType) and v.type.rank > 0
+def load_of(v: Value) -> tuple[Op, bool] | None:
+    """The load that `v` is, and whether it is seen transposed."""
+    turned = False
+    while v.op is not None and v.op.name == "tile.transpose":
+        turned, v = not turned, v.op.operands[0]
+    return (v.op, turned) if v.op is not None and v.op.name == "tile.load" else None

@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import ViewType
 from tessera.compiler.targets.cpu.elementary.convert import memory_element, real_part
 from tessera.compiler.targets.cpu.kernel.diagonal import diagonal_function
+from tessera.compiler.targets.cpu.kernel.function import PITCH, KernelFunction, load_of, writes
 from tessera.compiler.targets.cpu.kernel.packed_matmul import Matmul, matmul_function
 from tessera.compiler.targets.cpu.kernel.small_matmul import Shape, direct_function, direct_kind
 from tessera.compiler.targets.cpu.llvm.emit import Function
 from tessera.compiler.targets.cpu.llvm.values import Index, Val
 from tessera.compiler.targets.cpu.loops.axes import shape_of
-from tessera.compiler.targets.cpu.loops.index import dtype_of, memory_of, unsupported
+from tessera.compiler.targets.cpu.loops.index import dtype_of, unsupported
 from tessera.compiler.targets.cpu.loops.memory import Cell, held
 from tessera.compiler.targets.cpu.loops.nests import NestWriter
 from tessera.compiler.targets.cpu.loops.plan import Planner
 from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
 from tessera.language.order import levels
-
-PITCH = 64
-"""rows of scratch matrices are at least this many elements apart"""
-
-if TYPE_CHECKING:
-    from tessera.compiler.targets.cpu.kernel.function import KernelFunction
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,32 +37,9 @@ class Operand:
         return "1" if self.strides[1] == 1 else "0" if self.strides[0] == 1 else ""
 
 
-def _source(v: Value) -> tuple[Op, bool] | None:
-    """The load that `v` is, and whether it is seen transposed."""
-    turned = False
-    while v.op is not None and v.op.name == "tile.transpose":
-        turned, v = not turned, v.op.operands[0]
-    return (v.op, turned) if v.op is not None and v.op.name == "tile.load" else None
-
-
-def direct_operand(k: KernelFunction, v: Value) -> bool:
-    """Whether a product may read `v` straight from global memory: a load that never leaves its view, of memory that
-    this kernel does not write."""
-    found = _source(v)
-    if found is None:
-        return False
-    load, _ = found
-    view = load.operands[0].type
-    assert isinstance(view, ViewType)
-    if load.attrs.get("masked") or memory_of(load.operands[0]) in k.ev.written:
-        return False
-    sizes = zip(load.operands[1 : 1 + view.rank], shape_of(load.result), view.shape, strict=True)
-    return all(all(k.ev.bounds.inside(o, t, n)) for o, t, n in sizes)
-
-
 def _operand(k: KernelFunction, v: Value) -> Operand:
-    if v not in k.ev.cells and direct_operand(k, v):
-        found = _source(v)
+    if v not in k.ev.cells and k.reads_in_place(v):
+        found = load_of(v)
         assert found is not None
         load, turned = found
         p, strides, _, view = k.ev.window(load)
@@ -171,6 +142,7 @@ def _call(fn: Function, name: str, args: list[Index]) -> list[Val]:
     return []
 
 
+@writes("mma")
 def write_mma(k: KernelFunction, op: Op, plan: Planner, writer: NestWriter) -> None:
     """The accumulator's elements are put into the result's memory, then the products are added there."""
     a, b, acc = op.operands
@@ -189,7 +161,8 @@ def write_mma(k: KernelFunction, op: Op, plan: Planner, writer: NestWriter) -> N
     Product(left, right, dtype_of(acc), cell.ptr, pitch, m, n, depth, m, n, True).write(k)
 
 
-def write_contract(k: KernelFunction, op: Op) -> None:
+@writes("contract")
+def write_contract(k: KernelFunction, op: Op, _plan: Planner, _writer: NestWriter) -> None:
     """The part of the block that lies inside the product; at the edges the rest is zero."""
     if op.attrs.get("diagonal"):
         _write_diagonal(k, op)

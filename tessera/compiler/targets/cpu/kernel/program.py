@@ -8,8 +8,8 @@ from typing import Any
 
 from tessera.compiler.targets.cpu.call.interrupts import Looks, watch_of
 from tessera.compiler.targets.cpu.frame import POOL, RUN, Frame
-from tessera.compiler.targets.cpu.kernel.function import KernelFunction
-from tessera.compiler.targets.cpu.kernel.sites import Sites
+from tessera.compiler.targets.cpu.kernel import control, host_calls, products, scan_sort
+from tessera.compiler.targets.cpu.kernel.function import KernelFunction, Sites
 from tessera.compiler.targets.cpu.kernel.tile_records import Recording
 from tessera.compiler.targets.cpu.llvm import jit
 from tessera.compiler.targets.cpu.llvm.emit import Function, Module
@@ -24,6 +24,8 @@ ALONE_NS = 15_000
 """a launch that takes less than this on one core is not worth waking workers for"""
 CHUNKS = 64
 """pieces a launch is handed out in: enough to balance, few enough to keep memory accesses long"""
+_WRITERS = (control, host_calls, products, scan_sort)
+"""imported for the writers of ops that they register"""
 
 
 class ProgramWriter:

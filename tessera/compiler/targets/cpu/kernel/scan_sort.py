@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tessera.compiler.ir.core import Op
 from tessera.compiler.targets.cpu.elementary import elementwise
 from tessera.compiler.targets.cpu.elementary.convert import Elem, Pair, cast, round_to, storage_type, unpack
+from tessera.compiler.targets.cpu.kernel.function import KernelFunction, writes
 from tessera.compiler.targets.cpu.llvm.values import I64, Index, Val, const
 from tessera.compiler.targets.cpu.loops.axes import shape_of
 from tessera.compiler.targets.cpu.loops.index import dtype_of, unsupported
 from tessera.compiler.targets.cpu.loops.memory import Cell, Coord, held
+from tessera.compiler.targets.cpu.loops.nests import NestWriter
 from tessera.compiler.targets.cpu.loops.plan import Planner
 from tessera.language.dims import Dim, prod
 from tessera.language.dtypes import DType
 
-if TYPE_CHECKING:
-    from tessera.compiler.targets.cpu.kernel.function import KernelFunction
 
-
-def write_scan(k: KernelFunction, op: Op, plan: Planner) -> None:
+@writes("scan")
+def write_scan(k: KernelFunction, op: Op, plan: Planner, writer: NestWriter) -> None:
     """Serial along the axis; lanes run along the last axis where that is another one."""
     ev, fn = k.ev, k.fn
     x, axis = op.operands[0], int(op.attrs["axis"])  # type: ignore[arg-type]
@@ -28,7 +26,7 @@ def write_scan(k: KernelFunction, op: Op, plan: Planner) -> None:
         ev.cells[op.result] = k.scratch(op.result)
     if classes[axis] is None:
         cell = ev.cells.pop(op.result)
-        k.writer(plan).write(plan.copy(x, cell))
+        writer.write(plan.copy(x, cell))
         ev.cells[op.result] = cell
         return
     last = classes[-1] if axis != len(shape) - 1 else None
@@ -88,13 +86,14 @@ def _step(op: Op, k: KernelFunction, classes: tuple[int | None, ...], carried: l
 # `tile.sort`: a bottom-up merge sort of one line after the other, stable because the left run wins ties.
 
 
-def write_sort(k: KernelFunction, op: Op, plan: Planner) -> None:
+@writes("sort")
+def write_sort(k: KernelFunction, op: Op, plan: Planner, writer: NestWriter) -> None:
     """Puts the sorted elements, or where they came from, into the result's memory."""
     ev, fn, x = k.ev, k.fn, op.operands[0]
     axis, shape = int(op.attrs["axis"]), shape_of(x)  # type: ignore[call-overload]
     kept = held(dtype_of(x))
     keys = Cell(k.raw(prod(shape) * kept.itemsize), ev.packed_strides(shape), kept)
-    k.writer(plan).write(plan.copy(x, keys))
+    writer.write(plan.copy(x, keys))
     target = ev.cells.setdefault(op.result, k.scratch(op.result))
     line = Line(k, kept, shape[axis], bool(op.attrs.get("descending")), bool(op.attrs.get("positions")))
 

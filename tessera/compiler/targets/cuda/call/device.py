@@ -16,14 +16,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tessera.compiler.machines import best_target
-from tessera.compiler.targets.base import Artifact, TileRecorder
+from tessera.compiler.targets.base import Artifact, TileRecorder, architecture
 from tessera.compiler.targets.cuda import nvrtc
 from tessera.compiler.targets.cuda.call import context as contexts
 from tessera.compiler.targets.cuda.call import steps, straight
 from tessera.compiler.targets.cuda.call.context import Driver, Launched
 from tessera.compiler.targets.cuda.call.launch import Prepared, aligned_room, encode_tensor_map, prepare
 from tessera.compiler.targets.cuda.call.narrow import Variants, with_code
-from tessera.compiler.targets.cuda.target import architecture, constants
 from tessera.compiler.targets.cuda.write import cxx
 from tessera.errors import DeviceError, MissingDependency, Span
 
@@ -120,7 +119,7 @@ class DeviceExecutable:
         self.device = int(self.driver("cuCtxGetDevice"))
         check_capability(artifact.target, self.driver.capability())
         self.artifact = artifact
-        self.plan = steps.Steps(artifact.meta, constants(artifact))
+        self.plan = steps.Steps(artifact.meta, steps.constants(artifact))
         self._functions: dict[tuple[int, str], Any] = {}
         self._ready: dict[tuple[int, ...], dict[int, Callable[..., None]]] = {}
         """(context, *sizes) -> thread -> its launches: a thread writes parameters of its own"""

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any, Protocol
 
-from tessera.compiler.targets.base import TileRecorder
+from tessera.compiler.targets.base import Artifact, TileRecorder
 from tessera.compiler.targets.cuda.generate import Generated
 from tessera.compiler.targets.cuda.write import print_buffer
 from tessera.compiler.tile.asserts import filled
@@ -86,6 +86,12 @@ def _steps(steps: Sequence[Step], generated: Generated, scalars: list[int]) -> l
                     ["loop", step.cond, _steps(step.head, generated, scalars), _steps(step.body, generated, scalars)]
                 )
     return out
+
+
+def constants(artifact: Artifact) -> dict[int, bytes]:
+    """The content of the buffers that are known when compiling, by their number."""
+    files = artifact.files.items()
+    return {int(name.removeprefix("constant.")): data for name, data in files if name.startswith("constant.")}
 
 
 def pack_scalar(value: object, dtype_name: str) -> bytes:
