@@ -7,7 +7,7 @@ rates derived from it are therefore labelled modelled even where the time is mea
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from tessera.compiler.predict import common
@@ -76,15 +76,40 @@ class KernelStats:
 
 
 def kernel_stats(recording: Recording) -> list[KernelStats]:
-    """One entry per (kernel, target, device, dtype), longest first. Launches that never ran are left out."""
+    """One entry per (kernel, target, device, dtype), longest first. Launches that never ran are left out.
+
+    A kernel above a ceiling that no cache explains shows that the ceiling was measured too low: see `Recording.beaten`.
+    """
     groups: dict[tuple[str, str, str, str], list[LaunchEvent]] = {}
     for launch in recording.launches:
         if launch.duration is not None:
             key = (launch.kernel, launch.target, launch.device, str(launch.attributes.get("dtype", "f32")))
             groups.setdefault(key, []).append(launch)
     total = sum(launch.duration or 0 for group in groups.values() for launch in group)
-    stats = [_stats(group, key[3], total, recording.machine(key[2])) for key, group in groups.items()]
+
+    def all_stats() -> list[KernelStats]:
+        return [_stats(group, key[3], total, recording.machine(key[2])) for key, group in groups.items()]
+
+    stats = all_stats()
+    beaten = [(entry, *what) for entry in stats for what in _above(entry, recording.machine(entry.device))]
+    for entry, kind, name, value in beaten:
+        recording.beaten(entry.device, kind, name, value, entry.kernel)
+    if beaten:
+        stats = all_stats()
     return sorted(stats, key=lambda entry: -entry.duration)
+
+
+def _above(entry: KernelStats, machine: Machine) -> Iterator[tuple[str, str, float]]:
+    """The ceilings that a kernel was faster than: kind, name, and the rate that it reached.
+
+    Data that fit into the last cache need not come from memory, so that they may pass its bandwidth.
+    """
+    if entry.rate.value and entry.compute_peak.value and entry.rate.value > entry.compute_peak.value:
+        yield "compute", entry.dtype, entry.rate.value
+    smallest = min((launch.bytes or 0 for launch in entry.launches), default=0)
+    large = smallest > machine.last_cache_bytes > 0
+    if large and entry.bandwidth.value and entry.memory_peak.value and entry.bandwidth.value > entry.memory_peak.value:
+        yield "bandwidth", "memory", entry.bandwidth.value
 
 
 def roofline_time(flops: float, size: float, dtype: str, machine: Machine) -> Quantity:

@@ -116,7 +116,7 @@ def _bound_text(kernel: KernelStats) -> str:
     if kernel.bound == "latency":
         return f"Bound by neither roof ({format_percent(fraction)} of what the roofline allows): latency or launch cost"
     name = "memory bandwidth" if kernel.bound == "memory" else f"{kernel.dtype} arithmetic"
-    if fraction > 1.0:
+    if fraction > 1.0 and kernel.bound == "memory":
         return f"Bound by {name}, above the measured roof ({format_percent(fraction)}): the data stayed in cache"
     return f"Bound by {name} ({format_percent(fraction)} of what the roofline allows)"
 

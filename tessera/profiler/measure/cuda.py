@@ -28,7 +28,9 @@ def measure(device: str, index: int) -> Machine:
     half = ceilings[-1].value  # the tensor cores take both at one rate, and CuPy has no bf16
     ceilings.append(Ceiling("compute", "bf16", half, "modelled", "taken to equal the f16 matrix product"))
     processors, cache = properties["multiProcessorCount"], properties["l2CacheSize"]
-    return Machine(device, properties["name"].decode(), processors, cache // processors, tuple(ceilings))
+    return Machine(
+        device, properties["name"].decode(), processors, cache // processors, tuple(ceilings), last_cache_bytes=cache
+    )
 
 
 def _copy_rate(size: int) -> float:

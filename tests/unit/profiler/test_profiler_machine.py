@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tessera.profiler.machine import Machine, load_machine, machine_for, save_machine
+from tessera.profiler.kernel_stats import kernel_stats
+from tessera.profiler.machine import Machine, load_machine, machine_for, measured_again, save_machine
 from tessera.profiler.measure import cpu as measure_cpu
 from tessera.profiler.quantity import Quantity, format_bytes, format_percent, format_time, format_value
-from tests.profiler.synthetic import MACHINE
+from tessera.profiler.recording import Recording
+from tessera.profiler.summary import Summary
+from tests.profiler.synthetic import MACHINE, launch, recorded
 
 
 def test_this_machine_is_measured_and_its_ceilings_are_plausible() -> None:
@@ -90,3 +95,73 @@ def test_quantities_are_written_for_people() -> None:
     assert [format_bytes(size) for size in (0, 999, 1000, 7.2e9)] == ["0 B", "999 B", "1.00 kB", "7.20 GB"]
     assert format_value(18.4, "ops/byte") == "18.4 ops/byte"
     assert [format_percent(part) for part in (0.673, 1.0, 0.0)] == ["67.3%", "100%", "0.0%"]
+
+
+def test_a_ceiling_says_how_far_its_rounds_were_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = iter([4e9, 10e9, 8e9, 9e9, 2e9])
+    monkeypatch.setattr(measure_cpu, "_copy_rate", lambda size, threads: next(rates) if size > 1 << 23 else 1e11)
+    memory, *_ = measure_cpu.measure("cpu:0", 0).ceilings
+    assert (memory.value, memory.how) == (10e9, f"copy by {measure_cpu._threads()} threads, best of 5")
+    assert memory.spread == pytest.approx(0.2)
+
+
+def machine(bandwidth: float, rate: float) -> Machine:
+    return replace(MACHINE, last_cache_bytes=1 << 20).raised("bandwidth", "memory", bandwidth, "copy").raised(
+        "compute", "f32", rate, "product"
+    )  # fmt: skip
+
+
+@pytest.fixture
+def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Machine]]:
+    """What measuring gives, one after the other: a busy moment first."""
+    found = [machine(10e9, 100e9), machine(20e9, 150e9)]
+    monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(measure_cpu, "measure", lambda device, index: found.pop(0))
+    machine_for.cache_clear()
+    measured_again.cache_clear()
+    yield found
+    machine_for.cache_clear()
+    measured_again.cache_clear()
+
+
+def one_kernel(flops: int, size: int) -> Recording:
+    found = Recording(0, 1_000_000)
+    found.add(launch(duration=100_000, flops=flops, bytes=size))
+    return found
+
+
+def test_a_beaten_ceiling_is_measured_again_and_the_better_kept(measured: list[Machine]) -> None:
+    recording = one_kernel(flops=14_000_000, size=1000)  # 140 GFLOP/s
+    (found,) = kernel_stats(recording)
+    assert found.compute_peak.value == 150e9
+    assert found.compute_fraction.value == pytest.approx(140 / 150)
+    machine_for.cache_clear()
+    assert machine_for("cpu:0").ceiling("compute", "f32").value == 150e9  # kept
+    assert not measured
+    (again,) = kernel_stats(one_kernel(flops=14_000_000, size=1000))
+    assert again.compute_peak.value == 150e9
+
+
+def test_no_kernel_stands_above_a_compute_roof(measured: list[Machine]) -> None:
+    recording = one_kernel(flops=200_000_000, size=1000)  # 2 TFLOP/s
+    (found,) = kernel_stats(recording)
+    assert found.compute_fraction.value == 1
+    assert recording.machines["cpu:0"].ceilings[-1].how == "reached by saxpy"
+    assert "cache" not in str(Summary(recording))
+
+
+def test_only_data_that_fit_into_a_cache_pass_the_bandwidth_of_memory(measured: list[Machine]) -> None:
+    (large,) = kernel_stats(one_kernel(flops=1, size=3 << 20))  # 31 GB/s of 3 MiB
+    assert large.bandwidth_fraction.value == 1
+    recording = one_kernel(flops=1, size=1 << 20)  # 10.5 GB/s of 1 MiB, at a roof of 10
+    recording.machines["cpu:0"] = machine(10e9, 100e9)
+    (small,) = kernel_stats(recording)
+    assert (small.bandwidth_fraction.value or 0) > 1
+    assert "the data stayed in cache" in str(Summary(recording))
+
+
+def test_a_loaded_profile_keeps_its_machine_and_raises_it(measured: list[Machine]) -> None:
+    recording = recorded(launch(duration=100_000, flops=14_000_000, bytes=1000))
+    (found,) = kernel_stats(recording)
+    assert found.compute_fraction.value == 1
+    assert len(measured) == 2  # nothing was measured here
