@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tessera.compiler import graph as graph
-from tessera.compiler.frontend.names.definition import live_definition
+from tessera.compiler.frontend.names.live import live_definition
 from tessera.compiler.frontend.result import Analysis, Static, analyse
 from tessera.compiler.graph.reference import evaluate
 from tessera.compiler.ir.types import TensorType

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.compiler.frontend.names.definition import live_definition
+from tessera.compiler.frontend.names.live import live_definition
 from tessera.compiler.frontend.names.values import Static
 from tessera.compiler.frontend.result import Analysis, analyse
 from tessera.compiler.ir.types import TensorType

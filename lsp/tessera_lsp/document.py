@@ -23,11 +23,11 @@ from pygls.uris import from_fs_path, to_fs_path
 
 from tessera.compiler.frontend.budget import interruptible
 from tessera.compiler.frontend.incremental import FileAnalysis
-from tessera.compiler.frontend.names.definition import Source, source_of
-from tessera.compiler.frontend.names.module import TextScope
-from tessera.compiler.frontend.names.workspace import Modules, imported_files
+from tessera.compiler.frontend.module import TextScope
+from tessera.compiler.frontend.syntax.parse import Source, source_of
 from tessera.compiler.frontend.syntax.reparse import common_length
 from tessera.compiler.frontend.syntax.trees import first_line
+from tessera.compiler.frontend.workspace import Modules, imported_files
 from tessera.editor.functions import Known
 from tessera.errors import Diagnostic, Edit, Note, Span
 from tessera_lsp.aside import Aside

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 from lsprotocol import types as lsp
 from pygls.uris import from_fs_path, to_fs_path
 
-from tessera.compiler.frontend.names.definition import Source, source_of
-from tessera.compiler.frontend.names.module import TextScope
-from tessera.compiler.frontend.names.workspace import SUFFIXES, Modules
+from tessera.compiler.frontend.module import TextScope
+from tessera.compiler.frontend.syntax.parse import Source, source_of
 from tessera.compiler.frontend.syntax.reparse import parsed
+from tessera.compiler.frontend.workspace import SUFFIXES, Modules
 from tessera.editor.names import definition_name
 from tessera.errors import Span
 from tessera_lsp.document import LARGEST, Document

@@ -17,12 +17,12 @@ from itertools import count
 
 from lsprotocol import types as lsp
 
-from tessera.compiler.frontend.names.definition import Source as SourceText
-from tessera.compiler.frontend.names.module import TextScope
-from tessera.compiler.frontend.names.workspace import Modules
+from tessera.compiler.frontend.module import TextScope
 from tessera.compiler.frontend.syntax.fragments import bound_names
+from tessera.compiler.frontend.syntax.parse import Source as SourceText
 from tessera.compiler.frontend.syntax.parse import parse
 from tessera.compiler.frontend.syntax.reparse import parsed
+from tessera.compiler.frontend.workspace import Modules
 from tessera.editor.functions import Known
 from tessera.errors import Diagnostic, Edit, Span
 from tessera_lsp.document import Document

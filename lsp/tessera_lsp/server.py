@@ -21,7 +21,7 @@ from pygls.lsp.server import LanguageServer
 from pygls.protocol import LanguageServerProtocol, lsp_method
 
 from tessera import __version__, knobs
-from tessera.compiler.frontend.names.workspace import Modules
+from tessera.compiler.frontend.workspace import Modules
 from tessera_lsp import messages
 from tessera_lsp.document import Document
 from tessera_lsp.garbage import collect_when_idle

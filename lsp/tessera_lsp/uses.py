@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tessera.compiler.frontend.evaluate.inlining import assigned_names
+from tessera.compiler.frontend.syntax.assigned import assigned_names
 from tessera.compiler.frontend.syntax.trees import first_line
 from tessera.editor.names import annotations_of, own_span
 from tessera.errors import Span

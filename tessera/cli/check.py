@@ -14,8 +14,8 @@ import typer
 from tessera.compiler.frontend.checks.precision import accumulations
 from tessera.compiler.frontend.checks.project_file import project_files, unread
 from tessera.compiler.frontend.incremental import FileAnalysis, read_text
-from tessera.compiler.frontend.names.workspace import Modules
 from tessera.compiler.frontend.result import Analysis
+from tessera.compiler.frontend.workspace import Modules
 from tessera.errors import CompileError, Diagnostic, Span, render
 
 MANY = 8

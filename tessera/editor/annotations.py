@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tessera.compiler.frontend.names.module import TextScope
+from tessera.compiler.frontend.module import TextScope
 from tessera.compiler.frontend.names.values import Builtin, Namespace, is_dict, is_tuple
 from tessera.compiler.ir.types import TensorType
 from tessera.editor.functions import policy_of

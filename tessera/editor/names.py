@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from tessera.compiler.frontend.evaluate.inlining import assigned_names
+from tessera.compiler.frontend.syntax.assigned import assigned_names
 from tessera.editor.functions import Known
 from tessera.errors import Span
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from tessera.compiler.frontend.names.definition import Source
-from tessera.compiler.frontend.names.module import TextScope
-from tessera.compiler.frontend.names.workspace import Modules
+from tessera.compiler.frontend.module import TextScope
+from tessera.compiler.frontend.syntax.parse import Source
+from tessera.compiler.frontend.workspace import Modules
 from tessera.editor.functions import Known
 from tessera.errors import Diagnostic
 

@@ -8,9 +8,10 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from tessera.compiler.frontend.module import TextScope, decorated_kind
 from tessera.compiler.frontend.names import vocabulary
-from tessera.compiler.frontend.names.module import TextScope, decorated_kind
-from tessera.compiler.frontend.names.values import MISSING, Builtin, Closure, Namespace, OperatorRef
+from tessera.compiler.frontend.names.frame import Closure
+from tessera.compiler.frontend.names.values import MISSING, Builtin, Namespace, OperatorRef
 from tessera.compiler.graph.operator import METHODS, PROPERTIES, REGISTRY, Operator
 from tessera.language import decorators, distribution, tile
 from tessera.language.dtypes import DType

@@ -53,7 +53,7 @@ class Program:
         """The text and tree of the function. Raises CompileError TS109 where its source is not to be had."""
         found = self._definition
         if found is None:
-            live_definition = deferred("compiler.frontend.names.definition").live_definition
+            live_definition = deferred("compiler.frontend.names.live").live_definition
             self._definition = found = cast("Definition", live_definition(self.__wrapped__, self.kind, self.options))
         return found
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.compiler.frontend.names.definition import live_definition
+from tessera.compiler.frontend.names.live import live_definition
 from tessera.compiler.frontend.result import analyse
 from tessera.errors import CompileError
 

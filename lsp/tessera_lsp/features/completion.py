@@ -12,7 +12,8 @@ from tessera.compiler.frontend.kernel import layer as kernel_layer
 from tessera.compiler.frontend.kernel.builtins import TILE_FUNCTIONS
 from tessera.compiler.frontend.kernel.state import DEFAULTS
 from tessera.compiler.frontend.names import vocabulary
-from tessera.compiler.frontend.names.values import MISSING, Closure, Namespace, OperatorRef
+from tessera.compiler.frontend.names.frame import Closure
+from tessera.compiler.frontend.names.values import MISSING, Namespace, OperatorRef
 from tessera.compiler.frontend.result import type_text
 from tessera.compiler.graph.operator import METHODS, PROPERTIES
 from tessera.editor import signatures

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types as lsp
 
-from tessera.compiler.frontend.names.values import Closure, is_dict, is_tuple
+from tessera.compiler.frontend.names.frame import Closure
+from tessera.compiler.frontend.names.values import is_dict, is_tuple
 from tessera.compiler.frontend.result import type_text
 from tessera.editor import signatures
 from tessera.editor.functions import Known, is_tensor, policy_of

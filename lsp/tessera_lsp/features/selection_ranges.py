@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from lsprotocol import types as lsp
 
-from tessera.compiler.frontend.names.definition import source_of
+from tessera.compiler.frontend.syntax.parse import source_of
 from tessera.compiler.frontend.syntax.trees import first_line
 from tessera.errors import Span
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types as lsp
 
-from tessera.compiler.frontend.names.values import MISSING, Builtin, Closure, Namespace, OperatorRef
+from tessera.compiler.frontend.names.frame import Closure
+from tessera.compiler.frontend.names.values import MISSING, Builtin, Namespace, OperatorRef
 from tessera.editor import names, signatures
 from tessera.editor.functions import Known
 from tessera.errors import Span

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lsprotocol import types as lsp
 
-from tessera.compiler.frontend.names.definition import source_of
+from tessera.compiler.frontend.syntax.parse import source_of
 from tessera.compiler.frontend.syntax.trees import first_line
 from tessera.editor.names import definition_name
 from tessera.editor.signatures import of_definition

@@ -16,7 +16,7 @@ from lsprotocol import types as lsp
 from pygls.uris import from_fs_path, to_fs_path
 
 from tessera.compiler.frontend.checks.project_file import NAME, project_files, unread
-from tessera.compiler.frontend.names.workspace import imported_files
+from tessera.compiler.frontend.workspace import imported_files
 from tessera_lsp.document import Document
 from tessera_lsp.features.diagnostics import one, to_protocol
 from tessera_lsp.progress import progress

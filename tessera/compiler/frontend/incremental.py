@@ -17,15 +17,16 @@ from pathlib import Path
 from typing import Any, overload
 from weakref import WeakKeyDictionary
 
-from tessera.compiler.frontend.names.definition import Definition, source_of
-from tessera.compiler.frontend.names.live import Scope
-from tessera.compiler.frontend.names.module import GIVEN_UP, TextScope, decorated_kind
-from tessera.compiler.frontend.names.values import UNKNOWN, Closure
+from tessera.compiler.frontend.module import GIVEN_UP, TextScope, decorated_kind
+from tessera.compiler.frontend.names.definition import Definition, Scope
+from tessera.compiler.frontend.names.frame import Closure
+from tessera.compiler.frontend.names.values import UNKNOWN
 from tessera.compiler.frontend.names.vocabulary import is_known
-from tessera.compiler.frontend.names.workspace import Modules
 from tessera.compiler.frontend.result import Analysis, ExprInfo, analyse, changed
+from tessera.compiler.frontend.syntax.parse import source_of
 from tessera.compiler.frontend.syntax.reparse import Parsed, parsing
 from tessera.compiler.frontend.syntax.trees import first_line
+from tessera.compiler.frontend.workspace import Modules
 from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.launches import kernel_of, outside_kernels
 from tessera.errors import NOWHERE, CompileError, Diagnostic, Edit, Fix, Span, register_source
@@ -122,7 +123,7 @@ class FileAnalysis:
 
     def _unknown_names(self) -> list[Diagnostic]:
         """Those outside of functions and kernels; inside them the evaluator has found them."""
-        from tessera.compiler.frontend.checks.public_names import unknown_names  # here: it brings the evaluator
+        from tessera.compiler.frontend.public_names import unknown_names  # here: it brings the evaluator
 
         looked_at = {a.definition.tree.lineno for a in self.analyses}
         found = unknown_names(self.scope, source_of(self.file, self.text), looked_at)
@@ -273,7 +274,7 @@ class InnerScope:
     live = False
 
     def __init__(self, outer: Scope, node: ast.FunctionDef) -> None:
-        from tessera.compiler.frontend.evaluate.inlining import assigned_names
+        from tessera.compiler.frontend.syntax.assigned import assigned_names
 
         a = node.args
         given = [p.arg for p in (*a.posonlyargs, *a.args, *a.kwonlyargs, *(v for v in (a.vararg, a.kwarg) if v))]

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from tessera.compiler.frontend.names.definition import Definition
+from tessera.compiler.frontend.names.definition import Definition, Scope
 from tessera.compiler.frontend.names.fingerprint import fingerprint
-from tessera.compiler.frontend.names.live import Scope, read
+from tessera.compiler.frontend.names.live import read
 from tessera.compiler.frontend.names.values import Static, is_dict, is_tuple
 from tessera.compiler.ir.core import Block, Op
 from tessera.compiler.ir.types import TensorType, Type

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from tessera.compiler.frontend.names.definition import Source
+from tessera.compiler.frontend.syntax.parse import Source
 from tessera.compiler.graph.operator import REGISTRY, attributes_of, tensor
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.launches import LAUNCHES, kernel_of

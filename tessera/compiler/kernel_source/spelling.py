@@ -9,7 +9,7 @@ import ast
 import textwrap
 from collections.abc import Iterable
 
-from tessera.compiler.frontend.names.definition import Source
+from tessera.compiler.frontend.syntax.parse import Source
 from tessera.compiler.ir.core import Op
 
 _SYMBOLS: dict[type[ast.AST], str] = {

@@ -10,7 +10,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from tessera.compiler.frontend.incremental import definitions
-from tessera.compiler.frontend.names.module import TextScope
+from tessera.compiler.frontend.module import TextScope
 from tessera.compiler.frontend.result import Analysis, analyse
 from tessera.compiler.ir.types import TensorType
 from tessera.editor.annotations import annotation, dtype_name

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from tessera.compiler.frontend.evaluate.fixes import apply
 from tessera.compiler.frontend.incremental import FileAnalysis
-from tessera.compiler.frontend.names.definition import Source
 from tessera.compiler.frontend.names.values import Builtin, OperatorRef
 from tessera.compiler.frontend.result import Analysis
+from tessera.compiler.frontend.syntax.parse import Source
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.launches import kernel_of
 from tessera.compiler.kernel_source.spelling import all_written, written

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from tessera.compiler.frontend.evaluate.fixes import apply
 from tessera.compiler.frontend.kernel.grid import PREFIX, Plan, plan
+from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.signature import definition_signature
-from tessera.compiler.frontend.names.values import Closure
 from tessera.compiler.graph.operator import tensor
 from tessera.compiler.ir.core import Op, Value, clone
 from tessera.compiler.ir.types import TensorType

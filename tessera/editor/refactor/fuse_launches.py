@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tessera.compiler.frontend.evaluate.fixes import apply
 from tessera.compiler.frontend.incremental import FileAnalysis
+from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.signature import definition_signature, signature_of
-from tessera.compiler.frontend.names.values import Builtin, Closure, Namespace, OperatorRef
+from tessera.compiler.frontend.names.values import Builtin, Namespace, OperatorRef
 from tessera.compiler.frontend.result import Analysis, analyse
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import TensorType

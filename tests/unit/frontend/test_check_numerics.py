@@ -221,7 +221,7 @@ def test_every_rule_is_found_by_the_compiler_too() -> None:
     def f(x: ts.Tensor["B", "D"]):
         return x / ts.norm(x)
 
-    from tessera.compiler.frontend.names.definition import live_definition
+    from tessera.compiler.frontend.names.live import live_definition
 
     found = analyse(replace(live_definition(f), kind="function"))
     assert [d.code for d in found.diagnostics] == ["TS316"] and found.op is not None

@@ -14,7 +14,7 @@ import pytest
 
 import tessera as ts
 from tessera import Tensor, f16, f32
-from tessera.compiler.frontend.names.definition import live_definition
+from tessera.compiler.frontend.names.live import live_definition
 from tessera.compiler.frontend.result import Static, analyse, changed
 from tessera.compiler.ir.types import TensorType
 from tessera.errors import CompileError

@@ -10,8 +10,8 @@ import weakref
 import pytest
 
 from tessera.compiler.frontend.incremental import FileAnalysis
-from tessera.compiler.frontend.names.workspace import Modules
 from tessera.compiler.frontend.syntax.by_node import by_node
+from tessera.compiler.frontend.workspace import Modules
 
 TEXT = """from dataclasses import dataclass
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tessera.compiler.frontend.incremental import FileAnalysis
-from tessera.compiler.frontend.names.workspace import Modules
+from tessera.compiler.frontend.workspace import Modules
 
 LAYERS = """import tessera as ts
 from tessera import Tensor

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.frontend import program
 from tessera.compiler.frontend.incremental import FileAnalysis
-from tessera.compiler.frontend.names.definition import parse_module
+from tessera.compiler.frontend.syntax.parse import parse_module
 from tessera.compiler.frontend.syntax.reparse import reread
 from tessera.errors import CompileError
 

@@ -11,7 +11,7 @@ import pytest
 
 import tessera as ts
 from tessera import knobs
-from tessera.compiler.frontend.names.definition import live_definition
+from tessera.compiler.frontend.names.live import live_definition
 from tessera.compiler.pipeline import lower
 from tessera.compiler.targets import base
 from tessera.compiler.targets.cuda.generate import Generated, generate

@@ -13,9 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.compiler.frontend.names.definition import Source
 from tessera.compiler.frontend.syntax.dialect import rewrite
-from tessera.compiler.frontend.syntax.parse import Sample, compile_text, parse
+from tessera.compiler.frontend.syntax.parse import Sample, Source, compile_text, parse
 from tessera.errors import CompileError
 
 REWRITTEN = {

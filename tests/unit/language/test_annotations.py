@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.compiler.frontend.names.definition import Source
-from tessera.compiler.frontend.syntax.parse import parse
+from tessera.compiler.frontend.syntax.parse import Source, parse
 from tessera.language import dims, dtypes, policies
 from tessera.language.annotations import (
     AnnotationError,

@@ -12,7 +12,7 @@ import pytest
 
 import tessera as ts
 from tessera import Tensor
-from tessera.compiler.frontend.names.definition import live_definition
+from tessera.compiler.frontend.names.live import live_definition
 from tessera.compiler.frontend.result import analyse
 from tessera.compiler.structure import assembled, expression, in_a_row, of_json, structure_of
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend.evaluate import undecided
 from tessera.compiler.frontend.names import vocabulary
+from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.values import (
     ABSTRACT,
     MISSING,
     UNKNOWN,
     ClassRef,
-    Closure,
     Method,
     Module,
     Namespace,
@@ -20,7 +20,7 @@ from tessera.compiler.frontend.names.values import (
     Record,
     Several,
     Unknown,
-    type_name,  # fmt: skip
+    type_name,
 )
 from tessera.errors import Span
 from tessera.language.dims import Expr

@@ -15,15 +15,14 @@ from tessera.compiler.frontend.evaluate import undecided
 from tessera.compiler.frontend.evaluate.inlining import inline
 from tessera.compiler.frontend.evaluate.launches import launch, with_config
 from tessera.compiler.frontend.evaluate.spelling import keyword_span, own_alias
-from tessera.compiler.frontend.names.definition import live_definition
-from tessera.compiler.frontend.names.live import represent
+from tessera.compiler.frontend.names.frame import Closure
+from tessera.compiler.frontend.names.live import live_definition, represent
 from tessera.compiler.frontend.names.values import (
     ABSTRACT,
     MISSING,
     UNKNOWN,
     Builtin,
     ClassRef,
-    Closure,
     Method,
     Namespace,
     Number,

@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend.evaluate import undecided
-from tessera.compiler.frontend.evaluate.inlining import stored_names
 from tessera.compiler.frontend.evaluate.merging import NUMBERS, Merger, Path
 from tessera.compiler.frontend.evaluate.undecided import Snapshot
 from tessera.compiler.frontend.names.frame import Flow, Loop
@@ -25,6 +24,7 @@ from tessera.compiler.frontend.names.values import (
     is_static,
     type_name,
 )
+from tessera.compiler.frontend.syntax.assigned import stored_names
 from tessera.compiler.ir.core import Block, Op, Region, Value
 from tessera.compiler.ir.types import Type
 from tessera.errors import Note

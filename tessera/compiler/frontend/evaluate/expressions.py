@@ -10,12 +10,11 @@ from tessera.compiler.frontend import budget
 from tessera.compiler.frontend.evaluate import attributes, calls, operators, undecided
 from tessera.compiler.frontend.evaluate.assignment import assign
 from tessera.compiler.frontend.evaluate.operators import COMPARISONS, SYMBOLS
-from tessera.compiler.frontend.names.frame import Frame
-from tessera.compiler.frontend.names.signature import subscripted
+from tessera.compiler.frontend.evaluate.returns import subscripted
+from tessera.compiler.frontend.names.frame import Closure, Frame
 from tessera.compiler.frontend.names.values import (
     UNKNOWN,
     Builtin,
-    Closure,
     Counting,
     Number,
     Several,
@@ -29,7 +28,7 @@ from tessera.compiler.frontend.names.values import (
     is_static,
     type_name,
 )
-from tessera.compiler.frontend.syntax import fragments
+from tessera.compiler.frontend.syntax.fragments import Gap
 from tessera.language.dims import Expr
 
 if TYPE_CHECKING:
@@ -378,6 +377,11 @@ def formatted(ev: Evaluator, node: ast.FormattedValue) -> Any:
         return ev.error("TS107", f"{type(e).__name__}: {e}", node)
 
 
+def gap(ev: Evaluator, node: Gap) -> Any:
+    ev.cannot_parse(node)
+    return ev.eval(node.was) if ev.definition.recalled and node.was is not None else UNKNOWN
+
+
 EXPRESSIONS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Constant: constant, ast.Name: name, ast.BinOp: binary, ast.UnaryOp: unary, ast.BoolOp: boolean,
     ast.Compare: compare, ast.IfExp: conditional, ast.Attribute: attribute, ast.Subscript: subscript,
@@ -385,5 +389,5 @@ EXPRESSIONS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.ListComp: comprehension, ast.SetComp: comprehension, ast.GeneratorExp: comprehension,
     ast.DictComp: comprehension, ast.Lambda: lambda_, ast.NamedExpr: walrus, ast.Starred: starred,
     ast.JoinedStr: joined, ast.FormattedValue: formatted, ast.Call: calls.call_node,
-    fragments.Gap: fragments.expression,
+    Gap: gap,
 }  # fmt: skip

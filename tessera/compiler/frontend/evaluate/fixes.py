@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tessera.compiler.frontend.names.definition import Definition, Source, find_function, parse_module
+from tessera.compiler.frontend.names.definition import Definition
+from tessera.compiler.frontend.syntax.parse import Source, find_function, parse_module
 from tessera.compiler.graph.infer import Suggestion
 from tessera.compiler.ir.core import Op, Value
 from tessera.errors import CompileError, Diagnostic, Edit, Fix, Span

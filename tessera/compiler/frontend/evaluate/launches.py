@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tessera.compiler.frontend.evaluate.inlining import Unfit, callee_frame, scalar
 from tessera.compiler.frontend.evaluate.parameters import enter_call
+from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.signature import Parameter, Signature, definition_signature, is_scalar
 from tessera.compiler.frontend.names.values import (
     UNKNOWN,
-    Closure,
     Number,
     Static,
     Unknown,

@@ -201,3 +201,13 @@ class Layer:
     def assertion(self, node: ast.Assert, value: Any) -> None:
         """`assert` of an owned value."""
         self.ev.error("TS102", "an assert over tensor elements has no meaning here; check sizes, or use ts.where", node)
+
+
+class ConstantLayer(Layer):
+    """Owns nothing: constants of a module are ordinary Python."""
+
+    def owns(self, value: Any) -> bool:
+        return False
+
+    def type_of(self, value: Any) -> Any:
+        return None

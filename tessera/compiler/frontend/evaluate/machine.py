@@ -17,15 +17,14 @@ from tessera.compiler.frontend import budget
 from tessera.compiler.frontend.evaluate.calls import call
 from tessera.compiler.frontend.evaluate.expressions import EXPRESSIONS
 from tessera.compiler.frontend.evaluate.fixes import Pending
-from tessera.compiler.frontend.evaluate.inlining import assigned_names, stored_names
 from tessera.compiler.frontend.evaluate.layer import Layer
 from tessera.compiler.frontend.evaluate.operators import operate
 from tessera.compiler.frontend.evaluate.statements import STATEMENTS
 from tessera.compiler.frontend.evaluate.undecided import merge
-from tessera.compiler.frontend.names.definition import Definition
+from tessera.compiler.frontend.names.definition import Definition, Scope
 from tessera.compiler.frontend.names.fingerprint import fingerprint
 from tessera.compiler.frontend.names.frame import Flow, Frame
-from tessera.compiler.frontend.names.live import Scope, read
+from tessera.compiler.frontend.names.live import read
 from tessera.compiler.frontend.names.signature import Signature
 from tessera.compiler.frontend.names.values import (
     MISSING,
@@ -39,6 +38,7 @@ from tessera.compiler.frontend.names.values import (
     is_tuple,
 )
 from tessera.compiler.frontend.result import ExprInfo, Kind
+from tessera.compiler.frontend.syntax.assigned import assigned_names, stored_names
 from tessera.compiler.frontend.syntax.parse import Sample
 from tessera.compiler.ir.core import Block, Builder, Op, Value
 from tessera.compiler.unit import Check
@@ -133,6 +133,11 @@ class Evaluator:
         """Notes that something must be known before this can be compiled; no error in itself."""
         self.undecided.append(self.diagnostic(code, reason, at, severity="note"))
         return UNKNOWN
+
+    def cannot_parse(self, at: ast.AST) -> None:
+        """Notes that a part of the text is not known, for it does not parse."""
+        self.incomplete = True
+        self.undecide("a part of it does not parse", at, "TS101")
 
     def suggest(self, name: str, known: Iterable[str], at: Span) -> tuple[str, tuple[Fix, ...]]:
         """`; did you mean 'x'?` and the fix that replaces the text at `at`, where a known name is close."""

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from tessera.compiler.frontend.evaluate import spelling
 from tessera.compiler.frontend.evaluate.returns import named_notes
 from tessera.compiler.frontend.names.binding import Conflict, Equation, describe, equations, solve, value_equation
-from tessera.compiler.frontend.names.definition import source_of
-from tessera.compiler.frontend.names.frame import Frame
-from tessera.compiler.frontend.names.live import Scope, read
+from tessera.compiler.frontend.names.definition import Scope
+from tessera.compiler.frontend.names.frame import Closure, Frame
+from tessera.compiler.frontend.names.live import read
 from tessera.compiler.frontend.names.signature import (
     Parameter,
     Signature,
@@ -28,7 +28,6 @@ from tessera.compiler.frontend.names.signature import (
 from tessera.compiler.frontend.names.values import (
     MISSING,
     UNKNOWN,
-    Closure,
     Number,
     Record,
     Several,
@@ -39,6 +38,7 @@ from tessera.compiler.frontend.names.values import (
     remade,
     type_name,
 )
+from tessera.compiler.frontend.syntax.parse import source_of
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TensorType, shape_text
 from tessera.compiler.unit import Check

@@ -1,20 +1,40 @@
-"""A returned (or claimed) value against its annotation, in the words of the language's own error form."""
+"""Annotations inside a function: a returned (or claimed) value against its own, in the words of the language's error
+form, and annotations as values."""
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Set
 from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend.evaluate import fixes, spelling
+from tessera.compiler.frontend.names import vocabulary
 from tessera.compiler.frontend.names.binding import Equation, equations, solve
-from tessera.compiler.frontend.names.signature import size_text
-from tessera.compiler.frontend.names.values import Unknown, has_unknown, is_dict, is_sequence, type_name
+from tessera.compiler.frontend.names.signature import refused, resolve, size_text
+from tessera.compiler.frontend.names.values import (
+    UNKNOWN,
+    Builtin,
+    Unknown,
+    has_unknown,
+    is_dict,
+    is_sequence,
+    type_name,
+)
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TensorType, TileType, ViewType, shape_text
 from tessera.compiler.unit import Check
 from tessera.errors import Note, Span
 from tessera.language import dims
-from tessera.language.annotations import Annotation, ScalarAnn, SequenceAnn, TensorAnn, TileAnn, TupleAnn
+from tessera.language.annotations import (
+    Annotation,
+    AnnotationError,
+    ScalarAnn,
+    SequenceAnn,
+    TensorAnn,
+    TileAnn,
+    TupleAnn,
+    annotation_from_ast,
+)
 from tessera.language.dims import Expr
 
 if TYPE_CHECKING:
@@ -161,3 +181,34 @@ def _tensor_text(value: Value) -> str:
 
 def _at(written: Span | None) -> str:
     return f", {written.file}:{written.line}" if written is not None and written.line else ""
+
+
+def subscripted(ev: Evaluator, node: ast.Subscript, builtin: Builtin) -> Any:
+    """`Batch = ts.Tensor["B", "D"]`: an annotation as a value; any other subscripted builtin says nothing."""
+    if builtin.path not in {f"tessera.{n}" for n in vocabulary.ANNOTATIONS}:
+        return UNKNOWN
+    scope = ev.frame.scope
+    try:
+        found = annotation_from_ast(node, lambda n: resolve(scope, n), ev.span)
+    except AnnotationError as e:
+        for d in e.diagnostics:
+            ev.findings.add(d)
+        return UNKNOWN
+    for d in refused(found, ev.span(node)):
+        ev.findings.add(d)
+    return found
+
+
+def check_claim(ev: Evaluator, node: ast.AnnAssign, value: Any) -> None:
+    """`y: Tensor["B", "D"] = ...`: the value must have the type that is claimed."""
+    frame = ev.frame
+    try:
+        found = annotation_from_ast(node.annotation, lambda n: resolve(frame.scope, n), ev.span, tuple(frame.dims))
+    except AnnotationError as e:
+        for d in e.diagnostics:
+            ev.findings.add(d)
+        return
+    for d in refused(found, ev.span(node.annotation)):
+        ev.findings.add(d)
+    name = node.target.id if isinstance(node.target, ast.Name) else "the value"
+    check(ev, value, found, ev.span(node.annotation), ev.span(node.value or node), f"the annotation of {name}")

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 from tessera.compiler.frontend import budget
 from tessera.compiler.frontend.evaluate import asserts, assignment, calls, spelling, undecided
 from tessera.compiler.frontend.evaluate.expressions import iterate
-from tessera.compiler.frontend.names.frame import Flow, Loop
-from tessera.compiler.frontend.names.signature import check_claim
-from tessera.compiler.frontend.names.values import UNKNOWN, Closure, Counting, Record, Unknown, type_name
-from tessera.compiler.frontend.syntax import fragments
+from tessera.compiler.frontend.evaluate.returns import check_claim
+from tessera.compiler.frontend.names.frame import Closure, Flow, Loop
+from tessera.compiler.frontend.names.values import MISSING, UNKNOWN, Counting, Record, Unknown, type_name
+from tessera.compiler.frontend.syntax.fragments import Broken
 from tessera.compiler.frontend.syntax.parse import Sample
+from tessera.errors import Diagnostics, Span
 
 if TYPE_CHECKING:
     from tessera.compiler.frontend.evaluate.machine import Evaluator
-    from tessera.errors import Span
 
 
 def expression(ev: Evaluator, node: ast.Expr) -> Flow:
@@ -209,11 +209,38 @@ def sample(ev: Evaluator, node: Sample) -> Flow:
     return Flow.NEXT
 
 
+def broken(ev: Evaluator, node: Broken) -> Flow:
+    ev.cannot_parse(node)
+    if ev.definition.recalled and node.was:
+        return _as_it_was(ev, node)
+    names = ev.frame.names
+    for name in node.mentions - {*ev.layer.known_names()}:
+        changeable = isinstance(names.get(name), (list, dict, Record))
+        unheard_of = ev.frame.lookup(name) is MISSING and ev.frame.scope.lookup(name) is MISSING
+        if name in node.binds or changeable or unheard_of:
+            names[name] = UNKNOWN
+            ev.frame.maybe.discard(name)
+    if not node.leaves or ev.definition.recalled:  # one that is being typed: what is below it stays known
+        return Flow.NEXT
+    ev.frame.returned, ev.frame.return_span = UNKNOWN, ev.span(node)
+    return Flow.RETURN
+
+
+def _as_it_was(ev: Evaluator, node: Broken) -> Flow:
+    """Nothing is said about a statement that is no longer there, nor is anything shown at its places."""
+    kept = ev.findings, ev.pending, ev.frame.records
+    ev.findings, ev.pending, ev.frame.records = Diagnostics(ev.definition.name), [], False
+    try:
+        return ev.run(node.was)
+    finally:
+        ev.findings, ev.pending, ev.frame.records = kept
+
+
 STATEMENTS: dict[type[ast.AST], Callable[[Any, Any], Flow]] = {
     ast.Expr: expression, ast.Assign: assign, ast.AnnAssign: annotated, ast.AugAssign: augmented, ast.If: if_,
     ast.While: while_, ast.For: for_, ast.With: with_, ast.Assert: assert_, ast.Return: return_, ast.Raise: raise_,
     ast.FunctionDef: function, ast.Try: try_, ast.TryStar: try_, ast.Delete: delete,
-    Sample: sample, fragments.Broken: fragments.statement,
+    Sample: sample, Broken: broken,
     ast.Pass: lambda ev, node: Flow.NEXT,
     ast.Break: lambda ev, node: Flow.BREAK,
     ast.Continue: lambda ev, node: Flow.CONTINUE,

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend.evaluate import asserts, assignment
-from tessera.compiler.frontend.evaluate.inlining import stored_names
 from tessera.compiler.frontend.names.frame import Flow, Frame
 from tessera.compiler.frontend.names.values import (
     UNKNOWN,
@@ -29,6 +28,7 @@ from tessera.compiler.frontend.names.values import (
     remade,
     type_name,
 )
+from tessera.compiler.frontend.syntax.assigned import stored_names
 from tessera.compiler.ir.core import Block, Value
 from tessera.compiler.ir.types import TensorType
 from tessera.language import dims

@@ -6,7 +6,6 @@ import ast
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tessera.compiler.frontend.evaluate.inlining import assigned_names
 from tessera.compiler.frontend.evaluate.layer import Layer
 from tessera.compiler.frontend.kernel import outputs as kernel_outputs
 from tessera.compiler.frontend.kernel.access import Elements, Memory, Place
@@ -29,6 +28,7 @@ from tessera.compiler.frontend.kernel.values import (
 from tessera.compiler.frontend.names.definition import Definition
 from tessera.compiler.frontend.names.signature import definition_signature
 from tessera.compiler.frontend.names.values import Number, Unknown, is_slice, is_tuple, type_name
+from tessera.compiler.frontend.syntax.assigned import assigned_names
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import INDEX, Shape, TileType, Type, shape_text
 from tessera.compiler.tile.dialect import TileBuilder

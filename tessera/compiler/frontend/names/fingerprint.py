@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from types import CodeType, ModuleType
 from typing import Any, cast
 
-from tessera.compiler.frontend.names.values import ClassRef, Closure, Record, is_collection, is_dict
+from tessera.compiler.frontend.names.frame import Closure
+from tessera.compiler.frontend.names.values import ClassRef, Record, is_collection, is_dict
 from tessera.language.dims import Expr
 from tessera.language.dtypes import DType
 

@@ -1,15 +1,19 @@
-"""One activation of a function: its names, where it was called from, and how a block of statements ended."""
+"""One activation of a function: its names, where it was called from, and how a block of statements ended.
+
+A closure is a function together with the activation that it was made in.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import ast
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from tessera.compiler.frontend.names.definition import Source
-from tessera.compiler.frontend.names.live import Scope
-from tessera.compiler.frontend.names.values import MISSING
+from tessera.compiler.frontend.names.definition import Definition, Scope
+from tessera.compiler.frontend.names.values import MISSING, Described
+from tessera.compiler.frontend.syntax.parse import FunctionNode, Source
 from tessera.errors import Note, Span
 
 
@@ -95,3 +99,31 @@ class Frame:
             notes.append(Note(f"{frame.name} was called from {frame.caller.name}", frame.call_span))
             frame = frame.caller
         return tuple(notes)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Closure(Described):
+    """A function given by its text: nested def, lambda, another function of the file, or a live function's source.
+
+    `frame` holds the enclosing function's names (None at module level); `defaults` are evaluated where it was made.
+    """
+
+    node: FunctionNode
+    definition: Definition
+    frame: Frame | None = None
+    defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    live: Any = None
+    """the live function object, which may be called when all arguments are ordinary values"""
+
+    @property
+    def described(self) -> str:
+        return f"the function {self.name}"
+
+    @property
+    def name(self) -> str:
+        return self.node.name if isinstance(self.node, ast.FunctionDef) else "lambda"
+
+    @property
+    def decorated(self) -> bool:
+        """Whether it is a function or kernel of its own, and no plain function of Python."""
+        return self.frame is None and isinstance(self.node, ast.FunctionDef) and bool(self.node.decorator_list)

@@ -1,16 +1,20 @@
-"""Where free names come from: live objects in the compiler, the file's text in an editor.
+"""Live functions: where their text is, and what their free names are.
 
-Both scopes answer the same question in the same values, so the evaluator does not know which one it has.
+An editor's scope, of a file's text, answers in the same values: the evaluator does not know which one it has.
 """
 
 from __future__ import annotations
 
+import ast
 import builtins
 import inspect
-from collections.abc import Callable, Iterable
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, Protocol
+import linecache
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from types import CodeType, ModuleType
+from typing import Any
 
+from tessera.compiler.frontend.names.definition import Definition, Kind, Scope
 from tessera.compiler.frontend.names.values import (
     MISSING,
     UNKNOWN,
@@ -22,33 +26,8 @@ from tessera.compiler.frontend.names.values import (
     Unknown,
 )
 from tessera.compiler.frontend.names.vocabulary import PYTHON_BUILTINS, is_own_module, member, member_of
-
-if TYPE_CHECKING:
-    from tessera.compiler.frontend.names.definition import Definition
-
-
-class Scope(Protocol):
-    """Free names of a function. `live`: values are real objects, and functions among them may be called."""
-
-    live: bool
-
-    @property
-    def signatures(self) -> dict[Any, Any] | None:
-        """What has been read of its functions' annotations, by node, to be read once; None where names may be bound to
-        other things the next time."""
-        ...
-
-    def lookup(self, name: str) -> Any:
-        """The value of `name`, or MISSING. Never raises, and in text scope never executes anything."""
-        ...
-
-    def names(self) -> Iterable[str]:
-        """Every name that `lookup` knows, for "did you mean" and completion."""
-        ...
-
-    def edited(self, definition: Definition, text: str) -> Definition | None:
-        """`definition` as it would be if its module had this text; None where that cannot be said."""
-        ...
+from tessera.compiler.frontend.syntax.parse import FunctionNode, find_function, parse_module
+from tessera.errors import CompileError, Diagnostic
 
 
 def read(scope: Scope, dotted: str) -> Any:
@@ -126,3 +105,64 @@ def represent(value: Any) -> Any:
         if name in PYTHON_BUILTINS and getattr(builtins, name, None) is value:
             return Builtin(name)
     return value
+
+
+def unavailable(name: str, why: str) -> CompileError:
+    return CompileError(Diagnostic("TS109", f"{name} cannot be compiled: {why}", function=name))
+
+
+def live_definition(
+    function: Callable[..., Any], kind: Kind = "function", options: Mapping[str, Any] | None = None
+) -> Definition:
+    """The definition behind a live Python function. Raises CompileError (TS109) when its text is not to be had."""
+    function = inspect.unwrap(function)
+    code = getattr(function, "__code__", None)
+    name = getattr(function, "__name__", repr(function))
+    if code is None:
+        raise unavailable(name, "it is not a Python function")
+    lines = linecache.getlines(code.co_filename, getattr(function, "__globals__", None))
+    if not lines:
+        raise unavailable(name, f"its source text ({code.co_filename}) cannot be read")
+    text = "".join(lines)
+    tree, notes = live_module(text, code.co_filename)
+    is_lambda = code.co_name == "<lambda>"
+    node = _lambda(tree, code, name) if is_lambda else find_function(tree, code.co_firstlineno, code.co_name)
+    if node is None or not _same_parameters(node, code):
+        raise unavailable(name, f"{code.co_filename} has changed since it was imported")
+    return Definition(
+        kind, name, code.co_filename, code.co_firstlineno, node, text, LiveScope(function), notes, options or {}
+    )
+
+
+@lru_cache(maxsize=64)
+def live_module(text: str, file: str) -> tuple[ast.Module, tuple[object, ...]]:
+    """The tree of a module whose functions are live; shared, and never changed."""
+    return parse_module(text, file)
+
+
+def _lambda(tree: ast.AST, code: CodeType, name: str) -> ast.Lambda | None:
+    """The lambda that `code` was compiled from: of several on one line, the innermost whose body holds all of the code.
+
+    Raises CompileError TS109 where that cannot be told (python -X no_debug_ranges).
+    """
+    on_line = [n for n in ast.walk(tree) if isinstance(n, ast.Lambda) and n.lineno == code.co_firstlineno]
+    if len(on_line) < 2:
+        return on_line[0] if on_line else None
+    # Instructions that belong to no expression have no columns, or empty ones.
+    places = [(line, a, end, b) for line, end, a, b in code.co_positions() if line and end and a is not None and a != b]
+    found = [n for n in on_line if all(_holds(n.body, *place) for place in places)] if places else []
+    if not found:
+        raise unavailable(name, "several lambdas stand on its line; give it a name with def, or a line of its own")
+    return found[-1]  # ast.walk comes to the outer ones first
+
+
+def _holds(node: ast.expr, line: int, column: int, end_line: int, end_column: int | None) -> bool:
+    start, end = (node.lineno, node.col_offset), (node.end_lineno or 0, node.end_col_offset or 0)
+    return start <= (line, column) and (end_line, end_column or 0) <= end
+
+
+def _same_parameters(node: FunctionNode, code: CodeType) -> bool:
+    """A cheap sign that the text is still the one that was compiled."""
+    a = node.args
+    names = [p.arg for p in (*a.posonlyargs, *a.args, *a.kwonlyargs)]
+    return tuple(names) == code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]

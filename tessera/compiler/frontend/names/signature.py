@@ -8,12 +8,12 @@ import sys
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tessera.compiler.frontend.names import vocabulary
-from tessera.compiler.frontend.names.definition import Definition, Source
-from tessera.compiler.frontend.names.live import LiveScope, Scope, read
-from tessera.compiler.frontend.names.values import MISSING, UNKNOWN, Builtin, ClassRef, Namespace, Record, Unknown
+from tessera.compiler.frontend.names.definition import Definition, Scope
+from tessera.compiler.frontend.names.live import LiveScope, read
+from tessera.compiler.frontend.names.values import MISSING, Builtin, ClassRef, Namespace, Record, Unknown
+from tessera.compiler.frontend.syntax.parse import Source
 from tessera.errors import NOWHERE, Diagnostic, Span
 from tessera.immutable import immutable
 from tessera.language import dtypes
@@ -35,9 +35,6 @@ from tessera.language.annotations import (
 from tessera.language.annotations import Unknown as Unannotated
 from tessera.language.dims import Dim, Expr, symbol, symbols
 from tessera.language.policies import unenforced
-
-if TYPE_CHECKING:
-    from tessera.compiler.frontend.evaluate.machine import Evaluator
 
 NOTHING = Unannotated()
 
@@ -100,7 +97,7 @@ def _read_signature(
         except AnnotationError as e:
             found.extend(e.diagnostics)
             return NOTHING
-        found.extend(_refused(said, source.span(annotation)))
+        found.extend(refused(said, source.span(annotation)))
         return said
 
     a = node.args
@@ -126,14 +123,14 @@ def _read_signature(
     ), found
 
 
-def _refused(annotation: Annotation, span: Span) -> list[Diagnostic]:
+def refused(annotation: Annotation, span: Span) -> list[Diagnostic]:
     """TS306 for the numerics policies of an annotation that nothing enforces."""
     if isinstance(annotation, TupleAnn):
-        return [d for item in annotation.items for d in _refused(item, span)]
+        return [d for item in annotation.items for d in refused(item, span)]
     if isinstance(annotation, SequenceAnn):
-        return _refused(annotation.item, span)
+        return refused(annotation.item, span)
     if isinstance(annotation, RecordAnn):
-        return [d for _, field in annotation.fields for d in _refused(field, span)]
+        return [d for _, field in annotation.fields for d in refused(field, span)]
     why = unenforced(getattr(annotation, "policy", None))
     return [Diagnostic("TS306", why, span)] if why else []
 
@@ -294,39 +291,6 @@ def dims_in(annotation: Annotation | None) -> list[tuple[str, Span]]:
 
 def _names(d: object) -> frozenset[str]:
     return symbols(d) if isinstance(d, Expr) else frozenset()
-
-
-def subscripted(ev: Evaluator, node: ast.Subscript, builtin: Builtin) -> Any:
-    """`Batch = ts.Tensor["B", "D"]`: an annotation as a value; any other subscripted builtin says nothing."""
-    if builtin.path not in {f"tessera.{n}" for n in vocabulary.ANNOTATIONS}:
-        return UNKNOWN
-    scope = ev.frame.scope
-    try:
-        found = annotation_from_ast(node, lambda n: resolve(scope, n), ev.span)
-    except AnnotationError as e:
-        for d in e.diagnostics:
-            ev.findings.add(d)
-        return UNKNOWN
-    for d in _refused(found, ev.span(node)):
-        ev.findings.add(d)
-    return found
-
-
-def check_claim(ev: Evaluator, node: ast.AnnAssign, value: Any) -> None:
-    """`y: Tensor["B", "D"] = ...`: the value must have the type that is claimed."""
-    from tessera.compiler.frontend.evaluate.returns import check
-
-    frame = ev.frame
-    try:
-        found = annotation_from_ast(node.annotation, lambda n: resolve(frame.scope, n), ev.span, tuple(frame.dims))
-    except AnnotationError as e:
-        for d in e.diagnostics:
-            ev.findings.add(d)
-        return
-    for d in _refused(found, ev.span(node.annotation)):
-        ev.findings.add(d)
-    name = node.target.id if isinstance(node.target, ast.Name) else "the value"
-    check(ev, value, found, ev.span(node.annotation), ev.span(node.value or node), f"the annotation of {name}")
 
 
 def size_text(shape: tuple[Dim | Any, ...]) -> str:

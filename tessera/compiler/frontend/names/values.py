@@ -9,18 +9,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeGuard
+from typing import Any, Final, TypeGuard
 
+from tessera.compiler.frontend.names.definition import Scope
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TensorType
 from tessera.immutable import immutable
 from tessera.language.dims import Expr
-
-if TYPE_CHECKING:
-    from tessera.compiler.frontend.names.definition import Definition
-    from tessera.compiler.frontend.names.frame import Frame
-    from tessera.compiler.frontend.names.live import Scope
-    from tessera.compiler.frontend.names.workspace import ModuleScope
 
 
 class Unknown:
@@ -88,7 +83,7 @@ class Namespace:
 class Module(Namespace):
     """A file of the workspace that is imported: its names are those of its text."""
 
-    scope: ModuleScope
+    scope: Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,30 +110,6 @@ class Method:
 
     owner: Any
     name: str
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Closure:
-    """A function given by its text: nested def, lambda, another function of the file, or a live function's source.
-
-    `frame` holds the enclosing function's names (None at module level); `defaults` are evaluated where it was made.
-    """
-
-    node: ast.FunctionDef | ast.Lambda
-    definition: Definition
-    frame: Frame | None = None
-    defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    live: Any = None
-    """the live function object, which may be called when all arguments are ordinary values"""
-
-    @property
-    def name(self) -> str:
-        return self.node.name if isinstance(self.node, ast.FunctionDef) else "lambda"
-
-    @property
-    def decorated(self) -> bool:
-        """Whether it is a function or kernel of its own, and no plain function of Python."""
-        return self.frame is None and isinstance(self.node, ast.FunctionDef) and bool(self.node.decorator_list)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -170,14 +141,20 @@ def as_items(value: object) -> object:
     return value
 
 
-class LayerValue:
-    """Base of a layer's own kinds of values: memory, vectors of lanes. `described` is how messages call one."""
+class Described:
+    """Base of other kinds of values that Python has no object for. `described` is how messages call one."""
 
     __slots__ = ()
 
     @property
     def described(self) -> str:
         return f"a {type(self).__name__.lower()}"
+
+
+class LayerValue(Described):
+    """Base of a layer's own kinds of values: memory, vectors of lanes."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +166,7 @@ class Static:
 
 ABSTRACT = (
     Value,
-    LayerValue,
+    Described,
     Expr,
     Unknown,
     Number,
@@ -198,7 +175,6 @@ ABSTRACT = (
     Builtin,
     OperatorRef,
     Method,
-    Closure,
     ClassRef,
     Record,
 )
@@ -287,13 +263,13 @@ def type_name(value: object) -> str:
     if isinstance(value, Value):
         kind = "a tensor" if isinstance(value.type, TensorType) else "a tile"
         return f"{kind} {value.type.pretty()}"
-    if isinstance(value, LayerValue):
+    if isinstance(value, Described):
         return value.described
     if isinstance(value, Expr):
         return f"the size {value}"
     if isinstance(value, Number):
         return f"the number {value.text}"
-    if isinstance(value, (Closure, Builtin, OperatorRef, Method)):
+    if isinstance(value, (Builtin, OperatorRef, Method)):
         return f"the function {value.name}"
     if isinstance(value, Namespace):
         return f"the module {value.path}"

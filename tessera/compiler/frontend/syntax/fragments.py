@@ -6,18 +6,13 @@ import ast
 import re
 from dataclasses import dataclass, field, replace
 from keyword import kwlist
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from tessera.compiler.frontend.names.frame import Flow
-from tessera.compiler.frontend.names.values import MISSING, UNKNOWN, Record
 from tessera.compiler.frontend.syntax.dialect import tokens
 from tessera.compiler.frontend.syntax.lines import Lines
 from tessera.compiler.frontend.syntax.parse import parse
 from tessera.compiler.frontend.syntax.trees import clone, first_line, shift, suites
-from tessera.errors import Diagnostic, Diagnostics, Span
-
-if TYPE_CHECKING:
-    from tessera.compiler.frontend.evaluate.machine import Evaluator
+from tessera.errors import Diagnostic, Span
 
 _ON_LINE = re.compile(r"\bon line (\d+)")
 _AT_LINE = re.compile(r" \(detected at line \d+\)")
@@ -144,7 +139,7 @@ class Before:
         return out
 
 
-# What stands in a tree where the text does not parse, and what the evaluator makes of it.
+# What stands in a tree where the text does not parse.
 #
 # A broken statement counts for nothing but what it may assign, which is unknown from there on: findings rest on
 # what can be read. Hints may also rest on what could be read last: a `recalled` definition evaluates the
@@ -220,40 +215,3 @@ def salvaged(text: str) -> list[ast.stmt]:
         except SyntaxError:
             continue
     return out
-
-
-def statement(ev: Evaluator, node: Broken) -> Flow:
-    _incomplete(ev, node)
-    if ev.definition.recalled and node.was:
-        return _as_it_was(ev, node)
-    names = ev.frame.names
-    for name in node.mentions - {*ev.layer.known_names()}:
-        changeable = isinstance(names.get(name), (list, dict, Record))
-        unheard_of = ev.frame.lookup(name) is MISSING and ev.frame.scope.lookup(name) is MISSING
-        if name in node.binds or changeable or unheard_of:
-            names[name] = UNKNOWN
-            ev.frame.maybe.discard(name)
-    if not node.leaves or ev.definition.recalled:  # one that is being typed: what is below it stays known
-        return Flow.NEXT
-    ev.frame.returned, ev.frame.return_span = UNKNOWN, ev.span(node)
-    return Flow.RETURN
-
-
-def expression(ev: Evaluator, node: Gap) -> Any:
-    _incomplete(ev, node)
-    return ev.eval(node.was) if ev.definition.recalled and node.was is not None else UNKNOWN
-
-
-def _incomplete(ev: Evaluator, node: ast.AST) -> None:
-    ev.incomplete = True
-    ev.undecide("a part of it does not parse", node, "TS101")
-
-
-def _as_it_was(ev: Evaluator, node: Broken) -> Flow:
-    """Nothing is said about a statement that is no longer there, nor is anything shown at its places."""
-    kept = ev.findings, ev.pending, ev.frame.records
-    ev.findings, ev.pending, ev.frame.records = Diagnostics(ev.definition.name), [], False
-    try:
-        return ev.run(node.was)
-    finally:
-        ev.findings, ev.pending, ev.frame.records = kept

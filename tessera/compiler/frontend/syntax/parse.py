@@ -5,18 +5,65 @@ import __future__
 
 import ast
 import re
+import warnings
 from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from types import CodeType
-from typing import cast
+from typing import Any, cast
 
 from tessera.compiler.frontend.syntax.dialect import Form, Note, rewrite
 from tessera.errors import CompileError, Diagnostic, Span
 
+FunctionNode = ast.FunctionDef | ast.Lambda
 _REJECTED = (SyntaxError, ValueError, RecursionError, MemoryError)  # MemoryError: brackets nested too deeply
 _NEWLINE = re.compile(r"\r\n?|\n")
 _SIGNS = re.compile(r"(?:[-+~][ \t]*|not[ \t]+){50,}")
 _BRACKETS = re.compile(r"[()\[\]{}]")
+
+
+class Source:
+    """The text of a module or notebook cell. `span` turns AST positions (UTF-8 bytes) into columns of characters."""
+
+    __slots__ = ("_ascii", "_lines", "file", "text")
+
+    def __init__(self, file: str, text: str) -> None:
+        self.file, self.text = file, text
+        self._ascii = text.isascii()
+        self._lines: list[str] | None = None
+
+    @property
+    def lines(self) -> list[str]:
+        if self._lines is None:  # not splitlines(): that also splits at form feeds, which Python's parser does not
+            self._lines = self.text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+        return self._lines
+
+    def span(self, node: ast.AST) -> Span:
+        at: Any = node  # only expressions, statements and the like have a place, and only these come here
+        line, end_line, col, end_col = at.lineno, at.end_lineno or at.lineno, at.col_offset, at.end_col_offset or 0
+        if self._ascii:
+            return Span(self.file, line, col + 1, end_line, end_col + 1)
+        return Span(self.file, line, self._column(line, col), end_line, self._column(end_line, end_col))
+
+    def _column(self, line: int, offset: int) -> int:
+        if line > len(self.lines):
+            return offset + 1
+        return len(self.lines[line - 1].encode("utf-8", "surrogatepass")[:offset].decode(errors="replace")) + 1
+
+    def segment(self, span: Span) -> str:
+        """The text that `span` covers."""
+        lines = self.lines[span.line - 1 : span.end_line]
+        if not lines:
+            return ""
+        lines[-1] = lines[-1][: span.end_col - 1]
+        lines[0] = lines[0][span.col - 1 :]
+        return "\n".join(lines)
+
+
+@lru_cache(maxsize=16)  # each holds a whole text: an editor makes one per edit
+def source_of(file: str, text: str) -> Source:
+    return Source(file, text)
 
 
 @dataclass
@@ -62,6 +109,16 @@ def parse(text: str, file: str) -> Parsed:
     _mark(found, plain, notes)
     _realign(found, plain, text)
     return Parsed(found, notes)
+
+
+def parse_module(text: str, file: str) -> tuple[ast.Module, tuple[object, ...]]:
+    """Parses Python, or Tessera's dialect through its length-preserving rewrite. Raises CompileError (TS101)."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SyntaxWarning)  # Python itself shows them when the file is run
+        parsed = parse(text, file)
+    if parsed.tree is None:
+        raise CompileError(parsed.diagnostics)
+    return parsed.tree, parsed.notes
 
 
 def _attempt(text: str, file: str) -> ast.Module | Exception:
@@ -173,3 +230,19 @@ def compile_text(text: str, file: str) -> CodeType:
             span = Span(file, node.lineno, node.col_offset + 1, node.end_lineno or 0, (node.end_col_offset or 0) + 1)
             raise CompileError(Diagnostic("TS102", "`~` has a meaning inside a function only", span))
     return compile(parsed.tree, file, "exec", flags=__future__.annotations.compiler_flag, dont_inherit=True)
+
+
+def find_function(tree: ast.AST, line: int, name: str) -> FunctionNode | None:
+    for node in _functions(tree):
+        if isinstance(node, ast.Lambda):
+            if name in ("", "<lambda>") and node.lineno == line:
+                return node
+        elif node.name == name and line in (node.lineno, *(d.lineno for d in node.decorator_list)):
+            return node
+    return None
+
+
+def _functions(tree: ast.AST) -> Iterator[FunctionNode]:
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.Lambda)):
+            yield node

@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from tessera.compiler.frontend.names.definition import parse_module
 from tessera.compiler.frontend.syntax.fragments import Before, moved_finding
-from tessera.compiler.frontend.syntax.parse import parse
+from tessera.compiler.frontend.syntax.parse import parse, parse_module
 from tessera.compiler.frontend.syntax.recovery import Reader
 from tessera.compiler.frontend.syntax.trees import first_line, move, placed, shift
 from tessera.errors import Diagnostic

@@ -10,21 +10,19 @@ import ast
 import pkgutil
 from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import tessera
-from tessera.compiler.frontend.evaluate.inlining import assigned_names
+from tessera.compiler.frontend.module import TextScope
 from tessera.compiler.frontend.names import own_modules, vocabulary
-from tessera.compiler.frontend.names.definition import Source
 from tessera.compiler.frontend.names.values import MISSING, Module, Namespace
+from tessera.compiler.frontend.syntax.assigned import assigned_names
 from tessera.compiler.frontend.syntax.by_node import by_node
+from tessera.compiler.frontend.syntax.parse import Source
 from tessera.errors import Diagnostic, Edit, Fix, Span
 from tessera.language.absent import instead
 from tessera.nearest import nearest
-
-if TYPE_CHECKING:
-    from tessera.compiler.frontend.names.module import TextScope
 
 _OWN = "tessera"
 _ROOMS = ("cli", "compiler", "dist", "kernels", "language", "profiler", "runtime")

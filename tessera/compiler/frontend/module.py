@@ -9,34 +9,30 @@ import ast
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 from tessera.compiler.frontend import budget
-from tessera.compiler.frontend.evaluate.layer import Layer
 from tessera.compiler.frontend.names import vocabulary
-from tessera.compiler.frontend.names.definition import Definition, Kind, Source, find_function, parse_module, source_of
+from tessera.compiler.frontend.names.definition import Definition, Kind, Scope
+from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.values import (
     MISSING,
     UNKNOWN,
     Builtin,
     ClassRef,
-    Closure,
     Module,
     Namespace,
     has_unknown,
     is_sequence,
 )
 from tessera.compiler.frontend.syntax.fragments import Broken
+from tessera.compiler.frontend.syntax.parse import Source, find_function, parse_module, source_of
 from tessera.compiler.frontend.syntax.reparse import reread
 from tessera.compiler.frontend.syntax.trees import first_line
 from tessera.errors import CompileError, Diagnostic
 from tessera.language.annotations import dotted_name
 from tessera.language.policies import PolicyError
-
-if TYPE_CHECKING:
-    from tessera.compiler.frontend.names.live import Scope
-    from tessera.compiler.frontend.names.workspace import Modules, ModuleScope
 
 GIVEN_UP: WeakKeyDictionary[ast.expr, str] = WeakKeyDictionary()
 """constants that are not known, for computing them takes too long, and why"""
@@ -44,14 +40,28 @@ _NAMED_TUPLE = ("NamedTuple", "typing.NamedTuple")
 _DATACLASS = ("dataclass", "dataclasses.dataclass", *_NAMED_TUPLE)
 
 
-class ConstantLayer(Layer):
-    """Owns nothing: module constants are ordinary Python."""
+class FileScope(Scope, Protocol):
+    """The names of an imported file: of a package, its `__init__`."""
 
-    def owns(self, value: Any) -> bool:
-        return False
+    @property
+    def file(self) -> str: ...
 
-    def type_of(self, value: Any) -> Any:
-        return None
+    @property
+    def imports(self) -> dict[str, FileScope]:
+        """The files that were looked into, by path."""
+        ...
+
+
+class Files(Protocol):
+    """Where imported files are looked for."""
+
+    def path(self, importer: str, name: str, level: int) -> str | None:
+        """The file that `importer` means by `name`, after so many dots; of a package its folder."""
+        ...
+
+    def scope(self, path: str) -> FileScope:
+        """The names of the file at a path."""
+        ...
 
 
 class TextScope:
@@ -60,7 +70,7 @@ class TextScope:
     live = False
 
     def __init__(
-        self, file: str, text: str, tree: ast.Module, modules: Modules | None = None, known_as: Scope | None = None
+        self, file: str, text: str, tree: ast.Module, modules: Files | None = None, known_as: Scope | None = None
     ) -> None:
         """`modules`: where imported files are looked for. `known_as`: what stands for this scope in the definitions of
         its functions, where that outlives it."""
@@ -72,7 +82,7 @@ class TextScope:
         """names that are being evaluated, and on which thread"""
         self._definitions: dict[ast.FunctionDef, Definition] = {}
         self.signatures: dict[Any, Any] = {}
-        self.imports: dict[str, ModuleScope] = {}
+        self.imports: dict[str, FileScope] = {}
         """the files that were looked into, by path"""
         self.stars: list[tuple[str, int]] = []
         for node in _statements(tree.body):
@@ -185,10 +195,11 @@ class TextScope:
         """The file of the workspace that is imported by this name."""
         if self._modules is None:
             return None
-        found = self._modules.find(self.file, module, level)
-        if found is not None:
-            self.imports[found.scope.path] = found.scope
-        return found
+        path = self._modules.path(self.file, module, level)
+        if path is None:
+            return None
+        self.imports[path] = scope = self._modules.scope(path)
+        return Module(module, scope)
 
     def is_file(self, module: str) -> bool:
         """Whether a file of the workspace is imported by this name."""
@@ -268,6 +279,7 @@ class TextScope:
         """The value of an expression at module level; UNKNOWN where it is not a constant of the text."""
         if isinstance(node, ast.Constant):
             return node.value
+        from tessera.compiler.frontend.evaluate.layer import ConstantLayer
         from tessera.compiler.frontend.evaluate.machine import Evaluator
 
         tree = ast.copy_location(ast.Lambda(ast.arguments([], [], None, [], [], None, []), node), node)

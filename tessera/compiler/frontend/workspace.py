@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from tessera.compiler.frontend.module import FileScope, TextScope
 from tessera.compiler.frontend.names import vocabulary
 from tessera.compiler.frontend.names.definition import Definition
-from tessera.compiler.frontend.names.module import TextScope
 from tessera.compiler.frontend.names.values import MISSING, Module
 from tessera.compiler.frontend.syntax.reparse import Parsed, parsed
 from tessera.errors import register_source
@@ -49,13 +49,8 @@ class Modules:
         self._found.clear()
         self.version += sum(scope.read() for scope in self._scopes.values())
 
-    def find(self, importer: str, name: str, level: int) -> Module | None:
-        """The module that `importer` means by `name`, after so many dots."""
-        path = self.path(importer, name, level)
-        return Module(name, self.scope(path)) if path is not None else None
-
     def path(self, importer: str, name: str, level: int) -> str | None:
-        """Its file, or the folder of a package."""
+        """The file that `importer` means by `name`, after so many dots; of a package its folder."""
         key = (importer, name, level)
         if key not in self._found:
             known = not level and vocabulary.is_known(name)
@@ -175,7 +170,7 @@ class ModuleScope:
         return self._names.signatures
 
     @property
-    def imports(self) -> dict[str, ModuleScope]:
+    def imports(self) -> dict[str, FileScope]:
         return self._names.imports
 
     def lookup(self, name: str) -> Any:

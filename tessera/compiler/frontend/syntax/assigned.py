@@ -1,0 +1,75 @@
+"""Names that statements assign."""
+
+from __future__ import annotations
+
+import ast
+
+from tessera.compiler.frontend.syntax.by_node import by_node
+from tessera.compiler.frontend.syntax.fragments import Broken
+
+
+@by_node
+def assigned_names(node: ast.FunctionDef | ast.Lambda) -> frozenset[str]:
+    """Names that a function's statements assign, which makes them local to it. (`:=` is left out: it would mean looking
+    at every expression, to tell "not defined" from "used before it is assigned".)"""
+    out: set[str] = set()
+    if isinstance(node, ast.FunctionDef):
+        _assigned(node.body, out)
+    return frozenset(out)
+
+
+def _assigned(statements: list[ast.stmt], out: set[str]) -> None:
+    for s in statements:
+        match s:
+            case ast.Assign(targets=targets):
+                for t in targets:
+                    _targets(t, out)
+            case ast.AugAssign(target=target) | ast.AnnAssign(target=target) | ast.For(target=target):
+                _targets(target, out)
+            case ast.With(items=items):
+                for item in items:
+                    _targets(item.optional_vars, out)
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.AsyncFunctionDef(name=name):
+                out.add(name)
+                continue
+            case _:
+                pass
+        for block in ("body", "orelse", "finalbody"):
+            inner: list[ast.stmt] = getattr(s, block, [])
+            _assigned(inner, out)
+
+
+def _targets(target: ast.expr | None, out: set[str]) -> None:
+    match target:
+        case ast.Name(id=name):
+            out.add(name)
+        case ast.Tuple(elts=elts) | ast.List(elts=elts):
+            for e in elts:
+                _targets(e, out)
+        case ast.Starred(value=value):
+            _targets(value, out)
+        case _:
+            pass
+
+
+def stored_names(statements: list[ast.stmt]) -> frozenset[str]:
+    """Names that statements assign, without looking into nested functions and comprehensions."""
+    out: set[str] = set()
+    stack: list[ast.AST] = list(statements)
+    while stack:
+        node = stack.pop()
+        if isinstance(node, ast.Name):
+            if isinstance(node.ctx, ast.Store):
+                out.add(node.id)
+            continue
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)):
+            out.add(node.name)
+            continue
+        if isinstance(node, Broken):
+            out |= node.binds
+            stack.extend(node.was)
+            continue
+        if isinstance(node, (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
+            continue
+        stack.extend(ast.iter_child_nodes(node))
+    return frozenset(out)
