@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 from tessera.errors import CompileError, Diagnostic, TesseraError
@@ -29,6 +30,8 @@ _NOT_THERE = {
     **dict.fromkeys(("backend", "device_type"), 'devices are numbers or names, ts.mesh(["cuda:0", "cuda:1"])'),
 }
 """what other libraries' meshes are told: that it is not there, and the nearest thing that is"""
+MOST = 65_536
+"""devices in a mesh: an editor makes the mesh of a text while its number is being typed"""
 
 
 def _none_unknown(function: str, parameters: str, unknown: Mapping[str, object]) -> None:
@@ -107,8 +110,10 @@ def _devices(devices: object) -> tuple[int | str, ...] | None:
     if devices is None:
         return None
     if type(devices) is int and devices > 0:
-        return tuple(range(devices))
-    found = tuple(cast("Iterable[int | str]", devices)) if isinstance(devices, Iterable) else ()
+        devices = range(devices)
+    found = tuple(islice(cast("Iterable[int | str]", devices), MOST + 1)) if isinstance(devices, Iterable) else ()
+    if len(found) > MOST:
+        raise _wrong(f"a mesh has at most {MOST:,} devices")
     known = [d for d in found if (type(d) is int and d >= 0) or (isinstance(d, str) and _is_device(d))]
     if isinstance(devices, str) or not found or len(known) != len(found):
         raise _wrong(f'a mesh takes a number of devices, or a list like range(4) or ["cpu", "cuda:0"], not {devices!r}')

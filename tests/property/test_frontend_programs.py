@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import linecache
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -79,7 +80,23 @@ def test_programs_mean_what_they_mean_on_numpy(text: str, seed: int) -> None:
     agree(names["f"], a, b, tolerance=1e-6)  # type: ignore[arg-type]
 
 
-CORPUS = [p.read_text() for p in sorted((Path(__file__).parents[1] / "errors" / "programs").glob("*.py"))]
+def small_programs(text: str) -> Iterator[str]:
+    """A program for each function of a file: with the functions that it uses, and all that is no function."""
+    statements = ast.parse(text).body
+    functions = {s.name: s for s in statements if isinstance(s, ast.FunctionDef)}
+    for function in functions.values():
+        used, open_ = {function.name}, [function]
+        while open_:
+            names = {n.id for n in ast.walk(open_.pop()) if isinstance(n, ast.Name)} & functions.keys() - used
+            used |= names
+            open_ += [functions[n] for n in names]
+        kept = [s for s in statements if not isinstance(s, ast.FunctionDef) or s.name in used]
+        yield "\n\n".join(map(ast.unparse, kept)) + "\n"
+
+
+FILES = sorted((Path(__file__).parents[1] / "errors" / "programs").glob("*.py"))
+
+CORPUS = [program for file in FILES for program in small_programs(file.read_text())]
 TOKENS = (  # noqa: SIM905 - tokens
     "( ) [ ] x None 0 -1 1.5 'a' B D .T .sum() .shape @ * // % , : if for in not *x **x [x] {} x[0] ... y range(3) "
     "ts.range(2) ts ts.softmax Tensor True print return while 10**9 x.reshape(-1) float('inf')"

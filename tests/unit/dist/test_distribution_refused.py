@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 from collections.abc import Callable
@@ -210,6 +211,8 @@ def test_meshes() -> None:
         ({"devices": 8, "axes": ("a", "b")}, "needs one size for each"),
         ({"axes": {"a": 2}}, "a mesh of all devices"),
         ({"devices": 2, "axes": "dp"}, "a list of names"),
+        ({"devices": 10**9}, "at most 65,536 devices"),
+        ({"devices": itertools.count()}, "at most 65,536 devices"),
     ],
 )
 def test_meshes_that_make_no_sense(args: dict[str, Any], said: str) -> None:
