@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -55,7 +56,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """No setting of the user's shell reaches a test, and no test sees another run's cache."""
+    """No setting of the user's shell reaches a test, and no test sees another run's cache.
+
+    A shell has what it starts in the background ignore Ctrl-C, and so would every process that a test starts.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     for variable in [v for v in os.environ if v.startswith("TESSERA_")]:
         del os.environ[variable]
     os.environ["TESSERA_CACHE_DIR"] = tempfile.mkdtemp(prefix="tessera-test-cache-")
