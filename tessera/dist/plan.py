@@ -126,30 +126,3 @@ def places_of(mesh: Mesh, home: str) -> Iterator[str]:
             raise LaunchError(Diagnostic("TS605", said))
         else:
             yield place
-
-
-def plan_of(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Plan:
-    """What `f.plan(...)` gives."""
-    if not args and not kwargs:
-        return made(fn, None)
-    from tessera.dist.run import distributor_of  # which needs this module
-
-    return distributor_of(fn).plan(args, kwargs)
-
-
-class Explanation:
-    """A plan, and what runs on each device; `print` it."""
-
-    def __init__(self, plan: Plan, single: Any) -> None:
-        self.plan, self.single = plan, single
-
-    def __str__(self) -> str:
-        what = "undistributed, which parts go through in steps" if self.plan.partition.staged else "each part"
-        return f"{self.plan}\n{what}:\n{self.single}"
-
-    __repr__ = __str__
-
-
-def explanation(fn: Any, target: str, dims: Mapping[str, int] | None) -> Explanation:
-    """What `f.explain()` gives."""
-    return Explanation(made(fn, None), fn.single.explain(target, dims))

@@ -41,6 +41,13 @@ def distributor_of(fn: Any) -> Distributor:
     return vars(fn).get("distributor") or vars(fn).setdefault("distributor", Distributor(fn))
 
 
+def plan_of(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Plan:
+    """What `f.plan(...)` gives."""
+    if not args and not kwargs:
+        return made(fn, None)
+    return distributor_of(fn).plan(args, kwargs)
+
+
 class Distributor:
     """The plans of one function, one for each way its arguments are, whatever the size of the dim that is cut."""
 
@@ -177,3 +184,21 @@ def _by_leaf(bound: Bound, change: Callable[[str, TensorType], TensorType]) -> d
 
 def _nested(path: tuple[Any, ...], argument: Any, types: Mapping[str, TensorType]) -> Any:
     return _given(path, argument, lambda name, a: types.get(name, a))
+
+
+class Explanation:
+    """A plan, and what runs on each device; `print` it."""
+
+    def __init__(self, plan: Plan, single: Any) -> None:
+        self.plan, self.single = plan, single
+
+    def __str__(self) -> str:
+        what = "undistributed, which parts go through in steps" if self.plan.partition.staged else "each part"
+        return f"{self.plan}\n{what}:\n{self.single}"
+
+    __repr__ = __str__
+
+
+def explanation(fn: Any, target: str, dims: Mapping[str, int] | None) -> Explanation:
+    """What `f.explain()` gives."""
+    return Explanation(made(fn, None), fn.single.explain(target, dims))

@@ -26,6 +26,7 @@ from tessera.runtime.arrays.libraries import JAX
 from tessera.runtime.arrays.libraries import NUMPY
 from tessera.runtime.arrays.libraries import TORCH
 from tessera.runtime.arrays.libraries import adapter_of
+from tessera.runtime.call import straight
 from tessera.runtime.call.prepared import Prepared
 
 Values = dict[Value, Any]
@@ -84,7 +85,7 @@ class Staged:
             prepared.profiled = lambda: build(replace(request, profile=True))
             while len(self._ready) >= KEPT:
                 self._ready.pop(next(iter(self._ready)), None)
-            found = self._ready[key] = prepared.ready()
+            found = self._ready[key] = straight.ready(prepared)
         return found
 
     def _request(self, stage: Stage, target: targets.Target) -> Request:

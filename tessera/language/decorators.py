@@ -7,13 +7,13 @@ in one place, `_call`, when they are called.
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Self, cast, overload
 
 from tessera import knobs
+from tessera.deferred import deferred
 from tessera.errors import NOWHERE, CompileError, Diagnostic, Span, TesseraError, source_line
 from tessera.language import policies
 from tessera.language.absent import instead_of_method
@@ -22,7 +22,6 @@ from tessera.language.tracebacks import leave, outward
 from tessera.language.tuning import Metric, tuning_options
 
 if TYPE_CHECKING:
-    from tessera.compiler.frontend.names.definition import Definition
     from tessera.language.schedule import Schedule
 
 
@@ -35,7 +34,7 @@ class Program:
         _demand_plain_function(python, self.kind)
         functools.update_wrapper(self, python)
         self.options: dict[str, Any] = dict(options or {})
-        self._definition: Definition | None = None
+        self._definition: Any = None
 
     @property
     def name(self) -> str:
@@ -49,12 +48,12 @@ class Program:
     def __wrapped__(self, python: Any) -> None:
         self.__dict__["__wrapped__"] = python
 
-    def definition(self) -> Definition:
-        """The text and tree of the function. Raises CompileError TS109 where its source is not to be had."""
+    def definition(self) -> Any:
+        """The front end's `Definition`: text and tree. Raises CompileError TS109 where the source is not to be had."""
         found = self._definition
         if found is None:
             live_definition = deferred("compiler.frontend.names.live").live_definition
-            self._definition = found = cast("Definition", live_definition(self.__wrapped__, self.kind, self.options))
+            self._definition = found = live_definition(self.__wrapped__, self.kind, self.options)
         return found
 
     # Not the annotated types: arrays of any library may be given where `Tensor` is written, and come back.
@@ -134,11 +133,6 @@ class Program:
 
     def __repr__(self) -> str:
         return f"<tessera {self.kind} {self.__wrapped__.__qualname__}{inspect.signature(self.__wrapped__)}>"
-
-
-def deferred(module: str) -> Any:
-    """The one way from the language to the compiler and the runtime, which stand above it: taken at first use."""
-    return importlib.import_module(f"tessera.{module}")
 
 
 def _call(fn: Program, args: tuple[object, ...], kwargs: Mapping[str, Any]) -> Any:

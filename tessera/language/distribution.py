@@ -9,16 +9,13 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+from tessera.deferred import deferred
 from tessera.errors import CompileError, Diagnostic, TesseraError
-from tessera.language.decorators import Function, Program, deferred
+from tessera.language.decorators import Function, Program
 from tessera.language.tracebacks import leave
 from tessera.nearest import nearest
-
-if TYPE_CHECKING:
-    from tessera.dist.plan import Plan
-
 
 _ONE_DIM = 'what is cut into parts is one dim of the arguments, @ts.distributed(mesh, over="B")'
 _NOT_THERE = {
@@ -152,14 +149,16 @@ class Distributed(Function):
             leave(e)
             raise
 
-    def plan(self, *args: Any, **kwargs: Any) -> Plan:
-        """What is cut, what is copied and what is sent for these arguments; without any, by the annotations. `print`
-        it. Raises CompileError TS801, TS802 where it cannot be distributed so."""
-        return deferred("dist.plan").plan_of(self, args, kwargs)
+    def plan(self, *args: Any, **kwargs: Any) -> Any:
+        """The `ts.dist.Plan`: what is cut, copied and sent for these arguments; without any, by the annotations.
+
+        `print` it. Raises CompileError TS801, TS802 where the function cannot be distributed so.
+        """
+        return deferred("dist.run").plan_of(self, args, kwargs)
 
     def explain(self, target: str = "auto", dims: Mapping[str, int] | None = None) -> Any:
         """The plan by the annotations, then what runs on each device."""
-        return deferred("dist.plan").explanation(self, target, dims)
+        return deferred("dist.run").explanation(self, target, dims)
 
 
 def _mesh_of(devices: Any) -> Mesh:

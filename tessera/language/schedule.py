@@ -6,7 +6,6 @@ be read and edited by people and kept beside the program.
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -15,6 +14,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any, NoReturn, cast
 
+from tessera.deferred import deferred
 from tessera.errors import NOWHERE, CompileError, Diagnostic, Span, TesseraError, register_source
 from tessera.language.tuning import Metric, is_plain
 
@@ -177,7 +177,7 @@ class Schedule:
         `autotune` space where it has one, else neighbours of this schedule. "throughput" takes the greatest geometric
         mean of the work done per second, "time" the least total. Raises TuningError TS609 where none runs on all items.
         """
-        tuner = importlib.import_module("tessera.runtime.autotune")
+        tuner = deferred("runtime.autotune")
         return cast("Schedule", tuner.tune_schedule(self, kernel, dataset, metric, timeout_ms))
 
     def neighbours(self) -> Iterator[Schedule]:

@@ -58,6 +58,8 @@ class Adapter:
     """why a kernel may not store into these arrays, where it may not"""
     ordered = True
     """whether freed memory is used again only after what is on the library's `stream` by then"""
+    held = ""
+    """the attribute of an array in which it keeps one of NumPy's or CuPy's, where it has no memory of its own"""
     transient = False
     """whether an address lasts only as long as the view it was asked with"""
 

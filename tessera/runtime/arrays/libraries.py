@@ -14,9 +14,11 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
+from tessera.deferred import deferred
 from tessera.errors import Diagnostic, LaunchError, MissingDependency
 from tessera.language.dtypes import DType
 from tessera.language.lazy import np
+from tessera.once import once
 from tessera.runtime.arrays import host_memory
 from tessera.runtime.arrays.adapter import Adapter, View, c_strides, device_index, dtype_of, unusable
 
@@ -311,6 +313,12 @@ def register(find: Callable[[type], Adapter | None]) -> None:
     _BY_TYPE.clear()
 
 
+@once
+def own_library() -> Adapter:
+    """`tessera.Tensor`'s: what results are where no argument says to which library they belong."""
+    return deferred("runtime.eager.tensor").TENSOR
+
+
 def adapter_of(value: Any) -> Adapter | None:
     """The adapter for an argument; None for what is not an array."""
     kind = type(value)
@@ -415,9 +423,7 @@ class ForeignAdapter(ThroughCupy):
         return storage if isinstance(storage, np.ndarray) else storage.get()
 
     def wrap(self, array: Any) -> Any:
-        from tessera.runtime.eager.tensor import Tensor  # made of what this module offers
-
-        return Tensor(array)
+        return own_library().wrap(array)
 
 
 FOREIGN = ForeignAdapter()

@@ -24,6 +24,7 @@ from tessera.language.lazy import np
 from tessera.language.schedule import names_in
 from tessera.runtime.arrays.adapter import Adapter
 from tessera.runtime.arrays.libraries import CUPY, TORCH, adapter_of
+from tessera.runtime.call import straight
 from tessera.runtime.call.arguments import Bound, Parameters
 from tessera.runtime.call.dispatch import outside
 from tessera.runtime.call.prepared import Prepared, prepare
@@ -51,7 +52,7 @@ class Candidate:
         self.prepared.poisoned = False
         self.code = (built.artifact.source, repr(built.artifact.resources))
         self.resources: Mapping[str, Any] = built.artifact.resources
-        self._launch = self.prepared.ready()
+        self._launch = straight.ready(self.prepared)
         self._shared = shared
         names = [p.name for p in built.plan.params]
         self._given = [bound.values[n] if n in bound.values else getters[n]() for n in names]

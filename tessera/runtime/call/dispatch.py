@@ -17,8 +17,10 @@ from typing import Any
 from tessera import knobs
 from tessera.compiler.targets import base as targets
 from tessera.compiler.targets.base import Target
+from tessera.deferred import deferred
 from tessera.errors import Diagnostic, LaunchError
 from tessera.runtime.arrays import devices
+from tessera.runtime.call import straight
 from tessera.runtime.call.arguments import Bound, Parameters
 from tessera.runtime.call.prepared import Prepared, prepare
 from tessera.runtime.call.requests import compile_call
@@ -50,9 +52,7 @@ def launcher_of(fn: Any) -> Launcher:
     if found is not None:
         return found
     if "autotune" in fn.options:
-        from tessera.runtime.autotune.choose import TunedLauncher  # stands on this module
-
-        return vars(fn).setdefault("launcher", TunedLauncher(fn))
+        return vars(fn).setdefault("launcher", deferred("runtime.autotune.choose").TunedLauncher(fn))
     return vars(fn).setdefault("launcher", Launcher(fn))  # one step: of two threads, one is first
 
 
@@ -162,7 +162,7 @@ def outside(built: Built, watch: Watch) -> dict[str, Callable[[], Any]]:
 
 
 def _compose(prepared: Prepared, gather: Callable[..., Any] | None) -> Callable[..., Any]:
-    run = prepared.ready()
+    run = straight.ready(prepared)
     return run if gather is None else lambda *args: run(*gather(*args))
 
 

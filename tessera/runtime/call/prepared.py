@@ -19,7 +19,7 @@ from tessera.language.dims import Dim
 from tessera.runtime import events
 from tessera.runtime.arrays import host_memory
 from tessera.runtime.arrays.adapter import Adapter, View
-from tessera.runtime.arrays.libraries import adapter_of
+from tessera.runtime.arrays.libraries import adapter_of, own_library
 from tessera.runtime.arrays.lifetimes import lifetimes
 from tessera.runtime.call.arguments import Bound, Parameters
 from tessera.runtime.callsite import call_span
@@ -97,12 +97,6 @@ class Prepared(Locked):
                 raise LaunchError(_overlapping(self.plan.name, *names, a.in_place, self.span))
 
     # One launch
-
-    def ready(self) -> Callable[..., Any]:
-        """Loads the code; what launches it: takes the plan's parameters in order, returns the results."""
-        from tessera.runtime.call.straight import generated_run
-
-        return generated_run(self) or self.run
 
     def run(self, *values: Any) -> Any:
         """A launch, step by step; events are published where somebody listens."""
@@ -207,14 +201,8 @@ def prepare(
     }
     copied = _copied(plan, adapters, views, span)
     env = _env(plan, bound, span)
-    library = library or bound.adapter or _tensors()
+    library = library or bound.adapter or own_library()
     return Prepared(built, adapters, copied, library, bound.device, env, span)
-
-
-def _tensors() -> Adapter:
-    from tessera.runtime.eager.tensor import TENSOR  # only where no array says which library results belong to
-
-    return TENSOR
 
 
 def _env(plan: Plan, bound: Bound, span: Span) -> dict[str, int]:

@@ -8,12 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 import tessera
+from tessera import knobs
 from tessera.compiler.frontend.evaluate import launches
 from tessera.compiler.frontend.names.definition import Definition
 from tessera.compiler.frontend.names.fingerprint import fingerprint
 from tessera.compiler.frontend.result import Analysis, analyse
 from tessera.compiler.targets.base import Target
 from tessera.compiler.tile.program import Program
+from tessera.deferred import deferred
 from tessera.errors import CompileError
 from tessera.runtime.call.arguments import Bound, Parameters
 from tessera.runtime.callsite import call_span
@@ -45,8 +47,6 @@ def compile_with(
     screen: Callable[[Program], None] | None = None, recorded: bool = True,
 ) -> Built:  # fmt: skip
     """As `compile_call`; `arguments` None compiles for the annotations alone."""
-    from tessera import knobs
-
     debug = knobs.debug() if debug is None else debug
     definition = parameters.definition
 
@@ -55,8 +55,7 @@ def compile_with(
     def analysed() -> Analysis:
         if not tuned:
             return analyse(definition, arguments, dims)
-        from tessera.runtime.autotune.choose import choice  # loads the autotuner
-
+        choice = deferred("runtime.autotune.choose").choice
         token = launches.tuned.set(lambda kernel, types: choice(kernel, target, {}, types).config)
         try:
             return analyse(definition, arguments, dims)
@@ -102,11 +101,7 @@ def _at_the_call(error: CompileError, definition: Definition) -> CompileError:
 
 def _timings(kernel: Any, target: Target) -> str:
     """What a function that calls a tuned kernel depends on besides its text."""
-    from tessera import knobs
-    from tessera.runtime.autotune.store import store_at
-
-    return (
-        "off"
-        if knobs.autotune() == "0"
-        else store_at(kernel.options["autotune"]["cache"]).state(kernel.name, target.name)
-    )
+    if knobs.autotune() == "0":
+        return "off"
+    store = deferred("runtime.autotune.store").store_at(kernel.options["autotune"]["cache"])
+    return store.state(kernel.name, target.name)

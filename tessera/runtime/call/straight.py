@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tessera.compiler.structure import expression
 from tessera.language.dtypes import DType
@@ -32,11 +32,13 @@ from tessera.runtime import events
 from tessera.runtime.arrays import host_memory
 from tessera.runtime.arrays.libraries import CUPY, NUMPY, TORCH, cupy, torch_dtype
 from tessera.runtime.arrays.lifetimes import lifetimes
+from tessera.runtime.call.prepared import Prepared
 from tessera.runtime.codegen import define
-from tessera.runtime.eager.tensor import TENSOR
 
-if TYPE_CHECKING:
-    from tessera.runtime.call.prepared import Prepared
+
+def ready(prepared: Prepared) -> Callable[..., Any]:
+    """Loads the code; what launches it: takes the plan's parameters in order, returns the results."""
+    return generated_run(prepared) or prepared.run
 
 
 def generated_run(prepared: Prepared) -> Callable[..., Any] | None:
@@ -48,7 +50,7 @@ def generated_run(prepared: Prepared) -> Callable[..., Any] | None:
     if prepared.device == "cpu":
         writer = _Writer(prepared)
     else:
-        own = {CUPY if a is TENSOR else a for a in (*prepared.adapters, prepared.library) if a is not None}
+        own = {CUPY if a.held else a for a in (*prepared.adapters, prepared.library) if a is not None}
         if own not in ({CUPY}, {TORCH}):  # streams of several libraries, or memory that must be kept
             return None
         writer = _CudaWriter(prepared)
@@ -89,8 +91,9 @@ class _Writer:
     def argument(self, param: int) -> None:
         """The address of an argument."""
         adapter = self.prepared.adapters[param]
-        if adapter in (NUMPY, TENSOR):  # on the host a Tensor's memory is NumPy's
-            array = f"v{param}" if adapter is NUMPY else f"v{param}._data"
+        assert adapter is not None
+        if adapter is NUMPY or adapter.held:  # on the host that is an array of NumPy's
+            array = f"v{param}" if adapter is NUMPY else f"v{param}.{adapter.held}"
             self.pointers.append(f"pointer({array})")
             self.buffers = None if self.buffers is None else [*self.buffers, array]
             return
@@ -180,8 +183,10 @@ class _CudaWriter(_Writer):
         self.lines.append("if waiting: release()")
 
     def argument(self, param: int) -> None:
-        suffix = {CUPY: ".data.ptr", TORCH: ".data_ptr()", TENSOR: "._data.data.ptr"}
-        self.pointers.append(f"v{param}{suffix[self.prepared.adapters[param]]}")  # type: ignore[index]
+        adapter = self.prepared.adapters[param]
+        assert adapter is not None
+        address = ".data_ptr()" if adapter is TORCH else f".{adapter.held}.data.ptr" if adapter.held else ".data.ptr"
+        self.pointers.append(f"v{param}{address}")
 
     def result(self, slot: int, shape: tuple[int, ...], dtype: DType) -> None:
         self.names[f"shape{slot}"] = shape

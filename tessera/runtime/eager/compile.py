@@ -24,6 +24,7 @@ from tessera.language.dtypes import DType, number
 from tessera.runtime.arrays import devices
 from tessera.runtime.arrays.adapter import Adapter, View
 from tessera.runtime.arrays.libraries import adapter_of
+from tessera.runtime.call import straight
 from tessera.runtime.call.prepared import Prepared
 from tessera.runtime.callsite import call_span
 from tessera.runtime.code.build import Request, build
@@ -65,7 +66,7 @@ def prepare_call(operator: Operator, operands: Sequence[Any], attrs: dict[str, A
     prepared = Prepared(build(request), [adapters.get(i) for i in one.positions], copied, library, device, {})
     prepared.profiled = lambda: build(replace(request, profile=True))
     values = [flat[i] for i in one.positions]
-    return Call(_fitting(operator, one.params, values, prepared.ready()), tuple(one.positions))
+    return Call(_fitting(operator, one.params, values, straight.ready(prepared)), tuple(one.positions))
 
 
 class _OneOperator:

@@ -18,7 +18,7 @@ from tessera.language import dtypes
 from tessera.language.tracebacks import outward
 from tessera.runtime.arrays.libraries import adapter_of
 from tessera.runtime.eager.operators import function
-from tessera.runtime.eager.tensor import Tensor
+from tessera.runtime.eager.tensor import TENSOR, Tensor
 
 
 @outward
@@ -124,8 +124,6 @@ def randn(*shape: Any, dtype: Any = dtypes.f32, seed: int | None = None, device:
 @outward
 def empty(*shape: Any, dtype: Any = dtypes.f32, device: str | None = None) -> Tensor:
     """Uninitialised memory; what it holds is not defined."""
-    from tessera.runtime.eager.tensor import TENSOR
-
     found = dtypes.of(dtype)
     if found is None:
         raise LaunchError(Diagnostic("TS501", f"{dtype!r} is not a dtype"))

@@ -8,20 +8,18 @@ Results are Tensors.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 from tessera.compiler.graph.operator import FUNCTIONS, REGISTRY
+from tessera.deferred import deferred
 from tessera.errors import Diagnostic, LaunchError
 from tessera.language import dtypes
 from tessera.language.lazy import np
 from tessera.language.tracebacks import outward
 from tessera.runtime.arrays import libraries
-from tessera.runtime.arrays.libraries import adapter_of
+from tessera.runtime.arrays.libraries import adapter_of, own_library
 from tessera.runtime.callsite import call_span
 from tessera.runtime.eager.operators import apply
-
-if TYPE_CHECKING:
-    from tessera.runtime.eager.tensor import Tensor
 
 
 class TensorIndexError(LaunchError, IndexError):
@@ -63,29 +61,29 @@ class Protocols:
         value = self._data.item()
         return value if isinstance(value, (bool, int, float, complex)) else float(value)
 
-    def __round__(self, ndigits: int | None = None) -> Tensor:
+    def __round__(self, ndigits: int | None = None) -> Self:
         """Each element rounded, halves to even; to `ndigits` decimals as NumPy does. Integers stay what they are."""
         if not ndigits:
             return _applied("round", self)
         return _tensor(np.round(self._data, ndigits))
 
-    def __floor__(self) -> Tensor:
+    def __floor__(self) -> Self:
         return _applied("floor", self)
 
-    def __ceil__(self) -> Tensor:
+    def __ceil__(self) -> Self:
         return _applied("ceil", self)
 
-    def __trunc__(self) -> Tensor:
+    def __trunc__(self) -> Self:
         return _applied("trunc", self)
 
-    def __divmod__(self, other: Any) -> tuple[Tensor, Tensor]:
+    def __divmod__(self, other: Any) -> tuple[Self, Self]:
         return _applied("floordiv", self, other), _applied("mod", self, other)
 
-    def __rdivmod__(self, other: Any) -> tuple[Tensor, Tensor]:
+    def __rdivmod__(self, other: Any) -> tuple[Self, Self]:
         return _applied("floordiv", other, self), _applied("mod", other, self)
 
-    def __pos__(self) -> Tensor:
-        return self  # type: ignore[return-value]
+    def __pos__(self) -> Self:
+        return self
 
     def __format__(self, spec: str) -> str:
         """A single element as a number, `f"{loss:.3f}"`; of several, each one."""
@@ -105,13 +103,13 @@ class Protocols:
             raise TypeError("len() of a tensor without axes")
         return len(self._data)
 
-    def __iter__(self) -> Iterator[Tensor]:
+    def __iter__(self) -> Iterator[Self]:
         return (self[i] for i in range(len(self)))
 
     def __contains__(self, value: object) -> bool:
         return bool((self._data == (value._data if isinstance(value, Protocols) else value)).any())
 
-    def __getitem__(self, index: Any) -> Tensor:
+    def __getitem__(self, index: Any) -> Self:
         """NumPy's indexing: slices and integers give views, arrays of integers or bools copies.
 
         Raises LaunchError TS207, an IndexError as well, where the index does not fit.
@@ -127,10 +125,10 @@ class Protocols:
         except (IndexError, TypeError, ValueError, OverflowError) as error:
             raise _misfit(error) from None
 
-    def __copy__(self) -> Tensor:
+    def __copy__(self) -> Self:
         return _tensor(adapter_of(self._data).contiguous(self._data))  # type: ignore[union-attr]
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self.__copy__()
 
     # Exchange with other libraries
@@ -171,14 +169,13 @@ class Protocols:
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         """`tessera.array_api`. Raises LaunchError TS501 for versions of the standard that it does not follow."""
-        from tessera.runtime import standard
-
+        standard = deferred("runtime.standard")
         if api_version not in (None, *standard.VERSIONS):
             followed = ", ".join(standard.VERSIONS)
             raise LaunchError(Diagnostic("TS501", f"tessera.array_api follows {followed}, not {api_version}"))
         return standard
 
-    def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
+    def to_device(self, device: Any, /, *, stream: Any = None) -> Self:
         """On another device; see `to`. `stream` is the CUDA stream that the copy is ordered on: only None, the current
         one."""
         if stream is not None:
@@ -206,10 +203,9 @@ def _index(index: Any) -> Any:
     return index._data if isinstance(index, Protocols) else index
 
 
-def _tensor(storage: Any) -> Tensor:
-    from tessera.runtime.eager.tensor import wrapped
-
-    return wrapped(storage)
+def _tensor(storage: Any) -> Any:
+    """A Tensor over an array of NumPy or CuPy."""
+    return own_library().wrap(storage)
 
 
 def is_operand(value: Any) -> bool:

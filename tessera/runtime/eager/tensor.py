@@ -195,6 +195,7 @@ class TensorAdapter(ThroughCupy):
     """Tensors as arguments and results."""
 
     name = "tessera"
+    held = "_data"
 
     @staticmethod
     def inner(array: Tensor) -> Adapter:
