@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tessera.compiler.targets.cpu.kernel.packed_matmul import PARAMETERS
-from tessera.compiler.targets.cpu.kernel.small_matmul import Shape, Writer
-from tessera.compiler.targets.cpu.llvm.emit import Function, Module
+from tessera.compiler.targets.cpu.kernel.small_matmul import Shape, Writer, written
+from tessera.compiler.targets.cpu.llvm.emit import Module
 from tessera.compiler.targets.cpu.llvm.values import Index, Val
 
 
@@ -20,13 +19,7 @@ def diagonal_function(module: Module, shape: Shape) -> str:
     `shape.n` is the most elements there are, `n` of the call how many; they lie behind one another in C, which has room
     for whole vectors. Rows of A and columns of B are as far apart as `shape.strides` says.
     """
-    name = shape.name("diagonal")
-    if not any(f.name == name for f in module.functions):
-        fn = Function(module, name, PARAMETERS)
-        places = (1, 2, 4, 5, 7)
-        strides: list[Index] = [fn.param(p) if s is None else s for p, s in zip(places, shape.strides, strict=True)]
-        _Diagonal(fn, shape, strides).write()
-    return name
+    return written(module, shape, "diagonal", _Diagonal, _Diagonal.write)
 
 
 class _Diagonal(Writer):

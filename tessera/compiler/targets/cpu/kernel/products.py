@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import ViewType
 from tessera.compiler.targets.cpu.elementary.convert import memory_element, real_part
 from tessera.compiler.targets.cpu.kernel.diagonal import diagonal_function
+from tessera.compiler.targets.cpu.kernel.dots import dots_function
 from tessera.compiler.targets.cpu.kernel.function import PITCH, KernelFunction, load_of, writes
 from tessera.compiler.targets.cpu.kernel.packed_matmul import Matmul, matmul_function
-from tessera.compiler.targets.cpu.kernel.small_matmul import Shape, direct_function, direct_kind
+from tessera.compiler.targets.cpu.kernel.small_matmul import LARGE, Shape, direct_function, direct_kind
 from tessera.compiler.targets.cpu.llvm.emit import Function
 from tessera.compiler.targets.cpu.llvm.values import Index, Val
 from tessera.compiler.targets.cpu.loops.axes import shape_of
@@ -30,6 +32,8 @@ class Operand:
     ptr: Val
     strides: tuple[Index, Index]
     dtype: DType
+    large: bool = False
+    """a part of a large matrix, or of one of unknown size"""
 
     @property
     def unit(self) -> str:
@@ -78,7 +82,7 @@ class Product:
     @property
     def swapped(self) -> Product:
         """The same product as C^T = B^T @ A^T."""
-        a, b = (Operand(x.ptr, (x.strides[1], x.strides[0]), x.dtype) for x in (self.b, self.a))
+        a, b = (replace(x, strides=(x.strides[1], x.strides[0])) for x in (self.b, self.a))
         return replace(self, a=a, b=b, m=self.n, n=self.m, rows=self.columns, columns=self.rows)
 
     def write(self, k: KernelFunction) -> None:
@@ -90,7 +94,9 @@ class Product:
             return
         if kind != "direct" and not isinstance(self.n, int):
             shape = replace(shape, n_is_bound=True)
-        direct = direct_function(k.module, shape, kind)
+        if kind == "turned":
+            shape = replace(shape, large=self.b.large)
+        direct = dots_function(k.module, shape) if kind == "dots" else direct_function(k.module, shape, kind)
         if isinstance(self.m, int) and (shape.n_is_bound or isinstance(self.n, int)):
             _call(fn, direct, self._arguments())
         else:
@@ -192,10 +198,8 @@ def write_contract(k: KernelFunction, op: Op, _plan: Planner, _writer: NestWrite
             size = (pitch * (lines - 1) + width) * cell.dtype.itemsize
             fn.module.declare("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
             fn.do(f"call void @llvm.memset.p0.i64({cell.ptr!r}, i8 0, i64 {size}, i1 false)")
-    a = Operand(fn.gep(left.ptr, fn.mul(row, left.strides[0]), memory_element(left.dtype)), left.strides, left.dtype)
-    b = Operand(
-        fn.gep(right.ptr, fn.mul(col, right.strides[1]), memory_element(right.dtype)), right.strides, right.dtype
-    )
+    a = replace(left, ptr=fn.gep(left.ptr, fn.mul(row, left.strides[0]), memory_element(left.dtype)))
+    b = replace(right, ptr=fn.gep(right.ptr, fn.mul(col, right.strides[1]), memory_element(right.dtype)))
     depth = ev.dim(_extent(lhs, 1))
     product = Product(a, b, dtype_of(op.result), cell.ptr, pitch, m, n, depth, rows, columns, False)
     (product.swapped if swap else product).write(k)
@@ -223,8 +227,10 @@ def _write_diagonal(k: KernelFunction, op: Op) -> None:
 
 
 def _whole(k: KernelFunction, v: Value) -> Operand:
-    s = k.ev.view_strides(v)
-    return Operand(k.ev.base(v), (s[0], s[1]), dtype_of(v))
+    s, dtype = k.ev.view_strides(v), dtype_of(v)
+    sizes = [d for axis in range(2) if isinstance(d := _extent(v, axis), int)]
+    large = len(sizes) < 2 or prod(sizes) * dtype.itemsize >= LARGE
+    return Operand(k.ev.base(v), (s[0], s[1]), dtype, large)
 
 
 def _left(k: KernelFunction, view: Value, axis: int, start: Value, size: int) -> Index:

@@ -3,7 +3,7 @@
 The direct way keeps a block of C in registers, as the packed product does, but broadcasts elements of A and loads rows
 of B where they lie; it pays where there is too little work to repay copying. The turned way is for a few rows of A and
 a B whose columns are contiguous (a matrix times a vector is its plainest case): squares of B are transposed in
-registers on the way. Dots are for so few results that lanes would stay empty: each lane takes a chain of the sum.
+registers on the way. dots.py has a way for so few results that lanes would stay empty.
 
 All add in the order of language/order.py with fused multiply-adds, so that the bits are those of every other path.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from tessera.compiler.targets.cpu.elementary.convert import memory_element, register_type
 from tessera.compiler.targets.cpu.elementary.vectormath import VectorMath
@@ -22,7 +22,7 @@ from tessera.compiler.targets.cpu.llvm.emit import Function, Module
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
 from tessera.compiler.targets.cpu.llvm.values import I32, Index, Ty, Val, const
 from tessera.language.dtypes import DType
-from tessera.language.order import CHAIN, GROUP, SPAN, levels
+from tessera.language.order import CHAIN, SPAN, levels
 
 SMALL = 1 << 21
 """multiplications of a product that is not worth packing"""
@@ -31,8 +31,10 @@ FEW_ROWS = 4
 ROWS = 8
 """rows of B that are added to C together where A is a vector"""
 
-FAR = 4096
-"""bytes between rows of a matrix that are too far apart for more than one place of each to be read at a time"""
+LARGE = 1 << 23
+"""bytes of a matrix that is not expected in any cache"""
+AHEAD = 256
+"""bytes before they are read, parts of the rows of such a matrix are asked for"""
 
 Step: TypeAlias = "Callable[[Index, Index, list[Val]], list[Val]]"
 """Adds products to sums: those from a place on, how many."""
@@ -51,6 +53,8 @@ class Shape:
     accumulate: bool
     n_is_bound: bool = False
     """fewer columns may be left; not for the direct way"""
+    large: bool = False
+    """B is a part of a large matrix, or of one of unknown size; only the turned way asks for it"""
 
     @property
     def lanes(self) -> int:
@@ -71,7 +75,11 @@ class Shape:
 
     def name(self, kind: str) -> str:
         strides = "_".join("x" if s is None else str(s) for s in self.strides)
-        add = ("_add" if self.accumulate else "") + ("_bound" if self.n_is_bound else "")
+        add = (
+            ("_add" if self.accumulate else "")
+            + ("_bound" if self.n_is_bound else "")
+            + ("_large" if self.large else "")
+        )
         k = "x" if self.k is None else self.k
         return f"{kind}_{self.dtype}_{self.m}x{self.n}x{k}_{strides}{add}"
 
@@ -97,22 +105,30 @@ def _dots_are_faster(n: int, k: int | None) -> bool:
 
 def direct_function(module: Module, shape: Shape, kind: str) -> str:
     """The name of a function with the parameters of `matmul_function`, written into `module` at first use."""
+
+    def write(writer: Writer) -> None:
+        match kind:
+            case "direct" if shape.m == 1:
+                writer.rows_of_b()
+            case "direct":
+                writer.direct()
+            case _:
+                writer.turned()
+
+    return written(module, shape, kind, Writer, write)
+
+
+W = TypeVar("W", bound="Writer")
+
+
+def written(module: Module, shape: Shape, kind: str, writer: type[W], write: Callable[[W], None]) -> str:
+    """The name of the function of this kind, which `write` writes into `module` if it is not there yet."""
     name = shape.name(kind)
-    if any(f.name == name for f in module.functions):
-        return name
-    fn = Function(module, name, PARAMETERS)
-    places = (1, 2, 4, 5, 7)
-    strides: list[Index] = [fn.param(p) if s is None else s for p, s in zip(places, shape.strides, strict=True)]
-    writer = Writer(fn, shape, strides)
-    match kind:
-        case "dots":
-            writer.dots()
-        case "direct" if shape.m == 1:
-            writer.rows_of_b()
-        case "direct":
-            writer.direct()
-        case _:
-            writer.turned()
+    if not any(f.name == name for f in module.functions):
+        fn = Function(module, name, PARAMETERS)
+        places = (1, 2, 4, 5, 7)
+        strides: list[Index] = [fn.param(p) if s is None else s for p, s in zip(places, shape.strides, strict=True)]
+        write(writer(fn, shape, strides))
     return name
 
 
@@ -140,43 +156,13 @@ class Writer:
         for p, v in zip(places, values, strict=True):
             self.fn.store(v, p, self.shape.dtype.itemsize)
 
-    # -- products with a vector --------------------------------------------------------------------------------------
-    def dots(self) -> None:
-        """Each element on its own: lanes are the chains of a group, and a last, shorter chain stands by itself."""
-        fn, shape = self.fn, self.shape
-        sam, _, _, sbn, ldc = self.strides
-        one, lanes, k = shape.vector.scalar, shape.lanes, fn.param(10)
-        found = fn.alloca(memory_element(shape.dtype), max(GROUP, lanes))
+    def fetch(self, p: Val) -> None:
+        """Asks memory for the line at `p`, which the processor does not foresee where many places are read in turn.
 
-        def group(a: Val, b: Val, lo: Index, hi: Index) -> list[Val]:
-            """The sum of one group: its chains are computed side by side, put down, and added one by one."""
-            whole = fn.div(fn.sub(hi, lo), CHAIN)
-            with fn.loop(0, whole, lanes) as at:
-                starts = [fn.smin(fn.add(at.index, i), fn.sub(whole, 1)) for i in range(lanes)]
-                places = [fn.add(lo, fn.mul(i, CHAIN)) for i in starts]
-                rows = [[self.at(x, (p, 1)) for p in places] for x in (a, b)]
-                with fn.loop(0, CHAIN, lanes, [const(0, shape.vector)]) as along:
-                    left, right = (self.square([self.at(p, (along.index, 1)) for p in lines], lanes) for lines in rows)
-                    v = along.carried[0]
-                    for x, y in zip(left, right, strict=True):
-                        v = self.fma(x, y, v)
-                    along.next = [v]
-                fn.store(along.results[0], self.at(found, (at.index, 1)), shape.dtype.itemsize)
-            with fn.loop(0, whole, 1, [const(-0.0, one)]) as at:
-                at.next = [added(fn, at.carried[0], fn.load(self.at(found, (at.index, 1)), one))]
-            rest = fn.add(lo, fn.mul(whole, CHAIN))
-            with fn.loop(rest, hi, 1, [const(0, one)]) as last:
-                x, y = (fn.load(self.at(p, (last.index, 1)), one) for p in (a, b))
-                last.next = [self.fma(x, y, last.carried[0])]
-            return [fn.select(fn.icmp("slt", rest, hi), added(fn, at.results[0], last.results[0]), at.results[0])]
-
-        with fn.loop(0, fn.param(8)) as i, fn.loop(0, fn.param(9)) as j:
-            a, b = self.at(fn.param(0), (i.index, sam)), self.at(fn.param(3), (j.index, sbn))
-            with fn.loop(0, k, SPAN, [const(-0.0, one)]) as at:
-                (sum_,) = group(a, b, at.index, fn.smin(fn.add(at.index, SPAN), k))
-                at.next = [added(fn, at.carried[0], sum_)]
-            result = fn.select(fn.icmp("sgt", k, 0), at.results[0], const(0, one))
-            fn.store(result, self.at(fn.param(6), (i.index, ldc), (j.index, 1)), shape.dtype.itemsize)
+        To ask for what does not exist does nothing.
+        """
+        self.fn.module.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+        self.fn.do(f"call void @llvm.prefetch.p0(ptr {p.ref}, i32 0, i32 3, i32 1)")
 
     def square(self, rows: list[Val], left: Index) -> list[Val]:
         """A vector from each of these places, transposed; the first `left` elements of each are read.
@@ -380,6 +366,9 @@ class Writer:
         def chains(starts: list[Index], count: Index, values: list[Val]) -> list[Val]:
             def step(at: Index, left: Index, so_far: list[Val]) -> list[Val]:
                 corners = [self.at(b, (fn.add(k, at), 1)) for k in starts]
+                if shape.large and left == lanes:
+                    for s in steps[0]:
+                        self.fetch(self.at(corners[0], (s, 1), (AHEAD // shape.dtype.itemsize, 1)))
                 squares = [self.square([self.at(p, (s, 1)) for s in own], left) for p in corners for own in steps]
                 for i, lines in enumerate(zip(*squares, strict=True)):
                     place = fn.add(at, self.inside(i, left))
@@ -388,8 +377,7 @@ class Writer:
 
             return self.by_squares(count, values, step)
 
-        near = isinstance(sbn, int) and sbn * shape.dtype.itemsize < FAR
-        self.finish(places, self.sums(self.start(places), chains, 2 if m == 1 and near else 1))
+        self.finish(places, self.sums(self.start(places), chains, 2 if m == 1 and not shape.large else 1))
 
     def by_squares(self, count: Index, values: list[Val], step: Step) -> list[Val]:
         """`step` for as many products as there are lanes each, then once more for what is left of `count`."""
