@@ -159,6 +159,8 @@ CODES: dict[str, Code] = {
     "TS611": Code("Capture error", "a launch cannot be captured into a CUDA graph"),
     "TS612": Code("Device error", "a fault has ended the GPU's context"),
     "TS613": Code("Setting warning", "a tessera.toml is not read by this version; settings are environment variables"),
+    "TS614": Code("Extension error", "a pass, scheduler or target cannot be registered, or is not known"),
+    "TS615": Code("Extension error", "a registered pass or scheduler failed, or left IR that is not valid"),
     # TS7xx: profiling
     "TS701": Code("Profile error", "a file is not a saved profile, or is damaged"),
     "TS702": Code("Profiler error", "a profiler is entered while it is recording"),

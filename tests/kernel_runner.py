@@ -13,7 +13,7 @@ from tessera.compiler.frontend.names.values import Static
 from tessera.compiler.frontend.result import Analysis, analyse
 from tessera.compiler.ir.types import TensorType
 from tessera.compiler.ir.verifier import verify
-from tessera.compiler.pipeline import lower
+from tessera.compiler.pipeline import generate, lower
 from tessera.compiler.targets import base
 from tessera.compiler.tile.program import Program
 from tessera.errors import CompileError
@@ -47,14 +47,14 @@ def program(kernel: Callable[..., Any], *args: Any, **config: Any) -> Program:
     if analysis.op is None:
         raise CompileError(list(analysis.diagnostics) or list(analysis.undecided))
     verify(analysis.op)
-    return lower(analysis, base.get("reference"), lambda _, op: verify(op)).program
+    return lower(analysis.unit(), base.get("reference"), lambda _, op: verify(op)).program
 
 
 def run(kernel: Callable[..., Any], *args: Any, target: str = "reference", debug: bool = True, **config: Any) -> Any:
     """Runs a kernel; arrays that it stores to are changed in place. Gives what it returns. Raises DebugCheckError."""
     p = program(kernel, *args, **config)
     chosen = base.get(target)
-    executable = chosen.load(chosen.compile(p, debug=debug))
+    executable = chosen.load(generate(p, chosen, debug=debug))
     arrays = [a for a in args if isinstance(a, np.ndarray)]
     scalars = [a for a in args if isinstance(a, float)]
     given = iter(arrays)

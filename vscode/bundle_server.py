@@ -21,7 +21,7 @@ PACKAGES = ("tessera", "tessera_lsp", "pygls", "lsprotocol", "cattrs", "attrs", 
 # What the server stands below (see the import contracts in pyproject.toml), and what only clients need.
 OMITTED = (
     *("tessera/cli/", "tessera/runtime/", "tessera/profiler/", "tessera/compiler/targets/"),
-    *("tessera/compiler/pipeline.py", "pygls/client.py", "pygls/lsp/client.py", "pygls/lsp/_base_client.py"),
+    *("pygls/client.py", "pygls/lsp/client.py", "pygls/lsp/_base_client.py"),
     *("cattrs/preconf/", "cattrs/strategies/"),
 )
 # Read by name: features when they are first asked for, others as text.

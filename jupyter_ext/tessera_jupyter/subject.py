@@ -92,7 +92,7 @@ def subject(path: str, program: Program[Any, Any], analysis: Analysis, target: s
     except Exception as e:  # the cell is right, and it has been defined: what a target cannot do must not fail it
         found = replace(found, why=_told(e, path, chosen))
     try:
-        return replace(found, lowered=lower(analysis, chosen))
+        return replace(found, lowered=lower(analysis.unit(), chosen))
     except Exception as e:
         return replace(found, why=_told(e, path, chosen))
 

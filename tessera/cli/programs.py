@@ -74,4 +74,4 @@ def lowered(where: str, target: str, dims: Mapping[str, int], text: str | None =
     """FILE:NAME as a program for `target`."""
     found = find(where, dims, text)
     chosen = targets.get(devices.resolve(target))
-    return lower(found, chosen), chosen
+    return lower(found.unit(), chosen), chosen

@@ -18,8 +18,9 @@ from pathlib import Path
 
 import tessera
 from tessera.compiler.frontend.result import Analysis, analyse
-from tessera.compiler.ir.core import Op, clone
+from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.printer import print_lines
+from tessera.compiler.unit import Unit
 from tessera.errors import NOWHERE, Span
 
 log = logging.getLogger(__name__)
@@ -45,29 +46,32 @@ def of(analysis: Analysis) -> tuple[str, ...]:
     return LEVELS[LEVELS.index("tile") :] if analysis.definition.kind == "kernel" else LEVELS
 
 
-def graph(analysis: Analysis, dims: Mapping[str, int]) -> Op:
-    """The `graph.func` of a function with some sizes known, after the graph's passes. Raises NoIR."""
-    from tessera.compiler.graph.passes import GRAPH_PASSES
-
+def unit(analysis: Analysis, dims: Mapping[str, int]) -> Unit:
+    """What the compiler would be given, with some sizes known. Raises NoIR."""
     known = {name: size for name, size in dims.items() if name in analysis.dims}
     found = analyse(analysis.definition, None, known) if known else analysis
     if found.op is None:
         why = [d.message.partition("\n")[0] for d in found.diagnostics if d.severity == "error"]
         why = why or [d.message for d in found.undecided] or ["what its text leaves open is known when it is called"]
         raise NoIR(f"{found.name} cannot be compiled as it stands: {'; '.join(why)}")
-    if found.op.name == "tile.func":
-        raise NoIR(f"{found.name} is a kernel: it starts as Tile IR")
-    op = clone(found.op, {})
-    for run in GRAPH_PASSES:
-        run(op)
-    return op
+    return found.unit()
+
+
+def graph(analysis: Analysis, dims: Mapping[str, int]) -> Op:
+    """The `graph.func` of a function with some sizes known, after the graph's passes. Raises NoIR, CompileError."""
+    from tessera.compiler.pipeline import to_graph  # slow: the passes are loaded when a level is first asked for
+
+    made = unit(analysis, dims)
+    if made.is_kernel:
+        raise NoIR(f"{made.name} is a kernel: it starts as Tile IR")
+    return to_graph(made)
 
 
 def schedule(analysis: Analysis, dims: Mapping[str, int], target: str) -> Op:
-    """The groups of operators that become kernels. Raises NoIR."""
-    from tessera.compiler.schedule.graph_to_schedule import graph_to_schedule
+    """The groups of operators that become kernels. Raises NoIR, CompileError, TargetError."""
+    from tessera.compiler.pipeline import to_schedule  # slow: as above
 
-    return graph_to_schedule(graph(analysis, dims), target)
+    return to_schedule(graph(analysis, dims), target)
 
 
 def printed(op: Op) -> list[Line]:

@@ -1,34 +1,191 @@
-"""What GPU architectures offer, as far as a tile program can be judged by it before any target compiles it."""
+"""The table of machines that programs can be compiled for: all that a program is judged, cut up and predicted by before
+any target compiles it.
+
+A target from outside adds its machine by `register`; one without a row is cut up as for a CPU.
+"""
 
 from __future__ import annotations
+
+from dataclasses import dataclass, replace
 
 from tessera.language import dtypes
 from tessera.language.dtypes import DType
 
-# Shared memory that one block may have, in bytes (CUDA C++ Programming Guide, compute capabilities).
-SHARED_LIMITS = {70: 98304, 75: 65536, 80: 166912, 86: 101376, 89: 101376, 90: 232448, 100: 232448, 120: 101376}
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Elements per program of elementwise and row kernels, and the block of a contraction."""
+
+    elements: int
+    row_elements: int
+    rows: int
+    columns: int
+    most_columns: int
+    contract_rows: int
+    contract_columns: int
+    programs: int
+    """programs that contractions and reductions across rows are split into where they are large enough"""
+    diagonals: bool
+    """whether one program takes many dot products of a batch, one in each lane"""
+    sides: int
+    """sides of a window that are worth a launch each, rather than one launch that writes what is inside as well"""
+    products: tuple[tuple[int, int], ...] = ()
+    """blocks of contractions on tensor cores, best first: the first that gives every multiprocessor work is taken"""
+    multiprocessors: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Peaks:
+    """Ceilings used for predictions: GFLOP/s, GB/s, and the cost of one launch in microseconds."""
+
+    gflops: float
+    gbytes: float
+    launch_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class Multiprocessor:
+    """What one multiprocessor of a GPU has, and what of it one block may have. Bytes of shared memory."""
+
+    shared_of_block: int
+    shared: int
+    threads: int
+    blocks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """`name` is that of its target, `aliases` what else people call it. `peaks` None: there is no model of it."""
+
+    name: str
+    sizes: Sizes
+    peaks: Peaks | None = None
+    aliases: tuple[str, ...] = ()
+    multiprocessor: Multiprocessor | None = None
+    """of a GPU"""
+
+    @property
+    def architecture(self) -> int | None:
+        """90 for "sm_90a"; None for what is no GPU."""
+        return int(self.name.removeprefix("sm_").rstrip("af")) if self.multiprocessor is not None else None
+
+
+# One program should run for microseconds (a worker's hand-over costs one) and stay in the first-level cache.
+CPU = Sizes(
+    elements=16384,
+    row_elements=8192,
+    rows=64,
+    columns=256,
+    most_columns=1024,
+    contract_rows=504,
+    contract_columns=512,
+    programs=4,
+    diagonals=True,
+    sides=8,
+)
+# 128 threads with eight elements each; a row is spread over the block's threads.
+GPU = Sizes(
+    elements=1024,
+    row_elements=4096,
+    rows=16,
+    columns=64,
+    most_columns=64,
+    contract_rows=64,
+    contract_columns=64,
+    programs=1,
+    diagonals=False,
+    sides=1,
+)
+# wgmma takes 64 rows at a time; two warpgroups with 128 x 256 reuse operands most and leave registers for an epilogue.
+_WARPGROUPS = replace(GPU, products=((128, 256), (128, 128), (64, 128), (64, 64)), multiprocessors=132)
+
+# Limits: CUDA C++ Programming Guide, compute capabilities. Peaks: published f32 and memory peaks of the usual card of
+# each architecture (T4, A100, A10, 4090, H100, B200, 5090). An architecture that ends in `a` has instructions of its
+# own and runs on that capability alone; the others run on the later ones of their major version, and as PTX on any
+# later GPU.
+MACHINES: dict[str, Machine] = {
+    m.name: m
+    for m in (
+        Machine("cpu", CPU, Peaks(100, 20, 1), ("llvm",)),
+        Machine("reference", CPU, None, ("numpy",)),
+        Machine("sm_70", GPU, None, ("v100", "cuda_70"), Multiprocessor(98304, 98304, 2048, 32)),
+        Machine("sm_75", GPU, Peaks(8_100, 320, 4), ("t4", "cuda_75"), Multiprocessor(65536, 65536, 1024, 16)),
+        Machine("sm_80", GPU, Peaks(19_500, 1_555, 4), ("a100", "cuda_80"), Multiprocessor(166912, 167936, 2048, 32)),
+        Machine("sm_86", GPU, Peaks(35_600, 936, 4), ("rtx3090",), Multiprocessor(101376, 102400, 1536, 16)),
+        Machine("sm_89", GPU, Peaks(82_600, 1_008, 4), ("l4", "rtx4090"), Multiprocessor(101376, 102400, 1536, 24)),
+        Machine(
+            "sm_90a",
+            _WARPGROUPS,
+            Peaks(66_900, 3_350, 3),
+            ("h100", "h200", "sm_90", "cuda_90"),
+            Multiprocessor(232448, 233472, 2048, 32),
+        ),
+        Machine(
+            "sm_100",
+            GPU,
+            Peaks(80_000, 8_000, 3),
+            ("b200", "b300", "sm_100a", "sm_100f", "sm_103"),
+            Multiprocessor(232448, 233472, 2048, 32),
+        ),
+        Machine(
+            "sm_120",
+            GPU,
+            Peaks(104_800, 1_792, 3),
+            ("rtx5090", "sm_121"),
+            Multiprocessor(101376, 102400, 1536, 24),
+        ),
+    )
+}
+ALIASES = {alias: m.name for m in MACHINES.values() for alias in m.aliases}
+CUDA_ARCHITECTURES = tuple(m.name for m in MACHINES.values() if m.multiprocessor is not None)
+MULTIPROCESSORS = {m.architecture: m.multiprocessor for m in MACHINES.values() if m.architecture and m.multiprocessor}
+SHARED_LIMITS = {arch: sm.shared_of_block for arch, sm in MULTIPROCESSORS.items()}
+"""architecture -> bytes of shared memory that one block may have"""
+EMULATOR = "emulator:"
+"""before the name of a GPU: its code, run on the processor"""
+AUTO = "auto"
+"""the target of the device that the arguments live on"""
+ANY_GPU = "cuda"
+"""the target of the GPU that is present"""
+_USUAL = {AUTO: "cpu", "reference": "cpu", ANY_GPU: "sm_90a"}
+"""what is predicted where no device is asked, or for what has no peaks of its own"""
+
 SECTOR = 32
 """bytes that are moved at least where any of them is wanted"""
-
-CUDA_ARCHITECTURES = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100", "sm_120")
-"""One that ends in `a` has instructions of its own and runs on that capability alone. The others run on the later ones
-of their major version, and as PTX on any later GPU."""
-ALIASES = {
-    "v100": "sm_70", "t4": "sm_75", "a100": "sm_80", "rtx3090": "sm_86", "l4": "sm_89", "rtx4090": "sm_89",
-    "h100": "sm_90a", "h200": "sm_90a", "sm_90": "sm_90a", "rtx5090": "sm_120",
-    "b200": "sm_100", "b300": "sm_100", "sm_100a": "sm_100", "sm_100f": "sm_100", "sm_103": "sm_100",
-    "sm_121": "sm_120",
-    "cuda_70": "sm_70", "cuda_75": "sm_75", "cuda_80": "sm_80", "cuda_90": "sm_90a",
-    "llvm": "cpu", "numpy": "reference",
-}  # fmt: skip
-"""what else targets are called"""
-
 TENSOR_CORE_DTYPES = frozenset({
     dtypes.f16, dtypes.bf16, dtypes.tf32, dtypes.f64, dtypes.fp8_e4m3, dtypes.fp8_e5m2, dtypes.int8, dtypes.uint8,
 })  # fmt: skip
 """dtypes whose products some architecture has an instruction for"""
 MMA_ROWS, MMA_COLUMNS = 16, 8
 """what the rows and columns of such a product are multiples of, at least"""
+
+
+def register(machine: Machine) -> None:
+    """Adds a row, or takes the place of the one of that name."""
+    MACHINES[machine.name] = machine
+    ALIASES.update(dict.fromkeys(machine.aliases, machine.name))
+
+
+def canonical(target: str) -> str:
+    """The one name of a target: "sm_90a" for "H100"; others are their own, in lower case."""
+    return ALIASES.get(target.lower(), target.lower())
+
+
+def machine_of(target: str) -> Machine | None:
+    """The row of a target's machine; an emulator's is that of its GPU. None where there is none."""
+    return MACHINES.get(canonical(canonical(target).removeprefix(EMULATOR)))
+
+
+def sizes_of(target: str) -> Sizes:
+    """How programs for a target are cut up."""
+    found = machine_of(target)
+    return found.sizes if found is not None else GPU if target == ANY_GPU else CPU
+
+
+def predicted_machine(target: str) -> str:
+    """The name of the machine that predictions for a target are made for: "auto" counts as the CPU."""
+    name = canonical(target).removeprefix(EMULATOR)
+    return _USUAL.get(name, canonical(name))
 
 
 def mma_depth(dtype: DType) -> int:
@@ -38,9 +195,13 @@ def mma_depth(dtype: DType) -> int:
 
 def architecture_of(target: str) -> int | None:
     """90 for "h100", "sm_90a" and "emulator:sm_90a"; None for a target that is no GPU or not said."""
-    name = target.lower().removeprefix("emulator:")
-    name = ALIASES.get(name, name)
-    return int(name.removeprefix("sm_").rstrip("af")) if name in CUDA_ARCHITECTURES else None
+    found = machine_of(target)
+    return found.architecture if found is not None else None
+
+
+def is_gpu(target: str) -> bool:
+    """Whether a target's name says that it is a GPU, one of the table or the one that is present."""
+    return target.lower() == ANY_GPU or architecture_of(target) is not None
 
 
 def best_target(capability: tuple[int, int]) -> str:

@@ -1,44 +1,110 @@
-"""The list of passes, in order, from an analysed function or kernel to a Program that a target compiles.
+"""The list of all passes, in order, from what somebody wrote to a Program that a target writes code for.
 
-This is the only such list, with GRAPH_PASSES in graph/passes/__init__.py. Each line says why it stands where it stands;
-`TESSERA_DUMP` and `Lowered.text` show the IR between them, and tests run the verifier after each.
+Each line says why it stands where it stands. Passes from outside the package join it (`extensions.py`). The compiler,
+the editor and the predictions run the same `to_graph`, `to_schedule` and `to_program`; none of them loads a target.
+`TESSERA_DUMP` shows the IR behind each pass, `Lowered.text` the levels, and tests run the verifier after each pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from time import perf_counter_ns
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
-from tessera.compiler.frontend.result import Analysis
-from tessera.compiler.graph.passes import GRAPH_PASSES
+from tessera.compiler import extensions
+from tessera.compiler.extensions import Pass, Stage
+from tessera.compiler.graph.passes.canonicalize import canonicalize
+from tessera.compiler.graph.passes.decompose import decompose
+from tessera.compiler.graph.passes.eliminate_common import eliminate_common
+from tessera.compiler.graph.passes.eliminate_dead import eliminate_dead
+from tessera.compiler.graph.passes.for_to_while import for_to_while
 from tessera.compiler.ir.core import Op, clone
 from tessera.compiler.ir.launches import kernel_of
 from tessera.compiler.ir.printer import print_op
+from tessera.compiler.ir.verifier import verify
 from tessera.compiler.lower.kernel_to_program import kernel_program
 from tessera.compiler.lower.schedule_to_tile import schedule_to_tile
-from tessera.compiler.schedule.blocks import sizes_key
 from tessera.compiler.schedule.graph_to_schedule import graph_to_schedule
-from tessera.compiler.targets.base import Artifact, Target
+from tessera.compiler.tile.passes.copies_as_loads import copies_ahead, copies_as_loads
+from tessera.compiler.tile.passes.debug import check_indices, check_nan, show_elements
 from tessera.compiler.tile.passes.fuse_accumulators import fuse_accumulators
+from tessera.compiler.tile.passes.keep_inside import keep_inside, needs_keeping
 from tessera.compiler.tile.passes.mask_tails import mask_tails
 from tessera.compiler.tile.passes.pipeline_loads import pipeline_loads
+from tessera.compiler.tile.passes.place_barriers import place_barriers
+from tessera.compiler.tile.passes.reduce_one_axis import reduce_one_axis, reduces_several_axes
 from tessera.compiler.tile.passes.remove_dead import remove_dead
-from tessera.compiler.tile.program import Program
-from tessera.errors import NOWHERE, CompileError, Diagnostic, TesseraError
+from tessera.compiler.tile.program import Branch, Launch, Loop, Program, Step
+from tessera.compiler.unit import Unit
+from tessera.errors import NOWHERE, CompileError, Diagnostic, Span, TesseraError
 
-KERNEL_PASSES: tuple[Callable[[Op], Any], ...] = (
-    fuse_accumulators,  # first: `acc += mma(a, b)` becomes one chain of products, whose operands are masked below
-    mask_tails,  # padding leaves reductions and products before any target looks at the kernel
-    remove_dead,  # last: the zeros that accumulators started from
-)
+if TYPE_CHECKING:
+    from tessera.compiler.targets.base import Artifact, Target
 
-DEVICE_PASSES: tuple[Callable[[Op], Any], ...] = (
-    pipeline_loads,  # for GPUs alone, and last: what the masks left alone may be copied ahead
+PASSES: tuple[Pass, ...] = (
+    # first on what the user wrote: it folds what the decompositions would only multiply
+    Pass("canonicalize", "graph", canonicalize),
+    # before decomposition, which then also reaches into the loops it makes
+    Pass("for_to_while", "graph", for_to_while),
+    # softmax, layer_norm ... become the structural kinds that lowering knows
+    Pass("decompose", "graph", decompose),
+    # decompositions leave reshapes of reshapes and casts to the same dtype
+    Pass("canonicalize_again", "graph", canonicalize),
+    # after canonical forms, so that equal things look equal: one max(x) serves two softmaxes
+    Pass("eliminate_common", "graph", eliminate_common),
+    # last: the others leave unused ops behind
+    Pass("eliminate_dead", "graph", eliminate_dead),
+    # first: every later pass and target may rely on it that shared tiles are synchronised
+    Pass("place_barriers", "kernel", place_barriers),
+    # `acc += mma(a, b)` becomes one chain of products, whose operands are masked below
+    Pass("fuse_accumulators", "kernel", fuse_accumulators),
+    # padding leaves reductions and products before any target looks at the kernel
+    Pass("mask_tails", "kernel", mask_tails),
+    # last: the zeros that accumulators started from
+    Pass("remove_dead", "kernel", remove_dead),
+    # for GPUs: what the masks left alone may be copied ahead
+    Pass("pipeline_loads", "tile", pipeline_loads, optional=True),
+    # for targets that do not watch values themselves: asserts tell of elements, stores of NaN
+    Pass("show_elements", "target", show_elements, optional=True, debug=True),
+    Pass("check_nan", "target", check_nan, optional=True, debug=True),
+    # before indices are moved: what is said is what the author computed
+    Pass("check_indices", "target", check_indices, debug=True),
+    # on every target: no window at a computed place leaves its array
+    Pass("keep_inside", "target", keep_inside, needed=needs_keeping),
+    # for targets whose code reduces along one axis
+    Pass("reduce_one_axis", "target", reduce_one_axis, optional=True, needed=reduces_several_axes),
+    # for targets without asynchronous copies
+    Pass("copies_as_loads", "target", copies_as_loads, optional=True, needed=copies_ahead),
 )
 
 LEVELS = ("graph", "schedule", "tile", "target")
+
+After: TypeAlias = Callable[[str, Op], None]
+"""(pass, op behind it)"""
+
+
+def passes(stage: Stage, wanted: Iterable[str] = (), debug: bool = False) -> Iterator[Pass]:
+    """The passes of one stage, in order, those from outside in their places. `wanted`: optional ones that run."""
+    own = [p for p in PASSES if p.stage == stage]
+    for p in [p for p in extensions.PASSES.values() if p.stage == stage]:
+        at = next((i for i, other in enumerate(own) if other.name == p.after), len(own) - 1)
+        own.insert(at + 1, p)
+    for p in own:
+        if (debug or not p.debug) and (not p.optional or p.name in wanted):
+            yield p
+
+
+def demand_place(name: str, stage: Stage, after: str) -> None:
+    """Raises CompileError TS614 where a pass from outside takes a name of the list, or follows what is not in it."""
+    known = [p.name for p in (*PASSES, *extensions.PASSES.values()) if p.stage == stage and p.name != name]
+    why = ""
+    if name in {p.name for p in PASSES}:
+        why = "the compiler has a pass of that name"
+    elif after and after not in known:
+        why = f"it stands after {after!r}, and the stage {stage!r} has {', '.join(known)}"
+    if why:
+        raise CompileError(Diagnostic("TS614", f"pass {name!r} cannot be registered: {why}"))
 
 
 @dataclass(slots=True)
@@ -49,7 +115,7 @@ class Lowered:
     graph: Op | None
     schedule: Op | None
     stages: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
-    """(stage, ns) in the order they ran"""
+    """(pass, ns) in the order they ran"""
 
     def ops(self, level: str) -> list[Op]:
         """The functions of one level above the target's. Raises ValueError for an unknown level."""
@@ -68,28 +134,105 @@ class Lowered:
         return "\n".join(print_op(op) for op in ops)
 
 
-def lower(analysis: Analysis, target: Target, after: Callable[[str, Op], None] | None = None) -> Lowered:
-    """Runs all passes. `after(name, op)` is called behind each one (verification in tests, dumps).
+class Run:
+    """One way through the list: times every pass and shows what it left."""
 
-    Raises CompileError with every finding when the analysis has errors, and TS900 for a fault of a pass.
+    def __init__(self, after: After | None = None) -> None:
+        self.stages: list[tuple[str, int]] = []
+        self.after = after
+        self.last = perf_counter_ns()
+
+    def done(self, name: str, changed: Op) -> None:
+        self.stages.append((name, perf_counter_ns() - self.last))
+        if self.after is not None:
+            self.after(name, changed)
+        self.last = perf_counter_ns()
+
+    def all(self, passes: Iterable[Pass], op: Op) -> Op:
+        for p in passes:
+            self.one(p, op)
+        return op
+
+    def one(self, p: Pass, op: Op) -> Op:
+        """One pass, and the op again. Raises CompileError TS615 for the faults of a pass from outside."""
+        if p.version:
+            _from_outside(f"pass {p.name}", op.name, op.span, lambda: op if p.run(op) in (None, op) else None)
+        else:
+            p.run(op)
+        self.done(p.name, op)
+        return op
+
+
+def to_graph(unit: Unit, run: Run | None = None) -> Op:
+    """The `graph.func` of a function behind its passes; the unit stays as it was. Raises CompileError."""
+    run = run or Run()
+    graph = run.all(passes("graph"), clone(unit.op, {}))
+    for launch in [inner for inner in graph.walk() if inner.name == "graph.launch"]:
+        run.all(passes("kernel"), kernel_of(launch))
+    return graph
+
+
+def to_schedule(graph: Op, target: str, run: Run | None = None) -> Op:
+    """The groups of operators that become kernels, of what `to_graph` gave. Raises CompileError, TargetError."""
+    name = str(graph.attrs.get("scheduler", ""))
+    if not name:
+        schedule = graph_to_schedule(graph, target)
+    elif (found := extensions.SCHEDULERS.get(name)) is None:
+        known = f"there are {', '.join(extensions.SCHEDULERS)}" if extensions.SCHEDULERS else "none is registered here"
+        message = f"there is no scheduler {name!r}: {known}. A program registers one with ts.scheduler.register."
+        raise CompileError(Diagnostic("TS614", message, graph.span))
+    else:
+        schedule = _from_outside(
+            f"scheduler {name}", "schedule.func", graph.span, lambda: found.schedule(clone(graph, {}), target)
+        )
+    if run is not None:
+        run.done(name or "graph_to_schedule", schedule)
+    return schedule
+
+
+def to_program(unit: Unit, target: str, run: Run | None = None) -> Lowered:
+    """All levels, as far as they are the same on every target of a kind. Raises CompileError, TargetError."""
+    run = run or Run()
+    if unit.is_kernel:
+        kernel = run.all(passes("kernel"), clone(unit.op, {}))
+        program = kernel_program(kernel, unit.params, unit.checks, unit.structure)
+        run.done("kernel_to_program", kernel)
+        return Lowered(program, None, None, run.stages)
+    graph = to_graph(unit, run)
+    schedule = to_schedule(graph, target, run)
+    program = schedule_to_tile(schedule, unit.params, unit.checks, target, unit.structure)
+    for launch in program.launches:
+        run.done("schedule_to_tile", launch.kernel)
+    return Lowered(program, graph, schedule, run.stages)
+
+
+def lower(unit: Unit, target: Target, after: After | None = None) -> Lowered:
+    """All levels for one target. `after(name, op)` is called behind each pass (verification in tests, dumps).
+
+    Raises CompileError, TargetError, and TS900 for a fault of a pass.
     """
-    errors = [d for d in analysis.diagnostics if d.severity == "error"]
-    if errors or analysis.op is None:
-        raise CompileError(errors or list(analysis.undecided))
+    run = Run(after)
     try:
-        return _lower(analysis, analysis.op, target, after)
+        lowered = to_program(unit, target.name, run)
+        chosen = list(passes("tile", target.passes))
+        lowered.program = with_kernels(lowered.program, lambda kernel: run.all(chosen, kernel))
     except TesseraError:
         raise
     except Exception as e:  # the cause keeps the passes' frames for a report
-        name = analysis.definition.name
-        said = f"lowering {name} failed: {type(e).__name__}: {e}"
-        raise CompileError(Diagnostic("TS900", said, analysis.definition.span, function=name)) from e
+        said = f"lowering {unit.name} failed: {type(e).__name__}: {e}"
+        raise CompileError(Diagnostic("TS900", said, unit.span, function=unit.name)) from e
+    return lowered
 
 
-def generate(program: Program, target: Target, *, profile: bool = False, debug: bool = False) -> Artifact:
-    """The target's code. Raises TargetError for what it cannot do, and TS900 for a fault of its own."""
+def generate(
+    program: Program, target: Target, *, profile: bool = False, debug: bool = False, after: After | None = None
+) -> Artifact:
+    """The target's code, behind the passes that it asks for. `program` stays as it was.
+
+    Raises TargetError for what it cannot do, and TS900 for a fault of its own.
+    """
     try:
-        return target.compile(program, profile=profile, debug=debug)
+        return target.compile(_finished(program, target, debug, Run(after)), profile=profile, debug=debug)
     except (TesseraError, OSError, MemoryError):  # the machine's own troubles keep their names
         raise
     except Exception as e:  # the cause keeps the target's frames for a report
@@ -97,43 +240,49 @@ def generate(program: Program, target: Target, *, profile: bool = False, debug: 
         raise CompileError(Diagnostic("TS900", said, program.span or NOWHERE, function=program.name)) from e
 
 
-def _lower(analysis: Analysis, op: Op, target: Target, after: Callable[[str, Op], None] | None) -> Lowered:
-    started = perf_counter_ns()
-    stages: list[tuple[str, int]] = []
+def _finished(program: Program, target: Target, debug: bool, run: Run) -> Program:
+    chosen = list(passes("target", target.passes, debug))
 
-    def done(stage: str, changed: Op | None = None) -> None:
-        nonlocal started
-        now = perf_counter_ns()
-        stages.append((stage, now - started))
-        if changed is not None and after is not None:
-            after(stage, changed)
-        started = perf_counter_ns()
+    def finished(shown: Op) -> Op:
+        """A kernel is copied before the first pass that has something to do: as it is, it is shown as Tile IR."""
+        kernel = shown
+        for p in chosen:
+            if p.needed is None or p.needed(kernel):
+                kernel = run.one(p, clone(kernel, {}) if kernel is shown else kernel)
+        return kernel
 
-    def run_all(passes: Sequence[Callable[[Op], Any]], *kernels: Op) -> None:
-        for kernel in kernels:
-            for run in passes:
-                run(kernel)
-                done(run.__name__, kernel)
+    return with_kernels(program, finished)
 
-    device_passes = DEVICE_PASSES if target.device == "cuda" else ()
-    if op.name == "tile.func":
-        kernel = clone(op, {})
-        run_all(KERNEL_PASSES, kernel)
-        program = kernel_program(kernel, analysis.params, analysis.checks, analysis.structure)
-        done("kernel_to_program", kernel)
-        run_all(device_passes, kernel)
-        return Lowered(program, None, None, stages)
-    graph = clone(op, {})  # the analysis is cached and shown as the user wrote it
-    for run in GRAPH_PASSES:
-        run(graph)
-        done(run.__name__, graph)
-    run_all(KERNEL_PASSES, *[kernel_of(inner) for inner in graph.walk() if inner.name == "graph.launch"])
-    schedule = graph_to_schedule(graph, target.name)
-    done("graph_to_schedule", schedule)
-    sizes = sizes_key(target.name, target.device)
-    program = schedule_to_tile(schedule, analysis.params, analysis.checks, sizes, analysis.structure)
-    for launch in program.launches:
-        done("schedule_to_tile", launch.kernel)
-    authored = [launch.kernel for launch in program.launches if "returns" in launch.kernel.attrs]
-    run_all(device_passes, *dict.fromkeys(authored))
-    return Lowered(program, graph, schedule, stages)
+
+def with_kernels(program: Program, change: Callable[[Op], Op]) -> Program:
+    """The Program with each of its kernels changed, once however often it is launched."""
+    made: dict[Op, Op] = {}
+
+    def of(step: Step) -> Step:
+        match step:
+            case Launch():
+                if step.kernel not in made:
+                    made[step.kernel] = change(step.kernel)
+                new = made[step.kernel]
+                return step if new is step.kernel else replace(step, kernel=new)
+            case Branch():
+                return replace(step, then=tuple(map(of, step.then)), orelse=tuple(map(of, step.orelse)))
+            case Loop():
+                return replace(step, head=tuple(map(of, step.head)), body=tuple(map(of, step.body)))
+
+    return replace(program, steps=tuple(map(of, program.steps)))
+
+
+def _from_outside(what: str, name: str, span: Span, make: Callable[[], Op | None]) -> Op:
+    """The valid IR that code from outside the package makes. Raises CompileError TS615."""
+    try:
+        made = make()
+        if not isinstance(made, Op) or made.name != name:
+            why = f"the {what} gives no {name}; a pass changes what it is given, a scheduler returns what it makes"
+            raise CompileError(Diagnostic("TS615", why, span))
+        verify(made)
+    except TesseraError:
+        raise
+    except Exception as e:  # whatever it raises; the cause keeps its frames
+        raise CompileError(Diagnostic("TS615", f"the {what} failed: {type(e).__name__}: {e}", span)) from e
+    return made

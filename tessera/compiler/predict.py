@@ -14,10 +14,10 @@ from typing import Any
 from tessera import knobs
 from tessera.compiler.frontend.result import Analysis, analyse
 from tessera.compiler.frontend.sizes import usual_sizes
-from tessera.compiler.ir.core import clone
-from tessera.compiler.levels import NoIR, schedule
-from tessera.compiler.schedule.blocks import SIZES, sizes_key
-from tessera.compiler.schedule.cost import MACHINES, Machine, predicted_us
+from tessera.compiler.ir.core import Op
+from tessera.compiler.levels import NoIR, unit
+from tessera.compiler.machines import MACHINES, Peaks, predicted_machine
+from tessera.compiler.schedule.cost import predicted_us
 from tessera.compiler.tile.program import Branch, Buffer, Launch, Program, Step, Window
 from tessera.errors import TesseraError
 from tessera.files import read_record, write_record
@@ -107,34 +107,23 @@ class Prediction:
     size: int = 0
 
 
-def machine_name(target: str) -> str:
-    """The entry of the cost model for a target; "auto" counts as the CPU, for no device is asked here."""
-    name = target.removeprefix("emulator:")
-    return {"auto": "cpu", "reference": "cpu", "cuda": "sm_90a"}.get(name, name)
-
-
 def program(analysis: Analysis, dims: Mapping[str, int], target: str) -> Program:
     """The launches of a function or kernel with some of its sizes known. Raises NoIR and TesseraError."""
-    from tessera.compiler.lower.kernel_to_program import kernel_program
-    from tessera.compiler.lower.schedule_to_tile import schedule_to_tile
+    from tessera.compiler.pipeline import to_program  # slow: the passes are loaded by the first prediction
 
-    known = {name: size for name, size in dims.items() if name in analysis.dims}
-    found = analyse(analysis.definition, None, known) if known else analysis
-    _bounded(found)
-    if found.op is not None and found.op.name == "tile.func":
-        return kernel_program(clone(found.op, {}), found.params, found.checks, found.structure)
-    device = target if target in SIZES else "cpu" if target == "cpu" else "cuda"
-    sizes = sizes_key(target, device)
-    return schedule_to_tile(schedule(found, {}, target), found.params, found.checks, sizes, found.structure)
+    made = unit(analysis, dims)
+    _bounded(made.op)
+    return to_program(made, target).program
 
 
 def predict(analysis: Analysis, dims: Mapping[str, int], target: str) -> Prediction:
-    name = machine_name(target)
+    name = predicted_machine(target)
     errors = sum(d.severity == "error" for d in analysis.diagnostics)
     if errors:  # they are underlined where they are
         return Prediction(name, 0, why=f"it has {errors} error{'s' if errors > 1 else ''}")
     try:
-        _bounded(analysis)
+        if analysis.op is not None:
+            _bounded(analysis.op)
         if missing := tuple(dim for dim in analysis.dims if dim not in dims):
             return _assuming(missing, analysis, dims, target)
         made = program(analysis, dims, name)
@@ -145,14 +134,14 @@ def predict(analysis: Analysis, dims: Mapping[str, int], target: str) -> Predict
     count, machine = len(made.launches), MACHINES.get(name)
     if made.free:
         return Prediction(name, count, why=f"its arguments decide about {', '.join(made.free)}")
-    if machine is None:
+    if machine is None or machine.peaks is None:
         return Prediction(name, count, None, memory(made), f"there is no model of {name}")
-    us = _time(made.steps, machine)
+    us = _time(made.steps, machine.peaks)
     return Prediction(name, count, us, memory(made), "" if us is not None else "how often it loops depends on its data")
 
 
-def _bounded(analysis: Analysis) -> None:
-    operators = sum(1 for _ in analysis.op.walk()) if analysis.op is not None else 0
+def _bounded(op: Op) -> None:
+    operators = sum(1 for _ in op.walk())
     if operators > LARGEST:
         raise NoIR(f"it has {operators:,} operators; up to {LARGEST:,} are predicted, more are measured (Profile)")
 
@@ -167,17 +156,17 @@ def _assuming(missing: tuple[str, ...], analysis: Analysis, dims: Mapping[str, i
             return replace(found, assumed=missing, size=usual[missing[0]])
         if still := analyse(analysis.definition, None, sizes).undecided:  # no size would help
             why = still[0].message
-    return Prediction(machine_name(target), 0, why=why)
+    return Prediction(predicted_machine(target), 0, why=why)
 
 
-def _time(steps: tuple[Step, ...], machine: Machine) -> float | None:
+def _time(steps: tuple[Step, ...], peaks: Peaks) -> float | None:
     """Of two branches the longer one; None with a loop, whose trips only a running program knows."""
     total = 0.0
     for step in steps:
         if isinstance(step, Launch):
-            took = predicted_us(step.flops, step.bytes, machine)
+            took = predicted_us(step.flops, step.bytes, peaks)
         elif isinstance(step, Branch):
-            sides = [_time(side, machine) for side in (step.then, step.orelse)]
+            sides = [_time(side, peaks) for side in (step.then, step.orelse)]
             took = max((t for t in sides if t is not None), default=None) if None not in sides else None
         else:
             took = None

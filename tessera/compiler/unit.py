@@ -1,16 +1,63 @@
-"""Equalities that the compiler could neither prove nor refute; they are decided when sizes are known, at launch."""
+"""What can be compiled, whoever made it: source text, an eager call, a part of a distributed function."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+from tessera.compiler.ir.core import Op
+from tessera.compiler.ir.types import Shape
+from tessera.compiler.structure import Structure
+from tessera.errors import Span
 from tessera.language.dims import Dim
+from tessera.language.dtypes import DType
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
-    """`left == right`, said because of `why`."""
+class LaunchCheck:
+    """`left == right`, said because of `why`: an equality that the compiler could neither prove nor refute. It is
+    decided when sizes are known, at launch."""
 
     left: Dim
     right: Dim
     why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """A parameter of the function. `shape` None: a Python scalar passed by value; `writes`: stored to by a kernel."""
+
+    name: str
+    shape: Shape | None
+    dtype: DType
+    writes: bool = False
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A `graph.func` or a `tile.func`, with what a launch of it must know.
+
+    `params` stand in the order of the op's arguments; the last ones belong to `captures`, live arrays that are passed
+    after the arguments of a call. Further arguments of a `tile.func` are results. `structure` says how the results are
+    put together. Compiling never changes `op`.
+    """
+
+    op: Op
+    params: tuple[Param, ...]
+    checks: tuple[LaunchCheck, ...] = ()
+    captures: tuple[Any, ...] = ()
+    structure: Structure = None
+
+    @property
+    def name(self) -> str:
+        return str(self.op.attrs["sym_name"])
+
+    @property
+    def span(self) -> Span:
+        return self.op.span
+
+    @property
+    def is_kernel(self) -> bool:
+        """Whether it is written in tiles, and has no graph and no schedule."""
+        return self.op.name == "tile.func"

@@ -14,7 +14,7 @@ from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.printer import print_op
 from tessera.compiler.structure import row
 from tessera.compiler.targets import base as targets
-from tessera.compiler.tile.program import Param
+from tessera.compiler.unit import Param, Unit
 from tessera.dist import arrays
 from tessera.dist.plan import Part, Plan
 from tessera.runtime.arrays import devices
@@ -91,11 +91,10 @@ class Staged:
     def _request(self, stage: Stage, target: targets.Target) -> Request:
         names: tuple[str, ...] = stage.func.attrs["arg_names"]  # type: ignore[assignment]
         params = tuple(self._param(name, v) for name, v in zip(names, stage.takes, strict=True))
-        analysis = replace(
-            self.analysis, op=stage.func, params=params, captures=(), capture_names=(), checks=(), structure=row(len(stage.func.region.block.terminator.operands))
-        )
+        results = stage.func.region.block.terminator.operands
+        unit = Unit(stage.func, params, structure=row(len(results)))
         front = ("stage", print_op(stage.func), repr(params))
-        return Request(str(stage.func.attrs["sym_name"]), target, lambda: analysis, front, debug=knobs.debug())
+        return Request(str(stage.func.attrs["sym_name"]), target, lambda: unit, front, debug=knobs.debug())
 
     def _param(self, name: str, v: Value) -> Param:
         """An argument of the function stays a number where it is one."""

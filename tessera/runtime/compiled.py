@@ -109,7 +109,8 @@ class Compiled:
             return self.built.lowered
         from tessera.compiler import pipeline
 
-        return pipeline.lower(analyse(self._launcher.parameters.definition, self.arguments, self.dims), self.target)
+        found = analyse(self._launcher.parameters.definition, self.arguments, self.dims)
+        return pipeline.lower(found.unit(), self.target)
 
     def explain(self) -> Explanation:
         """What runs, where, with which kernels; where the code came from and what each stage took."""

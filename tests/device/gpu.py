@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tessera.compiler.pipeline import generate
 from tessera.compiler.targets import base
 from tessera.errors import TesseraError
 from tessera.runtime.arrays import devices
@@ -60,7 +61,7 @@ class DeviceArray:
 
 def load(case: Case, **options: Any) -> Any:
     compiled = target()
-    return compiled.load(compiled.compile(case.program, **options))
+    return compiled.load(generate(case.program, compiled, **options))
 
 
 def run(case: Case, executable: Any = None, stream: int = 0, shift: int = 0) -> dict[str, Any]:

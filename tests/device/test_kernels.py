@@ -104,11 +104,11 @@ def test_loops_branches_and_temporaries() -> None:
     program, x, expected = two_step_program()
     a, b = gpu.DeviceArray(x), gpu.DeviceArray(np.zeros_like(x))
     compiled = gpu.target()
-    compiled.load(compiled.compile(program)).run([a.pointer, b.pointer], [], [])
+    compiled.load(generate(program, compiled)).run([a.pointer, b.pointer], [], [])
     np.testing.assert_allclose(b.get(), expected, rtol=1e-6)
     program, value = loop_program()
     a, b = gpu.DeviceArray(np.array([5.0], np.float32)), gpu.DeviceArray(np.zeros(1, np.float32))
-    compiled.load(compiled.compile(program)).run([a.pointer, b.pointer], [], [])
+    compiled.load(generate(program, compiled)).run([a.pointer, b.pointer], [], [])
     assert b.get()[0] == value
 
 
@@ -117,7 +117,7 @@ def test_debug_asserts() -> None:
     from tests.emulator.programs import assert_program
 
     compiled = gpu.target()
-    executable = compiled.load(compiled.compile(assert_program(), debug=True))
+    executable = compiled.load(generate(assert_program(), compiled, debug=True))
     with pytest.raises(DebugCheckError, match="x must be positive"):
         executable.run([gpu.DeviceArray(-np.ones(40, np.float32)).pointer], [], [])
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tessera.compiler.ir.core import Block, Region, Value
 from tessera.compiler.ir.types import INDEX, SharedType, TileType
 from tessera.compiler.ir.verifier import verify
+from tessera.compiler.pipeline import generate
 from tessera.compiler.targets.cpu.target import CpuTarget
 from tessera.language import dtypes as dt
 from tests.emulator.harness import Arg, Case, LineBuilder, build, interpret, run
@@ -134,6 +135,6 @@ def test_memory_is_read_and_written_in_the_programs_order(program: list[Any], se
     verify(built.launches[0].kernel)
     rng = np.random.default_rng(seed)
     case = Case(built, {n: rng.standard_normal(N).astype(np.float32) for n in "xy"})
-    wanted, got = interpret(case), run(case, "cpu", 0, TARGET.load(TARGET.compile(built)))  # type: ignore[arg-type]
+    wanted, got = interpret(case), run(case, "cpu", 0, TARGET.load(generate(built, TARGET)))  # type: ignore[arg-type]
     for name, value in wanted.items():
         np.testing.assert_allclose(got[name], value, rtol=1e-4, atol=1e-4, err_msg=name)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tessera.compiler.pipeline import generate
 from tessera.compiler.targets.cpu.target import CpuTarget
 from tessera.compiler.tile.program import Program
 from tests.differential import test_operators_lowered
@@ -18,7 +19,7 @@ class OnCpu:
     """Stands where the corpus runs its programs."""
 
     def __init__(self, program: Program, options: Any) -> None:
-        self.executable = TARGET.load(TARGET.compile(program))
+        self.executable = TARGET.load(generate(program, TARGET))
 
     def run(self, *args: Any) -> None:
         self.executable.run(*args)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TileType
 from tessera.compiler.ir.verifier import verify
+from tessera.compiler.pipeline import generate
 from tessera.compiler.targets.cpu.call import threads
 from tessera.compiler.targets.cpu.llvm.isa import LEVELS, host
 from tessera.compiler.targets.cpu.target import CpuTarget
@@ -117,7 +118,7 @@ def case(recipe: Recipe, seed: int = 0) -> Case:
 
 
 def executed(c: Case, target: CpuTarget) -> dict[str, Any]:
-    return run(c, "cpu", 0, target.load(target.compile(c.program)))  # type: ignore[arg-type]
+    return run(c, "cpu", 0, target.load(generate(c.program, target)))  # type: ignore[arg-type]
 
 
 def jumps(recipe: Recipe) -> bool:

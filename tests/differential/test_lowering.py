@@ -20,7 +20,8 @@ from tessera.compiler.ir.types import TensorType
 from tessera.compiler.lower.schedule_to_tile import schedule_to_tile
 from tessera.compiler.schedule.graph_to_schedule import graph_to_schedule
 from tessera.compiler.targets.reference.executable import Options, ReferenceExecutable
-from tessera.compiler.tile.program import Param, Program
+from tessera.compiler.tile.program import Program
+from tessera.compiler.unit import Param
 from tessera.errors import Span
 from tessera.language import dtypes
 from tessera.language.dtypes import DType

@@ -11,10 +11,11 @@ from tessera.compiler.graph.operator import tensor
 from tessera.compiler.graph.reference import evaluate
 from tessera.compiler.ir.verifier import verify
 from tessera.compiler.lower.schedule_to_tile import schedule_to_tile
-from tessera.compiler.pipeline import GRAPH_PASSES
+from tessera.compiler.pipeline import passes
 from tessera.compiler.schedule.graph_to_schedule import graph_to_schedule
 from tessera.compiler.targets.reference.executable import Options, ReferenceExecutable
-from tessera.compiler.tile.program import Param, Program
+from tessera.compiler.tile.program import Program
+from tessera.compiler.unit import Param
 from tests.differential.operator_examples import EXAMPLES, Example, applied, close, symbols, values
 
 SIZES: list[dict[str, int]] = [
@@ -59,8 +60,8 @@ def test_lowered_operator_means_what_its_reference_means(example: Example, devic
         wanted = evaluate(func, arrays)
         results = [tensor(v).dtype for v in func.region.block.terminator.operands]
         params = [Param(a.hint, tensor(a).shape, tensor(a).dtype) for a in func.region.block.args]
-        for transform in GRAPH_PASSES:
-            transform(func)
+        for transform in passes("graph"):
+            transform.run(func)
             verify(func)
         program = schedule_to_tile(graph_to_schedule(func, device), params, (), device, len(results) != 1)
         for launch in program.launches:

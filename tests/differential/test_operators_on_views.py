@@ -14,16 +14,15 @@ import pytest
 
 from tessera.compiler.graph.infer import InferError
 from tessera.compiler.graph.operator import GraphBuilder, tensor
-from tessera.compiler.graph.passes import GRAPH_PASSES
 from tessera.compiler.graph.reference import evaluate
 from tessera.compiler.ir.core import Op, Value, clone
 from tessera.compiler.ir.types import TensorType
 from tessera.compiler.ir.verifier import verify
 from tessera.compiler.lower.schedule_to_tile import schedule_to_tile
-from tessera.compiler.schedule.blocks import sizes_key
+from tessera.compiler.pipeline import generate, passes
 from tessera.compiler.schedule.graph_to_schedule import graph_to_schedule
 from tessera.compiler.targets import base
-from tessera.compiler.tile.program import Param
+from tessera.compiler.unit import Param
 from tessera.language.dtypes import DType, of
 from tests.conftest import require
 from tests.differential.operator_examples import EXAMPLES, Example, applied, called, close, function, symbols, values
@@ -143,10 +142,10 @@ def run(func: Op, arrays: list[Any], target: str) -> list[Any]:
     params = [Param(a.hint, tensor(a).shape, tensor(a).dtype) for a in func.region.block.args]
     chosen = base.get(target)
     lowered = graph_to_schedule(func, target)
-    program = schedule_to_tile(lowered, params, (), sizes_key(target, chosen.device), True)
+    program = schedule_to_tile(lowered, params, (), target, True)
     for launch in program.launches:
         verify(launch.kernel)
-    executable = chosen.load(chosen.compile(program))
+    executable = chosen.load(generate(program, chosen))
     memory = {b.id: np.ascontiguousarray(arrays[b.param]) if b.param is not None else np.empty(b.shape, b.dtype.numpy)
               for b in program.buffers if b.role in ("input", "output")}  # fmt: skip
     executable.run([m.ctypes.data for m in memory.values()], (), ())
@@ -157,8 +156,8 @@ def run(func: Op, arrays: list[Any], target: str) -> list[Any]:
 def test_operator_of_views_means_what_it_means_of_copies(example: Example) -> None:
     func, given, wanted = applied_to_windows(example)
     kinds = results(func)
-    for transform in GRAPH_PASSES:
-        transform(func)
+    for transform in passes("graph"):
+        transform.run(func)
         verify(func)
     for target in ("cpu", "reference", "emulator:sm_80"):
         if target.startswith("emulator") and example.name not in EMULATED:

@@ -10,6 +10,7 @@ import pytest
 
 import tessera as ts
 from tessera import Tensor
+from tessera.compiler.pipeline import generate
 from tessera.compiler.targets import base
 from tests.conftest import require
 from tests.fuzz.guard import Guarded
@@ -23,7 +24,7 @@ def run(kernel: Callable[..., Any], *args: Any, target: str, **config: Any) -> l
     if target.startswith("emulator"):
         require("g++")
     chosen, p = base.get(target), program(kernel, *args, **config)
-    executable = chosen.load(chosen.compile(p))
+    executable = chosen.load(generate(p, chosen))
     found: list[list[np.ndarray]] = []
     for at_end in (True, False):
         memory = [Guarded(a, at_end) for a in args]
@@ -218,11 +219,11 @@ def test_debug_mode_asks_nothing_of_what_is_padding(target: str) -> None:
     chosen = base.get(target)
     x, i, y, z = array(5, 11), np.array([4, 0, 3, 3, 2, 1], np.int32), *np.zeros((2, 6), np.float32)
     p = program(rows_by_index, x, i, y, z)
-    chosen.load(chosen.compile(p, debug=True)).run([a.ctypes.data for a in (x, i, y, z)], [], [])
+    chosen.load(generate(p, chosen, debug=True)).run([a.ctypes.data for a in (x, i, y, z)], [], [])
     np.testing.assert_array_equal(y, x[i].max(1) - 50)
     x, i, y, z = array(9), np.array([3, 9, 5, 8, 2, 6], np.int32), -array(6), np.zeros(1, np.float32)
     p = program(put_by_index, x, i, y, z)
-    chosen.load(chosen.compile(p, debug=True)).run([a.ctypes.data for a in (x, i, y, z)], [], [])
+    chosen.load(generate(p, chosen, debug=True)).run([a.ctypes.data for a in (x, i, y, z)], [], [])
 
 
 def sums_of_columns_before(b: Tensor["M", "K", ts.f32], y: Tensor["P", "Q", ts.f32]):

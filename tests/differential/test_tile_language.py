@@ -18,6 +18,7 @@ import pytest
 from scipy import special
 
 import tessera as ts
+from tessera.compiler.pipeline import generate
 from tessera.compiler.targets import base
 from tessera.language import tile
 from tessera.language.scalars import TABLE
@@ -413,7 +414,7 @@ def test_form(name: str, target: str) -> None:
 
 
 def assemble(kernel: Any, args: tuple[Any, ...], target: str, config: dict[str, Any]) -> None:
-    artifact = base.get(target).compile(program(kernel, *args, **config))
+    artifact = generate(program(kernel, *args, **config), base.get(target))
     assert artifact.files
 
 

@@ -10,12 +10,14 @@ import numpy as np
 
 from tessera.compiler.ir.core import Block, Op, Region, Value
 from tessera.compiler.ir.types import Shape, TileType, ViewType
+from tessera.compiler.pipeline import generate
 from tessera.compiler.targets import base
 from tessera.compiler.targets.cuda.emulate import EmulatedExecutable
 from tessera.compiler.tile.dialect import TileBuilder
 from tessera.compiler.tile.interpret.interpreter import run_kernel
 from tessera.compiler.tile.interpret.memory import View
-from tessera.compiler.tile.program import Buffer, Launch, Param, Program, ScalarArg, Window
+from tessera.compiler.tile.program import Buffer, Launch, Program, ScalarArg, Window
+from tessera.compiler.unit import Param
 from tessera.errors import Span
 from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
@@ -102,7 +104,7 @@ def run(
     program = case.program
     if executable is None:
         compiled = base.get(target)
-        executable = compiled.load(compiled.compile(program))  # type: ignore[assignment]
+        executable = compiled.load(generate(program, compiled))  # type: ignore[assignment]
     assert executable is not None
     executable.seed = seed
     arrays: dict[str, Any] = {}
@@ -144,7 +146,7 @@ def interpret(case: Case) -> dict[str, Any]:
 def check(case: Case, target: str = "emulator:sm_80", seeds: Sequence[int] = (0, 1, 2, 7)) -> dict[str, Any]:
     """Runs the case under several interleavings, which must agree to the bit, and compares with what is expected."""
     compiled = base.get(target)
-    executable: Any = compiled.load(compiled.compile(case.program))
+    executable: Any = compiled.load(generate(case.program, compiled))
     results = [run(case, target, seed, executable) for seed in seeds]
     for other in results[1:]:
         for name, value in other.items():

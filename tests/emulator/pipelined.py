@@ -9,7 +9,7 @@ import numpy as np
 
 import tessera as ts
 from tessera.compiler.ir.verifier import verify
-from tessera.compiler.pipeline import lower
+from tessera.compiler.pipeline import generate, lower
 from tessera.compiler.targets import base
 from tessera.compiler.targets.cuda.emulate import EmulatedExecutable
 from tessera.compiler.tile.program import Program
@@ -77,12 +77,12 @@ CASES: dict[str, tuple[Any, tuple[Any, ...], dict[str, int]]] = {
 def program(name: str, stages: int, target: str = "emulator:sm_80") -> Program:
     kernel, args, config = CASES[name]
     analysis = kernel_runner.check(kernel, *args, **config, num_stages=stages)
-    return lower(analysis, base.get(target), lambda _, op: verify(op)).program
+    return lower(analysis.unit(), base.get(target), lambda _, op: verify(op)).program
 
 
 def load(name: str, stages: int, target: str = "emulator:sm_80") -> EmulatedExecutable:
     compiled = base.get(target)
-    executable = compiled.load(compiled.compile(program(name, stages, target)))
+    executable = compiled.load(generate(program(name, stages, target), compiled))
     assert isinstance(executable, EmulatedExecutable)
     return executable
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tessera.compiler.ir.core import Op, Value
-from tessera.compiler.tile.program import Branch, Buffer, Launch, Loop, Param, Program, Window
+from tessera.compiler.tile.program import Branch, Buffer, Launch, Loop, Program, Window
+from tessera.compiler.unit import Param
 from tessera.language import dtypes as dt
 from tests.emulator.harness import SPAN, Arg, LineBuilder, build
 from tests.emulator.kernels import normal

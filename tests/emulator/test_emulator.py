@@ -9,6 +9,7 @@ import pytest
 
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import SharedType, TileType
+from tessera.compiler.pipeline import generate
 from tessera.compiler.targets import base
 from tessera.compiler.targets.cuda import emulate
 from tessera.compiler.targets.cuda.emulate import EmulatedExecutable
@@ -21,7 +22,7 @@ from tests.emulator.harness import Arg, Case, LineBuilder, build, run
 def planted(case: Case, *changes: tuple[str, str], target: str = "emulator:sm_80") -> EmulatedExecutable:
     """The case's kernel with its text changed; every change must apply."""
     compiled = base.get(target)
-    artifact = compiled.compile(case.program)
+    artifact = generate(case.program, compiled)
     source = artifact.source
     for old, new in changes:
         assert old in source, source
@@ -152,13 +153,13 @@ def test_a_kernel_the_compiler_rejects_shows_both_lines() -> None:
 
 def test_the_same_library_is_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
     target = base.get("emulator:sm_80")
-    target.compile(turned().program)
+    generate(turned().program, target)
 
     def no_compiler(*_: Any, **__: Any) -> None:
         raise AssertionError("compiled again")
 
     monkeypatch.setattr(emulate.subprocess, "run", no_compiler)
-    assert target.compile(turned().program).files["code.so"]
+    assert generate(turned().program, target).files["code.so"]
 
 
 def test_shuffled_threads_are_reproducible() -> None:
@@ -193,7 +194,7 @@ def test_two_elements_of_a_scatter_at_one_place(one: int, other: int, seed: int)
     error = fails(case, said, seed=seed)
     reference: Any = base.get("reference")
     with pytest.raises(DebugCheckError, match=said) as expected:
-        run(case, executable=reference.load(reference.compile(case.program)))
+        run(case, executable=reference.load(generate(case.program, reference)))
     for e in (error, expected.value):
         assert (e.diagnostics[0].code, e.diagnostics[0].span.line) == ("TS506", error.diagnostics[0].span.line)
 
@@ -221,7 +222,7 @@ def test_an_array_without_elements_where_another_begins(order: tuple[str, str]) 
     args = [*(Arg(name, (sizes[name],), dt.f32) for name in order), Arg("y", (64,), dt.f32, out=True)]
     program = build("beside", args, (1,), body)
     target: Any = base.get("emulator:sm_80")
-    executable = target.load(target.compile(program))
+    executable = target.load(generate(program, target))
     x, y = k.normal(64), np.zeros(64, np.float32)
     executable.run([x.ctypes.data, x.ctypes.data, y.ctypes.data], [], [])
     np.testing.assert_array_equal(y, x)

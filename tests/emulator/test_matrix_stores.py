@@ -14,6 +14,7 @@ import pytest
 import tessera as ts
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import SharedType, TileType
+from tessera.compiler.pipeline import generate
 from tessera.compiler.targets import base
 from tessera.compiler.targets.cuda import cubin, emulate, nvrtc
 from tessera.errors import DebugCheckError
@@ -181,7 +182,7 @@ def stores(arch: str, tile: str, kernel: Any = through) -> set[str]:
     require("cuda.bindings")
     *operands, c = arguments(F16, 128, 192)
     c = c.T.copy() if kernel is turning else c
-    artifact = base.get(arch).compile(lowered(kernel, *operands, c, target=arch, **sizes(tile, 4)))
+    artifact = generate(lowered(kernel, *operands, c, target=arch, **sizes(tile, 4)), base.get(arch))
     return set(re.findall(r"\bSTSM?\b[.\w]*", cubin.disassemble(artifact.files["code.cubin"])))
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tessera.compiler.pipeline import generate
 from tessera.compiler.targets import base
 from tessera.compiler.targets.cuda import emulate
 from tessera.compiler.targets.cuda.emulate import EmulatedExecutable
@@ -49,7 +50,7 @@ def mutants(source: str) -> Iterator[tuple[int, str, str]]:
 def reported(name: str, text: str) -> str:
     """What the emulator says of a changed kernel; empty where it says nothing."""
     p = program(name, 3)
-    artifact = base.get("emulator:sm_80").compile(p)
+    artifact = generate(p, base.get("emulator:sm_80"))
     signatures = {kernel: facts["signature"] for kernel, facts in artifact.meta["kernels"].items()}
     artifact.source = text
     built = emulate.build(text, signatures, 80, p.name, artifact.meta["lines"])
@@ -67,7 +68,7 @@ def reported(name: str, text: str) -> str:
 
 @pytest.mark.parametrize("name", ["gemm", "flash_attention", "side_by_side"])
 def test_every_mutant_is_reported(name: str) -> None:
-    source = base.get("emulator:sm_80").compile(program(name, 3)).source
+    source = generate(program(name, 3), base.get("emulator:sm_80")).source
     found = {f"line {n}: {change}": reported(name, text) for n, change, text in mutants(source)}
     alive = [place for place, message in found.items() if not message]
     print(f"{name}: {len(found) - len(alive)} of {len(found)} mutants reported")

@@ -11,10 +11,11 @@ import pytest
 from tessera.compiler.graph.operator import tensor
 from tessera.compiler.graph.reference import evaluate
 from tessera.compiler.lower.schedule_to_tile import schedule_to_tile
-from tessera.compiler.pipeline import GRAPH_PASSES
+from tessera.compiler.pipeline import generate, passes
 from tessera.compiler.schedule.graph_to_schedule import graph_to_schedule
 from tessera.compiler.targets import base
-from tessera.compiler.tile.program import Param, Program
+from tessera.compiler.tile.program import Program
+from tessera.compiler.unit import Param
 from tests import kernel_runner
 from tests.differential.operator_examples import EXAMPLES, Example, applied, close, symbols, values
 from tests.seeds import kernels as seeds
@@ -29,7 +30,7 @@ def execute(
 ) -> list[Any]:
     """Runs a program on emulated CUDA; arrays that it stores to change in place. Gives the outputs in order."""
     target = base.get(f"emulator:{architecture}")
-    executable = target.load(target.compile(program))
+    executable = target.load(generate(program, target))
     memory = {b.id: np.zeros(b.shape, b.dtype.numpy) for b in program.buffers if b.role in ("input", "output")}  # type: ignore[arg-type]
     given = iter(arrays)
     for b in program.buffers:
@@ -57,8 +58,8 @@ def test_every_operator(example: Example) -> None:
     wanted = evaluate(func, arrays)
     results = [tensor(v).dtype for v in func.region.block.terminator.operands]
     params = [Param(a.hint, tensor(a).shape, tensor(a).dtype) for a in func.region.block.args]
-    for transform in GRAPH_PASSES:
-        transform(func)
+    for transform in passes("graph"):
+        transform.run(func)
     program = schedule_to_tile(graph_to_schedule(func, "cuda"), params, (), "cuda", len(results) != 1)
     given = [np.ascontiguousarray(a) for a in arrays]
     bound = [given[b.param] for b in program.buffers if b.role == "input" and b.param is not None]

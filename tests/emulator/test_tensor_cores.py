@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tessera.compiler.pipeline import generate
 from tessera.compiler.targets import base
 from tessera.compiler.targets.cuda import cubin, nvrtc_library
 from tessera.language import dtypes as dt
@@ -75,7 +76,7 @@ def test_every_8_bit_float_keeps_its_value(arch: str, dtype: dt.DType) -> None:
 
 def sass(arch: str, dtype: dt.DType) -> str:
     target: Any = base.get(arch)
-    return target.assembly(target.compile(product(dtype).program))
+    return target.assembly(generate(product(dtype).program, target))
 
 
 @pytest.mark.parametrize(
@@ -117,6 +118,6 @@ def test_sm_70_has_its_instruction() -> None:
     """Disassemblers of CUDA 13.1 and later do not read sm_70: 0x236 is HMMA.884, four to a product of 32 x 8 x 4."""
     if nvrtc_library.library(12) is None:
         pytest.skip("CUDA 12's NVRTC is not installed")
-    found = {d: opcodes(base.get("sm_70").compile(product(d).program).files["code.cubin"]) for d in (dt.f16, dt.bf16)}
+    found = {d: opcodes(generate(product(d).program, base.get("sm_70")).files["code.cubin"]) for d in (dt.f16, dt.bf16)}
     assert found[dt.f16][0x236] and found[dt.f16][0x236] % (4 * 8) == 0, "32 of k at a time"
     assert not found[dt.bf16][0x236]

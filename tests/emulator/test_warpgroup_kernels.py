@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tessera.compiler.pipeline import generate
 from tessera.compiler.targets import base
 from tessera.kernels import attention_safe
 from tests.emulator.warpgroup_kernels import (
@@ -86,7 +87,7 @@ def test_operands_that_tensor_copies_cannot_fetch_are_copied_by_threads(stages: 
     assert "ts::mma_warpgroups(" in text and ".fetch(" not in text and "clear_padding" in text
     if stages > 1:
         assert "// Without tensor copies: its lines may start between 16-byte boundaries." in text
-        (kernel,) = base.get(SM90).compile(lowered(product, a, b, **config)).meta["kernels"].values()
+        (kernel,) = generate(lowered(product, a, b, **config), base.get(SM90)).meta["kernels"].values()
         assert any("copied by threads, not by tensor copies: its lines" in note for note in kernel["notes"])
         assert kernel["layouts"]["shared A_ahead"] == "48x32 in 64x32, wgmma's swizzle of 64 bytes, 3 stages"
     np.testing.assert_allclose(
@@ -121,7 +122,7 @@ def test_rows_of_more_than_256_columns_keep_to_mma() -> None:
     got = run(product, a, b, seeds=(0,), **config)
     np.testing.assert_allclose(got, a.astype(np.float64) @ b.astype(np.float64), rtol=1e-5, atol=1e-4)
     q = np.zeros((1, 64, 512), BF16)
-    compiled = base.get(SM90).compile(lowered(attention, q, q, q, False, BLOCK_M=64, BLOCK_N=32, num_stages=2))
+    compiled = generate(lowered(attention, q, q, q, False, BLOCK_M=64, BLOCK_N=32, num_stages=2), base.get(SM90))
     assert "ts::mma(" in compiled.source and "warpgroups" not in compiled.source
     (kernel,) = compiled.meta["kernels"].values()
     assert any("not multiplied by wgmma: more than 256 columns" in note for note in kernel["notes"])

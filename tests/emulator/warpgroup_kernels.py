@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 
 import tessera as ts
-from tessera.compiler.pipeline import lower
+from tessera.compiler.pipeline import generate, lower
 from tessera.compiler.targets import base
 from tessera.compiler.tile.program import Program
 from tessera.kernels import attention_safe
@@ -68,18 +68,18 @@ def normal(*shape: int, dtype: Any = ml_dtypes.bfloat16, seed: int = 0) -> Any:
 
 
 def lowered(kernel: Any, *args: Any, target: str = SM90, **config: Any) -> Program:
-    return lower(kernel_runner.check(kernel, *args, **config), base.get(target)).program
+    return lower(kernel_runner.check(kernel, *args, **config).unit(), base.get(target)).program
 
 
 def source(kernel: Any, *args: Any, **config: Any) -> str:
     """The CUDA C++ of a kernel."""
-    return base.get(SM90).compile(lowered(kernel, *args, **config)).source
+    return generate(lowered(kernel, *args, **config), base.get(SM90)).source
 
 
 def run(kernel: Any, *args: Any, target: str = SM90, seeds: Sequence[int] = (0, 5), **config: Any) -> Any:
     """What a kernel returns, which must be the same for any order of threads and copies."""
     p = lowered(kernel, *args, target=target, **config)
-    executable: Any = base.get(target).load(base.get(target).compile(p))
+    executable: Any = base.get(target).load(generate(p, base.get(target)))
     results: list[Any] = []
     for seed in seeds:
         executable.seed = seed

@@ -346,16 +346,17 @@ def test_ctrl_c_while_compiling(tmp_path: Path) -> None:
     text = """
     import tessera.compiler.pipeline as pipeline, signal, time
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs start with it ignored
-    passes = pipeline.GRAPH_PASSES
+    from tessera.compiler.extensions import Pass
+    passes = pipeline.PASSES
     def slow(func):
         print("compiling", flush=True)
         time.sleep(600)
-    pipeline.GRAPH_PASSES = (slow, *passes)
+    pipeline.PASSES = (Pass("slow", "graph", slow), *passes)
     try:
         program(x)
     except KeyboardInterrupt:
         print("interrupted")
-    pipeline.GRAPH_PASSES = passes
+    pipeline.PASSES = passes
     print("then", program(x).shape)
     """
     process = subprocess.Popen(
@@ -468,12 +469,13 @@ def test_an_unknown_target(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_fault_of_a_pass_is_said_as_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     from tessera.compiler import pipeline
+    from tessera.compiler.extensions import Pass
 
     def broken(func: Any) -> None:
         raise KeyError("inside")
 
     with monkeypatch.context() as patch:
-        patch.setattr(pipeline, "GRAPH_PASSES", (broken,))
+        patch.setattr(pipeline, "PASSES", (Pass("broken", "graph", broken),))
         with pytest.raises(TesseraError, match="TS900"):
             ts.function(lambda x: x * 3)(X)
     good()

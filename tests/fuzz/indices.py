@@ -79,7 +79,7 @@ def faults(p: Program, targets: list[str]) -> Iterator[tuple[str, str, str]]:
     for target in targets:
         try:
             chosen = base.get(target)
-            made = lower(analysis, chosen, lambda _, op: verify(op)).program
+            made = lower(analysis.unit(), chosen, lambda _, op: verify(op)).program
             executable = chosen.load(generate(made, chosen))
         except TesseraError as e:
             codes = {d.code for d in getattr(e, "diagnostics", ())}

@@ -8,8 +8,8 @@ import pytest
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcException
 
+from tessera.compiler.machines import MACHINES
 from tessera.compiler.predict import Measured, digest, record
-from tessera.compiler.schedule.cost import MACHINES
 from tests.lsp.test_notebooks import FIRST, IMPORTS, SECOND, Notebook
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -43,7 +43,7 @@ async def test_predictions(start):
     doc = editor.open(MODEL)
     found = await lenses(editor, doc)
     (predicted, *others) = found["größe"]
-    machine = MACHINES["sm_90a"]
+    machine = MACHINES["sm_90a"].peaks
     least = 2 * 4096 * 1024 * 4
     us = least / (machine.gbytes * 1e3) + machine.launch_us
     assert predicted.title == f"modelled on sm_90a: {us:.3g} µs in 1 launch, {least / 1e6:.3g} MB"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from tessera.compiler.frontend.names.definition import Definition, Scope
 from tessera.compiler.frontend.names.fingerprint import fingerprint
@@ -16,13 +16,10 @@ from tessera.compiler.frontend.names.values import Static, is_dict, is_tuple
 from tessera.compiler.ir.core import Block, Op
 from tessera.compiler.ir.types import TensorType, Type
 from tessera.compiler.structure import Structure
-from tessera.compiler.unit import Check
-from tessera.errors import Diagnostic, Span
+from tessera.compiler.unit import LaunchCheck, Param, Unit
+from tessera.errors import CompileError, Diagnostic, Span
 from tessera.immutable import immutable
 from tessera.language.dims import Expr, text_of
-
-if TYPE_CHECKING:
-    from tessera.compiler.tile.program import Param
 
 ArgType: TypeAlias = "TensorType | Static | None"
 """What an argument is to the compiler: a tensor of a type, an ordinary value, or an absent optional."""
@@ -72,7 +69,7 @@ class Analysis:
     captures: tuple[Any, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
     expressions: Sequence[ExprInfo] = field(default_factory=list[ExprInfo])
-    checks: tuple[Check, ...] = ()
+    checks: tuple[LaunchCheck, ...] = ()
     dims: Mapping[str, Span] = field(default_factory=dict[str, Span])
     dependencies: tuple[tuple[str, str], ...] = ()
     undecided: tuple[Diagnostic, ...] = ()
@@ -93,6 +90,13 @@ class Analysis:
     @property
     def ok(self) -> bool:
         return not any(d.severity == "error" for d in self.diagnostics)
+
+    def unit(self) -> Unit:
+        """What can be compiled. Raises CompileError with the errors, or with what is undecided."""
+        errors = [d for d in self.diagnostics if d.severity == "error"]
+        if errors or self.op is None:
+            raise CompileError(errors or list(self.undecided))
+        return Unit(self.op, self.params, self.checks, self.captures, self.structure)
 
     def type_at(self, line: int, col: int) -> ExprInfo | None:
         """The innermost expression that covers a position."""

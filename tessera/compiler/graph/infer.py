@@ -10,7 +10,7 @@ from typing import Any, NoReturn, SupportsIndex, TypeVar, cast
 
 from tessera.compiler.ir.core import Attr
 from tessera.compiler.ir.types import Shape, TensorType, shape_text
-from tessera.compiler.unit import Check
+from tessera.compiler.unit import LaunchCheck
 from tessera.errors import Diagnostic, Fix, Note
 from tessera.language import dims, dtypes
 from tessera.language.dims import Dim, Expr, Facts
@@ -54,7 +54,7 @@ class Infer:
     operator: str
     """its name, for messages"""
     facts: Facts = field(default_factory=Facts)
-    checks: list[Check] = field(default_factory=list[Check])
+    checks: list[LaunchCheck] = field(default_factory=list[LaunchCheck])
     attrs: dict[str, Attr] = field(default_factory=dict[str, Attr])
     """attributes in canonical form (axes non-negative and sorted), which replace the ones given"""
     casts: dict[int, DType] = field(default_factory=dict[int, DType])
@@ -144,7 +144,7 @@ class Infer:
             return
         said = _said(message)
         if answer == "unknown":
-            self.checks.append(Check(a, b, f"{self.operator}: {said}"))
+            self.checks.append(LaunchCheck(a, b, f"{self.operator}: {said}"))
         else:
             self.fail(code, said, *counterexample(a, b, self.facts), operand=operand, suggestions=_said(suggestions))
 
@@ -187,7 +187,7 @@ class Infer:
                     continue
                 answer = dims.compare(size, d, self.facts)
                 if answer == "no" and (one := next((v for v in (size, d) if self._at_most_one(v)), None)) is not None:
-                    self.checks.append(Check(one, 1, f"{self.operator}: broadcasting"))
+                    self.checks.append(LaunchCheck(one, 1, f"{self.operator}: broadcasting"))
                     size = d if one is size else size
                     continue
                 if answer == "no":
@@ -196,7 +196,7 @@ class Infer:
                     suggestions = lined_up(shapes, self.facts) if whole else ()
                     self.fail(code, message, *counterexample(size, d, self.facts), suggestions=suggestions)
                 if answer == "unknown":
-                    self.checks.append(Check(size, d, f"{self.operator}: broadcasting"))
+                    self.checks.append(LaunchCheck(size, d, f"{self.operator}: broadcasting"))
             out.append(size)
         return tuple(out)
 

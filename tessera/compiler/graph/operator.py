@@ -30,7 +30,7 @@ from tessera.compiler.graph.infer import Infer, InferError, Suggestion, shown
 from tessera.compiler.ir.core import Attr, Builder, Op, Value
 from tessera.compiler.ir.spec import SPECS, OpSpec, demand, invalid
 from tessera.compiler.ir.types import Shape, TensorType
-from tessera.compiler.unit import Check
+from tessera.compiler.unit import LaunchCheck
 from tessera.errors import Diagnostic
 from tessera.language import dims, dtypes
 from tessera.language.dims import Dim, DimError, Expr, Facts
@@ -376,7 +376,7 @@ class GraphBuilder:
     def __init__(self, builder: Builder, facts: Facts | None = None) -> None:
         self.builder = builder
         self.facts = facts or Facts()
-        self.checks: list[Check] = []
+        self.checks: list[LaunchCheck] = []
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name not in REGISTRY:

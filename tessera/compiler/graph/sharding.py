@@ -18,7 +18,7 @@ from tessera.compiler.graph.passes.decompose import expand
 from tessera.compiler.ir.core import Block, Op, Region, Value, clone
 from tessera.compiler.ir.launches import LAUNCHES, kernel_of
 from tessera.compiler.ir.types import TensorType
-from tessera.compiler.unit import Check
+from tessera.compiler.unit import LaunchCheck
 from tessera.errors import Diagnostic, Note, Span
 from tessera.language import dims
 from tessera.language.dims import Dim, Expr
@@ -111,7 +111,7 @@ class Partition:
         return Diagnostic("TS801", said, p.span, notes=(hint,), function=function, label=f"needs all of {self.dim}")
 
 
-def partition(func: Op, dim: str, checks: Iterable[Check] = ()) -> Partition:
+def partition(func: Op, dim: str, checks: Iterable[LaunchCheck] = ()) -> Partition:
     """How a `graph.func` runs on parts of `dim`, and why it cannot. `checks` are those that its launches make."""
     copy = clone(func, {})
     out = Partition(dim, copy)
@@ -144,7 +144,7 @@ class _Walk:
     depth: int = 0
     """of loops and branches"""
 
-    def conditions(self, func: Op, checks: Iterable[Check]) -> Iterator[tuple[Dim, Dim]]:
+    def conditions(self, func: Op, checks: Iterable[LaunchCheck]) -> Iterator[tuple[Dim, Dim]]:
         for c in checks:
             if self.cut.mentioned((c.left, c.right)):
                 yield c.left, c.right

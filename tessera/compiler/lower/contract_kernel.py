@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from tessera.compiler.ir.core import Attr, Op, Value
 from tessera.compiler.ir.types import Shape, TensorType, TileType, ViewType
 from tessera.compiler.lower.kernel_writer import Argument, KernelWriter, Space
+from tessera.compiler.machines import Sizes
 from tessera.compiler.schedule.access import collapse, sizes, written
-from tessera.compiler.schedule.blocks import Sizes, contract_block, diagonal_block
+from tessera.compiler.schedule.blocks import contract_block, diagonal_block
 from tessera.compiler.schedule.matrices import contraction, operands_as_matrices
 from tessera.compiler.schedule.views import Layout, contiguous
 from tessera.language.dims import Dim, prod

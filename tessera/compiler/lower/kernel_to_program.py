@@ -10,15 +10,15 @@ from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import SharedType, TileType, ViewType
 from tessera.compiler.structure import Structure, row
 from tessera.compiler.tile.passes.mask_tails import Tail, tails_of
-from tessera.compiler.tile.program import Buffer, Launch, Param, Program, ScalarArg, Window
-from tessera.compiler.unit import Check
+from tessera.compiler.tile.program import Buffer, Launch, Program, ScalarArg, Window
+from tessera.compiler.unit import LaunchCheck, Param
 from tessera.errors import CompileError, Diagnostic, Note
 from tessera.language.dims import Dim, Expr, ceildiv, dim_max, dim_min, floordiv, mod, prod, symbols
 from tessera.language.scalars import TABLE
 
 
 def kernel_program(
-    op: Op, params: Sequence[Param], checks: Sequence[Check] = (), structure: Structure = None
+    op: Op, params: Sequence[Param], checks: Sequence[LaunchCheck] = (), structure: Structure = None
 ) -> Program:
     """The Program of a `tile.func` over `params`, in the order of its arguments; further arguments are outputs.
 

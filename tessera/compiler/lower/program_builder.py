@@ -11,11 +11,12 @@ from tessera.compiler.graph.operator import attributes_of, operator_of, split_op
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import Shape, TensorType, ViewType
 from tessera.compiler.lower.kernel_writer import Argument
+from tessera.compiler.machines import Sizes
 from tessera.compiler.schedule.access import Access, reads
 from tessera.compiler.schedule.alignment import Axes, align
-from tessera.compiler.schedule.blocks import Sizes
 from tessera.compiler.schedule.views import is_view, kind_of
-from tessera.compiler.tile.program import Buffer, Launch, Param, ScalarArg, Step, Window
+from tessera.compiler.tile.program import Buffer, Launch, ScalarArg, Step, Window
+from tessera.compiler.unit import Param
 from tessera.errors import Span
 from tessera.language import dtypes
 from tessera.language.dims import Dim, prod

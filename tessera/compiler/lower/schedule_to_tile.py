@@ -18,17 +18,17 @@ from tessera.compiler.schedule.access import collapse, gather_parts, sizes, unit
 from tessera.compiler.schedule.blocks import map_block, row_block, sizes_for
 from tessera.compiler.schedule.views import kind_of, layout_of
 from tessera.compiler.structure import Structure
-from tessera.compiler.tile.program import Branch, Loop, Param, Program, Step
-from tessera.compiler.unit import Check
+from tessera.compiler.tile.program import Branch, Loop, Program, Step
+from tessera.compiler.unit import LaunchCheck, Param
 from tessera.language.dims import Dim, symbols
 
 
 def schedule_to_tile(
-    func: Op, params: Sequence[Param], checks: Sequence[Check], device: str, structure: Structure
+    func: Op, params: Sequence[Param], checks: Sequence[LaunchCheck], target: str, structure: Structure
 ) -> Program:
-    """Lowers every group. `device` ("cpu", "sm_90a" ...) chooses block sizes, unless the function asks for others."""
+    """Lowers every group. The target's machine chooses block sizes, unless the function asks for others."""
     own: Any = func.attrs.get("block", ())
-    out = ProgramBuilder(str(func.attrs["sym_name"]), tuple(params), sizes_for(device, own))
+    out = ProgramBuilder(str(func.attrs["sym_name"]), tuple(params), sizes_for(target, own))
     block = func.region.block
     for i, (arg, param) in enumerate(zip(block.args, params, strict=True)):
         if param.shape is None:

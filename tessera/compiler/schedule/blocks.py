@@ -3,79 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tessera.compiler.ir.types import Shape
+from tessera.compiler.machines import Sizes, sizes_of
 from tessera.language import dtypes
 from tessera.language.dims import Dim, ceildiv, prod
 from tessera.language.dtypes import DType
 
-
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """Elements per program of elementwise and row kernels, and the block of a contraction."""
-
-    elements: int
-    row_elements: int
-    rows: int
-    columns: int
-    most_columns: int
-    contract_rows: int
-    contract_columns: int
-    programs: int
-    """programs that contractions and reductions across rows are split into where they are large enough"""
-    diagonals: bool
-    """whether one program takes many dot products of a batch, one in each lane"""
-    sides: int
-    """sides of a window that are worth a launch each, rather than one launch that writes what is inside as well"""
-    products: tuple[tuple[int, int], ...] = ()
-    """blocks of contractions on tensor cores, best first: the first that gives every multiprocessor work is taken"""
-    multiprocessors: int = 1
-
-
-SIZES: dict[str, Sizes] = {
-    # One program should run for microseconds (a worker's hand-over costs one) and stay in the first-level cache.
-    "cpu": Sizes(
-        elements=16384,
-        row_elements=8192,
-        rows=64,
-        columns=256,
-        most_columns=1024,
-        contract_rows=504,
-        contract_columns=512,
-        programs=4,
-        diagonals=True,
-        sides=8,
-    ),
-    # 128 threads with eight elements each; a row is spread over the block's threads.
-    "cuda": Sizes(
-        elements=1024,
-        row_elements=4096,
-        rows=16,
-        columns=64,
-        most_columns=64,
-        contract_rows=64,
-        contract_columns=64,
-        programs=1,
-        diagonals=False,
-        sides=1,
-    ),
-}
-
-# wgmma takes 64 rows at a time; two warpgroups with 128 x 256 reuse operands most and leave registers for an epilogue.
-SIZES["sm_90a"] = replace(SIZES["cuda"], products=((128, 256), (128, 128), (64, 128), (64, 64)), multiprocessors=132)
 TENSOR_DTYPES = frozenset((dtypes.f16, dtypes.bf16, dtypes.tf32))
 
 
-def sizes_key(target: str, device: str) -> str:
-    """What `device` stands for below: the target where it has sizes of its own, else where its arrays live."""
-    name = target.removeprefix("emulator:")
-    return name if name in SIZES else device
-
-
-def sizes_for(device: str | Sizes, block: tuple[int, ...] = ()) -> Sizes:
-    """What programs take on a device; `block`: rows and columns that a `Schedule` asks for instead."""
-    found = device if isinstance(device, Sizes) else SIZES.get(device, SIZES["cpu"])
+def sizes_for(target: str | Sizes, block: tuple[int, ...] = ()) -> Sizes:
+    """What programs take on a target; `block`: rows and columns that a `Schedule` asks for instead."""
+    found = target if isinstance(target, Sizes) else sizes_of(target)
     if not block:
         return found
     rows, columns = block[0], block[-1]
@@ -83,13 +24,13 @@ def sizes_for(device: str | Sizes, block: tuple[int, ...] = ()) -> Sizes:
                    contract_rows=rows, contract_columns=columns, programs=1, products=())  # fmt: skip
 
 
-def map_block(dims: Shape, device: str | Sizes, units: Collection[int] = ()) -> tuple[int, ...]:
+def map_block(dims: Shape, target: str | Sizes, units: Collection[int] = ()) -> tuple[int, ...]:
     """Whole trailing axes as far as they fit, then a part of the next, then one.
 
     `units` are the axes along which memory is contiguous for some access. Where there are several, as in a
     transposition, they share the block evenly: a line of memory that one step has fetched is used up by the next ones.
     """
-    left = sizes_for(device).elements
+    left = sizes_for(target).elements
     taken: dict[int, int] = {}
     several = sorted(units, key=lambda a: _clip(dims[a], left)) if len(units) > 1 else []
     for n, a in enumerate(several):
@@ -102,13 +43,13 @@ def map_block(dims: Shape, device: str | Sizes, units: Collection[int] = ()) -> 
     return tuple(taken[a] for a in range(len(dims)))
 
 
-def row_block(dims: Shape, inner: tuple[bool, ...], device: str | Sizes) -> tuple[Dim, ...]:
+def row_block(dims: Shape, inner: tuple[bool, ...], target: str | Sizes) -> tuple[Dim, ...]:
     """Inner axes whole; of the outer ones a few rows, or columns where the innermost axis is not reduced.
 
     Columns are read a piece at a time in every row of the block: the longer the pieces the better, as long as there
     are programs enough to share.
     """
-    s = sizes_for(device)
+    s = sizes_for(target)
     row = prod(d for d, is_inner in zip(dims, inner, strict=True) if is_inner)
     others = prod(d for d, is_inner in zip(dims[:-1], inner, strict=False) if not is_inner)
     left = max(1, s.row_elements // row) if isinstance(row, int) and row else 1
@@ -132,7 +73,7 @@ def _columns(columns: Dim, others: Dim, s: Sizes) -> int:
     return min(s.most_columns, max(s.columns, _up(-(-columns // shares), 16)))
 
 
-def contract_block(m: Dim, n: Dim, device: str | Sizes, dtype: DType | None = None, batch: Dim = 1) -> tuple[int, int]:
+def contract_block(m: Dim, n: Dim, target: str | Sizes, dtype: DType | None = None, batch: Dim = 1) -> tuple[int, int]:
     """Rows and columns of a product that one program computes; `dtype` is its operands', `batch` how many there are.
 
     Sharing out rows repeats the packing of the right operand, which is a copy; sharing out columns repeats that of
@@ -140,7 +81,7 @@ def contract_block(m: Dim, n: Dim, device: str | Sizes, dtype: DType | None = No
     A vector times a matrix packs nothing, and reads long pieces of the matrix' rows: short ones cost a page each. For a
     matrix times a few columns, rows lie in vectors.
     """
-    s = sizes_for(device)
+    s = sizes_for(target)
     if s.products and dtype in TENSOR_DTYPES:
         return _tensor_block(m, n, batch, s)
     rows, columns = _clip(m, s.contract_rows), _clip(n, s.contract_columns)

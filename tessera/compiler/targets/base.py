@@ -78,11 +78,15 @@ class Target(Protocol):
     name: str
     device: str
     """where arrays must live: "cpu" or "cuda" """
+    passes: tuple[str, ...]
+    """the optional passes of the pipeline's list that its programs go through"""
 
     @property
     def fingerprint(self) -> str: ...
 
-    def compile(self, program: Program, *, profile: bool = False, debug: bool = False) -> Artifact: ...
+    def compile(self, program: Program, *, profile: bool = False, debug: bool = False) -> Artifact:
+        """The code of a Program whose passes have run: `pipeline.generate` runs them and calls this."""
+        ...
 
     def load(self, artifact: Artifact) -> Executable:
         """Raises DeviceError where the artefact cannot run on this machine."""

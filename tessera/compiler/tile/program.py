@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.types import Shape
 from tessera.compiler.structure import Structure
-from tessera.compiler.unit import Check
+from tessera.compiler.unit import LaunchCheck, Param
 from tessera.errors import Span
 from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
@@ -89,17 +89,6 @@ Step: TypeAlias = Launch | Branch | Loop
 
 
 @dataclass(frozen=True, slots=True)
-class Param:
-    """A parameter of the function. `shape` None: a Python scalar passed by value; `writes`: stored to by a kernel."""
-
-    name: str
-    shape: Shape | None
-    dtype: DType
-    writes: bool = False
-    optional: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Program:
     """`free` names the dims that are arguments of the compiled code; all others have been substituted."""
 
@@ -110,7 +99,7 @@ class Program:
     outputs: tuple[int, ...]
     """buffer ids, in the order of the returned values"""
     free: tuple[str, ...] = ()
-    checks: tuple[Check, ...] = ()
+    checks: tuple[LaunchCheck, ...] = ()
     span: Span | None = None
     structure: Structure = None
 

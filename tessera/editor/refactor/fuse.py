@@ -19,8 +19,8 @@ from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.launches import kernel_of
 from tessera.compiler.kernel_source.spelling import all_written, written
 from tessera.compiler.levels import NoIR, schedule
-from tessera.compiler.predict import machine_name, quantity
-from tessera.compiler.schedule.cost import MACHINES
+from tessera.compiler.machines import machine_of, predicted_machine
+from tessera.compiler.predict import quantity
 from tessera.editor import signatures
 from tessera.editor.annotations import own_name
 from tessera.editor.functions import Known
@@ -76,7 +76,7 @@ def _selected(
 
     Operators of functions that are called stand elsewhere in the text: then the selection is looked at by itself.
     """
-    func = schedule(known.analysis, settings.dims, machine_name(settings.target))
+    func = schedule(known.analysis, settings.dims, predicted_machine(settings.target))
     source = known.analysis.definition.text
     groups = [g for g in func.walk() if g.name in KERNELS and any(selection.touches(o.span) for o in group_ops(g))]
     selected = [o for g in groups for o in group_ops(g) if selection.holds(o.span)]
@@ -88,7 +88,7 @@ def _selected(
     alone = analysed_alone(document, known, part, "selected_alone")
     if alone is None:
         return groups, False, source
-    groups = [g for g in schedule(alone, settings.dims, machine_name(settings.target)).walk() if g.name in KERNELS]
+    groups = [g for g in schedule(alone, settings.dims, predicted_machine(settings.target)).walk() if g.name in KERNELS]
     return groups, sum(len(group_ops(g)) for g in groups) > 1, alone.definition.text
 
 
@@ -119,10 +119,10 @@ def saved(total: Dim, launches: int, settings: Preferences) -> str:
     """Bytes kept out of memory, and the time of that and of so many launches less, where a model knows it."""
     if total == 0:
         return ""
-    machine = MACHINES.get(machine_name(settings.target))
-    if not isinstance(total, int) or machine is None:
+    machine = machine_of(predicted_machine(settings.target))
+    if not isinstance(total, int) or machine is None or machine.peaks is None:
         return f", which keeps {total} bytes out of memory"
-    us = total / (machine.gbytes * 1e3) + launches * machine.launch_us
+    us = total / (machine.peaks.gbytes * 1e3) + launches * machine.peaks.launch_us
     return f", which keeps {total:,} bytes out of memory and saves {quantity(us * 1e-6, 's')} at most (modelled)"
 
 
@@ -282,7 +282,7 @@ def offer(
 
 
 def _launches(analysis: Analysis, settings: Preferences) -> int:
-    func = schedule(analysis, settings.dims, machine_name(settings.target))
+    func = schedule(analysis, settings.dims, predicted_machine(settings.target))
     return sum(op.name in KERNELS for op in func.walk())
 
 

@@ -17,7 +17,7 @@ from tessera.compiler.frontend.result import Analysis, analyse
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import TensorType
 from tessera.compiler.levels import NoIR, schedule
-from tessera.compiler.predict import machine_name
+from tessera.compiler.machines import predicted_machine
 from tessera.editor import signatures
 from tessera.editor.annotations import annotation, dtype_name, own_name
 from tessera.editor.kinds import FUSE as KIND
@@ -293,7 +293,7 @@ def _gain(lines: _Lines, analysis: Analysis) -> str:
     errors = [d for d in analysis.diagnostics if d.severity == "error"] or list(analysis.undecided)
     if errors:
         raise NotFused(errors[0].message.partition("\n")[0])
-    target, sizes = machine_name(lines.settings.target), lines.settings.dims
+    target, sizes = predicted_machine(lines.settings.target), lines.settings.dims
     before = sum(_kernels(lines, c) for c in lines.calls)
     try:
         func = schedule(analysis, sizes, target)
@@ -328,7 +328,7 @@ def _kernels(lines: _Lines, call: ast.Call) -> int:
     if not isinstance(callee, Closure) or callee.definition.kind == "kernel":
         return 1
     try:
-        func = schedule(analyse(callee.definition), lines.settings.dims, machine_name(lines.settings.target))
+        func = schedule(analyse(callee.definition), lines.settings.dims, predicted_machine(lines.settings.target))
     except NoIR:
         return 1
     return sum(op.name in KERNELS for op in func.walk())

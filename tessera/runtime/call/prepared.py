@@ -52,7 +52,7 @@ class Prepared(Locked):
         env: Mapping[str, int], span: Span = NOWHERE,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.built = replace(built, lowered=None, analysis=None)  # what a launch does not need may go
+        self.built = replace(built, lowered=None)  # what a launch does not need may go
         self.plan, self.env = built.plan, env
         self.adapters, self.copied = tuple(adapters), copied
         self.library, self.device, self.span = library, device, span

@@ -12,9 +12,10 @@ from tessera import knobs
 from tessera.compiler.frontend.evaluate import launches
 from tessera.compiler.frontend.names.definition import Definition
 from tessera.compiler.frontend.names.fingerprint import fingerprint
-from tessera.compiler.frontend.result import Analysis, analyse
+from tessera.compiler.frontend.result import analyse
 from tessera.compiler.targets.base import Target
 from tessera.compiler.tile.program import Program
+from tessera.compiler.unit import Unit
 from tessera.deferred import deferred
 from tessera.errors import CompileError
 from tessera.runtime.call.arguments import Bound, Parameters
@@ -52,13 +53,13 @@ def compile_with(
 
     tuned = [read for read in watch.reads if "autotune" in (getattr(read.value, "options", None) or {})]
 
-    def analysed() -> Analysis:
+    def unit() -> Unit:
         if not tuned:
-            return analyse(definition, arguments, dims)
+            return analyse(definition, arguments, dims).unit()
         choice = deferred("runtime.autotune.choose").choice
         token = launches.tuned.set(lambda kernel, types: choice(kernel, target, {}, types).config)
         try:
-            return analyse(definition, arguments, dims)
+            return analyse(definition, arguments, dims).unit()
         finally:
             launches.tuned.reset(token)
 
@@ -76,7 +77,7 @@ def compile_with(
     place = f"{definition.file}:{definition.line}"
     front = (definition.kind, place, source, *(f"{name}: {value}" for name, value in fields.items()))
     try:
-        built = build(Request(definition.name, target, analysed, front, watch.path_of, debug, profile, screen))
+        built = build(Request(definition.name, target, unit, front, watch.path_of, debug, profile, screen))
     except CompileError as e:
         raise _at_the_call(e, definition) from None
     if recorded and not profile:

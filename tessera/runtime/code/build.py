@@ -19,11 +19,10 @@ from typing import Any
 
 import tessera
 from tessera import knobs
-from tessera.compiler.frontend.result import Analysis
 from tessera.compiler.ir.core import Op
 from tessera.compiler.targets.base import Artifact, Executable, Target
 from tessera.compiler.tile.program import Program
-from tessera.errors import CompileError
+from tessera.compiler.unit import Unit
 from tessera.runtime import events
 from tessera.runtime.code import cache, plan
 from tessera.runtime.code.plan import Plan
@@ -37,14 +36,14 @@ _HEADER = "artifact.json"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is to be compiled. `front` says all that the result depends on, as text; `analyse` runs the front end.
+    """What is to be compiled. `front` says all that the result depends on, as text; `make` runs the front end.
 
     `path_of(array)` names an array that is read from outside the same way in every process, None where it cannot.
     """
 
     name: str
     target: Target
-    analyse: Callable[[], Analysis]
+    make: Callable[[], Unit]
     front: tuple[str, ...]
     path_of: Callable[[Any], str | None] = lambda _: None
     debug: bool = False
@@ -98,7 +97,7 @@ class Code(Locked):
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """Compiled code with what launching it needs. `lowered` and `analysis` are None where nothing was compiled."""
+    """Compiled code with what launching it needs. `lowered` is None where nothing was compiled."""
 
     plan: Plan
     code: Code
@@ -112,7 +111,6 @@ class Built:
     held: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """parameter -> array made at compile time, the same at every call"""
     lowered: Any = None
-    analysis: Analysis | None = None
 
     @property
     def artifact(self) -> Artifact:
@@ -204,18 +202,19 @@ def _code(key: str, request: Request, disk: cache.DiskCache | None) -> tuple[Cod
 def _compile(request: Request, front: str, disk: cache.DiskCache | None, clock: Clock, folder: Path | None) -> Built:
     from tessera.compiler import pipeline  # the passes are loaded by the first compilation, not by a disk hit
 
-    analysis = request.analyse()
+    unit = request.make()
     clock.done("analyse")
-    if analysis.op is None:
-        raise CompileError([d for d in analysis.diagnostics if d.severity == "error"] or list(analysis.undecided))
-    lowered = pipeline.lower(analysis, request.target, _dumper(request.name, folder))
+    dump = _dumper(request.name, folder)
+    lowered = pipeline.lower(unit, request.target, dump)
     clock.done("lower", lowered.stages)
     key = cache.digest(request.target.fingerprint, request.policy, *plan.canonical(lowered.program))
     code, origin = _code(key, request, disk)
     if code is None:
         if request.screen is not None:
             request.screen(lowered.program)
-        artifact = pipeline.generate(lowered.program, request.target, profile=request.profile, debug=request.debug)
+        artifact = pipeline.generate(
+            lowered.program, request.target, profile=request.profile, debug=request.debug, after=dump
+        )
         code = Code(artifact, request.target)
         clock.done("target")
         if disk is not None:
@@ -224,7 +223,7 @@ def _compile(request: Request, front: str, disk: cache.DiskCache | None, clock: 
         _resident.put(key, code)
     its = Plan.of(lowered.program)
     captured = dict(
-        zip((p.name for p in its.params[len(its.params) - len(analysis.captures) :]), analysis.captures, strict=True)
+        zip((p.name for p in its.params[len(its.params) - len(unit.captures) :]), unit.captures, strict=True)
     )
     paths = {name: request.path_of(array) for name, array in captured.items()}
     captures = tuple((name, path) for name, path in paths.items() if path is not None)
@@ -235,7 +234,7 @@ def _compile(request: Request, front: str, disk: cache.DiskCache | None, clock: 
         if disk is not None:
             disk.link(front, key, note)
     clock.done("store")
-    return Built(its, code, key, origin, tuple(clock.stages), captures, held, lowered, analysis)
+    return Built(its, code, key, origin, tuple(clock.stages), captures, held, lowered)
 
 
 def _dumper(name: str, folder: Path | None) -> Callable[[str, Op], None] | None:

@@ -10,8 +10,8 @@ from typing import Any
 from tessera.compiler.ir.types import Shape
 from tessera.compiler.structure import Structure, of_json
 from tessera.compiler.tile.aliasing import Pair, pairs
-from tessera.compiler.tile.program import Launch, Param, Program, ScalarArg, Window
-from tessera.compiler.unit import Check
+from tessera.compiler.tile.program import Launch, Program, ScalarArg, Window
+from tessera.compiler.unit import LaunchCheck, Param
 from tessera.language import dims, dtypes
 from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
@@ -54,7 +54,7 @@ class Plan:
     slots: tuple[Slot, ...]
     outputs: tuple[int, ...]
     free: tuple[str, ...]
-    checks: tuple[Check, ...]
+    checks: tuple[LaunchCheck, ...]
     structure: Structure
     launches: tuple[LaunchInfo, ...]
     workspace: Dim = 0
@@ -108,7 +108,7 @@ class Plan:
             tuple(Slot(_shape(s) or (), dtypes.BY_NAME[d], p) for s, d, p in data["slots"]),
             tuple(data["outputs"]),
             tuple(data["free"]),
-            tuple(Check(_dim(a), _dim(b), why) for a, b, why in data["checks"]),
+            tuple(LaunchCheck(_dim(a), _dim(b), why) for a, b, why in data["checks"]),
             of_json(data["structure"]),
             tuple(
                 LaunchInfo(k, label, _shape(g) or (), file, line, _dim(f), _dim(b), d, _sizes(r), _sizes(w))

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from tessera import knobs
-from tessera.compiler.frontend.names.definition import Definition
-from tessera.compiler.frontend.result import Analysis
 from tessera.compiler.graph.infer import shown
 from tessera.compiler.graph.operator import REGISTRY, GraphBuilder, InferError, Operator, attributes_of
 from tessera.compiler.graph.passes.decompose import decompose
@@ -17,7 +14,7 @@ from tessera.compiler.ir.core import Block, Builder, Op, Region, Value, clone
 from tessera.compiler.ir.types import TensorType
 from tessera.compiler.structure import row
 from tessera.compiler.targets import base as targets
-from tessera.compiler.tile.program import Param
+from tessera.compiler.unit import Param, Unit
 from tessera.errors import CompileError, Diagnostic, LaunchError, Span
 from tessera.language import dtypes
 from tessera.language.dtypes import DType, number
@@ -61,7 +58,7 @@ def prepare_call(operator: Operator, operands: Sequence[Any], attrs: dict[str, A
     if device == "cpu" and len(views) == len(one.params) == 1 and _only_views(func):
         return Call(_view(operator, func, library), tuple(one.positions))
     target = targets.get(devices.resolve(knobs.target(), device))
-    request = _request(operator, func, one.params, target, span)
+    request = _request(operator, func, one.params, target)
     copied = frozenset(k for k, i in enumerate(one.positions) if i in views and not views[i].contiguous)
     prepared = Prepared(build(request), [adapters.get(i) for i in one.positions], copied, library, device, {})
     prepared.profiled = lambda: build(replace(request, profile=True))
@@ -168,30 +165,10 @@ def _view(operator: Operator, func: Op, library: Adapter) -> Callable[[Any], Any
     return view
 
 
-def _request(operator: Operator, func: Op, params: list[Param], target: targets.Target, span: Span) -> Request:
+def _request(operator: Operator, func: Op, params: list[Param], target: targets.Target) -> Request:
     from tessera.compiler.ir.printer import print_op
 
-    definition = Definition("function", operator.name, span.file, span.line, _NO_TREE, "", _NoScope())
-
-    def analysis() -> Analysis:
-        results = func.region.block.terminator.operands
-        several = len(results) > 1 or operator.multiple
-        return Analysis(definition, func, tuple(params), structure=row(len(results)) if several else None)
-
-    return Request(operator.name, target, analysis, ("eager", print_op(func), repr(params)), debug=knobs.debug())
-
-
-_NO_TREE = ast.FunctionDef("", ast.arguments([], [], None, [], [], None, []), [], [], lineno=1, col_offset=0)
-
-
-class _NoScope:
-    """An operator reads nothing from outside."""
-
-    live = True
-    signatures = None
-
-    def lookup(self, name: str) -> Any:
-        raise KeyError(name)
-
-    def names(self) -> tuple[str, ...]:
-        return ()
+    results = func.region.block.terminator.operands
+    several = len(results) > 1 or operator.multiple
+    unit = Unit(func, tuple(params), structure=row(len(results)) if several else None)
+    return Request(operator.name, target, lambda: unit, ("eager", print_op(func), repr(params)), debug=knobs.debug())

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tessera.compiler.ir.core import Value
+from tessera.compiler.pipeline import generate
 from tessera.compiler.targets.cpu.llvm.isa import LEVELS
 from tessera.compiler.targets.cpu.target import CpuTarget
 from tessera.language import dtypes as dt
@@ -50,7 +51,7 @@ def divide(x: Any, y: Any, dtype: dt.DType, level: str, constant: int | None = N
     ]
     target = CpuTarget(level)
     q, r = np.empty_like(x), np.empty_like(x)
-    executable = target.load(target.compile(build("divide", args, (1,), body)))
+    executable = target.load(generate(build("divide", args, (1,), body), target))
     executable.run([v.ctypes.data for v in (x, y, q, r)], [], [])
     return q, r
 

@@ -11,6 +11,7 @@ import pytest
 import tessera as ts
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TileType
+from tessera.compiler.pipeline import generate
 from tessera.compiler.targets.cpu.llvm.isa import LEVELS
 from tessera.compiler.targets.cpu.target import CpuTarget
 from tessera.language import dtypes as dt
@@ -60,7 +61,7 @@ def test_blocks_and_widths_do_not_change_a_bit(size: tuple[int, int], turned: bo
                 a, b = Arg("a", (1, k), dt.f32), Arg("b", (k, m), dt.f32, strides=(1, k))
             y = Arg("y", (1, m) if turned else (m, 1), dt.f32, out=True)
             target = CpuTarget(level)
-            executable = target.load(target.compile(build("product", [a, b, y], (ceildiv(m, block),), body)))
+            executable = target.load(generate(build("product", [a, b, y], (ceildiv(m, block),), body), target))
             out = np.empty(m, np.float32)
             arrays = (vector, matrix, out) if turned else (matrix, vector, out)
             executable.run([v.ctypes.data for v in arrays], [], [])
@@ -91,7 +92,7 @@ def test_widths_and_neighbours_do_not_change_a_dot_product(k: int, turned: bool)
             a = Arg("a", (n, k), dt.f32, strides=(1, n) if turned else (k, 1))
             b, y = Arg("b", (k, n), dt.f32, strides=(1, k)), Arg("y", (n, 1), dt.f32, out=True)
             target = CpuTarget(level)
-            executable = target.load(target.compile(build("dots", [a, b, y], (ceildiv(n, block),), body(block))))
+            executable = target.load(generate(build("dots", [a, b, y], (ceildiv(n, block),), body(block)), target))
             given, out = np.ascontiguousarray(left.T if turned else left), np.empty(n, np.float32)
             executable.run([v.ctypes.data for v in (given, right, out)], [], [])
             np.testing.assert_array_equal(out.view(np.int32), alone.view(np.int32))

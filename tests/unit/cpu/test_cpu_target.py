@@ -13,6 +13,7 @@ import pytest
 
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TileType
+from tessera.compiler.pipeline import generate
 from tessera.compiler.targets import base
 from tessera.compiler.targets.base import Artifact
 from tessera.compiler.targets.cpu.call import threads
@@ -28,7 +29,7 @@ CPU = CpuTarget()
 
 
 def loaded(program: Any, **options: Any) -> Any:
-    return CPU.load(CPU.compile(program, **options))
+    return CPU.load(generate(program, CPU, **options))
 
 
 def scale(n: int = 1000, block: int = 256, dtype: dt.DType = dt.f32) -> Any:
@@ -49,7 +50,7 @@ def pointers(*arrays: Any) -> list[int]:
 
 # artefacts
 def test_an_artefact_survives_the_disk() -> None:
-    artifact = CPU.compile(scale())
+    artifact = generate(scale(), CPU)
     again = Artifact.restore(artifact.header(), dict(artifact.files))
     x, y = np.arange(1000, dtype=np.float32), np.ones(1000, np.float32)
     CPU.load(again).run(pointers(x, y), [2.0], [])
@@ -57,7 +58,7 @@ def test_an_artefact_survives_the_disk() -> None:
 
 
 def test_loading_takes_a_few_milliseconds() -> None:
-    artifact = CPU.compile(scale())
+    artifact = generate(scale(), CPU)
     CPU.load(artifact)
     took: list[float] = []
     for _ in range(9):  # the least of them: other processes take the caches away
@@ -68,12 +69,12 @@ def test_loading_takes_a_few_milliseconds() -> None:
 
 
 def test_compiling_twice_gives_the_same_bytes() -> None:
-    first, second = CPU.compile(scale()), CPU.compile(scale())
+    first, second = generate(scale(), CPU), generate(scale(), CPU)
     assert first.files == second.files and first.header() == second.header()
 
 
 def test_source_lines_are_known() -> None:
-    artifact = CPU.compile(scale())
+    artifact = generate(scale(), CPU)
     lines = artifact.meta["lines"]
     assert lines and all(file == "kernel.py" and user > 1 for _, file, user in lines)
     text = artifact.source.splitlines()
@@ -83,13 +84,13 @@ def test_source_lines_are_known() -> None:
 
 
 def test_assembly_is_made_from_the_artefact() -> None:
-    text = CPU.assembly(CPU.compile(scale()))
+    text = CPU.assembly(generate(scale(), CPU))
     assert "scale" in text and ("zmm" in text or host().bits < 512)
 
 
 def test_resources_name_every_kernel() -> None:
     program, _, _ = two_step_program()
-    found = CPU.compile(program).resources
+    found = generate(program, CPU).resources
     assert list(found) == ["scale", "double"]
     assert all(r["vector_bits"] == host().bits and r["stack_bytes"] >= 0 for r in found.values())
 
@@ -104,7 +105,7 @@ def test_fingerprints_differ_by_instruction_set() -> None:
 
 
 def test_code_for_another_processor_is_not_loaded() -> None:
-    artifact = CPU.compile(scale())
+    artifact = generate(scale(), CPU)
     foreign = dataclasses.replace(artifact, meta={**artifact.meta, "features": "+teleportation"})
     with pytest.raises(DeviceError, match="lacks"):
         CPU.load(foreign)
@@ -322,18 +323,18 @@ def test_large_outputs_that_nobody_reads_bypass_the_caches(size: int) -> None:
         t.store(y, t.map("neg", t.load(x, at, (1 << 12,))), at)
 
     args = [Arg("x", (size,), dt.f32), Arg("y", (size,), dt.f32, out=True)]
-    artifact = CPU.compile(build("negate", args, (size >> 12,), body))
+    artifact = generate(build("negate", args, (size >> 12,), body), CPU)
     assert ("nontemporal" in artifact.source) == (4 * size > host().cached_bytes and host().name != "neon")
     x, memory = np.random.default_rng(0).standard_normal(size).astype(np.float32), np.zeros(size + 16, np.float32)
     for shift in range(0, 16, 5):  # aligned, or not
         y = memory[shift : shift + size]
         CPU.load(artifact).run(pointers(x, y), [], [])
         np.testing.assert_array_equal(y, -x)
-    assert "nontemporal" not in CPU.compile(scale(n=1 << 22, block=1 << 12)).source  # it reads what it writes
+    assert "nontemporal" not in generate(scale(n=1 << 22, block=1 << 12), CPU).source  # it reads what it writes
 
 
 def test_code_without_records_does_not_change() -> None:
-    assert "readcyclecounter" not in CPU.compile(scale()).source
+    assert "readcyclecounter" not in generate(scale(), CPU).source
 
 
 # refusals and checks
@@ -342,7 +343,7 @@ def test_what_cannot_be_compiled_says_which_op() -> None:
         t.store(y, t.map("sub", t.load(y, t.ints(0), (4,)), t.load(y, t.ints(0), (4,))), t.ints(0))
 
     with pytest.raises(TargetError, match=r"TS602[\s\S]*tile.sub on \[4\] bool"):
-        CPU.compile(build("bools", [Arg("y", (4,), dt.bool_, out=True)], (1,), body))
+        generate(build("bools", [Arg("y", (4,), dt.bool_, out=True)], (1,), body), CPU)
 
 
 def test_asserts_hold_in_debug_mode_only() -> None:

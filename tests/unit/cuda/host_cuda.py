@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tessera.compiler.pipeline import generate
 from tessera.compiler.targets import base
 from tessera.compiler.targets.cuda.call import device
 from tessera.compiler.targets.cuda.call.device import DeviceExecutable
@@ -101,7 +102,7 @@ class _Driver(HostDriver):
 def _compile(self: Any, program: Any, *, profile: bool = False, debug: bool = False) -> Any:
     """The emulator's code under the GPU's name."""
     emulator: Any = base.get("emulator:sm_80")
-    artifact = emulator.compile(program, profile=profile, debug=debug)
+    artifact = generate(program, emulator, profile=profile, debug=debug)
     artifact.target = self.name
     artifact.files["code.cubin"] = b"cubin"
     return artifact

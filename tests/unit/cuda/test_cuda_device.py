@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tessera.compiler.pipeline import generate
 from tessera.compiler.targets import base
 from tessera.compiler.targets.cuda import nvrtc
 from tessera.compiler.targets.cuda.call import steps
@@ -217,7 +218,7 @@ class HopperDriver(HostDriver):
 
 def loaded(program: Program, **options: Any) -> tuple[DeviceExecutable, HostDriver]:
     target = base.get("emulator:sm_80")
-    artifact = target.compile(program, **options)
+    artifact = generate(program, target, **options)
     emulated: Any = target.load(artifact)
     artifact.target = "sm_80"
     artifact.files["code.cubin"] = b"cubin"
@@ -251,7 +252,7 @@ def test_prepared_launches_take_new_pointers_scalars_and_sizes() -> None:
 
 def hopper(program: Program) -> tuple[DeviceExecutable, HopperDriver]:
     target = base.get("emulator:sm_90a")
-    artifact = target.compile(program)
+    artifact = generate(program, target)
     emulated: Any = target.load(artifact)
     artifact.target = "sm_90a"
     artifact.files["code.cubin"] = b"cubin"

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tessera.compiler.pipeline import generate
 from tessera.compiler.targets import base
 from tessera.compiler.targets.cuda.call import context, device
 from tessera.compiler.targets.cuda.call.device import DeviceExecutable
@@ -76,7 +77,7 @@ def nothing_before(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def loaded(program: Any, **options: Any) -> tuple[DeviceExecutable, Faulty]:
     target = base.get("emulator:sm_80")
-    artifact = target.compile(program, **options)
+    artifact = generate(program, target, **options)
     emulated: Any = target.load(artifact)
     artifact.target = "sm_80"
     artifact.files["code.cubin"] = b"cubin"

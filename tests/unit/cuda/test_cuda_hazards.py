@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.compiler.pipeline import generate
 from tessera.compiler.targets import base
 from tessera.compiler.targets.cuda import cubin, nvrtc
 from tessera.compiler.targets.cuda.call.narrow import narrowed
@@ -69,7 +70,7 @@ def test_stages_of_products_are_filled_16_bytes_at_a_time(f: object) -> None:
 def test_shared_memory_is_counted_once(arch: str) -> None:
     """What the system keeps of each block is not the kernel's own, as whose a cubin counts it from sm_90 on."""
     require("cuda.bindings")
-    artifact = base.get(arch).compile(k.matmul(m=128, n=128, k=128, block=(64, 64)).program)
+    artifact = generate(k.matmul(m=128, n=128, k=128, block=(64, 64)).program, base.get(arch))
     (name,) = artifact.meta["kernels"]
     assert artifact.resources[name]["shared"] == artifact.meta["kernels"][name]["shared"] > 0
 
@@ -109,9 +110,9 @@ def test_targets_without_instructions_of_their_own_carry_ptx_for_gpus_to_come() 
     require("cuda.bindings")
     program = k.saxpy(n=100).program
     for arch in ("sm_80", "sm_100", "sm_120"):
-        text = base.get(arch).compile(program).files["code.ptx"].decode()
+        text = generate(program, base.get(arch)).files["code.ptx"].decode()
         assert f".target {arch}" in text and "saxpy_kernel" in text and "\0" not in text
-    assert "code.ptx" not in base.get("sm_90a").compile(program).files
+    assert "code.ptx" not in generate(program, base.get("sm_90a")).files
     for name in ("sm_100a", "sm_100f", "sm_103", "b200"):
         assert base.get(name).name == "sm_100"
     assert base.get("sm_121").name == "sm_120"
@@ -128,7 +129,7 @@ def test_debug_builds_do_not_wait_for_ever() -> None:
     require("cuda.bindings")
     program = k.matmul(m=64, n=64, k=64, dtype=ts.bf16, block=(64, 64)).program
     target = base.get("sm_90a")
-    plain, debug = (cubin.disassemble(target.compile(program, debug=d).files["code.cubin"]) for d in (False, True))
+    plain, debug = (cubin.disassemble(generate(program, target, debug=d).files["code.cubin"]) for d in (False, True))
     assert "HGMMA" in plain and "HGMMA" in debug
     assert "BPT.TRAP" in debug and "BPT.TRAP" not in plain
 
@@ -140,7 +141,7 @@ def test_arrays_off_16_bytes_are_not_copied(make: Any, shift: int, monkeypatch: 
     require("g++")
     case = make()
     target: Any = base.get("emulator:sm_80")
-    executable = target.load(target.compile(case.program))
+    executable = target.load(generate(case.program, target))
     wanted = run(case, "emulator:sm_80", 0, executable)
 
     def refused(*_: Any) -> None:
@@ -175,7 +176,7 @@ def shifted(x: Any, by: int) -> Any:
 
 def test_narrower_code_moves_as_much_at_once_as_it_may() -> None:
     require("cuda.bindings")
-    a: Any = base.get("sm_80").compile(k.softmax(rows=64, cols=1024, block=1).program)
+    a: Any = generate(k.softmax(rows=64, cols=1024, block=1).program, base.get("sm_80"))
     widths = {}
     for alignment in (8, 4):
         code, _ = nvrtc.compile_cubin(narrowed(a.files["code.cu"].decode(), alignment), "sm_80", "softmax", [])

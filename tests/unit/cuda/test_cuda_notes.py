@@ -32,7 +32,7 @@ def product(A: ts.Tensor["M", "K", ts.f16], B: ts.Tensor["K", "N", ts.f16]) -> t
 def generated(n: int, arch: int = 80, **config: int) -> Kernel:
     arrays = np.zeros((128, 64), np.float16), np.zeros((64, n), np.float16)
     analysis = kernel_runner.check(product, *arrays, **config)
-    program = lower(analysis, base.get(f"sm_{arch}")).program
+    program = lower(analysis.unit(), base.get(f"sm_{arch}")).program
     (kernel,) = generate(program, settings_for(arch, False, False)).kernels.values()
     return kernel
 

@@ -14,6 +14,7 @@ import pytest
 
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TileType
+from tessera.compiler.pipeline import generate
 from tessera.compiler.targets import base
 from tessera.compiler.targets.base import CUDA_ARCHITECTURES, Artifact
 from tessera.compiler.targets.cuda import cubin, nvrtc, nvrtc_library
@@ -59,7 +60,7 @@ KERNELS: dict[str, Callable[[], Any]] = {
 @lru_cache
 def compiled(arch: str, name: str) -> Artifact:
     case = KERNELS[name]()
-    return base.get(arch).compile(case if isinstance(case, Program) else case.program)
+    return generate(case if isinstance(case, Program) else case.program, base.get(arch))
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
@@ -115,14 +116,14 @@ def test_tensor_cores_and_async_copies_where_the_architecture_has_them() -> None
 
 def test_rows_are_read_in_whole_vectors() -> None:
     program = k.softmax(rows=64, cols=1024, block=1).program
-    text = cubin.disassemble(base.get("sm_80").compile(program).files["code.cubin"])
+    text = cubin.disassemble(generate(program, base.get("sm_80")).files["code.cubin"])
     assert text.count("LDG.E.128") == text.count("STG.E.128") == 2
     assert "LDG.E " not in text, "no element goes alone where all is proved aligned"
 
 
 def test_warps_share_out_what_they_fold_together() -> None:
     """Eight partial results of a thread, eight warps: each folds one of them, instead of every warp all."""
-    artifact = base.get("sm_80").compile(k.softmax(rows=64, cols=1024, block=4, warps=8).program)
+    artifact = generate(k.softmax(rows=64, cols=1024, block=4, warps=8).program, base.get("sm_80"))
     assert cubin.disassemble(artifact.files["code.cubin"]).count("LDS") <= 2 * (8 + 8)
     assert artifact.resources["softmax"]["registers"] <= 72
 
@@ -160,7 +161,7 @@ def test_every_scalar_function_compiles(dtype: dt.DType) -> None:
 
     names = [name for name, s in TABLE.items() if accepts(s, dtype)]
     for arch in ("sm_75", "sm_90a"):
-        base.get(arch).compile(elementwise_case(dtype, names).program)
+        generate(elementwise_case(dtype, names).program, base.get(arch))
 
 
 def test_all_conversions_compile_below_and_above_sm_80() -> None:
@@ -168,7 +169,7 @@ def test_all_conversions_compile_below_and_above_sm_80() -> None:
 
     kinds = [dt.f32, dt.f64, dt.bf16, dt.f16, dt.fp8_e4m3, dt.int64, dt.uint8, dt.bool_]
     for arch in ("sm_75", "sm_89"):
-        base.get(arch).compile(conversions(kinds).program)
+        generate(conversions(kinds).program, base.get(arch))
 
 
 def test_unknown_architecture_lists_the_known_ones() -> None:
@@ -212,7 +213,7 @@ def test_both_libraries_compile_in_one_process() -> None:
     versions = {base.get(arch).fingerprint.split()[1].partition(".")[0] for arch in ("sm_70", "sm_80")}
     assert versions == {"nvrtc-12", "nvrtc-13"}
     for arch in ("sm_70", "sm_80", "sm_70"):
-        assert base.get(arch).compile(program).files["code.cubin"][:4] == b"\x7fELF"
+        assert generate(program, base.get(arch)).files["code.cubin"][:4] == b"\x7fELF"
 
 
 def test_machine_code_that_nvdisasm_does_not_read_is_said_so() -> None:

@@ -33,7 +33,7 @@ def product(A: ts.Tensor["M", "K", ts.f16], B: ts.Tensor["K", "N", ts.f16]) -> t
 
 def generated(**config: int) -> Kernel:
     arrays = np.zeros((128, 64), np.float16), np.zeros((64, 512), np.float16)
-    program = lower(kernel_runner.check(product, *arrays, **config), base.get("sm_80")).program
+    program = lower(kernel_runner.check(product, *arrays, **config).unit(), base.get("sm_80")).program
     (kernel,) = generate(program, settings_for(80, False, False)).kernels.values()
     return kernel
 
@@ -88,7 +88,7 @@ def captured(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
 
 def held(kernel: Any) -> int:
     arrays = np.zeros(8192, np.float32), np.zeros(8192, np.float32)
-    program = lower(kernel_runner.check(kernel, *arrays), base.get("sm_80")).program
+    program = lower(kernel_runner.check(kernel, *arrays).unit(), base.get("sm_80")).program
     (launch,) = program.launches
     settings = settings_for(80, False, False)
     return pressure(_write_kernel(program, launch.kernel, "k", settings, Source(), 1, 1)).registers

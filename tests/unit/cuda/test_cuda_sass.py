@@ -39,7 +39,7 @@ def compiled(name: str, arch: str) -> Artifact:
     dtype, block, transposed, gelu = PRODUCTS[name]
     rows = 1024 if block[0] > 1 else 1
     case = k.matmul(rows, 1536, 2048, dtype, block, warps=8, transposed=transposed, gelu=gelu)
-    return base.get(arch).compile(case.program)
+    return generate(case.program, base.get(arch))
 
 
 @pytest.fixture(scope="module")
@@ -115,11 +115,12 @@ def test_other_architectures_keep_to_mma(arch: str) -> None:
 
 
 def test_large_products_of_functions_get_large_blocks() -> None:
-    from tessera.compiler.schedule.blocks import contract_block, sizes_key
+    from tessera.compiler.machines import sizes_of
+    from tessera.compiler.schedule.blocks import contract_block
     from tessera.language.dims import symbol
 
-    sm90: Any = sizes_key("sm_90a", "cuda")
-    assert sizes_key("emulator:sm_90a", "cuda") == sm90 and sizes_key("sm_80", "cuda") == "cuda"
+    sm90 = sizes_of("sm_90a")
+    assert sizes_of("emulator:sm_90a") == sizes_of("h100") == sm90 != sizes_of("sm_80") == sizes_of("cuda")
     assert contract_block(4096, 4096, sm90, dt.bf16) == (128, 256)
     assert contract_block(symbol("M"), 4096, sm90, dt.f16) == (128, 256)
     assert contract_block(1024, 2048, sm90, dt.bf16) == (64, 128)
@@ -132,11 +133,11 @@ def test_large_products_of_functions_get_large_blocks() -> None:
 
 
 def kernel_artifact(kernel: Any, *args: Any, **config: Any) -> Artifact:
-    from tessera.compiler.pipeline import lower
+    from tessera.compiler.pipeline import generate, lower
     from tests import kernel_runner
 
     target = base.get("sm_90a")
-    return target.compile(lower(kernel_runner.check(kernel, *args, **config), target).program)
+    return generate(lower(kernel_runner.check(kernel, *args, **config).unit(), target).program, target)
 
 
 def of_warpgroups_alone(a: Artifact) -> dict[str, Any]:

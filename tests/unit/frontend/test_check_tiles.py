@@ -11,7 +11,7 @@ from tessera.compiler.frontend.evaluate.fixes import apply
 from tessera.compiler.frontend.incremental import FileAnalysis
 from tessera.compiler.frontend.result import Analysis, analyse
 from tessera.compiler.machines import CUDA_ARCHITECTURES, SHARED_LIMITS, TENSOR_CORE_DTYPES, architecture_of
-from tessera.compiler.pipeline import lower
+from tessera.compiler.pipeline import generate, lower
 from tessera.compiler.targets import base
 from tessera.compiler.targets.cuda.layouts.groups import TensorCores, on_tensor_cores
 from tessera.compiler.targets.cuda.target import tensor_core_dtypes
@@ -58,7 +58,7 @@ def test_what_is_said_to_exceed_the_budget_is_refused(target: str) -> None:
     assert [d.code for d in a.diagnostics] == ["TS405"] and a.op is not None
     with pytest.raises(TargetError, match="TS405"):
         chosen = base.get(f"emulator:{target}")
-        chosen.compile(lower(analyse(a.definition, None, {"M": SHARED_LIMITS[arch]}), chosen).program)
+        generate(lower(analyse(a.definition, None, {"M": SHARED_LIMITS[arch]}).unit(), chosen).program, chosen)
 
 
 def test_targets_and_their_architectures() -> None:

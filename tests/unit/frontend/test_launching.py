@@ -56,7 +56,7 @@ def analysed(f: Any, **sizes: int) -> Analysis:
 
 def lowered(f: Any, target: str = "reference", **sizes: int) -> Lowered:
     """Verified behind each pass."""
-    return lower(analysed(f, **sizes), base.get(target), lambda _, op: verify(op))
+    return lower(analysed(f, **sizes).unit(), base.get(target), lambda _, op: verify(op))
 
 
 def launches(op: Op | None) -> list[Op]:

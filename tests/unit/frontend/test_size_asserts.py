@@ -55,7 +55,7 @@ def generated(kernel: Any, arch: int = 80) -> Generated:
     kind = "function" if kernel in (product, open_product) else "kernel"
     analysis = kernel_runner.analyse(live_definition(kernel.__wrapped__, kind, {}))
     assert all(d.severity == "note" for d in analysis.diagnostics)
-    program = lower(analysis, base.get("sm_90a" if arch == 90 else f"sm_{arch}")).program
+    program = lower(analysis.unit(), base.get("sm_90a" if arch == 90 else f"sm_{arch}")).program
     return generate(program, settings_for(arch, False, False))
 
 

@@ -11,11 +11,13 @@ import pytest
 from tessera.compiler.ir.core import Block, Op, Region, Value
 from tessera.compiler.ir.types import INDEX, SharedType, TileType, ViewType
 from tessera.compiler.ir.verifier import verify
+from tessera.compiler.pipeline import generate
 from tessera.compiler.targets import base
 from tessera.compiler.tile.dialect import TileBuilder
 from tessera.compiler.tile.interpret.interpreter import Options, run_kernel
 from tessera.compiler.tile.interpret.memory import View
-from tessera.compiler.tile.program import Buffer, Launch, Param, Program, Window
+from tessera.compiler.tile.program import Buffer, Launch, Program, Window
+from tessera.compiler.unit import Param
 from tessera.errors import DebugCheckError, Span
 from tessera.language import dtypes
 from tessera.language.dims import symbol
@@ -268,7 +270,7 @@ def test_target_runs_a_program_from_its_artifact() -> None:
     buffers = (Buffer(0, "out", (6,), f32, "output"), Buffer(1, "x", (6,), f32, "input", 0))
     p = Program("k", (Param("x", (6,), f32),), buffers, (Launch(op, (Window(0), Window(1)), SPAN, 6, 48, "exp"),), (0,))
     target = base.get("reference")
-    artifact = target.compile(p)
+    artifact = generate(p, target)
     restored = base.Artifact.restore(artifact.header(), artifact.files)
     x, out = np.linspace(-1, 1, 6, dtype=np.float32), np.empty(6, np.float32)
     target.load(restored).run([out.ctypes.data, x.ctypes.data], [], [])
@@ -285,4 +287,4 @@ def test_an_output_left_unwritten_is_found() -> None:
     )
     target, out = base.get("reference"), np.empty(6, np.float32)
     with fault("2 of the 6 elements of out were never written"):
-        target.load(target.compile(p)).run([out.ctypes.data], [], [])
+        target.load(generate(p, target)).run([out.ctypes.data], [], [])

@@ -503,7 +503,7 @@ def test_sizes_stay_open_or_are_fixed() -> None:
     from tessera.compiler.targets import base
 
     def lowered(**dims: int) -> Program:
-        return lower(analyse(live_definition(rows_by_range, "kernel"), dims=dims), base.get("reference")).program
+        return lower(analyse(live_definition(rows_by_range, "kernel"), dims=dims).unit(), base.get("reference")).program
 
     assert lowered(N=8).free == ("M",)
     assert str(lowered(N=8).launches[0].kernel.attrs["grid"][0]) == "(M+7)//8"  # type: ignore[index]

@@ -12,7 +12,7 @@ import tessera as ts
 from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.printer import print_op
 from tessera.compiler.ir.verifier import verify
-from tessera.compiler.pipeline import lower
+from tessera.compiler.pipeline import generate, lower
 from tessera.compiler.targets import base
 from tessera.compiler.tile.program import Program
 from tessera.errors import DebugCheckError
@@ -26,7 +26,9 @@ def normal(*shape: int, dtype: Any = ml_dtypes.bfloat16) -> Any:
 
 
 def lowered(kernel: Any, *args: Any, target: str = "sm_80", **config: Any) -> Program:
-    return lower(kernel_runner.check(kernel, *args, **config), base.get(target), lambda _, op: verify(op)).program
+    return lower(
+        kernel_runner.check(kernel, *args, **config).unit(), base.get(target), lambda _, op: verify(op)
+    ).program
 
 
 def pipelines(p: Program) -> list[Op]:
@@ -76,7 +78,7 @@ def test_only_for_gpus_and_only_with_stages() -> None:
 def interpreted(p: Program, *arrays: Any) -> Any:
     """What the interpreter makes of a kernel lowered for a GPU; it reports every hazard of shared tiles."""
     target = base.get("reference")
-    executable = target.load(target.compile(p, debug=True))
+    executable = target.load(generate(p, target, debug=True))
     given = iter(arrays)
     memory = {b.id: next(given) if b.param is not None else np.empty(b.shape, b.dtype.numpy) for b in p.buffers}  # type: ignore[arg-type]
     executable.run([m.ctypes.data for m in memory.values()], [], [])

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from tessera.compiler.frontend.incremental import FileAnalysis
-from tessera.compiler.graph.passes import GRAPH_PASSES
 from tessera.compiler.ir.core import Block, Op, clone
 from tessera.compiler.ir.printer import Printer
+from tessera.compiler.pipeline import passes
 from tessera.compiler.schedule.dependencies import Dependencies
 from tessera.compiler.schedule.graph_to_schedule import graph_to_schedule
 
@@ -42,8 +42,8 @@ def graph(program: Callable[[int], list[str]], n: int) -> Op:
     op = file.analyses[0].op
     assert op is not None
     op = clone(op, {})
-    for run in GRAPH_PASSES:
-        run(op)
+    for transform in passes("graph"):
+        transform.run(op)
     return op
 
 

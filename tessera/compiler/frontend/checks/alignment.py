@@ -8,7 +8,7 @@ from tessera import knobs
 from tessera.compiler.frontend.checks.finding import Finding, Look
 from tessera.compiler.frontend.evaluate.fixes import Candidate, at_top
 from tessera.compiler.ir.core import Op
-from tessera.compiler.machines import architecture_of
+from tessera.compiler.machines import is_gpu
 from tessera.compiler.tile.offsets import Bounds
 from tessera.compiler.tile.vectors import Narrow, assertion, narrow
 from tessera.errors import Fix, Note
@@ -17,7 +17,7 @@ from tessera.errors import Fix, Note
 def narrow_accesses(ops: list[Op], look: Look) -> Iterator[Finding]:
     """One finding for the sizes of each assert that would help, where the target moves memory in vectors."""
     kernel = ops[0].block.region.op if ops and ops[0].block is not None and ops[0].block.region is not None else None
-    if kernel is None or not (knobs.target() == "cuda" or architecture_of(knobs.target())):
+    if kernel is None or not is_gpu(knobs.target()):
         return
     bounds = Bounds(kernel, look.facts, aligned=frozenset(kernel.region.block.args))
     found: dict[tuple[str, ...], list[tuple[Op, Narrow]]] = {}

@@ -21,6 +21,8 @@ from tessera.compiler.frontend.syntax.by_node import by_node
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import Shape, SharedType, TileType, ViewType, shape_text
 from tessera.compiler.machines import (
+    ANY_GPU,
+    AUTO,
     MMA_COLUMNS,
     MMA_ROWS,
     SECTOR,
@@ -44,12 +46,12 @@ def shared_memory(ops: list[Op], look: Look) -> Iterator[Finding]:
     total = sum(size for _, size in found)
     target = knobs.target()
     arch = architecture_of(target)
-    if arch is None and target not in ("auto", "cuda"):
+    if arch is None and target not in (AUTO, ANY_GPU):
         return  # a CPU keeps such tiles in memory
     limit = max(SHARED_LIMITS.values()) if arch is None else SHARED_LIMITS[arch]
     if total <= limit:
         return
-    whose = "no GPU has more than" if arch is None else f"sm_{arch} has"
+    whose = "no GPU has more than" if arch is None else f"{target} has"
     largest, size = max(found, key=lambda f: f[1])
     message = (
         f"the shared tiles of this kernel need {total} bytes per block; {whose} {limit}.\n"

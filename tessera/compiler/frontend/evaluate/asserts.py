@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend.names.values import MISSING, Number, Unknown, is_collection, is_tuple
-from tessera.compiler.unit import Check
+from tessera.compiler.unit import LaunchCheck
 from tessera.errors import Note
 from tessera.language.dims import Dim, Expr, dim_max, dim_min, prod
 
@@ -83,14 +83,14 @@ def assume(ev: Evaluator, test: ast.expr, truth: bool, why: str | None = None) -
     """From here on `test` is `truth`. With `why` it is also checked at launch, since nothing else guarantees it."""
     for left, right in _equalities(ev, test, truth):
         if why is not None:
-            ev.checks.append(Check(left, right, why))
+            ev.checks.append(LaunchCheck(left, right, why))
         ev.facts.learn(left, right)
     for least, most in _orders(ev, test, truth):
         if why is not None:
-            ev.checks.append(Check(dim_min(least, most), least, why))
+            ev.checks.append(LaunchCheck(dim_min(least, most), least, why))
         ev.facts.assume_at_most(least, most)
     if why is not None and (violated := _others(ev, test, truth)) is not None:
-        ev.checks.append(Check(violated, 0, why))
+        ev.checks.append(LaunchCheck(violated, 0, why))
 
 
 def _others(ev: Evaluator, test: ast.expr, truth: bool) -> Dim | None:

@@ -35,7 +35,7 @@ from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.launches import launching
 from tessera.compiler.ir.rewriter import with_sizes
 from tessera.compiler.ir.types import TensorType, Type, ViewType
-from tessera.compiler.unit import Check
+from tessera.compiler.unit import LaunchCheck
 from tessera.errors import Note
 from tessera.language import dims
 from tessera.language.annotations import Annotation, ConstAnn, TensorAnn, TupleAnn
@@ -243,7 +243,7 @@ class _Call:
             if answer == "no":
                 ev.error("TS106", f"{name}: {c.why} is false: {left} is not {right}", self.node)
             elif answer == "unknown":
-                ev.checks.append(Check(left, right, f"{name}: {c.why}"))
+                ev.checks.append(LaunchCheck(left, right, f"{name}: {c.why}"))
 
     def holders(self, stored: list[int], returns: tuple[int, ...]) -> dict[int, str]:
         """The caller's variables that were given for what the kernel stores to: they hold it from here on."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tessera.compiler.frontend.evaluate.machine import Evaluator
     from tessera.compiler.frontend.evaluate.merging import Path
     from tessera.compiler.frontend.names.frame import Flow
-    from tessera.compiler.tile.program import Param
+    from tessera.compiler.unit import Param
 
 Handler = Callable[..., Any]
 """(ev, node, args, kwargs) -> value"""

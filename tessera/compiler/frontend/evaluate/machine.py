@@ -41,7 +41,7 @@ from tessera.compiler.frontend.result import ExprInfo, Kind
 from tessera.compiler.frontend.syntax.assigned import assigned_names, stored_names
 from tessera.compiler.frontend.syntax.parse import Sample
 from tessera.compiler.ir.core import Block, Builder, Op, Value
-from tessera.compiler.unit import Check
+from tessera.compiler.unit import LaunchCheck
 from tessera.errors import Diagnostic, Diagnostics, Edit, Fix, Note, Span
 from tessera.language.annotations import Annotation
 from tessera.language.dims import DimError, DimLimitError, Expr, Facts
@@ -63,7 +63,7 @@ class Evaluator:
         self.live = definition.scope.live
         self.findings = Diagnostics(definition.name)
         self.facts: Facts = RememberingFacts()
-        self.checks: list[Check] = []
+        self.checks: list[LaunchCheck] = []
         self.block = Block()
         self.builder: Builder = Builder(self.block, span=definition.span)
         self.dims: dict[str, Span] = {}

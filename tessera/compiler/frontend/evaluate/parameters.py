@@ -41,7 +41,7 @@ from tessera.compiler.frontend.names.values import (
 from tessera.compiler.frontend.syntax.parse import source_of
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TensorType, shape_text
-from tessera.compiler.unit import Check
+from tessera.compiler.unit import LaunchCheck
 from tessera.errors import Note, Span
 from tessera.language import dims, dtypes
 from tessera.language.annotations import (
@@ -142,7 +142,7 @@ def _sizes(ev: Evaluator, signature: Signature, arguments: Mapping[str, ArgType]
         )
         ev.error(code, describe(c), span, notes=notes)
     for want, have, place in open_:
-        ev.checks.append(Check(want, have, f"the size of {place}"))
+        ev.checks.append(LaunchCheck(want, have, f"the size of {place}"))
     return env
 
 
@@ -354,7 +354,7 @@ def enter_call(
         rejected(ev, code, f"{closure.name}: {describe(c)}", _axis_span(signature, c.equation), at, c, bound)
         ok = False
     for want, have, place in open_:
-        ev.checks.append(Check(want, have, f"{closure.name}: {place}"))
+        ev.checks.append(LaunchCheck(want, have, f"{closure.name}: {place}"))
     frame.dims = {n: env.get(n, dims.symbol(n)) for n in signature.dims}
     for name, size in frame.dims.items():
         frame.names.setdefault(name, size)

@@ -22,7 +22,7 @@ from tessera.compiler.frontend.names.values import (
 )
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TensorType, TileType, ViewType, shape_text
-from tessera.compiler.unit import Check
+from tessera.compiler.unit import LaunchCheck
 from tessera.errors import Note, Span
 from tessera.language import dims
 from tessera.language.annotations import (
@@ -144,7 +144,7 @@ def _mismatch(ev: Evaluator, pairs: list[Equation]) -> tuple[Equation, str] | No
     env, conflicts, open_ = solve(pairs, ev.frame.dims, ev.facts)
     if not conflicts:
         for want, have, place in open_:
-            ev.checks.append(Check(want, have, f"the annotation of {place}"))
+            ev.checks.append(LaunchCheck(want, have, f"the annotation of {place}"))
         ev.frame.dims |= {n: d for n, d in env.items() if n not in ev.frame.dims and n in ev.dims}
         return None
     c = conflicts[0]

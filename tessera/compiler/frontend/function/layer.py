@@ -28,7 +28,7 @@ from tessera.compiler.frontend.names.values import (
 from tessera.compiler.graph.operator import ALIASES, METHODS, PROPERTIES, REGISTRY, Operator
 from tessera.compiler.ir.core import Op, Region, Value
 from tessera.compiler.ir.types import TensorType, Type
-from tessera.compiler.tile.program import Param
+from tessera.compiler.unit import Param
 from tessera.errors import Fix, Span
 from tessera.language import dims, dtypes
 from tessera.language.annotations import Annotation, ScalarAnn, TensorAnn

@@ -39,7 +39,7 @@ from tessera.compiler.frontend.names.values import (
 )
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import INDEX, TensorType, TileType, Type, ViewType
-from tessera.compiler.tile.program import Param
+from tessera.compiler.unit import Param
 from tessera.errors import Span
 from tessera.language import dtypes
 from tessera.language.annotations import Annotation

@@ -21,7 +21,7 @@ from tessera.compiler.frontend.kernel.values import (
 )
 from tessera.compiler.frontend.names.values import MISSING, UNKNOWN
 from tessera.compiler.ir.types import Shape, TensorType, TileType, ViewType
-from tessera.compiler.tile.program import Param
+from tessera.compiler.unit import Param
 from tessera.language import dims, dtypes
 from tessera.language.annotations import Annotation, TensorAnn, TileAnn, TupleAnn, Unknown
 from tessera.language.dims import Dim, Expr

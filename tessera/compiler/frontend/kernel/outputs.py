@@ -29,7 +29,7 @@ from tessera.compiler.frontend.kernel.values import (
 from tessera.compiler.frontend.names.values import Unknown, is_tuple
 from tessera.compiler.ir.core import Op, Region, Value
 from tessera.compiler.ir.types import Shape, TileType, ViewType, shape_text
-from tessera.compiler.tile.passes.place_barriers import place_barriers
+from tessera.compiler.tile.passes.place_barriers import barrier_notes
 from tessera.compiler.tile.passes.remove_dead import remove_dead
 from tessera.errors import Diagnostic, Edit, Fix, Note, Span
 from tessera.language.annotations import Annotation, TupleAnn
@@ -360,7 +360,7 @@ def finish(k: KernelState, value: Any) -> Op | None:
     remove_dead(kernel)
     for finding in _beyond(k):
         ev.findings.add(finding)
-    for finding in (*(with_fix(ev, d) for d in place_barriers(kernel)), *check_rescale(kernel)):
+    for finding in (*(with_fix(ev, d) for d in barrier_notes(kernel)), *check_rescale(kernel)):
         ev.findings.add(finding)
     return kernel
 

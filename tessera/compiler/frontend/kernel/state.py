@@ -32,7 +32,7 @@ from tessera.compiler.frontend.syntax.assigned import assigned_names
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import INDEX, Shape, TileType, Type, shape_text
 from tessera.compiler.tile.dialect import TileBuilder
-from tessera.compiler.tile.program import Param
+from tessera.compiler.unit import Param
 from tessera.errors import Span
 from tessera.language import dims, dtypes
 from tessera.language.annotations import TupleAnn

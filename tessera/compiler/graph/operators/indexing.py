@@ -15,7 +15,7 @@ from tessera.compiler.graph.infer import InferError, at_least_zero, shown
 from tessera.compiler.graph.operator import GraphBuilder, Infer, Operator, tensor
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import Shape, TensorType, shape_text
-from tessera.compiler.unit import Check
+from tessera.compiler.unit import LaunchCheck
 from tessera.errors import Diagnostic
 from tessera.language import dims, dtypes
 from tessera.language.dims import Dim, Expr
@@ -292,13 +292,13 @@ def _within(g: GraphBuilder, bound: Dim, size: Dim, what: str) -> None:
     if isinstance(room, int) and room < 0:
         raise fail(f"{what} is out of range for an axis of size {size}")
     if at_least_zero(room) != room and not dims.at_most(bound, size, g.facts):
-        g.checks.append(Check(dims.dim_min(bound, size), bound, f"{what} lies within an axis of size {size}"))
+        g.checks.append(LaunchCheck(dims.dim_min(bound, size), bound, f"{what} lies within an axis of size {size}"))
 
 
 def _not_before(g: GraphBuilder, at: Dim, what: str) -> None:
     """Demands at >= 0, now or at launch."""
     if at_least_zero(at) != at and not dims.at_most(0, at, g.facts):
-        g.checks.append(Check(dims.dim_min(at, 0), 0, f"{what} does not lie before the first element"))
+        g.checks.append(LaunchCheck(dims.dim_min(at, 0), 0, f"{what} does not lie before the first element"))
 
 
 def _sliced(g: GraphBuilder, s: slice[Any, Any, Any], size: Dim) -> Axis:

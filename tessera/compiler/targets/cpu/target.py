@@ -10,7 +10,6 @@ from tessera.compiler.targets.cpu.frame import FIRST, Frame
 from tessera.compiler.targets.cpu.kernel.program import ProgramWriter
 from tessera.compiler.targets.cpu.llvm import isa, jit
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
-from tessera.compiler.tile.passes.guarded import guarded
 from tessera.compiler.tile.program import Program
 from tessera.errors import DeviceError, Diagnostic
 from tessera.language.dims import prod
@@ -24,6 +23,7 @@ class CpuTarget:
 
     name = "cpu"
     device = "cpu"
+    passes = ("show_elements", "check_nan", "reduce_one_axis", "copies_as_loads")
 
     def __init__(self, level: str | None = None) -> None:
         self._level = level
@@ -44,7 +44,7 @@ class CpuTarget:
         """Raises TargetError TS602 where a Program holds what this target cannot compile."""
         from tessera.compiler.targets.cpu.call.executable import CODE
 
-        writer = ProgramWriter(guarded(program, debug), self.isa, profile, debug)
+        writer = ProgramWriter(program, self.isa, profile, debug)
         text, lines = writer.render()
         files = {CODE: jit.compile_object(text, self.isa, program.name)}
         files |= {f"constant{b.id}": b.data or b"" for b in program.buffers if b.role == "constant"}

@@ -29,9 +29,8 @@ from tessera.compiler.targets.cuda.call import steps
 from tessera.compiler.targets.cuda.call.launch import aligned_room
 from tessera.compiler.targets.cuda.call.narrow import MACRO, Variants, with_code
 from tessera.compiler.targets.cuda.generate import generate
-from tessera.compiler.targets.cuda.target import artifact, settings_for
+from tessera.compiler.targets.cuda.target import PASSES, artifact, settings_for
 from tessera.compiler.targets.cuda.write import cxx
-from tessera.compiler.tile.passes.guarded import guarded
 from tessera.compiler.tile.program import Program
 from tessera.errors import NOWHERE, DebugCheckError, Diagnostic, MissingDependency, Note, Span
 from tessera.files import read_plain, read_record, write_record
@@ -71,6 +70,7 @@ class EmulatedTarget:
     """`emulator:<architecture>`. Slow by design: for tests and for looking at a kernel's behaviour without a GPU."""
 
     device = "cuda"
+    passes = PASSES
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -82,7 +82,6 @@ class EmulatedTarget:
 
     def compile(self, program: Program, *, profile: bool = False, debug: bool = False) -> Artifact:
         """Raises TargetError (TS602, TS405 as for the GPU; TS603 where the C++ compiler fails)."""
-        program = guarded(program, debug)
         generated = generate(program, settings_for(self.arch, profile, debug))
         signatures = {k.name: k.signature for k in generated.kernels.values()}
         library = build(generated.source, signatures, self.arch, program.name, generated.lines)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tessera.compiler.machines import SHARED_LIMITS
+from tessera.compiler.machines import MULTIPROCESSORS, SHARED_LIMITS
 from tessera.compiler.targets.base import Artifact, Executable, architecture
 from tessera.compiler.targets.cuda import cubin, nvrtc
 from tessera.compiler.targets.cuda.call import steps
@@ -13,15 +13,13 @@ from tessera.compiler.targets.cuda.emit.emitter import Settings
 from tessera.compiler.targets.cuda.generate import Generated, generate
 from tessera.compiler.targets.cuda.layouts.groups import TensorCores
 from tessera.compiler.targets.cuda.write import cxx
-from tessera.compiler.tile.passes.guarded import guarded
 from tessera.compiler.tile.program import Program
 from tessera.language import dtypes
 
+PASSES = ("pipeline_loads", "show_elements", "check_nan")
+
 # CUDA C++ Programming Guide, compute capabilities.
 REGISTERS_PER_SM = 65536
-THREADS_PER_SM = {70: 2048, 75: 1024, 80: 2048, 86: 1536, 89: 1536, 90: 2048, 100: 2048, 120: 1536}
-SHARED_PER_SM = {70: 98304, 75: 65536, 80: 167936, 86: 102400, 89: 102400, 90: 233472, 100: 233472, 120: 102400}
-BLOCKS_PER_SM = {70: 32, 75: 16, 80: 32, 86: 16, 89: 24, 90: 32, 100: 32, 120: 24}
 
 
 def tensor_core_dtypes(arch: int) -> set[dtypes.DType]:
@@ -63,6 +61,7 @@ class CudaTarget:
     """Compiles for one architecture ("sm_80"); `load` needs a device of it."""
 
     device = "cuda"
+    passes = PASSES
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -74,7 +73,6 @@ class CudaTarget:
 
     def compile(self, program: Program, *, profile: bool = False, debug: bool = False) -> Artifact:
         """Raises TargetError (TS602 what it cannot do, TS405 shared memory, TS603 compiler) and MissingDependency."""
-        program = guarded(program, debug)
         generated = generate(program, settings_for(self.arch, profile, debug))
         code = nvrtc.compile_code(generated.source, self.name, program.name, generated.lines)
         figures = cubin.resources(code.cubin)
@@ -121,15 +119,16 @@ class CudaTarget:
 
 def occupancy(arch: int, threads: int, registers: int, shared: int) -> tuple[int, float, str]:
     """Resident blocks per multiprocessor, their share of its threads, and what bounds them: a static figure."""
+    sm = MULTIPROCESSORS[arch]
     per_warp = -(-registers * 32 // 256) * 256
     limits = {
         "registers": REGISTERS_PER_SM // max(1, per_warp * (threads // 32)),
-        "shared memory": SHARED_PER_SM[arch] // max(1, shared + (cubin.RESERVED_SHARED if arch >= 80 else 0)),
-        "threads": THREADS_PER_SM[arch] // threads,
-        "blocks": BLOCKS_PER_SM[arch],
+        "shared memory": sm.shared // max(1, shared + (cubin.RESERVED_SHARED if arch >= 80 else 0)),
+        "threads": sm.threads // threads,
+        "blocks": sm.blocks,
     }
     limiter = min(limits, key=lambda k: limits[k])
-    return limits[limiter], round(limits[limiter] * threads / THREADS_PER_SM[arch], 3), limiter
+    return limits[limiter], round(limits[limiter] * threads / sm.threads, 3), limiter
 
 
 def artifact(

@@ -12,7 +12,6 @@ from tessera.compiler.targets.base import Artifact, Executable, Target
 from tessera.compiler.targets.reference.executable import ReferenceExecutable
 from tessera.compiler.targets.reference.program_text import decode, encode
 from tessera.compiler.tile.interpret.interpreter import Options
-from tessera.compiler.tile.passes.guarded import guarded
 from tessera.compiler.tile.program import Program
 from tessera.errors import DeviceError, Diagnostic
 
@@ -26,6 +25,7 @@ class ReferenceTarget:
 
     name = "reference"
     device = "cpu"
+    passes = ()
 
     @property
     def fingerprint(self) -> str:
@@ -34,7 +34,6 @@ class ReferenceTarget:
         return f"reference-{VERSION} text-{printer.VERSION} numpy-{numpy.__version__}"
 
     def compile(self, program: Program, *, profile: bool = False, debug: bool = False) -> Artifact:
-        program = guarded(program, debug, values=False)
         source = "\n".join(print_op(launch.kernel) for launch in program.launches)
         resources = {
             str(launch.kernel.attrs["sym_name"]): {

@@ -8,7 +8,8 @@ from typing import Any
 
 from tessera.compiler.ir.parser import parse_op
 from tessera.compiler.ir.printer import print_op
-from tessera.compiler.tile.program import Branch, Buffer, Launch, Loop, Param, Program, ScalarArg, Step, Window
+from tessera.compiler.tile.program import Branch, Buffer, Launch, Loop, Program, ScalarArg, Step, Window
+from tessera.compiler.unit import Param
 from tessera.errors import Span
 from tessera.language import dims, dtypes
 from tessera.language.dims import Dim

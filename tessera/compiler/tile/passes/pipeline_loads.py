@@ -28,7 +28,7 @@ def pipeline_loads(kernel: Op) -> None:
             changed |= _pipeline(op, stages)
     if changed:
         remove_dead(kernel)
-        place_barriers(kernel)  # its notes are about barriers that the author never wrote: nobody wants them
+        place_barriers(kernel)
 
 
 def _pipeline(loop: Op, stages: int) -> bool:

@@ -1,4 +1,5 @@
-"""Proves that shared tiles are synchronised, inserts the barriers that are missing, and says which ones order nothing.
+"""Proves that shared tiles are synchronised and inserts the barriers that are missing. Authors are told of these,
+and of their own that order nothing.
 
 A shared tile must see a barrier between a write and the next read of it, between a read and the next write (the threads
 that still read would see the new content) and between two writes. The last step of a loop is followed by its first
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tessera.compiler.ir.core import Block, Builder, Op, Value
+from tessera.compiler.ir.core import Block, Builder, Op, Value, clone
 from tessera.compiler.ir.types import SharedType, ViewType
 from tessera.errors import Diagnostic, Note, Span
 
@@ -56,17 +57,28 @@ KINDS = {
 }
 
 
-def place_barriers(kernel: Op) -> list[Diagnostic]:
-    """Inserts what is missing, with a note (TS408) at each place. Notes (TS414) the author's that order nothing."""
-    notes: list[Diagnostic] = []
+def place_barriers(kernel: Op) -> list[Hazard]:
+    """Inserts a barrier before each access that needs one."""
+    inserted: list[Hazard] = []
 
     def insert(h: Hazard) -> None:
         Builder.before(h.op).op("tile.barrier")
-        notes.append(_inserted(h))
+        inserted.append(h)
 
-    authors = [op for op in kernel.walk() if op.name == "tile.barrier"]
-    _Walk(insert).kernel(kernel)
-    return notes + [_orders_nothing(span) for span in _idle(kernel, authors)]
+    if any(op.name == "tile.alloc_shared" for op in kernel.walk()):
+        _Walk(insert).kernel(kernel)
+    return inserted
+
+
+def barrier_notes(kernel: Op) -> list[Diagnostic]:
+    """What to tell the author of a kernel, which stays as it is: a note (TS408) where `place_barriers` inserts a
+    barrier, and one (TS414) for each of the author's that orders nothing."""
+    if not any(op.name in ("tile.alloc_shared", "tile.barrier") for op in kernel.walk()):
+        return []
+    complete = clone(kernel, {})
+    authors = [op for op in complete.walk() if op.name == "tile.barrier"]
+    notes = [_inserted(h) for h in place_barriers(complete)]
+    return notes + [_orders_nothing(span) for span in _idle(complete, authors)]
 
 
 def _inserted(h: Hazard) -> Diagnostic:

@@ -16,7 +16,6 @@ from tessera.compiler.targets.cpu.call.host import Site
 from tessera.compiler.targets.cpu.call.interrupts import Looks, watch_of
 from tessera.compiler.targets.cpu.elementary.convert import Pair, memory_element, storage_type, unpack
 from tessera.compiler.targets.cpu.frame import SCRATCH, SCRATCH_STRIDE, Frame
-from tessera.compiler.targets.cpu.kernel.prepare import prepared
 from tessera.compiler.targets.cpu.llvm.emit import Function, Module
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
 from tessera.compiler.targets.cpu.llvm.values import I64, PTR, Index, Val
@@ -67,7 +66,7 @@ class KernelFunction:
         """told the stages of the outermost block, gives what is to be called before each of them"""
         self.number: Index = 0
         """the program being run, counted over the grid"""
-        self.kernel = prepared(launch.kernel)
+        self.kernel = launch.kernel
         params = [("frame", PTR), ("begin", I64), ("end", I64), ("worker", I64)]
         self.fn = Function(module, name, params)
         dims = {n: frame.load_dim(self.fn, self.fn.param(0), n) for n in frame.free}
