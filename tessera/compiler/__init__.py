@@ -1,0 +1,15 @@
+"""The compiler. `register_pass` adds a pass of one's own to the list that every program goes through."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tessera.compiler.register import register_pass as register_pass
+
+
+def __getattr__(name: str) -> Any:
+    if name == "register_pass":  # slow: what registers a pass loads all others
+        return importlib.import_module("tessera.compiler.register").register_pass
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
