@@ -223,7 +223,8 @@ class TesseraMagics(Magics):
     def _record(self, expression: str, once: bool = False) -> Profiler:
         """Runs an expression under the profiler; the panels of the functions that ran are filled with it.
 
-        It runs twice, so that compiling what is new is over when the recorded run begins; `once` keeps to one run.
+        It runs once before, so that compiling what is new is over, and then several times, so that what differs from
+        run to run is known (see `Profiler.repeat`); `once` keeps to one run.
         """
         try:
             code = compile(expression, "<%tessera>", "eval")
@@ -233,8 +234,8 @@ class TesseraMagics(Magics):
             if not once:
                 with Profiler():  # the variant that records its tiles is compiled by this one
                     eval(code, self.shell.user_ns)
-            with _Shown() as profile:
-                eval(code, self.shell.user_ns)
+            profile = _Shown()
+            profile.repeat(lambda: eval(code, self.shell.user_ns), 1 if once else None)
         ran = {str(launch.attributes.get("function", launch.kernel)) for launch in profile.recording.launches}
         programs = [v for v in self.shell.user_ns.values() if isinstance(v, Program) and v.name in ran]
         self._profiles |= {id(p): profile for p in programs}

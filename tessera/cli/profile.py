@@ -22,7 +22,12 @@ def profile(
     arguments: Annotated[list[str] | None, typer.Argument(help="What the script finds in sys.argv.")] = None,
     dims: Annotated[str | None, typer.Option(help="Sizes of the function's dims: B=8,S=128.")] = None,
     target: Annotated[str, typer.Option(help="Where the function runs: auto (the GPU, if any), cpu ...")] = "auto",
-    repeat: Annotated[int, typer.Option(min=1, help="How often the function is called.")] = 1,
+    repeat: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="How often the function is called; by itself 3 to 5 times, or once if that takes a second."
+        ),
+    ] = None,
     html: Annotated[Path | None, typer.Option(help="Write the interactive page here.")] = None,
     trace: Annotated[Path | None, typer.Option(help="Write a Chrome trace here.")] = None,
     tiles: Annotated[bool, typer.Option(help="Record every tile.")] = True,
@@ -43,10 +48,8 @@ def profile(
             print(_told(about))
         with Profiler(tiles=tiles):  # the first call compiles, for the profiler too
             call()
-        with prof:
-            for _ in range(repeat):
-                call()
-    elif dims or target != "auto" or repeat != 1:
+        prof.repeat(call, repeat)
+    elif dims or target != "auto" or repeat is not None:
         raise typer.BadParameter("--dims, --target and --repeat are for FILE:NAME; a script makes its own calls")
     else:
         with prof:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tessera.profiler.hints import Hint, hints
-from tessera.profiler.kernel_stats import kernel_stats
+from tessera.profiler.kernel_stats import covered, kernel_stats, time_outside
 from tessera.profiler.quantity import format_percent, format_time
 from tessera.profiler.recording import Recording
-from tessera.runtime.events import Source
+from tessera.runtime.events import CompileEvent, ProfilingEvent, Source
 
 _BOUND = {
     "memory": "memory bandwidth",
@@ -44,34 +45,30 @@ def find_bottlenecks(recording: Recording) -> list[Bottleneck]:
         share = kernel.duration / region
         found.append(Bottleneck(kernel.kernel, kernel.duration, share, _BOUND[kernel.bound], kernel.source, own))
     for what, spans, bound, kind in (
-        ("compilation", _compiling(recording, instrumented=False), "the compiler", "compilation"),
-        ("profiling", _compiling(recording, instrumented=True), "compiling kernels that record tiles", ""),
-        ("outside kernels", _outside(recording), "Python, transfers and launching", "launch overhead"),
+        ("compilation", _compiling(recording), "the compiler", "compilation"),
+        ("profiling", _profiling(recording), "recording, and compiling kernels that record tiles", ""),
+        (
+            "outside kernels",
+            time_outside(recording),
+            "Python, transfers and launching",
+            "launch overhead, outside kernels",
+        ),
     ):
         if spans:
-            own = tuple(hint for hint in advice if hint.kind == kind)
+            own = tuple(hint for hint in advice if kind and hint.kind in kind)
             found.append(Bottleneck(what, spans, spans / region, bound, "measured", own))
     return sorted(found, key=lambda entry: -entry.duration)
 
 
-def _compiling(recording: Recording, instrumented: bool) -> int:
-    """Time spent compiling for the program, or (`instrumented`) only because somebody profiles it."""
-    found = [e for e in recording.compiles if bool(e.attributes.get("instrumented")) == instrumented]
-    return _covered(recording, [(event.start, event.start + event.duration) for event in found])
+def _compiling(recording: Recording) -> int:
+    return covered(recording, _spans([e for e in recording.compiles if not e.attributes.get("instrumented")]))
 
 
-def _outside(recording: Recording) -> int:
-    busy = [(event.start, event.start + event.duration) for event in recording.compiles]
-    busy += [(event.start, event.start + (event.duration or 0)) for event in recording.launches]
-    return recording.duration - _covered(recording, busy)
+def _profiling(recording: Recording) -> int:
+    """Recording, and compiling that is done only because somebody profiles the program."""
+    ours = [e for e in recording.compiles if e.attributes.get("instrumented")]
+    return covered(recording, _spans([*ours, *recording.profiling]))
 
 
-def _covered(recording: Recording, spans: list[tuple[int, int]]) -> int:
-    """Length of the union of the spans, within the region."""
-    total, reached = 0, recording.start
-    for start, end in sorted(spans):
-        start, end = max(start, reached), min(end, recording.end)
-        if end > start:
-            total += end - start
-            reached = end
-    return total
+def _spans(found: Sequence[CompileEvent | ProfilingEvent]) -> list[tuple[int, int]]:
+    return [(event.start, event.start + event.duration) for event in found]

@@ -1,8 +1,9 @@
 """What to change and what it would bring: measured value, ideal, cause, change, and a range for the saving.
 
 Each rule is a function from the recording to hints, listed in `RULES`. A range starts at what is sure and ends at what
-is possible; a saving that may be nothing starts at 0. Rules say only what the recording shows: whether two launches may
-be fused, for instance, is the compiler's to decide.
+is possible; a saving that may be nothing starts at 0. Rules say only what the recording shows, and advise only what the
+author of the program can change: tile sizes are chosen in a `@ts.kernel`, and what runs in one call is in one function
+already. A difference that is no larger than launches of the kernel differ among themselves is not spoken of.
 """
 
 from __future__ import annotations
@@ -11,15 +12,21 @@ import statistics
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from tessera.profiler.balance import Balance, balance, imbalance_cause
-from tessera.profiler.kernel_stats import KernelStats, kernel_stats, roofline_time
+from tessera.profiler.kernel_stats import KernelStats, kernel_stats, roofline_time, time_outside
 from tessera.profiler.quantity import format_bytes, format_percent, format_time, weakest
 from tessera.profiler.recording import Recording
 from tessera.runtime.events import LaunchEvent, Source
 
 # A hint that could save less than this part of the region is not worth the reader's time.
 WORTH_SAYING = 0.01
+# What one or two launches may differ by without a cause: they show no spread of their own.
+UNREPEATED = {"cpu": 0.25}
+UNREPEATED_DEVICE = 0.05
+# From this part of the region on, the time outside kernels is worth a word.
+MOSTLY_OUTSIDE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,28 +81,46 @@ def hints(recording: Recording) -> list[Hint]:
     return sorted(worth, key=lambda hint: -hint.saving[1])
 
 
+def noise(kernel: KernelStats) -> float:
+    """The part of the kernel's time up to which a difference means nothing."""
+    if kernel.spread is not None:
+        return kernel.spread
+    return UNREPEATED.get(kernel.device.partition(":")[0], UNREPEATED_DEVICE)
+
+
 def load_balance(recording: Recording, stats: list[KernelStats]) -> Iterator[Hint]:
-    """Lanes that stand idle while others work, by cause: see `imbalance_cause`."""
+    """Lanes that stand idle while others work, by cause: see `imbalance_cause`.
+
+    It has to be so in three launches of four, and of one cause in most.
+    """
     for kernel in stats:
         balances = [(launch, balance(launch, recording.tiles_of(launch.launch))) for launch in kernel.launches]
-        known = [(launch, found) for launch, found in balances if found is not None]
+        known = sorted(
+            ((launch, found) for launch, found in balances if found is not None),
+            key=lambda pair: pair[1].saving[1] / max(pair[1].makespan, 1),
+        )
         if not known:
             continue
-        low = sum(found.saving[0] for _, found in known)
-        high = sum(found.saving[1] for _, found in known)
-        launch, worst = max(known, key=lambda pair: pair[1].saving[1])
-        if high == 0:
+        _, steady = known[len(known) // 4]
+        if steady.saving[1] <= noise(kernel) * steady.makespan:
             continue
-        kind = imbalance_cause(worst, recording.tiles_of(launch.launch))
-        cause, change = _BALANCE_TEXT[kind](worst)
+        kinds = [imbalance_cause(found, recording.tiles_of(launch.launch)) for launch, found in known]
+        kind = statistics.mode(kinds)
+        if 2 * kinds.count(kind) <= len(kinds):
+            continue
+        typical = known[len(known) // 2][1]
+        cause, by_tiles = _BALANCE_TEXT[kind](typical)
+        change = by_tiles if kernel.written_by_hand else _FOR_FUNCTIONS.get(kind)
+        if change is None:
+            continue
         yield Hint(
             kind=kind,
             kernel=kernel.kernel,
-            measured=f"{format_percent(worst.idle)} of {worst.lanes} lanes' time idle",
+            measured=f"{format_percent(typical.idle)} of {typical.lanes} lanes' time idle",
             ideal="0%",
             cause=cause,
             change=change,
-            saving=(low, high),
+            saving=(typical.saving[0] * len(known), typical.saving[1] * len(known)),
             local_time=kernel.duration,
             region_time=recording.duration,
             source=kernel.source,
@@ -103,6 +128,9 @@ def load_balance(recording: Recording, stats: list[KernelStats]) -> Iterator[Hin
             line=kernel.line,
         )
 
+
+_FOR_FUNCTIONS = {"underfilled": "give each call more work (a larger batch): there are too few tiles for this device"}
+"""What the author of a `@ts.function` can do, whose tiles the compiler chooses; nothing against the other causes."""
 
 _BALANCE_TEXT: dict[str, Callable[[Balance], tuple[str, str]]] = {
     "underfilled": lambda b: (
@@ -155,11 +183,14 @@ def low_occupancy(recording: Recording, stats: list[KernelStats]) -> Iterator[Hi
 
 
 def fusable_neighbours(recording: Recording, stats: list[KernelStats]) -> Iterator[Hint]:
-    """A memory-bound launch that reads what the launch before it wrote."""
+    """A memory-bound launch that reads what the launch of another call before it wrote.
+
+    Two launches of one call are in one function already, and the compiler has not fused them.
+    """
     bound = {id(launch): kernel.bound for kernel in stats for launch in kernel.launches}
     pairs: dict[tuple[str, str], list[tuple[LaunchEvent, LaunchEvent, float, float, int]]] = {}
     for producer, consumer, between, escapes in _handovers(recording.launches):
-        if "memory" not in (bound.get(id(producer)), bound.get(id(consumer))):
+        if "memory" not in (bound.get(id(producer)), bound.get(id(consumer))) or _one_call(producer, consumer):
             continue
         saving = _fusion_saving(recording, producer, consumer, between, escapes)
         if saving is not None:
@@ -174,7 +205,7 @@ def fusable_neighbours(recording: Recording, stats: list[KernelStats]) -> Iterat
             measured=f"{format_bytes(traffic)} moved only to hand {first}'s result to {second}",
             ideal="0 B",
             cause=f"{second} is launched after {first} and reads its result back from memory",
-            change=f"put {first} and {second} into one function so that they can be fused",
+            change=f"call {_function(producer)} and {_function(consumer)} in one @ts.function, so that they can fuse",
             saving=(sum(entry[2] for entry in found), sum(entry[3] for entry in found)),
             local_time=sum((a.duration or 0) + (b.duration or 0) for a, b, *_ in found),
             region_time=recording.duration,
@@ -227,33 +258,106 @@ def _fusion_saving(
     return min(low, high), high
 
 
-def launch_overhead(recording: Recording, _stats: list[KernelStats]) -> Iterator[Hint]:
-    """Short kernels with long pauses between them."""
+def _function(launch: LaunchEvent) -> str:
+    return str(launch.attributes.get("function", launch.kernel))
+
+
+def _one_call(first: LaunchEvent, second: LaunchEvent) -> bool:
+    run = first.attributes.get("run")
+    return run is not None and run == second.attributes.get("run")
+
+
+@dataclass(frozen=True, slots=True)
+class _Pause:
+    """Time in which no kernel ran, between the calls of two launches."""
+
+    before: LaunchEvent
+    after: LaunchEvent
+    duration: int
+
+
+def _pauses(recording: Recording) -> list[_Pause]:
+    """Between calls alone: what lies between two launches of one call is the runtime's. Without those that compile."""
     ran = sorted((launch for launch in recording.launches if launch.duration is not None), key=lambda item: item.start)
     compiled = sorted(event.start for event in recording.compiles)
-    gaps, end = [], 0
-    for index, launch in enumerate(ran):
-        # A pause in which something was compiled is the compiler's, and another rule speaks of it.
+    found: list[_Pause] = []
+    last, end = None, 0
+    for launch in ran:
         compiling = bisect_left(compiled, launch.start) > bisect_left(compiled, end)
-        if index and launch.start > end and not compiling and not launch.attributes.get("compile_ns"):
-            gaps.append(launch.start - end)
-        end = max(end, launch.start + (launch.duration or 0))
+        prepared = not compiling and not launch.attributes.get("compile_ns")
+        if last and launch.start > end and prepared and not _one_call(last, launch):
+            found.append(_Pause(last, launch, launch.start - end))
+        if launch.start + (launch.duration or 0) >= end:
+            last, end = launch, launch.start + (launch.duration or 0)
+    return found
+
+
+def launch_overhead(recording: Recording, _stats: list[KernelStats]) -> Iterator[Hint]:
+    """Short kernels with pauses between their calls that are as long, and much alike."""
+    pauses = _pauses(recording)
+    ran = [launch for launch in recording.launches if launch.duration is not None]
+    gaps = sorted(pause.duration for pause in pauses)
     busy = sum(launch.duration or 0 for launch in ran)
-    if len(gaps) < 3 or sum(gaps) < 0.2 * (busy + sum(gaps)):
+    if len(gaps) < 3:
         return
+    usual = statistics.median(gaps)
+    alike = [gap for gap in gaps if gap <= 4 * usual]  # a longer one is something that the program does in between
+    if sum(alike) < 0.2 * (busy + sum(alike)):
+        return
+    functions = list(dict.fromkeys(name for p in pauses for name in (_function(p.before), _function(p.after))))
     typical = statistics.median(launch.duration or 0 for launch in ran)
+    larger = "give each call more work (a larger batch)"
+    together = f"call {', '.join(functions[:3])}{' ...' if len(functions) > 3 else ''} in one @ts.function, or {larger}"
     yield Hint(
         kind="launch overhead",
         kernel="",
-        measured=f"{format_time(sum(gaps))} between {len(ran)} launches whose median is {format_time(typical)}",
-        ideal="one launch",
+        measured=f"{format_time(sum(alike))} between {len(gaps) + 1} calls whose kernels take {format_time(typical)}",
+        ideal="one call",
         cause="the kernels are short, so that starting them from Python takes a good part of the time",
-        change="put the calls into one @ts.function, or give each call more work (a larger batch)",
-        saving=(float(min(gaps) * len(gaps)), float(sum(gaps))),
-        local_time=busy + sum(gaps),
+        change=together if len(functions) > 1 else larger,
+        saving=(float(gaps[0] * len(alike)), float(sum(alike))),
+        local_time=busy + sum(alike),
         region_time=recording.duration,
         source=weakest(*(launch.source for launch in ran)),
     )
+
+
+def outside_kernels(recording: Recording, stats: list[KernelStats]) -> Iterator[Hint]:
+    """A region that is mostly something else than kernels and compiling, with its longest stretch named.
+
+    Silent where short calls explain it: see `launch_overhead`.
+    """
+    ran = [launch for launch in recording.launches if launch.duration is not None]
+    outside = time_outside(recording)
+    short = sum(hint.saving[1] for hint in launch_overhead(recording, stats))
+    if not ran or outside <= MOSTLY_OUTSIDE * recording.duration or short > outside / 2:
+        return
+    first, last = min(ran, key=lambda x: x.start), max(ran, key=lambda x: x.start + (x.duration or 0))
+    stretches = [
+        (p.duration, f"between the calls of {_call(p.before)} and {_call(p.after)}") for p in _pauses(recording)
+    ]
+    stretches.append((first.start - recording.start, f"before the first kernel, of {_call(first)}"))
+    stretches.append((recording.end - last.start - (last.duration or 0), f"behind the last kernel, of {_call(last)}"))
+    longest, where = max(stretches)
+    yield Hint(
+        kind="outside kernels",
+        kernel="",
+        measured=f"{format_percent(outside / recording.duration)} of the run lay outside kernels",
+        ideal="0%",
+        cause=f"Python, transfers and starting calls; the longest stretch, {format_time(longest)}, is {where}",
+        change=f"look at what runs {where}: no kernel can become fast enough to make up for it",
+        saving=(0.0, float(outside)),
+        local_time=recording.duration,
+        region_time=recording.duration,
+        source="measured",
+    )
+
+
+def _call(launch: LaunchEvent) -> str:
+    """`attend at model.py:12`, as far as it is known."""
+    line = launch.attributes.get("call_line")
+    where = f" at {Path(str(launch.attributes.get('call_file'))).name}:{line}" if line else ""
+    return f"{_function(launch)}{where}"
 
 
 def compilation(recording: Recording, _stats: list[KernelStats]) -> Iterator[Hint]:
@@ -282,6 +386,7 @@ RULES: tuple[Callable[[Recording, list[KernelStats]], Iterator[Hint]], ...] = (
     low_occupancy,
     fusable_neighbours,
     launch_overhead,
+    outside_kernels,
     compilation,
 )
 

@@ -7,6 +7,7 @@ rates derived from it are therefore labelled modelled even where the time is mea
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -60,6 +61,28 @@ class KernelStats:
     def sizes(self) -> dict[str, int | None]:
         """The dims of its function; None for one in which its launches differ."""
         return common(launch.attributes.get("sizes", {}) for launch in self.launches)
+
+    @property
+    def typical(self) -> float:
+        """The median of its launches' times, in ns."""
+        return statistics.median(launch.duration or 0 for launch in self.launches)
+
+    @property
+    def spread(self) -> float | None:
+        """How far launches of one size differ, as a part of their time; None below three launches, which show none.
+
+        The median distance from the median, times 1.4826: the standard deviation of a normal distribution, without
+        the launches in which something else happened (Rousseeuw and Croux 1993).
+        """
+        if len(self.launches) < 3 or None in self.sizes.values() or not self.typical:
+            return None
+        away = statistics.median(abs((launch.duration or 0) - self.typical) for launch in self.launches)
+        return 1.4826 * away / self.typical
+
+    @property
+    def written_by_hand(self) -> bool:
+        """Whether it is a `@ts.kernel`, whose tiles its author chose. The kernels of functions carry other labels."""
+        return self.launches[0].attributes.get("label", self.kernel) == self.kernel
 
     @property
     def bandwidth_fraction(self) -> Quantity:
@@ -179,3 +202,21 @@ def _ratio(above: Quantity, below: Quantity, unit: str) -> Quantity:
     both_static = above.source == below.source == "static"
     source: Source = "static" if both_static else "modelled"
     return Quantity(above.value / below.value, unit, source)
+
+
+def time_outside(recording: Recording) -> int:
+    """Time of the region, in ns, in which no kernel ran, and nothing was compiled or recorded."""
+    busy = [(event.start, event.start + event.duration) for event in (*recording.compiles, *recording.profiling)]
+    busy += [(event.start, event.start + (event.duration or 0)) for event in recording.launches]
+    return recording.duration - covered(recording, busy)
+
+
+def covered(recording: Recording, spans: list[tuple[int, int]]) -> int:
+    """Length of the union of the spans, within the region."""
+    total, reached = 0, recording.start
+    for start, end in sorted(spans):
+        start, end = max(start, reached), min(end, recording.end)
+        if end > start:
+            total += end - start
+            reached = end
+    return total

@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from tessera.profiler.balance import assign_slots
-from tessera.runtime.events import CompileEvent, Event, LaunchEvent, MemoryEvent, TileBatch
+from tessera.runtime.events import CompileEvent, Event, LaunchEvent, MemoryEvent, ProfilingEvent, TileBatch
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,6 +22,7 @@ class Recording:
         self.end = end
         self.launches: list[LaunchEvent] = []
         self.compiles: list[CompileEvent] = []
+        self.profiling: list[ProfilingEvent] = []
         self.memory: list[MemoryEvent] = []
         self.batches: list[TileBatch] = []
         self.machines: dict[str, Machine] = {}
@@ -37,6 +38,8 @@ class Recording:
             self.batches.append(event)
         elif isinstance(event, LaunchEvent):
             self.launches.append(event)
+        elif isinstance(event, ProfilingEvent):
+            self.profiling.append(event)
         elif isinstance(event, MemoryEvent):
             self.memory.append(event)
         else:

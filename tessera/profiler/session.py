@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import threading
 import time
@@ -28,6 +29,11 @@ from tessera.runtime.events import LaunchEvent, TileEvent
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+_LEAST, _MOST = 3, 5
+"""runs of `repeat` that has no number"""
+_REPEAT_NS = 1_000_000_000
 
 
 class Profiler:
@@ -63,6 +69,19 @@ class Profiler:
                 events.unsubscribe(self._token)
                 self._token = None
                 _remember(self.recording)
+
+    def repeat(self, call: Callable[[], object], times: int | None = None) -> None:
+        """Records `call`, which has been called before, several times, so that what differs from run to run is known.
+
+        `times` None: 3 to 5 times, as fits into a second; once if it takes longer than that.
+        """
+        with self:
+            until = time.perf_counter_ns() + _REPEAT_NS
+            for done in itertools.count(1):
+                call()
+                late = time.perf_counter_ns() >= until
+                if done == times or (times is None and (done == _MOST or (late and done != _LEAST - 1))):
+                    break
 
     # What happened
 

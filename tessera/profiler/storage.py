@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tessera.errors import TesseraError
 from tessera.profiler.machine import Machine
 from tessera.profiler.recording import Recording
-from tessera.runtime.events import CompileEvent, LaunchEvent, MemoryEvent, TileBatch
+from tessera.runtime.events import CompileEvent, LaunchEvent, MemoryEvent, ProfilingEvent, TileBatch
 
 if TYPE_CHECKING:
     import numpy as np
 
-VERSION = 1
+VERSION = 2
 """Raised whenever a reader of the version before would misunderstand the file."""
 
-_Event = TypeVar("_Event", LaunchEvent, CompileEvent, MemoryEvent)
+_Event = TypeVar("_Event", LaunchEvent, CompileEvent, ProfilingEvent, MemoryEvent)
 
 
 class ProfileError(TesseraError, ValueError):
@@ -46,6 +46,7 @@ def save(recording: Recording, path: Path) -> Path:
         "phases": tiles.phases,
         "launches": [asdict(event) for event in recording.launches],
         "compiles": [asdict(event) for event in recording.compiles],
+        "profiling": [asdict(event) for event in recording.profiling],
         "memory": [asdict(event) for event in recording.memory],
         "machines": {device: machine.to_json() for device, machine in recording.machines.items()},
     }
@@ -79,6 +80,7 @@ def _recording(document: dict[str, Any], records: np.ndarray) -> Recording:
     recording = Recording(int(document["start"]), int(document["end"]))
     recording.launches = [_event(LaunchEvent, entry) for entry in document["launches"]]
     recording.compiles = [_event(CompileEvent, entry) for entry in document["compiles"]]
+    recording.profiling = [_event(ProfilingEvent, entry) for entry in document["profiling"]]
     recording.memory = [_event(MemoryEvent, entry) for entry in document["memory"]]
     recording.machines = {device: Machine.from_json(entry) for device, entry in document["machines"].items()}
     phases = tuple(str(phase) for phase in document["phases"])

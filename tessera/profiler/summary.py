@@ -93,6 +93,8 @@ class Summary:
     def _kernel(self, kernel: KernelStats) -> list[str]:
         count = len(kernel.launches)
         times = f", {count} launches" if count > 1 else ""
+        if kernel.spread is not None:
+            times += f" of {format_time(kernel.typical)} ± {format_percent(kernel.spread)}"
         modelled = "" if kernel.source == "measured" else f", {kernel.source}"
         lines = [f"  {kernel.kernel}: {format_time(kernel.duration)} ({format_percent(kernel.share)}{times}{modelled})"]
         if kernel.intensity.value is not None:

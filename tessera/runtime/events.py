@@ -35,6 +35,7 @@ __all__ = [
     "LaunchAttributes",
     "LaunchEvent",
     "MemoryEvent",
+    "ProfilingEvent",
     "Source",
     "TileBatch",
     "TileEvent",
@@ -166,6 +167,14 @@ class CompileEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class ProfilingEvent:
+    """Time of a call, in ns, that went into recording it: the program alone would not have spent it."""
+
+    start: int
+    duration: int
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryEvent:
     """An allocation (`delta` > 0) or a release (`delta` < 0), in bytes; `total` is what is held after it."""
 
@@ -267,7 +276,7 @@ class TileBatch:
             yield TileEvent(**values)
 
 
-Event = LaunchEvent | CompileEvent | MemoryEvent | TileBatch
+Event = LaunchEvent | CompileEvent | ProfilingEvent | MemoryEvent | TileBatch
 Listener = Callable[[Event], None]
 Waiter = Callable[[WaitEvent], None]
 

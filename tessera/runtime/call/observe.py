@@ -14,7 +14,7 @@ from tessera.runtime.arrays import devices
 from tessera.runtime.callsite import callsite
 from tessera.runtime.code.build import Built
 from tessera.runtime.code.plan import LaunchInfo
-from tessera.runtime.events import LaunchEvent, TileBatch
+from tessera.runtime.events import LaunchEvent, ProfilingEvent, TileBatch
 
 
 class Recorder:
@@ -44,7 +44,8 @@ class Run:
 
 
 def observe(run: Run, pointers: Sequence[int], scalars: Sequence[Any], sizes: Sequence[int], stream: int) -> None:
-    """Runs, then publishes a LaunchEvent for every kernel of the program and the tiles that were recorded."""
+    """Runs, then publishes a LaunchEvent for every kernel of the program, the tiles that were recorded, and what all
+    this took of the call's time."""
     recorder = Recorder() if events.tiles_wanted() else None
     executable = run.built.code.executable()
     stop = run.stopwatch() if run.stopwatch is not None else None
@@ -70,6 +71,8 @@ def observe(run: Run, pointers: Sequence[int], scalars: Sequence[Any], sizes: Se
         events.publish(_event(run, info, number, extent, memory | more))
     for columns in batches:
         events.publish(_batch(columns, ids, [info.line for info in launches], run.built.artifact.meta))
+    ended = max((begin + length for begin, length, _ in extents if length is not None), default=start + duration)
+    events.publish(ProfilingEvent(ended, perf_counter_ns() - ended))
 
 
 class _Buffers:

@@ -12,7 +12,7 @@ from tessera.profiler.kernel_stats import kernel_stats
 from tessera.profiler.machine import Machine
 from tessera.profiler.recording import Recording
 from tessera.profiler.roofline import Roofline
-from tessera.runtime.events import CompileEvent
+from tessera.runtime.events import CompileEvent, ProfilingEvent
 from tests.profiler.synthetic import launch, recorded, tiles
 
 
@@ -76,21 +76,71 @@ def test_the_roofline_says_why_a_kernel_has_no_point() -> None:
     assert roofline.missing == {"copy": "it does no arithmetic"}
 
 
-def uniform(count: int, lanes: int) -> Any:
-    return tiles(*[(i, i % lanes, i // lanes * 50_000, 50_000) for i in range(count)])
+def equal_tiles(count: int, lanes: int, launches: int = 3, end: int = 0, **attributes: Any) -> Recording:
+    """Launches of `count` tiles of 50 us each, one after the other."""
+    waves = -(-count // lanes)
+    events: list[Any] = []
+    for number in range(1, launches + 1):
+        start = (number - 1) * waves * 50_000
+        rows = [(i, i % lanes, start + i // lanes * 50_000, 50_000) for i in range(count)]
+        more = {"run": number, "resources": lanes, **attributes}
+        events += [launch(number, start=start, duration=waves * 50_000, attributes=more), tiles(*rows, launch=number)]
+    return recorded(*events, end=end or 2 * launches * waves * 50_000)
 
 
 def test_wave_quantisation() -> None:
-    hint = only(recorded(launch(duration=150_000), uniform(9, 4), end=300_000), "wave quantisation")
+    hint = only(equal_tiles(9, 4), "wave quantisation")
     assert "9 equal tiles on 4 lanes make 2.25 waves" in hint.cause
-    assert hint.saving == (18_750, 37_500)  # 112,500 when perfect; 112,500 + 3/4 * 25,000 when cut in halves
+    # each launch: 112,500 when perfect; 112,500 + 3/4 * 25,000 when cut in halves
+    assert hint.saving == (3 * 18_750, 3 * 37_500)
     assert hint.local == (pytest.approx(0.125), pytest.approx(0.25))
     assert hint.whole_run == (pytest.approx(0.0625), pytest.approx(0.125))
     assert "multiple of 4" in hint.change
 
 
 def test_a_full_last_wave_gives_no_hint() -> None:
-    assert kinds(recorded(launch(duration=100_000), uniform(8, 4), end=200_000)) == set()
+    assert kinds(equal_tiles(8, 4)) == set()
+
+
+def test_the_author_of_a_function_is_not_told_to_choose_tiles() -> None:
+    assert kinds(equal_tiles(9, 4, label="matmul+gelu")) == set()
+    assert "larger batch" in only(equal_tiles(2, 8, label="matmul+gelu"), "underfilled").change
+    assert "smaller tiles" in only(equal_tiles(2, 8, label="saxpy"), "underfilled").change
+
+
+def two_launches_apart(times: list[int]) -> Recording:
+    """A launch per time, on two lanes: one takes the whole time, the other the half of it."""
+    events: list[Any] = []
+    start = 0
+    for number, time in enumerate(times, 1):
+        rows = [(0, 0, start, time), (1, 1, start, time // 2)]
+        events += [launch(number, start=start, duration=time), tiles(*rows, launch=number)]
+        start += time
+    return recorded(*events, end=start)
+
+
+def test_a_hint_inside_the_noise_is_not_shown() -> None:
+    assert kinds(two_launches_apart([100_000] * 5)) == {"imbalance"}
+    # the same imbalance, 25 % of the time, where launches differ by more than that
+    assert kinds(two_launches_apart([50_000, 70_000, 100_000, 130_000, 150_000])) == set()
+    assert kinds(two_launches_apart([100_000])) == set()  # once on a CPU shows nothing
+
+
+def test_a_hint_holds_in_three_launches_of_four() -> None:
+    recording = two_launches_apart([100_000] * 8)
+    even = [(t, t, 10**7 + n * 100_000, 100_000) for n in range(8) for t in (0, 1)]
+    for n in range(8):
+        recording.add(launch(9 + n, start=10**7 + n * 100_000, duration=100_000))
+        recording.add(tiles(*even[2 * n : 2 * n + 2], launch=9 + n))
+    assert "imbalance" not in kinds(recording)
+
+
+def test_spread_of_a_kernel() -> None:
+    (found,) = kernel_stats(two_launches_apart([90, 100, 100, 100, 5000]))
+    assert (found.typical, found.spread) == (100, 0)
+    (found,) = kernel_stats(two_launches_apart([80, 90, 100, 110, 120]))
+    assert found.spread == pytest.approx(0.14826)
+    assert kernel_stats(two_launches_apart([100, 120]))[0].spread is None
 
 
 def test_low_occupancy_is_a_hint_only_below_the_roof() -> None:
@@ -108,8 +158,8 @@ def chain(*, read_later: bool = False, gap: int = 0) -> Recording:
     """Two memory-bound kernels joined by 400 kB, at the roof: 80 us each."""
     first = launch(1, "scale", 0, 80_000, flops=1000, bytes=800_000, attributes={"writes": [(7, 400_000)]})
     second = launch(2, "shift", 80_000 + gap, 80_000, flops=1000, bytes=800_000, attributes={"reads": [(7, 400_000)]})
-    third = launch(3, "later", 400_000, 1, attributes={"reads": [(7, 400_000)] if read_later else []})
-    return recorded(third, first, second)
+    third = launch(3, "later", 220_000, 1, attributes={"reads": [(7, 400_000)] if read_later else []})
+    return recorded(third, first, second, end=240_000)
 
 
 def test_memory_bound_neighbours() -> None:
@@ -117,7 +167,7 @@ def test_memory_bound_neighbours() -> None:
     # At least the read, from cache at 100 GB/s; at most write and read, at 10 GB/s.
     assert hint.saving == (pytest.approx(4_000), pytest.approx(80_000))
     assert hint.measured.startswith("800 kB moved")
-    assert "put scale and shift into one function" in hint.change
+    assert "call scale and shift in one @ts.function" in hint.change
     assert hint.local_time == 160_000
 
 
@@ -140,15 +190,55 @@ def test_a_buffer_that_was_written_anew_is_another_value() -> None:
     first = launch(1, "a", 0, 80_000, flops=1, bytes=800_000, attributes={"writes": [(7, 400_000)]})
     between = launch(2, "b", 80_000, 80_000, flops=1, bytes=800_000, attributes={"writes": [(8, 10)]})
     last = launch(3, "c", 160_000, 80_000, flops=1, bytes=800_000, attributes={"reads": [(7, 400_000)]})
-    assert kinds(recorded(first, between, last)) == set()
+    assert kinds(recorded(first, between, last, end=240_000)) == set()
 
 
-def test_many_short_launches_are_launch_bound() -> None:
-    found = recorded(*[launch(i, start=i * 10_000, duration=2_000) for i in range(10)], end=100_000)
-    hint = only(found, "launch overhead")
+def calls(count: int, *functions: str, pause: int = 8_000) -> Recording:
+    """Calls of the functions in turn, of 2 us each."""
+    each = 2_000 + pause
+    events = [
+        launch(i, start=i * each, duration=2_000, attributes={"run": i, "function": functions[i % len(functions)]})
+        for i in range(count)
+    ]
+    return recorded(*events, end=count * each)
+
+
+def test_many_short_calls_are_launch_bound() -> None:
+    hint = only(calls(10, "scale", "shift"), "launch overhead")
     assert hint.saving == (72_000, 72_000)
-    assert "10 launches" in hint.measured
+    assert "10 calls" in hint.measured
+    assert hint.change.startswith("call scale, shift in one @ts.function")
     assert hint.kernel == ""
+
+
+def test_what_is_in_one_function_is_not_to_be_put_into_one() -> None:
+    assert only(calls(10, "attend"), "launch overhead").change == "give each call more work (a larger batch)"
+    one_call = [launch(i, start=i * 10_000, duration=2_000, attributes={"run": 1}) for i in range(10)]
+    assert "launch overhead" not in kinds(recorded(*one_call, end=100_000))
+    recording = chain()
+    for event in recording.launches[1:]:
+        event.attributes["run"] = 4  # type: ignore[index]
+    assert "memory-bound neighbours" not in kinds(recording)
+
+
+def test_one_long_pause_is_not_launch_overhead() -> None:
+    recording = calls(4, "scale", pause=100)
+    recording.add(launch(9, start=900_000, duration=2_000, attributes={"run": 9, "call_file": "/m.py", "call_line": 8}))
+    recording.end = 1_000_000
+    assert kinds(recording) == {"outside kernels"}
+    hint = only(recording, "outside kernels")
+    assert "between the calls of scale and saxpy at m.py:8" in hint.cause
+    assert hint.measured == "99.0% of the run lay outside kernels"
+
+
+def test_what_recording_takes_is_not_the_program_s() -> None:
+    recording = recorded(launch(1, duration=100_000), end=1_000_000)
+    assert kinds(recording) == {"outside kernels"}
+    recording.add(ProfilingEvent(100_000, 890_000))
+    assert kinds(recording) == set()
+    assert [(b.what, b.duration) for b in find_bottlenecks(recording)] == [
+        ("profiling", 890_000), ("saxpy", 100_000), ("outside kernels", 10_000),
+    ]  # fmt: skip
 
 
 def test_long_launches_are_not() -> None:
@@ -177,14 +267,16 @@ def test_pauses_in_which_something_was_compiled_are_not_launch_overhead() -> Non
 
 
 def test_hints_that_are_worth_nothing_are_not_said() -> None:
-    assert kinds(recorded(launch(duration=150_000), uniform(9, 4), end=10**9)) == set()
+    assert kinds(equal_tiles(9, 4, end=10**9)) == {"outside kernels"}
 
 
 def test_hints_come_largest_first_and_read_well() -> None:
-    first, second = hints(recorded(CompileEvent("f", "cpu", 0, 300_000), launch(duration=150_000), uniform(9, 4)))
+    with_compile = equal_tiles(9, 4)
+    with_compile.add(CompileEvent("f", "cpu", 450_000, 300_000))
+    first, second = hints(with_compile)
     assert (first.kind, second.kind) == ("compilation", "wave quantisation")
     text = str(second)
-    for part in ("measured:", "ideal:", "cause:", "change:", "saves 18.8 us to 37.5 us", "12.5% to 25.0% of it"):
+    for part in ("measured:", "ideal:", "cause:", "change:", "saves 56.2 us to 112 us", "12.5% to 25.0% of it"):
         assert part in text
 
 
