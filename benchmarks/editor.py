@@ -103,7 +103,7 @@ def start_milliseconds() -> float:
     """Importing the server and making one, in a process of its own."""
     code = (
         "import gc, time; started = time.perf_counter(); gc.disable(); from tessera_lsp import lazy_types\n"
-        "lazy_types.load(); from tessera_lsp.server import create_server\n"
+        "lazy_types.load(); from tessera_lsp.features import create_server\n"
         "create_server(''); print((time.perf_counter() - started) * 1e3)"
     )
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'lsp'}"}

@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from tessera_lsp import lazy_types
 
     lazy_types.load()
-    from tessera_lsp.server import create_server
+    from tessera_lsp.features import create_server
     from tessera_lsp.standard_io import serve
 
     server = create_server(given.errors_page if given.errors_page is not None else built_errors_page())

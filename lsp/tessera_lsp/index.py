@@ -12,7 +12,6 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lsprotocol import types as lsp
 from pygls.uris import from_fs_path, to_fs_path
@@ -24,12 +23,10 @@ from tessera.compiler.frontend.workspace import SUFFIXES, Modules
 from tessera.editor.names import definition_name
 from tessera.errors import Span
 from tessera_lsp.document import LARGEST, Document
+from tessera_lsp.notebook import Notebook
+from tessera_lsp.server import TesseraServer
 from tessera_lsp.text import Text
 from tessera_lsp.workspace import looked_at, stamp, text_of
-
-if TYPE_CHECKING:
-    from tessera_lsp.notebook import Notebook
-    from tessera_lsp.server import TesseraServer
 
 FILES = 8
 """files through which an imported name is followed"""

@@ -11,12 +11,11 @@ import logging
 import re
 import threading
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pygls.io_ import run_async, run_websocket
 
-if TYPE_CHECKING:
-    from tessera_lsp.server import TesseraServer
+from tessera_lsp.server import TesseraServer
 
 log = logging.getLogger(__name__)
 HEADER = re.compile(rb"content-(length: *\d+|type: *\S.*)\r\n", re.I)

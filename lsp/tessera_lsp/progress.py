@@ -7,21 +7,20 @@ import uuid
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcException
+from pygls.lsp.server import LanguageServer
 
-if TYPE_CHECKING:
-    from tessera_lsp.document import Document
-    from tessera_lsp.server import TesseraServer
+from tessera_lsp.document import Document
 
 LONG = 1.0
 """seconds after which a person wonders"""
 
 
 @contextmanager
-def progress(server: TesseraServer, token: Any, title: str) -> Generator[None]:
+def progress(server: LanguageServer, token: Any, title: str) -> Generator[None]:
     """Told under the token that the client has given for it, if it has."""
     if token is None:
         yield
@@ -33,7 +32,7 @@ def progress(server: TesseraServer, token: Any, title: str) -> Generator[None]:
         server.work_done_progress.end(token, lsp.WorkDoneProgressEnd())
 
 
-def tell_if_long(server: TesseraServer, document: Document) -> None:
+def tell_if_long(server: LanguageServer, document: Document) -> None:
     """Shows that a document is being analysed, if its first analysis takes long and the client shows such things."""
     window = server.client_capabilities.window
     if window is not None and window.work_done_progress:
@@ -41,7 +40,7 @@ def tell_if_long(server: TesseraServer, document: Document) -> None:
         task.add_done_callback(lambda t: t.cancelled() or t.exception())
 
 
-async def _told(server: TesseraServer, document: Document) -> None:
+async def _told(server: LanguageServer, document: Document) -> None:
     await asyncio.sleep(LONG)
     token = str(uuid.uuid4())
     if document.closed or document.known or document.problems or not await _busy(document):

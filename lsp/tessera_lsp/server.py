@@ -1,10 +1,11 @@
-"""The server: documents by address, the protocol's life cycle, and the table of features."""
+"""The server: documents by address and the protocol's life cycle. `features`, which stands above, has its answers."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
@@ -14,7 +15,6 @@ from pygls.exceptions import (
     FeatureRequestError,
     JsonRpcContentModified,
     JsonRpcException,
-    JsonRpcInternalError,
     JsonRpcInvalidParams,
 )
 from pygls.lsp.server import LanguageServer
@@ -24,7 +24,6 @@ from tessera import __version__, knobs
 from tessera.compiler.frontend.workspace import Modules
 from tessera_lsp import messages
 from tessera_lsp.document import Document
-from tessera_lsp.garbage import collect_when_idle
 from tessera_lsp.limits import clamp
 from tessera_lsp.notebook import LANGUAGES, Cell, Notebook, Source
 from tessera_lsp.progress import tell_if_long
@@ -38,6 +37,11 @@ _NOTEBOOKS = lsp.NotebookDocumentSyncOptions(
         )
     ]
 )
+PAUSE = 3.0
+"""seconds without an analysis after which a person is taken to be thinking"""
+NEVER = 1_000_000
+SHOWN = ("inlay_hint", "diagnostics", "code_lens")
+"""the features that clients show all the time"""
 _ASKED: ContextVar[int] = ContextVar("asked", default=0)
 """the number of the message that is being answered"""
 
@@ -125,6 +129,9 @@ class TesseraServer(LanguageServer):
         """the document and line of the person's cursor, where the client tells"""
         self.received = 0
         self.errors_page = errors_page
+        self.on_analysed: Callable[[Any], None] = lambda document: None
+        """shows the findings of a document or cell; the features set it"""
+        self._collection: asyncio.TimerHandle | None = None
 
     @property
     def encoding(self) -> str:
@@ -211,58 +218,45 @@ class TesseraServer(LanguageServer):
         return text_document is not None and text_document.diagnostic is not None
 
     def _push(self, document: Document) -> None:
-        collect_when_idle()
+        self._collect_when_idle()
         if document.by_import:  # the person has typed elsewhere, so the client does not ask by itself
-            self._refresh()
+            self.refresh(*SHOWN)
         if not self.pulls and self.documents.get(document.uri) is document:
-            self._publish(document)
+            self.on_analysed(document)
 
     def _push_cells(self, document: Document) -> None:
-        collect_when_idle()
+        self._collect_when_idle()
         notebook = self.notebooks.get(document.uri)
         if notebook is None or notebook.document is not document:
             return
         if notebook.has_spread():  # the client asks only for the cell that was typed in
-            self._refresh()
+            self.refresh(*SHOWN)
         if self.pulls:
             return
         for cell in notebook.cells():
-            self._publish(cell)
+            self.on_analysed(cell)
         self._clear(s.uri for s in notebook.sources if s.magic is None)
 
-    def _refresh(self) -> None:
-        from tessera_lsp.features.configuration import refresh
+    def refresh(self, *features: str) -> None:
+        """Asks the client to ask again for features ("inlay_hint", "diagnostics"), if it can be asked to."""
+        workspace = self.client_capabilities.workspace
+        for feature in features:
+            able = getattr(workspace, feature, None)
+            if able is not None and able.refresh_support:
+                method = "diagnostic" if feature == "diagnostics" else feature
+                asked = getattr(self, f"workspace_{method}_refresh_async")(None)
+                asyncio.ensure_future(asked).add_done_callback(lambda f: f.cancelled() or f.exception())
 
-        for what in ("inlay_hint", "diagnostics", "code_lens"):
-            refresh(self, what)
-
-    def _publish(self, document: Any) -> None:
-        from tessera_lsp.features.diagnostics import to_protocol
-
-        found = to_protocol(self, document)
-        self.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(document.uri, found, document.version))
+    def _collect_when_idle(self) -> None:
+        """Collects all cyclic garbage only while nobody types, for it takes longer than an answer may. Young objects
+        are collected as ever. Called after each analysis."""
+        if gc.get_threshold()[2] != NEVER:
+            gc.set_threshold(20_000, 20, NEVER)
+        if self._collection is not None:
+            self._collection.cancel()
+        self._collection = asyncio.get_running_loop().call_later(PAUSE, gc.collect)
 
     def report_server_error(self, error: Exception, source: Any) -> None:
         """A fault goes to the log, not into the person's way. That of a request is in its answer, and logged there."""
         if source is not FeatureRequestError:
             log.error("%s: %s", getattr(source, "__name__", source), error)
-
-
-def create_server(errors_page: str = "") -> TesseraServer:
-    """A server with every feature registered; nothing is started."""
-    from tessera_lsp import features
-
-    for name in ("pygls.protocol.json_rpc", "asyncio"):
-        logging.getLogger(name).addFilter(_unexpected)
-    server = TesseraServer(errors_page)
-    features.register(server)
-    return server
-
-
-def _unexpected(record: logging.LogRecord) -> bool:
-    """A request that is superseded or refused is answered, and no event; nor is the end of a session, with which what
-    the client has not answered ends too."""
-    error = record.exc_info[1] if record.exc_info else None
-    if isinstance(error, (SystemExit, asyncio.CancelledError)):
-        return False
-    return not isinstance(error, JsonRpcException) or isinstance(error, JsonRpcInternalError)

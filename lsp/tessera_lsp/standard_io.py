@@ -7,12 +7,11 @@ import asyncio
 import os
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pygls.io_ import StdoutWriter, run_async
 
-if TYPE_CHECKING:
-    from tessera_lsp.server import TesseraServer
+from tessera_lsp.server import TesseraServer
 
 CHUNK = 1 << 16
 SWITCH = 0.001

@@ -8,16 +8,14 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from stat import S_ISREG
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from pygls.uris import to_fs_path
 
 from tessera.compiler.frontend.incremental import read_text
 from tessera.errors import CompileError
 from tessera_lsp.document import TURN
-
-if TYPE_CHECKING:
-    from tessera_lsp.server import TesseraServer
+from tessera_lsp.server import TesseraServer
 
 T = TypeVar("T")
 LIMIT = 2000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from lsprotocol import types as lsp
 from pygls.workspace import Workspace
-from tessera_lsp.server import create_server
+from tessera_lsp.features import create_server
 
 from tests.lsp.test_features import apply, rename
 

@@ -15,7 +15,7 @@ def said(code: str, load: bool = True) -> list[str]:
 
 def test_few_are_made_by_starting():
     code = """
-from tessera_lsp.server import create_server
+from tessera_lsp.features import create_server
 create_server()
 from lsprotocol import types as lsp
 classes = [c for c in lsp.ALL_TYPES_MAP.values() if isinstance(c, type) and "__attrs_attrs__" in vars(c)]

@@ -10,7 +10,7 @@ import sys
 
 from lsprotocol import types as lsp
 from tessera_lsp.capabilities import FEATURES
-from tessera_lsp.server import create_server
+from tessera_lsp.features import create_server
 
 from tests.browsers import PATIENCE
 
@@ -45,7 +45,7 @@ def met(server):
 def loaded(code: str, *modules: str) -> list[str]:
     """Those of `modules` that a process has loaded which runs `code` after making `server`."""
     start = "import asyncio, sys\nfrom tessera_lsp import lazy_types as quick_types\nquick_types.load()\n"
-    start += "from tessera_lsp.server import create_server\nserver = create_server()\n"
+    start += "from tessera_lsp.features import create_server\nserver = create_server()\n"
     code = start + code + f"\nprint([m for m in {modules!r} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import PurePath
-from typing import TYPE_CHECKING
 
 from lsprotocol import types as lsp
 
@@ -12,10 +11,8 @@ from tessera.compiler.frontend.syntax.trees import first_line
 from tessera.editor.names import covers
 from tessera.errors import Span
 from tessera_lsp.index import Index, Unit
+from tessera_lsp.server import TesseraServer
 from tessera_lsp.uses import FUNCTIONS, Found, Function, calls_of, meant, own_name, places
-
-if TYPE_CHECKING:
-    from tessera_lsp.server import TesseraServer
 
 
 def register(server: TesseraServer) -> None:

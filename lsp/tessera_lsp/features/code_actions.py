@@ -9,11 +9,11 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcContentModified
 
+from tessera.editor.functions import Known
 from tessera.editor.refactor import (
     Offer,
     Selection,
@@ -26,13 +26,10 @@ from tessera.editor.refactor import (
     precision,
 )
 from tessera.errors import Diagnostic
+from tessera_lsp.document import Document
 from tessera_lsp.features import diagnostics
-
-if TYPE_CHECKING:
-    from tessera.editor.functions import Known
-    from tessera_lsp.document import Document
-    from tessera_lsp.server import TesseraServer
-    from tessera_lsp.settings import Settings
+from tessera_lsp.server import TesseraServer
+from tessera_lsp.settings import Settings
 
 log = logging.getLogger(__name__)
 

@@ -5,19 +5,17 @@ from __future__ import annotations
 import textwrap
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lsprotocol import types as lsp
 
 from tessera.compiler import levels
 from tessera.compiler.predict import Measured, Prediction, digest, last, predict, quantity, sizes_text
+from tessera.editor.functions import Known
 from tessera.editor.names import definition_name
+from tessera_lsp.document import Document
 from tessera_lsp.notebook import Cell
-
-if TYPE_CHECKING:
-    from tessera.editor.functions import Known
-    from tessera_lsp.document import Document
-    from tessera_lsp.server import TesseraServer
+from tessera_lsp.server import TesseraServer
 
 SHOW_IR, PROFILE, OPEN_PROFILE = "tessera.showIr", "tessera.profile", "tessera.openProfile"
 WIDEST = 80

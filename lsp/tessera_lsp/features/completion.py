@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lsprotocol import types as lsp
 
@@ -23,10 +23,8 @@ from tessera.editor.names import COORDINATE, bound_by, context_names, fits, is_l
 from tessera.editor.signatures import Signature
 from tessera.language import dtypes, tile
 from tessera.language.dtypes import DType
-
-if TYPE_CHECKING:
-    from tessera_lsp.document import Document
-    from tessera_lsp.server import TesseraServer
+from tessera_lsp.document import Document
+from tessera_lsp.server import TesseraServer
 
 _OWNER = re.compile(r"(?P<name>[^\W\d][\w.]*|[)\]])\s*\.\s*\w*$")
 _TYPED = re.compile(r"\w+$")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lsprotocol import types as lsp
 
@@ -11,9 +10,7 @@ from tessera import knobs
 from tessera_lsp import settings
 from tessera_lsp.features import watched
 from tessera_lsp.messages import CURSOR, CursorParams
-
-if TYPE_CHECKING:
-    from tessera_lsp.server import TesseraServer
+from tessera_lsp.server import TesseraServer
 
 
 def register(server: TesseraServer) -> None:
@@ -43,7 +40,7 @@ def register(server: TesseraServer) -> None:
         moved = server.cursor != (params.text_document.uri, params.position.line)
         server.cursor = params.text_document.uri, params.position.line
         if moved and server.settings.quiet:
-            refresh(server, "inlay_hint")
+            server.refresh("inlay_hint")
 
 
 def _section(given: Any) -> Any:
@@ -67,8 +64,7 @@ def take(server: TesseraServer, new: settings.Settings) -> None:
     if new != server.settings:
         targeted = new.target != server.settings.target
         _set(server, new)
-        for what in ("inlay_hint", "code_lens", *(["diagnostics"] if targeted else [])):
-            refresh(server, what)
+        server.refresh("inlay_hint", "code_lens", *(["diagnostics"] if targeted else []))
 
 
 def _set(server: TesseraServer, new: settings.Settings) -> None:
@@ -78,13 +74,3 @@ def _set(server: TesseraServer, new: settings.Settings) -> None:
         knobs.target.set(server.default_target if new.target == "auto" else new.target)
         for document in (*server.documents.values(), *(n.document for n in server.notebooks.values())):
             document.analyse_anew()
-
-
-def refresh(server: TesseraServer, what: str) -> None:
-    """Asks the client to ask again for `what` ("inlay_hint"), if it can be asked to."""
-    workspace = server.client_capabilities.workspace
-    able = getattr(workspace, what, None)
-    if able is not None and able.refresh_support:
-        method = "diagnostic" if what == "diagnostics" else what
-        asked = getattr(server, f"workspace_{method}_refresh_async")(None)
-        asyncio.ensure_future(asked).add_done_callback(lambda f: f.cancelled() or f.exception())

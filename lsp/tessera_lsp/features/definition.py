@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
 from lsprotocol import types as lsp
 
 from tessera.editor import names
+from tessera.errors import Span
+from tessera_lsp.document import Document
 from tessera_lsp.features.references import target_at
 from tessera_lsp.index import Index
-
-if TYPE_CHECKING:
-    from tessera.errors import Span
-    from tessera_lsp.document import Document
-    from tessera_lsp.server import TesseraServer
+from tessera_lsp.server import TesseraServer
 
 
 def register(server: TesseraServer) -> None:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from os.path import isabs
-from typing import TYPE_CHECKING
 
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcException
 
 from tessera.errors import CODES, Diagnostic
-
-if TYPE_CHECKING:
-    from tessera_lsp.document import Document
-    from tessera_lsp.server import TesseraServer
+from tessera_lsp.document import Document
+from tessera_lsp.server import TesseraServer
 
 _SEVERITY = {
     "error": lsp.DiagnosticSeverity.Error,

@@ -5,13 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 from lsprotocol import types as lsp
 
-if TYPE_CHECKING:
-    from tessera_lsp.document import Document
-    from tessera_lsp.server import TesseraServer
+from tessera_lsp.document import Document
+from tessera_lsp.server import TesseraServer
 
 _BRACKETS = (ast.Call, ast.List, ast.Tuple, ast.Dict, ast.Set, ast.Subscript)
 

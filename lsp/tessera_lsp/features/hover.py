@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lsprotocol import types as lsp
 
@@ -20,12 +20,10 @@ from tessera.language import dims
 from tessera.language.dims import Expr
 from tessera.language.dtypes import DType
 from tessera_lsp import markup
+from tessera_lsp.document import Document
 from tessera_lsp.index import Index, Unit
+from tessera_lsp.server import TesseraServer
 from tessera_lsp.uses import FUNCTIONS, own_name, places
-
-if TYPE_CHECKING:
-    from tessera_lsp.document import Document
-    from tessera_lsp.server import TesseraServer
 
 
 def register(server: TesseraServer) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lsprotocol import types as lsp
 
@@ -20,11 +20,9 @@ from tessera.compiler.ir.types import IndexType, shape_text
 from tessera.editor.functions import Known, is_tensor, policy_of
 from tessera.editor.names import bound_by, parameters
 from tessera.editor.refactor import annotate
+from tessera_lsp.document import Document
+from tessera_lsp.server import TesseraServer
 from tessera_lsp.settings import Settings
-
-if TYPE_CHECKING:
-    from tessera_lsp.document import Document
-    from tessera_lsp.server import TesseraServer
 
 _WORD = re.compile(r"([^\W\d]\w*)")
 EVERYTHING = Settings()

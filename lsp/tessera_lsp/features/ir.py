@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote, unquote
 
 from lsprotocol import types as lsp
@@ -14,14 +14,12 @@ from pygls.exceptions import JsonRpcContentModified, JsonRpcInvalidParams
 
 from tessera.compiler import levels
 from tessera.compiler.levels import Line, NoIR
+from tessera.editor.functions import Known
 from tessera_lsp.capabilities import RequestFailedError
+from tessera_lsp.document import Document
 from tessera_lsp.messages import IR, LEVELS, FunctionParams, IrParams, IrResult, LevelsResult, SourceLines
 from tessera_lsp.progress import progress
-
-if TYPE_CHECKING:
-    from tessera.editor.functions import Known
-    from tessera_lsp.document import Document
-    from tessera_lsp.server import TesseraServer
+from tessera_lsp.server import TesseraServer
 
 SCHEME = "tessera"
 _LANGUAGES = {"graph": "mlir", "schedule": "mlir", "tile": "mlir", "target": "llvm", "assembly": "asm"}

@@ -6,19 +6,16 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from lsprotocol import types as lsp
 
 from tessera.editor import names
 from tessera.editor.names import Occurrence
+from tessera.errors import Span
+from tessera_lsp.document import Document
 from tessera_lsp.index import Index, Target
+from tessera_lsp.server import TesseraServer
 from tessera_lsp.uses import everywhere, places, uses
-
-if TYPE_CHECKING:
-    from tessera.errors import Span
-    from tessera_lsp.document import Document
-    from tessera_lsp.server import TesseraServer
 
 _WORD = re.compile(r"[^\W\d]\w*")
 

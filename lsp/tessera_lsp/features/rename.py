@@ -7,24 +7,21 @@ import ast
 from collections.abc import Iterable
 from dataclasses import dataclass
 from keyword import iskeyword
-from typing import TYPE_CHECKING
 
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcInvalidParams
 
 from tessera.editor import names
+from tessera.editor.functions import Known
 from tessera.editor.names import COORDINATE
 from tessera.editor.refactor import tried
 from tessera.errors import Edit, Span
 from tessera_lsp.capabilities import RequestFailedError
+from tessera_lsp.document import Document
 from tessera_lsp.features.references import own_places, target_at
 from tessera_lsp.index import Index, Target, Unit, word_pattern
+from tessera_lsp.server import TesseraServer
 from tessera_lsp.uses import calls_of, everywhere, uses
-
-if TYPE_CHECKING:
-    from tessera.editor.functions import Known
-    from tessera_lsp.document import Document
-    from tessera_lsp.server import TesseraServer
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,17 +6,14 @@ import ast
 from collections.abc import Iterator
 from functools import reduce
 from itertools import zip_longest
-from typing import TYPE_CHECKING
 
 from lsprotocol import types as lsp
 
 from tessera.compiler.frontend.syntax.parse import source_of
 from tessera.compiler.frontend.syntax.trees import first_line
 from tessera.errors import Span
-
-if TYPE_CHECKING:
-    from tessera_lsp.document import Document
-    from tessera_lsp.server import TesseraServer
+from tessera_lsp.document import Document
+from tessera_lsp.server import TesseraServer
 
 
 def register(server: TesseraServer) -> None:

@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lsprotocol import types as lsp
 
@@ -20,10 +20,8 @@ from tessera.editor.functions import Known
 from tessera.errors import Span
 from tessera.language.dtypes import DType
 from tessera_lsp.capabilities import MODIFIERS, TOKENS
-
-if TYPE_CHECKING:
-    from tessera_lsp.document import Document
-    from tessera_lsp.server import TesseraServer
+from tessera_lsp.document import Document
+from tessera_lsp.server import TesseraServer
 
 _OURS = ("defaultLibrary",)
 

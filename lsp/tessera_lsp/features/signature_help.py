@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from lsprotocol import types as lsp
 
 from tessera.compiler.graph.operator import ALIASES
 from tessera.editor import signatures
 from tessera.editor.calls import Bracket, context_at
+from tessera.editor.functions import Known
 from tessera.editor.names import is_local
 from tessera.editor.signatures import Signature
-
-if TYPE_CHECKING:
-    from tessera.editor.functions import Known
-    from tessera_lsp.document import Document
-    from tessera_lsp.server import TesseraServer
+from tessera_lsp.document import Document
+from tessera_lsp.server import TesseraServer
 
 
 def register(server: TesseraServer) -> None:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tessera.compiler.frontend.names.signature import definition_signature
 from tessera.compiler.frontend.sizes import declared_sizes, usual_sizes
 from tessera_lsp.features.ir import asked_function
 from tessera_lsp.messages import SIZES, FunctionParams, SizesResult
-
-if TYPE_CHECKING:
-    from tessera_lsp.server import TesseraServer
+from tessera_lsp.server import TesseraServer
 
 
 def register(server: TesseraServer) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from lsprotocol import types as lsp
 
@@ -12,10 +11,8 @@ from tessera.compiler.frontend.syntax.parse import source_of
 from tessera.compiler.frontend.syntax.trees import first_line
 from tessera.editor.names import definition_name
 from tessera.editor.signatures import of_definition
-
-if TYPE_CHECKING:
-    from tessera_lsp.document import Document
-    from tessera_lsp.server import TesseraServer
+from tessera_lsp.document import Document
+from tessera_lsp.server import TesseraServer
 
 
 def register(server: TesseraServer) -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from lsprotocol import types as lsp
 from pygls.uris import to_fs_path
 
-if TYPE_CHECKING:
-    from tessera_lsp.server import TesseraServer
+from tessera_lsp.server import TesseraServer
 
 WATCHED = "**/*.{py,tess}"
 

@@ -10,7 +10,6 @@ import asyncio
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lsprotocol import types as lsp
 from pygls.uris import from_fs_path, to_fs_path
@@ -20,10 +19,8 @@ from tessera.compiler.frontend.workspace import imported_files
 from tessera_lsp.document import Document
 from tessera_lsp.features.diagnostics import one, to_protocol
 from tessera_lsp.progress import progress
+from tessera_lsp.server import TesseraServer
 from tessera_lsp.workspace import files, stamp, text_of
-
-if TYPE_CHECKING:
-    from tessera_lsp.server import TesseraServer
 
 PAUSE = 3.0
 """seconds before an answer that says nothing new"""

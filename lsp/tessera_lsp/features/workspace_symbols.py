@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcContentModified
@@ -20,11 +19,9 @@ from pygls.uris import from_fs_path
 from tessera.compiler.frontend.syntax.parse import parse
 from tessera.editor.names import definition_name, fits
 from tessera.errors import Span
+from tessera_lsp.server import TesseraServer
 from tessera_lsp.text import Text
 from tessera_lsp.workspace import looked_at, stamp, text_of
-
-if TYPE_CHECKING:
-    from tessera_lsp.server import TesseraServer
 
 _DECORATOR = re.compile(r"(?:^|\.)(function|kernel|shape_checked)$")
 _START = re.compile(r"(?<![^\W_])[^\W_]|(?<=[^\W\dA-Z_])[A-Z]")

@@ -40,15 +40,11 @@ OPEN: set[tuple[str, str]] = {
     ("tessera.compiler.frontend.kernel.names", "tessera.compiler.frontend.kernel.state"),
     ("tessera.compiler.frontend.kernel.outputs", "tessera.compiler.frontend.kernel.state"),
     ("tessera.compiler.frontend.result", "tessera.compiler.frontend.analyse"),
-    ("tessera_lsp.server", "tessera_lsp.features"),
-    ("tessera_lsp.server", "tessera_lsp.features.configuration"),
-    ("tessera_lsp.server", "tessera_lsp.features.diagnostics"),
-    ("tessera_lsp.server", "tessera_lsp.progress"),
 }
 
 MOST_MODULES = 18
 # Folders with more modules (besides __init__.py), and how many they may have.
-CROWDED = {"lsp/tessera_lsp": 19, "tessera/compiler/frontend/evaluate": 19}
+CROWDED = {"tessera/compiler/frontend/evaluate": 19}
 # Here each feature of the protocol has a module.
 ANY_NUMBER = "lsp/tessera_lsp/features"
 
