@@ -284,8 +284,7 @@ def _pauses(recording: Recording) -> list[_Pause]:
     last, end = None, 0
     for launch in ran:
         compiling = bisect_left(compiled, launch.start) > bisect_left(compiled, end)
-        prepared = not compiling and not launch.attributes.get("compile_ns")
-        if last and launch.start > end and prepared and not _one_call(last, launch):
+        if last and launch.start > end and not compiling and not _one_call(last, launch):
             found.append(_Pause(last, launch, launch.start - end))
         if launch.start + (launch.duration or 0) >= end:
             last, end = launch, launch.start + (launch.duration or 0)

@@ -88,10 +88,6 @@ class LaunchAttributes(TypedDict, total=False):
     """resident warps over the most the SM can hold, 0..1, from the kernel's registers and shared memory"""
     occupancy_limiter: str
     """what bounds `occupancy`: registers, shared memory, threads or blocks"""
-    compile_ns: int
-    """time spent compiling for this call; absent or 0 when prepared before"""
-    cache: Literal["hit", "miss", "disk"]
-    """where the compiled kernel came from"""
     record_ns: float
     """measured cost of one tile record on this target"""
     dropped: int

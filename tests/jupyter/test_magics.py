@@ -109,14 +109,14 @@ def test_unknown_target_is_refused_before_anything_runs(nb):
     assert "made" not in nb
 
 
-def test_profile_records_the_second_run_and_gives_the_profiler(doubled):
+def test_profile_records_later_runs_and_gives_the_profiler(doubled):
     doubled.run("calls = []")
     ran = doubled.run(f"prof = %tessera profile (calls.append(1), {CALL})")
     assert ran.error is None
     assert isinstance(doubled["prof"], Profiler)
-    assert len(doubled["prof"].launches()) == 1
+    assert 3 <= len(doubled["prof"].launches()) <= 5
     assert doubled["prof"].recording.compiles == []
-    assert doubled["calls"] == [1, 1]
+    assert len(doubled["calls"]) == 1 + len(doubled["prof"].launches())
     assert "Tiles over time" in ran.html
 
 

@@ -137,7 +137,6 @@ def _event(run: Run, info: LaunchInfo, number: int, extent: Extent, more: Mappin
         "label": info.label,
         "dtype": info.dtype,
         **{k: tuple((buffer, size(d)) for buffer, d in more[k]) for k in ("reads", "writes")},
-        "cache": built.origin,
         **{k: v for k, v in more.items() if k not in ("reads", "writes")},
         **{k: resources[k] for k in ("occupancy", "occupancy_limiter", "slots") if resources.get(k) is not None},
     }

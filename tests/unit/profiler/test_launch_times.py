@@ -64,6 +64,11 @@ def test_launches_of_one_call_belong_together(recorded: Profiler) -> None:
     assert runs == sorted(runs)
 
 
+def test_a_launch_says_nothing_of_a_cache_that_it_did_not_ask(recorded: Profiler) -> None:
+    assert not recorded.recording.compiles
+    assert all("cache" not in launch.attributes for launch in recorded.launches())
+
+
 def test_every_launch_has_a_flow_in_the_trace(recorded: Profiler, tmp_path: Path) -> None:
     events = json.loads(recorded.export_chrome_trace(tmp_path / "t.json").read_text())["traceEvents"]
     assert sum(e["ph"] == "s" for e in events) == sum(e["ph"] == "f" for e in events) == len(recorded.launches())
