@@ -1,24 +1,36 @@
-"""Type stubs of the public names, from the operator definitions: `python scripts/make_stubs.py` writes
-`tessera/__init__.pyi`, `--check` fails where it is out of date.
+"""Type stubs of the public names, from the definitions of operators and of the functions of `ts.tile`:
+`python scripts/make_stubs.py` writes `tessera/__init__.pyi` and `tessera/tile.pyi`, `--check` fails where one is out of
+date.
 
-Type checkers and editors read there what `tessera.__getattr__` resolves at run time.
+Type checkers and editors read there what `__getattr__` of these modules resolves at run time.
 """
 
 from __future__ import annotations
 
+import inspect
 import math
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import tessera
+from tessera.compiler.frontend.kernel.builtins import public
 from tessera.compiler.graph.operator import FUNCTIONS, METHODS, PROPERTIES, Operator, Parameter
+from tessera.compiler.tile.builtin import TileBuiltin
 from tessera.language import dtypes
 from tessera.language.dtypes import DType
 from tessera.language.scalars import BY_SYMBOL
 from tessera.runtime.eager.tensor import METHOD_FUNCTIONS, Tensor
 
-TARGET = Path(__file__).parents[1] / "tessera" / "__init__.pyi"
+ROOT = Path(__file__).parents[1] / "tessera"
+TILE_HEAD = '''"""The functions of kernels, for type checkers and editors. Made by scripts/make_stubs.py."""
+
+# ruff: noqa
+# fmt: off
+from __future__ import annotations
+
+from typing import Any
+'''
 HEAD = '''"""Public names of Tessera, for type checkers and editors. Made by scripts/make_stubs.py."""
 
 # ruff: noqa
@@ -90,8 +102,8 @@ def result(operator: Operator, of_method: bool = False) -> str:
     return f"tuple[{own}, ...]" if operator.multiple else own
 
 
-def docstring(operator: Operator, indent: str) -> str:
-    lines = operator.doc.splitlines()
+def docstring(doc: str, indent: str) -> str:
+    lines = doc.splitlines()
     body = "\n".join(f"{indent}{line}" if line else "" for line in lines)
     end = f"\n{indent}" if len(lines) > 1 else ""
     return f'{indent}"""{body.strip()}{end}"""'
@@ -99,12 +111,12 @@ def docstring(operator: Operator, indent: str) -> str:
 
 def function(name: str, operator: Operator) -> str:
     head = f"def {name}({', '.join(parameters(operator))}) -> {result(operator)}:"
-    return f"{head}\n{docstring(operator, '    ')}"
+    return f"{head}\n{docstring(operator.doc, '    ')}"
 
 
 def method(name: str, operator: Operator) -> str:
     rest = ", ".join(("self", *parameters(operator, of_method=True)))
-    return f"    def {name}({rest}) -> {result(operator, True)}:\n{docstring(operator, '        ')}"
+    return f"    def {name}({rest}) -> {result(operator, True)}:\n{docstring(operator.doc, '        ')}"
 
 
 def tensor_class() -> str:
@@ -149,15 +161,33 @@ def text() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def tile_parameter(p: inspect.Parameter) -> str:
+    star = "*" if p.kind is p.VAR_POSITIONAL else ""
+    kind = p.annotation if p.annotation in ("int", "bool", "str", "float") else "Any"
+    given = f" = {default(p.default) if not isinstance(p.default, DType) else repr(p.default.name)}"
+    return f"{star}{p.name}: {kind}{given if p.default is not p.empty else ''}"
+
+
+def tile_function(name: str, builtin: TileBuiltin) -> str:
+    parameters = ", ".join(map(tile_parameter, builtin.parameters.values()))
+    return f"def {name}({parameters}) -> Any:\n{docstring(builtin.text, '    ')}"
+
+
+def tile_text() -> str:
+    """The stub file of `ts.tile`."""
+    return "\n\n".join([TILE_HEAD, *(tile_function(n, b) for n, b in sorted(public().items()))]) + "\n"
+
+
 def main(arguments: list[str]) -> int:
-    made = text()
-    if "--check" in arguments:
-        if not TARGET.exists() or TARGET.read_text(encoding="utf-8") != made:
-            print(f"{TARGET} is out of date; write it with: python scripts/make_stubs.py", file=sys.stderr)
-            return 1
-        return 0
-    TARGET.write_text(made, encoding="utf-8")
-    return 0
+    old = False
+    for name, made in (("__init__.pyi", text()), ("tile.pyi", tile_text())):
+        file = ROOT / name
+        if "--check" not in arguments:
+            file.write_text(made, encoding="utf-8")
+        elif not file.exists() or file.read_text(encoding="utf-8") != made:
+            print(f"{file} is out of date; write it with: python scripts/make_stubs.py", file=sys.stderr)
+            old = True
+    return 1 if old else 0
 
 
 if __name__ == "__main__":

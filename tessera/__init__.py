@@ -37,7 +37,7 @@ _HOME: dict[str, str] = {
 }  # fmt: skip
 _MODULES = {
     "array_api": "tessera.runtime.standard",
-    "tile": "tessera.language.tile",
+    "tile": "tessera.tile",
     "dist": "tessera.dist",
     "errors": "tessera.errors",
     "kernels": "tessera.kernels",

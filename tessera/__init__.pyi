@@ -15,6 +15,7 @@ from . import kernels as kernels
 from . import knobs as knobs
 from . import nn as nn
 from . import profiler as profiler
+from . import tile as tile
 from tessera.compiler.frontend.importing import install_import_hook as install_import_hook
 from tessera.errors import CompileError as CompileError
 from tessera.errors import DebugCheckError as DebugCheckError
@@ -24,7 +25,6 @@ from tessera.errors import LaunchError as LaunchError
 from tessera.errors import MissingDependency as MissingDependency
 from tessera.errors import TargetError as TargetError
 from tessera.errors import TesseraError as TesseraError
-from tessera.language import tile as tile
 from tessera.language.annotations import Bool as Bool
 from tessera.language.annotations import Const as Const
 from tessera.language.annotations import Float as Float

@@ -8,14 +8,17 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+<<<<<<< HEAD
 from tessera.compiler.frontend.module import TextScope, decorated_kind
+=======
+from tessera.compiler.frontend.kernel.builtins import public
+>>>>>>> 37d3cb2 (Functions of ts.tile are defined once: name, signature, documentation, dtypes, cost, meaning and example)
 from tessera.compiler.frontend.names import vocabulary
 from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.values import MISSING, Builtin, Namespace, OperatorRef
 from tessera.compiler.graph.operator import METHODS, PROPERTIES, REGISTRY, Operator
-from tessera.language import decorators, distribution, tile
+from tessera.language import decorators, distribution
 from tessera.language.dtypes import DType
-from tessera.language.scalars import TABLE
 
 TILE = "tessera.tile."
 
@@ -91,18 +94,9 @@ def of_method(name: str) -> Signature | None:
 
 
 def of_tile(name: str, method: bool = False) -> Signature | None:
-    found = _of_python(name, getattr(tile, name, None))
-    if found is not None and found.parameters == ("*args", "**kwargs"):
-        found = _of_table(name, found.doc)
-    return Signature(name, found.parameters[1:], found.doc) if method and found is not None else found
-
-
-def _of_table(name: str, doc: str) -> Signature:
-    """Of the tile functions that come from tables: elementwise ones, and those whose documentation shows the call."""
-    if name in TABLE:
-        return Signature(name, ("x", "y", "z")[: TABLE[name].arity], doc)
-    shown = re.match(rf"{name}\((.*)\): ", doc)
-    return Signature(name, tuple(shown[1].split(", ")) if shown else ("x",), doc)
+    """As a method of a tile, a function lacks its first parameter."""
+    builtin = public().get(name)
+    return Signature(name, builtin.written[1 if method else 0 :], builtin.text) if builtin is not None else None
 
 
 def of_definition(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Signature:

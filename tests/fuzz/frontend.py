@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 
 from tessera.compiler.frontend.incremental import FileAnalysis
-from tessera.compiler.frontend.kernel.builtins import TILE_FUNCTIONS
+from tessera.compiler.frontend.kernel.builtins import public
 from tessera.compiler.graph.operator import FUNCTIONS, METHODS
 from tessera.language import dtypes
 
@@ -137,7 +137,7 @@ class Writer:
             return r.choice(ODD) if r.random() < 0.35 else r.choice(self.names)
         if kind < 0.55:
             if self.kernel and r.random() < 0.8:
-                return f"ts.tile.{r.choice(sorted(TILE_FUNCTIONS))}({self.arguments(depth)})"
+                return f"ts.tile.{r.choice(sorted(public()))}({self.arguments(depth)})"
             return f"ts.{r.choice(sorted(FUNCTIONS))}({self.arguments(depth)})"
         if kind < 0.67:
             return f"{self.value(depth - 1)}.{r.choice(sorted(METHODS))}({self.arguments(depth)})"

@@ -9,7 +9,7 @@ from typing import Any
 from lsprotocol import types as lsp
 
 from tessera.compiler.frontend.kernel import layer as kernel_layer
-from tessera.compiler.frontend.kernel.builtins import TILE_FUNCTIONS
+from tessera.compiler.frontend.kernel.builtins import public
 from tessera.compiler.frontend.kernel.state import DEFAULTS
 from tessera.compiler.frontend.names import vocabulary
 from tessera.compiler.frontend.names.frame import Closure
@@ -21,7 +21,7 @@ from tessera.editor.calls import NAME, context_at
 from tessera.editor.functions import Known, is_tensor
 from tessera.editor.names import COORDINATE, bound_by, context_names, fits, is_local
 from tessera.editor.signatures import Signature
-from tessera.language import dtypes, tile
+from tessera.language import dtypes
 from tessera.language.dtypes import DType
 from tessera_lsp.document import Document
 from tessera_lsp.server import TesseraServer
@@ -116,12 +116,12 @@ def _of_kernel_value(known: Known, owner: str) -> Iterator[lsp.CompletionItem]:
         yield from (lsp.CompletionItem(n, kind=_KIND.TypeParameter, detail="dim") for n in known.analysis.dims)
         yield from (lsp.CompletionItem(n, kind=_KIND.Property) for n in DEFAULTS)
         return
-    yield from (_function(n, signatures.of_tile(n, method=True), _KIND.Method) for n in sorted(TILE_FUNCTIONS))
+    yield from (_function(n, signatures.of_tile(n, method=True), _KIND.Method) for n in sorted(public()))
     yield from (lsp.CompletionItem(n, kind=_KIND.Property) for n in kernel_layer.PROPERTIES)
 
 
 def _of_namespace(path: str) -> Iterator[lsp.CompletionItem]:
-    names = tile.names() if path == "tessera.tile" else sorted({*vocabulary.members(path)})
+    names = sorted(public()) if path == "tessera.tile" else sorted({*vocabulary.members(path)})
     for name in names:
         value = vocabulary.member(path, name)
         if isinstance(value, DType):

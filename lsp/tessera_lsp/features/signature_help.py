@@ -5,6 +5,7 @@ from __future__ import annotations
 from lsprotocol import types as lsp
 
 from tessera.compiler.graph.operator import ALIASES
+from tessera.compiler.tile import builtin
 from tessera.editor import signatures
 from tessera.editor.calls import Bracket, context_at
 from tessera.editor.functions import Known
@@ -45,9 +46,10 @@ def _help(document: Document, signature: Signature, call: Bracket) -> lsp.Signat
         at += len(p) + 2
     plain = [n.lstrip("*") for n in signature.names]
     active = min(call.commas, len(plain) - 1) if plain else None
-    keyword = ALIASES.get(call.keyword, call.keyword) if call.keyword not in plain else call.keyword
-    if keyword in plain:
-        active = plain.index(keyword)
+    for keyword in (call.keyword, ALIASES.get(call.keyword), builtin.ALIASES.get(call.keyword)):
+        if keyword in plain:
+            active = plain.index(keyword)
+            break
     kind = lsp.MarkupKind.PlainText if signature.written else lsp.MarkupKind.Markdown
     information = lsp.SignatureInformation(
         signature.text,

@@ -83,13 +83,13 @@ def _laid_out(func: Op, spelling: Spelling, sizes: Mapping[str, int]) -> tuple[A
 
 def take_apart(func: Op, without: str = "") -> set[Op]:
     """Leaves operators that `ts.tile` has, and gives the conversions that stand in the text."""
-    from tessera.compiler.frontend.kernel.builtins import TILE_FUNCTIONS
+    from tessera.compiler.frontend.kernel.builtins import public
     from tessera.compiler.graph.passes.canonicalize import canonicalize
     from tessera.compiler.graph.passes.decompose import decompose
     from tessera.compiler.graph.passes.eliminate_dead import eliminate_dead
 
     said = {op for op in func.walk() if op.name == "graph.cast"}
-    kept = {name for name in TILE_FUNCTIONS if kind_of(name) in ("map", "reduce", "scan")}
+    kept = {name for name in public() if kind_of(name) in ("map", "reduce", "scan")}
     decompose(func, kept - {without})
     canonicalize(func)
     eliminate_dead(func)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import ast
-import inspect
 from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend.evaluate.attributes import name_span
-from tessera.compiler.frontend.kernel.builtins import TILE_FUNCTIONS
-from tessera.compiler.frontend.kernel.registry import signature
+from tessera.compiler.frontend.kernel.builtins import BUILTINS
 from tessera.compiler.frontend.kernel.tiles import NUMBERS, KernelFault
 from tessera.compiler.frontend.kernel.values import View
 from tessera.compiler.frontend.names.values import type_name
@@ -25,7 +23,7 @@ PYTHON_NAMES = {"abs": "abs", "max": "maximum", "min": "minimum", "round": "roun
 def graph_form(k: KernelState, node: ast.AST, name: str) -> Any:
     fixes: tuple[Fix, ...] = ()
     hint = "; a kernel uses the functions of ts.tile"
-    if name in TILE_FUNCTIONS:
+    if name in BUILTINS:
         hint = f"; use ts.tile.{name} here"
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             owner = k.ev.span(node.func.value)
@@ -35,16 +33,16 @@ def graph_form(k: KernelState, node: ast.AST, name: str) -> Any:
 
 
 def tile_call(k: KernelState, node: ast.AST, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    f = TILE_FUNCTIONS.get(name)
-    if f is None:
+    builtin = BUILTINS.get(name)
+    if builtin is None:
         named = node.func if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
-        hint, fixes = k.ev.suggest(name, TILE_FUNCTIONS, name_span(k.ev, named) if named else k.ev.span(node))
+        hint, fixes = k.ev.suggest(name, BUILTINS, name_span(k.ev, named) if named else k.ev.span(node))
         return k.ev.error("TS104", f"ts.tile has no function {name!r}{hint}", node, fixes=fixes if named else ())
     try:
-        bound = inspect.signature(f).bind(k, *args, **kwargs)
+        bound = builtin.bind(args, kwargs)
     except TypeError as e:
-        raise KernelFault("TS105", f"{signature(name)}: {e}") from None
-    return f(*bound.args, **bound.kwargs)
+        raise KernelFault("TS105", f"{builtin.signature}: {e}") from None
+    return builtin.build(k, *bound.args, **bound.kwargs)
 
 
 def python_call(k: KernelState, node: ast.AST, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:

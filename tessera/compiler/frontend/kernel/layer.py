@@ -19,7 +19,7 @@ from tessera.compiler.frontend.evaluate.fixes import around_index, rewritten
 from tessera.compiler.frontend.evaluate.layer import Layer
 from tessera.compiler.frontend.kernel import calls, control, names, operators, outputs
 from tessera.compiler.frontend.kernel.access import Place
-from tessera.compiler.frontend.kernel.builtins import TILE_FUNCTIONS
+from tessera.compiler.frontend.kernel.builtins import BUILTINS
 from tessera.compiler.frontend.kernel.grid import PREFIX, REGISTER, SERIAL
 from tessera.compiler.frontend.kernel.state import DEFAULTS, KernelState
 from tessera.compiler.frontend.kernel.tiles import KernelFault, tile_type
@@ -227,7 +227,7 @@ class KernelLayer(KernelState):
     @guarded
     def store(self, node: ast.AST, value: Any, index: Any, item: Any) -> None:
         if isinstance(value, Shared):
-            TILE_FUNCTIONS["store"](self, value, item)
+            BUILTINS["store"].build(self, value, item)
             return
         if not isinstance(value, View):
             advice = "assign the name, or store to a parameter"
@@ -250,14 +250,14 @@ class KernelLayer(KernelState):
     @guarded
     def _property(self, node: ast.AST, value: Any, name: str) -> Any:
         if name == "T":
-            return TILE_FUNCTIONS["transpose"](self, value)
+            return BUILTINS["transpose"].build(self, value)
         t: Any = value if isinstance(value, View) else self.type_of(value)
         return {"shape": t.shape, "dtype": t.dtype, "ndim": len(t.shape)}[name]
 
     def attributes(self, value: Any) -> Sequence[str]:
         if isinstance(value, Context):
             return [*value.config, *value.sizes, *DEFAULTS]
-        return [*PROPERTIES, *TILE_FUNCTIONS, *CONVERSIONS]
+        return [*PROPERTIES, *BUILTINS, *CONVERSIONS]
 
     def method(self, node: ast.Call, method: Method, args: list[Any], kwargs: dict[str, Any]) -> Any:
         return self._call(node, calls.tile_call, method.name, [method.owner, *args], kwargs)

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import tessera
-from tessera.language import tile
+from tessera import tile
 
 _ROOT = Path(tessera.__path__[0])
 
@@ -18,7 +18,7 @@ def members(module: str) -> frozenset[str] | None:
     """The names and modules in `tessera.<...>`; None for what is no module, one whose members are found when they are
     asked for, and where not all of the package is installed (an editor's bundled server)."""
     if module == "tessera.tile":
-        return frozenset(tile.names())
+        return frozenset(dir(tile))
     place = _ROOT.joinpath(*module.split(".")[1:])
     package = (place / "__init__.py").is_file()
     file = place / "__init__.py" if package else place.with_suffix(".py")

@@ -1,0 +1,21 @@
+"""The functions of `ts.tile`, a family a file. Importing this package registers them all."""
+
+from __future__ import annotations
+
+from tessera.compiler.frontend.kernel.builtins import (
+    checking,
+    elementwise,
+    folds,
+    loops,
+    making,
+    memory,
+    places,
+    products,
+    shaping,
+)
+from tessera.compiler.tile.builtin import BUILTINS, public
+
+__all__ = ["BUILTINS", "FAMILIES", "public"]
+
+FAMILIES = (places, loops, making, memory, shaping, folds, products, elementwise, checking)
+"""in the order of the reference page"""

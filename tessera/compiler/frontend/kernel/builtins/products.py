@@ -1,0 +1,94 @@
+"""Products of matrices, and choosing between tiles."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tessera.compiler.frontend.kernel.tiles import KernelFault, tile_type
+from tessera.compiler.ir.core import Value
+from tessera.compiler.tile.builtin import TileBuiltin
+
+if TYPE_CHECKING:
+    from tessera.compiler.frontend.kernel.state import KernelState
+
+
+class Mma(TileBuiltin):
+    """accumulator + a @ b for tiles [M, K] and [K, N], in shared memory or not.
+
+    `accumulator` is a dtype (the sum starts at 0) or a tile; by default f32 for floats up to f32, f64 for f64, int64
+    for integers. Operands of two float dtypes meet in the narrower one, as tensor cores want it. Up to 128 products
+    are added one after the other, from the accumulator on; of longer tiles, such chains are added (decision 8).
+    """
+
+    also = ("dot",)
+    shapes = "`[M, K], [K, N] -> [M, N]`"
+    dtypes = "numbers -> the accumulator's"
+    cost = "2 M N K operations; on tensor cores bf16, f16 and fp8 where the GPU has them."
+    example = """
+@ts.kernel
+def example(a: Tensor["M", "K", ts.f32], b: Tensor["K", "N", ts.f32]) -> Tensor["M", "N", ts.f32]:
+    acc = ts.tile.zeros((16, 16))
+    for k in ts.tile.range_k(0, K, 16):
+        acc = ts.tile.mma(a[tile_m : tile_m + 16, k : k + 16], b[k : k + 16, tile_n : tile_n + 16], acc)
+    return acc
+
+>>> example(np.array([[1, 2], [3, 4]], np.float32), np.array([[1, 0, 1], [0, 1, 1]], np.float32))
+[[1. 2. 3.]
+ [3. 4. 7.]]
+"""
+
+    def build(self, k: KernelState, a: Any, b: Any, accumulator: Any = None) -> Value:
+        left, left_axes = k.matrix(a)
+        right, right_axes = k.matrix(b)
+        given = k.tile(accumulator) if k.is_tile(accumulator) else accumulator
+        return k.tiles.mma(left, right, left_axes, right_axes, given)
+
+
+class Where(TileBuiltin):
+    """x where the condition holds, else y."""
+
+    shapes = "the operands meet by the axes that they lie along"
+    dtypes = "the condition is bool, or true where it is not 0; x and y -> their common dtype"
+    cost = "One selection for each element."
+    example = """
+@ts.kernel
+def example(x: Tensor["n", ts.f32]) -> Tensor["n", ts.f32]:
+    return ts.tile.where(x > 0, x, 0.5 * x)
+
+>>> example(np.array([-2, -1, 1, 2], np.float32))
+[-1.  -0.5  1.   2. ]
+"""
+
+    def build(self, k: KernelState, condition: Any, x: Any, y: Any) -> Value:
+        return k.tiles.where(k.operand(condition), k.operand(x), k.operand(y))
+
+
+class CausalMask(TileBuiltin):
+    """`scores` where query q0 + row is not before key k0 + column, else `value`."""
+
+    shapes = "`[M, N] -> [M, N]`; `q0` and `k0` are indices"
+    dtypes = "any number -> the same, or the common dtype with `value`"
+    cost = "Two comparisons and a selection for each element."
+    example = """
+@ts.kernel
+def example(x: Tensor["M", "N", ts.f32]) -> Tensor["M", "N", ts.f32]:
+    for i in ts.tile.range(0, M, 2):
+        y = ts.tile.causal_mask(x[i : i + 2, :], i, 0, value=0.0)
+    return y
+
+>>> example(np.ones((3, 3), np.float32))
+[[1. 0. 0.]
+ [1. 1. 0.]
+ [1. 1. 1.]]
+"""
+
+    def build(self, k: KernelState, scores: Any, q0: Any, k0: Any, value: float = float("-inf")) -> Value:
+        x = k.tile(scores)
+        t = tile_type(x)
+        if t.rank != 2:
+            raise KernelFault("TS402", f"causal_mask takes scores of two axes, not {t.pretty()}")
+        rows = k.memory.ramp(k.index(q0), t.shape, 0)
+        columns = k.memory.ramp(k.index(k0), t.shape, 1)
+        allowed = k.tiles.builder.map("ge", rows, columns)
+        k.tiles.identities.like(allowed, x)
+        return k.tiles.where(allowed, x, value)

@@ -1,0 +1,1162 @@
+"""The functions of kernels, for type checkers and editors. Made by scripts/make_stubs.py."""
+
+# ruff: noqa
+# fmt: off
+from __future__ import annotations
+
+from typing import Any
+
+
+def abs(x: Any) -> Any:
+    """|x|, element by element.
+
+    - *Shapes:* `[...] -> [...]`
+    - *Dtypes:* numbers -> the dtype of the real part, f32 for narrower floats
+    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    """
+
+def add(x: Any, y: Any) -> Any:
+    """x + y, element by element.
+
+    - *Shapes:* the operands meet by the axes that they lie along
+    - *Dtypes:* any -> the common dtype, f32 for narrower floats
+    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    """
+
+def all(x: Any, axis: Any = None, keepdim: bool = False) -> Any:
+    """Whether every element is true, along `axis` (one, or a tuple of them), without it over all axes. `keepdim=True` leaves the axis with size 1.
+
+    - *Shapes:* `[M, N] -> [N]` for axis 0, `[M]` for axis 1, `[]` for both
+    - *Dtypes:* any -> bool
+    - *Cost:* One operation for each element, in an order that depends on the length alone; on a GPU threads exchange what they have.
+    """
+
+def alloc_shared(shape: Any, dtype: Any = 'f32', swizzle: str = 'none') -> Any:
+    """A tile in shared memory, with nothing in it yet.
+
+    `swizzle` is "none" or "xor". Whichever is said, the compiler swaps the 16-byte pieces of rows within 32, 64 or 128
+    bytes where that keeps what the kernel does with the tile free of bank conflicts; the panel shows how it lies. What
+    a kernel computes does not depend on it.
+
+    - *Shapes:* gives `shape`, known at compile time
+    - *Dtypes:* gives `dtype`
+    - *Cost:* Its bytes of a multiprocessor's shared memory (TS405 where there are too few); on a CPU scratch memory.
+    """
+
+def any(x: Any, axis: Any = None, keepdim: bool = False) -> Any:
+    """Whether any element is true, along `axis` (one, or a tuple of them), without it over all axes. `keepdim=True` leaves the axis with size 1.
+
+    - *Shapes:* `[M, N] -> [N]` for axis 0, `[M]` for axis 1, `[]` for both
+    - *Dtypes:* any -> bool
+    - *Cost:* One operation for each element, in an order that depends on the length alone; on a GPU threads exchange what they have.
+    """
+
+def arange(start: Any, stop: Any = None) -> Any:
+    """The integers start, start + 1, ... below `stop`; with one argument from 0.
+
+    - *Shapes:* gives `[stop - start]`, known at compile time
+    - *Dtypes:* gives int64
+    - *Cost:* Nothing: computed from the position where it is used.
+    """
+
+def argmax(x: Any, axis: Any = None, keepdim: bool = False) -> Any:
+    """The place of the largest element (the first of equal ones) along `axis` (one, or a tuple of them), without it over all axes. `keepdim=True` leaves the axis with size 1.
+
+    - *Shapes:* `[M, N] -> [N]` for axis 0, `[M]` for axis 1, `[]` for both
+    - *Dtypes:* real numbers -> int64
+    - *Cost:* One operation for each element, in an order that depends on the length alone; on a GPU threads exchange what they have.
+    """
+
+def argmin(x: Any, axis: Any = None, keepdim: bool = False) -> Any:
+    """The place of the smallest element (the first of equal ones) along `axis` (one, or a tuple of them), without it over all axes. `keepdim=True` leaves the axis with size 1.
+
+    - *Shapes:* `[M, N] -> [N]` for axis 0, `[M]` for axis 1, `[]` for both
+    - *Dtypes:* real numbers -> int64
+    - *Cost:* One operation for each element, in an order that depends on the length alone; on a GPU threads exchange what they have.
+    """
+
+def argsort(x: Any, axis: int = -1, descending: bool = False) -> Any:
+    """Where the elements that `sort` puts in each place come from.
+
+    - *Shapes:* `[..., N, ...] -> [..., N, ...]`
+    - *Dtypes:* real numbers and bools -> int64
+    - *Cost:* N log N comparisons of each line on a CPU (merge sort); on a GPU N log² N in a network, in shared memory: an element's size and 4 bytes for each element of the tile.
+    """
+
+def atan(x: Any) -> Any:
+    """inverse tangent, element by element.
+
+    - *Shapes:* `[...] -> [...]`
+    - *Dtypes:* real numbers -> the common dtype, f32 for integers and narrower floats
+    - *Cost:* 20 operations for each element; what it is computed from does not go through memory.
+    """
+
+def atan2(y: Any, x: Any) -> Any:
+    """the angle of the point (y, x), element by element.
+
+    - *Shapes:* the operands meet by the axes that they lie along
+    - *Dtypes:* real numbers -> the common dtype, f32 for integers and narrower floats
+    - *Cost:* 25 operations for each element; what it is computed from does not go through memory.
+    """
+
+def barrier() -> Any:
+    """Waits for this program's async copies, then for all its threads.
+
+    - *Cost:* A few dozen cycles on a GPU, nothing on a CPU. One that is missing is put in, with a note (TS408).
+    """
+
+def bit_and(x: Any, y: Any) -> Any:
+    """bitwise and, element by element.
+
+    - *Shapes:* the operands meet by the axes that they lie along
+    - *Dtypes:* integers and bools -> the common dtype, f32 for narrower floats
+    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    """
+
+def bit_not(x: Any) -> Any:
+    """bitwise not, element by element.
+
+    - *Shapes:* `[...] -> [...]`
+    - *Dtypes:* integers and bools -> the common dtype, f32 for narrower floats
+    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    """
+
+def bit_or(x: Any, y: Any) -> Any:
+    """bitwise or, element by element.
+
+    - *Shapes:* the operands meet by the axes that they lie along
+    - *Dtypes:* integers and bools -> the common dtype, f32 for narrower floats
+    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    """
+
+def bit_xor(x: Any, y: Any) -> Any:
+    """bitwise xor, element by element.
+
+    - *Shapes:* the operands meet by the axes that they lie along
+    - *Dtypes:* integers and bools -> the common dtype, f32 for narrower floats
+    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    """
+
+def cast(x: Any, dtype: Any) -> Any:
+    """The elements converted to `dtype`, rounded to nearest even.
+
+    - *Shapes:* `[...] -> [...]`
+    - *Dtypes:* any -> `dtype`; complex numbers to complex ones only
+    - *Cost:* One conversion for each element; none where the dtype stays.
+    """
+
+def causal_mask(scores: Any, q0: Any, k0: Any, value: float = float("-inf")) -> Any:
+    """`scores` where query q0 + row is not before key k0 + column, else `value`.
+
+    - *Shapes:* `[M, N] -> [M, N]`; `q0` and `k0` are indices
+    - *Dtypes:* any number -> the same, or the common dtype with `value`
+    - *Cost:* Two comparisons and a selection for each element.
+    """
+
+def cdiv(a: Any, b: Any) -> Any:
+    """a / b rounded up.
+
+    - *Shapes:* two sizes give a size; integer tiles and numbers a tile, as other arithmetic does
+    - *Dtypes:* integers -> their common dtype
+    - *Cost:* Of sizes nothing; of tiles a division for each element.
+    """
+
+def ceil(x: Any) -> Any:
+    """smallest integer >= x, element by element.
+
+    - *Shapes:* `[...] -> [...]`
+    - *Dtypes:* floats -> the common dtype, f32 for narrower floats
+    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    """
+
+def col_all(x: Any, keepdim: bool = False) -> Any:
+    """Whether every element is true, in each column of a tile of two axes: a vector that belongs to the columns.
+
+    - *Shapes:* `[M, N] -> [N]`, or `[1, N]` with `keepdim=True`
+    - *Dtypes:* any -> bool
+    - *Cost:* One operation for each element, in an order that depends on the length alone; on a GPU threads exchange what they have.
+    """
+
+def col_any(x: Any, keepdim: bool = False) -> Any:
+    """Whether any element is true, in each column of a tile of two axes: a vector that belongs to the columns.
+
+    - *Shapes:* `[M, N] -> [N]`, or `[1, N]` with `keepdim=True`
+    - *Dtypes:* any -> bool
+    - *Cost:* One operation for each element, in an order that depends on the length alone; on a GPU threads exchange what they have.
+    """
+
+def col_argmax(x: Any, keepdim: bool = False) -> Any:
+    """The place of the largest element (the first of equal ones) in each column of a tile of two axes: a vector that belongs to the columns.
+
+    - *Shapes:* `[M, N] -> [N]`, or `[1, N]` with `keepdim=True`
+    - *Dtypes:* real numbers -> int64
+    - *Cost:* One operation for each element, in an order that depends on the length alone; on a GPU threads exchange what they have.
+    """
+
+def col_argmin(x: Any, keepdim: bool = False) -> Any:
+    """The place of the smallest element (the first of equal ones) in each column of a tile of two axes: a vector that belongs to the columns.
+
+    - *Shapes:* `[M, N] -> [N]`, or `[1, N]` with `keepdim=True`
+    - *Dtypes:* real numbers -> int64
+    - *Cost:* One operation for each element, in an order that depends on the length alone; on a GPU threads exchange what they have.
+    """
+
+def col_max(x: Any, keepdim: bool = False) -> Any:
+    """The largest element in each column of a tile of two axes: a vector that belongs to the columns.
+
+    - *Shapes:* `[M, N] -> [N]`, or `[1, N]` with `keepdim=True`
+    - *Dtypes:* real numbers -> the dtype, f32 for narrower floats
+    - *Cost:* One operation for each element, in an order that depends on the length alone; on a GPU threads exchange what they have.
+    """
+
+def col_mean(x: Any, keepdim: bool = False) -> Any:
+    """The mean of the elements that exist in each column of a tile of two axes: a vector that belongs to the columns.
+
+    - *Shapes:* `[M, N] -> [N]`, or `[1, N]` with `keepdim=True`
+    - *Dtypes:* numbers and bools -> the dtype, f32 for integers and narrower floats
+    - *Cost:* One operation for each element, in an order that depends on the length alone; on a GPU threads exchange what they have.
+    """
+
+def col_min(x: Any, keepdim: bool = False) -> Any:
+    """The smallest element in each column of a tile of two axes: a vector that belongs to the columns.
+
+    - *Shapes:* `[M, N] -> [N]`, or `[1, N]` with `keepdim=True`
+    - *Dtypes:* real numbers -> the dtype, f32 for narrower floats
+    - *Cost:* One operation for each element, in an order that depends on the length alone; on a GPU threads exchange what they have.
+    """
+
+def col_prod(x: Any, keepdim: bool = False) -> Any:
+    """The product in each column of a tile of two axes: a vector that belongs to the columns.
+
+    - *Shapes:* `[M, N] -> [N]`, or `[1, N]` with `keepdim=True`
+    - *Dtypes:* numbers and bools -> the dtype, f32 for narrower floats, 64 bits for integers and bools
+    - *Cost:* One operation for each element, in an order that depends on the length alone; on a GPU threads exchange what they have.
+    """
+
+def col_sum(x: Any, keepdim: bool = False) -> Any:
+    """The sum in each column of a tile of two axes: a vector that belongs to the columns.
+
+    - *Shapes:* `[M, N] -> [N]`, or `[1, N]` with `keepdim=True`
+    - *Dtypes:* numbers and bools -> the dtype, f32 for narrower floats, 64 bits for integers and bools
+    - *Cost:* One operation for each element, in an order that depends on the length alone; on a GPU threads exchange what they have.
+    """
+
+def context() -> Any:
+    """The bound dims (`ctx.S`) and the schedule's parameters (`ctx.BLOCK_M`, `ctx.num_warps` ...).
+
+    - *Shapes:* gives sizes and numbers that are known at compile time
+    - *Cost:* Nothing.
+    """
+
+def copy_async(shared: Any, source: Any) -> Any:
+    """Starts copying a block of a tensor into a shared tile; there after the next barrier.
+
+    - *Shapes:* the shared tile's shape
+    - *Dtypes:* the shared tile's dtype: a copy converts nothing
+    - *Cost:* The block's bytes from memory, while the program goes on; on a CPU at once.
+    """
+
+def cos(x: Any) -> Any:
+    """cosine of radians, element by element.
+
+    - *Shapes:* `[...] -> [...]`
+    - *Dtypes:* real numbers -> the common dtype, f32 for integers and narrower floats
+    - *Cost:* 15 operations for each element; what it is computed from does not go through memory.
+    """
+
+def cosh(x: Any) -> Any:
+    """hyperbolic cosine, element by element.
+
+    - *Shapes:* `[...] -> [...]`
+    - *Dtypes:* real numbers -> the common dtype, f32 for integers and narrower floats
+    - *Cost:* 20 operations for each element; what it is computed from does not go through memory.
+    """
+
+def cp_async(shared: Any, source: Any) -> Any:
+    """Starts copying a block of a tensor into a shared tile; there after the next barrier.
+
+    - *Shapes:* the shared tile's shape
+    - *Dtypes:* the shared tile's dtype: a copy converts nothing
+    - *Cost:* The block's bytes from memory, while the program goes on; on a CPU at once.
+    """
+
+def cummax(x: Any, axis: int = -1) -> Any:
+    """The running maximum along `axis`, in ascending order: element i is that of elements 0 to i.
+
+    - *Shapes:* `[..., N, ...] -> [..., N, ...]`
+    - *Dtypes:* real numbers -> the dtype, f32 for narrower floats, int64 for integers
+    - *Cost:* One operation for each element, one after the other on a CPU; on a GPU segments of 32 at once, in shared memory.
+    """
+
+def cummin(x: Any, axis: int = -1) -> Any:
+    """The running minimum along `axis`, in ascending order: element i is that of elements 0 to i.
+
+    - *Shapes:* `[..., N, ...] -> [..., N, ...]`
+    - *Dtypes:* real numbers -> the dtype, f32 for narrower floats, int64 for integers
+    - *Cost:* One operation for each element, one after the other on a CPU; on a GPU segments of 32 at once, in shared memory.
+    """
+
+def cumprod(x: Any, axis: int = -1) -> Any:
+    """The running product along `axis`, in ascending order: element i is that of elements 0 to i.
+
+    - *Shapes:* `[..., N, ...] -> [..., N, ...]`
+    - *Dtypes:* numbers -> the dtype, f32 for narrower floats, int64 for integers
+    - *Cost:* One operation for each element, one after the other on a CPU; on a GPU segments of 32 at once, in shared memory.
+    """
+
+def cumsum(x: Any, axis: int = -1) -> Any:
+    """The running sum along `axis`, in ascending order: element i is that of elements 0 to i.
+
+    - *Shapes:* `[..., N, ...] -> [..., N, ...]`
+    - *Dtypes:* numbers -> the dtype, f32 for narrower floats, int64 for integers
+    - *Cost:* One operation for each element, one after the other on a CPU; on a GPU segments of 32 at once, in shared memory.
+    """
+
+def debug_assert(condition: Any, message: str = '') -> Any:
+    """In debug mode every element of the condition must hold, of those that the `if`s around it leave.
+
+    - *Shapes:* a tile of any shape, or what is known at compile time (then TS106 at once)
+    - *Dtypes:* bool, or true where it is not 0
+    - *Cost:* Nothing without `TESSERA_DEBUG=1`.
+    """
+
+def debug_print(*values: Any) -> Any:
+    """Shows tiles once per program, in the order of programs, with the texts before them as labels.
+
+    On a GPU a launch keeps 64 MiB of them; what does not fit is counted.
+
+    - *Shapes:* texts, and tiles of any shape
+    - *Dtypes:* any
+    - *Cost:* Every element is written out: for looking, not for kernels that should be fast.
+    """
+
+def device_assert(condition: Any, message: str = '') -> Any:
+    """In debug mode every element of the condition must hold, of those that the `if`s around it leave.
+
+    - *Shapes:* a tile of any shape, or what is known at compile time (then TS106 at once)
+    - *Dtypes:* bool, or true where it is not 0
+    - *Cost:* Nothing without `TESSERA_DEBUG=1`.
+    """
+
+def div(x: Any, y: Any) -> Any:
+    """x / y; integers divide as f32, element by element.
+
+    - *Shapes:* the operands meet by the axes that they lie along
+    - *Dtypes:* numbers -> the common dtype, f32 for integers and narrower floats
+    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    """
+
+def dot(a: Any, b: Any, accumulator: Any = None) -> Any:
+    """accumulator + a @ b for tiles [M, K] and [K, N], in shared memory or not.
+
+    `accumulator` is a dtype (the sum starts at 0) or a tile; by default f32 for floats up to f32, f64 for f64, int64
+    for integers. Operands of two float dtypes meet in the narrower one, as tensor cores want it. Up to 128 products
+    are added one after the other, from the accumulator on; of longer tiles, such chains are added (decision 8).
+
+    - *Shapes:* `[M, K], [K, N] -> [M, N]`
+    - *Dtypes:* numbers -> the accumulator's
+    - *Cost:* 2 M N K operations; on tensor cores bf16, f16 and fp8 where the GPU has them.
+    """
+
+def each() -> Any:
+    """An index: the one element of an axis that this program has. Leading dims that no index mentions have it by
+    themselves: `x[ts.tile.each(), i : i + 16]` is `x[i : i + 16]` where `i` walks the second axis.
+
+    - *Shapes:* stands for one axis of a tensor, which the tile then lacks
+    - *Cost:* Nothing.
+    """
+
+def eq(x: Any, y: Any) -> Any:
+    """x == y, element by element.
+
+    - *Shapes:* the operands meet by the axes that they lie along
+    - *Dtypes:* any -> bool
+    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    """
+
+def erf(x: Any) -> Any:
+    """error function, element by element.
+
+    - *Shapes:* `[...] -> [...]`
+    - *Dtypes:* real numbers -> the common dtype, f32 for integers and narrower floats
+    - *Cost:* 20 operations for each element; what it is computed from does not go through memory.
+    """
+
+def exp(x: Any) -> Any:
+    """e**x, element by element.
+
+    - *Shapes:* `[...] -> [...]`
+    - *Dtypes:* numbers -> the common dtype, f32 for integers and narrower floats
+    - *Cost:* 10 operations for each element; what it is computed from does not go through memory.
+    """
+
+def exp2(x: Any) -> Any:
+    """2**x, element by element.
+
+    - *Shapes:* `[...] -> [...]`
+    - *Dtypes:* real numbers -> the common dtype, f32 for integers and narrower floats
+    - *Cost:* 9 operations for each element; what it is computed from does not go through memory.
+    """
+
+def expand_dims(x: Any, axis: Any) -> Any:
+    """A new axis of size 1 at `axis`, as `x[:, None]` has it.
+
+    - *Shapes:* `[M, N] -> [1, M, N]`, `[M, 1, N]` or `[M, N, 1]`
+    - *Dtypes:* any -> the same
+    - *Cost:* Nothing: no element moves.
+    """
+
+def expm1(x: Any) -> Any:
+    """e**x - 1, exact near 0, element by element.
+
+    - *Shapes:* `[...] -> [...]`
+    - *Dtypes:* real numbers -> the common dtype, f32 for integers and narrower floats
+    - *Cost:* 12 operations for each element; what it is computed from does not go through memory.
+    """
+
+def fabs(x: Any) -> Any:
+    """|x|, element by element.
+
+    - *Shapes:* `[...] -> [...]`
+    - *Dtypes:* numbers -> the dtype of the real part, f32 for narrower floats
+    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    """
+
+def floor(x: Any) -> Any:
+    """largest integer <= x, element by element.
+
+    - *Shapes:* `[...] -> [...]`
+    - *Dtypes:* floats -> the common dtype, f32 for narrower floats
+    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    """
+
+def floordiv(x: Any, y: Any) -> Any:
+    """floor(x / y), element by element.
+
+    - *Shapes:* the operands meet by the axes that they lie along
+    - *Dtypes:* real numbers -> the common dtype, f32 for narrower floats
+    - *Cost:* 2 operations for each element; what it is computed from does not go through memory.
+    """
+
+def fma(x: Any, y: Any, z: Any) -> Any:
+    """x * y + z, rounded once where the target can, element by element.
+
+    - *Shapes:* the operands meet by the axes that they lie along
+    - *Dtypes:* floats -> the common dtype, f32 for narrower floats
+    - *Cost:* 2 operations for each element; what it is computed from does not go through memory.
+    """
+
+def full(shape: Any, value: Any, dtype: Any = 'f32') -> Any:
+    """A tile that holds `value` everywhere; `shape` is known at compile time.
+
+    - *Shapes:* gives `shape`; `value` is a number or a tile of one element
+    - *Dtypes:* gives `dtype`
+    - *Cost:* Nothing: one number stands for all elements.
+    """
+
+def gather(source: Any, index: Any, *more: Any) -> Any:
+    """Elements of a tensor at computed indices, one integer tile per axis.
+
+    - *Shapes:* the index tiles' common shape
+    - *Dtypes:* indices are integers; gives the tensor's dtype
+    - *Cost:* One access for each element, and the more the further apart they lie.
+    """
+
+def ge(x: Any, y: Any) -> Any:
+    """x >= y, element by element.
+
+    - *Shapes:* the operands meet by the axes that they lie along
+    - *Dtypes:* real numbers -> bool
+    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    """
+
+def gelu(x: Any) -> Any:
+    """x * Phi(x), Phi the normal distribution function (erf form), element by element.
+
+    - *Shapes:* `[...] -> [...]`
+    - *Dtypes:* real numbers -> the common dtype, f32 for integers and narrower floats
+    - *Cost:* 23 operations for each element; what it is computed from does not go through memory.
+    """
+
+def gelu_tanh(x: Any) -> Any:
+    """gelu's tanh approximation, element by element.
+
+    - *Shapes:* `[...] -> [...]`
+    - *Dtypes:* real numbers -> the common dtype, f32 for integers and narrower floats
+    - *Cost:* 22 operations for each element; what it is computed from does not go through memory.
+    """
+
+def gt(x: Any, y: Any) -> Any:
+    """x > y, element by element.
+
+    - *Shapes:* the operands meet by the axes that they lie along
+    - *Dtypes:* real numbers -> bool
+    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    """
+
+def imag(x: Any) -> Any:
+    """the imaginary part of x; 0 of a real number, element by element.
+
+    - *Shapes:* `[...] -> [...]`
+    - *Dtypes:* complex numbers -> the dtype of the real part, f32 for narrower floats
+    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    """
+
+def isfinite(x: Any) -> Any:
+    """whether x is neither NaN nor infinite, element by element.
+
+    - *Shapes:* `[...] -> [...]`
+    - *Dtypes:* floats -> bool
+    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    """
+
+def isinf(x: Any) -> Any:
+    """whether x is infinite, element by element.
+
+    - *Shapes:* `[...] -> [...]`
+    - *Dtypes:* floats -> bool
+    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    """
+
+def isnan(x: Any) -> Any:
+    """whether x is NaN, element by element.
+
+    - *Shapes:* `[...] -> [...]`
+    - *Dtypes:* floats -> bool
+    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    """
+
+def le(x: Any, y: Any) -> Any:
+    """x <= y, element by element.
+
+    - *Shapes:* the operands meet by the axes that they lie along
+    - *Dtypes:* real numbers -> bool
+    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    """
+
+def linear_id() -> Any:
+    """The global element index over the launch, as a vector of `BLOCK` lanes. `if i < n:` is a mask.
+
+    - *Shapes:* gives `[BLOCK]`
+    - *Dtypes:* gives int64
+    - *Cost:* Nothing: addresses are computed from the first lane's.
+    """
+
+def load(source: Any, shape: Any = None, mask: Any = None, other: Any = None, prefetch: Any = 1) -> Any:
+    """A block of a tensor as a tile. Elements masked out, or outside of the tensor, are `other`; without it they are
+    padding: 0, and in no reduction.
+
+    With `shape`, this program's own block of a parameter; axes that no output has stay open for `load_partition`, and
+    `prefetch` says how many partitions are under way at once.
+
+    - *Shapes:* the block's shape; `mask` has the block's axes, or some of them
+    - *Dtypes:* the tensor's
+    - *Cost:* The block's bytes, where they are not cached; neighbours along the last axis are read together.
+    """
+
+def load_partition(panel: Any, *at: Any) -> Any:
+    """The partition of `load(tensor, shape=...)` that starts at element `at` of its open axis (of each open axis, in
+    order).
+
+    - *Shapes:* the `shape` that `load` was given
+    - *Dtypes:* the tensor's
+    - *Cost:* As `load`; fetched `prefetch` steps ahead.
+    """
+
+def log(x: Any) -> Any:
+    """natural logarithm, element by element.
+
+    - *Shapes:* `[...] -> [...]`
+    - *Dtypes:* numbers -> the common dtype, f32 for integers and narrower floats
+    - *Cost:* 10 operations for each element; what it is computed from does not go through memory.
+    """
+
+def log10(x: Any) -> Any:
+    """logarithm to base 10, element by element.
+
+    - *Shapes:* `[...] -> [...]`
+    - *Dtypes:* real numbers -> the common dtype, f32 for integers and narrower floats
+    - *Cost:* 11 operations for each element; what it is computed from does not go through memory.
+    """
+
+def log1p(x: Any) -> Any:
+    """log(1 + x), exact near 0, element by element.
+
+    - *Shapes:* `[...] -> [...]`
+    - *Dtypes:* real numbers -> the common dtype, f32 for integers and narrower floats
+    - *Cost:* 12 operations for each element; what it is computed from does not go through memory.
+    """
+
+def log2(x: Any) -> Any:
+    """logarithm to base 2, element by element.
+
+    - *Shapes:* `[...] -> [...]`
+    - *Dtypes:* real numbers -> the common dtype, f32 for integers and narrower floats
+    - *Cost:* 10 operations for each element; what it is computed from does not go through memory.
+    """
+
+def logical_and(x: Any, y: Any) -> Any:
+    """x and y, element by element.
+
+    - *Shapes:* the operands meet by the axes that they lie along
+    - *Dtypes:* any -> bool
+    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    """
+
+def logical_not(x: Any) -> Any:
+    """not x, element by element.
+
+    - *Shapes:* `[...] -> [...]`
+    - *Dtypes:* any -> bool
+    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    """
+
+def logical_or(x: Any, y: Any) -> Any:
+    """x or y, element by element.
+
+    - *Shapes:* the operands meet by the axes that they lie along
+    - *Dtypes:* any -> bool
+    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    """
+
+def logical_xor(x: Any, y: Any) -> Any:
+    """x xor y, element by element.
+
+    - *Shapes:* the operands meet by the axes that they lie along
+    - *Dtypes:* any -> bool
+    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    """
+
+def lt(x: Any, y: Any) -> Any:
+    """x < y, element by element.
+
+    - *Shapes:* the operands meet by the axes that they lie along
+    - *Dtypes:* real numbers -> bool
+    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    """
+
+def make_complex(x: Any, y: Any) -> Any:
+    """the complex number x + y i, element by element.
+
+    - *Shapes:* the operands meet by the axes that they lie along
+    - *Dtypes:* floats -> the complex dtype with such parts
+    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    """
+
+def max(x: Any, axis: Any = None, keepdim: bool = False) -> Any:
+    """The largest element along `axis` (one, or a tuple of them), without it over all axes. `keepdim=True` leaves the axis with size 1.
+
+    - *Shapes:* `[M, N] -> [N]` for axis 0, `[M]` for axis 1, `[]` for both
+    - *Dtypes:* real numbers -> the dtype, f32 for narrower floats
+    - *Cost:* One operation for each element, in an order that depends on the length alone; on a GPU threads exchange what they have.
+    """
+
+def maximum(x: Any, y: Any) -> Any:
+    """the larger of x and y; NaN if either is NaN, element by element.
+
+    - *Shapes:* the operands meet by the axes that they lie along
+    - *Dtypes:* real numbers -> the common dtype, f32 for narrower floats
+    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    """
+
+def mean(x: Any, axis: Any = None, keepdim: bool = False) -> Any:
+    """The mean of the elements that exist along `axis` (one, or a tuple of them), without it over all axes. `keepdim=True` leaves the axis with size 1.
+
+    - *Shapes:* `[M, N] -> [N]` for axis 0, `[M]` for axis 1, `[]` for both
+    - *Dtypes:* numbers and bools -> the dtype, f32 for integers and narrower floats
+    - *Cost:* One operation for each element, in an order that depends on the length alone; on a GPU threads exchange what they have.
+    """
+
+def min(x: Any, axis: Any = None, keepdim: bool = False) -> Any:
+    """The smallest element along `axis` (one, or a tuple of them), without it over all axes. `keepdim=True` leaves the axis with size 1.
+
+    - *Shapes:* `[M, N] -> [N]` for axis 0, `[M]` for axis 1, `[]` for both
+    - *Dtypes:* real numbers -> the dtype, f32 for narrower floats
+    - *Cost:* One operation for each element, in an order that depends on the length alone; on a GPU threads exchange what they have.
+    """
+
+def minimum(x: Any, y: Any) -> Any:
+    """the smaller of x and y; NaN if either is NaN, element by element.
+
+    - *Shapes:* the operands meet by the axes that they lie along
+    - *Dtypes:* real numbers -> the common dtype, f32 for narrower floats
+    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    """
+
+def mma(a: Any, b: Any, accumulator: Any = None) -> Any:
+    """accumulator + a @ b for tiles [M, K] and [K, N], in shared memory or not.
+
+    `accumulator` is a dtype (the sum starts at 0) or a tile; by default f32 for floats up to f32, f64 for f64, int64
+    for integers. Operands of two float dtypes meet in the narrower one, as tensor cores want it. Up to 128 products
+    are added one after the other, from the accumulator on; of longer tiles, such chains are added (decision 8).
+
+    - *Shapes:* `[M, K], [K, N] -> [M, N]`
+    - *Dtypes:* numbers -> the accumulator's
+    - *Cost:* 2 M N K operations; on tensor cores bf16, f16 and fp8 where the GPU has them.
+    """
+
+def mod(x: Any, y: Any) -> Any:
+    """x - y * floor(x / y): the sign of y, element by element.
+
+    - *Shapes:* the operands meet by the axes that they lie along
+    - *Dtypes:* real numbers -> the common dtype, f32 for narrower floats
+    - *Cost:* 3 operations for each element; what it is computed from does not go through memory.
+    """
+
+def mul(x: Any, y: Any) -> Any:
+    """x * y, element by element.
+
+    - *Shapes:* the operands meet by the axes that they lie along
+    - *Dtypes:* any -> the common dtype, f32 for narrower floats
+    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    """
+
+def ne(x: Any, y: Any) -> Any:
+    """x != y, element by element.
+
+    - *Shapes:* the operands meet by the axes that they lie along
+    - *Dtypes:* any -> bool
+    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    """
+
+def neg(x: Any) -> Any:
+    """-x, element by element.
+
+    - *Shapes:* `[...] -> [...]`
+    - *Dtypes:* numbers -> the common dtype, f32 for narrower floats
+    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    """
+
+def negative(x: Any) -> Any:
+    """-x, element by element.
+
+    - *Shapes:* `[...] -> [...]`
+    - *Dtypes:* numbers -> the common dtype, f32 for narrower floats
+    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    """
+
+def num_programs(axis: int = 0) -> Any:
+    """How many programs run along grid axis `axis`.
+
+    - *Shapes:* gives an index
+    - *Cost:* Nothing.
+    """
+
+def ones(shape: Any, dtype: Any = 'f32') -> Any:
+    """A tile of ones; `shape` is known at compile time.
+
+    - *Shapes:* gives `shape`
+    - *Dtypes:* gives `dtype`
+    - *Cost:* Nothing: a constant.
+    """
+
+def permute(x: Any, *axes: Any) -> Any:
+    """The axes in reverse order, or in the order given.
+
+    - *Shapes:* `[M, N] -> [N, M]`; of more axes as `axes` says
+    - *Dtypes:* any -> the same
+    - *Cost:* Nothing on a CPU. On a GPU the elements move through shared memory, unless a product reads or a store writes a shared tile the other way round.
+    """
+
+def pow(x: Any, y: Any) -> Any:
+    """x to the power y, element by element.
+
+    - *Shapes:* the operands meet by the axes that they lie along
+    - *Dtypes:* numbers -> the common dtype, f32 for narrower floats
+    - *Cost:* 20 operations for each element; what it is computed from does not go through memory.
+    """
+
+def power(x: Any, y: Any) -> Any:
+    """x to the power y, element by element.
+
+    - *Shapes:* the operands meet by the axes that they lie along
+    - *Dtypes:* numbers -> the common dtype, f32 for narrower floats
+    - *Cost:* 20 operations for each element; what it is computed from does not go through memory.
+    """
+
+def print(*values: Any) -> Any:
+    """Shows tiles once per program, in the order of programs, with the texts before them as labels.
+
+    On a GPU a launch keeps 64 MiB of them; what does not fit is counted.
+
+    - *Shapes:* texts, and tiles of any shape
+    - *Dtypes:* any
+    - *Cost:* Every element is written out: for looking, not for kernels that should be fast.
+    """
+
+def prod(x: Any, axis: Any = None, keepdim: bool = False) -> Any:
+    """The product along `axis` (one, or a tuple of them), without it over all axes. `keepdim=True` leaves the axis with size 1.
+
+    - *Shapes:* `[M, N] -> [N]` for axis 0, `[M]` for axis 1, `[]` for both
+    - *Dtypes:* numbers and bools -> the dtype, f32 for narrower floats, 64 bits for integers and bools
+    - *Cost:* One operation for each element, in an order that depends on the length alone; on a GPU threads exchange what they have.
+    """
+
+def program_id(axis: int = 0) -> Any:
+    """This program's number on grid axis `axis` (0, 1 or 2); the axis' length follows from what it indexes.
+
+    - *Shapes:* gives an index
+    - *Cost:* Nothing.
+    """
+
+def range(*bounds: Any) -> Any:
+    """`range(stop)`, `range(start, stop)`, `range(start, stop, step)`. Outermost: a grid axis. Nested: serial,
+    ascending.
+
+    - *Shapes:* gives an index for each step
+    - *Dtypes:* bounds are sizes, indices or integers; the step is positive
+    - *Cost:* Outermost one program a step; nested a loop.
+    """
+
+def range_k(*bounds: Any) -> Any:
+    """As `range`, but serial wherever it stands.
+
+    - *Shapes:* gives an index for each step
+    - *Dtypes:* as for `range`
+    - *Cost:* A loop; loads from memory are fetched `num_stages` steps ahead.
+    """
+
+def real(x: Any) -> Any:
+    """the real part of x, element by element.
+
+    - *Shapes:* `[...] -> [...]`
+    - *Dtypes:* complex numbers -> the dtype of the real part, f32 for narrower floats
+    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    """
+
+def reciprocal(x: Any) -> Any:
+    """1 / x, element by element.
+
+    - *Shapes:* `[...] -> [...]`
+    - *Dtypes:* numbers -> the common dtype, f32 for integers and narrower floats
+    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    """
+
+def relu(x: Any) -> Any:
+    """max(x, 0), element by element.
+
+    - *Shapes:* `[...] -> [...]`
+    - *Dtypes:* real numbers -> the common dtype, f32 for narrower floats
+    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    """
+
+def reshape(x: Any, *shape: Any) -> Any:
+    """The same elements in C order under another shape. Its axes lie along nothing, and become what they meet.
+
+    - *Shapes:* any shape of as many elements, known at compile time
+    - *Dtypes:* any -> the same
+    - *Cost:* Nothing where only axes of size 1 come or go; else the elements move through shared or scratch memory.
+    """
+
+def round(x: Any) -> Any:
+    """nearest integer, halves to even, element by element.
+
+    - *Shapes:* `[...] -> [...]`
+    - *Dtypes:* floats -> the common dtype, f32 for narrower floats
+    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    """
+
+def row_all(x: Any, keepdim: bool = False) -> Any:
+    """Whether every element is true, in each row of a tile of two axes: a vector that belongs to the rows.
+
+    - *Shapes:* `[M, N] -> [M]`, or `[M, 1]` with `keepdim=True`
+    - *Dtypes:* any -> bool
+    - *Cost:* One operation for each element, in an order that depends on the length alone; on a GPU threads exchange what they have.
+    """
+
+def row_any(x: Any, keepdim: bool = False) -> Any:
+    """Whether any element is true, in each row of a tile of two axes: a vector that belongs to the rows.
+
+    - *Shapes:* `[M, N] -> [M]`, or `[M, 1]` with `keepdim=True`
+    - *Dtypes:* any -> bool
+    - *Cost:* One operation for each element, in an order that depends on the length alone; on a GPU threads exchange what they have.
+    """
+
+def row_argmax(x: Any, keepdim: bool = False) -> Any:
+    """The place of the largest element (the first of equal ones) in each row of a tile of two axes: a vector that belongs to the rows.
+
+    - *Shapes:* `[M, N] -> [M]`, or `[M, 1]` with `keepdim=True`
+    - *Dtypes:* real numbers -> int64
+    - *Cost:* One operation for each element, in an order that depends on the length alone; on a GPU threads exchange what they have.
+    """
+
+def row_argmin(x: Any, keepdim: bool = False) -> Any:
+    """The place of the smallest element (the first of equal ones) in each row of a tile of two axes: a vector that belongs to the rows.
+
+    - *Shapes:* `[M, N] -> [M]`, or `[M, 1]` with `keepdim=True`
+    - *Dtypes:* real numbers -> int64
+    - *Cost:* One operation for each element, in an order that depends on the length alone; on a GPU threads exchange what they have.
+    """
+
+def row_max(x: Any, keepdim: bool = False) -> Any:
+    """The largest element in each row of a tile of two axes: a vector that belongs to the rows.
+
+    - *Shapes:* `[M, N] -> [M]`, or `[M, 1]` with `keepdim=True`
+    - *Dtypes:* real numbers -> the dtype, f32 for narrower floats
+    - *Cost:* One operation for each element, in an order that depends on the length alone; on a GPU threads exchange what they have.
+    """
+
+def row_mean(x: Any, keepdim: bool = False) -> Any:
+    """The mean of the elements that exist in each row of a tile of two axes: a vector that belongs to the rows.
+
+    - *Shapes:* `[M, N] -> [M]`, or `[M, 1]` with `keepdim=True`
+    - *Dtypes:* numbers and bools -> the dtype, f32 for integers and narrower floats
+    - *Cost:* One operation for each element, in an order that depends on the length alone; on a GPU threads exchange what they have.
+    """
+
+def row_min(x: Any, keepdim: bool = False) -> Any:
+    """The smallest element in each row of a tile of two axes: a vector that belongs to the rows.
+
+    - *Shapes:* `[M, N] -> [M]`, or `[M, 1]` with `keepdim=True`
+    - *Dtypes:* real numbers -> the dtype, f32 for narrower floats
+    - *Cost:* One operation for each element, in an order that depends on the length alone; on a GPU threads exchange what they have.
+    """
+
+def row_prod(x: Any, keepdim: bool = False) -> Any:
+    """The product in each row of a tile of two axes: a vector that belongs to the rows.
+
+    - *Shapes:* `[M, N] -> [M]`, or `[M, 1]` with `keepdim=True`
+    - *Dtypes:* numbers and bools -> the dtype, f32 for narrower floats, 64 bits for integers and bools
+    - *Cost:* One operation for each element, in an order that depends on the length alone; on a GPU threads exchange what they have.
+    """
+
+def row_sum(x: Any, keepdim: bool = False) -> Any:
+    """The sum in each row of a tile of two axes: a vector that belongs to the rows.
+
+    - *Shapes:* `[M, N] -> [M]`, or `[M, 1]` with `keepdim=True`
+    - *Dtypes:* numbers and bools -> the dtype, f32 for narrower floats, 64 bits for integers and bools
+    - *Cost:* One operation for each element, in an order that depends on the length alone; on a GPU threads exchange what they have.
+    """
+
+def rsqrt(x: Any) -> Any:
+    """1 / sqrt(x), element by element.
+
+    - *Shapes:* `[...] -> [...]`
+    - *Dtypes:* real numbers -> the common dtype, f32 for integers and narrower floats
+    - *Cost:* 2 operations for each element; what it is computed from does not go through memory.
+    """
+
+def scatter(target: Any, index: Any, value: Any) -> Any:
+    """Writes elements at computed indices, which must be distinct.
+
+    - *Shapes:* `index` is an integer tile, or a tuple of one for each axis; `value` has their shape
+    - *Dtypes:* indices are integers; the value is rounded to the tensor's dtype
+    - *Cost:* One access for each element, and the more the further apart they lie.
+    """
+
+def shift_left(x: Any, y: Any) -> Any:
+    """x << y, element by element.
+
+    - *Shapes:* the operands meet by the axes that they lie along
+    - *Dtypes:* integers -> the common dtype, f32 for narrower floats
+    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    """
+
+def shift_right(x: Any, y: Any) -> Any:
+    """x >> y, arithmetic when signed, element by element.
+
+    - *Shapes:* the operands meet by the axes that they lie along
+    - *Dtypes:* integers -> the common dtype, f32 for narrower floats
+    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    """
+
+def sigmoid(x: Any) -> Any:
+    """1 / (1 + e**-x), element by element.
+
+    - *Shapes:* `[...] -> [...]`
+    - *Dtypes:* real numbers -> the common dtype, f32 for integers and narrower floats
+    - *Cost:* 12 operations for each element; what it is computed from does not go through memory.
+    """
+
+def sign(x: Any) -> Any:
+    """-1, 0 or 1, element by element.
+
+    - *Shapes:* `[...] -> [...]`
+    - *Dtypes:* real numbers -> the common dtype, f32 for narrower floats
+    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    """
+
+def signbit(x: Any) -> Any:
+    """whether x has a minus, as -0.0 has, element by element.
+
+    - *Shapes:* `[...] -> [...]`
+    - *Dtypes:* floats -> bool
+    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    """
+
+def silu(x: Any) -> Any:
+    """x * sigmoid(x), element by element.
+
+    - *Shapes:* `[...] -> [...]`
+    - *Dtypes:* real numbers -> the common dtype, f32 for integers and narrower floats
+    - *Cost:* 13 operations for each element; what it is computed from does not go through memory.
+    """
+
+def sin(x: Any) -> Any:
+    """sine of radians, element by element.
+
+    - *Shapes:* `[...] -> [...]`
+    - *Dtypes:* real numbers -> the common dtype, f32 for integers and narrower floats
+    - *Cost:* 15 operations for each element; what it is computed from does not go through memory.
+    """
+
+def sinh(x: Any) -> Any:
+    """hyperbolic sine, element by element.
+
+    - *Shapes:* `[...] -> [...]`
+    - *Dtypes:* real numbers -> the common dtype, f32 for integers and narrower floats
+    - *Cost:* 20 operations for each element; what it is computed from does not go through memory.
+    """
+
+def softplus(x: Any) -> Any:
+    """log(1 + e**x) without overflow, element by element.
+
+    - *Shapes:* `[...] -> [...]`
+    - *Dtypes:* real numbers -> the common dtype, f32 for integers and narrower floats
+    - *Cost:* 22 operations for each element; what it is computed from does not go through memory.
+    """
+
+def sort(x: Any, axis: int = -1, descending: bool = False) -> Any:
+    """The elements along `axis` in ascending order, NaN last; `descending` the other way round, NaN first. Equal
+    elements keep their order. Of bf16, f16 and smaller floats the result is f32, as of all arithmetic.
+
+    - *Shapes:* `[..., N, ...] -> [..., N, ...]`
+    - *Dtypes:* real numbers and bools -> the dtype, f32 for narrower floats
+    - *Cost:* N log N comparisons of each line on a CPU (merge sort); on a GPU N log² N in a network, in shared memory: an element's size and 4 bytes for each element of the tile.
+    """
+
+def sqrt(x: Any) -> Any:
+    """square root, element by element.
+
+    - *Shapes:* `[...] -> [...]`
+    - *Dtypes:* numbers -> the common dtype, f32 for integers and narrower floats
+    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    """
+
+def square(x: Any) -> Any:
+    """x * x, element by element.
+
+    - *Shapes:* `[...] -> [...]`
+    - *Dtypes:* numbers -> the common dtype, f32 for narrower floats
+    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    """
+
+def static_assert(condition: Any, message: str = '') -> Any:
+    """In debug mode every element of the condition must hold, of those that the `if`s around it leave.
+
+    - *Shapes:* a tile of any shape, or what is known at compile time (then TS106 at once)
+    - *Dtypes:* bool, or true where it is not 0
+    - *Cost:* Nothing without `TESSERA_DEBUG=1`.
+    """
+
+def static_range(*bounds: Any) -> Any:
+    """A loop that is unrolled; its bounds are known at compile time.
+
+    - *Shapes:* gives an integer for each step
+    - *Dtypes:* bounds are integers known at compile time
+    - *Cost:* Nothing when it runs; its body is compiled once for each step.
+    """
+
+def store(target: Any, value: Any, mask: Any = None) -> Any:
+    """Writes a tile to a block of a tensor; to a whole parameter, at this program's coordinates.
+
+    - *Shapes:* the block's, or one that broadcasts to it; `mask` has the block's axes, or some of them
+    - *Dtypes:* any number; rounded to the tensor's dtype
+    - *Cost:* The block's bytes; neighbours along the last axis are written together.
+    """
+
+def sub(x: Any, y: Any) -> Any:
+    """x - y, element by element.
+
+    - *Shapes:* the operands meet by the axes that they lie along
+    - *Dtypes:* numbers -> the common dtype, f32 for narrower floats
+    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    """
+
+def sum(x: Any, axis: Any = None, keepdim: bool = False) -> Any:
+    """The sum along `axis` (one, or a tuple of them), without it over all axes. `keepdim=True` leaves the axis with size 1.
+
+    - *Shapes:* `[M, N] -> [N]` for axis 0, `[M]` for axis 1, `[]` for both
+    - *Dtypes:* numbers and bools -> the dtype, f32 for narrower floats, 64 bits for integers and bools
+    - *Cost:* One operation for each element, in an order that depends on the length alone; on a GPU threads exchange what they have.
+    """
+
+def tan(x: Any) -> Any:
+    """tangent of radians, element by element.
+
+    - *Shapes:* `[...] -> [...]`
+    - *Dtypes:* real numbers -> the common dtype, f32 for integers and narrower floats
+    - *Cost:* 20 operations for each element; what it is computed from does not go through memory.
+    """
+
+def tanh(x: Any) -> Any:
+    """hyperbolic tangent, element by element.
+
+    - *Shapes:* `[...] -> [...]`
+    - *Dtypes:* real numbers -> the common dtype, f32 for integers and narrower floats
+    - *Cost:* 15 operations for each element; what it is computed from does not go through memory.
+    """
+
+def trans(x: Any, *axes: Any) -> Any:
+    """The axes in reverse order, or in the order given.
+
+    - *Shapes:* `[M, N] -> [N, M]`; of more axes as `axes` says
+    - *Dtypes:* any -> the same
+    - *Cost:* Nothing on a CPU. On a GPU the elements move through shared memory, unless a product reads or a store writes a shared tile the other way round.
+    """
+
+def transpose(x: Any, *axes: Any) -> Any:
+    """The axes in reverse order, or in the order given.
+
+    - *Shapes:* `[M, N] -> [N, M]`; of more axes as `axes` says
+    - *Dtypes:* any -> the same
+    - *Cost:* Nothing on a CPU. On a GPU the elements move through shared memory, unless a product reads or a store writes a shared tile the other way round.
+    """
+
+def trunc(x: Any) -> Any:
+    """x without its fraction, element by element.
+
+    - *Shapes:* `[...] -> [...]`
+    - *Dtypes:* floats -> the common dtype, f32 for narrower floats
+    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    """
+
+def unsqueeze(x: Any, axis: Any) -> Any:
+    """A new axis of size 1 at `axis`, as `x[:, None]` has it.
+
+    - *Shapes:* `[M, N] -> [1, M, N]`, `[M, 1, N]` or `[M, N, 1]`
+    - *Dtypes:* any -> the same
+    - *Cost:* Nothing: no element moves.
+    """
+
+def view(x: Any, *shape: Any) -> Any:
+    """The same elements in C order under another shape. Its axes lie along nothing, and become what they meet.
+
+    - *Shapes:* any shape of as many elements, known at compile time
+    - *Dtypes:* any -> the same
+    - *Cost:* Nothing where only axes of size 1 come or go; else the elements move through shared or scratch memory.
+    """
+
+def where(condition: Any, x: Any, y: Any) -> Any:
+    """x where the condition holds, else y.
+
+    - *Shapes:* the operands meet by the axes that they lie along
+    - *Dtypes:* the condition is bool, or true where it is not 0; x and y -> their common dtype
+    - *Cost:* One selection for each element.
+    """
+
+def zeros(shape: Any, dtype: Any = 'f32') -> Any:
+    """A tile of zeros; `shape` is known at compile time.
+
+    - *Shapes:* gives `shape`
+    - *Dtypes:* gives `dtype`
+    - *Cost:* Nothing: a constant.
+    """
+
+def zeros_like(x: Any) -> Any:
+    """Zeros of the shape and dtype of `x`.
+
+    - *Shapes:* `[...] -> [...]`
+    - *Dtypes:* any -> the same
+    - *Cost:* Nothing: a constant.
+    """
