@@ -28,7 +28,7 @@ OMITTED = (
 WHOLE = ("tessera/language/", "tessera/kernels/", "tessera_lsp/features/")
 TEXTS = "tessera/kernels/"
 # Text that hovers show stands in these, and signatures that are looked at.
-DOCUMENTED = ("tessera/compiler/graph/", "tessera/language/")
+DOCUMENTED = ("tessera/compiler/graph/", "tessera/compiler/frontend/kernel/builtins/", "tessera/language/")
 INSPECTED = (*DOCUMENTED, "tessera/compiler/frontend/kernel/")
 MAIN = "from tessera_lsp.__main__ import main\n\nmain()\n"
 # All that the libraries take from it on the Pythons that the server runs on.

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tessera.compiler.register import register_pass as register_pass
 
+__all__ = ["register_pass"]
+
 
 def __getattr__(name: str) -> Any:
     if name == "register_pass":  # slow: what registers a pass loads all others

@@ -8,11 +8,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-<<<<<<< HEAD
-from tessera.compiler.frontend.module import TextScope, decorated_kind
-=======
 from tessera.compiler.frontend.kernel.builtins import public
->>>>>>> 37d3cb2 (Functions of ts.tile are defined once: name, signature, documentation, dtypes, cost, meaning and example)
+from tessera.compiler.frontend.module import TextScope, decorated_kind
 from tessera.compiler.frontend.names import vocabulary
 from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.values import MISSING, Builtin, Namespace, OperatorRef

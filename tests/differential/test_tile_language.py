@@ -18,11 +18,8 @@ import pytest
 from scipy import special
 
 import tessera as ts
-<<<<<<< HEAD
-from tessera.compiler.pipeline import generate
-=======
 from tessera import tile
->>>>>>> 37d3cb2 (Functions of ts.tile are defined once: name, signature, documentation, dtypes, cost, meaning and example)
+from tessera.compiler.pipeline import generate
 from tessera.compiler.targets import base
 from tessera.language.scalars import TABLE
 from tests.kernel_runner import program, run
