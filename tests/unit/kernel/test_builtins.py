@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,10 @@ from tessera.compiler.frontend.kernel.builtins import FAMILIES, public
 from tessera.compiler.tile.builtin import TileBuiltin
 from tessera.language import dtypes
 from tessera.language.dtypes import DType
+from tests.conftest import require
 from tests.kernel_runner import check
 
+ROOT = Path(__file__).parents[3]
 BUILTINS = list(dict.fromkeys(public().values()))
 HEAD = "import numpy as np\nimport tessera as ts\nfrom tessera import Tensor\n\n\n"
 _loaded = 0
@@ -70,6 +73,21 @@ def test_every_name_is_documented() -> None:
             assert "  " not in text and not text.endswith(" "), builtin.name
     families = {f.__name__.rpartition(".")[2] for f in FAMILIES}
     assert {b.family for b in BUILTINS} == families
+
+
+def test_the_reference_page_has_every_name() -> None:
+    require("mkdocs")
+    sys.path.insert(0, str(ROOT / "scripts"))
+    try:
+        from tile_pages import tile_page  # type: ignore[import-not-found]
+    finally:
+        sys.path.pop(0)
+    page = tile_page()
+    for name, builtin in public().items():
+        assert f"`{builtin.signature}`" in page and builtin.dtypes in page
+        assert f'id="{name}"' in page or f"#{name} }}" in page, name
+        _, steps = calls(builtin.example)
+        assert steps[-1][1].partition("\n")[0] in page, name
 
 
 def test_python_sees_the_definition() -> None:

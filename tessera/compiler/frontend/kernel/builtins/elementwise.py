@@ -1,4 +1,4 @@
-"""Functions of one element at a time: all of `language/scalars.py`, which says what each of them is."""
+"""Functions of one element at a time. Those of `language/scalars.py`, where their meaning stands."""
 
 from __future__ import annotations
 
@@ -55,9 +55,7 @@ class Elementwise(TileBuiltin, abstract=True):
     def example(self) -> str:  # type: ignore[override]
         """A program whose result is computed with the function's meaning in NumPy, for what it prints."""
         kind, numpy, rows = _operands(self.scalar)
-        operands = [np.array(row, numpy) for row in rows]
-        with np.errstate(all="ignore"):
-            wanted = self.scalar.reference(*operands)
+        wanted = self._wanted(numpy, rows)
         gives = {"b": "bool_", "i": "int32", "f": "f32", "c": "complex64"}[wanted.dtype.kind]
         names = self.scalar.parameters
         taken = ", ".join(f'{n}: Tensor["n", ts.{kind}]' for n in names)
@@ -72,6 +70,16 @@ def example({taken}) -> Tensor["n", ts.{gives}]:
 >>> example({given})
 {np.array2string(wanted, precision=4)}
 """
+
+    @property
+    def sample(self) -> tuple[list[str], str]:
+        """The operands of the example, and what it prints."""
+        _, numpy, rows = _operands(self.scalar)
+        return [str(row) for row in rows], np.array2string(self._wanted(numpy, rows), precision=4)
+
+    def _wanted(self, numpy: str, rows: list[list[Any]]) -> Any:
+        with np.errstate(all="ignore"):
+            return self.scalar.reference(*(np.array(row, numpy) for row in rows))
 
 
 def _operands(scalar: Scalar) -> tuple[str, str, list[list[Any]]]:
