@@ -28,7 +28,7 @@ lab: $(VENV)/.labextension ## open JupyterLab on examples/00_tour.ipynb
 test: $(VENV)/.dev $(VENV)/.labextension ## run every test that this machine can run
 	@scripts/ensure-test-tools
 	$(say) "Running the tests on $(WORKERS) workers"
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --timeout 300 $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --timeout 300 --durations 20 $(PYTEST_ARGS)
 
 check: $(VENV)/.dev ## lint, formatting, types, import contracts
 	$(say) "Lint (ruff check)"
@@ -91,8 +91,8 @@ $(VENV)/.lab: $(VENV)/.core
 	@$(pip) -e '.[jupyter,nvrtc]' && touch $@
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
-	$(say) "Installing everything for development (about 2 GB, a few minutes)"
-	@$(pip) -e '.[dev]' && touch $@ $(VENV)/.core $(VENV)/.lab
+	$(say) "Installing everything for development (about 2 GB, a minute or more)"
+	@$(pip) --no-compile -e '.[dev]' && touch $@ $(VENV)/.core $(VENV)/.lab # most modules are never imported
 
 LABEXTENSION := jupyter_ext/labextension
 $(VENV)/.labextension: $(wildcard $(addprefix $(LABEXTENSION)/,*.json src/*.ts style/* schema/*)) | $(VENV)/.lab

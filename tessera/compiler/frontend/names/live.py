@@ -26,7 +26,7 @@ from tessera.compiler.frontend.names.values import (
     Unknown,
 )
 from tessera.compiler.frontend.names.vocabulary import PYTHON_BUILTINS, is_own_module, member, member_of
-from tessera.compiler.frontend.syntax.parse import FunctionNode, find_function, parse_module
+from tessera.compiler.frontend.syntax.parse import FunctionNode, parse_module
 from tessera.errors import CompileError, Diagnostic
 
 
@@ -126,7 +126,8 @@ def live_definition(
     text = "".join(lines)
     tree, notes = live_module(text, code.co_filename)
     is_lambda = code.co_name == "<lambda>"
-    node = _lambda(tree, code, name) if is_lambda else find_function(tree, code.co_firstlineno, code.co_name)
+    on_line = _functions_by_line(tree).get(code.co_firstlineno, [])
+    node = _lambda(on_line, code, name) if is_lambda else _named(on_line, code.co_name)
     if node is None or not _same_parameters(node, code):
         raise unavailable(name, f"{code.co_filename} has changed since it was imported")
     return Definition(
@@ -140,12 +141,31 @@ def live_module(text: str, file: str) -> tuple[ast.Module, tuple[object, ...]]:
     return parse_module(text, file)
 
 
-def _lambda(tree: ast.AST, code: CodeType, name: str) -> ast.Lambda | None:
+@lru_cache(maxsize=64)
+def _functions_by_line(tree: ast.Module) -> dict[int, list[FunctionNode]]:
+    """A live module's functions by the lines that they begin at, decorators included; outer ones before inner ones.
+
+    Kept with the tree: a module may have thousands of functions, and each is looked for when it is called first.
+    """
+    found: dict[int, list[FunctionNode]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.Lambda)):
+            decorators = node.decorator_list if isinstance(node, ast.FunctionDef) else []
+            for line in {node.lineno, *(d.lineno for d in decorators)}:
+                found.setdefault(line, []).append(node)
+    return found
+
+
+def _named(functions: Iterable[FunctionNode], name: str) -> FunctionNode | None:
+    return next((f for f in functions if isinstance(f, ast.FunctionDef) and f.name == name), None)
+
+
+def _lambda(functions: Iterable[FunctionNode], code: CodeType, name: str) -> ast.Lambda | None:
     """The lambda that `code` was compiled from: of several on one line, the innermost whose body holds all of the code.
 
     Raises CompileError TS109 where that cannot be told (python -X no_debug_ranges).
     """
-    on_line = [n for n in ast.walk(tree) if isinstance(n, ast.Lambda) and n.lineno == code.co_firstlineno]
+    on_line = [f for f in functions if isinstance(f, ast.Lambda)]
     if len(on_line) < 2:
         return on_line[0] if on_line else None
     # Instructions that belong to no expression have no columns, or empty ones.
@@ -153,7 +173,7 @@ def _lambda(tree: ast.AST, code: CodeType, name: str) -> ast.Lambda | None:
     found = [n for n in on_line if all(_holds(n.body, *place) for place in places)] if places else []
     if not found:
         raise unavailable(name, "several lambdas stand on its line; give it a name with def, or a line of its own")
-    return found[-1]  # ast.walk comes to the outer ones first
+    return found[-1]  # the outer ones stand first
 
 
 def _holds(node: ast.expr, line: int, column: int, end_line: int, end_column: int | None) -> bool:
