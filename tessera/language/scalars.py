@@ -235,3 +235,19 @@ REDUCERS: dict[str, str] = {
     "sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "any": "logical_or", "all": "logical_and",
 }  # fmt: skip
 """Reductions by the scalar function that combines two partial results; argmax and argmin carry an index as well."""
+
+
+def identity_of(name: str, dtype: DType) -> float:
+    """What leaves a reduction's result as it is."""
+    if name in ("sum", "any"):
+        return 0
+    if name in ("prod", "all"):
+        return 1
+    if dtype.kind == "bool":
+        low, high = 0, 1
+    elif dtype.is_float:
+        low, high = -math.inf, math.inf
+    else:
+        low = 0 if dtype.kind == "uint" else -(2 ** (dtype.bits - 1))
+        high = int(dtype.maximum) if dtype.bits < 64 else 2**63 - 1
+    return low if name in ("max", "argmax") else high

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tessera.compiler.targets.cpu.llvm.emit import Function
 from tessera.compiler.targets.cpu.llvm.values import I64, PTR, Ty, Val
@@ -12,6 +14,10 @@ POOL, RUN, SCRATCH, SCRATCH_STRIDE, RECORDS, RECORD_STRIDE, RECORD_CAPACITY, HOS
 """slots: the pool's cell and its entry point, the workers' scratch memory, tile records, the
 host's callback, the call's watch (see interrupts.py); then buffers, scalars (two
 slots each), sizes of free dims"""
+
+
+Site = Mapping[str, Any]
+"""a place where a kernel calls its host, as a row of the artefact's table: plain data"""
 
 
 @dataclass(frozen=True, slots=True)

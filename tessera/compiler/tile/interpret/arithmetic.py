@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tessera.compiler.tile.passes.mask_tails import identity_of
 from tessera.language.dtypes import DType
 from tessera.language.lazy import np
 from tessera.language.order import CHAIN, SPAN
 from tessera.language.rounding import round_to, to_compute
-from tessera.language.scalars import TABLE
+from tessera.language.scalars import TABLE, identity_of
 
 
 def scalar_map(name: str, operands: Sequence[Any], types: Sequence[DType], result: DType) -> Any:

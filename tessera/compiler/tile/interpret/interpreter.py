@@ -16,7 +16,7 @@ from tessera.compiler.ir.types import SharedType, TileType
 from tessera.compiler.tile.asserts import asked, dtype_of, shown, told
 from tessera.compiler.tile.interpret.arithmetic import dot, order, philox, reduce, scalar_map
 from tessera.compiler.tile.interpret.memory import SharedTile, View, fault, outside_text, user_axis
-from tessera.compiler.tile.pipelines import run_pipeline
+from tessera.compiler.tile.interpret.pipelines import run_pipeline
 from tessera.compiler.tile.printing import say
 from tessera.errors import Note, Span
 from tessera.language.dims import Dim, evaluate

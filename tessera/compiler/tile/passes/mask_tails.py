@@ -20,8 +20,7 @@ from tessera.compiler.tile.dialect import TileBuilder
 from tessera.compiler.tile.ranges import Ranges, defined_in
 from tessera.language import dtypes
 from tessera.language.dims import Dim
-from tessera.language.dtypes import DType
-from tessera.language.scalars import TABLE
+from tessera.language.scalars import TABLE, identity_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -467,25 +466,6 @@ def depends(v: Value, on: Value, body: Block) -> bool:
         if x.op is not None and defined_in(x, body):
             stack += [*x.op.operands, *(o for inner in x.op.walk() for o in inner.operands)]
     return False
-
-
-def identity_of(name: str, dtype: DType) -> float:
-    """What leaves a reduction's result as it is."""
-    if name in ("sum", "any"):
-        return 0
-    if name in ("prod", "all"):
-        return 1
-    low = -math.inf if dtype.is_float else 0 if dtype.kind in ("uint", "bool") else -(2 ** (dtype.bits - 1))
-    high = (
-        math.inf
-        if dtype.is_float
-        else 1
-        if dtype.kind == "bool"
-        else int(dtype.maximum)
-        if dtype.bits < 64
-        else 2**63 - 1
-    )
-    return low if name in ("max", "argmax") else high
 
 
 def _same(a: float, b: float) -> bool:

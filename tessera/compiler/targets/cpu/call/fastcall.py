@@ -13,7 +13,8 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any
 
-from tessera.compiler.targets.cpu.call import interrupts, threads
+from tessera.compiler.targets.cpu import interrupts
+from tessera.compiler.targets.cpu.call import threads
 from tessera.compiler.targets.cpu.frame import POOL
 from tessera.compiler.targets.cpu.llvm import isa, jit
 from tessera.language.dtypes import DType

@@ -9,15 +9,13 @@ from __future__ import annotations
 import ctypes
 import math
 import threading
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from tessera.compiler.targets.cpu.frame import Site
 from tessera.compiler.tile.asserts import filled
 from tessera.compiler.tile.printing import say
 from tessera.errors import DebugCheckError, Diagnostic, Span
 from tessera.language import dims, dtypes
-
-Site = Mapping[str, Any]
 
 _CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 

@@ -18,7 +18,7 @@ import threading
 from typing import Any
 
 from tessera import knobs
-from tessera.compiler.targets.cpu.call.interrupts import POLL
+from tessera.compiler.targets.cpu.interrupts import POLL
 from tessera.compiler.targets.cpu.llvm import isa, jit
 from tessera.once import once
 

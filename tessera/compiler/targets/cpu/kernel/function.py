@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import INDEX, SharedType, TileType, ViewType
-from tessera.compiler.targets.cpu.call.host import Site
-from tessera.compiler.targets.cpu.call.interrupts import Looks, watch_of
 from tessera.compiler.targets.cpu.elementary.convert import Pair, memory_element, storage_type, unpack
-from tessera.compiler.targets.cpu.frame import SCRATCH, SCRATCH_STRIDE, Frame
+from tessera.compiler.targets.cpu.frame import SCRATCH, SCRATCH_STRIDE, Frame, Site
+from tessera.compiler.targets.cpu.interrupts import Looks, watch_of
 from tessera.compiler.targets.cpu.llvm.emit import Function, Module
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
 from tessera.compiler.targets.cpu.llvm.values import I64, PTR, Index, Val

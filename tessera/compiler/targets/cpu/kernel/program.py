@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
-from tessera.compiler.targets.cpu.call.interrupts import Looks, watch_of
 from tessera.compiler.targets.cpu.frame import POOL, RUN, Frame
+from tessera.compiler.targets.cpu.interrupts import Looks, watch_of
 from tessera.compiler.targets.cpu.kernel import control, host_calls, products, scan_sort
 from tessera.compiler.targets.cpu.kernel.function import KernelFunction, Sites
 from tessera.compiler.targets.cpu.kernel.tile_records import Recording

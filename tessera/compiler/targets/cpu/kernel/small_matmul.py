@@ -17,9 +17,10 @@ from typing import TypeAlias, TypeVar
 from tessera.compiler.targets.cpu.elementary.convert import memory_element, register_type
 from tessera.compiler.targets.cpu.elementary.vectormath import VectorMath
 from tessera.compiler.targets.cpu.kernel.chains import Chains, added, sums
-from tessera.compiler.targets.cpu.kernel.packed_matmul import PARAMETERS, interleaved, transpose
+from tessera.compiler.targets.cpu.kernel.packed_matmul import PARAMETERS
 from tessera.compiler.targets.cpu.llvm.emit import Function, Module
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
+from tessera.compiler.targets.cpu.llvm.transpose import interleaved, transpose
 from tessera.compiler.targets.cpu.llvm.values import I32, Index, Ty, Val, const
 from tessera.language.dtypes import DType
 from tessera.language.order import CHAIN, SPAN, levels

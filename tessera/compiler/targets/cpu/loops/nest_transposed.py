@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from tessera.compiler.ir.core import Op
 from tessera.compiler.targets.cpu.elementary.convert import storage_type
-from tessera.compiler.targets.cpu.kernel.packed_matmul import transpose
+from tessera.compiler.targets.cpu.llvm.transpose import transpose
 from tessera.compiler.targets.cpu.llvm.values import Index, Val
 from tessera.compiler.targets.cpu.loops.elements import Coords
 from tessera.compiler.targets.cpu.loops.index import dtype_of

@@ -12,9 +12,8 @@ from tessera.compiler.targets.cuda.layouts.layout import blocked, fold_scratch
 from tessera.compiler.targets.cuda.layouts.stream import folded_line
 from tessera.compiler.targets.cuda.write import cxx
 from tessera.compiler.targets.cuda.write.print_buffer import HEADER, Site, times
-from tessera.compiler.tile.passes.mask_tails import identity_of
 from tessera.language.dims import Dim
-from tessera.language.scalars import TABLE
+from tessera.language.scalars import TABLE, identity_of
 
 
 def _elementwise(e: KernelEmitter, op: Op) -> None:
