@@ -23,9 +23,10 @@ OPTIONS: Mapping[str, str] = {
     "--show": "the panel's tabs, as in --show shapes,ir (of " + ", ".join(TABS) + ")",
     "--level": "one level of the IR: " + ", ".join(LEVELS),
     "-o": "the file to write",
+    "--generic": "IR as MLIR's generic text, which tools read",
     "--once": "record the first run, compilation and all, instead of the second",
 }
-FLAGS = ("--once",)
+FLAGS = ("--once", "--generic")
 CELL_OPTIONS = ("--target", "--dims", "--profile", "--show", "--once")
 
 
@@ -42,7 +43,11 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
     "profile": Subcommand(
         "f(x)", "run it and show where the time went; gives the profiler; -o writes a page", ("-o", "--once")
     ),
-    "ir": Subcommand("f", "the IR of a function or kernel, linked with its source", ("--level", "--target", "--dims")),
+    "ir": Subcommand(
+        "f",
+        "the IR of a function or kernel, linked with its source",
+        ("--level", "--target", "--dims", "--generic"),
+    ),
     "hints": Subcommand("f(x)", "run it and say what would make it faster; or f, for its last profile", ("--once",)),
     "why": Subcommand("f", "which part of the key changed when it was compiled again"),
     "trace": Subcommand("f(x)", "run it and write a Chrome trace", ("-o", "--once")),
@@ -63,6 +68,7 @@ class Request:
     level: str = ""
     output: str = ""
     once: bool = False
+    generic: bool = False
 
 
 def cell_request(line: str) -> Request:
@@ -155,6 +161,7 @@ def _request(given: list[str], allowed: tuple[str, ...], usage_line: str) -> Req
         level="".join(_chosen("--level", [found["--level"]], LEVELS)) if "--level" in found else "",
         output=found.get("-o", ""),
         once="--once" in found,
+        generic="--generic" in found,
     )
 
 

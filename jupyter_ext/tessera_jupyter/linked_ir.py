@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tessera.runtime.levels import Level, Line
-from tessera_jupyter.markup import python, text
+from tessera_jupyter.markup import ir, python, text
 from tessera_jupyter.shapes import source_lines
 from tessera_jupyter.subject import Subject
 
@@ -22,7 +22,8 @@ def _subject(subject: Subject, thorough: bool) -> str:
         for n, line in source_lines(subject.analysis)
     )
     levels = "".join(
-        _level(level, definition.file, subject.path, subject.target.name) for level in subject.levels(thorough)
+        _level(level, definition.file, subject.path, subject.target.name, subject.generic)
+        for level in subject.levels(thorough)
     )
     return (
         f'<section class="ts-subject ts-linked" data-name="{text(subject.path)}"><h4>{text(subject.path)}</h4>'
@@ -31,8 +32,9 @@ def _subject(subject: Subject, thorough: bool) -> str:
     )
 
 
-def _level(level: Level, file: str, path: str, target: str) -> str:
-    body = "".join(_line(line, file) for line in level.lines)
+def _level(level: Level, file: str, path: str, target: str, generic: bool) -> str:
+    shown = text if generic or (level.name in ("target", "assembly") and target != "reference") else ir
+    body = "".join(_line(line, file, shown(line.text)) for line in level.lines)
     if level.more:
         command = f"%tessera ir {path} --level {level.name}"
         body += f'<span class="ts-more">... {level.more} more lines: {text(command)}\n</span>'
@@ -46,11 +48,11 @@ def _level(level: Level, file: str, path: str, target: str) -> str:
     )
 
 
-def _line(line: Line, file: str) -> str:
+def _line(line: Line, file: str, markup: str) -> str:
     """Linked where it comes from this cell; a line from elsewhere says where from."""
     if not line.origin:
-        return f"<span>{text(line.text)}\n</span>"
+        return f"<span>{markup}\n</span>"
     if line.file != file:
-        return f'<span title="from {text(line.file)}, line {line.origin[0]}">{text(line.text)}\n</span>'
+        return f'<span title="from {text(line.file)}, line {line.origin[0]}">{markup}\n</span>'
     numbers = " ".join(map(str, line.origin))
-    return f'<span class="ts-l" data-l="{numbers}">{text(line.text)}\n</span>'
+    return f'<span class="ts-l" data-l="{numbers}">{markup}\n</span>'

@@ -6,6 +6,7 @@ import difflib
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +97,7 @@ class TesseraMagics(Magics):
             shapes, IR and resources under it.
         %tessera profile f(x) [-o page.html]    %tessera hints f(x)    %tessera memory f(x)
             These run f(x) twice, and record the second run; with --once the first.
-        %tessera ir f [--level L] [--target T] [--dims ...]    %tessera why f
+        %tessera ir f [--level L] [--target T] [--dims ...] [--generic]    %tessera why f
         %tessera trace f(x) [-o trace.json]    %tessera doctor
         """
         if cell is not None:
@@ -173,6 +174,7 @@ class TesseraMagics(Magics):
         if not analysis.ok:
             raise CompileError([d for d in analysis.diagnostics if d.severity == "error"])
         found = subject(request.expression, program, analysis, request.target, request.dims)
+        found = replace(found, generic=request.generic)
         if request.level:
             level = found.level(request.level, sys.maxsize)
             print("\n".join(line.text for line in level.lines) or level.why)

@@ -42,10 +42,27 @@ _PYTHON = re.compile(
 )
 
 
+_IR = re.compile(
+    r"""(?P<string>"(?:[^"\\\n]|\\.)*")|(?P<comment>(?<=\s)\#\s.*|^//.*)"""
+    r"|(?P<keyword>\b(?:func|for|in|while|do|else|with|yield|return|strides|shared)\b|\bif(?=\())"
+    r"|(?P<dtype>\b(?:bool|index|u?int\d+|bf16|t?f\d+|fp\d_e\dm\d|complex\d+)\b)|(?P<op>\b[a-z_]\w*(?=\())"
+    r"|(?P<number>(?<!\w)\d+(?:\.\d+)?(?:e[+-]?\d+)?\b)"
+)
+
+
 def python(line: str) -> str:
     """One line of source with its tokens marked, for colours."""
+    return _marked(line, _PYTHON)
+
+
+def ir(line: str) -> str:
+    """One line of Graph, Schedule or Tile IR with its tokens marked, for colours."""
+    return _marked(line, _IR)
+
+
+def _marked(line: str, tokens: re.Pattern[str]) -> str:
     out, at = [], 0
-    for m in _PYTHON.finditer(line):
+    for m in tokens.finditer(line):
         out += [text(line[at : m.start()]), f'<i class="ts-{m.lastgroup}">{text(m.group())}</i>']
         at = m.end()
     return "".join([*out, text(line[at:])])

@@ -38,6 +38,8 @@ class Subject:
     lowered: Lowered | None = None
     compiled: Compiled | None = None
     why: str = ""
+    generic: bool = False
+    """whether IR is shown as MLIR's generic text"""
 
     @property
     def signature(self) -> str:
@@ -66,7 +68,7 @@ class Subject:
         try:
             compiled = self.compiled
             made = generated[name](compiled.lowered, compiled.artifact) if compiled and name in generated else None
-            lines = list(op_lines(self.lowered.ops(name)) if made is None else made)
+            lines = list(op_lines(self.lowered.ops(name), self.generic) if made is None else made)
         except TesseraError as e:  # the disassembler is not installed
             return Level(name, (), why=render_all(e.diagnostics))
         if not lines:

@@ -20,6 +20,7 @@ def ir(
     target: Annotated[str, typer.Option(help="What to compile for.")] = "auto",
     dims: Annotated[str | None, typer.Option(help="Sizes of named dims: B=8,S=128. Others stay symbolic.")] = None,
     stdin: Annotated[bool, typer.Option("--stdin", help="Read the file's text from standard input instead.")] = False,
+    generic: Annotated[bool, typer.Option("--generic", help="Print MLIR's generic form, which tools read.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print each line with the source lines it is from.")] = False,
 ) -> None:
     """Print a function's Graph, Schedule, Tile or Target IR, or its assembly."""
@@ -33,7 +34,7 @@ def ir(
         artifact = generate(program.program, chosen)
         lines = list((target_lines if level == "target" else assembly_lines)(program, artifact))
     else:
-        lines = list(op_lines(program.ops(level)))
+        lines = list(op_lines(program.ops(level), generic))
     if as_json:
         shown = [{"text": line.text, "file": line.file, "lines": line.origin} for line in lines]
         print(json.dumps({"function": program.program.name, "level": level, "target": chosen.name, "lines": shown}))

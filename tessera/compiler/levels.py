@@ -19,7 +19,7 @@ from pathlib import Path
 import tessera
 from tessera.compiler.frontend.result import Analysis, analyse
 from tessera.compiler.ir.core import Op
-from tessera.compiler.ir.printer import print_lines
+from tessera.compiler.ir.readable import readable
 from tessera.compiler.unit import Unit
 from tessera.errors import NOWHERE, Span
 
@@ -75,7 +75,7 @@ def schedule(analysis: Analysis, dims: Mapping[str, int], target: str) -> Op:
 
 
 def printed(op: Op) -> list[Line]:
-    found = print_lines(op)
+    found = readable(op)
     return [Line(t, s or NOWHERE) for t, s in zip(found.text.splitlines(), found.spans, strict=True)]
 
 

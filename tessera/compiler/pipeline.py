@@ -21,7 +21,7 @@ from tessera.compiler.graph.passes.eliminate_dead import eliminate_dead
 from tessera.compiler.graph.passes.for_to_while import for_to_while
 from tessera.compiler.ir.core import Op, clone
 from tessera.compiler.ir.launches import kernel_of
-from tessera.compiler.ir.printer import print_op
+from tessera.compiler.ir.readable import readable
 from tessera.compiler.ir.verifier import verify
 from tessera.compiler.lower.kernel_to_program import kernel_program
 from tessera.compiler.lower.schedule_to_tile import schedule_to_tile
@@ -127,11 +127,12 @@ class Lowered:
             return list(dict.fromkeys(launch.kernel for launch in self.program.launches))
         raise ValueError(f"level is one of {', '.join(LEVELS)}, not {level!r}")
 
-    def text(self, level: str) -> str:
+    def text(self, level: str, generic: bool = False) -> str:
+        """One level above the target's, for people; `generic`: as MLIR's generic text. Raises ValueError as `ops`."""
         ops = self.ops(level)
         if not ops:
             return f"// {self.program.name} is a kernel: it starts as Tile IR and has no {level} level\n"
-        return "\n".join(print_op(op) for op in ops)
+        return "\n".join(readable(op, generic).text for op in ops)
 
 
 class Run:

@@ -122,9 +122,15 @@ class Program:
         return _compiled(self, target, dims)
 
     @outward
-    def ir(self, level: str = "graph", target: str = "auto", dims: Mapping[str, int] | None = None) -> str:
-        """The IR at `level`: graph, schedule, tile or target."""
-        return _compiled(self, target, dims).ir(level)
+    def ir(
+        self,
+        level: str = "graph",
+        target: str = "auto",
+        dims: Mapping[str, int] | None = None,
+        generic: bool = False,
+    ) -> str:
+        """The IR at `level`: graph, schedule, tile or target, for people; `generic`: as MLIR's generic text."""
+        return _compiled(self, target, dims).ir(level, generic)
 
     @outward
     def explain(self, target: str = "auto", dims: Mapping[str, int] | None = None) -> Any:

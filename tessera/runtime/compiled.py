@@ -96,11 +96,14 @@ class Compiled:
         """Per kernel what the target's compiler tells: registers, shared memory, spills ..."""
         return self.artifact.resources
 
-    def ir(self, level: str = "graph") -> str:
-        """The IR at `level`: graph, schedule, tile or target. Raises ValueError for another level."""
+    def ir(self, level: str = "graph", generic: bool = False) -> str:
+        """The IR at `level`: graph, schedule, tile or target, for people; `generic`: as MLIR's generic text.
+
+        Raises ValueError for another level.
+        """
         if level not in LEVELS:
             raise ValueError(f"level is one of {', '.join(LEVELS)}, not {level!r}")
-        return self.source if level == "target" else self.lowered.text(level)
+        return self.source if level == "target" else self.lowered.text(level, generic)
 
     @property
     def lowered(self) -> Any:

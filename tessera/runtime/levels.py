@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tessera.compiler.ir.core import Op
-from tessera.compiler.ir.printer import print_lines
+from tessera.compiler.ir.readable import readable
 from tessera.compiler.pipeline import Lowered
 from tessera.compiler.targets.base import Artifact
 from tessera.compiler.targets.cuda import cubin
@@ -40,10 +40,10 @@ class Level:
         return self.name.capitalize()
 
 
-def op_lines(ops: list[Op]) -> Iterator[Line]:
-    """The printed text of IR."""
+def op_lines(ops: list[Op], generic: bool = False) -> Iterator[Line]:
+    """IR for people; `generic`: as MLIR's generic text."""
     for op in ops:
-        printed = print_lines(op)
+        printed = readable(op, generic)
         for text, span in zip(printed.text.splitlines(), printed.spans, strict=True):
             yield Line(text) if span is None else Line(text, span.file, _numbers(span))
 

@@ -86,7 +86,7 @@ def test_wrong_commands_say_what_is_right(line, said):
     [
         ("%tessera pr", ["profile"]),
         ("%tessera profile double(x) --o", ["--once"]),
-        ("%tessera ir ", ["double", "--level", "--target", "--dims"]),
+        ("%tessera ir ", ["double", "--level", "--target", "--dims", "--generic"]),
         ("%tessera ir double --level t", ["tile", "target"]),
         ("%%tessera --t", ["--target"]),
         ("%%tessera --show shapes,i", ["shapes,ir"]),
@@ -155,7 +155,9 @@ def test_an_expression_that_cannot_run_leaves_the_session_usable(doubled, expres
 
 def test_ir(doubled):
     ran = doubled.run("%tessera ir double --level tile")
-    assert '"tile.func"' in ran.stdout
+    assert "func double_0_" in ran.stdout
+    assert '"tile.func"' in doubled.run("%tessera ir double --level tile --generic").stdout
+    assert "&quot;graph.func&quot;" in doubled.run("%tessera ir double --generic").html
     ran = doubled.run("%tessera ir double --dims n=16")
     assert "ts-linked" in ran.html
     assert "[16]" in ran.html

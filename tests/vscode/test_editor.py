@@ -218,18 +218,18 @@ def test_ir_beside_the_source(window: Window) -> None:
     window.command("Tessera: Show IR at Cursor")
     window.choose("Graph")
     window.page.locator('.tab.active[data-resource-name="attend.graph"]').wait_for()
-    window.see("graph.contract")
+    window.see("scores = contract(")
     source, ir = window.page.locator(".editor-instance").first, window.page.locator(".editor-instance").last
     lit = '.view-overlays [class*="ced-"]'
     window.put_cursor("model.py", "ts.softmax(scores", "softmax")
     ir.locator(lit).first.wait_for()
     window.picture("ir", height=400)
     click = window.page.mouse.click
-    window.until(lambda: click(*window.point("graph.contract", "graph.contract")), source.locator(lit).first)
+    window.until(lambda: click(*window.point("scores = contract(", "contract")), source.locator(lit).first)
     window.command("Tessera: Show IR at Cursor")  # in an IR document: another level of the same function
     window.choose("Tile")
     window.page.locator('.tab.active[data-resource-name="attend.tile"]').wait_for()
-    window.see('"tile.func"')
+    window.see("func attend_")
     window.command("View: Show Explorer")
 
 

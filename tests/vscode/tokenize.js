@@ -6,8 +6,9 @@ const [modules, grammar] = process.argv.slice(2);
 const code = path.join(modules, "code-server/lib/vscode");
 const textmate = require(path.join(code, "node_modules/vscode-textmate"));
 const oniguruma = require(path.join(code, "node_modules/vscode-oniguruma"));
+const own = JSON.parse(fs.readFileSync(grammar, "utf8")).scopeName;
 const files = {
-  "source.tess": grammar,
+  [own]: grammar,
   "source.python": path.join(code, "extensions/python/syntaxes/MagicPython.tmLanguage.json"),
 };
 
@@ -20,7 +21,7 @@ async function main() {
     }),
     loadGrammar: async (name) => files[name] && textmate.parseRawGrammar(fs.readFileSync(files[name], "utf8"), files[name]),
   });
-  const tess = await registry.loadGrammar("source.tess");
+  const tess = await registry.loadGrammar(own);
   const found = new Map();
   let state = textmate.INITIAL;
   fs.readFileSync(0, "utf8").split("\n").forEach((line, number) => {

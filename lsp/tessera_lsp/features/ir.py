@@ -22,7 +22,8 @@ from tessera_lsp.progress import progress
 from tessera_lsp.server import TesseraServer
 
 SCHEME = "tessera"
-_LANGUAGES = {"graph": "mlir", "schedule": "mlir", "tile": "mlir", "target": "llvm", "assembly": "asm"}
+_IR = "tessera-ir"
+_LANGUAGES = {"graph": _IR, "schedule": _IR, "tile": _IR, "target": "llvm", "assembly": "asm"}
 
 
 def register(server: TesseraServer) -> None:
@@ -88,7 +89,7 @@ def asked_function(document: Document, params: IrParams | FunctionParams) -> Kno
 
 def _language(level: str, target: str) -> str:
     if level == "target" and target == "reference":
-        return "mlir"
+        return _IR
     return "cuda-cpp" if level == "target" and target.startswith(("sm_", "emulator:")) else _LANGUAGES[level]
 
 

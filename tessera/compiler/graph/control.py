@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from tessera.compiler.graph.operator import GraphBuilder
 from tessera.compiler.ir.core import Block, Op, Region, Value
-from tessera.compiler.ir.spec import demand, spec
+from tessera.compiler.ir.spec import BRANCH, FOR, WHILE, demand, spec
 from tessera.compiler.ir.types import TensorType, Type
 from tessera.language import dtypes
 
@@ -28,7 +28,11 @@ def _yields(op: Op, region: int, types: Sequence[Type]) -> None:
     )
 
 
-@spec("graph.if", "Runs one of two regions. Operand: a rank-0 bool. Both regions yield the results' types.")
+@spec(
+    "graph.if",
+    "Runs one of two regions. Operand: a rank-0 bool. Both regions yield the results' types.",
+    reading=BRANCH,
+)
 def _if(op: Op) -> None:
     demand([v.type for v in op.operands] == [CONDITION], op, "the condition is a bool scalar")
     demand(len(op.regions) == 2, op, "has two regions")
@@ -38,7 +42,7 @@ def _if(op: Op) -> None:
 
 
 @spec("graph.while", "Operands: initial values. Both regions take the carried values; region 0 yields whether to go "
-      "on, region 1 the next values; results are the last ones.", effects=True)  # fmt: skip
+      "on, region 1 the next values; results are the last ones.", effects=True, reading=WHILE)  # fmt: skip
 def _while(op: Op) -> None:
     carried = [v.type for v in op.operands]
     demand(len(op.regions) == 2, op, "has two regions")
@@ -50,7 +54,7 @@ def _while(op: Op) -> None:
 
 
 @spec("graph.for", "Operands: lower, upper, step (rank-0 int64, step not 0) and initial values. The region takes the "
-      "counter and the carried values and yields the next ones; results are the last ones.")  # fmt: skip
+      "counter and the carried values and yields the next ones; results are the last ones.", reading=FOR)  # fmt: skip
 def _for(op: Op) -> None:
     demand([v.type for v in op.operands[:3]] == [COUNTER] * 3, op, "bounds and step are int64 scalars")
     carried = [v.type for v in op.operands[3:]]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.launches import DOC, verify_launch
-from tessera.compiler.ir.spec import demand, spec
+from tessera.compiler.ir.spec import FUNCTION, Reading, demand, spec
 from tessera.compiler.ir.types import TensorType
 from tessera.language.dims import Expr
 
 
 @spec("graph.func", "A function. attrs: sym_name, arg_names; divisible, equal: the asserts in force, as pairs of "
       "dims; block: rows and columns of a program, if the schedule says so. Its block's arguments are tensors; scalars "
-      "have rank 0.", effects=True)  # fmt: skip
+      "have rank 0.", effects=True, reading=FUNCTION)  # fmt: skip
 def _func(op: Op) -> None:
     demand(isinstance(op.attrs.get("sym_name"), str), op, "needs sym_name")
     names = op.attrs.get("arg_names")
@@ -34,7 +34,7 @@ def _return(op: Op) -> None:
     demand(not op.results, op, "has no results")
 
 
-@spec("graph.constant", "A rank-0 constant, attr `value`.")
+@spec("graph.constant", "A rank-0 constant, attr `value`.", reading=Reading(literal="value"))
 def _constant(op: Op) -> None:
     t, value = op.result.type, op.attrs.get("value")
     demand(isinstance(t, TensorType) and t.rank == 0, op, "is a scalar")

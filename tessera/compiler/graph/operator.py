@@ -28,7 +28,7 @@ from typing import Any, ClassVar, Literal, cast
 from tessera.compiler.graph.cut import Combine
 from tessera.compiler.graph.infer import Infer, InferError, Suggestion, shown
 from tessera.compiler.ir.core import Attr, Builder, Op, Value
-from tessera.compiler.ir.spec import SPECS, OpSpec, demand, invalid
+from tessera.compiler.ir.spec import SPECS, OpSpec, Reading, demand, invalid
 from tessera.compiler.ir.types import Shape, TensorType
 from tessera.compiler.unit import LaunchCheck
 from tessera.errors import Diagnostic
@@ -280,7 +280,10 @@ def register(operator: Operator) -> None:
                 raise ValueError(f"{name} is taken by operator {table[name].name}")
             table[name] = operator
     op = f"graph.{operator.name}"
-    SPECS[op] = OpSpec(op, (type(operator).__doc__ or "").partition("\n")[0], verify_operator, effects=operator.effect)
+    doc = (type(operator).__doc__ or "").partition("\n")[0]
+    defaults = {p.name: p.default for p in operator.parameters if not p.operand}
+    reading = Reading(defaults, operands=split_operands, covers=("segments",))
+    SPECS[op] = OpSpec(op, doc, verify_operator, effects=operator.effect, reading=reading)
 
 
 def operator_of(op: Op) -> Operator:

@@ -77,7 +77,8 @@ class ViewType:
         return f"!tessera.view<{shape_text(self.shape)}, {self.dtype}{strides}>"
 
     def pretty(self) -> str:
-        return f"{shape_text(self.shape)} {self.dtype}"
+        strides = f" strides {shape_text(self.strides)}" if self.strides is not None else ""
+        return f"{shape_text(self.shape)} {self.dtype}{strides}"
 
     @property
     def rank(self) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.launches import DOC, verify_launch
-from tessera.compiler.ir.spec import demand, spec
+from tessera.compiler.ir.spec import BRANCH, FUNCTION, WHILE, Reading, demand, spec
 
 KINDS = ("map", "row", "chunks", "contract", "join")
 """map: elementwise over the space; row: with reductions or scans over `inner`; chunks: one long reduction to a scalar
@@ -21,6 +21,7 @@ in two fixed stages; contract: a (batched) matrix product with an elementwise ep
     "A function as a sequence of groups and views. attrs: sym_name, arg_names, target; block: rows and columns "
     "that its programs take.",
     effects=True,
+    reading=FUNCTION,
 )
 def _func(op: Op) -> None:
     demand(isinstance(op.attrs.get("sym_name"), str), op, "needs sym_name")
@@ -33,6 +34,7 @@ def _func(op: Op) -> None:
     "schedule.group",
     "One kernel: operands are its inputs, results its outputs, the region its graph ops.",
     effects=True,
+    reading=Reading({"inner": ()}, same=True),
 )
 def _group(op: Op) -> None:
     demand(op.attrs.get("kind") in KINDS, op, f"kind is one of {', '.join(KINDS)}")
@@ -48,6 +50,7 @@ spec("schedule.launch", DOC, effects=True)(verify_launch)
     "schedule.if",
     "Runs one of two regions of groups. Operand: a bool scalar; both regions yield the results.",
     effects=True,
+    reading=BRANCH,
 )
 def _if(op: Op) -> None:
     demand(len(op.operands) == 1 and len(op.regions) == 2, op, "has a condition and two regions")
@@ -63,6 +66,7 @@ def _if(op: Op) -> None:
     "schedule.while",
     "Operands: initial values. Region 0 yields whether to go on, region 1 the next values.",
     effects=True,
+    reading=WHILE,
 )
 def _while(op: Op) -> None:
     carried = [v.type for v in op.operands]

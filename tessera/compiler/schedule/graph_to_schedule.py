@@ -14,6 +14,7 @@ from tessera.compiler.ir.core import Attr, Block, Op, Region, Value, clone
 from tessera.compiler.ir.launches import LAUNCHES, kernel_of, launching
 from tessera.compiler.ir.types import Shape
 from tessera.compiler.schedule import cost
+from tessera.compiler.schedule import dialect as dialect  # its ops are known where they are made
 from tessera.compiler.schedule.access import collapse, reads, written
 from tessera.compiler.schedule.alignment import (
     Axes,

@@ -12,7 +12,7 @@ or number of threads.
 from __future__ import annotations
 
 from tessera.compiler.ir.core import Builder, Op, Value
-from tessera.compiler.ir.spec import demand, invalid, spec
+from tessera.compiler.ir.spec import BRANCH, FOR, FUNCTION, WHILE, Reading, demand, invalid, spec
 from tessera.compiler.ir.types import INDEX, SharedType, TileType, ViewType
 from tessera.language import dtypes
 from tessera.language.dims import Dim
@@ -54,6 +54,7 @@ def _result(op: Op) -> TileType:
     "A kernel. attrs: sym_name, grid (a Dim per axis), arg_names, writes and returns (indices of the arguments stored "
     "to and given back), num_warps, num_stages. Its block's arguments are views and rank-0 tiles.",
     effects=True,
+    reading=FUNCTION,
 )
 def _func(op: Op) -> None:
     demand(isinstance(op.attrs.get("sym_name"), str), op, "needs sym_name")
@@ -74,7 +75,11 @@ def _program_id(op: Op) -> None:
     demand(op.result.type == INDEX, op, "gives an index")
 
 
-@spec("tile.dim", "The size `dim`: an integer, or an expression over the kernel's free dims, known at launch.")
+@spec(
+    "tile.dim",
+    "The size `dim`: an integer, or an expression over the kernel's free dims, known at launch.",
+    reading=Reading(literal="dim"),
+)
 def _dim(op: Op) -> None:
     demand("dim" in op.attrs and op.result.type == INDEX, op, "needs dim and gives an index")
 
@@ -102,7 +107,7 @@ def _to_index(op: Op) -> None:
     )
 
 
-@spec("tile.constant", "A rank-0 constant, attr `value`.")
+@spec("tile.constant", "A rank-0 constant, attr `value`.", reading=Reading(literal="value"))
 def _constant(op: Op) -> None:
     demand(_result(op).rank == 0 and "value" in op.attrs, op, "is a scalar with a value")
 
@@ -261,6 +266,7 @@ def _subview(op: Op) -> None:
     "tile.load",
     "The tile that starts at the offsets. Operands view, offsets, [mask]. Elements outside the view, or "
     "masked out, read as attr `fill` (default 0); they are padding unless attr `defined` says that they count.",
+    reading=Reading({"fill": 0}),
 )
 def _load(op: Op) -> None:
     v = _view_access(op, op.operands[0], list(op.operands[1:]))
@@ -284,6 +290,7 @@ def _store(op: Op) -> None:
     "Elementwise load at computed indices. Operands view, one integer tile per view axis (all of one shape), [mask]. "
     "Outside indices read as `fill`; attr `defined` as for tile.load. Attr along: the author's "
     "number for the view's axis `middle`, whose negative indices have been counted from the end; others are inside.",
+    reading=Reading({"fill": 0}),
 )
 def _gather(op: Op) -> None:
     v = _view_access(op, op.operands[0], list(op.operands[1:]))
@@ -358,6 +365,7 @@ def _philox(op: Op) -> None:
     "counter and the carried values; tile.yield gives the next ones; results are the last. Attr going: the number of a "
     "carried bool; where it is false, this step and those after it change nothing and may be left out.",
     effects=True,
+    reading=FOR,
 )
 def _for(op: Op) -> None:
     _index(op, *op.operands[:3])
@@ -378,6 +386,7 @@ def _for(op: Op) -> None:
     "tile.if",
     "Runs one of two regions. Operand: a rank-0 bool. Both regions yield the results' types.",
     effects=True,
+    reading=BRANCH,
 )
 def _if(op: Op) -> None:
     demand(_tile(op, op.operands[0]) == TileType((), dtypes.bool_), op, "the condition is a bool scalar")
@@ -395,6 +404,7 @@ def _if(op: Op) -> None:
     "Operands: initial values. Region 0 yields a bool scalar and region 1 the next values; both take the "
     "carried values.",
     effects=True,
+    reading=WHILE,
 )
 def _while(op: Op) -> None:
     carried = [v.type for v in op.operands]

@@ -8,8 +8,10 @@ copies, and whatever was copied before the loop, have then arrived, and the step
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tessera.compiler.ir.core import Op, Value
-from tessera.compiler.ir.spec import demand, spec
+from tessera.compiler.ir.spec import FOR, demand, spec
 from tessera.compiler.ir.types import INDEX
 
 MOVABLE = frozenset(
@@ -36,6 +38,7 @@ def in_step(op: Op) -> bool:
     "A serial loop as tile.for; region 0 (counter) copies into rings of `stages` stages, ahead of region 1 (counter, "
     "carried values), which reads them.",
     effects=True,
+    reading=replace(FOR, between="compute"),
 )
 def _pipeline(op: Op) -> None:
     demand(len(op.regions) == 2, op, "has two regions, fetch and body")

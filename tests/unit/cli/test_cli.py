@@ -93,14 +93,14 @@ def test_only_the_projects_own_file_of_settings_counts(folder):
 def test_ir_shows_every_level(folder: Path, level: str) -> None:
     result = tessera("ir", "good.py:scaled", "--level", level, "--target", "reference", "--dims", "B=4,D=8", cwd=folder)
     assert result.returncode == 0, result.stderr
-    assert {"graph": "graph.mul", "schedule": "schedule.group", "tile": "tile.mul", "target": "tile.mul"}[
-        level
-    ] in result.stdout
+    assert {"graph": "= mul(x, ", "schedule": "= group(", "tile": "= mul(", "target": "= mul("}[level] in result.stdout
 
 
 def test_sizes_that_are_not_given_stay_symbolic(folder: Path) -> None:
     result = tessera("ir", "good.py:saxpy", "--level", "tile", "--target", "reference", cwd=folder)
-    assert "!tessera.view<[n], f32>" in result.stdout
+    assert "func saxpy(x: [n] f32, " in result.stdout and "# good.py:" in result.stdout
+    generic = tessera("ir", "good.py:saxpy", "--level", "tile", "--target", "reference", "--generic", cwd=folder)
+    assert "!tessera.view<[n], f32>" in generic.stdout
 
 
 @pytest.mark.parametrize("target, binary", [("cpu", ".o"), ("sm_90a", ".cubin")])

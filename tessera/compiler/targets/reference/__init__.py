@@ -7,7 +7,7 @@ target: computed indices, asserts and NaN.
 from __future__ import annotations
 
 from tessera.compiler.ir import printer
-from tessera.compiler.ir.printer import print_op
+from tessera.compiler.ir.readable import readable
 from tessera.compiler.targets.base import Artifact, Executable, Target
 from tessera.compiler.targets.reference.executable import ReferenceExecutable
 from tessera.compiler.targets.reference.program_text import decode, encode
@@ -34,7 +34,7 @@ class ReferenceTarget:
         return f"reference-{VERSION} text-{printer.VERSION} numpy-{numpy.__version__}"
 
     def compile(self, program: Program, *, profile: bool = False, debug: bool = False) -> Artifact:
-        source = "\n".join(print_op(launch.kernel) for launch in program.launches)
+        source = "\n".join(readable(launch.kernel).text for launch in program.launches)
         resources = {
             str(launch.kernel.attrs["sym_name"]): {
                 "registers": None,
