@@ -14,33 +14,32 @@ from tessera.compiler.ir.printer import print_op
 from tessera.compiler.ir.readable import readable
 from tessera.compiler.ir.spec import SPECS
 from tessera.compiler.ir.types import TensorType, ViewType
-from tessera.compiler.pipeline import Lowered, lower
-from tessera.compiler.targets import base
+from tessera.compiler.pipeline import Lowered
 from tessera.errors import NOWHERE, Span
 from tessera.language import dims, dtypes
 from tests.ir import readable_programs as programs
 from tests.ir.random_ir import ops
-from tests.unit.frontend.test_launching import analysed
+from tests.unit.frontend.test_launching import lowered
 
 HERE = Span("/home/me/model.py", 8, 5, 8, 9)
 
 
-def lowered(name: str, target: str, **sizes: int) -> Lowered:
-    return lower(analysed(getattr(programs, name), **sizes), base.get(target))
+def levels(name: str, target: str, **sizes: int) -> Lowered:
+    return lowered(getattr(programs, name), target, **sizes)
 
 
 @pytest.mark.parametrize("level", ["graph", "schedule", "tile"])
 @pytest.mark.parametrize("name", ["attend", "until"])
 def test_functions(golden: Callable[[str, str], None], name: str, level: str) -> None:
-    golden(f"{name}.{level}.txt", lowered(name, "cpu", D=64).text(level))
+    golden(f"{name}.{level}.txt", levels(name, "cpu", D=64).text(level))
 
 
 def test_a_kernel(golden: Callable[[str, str], None]) -> None:
-    golden("product.tile.txt", lowered("product", "sm_80", K=512).text("tile"))
+    golden("product.tile.txt", levels("product", "sm_80", K=512).text("tile"))
 
 
 def test_the_generic_form_is_there_too() -> None:
-    found = lowered("attend", "cpu", D=64)
+    found = levels("attend", "cpu", D=64)
     assert found.graph is not None
     assert found.text("graph", generic=True) == print_op(found.graph)
 
