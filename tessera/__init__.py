@@ -37,13 +37,16 @@ _HOME: dict[str, str] = {
 }  # fmt: skip
 _MODULES = {
     "array_api": "tessera.runtime.standard",
+    "compiler": "tessera.compiler",
     "tile": "tessera.tile",
     "dist": "tessera.dist",
     "errors": "tessera.errors",
+    "hardware": "tessera.hardware",
     "kernels": "tessera.kernels",
     "knobs": "tessera.knobs",
     "nn": "tessera.nn",
     "profiler": "tessera.profiler",
+    "scheduler": "tessera.scheduler",
 }
 _DTYPES = (
     *("f64", "f32", "tf32", "f16", "bf16", "fp8_e4m3", "fp8_e5m2", "fp6_e2m3", "fp6_e3m2", "fp4_e2m1"),

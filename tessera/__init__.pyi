@@ -9,12 +9,15 @@ from typing import Any, TypeAlias, TypeVar
 
 from tessera.language.dims import Expr as _Expr
 from tessera.language.dtypes import DType as _DType
+from . import compiler as compiler
 from . import dist as dist
 from . import errors as errors
+from . import hardware as hardware
 from . import kernels as kernels
 from . import knobs as knobs
 from . import nn as nn
 from . import profiler as profiler
+from . import scheduler as scheduler
 from . import tile as tile
 from tessera.compiler.frontend.importing import install_import_hook as install_import_hook
 from tessera.errors import CompileError as CompileError

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tessera import knobs
+from tessera.compiler import extensions
 from tessera.compiler.graph.operator import tensor
 from tessera.compiler.graph.sharding import Stage
 from tessera.compiler.graph.sharding import stages
@@ -73,7 +74,7 @@ class Staged:
         adapters = [adapter_of(v) for v in values]
         target = targets.get(devices.resolve(knobs.target(), part.device))
         kinds = tuple(type(v) if a is None else (a.name, a.key(v)) for v, a in zip(values, adapters, strict=True))
-        key = (id(stage), part.device, part.size, total, target.fingerprint, knobs.debug(), kinds)
+        key = (id(stage), part.device, part.size, total, target.fingerprint, knobs.debug(), extensions.state(), kinds)
         found = self._ready.get(key)
         if found is None:
             request = self._request(stage, target)

@@ -79,7 +79,10 @@ class Group:
 
 
 class Grouping:
-    """The groups of one block. `order` is the position of each op in the program."""
+    """The groups of one block. `order` is the position of each op in the program.
+
+    What it decides is `join`, whether an operator comes into a group, and `merge`, whether two groups become one.
+    """
 
     def __init__(self, block: Block) -> None:
         self.block = block
@@ -260,25 +263,28 @@ def captured(op: Op) -> list[Value]:
     return list(dict.fromkeys(v for o in inner for v in o.operands if v not in own))
 
 
-def graph_to_schedule(func: Op, target: str) -> Op:
-    """A `schedule.func` for a decomposed `graph.func`, which is left as it was."""
+def graph_to_schedule(func: Op, target: str, grouping: type[Grouping] = Grouping) -> Op:
+    """A `schedule.func` for a decomposed `graph.func`, which is left as it was. `grouping` decides which operators
+    share a kernel."""
     source = clone(func, {})
     block = source.region.block
     normalise(block)
-    body = schedule_block(block, {}, "schedule.return")
+    body = schedule_block(block, {}, "schedule.return", grouping)
     attrs = {"sym_name": func.attrs["sym_name"], "arg_names": func.attrs.get("arg_names", ()), "target": target}
     attrs |= {"block": func.attrs["block"]} if "block" in func.attrs else {}
     return Op("schedule.func", (), (), func.span, attrs, [Region([body])])
 
 
-def schedule_block(block: Block, known: dict[Value, Value], terminator: str) -> Block:
+def schedule_block(
+    block: Block, known: dict[Value, Value], terminator: str, grouping: type[Grouping] = Grouping
+) -> Block:
     """The groups of one block; `known` maps values of the blocks around it to what has been scheduled for them."""
-    grouping = Grouping(block)
+    groups = grouping(block)
     body = Block([a.type for a in block.args], [a.hint for a in block.args])
     known.update(zip(block.args, body.args, strict=True))
-    for group in grouping.sorted():
+    for group in groups.sorted():
         if group.kind in ("control", "launch"):
-            body.append(_emit_alone(group.ops[0], known, body))
+            body.append(_emit_alone(group.ops[0], known, body, grouping))
         else:
             body.append(_emit(group, known))
     results = [_visible(v, known, body) for v in block.terminator.operands]
@@ -286,13 +292,13 @@ def schedule_block(block: Block, known: dict[Value, Value], terminator: str) -> 
     return body
 
 
-def _emit_alone(op: Op, known: dict[Value, Value], body: Block) -> Op:
+def _emit_alone(op: Op, known: dict[Value, Value], body: Block, grouping: type[Grouping]) -> Op:
     """Control flow, whose regions are scheduled, or the launch of a kernel, which stays as it is."""
     operands = [_visible(v, known, body) for v in op.operands]
     if op.name in LAUNCHES:
         regions = [launching(clone(kernel_of(op), {}), "schedule", op.span)]
     else:
-        regions = [Region([schedule_block(r.block, known, "schedule.yield")]) for r in op.regions]
+        regions = [Region([schedule_block(r.block, known, "schedule.yield", grouping)]) for r in op.regions]
     name = "schedule." + op.name.partition(".")[2]
     new = Op(name, operands, [r.type for r in op.results], op.span, {}, regions, [r.hint for r in op.results])
     known.update(zip(op.results, new.results, strict=True))

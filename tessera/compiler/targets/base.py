@@ -11,11 +11,12 @@ import importlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
-from tessera.compiler.machines import ALIASES, CUDA_ARCHITECTURES
+from tessera.compiler import machines
+from tessera.compiler.machines import ALIASES, ANY_GPU, AUTO, CUDA_ARCHITECTURES, EMULATOR, MACHINES, Machine, canonical
 from tessera.compiler.tile.program import Program
-from tessera.errors import Diagnostic, TargetError
+from tessera.errors import CompileError, Diagnostic, TargetError
 
 
 @dataclass(slots=True)
@@ -93,42 +94,78 @@ class Target(Protocol):
         ...
 
 
-# name pattern -> module that defines `create(name) -> Target`; imported at first use
-_PROVIDERS: dict[str, str | Callable[[str], Target]] = {
+# how a name begins -> module that defines `create(name) -> Target`; imported at first use
+_PROVIDERS = {
     "cpu": "tessera.compiler.targets.cpu",
     "reference": "tessera.compiler.targets.reference",
     "sm_": "tessera.compiler.targets.cuda",
-    "emulator:": "tessera.compiler.targets.cuda",
+    EMULATOR: "tessera.compiler.targets.cuda",
 }
-KNOWN = ("cpu", "reference", *CUDA_ARCHITECTURES)
+KNOWN = tuple(MACHINES)
+_registered: dict[str, Callable[[], Target]] = {}
 _targets: dict[str, Target] = {}
 
 
-def provide(prefix: str, create: Callable[[str], Target]) -> None:
-    """Registers a target from outside: names that start with `prefix` are made by `create(name)`."""
-    _PROVIDERS[prefix] = create
-    _targets.clear()
+def register(name: str, machine: Machine | None = None) -> Callable[[Any], Any]:
+    """Decorates a class whose objects follow `Target`, or a function that makes one: a target of one's own.
+
+    `name` is what TESSERA_TARGET and `target=` say for it; `machine` is its row in the table of machines, by which
+    programs are cut up and predicted: without one, as for a CPU. A second target of that name replaces the first.
+    Raises CompileError TS614 for names that are taken.
+    """
+    taken = [k for k in (*KNOWN, *ALIASES, AUTO, ANY_GPU) if k == name and k not in _registered]
+    if taken or name != name.lower() or name.startswith(EMULATOR):
+        why = "that name is taken" if taken else "its name is in lower case and says no emulator"
+        raise CompileError(Diagnostic("TS614", f"target {name!r} cannot be registered: {why}"))
+    if machine is not None and machine.name != name:
+        message = f"target {name!r} cannot be registered: its machine is called {machine.name!r}"
+        raise CompileError(Diagnostic("TS614", message))
+
+    def registered(create: Any) -> Any:
+        _registered[name] = create
+        _targets.pop(name, None)
+        if machine is not None:
+            machines.register(machine)
+        return create
+
+    return registered
+
+
+def known() -> tuple[str, ...]:
+    """The names of all targets."""
+    return (*KNOWN, *_registered)
 
 
 def get(name: str) -> Target:
     """The target called `name` ("cpu", "h100", "emulator:sm_80" ...). Raises TargetError TS601 when unknown."""
-    canonical = ALIASES.get(name.lower(), name.lower())
-    if canonical not in _targets:
-        prefix = next((p for p in sorted(_PROVIDERS, key=len, reverse=True) if canonical.startswith(p)), None)
-        if prefix is None or (
-            prefix == canonical[: len(prefix)] and prefix in ("cpu", "reference") and canonical != prefix
-        ):
-            raise unknown(name)
-        provider = _PROVIDERS[prefix]
-        create = importlib.import_module(provider).create if isinstance(provider, str) else provider
-        _targets[canonical] = create(canonical)
-    return _targets[canonical]
+    found = canonical(name)
+    if found not in _targets:
+        _targets[found] = _complete(found, _registered[found]()) if found in _registered else _made(name, found)
+    return _targets[found]
+
+
+def _made(name: str, found: str) -> Target:
+    prefix = next((p for p in _PROVIDERS if found == p or (found.startswith(p) and p not in MACHINES)), None)
+    if prefix is None:
+        raise unknown(name)
+    return cast("Target", importlib.import_module(_PROVIDERS[prefix]).create(found))
+
+
+def _complete(name: str, target: Any) -> Target:
+    """A target from outside with all that a target has. Raises CompileError TS614."""
+    needed = ("name", "device", "passes", "fingerprint", "compile", "load")
+    if missing := [a for a in needed if not hasattr(target, a)]:
+        message = f"target {name!r} cannot be used: it has no {', '.join(missing)}"
+        raise CompileError(Diagnostic("TS614", message))
+    return cast("Target", target)
 
 
 def unknown(name: str) -> TargetError:
-    close = difflib.get_close_matches(name, [*KNOWN, *ALIASES], n=1)
+    close = difflib.get_close_matches(name, [*known(), *ALIASES], n=1)
     hint = f" Did you mean {close[0]}?" if close else ""
-    return TargetError(Diagnostic("TS601", f"There is no target {name!r}.{hint} Known: auto, cuda, {', '.join(KNOWN)}"))
+    return TargetError(
+        Diagnostic("TS601", f"There is no target {name!r}.{hint} Known: {AUTO}, {ANY_GPU}, {', '.join(known())}")
+    )
 
 
 def architecture(name: str) -> int:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tessera import knobs
+from tessera.compiler import extensions
 from tessera.compiler.targets import base as targets
 from tessera.compiler.targets.base import Target
 from tessera.deferred import deferred
@@ -208,8 +209,18 @@ class _Kept(Locked):
                 else:
                     gone.append(its.table.pop(key, None))
 
+    def forget(self) -> None:
+        """Every launch is prepared anew when it is called next."""
+        gone: list[Ready | None] = []
+        with self.lock:
+            for site, key, _ in self.order:
+                if (its := site()) is not None:
+                    gone.append(its.table.pop(key, None))
+            self.order.clear()
+
 
 _kept = _Kept()
+extensions.CHANGED.append(_kept.forget)  # a pass from outside makes other code
 
 
 class Site:

@@ -19,6 +19,7 @@ from typing import Any
 
 import tessera
 from tessera import knobs
+from tessera.compiler import extensions
 from tessera.compiler.ir.core import Op
 from tessera.compiler.targets.base import Artifact, Executable, Target
 from tessera.compiler.tile.program import Program
@@ -53,7 +54,8 @@ class Request:
 
     @property
     def policy(self) -> str:
-        return f"tessera {tessera.__version__} {compiler_state()} debug={self.debug} profile={self.profile}"
+        what = f"debug={self.debug} profile={self.profile}{extensions.state()}"
+        return f"tessera {tessera.__version__} {compiler_state()} {what}"
 
 
 @functools.cache

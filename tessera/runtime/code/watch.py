@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tessera import knobs
+from tessera.compiler import extensions
 from tessera.compiler.frontend.names.fingerprint import fingerprint
 from tessera.language.dtypes import DType
 from tessera.runtime.arrays.libraries import adapter_of
@@ -62,8 +63,8 @@ _SETTINGS = [
 
 
 def settings() -> tuple[Any, ...]:
-    """The present settings, for keys."""
-    return tuple(_ENVIRONMENT.get(key) for key in _SETTINGS)
+    """The present settings, for keys, and what has been registered from outside."""
+    return (*(_ENVIRONMENT.get(key) for key in _SETTINGS), extensions.state())
 
 
 def setting(knob: knobs.Knob[Any]) -> Callable[[], Any]:

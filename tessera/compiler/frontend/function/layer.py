@@ -97,18 +97,24 @@ class FunctionLayer(Layer):
         return Op("graph.func", (), (), ev.definition.span, attrs, [Region([ev.block])])
 
     def _schedule(self) -> dict[str, Any]:
-        """What a configuration says of a whole-tensor function: the block, as (rows, columns)."""
+        """What a configuration says of a whole-tensor function: the block, as (rows, columns), and its scheduler."""
         config: dict[str, Any] = dict(self.ev.definition.options.get("config") or {})
         given: Any = config.pop("block", ())
+        scheduler = config.pop("scheduler", "")
         block = tuple(cast("list[Any]", given)) if isinstance(given, (tuple, list)) else (given,)
         if config:
-            message = f"a function's schedule has a block and nothing else, so there is no {', '.join(config)} to set"
+            message = f"a function's schedule has a block and a scheduler, so there is no {', '.join(config)} to set"
             self.ev.error("TS404", f"{message}; write a kernel to choose more", self.ev.definition.span)
         if len(block) > 3 or not all(type(size) is int and size > 0 for size in block):
             message = f"a function's block is one to three sizes of at least 1, not {given!r}"
             self.ev.error("TS404", message, self.ev.definition.span)
             return {}
-        return {"block": (block[0], block[min(1, len(block) - 1)])} if block else {}
+        if not isinstance(scheduler, str):
+            message = f"a function's scheduler is the name that one was registered under, not {scheduler!r}"
+            self.ev.error("TS404", message, self.ev.definition.span)
+            return {}
+        attrs: dict[str, Any] = {"block": (block[0], block[min(1, len(block) - 1)])} if block else {}
+        return attrs | ({"scheduler": scheduler} if scheduler else {})
 
     def _capture_args(self, taken: tuple[str, ...]) -> list[tuple[Value, str]]:
         out: list[tuple[Value, str]] = []

@@ -1,0 +1,8 @@
+"""Targets of one's own: what programs are compiled for. `register` decorates one, which follows `Target`."""
+
+from __future__ import annotations
+
+from tessera.compiler.machines import Machine, Multiprocessor, Peaks, Sizes
+from tessera.compiler.targets.base import Artifact, Executable, Target, register
+
+__all__ = ["Artifact", "Executable", "Machine", "Multiprocessor", "Peaks", "Sizes", "Target", "register"]

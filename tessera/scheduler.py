@@ -1,0 +1,12 @@
+"""Schedulers of one's own: which operators of a function run together.
+
+`register` decorates one. `graph_to_schedule(func, target, MyGrouping)` makes a schedule under another `Grouping`, whose
+`join` and `merge` decide what shares a kernel.
+"""
+
+from __future__ import annotations
+
+from tessera.compiler.register import register_scheduler as register
+from tessera.compiler.schedule.graph_to_schedule import Group, Grouping, graph_to_schedule
+
+__all__ = ["Group", "Grouping", "graph_to_schedule", "register"]
