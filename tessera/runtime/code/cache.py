@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 
 FORMAT = 2
 """Version of the layout on disk; another one lives in a folder of its own."""
+_WAIT = 10.0
+"""seconds that an access waits for other processes to let go of the index"""
+_PAUSE = 60.0
+"""seconds for which nothing is written after such a wait was in vain"""
 _TOUCH_AFTER = 600.0  # seconds: a hit rewrites the time of use at most this often, so that hits only read
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS entries
@@ -90,6 +94,8 @@ def _on_disk(doing: str, default: Any) -> Callable[[Method], Method]:
         def call(self: DiskCache, *args: Any, **kwargs: Any) -> Any:
             if self.problem is not None and (doing == "write" or self._connection is None):
                 return default
+            if doing == "write" and time.monotonic() < self._busy_until:
+                return default
             import sqlite3
 
             with self.lock:
@@ -99,6 +105,9 @@ def _on_disk(doing: str, default: Any) -> Callable[[Method], Method]:
                     except (sqlite3.Error, OSError, TypeError, ValueError, OverflowError) as error:
                         if again and moved(error):
                             self.close()
+                        elif _busy(error):
+                            self._busy_until = time.monotonic() + _PAUSE
+                            return default
                         elif not (again and _damaged(error) and self._begin_afresh()):
                             self._fail(doing, error)
                             return default
@@ -112,7 +121,8 @@ class DiskCache(Locked):
     """A cache in `directory` of at most `limit` bytes; the entries used longest ago go first.
 
     No method raises because of the disk: what cannot be read is a miss, what cannot be written is not kept, and the
-    first failure is said once as a `CacheWarning` (TS606). Safe for threads, processes, and across `fork`.
+    first failure is said once as a `CacheWarning` (TS606). While others hold the index for long, nothing is kept. Safe
+    for threads, processes, and across `fork`.
     """
 
     def __init__(self, directory: str | os.PathLike[str], limit: int = 2 << 30) -> None:
@@ -124,6 +134,7 @@ class DiskCache(Locked):
         self._connection: sqlite3.Connection | None = None
         self._writable = True
         self._distrusted = self._swept = False
+        self._busy_until = 0.0
 
     # What the runtime asks
 
@@ -260,7 +271,7 @@ class DiskCache(Locked):
                 raise OSError(why)
             return self._open_index(path)
         except (OSError, sqlite3.OperationalError) as error:
-            if self._distrusted or not is_plain(path):
+            if _busy(error) or self._distrusted or not is_plain(path):
                 raise
             self._fail("write", error)  # a cache that was filled by another user or baked into an image still serves
             self._writable = False
@@ -275,7 +286,7 @@ class DiskCache(Locked):
             if os.path.lexists(file) and (os.path.islink(file) or not is_plain(file)):
                 _remove(file)
         for last in (False, False, False, True):
-            db = sqlite3.connect(path, timeout=10.0, isolation_level=None, check_same_thread=False)
+            db = sqlite3.connect(path, timeout=_WAIT, isolation_level=None, check_same_thread=False)
             db.text_factory = _text
             try:
                 db.execute("PRAGMA synchronous = OFF")  # what a power failure damages does not prove itself
@@ -283,10 +294,9 @@ class DiskCache(Locked):
                 return db
             except sqlite3.DatabaseError as error:
                 db.close()
-                locked = "locked" in str(error)  # several processes create the index at once
-                if last or not (locked or _damaged(error)):
+                if last or not (_busy(error) or _damaged(error)):
                     raise
-                if locked:
+                if _busy(error):  # several processes create the index at once
                     time.sleep(0.05)
                     continue
                 for leftover in index_files(path):  # damaged; it is only a cache, so start afresh
@@ -403,13 +413,25 @@ class DiskCache(Locked):
         Once in each process that writes: what killed writers leave takes room that `limit` does not count."""
         self._swept = True
         old = time.time() - 60
-        with self._transaction(self._db()):  # nothing is placed meanwhile
-            known = {sha for (sha,) in self._db().execute("SELECT DISTINCT sha FROM blobs")}
-            for path in list((self.directory / "blobs").rglob("*")):
-                with contextlib.suppress(OSError):
-                    about = path.lstat()
-                    if not stat.S_ISDIR(about.st_mode) and path.name not in known and about.st_mtime < old:
-                        path.unlink()
+        found = [path for path in (self.directory / "blobs").rglob("*") if _is_older(path, old)]
+        if self._unnamed(found):
+            with self._transaction(self._db()):  # nothing is placed meanwhile
+                for path in self._unnamed(found):
+                    if _is_older(path, old):
+                        with contextlib.suppress(OSError):
+                            path.unlink()
+
+    def _unnamed(self, found: Sequence[Path]) -> list[Path]:
+        known = {sha for (sha,) in self._db().execute("SELECT DISTINCT sha FROM blobs")}
+        return [path for path in found if path.name not in known]
+
+
+def _is_older(path: Path, moment: float) -> bool:
+    """Whether it is no folder and was last written before `moment`."""
+    with contextlib.suppress(OSError):
+        about = path.lstat()
+        return not stat.S_ISDIR(about.st_mode) and about.st_mtime < moment
+    return False
 
 
 def _proof(key: str, rows: Sequence[tuple[str, str, int]]) -> str:
@@ -446,6 +468,13 @@ def _damaged(error: Exception) -> bool:
     if isinstance(error, sqlite3.OperationalError):  # a table or column is missing
         return getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_ERROR
     return not isinstance(error, OSError)
+
+
+def _busy(error: Exception) -> bool:
+    """Whether another process held the index for all the time that was waited."""
+    import sqlite3
+
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 def moved(error: Exception) -> bool:

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tessera.runtime.code import cache as cache_module
 from tessera.runtime.code.cache import CacheWarning, DiskCache, digest
 
 ROOT = Path(__file__).parents[3]
@@ -315,6 +316,42 @@ def test_a_full_disk_warns_once_and_reading_goes_on(cache, monkeypatch):
     assert len(caught) == 1
     assert cache.get("key") == {"a": b"1"}
     assert not [p for p in blob_files(cache) if p.name.startswith("new-")]
+
+
+def test_an_index_that_others_hold_for_long_is_no_failure(cache, tmp_path, monkeypatch):
+    """Nothing is kept while it is held, no call waits a second time, and later all is as before."""
+    cache.put("old", {"a": b"1"})
+    cache.close()
+    monkeypatch.setattr(cache_module, "_WAIT", 0.05)
+    holder = sqlite3.connect(cache.directory / "index.sqlite", isolation_level=None)
+    holder.execute("BEGIN EXCLUSIVE")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cache.put("new", {"a": b"2"})
+        assert cache.get("old") is None and not [p for p in blob_files(cache) if "new" in p.name]
+        monkeypatch.setattr(cache, "_write", lambda data: pytest.fail("it tries to write again at once"))
+        cache.put("newer", {"a": b"3"})
+        monkeypatch.undo()
+        holder.execute("ROLLBACK")
+        cache._busy_until = 0.0
+        cache.put("new", {"a": b"2"})
+    assert (cache.get("old"), cache.get("new"), cache.problem) == ({"a": b"1"}, {"a": b"2"}, None)
+
+
+def test_looking_for_leftovers_holds_nobody_up(cache, tmp_path, monkeypatch):
+    """A process that writes for the first time reads thousands of files' ages without the index being locked."""
+    cache.put("old", {"a": b"1"})
+    ages = cache_module._is_older
+
+    def aged(path, moment):
+        DiskCache(tmp_path).link("front", "old")  # another process writes meanwhile
+        return ages(path, moment)
+
+    monkeypatch.setattr(cache_module, "_WAIT", 0.05)
+    monkeypatch.setattr(cache_module, "_is_older", aged)
+    other = DiskCache(tmp_path)
+    other.put("new", {"a": b"2"})
+    assert other.lookup("front") is not None and other.problem is None
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="permissions do not bind the superuser")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import itertools
 import threading
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -39,10 +40,26 @@ def attributes(isa: VectorISA) -> str:
     return f'"prefer-vector-width"="{isa.bits}" "min-legal-vector-width"="{isa.bits}"'
 
 
-def compile_object(text: str, isa: VectorISA, name: str) -> bytes:
-    """Object code of an LLVM module. Raises TargetError TS603 if LLVM rejects it."""
+@contextmanager
+def _without_strength_reduction() -> Generator[Any]:
+    """llvmlite.binding, with LLVM's pass that rewrites the counters of loops left out.
+
+    It takes time in proportion to the square of the number of loops (a minute for 800 of them), and addresses are
+    written here as they are wanted: no kernel of the benchmarks is faster with it. The setting is that of the whole
+    process, so it is undone for others that use LLVM there.
+    """
     llvm = binding()
     with _lock:
+        llvm.set_option("tessera", "-disable-lsr")
+        try:
+            yield llvm
+        finally:
+            llvm.set_option("tessera", "-disable-lsr=false")
+
+
+def compile_object(text: str, isa: VectorISA, name: str) -> bytes:
+    """Object code of an LLVM module. Raises TargetError TS603 if LLVM rejects it."""
+    with _without_strength_reduction() as llvm:
         try:
             module = llvm.parse_assembly(text)
             module.name = name
@@ -53,8 +70,8 @@ def compile_object(text: str, isa: VectorISA, name: str) -> bytes:
 
 def assembly(text: str, isa: VectorISA) -> str:
     """The assembly text of an LLVM module."""
-    with _lock:
-        return str(machine(isa).emit_assembly(binding().parse_assembly(text)))
+    with _without_strength_reduction() as llvm:
+        return str(machine(isa).emit_assembly(llvm.parse_assembly(text)))
 
 
 class Loaded:
