@@ -195,3 +195,42 @@ def a_product_of_square_blocks(a: ts.Tensor["M", "M", ts.f32], b: ts.Tensor["N",
         # says: mma would contract k with tile_n
         # fix: acc += ts.tile.mma(a[tile_m:tile_m + 8, k:k + 8], b[tile_n:tile_n + 8, k:k + 8].T)
     y[tile_m:tile_m + 8, tile_n:tile_n + 8] = acc
+
+
+@ts.kernel
+def conditions_that_do_not_help(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
+    i = ts.tile.linear_id()
+    if i < n:
+        y[i] = x[i + 1]
+        #      ^^^^^^^^ TS415
+        # says: Write `if i + 1 < n:`
+    if i >= 1:
+        y[i] = x[i + 1]
+        #      ^^^^^^^^ TS415
+    if i < n - 2:
+        y[i] = x[i + 3]
+        #      ^^^^^^^^ TS415
+    if i < n - 1:
+        y[i] = x[i - 1]
+        #      ^^^^^^^^ TS415
+        # says: Write `if i - 1 >= 0:`
+    if i >= 1:
+        y[i] = x[i - 2]
+        #      ^^^^^^^^ TS415
+
+
+@ts.kernel
+def conditions_that_help(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
+    i = ts.tile.linear_id()
+    if i < n - 1:
+        y[i] = x[i + 1]
+    if i + 1 < n:
+        y[i] = x[i + 1]
+    if i >= 1:
+        y[i] = x[i - 1]
+    if i - 1 > 0:
+        y[i] = x[i - 2]
+    if (i > 0) & (i + 1 <= n - 1):
+        y[i] = x[i - 1] + x[i + 1]
+    if y[i] > 0:
+        y[i] = x[i + 1]  # what the data say cannot be known here

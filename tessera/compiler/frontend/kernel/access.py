@@ -55,6 +55,36 @@ class Stored:
     span: Span
 
 
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What a condition is known to say of lanes: pairs of their base and a limit."""
+
+    below: frozenset[tuple[Dim, Dim]] = frozenset()
+    """base + lane < limit"""
+    least: frozenset[tuple[Dim, Dim]] = frozenset()
+    """base + lane >= limit"""
+    whole: bool = True
+    """whether it says nothing else"""
+
+    def __and__(self, other: Condition) -> Condition:
+        return Condition(self.below | other.below, self.least | other.least, self.whole and other.whole)
+
+    def may_keep_after(self, base: Dim, start: int) -> bool:
+        """Whether base + lane >= start follows, or cannot be ruled out because not all that it says is known."""
+        return not self.whole or any(_not_negative(limit + base - b - start) for b, limit in self.least)
+
+    def may_keep_before(self, base: Dim, end: Dim) -> bool:
+        """The same of base + lane < end."""
+        return not self.whole or any(_not_negative(end - limit - base + b) for b, limit in self.below)
+
+
+NOT_KNOWN = Condition(whole=False)
+
+
+def _not_negative(room: Dim) -> bool:
+    return isinstance(room, int) and room >= 0
+
+
 @dataclass(slots=True)
 class Memory:
     """Loads and stores. `mask` is the condition of the masked statements around, if any."""
@@ -62,16 +92,16 @@ class Memory:
     tiles: Tiles
     coordinates: Coordinates
     mask: Value | None = None
-    bound: frozenset[tuple[Dim, Dim]] = frozenset()
-    """what `mask` is known to say: (base of lanes, limit) for `base + lane < limit`"""
-    narrowed: bool = False
-    """whether `mask` says more than `bound`"""
+    condition: Condition = Condition()
+    """what is known of `mask`"""
     stores: list[Stored] = field(default_factory=list[Stored])
     written: set[int] = field(default_factory=set[int])
     indexed: list[IndexedAxis] = field(default_factory=list[IndexedAxis])
     """where the indices of the latest subscript stand, for people"""
-    shifted: list[tuple[View, int, Lanes, Op]] = field(default_factory=list["tuple[View, int, Lanes, Op]"])
-    """loads of lanes that start elsewhere than their tensor, with nothing said of its ends"""
+    shifted: list[tuple[View, int, Lanes, Condition, Op]] = field(
+        default_factory=list["tuple[View, int, Lanes, Condition, Op]"]
+    )
+    """loads of lanes that start elsewhere than their tensor, with the condition around"""
     _subviews: dict[tuple[Block, Value, tuple[Dim, ...], tuple[int, ...]], Value] = field(
         default_factory=dict[tuple[Block, Value, tuple[Dim, ...], tuple[int, ...]], Value]
     )
@@ -139,7 +169,7 @@ class Memory:
                 lower, size, axes[a] = item.base, item.size, item.axis
                 checked = checked or not self.coordinates.is_origin(item)
                 launch = launch or item.launch is not None
-                if item.launch is not None and not self.coordinates.is_origin(item) and self.mask is None:
+                if item.launch is not None and not self.coordinates.is_origin(item):
                     shifted = a, item
             else:
                 offsets.append(self._inside(_from_end(item, extent), view, a))
@@ -178,7 +208,8 @@ class Memory:
     def _narrows(self, w: Window, checked: bool) -> bool:
         """Whether the condition in force says more than the end of the view does."""
         ends = {(w.offsets[a], w.view.shape[a]) for a in w.kept}
-        return self.mask is not None and (self.narrowed or checked or not self.bound <= ends)
+        known = self.condition
+        return self.mask is not None and (not known.whole or bool(known.least) or checked or not known.below <= ends)
 
     def _along(self, w: Window) -> Value | None:
         """The mask in the window's shape; None where its axes are not the window's."""
@@ -315,7 +346,7 @@ class Memory:
         if out.op is not None:
             out.op.attrs |= {**defined, **({"inside": True} if p.checked else {})}
             if p.shifted is not None and other is None:
-                self.shifted.append((p.view, *p.shifted, out.op))
+                self.shifted.append((p.view, *p.shifted, self.condition, out.op))
         return tiles.identities.set(out, p.axes)
 
     def subview(self, p: Window) -> tuple[Value, list[Value]]:

@@ -11,6 +11,7 @@ from tessera.compiler.frontend.evaluate import control
 from tessera.compiler.frontend.evaluate import control as shared
 from tessera.compiler.frontend.evaluate.control import Carried
 from tessera.compiler.frontend.evaluate.merging import Path
+from tessera.compiler.frontend.kernel.access import NOT_KNOWN
 from tessera.compiler.frontend.kernel.grid import SERIAL
 from tessera.compiler.frontend.kernel.tiles import KernelFault, tile_type
 from tessera.compiler.frontend.kernel.values import Axis, Context, Panel, Shared, Transposed, View, marks, relation
@@ -20,7 +21,7 @@ from tessera.compiler.frontend.syntax.assigned import stored_names
 from tessera.compiler.ir.core import Block, Op, Region, Value
 from tessera.compiler.ir.types import INDEX, TileType
 from tessera.language import dtypes
-from tessera.language.dims import Dim, Expr
+from tessera.language.dims import Expr
 
 if TYPE_CHECKING:
     from tessera.compiler.frontend.kernel.state import KernelState
@@ -96,17 +97,16 @@ def _under(k: KernelState, node: ast.If, mask: Value, body: list[ast.stmt]) -> F
 @contextmanager
 def masking(k: KernelState, mask: Value) -> Generator[None]:
     memory = k.memory
-    outer = memory.mask, memory.bound, memory.narrowed
-    bound, exact = k.conditions.get(mask, (frozenset[tuple[Dim, Dim]](), False))
+    outer = memory.mask, memory.condition
     if memory.mask is None:
         memory.mask = mask
     else:
         memory.mask = k.tiles.map("logical_and", memory.mask, mask)
-    memory.bound, memory.narrowed = memory.bound | bound, memory.narrowed or not exact
+    memory.condition &= k.conditions.get(mask, NOT_KNOWN)
     try:
         yield
     finally:
-        memory.mask, memory.bound, memory.narrowed = outer
+        memory.mask, memory.condition = outer
 
 
 # loops

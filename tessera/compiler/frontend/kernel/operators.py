@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend import budget
 from tessera.compiler.frontend.evaluate.operators import COMPARISONS, PYTHON, compare_sizes
+from tessera.compiler.frontend.kernel.access import Condition
 from tessera.compiler.frontend.kernel.tiles import NUMBERS, KernelFault, tile_type
 from tessera.compiler.frontend.kernel.values import Axis, Lanes, marks
 from tessera.compiler.ir.core import Value
@@ -118,15 +119,19 @@ def _displaced(k: KernelState, x: Lanes, base: Dim) -> Lanes:
 
 
 def _remember(k: KernelState, out: Value, symbol: str, left: Any, right: Any) -> None:
-    """`i < n` bounds lanes: the condition is what the end of a tensor of n elements says anyway."""
+    """`i < n` and `i >= 1` bound lanes: the first is what the end of a tensor of n elements says anyway."""
     if isinstance(right, Lanes):
         left, right, symbol = right, left, _MIRROR[symbol]
-    if not (isinstance(left, Lanes) and _sizes(right) and symbol in ("<", "<=")):
+    if not (isinstance(left, Lanes) and _sizes(right) and symbol in ("<", "<=", ">", ">=")):
         return
-    limit = right if symbol == "<" else right + 1
+    limit = right + 1 if symbol in ("<=", ">") else right
+    pair = frozenset({(left.base, limit)})
+    if symbol in (">", ">="):
+        k.conditions[out] = Condition(least=pair)
+        return
     if isinstance(left.base, Expr):
         k.coordinates.observe(left.base, limit, 1)
-    k.conditions[out] = (frozenset({(left.base, limit)}), True)
+    k.conditions[out] = Condition(below=pair)
 
 
 def unary(k: KernelState, symbol: str, operand: Any) -> Any:

@@ -379,17 +379,20 @@ def _check_memory(k: KernelState, value: Any) -> None:
 
 
 def _beyond(k: KernelState) -> Iterator[Diagnostic]:
-    """Lanes that surely reach past the ends of what they read: `x[i + 1]` over all i of x."""
-    for view, axis, lanes, op in k.memory.shifted:
+    """Lanes that surely reach past the ends of what they read: `x[i + 1]` over all i of x, or where `i < n`."""
+    for view, axis, lanes, condition, op in k.memory.shifted:
         if op.block is None or lanes.launch is None:  # nobody uses it: the place was meant, for `load` with a mask, say
             continue
-        extent, shift = k.coordinates.extent(lanes.launch), lanes.base - lanes.launch.offset
-        room = k.tiles.known(view.shape[axis]) - k.tiles.known(extent) - shift
-        if not isinstance(shift, int) or not (shift < 0 or (isinstance(room, int) and room < 0)):
+        size, shift = view.shape[axis], lanes.base - lanes.launch.offset
+        room = k.tiles.known(size) - k.tiles.known(k.coordinates.extent(lanes.launch)) - shift
+        if not isinstance(shift, int):
             continue
-        where, inside = "beyond the end", f"i + {shift} < {size_text(view.shape[axis])}"
-        if shift < 0:
+        if shift < 0 and not condition.may_keep_after(lanes.base, 0):
             where, inside = "before the start", f"i - {-shift} >= 0"
+        elif isinstance(room, int) and room < 0 and not condition.may_keep_before(lanes.base, size):
+            where, inside = "beyond the end", f"i + {shift} < {size_text(size)}"
+        else:
+            continue
         message = (
             f"some lanes read {where} of {view.name}, and nothing says what they get; in debug mode this fails.\n"
             f"Write `if {inside}:` around it (i being linear_id), or ts.tile.load({view.name}[...], other=0)."

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend.evaluate.layer import Layer
 from tessera.compiler.frontend.kernel import outputs as kernel_outputs
-from tessera.compiler.frontend.kernel.access import Elements, Memory, Place
+from tessera.compiler.frontend.kernel.access import NOT_KNOWN, Condition, Elements, Memory, Place
 from tessera.compiler.frontend.kernel.coordinates import Coordinates
 from tessera.compiler.frontend.kernel.grid import Plan, plan
 from tessera.compiler.frontend.kernel.index import Indices
@@ -80,7 +80,7 @@ class KernelState(Layer):
         self.coordinates = Coordinates(ev.block, self.indices, ev.definition.span)
         self.tiles = Tiles(self.builder, self.indices)
         self.memory = Memory(self.tiles, self.coordinates)
-        self.conditions: dict[Value, tuple[frozenset[tuple[Dim, Dim]], bool]] = {}
+        self.conditions: dict[Value, Condition] = {}
         self.views: dict[str, View] = {}
         self.arguments: list[Param] = []
         self.implicit: dict[str, Coordinate] = {}
@@ -222,9 +222,7 @@ class KernelState(Layer):
     # arithmetic
     def remember_both(self, out: Value, a: Any, b: Any) -> None:
         """`out` holds where both conditions hold."""
-        nothing: tuple[frozenset[tuple[Dim, Dim]], bool] = (frozenset(), False)
-        (x, exact), (y, both) = self.conditions.get(a, nothing), self.conditions.get(b, nothing)
-        self.conditions[out] = (x | y, exact and both)
+        self.conditions[out] = self.conditions.get(a, NOT_KNOWN) & self.conditions.get(b, NOT_KNOWN)
 
     def apply(self, name: str, *values: Any) -> Any:
         """An elementwise function over anything."""

@@ -213,7 +213,7 @@ class Window(LayerValue):
     checked: bool = False
     """the program computed where it starts, so it must stay inside the view wherever `mask` holds"""
     shifted: tuple[int, Lanes] | None = None
-    """an axis that lanes of `linear_id` walk from elsewhere than its start, with no condition of the author's"""
+    """an axis that lanes of `linear_id` walk from elsewhere than its start"""
 
     @property
     def shape(self) -> tuple[Dim, ...]:
