@@ -30,6 +30,7 @@ from tessera.compiler.schedule.graph_to_schedule import graph_to_schedule
 from tessera.compiler.tile.passes.copies_as_loads import copies_ahead, copies_as_loads
 from tessera.compiler.tile.passes.debug import check_indices, check_nan, show_elements
 from tessera.compiler.tile.passes.fuse_accumulators import fuse_accumulators
+from tessera.compiler.tile.passes.hoist_indices import hoist_indices
 from tessera.compiler.tile.passes.keep_inside import keep_inside, needs_keeping
 from tessera.compiler.tile.passes.mask_tails import mask_tails
 from tessera.compiler.tile.passes.pipeline_loads import pipeline_loads
@@ -60,6 +61,8 @@ PASSES: tuple[Pass, ...] = (
     Pass("place_barriers", "kernel", place_barriers),
     # `acc += mma(a, b)` becomes one chain of products, whose operands are masked below
     Pass("fuse_accumulators", "kernel", fuse_accumulators),
+    # where an index is computed first says nothing of which elements exist
+    Pass("hoist_indices", "kernel", hoist_indices),
     # padding leaves reductions and products before any target looks at the kernel
     Pass("mask_tails", "kernel", mask_tails),
     # last: the zeros that accumulators started from

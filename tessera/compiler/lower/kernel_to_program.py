@@ -9,7 +9,8 @@ from typing import TypeAlias, cast
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import SharedType, TileType, ViewType
 from tessera.compiler.structure import Structure, row
-from tessera.compiler.tile.passes.mask_tails import Tail, tails_of
+from tessera.compiler.tile.passes.mask_tails import tails_of
+from tessera.compiler.tile.passes.padding import NONE, Axis
 from tessera.compiler.tile.program import Buffer, Launch, Program, ScalarArg, Window
 from tessera.compiler.unit import LaunchCheck, Param
 from tessera.errors import CompileError, Diagnostic, Note
@@ -146,10 +147,10 @@ class _Work:
     def shape(self, v: Value) -> list[Amount]:
         """The extents of a tile without padding, on average over programs and steps."""
         shape = cast("TileType | SharedType", v.type).shape
-        tails = self.tails.get(v) or (frozenset[Tail](),) * len(shape)
+        tails = self.tails.get(v) or (NONE,) * len(shape)
         return [self.extent(n, t) for n, t in zip(shape, tails, strict=True)]
 
-    def extent(self, size: Dim, tails: frozenset[Tail]) -> Amount:
+    def extent(self, size: Dim, tails: Axis) -> Amount:
         found: list[Fraction] = []
         for tail in tails:
             steps = self.steps(tail.offset)

@@ -90,7 +90,7 @@ def _index_binary(op: Op) -> None:
 
 
 for _name in INDEX_OPS:
-    spec(f"tile.{_name}", f"Index arithmetic: {_name[1:]} (div and mod round down).")(_index_binary)
+    spec(f"tile.{_name}", f"Index arithmetic: {_name[1:]} (div and mod round down; by 0 both are 0).")(_index_binary)
 
 
 @spec("tile.to_scalar", "An index as a rank-0 integer tile.")

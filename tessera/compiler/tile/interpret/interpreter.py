@@ -59,8 +59,8 @@ _INDEX: dict[str, Callable[[int, int], int]] = {
     "tile.iadd": lambda a, b: a + b,
     "tile.isub": lambda a, b: a - b,
     "tile.imul": lambda a, b: a * b,
-    "tile.idiv": lambda a, b: a // b,
-    "tile.imod": lambda a, b: a % b,
+    "tile.idiv": lambda a, b: a // b if b else 0,
+    "tile.imod": lambda a, b: a % b if b else 0,
     "tile.imin": min,
     "tile.imax": max,
 }
@@ -91,8 +91,6 @@ class Interpreter:
         name = op.name
         if name in _INDEX:
             a, b = (self.env[v] for v in op.operands)
-            if name in ("tile.idiv", "tile.imod") and b == 0:
-                fault(op, "An index is divided by zero.")
             self.env[op.result] = _INDEX[name](a, b)
             return
         method = _METHODS.get(name)

@@ -25,6 +25,8 @@ def check_indices(kernel: Op) -> None:
             _window(op, bounds)
         elif op.name == "tile.subview":
             _subview(op, bounds)
+        elif op.name in ("tile.idiv", "tile.imod"):
+            _divisor(op, bounds)
 
 
 def _before(op: Op) -> TileBuilder:
@@ -66,6 +68,14 @@ def _subview(op: Op, bounds: Ranges) -> None:
     for axis in cast("tuple[int, ...]", op.attrs.get("drop", ())):
         if not all(bounds.inside(op.operands[1 + axis], 1, view.shape[axis])):
             _check(b, op, axis, _int64(b, op.operands[1 + axis]), None)
+
+
+def _divisor(op: Op, bounds: Ranges) -> None:
+    """Without the check, a quotient and a remainder by 0 are 0."""
+    b, by = _before(op), op.operands[1]
+    if not bounds.positive(bounds.of(by).low):
+        holds = b.map("ne", _int64(b, by), b.constant(0, dtypes.int64))
+        b.op("tile.assert", (holds, _int64(b, by)), (), {"message": "An index is divided by 0."})
 
 
 def _check(b: TileBuilder, op: Op, axis: int, index: Value, mask: Value | None) -> None:

@@ -17,24 +17,23 @@ from typing import cast
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import INDEX, SharedType, TileType, ViewType
 from tessera.compiler.tile.dialect import TileBuilder
+from tessera.compiler.tile.passes.padding import (
+    NONE,
+    Axis,
+    Exists,
+    Tail,
+    Tails,
+    depends,
+    filled_first,
+    joined,
+    kept_axes,
+    slice_start,
+    visible,
+)
 from tessera.compiler.tile.ranges import Ranges, defined_in
 from tessera.language import dtypes
 from tessera.language.dims import Dim
 from tessera.language.scalars import TABLE, identity_of
-
-
-@dataclass(frozen=True, slots=True)
-class Tail:
-    """Element j along an axis exists where offset + j < extent and, with `below`, where it is not negative."""
-
-    offset: Value
-    extent: Dim
-    below: bool = False
-
-
-Tails = tuple[frozenset[Tail], ...]
-"""per axis of a tile: all of these must hold"""
-NONE: frozenset[Tail] = frozenset()
 
 
 def mask_tails(kernel: Op) -> None:
@@ -110,17 +109,17 @@ class MaskTails:
         and those of its slices that lie outside, which read and store nothing as all that lies outside."""
         tails = self.union(indices)
         self.restrict(op, tails, cast(TileType, indices[0].type).shape)
-        found = [set(t) for t in tails]
+        found = list(tails)
         for axis in cast("tuple[int, ...]", op.attrs.get("sliced", ())):
-            start, along = _slice_start(indices[axis])
+            start, along = slice_start(indices[axis])
             size, extent = (
                 cast(TileType, indices[axis].type).shape[along],
                 cast(ViewType, op.operands[0].type).shape[axis],
             )
             low, high = self.bounds.inside(start, size, extent)
             if not (low and high):
-                found[along].add(Tail(start, extent, not low))
-        return tuple(map(frozenset, found))
+                found[along] = joined(found[along], (Tail(start, extent, not low),))
+        return tuple(found)
 
     def restrict(self, op: Op, tails: Tails, shape: tuple[Dim, ...]) -> None:
         """Masks padded elements of an access out."""
@@ -136,26 +135,35 @@ class MaskTails:
         op.attrs["masked"] = True
 
     def window(self, view: ViewType, offsets: Sequence[Value], shape: Sequence[Dim]) -> Tails:
-        out: list[frozenset[Tail]] = []
+        out: list[Axis] = []
         for offset, size, extent in zip(offsets, shape, view.shape, strict=True):
             low, high = self.bounds.inside(offset, size, extent)
-            out.append(NONE if low and high else frozenset({Tail(offset, extent, not low)}))
+            out.append(NONE if low and high else (Tail(offset, extent, not low),))
         return tuple(out)
 
     def copy_async(self, op: Op) -> None:
         shared, view = op.operands[0], cast(ViewType, op.operands[1].type)
         self.tails[shared] = self.window(view, op.operands[2:], cast(SharedType, shared.type).shape)
         self.padding[shared] = 0
+        self.masks.pop(shared, None)
 
     def store_shared(self, op: Op) -> None:
         shared, value = op.operands
         self.tails[shared] = self.of(value)
-        self.padding.pop(shared, None)
-        if value in self.padding:
-            self.padding[shared] = self.padding[value]
+        for table in (self.padding, self.masks):
+            table.pop(shared, None)
+            if value in table:
+                table[shared] = table[value]  # type: ignore[assignment]
 
     def load_shared(self, op: Op) -> None:
+        """What stands in a loop or a branch that has ended says nothing of the content behind it."""
         self.like(op.result, op.operands[0])
+        assert op.block is not None
+        seen = tuple(tuple(t for t in axis if visible(t.offset, op.block)) for axis in self.of(op.result))
+        masks = self.masks.pop(op.result, ())
+        self.tails[op.result] = seen
+        if masks and all(visible(m, op.block) for m in masks):
+            self.masks[op.result] = masks
 
     # how they travel
     def like(self, v: Value, source: Value) -> None:
@@ -165,7 +173,7 @@ class MaskTails:
                 table[v] = table[source]  # type: ignore[assignment]
 
     def union(self, tiles: Sequence[Value]) -> Tails:
-        return tuple(frozenset[Tail]().union(*axis) for axis in zip(*map(self.of, tiles), strict=True))
+        return tuple(joined(*axis) for axis in zip(*map(self.of, tiles), strict=True))
 
     def elementwise(self, op: Op) -> None:
         tiles = op.operands
@@ -199,7 +207,7 @@ class MaskTails:
         leaves elements out, what exists is a mask of the new shape."""
         x = op.operands[0]
         before, after = cast(TileType, x.type).shape, cast(TileType, op.result.type).shape
-        places = _kept(before, after)
+        places = kept_axes(before, after)
         tails, out = self.of(x), [NONE] * len(after)
         for i, a in places.items():
             out[a] = tails[i]
@@ -235,49 +243,53 @@ class MaskTails:
         self.tails[op.result] = tuple(t for a, t in enumerate(tails) if a not in axes)
 
     def scan(self, op: Op) -> None:
-        """Padding behind all elements is in no prefix of theirs; what stands before them is."""
+        """Padding behind all elements is in no prefix of theirs; what stands before or between them is."""
         x, axis = op.operands[0], cast(int, op.attrs["axis"])
-        tails = self.of(x)
-        if any(t.below for t in tails[axis]):
+        tails, masks = self.of(x), self.masks.get(x, ())
+        if masks or any(t.below for t in tails[axis]):
             ragged = tuple(t if a == axis else NONE for a, t in enumerate(tails))
             identity = identity_of(str(op.attrs["op"]), cast(TileType, x.type).dtype)
-            op.set_operand(0, self.masked(op, x, ragged, (), identity))
+            op.set_operand(0, self.masked(op, x, ragged, masks, identity))
         self.tails[op.result] = tails
+        if masks:
+            self.masks[op.result] = masks
 
     def sort(self, op: Op) -> None:
         """Padding goes behind all elements."""
         x, axis = op.operands[0], cast(int, op.attrs["axis"])
-        tails = self.of(x)
-        if tails[axis]:
-            dtype = cast(TileType, x.type).dtype
-            last = identity_of("max" if op.attrs.get("descending") else "min", dtype)
-            if dtype.is_float and not op.attrs.get("descending"):
-                last = math.nan
-            ragged = tuple(t if a == axis else NONE for a, t in enumerate(tails))
-            op.set_operand(0, self.masked(op, x, ragged, (), last))
-        self.tails[op.result] = tuple(self.behind(op, t, a) if a == axis else t for a, t in enumerate(tails))
+        tails, masks = self.of(x), self.masks.get(x, ())
+        ragged = tuple(t if a == axis else NONE for a, t in enumerate(tails))
+        self.tails[op.result] = tails
+        if not (tails[axis] or masks):
+            return
+        if masks or any(t.below for t in tails[axis]):  # as many as there are stand first
+            self.tails[op.result] = tuple(NONE if a == axis else t for a, t in enumerate(tails))
+            self.masks[op.result] = self.counted(op, ragged, masks, axis)
+        dtype = cast(TileType, x.type).dtype
+        last = identity_of("max" if op.attrs.get("descending") else "min", dtype)
+        if dtype.is_float and not op.attrs.get("descending"):
+            last = math.nan
+        op.set_operand(0, self.masked(op, x, ragged, masks, last))
 
-    def behind(self, op: Op, tails: frozenset[Tail], axis: int) -> frozenset[Tail]:
-        """Where padding is that stood before elements, too, and has gone behind them."""
+    def counted(self, op: Op, tails: Tails, masks: tuple[Value, ...], axis: int) -> tuple[Value, ...]:
+        """Which positions along the axis are below the number of elements that exist."""
         assert op.block is not None
-        size = cast(TileType, op.result.type).shape[axis]
-        builder = TileBuilder(op.block, op.block.ops.index(op), op.span)
-        out = {t for t in tails if not t.below}
-        for t in tails - out:
-            zero = builder.index(0)
-            missing = builder.iop("imax", builder.iop("isub", zero, t.offset), zero)
-            out |= {Tail(builder.iop("imax", t.offset, zero), t.extent), Tail(missing, size)}
-        return frozenset(out)
+        shape = cast(TileType, op.operands[0].type).shape
+        builder = TileBuilder(op.block, op.block.index(op), op.span)
+        exists = self.existing(builder, shape, tails, masks)
+        count = builder.reduce("sum", builder.cast(exists, dtypes.int64), (axis,))
+        there = builder.broadcast(count, shape, tuple(a for a in range(len(shape)) if a != axis))
+        return (builder.map("lt", builder.value("tile.iota", (), there.type, {"axis": axis}), there),)
 
     def mma(self, op: Op) -> None:
         a, b, acc = op.operands
-        inner = self.of(a)[1] | self.of(b)[0]
+        inner = joined(self.of(a)[1], self.of(b)[0])
         for i, (x, tails) in enumerate(((a, (NONE, inner)), (b, (inner, NONE)))):
             masks = self.masks.get(x, ())
             if inner or masks:
                 op.set_operand(i, self.masked(op, x, tails, masks, 0))
         rows, columns = self.of(acc)
-        self.tails[op.result] = (self.of(a)[0] | rows, self.of(b)[1] | columns)
+        self.tails[op.result] = (joined(self.of(a)[0], rows), joined(self.of(b)[1], columns))
 
     def check(self, op: Op) -> None:
         """Nothing is claimed of padding."""
@@ -288,25 +300,30 @@ class MaskTails:
 
     def masked(self, op: Op, x: Value, tails: Tails, masks: tuple[Value, ...], identity: float) -> Value:
         """`x` with padding replaced by the identity; `x` itself where its padding is that already."""
-        if x in self.padding and _same(self.padding[x], identity):
+        if x in self.padding and self.padding[x] == identity:
             return x
         assert op.block is not None
         builder = TileBuilder(op.block, op.block.ops.index(op), op.span)
         if isinstance(x.type, SharedType):
             x = builder.value("tile.load_shared", (x,), TileType(x.type.shape, x.type.dtype))
         t = cast(TileType, x.type)
-        valid: Value | None = None
-        for condition in [*self.conditions(builder, tails, t.shape), *masks]:
-            valid = condition if valid is None else builder.map("logical_and", valid, condition)
-        if valid is None:
+        if not (any(tails) or masks):
             return x
+        valid = self.existing(builder, t.shape, tails, masks)
         return builder.map("where", valid, x, builder.full(t.shape, identity, t.dtype))
+
+    def existing(self, builder: TileBuilder, shape: tuple[Dim, ...], tails: Tails, masks: Sequence[Value]) -> Value:
+        """Which elements of a tile exist."""
+        first, *rest = [*self.conditions(builder, tails, shape), *masks] or [builder.full(shape, True, dtypes.bool_)]
+        for condition in rest:
+            first = builder.map("logical_and", first, condition)
+        return first
 
     def conditions(self, builder: TileBuilder, tails: Tails, shape: tuple[Dim, ...]) -> list[Value]:
         out: list[Value] = []
         lane = TileType(shape, dtypes.int64)
         for axis, found in enumerate(tails):
-            for tail in sorted(found, key=lambda t: str(t.extent)):
+            for tail in found:
                 j = builder.value("tile.iota", (), lane, {"axis": axis})
                 left = builder.value("tile.isub", (builder.index(tail.extent), tail.offset), INDEX)
                 limit = builder.value("tile.to_scalar", (left,), TileType((), dtypes.int64))
@@ -319,74 +336,154 @@ class MaskTails:
 
     # control flow
     def loop(self, op: Op) -> None:
-        self.carry(op, op.operands[3:], [op.region.block])
+        self.carry(op, list(op.operands[3:]), [op.region.block])
 
     def while_loop(self, op: Op) -> None:
-        self.carry(op, op.operands, [r.block for r in op.regions])
+        self.carry(op, list(op.operands), [r.block for r in op.regions])
 
     def carry(self, op: Op, initial: Sequence[Value], blocks: Sequence[Block]) -> None:
-        """A loop whose step is these blocks. Carried tiles: padding of what they start with or become, as far as it is
-        the same in every step."""
-        body = blocks[-1]
-        shared = {v: (self.tails.get(v), self.padding.get(v)) for v in self._shared(op) if not _filled_first(v, blocks)}
+        """A loop whose step is these blocks. A carried tile that each step adds to lacks what it lacks before the loop,
+        and what all steps lack; one that each step makes anew may lack something else each time, which is carried, too.
+        """
+        body, count = blocks[-1], len(initial)
+        shared = {v: (self.tails.get(v), self.padding.get(v)) for v in self._shared(op) if not filled_first(v, blocks)}
         found = [self.of(v) if isinstance(v.type, TileType) else () for v in initial]
+        anew = set[int]()
+        """which carried tiles are made anew, and lack different elements"""
         while True:
             for block in blocks:
-                for arg, tails in zip(block.args[len(block.args) - len(found) :], found, strict=True):
-                    self.tails[arg] = tails
+                for i, (arg, tails) in enumerate(zip(block.args[-count:] if count else (), found, strict=True)):
+                    self._carried(arg, tails, (arg,) if i in anew else self.masks.get(initial[i], ()))
             probe = _Probe(self)
-            yields = probe.yields(blocks)
-            joined = [
-                tuple(x | self._outside(y, body) for x, y in zip(t, n, strict=True))
-                for t, n in zip(found, yields, strict=True)
-            ]
-            differing = [v for v, before in shared.items() if (probe.tails.get(v), probe.padding.get(v)) != before]
-            if joined == found and not differing:
+            news = probe.yields(blocks)
+            before, changes = list(found), len(anew)
+            for i, (arg, new) in enumerate(zip(body.args[-count:] if count else (), news, strict=True)):
+                if i in anew or new is arg or not isinstance(new.type, TileType) or not new.type.rank:
+                    continue
+                tails, masks = probe.of(new), probe.masks.get(new, ())
+                if depends(new, arg, body):
+                    found[i] = tuple(joined(x, self._outside(y, body)) for x, y in zip(found[i], tails, strict=True))
+                elif masks or initial[i] in self.masks or tails != found[i] or _inside(tails, (), body):
+                    anew.add(i)
+                    found[i] = (NONE,) * new.type.rank
+            differing = [v for v, was in shared.items() if (probe.tails.get(v), probe.padding.get(v)) != was]
+            if before == found and len(anew) == changes and not differing:
                 break
             for v in differing:  # another content in each step: no one offset describes it
                 if probe.padding.get(v) != shared.pop(v)[1]:
                     self.padding.pop(v, None)
                 self.tails.pop(v, None)
-            found = joined
+                self.masks.pop(v, None)
+        masks = self.carry_masks(op, initial, blocks, sorted(anew))
         for block in blocks:
             self.block(block)
-        self.keep_old(op, body, len(found))
-        for result, tails in zip(op.results, found, strict=True):
-            self.tails[result] = tails
+        news = body.terminator.operands
+        self.yield_masks(op, body, {i: (self.of(news[i]), self.masks.get(news[i], ())) for i in sorted(anew)})
+        self.keep_old(op, body, count, anew)
+        for i, tails in enumerate(found):
+            self._carried(op.results[i], tails, masks[i] if i in masks else self.masks.get(initial[i], ()))
+
+    def _carried(self, v: Value, tails: Tails, masks: tuple[Value, ...]) -> None:
+        self.tails[v] = tails
+        self.masks.pop(v, None)
+        if masks:
+            self.masks[v] = masks
+
+    def carry_masks(
+        self, op: Op, initial: Sequence[Value], blocks: Sequence[Block], which: Sequence[int]
+    ) -> dict[int, tuple[Value, ...]]:
+        """Makes the loop carry which elements of these carried tiles exist; gives the masks of its results."""
+        assert op.block is not None
+        builder = TileBuilder(op.block, op.block.index(op), op.span)
+        out = dict[int, tuple[Value, ...]]()
+        count = len(initial)
+        places = [len(block.args) - count for block in blocks]
+        for i in which:
+            v = initial[i]
+            mask = self.existing(builder, cast(TileType, v.type).shape, self.of(v), self.masks.get(v, ()))
+            op.set_operands([*op.operands, mask])
+            for block, place in zip(blocks, places, strict=True):
+                self.masks[block.args[place + i]] = (block.add_arg(mask.type),)
+            op.results.append(Value(mask.type, op, len(op.results)))
+            out[i] = (op.results[-1],)
+        return out
+
+    def yield_masks(self, op: Op, block: Block, which: dict[int, Exists]) -> None:
+        """The block yields which elements of these values exist, behind the values."""
+        end = block.terminator
+        builder = TileBuilder(block, len(block.ops) - 1, op.span)
+        for i, (tails, masks) in which.items():
+            mask = self.existing(builder, cast(TileType, end.operands[i].type).shape, tails, masks)
+            end.set_operands([*end.operands, mask])
 
     def _shared(self, op: Op) -> list[Value]:
         return list(
             dict.fromkeys(o.operands[0] for o in op.walk() if o.name in ("tile.copy_async", "tile.store_shared"))
         )
 
-    def _outside(self, tails: frozenset[Tail], body: Block) -> frozenset[Tail]:
+    def _outside(self, tails: Axis, body: Block) -> Axis:
         """Those whose offset is known outside the loop."""
-        return frozenset(t for t in tails if not defined_in(t.offset, body))
+        return tuple(t for t in tails if not defined_in(t.offset, body))
 
-    def keep_old(self, op: Op, body: Block, carried: int) -> None:
-        """`m = maximum(m, x)` over ragged x: what does not exist in this step leaves m as it was."""
+    def keep_old(self, op: Op, body: Block, carried: int, anew: set[int]) -> None:
+        """`m = maximum(m, x)` over ragged or masked x: what does not exist in this step leaves m as it was."""
         end = body.terminator
-        for i, (arg, new) in enumerate(zip(body.args[len(body.args) - carried :], list(end.operands), strict=True)):
-            if not isinstance(new.type, TileType) or not new.type.rank or new is arg:
+        args = body.args[1 if op.name == "tile.for" else 0 :]
+        for i, (arg, new) in enumerate(zip(args[:carried], end.operands[:carried], strict=True)):
+            if i in anew or not isinstance(new.type, TileType) or not new.type.rank or new is arg:
                 continue
-            local = tuple(frozenset(t for t in axis if defined_in(t.offset, body)) for axis in self.of(new))
-            if any(local) and depends(new, arg, body):
+            local = tuple(tuple(t for t in axis if defined_in(t.offset, body)) for axis in self.of(new))
+            masks = [m for m in self.masks.get(new, ()) if m not in self.masks.get(arg, ())]
+            if (any(local) or masks) and depends(new, arg, body):
                 builder = TileBuilder(body, len(body.ops) - 1, op.span)
-                for condition in self.conditions(builder, local, new.type.shape):
-                    new = builder.map("where", condition, new, arg)
-                end.set_operand(i, new)
+                exists = self.existing(builder, new.type.shape, local, masks)
+                end.set_operand(i, builder.map("where", exists, new, arg))
 
     def branch(self, op: Op) -> None:
-        for region in op.regions:
-            self.block(region.block)
+        """What a branch gives lacks what both sides lack; where they lack different elements, each says which. A side
+        that adds to what the other leaves alone is as a step of a loop: what it lacks in every step, both lack."""
+        blocks = [r.block for r in op.regions]
+        for block in blocks:
+            self.block(block)
+        apart = dict[int, list[Exists]]()
         for i, result in enumerate(op.results):
-            if isinstance(result.type, TileType):
-                sides = [self.of(r.block.terminator.operands[i]) for r in op.regions]
-                blocks = [r.block for r in op.regions]
-                self.tails[result] = tuple(
-                    frozenset(t for side in axis for t in side if not any(defined_in(t.offset, b) for b in blocks))
-                    for axis in zip(*sides, strict=True)
-                )
+            if not isinstance(result.type, TileType) or not result.type.rank:
+                continue
+            yields = [b.terminator.operands[i] for b in blocks]
+            sides: list[Exists] = [(self.of(y), self.masks.get(y, ())) for y in yields]
+            adds = any(depends(y, other, b) for y, other, b in zip(yields, reversed(yields), blocks, strict=True))
+            always: Tails = (NONE,) * result.type.rank
+            if adds:
+                outer = [tuple(self._outside(t, b) for t in s[0]) for s, b in zip(sides, blocks, strict=True)]
+                always = tuple(joined(*axis) for axis in zip(*outer, strict=True))
+                sides = [(_without(tails, always), masks) for tails, masks in sides]
+            same = sides[0] == sides[1] and not any(_inside(*s, b) for s, b in zip(sides, blocks, strict=True))
+            if same:
+                self._carried(result, always if adds else sides[0][0], sides[0][1])
+            else:
+                self._carried(result, always, ())
+                apart[i] = sides
+            padding = [self.padding.get(y) for y in yields]
+            if padding[0] is not None and padding[0] == padding[1]:
+                self.padding[result] = padding[0]
+        self.part(op, blocks, apart)
+
+    def part(self, op: Op, blocks: Sequence[Block], apart: dict[int, list[Exists]]) -> None:
+        """Makes the branch give which elements of these results exist."""
+        for n, block in enumerate(blocks):
+            self.yield_masks(op, block, {i: sides[n] for i, sides in apart.items()})
+        for i in apart:
+            op.results.append(Value(blocks[0].terminator.operands[len(op.results)].type, op, len(op.results)))
+            self.masks[op.results[i]] = (op.results[-1],)
+
+
+def _inside(tails: Tails, masks: Sequence[Value], block: Block) -> bool:
+    """Whether any of it is known inside the block alone."""
+    return any(defined_in(t.offset, block) for axis in tails for t in axis) or any(defined_in(m, block) for m in masks)
+
+
+def _without(tails: Tails, others: Tails) -> Tails:
+    return tuple(tuple(t for t in axis if t not in other) for axis, other in zip(tails, others, strict=True))
 
 
 class _Probe(MaskTails):
@@ -395,81 +492,37 @@ class _Probe(MaskTails):
     def __init__(self, outer: MaskTails) -> None:
         super().__init__(outer.kernel, dict(outer.tails), dict(outer.padding), dict(outer.masks))
 
-    def yields(self, blocks: Sequence[Block]) -> list[Tails]:
+    def yields(self, blocks: Sequence[Block]) -> list[Value]:
         for block in blocks:
             self.block(block)
-        return [self.of(v) if isinstance(v.type, TileType) else () for v in blocks[-1].terminator.operands]
+        return list(blocks[-1].terminator.operands)
 
     def masked(self, op: Op, x: Value, tails: Tails, masks: tuple[Value, ...], identity: float) -> Value:
         return x
 
-    def keep_old(self, op: Op, body: Block, carried: int) -> None:
+    def keep_old(self, op: Op, body: Block, carried: int, anew: set[int]) -> None:
         return None
 
-    def behind(self, op: Op, tails: frozenset[Tail], axis: int) -> frozenset[Tail]:
-        return tails
+    def carry_masks(
+        self, op: Op, initial: Sequence[Value], blocks: Sequence[Block], which: Sequence[int]
+    ) -> dict[int, tuple[Value, ...]]:
+        return {i: (op.results[i],) for i in which}
+
+    def yield_masks(self, op: Op, block: Block, which: dict[int, Exists]) -> None:
+        return None
+
+    def part(self, op: Op, blocks: Sequence[Block], apart: dict[int, list[Exists]]) -> None:
+        for i in apart:
+            self.masks[op.results[i]] = (op.results[i],)
+
+    def counted(self, op: Op, tails: Tails, masks: tuple[Value, ...], axis: int) -> tuple[Value, ...]:
+        return (op.result,)
 
     def moved(self, op: Op, tails: Tails, masks: tuple[Value, ...]) -> tuple[Value, ...]:
         return (op.result,)
 
     def restrict(self, op: Op, tails: Tails, shape: tuple[Dim, ...]) -> None:
         return None
-
-
-def _kept(before: Sequence[Dim], after: Sequence[Dim]) -> dict[int, int]:
-    """Which axes are the same before and behind a reshape; axes of size 1 come and go."""
-    if [n for n in before if n != 1] != [n for n in after if n != 1]:
-        return {}
-    out, i, a = dict[int, int](), 0, 0
-    while i < len(before) and a < len(after):
-        if before[i] == after[a]:
-            out[i] = a
-            i, a = i + 1, a + 1
-        elif before[i] == 1:
-            i += 1
-        else:
-            a += 1
-    return out
-
-
-def _slice_start(index: Value) -> tuple[Value, int]:
-    """Where the slice starts that an index tile counts out, iota + start, and the axis that it does so along."""
-    assert index.op is not None and index.op.name == "tile.add"
-    count, start = index.op.operands
-    assert count.op is not None and start.op is not None and start.op.name in ("tile.broadcast", "tile.to_scalar")
-    scalar = start.op if start.op.name == "tile.to_scalar" else start.op.operands[0].op
-    assert scalar is not None
-    return scalar.operands[0], cast(int, count.op.attrs["axis"])
-
-
-def _filled_first(v: Value, blocks: Sequence[Block]) -> bool:
-    """Whether every step fills the shared tile before it reads it."""
-    for op in (op for block in blocks for op in block.ops):
-        for inner in op.walk():
-            if v in inner.operands:
-                fills = inner.name in ("tile.copy_async", "tile.store_shared") and inner.operands[0] is v
-                return fills and inner.block in blocks
-    return False
-
-
-def depends(v: Value, on: Value, body: Block) -> bool:
-    """Whether `v` is computed, inside the block, from `on`."""
-    seen: set[Value] = set()
-    stack = [v]
-    while stack:
-        x = stack.pop()
-        if x is on:
-            return True
-        if x in seen:
-            continue
-        seen.add(x)
-        if x.op is not None and defined_in(x, body):
-            stack += [*x.op.operands, *(o for inner in x.op.walk() for o in inner.operands)]
-    return False
-
-
-def _same(a: float, b: float) -> bool:
-    return a == b
 
 
 _RULES = {

@@ -92,27 +92,26 @@ class Numbers:
                         "imin": fn.smin, "imax": fn.smax}  # fmt: skip
                 return emit[op.name[5:]](a, b)
 
-    def _nonzero(self, b: Index) -> Index:
-        """A divisor that cannot trap; the program's own division by zero is the reference target's to report."""
-        if isinstance(b, int):
-            return b or 1
-        return self.fn.select(self.fn.icmp("eq", b, 0), const(1, I64), b)
-
     def _idiv(self, a: Index, b: Index) -> Index:
-        if isinstance(b, int) and b > 0:
-            return self.fn.div(a, b)
-        fn, b = self.fn, self._nonzero(b)
-        if isinstance(a, int) and isinstance(b, int):
-            return a // b
+        """The quotient rounded down; by 0 it is 0."""
+        if isinstance(b, int):
+            return self.fn.div(a, b) if b > 0 else 0 if b == 0 else self.fn.div(self.fn.sub(0, a), -b)
+        fn = self.fn
+        none = fn.icmp("eq", b, 0)
+        b = fn.select(none, const(1, I64), b)  # a divisor that cannot trap
         q, r = fn.integer("sdiv", a, b), fn.integer("srem", a, b)
         other = fn.binary("and", fn.icmp("ne", r, 0), fn.icmp("slt", fn.integer("xor", r, b), 0))
-        return fn.sub(q, fn.convert("zext", other, I64))
+        return fn.select(none, const(0, I64), fn.index(fn.sub(q, fn.convert("zext", other, I64))))
 
     def _imod(self, a: Index, b: Index) -> Index:
+        """a - b * (a // b); of 0 it is 0."""
         if isinstance(b, int) and b > 0:
             return self.fn.mod(a, b)
-        b = self._nonzero(b)
-        return self.fn.sub(a, self.fn.mul(self._idiv(a, b), b))
+        rest = self.fn.sub(a, self.fn.mul(self._idiv(a, b), b))
+        return 0 if b == 0 else rest if isinstance(b, int) else self._unless_zero(b, rest)
+
+    def _unless_zero(self, b: Val, x: Index) -> Index:
+        return self.fn.select(self.fn.icmp("eq", b, 0), const(0, I64), self.fn.index(x))
 
     # -- views -------------------------------------------------------------------------------------------------------
     def strides(self, v: Value) -> list[Index]:

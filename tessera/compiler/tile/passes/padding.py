@@ -1,0 +1,95 @@
+"""What the pass over ragged edges knows of tiles: which elements do not exist, and where that comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from tessera.compiler.ir.core import Block, Value
+from tessera.compiler.tile.ranges import defined_in
+from tessera.language.dims import Dim
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """Element j along an axis exists where offset + j < extent and, with `below`, where it is not negative."""
+
+    offset: Value
+    extent: Dim
+    below: bool = False
+
+
+Axis = tuple[Tail, ...]
+"""of one axis: all of these must hold; in the order in which the program meets them"""
+Tails = tuple[Axis, ...]
+NONE: Axis = ()
+Exists = tuple[Tails, tuple[Value, ...]]
+"""of a value: its tails, and conditions that hold of the elements that exist"""
+
+
+def joined(*axes: Axis) -> Axis:
+    """All of them, each once."""
+    return tuple(dict.fromkeys(t for axis in axes for t in axis))
+
+
+def kept_axes(before: Sequence[Dim], after: Sequence[Dim]) -> dict[int, int]:
+    """Which axes are the same before and behind a reshape; axes of size 1 come and go."""
+    if [n for n in before if n != 1] != [n for n in after if n != 1]:
+        return {}
+    out, i, a = dict[int, int](), 0, 0
+    while i < len(before) and a < len(after):
+        if before[i] == after[a]:
+            out[i] = a
+            i, a = i + 1, a + 1
+        elif before[i] == 1:
+            i += 1
+        else:
+            a += 1
+    return out
+
+
+def slice_start(index: Value) -> tuple[Value, int]:
+    """Where the slice starts that an index tile counts out, iota + start, and the axis that it does so along."""
+    assert index.op is not None and index.op.name == "tile.add"
+    count, start = index.op.operands
+    assert count.op is not None and start.op is not None and start.op.name in ("tile.broadcast", "tile.to_scalar")
+    scalar = start.op if start.op.name == "tile.to_scalar" else start.op.operands[0].op
+    assert scalar is not None
+    return scalar.operands[0], cast(int, count.op.attrs["axis"])
+
+
+def filled_first(v: Value, blocks: Sequence[Block]) -> bool:
+    """Whether every step fills the shared tile before it reads it."""
+    for op in (op for block in blocks for op in block.ops):
+        for inner in op.walk():
+            if v in inner.operands:
+                fills = inner.name in ("tile.copy_async", "tile.store_shared") and inner.operands[0] is v
+                return fills and inner.block in blocks
+    return False
+
+
+def depends(v: Value, on: Value, body: Block) -> bool:
+    """Whether `v` is computed, inside the block, from `on`."""
+    seen: set[Value] = set()
+    stack = [v]
+    while stack:
+        x = stack.pop()
+        if x is on:
+            return True
+        if x in seen:
+            continue
+        seen.add(x)
+        if x.op is not None and defined_in(x, body):
+            stack += [*x.op.operands, *(o for inner in x.op.walk() for o in inner.operands)]
+    return False
+
+
+def visible(v: Value, block: Block) -> bool:
+    """Whether `v` is defined where the block can see it."""
+    at: Block | None = block
+    home = v.owner if isinstance(v.owner, Block) else v.owner.block
+    while at is not None and at is not home:
+        op = at.region.op if at.region else None
+        at = op.block if op is not None else None
+    return at is home

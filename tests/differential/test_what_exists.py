@@ -1,0 +1,175 @@
+"""Which elements exist, of tiles that loops carry, branches give, and sorts and scans go over; on every target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import Tensor
+from tessera.compiler.targets import base
+from tessera.errors import DebugCheckError
+from tests.differential.test_outside_of_arrays import TARGETS, run
+from tests.kernel_runner import program
+
+X = -np.arange(1, 14, dtype=np.float32)
+"""13 elements below 0: a padded 0 would be the greatest"""
+
+
+def scanned(x: Tensor["N", ts.f32], y: Tensor["P", "I", ts.f32], z: Tensor["P", "I", ts.f32]):
+    for p in ts.tile.range(0, P):
+        some = ts.tile.load(x[p * 8 : p * 8 + 8], mask=ts.tile.arange(8) % 3 != 1)
+        y[p, 0:8] = ts.tile.cummax(some.reshape(2, 4), axis=0).reshape(8)
+        z[p, 0:8] = ts.tile.cumsum(ts.tile.exp(x[p * 8 : p * 8 + 8]).reshape(2, 4), axis=0).reshape(8)
+
+
+@TARGETS
+def test_scans_leave_out_what_does_not_exist(target: str) -> None:
+    _, y, z = run(scanned, X, *(np.zeros((2, 8), np.float32) for _ in range(2)), target=target)
+    padded = np.append(X, [-np.inf] * 3).reshape(2, 8)
+    kept = np.where(np.arange(8) % 3 != 1, padded, -np.inf).reshape(2, 2, 4)
+    np.testing.assert_array_equal(y, np.maximum.accumulate(kept, axis=1).reshape(2, 8))
+    np.testing.assert_allclose(z, np.exp(padded).reshape(2, 2, 4).cumsum(axis=1).reshape(2, 8), rtol=1e-6)
+
+
+def ordered(
+    x: Tensor["N", ts.f32], up: Tensor["P", "I", ts.f32], down: Tensor["P", "I", ts.f32], least: Tensor["P", ts.f32]
+):
+    for p in ts.tile.range(0, P):
+        some = ts.tile.load(x[p * 8 : p * 8 + 8], mask=ts.tile.arange(8) % 3 != 1)
+        lines = ts.tile.sort(some.reshape(2, 4), axis=1)
+        up[p, 0:8] = ts.tile.where(lines == lines, lines, 7).reshape(8)
+        down[p, 0:8] = ts.tile.sort(ts.tile.exp(x[p * 8 : p * 8 + 8]).reshape(8), descending=True)
+        least[p] = ts.tile.max(lines)
+
+
+@TARGETS
+def test_sorts_put_what_does_not_exist_behind(target: str) -> None:
+    up, down = (np.zeros((2, 8), np.float32) for _ in range(2))
+    _, up, down, least = run(ordered, X, up, down, np.zeros(2, np.float32), target=target)
+    padded = np.append(X, [np.nan] * 3).reshape(2, 8)
+    lines = np.sort(np.where(np.arange(8) % 3 != 1, padded, np.nan).reshape(2, 2, 4), axis=2)
+    np.testing.assert_array_equal(up, np.nan_to_num(lines, nan=7).reshape(2, 8))
+    np.testing.assert_array_equal(least, np.nanmax(lines, axis=(1, 2)))
+    want = np.sort(np.exp(padded), axis=1)
+    np.testing.assert_allclose(down[0], want[0, ::-1], rtol=1e-6)
+    np.testing.assert_allclose(down[1, :5], want[1, 4::-1], rtol=1e-6)
+
+
+def fetched_ahead(x: Tensor["N", ts.f32], y: Tensor["P", ts.f32]):
+    """The next block is loaded a step before it is used."""
+    for p in ts.tile.range(0, P):
+        best = ts.tile.full((), -100.0)
+        block = x[p * 8 : p * 8 + 8].reshape(8)
+        for t in ts.tile.range_k(1, 3):
+            best = ts.tile.maximum(best, ts.tile.max(block))
+            block = x[(p + t) * 8 : (p + t) * 8 + 8].reshape(8)
+        y[p] = ts.tile.maximum(best, ts.tile.max(block))
+
+
+def last_block(x: Tensor["N", ts.f32], y: Tensor["P", ts.f32]):
+    for p in ts.tile.range(0, P):
+        block = ts.tile.full((8,), -50.0)
+        for t in ts.tile.range_k(0, p):
+            block = x[t * 8 : t * 8 + 8].reshape(8)
+        y[p] = ts.tile.max(block)
+
+
+def best_until(x: Tensor["N", ts.f32], y: Tensor["P", ts.f32]):
+    for p in ts.tile.range(0, P):
+        best = ts.tile.full((8,), -100.0)
+        for t in ts.tile.range_k(0, 3):
+            best = ts.tile.maximum(best, x[t * 8 : t * 8 + 8].reshape(8))
+            if t == p:
+                break
+        y[p] = ts.tile.min(best)
+
+
+def one_of_two(x: Tensor["N", ts.f32], y: Tensor["P", ts.f32]):
+    for p in ts.tile.range(0, P):
+        block = x[0:8].reshape(8)
+        if p % 2 == 1:
+            block = x[p * 8 : p * 8 + 8].reshape(8)
+        y[p] = ts.tile.max(block)
+
+
+def added_in_a_branch(x: Tensor["N", ts.f32], y: Tensor["P", ts.f32], inside: ts.Const = False):
+    """Where `p * 8` is computed first changes nothing."""
+    for p in ts.tile.range(0, P):
+        total = ts.tile.full((8,), -1.0)
+        if not inside:
+            at = p * 8
+            ts.tile.debug_assert(x[at : at + 8] < 100, "small")
+        for t in ts.tile.range_k(0, 2):
+            if t == 1:
+                total = total + x[p * 8 : p * 8 + 8].reshape(8)
+        y[p] = ts.tile.max(total)
+
+
+def masked_steps(x: Tensor["N", ts.f32], y: Tensor["P", ts.f32]):
+    for p in ts.tile.range(0, P):
+        best = ts.tile.full((4,), -100.0)
+        for t in ts.tile.range_k(0, 2):
+            best = ts.tile.maximum(best, ts.tile.load(x[t * 4 : t * 4 + 4], mask=ts.tile.arange(4) > p).reshape(4))
+        y[p] = ts.tile.max(best)
+
+
+CARRIED: list[tuple[Callable[..., Any], int, list[float]]] = [
+    (fetched_ahead, 1, [-1]), (last_block, 3, [-50, -1, -9]), (best_until, 3, [-8, -8, -8]),
+    (one_of_two, 2, [-1, -9]), (added_in_a_branch, 2, [-2, -10]), (masked_steps, 3, [-2, -3, -4]),
+]  # fmt: skip
+
+
+@TARGETS
+@pytest.mark.parametrize(("kernel", "count", "want"), CARRIED, ids=[k.__name__ for k, *_ in CARRIED])
+def test_what_loops_carry_and_branches_give(
+    kernel: Callable[..., Any], count: int, want: list[float], target: str
+) -> None:
+    _, y = run(kernel, X, np.zeros(count, np.float32), target=target)
+    np.testing.assert_array_equal(y, want)
+
+
+def divided(x: Tensor["N", ts.f32], y: Tensor["P", ts.f32], z: Tensor["P", ts.f32]):
+    for p in ts.tile.range(0, P):
+        y[p] = x[7 // (p - 1)]
+        z[p] = x[3 + p % (p - 1)]
+
+
+@TARGETS
+def test_an_index_divided_by_0_is_0(target: str) -> None:
+    *_, y, z = run(divided, X, np.zeros(4, np.float32), np.zeros(4, np.float32), target=target)
+    np.testing.assert_array_equal(y, [0, X[0], X[7], X[3]])
+    np.testing.assert_array_equal(z, [X[3], X[3], X[3], X[4]])
+
+
+def divided_everywhere(x: Tensor["N", ts.f32], y: Tensor["P", ts.f32]):
+    for p in ts.tile.range(0, P):
+        y[p] = x[7 // p]
+
+
+@TARGETS
+def test_debug_mode_tells_of_an_index_divided_by_0(target: str) -> None:
+    arrays = [X, np.zeros(4, np.float32)]
+    chosen = base.get(target)
+    executable = chosen.load(chosen.compile(program(divided_everywhere, *arrays), debug=True))
+    with pytest.raises(DebugCheckError, match=r"TS506[\s\S]*An index is divided by 0\.") as raised:
+        executable.run([a.ctypes.data for a in arrays], [], [])
+    assert "x[7 // p]" in str(raised.value)
+
+
+def divided_below(x: Tensor["N", ts.f32], y: Tensor["P", ts.f32]):
+    for p in ts.tile.range(0, P):
+        if p > 0:
+            y[p] = x[7 // p]
+
+
+@TARGETS
+def test_debug_mode_asks_only_where_the_division_is(target: str) -> None:
+    arrays = [X, np.zeros(4, np.float32)]
+    chosen = base.get(target)
+    executable = chosen.load(chosen.compile(program(divided_below, *arrays), debug=True))
+    executable.run([a.ctypes.data for a in arrays], [], [])
+    np.testing.assert_array_equal(arrays[1], [0, X[7], X[3], X[2]])
