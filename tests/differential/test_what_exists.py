@@ -173,3 +173,19 @@ def test_debug_mode_asks_only_where_the_division_is(target: str) -> None:
     executable = chosen.load(chosen.compile(program(divided_below, *arrays), debug=True))
     executable.run([a.ctypes.data for a in arrays], [], [])
     np.testing.assert_array_equal(arrays[1], [0, X[7], X[3], X[2]])
+
+
+def numbered(x: Tensor["N", ts.f32], y: Tensor["P", "Q", ts.f32]):
+    """The condition ends elsewhere in each program, and says nothing of how many there are."""
+    p = ts.tile.program_id()
+    below = ts.tile.arange(4) + p * 2 < p + 3
+    ts.tile.store(y[p, ts.tile.arange(4)], x[ts.tile.arange(4) + p], mask=below.reshape(4))
+
+
+@TARGETS
+def test_how_many_programs_there_are_does_not_depend_on_a_program(target: str) -> None:
+    _, y = run(numbered, X, np.zeros((3, 4), np.float32), target=target)
+    want = np.zeros((3, 4), np.float32)
+    for p in range(3):
+        want[p, : 3 - p] = X[p:3]
+    np.testing.assert_array_equal(y, want)

@@ -50,14 +50,24 @@ class Tile:
             shaped = np.logical_and.outer(shaped, a)
         return np.broadcast_to(self.mask, self.values.shape) & shaped
 
-    def reshape(self, size: int) -> Tile:
+    def reshape(self, *sizes: int) -> Tile:
         """Of one axis to as many elements: the same, along nothing."""
-        assert self.values.shape == (size,)
-        return self
+        if self.values.shape == sizes:
+            return self
+        return Tile(self.values.reshape(sizes), mask=self.exists.reshape(sizes))
+
+    @property
+    def T(self) -> Tile:
+        return Tile(self.values.T, self.axes[::-1], mask=np.broadcast_to(self.mask, self.values.shape).T)
+
+    def turned(self) -> Tile:
+        """A condition's other side."""
+        return Tile(~self.values)
 
     def _with(self, other: Any, f: Callable[[Any, Any], Any]) -> Tile:
         other = other.tile() if isinstance(other, Lanes) else other if isinstance(other, Tile) else Tile(other)
-        return Tile(f(self.values, other.values), _both(self, other), mask=self.mask & other.mask)
+        made = Lane if isinstance(self, Lane) or isinstance(other, Lane) else Tile
+        return made(f(self.values, other.values), _both(self, other), mask=self.mask & other.mask)
 
     def __add__(self, other: Any) -> Tile:
         return self._with(other, np.add)
@@ -73,6 +83,15 @@ class Tile:
     def __lt__(self, other: Any) -> Tile:
         return self._with(other, np.less)
 
+    def __floordiv__(self, other: Any) -> Tile:
+        return self._with(other, np.floor_divide)
+
+    def __mod__(self, other: Any) -> Tile:
+        return self._with(other, np.mod)
+
+    def __rsub__(self, other: Any) -> Tile:
+        return Tile(other)._with(self, np.subtract)
+
     def __gt__(self, other: Any) -> Tile:
         return self._with(other, np.greater)
 
@@ -81,6 +100,30 @@ class Tile:
 
     def __index__(self) -> int:
         return int(self.values)
+
+
+class Lane(Tile):
+    """One lane of `linear_id`: all indices of it are one axis. `straight`: displaced at most, as a slice is."""
+
+    straight = False
+
+    def _displaced(self, other: Any, out: Tile) -> Tile:
+        if self.straight and isinstance(other, int) and isinstance(out, Lane):
+            out.straight = True
+        return out
+
+    def __add__(self, other: Any) -> Tile:
+        return self._displaced(other, super().__add__(other))
+
+    def __sub__(self, other: Any) -> Tile:
+        return self._displaced(other, super().__sub__(other))
+
+
+def each_lane(count: int) -> list[Lane]:
+    lanes = [Lane(np.array([i])) for i in range(count)]
+    for lane in lanes:
+        lane.straight = True
+    return lanes
 
 
 def _both(*tiles: Tile) -> list[Any]:
@@ -101,6 +144,8 @@ class Memory:
         shaped = [i for i in items if isinstance(i, (slice, Lanes)) or (isinstance(i, Tile) and i.values.ndim)]
         found: list[Any] = []
         inside, axis, axes = np.asarray(True), 0, list[Any]()
+        if any(isinstance(i, Lane) for i in items):
+            return self._place_of_lane(items)
         for item, extent in zip(items, self.data.shape, strict=True):
             kept = np.asarray(True)
             if isinstance(item, slice):
@@ -123,10 +168,24 @@ class Memory:
         shape = np.broadcast_shapes(*(np.shape(i) for i in found))
         return found, np.broadcast_to(inside, shape), axes
 
+    def _place_of_lane(self, items: list[Any]) -> tuple[list[Any], Any, Any]:
+        found, inside, exists = list[Any](), np.ones(1, bool), np.ones(1, bool)
+        for item, extent in zip(items, self.data.shape, strict=True):
+            at = item.values if isinstance(item, Tile) else np.array([int(item)])
+            if isinstance(item, Tile):
+                exists = exists & item.exists
+            lies = (at >= 0) & (at < extent)
+            if isinstance(item, Lane) and item.straight:
+                exists = exists & lies
+            found.append(np.where(lies, at, 0))
+            inside = inside & lies
+        return found, inside & exists, [exists]
+
     def __getitem__(self, index: Any) -> Tile:
         found, inside, axes = self._places(index)
         values = self.data[tuple(found)] if self.data.size else np.zeros(inside.shape, self.data.dtype)
-        return Tile(np.where(inside, values, 0), axes, (self, index))
+        made = Lane if any(isinstance(i, Lane) for i in (index if isinstance(index, tuple) else (index,))) else Tile
+        return made(np.where(inside, values, 0), axes, (self, index))
 
     def __setitem__(self, index: Any, value: Any) -> None:
         self.put(index, value, True)
@@ -160,6 +219,35 @@ def _reduced(f: Any, identity: float) -> Callable[..., Tile]:
     return reduce
 
 
+def _sorted(x: Tile, axis: int = -1, descending: bool = False) -> Tile:
+    """What exists stands first; what is behind it has no value."""
+    values, exists = (np.moveaxis(v, axis, -1) for v in (x.values, x.exists))
+    out, count = np.full(values.shape, np.nan), exists.sum(-1)
+    for place in np.ndindex(values.shape[:-1]):
+        line = np.sort(values[place][exists[place]])
+        out[place][: count[place]] = line[::-1] if descending else line
+    there = np.arange(values.shape[-1]) < count[..., None]
+    return Tile(np.moveaxis(out, -1, axis), mask=np.moveaxis(there, -1, axis))
+
+
+def _scanned(f: Any, identity: float) -> Callable[..., Tile]:
+    def scan(x: Tile, axis: int = -1) -> Tile:
+        return Tile(f.accumulate(np.where(x.exists, x.values, identity), axis=axis), x.axes, mask=x.mask)
+
+    return scan
+
+
+def _mma(a: Tile, b: Tile) -> Tile:
+    left, right = (np.where(t.exists, t.values, 0) for t in (a, b))
+    return Tile(left @ right, [a.axes[0], b.axes[1]])
+
+
+class Shared:
+    """A shared tile: what was copied into it last."""
+
+    tile: Tile
+
+
 def keep(old: Tile, new: Tile) -> Tile:
     """What does not exist in a step leaves what is carried as it was."""
     return Tile(np.where(new.exists, new.values, old.values), old.axes, mask=old.mask)
@@ -170,6 +258,10 @@ tile = SimpleNamespace(
     zeros=lambda shape: Tile(np.zeros(shape)), ones=lambda shape: Tile(np.ones(shape)),
     sum=_reduced(np.sum, 0), max=_reduced(np.max, -np.inf), load=_load, store=_store,
     row_sum=lambda x: _reduced(np.sum, 0)(x, 1), col_sum=lambda x: _reduced(np.sum, 0)(x, 0),
+    min=_reduced(np.min, np.inf), full=lambda shape, value: Tile(np.full(shape, value)), sort=_sorted, mma=_mma,
+    cumsum=_scanned(np.add, 0), cummax=_scanned(np.maximum, -np.inf), cummin=_scanned(np.minimum, np.inf),
     maximum=lambda a, b: a._with(b, np.maximum),
-    where=lambda c, a, b: Tile(np.where(c.values, a.values, b.values), _both(c, a, b), mask=c.mask & a.mask & b.mask),
+    where=lambda c, a, b: type(c)(
+        np.where(c.values, a.values, b.values), _both(c, a, b), mask=c.mask & a.mask & b.mask
+    ),
 )  # fmt: skip

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tests.fuzz.tile_statements import STATEMENTS
+
 HEADER = "import tessera as ts\nfrom tessera import Tensor\n"
 SIGNATURE = (
     'def k(a: Tensor["N", ts.f32], b: Tensor["M", "K", ts.f32], g: Tensor["L", ts.int32], '
@@ -47,6 +49,9 @@ class Writer:
     def line(self, depth: int, text: str, plain: str = "") -> None:
         self.text.append("    " * depth + text)
         self.plain.append("    " * depth + (plain or text))
+
+    def only_text(self, depth: int, text: str) -> None:
+        self.text.append("    " * depth + text)
 
     def fresh(self, what: str) -> str:
         self.names += 1
@@ -157,7 +162,10 @@ class Writer:
 
     def statement(self, depth: int, left: int) -> None:
         width = self.number(*WIDTHS)
-        kind = self.draw.randrange(8)
+        kind = self.draw.randrange(12)
+        if kind >= 8:
+            self.draw.choice(STATEMENTS)(self, depth)
+            return
         if kind == 0:
             self.line(depth, f"y[p, {self.slice(width)}] = {self.tile(depth, width)}")
         elif kind == 1:
@@ -212,18 +220,67 @@ class Writer:
         self.counters.pop()
 
 
+def of_lanes(w: Writer, seed: int) -> Program:
+    """A kernel over `linear_id`, each of whose lanes stores one element of o; to the oracle, one after the other."""
+    w.line(1, "i = ts.tile.linear_id()", "for i in ts.each_lane(N):")
+
+    def index(deep: int) -> str:
+        if not deep:
+            return "i"
+        c = w.number(1, 2, 3, 5)
+        form = w.pick(
+            f"({{}} + {c})", f"({{}} - {c})", f"{{}} * {c}", f"({{}}) // {c}", f"({{}}) % {c + 1}", "(N - 1 - {})"
+        )
+        return form.format(index(deep - 1))
+
+    def value(deep: int) -> str:
+        match w.draw.randrange(7 if deep else 3):
+            case 0:
+                return f"a[{index(2)}]"
+            case 1:
+                return f"b[g[{index(1)}], {index(1)}]"
+            case 2:
+                return f"b[{index(1)}, {w.number(0, 1, 5)}]"
+            case 3:
+                return f"({value(deep - 1)} + {value(deep - 1)})"
+            case 4:
+                return f"ts.tile.maximum({value(deep - 1)}, {value(deep - 1)})"
+            case 5:
+                return f"ts.tile.where({value(deep - 1)} > {w.number(-1, 0, 2)}, {value(deep - 1)}, {value(deep - 1)})"
+            case _:
+                return f"({value(deep - 1)} * {w.number(2, 3)} + 1)"
+
+    condition = w.pick(
+        "i < N", f"i < N - {w.number(1, 4)}", f"i % {w.number(2, 3)} < 1", f"a[i] > {w.number(-1, 0, 1)}"
+    )
+    stored, other, draw_else = value(2), value(1), w.draw.random() < 0.4
+    for line in (f"if {condition}:", f"    o[i] = {stored}", *(("else:", f"    o[i] = {other}") if draw_else else ())):
+        w.line(1, line, f"    {line}")
+    return finished(w, seed, {"BLOCK": w.number(4, 32, 128)})
+
+
 def program(seed: int) -> Program:
     draw = random.Random(seed)
     w = Writer(draw)
     w.line(0, SIGNATURE, "def k(a, b, g, y, o, N, M, K, L, P, Q):")
-    w.line(1, "for p in ts.tile.range(0, P):")
+    if draw.random() < 0.1:
+        return of_lanes(w, seed)
+    numbered = draw.random() < 0.2
+    w.line(1, "p = ts.tile.program_id()" if numbered else "for p in ts.tile.range(0, P):", "for p in range(P):")
+    if numbered:
+        w.only_text(1, "if p >= 0:")
+        w.line(2, "y[p, 0] = 7")  # says how many there are
     w.counters.append("p")
     if draw.random() < 0.5:
         w.interleaved()
     w.statements(2, 2)
+    return finished(w, seed, {})
+
+
+def finished(w: Writer, seed: int, config: dict[str, int]) -> Program:
+    draw = w.draw
     sizes = {name: draw.choice([1, 2, 3, 5, 8, 16, 17, 31, 32, 33, 48, 64]) for name in "NMKLQ"}
     sizes["P"] = draw.choice([1, 2, 3, 4])
-    config = {"num_warps": draw.choice([1, 2, 4])} | (
-        {"num_stages": draw.choice([1, 2, 3])} if draw.random() < 0.3 else {}
-    )
+    config = {"num_warps": draw.choice([1, 2, 4])} | config
+    config |= {"num_stages": draw.choice([1, 2, 3])} if draw.random() < 0.3 else {}
     return Program(seed, "\n".join(w.text), "\n".join(w.plain), sizes, config, draw.random() < 0.4)

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
+import functools
 import importlib.util
 import itertools
 import json
@@ -21,6 +23,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -28,6 +31,8 @@ from tessera.compiler.frontend.result import Analysis
 from tessera.compiler.ir.verifier import verify
 from tessera.compiler.pipeline import generate, lower
 from tessera.compiler.targets import base
+from tessera.compiler.targets.cpu.llvm import jit
+from tessera.compiler.targets.cpu.llvm.isa import VectorISA
 from tessera.errors import CompileError, DebugCheckError, TesseraError
 from tests.fuzz import index_oracle
 from tests.fuzz.functions import threads
@@ -102,6 +107,20 @@ def faults(p: Program, targets: list[str]) -> Iterator[tuple[str, str, str]]:
                 break
 
 
+@functools.lru_cache(maxsize=1)
+def _plain_machine(isa: VectorISA) -> Any:
+    llvm = jit.binding()
+    target = llvm.Target.from_default_triple()
+    return target.create_target_machine(cpu=isa.cpu, features=isa.features, opt=0, reloc="pic", codemodel="small")
+
+
+@contextlib.contextmanager
+def quickly(quick: bool) -> Iterator[None]:
+    """LLVM spends no time on making the code of the CPU fast. What it is made from is the same."""
+    with mock.patch.object(jit, "machine", _plain_machine) if quick else contextlib.nullcontext():
+        yield
+
+
 def targets_of(seed: int, emulate: int) -> list[str]:
     some = ["cpu"] + (["reference"] if seed % 4 == 0 else [])
     return [*some, EMULATOR] if emulate and seed % emulate == 0 and shutil.which("g++") else some
@@ -122,7 +141,8 @@ def child(given: argparse.Namespace) -> int:
         print(json.dumps({"seed": seed}), flush=True)
         p = program(seed)
         targets = targets_of(seed, given.emulate)
-        found = list(faults(p, targets))
+        with quickly(bool(given.quick and seed % 8)):
+            found = list(faults(p, targets))
         counts.update(["tried", *targets, *dict.fromkeys(kind for kind, _, _ in found)])
         for kind, target, said in found:
             if kind in FAULTS or given.refused:
@@ -140,6 +160,7 @@ def parent(given: argparse.Namespace) -> int:
         count = min(500, end - first)
         options = ["--child", "--seed", str(first), "--count", str(count), "--emulate", str(given.emulate)]
         options += ["--refused"] if given.refused else []
+        options += ["--quick"] if given.quick else []
         command = [sys.executable, "-m", "tests.fuzz", "indices", *options]
         last = first
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -171,6 +192,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=1, help="of the first program; the others follow")
     parser.add_argument("--emulate", type=int, default=20, help="every how many programs run in the emulator; 0: none")
     parser.add_argument("--refused", action="store_true", help="show programs that are refused, too")
+    parser.add_argument("--quick", action="store_true", help="seven of eight without LLVM's optimisation")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     return child(given) if given.child else parent(given)

@@ -388,6 +388,8 @@ class Memory:
             return
         if self._narrows(p, p.checked) and p.mask is None:
             assert self.mask is not None
+            if tile_type(self.mask).rank <= len(p.shape):
+                self.tiles.fitted(self.mask, p.shape, p.axes)  # says along which axes they lie
             condition, stored = shape_text(tile_type(self.mask).shape), shape_text(p.shape)
             raise KernelFault("TS402", f"the condition has shape {condition}, the stored tile {stored}")
         view, offsets = self.subview(p)

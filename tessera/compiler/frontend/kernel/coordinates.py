@@ -201,7 +201,10 @@ class Coordinates:
         return not isinstance(lanes.base, int) and bool(marks(lanes.base)) and _constant(lanes.base) == 0
 
     def observe(self, start: Expr, extent: Dim, priority: int) -> None:
-        """A program coordinate is seen to index what ends at `extent`: so it has ceil(extent / stride) steps."""
+        """A program coordinate is seen to index what ends at `extent`: so it has ceil(extent / stride) steps. What ends
+        at another place in each program or step says nothing of it."""
+        if marks(extent):
+            return
         found = [m for m in marks(start) if (c := self._by_mark.get(m)) is not None and c.kind == "program"]
         if len(found) != 1:
             return

@@ -124,7 +124,7 @@ def marked(name: str) -> Expr:
 
 def shown(d: Dim) -> str:
     """An index as people are shown it: coordinates and counters are called by their names."""
-    return re.sub(f"{MARK}|{NUMBER}[0-9]+", "", str(d))
+    return re.sub(rf"(?<![\w)]){MARK}|{NUMBER}[0-9]+", "", str(d))  # behind a number or a name, % is the remainder
 
 
 def marks(d: Dim) -> frozenset[str]:

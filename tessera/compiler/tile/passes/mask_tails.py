@@ -23,7 +23,7 @@ from tessera.compiler.tile.passes.padding import (
     Exists,
     Tail,
     Tails,
-    depends,
+    adds,
     filled_first,
     joined,
     kept_axes,
@@ -361,7 +361,7 @@ class MaskTails:
                 if i in anew or new is arg or not isinstance(new.type, TileType) or not new.type.rank:
                     continue
                 tails, masks = probe.of(new), probe.masks.get(new, ())
-                if depends(new, arg, body):
+                if adds(new, arg, body):
                     found[i] = tuple(joined(x, self._outside(y, body)) for x, y in zip(found[i], tails, strict=True))
                 elif masks or initial[i] in self.masks or tails != found[i] or _inside(tails, (), body):
                     anew.add(i)
@@ -434,7 +434,7 @@ class MaskTails:
                 continue
             local = tuple(tuple(t for t in axis if defined_in(t.offset, body)) for axis in self.of(new))
             masks = [m for m in self.masks.get(new, ()) if m not in self.masks.get(arg, ())]
-            if (any(local) or masks) and depends(new, arg, body):
+            if (any(local) or masks) and adds(new, arg, body):
                 builder = TileBuilder(body, len(body.ops) - 1, op.span)
                 exists = self.existing(builder, new.type.shape, local, masks)
                 end.set_operand(i, builder.map("where", exists, new, arg))
@@ -451,15 +451,15 @@ class MaskTails:
                 continue
             yields = [b.terminator.operands[i] for b in blocks]
             sides: list[Exists] = [(self.of(y), self.masks.get(y, ())) for y in yields]
-            adds = any(depends(y, other, b) for y, other, b in zip(yields, reversed(yields), blocks, strict=True))
+            added = any(adds(y, other, b) for y, other, b in zip(yields, reversed(yields), blocks, strict=True))
             always: Tails = (NONE,) * result.type.rank
-            if adds:
+            if added:
                 outer = [tuple(self._outside(t, b) for t in s[0]) for s, b in zip(sides, blocks, strict=True)]
                 always = tuple(joined(*axis) for axis in zip(*outer, strict=True))
                 sides = [(_without(tails, always), masks) for tails, masks in sides]
             same = sides[0] == sides[1] and not any(_inside(*s, b) for s, b in zip(sides, blocks, strict=True))
             if same:
-                self._carried(result, always if adds else sides[0][0], sides[0][1])
+                self._carried(result, always if added else sides[0][0], sides[0][1])
             else:
                 self._carried(result, always, ())
                 apart[i] = sides

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from tessera.compiler.ir.core import Block, Value
+from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.tile.ranges import defined_in
 from tessera.language.dims import Dim
 
@@ -69,20 +69,49 @@ def filled_first(v: Value, blocks: Sequence[Block]) -> bool:
     return False
 
 
+def adds(v: Value, on: Value, body: Block) -> bool:
+    """Whether elements of `v` are computed, inside the block, from those of `on`; not where a branch leaves `on` as it
+    is or makes something else."""
+    op = v.op
+    if v is on or op is None or not defined_in(v, body):
+        return False
+    if op.name == "tile.if":
+        return any(adds(y, on, body) for y in _sources(v))
+    return depends(v, on, body)
+
+
 def depends(v: Value, on: Value, body: Block) -> bool:
-    """Whether `v` is computed, inside the block, from `on`."""
+    """Whether `v` is `on`, or elements of it are computed from it inside the block."""
     seen: set[Value] = set()
     stack = [v]
     while stack:
         x = stack.pop()
         if x is on:
             return True
-        if x in seen:
-            continue
-        seen.add(x)
-        if x.op is not None and defined_in(x, body):
-            stack += [*x.op.operands, *(o for inner in x.op.walk() for o in inner.operands)]
+        if x not in seen and defined_in(x, body):
+            seen.add(x)
+            stack += _sources(x)
     return False
+
+
+def _sources(v: Value) -> list[Value]:
+    """What the elements of a value are computed from. Conditions choose among values, and are none."""
+    op = v.op
+    if op is None:  # carried by a loop, or its counter
+        assert isinstance(v.owner, Block)
+        loop = v.owner.region.op if v.owner.region else None
+        at = v.index - (1 if loop is not None and loop.name == "tile.for" else 0)
+        return _carried(loop, at) if loop is not None and at >= 0 else []
+    if op.name == "tile.if":
+        return [r.block.terminator.operands[v.index] for r in op.regions]
+    return _carried(op, v.index) if op.regions else list(op.operands)
+
+
+def _carried(loop: Op, at: int) -> list[Value]:
+    if loop.name not in ("tile.for", "tile.while"):
+        return []
+    first = 3 if loop.name == "tile.for" else 0
+    return [loop.operands[first + at], loop.regions[-1].block.terminator.operands[at]]
 
 
 def visible(v: Value, block: Block) -> bool:
