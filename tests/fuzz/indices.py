@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -115,7 +115,7 @@ def _plain_machine(isa: VectorISA) -> Any:
 
 
 @contextlib.contextmanager
-def quickly(quick: bool) -> Iterator[None]:
+def quickly(quick: bool) -> Generator[None]:
     """LLVM spends no time on making the code of the CPU fast. What it is made from is the same."""
     with mock.patch.object(jit, "machine", _plain_machine) if quick else contextlib.nullcontext():
         yield
