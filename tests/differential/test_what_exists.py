@@ -10,6 +10,7 @@ import pytest
 
 import tessera as ts
 from tessera import Tensor
+from tessera.compiler.pipeline import generate
 from tessera.compiler.targets import base
 from tessera.errors import DebugCheckError
 from tests.differential.test_outside_of_arrays import TARGETS, run
@@ -154,7 +155,7 @@ def divided_everywhere(x: Tensor["N", ts.f32], y: Tensor["P", ts.f32]):
 def test_debug_mode_tells_of_an_index_divided_by_0(target: str) -> None:
     arrays = [X, np.zeros(4, np.float32)]
     chosen = base.get(target)
-    executable = chosen.load(chosen.compile(program(divided_everywhere, *arrays), debug=True))
+    executable = chosen.load(generate(program(divided_everywhere, *arrays), chosen, debug=True))
     with pytest.raises(DebugCheckError, match=r"TS506[\s\S]*An index is divided by 0\.") as raised:
         executable.run([a.ctypes.data for a in arrays], [], [])
     assert "x[7 // p]" in str(raised.value)
@@ -170,7 +171,7 @@ def divided_below(x: Tensor["N", ts.f32], y: Tensor["P", ts.f32]):
 def test_debug_mode_asks_only_where_the_division_is(target: str) -> None:
     arrays = [X, np.zeros(4, np.float32)]
     chosen = base.get(target)
-    executable = chosen.load(chosen.compile(program(divided_below, *arrays), debug=True))
+    executable = chosen.load(generate(program(divided_below, *arrays), chosen, debug=True))
     executable.run([a.ctypes.data for a in arrays], [], [])
     np.testing.assert_array_equal(arrays[1], [0, X[7], X[3], X[2]])
 
