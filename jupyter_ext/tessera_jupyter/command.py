@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 
 from IPython.core.error import UsageError
 
+from tessera.compiler.machines import ANY_GPU, AUTO, MACHINES
+
 TABS = ("shapes", "ir", "kernel", "profile", "hints")
 LEVELS = ("graph", "schedule", "tile", "target", "assembly")
-TARGETS = ("auto", "cpu", "cuda", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100", "sm_120", "reference")
+TARGETS = (AUTO, ANY_GPU, *MACHINES)
 OPTIONS: Mapping[str, str] = {
     "--target": "what to compile for: " + ", ".join(TARGETS),
     "--dims": "sizes of named dims, as in --dims S=4096,D=1024",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tessera.compiler.targets.base import platform_of
 from tessera.errors import MissingDependency
 from tessera_jupyter.instructions import instruction_mix
 from tessera_jupyter.markup import hinted, origin, table, text, unknown
@@ -100,7 +101,7 @@ def _instructions(subject: Subject, kernels: set[str]) -> dict[str, dict[str, An
 
 def _figures(subject: Subject, resources: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, str]]:
     """What the device's kernels are judged by, then whatever else the target tells."""
-    known = dict(_GPU if subject.target.device == "cuda" else _CPU)
+    known = dict(_GPU if platform_of(subject.target.device).streams else _CPU)
     for name in (n for r in resources for n in r):
         if not name.endswith("_reason") and name not in (*known, *_MERGED):
             known[name] = (name.replace("_", " "), "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tessera.compiler.machines import TILE_IR, code_of
 from tessera.runtime.levels import Level, Line
 from tessera_jupyter.markup import ir, python, text
 from tessera_jupyter.shapes import source_lines
@@ -33,7 +34,7 @@ def _subject(subject: Subject, thorough: bool) -> str:
 
 
 def _level(level: Level, file: str, path: str, target: str, generic: bool) -> str:
-    shown = text if generic or (level.name in ("target", "assembly") and target != "reference") else ir
+    shown = text if generic or (level.name in ("target", "assembly") and code_of(target) != TILE_IR) else ir
     body = "".join(_line(line, file, shown(line.text)) for line in level.lines)
     if level.more:
         command = f"%tessera ir {path} --level {level.name}"

@@ -11,6 +11,7 @@ import typer
 
 from tessera.cli.programs import named, sizes
 from tessera.cli.run import execute
+from tessera.compiler.machines import ANY_GPU, AUTO, HOST
 from tessera.errors import CompileError, DeviceError, Diagnostic
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def _prepared(file: str, name: str, given: dict[str, int], target: str) -> tuple
         def moved(v: Any) -> Any:
             if isinstance(v, tuple):
                 return remade(v, map(moved, v))
-            return asarray(v, device="cuda") if hasattr(v, "shape") else v
+            return asarray(v, device=ANY_GPU) if hasattr(v, "shape") else v
 
         made = {k: moved(v) for k, v in made.items()}
 
@@ -119,8 +120,8 @@ def _target(wanted: str) -> tuple[str, bool]:
 
     found = devices.cuda_devices()
     chosen = knobs.target() if wanted == "auto" else wanted
-    chosen = devices.resolve(chosen if chosen != "auto" else "cuda" if found else "cpu")
-    on_gpu = devices.home(targets.get(chosen)) == "cuda"
+    chosen = devices.resolve(chosen if chosen != AUTO else ANY_GPU if found else HOST)
+    on_gpu = devices.home(targets.get(chosen)) == ANY_GPU
     if on_gpu and not found:
         raise DeviceError(
             Diagnostic("TS605", f"{chosen} needs a CUDA device, and there is none; --target cpu runs here.")

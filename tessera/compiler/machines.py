@@ -54,6 +54,18 @@ class Multiprocessor:
 
 
 @dataclass(frozen=True, slots=True)
+class Code:
+    """What a target writes: its language as editors call it, and the file suffixes of its source and its assembly."""
+
+    language: str
+    suffix: str
+    assembly: str
+
+
+OTHER = Code("plaintext", ".txt", ".s")
+
+
+@dataclass(frozen=True, slots=True)
 class Machine:
     """`name` is that of its target, `aliases` what else people call it. `peaks` None: there is no model of it."""
 
@@ -63,6 +75,7 @@ class Machine:
     aliases: tuple[str, ...] = ()
     multiprocessor: Multiprocessor | None = None
     """of a GPU"""
+    code: Code = OTHER
 
     @property
     def architecture(self) -> int | None:
@@ -99,54 +112,44 @@ GPU = Sizes(
 # wgmma takes 64 rows at a time; two warpgroups with 128 x 256 reuse operands most and leave registers for an epilogue.
 _WARPGROUPS = replace(GPU, products=((128, 256), (128, 128), (64, 128), (64, 64)), multiprocessors=132)
 
+LLVM, CUDA_CPP, TILE_IR = Code("llvm", ".ll", ".s"), Code("cuda-cpp", ".cu", ".sass"), Code("tessera-ir", ".mlir", ".s")
+
+
+def _gpu(name: str, peaks: Peaks | None, aliases: tuple[str, ...], *limits: int, sizes: Sizes = GPU) -> Machine:
+    return Machine(name, sizes, peaks, aliases, Multiprocessor(*limits), CUDA_CPP)
+
+
 # Limits: CUDA C++ Programming Guide, compute capabilities. Peaks: published f32 and memory peaks of the usual card of
 # each architecture (T4, A100, A10, 4090, H100, B200, 5090). An architecture that ends in `a` has instructions of its
 # own and runs on that capability alone; the others run on the later ones of their major version, and as PTX on any
 # later GPU.
-MACHINES: dict[str, Machine] = {
-    m.name: m
-    for m in (
-        Machine("cpu", CPU, Peaks(100, 20, 1), ("llvm",)),
-        Machine("reference", CPU, None, ("numpy",)),
-        Machine("sm_70", GPU, None, ("v100", "cuda_70"), Multiprocessor(98304, 98304, 2048, 32)),
-        Machine("sm_75", GPU, Peaks(8_100, 320, 4), ("t4", "cuda_75"), Multiprocessor(65536, 65536, 1024, 16)),
-        Machine("sm_80", GPU, Peaks(19_500, 1_555, 4), ("a100", "cuda_80"), Multiprocessor(166912, 167936, 2048, 32)),
-        Machine("sm_86", GPU, Peaks(35_600, 936, 4), ("rtx3090",), Multiprocessor(101376, 102400, 1536, 16)),
-        Machine("sm_89", GPU, Peaks(82_600, 1_008, 4), ("l4", "rtx4090"), Multiprocessor(101376, 102400, 1536, 24)),
-        Machine(
-            "sm_90a",
-            _WARPGROUPS,
-            Peaks(66_900, 3_350, 3),
-            ("h100", "h200", "sm_90", "cuda_90"),
-            Multiprocessor(232448, 233472, 2048, 32),
-        ),
-        Machine(
-            "sm_100",
-            GPU,
-            Peaks(80_000, 8_000, 3),
-            ("b200", "b300", "sm_100a", "sm_100f", "sm_103"),
-            Multiprocessor(232448, 233472, 2048, 32),
-        ),
-        Machine(
-            "sm_120",
-            GPU,
-            Peaks(104_800, 1_792, 3),
-            ("rtx5090", "sm_121"),
-            Multiprocessor(101376, 102400, 1536, 24),
-        ),
-    )
-}
+_TABLE = (
+    Machine("cpu", CPU, Peaks(100, 20, 1), ("llvm",), code=LLVM),
+    Machine("reference", CPU, None, ("numpy",), code=TILE_IR),
+    _gpu("sm_70", None, ("v100", "cuda_70"), 98304, 98304, 2048, 32),
+    _gpu("sm_75", Peaks(8_100, 320, 4), ("t4", "cuda_75"), 65536, 65536, 1024, 16),
+    _gpu("sm_80", Peaks(19_500, 1_555, 4), ("a100", "cuda_80"), 166912, 167936, 2048, 32),
+    _gpu("sm_86", Peaks(35_600, 936, 4), ("rtx3090",), 101376, 102400, 1536, 16),
+    _gpu("sm_89", Peaks(82_600, 1_008, 4), ("l4", "rtx4090"), 101376, 102400, 1536, 24),
+    _gpu("sm_90a", Peaks(66_900, 3_350, 3), ("h100", "h200", "sm_90", "cuda_90"), 232448, 233472, 2048, 32,
+         sizes=_WARPGROUPS),
+    _gpu("sm_100", Peaks(80_000, 8_000, 3), ("b200", "b300", "sm_100a", "sm_100f", "sm_103"), 232448, 233472, 2048, 32),
+    _gpu("sm_120", Peaks(104_800, 1_792, 3), ("rtx5090", "sm_121"), 101376, 102400, 1536, 24),
+)  # fmt: skip
+MACHINES: dict[str, Machine] = {m.name: m for m in _TABLE}
 ALIASES = {alias: m.name for m in MACHINES.values() for alias in m.aliases}
 CUDA_ARCHITECTURES = tuple(m.name for m in MACHINES.values() if m.multiprocessor is not None)
 MULTIPROCESSORS = {m.architecture: m.multiprocessor for m in MACHINES.values() if m.architecture and m.multiprocessor}
 SHARED_LIMITS = {arch: sm.shared_of_block for arch, sm in MULTIPROCESSORS.items()}
 """architecture -> bytes of shared memory that one block may have"""
+HOST = "cpu"
+"""the device whose memory is that of the process; also its target"""
 EMULATOR = "emulator:"
 """before the name of a GPU: its code, run on the processor"""
 AUTO = "auto"
 """the target of the device that the arguments live on"""
 ANY_GPU = "cuda"
-"""the target of the GPU that is present"""
+"""the target of the GPU that is present; devices are called by it and a number"""
 _USUAL = {AUTO: "cpu", "reference": "cpu", ANY_GPU: "sm_90a"}
 """what is predicted where no device is asked, or for what has no peaks of its own"""
 
@@ -174,6 +177,12 @@ def canonical(target: str) -> str:
 def machine_of(target: str) -> Machine | None:
     """The row of a target's machine; an emulator's is that of its GPU. None where there is none."""
     return MACHINES.get(canonical(canonical(target).removeprefix(EMULATOR)))
+
+
+def code_of(target: str) -> Code:
+    """What a target writes."""
+    found = machine_of(target)
+    return found.code if found is not None else OTHER
 
 
 def sizes_of(target: str) -> Sizes:

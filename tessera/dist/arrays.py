@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tessera.compiler.machines import HOST
 from tessera.compiler.graph.cut import Combine
 from tessera.language.dtypes import DType
 from tessera.language.lazy import np
@@ -52,18 +53,18 @@ def piece(array: Any, axis: int, start: int, stop: int) -> Any:
 def moved(array: Any, device: str) -> Any:
     """The array on a device; itself where it is there. NumPy's go to a GPU as CuPy's and come back as NumPy's."""
     adapter = _adapter(array)
-    here = "cpu" if adapter is NUMPY else adapter.view(array).device
+    here = HOST if adapter is NUMPY else adapter.view(array).device
     if here == device:
         return array
     if adapter is TORCH:
         return array.to(device)
     if adapter is JAX:
         jax = sys.modules["jax"]
-        return jax.device_put(array, jax.devices("cpu" if device == "cpu" else "gpu")[device_index(device)])
-    if here != "cpu":  # what computes the array may still be running on a stream of its device
+        return jax.device_put(array, jax.devices(HOST if device == HOST else "gpu")[device_index(device)])
+    if here != HOST:  # what computes the array may still be running on a stream of its device
         with CUPY.current(here):
             cupy().cuda.get_current_stream().synchronize()
-    if device == "cpu":
+    if device == HOST:
         return array.get()
     library = cupy()
     with CUPY.current(device):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tessera.compiler.machines import HOST
 from tessera.compiler.frontend.result import Analysis
 from tessera.compiler.frontend.result import analyse
 from tessera.compiler.frontend.distribution import unsuitable
@@ -116,11 +117,11 @@ def parts_of(mesh: Mesh, home: str, size: int) -> tuple[Part, ...]:
 def places_of(mesh: Mesh, home: str) -> Iterator[str]:
     """The device of each part. Raises LaunchError TS605 for one that this machine does not have."""
     gpus = [d.name for d in devices.cuda_devices()]
-    kind = gpus if home.startswith("cuda") else ["cpu"]
+    kind = gpus if home != HOST else [HOST]
     for place in mesh.devices if mesh.devices is not None else range(len(kind)):
         if isinstance(place, int):
             yield kind[place % len(kind)]
-        elif place != "cpu" and place not in gpus:
+        elif place != HOST and place not in gpus:
             have = f"the driver shows {', '.join(gpus)}" if gpus else "the driver shows no GPU"
             said = f"the mesh names {place}, but {have}; a number stands for whatever device there is"
             raise LaunchError(Diagnostic("TS605", said))

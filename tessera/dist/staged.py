@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tessera.compiler.machines import HOST
 from tessera import knobs
 from tessera.compiler import extensions
 from tessera.compiler.graph.operator import tensor
@@ -80,7 +81,7 @@ class Staged:
             request = self._request(stage, target)
             laid = [a is None or a.view(v).contiguous for v, a in zip(values, adapters, strict=True)]
             copied = {i for i, contiguous in enumerate(laid) if not contiguous}
-            library = adapter if adapter in (TORCH, JAX) else NUMPY if part.device == "cpu" else CUPY
+            library = adapter if adapter in (TORCH, JAX) else NUMPY if part.device == HOST else CUPY
             sizes = {self.partition.dim: part.size, self.partition.total: total}
             prepared = Prepared(build(request), adapters, frozenset(copied), library, part.device, sizes)
             prepared.profiled = lambda: build(replace(request, profile=True))

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tessera.compiler.targets.base import PLATFORMS
 from tessera.profiler.balance import Balance, balance, imbalance_cause
 from tessera.profiler.kernel_stats import KernelStats, kernel_stats, roofline_time, time_outside
 from tessera.profiler.quantity import format_bytes, format_percent, format_time, weakest
@@ -23,8 +24,7 @@ from tessera.runtime.events import LaunchEvent, Source
 # A hint that could save less than this part of the region is not worth the reader's time.
 WORTH_SAYING = 0.01
 # What one or two launches may differ by without a cause: they show no spread of their own.
-UNREPEATED = {"cpu": 0.25}
-UNREPEATED_DEVICE = 0.05
+UNREPEATED, UNREPEATED_WITH_EVENTS = 0.25, 0.05
 # From this part of the region on, the time outside kernels is worth a word.
 MOSTLY_OUTSIDE = 0.5
 
@@ -85,7 +85,8 @@ def noise(kernel: KernelStats) -> float:
     """The part of the kernel's time up to which a difference means nothing."""
     if kernel.spread is not None:
         return kernel.spread
-    return UNREPEATED.get(kernel.device.partition(":")[0], UNREPEATED_DEVICE)
+    platform = PLATFORMS.get(kernel.device.partition(":")[0])
+    return UNREPEATED if platform is not None and not platform.streams else UNREPEATED_WITH_EVENTS
 
 
 def load_balance(recording: Recording, stats: list[KernelStats]) -> Iterator[Hint]:

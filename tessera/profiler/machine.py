@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from tessera import knobs
+from tessera.compiler.targets.base import PLATFORMS
 from tessera.files import read_record, write_record
 from tessera.profiler.quantity import Quantity
 from tessera.runtime.events import Source
 from tessera.runtime.locks import Locked
 
 _SCHEMA = 2
-# Each has `identity(index)`, what a measurement holds for, and `measure(device, index)`.
-_MEASURERS = {"cpu": "tessera.profiler.measure.cpu", "cuda": "tessera.profiler.measure.cuda"}
+# One for each platform. It has `identity(index)`, what a measurement holds for, and `measure(device, index)`.
+_MEASURERS = {platform: f"tessera.profiler.measure.{platform}" for platform in PLATFORMS}
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from tessera.compiler.targets.base import PLATFORMS
 from tessera.errors import MissingDependency
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ GRID = "rgba(128,128,128,0.22)"
 EDGE = "rgba(128,128,128,0.55)"
 # Perceptually even, and its order survives every kind of colour blindness.
 HEAT = "Cividis"
-RESOURCE_NAMES: Mapping[str, str] = {"cuda": "SM", "rocm": "CU", "cpu": "worker"}
+RESOURCE_NAMES: Mapping[str, str] = {p.name: p.worker for p in PLATFORMS.values()}
 """What one resource is called on a device of this kind."""
 
 

@@ -14,6 +14,7 @@ from tessera.compiler.frontend.names.signature import is_scalar
 from tessera.compiler.frontend.names.values import Static, remade
 from tessera.compiler.frontend.result import analyse
 from tessera.compiler.ir.types import TensorType, shape_text
+from tessera.compiler.machines import code_of
 from tessera.compiler.targets import base as targets
 from tessera.compiler.targets.base import Artifact, Target
 from tessera.errors import CompileError, Diagnostic, LaunchError, TesseraError
@@ -143,9 +144,8 @@ def save_artifact(artifact: Artifact, directory: str | Path, name: str = "") -> 
     """Writes an artefact's source, binaries, assembly and a JSON of its resources; returns the files' paths."""
     folder, name = Path(directory), name or artifact.name
     folder.mkdir(parents=True, exist_ok=True)
-    gpu = targets.get(artifact.target).device == "cuda"
-    suffix = ".cu" if gpu else ".ll" if artifact.target == "cpu" else ".mlir"
-    contents: dict[str, bytes] = {f"{name}{suffix}": artifact.source.encode()}
+    code = code_of(artifact.target)
+    contents: dict[str, bytes] = {f"{name}{code.suffix}": artifact.source.encode()}
     for file, data in artifact.files.items():
         contents[f"{name}{Path(file).suffix or '.' + file}"] = data
     try:
@@ -153,7 +153,7 @@ def save_artifact(artifact: Artifact, directory: str | Path, name: str = "") -> 
     except TesseraError:  # the rest is worth saving without it
         assembly = None
     if assembly is not None:
-        contents[f"{name}{'.sass' if gpu else '.s'}"] = assembly.encode()
+        contents[f"{name}{code.assembly}"] = assembly.encode()
     about = {"name": name, "target": artifact.target, "resources": artifact.resources, "meta": artifact.meta}
     contents[f"{name}.json"] = json.dumps(about, indent=2, sort_keys=True, default=str).encode()
     for file, data in contents.items():

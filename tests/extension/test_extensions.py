@@ -261,11 +261,16 @@ def test_a_targets_own_pass_and_machine() -> None:
 
 
 def test_targets_that_cannot_be_registered_or_used() -> None:
+    from tests.extension.paper import Paper
+
     for name in ("cpu", "h100", "auto", "Paper", "emulator:mine"):
         with pytest.raises(CompileError, match=r"TS614"):
             ts.hardware.register(name)(object)
     ts.hardware.register("empty")(object)
     with pytest.raises(CompileError, match=r"TS614[\s\S]*it has no name, device, passes, fingerprint, compile, load"):
         ts.compile(shifted, target="empty")
+    ts.hardware.register("far")(type("Far", (Paper,), {"device": "moon"}))
+    with pytest.raises(CompileError, match=r"TS614[\s\S]*its device is one of cpu, cuda, not 'moon'"):
+        ts.compile(shifted, target="far")
     with pytest.raises(TargetError, match=r"TS601[\s\S]*empty"):  # it is among those that are known
         ts.compile(shifted, target="emty")

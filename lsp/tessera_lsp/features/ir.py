@@ -14,6 +14,7 @@ from pygls.exceptions import JsonRpcContentModified, JsonRpcInvalidParams
 
 from tessera.compiler import levels
 from tessera.compiler.levels import Line, NoIR
+from tessera.compiler.machines import code_of
 from tessera.editor.functions import Known
 from tessera_lsp.capabilities import RequestFailedError
 from tessera_lsp.document import Document
@@ -23,7 +24,7 @@ from tessera_lsp.server import TesseraServer
 
 SCHEME = "tessera"
 _IR = "tessera-ir"
-_LANGUAGES = {"graph": _IR, "schedule": _IR, "tile": _IR, "target": "llvm", "assembly": "asm"}
+_LANGUAGES = {"graph": _IR, "schedule": _IR, "tile": _IR, "assembly": "asm"}
 
 
 def register(server: TesseraServer) -> None:
@@ -88,9 +89,7 @@ def asked_function(document: Document, params: IrParams | FunctionParams) -> Kno
 
 
 def _language(level: str, target: str) -> str:
-    if level == "target" and target == "reference":
-        return _IR
-    return "cuda-cpp" if level == "target" and target.startswith(("sm_", "emulator:")) else _LANGUAGES[level]
+    return code_of(target).language if level == "target" else _LANGUAGES[level]
 
 
 def _source(document: Document, line: Line) -> SourceLines | None:

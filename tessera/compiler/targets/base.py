@@ -14,7 +14,17 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, cast, runtime_checkable
 
 from tessera.compiler import machines
-from tessera.compiler.machines import ALIASES, ANY_GPU, AUTO, CUDA_ARCHITECTURES, EMULATOR, MACHINES, Machine, canonical
+from tessera.compiler.machines import (
+    ALIASES,
+    ANY_GPU,
+    AUTO,
+    CUDA_ARCHITECTURES,
+    EMULATOR,
+    HOST,
+    MACHINES,
+    Machine,
+    canonical,
+)
 from tessera.compiler.tile.program import Program
 from tessera.errors import CompileError, Diagnostic, TargetError
 
@@ -78,7 +88,7 @@ class Target(Protocol):
 
     name: str
     device: str
-    """where arrays must live: "cpu" or "cuda" """
+    """the platform that arrays must live on"""
     passes: tuple[str, ...]
     """the optional passes of the pipeline's list that its programs go through"""
 
@@ -92,6 +102,24 @@ class Target(Protocol):
     def load(self, artifact: Artifact) -> Executable:
         """Raises DeviceError where the artefact cannot run on this machine."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """A kind of device that arrays live on. `streams`: launches are enqueued on a stream, and events tell when they are
+    done; without them results are there when a call returns. `worker`: what timelines call the place of a program."""
+
+    name: str
+    streams: bool
+    worker: str
+
+
+PLATFORMS = {p.name: p for p in (Platform(HOST, False, "worker"), Platform(ANY_GPU, True, "SM"))}
+
+
+def platform_of(device: str) -> Platform:
+    """That of a device ("cuda:1"). Raises KeyError where there is none."""
+    return PLATFORMS[device.partition(":")[0]]
 
 
 # how a name begins -> module that defines `create(name) -> Target`; imported at first use
@@ -156,6 +184,9 @@ def _complete(name: str, target: Any) -> Target:
     needed = ("name", "device", "passes", "fingerprint", "compile", "load")
     if missing := [a for a in needed if not hasattr(target, a)]:
         message = f"target {name!r} cannot be used: it has no {', '.join(missing)}"
+        raise CompileError(Diagnostic("TS614", message))
+    if target.device not in PLATFORMS:
+        message = f"target {name!r} cannot be used: its device is one of {', '.join(PLATFORMS)}, not {target.device!r}"
         raise CompileError(Diagnostic("TS614", message))
     return cast("Target", target)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tessera.compiler.frontend.evaluate.fixes import at_top
 from tessera.compiler.frontend.result import Analysis
 from tessera.compiler.levels import NoIR
-from tessera.compiler.machines import architecture_of
+from tessera.compiler.machines import ANY_GPU, architecture_of, predicted_machine
 from tessera.compiler.predict import program
 from tessera.compiler.tile.offsets import bounds_of
 from tessera.compiler.tile.vectors import Narrow, assertion, narrow, narrow_operands
@@ -24,16 +24,13 @@ from tessera.errors import TesseraError
 if TYPE_CHECKING:
     from tessera.editor.open_file import OpenFile, Preferences
 
-ANY_GPU = "sm_80"
-"""what is looked at where the target is none"""
-
 
 def offers(document: OpenFile, known: Known, selection: Selection, settings: Preferences) -> Iterator[Offer]:
     """Within the lines of `def`."""
     end = header_end(known)
     if end is None or not known.first_line <= selection.start[0] <= end.line:
         return
-    target = settings.target if architecture_of(settings.target) else ANY_GPU
+    target = settings.target if architecture_of(settings.target) else predicted_machine(ANY_GPU)
     before, sizes = _narrow(known.analysis, target), dict[str, int]()
     for access in before:
         for name in access.sizes if set(access.sizes) <= known.analysis.dims.keys() else ():

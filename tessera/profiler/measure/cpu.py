@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from tessera.compiler.machines import HOST
 from tessera.profiler.machine import Ceiling, Machine
 
 _ROUNDS = 5
@@ -27,7 +28,7 @@ _SECONDS = 0.01
 
 def identity(index: int) -> tuple[Any, ...]:
     """The processor, how much of it may be used, and the library that the compute ceiling is measured with."""
-    return ("cpu", _name(), _threads(), np.__version__)
+    return (HOST, _name(), _threads(), np.__version__)
 
 
 def measure(device: str, index: int) -> Machine:

@@ -7,13 +7,14 @@ from typing import Any
 
 import cupy
 
+from tessera.compiler.machines import ANY_GPU
 from tessera.profiler.machine import Ceiling, Machine
 
 
 def identity(index: int) -> tuple[Any, ...]:
     """The GPU's model, the driver, and the library that the ceilings are measured with."""
     name = cupy.cuda.runtime.getDeviceProperties(index)["name"].decode()
-    return ("cuda", name, cupy.cuda.runtime.driverGetVersion(), cupy.__version__)
+    return (ANY_GPU, name, cupy.cuda.runtime.driverGetVersion(), cupy.__version__)
 
 
 def measure(device: str, index: int) -> Machine:

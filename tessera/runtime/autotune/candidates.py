@@ -16,8 +16,9 @@ from typing import Any
 
 from tessera.compiler.frontend.result import analyse
 from tessera.compiler.ir.core import Op
+from tessera.compiler.machines import HOST
 from tessera.compiler.structure import in_a_row
-from tessera.compiler.targets.base import Target
+from tessera.compiler.targets.base import Target, platform_of
 from tessera.compiler.tile.program import Program
 from tessera.language.dims import DimError, evaluate, prod
 from tessera.language.lazy import np
@@ -76,7 +77,7 @@ class Candidate:
     def bits(self, random: bool) -> str:
         """A hash of everything that a launch gives, with the call's data or with random floating-point numbers."""
         values = [self._random(i) for i in range(len(self._given))] if random else self._restored()
-        self.prepared.poisoned = self.prepared.device == "cpu"  # elements that nobody writes are alike then
+        self.prepared.poisoned = self.prepared.device == HOST  # elements that nobody writes are alike then
         try:
             results: Any = self.prepared.run(*values)
         finally:
@@ -113,8 +114,8 @@ class Candidate:
         """Seconds per launch, over `repeat` launches in a row."""
         values, launch = self._restored(), self._launch
         library, device = self.prepared.library, self.prepared.device
-        with nullcontext() if device == "cpu" else library.current(device):
-            stop = _stopwatch() if device == "cpu" else library.stopwatch()
+        with nullcontext() if device == HOST else library.current(device):
+            stop = _stopwatch() if device == HOST else library.stopwatch()
             for _ in range(repeat):
                 launch(*values)
             return max(stop(), 1) / repeat * 1e-9
@@ -123,7 +124,7 @@ class Candidate:
         for i in self.prepared.written:
             target, source = self._values[i], self._given[i]
             adapter: Adapter = self.prepared.adapters[i]  # type: ignore[assignment]
-            if self.prepared.device == "cpu":
+            if self.prepared.device == HOST:
                 np.copyto(adapter.numpy(target), adapter.numpy(source))
             else:
                 self._values[i] = self._copy(i)
@@ -143,7 +144,7 @@ def _like(adapter: Adapter, value: Any, array: Any) -> Any:
     """A NumPy array as an argument of the same library on the same device."""
     if adapter is TORCH:
         return TORCH.wrap(array).to(value.device)
-    if adapter.view(value).device != "cpu" and adapter is not CUPY:
+    if adapter.view(value).device != HOST and adapter is not CUPY:
         return adapter.wrap(CUPY.wrap(array))
     return adapter.wrap(array)
 
@@ -164,7 +165,7 @@ def read_by(fn: Any, watch: Watch, target: Target) -> frozenset[str]:
     for read in watch.reads:
         if is_function(read.value):
             spoken |= names_in(python_function(read.value).__code__)
-    return spoken | LAUNCH if target.device == "cuda" else spoken
+    return spoken | LAUNCH if platform_of(target.device).streams else spoken
 
 
 def text_of(config: Mapping[str, Any], read: frozenset[str]) -> str:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from tessera import knobs
 from tessera.compiler.frontend.names.values import Static
 from tessera.compiler.ir.types import TensorType
+from tessera.compiler.machines import HOST
 from tessera.compiler.targets.base import Target
 from tessera.errors import LaunchError
 from tessera.language import dims as algebra
@@ -63,7 +64,7 @@ def _tunings(fn: Any, bound: Bound, target: Target) -> list[Tuning]:
     statics = {leaf.name: leaf.value for leaf in bound.leaves if leaf.kind == "static"}
     watch = Watch(reads(fn, statics))
     present = [d.name for d in devices.cuda_devices() if d.target == target.name]
-    if devices.home(target) == "cpu" or present:
+    if devices.home(target) == HOST or present:
         bound.device = present[0] if present else bound.device
         return [Search(fn, bound, target, watch).run(measure=False)]
     machines = store_at(fn.options["autotune"]["cache"]).machines(fn.name, target.name)

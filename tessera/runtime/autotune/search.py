@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Any, NoReturn
 
+from tessera.compiler.machines import HOST
 from tessera.compiler.targets.base import Target
 from tessera.errors import CompileError, DeviceError, Diagnostic, MissingDependency, TargetError, TesseraError
 from tessera.runtime import events
@@ -149,7 +150,7 @@ class Search:
                 trial = replace(trial, status="bits", detail="not compared with the first configuration yet")
             trials.append(trial)
         key, note = self.key, ""
-        if devices.home(self.target) == "cpu" and not devices.cuda_devices():
+        if devices.home(self.target) == HOST and not devices.cuda_devices():
             note = f"There is no GPU here: these are the times of the {key.target} target on this processor."
         return Tuning(key.name, key.target, key.device, key.arguments, self.options["metric"], tuple(trials),
                       str(self.store.path), measured, note)  # fmt: skip

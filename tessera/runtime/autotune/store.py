@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import tessera
 from tessera import knobs
 from tessera.compiler.frontend.names.fingerprint import fingerprint
+from tessera.compiler.machines import HOST
 from tessera.compiler.targets.base import Target
 from tessera.files import is_plain
 from tessera.runtime.arrays import devices
@@ -408,7 +409,7 @@ def arguments_of(bound: Bound) -> tuple[str, ...]:
 
 def device_text(target: Target, device: str) -> str:
     """The machine as far as timings depend on it: model, features and threads of a CPU; a GPU's model and size."""
-    if devices.home(target) == "cpu":
+    if devices.home(target) == HOST:
         cpu = devices.devices()[0]
         threads = devices.get_num_threads()
         return f"{cpu.description}, {threads} thread{'s' * (threads != 1)} ({' '.join(cpu.features)})"

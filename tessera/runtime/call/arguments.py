@@ -14,6 +14,7 @@ from tessera.compiler.frontend.names.signature import Parameter, as_annotated, d
 from tessera.compiler.frontend.names.values import MISSING, Static, remade
 from tessera.compiler.frontend.result import ArgType
 from tessera.compiler.ir.types import TensorType, shape_text
+from tessera.compiler.machines import HOST
 from tessera.errors import Diagnostic, LaunchError, Note
 from tessera.language import dtypes
 from tessera.language.annotations import ScalarAnn, TensorAnn, TileAnn, TupleAnn
@@ -57,7 +58,7 @@ class Bound:
     leaves: list[Leaf] = field(default_factory=list[Leaf])
     adapter: Adapter | None = None
     """of the first array: results belong to its library"""
-    device: str = "cpu"
+    device: str = HOST
 
     @property
     def spec(self) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any
 
+from tessera.compiler.targets.base import platform_of
 from tessera.language import dims
 from tessera.language.dims import Dim
 from tessera.runtime import events
@@ -140,7 +141,7 @@ def _event(run: Run, info: LaunchInfo, number: int, extent: Extent, more: Mappin
         **{k: v for k, v in more.items() if k not in ("reads", "writes")},
         **{k: resources[k] for k in ("occupancy", "occupancy_limiter", "slots") if resources.get(k) is not None},
     }
-    if device.startswith("cpu"):
+    if not platform_of(device).streams:
         attributes["resources"] = devices.get_num_threads()
     unavailable = {"duration": reason} if reason else {}
     modelled = "dropped" in more and len(built.plan.launches) > 1

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from tessera import knobs
+from tessera.compiler.machines import HOST
 from tessera.compiler.structure import assembled
 from tessera.errors import NOWHERE, Diagnostic, LaunchError, Note, Span
 from tessera.language import dims
@@ -63,16 +64,16 @@ class Prepared(Locked):
         self.slots = [(s.param, tuple(dims.evaluate(d, env) for d in s.shape), s.dtype) for s in self.plan.slots]
         self._refuse_too_large()
         self.written = tuple(i for i, p in enumerate(self.plan.params) if p.writes)
-        self.neighbours = {a for a in self.adapters if a is not None} - {library} if device != "cpu" else set()
-        self.kept = tuple(i for i, a in enumerate(self.adapters) if a is not None and not a.ordered and device != "cpu")
-        self.poisoned = device == "cpu" and knobs.debug()
+        self.neighbours = {a for a in self.adapters if a is not None} - {library} if device != HOST else set()
+        self.kept = tuple(i for i, a in enumerate(self.adapters) if a is not None and not a.ordered and device != HOST)
+        self.poisoned = device == HOST and knobs.debug()
         self.apart = self._apart()
 
     def _refuse_too_large(self) -> None:
         """TS505 before anything is allocated, where results and temporaries together cannot fit."""
         total = dims.evaluate(self.plan.workspace, self.env)
         total += sum(math.prod(shape) * dtype.itemsize for param, shape, dtype in self.slots if param is None)
-        if self.device == "cpu" and total >= 1 << 28:
+        if self.device == HOST and total >= 1 << 28:
             host_memory.require(total, f"{self.plan.name}: results and temporaries")
 
     def _apart(self) -> tuple[Apart, ...]:
@@ -103,7 +104,7 @@ class Prepared(Locked):
         for i in self.written:
             if not self.adapters[i].writable(values[i]):  # type: ignore[union-attr]
                 raise LaunchError(_unwritable(self.plan, self.plan.params[i].name, "is read-only", self.span))
-        if self.device == "cpu":
+        if self.device == HOST:
             return self._launch(values, 0)
         with self.library.current(self.device):
             stream = self.library.stream(self.device)
@@ -122,7 +123,7 @@ class Prepared(Locked):
 
     def _launch(self, values: Sequence[Any], stream: int) -> Any:
         alive: list[Any] = []
-        if self.device != "cpu":
+        if self.device != HOST:
             lifetimes.release()
         pointers, new, keep = self._pointers(values, alive)
         if self.apart:
@@ -182,7 +183,7 @@ class Prepared(Locked):
                 self._instrumented = self._instrumented or self.profiled()
             built = self._instrumented
         extra = {"copied": copied} if copied else {}
-        run = Run(built, self.env, self.device, None if self.device == "cpu" else self.library.stopwatch, extra)
+        run = Run(built, self.env, self.device, None if self.device == HOST else self.library.stopwatch, extra)
         observe(run, pointers, scalars, self.sizes, stream)
 
 

@@ -25,6 +25,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from tessera.compiler.machines import HOST
 from tessera.compiler.structure import expression
 from tessera.language.dtypes import DType
 from tessera.language.lazy import np
@@ -47,7 +48,7 @@ def generated_run(prepared: Prepared) -> Callable[..., Any] | None:
         return None
     if any(a is not None and a.transient for a in prepared.adapters):
         return None
-    if prepared.device == "cpu":
+    if prepared.device == HOST:
         writer = _Writer(prepared)
     else:
         own = {CUPY if a.held else a for a in (*prepared.adapters, prepared.library) if a is not None}

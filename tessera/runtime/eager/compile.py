@@ -12,6 +12,7 @@ from tessera.compiler.graph.operator import REGISTRY, GraphBuilder, InferError, 
 from tessera.compiler.graph.passes.decompose import decompose
 from tessera.compiler.ir.core import Block, Builder, Op, Region, Value, clone
 from tessera.compiler.ir.types import TensorType
+from tessera.compiler.machines import HOST
 from tessera.compiler.structure import row
 from tessera.compiler.targets import base as targets
 from tessera.compiler.unit import Param, Unit
@@ -55,7 +56,7 @@ def prepare_call(operator: Operator, operands: Sequence[Any], attrs: dict[str, A
     func = one.function(operands, attrs)
     library = _library(list(adapters.values()))
     device = _device(operator, views, span)
-    if device == "cpu" and len(views) == len(one.params) == 1 and _only_views(func):
+    if device == HOST and len(views) == len(one.params) == 1 and _only_views(func):
         return Call(_view(operator, func, library), tuple(one.positions))
     target = targets.get(devices.resolve(knobs.target(), device))
     request = _request(operator, func, one.params, target)
@@ -144,7 +145,7 @@ def _device(operator: Operator, views: dict[int, View], span: Span) -> str:
     if len(found) > 1:
         message = f"{operator.name}: operands live on {' and '.join(found)}; move one of them."
         raise LaunchError(Diagnostic("TS504", message, span))
-    return found[0] if found else "cpu"
+    return found[0] if found else HOST
 
 
 def _only_views(func: Op) -> bool:

@@ -13,6 +13,7 @@ from operator import index
 from typing import Any
 
 from tessera.compiler.graph.infer import LARGEST, shown
+from tessera.compiler.machines import HOST
 from tessera.errors import Diagnostic, LaunchError
 from tessera.language import dtypes
 from tessera.language.tracebacks import outward
@@ -127,7 +128,7 @@ def empty(*shape: Any, dtype: Any = dtypes.f32, device: str | None = None) -> Te
     found = dtypes.of(dtype)
     if found is None:
         raise LaunchError(Diagnostic("TS501", f"{dtype!r} is not a dtype"))
-    array, _ = TENSOR.empty(sizes(shape), found, device or "cpu")
+    array, _ = TENSOR.empty(sizes(shape), found, device or HOST)
     return TENSOR.finish(array)
 
 

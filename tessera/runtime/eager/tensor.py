@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import tessera.compiler.graph  # noqa: F401  (its import registers the operators)
 from tessera.compiler.graph.operator import METHODS, PROPERTIES, REGISTRY, Operator
+from tessera.compiler.machines import ANY_GPU, HOST
 from tessera.errors import TesseraError
 from tessera.language import dtypes
 from tessera.language.annotations import tensor_spec
@@ -61,7 +62,7 @@ class Tensor(Protocols):
     @property
     def device(self) -> str:
         """ "cpu", or "cuda:0"."""
-        return "cpu" if isinstance(self._data, np.ndarray) else f"cuda:{self._data.device.id}"
+        return HOST if isinstance(self._data, np.ndarray) else f"{ANY_GPU}:{self._data.device.id}"
 
     @property
     def ndim(self) -> int:
@@ -97,21 +98,21 @@ class Tensor(Protocols):
             return self.astype(dtype)
         if not isinstance(where, str):
             raise unusable(f"{where!r} is neither a dtype nor the name of a device: cpu, cuda, cuda:1")
-        device = where.replace("gpu", "cuda")
+        device = where.replace("gpu", ANY_GPU)
         kind, _, index = device.partition(":")
-        if kind == "cpu":
+        if kind == HOST:
             return self if isinstance(self._data, np.ndarray) else wrapped(self._data.get())
-        if kind != "cuda":
+        if kind != ANY_GPU:
             raise unusable(f"there is no device {where!r}; devices are called cpu, cuda, cuda:1")
         library = cupy()
         with library.cuda.Device(int(index or 0)):
             return wrapped(library.asarray(self._data))
 
     def cpu(self) -> Tensor:
-        return self.to("cpu")
+        return self.to(HOST)
 
     def cuda(self, index: int = 0) -> Tensor:
-        return self.to(f"cuda:{index}")
+        return self.to(f"{ANY_GPU}:{index}")
 
     @outward
     def astype(self, dtype: Any) -> Tensor:
@@ -166,7 +167,7 @@ def _storage(data: Any, dtype: Any) -> Any:
     elif (adapter := adapter_of(data)) in (NUMPY, CUPY):
         storage = data
     elif adapter is not None:
-        storage = libraries.storage_of(data) if adapter.view(data).device != "cpu" else adapter.numpy(data)
+        storage = libraries.storage_of(data) if adapter.view(data).device != HOST else adapter.numpy(data)
     else:
         storage = _from_python(data, wanted)
     dtype_of(storage.dtype)  # refuses text, objects, dates

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tessera.compiler.machines import HOST
 from tessera.errors import Diagnostic, LaunchError
 from tessera.language import dtypes
 from tessera.language.dtypes import DType
@@ -39,7 +40,7 @@ def dtype_named(dtype: Any) -> DType:
 
 def library(*tensors: Any) -> Any:
     """NumPy, or CuPy for tensors on a GPU."""
-    return cupy() if any(isinstance(t, Tensor) and t.device != "cpu" for t in tensors) else np
+    return cupy() if any(isinstance(t, Tensor) and t.device != HOST for t in tensors) else np
 
 
 def run(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -55,7 +56,7 @@ def run(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 def placed(array: Any, device: Any) -> Tensor:
     """A new array of NumPy's as a Tensor on a device; None is the CPU."""
     made = wrapped(np.asarray(array))
-    return made if device in (None, "cpu") else made.to(device)
+    return made if device in (None, HOST) else made.to(device)
 
 
 def public(module: dict[str, Any], names: list[str]) -> None:

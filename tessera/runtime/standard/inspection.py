@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
+from tessera.compiler.machines import HOST
 from tessera.language import dtypes
 from tessera.language.dtypes import DType
 from tessera.runtime.arrays import devices as machine
@@ -142,7 +143,7 @@ class NamespaceInfo:
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}
 
     def default_device(self) -> str:
-        return "cpu"
+        return HOST
 
     def devices(self) -> list[str]:
         return [d.name for d in machine.devices()]
