@@ -17,6 +17,7 @@ from tessera.compiler.frontend.evaluate.launches import launch, with_config
 from tessera.compiler.frontend.evaluate.spelling import keyword_span, own_alias
 from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.live import live_definition, represent
+from tessera.compiler.frontend.names.numbers import of_numbers
 from tessera.compiler.frontend.names.values import (
     ABSTRACT,
     MISSING,
@@ -261,6 +262,7 @@ def live_call(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], kwargs
     if has_unknown(args) or has_unknown(kwargs):
         return UNKNOWN
     args = [ev.layer.settle(a) for a in args]
+    callee = (None if kwargs else of_numbers(callee, args)) or callee
     if is_static(args) and is_static(kwargs):
         return invoke(ev, node, callee, args, kwargs)
     return _abstract_call(ev, node, callee, args, kwargs)

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
+from tessera.compiler.frontend.names.numbers import numpy_function
 from tessera.compiler.frontend.names.values import MISSING, UNKNOWN, Builtin, Module, Namespace, OperatorRef
 from tessera.language import dtypes, policies
 
@@ -89,11 +90,10 @@ def _language(name: str) -> Any:
 
 
 def _numpy(name: str) -> Any:
-    """What can be said of NumPy's members without importing it: constants and dtypes."""
+    """What can be said of NumPy's members without importing it: constants, dtypes, functions of numbers."""
     if name in _CONSTANTS:
         return _CONSTANTS[name]
-    dtype = dtypes.named(name)
-    return UNKNOWN if dtype is None else dtype
+    return dtypes.named(name) or numpy_function(name) or UNKNOWN
 
 
 @lru_cache(maxsize=1)
