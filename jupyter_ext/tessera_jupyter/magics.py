@@ -170,10 +170,11 @@ class TesseraMagics(Magics):
     def _ir(self, request: Request) -> None:
         _check_target(request.target)
         program = self._program(request.expression)
-        analysis = analyse(program.definition(), None, request.dims)
+        last = Compiled.of_last_call(program) if request.target == "auto" and not request.dims else None
+        analysis = last.analysis if last is not None else analyse(program.definition(), None, request.dims)
         if not analysis.ok:
             raise CompileError([d for d in analysis.diagnostics if d.severity == "error"])
-        found = subject(request.expression, program, analysis, request.target, request.dims)
+        found = subject(request.expression, program, analysis, request.target, request.dims, last)
         found = replace(found, generic=request.generic)
         if request.level:
             level = found.level(request.level, sys.maxsize)

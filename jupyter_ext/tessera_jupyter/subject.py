@@ -79,8 +79,20 @@ class Subject:
         return Level(name, tuple(lines[:kept]), len(lines) - kept)
 
 
-def subject(path: str, program: Program[Any, Any], analysis: Analysis, target: str, dims: Mapping[str, int]) -> Subject:
-    """Compiles for a panel, as far as it goes. What prevents more is told in the panel; no error is raised for it."""
+def subject(
+    path: str,
+    program: Program[Any, Any],
+    analysis: Analysis,
+    target: str,
+    dims: Mapping[str, int],
+    last: Compiled | None = None,
+) -> Subject:
+    """Compiles for a panel, as far as it goes. What prevents more is told in the panel; no error is raised for it.
+
+    `last`: what the last call ran, and is shown.
+    """
+    if last is not None:
+        return Subject(path, program, analysis, last.target, last.lowered, last)
     chosen = targets.get(devices.resolve(knobs.target() if target == "auto" else target))
     found = Subject(path, program, analysis, chosen)
     if not analysis.ok:

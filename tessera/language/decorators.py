@@ -129,13 +129,19 @@ class Program:
         dims: Mapping[str, int] | None = None,
         generic: bool = False,
     ) -> str:
-        """The IR at `level`: graph, schedule, tile or target, for people; `generic`: as MLIR's generic text."""
-        return _compiled(self, target, dims).ir(level, generic)
+        """The IR at `level`: graph, schedule, tile or target, for people; `generic`: as MLIR's generic text.
+
+        Of the last call, with its sizes and values, where there was one and neither `target` nor `dims` is given.
+        """
+        return _last_or_compiled(self, target, dims).ir(level, generic)
 
     @outward
     def explain(self, target: str = "auto", dims: Mapping[str, int] | None = None) -> Any:
-        """What runs, where, with which kernels, and where the code came from; `print` it."""
-        return _compiled(self, target, dims).explain()
+        """What runs, where, with which kernels, and where the code came from; `print` it.
+
+        Of the last call, with its sizes and values, where there was one and neither `target` nor `dims` is given.
+        """
+        return _last_or_compiled(self, target, dims).explain()
 
     def __repr__(self) -> str:
         return f"<tessera {self.kind} {self.__wrapped__.__qualname__}{inspect.signature(self.__wrapped__)}>"
@@ -150,6 +156,12 @@ def _call(fn: Program, args: tuple[object, ...], kwargs: Mapping[str, Any]) -> A
 
 def _compiled(fn: Program, target: str, dims: Mapping[str, int] | None) -> Any:
     return deferred("runtime.compiled").compile(fn, target=target, dims=dims)
+
+
+def _last_or_compiled(fn: Program, target: str, dims: Mapping[str, int] | None) -> Any:
+    """What the last call ran, unless another target or other sizes are asked for."""
+    last = deferred("runtime.compiled").Compiled.of_last_call(fn) if target == "auto" and dims is None else None
+    return last if last is not None else _compiled(fn, target, dims)
 
 
 class Function(Program):

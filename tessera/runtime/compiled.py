@@ -12,7 +12,7 @@ from tessera import knobs
 from tessera.compiler.frontend.names.fingerprint import fingerprint
 from tessera.compiler.frontend.names.signature import is_scalar
 from tessera.compiler.frontend.names.values import Static, remade
-from tessera.compiler.frontend.result import analyse
+from tessera.compiler.frontend.result import Analysis, analyse
 from tessera.compiler.ir.types import TensorType, shape_text
 from tessera.compiler.machines import code_of
 from tessera.compiler.targets import base as targets
@@ -51,8 +51,27 @@ class Compiled:
             self.configuration = choice(fn, target, dims, _types(Launcher(fn), arguments))
             self.function = fn.with_config(**self.configuration.config)
         self._launcher = _FixedLauncher(self)
-        self.arguments = _types(self._launcher, arguments)
+        self.arguments: Mapping[str, Any] | None = _types(self._launcher, arguments)
+        self.called = False
+        """whether it is what the last call ran"""
         self.built: Built = self._build(profile=False)
+
+    @classmethod
+    def of_last_call(cls, fn: Program[Any, Any]) -> Compiled | None:
+        """What the last call of a function or kernel ran, with its sizes and values; None before the first."""
+        launcher: Launcher | None = vars(fn).get("launcher")
+        made = launcher.ready.made if launcher is not None and launcher.ready is not None else None
+        if made is None:
+            return None
+        found = cls.__new__(cls)
+        found.function, found.target, found.dims, found.configuration = made.fn, made.target, {}, None
+        if made.fn is not fn:
+            from tessera.runtime.autotune.choose import Choice  # loads the autotuner
+
+            found.configuration = Choice(made.fn.config, "of the last call")
+        found._launcher, found.arguments, found.built = _FixedLauncher(found), made.types.arguments, made.built
+        found.called = True
+        return found
 
     def _build(self, profile: bool) -> Built:
         parameters, watch = self._launcher.parameters, self._launcher.watch
@@ -113,12 +132,16 @@ class Compiled:
             return self.built.lowered
         from tessera.compiler import pipeline
 
-        found = analyse(self._launcher.parameters.definition, self.arguments, self.dims)
-        return pipeline.lower(found.unit(), self.target)
+        return pipeline.lower(self.analysis.unit(), self.target)
+
+    @property
+    def analysis(self) -> Analysis:
+        """The front end's answer for these arguments and sizes."""
+        return analyse(self._launcher.parameters.definition, self.arguments, self.dims)
 
     def explain(self) -> Explanation:
         """What runs, where, with which kernels; where the code came from and what each stage took."""
-        return Explanation(self.built, self.target, self.configuration)
+        return Explanation(self.built, self.target, self.configuration, self.arguments, self.called)
 
     def save(self, directory: str | Path) -> list[Path]:
         """Writes source, binaries, assembly and a JSON of the resources into `directory`; returns the files' paths."""
@@ -297,7 +320,16 @@ _ORIGIN = {"miss": "compiled now", "disk": "loaded from the disk cache", "hit": 
 class Explanation:
     """What runs, where, with which kernels, and where the code came from. Print it, or let a notebook show it."""
 
-    def __init__(self, built: Built, target: Target, configuration: Choice | None = None) -> None:
+    def __init__(
+        self,
+        built: Built,
+        target: Target,
+        configuration: Choice | None = None,
+        arguments: Mapping[str, Any] | None = None,
+        called: bool = False,
+    ) -> None:
+        self.called = called
+        """whether it tells of the last call, and not of a compilation ahead of calls"""
         self.name, self.target = built.plan.name, target.name
         self.cache = built.origin
         self.configuration = configuration and {"config": configuration.config, "why": configuration.why}
@@ -324,6 +356,7 @@ class Explanation:
             f"{p.name} {'scalar' if p.shape is None else [_plain(d) for d in p.shape]} {p.dtype}"
             for p in built.plan.params
         ]
+        self.parameters += [f"{n} = {v.value!r}" for n, v in (arguments or {}).items() if isinstance(v, Static)]
 
     def to_json(self) -> dict[str, Any]:
         """Everything as plain data."""
@@ -332,6 +365,7 @@ class Explanation:
     def __str__(self) -> str:
         total = sum(ns for _, ns in self.stages) / 1e6
         lines = [f"{self.name} on {self.target}: {len(self.kernels)} kernel{'s' * (len(self.kernels) != 1)}"]
+        lines[0] += " in the last call" if self.called else ""
         lines.append(f"  takes     {', '.join(self.parameters) or 'nothing'}")
         if self.configuration:
             lines.append(f"  under     {show(self.configuration['config'])}: {self.configuration['why']}")

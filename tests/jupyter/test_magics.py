@@ -163,6 +163,13 @@ def test_ir(doubled):
     assert "[16]" in ran.html
 
 
+def test_ir_is_of_the_last_call(doubled):
+    assert doubled.run(CALL).error is None
+    assert "x: [8] f32" in doubled.run("%tessera ir double --level graph").stdout
+    assert "x [8] f32" in doubled.run("%tessera ir double").html
+    assert "x: [n] f32" in doubled.run("%tessera ir double --level graph --target reference").stdout
+
+
 def test_ir_of_something_else(doubled):
     ran = doubled.run("%tessera ir doubel")
     assert isinstance(ran.error, UsageError)

@@ -136,7 +136,7 @@ class TunedLauncher(Launcher):
         ready = launcher.prepare(args, complete)
         self.last = launcher.last
         guard, seen, state = ready.guard, mode(), self.state
-        return Ready(ready.run, lambda: guard() and mode() is seen and self.state is state, ready.prepared)
+        return Ready(ready.run, lambda: guard() and mode() is seen and self.state is state, ready.prepared, ready.made)
 
     def settled(self, bound: Bound) -> dict[str, Any]:
         """The configuration for a call."""

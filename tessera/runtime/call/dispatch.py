@@ -123,7 +123,8 @@ class Launcher(Locked):
         prepared.profiled = lambda: self.build(types, watch, target, profile=True)
         wanted = [p.name for p in built.plan.params]
         gather = gather_function(self.parameters, args, complete, bound, wanted, getters)
-        return Ready(_compose(prepared, gather), self.guard(watch), prepared)
+        made = Made(self.fn, types, replace(built, lowered=None), target)
+        return Ready(_compose(prepared, gather), self.guard(watch), prepared, made)
 
     # What `tessera.compile` does differently
 
@@ -173,6 +174,17 @@ LAUNCHES = 1024
 """prepared launches kept by all sites together; beyond it those go that have not been called for longest"""
 
 
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What a launch was made from: the program (of a tuned one, the variant that was chosen), the arguments' types, its
+    code and target."""
+
+    fn: Any
+    types: Bound
+    built: Built
+    target: Target
+
+
 @dataclass(slots=True, weakref_slot=True, eq=False)
 class Ready:
     """A launch that may be repeated: `guard` says whether it still stands, `run` takes the call's arguments."""
@@ -180,6 +192,7 @@ class Ready:
     run: Callable[..., Any]
     guard: Callable[[], bool]
     prepared: Prepared | None = None
+    made: Made | None = None
     used: bool = False
     """whether it has been called since `_Kept` last looked at it"""
 

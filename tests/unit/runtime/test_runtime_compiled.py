@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -238,3 +239,40 @@ def test_the_passes_can_be_dumped(tmp_path, monkeypatch):
     assert any("decompose" in name for name in names)
     assert any("schedule_to_tile" in name for name in names)
     assert all(p.read_text(encoding="utf-8").startswith('"') for p in (tmp_path / "dump").iterdir())
+
+
+@ts.function
+def weighted(x: ts.Tensor["S", "D", ts.f32], rate: float, H: ts.Const[int] = 8):
+    return x * math.log2(x.shape[0]) + H * rate  # a power of two has no code for open sizes
+
+
+def test_what_is_told_is_of_the_last_call(monkeypatch):
+    monkeypatch.setenv("TESSERA_TARGET", "reference")
+    f = ts.function(weighted.__wrapped__)
+    with pytest.raises(CompileError, match="must be known"):
+        f.explain()
+    f(np.ones((4, 64), np.float32), 2.0, H=3)
+    assert str(f.explain()).startswith("weighted on reference: 2 kernels in the last call\n")
+    assert f.explain().parameters == ["x [4, 64] f32", "rate scalar f32", "H = 3"]
+    assert "mul(3.0, rate)" in f.ir() and "x: [4, 64] f32" in f.ir()
+    f(np.ones((8, 8), np.float32), 2.0)
+    assert "mul(8.0, rate)" in f.ir("graph") and "[64] f32" in f.ir("tile")
+    f(np.ones((4, 64), np.float32), 2.0, H=3)  # prepared long ago: the last call all the same
+    assert "mul(3.0, rate)" in f.ir()
+    ahead = f.explain(dims={"S": 16, "D": 2})
+    assert not ahead.called and ahead.parameters[0] == "x [16, 2] f32"
+    assert "cpu" in str(f.explain(target="cpu", dims={"S": 16, "D": 2}))
+
+
+def test_of_a_tuned_program_it_is_the_variant_that_ran(monkeypatch):
+    monkeypatch.setenv("TESSERA_TARGET", "reference")
+
+    @ts.autotune(space={"BLOCK": [16, 32]})
+    @ts.kernel
+    def copy(x: ts.Tensor["n", ts.f32]) -> ts.Tensor["n", ts.f32]:
+        return x[ts.tile.linear_id()] * 2
+
+    with ts.autotune.off():
+        copy(np.ones(64, np.float32))
+    assert copy.explain().called and copy.explain().configuration["config"] == {"BLOCK": 16}
+    assert "[16] f32" in copy.ir("tile")

@@ -17,7 +17,7 @@ from tessera.compiler.frontend.evaluate.launches import launch, with_config
 from tessera.compiler.frontend.evaluate.spelling import keyword_span, own_alias
 from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.live import live_definition, represent
-from tessera.compiler.frontend.names.numbers import of_numbers
+from tessera.compiler.frontend.names.numbers import NumpyFunction, of_numbers
 from tessera.compiler.frontend.names.values import (
     ABSTRACT,
     MISSING,
@@ -309,7 +309,7 @@ def _abstract_call(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], k
     if issubclass(kind, type):
         return _construct(ev, node, callee, args, kwargs)
     method = inspect.getattr_static(kind, "__call__", None)
-    if isinstance(method, types.FunctionType):
+    if isinstance(method, types.FunctionType) and not isinstance(callee, NumpyFunction):
         return live_call(ev, node, method, [callee, *args], kwargs)
     if not tensors:
         return ev.undecide(f"{name} needs sizes that are known", node)

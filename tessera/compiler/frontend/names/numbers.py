@@ -11,27 +11,9 @@ from tessera.compiler.frontend.names.values import Number, is_sequence, is_stati
 from tessera.language.dims import Expr
 
 SHARED = frozenset(
-    [
-        "sqrt",
-        "cbrt",
-        "exp",
-        "exp2",
-        "expm1",
-        "log",
-        "log2",
-        "log10",
-        "log1p",
-        "sin",
-        "cos",
-        "tan",
-        "sinh",
-        "cosh",
-        "tanh",
-        "degrees",
-        "radians",
-        "prod",
-    ]
-)
+    ("sqrt", "cbrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "sinh", "cosh",
+     "tanh", "degrees", "radians", "prod")
+)  # fmt: skip
 """names that NumPy and `math` share, with one meaning"""
 
 
