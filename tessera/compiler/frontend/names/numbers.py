@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tessera.compiler.frontend.names.values import Number, is_sequence, is_static
@@ -17,19 +16,21 @@ SHARED = frozenset(
 """names that NumPy and `math` share, with one meaning"""
 
 
-@dataclass(frozen=True, slots=True)
 class NumpyFunction:
     """One of these where only a text is read and NumPy is not there."""
 
-    __name__: str
-    __module__ = "numpy"
+    def __init__(self, name: str) -> None:
+        self.__name__, self.__module__ = name, "numpy"
 
     def __call__(self, *args: Any) -> Any:
         raise TypeError("stands for a function of NumPy")
 
 
+_FUNCTIONS = {name: NumpyFunction(name) for name in SHARED}
+
+
 def numpy_function(name: str) -> NumpyFunction | None:
-    return NumpyFunction(name) if name in SHARED else None
+    return _FUNCTIONS.get(name)
 
 
 def of_numbers(callee: Any, args: Sequence[Any]) -> Callable[..., Any] | None:
