@@ -81,7 +81,7 @@ def _find(name: str) -> Any:
 
 
 def _hint(name: str) -> str:
-    from tessera.nearest import nearest
+    from tessera.nearest import nearest  # slow: for a name that is not known
 
     why = importlib.import_module("tessera.language.absent").instead(name)
     if why:

@@ -325,7 +325,7 @@ _HTML_COLOUR = {
 
 
 def _escaped(text: str) -> str:
-    import html  # its table of entities is large, and few programs draw in HTML
+    import html  # slow: its table of entities is large, and few programs draw in HTML
 
     return html.escape(_printable(text), quote=False)
 

@@ -13,7 +13,7 @@ def nearest(name: str, known: Collection[str]) -> str | None:
     for other in known:
         if other.lower() == name.lower():
             return other
-    import difflib  # for a name that is not known
+    import difflib  # slow: for a name that is not known
 
     close = difflib.get_close_matches(name, known, n=5, cutoff=0.6)
     most = 1 if len(name) < 4 else max(2, len(name) // 3)

@@ -10,13 +10,13 @@ if TYPE_CHECKING:
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """Called by `%load_ext tessera_jupyter`."""
-    from tessera_jupyter.magics import TesseraMagics
+    from tessera_jupyter.magics import TesseraMagics  # slow: 0.5 s; JupyterLab asks this package for its assets only
 
     TesseraMagics.install(shell)
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
     """Called by `%unload_ext tessera_jupyter`."""
-    from tessera_jupyter.magics import TesseraMagics
+    from tessera_jupyter.magics import TesseraMagics  # slow: 0.5 s; JupyterLab asks this package for its assets only
 
     TesseraMagics.remove(shell)

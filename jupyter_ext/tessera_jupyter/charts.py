@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tessera.language.lazy import np
 from tessera.profiler.kernel_stats import KernelStats
 from tessera.profiler.machine import Ceiling
 from tessera.profiler.quantity import format_percent, format_time, format_value
@@ -62,8 +63,6 @@ class _Run:
 
 def _runs(bars: Bars, scale: float) -> list[_Run]:
     """The tiles, those joined that would be less than two pixels wide and stand less than one apart."""
-    import numpy as np
-
     longest = np.argsort(-bars.duration, kind="stable")[:_MOST_TILES]
     out: list[_Run] = []
     for i in longest[np.lexsort((bars.start[longest], bars.row[longest]))].tolist():

@@ -28,7 +28,7 @@ def tell(shell: InteractiveShell) -> None:
     """Sends what has been called to the page; does nothing outside a kernel."""
     if getattr(shell, "kernel", None) is None:
         return
-    from comm import create_comm  # ipykernel brings it
+    from comm import create_comm  # optional: ipykernel brings it
 
     create_comm(target_name=TARGET, data={"called": called(shell.user_ns)}).close()
 

@@ -27,7 +27,7 @@ def load() -> None:
         importlib.import_module("lsprotocol.types")
     finally:
         attrs.define = _define
-    from lsprotocol import _hooks
+    from lsprotocol import _hooks  # slow: before load() it would make every class
 
     _hooks._resolved_forward_references = True  # or a converter would ask for the fields of all of them
 

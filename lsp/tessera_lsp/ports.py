@@ -79,7 +79,7 @@ OWN = re.compile(r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?")
 
 async def serve_websocket(server: TesseraServer, port: int) -> None:
     """Serves one client until it says `exit` or closes the connection."""
-    from websockets.asyncio.server import serve as listen
+    from websockets.asyncio.server import serve as listen  # optional: the extra of clients with websockets
 
     ended = threading.Event()
     clients = iter([server.protocol])

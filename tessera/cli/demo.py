@@ -18,8 +18,8 @@ def demo(
     output: Annotated[Path, typer.Option("-o", "--output", help="The folder for the profile.")] = Path("demo"),
 ) -> None:
     """Compile and run the tour on this machine's best target, and show where the time went."""
-    from tessera import profiler
-    from tessera.runtime.arrays import devices
+    from tessera import profiler  # slow: 60 ms for the other commands
+    from tessera.runtime.arrays import devices  # slow: as the line above
 
     script = next(
         (p / SCRIPT for p in (Path.cwd(), Path(__file__).resolve().parents[2]) if (p / SCRIPT).is_file()), None

@@ -10,6 +10,7 @@ import typer
 
 from tessera.cli.programs import lowered, sizes
 from tessera.compiler.pipeline import LEVELS, generate
+from tessera.runtime.levels import assembly_lines, op_lines, target_lines
 
 ALL = (*LEVELS, "assembly")
 
@@ -24,8 +25,6 @@ def ir(
     as_json: Annotated[bool, typer.Option("--json", help="Print each line with the source lines it is from.")] = False,
 ) -> None:
     """Print a function's Graph, Schedule, Tile or Target IR, or its assembly."""
-    from tessera.runtime.levels import assembly_lines, op_lines, target_lines
-
     if level not in ALL:
         raise typer.BadParameter(f"level is one of {', '.join(ALL)}, not {level!r}")
     text = sys.stdin.buffer.read().decode("utf-8", "surrogateescape") if stdin else None

@@ -9,13 +9,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tessera import asarray, knobs
 from tessera.cli.programs import named, sizes
 from tessera.cli.run import execute
+from tessera.compiler.frontend.names.signature import definition_signature
+from tessera.compiler.frontend.names.values import remade
+from tessera.compiler.frontend.sizes import declared_sizes, usual_sizes
 from tessera.compiler.machines import ANY_GPU, AUTO, HOST
+from tessera.compiler.targets import base as targets
 from tessera.errors import CompileError, DeviceError, Diagnostic
+from tessera.language.decorators import Program
+from tessera.runtime.arrays import devices
+from tessera.runtime.call.examples import example_arguments
 
 if TYPE_CHECKING:
-    from tessera.profiler import Profiler
+    from tessera.profiler import Profiler  # slow: 60 ms for the other commands
 
 
 def profile(
@@ -39,7 +47,7 @@ def profile(
     FILE:NAME imports the file, which runs what stands at its top level, and calls NAME with tensors made from its
     annotations. Dims without a size get one, which is printed.
     """
-    from tessera.profiler import Profiler
+    from tessera.profiler import Profiler  # slow: 60 ms for the other commands
 
     file, colon, name = what.rpartition(":")
     prof, about = Profiler(tiles=tiles), dict[str, Any]()
@@ -71,13 +79,6 @@ def profile(
 
 def _prepared(file: str, name: str, given: dict[str, int], target: str) -> tuple[Callable[[], Any], dict[str, Any]]:
     """A call of the function, and what there is to say of it. Raises CompileError before anything has run."""
-    from tessera import asarray, knobs
-    from tessera.compiler.frontend.names.signature import definition_signature
-    from tessera.compiler.frontend.names.values import remade
-    from tessera.compiler.frontend.sizes import declared_sizes, usual_sizes
-    from tessera.language.decorators import Program
-    from tessera.runtime.call.examples import example_arguments
-
     analysis = named(f"{file}:{name}")
     if errors := [d for d in analysis.diagnostics if d.severity == "error"]:
         raise CompileError(errors)
@@ -114,10 +115,6 @@ def _prepared(file: str, name: str, given: dict[str, int], target: str) -> tuple
 
 def _target(wanted: str) -> tuple[str, bool]:
     """The target to run on, and whether its arrays live on a GPU. Raises DeviceError where there is none."""
-    from tessera import knobs
-    from tessera.compiler.targets import base as targets
-    from tessera.runtime.arrays import devices
-
     found = devices.cuda_devices()
     chosen = knobs.target() if wanted == "auto" else wanted
     chosen = devices.resolve(chosen if chosen != AUTO else ANY_GPU if found else HOST)

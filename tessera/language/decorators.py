@@ -149,7 +149,7 @@ class Program:
 
 def _call(fn: Program, args: tuple[object, ...], kwargs: Mapping[str, Any]) -> Any:
     """Stands for `runtime.dispatch.call` until the first call, which puts that in its place."""
-    global _call
+    global _call  # slow: later calls find the runtime's at once
     _call = deferred("runtime.call.dispatch").call
     return _call(fn, args, kwargs)
 

@@ -8,12 +8,9 @@ from __future__ import annotations
 import heapq
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from tessera.language.lazy import np
 from tessera.runtime.events import UNASSIGNED, LaunchEvent, TileBatch
-
-if TYPE_CHECKING:
-    import numpy as np
 
 # Tile times whose 95th percentile is within this factor of the median count as equal.
 _UNIFORM = 1.25
@@ -84,8 +81,6 @@ class PhaseStats:
 
 def balance(launch: LaunchEvent, tiles: TileBatch) -> Balance | None:
     """Load balance of one launch from its tile records; None without records."""
-    import numpy as np
-
     if len(tiles) == 0:
         return None
     extents, _ = tile_extents(tiles.records)
@@ -114,8 +109,6 @@ def balance(launch: LaunchEvent, tiles: TileBatch) -> Balance | None:
 
 def imbalance_cause(found: Balance, tiles: TileBatch) -> str:
     """What the idle lanes come from: "underfilled", "wave quantisation", "tail" or "imbalance"."""
-    import numpy as np
-
     extents, _ = tile_extents(tiles.records)
     if found.tiles < found.lanes:
         return "underfilled"
@@ -129,8 +122,6 @@ def imbalance_cause(found: Balance, tiles: TileBatch) -> str:
 
 def occupancy(records: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Tiles in flight over time as a step function: (times, counts); counts[i] holds from times[i] to times[i + 1]."""
-    import numpy as np
-
     extents, _ = tile_extents(records)
     start, end = extents["start"], extents["start"] + extents["duration"]
     times, position = np.unique(np.concatenate([start, end]), return_inverse=True)
@@ -142,8 +133,6 @@ def occupancy(records: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def phase_stats(tiles: TileBatch) -> list[PhaseStats]:
     """One entry per phase that occurs, longest total first."""
-    import numpy as np
-
     found = []
     for index, name in enumerate(tiles.phases):
         duration = tiles.records["duration"][tiles.records["phase"] == index]
@@ -165,8 +154,6 @@ def phase_stats(tiles: TileBatch) -> list[PhaseStats]:
 
 def histogram(records: np.ndarray, bins: int = 40) -> tuple[np.ndarray, np.ndarray]:
     """Tile durations, all phases of a tile together: (counts, edges in ns)."""
-    import numpy as np
-
     extents, _ = tile_extents(records)
     return np.histogram(extents["duration"], bins=bins)
 
@@ -176,8 +163,6 @@ def busy_map(records: np.ndarray, rows: np.ndarray, row_count: int, start: int, 
 
     `rows[i]` is the row that record i belongs to. Exact: a record counts in a slice by the part it covers.
     """
-    import numpy as np
-
     width = max(end - start, 1) / bins
     left = np.clip((records["start"] - start) / width, 0, bins)
     right = np.clip((records["start"] + records["duration"] - start) / width, 0, bins)
@@ -200,8 +185,6 @@ def partition_intervals(start: np.ndarray, end: np.ndarray) -> np.ndarray:
     Uses as many rows as intervals overlap at most, which is optimal (Kleinberg and Tardos, Algorithm Design, 4.1).
     An interval may begin where another ends. Returns one row index per interval.
     """
-    import numpy as np
-
     rows = np.zeros(len(start), np.int64)
     busy: list[tuple[int, int]] = []  # (end, row)
     free: list[int] = []
@@ -225,8 +208,6 @@ def tile_extents(records: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     `extents` has the records' dtype with one row per tile and place, from the first phase's start to the last one's
     end; `membership[i]` is the row that record i belongs to.
     """
-    import numpy as np
-
     if len(records) == 0:
         return records.copy(), np.zeros(0, np.int64)
     keys = ("slot", "resource", "tile", "launch", "device", "rank")
@@ -249,8 +230,6 @@ def assign_slots(records: np.ndarray) -> np.ndarray:
     Tiles without a slot are laid out per (rank, device, resource), above the recorded ones, so that tiles which were
     resident together stand on different slots.
     """
-    import numpy as np
-
     missing = np.flatnonzero(records["slot"] == UNASSIGNED)
     if len(missing) == 0:
         return records
@@ -274,8 +253,6 @@ def nesting_lanes(start: np.ndarray, end: np.ndarray) -> np.ndarray:
     Each interval takes the lowest lane where it fits. Intervals that already nest all get lane 0. Traces need this:
     slices of one thread are drawn as a stack.
     """
-    import numpy as np
-
     lanes = np.zeros(len(start), np.int64)
     stacks: list[list[int]] = []  # per lane: ends of the open intervals, outermost first
     order = np.lexsort((np.arange(len(start)), -end, start))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+from tessera.language.lazy import np
 from tessera.profiler.balance import assign_slots
+from tessera.profiler.machine import machine_for, measured_again
 from tessera.runtime.events import CompileEvent, Event, LaunchEvent, MemoryEvent, ProfilingEvent, TileBatch
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from tessera.profiler.machine import Machine
 
 
@@ -63,8 +63,6 @@ class Recording:
         """The tile records of one launch."""
         table = self.tiles
         if self._by_launch is None or self._by_launch[0] is not table:
-            import numpy as np
-
             order = np.argsort(table.records["launch"], kind="stable")
             self._by_launch = (table, table.records[order])
         records = self._by_launch[1]
@@ -74,8 +72,6 @@ class Recording:
     def machine(self, device: str) -> Machine:
         """The ceilings of `device`: from the file this recording was loaded from, else measured on this machine."""
         if device not in self.machines:
-            from tessera.profiler.machine import machine_for
-
             self.machines[device] = machine_for(device)
             self._measured_here.add(device)
         return self.machines[device]
@@ -83,15 +79,11 @@ class Recording:
     def beaten(self, device: str, kind: str, name: str, value: float, by: str) -> None:
         """A kernel was faster than a ceiling allows: it is measured again where that can be, and raised if need be."""
         if device in self._measured_here:
-            from tessera.profiler.machine import measured_again
-
             self.machines[device] = measured_again(device)
         self.machines[device] = self.machine(device).raised(kind, name, value, f"reached by {by}")
 
 
 def _join(batches: list[TileBatch]) -> TileBatch:
-    import numpy as np
-
     phases: dict[str, int] = {}
     parts = []
     for batch in batches:

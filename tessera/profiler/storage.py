@@ -9,15 +9,13 @@ import json
 import zipfile
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from tessera.errors import TesseraError
+from tessera.language.lazy import np
 from tessera.profiler.machine import Machine
 from tessera.profiler.recording import Recording
 from tessera.runtime.events import CompileEvent, LaunchEvent, MemoryEvent, ProfilingEvent, TileBatch
-
-if TYPE_CHECKING:
-    import numpy as np
 
 VERSION = 2
 """Raised whenever a reader of the version before would misunderstand the file."""
@@ -33,8 +31,6 @@ class ProfileError(TesseraError, ValueError):
 
 def save(recording: Recording, path: Path) -> Path:
     """Writes `recording` to `path`, with the ceilings of the devices it ran on."""
-    import numpy as np
-
     for launch in recording.launches:
         recording.machine(launch.device)
     tiles = recording.tiles
@@ -58,8 +54,6 @@ def save(recording: Recording, path: Path) -> Path:
 
 def load(path: Path) -> Recording:
     """Reads what `save` wrote. Raises ProfileError for anything else; an absent file raises FileNotFoundError."""
-    import numpy as np
-
     try:
         with np.load(path, allow_pickle=False) as archive:
             document = json.loads(archive["document"].tobytes())

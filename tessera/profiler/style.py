@@ -12,7 +12,7 @@ from tessera.compiler.targets.base import PLATFORMS
 from tessera.errors import MissingDependency
 
 if TYPE_CHECKING:
-    import plotly.graph_objects as go
+    import plotly.graph_objects as go  # optional: the extra plot
 
 # Okabe and Ito (2008), without the yellow that vanishes on white and the black that vanishes on black.
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#999999")
@@ -29,7 +29,7 @@ RESOURCE_NAMES: Mapping[str, str] = {p.name: p.worker for p in PLATFORMS.values(
 def graph_objects() -> Any:
     """plotly.graph_objects. Raises MissingDependency when Plotly is not installed."""
     try:
-        import plotly.graph_objects as go
+        import plotly.graph_objects as go  # optional: the extra plot
     except ImportError:
         raise MissingDependency("Plotly", "plot", "Drawing a profile") from None
     return go

@@ -6,6 +6,7 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tessera.language.lazy import np
 from tessera.profiler.balance import Balance, balance, busy_map, tile_extents
 from tessera.profiler.quantity import format_percent, format_time
 from tessera.profiler.recording import Recording
@@ -25,7 +26,6 @@ from tessera.profiler.style import (
 from tessera.runtime.events import LaunchEvent
 
 if TYPE_CHECKING:
-    import numpy as np
     import plotly.graph_objects as go
 
 
@@ -97,8 +97,6 @@ class Bars:
 
     def within(self, window: tuple[int, int]) -> np.ndarray:
         """Indices of the bars to draw in `window`: those that reach into it, the longest if they are too many."""
-        import numpy as np
-
         found = np.flatnonzero((self.start < window[1]) & (self.start + self.duration > window[0]))
         if len(found) > MOST_BARS:
             found = np.sort(found[np.argsort(self.duration[found], kind="stable")[-MOST_BARS:]])
@@ -113,8 +111,6 @@ class Bars:
 
 def bars_of(recording: Recording) -> Bars:
     """The tile records of a recording as bars, rows in order of rank, device, resource and slot."""
-    import numpy as np
-
     tiles = recording.tiles
     records = tiles.records
     by_id = {launch.launch: launch for launch in recording.launches}
@@ -145,8 +141,6 @@ def bars_of(recording: Recording) -> Bars:
 
 def _rows(records: np.ndarray, launch: np.ndarray, launches: list[LaunchEvent | None]) -> tuple[list[str], np.ndarray]:
     """Row names, and the row of each record."""
-    import numpy as np
-
     devices = sorted({_device(event) for event in launches})
     device = np.array([devices.index(_device(event)) for event in launches], np.int64)[launch]
     columns = [records["rank"], device, records["device"], records["resource"], records["slot"]]
@@ -240,8 +234,6 @@ def _tile_bars(figure: go.Figure, bars: Bars, shown: np.ndarray, scale: float) -
 
 def _overview(figure: go.Figure, bars: Bars, scale: float, unit: str) -> None:
     """Tiles in flight for each row, averaged over time slices. Phases inside a tile count once."""
-    import numpy as np
-
     go = graph_objects()
     records = np.empty(len(bars.start), [("start", np.int64), ("duration", np.int64)])
     records["start"], records["duration"] = bars.start, bars.duration
@@ -297,8 +289,6 @@ _LOG_FROM = 5.0
 
 def histogram_figure(recording: Recording) -> go.Figure:
     """Tile times, all phases of a tile together, one outline per kernel; logarithmic when some are far longer."""
-    import numpy as np
-
     extents, _ = tile_extents(recording.tiles.records)
     if not len(extents):
         return empty_figure("Tile times", "no tile records: profile with tiles=True and launch a kernel")

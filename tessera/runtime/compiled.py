@@ -46,7 +46,7 @@ class Compiled:
         self.configuration: Choice | None = None
         """of a tuned program: the one it is compiled under, and why this one"""
         if "autotune" in fn.options:
-            from tessera.runtime.autotune.choose import choice  # loads the autotuner
+            from tessera.runtime.autotune.choose import choice  # slow: 30 ms, for programs with a space
 
             self.configuration = choice(fn, target, dims, _types(Launcher(fn), arguments))
             self.function = fn.with_config(**self.configuration.config)
@@ -130,7 +130,7 @@ class Compiled:
         """All levels of the compilation; made again where the code came from a cache."""
         if self.built.lowered is not None:
             return self.built.lowered
-        from tessera.compiler import pipeline
+        from tessera.compiler import pipeline  # slow: 70 ms for code that comes from the disk
 
         return pipeline.lower(self.analysis.unit(), self.target)
 

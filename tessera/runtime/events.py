@@ -23,10 +23,9 @@ import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
-if TYPE_CHECKING:
-    import numpy as np
+from tessera.language.lazy import np
 
 __all__ = [
     "UNASSIGNED",
@@ -231,15 +230,11 @@ class TileBatch:
     @staticmethod
     def dtype() -> np.dtype:
         """The layout of one record."""
-        import numpy as np
-
         return np.dtype([(name, kind) for name, kind, _ in _TILE_COLUMNS])
 
     @classmethod
     def from_columns(cls, phases: Sequence[str], **columns: Any) -> TileBatch:
         """Builds a batch from arrays of one length; scalars are repeated, columns left out take their default."""
-        import numpy as np
-
         unknown = columns.keys() - {name for name, _, _ in _TILE_COLUMNS}
         if unknown:
             raise TypeError(f"unknown tile columns: {', '.join(sorted(unknown))}")
@@ -252,8 +247,6 @@ class TileBatch:
     @classmethod
     def from_events(cls, tiles: Sequence[TileEvent]) -> TileBatch:
         """The columnar form of a sequence of `TileEvent`s."""
-        import numpy as np
-
         phases = {name: index for index, name in enumerate(dict.fromkeys(tile.phase for tile in tiles))}
         records = np.empty(len(tiles), cls.dtype())
         for name, _, _ in _TILE_COLUMNS:
@@ -315,7 +308,7 @@ def subscribe(listener: Listener, *, tiles: bool = True) -> int:
     The listener runs on the publishing thread: it should store and return. With `tiles=False` it does not ask for
     tile records, though it receives those that another listener asked for.
     """
-    global _listeners, _tiles_wanted
+    global _listeners, _tiles_wanted  # slow: a launch reads each with one look-up
     with _lock:
         token = next(_tokens)
         _listeners = (*_listeners, (token, listener, tiles))
@@ -325,7 +318,7 @@ def subscribe(listener: Listener, *, tiles: bool = True) -> int:
 
 def unsubscribe(token: int) -> None:
     """Ends a subscription; a token that has ended already is ignored."""
-    global _listeners, _waiters, _tiles_wanted
+    global _listeners, _waiters, _tiles_wanted  # slow: a launch reads each with one look-up
     with _lock:
         _listeners = tuple(entry for entry in _listeners if entry[0] != token)
         _waiters = tuple(entry for entry in _waiters if entry[0] != token)
@@ -334,7 +327,7 @@ def unsubscribe(token: int) -> None:
 
 def subscribe_waits(listener: Waiter) -> int:
     """As `subscribe`, for `WaitEvent`s alone, which other listeners do not get: launches pay nothing for it."""
-    global _waiters
+    global _waiters  # slow: a launch reads each with one look-up
     with _lock:
         token = next(_tokens)
         _waiters = (*_waiters, (token, listener))
@@ -379,7 +372,7 @@ def paused() -> Generator[None]:
 
 def add_drain(wait: Callable[[], None]) -> None:
     """Registers a target that learns its times late: `wait()` blocks until they are known and publishes them."""
-    global _drains
+    global _drains  # slow: a launch reads each with one look-up
     with _lock:
         _drains = (*_drains, wait)
 

@@ -102,10 +102,7 @@ def _ignoring(server: TesseraServer, document: Document, area: lsp.Range) -> Ite
 
 def _offers(server: TesseraServer, document: Document, area: lsp.Range) -> Iterator[tuple[str, Iterator[Offer]]]:
     """By their kinds; what is not iterated is not tried."""
-    from tessera.editor.refactor import (
-        extract_kernel,
-        fuse_launches,  # a good part of the start-up otherwise
-    )
+    from tessera.editor.refactor import extract_kernel, fuse_launches  # slow: 0.2 s for who asks for quick fixes only
 
     selection = Selection(document.text.place(area.start), document.text.place(area.end))
     known, settings = document.function_at(selection.start[0]), server.settings_for(document)
@@ -123,7 +120,7 @@ def _offers(server: TesseraServer, document: Document, area: lsp.Range) -> Itera
 
 
 def _fusing(document: Document, known: Known, selection: Selection, settings: Settings) -> Iterator[Offer]:
-    from tessera.editor.refactor import fuse_kernel
+    from tessera.editor.refactor import fuse_kernel  # slow: as above
 
     into = list(fuse_kernel.offers(document, known, selection, settings))
     yield from into or fuse.explained(document, known, selection, settings)

@@ -11,16 +11,14 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tessera.compiler.predict import sizes_text
+from tessera.language.lazy import np
 from tessera.profiler.balance import busy_map, nesting_lanes, occupancy, tile_extents
 from tessera.profiler.recording import Recording
 from tessera.profiler.style import RESOURCE_NAMES
 from tessera.runtime.events import LaunchEvent
-
-if TYPE_CHECKING:
-    import numpy as np
 
 # A counter with more steps than this is given as averages over as many time slices.
 _COUNTER_STEPS = 10_000
@@ -114,8 +112,6 @@ def _launch_slices(recording: Recording, devices: _Devices) -> dict[int, tuple[L
 
 def _tile_slices(recording: Recording, devices: _Devices, launches: dict[int, tuple[LaunchEvent, Slice]]) -> None:
     """Rows of tiles: a tile of several phases is a parent named after the kernel, with the phases as children."""
-    import numpy as np
-
     tiles = recording.tiles
     if not len(tiles):
         return
@@ -163,8 +159,6 @@ def _place(
 
 def _owners(extents: np.ndarray, devices: _Devices, launches: dict[int, tuple[LaunchEvent, Slice]]) -> np.ndarray:
     """The process that each tile belongs to, as an array of objects."""
-    import numpy as np
-
     groups, group_of = np.unique(extents[["rank", "device", "launch"]], return_inverse=True)
     processes = np.empty(len(groups), object)
     for index, (rank, device, launch_id) in enumerate(groups.tolist()):
@@ -174,8 +168,6 @@ def _owners(extents: np.ndarray, devices: _Devices, launches: dict[int, tuple[La
 
 
 def _count_tiles(extents: np.ndarray, owners: np.ndarray) -> None:
-    import numpy as np
-
     for process in dict.fromkeys(owners.tolist()):
         mine = extents[owners == process]
         times, counts = occupancy(mine)
@@ -201,8 +193,6 @@ def _link(launches: dict[int, tuple[LaunchEvent, Slice]], first: dict[int, Slice
 
 
 def _nested(slices: list[Slice]) -> Iterator[list[Slice]]:
-    import numpy as np
-
     start = np.array([item.start for item in slices], np.int64)
     end = np.array([item.end for item in slices], np.int64)
     lanes = nesting_lanes(start, end)

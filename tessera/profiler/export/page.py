@@ -39,7 +39,7 @@ def write_page(recording: Recording, path: Path) -> Path:
 def page(recording: Recording) -> str:
     """The page as text."""
     graph_objects()
-    from plotly.offline import get_plotlyjs
+    from plotly.offline import get_plotlyjs  # optional: the extra plot
 
     summary = Summary(recording)
     bars = bars_of(recording)

@@ -154,13 +154,13 @@ def set_num_threads(count: int) -> None:
     """How many threads CPU kernels use from now on. Results do not depend on it. Raises LaunchError for less than 1."""
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise LaunchError(Diagnostic("TS501", f"set_num_threads takes a number of at least 1, not {count!r}."))
-    from tessera.compiler.targets.cpu.call import threads
+    from tessera.compiler.targets.cpu.call import threads  # slow: LLVM, for programs that run on a GPU
 
     threads.set_num_threads(count)
 
 
 def get_num_threads() -> int:
     """How many threads CPU kernels use."""
-    from tessera.compiler.targets.cpu.call import threads
+    from tessera.compiler.targets.cpu.call import threads  # slow: LLVM, for programs that run on a GPU
 
     return threads.get_num_threads()

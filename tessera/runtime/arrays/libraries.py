@@ -350,7 +350,7 @@ def _find(kind: type) -> Adapter | None:
 def cupy() -> Any:
     """The CuPy module. Raises MissingDependency where it is not installed or finds no CUDA."""
     try:
-        import cupy  # pyright: ignore[reportMissingImports]
+        import cupy  # optional: the extra cuda  # pyright: ignore[reportMissingImports]
     except ImportError:
         raise MissingDependency("CuPy", "cuda", "memory on a CUDA device") from None
     return cupy

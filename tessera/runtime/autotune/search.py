@@ -324,8 +324,8 @@ def terminal(title: str) -> Generator[Step]:
     if not sys.stderr.isatty():
         yield lambda text, part: None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.console import Console  # slow: 20 ms, for a terminal
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # slow: 20 ms, for a terminal
 
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("{task.fields[doing]}"))
     progress = Progress(*columns, console=Console(stderr=True), transient=True)

@@ -13,13 +13,14 @@ import contextlib
 import itertools
 import json
 import os
+import sqlite3
 import time
 import types
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import tessera
 from tessera import knobs
@@ -34,9 +35,6 @@ from tessera.runtime.code.build import compiler_state
 from tessera.runtime.code.cache import demand, digest, index_files, moved
 from tessera.runtime.code.watch import Read, Watch, is_function, python_function
 from tessera.runtime.locks import Locked
-
-if TYPE_CHECKING:
-    import sqlite3
 
 try:
     import fcntl
@@ -181,8 +179,6 @@ class TuningStore(Locked):
     def _do(self, action: Callable[[sqlite3.Connection], T]) -> T:
         """Runs an action. A damaged file is moved aside and the action repeated on a new one; where there is no disk to
         write to, it runs in memory."""
-        import sqlite3
-
         with self.lock:
             for _ in range(3):
                 try:
@@ -203,8 +199,6 @@ class TuningStore(Locked):
             return action(self._connection)
 
     def _open(self) -> sqlite3.Connection:
-        import sqlite3
-
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with _file_lock(self.path.with_name(f"{self.path.name}.opening")):
@@ -219,8 +213,6 @@ class TuningStore(Locked):
             raise sqlite3.OperationalError(str(error)) from None
 
     def _connect(self) -> sqlite3.Connection:
-        import sqlite3
-
         if any(os.path.lexists(file) and not is_plain(file) for file in index_files(self.path)):
             raise _Foreign("it is no plain file")
         db = sqlite3.connect(self.path, timeout=30.0, isolation_level=None, check_same_thread=False)
@@ -262,8 +254,6 @@ class TuningStore(Locked):
         warnings.warn(f"{text}, and a new one is begun: what was tuned is timed again", TuningWarning, stacklevel=2)
 
     def _in_memory(self, why: str) -> None:
-        import sqlite3
-
         self.close()
         self.problem = why
         self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)

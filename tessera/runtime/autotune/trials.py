@@ -170,8 +170,8 @@ def footnotes(tuning: Tuning) -> list[str]:
 
 
 def text(tuning: Tuning) -> str:
-    from rich.console import Console
-    from rich.table import Table
+    from rich.console import Console  # slow: 20 ms, for who prints it
+    from rich.table import Table  # slow: 20 ms, for who prints it
 
     table = Table(*HEADS, title=headline(tuning), title_justify="left", show_edge=False)
     for i in (1, 2, 3):

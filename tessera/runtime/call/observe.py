@@ -10,6 +10,7 @@ from typing import Any
 from tessera.compiler.targets.base import platform_of
 from tessera.language import dims
 from tessera.language.dims import Dim
+from tessera.language.lazy import np
 from tessera.runtime import events
 from tessera.runtime.arrays import devices
 from tessera.runtime.callsite import callsite
@@ -151,8 +152,6 @@ def _event(run: Run, info: LaunchInfo, number: int, extent: Extent, more: Mappin
 
 
 def _batch(columns: dict[str, Any], ids: Sequence[int], lines: Sequence[int], meta: Mapping[str, Any]) -> TileBatch:
-    import numpy as np
-
     which = columns.get("launch", 0)
     known = {"line": np.asarray(lines)[which], **columns, "launch": np.asarray(ids)[which]}
     return TileBatch.from_columns(meta.get("phases") or ["tile"], **known)

@@ -23,6 +23,7 @@ from tessera.runtime.arrays.adapter import Adapter, View
 from tessera.runtime.arrays.libraries import adapter_of, own_library
 from tessera.runtime.arrays.lifetimes import lifetimes
 from tessera.runtime.call.arguments import Bound, Parameters
+from tessera.runtime.call.observe import Run, observe
 from tessera.runtime.callsite import call_span
 from tessera.runtime.code.build import Built
 from tessera.runtime.code.plan import Plan
@@ -111,7 +112,7 @@ class Prepared(Locked):
             others = {adapter.stream(self.device) for adapter in self.neighbours} - {stream}
             if not others:
                 return self._launch(values, stream)
-            from tessera.compiler.targets.cuda.call.device import wait_for  # needs a driver
+            from tessera.compiler.targets.cuda.call.device import wait_for  # slow: 80 ms, for arrays on a GPU
 
             for other in others:  # what the other libraries have enqueued comes first, what they will enqueue after
                 wait_for(stream, other)
@@ -175,8 +176,6 @@ class Prepared(Locked):
     # A launch that somebody watches
 
     def _observed(self, pointers: list[int], scalars: list[Any], stream: int, copied: int) -> None:
-        from tessera.runtime.call.observe import Run, observe
-
         built = self.built
         if events.tiles_wanted() and self.profiled is not None:
             with self.lock:

@@ -21,6 +21,7 @@ import tessera
 from tessera import knobs
 from tessera.compiler import extensions
 from tessera.compiler.ir.core import Op
+from tessera.compiler.ir.printer import print_op
 from tessera.compiler.targets.base import Artifact, Executable, Target
 from tessera.compiler.tile.program import Program
 from tessera.compiler.unit import Unit
@@ -202,7 +203,7 @@ def _code(key: str, request: Request, disk: cache.DiskCache | None) -> tuple[Cod
 
 
 def _compile(request: Request, front: str, disk: cache.DiskCache | None, clock: Clock, folder: Path | None) -> Built:
-    from tessera.compiler import pipeline  # the passes are loaded by the first compilation, not by a disk hit
+    from tessera.compiler import pipeline  # slow: 70 ms for code that comes from the disk
 
     unit = request.make()
     clock.done("analyse")
@@ -243,8 +244,6 @@ def _dumper(name: str, folder: Path | None) -> Callable[[str, Op], None] | None:
     """Writes the IR after each pass to `folder`/<name>.<number>.<pass>.mlir."""
     if folder is None:
         return None
-    from tessera.compiler.ir.printer import print_op
-
     numbers = itertools.count()
 
     def write(stage: str, op: Op) -> None:

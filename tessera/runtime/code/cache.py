@@ -17,20 +17,18 @@ import functools
 import hashlib
 import os
 import shutil
+import sqlite3
 import stat
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from tessera import knobs
 from tessera.files import distrusted, is_plain, read_plain
 from tessera.runtime.locks import Locked
-
-if TYPE_CHECKING:
-    import sqlite3
 
 FORMAT = 2
 """Version of the layout on disk; another one lives in a folder of its own."""
@@ -96,8 +94,6 @@ def _on_disk(doing: str, default: Any) -> Callable[[Method], Method]:
                 return default
             if doing == "write" and time.monotonic() < self._busy_until:
                 return default
-            import sqlite3
-
             with self.lock:
                 for again in (2, 1, 0):
                     try:
@@ -261,8 +257,6 @@ class DiskCache(Locked):
         self._connection = None
 
     def _open(self) -> sqlite3.Connection:
-        import sqlite3
-
         path = self.directory / "index.sqlite"
         try:
             self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -280,8 +274,6 @@ class DiskCache(Locked):
             return db
 
     def _open_index(self, path: Path) -> sqlite3.Connection:
-        import sqlite3
-
         for file in index_files(path):
             if os.path.lexists(file) and (os.path.islink(file) or not is_plain(file)):
                 _remove(file)
@@ -443,15 +435,11 @@ def demand(holds: bool) -> None:
     """A file that gives other things than were written is damaged, also where SQLite does not see it. Raises
     sqlite3.DatabaseError."""
     if not holds:
-        import sqlite3
-
         raise sqlite3.DatabaseError("it does not give what was written")
 
 
 def _is_new(db: sqlite3.Connection) -> bool:
     """Whether an index has nothing in it yet. Raises sqlite3.DatabaseError where it has other tables than _SCHEMA."""
-    import sqlite3
-
     tables = "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name"
     with contextlib.closing(sqlite3.connect(":memory:")) as model:
         model.executescript(_SCHEMA)
@@ -463,8 +451,6 @@ def _is_new(db: sqlite3.Connection) -> bool:
 
 def _damaged(error: Exception) -> bool:
     """Whether an error means that the index is not what was written, rather than that the disk fails."""
-    import sqlite3
-
     if isinstance(error, sqlite3.OperationalError):  # a table or column is missing
         return getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_ERROR
     return not isinstance(error, OSError)
@@ -472,15 +458,11 @@ def _damaged(error: Exception) -> bool:
 
 def _busy(error: Exception) -> bool:
     """Whether another process held the index for all the time that was waited."""
-    import sqlite3
-
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 def moved(error: Exception) -> bool:
     """Whether another process has put a new file in the place of the one that is open; it is to be opened again."""
-    import sqlite3
-
     return getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_READONLY_DBMOVED
 
 

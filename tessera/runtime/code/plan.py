@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tessera.compiler.ir.printer import print_op
 from tessera.compiler.ir.types import Shape
 from tessera.compiler.structure import Structure, of_json
 from tessera.compiler.tile.aliasing import Pair, pairs
@@ -159,8 +160,6 @@ def _dtype(launch: Launch) -> str:
 
 def canonical(program: Program) -> Iterator[str]:
     """The program as text without file names: what the disk cache hashes."""
-    from tessera.compiler.ir.printer import print_op
-
     yield repr((program.name, program.params, program.outputs, program.free, program.checks, program.structure))
     for b in program.buffers:
         yield repr((b.id, b.shape, b.dtype, b.role, b.param, b.data))

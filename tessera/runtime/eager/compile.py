@@ -11,6 +11,7 @@ from tessera.compiler.graph.infer import shown
 from tessera.compiler.graph.operator import REGISTRY, GraphBuilder, InferError, Operator, attributes_of
 from tessera.compiler.graph.passes.decompose import decompose
 from tessera.compiler.ir.core import Block, Builder, Op, Region, Value, clone
+from tessera.compiler.ir.printer import print_op
 from tessera.compiler.ir.types import TensorType
 from tessera.compiler.machines import HOST
 from tessera.compiler.structure import row
@@ -167,8 +168,6 @@ def _view(operator: Operator, func: Op, library: Adapter) -> Callable[[Any], Any
 
 
 def _request(operator: Operator, func: Op, params: list[Param], target: targets.Target) -> Request:
-    from tessera.compiler.ir.printer import print_op
-
     results = func.region.block.terminator.operands
     several = len(results) > 1 or operator.multiple
     unit = Unit(func, tuple(params), structure=row(len(results)) if several else None)

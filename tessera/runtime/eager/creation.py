@@ -13,9 +13,11 @@ from operator import index
 from typing import Any
 
 from tessera.compiler.graph.infer import LARGEST, shown
+from tessera.compiler.graph.operator import FUNCTIONS
 from tessera.compiler.machines import HOST
 from tessera.errors import Diagnostic, LaunchError
 from tessera.language import dtypes
+from tessera.language.lazy import np
 from tessera.language.tracebacks import outward
 from tessera.runtime.arrays.libraries import adapter_of
 from tessera.runtime.eager.operators import function
@@ -77,8 +79,6 @@ def manual_seed(seed: int) -> None:
 
 
 def _key(seed: int | None) -> Tensor:
-    import numpy as np
-
     value = _seeds.next() if seed is None else int(seed) & 0xFFFFFFFFFFFFFFFF
     return Tensor(np.asarray(value, np.uint64))
 
@@ -157,8 +157,6 @@ class TensorNamespace:
         return found
 
     def __dir__(self) -> list[str]:
-        from tessera.compiler.graph.operator import FUNCTIONS
-
         return sorted({*super().__dir__(), *FUNCTIONS})
 
 

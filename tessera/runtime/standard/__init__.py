@@ -69,7 +69,7 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    import difflib
+    import difflib  # slow: for a name that is not known; nor is it a name of the standard
 
     close = difflib.get_close_matches(name, __all__, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else ""

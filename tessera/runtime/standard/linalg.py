@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 from tessera.runtime.eager.operators import function
 from tessera.runtime.eager.tensor import Tensor
 from tessera.runtime.standard.host import library, public, run, tensor
+from tessera.runtime.standard.shapes import sum as total
 
 matmul, matrix_transpose, tensordot = function("matmul"), function("matrix_transpose"), function("tensordot")
 vecdot = function("vecdot")
@@ -146,8 +147,6 @@ def svdvals(x: Any, /) -> Tensor:
 
 def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
     """The sum of diagonal number `offset` of each matrix."""
-    from tessera.runtime.standard.shapes import sum as total
-
     return total(diagonal(x, offset=offset), axis=-1, dtype=dtype)
 
 

@@ -154,7 +154,7 @@ def test_a_forked_child_holds_no_handles_and_says_so(monkeypatch: pytest.MonkeyP
     executable.run(use(driver, x, x), [1.0], [])
     quick: Any = executable.entry([])
     assert quick(*use(driver, x, x), 1.0, 0) is False
-    monkeypatch.setattr(context, "_used", True)
+    monkeypatch.setattr(context.process, "used", True)
     read, write = os.pipe()
     if not (child := os.fork()):
         said = "nothing"

@@ -166,3 +166,53 @@ def test_folders_have_at_most_18_modules() -> None:
     assert not too_many, f"more modules than {MOST_MODULES}: {too_many}"
     done = [folder for folder in CROWDED if counts[folder] <= MOST_MODULES]
     assert not done, f"remove from CROWDED: {done}"
+
+
+# Rooms where reasons are still to be given, and how many imports and globals there have none, at most.
+UNEXPLAINED = {
+    "tessera/compiler/frontend": 28,
+    "tessera/compiler/kernel_source": 4,
+    "tessera/editor": 4,
+}
+
+
+def unexplained(text: str) -> list[int]:
+    """The lines of imports inside of functions, and of `global`, that say no reason.
+
+    An import stands at the top of its module, unless it is `# slow:` (what that saves, and whom) or `# optional:` (what
+    brings the library). State of a module that functions set is kept in an object, unless a hot path gains by it.
+    """
+    lines, found = text.splitlines(), set[int]()
+    for function in ast.walk(ast.parse(text)):
+        if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            for node in ast.walk(function):
+                if isinstance(node, (ast.Import, ast.ImportFrom, ast.Global)):
+                    said = "".join(lines[node.lineno - 1 : node.end_lineno])
+                    if "# slow: " not in said and ("# optional: " not in said or isinstance(node, ast.Global)):
+                        found.add(node.lineno)
+    return sorted(found)
+
+
+def test_imports_inside_of_functions_and_globals_say_why() -> None:
+    found = {str(path.relative_to(ROOT)): unexplained(path.read_text()) for path in modules().values()}
+    places = [f"{path}:{line}" for path, lines in sorted(found.items()) for line in lines]
+    counts = {room: sum(place.startswith(room) for place in places) for room in UNEXPLAINED}
+    elsewhere = [place for place in places if not place.startswith(tuple(UNEXPLAINED))]
+    assert not elsewhere, f"say why with # slow: or # optional:, or move to the top: {elsewhere}"
+    more = {room: n for room, n in counts.items() if n > UNEXPLAINED[room]}
+    assert not more, f"more than there were in {more}: {places}"
+    done = [room for room, n in counts.items() if not n]
+    assert not done, f"remove from UNEXPLAINED: {done}"
+
+
+def test_an_import_without_a_reason_is_found() -> None:
+    text = """import a
+def f():
+    import b
+    import c  # slow: 30 ms
+    from d import e  # optional: the extra
+    global g
+    global h  # slow: one look-up
+    global i  # optional: no
+"""
+    assert unexplained(text) == [3, 6, 8]

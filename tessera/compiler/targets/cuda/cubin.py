@@ -102,7 +102,7 @@ def resources(cubin: bytes) -> dict[str, KernelResources]:
 def binary(name: str) -> str:
     """The path of nvdisasm or cuobjdump. Raises MissingDependency."""
     try:
-        from cuda.pathfinder import find_nvidia_binary_utility
+        from cuda.pathfinder import find_nvidia_binary_utility  # optional: the extra cuda
 
         found = find_nvidia_binary_utility(name)
     except ImportError:

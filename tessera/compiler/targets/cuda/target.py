@@ -98,7 +98,7 @@ class CudaTarget:
         return out
 
     def load(self, artifact: Artifact) -> Executable:
-        from tessera.compiler.targets.cuda.call.device import DeviceExecutable  # needs a driver
+        from tessera.compiler.targets.cuda.call.device import DeviceExecutable  # slow: 10 ms for those who only compile
 
         return DeviceExecutable(artifact)
 

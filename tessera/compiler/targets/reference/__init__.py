@@ -14,6 +14,7 @@ from tessera.compiler.targets.reference.program_text import decode, encode
 from tessera.compiler.tile.interpret.interpreter import Options
 from tessera.compiler.tile.program import Program
 from tessera.errors import DeviceError, Diagnostic
+from tessera.language.lazy import np
 
 PROGRAM = "program.json"
 VERSION = 2
@@ -29,9 +30,7 @@ class ReferenceTarget:
 
     @property
     def fingerprint(self) -> str:
-        import numpy
-
-        return f"reference-{VERSION} text-{printer.VERSION} numpy-{numpy.__version__}"
+        return f"reference-{VERSION} text-{printer.VERSION} numpy-{np.__version__}"
 
     def compile(self, program: Program, *, profile: bool = False, debug: bool = False) -> Artifact:
         source = "\n".join(readable(launch.kernel).text for launch in program.launches)

@@ -21,6 +21,7 @@ from tessera.compiler.targets.cpu.llvm import isa, jit
 from tessera.compiler.targets.cpu.llvm.emit import Function, Module
 from tessera.compiler.targets.cpu.llvm.values import I64, PTR
 from tessera.errors import Diagnostic, LaunchError
+from tessera.language.lazy import np
 from tessera.once import once
 
 CAPACITY = 1 << 18
@@ -125,8 +126,6 @@ class Records:
     def columns(self) -> Iterator[dict[str, Any]]:
         """One dictionary per worker that recorded: launch, tile, resource, phase, line, start, duration, and `dropped`,
         how many more there would be."""
-        import numpy as np
-
         end, origin = _pair(), _origin()
         first = origin if end[1] - origin[1] > end[1] - self._start[1] else self._start
         rate = (end[1] - first[1]) / max(1, end[0] - first[0])

@@ -31,6 +31,7 @@ from tessera.errors import LaunchError
 from tessera.language import dims, dtypes
 from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
+from tessera.language.lazy import np
 
 CODE = "code.o"
 KEPT = 8
@@ -260,8 +261,6 @@ def scalar_slots(value: bool | int | float | complex, dtype: DType) -> tuple[int
     elif dtype.name in ("f32", "tf32", "f64"):
         text = struct.pack("<f12x" if dtype.bits == 32 else "<d8x", _real(value))
     elif dtype.is_float:
-        import numpy as np
-
         text = np.asarray(_real(value), dtype.numpy).tobytes().ljust(16, b"\0")
     else:
         number = int(bool(value)) if dtype.kind == "bool" else int(_real(value))

@@ -16,6 +16,7 @@ from tessera.compiler.tile.asserts import filled
 from tessera.compiler.tile.printing import say
 from tessera.errors import DebugCheckError, Diagnostic, Span
 from tessera.language import dims, dtypes
+from tessera.language.lazy import np
 
 _CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 
@@ -43,8 +44,6 @@ class Host:
             raise failed[0]
 
     def _answer(self, frame: int, number: int, data: int, indices: int | None, program: int) -> None:
-        import numpy as np
-
         site = self.sites[number]
         env, failed = self._running[frame]
         shape = [dims.evaluate(s, env) for s in self._shapes[number]]

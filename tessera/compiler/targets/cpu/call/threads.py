@@ -286,64 +286,71 @@ def _wake(address: int) -> None:
         syscall(ctypes.c_long(number), ctypes.c_void_p(address), ctypes.c_long(129), ctypes.c_int(2**31 - 1))
 
 
-_lock = threading.Lock()
-_pool: Pool | None = None
-_cell = ctypes.c_void_p()
-_retired: list[Pool] = []
-"""stopped pools: code that still holds their address runs on its caller alone"""
-_wanted: int | None = None
+class _Workers:
+    """The pool of this process, and how many threads were asked for."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.pool: Pool | None = None
+        self.wanted: int | None = None
+        self.cell = ctypes.c_void_p()
+        self.retired: list[Pool] = []
+        """stopped pools: code that still holds their address runs on its caller alone"""
+
+    def take(self) -> Pool | None:
+        """The pool, which is then no longer that of the process."""
+        old, self.pool = self.pool, None
+        return old
+
+    def forget(self) -> None:
+        """In the child of a fork the workers are gone; the next launch starts new ones."""
+        self.lock = threading.Lock()
+        if (old := self.take()) is not None:
+            self.retired.append(old)
+            old.disown()
+
+    def stop(self) -> None:
+        if (old := self.take()) is not None:
+            old.stop()
+
+
+_workers = _Workers()
 
 
 def pool() -> Pool:
     """The process's pool, started at first use."""
-    global _pool
-    if _pool is None:
-        with _lock:
-            if _pool is None:
-                _pool = Pool(get_num_threads() - 1)
-                _cell.value = _pool.address
-    return _pool
+    found = _workers.pool
+    if found is None:
+        with _workers.lock:
+            found = _workers.pool
+            if found is None:
+                found = _workers.pool = Pool(get_num_threads() - 1)
+                _workers.cell.value = found.address
+    return found
 
 
 def pool_cell() -> ctypes.c_void_p:
     """A word that always holds the address of the current pool."""
     pool()
-    return _cell
+    return _workers.cell
 
 
 def get_num_threads() -> int:
     """Threads that a launch uses, its caller included."""
-    return _wanted or knobs.num_threads()
+    return _workers.wanted or knobs.num_threads()
 
 
 def set_num_threads(count: int) -> None:
     """Takes effect at the next launch. Results do not depend on it."""
-    global _pool, _wanted
-    with _lock:
-        _wanted = count
-        old, _pool = _pool, None
+    with _workers.lock:
+        _workers.wanted = count
+        old = _workers.take()
     if old is not None:
         old.stop()
-        _retired.append(old)
+        _workers.retired.append(old)
         pool()
 
 
-def _forget() -> None:
-    """In the child of a fork the workers are gone; the next launch starts new ones."""
-    global _pool, _lock
-    if _pool is not None:
-        _retired.append(_pool)
-        _pool.disown()
-    _pool, _lock = None, threading.Lock()
-
-
-def _shutdown() -> None:
-    global _pool
-    old, _pool = _pool, None
-    if old is not None:
-        old.stop()
-
-
-atexit.register(_shutdown)
+atexit.register(_workers.stop)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+    os.register_at_fork(after_in_child=_workers.forget)

@@ -60,7 +60,7 @@ def from_features(features: Mapping[str, bool], cpu: str = "", level: str | None
 @lru_cache(maxsize=8)
 def host(level: str | None = None) -> VectorISA:
     """This machine's instruction set."""
-    from llvmlite import binding as llvm
+    from llvmlite import binding as llvm  # slow: LLVM, where the machine has been looked at before
 
     return from_features(dict(llvm.get_host_cpu_features()), llvm.get_host_cpu_name(), level)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any, NoReturn
 
@@ -54,27 +54,29 @@ recent: deque[Launched] = deque(maxlen=KEPT)
 """The latest runs of programs in this process, the last one at the end."""
 lost: dict[int, Diagnostic] = {}
 """What is to be said of contexts that have ended."""
-forked_from_user = False
-"""Whether this process was forked off one that used the driver, whose handles mean nothing here."""
-_used = False
 
 
-def used() -> None:
-    """Told once the driver has been initialised."""
-    global _used
-    _used = True
+@dataclass(slots=True)
+class Process:
+    """What this process has to do with the driver."""
+
+    used: bool = False
+    """whether the driver has been initialised"""
+    forked_from_user: bool = False
+    """whether the process was forked off one that used the driver, whose handles mean nothing here"""
+
+    def after_fork(self) -> None:
+        """In the child: nothing of CUDA outlives a fork."""
+        self.forked_from_user = self.forked_from_user or self.used
+        recent.clear()
+        lost.clear()
 
 
-def after_fork() -> None:
-    """In the child: nothing of CUDA outlives a fork."""
-    global forked_from_user
-    forked_from_user = forked_from_user or _used
-    recent.clear()
-    lost.clear()
+process = Process()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=after_fork)
+    os.register_at_fork(after_in_child=process.after_fork)
 
 
 class Driver:
@@ -111,7 +113,7 @@ class Driver:
 
         Raises DeviceError in a process that was forked off one that has used the driver.
         """
-        if forked_from_user:
+        if process.forked_from_user:
             raise DeviceError(FORKED)
         context = self.current()
         if context:

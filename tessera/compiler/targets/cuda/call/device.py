@@ -39,7 +39,7 @@ def driver() -> Any:
         bindings = importlib.import_module("cuda.bindings.driver")
     except ImportError as e:
         raise MissingDependency("cuda.bindings", "cuda", "Running on a GPU") from e
-    if contexts.forked_from_user:
+    if contexts.process.forked_from_user:
         raise DeviceError(contexts.FORKED)
     try:
         (status,) = bindings.cuInit(0)
@@ -50,7 +50,7 @@ def driver() -> Any:
     if int(status):
         more = f".\n{contexts.FORKED}" if status.name == "CUDA_ERROR_NOT_INITIALIZED" else ""
         raise DeviceError(f"The NVIDIA driver cannot be used: {status.name}{more}")
-    contexts.used()
+    contexts.process.used = True
     return bindings
 
 
