@@ -23,7 +23,7 @@ from tessera.runtime.arrays import devices
 from tessera.runtime.call.examples import example_arguments
 
 if TYPE_CHECKING:
-    from tessera.profiler import Profiler  # slow: 60 ms for the other commands
+    from tessera.profiler import Profiler
 
 
 def profile(
