@@ -12,6 +12,7 @@ import math
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import tessera
 from tessera.compiler.frontend.kernel.builtins import public
@@ -20,6 +21,7 @@ from tessera.compiler.tile.builtin import TileBuiltin
 from tessera.language import dtypes
 from tessera.language.dtypes import DType
 from tessera.language.scalars import BY_SYMBOL
+from tessera.runtime.eager import creation as made
 from tessera.runtime.eager.tensor import METHOD_FUNCTIONS, Tensor
 
 ROOT = Path(__file__).parents[1] / "tessera"
@@ -38,7 +40,7 @@ HEAD = '''"""Public names of Tessera, for type checkers and editors. Made by scr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, overload
 
 from tessera.language.dims import Expr as _Expr
 from tessera.language.dtypes import DType as _DType
@@ -56,6 +58,8 @@ A = TypeVar("A")
 
 __version__: str
 '''
+CREATION = {name: getattr(made, name) for name in ("asarray", "empty", "from_dlpack", "rand", "randn", "tensor")}
+"""what makes eager tensors; the stub says that they are the tensors that it describes"""
 DUNDERS = {
     "+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod", "**": "pow", "&": "and",
     "|": "or", "^": "xor", "<<": "lshift", ">>": "rshift",
@@ -116,7 +120,12 @@ def function(name: str, operator: Operator) -> str:
 
 def method(name: str, operator: Operator) -> str:
     rest = ", ".join(("self", *parameters(operator, of_method=True)))
-    return f"    def {name}({rest}) -> {result(operator, True)}:\n{docstring(operator.doc, '        ')}"
+    head = f"    def {name}({rest}) -> {result(operator, True)}:\n{docstring(operator.doc, '        ')}"
+    last = operator.parameters[-1]
+    if not (last.spread and not last.operand and not last.required):
+        return head
+    spread = f"    @overload\n    def {name}(self, *{last.name}: int) -> {result(operator, True)}: ..."
+    return f"    @overload\n{head}\n{spread}"
 
 
 def tensor_class() -> str:
@@ -137,17 +146,38 @@ def tensor_class() -> str:
 
 
 def imports(home: Mapping[str, str], modules: Mapping[str, str]) -> str:
-    """Names that live in modules of their own; a name that is an operator as well is that operator."""
+    """Names that live in modules of their own; a name that is an operator as well is that operator.
+
+    `ts.profiler` is a module that can be called, which no type checker believes: here it is the function.
+    """
     lines = ["from tessera.runtime.eager.tensor import Tensor as _Tensor"]
+    lines += ["from tessera.profiler import profiler as profiler"]
     lines += [
         f"from {module} import {name} as {name}"
         for name, module in home.items()
-        if name not in FUNCTIONS | {"Tensor": 0}
+        if name not in FUNCTIONS | {"Tensor": 0} | CREATION
     ]
     for name, module in modules.items():
+        if name == "profiler":
+            continue
         parent = module.rpartition(".")[0]
         lines.append(f"from {'.' if parent == 'tessera' else parent} import {name} as {name}")
     return "\n".join(sorted(lines))
+
+
+def creation(name: str, maker: Any) -> str:
+    """A function that makes an eager tensor; of `ts.tensor`, which has functions of its own, the class."""
+    if inspect.isfunction(maker):
+        return f"def {name}{signature(inspect.signature(maker))}:\n{docstring(inspect.getdoc(maker) or '', '    ')}"
+    kind = type(maker)
+    lines = [f"class _{kind.__name__}:", f"    def __call__{signature(inspect.signature(kind.__call__))}: ..."]
+    lines += ["    def __getattr__(self, name: str) -> Any: ...", f"{name}: _{kind.__name__}"]
+    return "\n".join(lines)
+
+
+def signature(found: inspect.Signature) -> str:
+    """As it is written."""
+    return str(found).replace("'", "")
 
 
 def text() -> str:
@@ -155,8 +185,10 @@ def text() -> str:
     names = vars(tessera)
     parts = [HEAD.format(imports=imports(names["_HOME"], names["_MODULES"]))]
     known = {n: d for n in names["_DTYPES"] if (d := dtypes.of("bool" if n == "bool_" else n)) is not None}
-    parts.append("\n".join(f"{n}: _DType" for n in known))
+    # As a variable, a dtype would be refused where it annotates a scalar: `alpha: ts.f32`.
+    parts.append("\n".join(f"{n}: TypeAlias = Any" for n in known))
     parts.append(tensor_class())
+    parts += [creation(name, maker) for name, maker in CREATION.items()]
     parts += [function(name, operator) for name, operator in sorted(FUNCTIONS.items())]
     return "\n\n".join(parts) + "\n"
 
@@ -180,11 +212,11 @@ def tile_text() -> str:
 
 def main(arguments: list[str]) -> int:
     old = False
-    for name, made in (("__init__.pyi", text()), ("tile.pyi", tile_text())):
+    for name, content in (("__init__.pyi", text()), ("tile.pyi", tile_text())):
         file = ROOT / name
         if "--check" not in arguments:
-            file.write_text(made, encoding="utf-8")
-        elif not file.exists() or file.read_text(encoding="utf-8") != made:
+            file.write_text(content, encoding="utf-8")
+        elif not file.exists() or file.read_text(encoding="utf-8") != content:
             print(f"{file} is out of date; write it with: python scripts/make_stubs.py", file=sys.stderr)
             old = True
     return 1 if old else 0

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, overload
 
 from tessera.language.dims import Expr as _Expr
 from tessera.language.dtypes import DType as _DType
@@ -16,7 +16,6 @@ from . import hardware as hardware
 from . import kernels as kernels
 from . import knobs as knobs
 from . import nn as nn
-from . import profiler as profiler
 from . import scheduler as scheduler
 from . import tile as tile
 from tessera.compiler.frontend.importing import install_import_hook as install_import_hook
@@ -55,6 +54,7 @@ from tessera.language.policies import stochastic_round as stochastic_round
 from tessera.language.schedule import Schedule as Schedule
 from tessera.profiler import Profiler as Profiler
 from tessera.profiler import profile_memory as profile_memory
+from tessera.profiler import profiler as profiler
 from tessera.runtime import array_api as array_api
 from tessera.runtime.arrays.devices import devices as devices
 from tessera.runtime.arrays.devices import get_num_threads as get_num_threads
@@ -62,13 +62,7 @@ from tessera.runtime.arrays.devices import set_num_threads as set_num_threads
 from tessera.runtime.code.why_recompiled import why_recompiled as why_recompiled
 from tessera.runtime.compiled import Compiled as Compiled
 from tessera.runtime.compiled import compile as compile
-from tessera.runtime.eager.creation import asarray as asarray
-from tessera.runtime.eager.creation import empty as empty
-from tessera.runtime.eager.creation import from_dlpack as from_dlpack
 from tessera.runtime.eager.creation import manual_seed as manual_seed
-from tessera.runtime.eager.creation import rand as rand
-from tessera.runtime.eager.creation import randn as randn
-from tessera.runtime.eager.creation import tensor as tensor
 from tessera.runtime.eager.operators import op as op
 from tessera.runtime.eager.tensor import Tensor as _Tensor
 
@@ -85,35 +79,35 @@ A = TypeVar("A")
 __version__: str
 
 
-f64: _DType
-f32: _DType
-tf32: _DType
-f16: _DType
-bf16: _DType
-fp8_e4m3: _DType
-fp8_e5m2: _DType
-fp6_e2m3: _DType
-fp6_e3m2: _DType
-fp4_e2m1: _DType
-int8: _DType
-int16: _DType
-int32: _DType
-int64: _DType
-uint8: _DType
-uint16: _DType
-uint32: _DType
-uint64: _DType
-bool_: _DType
-complex64: _DType
-complex128: _DType
-fp64: _DType
-fp32: _DType
-fp16: _DType
-fp8: _DType
-float64: _DType
-float32: _DType
-float16: _DType
-bfloat16: _DType
+f64: TypeAlias = Any
+f32: TypeAlias = Any
+tf32: TypeAlias = Any
+f16: TypeAlias = Any
+bf16: TypeAlias = Any
+fp8_e4m3: TypeAlias = Any
+fp8_e5m2: TypeAlias = Any
+fp6_e2m3: TypeAlias = Any
+fp6_e3m2: TypeAlias = Any
+fp4_e2m1: TypeAlias = Any
+int8: TypeAlias = Any
+int16: TypeAlias = Any
+int32: TypeAlias = Any
+int64: TypeAlias = Any
+uint8: TypeAlias = Any
+uint16: TypeAlias = Any
+uint32: TypeAlias = Any
+uint64: TypeAlias = Any
+bool_: TypeAlias = Any
+complex64: TypeAlias = Any
+complex128: TypeAlias = Any
+fp64: TypeAlias = Any
+fp32: TypeAlias = Any
+fp16: TypeAlias = Any
+fp8: TypeAlias = Any
+float64: TypeAlias = Any
+float32: TypeAlias = Any
+float16: TypeAlias = Any
+bfloat16: TypeAlias = Any
 
 class Tensor(_Tensor):
     @property
@@ -251,8 +245,11 @@ class Tensor(_Tensor):
         """e**x - 1, exact near 0."""
     def flatten(self, start: int = 0, end: int = -1) -> Tensor:
         """`x` with the axes `start` to `end` (inclusive) made one, in C order."""
+    @overload
     def flip(self, axis: int | Sequence[int] | None = None) -> Tensor:
         """`x` in reverse order along `axis`; None means along all axes."""
+    @overload
+    def flip(self, *axis: int) -> Tensor: ...
     def floor(self) -> Tensor:
         """Largest integer <= x."""
     def floor_divide(self, y: Array) -> Tensor:
@@ -432,8 +429,11 @@ class Tensor(_Tensor):
         """Square root."""
     def square(self) -> Tensor:
         """x * x."""
+    @overload
     def squeeze(self, axis: int | Sequence[int] | None = None) -> Tensor:
         """`x` without axes of size 1: those named by `axis`, or all whose size is known to be 1."""
+    @overload
+    def squeeze(self, *axis: int) -> Tensor: ...
     def std(self, axis: Axes = None, correction: float = 0, keepdims: bool = False) -> Tensor:
         """The standard deviation along `axis`: the square root of the variance."""
     def sub(self, y: Array) -> Tensor:
@@ -457,11 +457,14 @@ class Tensor(_Tensor):
         """Hyperbolic tangent."""
     def tile(self, *reps: Any) -> Tensor:
         """`x` repeated as a whole, `reps` times along each axis, as in NumPy."""
+    @overload
     def transpose(self, perm: Sequence[int] | None = None) -> Tensor:
         """`x` with its axes in the order `perm`; without it, in reverse order.
 
         Two axes spelled out, `x.transpose(1, 2)`, are exchanged, as in PyTorch; a tuple is always a permutation.
         """
+    @overload
+    def transpose(self, *perm: int) -> Tensor: ...
     def tril(self, k: int = 0) -> Tensor:
         """`x` with zeros above diagonal number k of its last two axes."""
     def triu(self, k: int = 0) -> Tensor:
@@ -520,6 +523,29 @@ class Tensor(_Tensor):
     def __matmul__(self, other: Array) -> Tensor: ...
     def __rmatmul__(self, other: Array) -> Tensor: ...
     def __getitem__(self, index: Any) -> Tensor: ...
+
+def asarray(data: Any, dtype: Any = None, device: str | None = None) -> Tensor:
+    """A Tensor over `data`: the same memory where it is an array on that device, a copy of lists and numbers."""
+
+def empty(*shape: Any, dtype: Any = f32, device: str | None = None) -> Tensor:
+    """Uninitialised memory; what it holds is not defined."""
+
+def from_dlpack(array: Any) -> Tensor:
+    """A Tensor that shares the memory of any array with `__dlpack__`: PyTorch, JAX, CuPy, NumPy and others.
+
+    Raises LaunchError TS501 where the array cannot be shared, TS504 for devices without a target.
+    """
+
+def rand(*shape: Any, dtype: Any = f32, seed: int | None = None, device: str | None = None) -> Tensor:
+    """Evenly distributed over [0, 1). `rand(2, 3)` or `rand((2, 3))`."""
+
+def randn(*shape: Any, dtype: Any = f32, seed: int | None = None, device: str | None = None) -> Tensor:
+    """Normally distributed with mean 0 and standard deviation 1."""
+
+class _TensorNamespace:
+    def __call__(self, data: Any, dtype: Any = None, device: str | None = None) -> Tensor: ...
+    def __getattr__(self, name: str) -> Any: ...
+tensor: _TensorNamespace
 
 def abs(x: A) -> A:
     """|x|."""
