@@ -1,4 +1,5 @@
-"""The numbers that fix in which order elements are summed, and with it the bits of results (docs/decisions/0008).
+"""The numbers that fix in which order elements are summed, and with it the bits of results (docs/decisions/0008). No
+other place has one: the CUDA headers repeat some, and a test compares them.
 
 Sums of products: `CHAIN` products in a row are one chain of fused multiply-adds in ascending k; `GROUP` chains, then
 all groups, are added in ascending order. How k is cut depends on k alone. A chain is long enough to repay what its end
@@ -17,6 +18,12 @@ GROUP = 16
 """chains that are added one after the other, before the groups are"""
 SPAN = CHAIN * GROUP
 """products of a group"""
+
+
+PARTIAL_BITS = 2048
+"""of a CPU's reduction: as many partial results as fit into them; element i belongs to partial i modulo their number"""
+PARTIALS_ALONG, PARTIALS_ACROSS = 1024, 128
+"""of a GPU's reduction along a row, and across rows: partial results, to which positions belong in the same way"""
 
 
 def levels(k: Dim | None) -> int:

@@ -17,6 +17,7 @@ from tessera.compiler.targets.cpu.elementary.vectormath import VectorMath
 from tessera.compiler.targets.cpu.llvm.values import I64, Ty, Val, const
 from tessera.language import dtypes
 from tessera.language.dtypes import DType
+from tessera.language.order import PARTIAL_BITS
 
 
 class Reduction:
@@ -45,7 +46,7 @@ class Reduction:
     @property
     def partials(self) -> int:
         """How many partial results the order prescribes."""
-        return 2048 // register_type(self.dtype).bits
+        return PARTIAL_BITS // register_type(self.dtype).bits
 
     def types(self, lanes: int) -> list[Ty]:
         t = register_type(self.dtype, lanes)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-PARTIALS = {1: 1024, 0: 128}
-"""How many interleaved partial results a reduction over columns (1) and over rows (0) keeps. Part of its meaning."""
+from tessera.language.order import PARTIALS_ACROSS, PARTIALS_ALONG
+
+PARTIALS = {1: PARTIALS_ALONG, 0: PARTIALS_ACROSS}
+"""How many interleaved partial results a reduction over columns (1) and over rows (0) keeps."""
 
 
 def power_of_two(n: int) -> int:
