@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import importlib.util
 import os
@@ -83,6 +84,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return FIRST.index(folder) if folder in FIRST else len(FIRST)
 
     items.sort(key=place)
+
+
+def pytest_collection_finish() -> None:
+    """What is there now stays to the end: the collector of garbage need not look at it again, which takes a tenth of
+    the time of all tests."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

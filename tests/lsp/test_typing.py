@@ -168,7 +168,7 @@ async def test_completions_from_what_was_known_last(after, typed, expected, miss
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_long_file_is_completed_at_once(editor):
     """What is sent may be incomplete then, which is said; a little later it is not."""
-    doc = editor.open(program(10_000), "longer.py")
+    doc = editor.open(program(3_000), "longer.py")
     await editor.inlay_hints(doc)
     mark = "    hidden = x @ up\n"
     text = editor.texts[doc.uri]
