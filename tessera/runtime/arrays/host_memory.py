@@ -134,6 +134,22 @@ def empty(shape: tuple[int, ...], dtype: Any, nbytes: int, what: str = "result")
         raise too_large(nbytes, available(), what) from None
 
 
+class Used:
+    """Counts memory that somebody else provides while a block runs, for those who listen."""
+
+    def __init__(self, nbytes: int, what: str) -> None:
+        self.nbytes = nbytes if events.active() else 0
+        self.what = what
+
+    def __enter__(self) -> None:
+        if self.nbytes:
+            _meter.change(self.nbytes, self.what)
+
+    def __exit__(self, *_: object) -> None:
+        if self.nbytes:
+            _meter.change(-self.nbytes, "release")
+
+
 def release_unused() -> int:
     """Gives recycled memory back to the system; returns the number of bytes."""
     return _pool.release()

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any
 
-from tessera.compiler.targets.base import platform_of
+from tessera.compiler.targets.base import Executable, platform_of
 from tessera.language import dims
 from tessera.language.dims import Dim
 from tessera.language.lazy import np
 from tessera.runtime import events
-from tessera.runtime.arrays import devices
+from tessera.runtime.arrays import devices, host_memory
 from tessera.runtime.callsite import callsite
 from tessera.runtime.code.build import Built
 from tessera.runtime.code.plan import LaunchInfo
@@ -50,10 +50,11 @@ def observe(run: Run, pointers: Sequence[int], scalars: Sequence[Any], sizes: Se
     this took of the call's time."""
     recorder = Recorder() if events.tiles_wanted() else None
     executable = run.built.code.executable()
-    stop = run.stopwatch() if run.stopwatch is not None else None
-    start = perf_counter_ns()
-    executable.run(pointers, scalars, sizes, stream=stream, record=recorder)
-    duration = stop() if stop is not None else perf_counter_ns() - start
+    with host_memory.Used(_workspace(run, executable, sizes), f"temporaries of {run.built.plan.name}"):
+        stop = run.stopwatch() if run.stopwatch is not None else None
+        start = perf_counter_ns()
+        executable.run(pointers, scalars, sizes, stream=stream, record=recorder)
+        duration = stop() if stop is not None else perf_counter_ns() - start
     launches = run.built.plan.launches
     ids = [events.new_launch() for _ in launches]
     batches = recorder.batches if recorder is not None else []
@@ -75,6 +76,12 @@ def observe(run: Run, pointers: Sequence[int], scalars: Sequence[Any], sizes: Se
         events.publish(_batch(columns, ids, [info.line for info in launches], run.built.artifact.meta))
     ended = max((begin + length for begin, length, _ in extents if length is not None), default=start + duration)
     events.publish(ProfilingEvent(ended, perf_counter_ns() - ended))
+
+
+def _workspace(run: Run, executable: Executable, sizes: Sequence[int]) -> int:
+    """Host memory that the call takes beside arguments and results, where the target knows it."""
+    known = getattr(executable, "workspace_bytes", None)
+    return known(sizes) if known is not None and run.device.startswith("cpu") else 0
 
 
 class _Buffers:

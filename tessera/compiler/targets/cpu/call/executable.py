@@ -130,6 +130,13 @@ class CpuExecutable:
         """What one tile record costs here, in ns; None where none are made."""
         return record_ns() if self.records_tiles else None
 
+    def workspace_bytes(self, dims: Sequence[int]) -> int:
+        """What a call takes beside its arguments and results: temporaries, and scratch of each worker."""
+        if not self._needs_memory:
+            return 0
+        _, size, stride = self._layout(tuple(dims))
+        return size + stride * (threads.pool().size + 1)
+
     # -- one call ----------------------------------------------------------------------------------------------------
     def run(
         self,
