@@ -6,6 +6,8 @@ been prepared are prepared anew. This module imports no part of the compiler, so
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -49,6 +51,8 @@ class Scheduler:
 
 PASSES: dict[str, Pass] = {}
 SCHEDULERS: dict[str, Scheduler] = {}
+BUILTINS: dict[str, str] = {}
+"""functions of kernels from outside, by module and name: what their code is"""
 CHANGED: list[Callable[[], None]] = []
 """called when something has been registered or removed"""
 
@@ -66,9 +70,24 @@ def state() -> str:
     """What has been registered, in order, as text for cache keys; empty where nothing has."""
     passes = [(p.name, p.stage, p.after, p.optional, p.version) for p in PASSES.values()]
     schedulers = [(s.name, s.version) for s in SCHEDULERS.values()]
-    return repr((passes, schedulers)) if passes or schedulers else ""
+    return repr((passes, schedulers, BUILTINS)) if passes or schedulers or BUILTINS else ""
 
 
 def changed() -> None:
     for call in CHANGED:
         call()
+
+
+def content(given: Any, version: str = "") -> str:
+    """A digest of the text that defines it: of its module, or of a notebook's cell. Where no text is to be had, its
+    code."""
+    parts = [version, getattr(given, "__qualname__", type(given).__qualname__)]
+    try:
+        parts.append(inspect.getsource(inspect.getmodule(given) or given))
+    except (OSError, TypeError):
+        try:
+            parts.append(inspect.getsource(given))
+        except (OSError, TypeError):
+            code = getattr(given, "__code__", None)
+            parts.append(repr((code.co_code, code.co_consts, code.co_names)) if code else repr(given))
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:16]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import inspect
 from collections.abc import Callable
 from typing import Any, get_args
 
@@ -31,7 +29,9 @@ def register_pass(
         run = _method(given, "run", "pass", name)
         _named("pass", name)
         demand_place(name, stage, after)
-        extensions.PASSES[name] = Pass(name, stage, run, optional, after=after, version=_content(given, version))
+        extensions.PASSES[name] = Pass(
+            name, stage, run, optional, after=after, version=extensions.content(given, version)
+        )
         extensions.changed()
         return given
 
@@ -49,7 +49,7 @@ def register_scheduler(name: str, *, version: str = "") -> Callable[[Any], Any]:
     def register(given: Any) -> Any:
         schedule = _method(given, "schedule", "scheduler", name)
         _named("scheduler", name)
-        extensions.SCHEDULERS[name] = Scheduler(name, schedule, _content(given, version))
+        extensions.SCHEDULERS[name] = Scheduler(name, schedule, extensions.content(given, version))
         extensions.changed()
         return given
 
@@ -70,18 +70,3 @@ def _named(kind: str, name: str) -> None:
 
 def _refused(kind: str, name: str, why: str) -> CompileError:
     return CompileError(Diagnostic("TS614", f"{kind} {name!r} cannot be registered: {why}"))
-
-
-def _content(given: Any, version: str) -> str:
-    """A digest of the text that defines it: of its module, or of a notebook's cell. Where no text is to be had, its
-    code."""
-    parts = [version, getattr(given, "__qualname__", type(given).__qualname__)]
-    try:
-        parts.append(inspect.getsource(inspect.getmodule(given) or given))
-    except (OSError, TypeError):
-        try:
-            parts.append(inspect.getsource(given))
-        except (OSError, TypeError):
-            code = getattr(given, "__code__", None)
-            parts.append(repr((code.co_code, code.co_consts, code.co_names)) if code else repr(given))
-    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:16]

@@ -11,6 +11,7 @@ from tessera.compiler.ir.types import SharedType, TileType, ViewType
 from tessera.compiler.structure import Structure, row
 from tessera.compiler.tile.passes.mask_tails import tails_of
 from tessera.compiler.tile.passes.padding import NONE, Axis
+from tessera.compiler.tile.primitive import PRIMITIVES
 from tessera.compiler.tile.program import Buffer, Launch, Program, ScalarArg, Window
 from tessera.compiler.unit import LaunchCheck, Param
 from tessera.errors import CompileError, Diagnostic, Note
@@ -136,6 +137,9 @@ class _Work:
         if name in TABLE and name != "where":
             dtype = cast(TileType, op.operands[0].type).dtype
             return _times(TABLE[name].flops, self.elements(op.result)) if dtype.is_float or dtype.is_complex else 0
+        if op.name in PRIMITIVES:
+            types = [cast(TileType, v.type) for v in op.operands]
+            return PRIMITIVES[op.name].flops(types, cast(TileType, op.result.type), **op.attrs)
         return 0
 
     def elements(self, v: Value) -> Amount:

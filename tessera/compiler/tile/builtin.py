@@ -18,10 +18,12 @@ functions; those of the package are members of `ts.tile`. A function that needs 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
+from tessera.compiler import extensions
+from tessera.errors import CompileError, Diagnostic
 from tessera.language.dtypes import DType
 
 HOME = "tessera."
@@ -45,6 +47,8 @@ class TileBuiltin:
     example: str = ""
     hidden: ClassVar[bool] = False
     """whether only the compiler writes it"""
+    definition: ClassVar[TileBuiltin]
+    """the one object of the class"""
 
     def __init_subclass__(cls, abstract: bool = False, **rest: Any) -> None:
         super().__init_subclass__(**rest)
@@ -52,12 +56,19 @@ class TileBuiltin:
             return
         if "name" not in cls.__dict__:
             cls.name = "".join("_" + c.lower() if c.isupper() else c for c in cls.__name__).lstrip("_")
-        register(cls())
+        cls.definition = cls()
+        register(cls.definition)
 
     def build(self, k: Any, *args: Any, **kwargs: Any) -> Any:
         """Emits the Tile IR that it means through the kernel layer (a KernelState), and gives the value. Raises
         KernelFault where a rule is broken."""
         raise TypeError(f"ts.tile.{self.name} has no meaning")
+
+    @classmethod
+    def function(cls, name: str = "") -> Callable[..., Any]:
+        """The function that programs call, as plain Python sees it: with its name, signature and documentation. Outside
+        of kernels a call raises CompileError TS401."""
+        return as_function(cls.definition, name or cls.definition.name)
 
     # what is derived
     @property
@@ -128,18 +139,38 @@ BUILTINS: dict[str, TileBuiltin] = {}
 
 
 def register(builtin: TileBuiltin) -> None:
-    """Adds a builtin under all its names. Raises ValueError where one is taken."""
+    """Adds a builtin under all its names. Raises ValueError where a function of `ts.tile` has one; of another package a
+    second one replaces the first, and is part of cache keys."""
     prefix = builtin.path.removeprefix("tessera.tile").removeprefix(".")
     for name in builtin.names:
         key = f"{prefix}.{name}" if prefix else name
-        if key in BUILTINS:
+        if key in BUILTINS and not prefix:
             raise ValueError(f"{key} is taken by {type(BUILTINS[key]).__name__}")
         BUILTINS[key] = builtin
+        if prefix:
+            extensions.BUILTINS[key] = extensions.content(type(builtin))
+            extensions.changed()
 
 
 def public() -> dict[str, TileBuiltin]:
     """The members of `ts.tile` that people may write, by name."""
     return {n: b for n, b in BUILTINS.items() if not b.hidden and "." not in n}
+
+
+def as_function(builtin: TileBuiltin, name: str) -> Callable[..., Any]:
+    """A builtin as plain Python sees it, under one of its names."""
+    path = f"{builtin.path}.{name}"
+
+    def refuse(*args: Any, **kwargs: Any) -> NoReturn:
+        shown = path.replace("tessera.tile.", "" if builtin.path != "tessera.tile" else "ts.tile.", 1)
+        message = f"{shown} has a meaning inside a @ts.kernel only; it was called from plain Python."
+        raise CompileError(Diagnostic("TS401", message))
+
+    refuse.__name__ = refuse.__qualname__ = name
+    refuse.__doc__, refuse.__module__ = builtin.text, builtin.path
+    vars(refuse)["__signature__"] = inspect.Signature(list(builtin.parameters.values()))
+    vars(refuse)["__tessera_builtin__"] = path
+    return refuse
 
 
 def _shown(default: object) -> str:

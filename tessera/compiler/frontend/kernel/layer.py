@@ -265,9 +265,10 @@ class KernelLayer(KernelState):
     def call(self, node: ast.AST, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if isinstance(callee, OperatorRef):
             return calls.graph_form(self, node, callee.name)
-        known = callee.path.startswith("tessera.tile.")
-        rule = calls.tile_call if known else calls.python_call
-        return self._call(node, rule, callee.name, args, kwargs)
+        if callee.path.startswith("tessera.tile."):
+            name = callee.path.removeprefix("tessera.tile.")  # of another package with its module
+            return self._call(node, calls.tile_call, name, args, kwargs)
+        return self._call(node, calls.python_call, callee.name, args, kwargs)
 
     @guarded
     def _call(self, node: ast.AST, rule: Callable[..., Any], name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:

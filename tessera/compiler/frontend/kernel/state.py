@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ from tessera.compiler.frontend.syntax.assigned import assigned_names
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import INDEX, Shape, TileType, Type, shape_text
 from tessera.compiler.tile.dialect import TileBuilder
+from tessera.compiler.tile.primitive import TilePrimitive
 from tessera.compiler.unit import Param
 from tessera.errors import Span
 from tessera.language import dims, dtypes
@@ -232,6 +234,22 @@ class KernelState(Layer):
         if name == "where":
             return self.tiles.where(*operands)
         return self.tiles.map(name, *operands)
+
+    def primitive(self, definition: TilePrimitive, operands: Sequence[Any], attrs: dict[str, Any]) -> Value:
+        """A call of a function with an op of its own. Raises KernelFault."""
+        tiles = [self.tiles.compute(self.tile(v)) for v in operands]
+        known = {n: tuple(map(self.known, v)) if is_tuple(v) else self.known(v) for n, v in attrs.items()}
+        for n, v in known.items():
+            if not all(x is None or isinstance(x, (bool, int, float, str)) for x in (v if is_tuple(v) else (v,))):
+                raise KernelFault("TS105", f"{n} of {definition.signature} is a number known at compile time")
+        try:
+            result = definition.result(*map(tile_type, tiles), **known)
+        except (ValueError, dims.DimError) as e:
+            raise KernelFault("TS402", f"{definition.name}: {e}") from None
+        out = self.tiles.builder.value(definition.op, tiles, result, known)
+        if result.shape == tile_type(tiles[0]).shape:
+            return self.tiles.identities.like(out, tiles[0])
+        return self.tiles.identities.set(out, tuple(Axis(size=d, inserted=d == 1) for d in result.shape))
 
     def reduce(self, name: str, x: Value, axis: Any, keepdim: bool) -> Value:
         """A reduction. Raises KernelFault where the axis is spread over programs."""

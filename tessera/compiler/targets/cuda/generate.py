@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import TileType, ViewType
-from tessera.compiler.targets.cuda.emit import contract, control, memory, pipeline, warpgroups
+from tessera.compiler.targets.cuda.emit import contract, control, memory, pipeline, primitives, warpgroups
 from tessera.compiler.targets.cuda.emit import tiles as emit_print
 from tessera.compiler.targets.cuda.emit import tiles as emit_sort
 from tessera.compiler.targets.cuda.emit import tiles as emit_tiles
@@ -30,6 +30,7 @@ _WRITERS = (
     control,
     memory,
     pipeline,
+    primitives,
     emit_print,
     emit_sort,
     emit_tiles,

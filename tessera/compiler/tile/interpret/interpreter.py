@@ -17,6 +17,7 @@ from tessera.compiler.tile.asserts import asked, dtype_of, shown, told
 from tessera.compiler.tile.interpret.arithmetic import dot, order, philox, reduce, scalar_map
 from tessera.compiler.tile.interpret.memory import SharedTile, View, fault, outside_text, user_axis
 from tessera.compiler.tile.interpret.pipelines import run_pipeline
+from tessera.compiler.tile.primitive import PRIMITIVES
 from tessera.compiler.tile.printing import say
 from tessera.errors import Note, Span
 from tessera.language.dims import Dim, evaluate
@@ -93,7 +94,7 @@ class Interpreter:
             a, b = (self.env[v] for v in op.operands)
             self.env[op.result] = _INDEX[name](a, b)
             return
-        method = _METHODS.get(name)
+        method = _METHODS.get(name) or (Interpreter.primitive if name in PRIMITIVES else None)
         result: Any = method(self, op) if method else self.map(op)
         if len(op.results) == 1:
             self.env[op.result] = result
@@ -187,6 +188,15 @@ class Interpreter:
 
     def philox(self, op: Op) -> Any:
         return philox(*self.operands(op))
+
+    def primitive(self, op: Op) -> Any:
+        """An op of a function's own, by the meaning that its definition gives."""
+        arrays = [to_compute(self.env[v], _dtype(v)) for v in op.operands]
+        out = np.asarray(PRIMITIVES[op.name].evaluate(op, arrays), _dtype(op.result).numpy)
+        if out.shape != self.shape(op.result):
+            why = f"its `reference` gives {out.shape}, its `result` {self.shape(op.result)}"
+            raise PRIMITIVES[op.name].missing("reference", op, why)
+        return out
 
     # matrix products
     def content(self, op: Op, v: Value) -> Any:

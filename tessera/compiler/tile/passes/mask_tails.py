@@ -30,6 +30,7 @@ from tessera.compiler.tile.passes.padding import (
     slice_start,
     visible,
 )
+from tessera.compiler.tile.primitive import PRIMITIVES
 from tessera.compiler.tile.ranges import Ranges, defined_in
 from tessera.language import dtypes
 from tessera.language.dims import Dim
@@ -79,6 +80,8 @@ class MaskTails:
             self.elementwise(op)
         elif name in _RULES:
             _RULES[name](self, op)
+        elif op.name in PRIMITIVES:
+            self.primitive(op)
 
     # where tails come from
     def load(self, op: Op) -> None:
@@ -280,6 +283,18 @@ class MaskTails:
         count = builder.reduce("sum", builder.cast(exists, dtypes.int64), (axis,))
         there = builder.broadcast(count, shape, tuple(a for a in range(len(shape)) if a != axis))
         return (builder.map("lt", builder.value("tile.iota", (), there.type, {"axis": axis}), there),)
+
+    def primitive(self, op: Op) -> None:
+        """A function with an op of its own says what stands in place of padding, and where its elements exist."""
+        first = op.operands[0] if op.operands else None
+        if first is not None and cast(TileType, first.type).shape == cast(TileType, op.result.type).shape:
+            self.tails[op.result] = self.of(first)
+            if first in self.masks:
+                self.masks[op.result] = self.masks[first]
+        for i, x in enumerate(list(op.operands)):
+            tails, masks = self.of(x), self.masks.get(x, ())
+            if any(tails) or masks:
+                op.set_operand(i, self.masked(op, x, tails, masks, PRIMITIVES[op.name].padding))
 
     def mma(self, op: Op) -> None:
         a, b, acc = op.operands

@@ -13,9 +13,9 @@ from tessera.compiler.frontend.kernel.builtins import (
     products,
     shaping,
 )
-from tessera.compiler.tile.builtin import BUILTINS, public
+from tessera.compiler.tile.builtin import BUILTINS, as_function, public
 
-__all__ = ["BUILTINS", "FAMILIES", "public"]
+__all__ = ["BUILTINS", "FAMILIES", "as_function", "public"]
 
 FAMILIES = (places, loops, making, memory, shaping, folds, products, elementwise, checking)
 """in the order of the reference page"""

@@ -25,6 +25,7 @@ from tessera.compiler.targets.cpu.loops.memory import Cell, held
 from tessera.compiler.targets.cpu.loops.nests import NestWriter, Scratch
 from tessera.compiler.targets.cpu.loops.plan import Planner
 from tessera.compiler.targets.cpu.loops.stages import Group, Stage
+from tessera.compiler.tile.primitive import PRIMITIVES
 from tessera.compiler.tile.program import Launch, ScalarArg, Window
 from tessera.language.dims import Dim, prod
 from tessera.language.dtypes import DType
@@ -218,9 +219,10 @@ class KernelFunction:
         return Cell(self.raw(prod(t.shape) * d.itemsize), self.ev.packed_strides(t.shape), d)
 
     def _apart(self, op: Op, plan: Planner, writer: NestWriter) -> None:
-        if op.name not in WRITERS:
+        name = "tile.primitive" if op.name in PRIMITIVES else op.name
+        if name not in WRITERS:
             unsupported(op)
-        WRITERS[op.name](self, op, plan, writer)
+        WRITERS[name](self, op, plan, writer)
         self._unpadded(op, writer, plan)
 
     def _unpadded(self, op: Op, writer: NestWriter, plan: Planner) -> None:

@@ -23,6 +23,7 @@ from tessera.compiler.targets.cuda.write import cxx
 from tessera.compiler.targets.cuda.write.print_buffer import Site, prints
 from tessera.compiler.targets.cuda.write.source import Source
 from tessera.compiler.tile.offsets import Bounds
+from tessera.compiler.tile.primitive import PRIMITIVES
 from tessera.errors import NOWHERE, Diagnostic, Span, TargetError
 from tessera.language.dims import Dim, symbols
 from tessera.language.dtypes import DType
@@ -255,7 +256,7 @@ class KernelEmitter:
         if node in self.needed:
             self.headers.add("shared")
             self.source.write(self.barrier() if self.needed[node] else "ts::sync();")
-        handler = HANDLERS.get(node.name)
+        handler = HANDLERS.get("tile.primitive" if node.name in PRIMITIVES else node.name)
         if handler is None:
             raise self.refuse(node, f"The CUDA target has no code for {node.name}")
         handler(self, node)
