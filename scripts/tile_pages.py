@@ -15,7 +15,7 @@ HEAD = """# Functions of kernels
 Every function of `ts.tile`, with what it takes and gives, what it costs, and a program that runs on every target; what
 stands below a `>>>` is what it prints, with four digits. `dim` and `keepdims` are accepted for `axis` and `keepdim`.
 Most functions are methods of tiles too: `x.sum(axis=1)`. How tiles meet, and which axis an index means, stands in
-[Kernels](kernels.md).
+[Kernels](kernels.md); a function of your own is [one class](adding-a-tile-builtin.md).
 
 ```py
 import numpy as np

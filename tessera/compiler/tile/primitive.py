@@ -25,7 +25,7 @@ from typing import Any, TypeAlias
 
 from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.spec import SPECS, OpSpec, demand, invalid
-from tessera.compiler.ir.types import Shape, TileType
+from tessera.compiler.ir.types import TileType
 from tessera.compiler.tile.builtin import TileBuiltin
 from tessera.errors import Diagnostic, TargetError
 from tessera.language import dims, dtypes
@@ -215,9 +215,8 @@ class At:
 
     __radd__, __rmul__ = __add__, __mul__
 
-    def clip(self, n: Dim) -> At:
+    def clip(self, n: int) -> At:
         """The nearest index from 0 to n - 1."""
-        assert isinstance(n, int)
         return self._with("imax", 0)._with("imin", n - 1)
 
     def __lt__(self, other: At | int) -> Element:
@@ -234,7 +233,7 @@ class At:
 class Operand:
     """An operand while code is written: `x(i, j)` is its element there."""
 
-    shape: Shape
+    shape: tuple[int, ...]
     dtype: DType
     read: Callable[[Sequence[Code]], Element]
 

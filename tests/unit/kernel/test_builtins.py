@@ -171,3 +171,32 @@ def example(x: Tensor["M", "N", ts.{name}], y: Tensor["M", "N", ts.{name}]):
         if not refused:
             found = next(e.type for e in analysis.expressions if e.name == "found")
             assert found.dtype == GIVEN[gives](dtype), dtype
+
+
+def test_arguments_by_the_names_that_are_shown(tmp_path: Path) -> None:
+    """And by those of other libraries, wherever ours is a parameter."""
+    program = """
+@ts.kernel
+def example(a: Tensor["M", "N", ts.f32], b: Tensor["M", "N", ts.f32], out: Tensor["K", "M", "N", ts.f32]):
+    s, t = a[0:4, 0:8], b[0:4, 0:8]
+    out[0, 0:4, 0:8] = ts.tile.atan2(y=s, x=t)
+    out[1, 0:4, 0:8] = ts.tile.sort(s, dim=0)
+    out[2, 0:4, 0:8] = s.cumsum(dim=1)
+    out[3, 0:4, 0:8] = s - ts.tile.max(s, dim=1, keepdims=True)
+    out[4, 0:4, 0:8] = s - ts.tile.row_sum(s, keepdim=True)
+"""
+    a, b = np.random.default_rng(0).standard_normal((2, 4, 8), np.float32)
+    out = np.zeros((5, 4, 8), np.float32)
+    loaded(program, tmp_path)["example"](a, b, out)
+    wanted = [np.arctan2(a, b), np.sort(a, 0), a.cumsum(1), a - a.max(1, keepdims=True), a - a.sum(1, keepdims=True)]
+    np.testing.assert_allclose(out, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_an_argument_given_twice_is_refused(tmp_path: Path) -> None:
+    program = """
+@ts.kernel
+def example(a: Tensor["M", "N", ts.f32], out: Tensor["M", "N", ts.f32]):
+    out[0:4, 0:8] = ts.tile.sort(a[0:4, 0:8], axis=0, dim=0)
+"""
+    (found,) = [d for d in check(loaded(program, tmp_path)["example"]).diagnostics if d.severity == "error"]
+    assert found.code == "TS105" and found.message.startswith("sort(x, axis=-1, descending=False): ")

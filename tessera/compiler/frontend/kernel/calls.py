@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend.evaluate.attributes import name_span
-from tessera.compiler.frontend.kernel.builtins import BUILTINS
+from tessera.compiler.frontend.kernel.builtins import BUILTINS, public
 from tessera.compiler.frontend.kernel.tiles import NUMBERS, KernelFault
 from tessera.compiler.frontend.kernel.values import View
 from tessera.compiler.frontend.names.values import type_name
@@ -36,7 +36,7 @@ def tile_call(k: KernelState, node: ast.AST, name: str, args: list[Any], kwargs:
     builtin = BUILTINS.get(name)
     if builtin is None:
         named = node.func if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
-        hint, fixes = k.ev.suggest(name, BUILTINS, name_span(k.ev, named) if named else k.ev.span(node))
+        hint, fixes = k.ev.suggest(name, public(), name_span(k.ev, named) if named else k.ev.span(node))
         return k.ev.error("TS104", f"ts.tile has no function {name!r}{hint}", node, fixes=fixes if named else ())
     try:
         bound = builtin.bind(args, kwargs)

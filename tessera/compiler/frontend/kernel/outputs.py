@@ -374,7 +374,8 @@ def _check_memory(k: KernelState, value: Any) -> None:
     for name, statement in k.plan.overwritten:
         message = f"every step of {name} overwrites this place; accumulate with +=, or index it with {name}"
         ev.error("TS403", message, statement)
-    if not k.memory.written and not isinstance(value, Unknown) and not ev.findings.errors:
+    unseen = k.plan.stored & k.views.keys()  # of what is stored to, where what is stored is not known in an editor
+    if not k.memory.written and not unseen and not isinstance(value, Unknown) and not ev.findings.errors:
         ev.error("TS406", "the kernel stores to nothing and returns nothing", ev.definition.span)
 
 

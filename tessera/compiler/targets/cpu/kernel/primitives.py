@@ -98,7 +98,7 @@ def write_primitive(k: KernelFunction, op: Op, plan: Planner, writer: NestWriter
 
 def _operand(k: KernelFunction, c: Elements, v: Value, plan: Planner, writer: NestWriter) -> Operand:
     """An operand in memory, where elements at any places can be read; a scalar in registers."""
-    shape, dtype = shape_of(v), dtype_of(v)
+    shape, dtype = tuple(int(n) for n in shape_of(v)), dtype_of(v)  # type: ignore[arg-type]
     if not shape:
         value = Element(k.ev.element(v, ()), dtype)
         return Operand(shape, dtype, lambda at: value)

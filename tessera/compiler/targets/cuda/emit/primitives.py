@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from tessera.compiler.ir.core import Op, Value
@@ -10,7 +11,6 @@ from tessera.compiler.targets.cuda.layouts.groups import dtype_of, is_tile, shap
 from tessera.compiler.targets.cuda.write import cxx
 from tessera.compiler.tile.primitive import PRIMITIVES, At, Code, Element, ElementWriter, Operand
 from tessera.language import dtypes
-from tessera.language.dims import prod
 from tessera.language.dtypes import DType
 
 INDEX = {"iadd": "+", "isub": "-", "imul": "*"}
@@ -57,7 +57,7 @@ def _primitive(e: KernelEmitter, op: Op) -> None:
     used, operands = 0, list[Operand]()
     for x in op.operands:
         operands.append(_operand(e, x, used))
-        used += -(-prod(map(int, shape_of(x))) * dtype_of(x).itemsize // 16) * 16 if is_tile(x) else 0  # type: ignore[arg-type]
+        used += -(-math.prod(operands[-1].shape) * dtype_of(x).itemsize // 16) * 16 if is_tile(x) else 0
     e.need_scratch(used)
     e.source.write("ts::hw::sync();")
     kept = squeezed(shape_of(v))
@@ -75,7 +75,7 @@ def _primitive(e: KernelEmitter, op: Op) -> None:
 
 def _operand(e: KernelEmitter, x: Value, byte: int) -> Operand:
     """A tile in shared memory, in C order from `byte` on; a scalar as it is."""
-    shape, dtype = shape_of(x), dtype_of(x)
+    shape, dtype = tuple(int(n) for n in shape_of(x)), dtype_of(x)  # type: ignore[arg-type]
     if not is_tile(x):
         text = e.expr(x)
         return Operand(shape, dtype, lambda at: Element(text, dtype))
