@@ -29,7 +29,7 @@ class BitCount(TilePrimitive):
         return Element(c.fn.intrinsic("ctpop", bits.value.ty, bits.value), bits.dtype)
 
     def cuda(self, c: Any, at: Any, x: Operand) -> Element:
-        count = "[](unsigned v) { int n = 0; for (; v; v &= v - 1) ++n; return n; }"
+        count = "[] (unsigned v) { int n = 0; for (; v; v &= v - 1) ++n; return n; }"
         return Element(f"{count}({x(*at).value})", x.dtype)
 
 
