@@ -3,13 +3,15 @@ program computes is right, nothing hangs or crashes, and the caches are of use a
 
     python -m tests.fuzz faults --count 10000 --seed 1 [--only damage]
 
-Most faults are damage to what a process left on disk, in this process; one in some hundred is a process of its own.
+Most faults are damage to what a process left on disk, in this process; one in eight is a process of its own, or two.
 The same seed makes the same faults (but for the moments at which processes are killed).
 """
 
 from __future__ import annotations
 
 import argparse
+import faulthandler
+import multiprocessing
 import os
 import random
 import shutil
@@ -309,122 +311,154 @@ def full(rng: random.Random, left: Path, room: Path) -> str:
     return f"full disk ({name})"
 
 
-# Processes of their own
+# Processes of their own: forks of one that has imported everything and called nothing, so thousands are made in minutes
 
-WRITER = """
-import sys
-from pathlib import Path
-from tests.fuzz.faults import BITS, KEYS, TRIALS, DiskCache, TuningStore, fill
-from tessera.files import write_record
-folder = Path(sys.argv[1])
-cache, store, n = DiskCache(folder), TuningStore(folder / "tuning.sqlite"), 0
-print("go", flush=True)
-while True:
-    fill(cache)
-    for key, trials, bits in zip(KEYS, TRIALS, BITS):
-        store.add(key, trials, bits)
-    for k in range(3):
-        write_record(folder / f"record{k}.json", f"record {k}", {"n": k, "values": [1.5, None, "text"] * 9})
-    if n % 5 == 4:
-        cache.clear(), store.clear()
-    n += 1
-"""
+FORKS = multiprocessing.get_context("forkserver")
 
 
-def environment(folder: Path) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT), "TESSERA_CACHE_DIR": str(folder)}
+def prepare_forks() -> None:
+    multiprocessing.set_forkserver_preload([__name__, "tests.unit.runtime.first_calls"])
+
+
+def _child(folder: Path, work: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+    os.environ["TESSERA_CACHE_DIR"] = str(folder)
+    report = os.open(folder.with_suffix(".txt"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    os.dup2(report, 1), os.dup2(report, 2)
+    faulthandler.enable()
+    warnings.simplefilter("ignore")
+    work(*arguments)
+
+
+def started(folder: Path, work: Callable[..., object], *arguments: Any) -> Any:
+    """`work` in a process of its own, whose caches are in `folder`."""
+    process = FORKS.Process(target=_child, args=(folder, work, arguments))
+    process.start()
+    return process
+
+
+def finished(folder: Path, work: Callable[..., object], *arguments: Any) -> None:
+    process = started(folder, work, *arguments)
+    process.join(HANGS)
+    if process.exitcode is None:
+        process.kill()
+        process.join()
+        raise AssertionError("it hangs")
+    report = folder.with_suffix(".txt")
+    assert process.exitcode == 0, f"{process.exitcode}: {report.read_text(errors='replace')[-3000:]}"
+
+
+def write_on(folder: Path, ready: Any) -> None:
+    """Writes to every cache for ever."""
+    cache, store, n = DiskCache(folder), TuningStore(folder / "tuning.sqlite"), 0
+    ready.send(None)
+    while True:
+        fill(cache)
+        for key, trials, bits in zip(KEYS, TRIALS, BITS, strict=True):
+            store.add(key, trials, bits)
+        for k in range(3):
+            write_record(folder / f"record{k}.json", f"record {k}", {"n": k, "values": [1.5, None, "text"] * 9})
+        if n % 5 == 4:
+            cache.clear(), store.clear()
+        n += 1
 
 
 def killed(rng: random.Random, left: Path, room: Path) -> str:
     """Writers are killed at any moment, while others go on writing."""
     folder = room / "killed"
     folder.mkdir()
-    command = [sys.executable, "-c", WRITER, str(folder)]
-    writers = [subprocess.Popen(command, cwd=ROOT, env=environment(folder), stdout=subprocess.PIPE) for _ in "ab"]
+    writers: list[Any] = []
     try:
-        for writer in writers:
-            assert writer.stdout is not None and writer.stdout.readline() == b"go\n"
+        for _ in "ab":
+            mine, theirs = FORKS.Pipe(duplex=False)
+            writers.append(started(folder, write_on, folder, theirs))
+            theirs.close()
+            assert mine.poll(HANGS), "it does not start"
+            mine.recv()
         for writer in writers:
             time.sleep(rng.random() * 0.1)
-            writer.send_signal(signal.SIGKILL)
-            writer.communicate(timeout=HANGS)
+            assert writer.exitcode is None, folder.with_suffix(".txt").read_text(errors="replace")
+            writer.kill()
+            writer.join()
         for check in (check_cache, check_store, check_records):
             check(folder)
     finally:
         for writer in writers:
             writer.kill()
-            writer.communicate()
+            writer.join()
         shutil.rmtree(folder, ignore_errors=True)
     return "killed writers"
 
 
-def finished(command: list[str], folder: Path, **options: Any) -> str:
-    done = subprocess.run(command, cwd=ROOT, env=environment(folder), capture_output=True, text=True, timeout=HANGS,
-                          **options)  # fmt: skip
-    assert done.returncode == 0, f"{done.returncode}: {done.stderr[-2000:]}"
-    return done.stdout + done.stderr
+def meet(first: int) -> None:
+    from tests.unit.runtime import first_calls
+
+    sys.exit(first_calls.main(first))
 
 
 def met(rng: random.Random, left: Path, room: Path) -> str:
     """Eight threads at the first calls of a process."""
-    program = ROOT / "tests" / "unit" / "runtime" / "first_calls.py"
     folder = room / f"met{rng.randrange(10**9)}"
-    said = finished([sys.executable, "-X", "faulthandler", str(program), str(rng.randrange(8))], folder)
-    assert said.strip() == "8 threads", said
+    try:
+        finished(folder, meet, rng.randrange(8))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.with_suffix(".txt").unlink(missing_ok=True)
     return "threads that meet"
 
 
-LIMITED = """
-import resource, sys
-from tests.fuzz.faults import PROGRAMS, X
-import numpy as np
-import tessera as ts
-for program, x, want in PROGRAMS:
-    np.testing.assert_array_equal(program(x), want)
-used = int(open("/proc/self/statm").read().split()[0]) * 4096
-resource.setrlimit(resource.RLIMIT_AS, (used + (int(sys.argv[1]) << 20), resource.RLIM_INFINITY))
-what = []
-for size in (1 << 12, 1 << 20, 1 << 24, 1 << 26):
-    for one in (PROGRAMS[0][0], ts.sqrt, lambda x: x + 1.5):
-        try:
-            x = np.zeros(size, np.float32)
-            one(x) if one is not ts.sqrt else ts.sqrt(ts.tensor(x))
-            what.append("ran")
-        except ts.TesseraError as error:
-            assert error.code == "TS505", error
-            what.append("TS505")
-        except MemoryError:
-            what.append("MemoryError")  # NumPy's own arrays
-for program, x, want in PROGRAMS:
-    np.testing.assert_array_equal(program(x), want)
-print("done")
-"""
+def limited(room: int) -> None:
+    """Programs and arrays of many sizes with `room` MiB more than the process has."""
+    import resource
+
+    run_programs()
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * 4096
+    resource.setrlimit(resource.RLIMIT_AS, (used + (room << 20), resource.RLIM_INFINITY))
+    for size in (1 << 12, 1 << 20, 1 << 24, 1 << 26):
+        for one in (scaled, lambda x: ts.sqrt(ts.tensor(x)), lambda x: x + 1.5):
+            try:
+                one(np.zeros(size, np.float32))
+            except ts.TesseraError as error:
+                assert error.code == "TS505", error
+            except MemoryError:
+                pass  # NumPy's own arrays
+    run_programs()
+
+
+def run_programs() -> None:
+    for program, x, want in PROGRAMS:
+        np.testing.assert_array_equal(program(x), want)
 
 
 def little(rng: random.Random, left: Path, room: Path) -> str:
     """A process that may have little more memory than it has. LLVM ends the process where it gets none for compiling,
     so there is some for that."""
-    said = finished([sys.executable, "-c", LIMITED, str(rng.randrange(80, 900))], room / "little")
-    assert said == "done\n", said
+    finished(room / "little", limited, rng.randrange(80, 900))
     return "little memory"
+
+
+def cut_short(size: int) -> None:
+    import resource
+
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    sys.stderr.flush()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+    run_programs()
 
 
 def short(rng: random.Random, left: Path, room: Path) -> str:
     """Files may not grow beyond a few bytes: writes fail in the middle."""
-    import resource
-
-    size = rng.choice((0, 1, 100, 4096, 5000, 20_000))
     folder = room / "short"
-    code = "from tests.fuzz.faults import *\nfor p, x, want in PROGRAMS: np.testing.assert_array_equal(p(x), want)"
-    limit = lambda: (signal.signal(signal.SIGXFSZ, signal.SIG_IGN),  # noqa: E731
-                     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)))  # fmt: skip
     try:
-        finished([sys.executable, "-W", "ignore", "-c", code], folder, preexec_fn=limit)
+        finished(folder, cut_short, rng.choice((0, 1, 100, 4096, 5000, 20_000)))
         check_cache(folder)
         check_programs(folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return "files that may not grow"
+
+
+def environment(folder: Path) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), "TESSERA_CACHE_DIR": str(folder)}
 
 
 def interrupted(rng: random.Random, left: Path, room: Path) -> str:
@@ -447,8 +481,8 @@ def interrupted(rng: random.Random, left: Path, room: Path) -> str:
 
 Fault = Callable[[random.Random, Path, Path], str]
 FAULTS: dict[str, tuple[Fault, float]] = {
-    "damage": (damage, 900), "full": (full, 80), "killed": (killed, 10), "short": (short, 3), "little": (little, 2),
-    "met": (met, 2), "interrupted": (interrupted, 3),
+    "damage": (damage, 800), "full": (full, 80), "killed": (killed, 80), "short": (short, 15), "little": (little, 10),
+    "met": (met, 10), "interrupted": (interrupted, 5),
 }  # fmt: skip
 """by name, with how many of a thousand they are"""
 
@@ -461,6 +495,7 @@ def run(count: int, seed: int, only: str = "", say: Callable[[str], None] = prin
         warnings.simplefilter("ignore")  # TS606 and TS608 are right here
         left, room = Path(where, "left"), Path(where, "room")
         left.mkdir(), room.mkdir()
+        prepare_forks()
         prepare(left)
         for number in range(first, first + count):
             rng = random.Random(f"{seed} {number}")

@@ -277,8 +277,6 @@ class Var(Statistic):
     Complex numbers have the real variance of their distances from the mean.
     """
 
-    accepts = "number"
-
     def infer(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, t: Infer, x: TensorType, axis: Axes = None, correction: float = 0, keepdims: bool = False
     ) -> TensorType:
