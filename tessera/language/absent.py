@@ -27,6 +27,10 @@ _OF_PACKAGE: dict[str, str] = {
     "pmap": "there is no pmap: @ts.distributed shares a function among devices",
     "no_jit": "everything is compiled; eager operators run without a function around them",
 }
+_INSIDE: dict[str, str] = {
+    "rand": "it draws from another seed at each call; inside, give a seed: ts.uniform(seed, shape)",
+    "randn": "it draws from another seed at each call; inside, give a seed: ts.normal(seed, shape)",
+}
 _OF_PROGRAM: dict[str, str] = {
     **dict.fromkeys(("export", "to_onnx", "save", "serialize"), _SAVED),
     **dict.fromkeys(("grad", "backward", "vjp", "jvp", "value_and_grad"), _GRADIENTS),
@@ -43,3 +47,8 @@ def instead(name: str) -> str:
 def instead_of_method(name: str) -> str:
     """What there is instead of `f.<name>` for a function or kernel; empty where nothing is known."""
     return _OF_PROGRAM.get(name, "")
+
+
+def instead_inside(name: str) -> str:
+    """What a function or kernel uses instead of `tessera.<name>`, which exists outside of them."""
+    return _INSIDE.get(name, "it is called outside of functions and kernels")

@@ -9,12 +9,12 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 from tessera.deferred import deferred
 from tessera.errors import CompileError, Diagnostic, TesseraError
 from tessera.language.decorators import Function, Program
-from tessera.language.tracebacks import leave
+from tessera.language.tracebacks import leave, outward
 from tessera.nearest import nearest
 
 _ONE_DIM = 'what is cut into parts is one dim of the arguments, @ts.distributed(mesh, over="B")'
@@ -27,16 +27,28 @@ _NOT_THERE = {
     **dict.fromkeys(("backend", "device_type"), 'devices are numbers or names, ts.mesh(["cuda:0", "cuda:1"])'),
 }
 """what other libraries' meshes are told: that it is not there, and the nearest thing that is"""
+NO_CONTEXT = 'a mesh is no context: a function is given one, @ts.distributed(mesh, over="B")'
+PARAMETERS = {"mesh": "devices, axes, shape", "distributed": "mesh, over"}
 MOST = 65_536
 """devices in a mesh: an editor makes the mesh of a text while its number is being typed"""
 
 
-def _none_unknown(function: str, parameters: str, unknown: Mapping[str, object]) -> None:
+def none_unknown(function: str, unknown: Mapping[str, object]) -> None:
     """Raises CompileError TS105 for the first keyword that nobody takes."""
-    for name in unknown:
+    if said := wrong_keyword(function, unknown):
+        raise _wrong(said)
+
+
+def wrong_keyword(function: str, given: Iterable[str]) -> str:
+    """What is said of the first keyword that `mesh` or `distributed` does not take; empty where it takes them all."""
+    parameters = PARAMETERS[function]
+    for name in given:
+        if name in parameters.split(", "):
+            continue
         near = nearest(name, parameters.split(", "))
         said = _NOT_THERE.get(name) or (f"did you mean {near}?" if near else f"it takes {parameters}")
-        raise _wrong(f"{function} has no parameter {name!r}; {said}")
+        return f"{'a mesh' if function == 'mesh' else function} has no parameter {name!r}; {said}"
+    return ""
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -50,6 +62,7 @@ class Mesh:
     devices: tuple[int | str, ...] | None
     axes: tuple[tuple[str, int], ...]
 
+    @outward
     def __init__(
         self,
         devices: int | Iterable[int | str] | None = None,
@@ -57,10 +70,16 @@ class Mesh:
         shape: Sequence[int] | None = None,
         **unknown: object,
     ) -> None:
-        _none_unknown("a mesh", "devices, axes, shape", unknown)
+        none_unknown("mesh", unknown)
         places = _devices(devices)
         object.__setattr__(self, "devices", places)
         object.__setattr__(self, "axes", _axes(places, axes, shape))
+
+    @outward
+    def __enter__(self) -> NoReturn:
+        raise _wrong(NO_CONTEXT)
+
+    def __exit__(self, *_: object) -> None: ...
 
     def __str__(self) -> str:
         if self.devices is None:
@@ -69,6 +88,7 @@ class Mesh:
         return f"{axes}: {', '.join(map(str, self.devices))}"
 
 
+@outward
 def mesh(
     devices: int | Iterable[int | str] | None = None,
     axes: Mapping[str, int] | Sequence[str] | None = None,
@@ -165,6 +185,7 @@ def _mesh_of(devices: Any) -> Mesh:
     return devices if isinstance(devices, Mesh) else mesh(devices)
 
 
+@outward
 def distributed(mesh: Any = None, over: str = "B", **unknown: object) -> Any:
     """A function that several devices share: each gets a part of every argument along the dim `over`.
 
@@ -178,7 +199,7 @@ def distributed(mesh: Any = None, over: str = "B", **unknown: object) -> Any:
     Raises CompileError TS801 at the first call where an operator needs the whole dim, TS802 where the program or the
     mesh cannot be used.
     """
-    _none_unknown("distributed", "mesh, over", unknown)
+    none_unknown("distributed", unknown)
     if isinstance(mesh, Program) or callable(mesh):
         return distributed(over=over)(cast("Any", mesh))
     found = _mesh_of(mesh)

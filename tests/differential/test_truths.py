@@ -1,4 +1,7 @@
-"""`logical_and` and its like of operands without a common dtype: only whether they are zero counts."""
+"""`logical_and` and its like of operands without a common dtype: only whether they are zero counts.
+
+And bools as numbers.
+"""
 
 from __future__ import annotations
 
@@ -47,3 +50,18 @@ def test_in_a_kernel() -> None:
     z = np.zeros((3, 5), bool)
     run(in_a_kernel, SIGNED, UNSIGNED, z, target="cpu")
     np.testing.assert_array_equal(z, [getattr(np, name)(SIGNED, UNSIGNED) for name in NAMES])
+
+
+@pytest.mark.parametrize("target", ["cpu", "reference"])
+def test_statistics_of_bools(target: str) -> None:
+    """They count as 0 and 1, as NumPy has it."""
+    x = np.array([[True, False, True, True, False]])
+
+    @ts.function
+    def f(x: Tensor["M", "N", ts.bool_]):
+        return ts.mean(x, axis=1), ts.var(x, axis=1), ts.std(x, axis=1, correction=1)
+
+    want = np.mean(x, axis=1), np.var(x, axis=1), np.std(x, axis=1, ddof=1)
+    for found, expected in zip(ts.compile(f, target=target, arguments=(x,))(x), want, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert abs(float(ts.var(x)) - np.var(x)) < 1e-6

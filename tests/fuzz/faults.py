@@ -519,6 +519,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--first", type=int, default=0, help="the number of the first fault, for one of a run")
     parser.add_argument("--only", choices=sorted(FAULTS), default="")
     options = parser.parse_args(arguments)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a script
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     return int(run(options.count, options.seed, options.only, lambda text: print(text, flush=True), options.first) > 0)
 
 

@@ -21,6 +21,7 @@ from tessera.compiler.frontend.syntax.assigned import assigned_names
 from tessera.compiler.frontend.syntax.by_node import by_node
 from tessera.compiler.frontend.syntax.parse import Source
 from tessera.errors import Diagnostic, Edit, Fix, Span
+from tessera.language import distribution
 from tessera.language.absent import instead
 from tessera.nearest import nearest
 
@@ -65,6 +66,7 @@ def unknown_names(scope: TextScope, source: Source, known: Container[int] = ()) 
         for part in parts:
             if _CLEAN.get(part) != given:
                 unknown = [_finding(*item, source) for item in _in_statement(scope, own, part)]
+                unknown += _wrong_meshes(scope, own, part, source)
                 found += unknown
                 if not unknown and not _mentions(part)[0]:  # what is imported may come to be another file
                     _CLEAN[part] = given
@@ -163,6 +165,33 @@ def _finding(path: str, name: str, node: Any, source: Source) -> Diagnostic:
         place = _place(span, name, node, source)
         fixes = (Fix(f"Change {name!r} to {close!r}", (Edit(place, close),)),) if place is not None else ()
     return Diagnostic("TS104", f"{path} has no {name!r}{hint}", span, fixes=fixes)
+
+
+def _wrong_meshes(scope: TextScope, own: Mapping[str, str], statement: ast.AST, source: Source) -> Iterator[Diagnostic]:
+    """What `ts.mesh` and `ts.distributed` would say of their keywords, and of being a context (TS105)."""
+    for call, enters in _mesh_calls(statement):
+        head, names, _ = _chain(call.func) if isinstance(call.func, ast.Attribute) else (call.func, [], [])
+        if not isinstance(head, ast.Name):
+            continue
+        node = scope.bound.get(head.id)
+        if isinstance(node, ast.ImportFrom) and node.module and _is_own(node.module) and not names:
+            names = [a.name for a in node.names if (a.asname or a.name) == head.id]
+        elif head.id not in own:
+            continue
+        function = names[-1].lower() if names else ""
+        if function in distribution.PARAMETERS:
+            said = distribution.wrong_keyword(function, [k.arg for k in call.keywords if k.arg])
+            if not said and enters and function == "mesh":
+                said = distribution.NO_CONTEXT
+            if said:
+                yield Diagnostic("TS105", said, source.span(call))
+
+
+def _mesh_calls(statement: ast.AST) -> list[tuple[ast.Call, bool]]:
+    """Calls of what may be these, and whether `with` enters what they give."""
+    entered = {item.context_expr for n in ast.walk(statement) if isinstance(n, ast.With) for item in n.items}
+    calls = [n for n in ast.walk(statement) if isinstance(n, ast.Call) and (n.keywords or n in entered)]
+    return [(n, n in entered) for n in calls]
 
 
 def _place(span: Span, name: str, node: Any, source: Source) -> Span | None:

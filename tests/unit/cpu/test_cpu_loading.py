@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import runpy
 import subprocess
 import sys
@@ -107,3 +108,41 @@ def test_the_time_for_a_kernel_grows_with_its_length(tmp_path: Path) -> None:
         jit.compile_object(text, isa.host(), "k")
         took.append(time.process_time() - start)
     assert took[1] < 9 * took[0], took
+
+
+COMPILED_IN_LITTLE = """
+import resource
+import numpy as np
+import tessera as ts
+
+@ts.function
+def f(x: ts.Tensor["N", ts.f32]):
+    return x + 1
+
+@ts.function
+def g(x: ts.Tensor["N", ts.f32]):
+    return ts.softmax(x)
+
+x = np.ones(100, np.float32)
+f(x)
+used = int(open("/proc/self/statm").read().split()[0]) * 4096
+old = resource.getrlimit(resource.RLIMIT_AS)
+resource.setrlimit(resource.RLIMIT_AS, (used + (3 << 20), old[1]))
+try:
+    g(x)
+except ts.TesseraError as error:
+    print(error.code)
+assert (f(x) == 2).all()
+resource.setrlimit(resource.RLIMIT_AS, old)
+assert abs(g(x).sum() - 1) < 1e-5
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only there it is known what a process has and may have")
+def test_a_compile_without_the_memory_for_it_is_refused(tmp_path: Path) -> None:
+    """LLVM ends the process where it gets no memory."""
+    file = tmp_path / "little.py"
+    file.write_text(COMPILED_IN_LITTLE)
+    environment = {**os.environ, "TESSERA_CACHE_SIZE": "0"}
+    done = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, env=environment, timeout=300)
+    assert (done.returncode, done.stdout) == (0, "TS603\n"), done.stderr[-1000:]

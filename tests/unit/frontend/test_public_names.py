@@ -91,6 +91,40 @@ def test_names_that_are_there_and_names_of_others_are_none(text):
     assert found(text) == []
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('m = ts.mesh(4, topology="ring")', "a mesh has no parameter 'topology'; how devices are wired"),
+        ("m = Mesh(4, axis='data')", "a mesh has no parameter 'axis'"),
+        (
+            "@ts.distributed(ts.mesh(4, layout={}))\n@ts.function\ndef f(x): return x",
+            "a mesh has no parameter 'layout'",
+        ),
+        ("@ts.distributed(2, dim='B')\ndef f(x: ts.Tensor['B']): return x", "distributed has no parameter 'dim'"),
+        (
+            "class A:\n    def f(self): self.m = ts.mesh(devices=2, shpe=(2,))",
+            "no parameter 'shpe'; did you mean shape?",
+        ),
+        ("with ts.mesh(devices=range(8)) as m:\n    pass", "a mesh is no context: a function is given one"),
+    ],
+)
+def test_what_a_mesh_does_not_take_is_said_before_it_runs(text, said):
+    text = f"import tessera as ts\nfrom tessera.dist import Mesh\n{text}\n"
+    assert [(code, said in message) for code, _, message in found(text)] == [("TS105", True)], found(text)
+    with pytest.raises(ts.CompileError, match="TS105") as ours:
+        exec(compile(text + "A().f()\n" if "class" in text else text, "mesh.py", "exec"), {})
+    assert said in str(ours.value)
+    assert not [e for e in ours.traceback if "tessera/" in str(e.path).replace(str(ROOT), "")[:10]]
+
+
+def test_a_name_that_only_stands_outside_is_no_spelling_mistake():
+    text = "import tessera as ts\n@ts.function\ndef f(x: ts.Tensor['N']):\n    return x * ts.rand(3)\n"
+    ((code, _, message),) = found(text)
+    assert code == "TS104" and message.endswith("give a seed: ts.uniform(seed, shape)")
+    ((_, _, message),) = found(text.replace("ts.rand(3)", "ts.compile(f)"))
+    assert message == "tessera.compile cannot be used in a function; it is called outside of functions and kernels"
+
+
 def test_the_fix_mends_it():
     text = "import tessera as ts\n\nf = ts.sofmax\nfrom tessera import profler\n"
     file = FileAnalysis("fixed.py")

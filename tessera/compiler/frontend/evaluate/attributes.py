@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
+import tessera
 from tessera.compiler.frontend.evaluate import undecided
 from tessera.compiler.frontend.names import vocabulary
 from tessera.compiler.frontend.names.frame import Closure
@@ -23,6 +24,7 @@ from tessera.compiler.frontend.names.values import (
     type_name,
 )
 from tessera.errors import Span
+from tessera.language.absent import instead_inside
 from tessera.language.dims import Expr
 
 if TYPE_CHECKING:
@@ -69,6 +71,9 @@ def _member(ev: Evaluator, node: ast.Attribute, module: Namespace, name: str) ->
         ev.depend(ast.unparse(node), found)
     if found is not MISSING:
         return found
+    if module.path == "tessera" and name in dir(tessera):
+        kind = ev.definition.kind
+        return ev.error("TS104", f"tessera.{name} cannot be used in a {kind}; {instead_inside(name)}", node)
     known = module.scope.names() if isinstance(module, Module) else vocabulary.members(module.path)
     hint, fixes = ev.suggest(name, known, name_span(ev, node))
     return ev.error(

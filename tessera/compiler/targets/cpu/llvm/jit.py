@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import sys
 import threading
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
@@ -58,7 +60,8 @@ def _without_strength_reduction() -> Generator[Any]:
 
 
 def compile_object(text: str, isa: VectorISA, name: str) -> bytes:
-    """Object code of an LLVM module. Raises TargetError TS603 if LLVM rejects it."""
+    """Object code of an LLVM module. Raises TargetError TS603 if LLVM rejects it or lacks the memory for it."""
+    _require_memory(len(text), name)
     with _without_strength_reduction() as llvm:
         try:
             module = llvm.parse_assembly(text)
@@ -66,6 +69,33 @@ def compile_object(text: str, isa: VectorISA, name: str) -> bytes:
             return bytes(machine(isa).emit_object(module))
         except RuntimeError as e:
             raise TargetError(Diagnostic("TS603", f"LLVM cannot compile the code generated for {name}: {e}")) from e
+
+
+def _require_memory(size: int, name: str) -> None:
+    """Raises TargetError TS603 where the process may not have what LLVM takes for a text of `size` characters: LLVM
+    would end the process. Measured: up to 40 bytes a character, after a few megabytes for its tables."""
+    if sys.platform != "linux":
+        return
+    import resource
+
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return
+    left = limit - int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    need = LEAST_MEMORY + MEMORY_FOR_A_CHARACTER * size
+    if left < need:
+        raise TargetError(
+            Diagnostic(
+                "TS603",
+                f"{name} cannot be compiled: it takes LLVM up to {need >> 20} MiB of memory, and this process may "
+                f"have {max(left, 0) >> 20} MiB more (its limit on addresses, `ulimit -v`, is {limit >> 20} MiB)",
+            )
+        )
+
+
+LEAST_MEMORY = 32 << 20
+MEMORY_FOR_A_CHARACTER = 48
+"""bytes; see _require_memory"""
 
 
 def assembly(text: str, isa: VectorISA) -> str:
