@@ -97,7 +97,7 @@ def test_names_that_are_there_and_names_of_others_are_none(text):
         ('m = ts.mesh(4, topology="ring")', "a mesh has no parameter 'topology'; how devices are wired"),
         ("m = Mesh(4, axis='data')", "a mesh has no parameter 'axis'"),
         (
-            "@ts.distributed(ts.mesh(4, layout={}))\n@ts.function\ndef f(x): return x",
+            "@ts.distributed(ts.mesh(4, layout={}))\n@ts.function\ndef f(x: ts.Tensor['B']): return x",
             "a mesh has no parameter 'layout'",
         ),
         ("@ts.distributed(2, dim='B')\ndef f(x: ts.Tensor['B']): return x", "distributed has no parameter 'dim'"),
