@@ -14,7 +14,7 @@ from tessera.compiler.tile.program import Program
 from tessera.errors import DeviceError, Diagnostic
 from tessera.language.dims import prod
 
-VERSION = 8
+VERSION = 9
 """of the code that this package generates; part of cache keys"""
 
 

@@ -57,18 +57,35 @@ class Sites:
         self.table: list[Site] = []
 
 
-class KernelFunction:
-    """Writes one launch's kernel into a module. `scratch_bytes` is what each worker needs of the call's workspace."""
+PARAMS = [("frame", PTR), ("begin", I64), ("end", I64), ("worker", I64)]
+"""of the function that runs programs begin ... end - 1 of a launch"""
 
-    def __init__(self, module: Module, name: str, launch: Launch, frame: Frame, isa: VectorISA, sites: Sites) -> None:
+
+class KernelFunction:
+    """Writes one launch's kernel into a module. `scratch_bytes` is what each worker needs of the call's workspace.
+
+    `shared`: several launches run it, and give the addresses of their arrays as further parameters (`call_shared`).
+    """
+
+    def __init__(
+        self,
+        module: Module,
+        name: str,
+        launch: Launch,
+        frame: Frame,
+        isa: VectorISA,
+        sites: Sites,
+        shared: bool = False,
+    ) -> None:
         self.module, self.frame, self.isa, self.sites = module, frame, isa, sites
         self.planned: Callable[[Sequence[Stage]], Callable[[int], None]] | None = None
         """told the stages of the outermost block, gives what is to be called before each of them"""
         self.number: Index = 0
         """the program being run, counted over the grid"""
         self.kernel = launch.kernel
-        params = [("frame", PTR), ("begin", I64), ("end", I64), ("worker", I64)]
-        self.fn = Function(module, name, params)
+        self.shared = shared
+        arrays = [i for i, given in enumerate(launch.args) if shared and isinstance(given, Window)]
+        self.fn = Function(module, name, [*PARAMS, *((f"array{i}", PTR) for i in arrays)])
         dims = {n: frame.load_dim(self.fn, self.fn.param(0), n) for n in frame.free}
         self.ev = Evaluator(self.kernel, self.fn, isa, dims)
         self.scratch_bytes: Dim = 0
@@ -80,9 +97,13 @@ class KernelFunction:
     # -- arguments ---------------------------------------------------------------------------------------------------
     def _bind(self, launch: Launch) -> None:
         fn, ev, frame = self.fn, self.ev, self.fn.param(0)
+        arrays = iter(range(len(PARAMS), len(fn.params)))
         for arg, given in zip(self.kernel.region.block.args, launch.args, strict=True):
             if isinstance(given, Window):
                 assert isinstance(arg.type, ViewType)
+                if self.shared:
+                    ev.views[arg] = fn.param(next(arrays))
+                    continue
                 base = self.frame.load_buffer(fn, frame, given.buffer)
                 ev.views[arg] = fn.gep(base, ev.dim(given.offset), memory_element(arg.type.dtype))
             else:
@@ -255,6 +276,19 @@ class KernelFunction:
     def width(self, v: Value) -> int:
         """How many registers a scalar takes."""
         return 2 if isinstance(v.type, TileType) and v.type.dtype.is_complex else 1
+
+
+def call_shared(kernel: KernelFunction, name: str, launch: Launch) -> None:
+    """Another launch of a shared kernel: a function that gives it the addresses of this launch's arrays."""
+    fn = Function(kernel.module, name, PARAMS)
+    fn.at = launch.span
+    given = [fn.param(i) for i in range(len(PARAMS))]
+    for arg, window in zip(launch.kernel.region.block.args, launch.args, strict=True):
+        if isinstance(window, Window):
+            assert isinstance(arg.type, ViewType) and isinstance(window.offset, int)
+            base = kernel.frame.load_buffer(fn, fn.param(0), window.buffer)
+            given.append(fn.gep(base, window.offset, memory_element(arg.type.dtype)))
+    fn.do(f"call void @{kernel.fn.name}({', '.join(map(repr, given))})")
 
 
 def load_of(v: Value) -> tuple[Op, bool] | None:

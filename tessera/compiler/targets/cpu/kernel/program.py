@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from tessera.compiler.targets.cpu.frame import POOL, RUN, Frame
 from tessera.compiler.targets.cpu.interrupts import Looks, watch_of
 from tessera.compiler.targets.cpu.kernel import control, host_calls, primitives, products, scan_sort
-from tessera.compiler.targets.cpu.kernel.function import KernelFunction, Sites
+from tessera.compiler.targets.cpu.kernel.function import KernelFunction, Sites, call_shared
 from tessera.compiler.targets.cpu.kernel.tile_records import Recording
 from tessera.compiler.targets.cpu.llvm import jit
 from tessera.compiler.targets.cpu.llvm.emit import Function, Module
@@ -17,7 +18,8 @@ from tessera.compiler.targets.cpu.llvm.isa import VectorISA
 from tessera.compiler.targets.cpu.llvm.values import I1, I8, PTR, Index, Val, const
 from tessera.compiler.targets.cpu.loops.elements import Evaluator
 from tessera.compiler.targets.cpu.loops.index import memory_of
-from tessera.compiler.tile.program import Branch, Launch, Loop, Program, Step, Window
+from tessera.compiler.tile.equal import shape_of_code
+from tessera.compiler.tile.program import Branch, Launch, Loop, Program, ScalarArg, Step, Window
 from tessera.language.dims import Dim, dim_max, prod
 
 ALONE_NS = 15_000
@@ -45,26 +47,50 @@ class ProgramWriter:
         self._write_run()
 
     def _write_kernels(self) -> None:
+        """Every launch has a function of its own; where several launches are the same code, these call it."""
+        launches = list({id(launch): launch for launch in self.program.launches}.items())
+        codes = {i: self._code(launch) for i, launch in launches} if len(launches) > 1 and not self.recording else {}
+        times = Counter(code for code in codes.values() if code is not None)
+        shared: dict[Any, KernelFunction] = {}
         taken: set[str] = set()
-        for i, launch in enumerate(self.program.launches):
-            if id(launch) in self.kernels:
-                continue
+        for at, (i, launch) in enumerate(launches):
             base = "".join(c if c.isalnum() or c == "_" else "_" for c in str(launch.kernel.attrs["sym_name"]))
-            name = base if base not in taken and base != "run" else f"{base}_{i}"
+            name = base if base not in taken and base != "run" else f"{base}_{at}"
             taken.add(name)
-            said = len(self.sites.table)
-            kernel = KernelFunction(self.module, name, launch, self.frame, self.isa, self.sites)
-            kernel.stream(self._streamed(launch))
-            if self.recording is not None:
-                self.recording.write(kernel, i)
+            code = codes.get(i)
+            if code is None or times[code] == 1:
+                kernel = self._write_kernel(name, launch, at)
             else:
-                kernel.write()
-            self.kernels[id(launch)] = (name, kernel)
-            if len(self.sites.table) > said:
+                if code not in shared:
+                    shared[code] = self._write_kernel(f"{name}.code", launch, at, shared=True)
+                kernel = shared[code]
+                call_shared(kernel, name, launch)
+            self.kernels[i] = (name, kernel)
+            if kernel.fn.name in self.talking:
                 self.talking.add(name)
-            need = kernel.scratch_bytes
-            both_known = isinstance(need, int) and isinstance(self.scratch, int)
-            self.scratch = dim_max(self.scratch, need) if both_known else self.scratch + need
+
+    def _write_kernel(self, name: str, launch: Launch, at: int, shared: bool = False) -> KernelFunction:
+        said = len(self.sites.table)
+        kernel = KernelFunction(self.module, name, launch, self.frame, self.isa, self.sites, shared)
+        kernel.stream(self._streamed(launch))
+        if self.recording is not None:
+            self.recording.write(kernel, at)
+        else:
+            kernel.write()
+        if len(self.sites.table) > said:
+            self.talking.add(name)
+        need = kernel.scratch_bytes
+        both_known = isinstance(need, int) and isinstance(self.scratch, int)
+        self.scratch = dim_max(self.scratch, need) if both_known else self.scratch + need
+        return kernel
+
+    def _code(self, launch: Launch) -> Any:
+        """Equal for launches that one function can run, whatever arrays they are given; None for one that stays alone:
+        where its arrays start is known at launch."""
+        if not all(isinstance(a.offset, int) for a in launch.args if isinstance(a, Window)):
+            return None
+        scalars = tuple(a for a in launch.args if isinstance(a, ScalarArg))
+        return shape_of_code(launch.kernel), scalars, tuple(self._streamed(launch))
 
     def _streamed(self, launch: Launch) -> list[int]:
         """The arguments whose buffers are too large to stay cached and that no launch reads."""
