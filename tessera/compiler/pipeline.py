@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, TypeAlias
 
-import tessera.compiler.schedule.dialect  # noqa: F401 - what `verify` knows of Schedule IR
+import tessera.compiler.schedule.dialect  # noqa: F401  # pyright: ignore[reportUnusedImport]: `verify` asks it
 from tessera.compiler import extensions
 from tessera.compiler.extensions import Pass, Stage
 from tessera.compiler.graph.passes.canonicalize import canonicalize

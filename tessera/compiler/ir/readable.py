@@ -8,7 +8,7 @@ is not read back; `printer` writes the one that is.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -22,7 +22,12 @@ from tessera.language import dtypes
 from tessera.language.dtypes import DType
 
 _NAME = re.compile(r"[A-Za-z_][\w.\[\]]*$")
-_PLAIN = {bool: (dtypes.bool_,), int: (dtypes.int64,), float: (dtypes.f32,), complex: (dtypes.complex64,)}
+_PLAIN: dict[type, tuple[DType, ...]] = {
+    bool: (dtypes.bool_,),
+    int: (dtypes.int64,),
+    float: (dtypes.f32,),
+    complex: (dtypes.complex64,),
+}
 """dtypes of constants that are shown as numbers alone"""
 
 
@@ -94,7 +99,7 @@ class _Names:
         return found
 
     @contextmanager
-    def scope(self) -> Iterator[None]:
+    def scope(self) -> Generator[None]:
         mark = len(self.given)
         yield
         while len(self.given) > mark:

@@ -70,7 +70,7 @@ class EmulatedTarget:
     """`emulator:<architecture>`. Slow by design: for tests and for looking at a kernel's behaviour without a GPU."""
 
     device = "cuda"
-    passes = PASSES
+    passes: tuple[str, ...] = PASSES
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -61,7 +61,7 @@ class CudaTarget:
     """Compiles for one architecture ("sm_80"); `load` needs a device of it."""
 
     device = "cuda"
-    passes = PASSES
+    passes: tuple[str, ...] = PASSES
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -26,7 +26,7 @@ class ReferenceTarget:
 
     name = "reference"
     device = "cpu"
-    passes = ()
+    passes: tuple[str, ...] = ()
 
     @property
     def fingerprint(self) -> str:
