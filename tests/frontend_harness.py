@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from tessera.compiler import graph as graph
+from tessera.compiler.frontend.analyse import analyse
 from tessera.compiler.frontend.names.live import live_definition
-from tessera.compiler.frontend.result import Analysis, Static, analyse
+from tessera.compiler.frontend.result import Analysis, Static
 from tessera.compiler.graph.reference import evaluate
 from tessera.compiler.ir.types import TensorType
 from tessera.compiler.ir.verifier import verify

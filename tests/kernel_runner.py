@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from tessera.compiler.frontend.analyse import analyse
 from tessera.compiler.frontend.names.live import live_definition
 from tessera.compiler.frontend.names.values import Static
-from tessera.compiler.frontend.result import Analysis, analyse
+from tessera.compiler.frontend.result import Analysis
 from tessera.compiler.ir.types import TensorType
 from tessera.compiler.ir.verifier import verify
 from tessera.compiler.pipeline import generate, lower

@@ -16,7 +16,8 @@ from typing import Any
 
 from IPython.core.interactiveshell import InteractiveShell
 
-from tessera.compiler.frontend.result import Analysis, analyse
+from tessera.compiler.frontend.analyse import analyse
+from tessera.compiler.frontend.result import Analysis
 from tessera.compiler.frontend.syntax.parse import compile_text, parse
 from tessera.errors import CompileError, Diagnostic, TesseraError, register_source
 from tessera.language.decorators import Program

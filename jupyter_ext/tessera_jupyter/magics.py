@@ -16,7 +16,7 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_exp
 from IPython.display import display
 
 import tessera
-from tessera.compiler.frontend.result import analyse
+from tessera.compiler.frontend.analyse import analyse
 from tessera.compiler.targets import base as targets
 from tessera.errors import CompileError
 from tessera.language.decorators import Function, Program

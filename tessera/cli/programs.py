@@ -8,8 +8,9 @@ from pathlib import Path
 
 import typer
 
+from tessera.compiler.frontend.analyse import analyse
 from tessera.compiler.frontend.incremental import analyse_file
-from tessera.compiler.frontend.result import Analysis, analyse
+from tessera.compiler.frontend.result import Analysis
 from tessera.compiler.frontend.sizes import REST
 from tessera.compiler.pipeline import Lowered, lower
 from tessera.compiler.targets import base as targets

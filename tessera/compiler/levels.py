@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tessera
-from tessera.compiler.frontend.result import Analysis, analyse
+from tessera.compiler.frontend.analyse import analyse
+from tessera.compiler.frontend.result import Analysis
 from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.readable import readable
 from tessera.compiler.unit import Unit

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from tessera import knobs
-from tessera.compiler.frontend.result import Analysis, analyse
+from tessera.compiler.frontend.analyse import analyse
+from tessera.compiler.frontend.result import Analysis
 from tessera.compiler.frontend.sizes import usual_sizes
 from tessera.compiler.ir.core import Op
 from tessera.compiler.levels import NoIR, unit

@@ -6,13 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tessera.compiler.frontend.analyse import analyse
 from tessera.compiler.machines import HOST
-from tessera.compiler.frontend.result import Analysis
-from tessera.compiler.frontend.result import analyse
 from tessera.compiler.frontend.distribution import unsuitable
-from tessera.compiler.graph.sharding import Collective
-from tessera.compiler.graph.sharding import Partition
-from tessera.compiler.graph.sharding import partition
+from tessera.compiler.frontend.result import Analysis
+from tessera.compiler.graph.sharding import Collective, Partition, partition
 from tessera.errors import CompileError, Diagnostic, LaunchError
 from tessera.language.distribution import Distribution, Mesh
 from tessera.runtime.arrays import devices

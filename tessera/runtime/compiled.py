@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tessera import knobs
+from tessera.compiler.frontend.analyse import analyse
 from tessera.compiler.frontend.names.fingerprint import fingerprint
 from tessera.compiler.frontend.names.signature import is_scalar
 from tessera.compiler.frontend.names.values import Static, remade
-from tessera.compiler.frontend.result import Analysis, analyse
+from tessera.compiler.frontend.result import Analysis
 from tessera.compiler.ir.types import TensorType, shape_text
 from tessera.compiler.machines import code_of
 from tessera.compiler.targets import base as targets

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.compiler.frontend.analyse import analyse
 from tessera.compiler.frontend.names.live import live_definition
-from tessera.compiler.frontend.result import analyse
 from tessera.errors import CompileError
 
 TARGETS = ("reference", "cpu", "emulator:sm_80")

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from lsprotocol import types as lsp
 from tessera_lsp.document import Document
 
-from tessera.compiler.frontend.evaluate.fixes import apply
+from tessera.compiler.frontend.fixes import apply
 from tessera.compiler.frontend.result import Analysis
 from tessera.editor.refactor import Selection, extract_kernel
 from tessera.errors import Fix

@@ -11,7 +11,7 @@ from lsprotocol import types as lsp
 from tessera_lsp.document import Document
 from tessera_lsp.settings import Settings
 
-from tessera.compiler.frontend.evaluate.fixes import apply
+from tessera.compiler.frontend.fixes import apply
 from tessera.editor.refactor import Selection, fuse_kernel, fuse_launches
 from tessera.errors import Fix
 from tests.differential.test_extracted_kernels import argument, imported

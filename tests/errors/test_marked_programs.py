@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tessera import knobs
-from tessera.compiler.frontend.evaluate.fixes import apply
+from tessera.compiler.frontend.fixes import apply
 from tessera.compiler.frontend.incremental import FileAnalysis
 from tessera.errors import CODES, Diagnostic
 

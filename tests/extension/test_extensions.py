@@ -14,7 +14,7 @@ import pytest
 
 import tessera as ts
 from tessera.compiler import extensions, levels, machines
-from tessera.compiler.frontend.result import analyse
+from tessera.compiler.frontend.analyse import analyse
 from tessera.compiler.ir.core import Op
 from tessera.compiler.targets import base
 from tessera.errors import CompileError, TargetError

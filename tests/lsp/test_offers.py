@@ -9,7 +9,7 @@ from lsprotocol import types as lsp
 from tessera_lsp.document import Document
 from tessera_lsp.settings import Settings
 
-from tessera.compiler.frontend.evaluate.fixes import apply
+from tessera.compiler.frontend.fixes import apply
 from tessera.compiler.frontend.incremental import FileAnalysis
 from tessera.editor.refactor import (
     Selection,

@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tessera.compiler.frontend.analyse import analyse
 from tessera.compiler.frontend.incremental import FileAnalysis
 from tessera.compiler.frontend.names.definition import Definition
 from tessera.compiler.frontend.names.signature import definition_signature
-from tessera.compiler.frontend.result import ArgType, Static, analyse
+from tessera.compiler.frontend.result import ArgType, Static
 from tessera.compiler.ir.types import TensorType
 from tessera.language.dtypes import f16, f32, int64
 from tests.frontend_harness import agree

@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any, overload
 from weakref import WeakKeyDictionary
 
+from tessera.compiler.frontend.analyse import analyse
 from tessera.compiler.frontend.module import GIVEN_UP, TextScope, decorated_kind
 from tessera.compiler.frontend.names.definition import Definition, Scope
 from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.values import UNKNOWN
 from tessera.compiler.frontend.names.vocabulary import is_known
-from tessera.compiler.frontend.result import Analysis, ExprInfo, analyse, changed
+from tessera.compiler.frontend.result import Analysis, ExprInfo, changed
 from tessera.compiler.frontend.syntax.parse import source_of
 from tessera.compiler.frontend.syntax.reparse import Parsed, parsing
 from tessera.compiler.frontend.syntax.trees import first_line

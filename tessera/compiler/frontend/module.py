@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
-from tessera.compiler.frontend import budget
 from tessera.compiler.frontend.names import vocabulary
 from tessera.compiler.frontend.names.definition import Definition, Kind, Scope
 from tessera.compiler.frontend.names.frame import Closure
@@ -279,22 +278,13 @@ class TextScope:
         """The value of an expression at module level; UNKNOWN where it is not a constant of the text."""
         if isinstance(node, ast.Constant):
             return node.value
-        from tessera.compiler.frontend.evaluate.layer import ConstantLayer
-        from tessera.compiler.frontend.evaluate.machine import Evaluator
+        # slow: a language server answers its first requests before it has loaded the evaluator
+        from tessera.compiler.frontend.evaluation import constant
 
-        tree = ast.copy_location(ast.Lambda(ast.arguments([], [], None, [], [], None, []), node), node)
-        ev = Evaluator(
-            Definition("function", "<module>", self.file, node.lineno, tree, self.text, self), ConstantLayer, {},
-            budget.CONSTANT_STEPS,
-        )  # fmt: skip
-        try:
-            value = ev.eval(node)
-        except Exception:  # a constant that cannot be computed is not known, which is no finding
-            value = UNKNOWN
-        for d in ev.findings.items:
-            if d.code == "TS111":
-                GIVEN_UP[node] = d.message
-        return UNKNOWN if ev.findings.items or has_unknown(value) else value
+        value, given_up = constant(self.file, self.text, self, node)
+        if given_up:
+            GIVEN_UP[node] = given_up
+        return value
 
 
 class _Defaults(dict[str, Any]):

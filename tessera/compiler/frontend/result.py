@@ -104,19 +104,6 @@ class Analysis:
         return min(found, key=lambda e: (e.span.end_line - e.span.line, e.span.end_col - e.span.col), default=None)
 
 
-def analyse(
-    definition: Definition, arguments: Mapping[str, ArgType] | None = None, dims: Mapping[str, int] | None = None
-) -> Analysis:
-    """Evaluates a function or kernel.
-
-    `arguments` None: types come from the annotations, sizes are symbols. Otherwise it maps each parameter to its type.
-    `dims` fixes named sizes. Never raises for a fault of the program: every finding is in `Analysis.diagnostics`.
-    """
-    from tessera.compiler.frontend.analyse import run  # here: it makes Analysis objects itself
-
-    return run(definition, arguments, dims or {})
-
-
 def changed(
     analysis: Analysis, scope: Scope | None = None, same: Callable[[str], bool] | None = None
 ) -> list[tuple[str, str, str]]:
@@ -138,4 +125,4 @@ def changed(
     return out
 
 
-__all__ = ["Analysis", "ArgType", "ExprInfo", "Static", "Type", "analyse", "changed", "type_text"]
+__all__ = ["Analysis", "ArgType", "ExprInfo", "Static", "Type", "changed", "type_text"]

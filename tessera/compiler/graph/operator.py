@@ -297,6 +297,11 @@ def scalar_of(op: Op) -> str | None:
     return name if name in TABLE else None
 
 
+def axes_of(op: Op) -> tuple[int, ...] | None:
+    """The axes that a reduction takes away."""
+    return cast("tuple[int, ...] | None", op.attrs.get("axes", op.attrs.get("axis")))
+
+
 def split_operands(op: Op) -> list[Any]:
     """The operands as the definition's parameters see them: lists for variadic, None for absent ones."""
     segments = cast("tuple[int, ...] | None", op.attrs.get("segments"))

@@ -8,11 +8,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tessera.compiler.frontend.evaluate.fixes import apply
+from tessera.compiler.frontend.analyse import analyse
+from tessera.compiler.frontend.fixes import apply
 from tessera.compiler.frontend.incremental import definitions
 from tessera.compiler.frontend.module import TextScope
 from tessera.compiler.frontend.names.definition import Definition
-from tessera.compiler.frontend.result import Analysis, analyse
+from tessera.compiler.frontend.result import Analysis
 from tessera.editor.functions import Known
 from tessera.errors import Diagnostic, Edit, Fix, Span
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tessera.compiler.frontend.evaluate.fixes import at_top
+from tessera.compiler.frontend.fixes import at_top
 from tessera.compiler.frontend.result import Analysis
 from tessera.compiler.levels import NoIR
 from tessera.compiler.machines import ANY_GPU, architecture_of, predicted_machine

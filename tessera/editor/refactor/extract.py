@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING
 
+from tessera.compiler.frontend.analyse import analyse
 from tessera.compiler.frontend.incremental import definitions
 from tessera.compiler.frontend.module import TextScope
-from tessera.compiler.frontend.result import Analysis, analyse
+from tessera.compiler.frontend.result import Analysis
 from tessera.compiler.ir.types import TensorType
 from tessera.editor.annotations import annotation, dtype_name
 from tessera.editor.functions import Known

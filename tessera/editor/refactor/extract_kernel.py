@@ -12,8 +12,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from tessera.compiler.frontend.evaluate.fixes import expression_at
 from tessera.compiler.frontend.evaluate.operators import PYTHON, SYMBOLS
+from tessera.compiler.frontend.fixes import expression_at
 from tessera.compiler.frontend.module import TextScope
 from tessera.compiler.frontend.names.values import Builtin, Namespace, OperatorRef
 from tessera.compiler.frontend.result import Analysis

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from tessera.compiler.frontend.evaluate.fixes import apply
+from tessera.compiler.frontend.fixes import apply
 from tessera.compiler.frontend.incremental import FileAnalysis
 from tessera.compiler.frontend.names.values import Builtin, OperatorRef
 from tessera.compiler.frontend.result import Analysis

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tessera.compiler.frontend.evaluate.fixes import apply
+from tessera.compiler.frontend.fixes import apply
 from tessera.compiler.frontend.kernel.grid import PREFIX, Plan, plan
 from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.signature import definition_signature

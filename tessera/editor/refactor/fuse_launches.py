@@ -8,12 +8,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from tessera.compiler.frontend.evaluate.fixes import apply
+from tessera.compiler.frontend.analyse import analyse
+from tessera.compiler.frontend.fixes import apply
 from tessera.compiler.frontend.incremental import FileAnalysis
 from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.signature import definition_signature, signature_of
 from tessera.compiler.frontend.names.values import Builtin, Namespace, OperatorRef
-from tessera.compiler.frontend.result import Analysis, analyse
+from tessera.compiler.frontend.result import Analysis
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import TensorType
 from tessera.compiler.levels import NoIR, schedule

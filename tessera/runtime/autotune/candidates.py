@@ -14,7 +14,7 @@ from contextlib import nullcontext
 from time import perf_counter_ns
 from typing import Any
 
-from tessera.compiler.frontend.result import analyse
+from tessera.compiler.frontend.analyse import analyse
 from tessera.compiler.ir.core import Op
 from tessera.compiler.machines import HOST
 from tessera.compiler.structure import in_a_row

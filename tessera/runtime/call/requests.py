@@ -9,10 +9,10 @@ from typing import Any
 
 import tessera
 from tessera import knobs
+from tessera.compiler.frontend.analyse import analyse
 from tessera.compiler.frontend.evaluate import launches
 from tessera.compiler.frontend.names.definition import Definition
 from tessera.compiler.frontend.names.fingerprint import fingerprint
-from tessera.compiler.frontend.result import analyse
 from tessera.compiler.targets.base import Target
 from tessera.compiler.tile.program import Program
 from tessera.compiler.unit import Unit

@@ -10,8 +10,8 @@ import pytest
 
 import tessera as ts
 from tessera.compiler.frontend import budget
+from tessera.compiler.frontend.analyse import analyse
 from tessera.compiler.frontend.incremental import FileAnalysis
-from tessera.compiler.frontend.result import analyse
 from tessera.errors import CompileError, Diagnostic
 
 HEAD = "import math\nimport tessera as ts\nfrom tessera import Tensor\n"

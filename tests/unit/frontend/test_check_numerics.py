@@ -16,10 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tessera as ts
+from tessera.compiler.frontend.analyse import analyse
 from tessera.compiler.frontend.checks.ranges import Ranges
-from tessera.compiler.frontend.evaluate.fixes import apply
+from tessera.compiler.frontend.fixes import apply
 from tessera.compiler.frontend.incremental import FileAnalysis
-from tessera.compiler.frontend.result import Analysis, analyse
+from tessera.compiler.frontend.result import Analysis
 from tessera.compiler.graph.reference import evaluate
 from tessera.compiler.ir.types import TensorType
 from tests.frontend_harness import golden

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from tessera import knobs
-from tessera.compiler.frontend.evaluate.fixes import apply
+from tessera.compiler.frontend.analyse import analyse
+from tessera.compiler.frontend.fixes import apply
 from tessera.compiler.frontend.incremental import FileAnalysis
-from tessera.compiler.frontend.result import Analysis, analyse
+from tessera.compiler.frontend.result import Analysis
 from tessera.compiler.machines import CUDA_ARCHITECTURES, SHARED_LIMITS, TENSOR_CORE_DTYPES, architecture_of
 from tessera.compiler.pipeline import generate, lower
 from tessera.compiler.targets import base

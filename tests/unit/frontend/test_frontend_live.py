@@ -14,8 +14,9 @@ import pytest
 
 import tessera as ts
 from tessera import Tensor, f16, f32
+from tessera.compiler.frontend.analyse import analyse
 from tessera.compiler.frontend.names.live import live_definition
-from tessera.compiler.frontend.result import Static, analyse, changed
+from tessera.compiler.frontend.result import Static, changed
 from tessera.compiler.ir.types import TensorType
 from tessera.errors import CompileError
 from tests.frontend_harness import agree, analysed, golden

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.compiler.frontend.analyse import analyse
 from tessera.compiler.frontend.incremental import FileAnalysis
-from tessera.compiler.frontend.result import Analysis, analyse
+from tessera.compiler.frontend.result import Analysis
 from tessera.compiler.graph.passes.eliminate_common import eliminate_common
 from tessera.compiler.graph.passes.eliminate_dead import eliminate_dead
 from tessera.compiler.ir.core import Op, clone

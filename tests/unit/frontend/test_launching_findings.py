@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.compiler.frontend.result import analyse
+from tessera.compiler.frontend.analyse import analyse
 from tessera.errors import CompileError, LaunchError
 from tests.unit.frontend.test_launching import analysed, saxpy
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.compiler.frontend.analyse import analyse
 from tessera.compiler.frontend.incremental import analyse_file
-from tessera.compiler.frontend.result import analyse
 
 SOURCE = """import math
 import numpy as np

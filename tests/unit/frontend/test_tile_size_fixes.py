@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tessera.compiler.frontend.evaluate.fixes import apply
+from tessera.compiler.frontend.fixes import apply
 from tessera.compiler.frontend.incremental import FileAnalysis
 
 KERNEL = """import tessera as ts

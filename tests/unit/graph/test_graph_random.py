@@ -9,7 +9,7 @@ import pytest
 
 import tessera as ts
 from tessera import Tensor
-from tessera.compiler.frontend.evaluate import fixes
+from tessera.compiler.frontend import fixes
 from tessera.compiler.frontend.incremental import FileAnalysis
 from tessera.compiler.graph.operators.random import philox
 from tessera.compiler.graph.reference import evaluate

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.compiler.frontend.evaluate.fixes import apply
+from tessera.compiler.frontend.fixes import apply
 from tessera.compiler.frontend.incremental import FileAnalysis
 from tests.kernel_runner import check
 

@@ -497,8 +497,8 @@ def test_while_on_what_a_program_agrees_on() -> None:
 
 
 def test_sizes_stay_open_or_are_fixed() -> None:
+    from tessera.compiler.frontend.analyse import analyse
     from tessera.compiler.frontend.names.live import live_definition
-    from tessera.compiler.frontend.result import analyse
     from tessera.compiler.pipeline import lower
     from tessera.compiler.targets import base
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tessera as ts
-from tessera.compiler.frontend.evaluate.fixes import apply
+from tessera.compiler.frontend.fixes import apply
 from tessera.compiler.frontend.incremental import FileAnalysis
 from tessera.compiler.ir.core import Block, Op, Region, Value
 from tessera.compiler.ir.printer import print_op

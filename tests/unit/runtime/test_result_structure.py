@@ -12,8 +12,8 @@ import pytest
 
 import tessera as ts
 from tessera import Tensor
+from tessera.compiler.frontend.analyse import analyse
 from tessera.compiler.frontend.names.live import live_definition
-from tessera.compiler.frontend.result import analyse
 from tessera.compiler.structure import assembled, expression, in_a_row, of_json, structure_of
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)

@@ -8,7 +8,8 @@ import pytest
 
 import tessera as ts
 from tessera.compiler import levels, predict
-from tessera.compiler.frontend.result import Analysis, analyse
+from tessera.compiler.frontend.analyse import analyse
+from tessera.compiler.frontend.result import Analysis
 from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.printer import print_op
 from tessera.compiler.ir.verifier import verify

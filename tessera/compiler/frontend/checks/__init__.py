@@ -26,6 +26,7 @@ RULES: tuple[tuple[tuple[str, ...], Rule], ...] = (
     (("div", "mul"), softmax.unshifted),
     (("div",), softmax.by_hand),
     (("for",), softmax.unrescaled),
+    (("mul",), softmax.rescaled_twice),
     (("cast",), precision.unscaled),
     (("for",), precision.narrow_sum),
     (("add", "sub"), precision.unrolled_sum),

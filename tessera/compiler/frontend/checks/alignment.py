@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tessera import knobs
 from tessera.compiler.frontend.checks.finding import Finding, Look
-from tessera.compiler.frontend.evaluate.fixes import Candidate, at_top
+from tessera.compiler.frontend.fixes import Candidate, at_top
 from tessera.compiler.ir.core import Op
 from tessera.compiler.machines import is_gpu
 from tessera.compiler.tile.offsets import Bounds

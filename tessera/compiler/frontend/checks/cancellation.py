@@ -5,17 +5,9 @@ from __future__ import annotations
 import ast
 
 from tessera.compiler.frontend.checks.finding import Finding, Look
-from tessera.compiler.frontend.checks.ranges import (
-    axes_of,
-    behind,
-    constant,
-    dtype_of,
-    made_by,
-    name_of,
-    same,
-    square_of,
-)
-from tessera.compiler.frontend.evaluate.fixes import Candidate
+from tessera.compiler.frontend.checks.ranges import behind, constant, dtype_of, made_by, name_of, same, square_of
+from tessera.compiler.frontend.fixes import Candidate
+from tessera.compiler.graph.operator import axes_of
 from tessera.compiler.ir.core import Op, Value
 from tessera.language.dtypes import DType
 

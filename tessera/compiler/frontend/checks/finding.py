@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tessera.compiler.frontend.checks.ranges import Ranges
-from tessera.compiler.frontend.evaluate.fixes import Candidate, expression_at
+from tessera.compiler.frontend.fixes import Candidate, expression_at
 from tessera.errors import Edit, Fix, Note, Severity, Span
 from tessera.language.dims.remembering import RememberingFacts
 

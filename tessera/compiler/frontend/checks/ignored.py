@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from tessera.compiler.frontend.evaluate.fixes import Pending, renumbered
+from tessera.compiler.frontend.fixes import Pending, renumbered
 from tessera.compiler.frontend.names.definition import Definition
 from tessera.errors import Diagnostic, source_line
 

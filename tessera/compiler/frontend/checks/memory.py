@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from tessera import knobs
 from tessera.compiler.frontend.checks.finding import Finding, Look
 from tessera.compiler.frontend.checks.ranges import constant, name_of
-from tessera.compiler.frontend.evaluate.fixes import Candidate
+from tessera.compiler.frontend.fixes import Candidate
 from tessera.compiler.frontend.kernel.values import Panel
 from tessera.compiler.frontend.syntax.by_node import by_node
 from tessera.compiler.ir.core import Op, Value

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tessera.compiler.frontend.checks.finding import Finding, Look
 from tessera.compiler.frontend.checks.ranges import behind, constant, dtype_of, name_of, smallest
-from tessera.compiler.frontend.evaluate.fixes import Candidate
+from tessera.compiler.frontend.fixes import Candidate
 from tessera.compiler.frontend.result import Analysis
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.launches import outside_kernels

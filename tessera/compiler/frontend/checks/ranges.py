@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from typing import TypeAlias, cast
 
+from tessera.compiler.graph.operator import axes_of
 from tessera.compiler.ir.core import Op, Value
 from tessera.language import dtypes
 from tessera.language.dims import Expr
@@ -139,11 +140,6 @@ def summed_in_loop(v: Value) -> Op | None:
     if total is None or not any(behind(x) is body.args[i + 1] for x in total.operands):
         return None
     return next((s for x in total.operands if (s := made_by(x, "sum")) is not None), None)
-
-
-def axes_of(op: Op) -> tuple[int, ...] | None:
-    """The axes that a reduction takes away."""
-    return cast("tuple[int, ...] | None", op.attrs.get("axes", op.attrs.get("axis")))
 
 
 def below_maximum(v: Value, depth: int = 8) -> bool:

@@ -9,7 +9,6 @@ import math
 from tessera.compiler.frontend.checks.finding import Call, Finding, Look
 from tessera.compiler.frontend.checks.ranges import (
     alike,
-    axes_of,
     behind,
     below_maximum,
     constant,
@@ -19,10 +18,11 @@ from tessera.compiler.frontend.checks.ranges import (
     same,
     summed_in_loop,
 )
-from tessera.compiler.frontend.evaluate.fixes import Candidate
+from tessera.compiler.frontend.fixes import Candidate
+from tessera.compiler.graph.operator import axes_of
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import Shape
-from tessera.errors import Diagnostic, Note, Span
+from tessera.errors import Note, Span
 
 _PRODUCTS = ("matmul", "contract", "einsum", "mma", "mul")
 _EXP = ("exp", "exp2")
@@ -200,30 +200,23 @@ def _shifted(look: Look, c: Call, axis: str) -> str:
 _TRANSPARENT = frozenset({"tile.cast", "tile.broadcast", "tile.reshape"})
 
 
-def check_rescale(kernel: Op) -> list[Diagnostic]:
-    found: list[Diagnostic] = []
-    for op in kernel.walk():
-        if op.name != "tile.mul":
+def rescaled_twice(op: Op, look: Look) -> Finding | None:
+    if op.name != "tile.mul":
+        return None
+    for factor, total in (op.operands, tuple(reversed(op.operands))):
+        shift, sum_ = _exponential(factor), _source(total).op
+        if shift is None or sum_ is None or sum_.name != "tile.reduce" or sum_.attrs["op"] != "sum":
             continue
-        for factor, total in (op.operands, tuple(reversed(op.operands))):
-            shift, sum_ = _exponential(factor), _source(total).op
-            if shift is None or sum_ is None or sum_.name != "tile.reduce" or sum_.attrs["op"] != "sum":
-                continue
-            terms = _exponential(sum_.operands[0])
-            if terms is None or terms[1] is not shift[1] or not _is_maximum(shift[0], terms[0]):
-                continue
-            found.append(_warning(op, sum_))
-            break
-    return found
-
-
-def _warning(op: Op, sum_: Op) -> Diagnostic:
-    message = (
-        "this row sum is rescaled twice: its terms were already taken relative to the new maximum, and the factor "
-        "moves them there once more, so the normaliser comes out too small whenever the maximum grows.\n"
-        "Leave the factor out, or take the terms relative to the block's own maximum."
-    )
-    return Diagnostic("TS311", message, op.span, "warning", (Note("the terms were summed here", sum_.span),))
+        terms = _exponential(sum_.operands[0])
+        if terms is None or terms[1] is not shift[1] or not _is_maximum(shift[0], terms[0]):
+            continue
+        message = (
+            "this row sum is rescaled twice: its terms were already taken relative to the new maximum, and the factor "
+            "moves them there once more, so the normaliser comes out too small whenever the maximum grows.\n"
+            "Leave the factor out, or take the terms relative to the block's own maximum."
+        )
+        return Finding("TS311", message, op.span, notes=(Note("the terms were summed here", sum_.span),))
+    return None
 
 
 def _source(v: Value) -> Value:

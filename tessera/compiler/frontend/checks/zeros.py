@@ -7,7 +7,6 @@ import math
 
 from tessera.compiler.frontend.checks.finding import Finding, Look
 from tessera.compiler.frontend.checks.ranges import (
-    axes_of,
     below_maximum,
     constant,
     dtype_of,
@@ -17,7 +16,8 @@ from tessera.compiler.frontend.checks.ranges import (
     smallest,
     summed_in_loop,
 )
-from tessera.compiler.frontend.evaluate.fixes import Candidate
+from tessera.compiler.frontend.fixes import Candidate
+from tessera.compiler.graph.operator import axes_of
 from tessera.compiler.ir.core import Op, Value
 from tessera.errors import Note
 from tessera.language.dtypes import DType

@@ -1,1 +1,7 @@
-"""The abstract interpreter: the machine, and a file for each kind of node."""
+"""The abstract interpreter: `machine` walks a function's tree; each of the others says what some of its nodes mean."""
+
+from __future__ import annotations
+
+from tessera.compiler.frontend.evaluate import builtins, calls, control, expressions, operators, statements, undecided
+
+__all__ = ["builtins", "calls", "control", "expressions", "operators", "statements", "undecided"]

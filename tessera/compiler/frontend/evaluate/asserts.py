@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.names.values import MISSING, Number, Unknown, is_collection, is_tuple
 from tessera.compiler.unit import LaunchCheck
 from tessera.errors import Note
 from tessera.language.dims import Dim, Expr, dim_max, dim_min, prod
-
-if TYPE_CHECKING:
-    from tessera.compiler.frontend.evaluate.machine import Evaluator
 
 ALL_CALLS = "it must hold for all calls, also for those that do not get here, since compiled code cannot raise"
 

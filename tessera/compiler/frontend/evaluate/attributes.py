@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tessera
 from tessera.compiler.frontend.evaluate import undecided
+from tessera.compiler.frontend.evaluate.calls import adopt
+from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.names import vocabulary
 from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.values import (
@@ -26,9 +28,6 @@ from tessera.compiler.frontend.names.values import (
 from tessera.errors import Span
 from tessera.language.absent import instead_inside
 from tessera.language.dims import Expr
-
-if TYPE_CHECKING:
-    from tessera.compiler.frontend.evaluate.machine import Evaluator
 
 CONTAINERS = (list, dict, set, tuple, str, bytes, frozenset, range)
 
@@ -100,8 +99,6 @@ def _of_record(ev: Evaluator, node: ast.Attribute, value: Record | ClassRef, nam
 
 def _of_object(ev: Evaluator, node: ast.Attribute, value: Any, name: str) -> Any:
     """A live object: its attribute as it is now. What it holds becomes part of what the result depends on."""
-    from tessera.compiler.frontend.evaluate.calls import adopt
-
     try:
         found = getattr(value, name)
     except AttributeError:

@@ -6,11 +6,13 @@ import ast
 import builtins
 import itertools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tessera.compiler.frontend import budget
 from tessera.compiler.frontend.evaluate import undecided
-from tessera.compiler.frontend.evaluate.expressions import iterate
+from tessera.compiler.frontend.evaluate.attributes import attribute
+from tessera.compiler.frontend.evaluate.calls import BUILTINS
+from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.evaluate.operators import compare_sizes
 from tessera.compiler.frontend.names.values import (
     UNKNOWN,
@@ -29,9 +31,6 @@ from tessera.compiler.frontend.names.values import (
 )
 from tessera.language import dims
 from tessera.language.dims import Expr
-
-if TYPE_CHECKING:
-    from tessera.compiler.frontend.evaluate.machine import Evaluator
 
 Args = list[Any]
 Kwargs = dict[str, Any]
@@ -173,7 +172,7 @@ def _sequences(name: str) -> Callable[..., Any]:
         if any(isinstance(a, (Several, Counting)) for a in given):
             return undecided.sequence(name, given)
         for a in given:
-            items = iterate(ev, node, a)
+            items = ev.iterate(node, a)
             if items is None:
                 return UNKNOWN
             lists.append(items)
@@ -267,8 +266,6 @@ def print_(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
 def getattr_(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
     if has_unknown(args[:2]) or len(args) < 2 or not isinstance(args[1], str) or not isinstance(node, ast.Call):
         return UNKNOWN
-    from tessera.compiler.frontend.evaluate.attributes import attribute
-
     if len(args) > 2 and is_static(args[0]) and not hasattr(args[0], args[1]):
         return args[2]
     access = ast.copy_location(ast.Attribute(node.args[0], args[1], ast.Load()), node)
@@ -285,9 +282,9 @@ def hasattr_(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
 
 _PLAIN = ("abs", "all", "any", "bool", "complex", "divmod", "float", "int", "max", "min", "pow", "repr", "round",
           "slice", "sorted", "str", "sum", "type")  # fmt: skip
-BUILTINS: dict[str, Callable[..., Any]] = {
+BUILTINS.update({
     **{n: _plain(n) for n in _PLAIN},
     **{n: _sequences(n) for n in _SEQUENCES},
     "len": len_, "range": range_, "dict": dict_, "isinstance": isinstance_, "print": print_, "getattr": getattr_,
     "hasattr": hasattr_, "tessera.range": structured_range, "tessera.static_range": static_range, "tessera.cdiv": cdiv,
-}  # fmt: skip
+})  # fmt: skip

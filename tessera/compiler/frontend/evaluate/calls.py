@@ -7,13 +7,14 @@ import functools
 import inspect
 import math
 import types
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from tessera.compiler.frontend import budget
 from tessera.compiler.frontend.evaluate import undecided
 from tessera.compiler.frontend.evaluate.inlining import inline
 from tessera.compiler.frontend.evaluate.launches import launch, with_config
+from tessera.compiler.frontend.evaluate.machine import Evaluator, evaluates, method
 from tessera.compiler.frontend.evaluate.spelling import keyword_span, own_alias
 from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.live import live_definition, represent
@@ -43,17 +44,15 @@ from tessera.compiler.frontend.names.vocabulary import operators
 from tessera.errors import CompileError, Edit, Fix
 from tessera.language.dims import Expr
 
-if TYPE_CHECKING:
-    from tessera.compiler.frontend.evaluate.machine import Evaluator
-
+BUILTINS: dict[str, Callable[..., Any]] = {}
+"""what builtins of Python, and a few of Tessera, do in both layers"""
 SIMPLE = (int, float, str, bool, type(None), tuple, list, dict)
 
 
+@evaluates(ast.Call)
 def call_node(ev: Evaluator, node: ast.Call) -> Any:
-    from tessera.compiler.frontend.evaluate.expressions import items
-
     callee = ev.eval(node.func)
-    args = items(ev, node.args)
+    args = ev.items(node.args)
     kwargs: dict[str, Any] = {}
     for keyword in node.keywords:
         value = ev.eval(keyword.value)
@@ -69,6 +68,7 @@ def call_node(ev: Evaluator, node: ast.Call) -> Any:
     return call(ev, node, callee, args, kwargs)
 
 
+@method
 def call(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if isinstance(callee, Unknown):
         return UNKNOWN
@@ -82,11 +82,8 @@ def call(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], kwargs: dic
         return with_config(callee.owner, kwargs)
     if isinstance(callee, Method) and isinstance(callee.owner, Several):
         return undecided.called(callee)
-    if isinstance(callee, Builtin):
-        from tessera.compiler.frontend.evaluate.builtins import BUILTINS
-
-        if callee.path in BUILTINS:
-            return BUILTINS[callee.path](ev, node, args, kwargs)
+    if isinstance(callee, Builtin) and callee.path in BUILTINS:
+        return BUILTINS[callee.path](ev, node, args, kwargs)
     if isinstance(callee, (Namespace, Record, Number, Expr)) or ev.layer.owns(callee):
         hint = ""
         if callee == Namespace("tessera.tensor"):
@@ -387,9 +384,7 @@ def _container_method(ev: Evaluator, node: ast.AST, method: Method, args: list[A
     if name in ("index", "count", "remove") and not is_static((owner, args)):
         return ev.error("TS102", f"{name} compares elements, which are not known at compile time", node)
     if name == "extend" and args and not is_sequence(args[0]):
-        from tessera.compiler.frontend.evaluate.expressions import iterate
-
-        args = [iterate(ev, node, args[0]) or []]
+        args = [ev.iterate(node, args[0]) or []]
     if name == "sort" and not is_static(owner):
         return ev.error("TS102", "sort compares elements, which are not known at compile time", node)
     if budget.method_explodes(owner, name, args):

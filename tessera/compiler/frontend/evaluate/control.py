@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tessera.compiler.frontend.evaluate import undecided
-from tessera.compiler.frontend.evaluate.merging import NUMBERS, Merger, Path
+from tessera.compiler.frontend.evaluate.machine import Evaluator, method
+from tessera.compiler.frontend.evaluate.merging import NUMBERS, Merger
 from tessera.compiler.frontend.evaluate.undecided import Snapshot
-from tessera.compiler.frontend.names.frame import Flow, Loop
+from tessera.compiler.frontend.names.frame import Flow, Loop, Path
 from tessera.compiler.frontend.names.values import (
     UNKNOWN,
     Counting,
@@ -30,13 +31,11 @@ from tessera.compiler.ir.types import Type
 from tessera.errors import Note
 from tessera.language.dims import Facts
 
-if TYPE_CHECKING:
-    from tessera.compiler.frontend.evaluate.machine import Evaluator
-
 ATTEMPTS = 4
 """rounds in which a loop's carried numbers may find their dtype"""
 
 
+@method
 def branch(ev: Evaluator, node: ast.If, condition: Any) -> Flow:
     test = ev.layer.condition(node.test, condition)
     if test is None:
@@ -160,6 +159,7 @@ def finish(ev: Evaluator, block: Block, values: list[Value], node: ast.AST) -> N
     block.append(Op(f"{ev.layer.prefix}.yield", values, (), ev.span(node)))
 
 
+@method
 def choose(ev: Evaluator, node: ast.IfExp, condition: Any) -> Any:
     test = ev.layer.condition(node.test, condition)
     if test is None:
@@ -180,6 +180,7 @@ def choose(ev: Evaluator, node: ast.IfExp, condition: Any) -> Any:
 # loops
 
 
+@method
 def for_loop(ev: Evaluator, node: ast.For, counting: Counting) -> Flow:
     span = ev.span(node.iter)
     bounds = [ev.layer.lift(v, ev.layer.counter(), span) for v in (counting.start, counting.stop, counting.step)]
@@ -218,6 +219,7 @@ def for_loop(ev: Evaluator, node: ast.For, counting: Counting) -> Flow:
     return Flow.NEXT
 
 
+@method
 def while_loop(ev: Evaluator, node: ast.While) -> Flow:
     carried = Carried(ev, node, stored_names([*node.body, ast.Expr(node.test)]))
     head, body, test = Block(), Block(), None

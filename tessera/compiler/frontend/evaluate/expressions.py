@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tessera.compiler.frontend import budget
 from tessera.compiler.frontend.evaluate import attributes, calls, operators, undecided
-from tessera.compiler.frontend.evaluate.assignment import assign
+from tessera.compiler.frontend.evaluate.machine import Evaluator, evaluates, method
 from tessera.compiler.frontend.evaluate.operators import COMPARISONS, SYMBOLS
 from tessera.compiler.frontend.evaluate.returns import subscripted
 from tessera.compiler.frontend.names.frame import Closure, Frame
@@ -31,23 +31,24 @@ from tessera.compiler.frontend.names.values import (
 from tessera.compiler.frontend.syntax.fragments import Gap
 from tessera.language.dims import Expr
 
-if TYPE_CHECKING:
-    from tessera.compiler.frontend.evaluate.machine import Evaluator
 
-
+@evaluates(ast.Constant)
 def constant(ev: Evaluator, node: ast.Constant) -> Any:
     return node.value
 
 
+@evaluates(ast.Name)
 def name(ev: Evaluator, node: ast.Name) -> Any:
     return ev.lookup(node)
 
 
+@evaluates(ast.BinOp)
 def binary(ev: Evaluator, node: ast.BinOp) -> Any:
     left, right = ev.eval(node.left), ev.eval(node.right)
-    return operators.operate(ev, node, SYMBOLS[type(node.op)], left, right)
+    return ev.operate(node, SYMBOLS[type(node.op)], left, right)
 
 
+@evaluates(ast.UnaryOp)
 def unary(ev: Evaluator, node: ast.UnaryOp) -> Any:
     operand = ev.eval(node.operand)
     if not isinstance(node.op, ast.Not):
@@ -60,6 +61,7 @@ def unary(ev: Evaluator, node: ast.UnaryOp) -> Any:
     return UNKNOWN if truth is None else not truth
 
 
+@evaluates(ast.BoolOp)
 def boolean(ev: Evaluator, node: ast.BoolOp) -> Any:
     """`and`/`or` with Python's short circuit as long as the operands are known."""
     stop = isinstance(node.op, ast.Or)
@@ -86,6 +88,7 @@ def boolean(ev: Evaluator, node: ast.BoolOp) -> Any:
     return Number(bool, f" {symbol} ".join(getattr(v, "text", str(v)) for v in pending))
 
 
+@evaluates(ast.Compare)
 def compare(ev: Evaluator, node: ast.Compare) -> Any:
     """Chained comparisons: `a < b < c` is `a < b and b < c`, each operand evaluated once."""
     left: Any = ev.eval(node.left)
@@ -109,7 +112,7 @@ def compare(ev: Evaluator, node: ast.Compare) -> Any:
 
 def compare_pair(ev: Evaluator, node: ast.AST, symbol: str, left: Any, right: Any) -> Any:
     if symbol in COMPARISONS:
-        return operators.operate(ev, node, symbol, left, right)
+        return ev.operate(node, symbol, left, right)
     if symbol in ("is", "is not"):
         if isinstance(left, Unknown) or isinstance(right, Unknown):
             return UNKNOWN
@@ -126,7 +129,7 @@ def _contains(ev: Evaluator, node: ast.AST, positive: bool, item: Any, container
     if (symbolic and (is_collection(container) or is_dict(container))) or (
         is_sequence(container) and not is_static(container)
     ):
-        answers = [operators.operate(ev, node, "==", item, c) for c in container]
+        answers = [ev.operate(node, "==", item, c) for c in container]
         if any(a is True for a in answers):
             return positive
         if all(a is False for a in answers):
@@ -143,6 +146,7 @@ def _contains(ev: Evaluator, node: ast.AST, positive: bool, item: Any, container
         return ev.error("TS107", f"{type(e).__name__}: {e}", node)
 
 
+@evaluates(ast.IfExp)
 def conditional(ev: Evaluator, node: ast.IfExp) -> Any:
     test = ev.eval(node.test)
     if ev.layer.owns(test):
@@ -150,15 +154,15 @@ def conditional(ev: Evaluator, node: ast.IfExp) -> Any:
     truth = ev.decide(node.test, test)
     if truth is not None:
         return ev.eval(node.body if truth else node.orelse)
-    from tessera.compiler.frontend.evaluate.undecided import either_value
-
-    return either_value(ev, node, test)
+    return undecided.either_value(ev, node, test)
 
 
+@evaluates(ast.Attribute)
 def attribute(ev: Evaluator, node: ast.Attribute) -> Any:
     return attributes.attribute(ev, node, ev.eval(node.value), node.attr)
 
 
+@evaluates(ast.Subscript)
 def subscript(ev: Evaluator, node: ast.Subscript) -> Any:
     value = ev.eval(node.value)
     if isinstance(value, Builtin):
@@ -195,10 +199,12 @@ def _abstract_index(ev: Evaluator, node: ast.AST, value: Any, index: Any) -> Any
     )
 
 
+@evaluates(ast.Slice)
 def slice_(ev: Evaluator, node: ast.Slice) -> Any:
     return slice(*(ev.eval(part) if part is not None else None for part in (node.lower, node.upper, node.step)))
 
 
+@method
 def items(ev: Evaluator, nodes: list[ast.expr]) -> list[Any]:
     """The elements of a display or argument list, with `*iterable` spread out."""
     out: list[Any] = []
@@ -211,10 +217,12 @@ def items(ev: Evaluator, nodes: list[ast.expr]) -> list[Any]:
     return out
 
 
+@evaluates(ast.Tuple)
 def tuple_(ev: Evaluator, node: ast.Tuple) -> Any:
     return _display(ev, node, tuple(items(ev, node.elts)))
 
 
+@evaluates(ast.List)
 def list_(ev: Evaluator, node: ast.List) -> Any:
     return _display(ev, node, items(ev, node.elts))
 
@@ -229,6 +237,7 @@ def _is_container(value: Any) -> bool:
     return is_collection(value) or is_dict(value)
 
 
+@evaluates(ast.Set)
 def set_(ev: Evaluator, node: ast.Set) -> Any:
     found = items(ev, node.elts)
     if has_unknown(found):
@@ -239,6 +248,7 @@ def set_(ev: Evaluator, node: ast.Set) -> Any:
         return ev.error("TS107", f"TypeError: {e}", node)
 
 
+@evaluates(ast.Dict)
 def dict_(ev: Evaluator, node: ast.Dict) -> Any:
     out: dict[Any, Any] = {}
     for key, value in zip(node.keys, node.values, strict=True):
@@ -262,6 +272,7 @@ def dict_(ev: Evaluator, node: ast.Dict) -> Any:
     return _display(ev, node, out)
 
 
+@method
 def iterate(ev: Evaluator, node: ast.AST, value: Any) -> list[Any] | None:
     """The items of an iterable whose number is known now; None (after a finding, unless it is unknown) otherwise."""
     if isinstance(value, (Unknown, Counting)):
@@ -290,6 +301,7 @@ def iterate(ev: Evaluator, node: ast.AST, value: Any) -> list[Any] | None:
     return out
 
 
+@evaluates(ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
 def comprehension(ev: Evaluator, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> Any:
     outer = ev.frame
     frame = Frame(outer.name, outer.source, outer.scope, outer=outer, caller=outer.caller, call_span=outer.call_span,
@@ -325,7 +337,7 @@ def _generate(ev: Evaluator, node: Any, depth: int, found: list[Any]) -> bool:
     if values is None:
         return False
     for value in values:
-        assign(ev, generator.target, value)
+        ev.assign(generator.target, value)
         keep: bool | None = True
         for test in generator.ifs:
             truth = ev.eval(test)
@@ -341,25 +353,30 @@ def _generate(ev: Evaluator, node: Any, depth: int, found: list[Any]) -> bool:
     return True
 
 
+@evaluates(ast.Lambda)
 def lambda_(ev: Evaluator, node: ast.Lambda) -> Any:
     return Closure(node, ev.definition, ev.frame, calls.defaults_of(ev, node))
 
 
+@evaluates(ast.NamedExpr)
 def walrus(ev: Evaluator, node: ast.NamedExpr) -> Any:
     value = ev.eval(node.value)
     ev.assign_name(node.target.id, value, node.target)
     return value
 
 
+@evaluates(ast.Starred)
 def starred(ev: Evaluator, node: ast.Starred) -> Any:
     return ev.error("TS102", "a starred expression has no meaning here", node)
 
 
+@evaluates(ast.JoinedStr)
 def joined(ev: Evaluator, node: ast.JoinedStr) -> Any:
     parts = [ev.eval(v) for v in node.values]
     return UNKNOWN if has_unknown(parts) else ev.weighed(node, "".join(map(str, parts)))
 
 
+@evaluates(ast.FormattedValue)
 def formatted(ev: Evaluator, node: ast.FormattedValue) -> Any:
     value = ev.eval(node.value)
     spec = ev.eval(node.format_spec) if node.format_spec is not None else ""
@@ -377,17 +394,7 @@ def formatted(ev: Evaluator, node: ast.FormattedValue) -> Any:
         return ev.error("TS107", f"{type(e).__name__}: {e}", node)
 
 
+@evaluates(Gap)
 def gap(ev: Evaluator, node: Gap) -> Any:
     ev.cannot_parse(node)
     return ev.eval(node.was) if ev.definition.recalled and node.was is not None else UNKNOWN
-
-
-EXPRESSIONS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
-    ast.Constant: constant, ast.Name: name, ast.BinOp: binary, ast.UnaryOp: unary, ast.BoolOp: boolean,
-    ast.Compare: compare, ast.IfExp: conditional, ast.Attribute: attribute, ast.Subscript: subscript,
-    ast.Slice: slice_, ast.Tuple: tuple_, ast.List: list_, ast.Set: set_, ast.Dict: dict_,
-    ast.ListComp: comprehension, ast.SetComp: comprehension, ast.GeneratorExp: comprehension,
-    ast.DictComp: comprehension, ast.Lambda: lambda_, ast.NamedExpr: walrus, ast.Starred: starred,
-    ast.JoinedStr: joined, ast.FormattedValue: formatted, ast.Call: calls.call_node,
-    Gap: gap,
-}  # fmt: skip

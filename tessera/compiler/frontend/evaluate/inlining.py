@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tessera.compiler.frontend import budget
+from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.evaluate.parameters import enter_call, rejected
 from tessera.compiler.frontend.names.frame import Closure, Flow, Frame
 from tessera.compiler.frontend.names.signature import Parameter, as_annotated, definition_signature, is_scalar
@@ -17,9 +18,6 @@ from tessera.compiler.ir.types import TensorType, TileType
 from tessera.errors import Note
 from tessera.language import dtypes
 from tessera.language.dtypes import DType
-
-if TYPE_CHECKING:
-    from tessera.compiler.frontend.evaluate.machine import Evaluator
 
 
 def inline(ev: Evaluator, node: ast.AST, closure: Closure, bound: dict[str, Any], places: Mapping[str, ast.AST]) -> Any:

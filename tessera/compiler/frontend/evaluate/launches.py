@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from tessera.compiler.frontend.evaluate.inlining import Unfit, callee_frame, scalar
+from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.evaluate.parameters import enter_call
 from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.signature import Parameter, Signature, definition_signature, is_scalar
@@ -41,10 +42,6 @@ from tessera.language import dims
 from tessera.language.annotations import Annotation, ConstAnn, TensorAnn, TupleAnn
 from tessera.language.dims import Dim, Expr
 from tessera.language.policies import Policy
-
-if TYPE_CHECKING:
-    from tessera.compiler.frontend.evaluate.machine import Evaluator
-
 
 tuned: ContextVar[Callable[[Any, Mapping[str, ArgType]], Mapping[str, Any]] | None] = ContextVar("tuned", default=None)
 """gives the configuration of a tuned kernel for such arguments, where a target is known; else it is the first one"""
@@ -172,13 +169,11 @@ class _Call:
     # the kernel
 
     def analysed(self, types: Mapping[str, ArgType] | None) -> Analysis:
-        from tessera.compiler.frontend.analyse import run  # it evaluates functions, which come here
-
         definition, choose = self.kernel.definition, tuned.get()
         if choose is not None and types is not None and self.kernel.live and "autotune" in definition.options:
             options = {**definition.options, "config": choose(self.kernel.live, types)}
             definition = replace(definition, options=options)
-        return run(definition, types, {}, suggest=False)
+        return self.ev.analyse(definition, types)
 
     def depend(self, analysis: Analysis) -> None:
         """What the kernel reads from outside is as much part of the result as what the function does."""

@@ -2,34 +2,29 @@
 
 It walks a function's AST. Ordinary Python values are computed now; tensors or tiles become IR through the layer; what
 cannot be known is UNKNOWN and stays quiet, so that one mistake gives one finding and every mistake of a function is
-found. `expressions`, `statements`, `calls` and `control` hold one function per AST node type, dispatched by table.
+found. What a kind of node means stands in the other modules of this package, which register it with `@evaluates`.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 from tessera.compiler.frontend import budget
-from tessera.compiler.frontend.evaluate.calls import call
-from tessera.compiler.frontend.evaluate.expressions import EXPRESSIONS
-from tessera.compiler.frontend.evaluate.fixes import Pending
-from tessera.compiler.frontend.evaluate.layer import Layer
-from tessera.compiler.frontend.evaluate.operators import operate
-from tessera.compiler.frontend.evaluate.statements import STATEMENTS
-from tessera.compiler.frontend.evaluate.undecided import merge
+from tessera.compiler.frontend.evaluate.report import Report
 from tessera.compiler.frontend.names.definition import Definition, Scope
 from tessera.compiler.frontend.names.fingerprint import fingerprint
-from tessera.compiler.frontend.names.frame import Flow, Frame
+from tessera.compiler.frontend.names.frame import Flow, Frame, Path
 from tessera.compiler.frontend.names.live import read
 from tessera.compiler.frontend.names.signature import Signature
 from tessera.compiler.frontend.names.values import (
     MISSING,
     UNKNOWN,
     Builtin,
+    Counting,
+    Method,
     Namespace,
     Number,
     OperatorRef,
@@ -37,31 +32,70 @@ from tessera.compiler.frontend.names.values import (
     is_dict,
     is_tuple,
 )
-from tessera.compiler.frontend.result import ExprInfo, Kind
-from tessera.compiler.frontend.syntax.assigned import assigned_names, stored_names
+from tessera.compiler.frontend.result import Analysis, ArgType, ExprInfo, Kind
+from tessera.compiler.frontend.syntax.assigned import stored_names
 from tessera.compiler.frontend.syntax.parse import Sample
 from tessera.compiler.ir.core import Block, Builder, Op, Value
-from tessera.compiler.unit import LaunchCheck
-from tessera.errors import Diagnostic, Diagnostics, Edit, Fix, Note, Span
+from tessera.compiler.ir.types import TensorType, Type
+from tessera.compiler.unit import LaunchCheck, Param
+from tessera.errors import Span
 from tessera.language.annotations import Annotation
-from tessera.language.dims import DimError, DimLimitError, Expr, Facts
+from tessera.language.dims import DimError, Expr, Facts
 from tessera.language.dims.remembering import RememberingFacts
-from tessera.nearest import nearest
+from tessera.language.dtypes import DType
 
-_WEIGHED = frozenset({int, str, bytes, list, tuple, dict, set, frozenset})
+HANDLERS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {}
+"""what each kind of node means: an expression's value, or how a statement ends"""
+F = TypeVar("F", bound=Callable[..., Any])
 QUIET = frozenset({ast.Constant, ast.Name, ast.Tuple, ast.List, ast.Slice, ast.Dict, ast.JoinedStr, ast.FormattedValue})
 
 
-class Evaluator:
-    """State of one analysis. `sizes` fixes named dims; `most`: the steps that it may take."""
+Analyse = Callable[[Definition, "Mapping[str, ArgType] | None"], Analysis]
+
+
+def evaluates(*kinds: type[ast.AST]) -> Callable[[F], F]:
+    """Makes a function of the evaluator and a node the meaning of these kinds of nodes."""
+
+    def register(handler: F) -> F:
+        HANDLERS.update(dict.fromkeys(kinds, handler))
+        return handler
+
+    return register
+
+
+def method(function: F) -> F:
+    """Gives the evaluator a function of another module as the method of this name, which is declared below."""
+    setattr(Evaluator, function.__name__, function)
+    return function
+
+
+class Evaluator(Report):
+    """State of one analysis. `sizes` fixes named dims; `analyse` a kernel that is called; `most`: the steps that it may
+    take."""
+
+    # What modules of this package ask of each other, and the layers of them: see `method`.
+    call: Callable[[ast.AST, Any, list[Any], dict[str, Any]], Any]
+    """Calls any value: (node, callee, args, kwargs) -> value."""
+    operate: Callable[[ast.AST, str, Any, Any], Any]
+    """(node, symbol, left, right) -> `left symbol right` for any two values: arithmetic, bits and comparisons."""
+    assign: Callable[[ast.expr, Any], None]
+    """Gives a target a value: a name, items to be unpacked, a subscript, an attribute."""
+    items: Callable[[list[ast.expr]], list[Any]]
+    iterate: Callable[[ast.AST, Any], list[Any] | None]
+    merge: Callable[[Any, Any, ast.AST], Any]
+    branch: Callable[[ast.If, Any], Flow]
+    """`if`, `a if condition else b`, `for` and `while` that are decided when the program runs."""
+    choose: Callable[[ast.IfExp, Any], Any]
+    for_loop: Callable[[ast.For, Counting], Flow]
+    while_loop: Callable[[ast.While], Flow]
 
     def __init__(
-        self, definition: Definition, layer: Callable[[Evaluator], Layer], sizes: Mapping[str, int],
+        self, definition: Definition, layer: Callable[[Evaluator], Layer], sizes: Mapping[str, int], analyse: Analyse,
         most: int = budget.STEPS,
     ) -> None:  # fmt: skip
-        self.definition, self.sizes = definition, sizes
+        super().__init__(definition, most)
+        self.sizes, self.analyse = sizes, analyse
         self.live = definition.scope.live
-        self.findings = Diagnostics(definition.name)
         self.facts: Facts = RememberingFacts()
         self.checks: list[LaunchCheck] = []
         self.block = Block()
@@ -72,10 +106,6 @@ class Evaluator:
         self.dependencies: dict[str, str] = {}
         self.readers: dict[str, Scope | None] = {}
         self.launches: list[Op] = []
-        self.undecided: list[Diagnostic] = []
-        self.incomplete = False
-        """something in the text does not parse"""
-        self.pending: Pending = []
         self.defaults: dict[str, Any] = {}
         self.lead = 1
         """how many axes `...` stands for in annotations"""
@@ -83,9 +113,6 @@ class Evaluator:
         self.signature = Signature((), None, None, {})
         self.item_spans: list[Span] = []
         """places of the values of a `return a, b`"""
-        self.steps, self.most = 0, most
-        """expressions and statements so far, with the elements of containers that were gone through"""
-        self._look_at = budget.PAUSE
         self.as_python = False
         """whether a plain function of ordinary values is evaluated, which the compiler has Python run"""
         self.endless: set[object] = set()
@@ -94,58 +121,7 @@ class Evaluator:
         """how many undecided branches are open: what fails inside may never happen"""
         self.tried: list[Block] = []
         """what undecided branches and loops compute"""
-        locals_ = assigned_names(definition.tree)
-        self.frame = Frame(definition.name, definition.text, definition.scope, key=definition.tree, locals=locals_)
         self.layer = layer(self)
-
-    # findings
-    def span(self, at: ast.AST | Span) -> Span:
-        return at if isinstance(at, Span) else self.frame.source.span(at)
-
-    def header(self, node: ast.AST) -> Span:
-        """The place of a statement without its body: `for i in range(n)`."""
-        start = self.span(node)
-        head = getattr(node, "iter", None) or getattr(node, "test", None) or getattr(node, "subject", None)
-        if head is not None:
-            end = self.span(head)
-            return replace(start, end_line=end.end_line, end_col=end.end_col)
-        if start.line == start.end_line:
-            return start
-        first = self.frame.source.lines[start.line - 1].partition("#")[0].rstrip().rstrip(":")
-        return replace(start, end_line=start.line, end_col=max(len(first), start.col) + 1)
-
-    def error(
-        self, code: str, message: str, at: ast.AST | Span, *, label: str = "", notes: Iterable[Note] = (),
-        fixes: Iterable[Fix] = (), severity: str = "error",
-    ) -> Unknown:  # fmt: skip
-        """Reports a finding at a node and returns UNKNOWN, so that what depends on it stays quiet."""
-        self.findings.add(self.diagnostic(code, message, at, label=label, notes=notes, fixes=fixes, severity=severity))
-        return UNKNOWN
-
-    def diagnostic(
-        self, code: str, message: str, at: ast.AST | Span, *, label: str = "", notes: Iterable[Note] = (),
-        fixes: Iterable[Fix] = (), severity: str = "error",
-    ) -> Diagnostic:  # fmt: skip
-        all_notes = (*notes, *self.frame.chain())
-        return Diagnostic(code, message, self.span(at), severity, all_notes, tuple(fixes), self.frame.name, label)
-
-    def undecide(self, reason: str, at: ast.AST | Span, code: str = "TS502") -> Unknown:
-        """Notes that something must be known before this can be compiled; no error in itself."""
-        self.undecided.append(self.diagnostic(code, reason, at, severity="note"))
-        return UNKNOWN
-
-    def cannot_parse(self, at: ast.AST) -> None:
-        """Notes that a part of the text is not known, for it does not parse."""
-        self.incomplete = True
-        self.undecide("a part of it does not parse", at, "TS101")
-
-    def suggest(self, name: str, known: Iterable[str], at: Span) -> tuple[str, tuple[Fix, ...]]:
-        """`; did you mean 'x'?` and the fix that replaces the text at `at`, where a known name is close."""
-        names = [k for k in dict.fromkeys(known) if not k.startswith("_")]
-        close = nearest(name, names)
-        if close is None:
-            return "", ()
-        return f"; did you mean {close!r}?", (Fix(f"Change {name!r} to {close!r}", (Edit(at, close),)),)
 
     def record(self, at: ast.AST | Span, value: Any, name: str = "", kind: Kind = "expr") -> None:
         """Keeps the type of an expression of the analysed function (not of functions inlined into it)."""
@@ -190,7 +166,7 @@ class Evaluator:
     # evaluation
     def eval(self, node: ast.expr) -> Any:
         """The value of an expression."""
-        handler = EXPRESSIONS.get(type(node))
+        handler = HANDLERS.get(type(node))
         if handler is None:
             return self.error("TS102", f"{_construct(node)} is not supported in a {self.definition.kind}", node)
         if type(node) in QUIET:  # these emit nothing, and their parts know their own places
@@ -199,7 +175,7 @@ class Evaluator:
                 self.record(node, value)
             return value
         self.steps += 1
-        if self.steps > self._look_at:
+        if self.steps > self.look_at:
             self.look(node)
         outer = self.builder.span
         self.builder.span = span = self.frame.source.span(node)
@@ -227,9 +203,9 @@ class Evaluator:
         for i, node in enumerate(statements):
             rests[top] = (statements, i)
             self.steps += 1
-            if self.steps > self._look_at:
+            if self.steps > self.look_at:
                 self.look(node)
-            handler = STATEMENTS.get(type(node))
+            handler = HANDLERS.get(type(node))
             if handler is None:
                 self.error(
                     "TS102", f"{_construct(node)} is not supported in a {self.definition.kind}", self.header(node)
@@ -248,42 +224,6 @@ class Evaluator:
             if flow is not Flow.NEXT:
                 return flow
         return Flow.NEXT
-
-    # limits
-    def look(self, node: ast.AST) -> None:
-        """Every few hundred steps: whether some are left, and whether the editor has something else to do."""
-        if self.steps > self.most:
-            said = f"more than {self.most} steps run at compile time; loop with ts.range(...)"
-            self.error("TS111", said, self.header(node) if isinstance(node, ast.stmt) else node)
-            raise budget.ExhaustedError
-        budget.pause()
-        self._look_at = min(self.steps + budget.PAUSE, self.most)
-
-    def weighed(self, node: ast.AST, value: Any) -> Any:
-        """A new value; UNKNOWN after a finding (TS111) where it is too large. Going through it counts as steps."""
-        if value.__class__ in _WEIGHED:
-            if isinstance(value, int):
-                if value.bit_length() > budget.BITS:
-                    return self.too_large(node)
-            else:
-                found = budget.weight(value)
-                self.steps += 0 if isinstance(value, (str, bytes)) else found
-                if found > budget.ITEMS:
-                    return self.too_large(node)
-        return value
-
-    def held(self, node: ast.AST, value: Any) -> None:
-        """After a container was given `value`: where it holds itself now, or too much, the analysis ends."""
-        if isinstance(self.weighed(node, value), Unknown) and not isinstance(value, Unknown):
-            raise budget.ExhaustedError
-
-    def too_large(self, node: ast.AST, what: str = "this") -> Unknown:
-        return self.error("TS111", f"{what} makes a value too large to compute at compile time", node)
-
-    def bad_size(self, error: DimError, node: ast.AST) -> Unknown:
-        """A size that the dimension algebra refuses."""
-        at = self.header(node) if isinstance(node, ast.stmt) else node
-        return self.error("TS111" if isinstance(error, DimLimitError) else "TS107", str(error), at)
 
     # names
     def lookup(self, node: ast.Name) -> Any:
@@ -319,21 +259,12 @@ class Evaluator:
         if name.isidentifier():  # else: a name that a layer gave to an element, `c[i]`
             self.record(at, value, name, "assign")
 
-    # shared by handlers and layers
-    def operate(self, node: ast.AST, symbol: str, left: Any, right: Any) -> Any:
-        """`left symbol right` for any two values: arithmetic, bit operators and comparisons."""
-        return operate(self, node, symbol, left, right)
-
-    def call(self, node: ast.AST, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """Calls any value."""
-        return call(self, node, callee, args, kwargs)
-
     def merged_returns(self, frame: Frame, returned: bool) -> Any:
         """What a call of `frame` gives: one value, or as much as is known of several possible ones."""
         value = frame.returned if returned else UNKNOWN if self.incomplete else None
         for other in frame.possible:
             if not isinstance(other, Unknown):
-                value = other if isinstance(value, Unknown) else merge(self, other, value, frame.key)  # type: ignore[arg-type]
+                value = other if isinstance(value, Unknown) else self.merge(other, value, frame.key)  # type: ignore[arg-type]
         return value
 
     def decide(self, node: ast.expr, value: Any) -> bool | None:
@@ -366,3 +297,179 @@ def _construct(node: ast.AST) -> str:
         ast.AsyncFor: "async for", ast.AsyncWith: "async with", ast.Delete: "del", ast.Match: "match",
     }  # fmt: skip
     return names.get(type(node), type(node).__name__)
+
+
+Handler = Callable[..., Any]
+"""(ev, node, args, kwargs) -> value"""
+
+
+class Layer:
+    """What the evaluator asks of a layer: the function layer answers in Graph IR, the kernel layer in Tile IR.
+
+    The evaluator knows Python: names, control flow, calls, containers. Whenever an operand is abstract in the layer's
+    own sense (`owns`), it hands the node over. A hook returns a value, or reports an error through `ev.error(...)` and
+    returns UNKNOWN. Operands that are Unknown never reach a hook. Defaults reject; a subclass overrides what it can do.
+    """
+
+    prefix: ClassVar[str] = ""
+    """the dialect of its structured control flow: `graph` or `tile`"""
+    builtins: Mapping[str, Handler] = {}
+    """what `Builtin` values of this layer do, by path"""
+
+    closer = False
+    """an evaluation `again` whose findings are those to show even where it fails too"""
+
+    def __init__(self, ev: Evaluator) -> None:
+        self.ev = ev
+        self.captures: list[Any] = []
+
+    # parameters and result
+    def parameter(self, name: str, type: TensorType, annotation: Annotation, span: Span) -> Any:
+        """The value of a parameter that is passed when the program runs; rank 0 is a scalar. Called in order."""
+        raise NotImplementedError
+
+    def returned(self, value: Any, span: Span, annotation: Annotation | None) -> Any:
+        """Checks and converts what a `return` of the analysed function gives (None when it falls off the end)."""
+        return value
+
+    def finish(self, value: Any) -> Op | None:
+        """Builds the function's op around `ev.block` once the body has been evaluated without errors."""
+        raise NotImplementedError
+
+    def again(self) -> Callable[[Evaluator], Layer] | None:
+        """Another layer to evaluate the definition with, where an assumption of this one turned out wrong."""
+        return None
+
+    def capture_names(self) -> Sequence[str]:
+        """The dotted names that `captures` were read from."""
+        return ()
+
+    def params(self) -> Sequence[Param]:
+        """The runtime parameters, in the order of the op's arguments; captured arrays come last."""
+        return ()
+
+    # values
+    def owns(self, value: Any) -> bool:
+        """Whether operators, methods and subscripts of `value` are this layer's business."""
+        return isinstance(value, Value)
+
+    def type_of(self, value: Any) -> Any:
+        """The type shown to people for `value`; None where there is nothing to show."""
+        return value.type if isinstance(value, Value) else None
+
+    def adopt(self, name: str, value: Any, node: ast.AST) -> Any:
+        """A live object met in a closure or global that this layer turns into a value (an array); else MISSING."""
+        return MISSING
+
+    def free_name(self, name: str, node: ast.Name) -> Any:
+        """A name that nothing binds, before globals are searched; else MISSING."""
+        return MISSING
+
+    def known_names(self) -> Sequence[str]:
+        """Names that `free_name` knows, for "did you mean"."""
+        return ()
+
+    def lift(self, value: Any, like: Type | None, span: Span) -> Value | None:
+        """A Python number (or size) as an IR value, of the type `like` where given; None where it cannot be one."""
+        return value if isinstance(value, Value) else None
+
+    def placeholder(self, type: Type, span: Span) -> Value:
+        """A value of a type whose content is undecided (the analysis will give no IR)."""
+        return self.ev.builder.op(f"{self.prefix}.undecided", (), (type,), span=span).result
+
+    # operators
+    def binary(self, node: ast.AST, symbol: str, left: Any, right: Any) -> Any:
+        """`left symbol right`; comparisons (`<`, `==`) come here too."""
+        raise NotImplementedError
+
+    def unary(self, node: ast.AST, symbol: str, operand: Any) -> Any:
+        raise NotImplementedError
+
+    def subscript(self, node: ast.AST, value: Any, index: Any) -> Any:
+        raise NotImplementedError
+
+    def store(self, node: ast.AST, value: Any, index: Any, item: Any) -> None:
+        """`value[index] = item`"""
+        self.ev.error(
+            "TS102", "tensors are values and cannot be changed in place; make a new one, e.g. with where(...)", node
+        )
+
+    def augment(self, node: ast.AST, value: Any, index: Any, symbol: str, item: Any) -> None:
+        """`value[index] symbol= item`; by default read, operate, store."""
+        old = self.subscript(node, value, index)
+        self.store(node, value, index, self.ev.operate(node, symbol, old, item))
+
+    def attribute(self, node: ast.AST, value: Any, name: str) -> Any:
+        """`value.name`: a property's value, a `Method` to be called, or MISSING."""
+        return MISSING
+
+    def attributes(self, value: Any) -> Sequence[str]:
+        """Names that `attribute` knows for `value`, for "did you mean" and completion."""
+        return ()
+
+    def method(self, node: ast.Call, method: Method, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        raise NotImplementedError
+
+    def call(self, node: ast.AST, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """A Builtin without a Python meaning, or an OperatorRef."""
+        if isinstance(callee, Builtin) and callee.path in self.builtins:
+            return self.builtins[callee.path](self.ev, node, args, kwargs)
+        return self.ev.error("TS401", f"{callee.name} cannot be used in a {self.ev.definition.kind}", node)
+
+    def settle(self, value: Any) -> Any:
+        """An argument of an ordinary function that is called now: a size that is known becomes an integer."""
+        return value
+
+    def number(self, value: Any, dtype: DType, span: Span) -> Value | None:
+        """The argument of a scalar parameter as a value, of `dtype` where it adapts; None where it cannot be one."""
+        raise NotImplementedError
+
+    def converted(self, value: Value, dtype: DType, span: Span) -> Value:
+        """`value` with elements of another dtype."""
+        raise NotImplementedError
+
+    # control flow over abstract values
+    def branch(self, node: ast.If, condition: Any) -> Flow:
+        """`if` on an owned value. `ev.frame.continuation()` are the statements that would run after it."""
+        return self.ev.branch(node, condition)
+
+    def leave(self, paths: list[Path]) -> bool:
+        """Paths of a branch end differently, in a loop that runs when the program runs: makes them end alike, in the
+        loop's next step. False where that is not possible."""
+        return False
+
+    def choose(self, node: ast.IfExp, condition: Any) -> Any:
+        """`a if condition else b` on an owned condition."""
+        return self.ev.choose(node, condition)
+
+    def loop(self, node: ast.For, counting: Counting) -> Flow:
+        """`for i in ts.range(...)` or the layer's own range."""
+        return self.ev.for_loop(node, counting)
+
+    def rolls(self, node: ast.While) -> bool:
+        """Whether a loop whose condition is known runs when the program runs, for that is when it is left."""
+        return False
+
+    def repeat(self, node: ast.While, condition: Any) -> Flow:
+        """`while` on an owned condition."""
+        return self.ev.while_loop(node)
+
+    def counter(self) -> Type:
+        """The type of a structured loop's counter."""
+        raise NotImplementedError
+
+    def iterate(self, node: ast.AST, value: Any) -> list[Any] | None:
+        """The items of an owned value, for loops and unpacking; None where it has no known number of items."""
+        return None
+
+    def condition(self, node: ast.AST, value: Any) -> Value | None:
+        """An owned value as a branch condition (a rank-0 bool); None after reporting why it cannot be one."""
+        raise NotImplementedError
+
+    def logical(self, node: ast.AST, symbol: str, values: list[Any]) -> Any:
+        """`and`, `or` and `not` with an owned operand."""
+        raise NotImplementedError
+
+    def assertion(self, node: ast.Assert, value: Any) -> None:
+        """`assert` of an owned value."""
+        self.ev.error("TS102", "an assert over tensor elements has no meaning here; check sizes, or use ts.where", node)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tessera.compiler.frontend.names.frame import Flow
+from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.names.values import (
     UNKNOWN,
     Number,
@@ -22,26 +22,10 @@ from tessera.compiler.frontend.names.values import (
 )
 from tessera.compiler.ir.core import Block, Value
 from tessera.compiler.ir.types import Type
-from tessera.errors import Note, Span
+from tessera.errors import Note
 from tessera.language.dims import Expr
 
-if TYPE_CHECKING:
-    from tessera.compiler.frontend.evaluate.machine import Evaluator
-
 NUMBERS = (bool, int, float, complex, Expr, Number)
-
-
-@dataclass(slots=True)
-class Path:
-    """One region of a branch: its ops, its names at the end, and how it ended."""
-
-    block: Block
-    names: dict[str, Any]
-    flow: Flow
-    returned: Any
-    return_span: Span | None
-    maybe: set[str] = field(default_factory=set[str])
-    """names that may be unbound at the end"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tessera.compiler.frontend import budget
+from tessera.compiler.frontend.evaluate.machine import Evaluator, method
 from tessera.compiler.frontend.names.values import (
     UNKNOWN,
     Number,
@@ -19,9 +20,6 @@ from tessera.compiler.frontend.names.values import (
 )
 from tessera.language import dims
 from tessera.language.dims import DimError, Expr, Facts
-
-if TYPE_CHECKING:
-    from tessera.compiler.frontend.evaluate.machine import Evaluator
 
 SYMBOLS: dict[type[ast.AST], str] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**",
@@ -48,6 +46,7 @@ _SIZE: dict[str, Callable[[Any, Any], Any]] = {
 _PROGRAMS = {"+": "add", "-": "sub", "*": "mul", "/": "div", "**": "pow"}
 
 
+@method
 def operate(ev: Evaluator, node: ast.AST, symbol: str, left: Any, right: Any) -> Any:
     if isinstance(left, Unknown) or isinstance(right, Unknown):
         return UNKNOWN

@@ -9,9 +9,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tessera.compiler.frontend.evaluate import spelling
+from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.evaluate.returns import named_notes
 from tessera.compiler.frontend.names.binding import Conflict, Equation, describe, equations, solve, value_equation
 from tessera.compiler.frontend.names.definition import Scope
@@ -38,6 +39,7 @@ from tessera.compiler.frontend.names.values import (
     remade,
     type_name,
 )
+from tessera.compiler.frontend.result import ArgType
 from tessera.compiler.frontend.syntax.parse import source_of
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TensorType, shape_text
@@ -58,10 +60,6 @@ from tessera.language.annotations import (
 from tessera.language.annotations import Unknown as Unannotated
 from tessera.language.dims import Dim, Facts
 from tessera.language.policies import Policy, PolicyError, unenforced
-
-if TYPE_CHECKING:
-    from tessera.compiler.frontend.evaluate.machine import Evaluator
-    from tessera.compiler.frontend.result import ArgType
 
 ABSENT = object()
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Set
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tessera.compiler.frontend.evaluate import fixes, spelling
+from tessera.compiler.frontend.evaluate import spelling
+from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.names import vocabulary
 from tessera.compiler.frontend.names.binding import Equation, equations, solve
 from tessera.compiler.frontend.names.signature import refused, resolve, size_text
@@ -36,9 +37,6 @@ from tessera.language.annotations import (
     annotation_from_ast,
 )
 from tessera.language.dims import Expr
-
-if TYPE_CHECKING:
-    from tessera.compiler.frontend.evaluate.machine import Evaluator
 
 SHAPED = (TensorType, TileType, ViewType)
 
@@ -134,7 +132,7 @@ def _check_tensor(
     before = len(ev.findings.items)
     ev.error("TS201", message, where, label=f"has shape {shape_text(type.shape)}", notes=notes)
     if len(ev.findings.items) > before:
-        candidates = [*fixes.keepdim(ev, [value]), *spelling.reshaped(ev, where, type, annotation)]
+        candidates = [*spelling.keepdim(ev, [value]), *spelling.reshaped(ev, where, type, annotation)]
         ev.pending.append((before, candidates + spelling.other_axis(ev, value, annotation)))
     return False
 

@@ -3,51 +3,95 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tessera.compiler.frontend import budget
-from tessera.compiler.frontend.evaluate import asserts, assignment, calls, spelling, undecided
-from tessera.compiler.frontend.evaluate.expressions import iterate
+from tessera.compiler.frontend.evaluate import asserts, calls, spelling, undecided
+from tessera.compiler.frontend.evaluate.expressions import index_of, subscript_value
+from tessera.compiler.frontend.evaluate.machine import Evaluator, evaluates, method
+from tessera.compiler.frontend.evaluate.operators import SYMBOLS
 from tessera.compiler.frontend.evaluate.returns import check_claim
 from tessera.compiler.frontend.names.frame import Closure, Flow, Loop
-from tessera.compiler.frontend.names.values import MISSING, UNKNOWN, Counting, Record, Unknown, type_name
+from tessera.compiler.frontend.names.values import (
+    MISSING,
+    UNKNOWN,
+    Counting,
+    Record,
+    Several,
+    Unknown,
+    has_unknown,
+    is_collection,
+    is_dict,
+    is_list,
+    is_sequence,
+    is_static,
+    type_name,
+)
 from tessera.compiler.frontend.syntax.fragments import Broken
 from tessera.compiler.frontend.syntax.parse import Sample
 from tessera.errors import Diagnostics, Span
 
-if TYPE_CHECKING:
-    from tessera.compiler.frontend.evaluate.machine import Evaluator
 
-
+@evaluates(ast.Expr)
 def expression(ev: Evaluator, node: ast.Expr) -> Flow:
     if not isinstance(node.value, ast.Constant):  # docstrings and `...`
         ev.eval(node.value)
     return Flow.NEXT
 
 
-def assign(ev: Evaluator, node: ast.Assign) -> Flow:
+@evaluates(ast.Assign)
+def assignment(ev: Evaluator, node: ast.Assign) -> Flow:
     value = ev.eval(node.value)
     for target in node.targets:
-        assignment.assign(ev, target, value)
+        ev.assign(target, value)
     return Flow.NEXT
 
 
+@evaluates(ast.AnnAssign)
 def annotated(ev: Evaluator, node: ast.AnnAssign) -> Flow:
     """`y: Tensor["B", "D"] = ...` claims a type, which is checked."""
     if node.value is None:
         return Flow.NEXT
     value = ev.eval(node.value)
     check_claim(ev, node, value)
-    assignment.assign(ev, node.target, value)
+    ev.assign(node.target, value)
     return Flow.NEXT
 
 
+@evaluates(ast.AugAssign)
 def augmented(ev: Evaluator, node: ast.AugAssign) -> Flow:
-    assignment.augment(ev, node)
+    symbol, target = SYMBOLS[type(node.op)], node.target
+    if isinstance(target, ast.Subscript):
+        owner, index = ev.eval(target.value), index_of(ev, target.slice)
+        item = ev.eval(node.value)
+        if isinstance(owner, Unknown) or has_unknown(index) or has_unknown(item):
+            return Flow.NEXT
+        if ev.layer.owns(owner):
+            ev.layer.augment(node, owner, index, symbol, item)
+            return Flow.NEXT
+        old = subscript_value(ev, target, owner, index)
+        if not isinstance(old, Unknown):
+            _store_item(ev, target, ev.operate(node, symbol, old, item))
+        return Flow.NEXT
+    load: Any = ast.copy_location(
+        ast.Name(target.id, ast.Load())
+        if isinstance(target, ast.Name)
+        else ast.Attribute(target.value, target.attr, ast.Load()),
+        target,
+    )
+    old, item = ev.eval(load), ev.eval(node.value)
+    if is_list(old) and symbol == "+" and is_sequence(item):
+        if len(old) + len(item) > budget.ITEMS:
+            ev.too_large(node, "+=")
+            raise budget.ExhaustedError
+        old += list(item)  # Python's += changes the list itself
+        ev.held(node, item)
+        return Flow.NEXT
+    assign(ev, target, ev.operate(node, symbol, old, item))
     return Flow.NEXT
 
 
+@evaluates(ast.If)
 def if_(ev: Evaluator, node: ast.If) -> Flow:
     condition = ev.eval(node.test)
     if ev.layer.owns(condition):
@@ -58,6 +102,7 @@ def if_(ev: Evaluator, node: ast.If) -> Flow:
     return ev.run(node.body if truth else node.orelse)
 
 
+@evaluates(ast.While)
 def while_(ev: Evaluator, node: ast.While) -> Flow:
     for _ in range(budget.ITERATIONS):
         condition = ev.eval(node.test)
@@ -81,6 +126,7 @@ def while_(ev: Evaluator, node: ast.While) -> Flow:
     return Flow.NEXT
 
 
+@evaluates(ast.For)
 def for_(ev: Evaluator, node: ast.For) -> Flow:
     iterable = ev.eval(node.iter)
     if isinstance(iterable, Counting):
@@ -91,11 +137,11 @@ def for_(ev: Evaluator, node: ast.For) -> Flow:
         said = f"the loop runs {len(iterable)} times at compile time; use ts.range(...)"
         ev.error("TS111", said, node.iter, fixes=spelling.counted_by_tessera(ev, node.iter))
         return Flow.NEXT
-    values = iterate(ev, node.iter, iterable)
+    values = ev.iterate(node.iter, iterable)
     if values is None:
         return undecided.loop(ev, node, iterable)
     for value in values:
-        assignment.assign(ev, node.target, value)
+        ev.assign(node.target, value)
         flow = _iteration(ev, node)
         if flow is Flow.RETURN:
             return flow
@@ -113,6 +159,7 @@ def _iteration(ev: Evaluator, node: ast.For | ast.While) -> Flow:
         ev.frame.rests.pop()
 
 
+@evaluates(ast.With)
 def with_(ev: Evaluator, node: ast.With) -> Flow:
     """What a context means is its layer's business; one that is not known lets its body through."""
     for item in node.items:
@@ -124,15 +171,17 @@ def with_(ev: Evaluator, node: ast.With) -> Flow:
                 item.context_expr,
             )
         if item.optional_vars is not None:
-            assignment.assign(ev, item.optional_vars, UNKNOWN)
+            ev.assign(item.optional_vars, UNKNOWN)
     return ev.run(node.body)
 
 
+@evaluates(ast.Assert)
 def assert_(ev: Evaluator, node: ast.Assert) -> Flow:
     asserts.assertion(ev, node)
     return Flow.NEXT
 
 
+@evaluates(ast.Return)
 def return_(ev: Evaluator, node: ast.Return) -> Flow:
     value = ev.eval(node.value) if node.value is not None else None
     span = ev.span(node.value if node.value is not None else node)
@@ -151,6 +200,7 @@ def _item_spans(ev: Evaluator, value: ast.expr | None) -> list[Span]:
     return [ev.span(e) for e in value.elts] if isinstance(value, ast.Tuple) else []
 
 
+@evaluates(ast.Raise)
 def raise_(ev: Evaluator, node: ast.Raise) -> Flow:
     """A raise that is reached for certain is a mistake of the arguments, found now."""
     if ev.builder.block is not ev.block and not ev.speculative:
@@ -171,6 +221,7 @@ def _raised(ev: Evaluator, exception: ast.expr | None) -> str:
     return ast.unparse(exception) if exception is not None else "raise"
 
 
+@evaluates(ast.FunctionDef)
 def function(ev: Evaluator, node: ast.FunctionDef) -> Flow:
     closure = Closure(node, ev.definition, ev.frame, calls.defaults_of(ev, node))
     for decorator in node.decorator_list:
@@ -179,12 +230,14 @@ def function(ev: Evaluator, node: ast.FunctionDef) -> Flow:
     return Flow.NEXT
 
 
+@evaluates(ast.Try, ast.TryStar)
 def try_(ev: Evaluator, node: ast.Try) -> Flow:
     message = "try/except has no meaning in compiled code: nothing raises when it runs; move it out of the function"
     ev.error("TS102", message, ev.header(node))
     return ev.run(node.body)
 
 
+@evaluates(ast.Delete)
 def delete(ev: Evaluator, node: ast.Delete) -> Flow:
     for target in node.targets:
         owner = ev.eval(target.value) if isinstance(target, (ast.Subscript, ast.Attribute)) else None
@@ -202,13 +255,15 @@ def delete(ev: Evaluator, node: ast.Delete) -> Flow:
     return Flow.NEXT
 
 
+@evaluates(Sample)
 def sample(ev: Evaluator, node: Sample) -> Flow:
     ev.error("TS102", "`~` samples from a distribution, and this version of Tessera has no distributions", node)
     for target in node.targets:
-        assignment.assign(ev, target, UNKNOWN)
+        ev.assign(target, UNKNOWN)
     return Flow.NEXT
 
 
+@evaluates(Broken)
 def broken(ev: Evaluator, node: Broken) -> Flow:
     ev.cannot_parse(node)
     if ev.definition.recalled and node.was:
@@ -236,12 +291,95 @@ def _as_it_was(ev: Evaluator, node: Broken) -> Flow:
         ev.findings, ev.pending, ev.frame.records = kept
 
 
-STATEMENTS: dict[type[ast.AST], Callable[[Any, Any], Flow]] = {
-    ast.Expr: expression, ast.Assign: assign, ast.AnnAssign: annotated, ast.AugAssign: augmented, ast.If: if_,
-    ast.While: while_, ast.For: for_, ast.With: with_, ast.Assert: assert_, ast.Return: return_, ast.Raise: raise_,
-    ast.FunctionDef: function, ast.Try: try_, ast.TryStar: try_, ast.Delete: delete,
-    Sample: sample, Broken: broken,
-    ast.Pass: lambda ev, node: Flow.NEXT,
-    ast.Break: lambda ev, node: Flow.BREAK,
-    ast.Continue: lambda ev, node: Flow.CONTINUE,
-}  # fmt: skip
+@evaluates(ast.Pass)
+def pass_(ev: Evaluator, node: ast.Pass) -> Flow:
+    return Flow.NEXT
+
+
+@evaluates(ast.Break)
+def break_(ev: Evaluator, node: ast.Break) -> Flow:
+    return Flow.BREAK
+
+
+@evaluates(ast.Continue)
+def continue_(ev: Evaluator, node: ast.Continue) -> Flow:
+    return Flow.CONTINUE
+
+
+# assignment to names, tuples, attributes and subscripts
+
+
+@method
+def assign(ev: Evaluator, target: ast.expr, value: Any) -> None:
+    match target:
+        case ast.Name():
+            ev.assign_name(target.id, value, target)
+        case ast.Tuple() | ast.List():
+            _unpack(ev, target, value)
+        case ast.Subscript():
+            _store_item(ev, target, value)
+        case ast.Attribute():
+            _store_attribute(ev, target, value)
+        case ast.Starred():
+            assign(ev, target.value, value)
+        case _:
+            ev.error("TS102", "this cannot be assigned to", target)
+
+
+def _unpack(ev: Evaluator, target: ast.Tuple | ast.List, value: Any) -> None:
+    values = ev.iterate(target, value)
+    targets = target.elts
+    if values is None:
+        for t in targets:
+            starred = isinstance(t, ast.Starred)
+            assign(ev, t, value.item if isinstance(value, Several) and not value.keyed and not starred else UNKNOWN)
+        return
+    star = next((i for i, t in enumerate(targets) if isinstance(t, ast.Starred)), None)
+    fits = len(values) == len(targets) if star is None else len(values) >= len(targets) - 1
+    if not fits:
+        expected = f"{len(targets)}" if star is None else f"at least {len(targets) - 1}"
+        ev.error("TS105", f"{expected} values are expected here, {len(values)} are given", target)
+        values = [UNKNOWN] * len(targets)
+        star = None
+    if star is not None:
+        after = len(targets) - star - 1
+        middle = values[star : len(values) - after]
+        values = [*values[:star], middle, *values[len(values) - after :]]
+    for t, v in zip(targets, values, strict=True):
+        assign(ev, t, v)
+
+
+def _store_item(ev: Evaluator, target: ast.Subscript, value: Any) -> None:
+    owner, index = ev.eval(target.value), index_of(ev, target.slice)
+    if isinstance(owner, Unknown) or has_unknown(index):
+        return
+    if ev.layer.owns(owner):
+        if not has_unknown(value):
+            ev.layer.store(target, owner, index, value)
+        return
+    if not isinstance(owner, (list, dict)):
+        ev.error("TS102", f"items of {type_name(owner)} cannot be assigned here", target)
+        return
+    if not is_static(index):
+        what = "a list" if is_list(owner) else "a dict"
+        said = f"{what} cannot be indexed by {type_name(index)}, known only when the program runs"
+        ev.error("TS102", said, target)
+        return
+    try:
+        owner[index] = value
+    except Exception as e:
+        ev.error("TS107", f"{type(e).__name__}: {e}", target)
+        return
+    if is_collection(value) or is_dict(value):
+        ev.held(target, value)
+
+
+def _store_attribute(ev: Evaluator, target: ast.Attribute, value: Any) -> None:
+    owner = ev.eval(target.value)
+    if isinstance(owner, Record):
+        owner.members[target.attr] = value
+    elif not isinstance(owner, Unknown):
+        message = (
+            "a function has no side effects: attributes of objects from outside cannot be set; return the new value"
+        )
+        ev.error("TS102", message, target)

@@ -9,9 +9,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tessera.compiler.frontend.evaluate import asserts, assignment
+from tessera.compiler.frontend.evaluate import asserts
+from tessera.compiler.frontend.evaluate.machine import Evaluator, method
 from tessera.compiler.frontend.names.frame import Flow, Frame
 from tessera.compiler.frontend.names.values import (
     UNKNOWN,
@@ -33,9 +34,6 @@ from tessera.compiler.ir.core import Block, Value
 from tessera.compiler.ir.types import TensorType
 from tessera.language import dims
 from tessera.language.dims import Expr
-
-if TYPE_CHECKING:
-    from tessera.compiler.frontend.evaluate.machine import Evaluator
 
 
 def either(ev: Evaluator, node: ast.If, condition: Any) -> Flow:
@@ -100,16 +98,14 @@ def loop(ev: Evaluator, node: ast.For | ast.While, iterable: Any) -> Flow:
 def step(ev: Evaluator, target: ast.expr, iterable: Any) -> None:
     """One of the items of an iterable, nobody knows of how many. A counter is a size from 0 on, within its range."""
     if isinstance(iterable, Value) and isinstance(iterable.type, TensorType) and iterable.type.rank:
-        assignment.assign(
-            ev, target, ev.layer.placeholder(iterable.type.with_shape(iterable.type.shape[1:]), ev.span(target))
-        )
+        ev.assign(target, ev.layer.placeholder(iterable.type.with_shape(iterable.type.shape[1:]), ev.span(target)))
         return
     if not isinstance(iterable, Counting) or not isinstance(target, ast.Name):
-        assignment.assign(ev, target, item_for(target, iterable.item) if isinstance(iterable, Several) else UNKNOWN)
+        ev.assign(target, item_for(target, iterable.item) if isinstance(iterable, Several) else UNKNOWN)
         return
     start, stop, step = iterable.start, iterable.stop, iterable.step
     if not all(isinstance(v, (int, Expr)) for v in (start, stop)) or not isinstance(step, int) or step < 1:
-        assignment.assign(ev, target, Number(int, target.id))
+        ev.assign(target, Number(int, target.id))
         return
     counter = dims.symbol(f"?{target.id}")
     ev.facts.assume_at_most(start, counter)
@@ -158,6 +154,7 @@ def merge_names(ev: Evaluator, a: dict[str, Any], b: dict[str, Any], at: ast.AST
     return out
 
 
+@method
 def merge(ev: Evaluator, a: Any, b: Any, at: ast.AST) -> Any:
     """The value that is either `a` or `b`: known as far as both agree."""
     if a is b:

@@ -6,8 +6,9 @@ import ast
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tessera.compiler.frontend.evaluate import fixes, spelling
+from tessera.compiler.frontend.evaluate import spelling
 from tessera.compiler.frontend.evaluate.returns import bound_notes
+from tessera.compiler.frontend.fixes import Candidate
 from tessera.compiler.frontend.names.values import (
     UNKNOWN,
     Builtin,
@@ -146,9 +147,11 @@ class Emission:
         before = len(ev.findings.items)
         ev.error(d.code, d.message, at, label=label, notes=notes, fixes=d.fixes)
         if len(ev.findings.items) > before:
-            candidates: list[fixes.Candidate | None] = []
-            candidates += fixes.keepdim(ev, values) if d.code == "TS202" else []
-            candidates += [fixes.appended(ev, places[s.operand], s) for s in e.suggestions if s.operand < len(places)]
+            candidates: list[Candidate | None] = []
+            candidates += spelling.keepdim(ev, values) if d.code == "TS202" else []
+            candidates += [
+                spelling.appended(ev, places[s.operand], s) for s in e.suggestions if s.operand < len(places)
+            ]
             candidates += spelling.other_spellings(ev, node, d.code, values)
             ev.pending.append((before, [c for c in candidates if c is not None]))
         return UNKNOWN

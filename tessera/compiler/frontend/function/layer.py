@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from tessera.compiler.frontend.evaluate import returns, spelling
-from tessera.compiler.frontend.evaluate.layer import Layer
+from tessera.compiler.frontend.evaluate.machine import Layer
 from tessera.compiler.frontend.evaluate.parameters import facts_pairs
 from tessera.compiler.frontend.function.emission import Emission
 from tessera.compiler.frontend.names.values import (

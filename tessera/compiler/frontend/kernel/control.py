@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 from tessera.compiler.frontend.evaluate import control
 from tessera.compiler.frontend.evaluate import control as shared
 from tessera.compiler.frontend.evaluate.control import Carried
-from tessera.compiler.frontend.evaluate.merging import Path
 from tessera.compiler.frontend.kernel.access import NOT_KNOWN
 from tessera.compiler.frontend.kernel.grid import SERIAL
 from tessera.compiler.frontend.kernel.tiles import KernelFault, tile_type
 from tessera.compiler.frontend.kernel.values import Axis, Context, Panel, Shared, Transposed, View, marks, relation
-from tessera.compiler.frontend.names.frame import Flow, Loop
+from tessera.compiler.frontend.names.frame import Flow, Loop, Path
 from tessera.compiler.frontend.names.values import MISSING, UNKNOWN, Counting, Unknown
 from tessera.compiler.frontend.syntax.assigned import stored_names
 from tessera.compiler.ir.core import Block, Op, Region, Value

@@ -15,8 +15,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend.evaluate import asserts
-from tessera.compiler.frontend.evaluate.fixes import around_index, rewritten
-from tessera.compiler.frontend.evaluate.layer import Layer
+from tessera.compiler.frontend.evaluate.machine import Layer
+from tessera.compiler.frontend.evaluate.spelling import around_index, rewritten
 from tessera.compiler.frontend.kernel import calls, control, names, operators, outputs
 from tessera.compiler.frontend.kernel.access import Place
 from tessera.compiler.frontend.kernel.builtins import BUILTINS
@@ -47,7 +47,7 @@ from tessera.language.dims import Expr
 
 if TYPE_CHECKING:
     from tessera.compiler.frontend.evaluate.machine import Evaluator
-    from tessera.compiler.frontend.evaluate.merging import Path
+    from tessera.compiler.frontend.names.frame import Path
 
 PROPERTIES = ("T", "shape", "dtype", "ndim")
 CONVERSIONS = ("to", "astype", "type")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tessera.compiler.frontend.kernel.grid import PREFIX
 from tessera.compiler.frontend.kernel.index import UnboundIndexError
+from tessera.compiler.frontend.kernel.state import KernelState
 from tessera.compiler.frontend.kernel.tiles import KernelFault
 from tessera.compiler.frontend.kernel.values import (
     LEADING,
@@ -25,9 +26,6 @@ from tessera.compiler.unit import Param
 from tessera.language import dims, dtypes
 from tessera.language.annotations import Annotation, TensorAnn, TileAnn, TupleAnn, Unknown
 from tessera.language.dims import Dim, Expr
-
-if TYPE_CHECKING:
-    from tessera.compiler.frontend.kernel.state import KernelState
 
 
 def parameter(k: KernelState, name: str, type: TensorType, annotation: Annotation) -> Any:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
-from tessera.compiler.frontend.checks.softmax import check_rescale
-from tessera.compiler.frontend.evaluate.fixes import expression_at
+from tessera.compiler.frontend.evaluate.machine import Evaluator
+from tessera.compiler.frontend.fixes import expression_at
 from tessera.compiler.frontend.kernel import names as kernel_names
 from tessera.compiler.frontend.kernel.access import Stored
 from tessera.compiler.frontend.kernel.coordinates import linear
+from tessera.compiler.frontend.kernel.state import KernelState
 from tessera.compiler.frontend.kernel.tiles import KernelFault, tile_type
 from tessera.compiler.frontend.kernel.values import (
     PRIVATE,
@@ -35,76 +36,6 @@ from tessera.errors import Diagnostic, Edit, Fix, Note, Span
 from tessera.language.annotations import Annotation, TupleAnn
 from tessera.language.dims import Dim, Expr
 from tessera.language.dtypes import DType
-
-if TYPE_CHECKING:
-    from tessera.compiler.frontend.evaluate.machine import Evaluator
-    from tessera.compiler.frontend.kernel.state import KernelState
-
-Role = Literal["batch", "rows", "whole"]
-"""what a program has of an axis of a tensor that it reads as a whole: one element, a block of rows, or all"""
-ROW_ELEMENTS = 8192
-"""elements of a row block that a parameter read as a whole is divided into"""
-
-
-# a parameter read as a whole: its row block
-
-
-def rows_of(k: KernelState, view: View) -> Window:
-    """The rows of this program: leading axes are grid axes, the last one is whole.
-
-    The widest tensor that the kernel reads as a whole says so first; a dim of it means the same in the others, so that
-    w: ["B", "S"] beside x: ["B", "S", "D"] gives one value per row, and b: ["B"] one number.
-    """
-    rank = len(view.shape)
-    known = _roles(k)
-    roles = [known.get(d) for d in view.shape]
-    last: list[Role] = ["rows", "whole"]
-    usual: list[Role] = [*["batch"] * (rank - 2), *last[max(2 - rank, 0) :]]  # type: ignore[list-item]
-    if "rows" in roles:
-        usual = ["whole" if r == "whole" else "batch" for r in usual]
-    offsets: list[Dim] = []
-    sizes: list[Dim] = []
-    axes: list[Axis] = []
-    kept: list[int] = []
-    for a, extent in enumerate(view.shape):
-        role = roles[a] or usual[a]
-        if role == "batch":
-            offsets.append(k.coordinates.batch_offset(view, a))
-            sizes.append(1)
-            continue
-        kept.append(a)
-        if role == "rows":
-            name = f"rows_{size_text(extent)}"
-            c = k.coordinates.on_grid(("rows", extent), name, extent, rows_per_program(k, view))
-            k.divided.add(c)
-            offsets.append(c.offset)
-            sizes.append(c.step)
-            axes.append(c.axis)
-        else:
-            offsets.append(0)
-            sizes.append(k.tiles.known(extent))
-            axes.append(Axis(extent, extent))
-    return Window(view, tuple(offsets), tuple(sizes), tuple(kept), tuple(axes))
-
-
-def _roles(k: KernelState) -> dict[Dim, Role]:
-    """What the dims of the widest tensor that is read as a whole are: divided among programs, in rows, or whole."""
-    views = [k.views[n] for n in k.plan.whole if n in k.views]
-    widest = max(views, key=lambda v: len(v.shape), default=None)
-    if widest is None or len(widest.shape) < 2:
-        return {}
-    shape = widest.shape
-    out: dict[Dim, Role] = dict.fromkeys(shape[:-2], "batch")
-    out |= {shape[-2]: "rows", shape[-1]: "whole"}
-    return {d: role for d, role in out.items() if shape.count(d) == 1}
-
-
-def rows_per_program(k: KernelState, view: View) -> int:
-    if "ROWS" in k.config:
-        return k.setting("ROWS")
-    width = k.tiles.known(view.shape[-1])
-    return max(1, min(8, ROW_ELEMENTS // max(width, 1))) if isinstance(width, int) else 4
-
 
 # Tile parameters loaded with a shape
 
@@ -358,9 +289,7 @@ def finish(k: KernelState, value: Any) -> Op | None:
     }
     kernel = Op("tile.func", (), (), ev.definition.span, attrs, [Region([ev.block])])
     remove_dead(kernel)
-    for finding in _beyond(k):
-        ev.findings.add(finding)
-    for finding in (*(with_fix(ev, d) for d in barrier_notes(kernel)), *check_rescale(kernel)):
+    for finding in (*_beyond(k), *(with_fix(ev, d) for d in barrier_notes(kernel))):
         ev.findings.add(finding)
     return kernel
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
-from tessera.compiler.frontend.evaluate.layer import Layer
-from tessera.compiler.frontend.kernel import outputs as kernel_outputs
+from tessera.compiler.frontend.evaluate.machine import Evaluator, Layer
 from tessera.compiler.frontend.kernel.access import NOT_KNOWN, Condition, Elements, Memory, Place
 from tessera.compiler.frontend.kernel.coordinates import Coordinates
 from tessera.compiler.frontend.kernel.grid import Plan, plan
@@ -25,6 +24,7 @@ from tessera.compiler.frontend.kernel.values import (
     View,
     Window,  # fmt: skip
     axis_text,
+    size_text,
 )
 from tessera.compiler.frontend.names.definition import Definition
 from tessera.compiler.frontend.names.signature import definition_signature
@@ -41,9 +41,10 @@ from tessera.language.annotations import TupleAnn
 from tessera.language.dims import Dim, Expr
 from tessera.language.dtypes import DType
 
-if TYPE_CHECKING:
-    from tessera.compiler.frontend.evaluate.machine import Evaluator
-
+Role = Literal["batch", "rows", "whole"]
+"""what a program has of an axis of a tensor that it reads as a whole: one element, a block of rows, or all"""
+ROW_ELEMENTS = 8192
+"""elements of a row block that a parameter read as a whole is divided into"""
 DEFAULTS: dict[str, Any] = {
     "BM": 64, "BN": 64, "BK": 32, "BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32, "BLOCK": 1024, "BLOCK_SIZE": 1024,
     "num_warps": 4, "warps": 4, "num_stages": 2, "stages": 2, "vector": 4,
@@ -143,7 +144,7 @@ class KernelState(Layer):
         if isinstance(value, Transposed):
             return self.tiles.transpose(self.operand(value.of))
         if isinstance(value, View):
-            return self.memory.load(kernel_outputs.rows_of(self, value))
+            return self.memory.load(self.rows_of(value))
         if isinstance(value, Number):
             self.ev.undecide(f"{value.text} must be known", self.builder.span or self.ev.definition.span)
             weak = dtypes.weak(value.type(0), None) or dtypes.f32
@@ -287,7 +288,7 @@ class KernelState(Layer):
 
     def window_of(self, value: Any) -> Window:
         if isinstance(value, View):
-            return kernel_outputs.rows_of(self, value)
+            return self.rows_of(value)
         raise KernelFault("TS406", f"a block of a tensor is needed here, not {type_name(value)}")
 
     def place_of(self, value: Any) -> Place:
@@ -307,3 +308,58 @@ class KernelState(Layer):
         wide = self.tiles.fitted(self.tiles.truth(mask), shape, place.axes)
         both = wide if place.mask is None else self.tiles.map("logical_and", place.mask, wide)
         return replace(place, mask=both) if isinstance(place, Elements) else replace(place, mask=both, shifted=None)
+
+    # a parameter read as a whole: its row block
+    def rows_of(self, view: View) -> Window:
+        """The rows of this program: leading axes are grid axes, the last one is whole.
+
+        The widest tensor that the kernel reads as a whole says so first; a dim of it means the same in the others, so
+        that w: ["B", "S"] beside x: ["B", "S", "D"] gives one value per row, and b: ["B"] one number.
+        """
+        rank = len(view.shape)
+        known = self._roles()
+        roles = [known.get(d) for d in view.shape]
+        last: list[Role] = ["rows", "whole"]
+        usual: list[Role] = [*["batch"] * (rank - 2), *last[max(2 - rank, 0) :]]  # type: ignore[list-item]
+        if "rows" in roles:
+            usual = ["whole" if r == "whole" else "batch" for r in usual]
+        offsets: list[Dim] = []
+        sizes: list[Dim] = []
+        axes: list[Axis] = []
+        kept: list[int] = []
+        for a, extent in enumerate(view.shape):
+            role = roles[a] or usual[a]
+            if role == "batch":
+                offsets.append(self.coordinates.batch_offset(view, a))
+                sizes.append(1)
+                continue
+            kept.append(a)
+            if role == "rows":
+                name = f"rows_{size_text(extent)}"
+                c = self.coordinates.on_grid(("rows", extent), name, extent, self._rows_per_program(view))
+                self.divided.add(c)
+                offsets.append(c.offset)
+                sizes.append(c.step)
+                axes.append(c.axis)
+            else:
+                offsets.append(0)
+                sizes.append(self.tiles.known(extent))
+                axes.append(Axis(extent, extent))
+        return Window(view, tuple(offsets), tuple(sizes), tuple(kept), tuple(axes))
+
+    def _roles(self) -> dict[Dim, Role]:
+        """What the dims of the widest tensor that is read as a whole are: divided among programs, in rows, or whole."""
+        views = [self.views[n] for n in self.plan.whole if n in self.views]
+        widest = max(views, key=lambda v: len(v.shape), default=None)
+        if widest is None or len(widest.shape) < 2:
+            return {}
+        shape = widest.shape
+        out: dict[Dim, Role] = dict.fromkeys(shape[:-2], "batch")
+        out |= {shape[-2]: "rows", shape[-1]: "whole"}
+        return {d: role for d, role in out.items() if shape.count(d) == 1}
+
+    def _rows_per_program(self, view: View) -> int:
+        if "ROWS" in self.config:
+            return self.setting("ROWS")
+        width = self.tiles.known(view.shape[-1])
+        return max(1, min(8, ROW_ELEMENTS // max(width, 1))) if isinstance(width, int) else 4

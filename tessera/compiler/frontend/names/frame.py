@@ -14,6 +14,7 @@ from typing import Any
 from tessera.compiler.frontend.names.definition import Definition, Scope
 from tessera.compiler.frontend.names.values import MISSING, Described
 from tessera.compiler.frontend.syntax.parse import FunctionNode, Source
+from tessera.compiler.ir.core import Block
 from tessera.errors import Note, Span
 
 
@@ -33,6 +34,19 @@ class Loop:
 
     going: str = ""
     serial: bool = True
+
+
+@dataclass(slots=True)
+class Path:
+    """One region of a branch: its ops, its names at the end, and how it ended."""
+
+    block: Block
+    names: dict[str, Any]
+    flow: Flow
+    returned: Any
+    return_span: Span | None
+    maybe: set[str] = field(default_factory=set[str])
+    """names that may be unbound at the end"""
 
 
 @dataclass(slots=True, eq=False)

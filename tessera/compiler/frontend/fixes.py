@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TypeAlias
 
 from tessera.compiler.frontend.names.definition import Definition
-from tessera.compiler.frontend.syntax.parse import Source, find_function, parse_module
-from tessera.compiler.graph.infer import Suggestion
-from tessera.compiler.ir.core import Op, Value
+from tessera.compiler.frontend.syntax.parse import find_function, parse_module
 from tessera.errors import CompileError, Diagnostic, Edit, Fix, Span
-
-if TYPE_CHECKING:
-    from tessera.compiler.frontend.evaluate.machine import Evaluator
 
 TRIALS = 4
 """fixes tried per finding"""
@@ -38,36 +33,6 @@ def renumbered(pending: Pending, kept: list[int]) -> Pending:
     """What may mend the findings of these numbers, which become 0, 1, 2 ..."""
     number = {old: new for new, old in enumerate(kept)}
     return [(number[i], c) for i, c in pending if i in number]
-
-
-def keepdim(ev: Evaluator, values: Iterable[Value]) -> list[Candidate]:
-    """`keepdim=True` at the reductions of this function that the values come from, nearest first."""
-    out: list[Candidate] = []
-    for op in _reductions(values):
-        call = _call_at(ev.definition.tree, ev.definition.text, op.span)
-        if call is None or any(k.arg in ("keepdim", "keepdims") for k in call.keywords):
-            continue
-        end = op.span
-        inside = Span(end.file, end.end_line, end.end_col - 1, end.end_line, end.end_col - 1)
-        text = ", keepdim=True" if call.args or call.keywords else "keepdim=True"
-        name = call.func.attr if isinstance(call.func, ast.Attribute) else ast.unparse(call.func)
-        said = f"Did you forget keepdim=True in the {name} operation?"
-        out.append(Candidate(Fix(f"Add keepdim=True to {name}", (Edit(inside, text),)), said))
-    return out[:TRIALS]
-
-
-def _reductions(values: Iterable[Value]) -> list[Op]:
-    """Reductions without keepdims that the values are computed from, by distance."""
-    queue, seen, out = [v.op for v in values if v.op], set[int](), list[Op]()
-    while queue and len(seen) < 200:
-        op = queue.pop(0)
-        if id(op) in seen:
-            continue
-        seen.add(id(op))
-        if op.attrs.get("keepdims") is False and "axis" in op.attrs:
-            out.append(op)
-        queue += [v.op for v in op.operands if v.op]
-    return out
 
 
 def at_top(definition: Definition, line: str) -> Edit | None:
@@ -94,53 +59,6 @@ def expression_at(definition: Definition, span: Span) -> ast.expr | None:
         if isinstance(node, ast.expr) and node.lineno == span.line and source.span(node) == span:
             return node
     return None
-
-
-def _call_at(tree: ast.AST, source: Source, span: Span) -> ast.Call | None:
-    if span.file != source.file:
-        return None
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and node.lineno == span.line and source.span(node) == span:
-            return node
-    return None
-
-
-def appended(ev: Evaluator, place: Any, suggestion: Any) -> Candidate | None:
-    """An operator's own suggestion: `.T` behind the text of an operand, in brackets where it is an expression."""
-    if isinstance(place, Span) or ev.frame.source.file != ev.definition.file:
-        return None
-    span = ev.span(place)
-    if suggestion.suffix in (".T", ".mT") and ev.frame.source.segment(span).endswith(suggestion.suffix):
-        start = Span(span.file, span.end_line, span.end_col - len(suggestion.suffix), span.end_line, span.end_col)
-        return Candidate(Fix(f"Leave {suggestion.suffix} out", (Edit(start, ""),)))
-    atomic = isinstance(place, (ast.Name, ast.Attribute, ast.Subscript, ast.Call))
-    start = Span(span.file, span.line, span.col, span.line, span.col)
-    end = Span(span.file, span.end_line, span.end_col, span.end_line, span.end_col)
-    edits = (Edit(end, suggestion.suffix),) if atomic else (Edit(start, "("), Edit(end, ")" + suggestion.suffix))
-    return Candidate(Fix(f"Use {suggestion.message}", edits))
-
-
-def rewritten(ev: Evaluator, places: Sequence[Any], message: str, suffixes: Mapping[int, str]) -> Candidate | None:
-    """One change of several operands: `[:, None]` behind the first, `[None, :]` behind the second."""
-    if any(i >= len(places) for i in suffixes):
-        return None
-    parts = [appended(ev, places[i], Suggestion(message, i, suffix)) for i, suffix in suffixes.items()]
-    fixes = [c.fix for c in parts if c is not None]
-    if len(fixes) < len(parts):
-        return None
-    said = fixes[0].message if len(fixes) == 1 else f"Use {message}"
-    return Candidate(Fix(said, tuple(e for f in fixes for e in f.edits)))
-
-
-def around_index(ev: Evaluator, node: ast.Subscript, message: str, before: str, behind: str) -> Candidate:
-    """Further indices before and behind those of a subscript."""
-    at = ev.span(node.slice)
-    if isinstance(node.slice, ast.Tuple) and node.slice.elts:  # which may stand in brackets of its own
-        at = ev.span(node.slice.elts[0]).to(ev.span(node.slice.elts[-1]))
-    start = Span(at.file, at.line, at.col, at.line, at.col)
-    end = Span(at.file, at.end_line, at.end_col, at.end_line, at.end_col)
-    edits = [Edit(place, text) for place, text in ((start, before), (end, behind)) if text]
-    return Candidate(Fix(message, tuple(edits)))
 
 
 def tried(
