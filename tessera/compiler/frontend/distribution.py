@@ -8,6 +8,7 @@ from dataclasses import replace
 from tessera.compiler.frontend.names.definition import Definition
 from tessera.compiler.frontend.names.signature import Parameter, definition_signature
 from tessera.compiler.frontend.result import Analysis
+from tessera.compiler.graph.sharding import partition
 from tessera.errors import Diagnostic, Span
 from tessera.language import dims
 from tessera.language.annotations import Annotation, ConstAnn, RecordAnn, SequenceAnn, TensorAnn, TupleAnn
@@ -22,8 +23,6 @@ def check_distribution(analysis: Analysis) -> Analysis:
         return analysis
     found = list(unsuitable(analysis.definition, said.over))
     if not found and analysis.op is not None:
-        from tessera.compiler.graph.sharding import partition  # for those who distribute
-
         found = partition(analysis.op, said.over, analysis.checks).diagnostics(analysis.name)
     if not found:
         return analysis

@@ -24,6 +24,7 @@ from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.values import UNKNOWN
 from tessera.compiler.frontend.names.vocabulary import is_known
 from tessera.compiler.frontend.result import Analysis, ExprInfo, changed
+from tessera.compiler.frontend.syntax.assigned import assigned_names
 from tessera.compiler.frontend.syntax.parse import source_of
 from tessera.compiler.frontend.syntax.reparse import Parsed, parsing
 from tessera.compiler.frontend.syntax.trees import first_line
@@ -124,7 +125,7 @@ class FileAnalysis:
 
     def _unknown_names(self) -> list[Diagnostic]:
         """Those outside of functions and kernels; inside them the evaluator has found them."""
-        from tessera.compiler.frontend.public_names import unknown_names  # here: it brings the evaluator
+        from tessera.compiler.frontend.public_names import unknown_names  # slow: 4 ms of a server's start
 
         looked_at = {a.definition.tree.lineno for a in self.analyses}
         found = unknown_names(self.scope, source_of(self.file, self.text), looked_at)
@@ -275,8 +276,6 @@ class InnerScope:
     live = False
 
     def __init__(self, outer: Scope, node: ast.FunctionDef) -> None:
-        from tessera.compiler.frontend.syntax.assigned import assigned_names
-
         a = node.args
         given = [p.arg for p in (*a.posonlyargs, *a.args, *a.kwonlyargs, *(v for v in (a.vararg, a.kwarg) if v))]
         self._outer, self._own = outer, {*given, *assigned_names(node)}

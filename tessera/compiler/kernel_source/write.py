@@ -9,7 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tessera.compiler.frontend.kernel.builtins import public
 from tessera.compiler.graph.operator import tensor
+from tessera.compiler.graph.passes.canonicalize import canonicalize
+from tessera.compiler.graph.passes.decompose import decompose
+from tessera.compiler.graph.passes.eliminate_dead import eliminate_dead
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import Shape
 from tessera.compiler.kernel_source.axes import Axes, NoKernel, Part, Place, axes_of, kind_of
@@ -83,11 +87,6 @@ def _laid_out(func: Op, spelling: Spelling, sizes: Mapping[str, int]) -> tuple[A
 
 def take_apart(func: Op, without: str = "") -> set[Op]:
     """Leaves operators that `ts.tile` has, and gives the conversions that stand in the text."""
-    from tessera.compiler.frontend.kernel.builtins import public
-    from tessera.compiler.graph.passes.canonicalize import canonicalize
-    from tessera.compiler.graph.passes.decompose import decompose
-    from tessera.compiler.graph.passes.eliminate_dead import eliminate_dead
-
     said = {op for op in func.walk() if op.name == "graph.cast"}
     kept = {name for name in public() if kind_of(name) in ("map", "reduce", "scan")}
     decompose(func, kept - {without})

@@ -6,7 +6,6 @@ import ast
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from tessera.compiler.frontend.analyse import analyse
 from tessera.compiler.frontend.fixes import apply
@@ -15,10 +14,8 @@ from tessera.compiler.frontend.module import TextScope
 from tessera.compiler.frontend.names.definition import Definition
 from tessera.compiler.frontend.result import Analysis
 from tessera.editor.functions import Known
+from tessera.editor.open_file import OpenFile
 from tessera.errors import Diagnostic, Edit, Fix, Span
-
-if TYPE_CHECKING:
-    from tessera.editor.open_file import OpenFile
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tessera.editor.annotations import annotation
 from tessera.editor.functions import Known
 from tessera.editor.kinds import ANNOTATE as KIND
+from tessera.editor.open_file import OpenFile
 from tessera.editor.refactor import Offer, Selection, header_end, insertion, statements, tried
 from tessera.errors import Edit
-
-if TYPE_CHECKING:
-    from tessera.editor.open_file import OpenFile
 
 FEW = 3
 """variables; of more a title gives the number"""

@@ -7,7 +7,6 @@ somebody asks.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tessera.compiler.frontend.fixes import at_top
 from tessera.compiler.frontend.result import Analysis
@@ -18,11 +17,9 @@ from tessera.compiler.tile.offsets import bounds_of
 from tessera.compiler.tile.vectors import Narrow, assertion, narrow, narrow_operands
 from tessera.editor.functions import Known
 from tessera.editor.kinds import ASSERT as KIND
+from tessera.editor.open_file import OpenFile, Preferences
 from tessera.editor.refactor import Offer, Selection, header_end, spread, tried
 from tessera.errors import TesseraError
-
-if TYPE_CHECKING:
-    from tessera.editor.open_file import OpenFile, Preferences
 
 
 def offers(document: OpenFile, known: Known, selection: Selection, settings: Preferences) -> Iterator[Offer]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tessera.compiler.frontend.distribution import axes_of, unsuitable
 from tessera.compiler.frontend.names.signature import definition_signature
@@ -12,11 +11,9 @@ from tessera.compiler.graph.sharding import partition
 from tessera.editor.annotations import own_name
 from tessera.editor.functions import Known
 from tessera.editor.kinds import DISTRIBUTE as KIND
+from tessera.editor.open_file import OpenFile, Preferences
 from tessera.editor.refactor import Offer, Selection, header_end, tried
 from tessera.errors import Edit, Span
-
-if TYPE_CHECKING:
-    from tessera.editor.open_file import OpenFile, Preferences
 
 
 def offers(document: OpenFile, known: Known, selection: Selection, settings: Preferences) -> Iterator[Offer]:

@@ -7,7 +7,6 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import TYPE_CHECKING
 
 from tessera.compiler.frontend.analyse import analyse
 from tessera.compiler.frontend.incremental import definitions
@@ -18,12 +17,10 @@ from tessera.editor.annotations import annotation, dtype_name
 from tessera.editor.functions import Known
 from tessera.editor.kinds import EXTRACT, EXTRACT_KERNEL
 from tessera.editor.names import parameters
+from tessera.editor.open_file import OpenFile
 from tessera.editor.refactor import Offer, Selection, edited, names_of, spread, statements, tried
 from tessera.errors import Edit, Span
 from tessera.language.dtypes import f32
-
-if TYPE_CHECKING:
-    from tessera.editor.open_file import OpenFile
 
 KIND, KERNEL_KIND = EXTRACT, EXTRACT_KERNEL
 TITLE = "Extract function"

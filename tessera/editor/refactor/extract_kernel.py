@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tessera.compiler.frontend.evaluate.operators import PYTHON, SYMBOLS
 from tessera.compiler.frontend.fixes import expression_at
@@ -26,14 +26,12 @@ from tessera.editor import signatures
 from tessera.editor.annotations import annotation, dtype_name, own_name
 from tessera.editor.functions import Known
 from tessera.editor.names import parameters
+from tessera.editor.open_file import OpenFile
 from tessera.editor.refactor import Offer, Selection, names_of, spread, tried
 from tessera.editor.refactor.extract import KERNEL_KIND as KIND
 from tessera.editor.refactor.extract import Part, analysed_alone, free_name, impossible, selected
 from tessera.errors import Edit, Span
 from tessera.language.dtypes import f32
-
-if TYPE_CHECKING:
-    from tessera.editor.open_file import OpenFile
 
 TITLE = "Extract kernel"
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from tessera.compiler.frontend.fixes import apply
 from tessera.compiler.frontend.incremental import FileAnalysis
@@ -17,22 +16,23 @@ from tessera.compiler.frontend.result import Analysis
 from tessera.compiler.frontend.syntax.parse import Source
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.launches import kernel_of
+from tessera.compiler.kernel_source.axes import NoKernel
 from tessera.compiler.kernel_source.spelling import all_written, written
 from tessera.compiler.levels import NoIR, schedule
 from tessera.compiler.machines import machine_of, predicted_machine
 from tessera.compiler.predict import quantity
+from tessera.compiler.schedule.views import is_view, kind_of
 from tessera.editor import signatures
 from tessera.editor.annotations import own_name
 from tessera.editor.functions import Known
 from tessera.editor.kinds import FUSE as KIND
+from tessera.editor.open_file import OpenFile, Preferences
 from tessera.editor.refactor import Offer, Selection, tried
 from tessera.editor.refactor.extract import analysed_alone, selected
 from tessera.editor.refactor.extract import selected as selected_part
+from tessera.editor.refactor.extract_kernel import extracted
 from tessera.errors import Edit, Fix, Span
 from tessera.language.dims import Dim, prod
-
-if TYPE_CHECKING:
-    from tessera.editor.open_file import OpenFile, Preferences
 
 TITLE = "Fuse these operators"
 KERNELS = ("schedule.group", "schedule.launch")
@@ -94,8 +94,6 @@ def _selected(
 
 def group_ops(group: Op) -> list[Op]:
     """What computes, without windows onto values and constants; a launch of a kernel is one."""
-    from tessera.compiler.schedule.views import is_view, kind_of
-
     if group.name == "schedule.launch":
         return [group]
     found = (op for op in group.region.block.ops if op.name.startswith("graph."))
@@ -193,8 +191,6 @@ def _multiplies(a: Op, b: Op) -> bool:
 
 def _read(group: Op, v: Value) -> tuple[Value, list[Op]]:
     """The value outside of a group that one within it is, and the views on the way."""
-    from tessera.compiler.schedule.views import is_view
-
     views, given = list[Op](), group.region.block.args
     while v in given or (v.op is not None and is_view(v.op)):
         if v.op is None:
@@ -263,9 +259,6 @@ def offer(
     document: OpenFile, known: Known, selection: Selection, settings: Preferences, groups: Sequence[Op]
 ) -> Offer | None:
     """`groups`: the kernels that what is selected is part of. None where a kernel of its own launches no fewer."""
-    from tessera.compiler.kernel_source.axes import NoKernel
-    from tessera.editor.refactor.extract_kernel import extracted
-
     part = selected(known, selection)
     if part is None or part.empty:
         return None

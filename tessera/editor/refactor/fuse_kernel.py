@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from tessera.compiler.frontend.fixes import apply
 from tessera.compiler.frontend.kernel.grid import PREFIX, Plan, plan
@@ -22,6 +21,7 @@ from tessera.editor import signatures
 from tessera.editor.functions import Known
 from tessera.editor.kinds import FUSE as KIND
 from tessera.editor.names import parameters
+from tessera.editor.open_file import OpenFile, Preferences
 from tessera.editor.refactor import Offer, Selection, insertion, names_of
 from tessera.editor.refactor.extract import Part, free_name, part_of, selected
 from tessera.editor.refactor.extract_kernel import spelling_of, stands, understood
@@ -30,9 +30,6 @@ from tessera.errors import Edit, Fix, Span
 from tessera.language import dims
 from tessera.language.annotations import TensorAnn
 from tessera.language.dims import Dim, Expr
-
-if TYPE_CHECKING:
-    from tessera.editor.open_file import OpenFile, Preferences
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ import ast
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from tessera.compiler.frontend.analyse import analyse
 from tessera.compiler.frontend.fixes import apply
@@ -23,6 +23,7 @@ from tessera.editor import signatures
 from tessera.editor.annotations import annotation, dtype_name, own_name
 from tessera.editor.kinds import FUSE as KIND
 from tessera.editor.names import parameters
+from tessera.editor.open_file import OpenFile, Preferences
 from tessera.editor.refactor import Offer, Selection, names_of
 from tessera.editor.refactor.extract import assigned_first, in_order
 from tessera.editor.refactor.fuse import KERNELS, between, group_ops, saved, size
@@ -31,9 +32,6 @@ from tessera.language import dims, dtypes
 from tessera.language.annotations import ScalarAnn, TensorAnn
 from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
-
-if TYPE_CHECKING:
-    from tessera.editor.open_file import OpenFile, Preferences
 
 TITLE = "Fuse these launches"
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING
 
 from tessera.editor.functions import Known
 from tessera.editor.kinds import IGNORE as KIND
+from tessera.editor.open_file import OpenFile
 from tessera.editor.refactor import Offer, tried
 from tessera.errors import Diagnostic, Edit, Span
-
-if TYPE_CHECKING:
-    from tessera.editor.open_file import OpenFile
 
 _CODES = re.compile(r"#\s*tessera:\s*ignore\s*\[[^\]]*(?=\])")
 

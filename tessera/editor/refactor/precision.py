@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from tessera.compiler.frontend.names.values import Builtin
 from tessera.editor import signatures
@@ -13,13 +12,11 @@ from tessera.editor.annotations import dtype_name
 from tessera.editor.functions import Known
 from tessera.editor.kinds import PRECISION as KIND
 from tessera.editor.names import annotations_of
+from tessera.editor.open_file import OpenFile
 from tessera.editor.refactor import Offer, Selection, header_end, insertion, spread, tried
 from tessera.errors import Edit
 from tessera.language import dtypes
 from tessera.language.dtypes import DType
-
-if TYPE_CHECKING:
-    from tessera.editor.open_file import OpenFile
 
 OFFERED = (dtypes.bf16, dtypes.f16, dtypes.f32)
 

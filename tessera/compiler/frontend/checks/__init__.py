@@ -8,17 +8,14 @@ nothing is known, such as a parameter, is no mistake by itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 from tessera.compiler.frontend.checks import alignment, cancellation, launches, memory, precision, softmax, zeros
 from tessera.compiler.frontend.checks.finding import Finding, Look
 from tessera.compiler.frontend.checks.ranges import name_of
+from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.launches import outside_kernels
 from tessera.errors import Diagnostic, Span
-
-if TYPE_CHECKING:
-    from tessera.compiler.frontend.evaluate.machine import Evaluator
 
 Rule = Callable[[Op, Look], "Finding | None"]
 

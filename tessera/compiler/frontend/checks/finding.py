@@ -5,15 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from tessera.compiler.frontend.checks.ranges import Ranges
+from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.fixes import Candidate, expression_at
 from tessera.errors import Edit, Fix, Note, Severity, Span
 from tessera.language.dims.remembering import RememberingFacts
-
-if TYPE_CHECKING:
-    from tessera.compiler.frontend.evaluate.machine import Evaluator
 
 
 @dataclass(frozen=True, slots=True)

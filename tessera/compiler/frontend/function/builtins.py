@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tessera.compiler.frontend.evaluate.expressions import iterate
+from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.names.values import UNKNOWN, OperatorRef, is_sequence, type_name
 from tessera.compiler.ir.core import Value
 from tessera.language import dtypes
 from tessera.language.dtypes import DType
-
-if TYPE_CHECKING:
-    from tessera.compiler.frontend.evaluate.machine import Evaluator
 
 Args = list[Any]
 Kwargs = dict[str, Any]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tessera.compiler.frontend.evaluate import spelling
+from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.evaluate.returns import bound_notes
 from tessera.compiler.frontend.fixes import Candidate
 from tessera.compiler.frontend.names.values import (
@@ -21,15 +22,13 @@ from tessera.compiler.frontend.names.values import (
     type_name,
 )
 from tessera.compiler.graph.operator import FUNCTIONS, REGISTRY, GraphBuilder, InferError, Operator
+from tessera.compiler.graph.operators.indexing import subscript
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TensorType
 from tessera.errors import Span
 from tessera.language import dtypes
 from tessera.language.dims import DimError, Expr
 from tessera.language.dtypes import DType
-
-if TYPE_CHECKING:
-    from tessera.compiler.frontend.evaluate.machine import Evaluator
 
 Places = Sequence["ast.AST | Span"]
 
@@ -121,8 +120,6 @@ class Emission:
         return self.ev.error("TS105", f"{name} of {operator.name} is a tensor, {type_name(value)} is given", node)
 
     def subscript(self, node: ast.AST, value: Value, index: Any) -> Any:
-        from tessera.compiler.graph.operators.indexing import subscript
-
         if any(isinstance(v, Number) for v in leaves(index)):
             return self.ev.undecide("the index must be known", node)
         try:

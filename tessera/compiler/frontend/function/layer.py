@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Sequence
+from typing import Any, cast
 
 from tessera.compiler.frontend.evaluate import returns, spelling
-from tessera.compiler.frontend.evaluate.machine import Layer
+from tessera.compiler.frontend.evaluate.machine import Evaluator, Layer
 from tessera.compiler.frontend.evaluate.parameters import facts_pairs
+from tessera.compiler.frontend.function.builtins import TENSOR_BUILTINS
 from tessera.compiler.frontend.function.emission import Emission
 from tessera.compiler.frontend.names.values import (
     MISSING,
@@ -36,9 +37,6 @@ from tessera.language.dims import Expr
 from tessera.language.dtypes import DType
 from tessera.language.scalars import BY_SYMBOL
 
-if TYPE_CHECKING:
-    from tessera.compiler.frontend.evaluate.machine import Evaluator
-
 COUNTER = TensorType((), dtypes.int64)
 
 
@@ -46,6 +44,7 @@ class FunctionLayer(Layer):
     """Tensors are `ir.core.Value`s of `TensorType`. Operators go through `Emission`, which reports rejections."""
 
     prefix = "graph"
+    builtins = TENSOR_BUILTINS
 
     def __init__(self, ev: Evaluator) -> None:
         super().__init__(ev)
@@ -300,12 +299,6 @@ class FunctionLayer(Layer):
 
     def counter(self) -> Type:
         return COUNTER
-
-    @property
-    def builtins(self) -> Mapping[str, Callable[..., Any]]:  # type: ignore[override]
-        from tessera.compiler.frontend.function.builtins import TENSOR_BUILTINS
-
-        return TENSOR_BUILTINS
 
 
 def _results(value: Any) -> Any:

@@ -99,7 +99,7 @@ def _numpy(name: str) -> Any:
 @lru_cache(maxsize=1)
 def operators() -> dict[str, Any]:
     """Public operator functions by name (the families are loaded at first use)."""
-    from tessera.compiler.graph.operator import FUNCTIONS  # the package's import registers every family
+    from tessera.compiler.graph.operator import FUNCTIONS  # slow: 70 ms of a server's start, all operators
 
     return FUNCTIONS
 
