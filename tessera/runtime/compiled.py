@@ -67,7 +67,7 @@ class Compiled:
         found = cls.__new__(cls)
         found.function, found.target, found.dims, found.configuration = made.fn, made.target, {}, None
         if made.fn is not fn:
-            from tessera.runtime.autotune.choose import Choice  # loads the autotuner
+            from tessera.runtime.autotune.choose import Choice  # slow: loads the autotuner
 
             found.configuration = Choice(made.fn.config, "of the last call")
         found._launcher, found.arguments, found.built = _FixedLauncher(found), made.types.arguments, made.built
