@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tessera.compiler.pipeline import generate
 from tessera.language import dtypes as dt
 from tests.device import gpu
 from tests.emulator import kernels as k

@@ -57,6 +57,9 @@ KERNELS: dict[str, Callable[[], Any]] = {
 }
 
 
+disassembled = lru_cache(cubin.disassemble)
+
+
 @lru_cache
 def compiled(arch: str, name: str) -> Artifact:
     case = KERNELS[name]()
@@ -91,7 +94,7 @@ MULTIPLIES = {
 def test_every_product_has_its_architectures_instruction(arch: str) -> None:
     others = [a for a in CUDA_ARCHITECTURES if a != "sm_70"]
     for name, wanted in MULTIPLIES.items():
-        sass = cubin.disassemble(compiled(arch, name).files["code.cubin"])
+        sass = disassembled(compiled(arch, name).files["code.cubin"])
         found = set(re.findall(r"\s((?:[HIQD]G?MMA|[FD]FMA)(?:\.\w+)?)", sass))
         expected = wanted.split()[others.index(arch)]
         assert any(instruction.startswith(expected) for instruction in found), (name, found)
@@ -101,7 +104,7 @@ def test_every_product_has_its_architectures_instruction(arch: str) -> None:
 
 def test_tensor_cores_and_async_copies_where_the_architecture_has_them() -> None:
     def sass(arch: str, name: str) -> str:
-        return cubin.disassemble(compiled(arch, name).files["code.cubin"])
+        return disassembled(compiled(arch, name).files["code.cubin"])
 
     for arch in ("sm_80", "sm_86", "sm_89"):
         for name in ("gemm_bf16", "gemm_f16", "matmul_bf16", "attention"):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 
+from tessera.compiler.pipeline import generate, lower
 from tessera.compiler.targets import base
 from tessera.compiler.targets.base import CUDA_ARCHITECTURES, Artifact
 from tessera.compiler.targets.cuda import cubin, nvrtc
@@ -35,6 +37,9 @@ PRODUCTS: dict[str, tuple[dt.DType, tuple[int, int], str, bool]] = {
 }
 
 
+disassembled = lru_cache(cubin.disassemble)  # several things are looked for in each
+
+
 def compiled(name: str, arch: str) -> Artifact:
     dtype, block, transposed, gelu = PRODUCTS[name]
     rows = 1024 if block[0] > 1 else 1
@@ -48,7 +53,7 @@ def hopper() -> dict[str, Artifact]:
 
 
 def instructions(artifact: Artifact, pattern: str) -> list[str]:
-    text = cubin.disassemble(artifact.files["code.cubin"])
+    text = disassembled(artifact.files["code.cubin"])
     return re.findall(rf"^\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+ )?\s*({pattern}\S*)", text, re.MULTILINE)
 
 
@@ -133,7 +138,6 @@ def test_large_products_of_functions_get_large_blocks() -> None:
 
 
 def kernel_artifact(kernel: Any, *args: Any, **config: Any) -> Artifact:
-    from tessera.compiler.pipeline import generate, lower
     from tests import kernel_runner
 
     target = base.get("sm_90a")
