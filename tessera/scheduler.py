@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from tessera.compiler.register import register_scheduler as register
-from tessera.compiler.schedule.graph_to_schedule import Group, Grouping, graph_to_schedule
+from tessera.compiler.schedule.graph_to_schedule import graph_to_schedule
+from tessera.compiler.schedule.grouping import Group, Grouping
 
 __all__ = ["Group", "Grouping", "graph_to_schedule", "register"]

@@ -42,7 +42,9 @@ def _subject(subject: Subject) -> str:
     if subject.compiled is None:
         body = f'<p class="ts-why">{text(subject.why)}</p>'
     else:
-        told = "".join(map(_tiles, subject.compiled.explain().kernels))
+        explained = subject.compiled.explain()
+        told = "".join(map(_tiles, explained.kernels))
+        told += "".join(f'<p class="ts-apart">{text(r["text"])}</p>' for r in explained.apart)
         body = f"<p>{_summary(subject)}</p>{_table(subject)}{told}"
     return f'<section class="ts-subject" data-name="{text(subject.path)}"><h4>{text(subject.path)}</h4>{body}</section>'
 

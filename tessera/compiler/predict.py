@@ -16,9 +16,10 @@ from tessera.compiler.frontend.analyse import analyse
 from tessera.compiler.frontend.result import Analysis
 from tessera.compiler.frontend.sizes import usual_sizes
 from tessera.compiler.ir.core import Op
-from tessera.compiler.levels import NoIR, unit
+from tessera.compiler.levels import NoIR, schedule, unit
 from tessera.compiler.machines import MACHINES, Peaks, predicted_machine
 from tessera.compiler.schedule.cost import predicted_us
+from tessera.compiler.schedule.refusals import Refusal, refusals
 from tessera.compiler.tile.program import Branch, Buffer, Launch, Program, Step, Window
 from tessera.errors import TesseraError
 from tessera.files import read_record, write_record
@@ -139,6 +140,18 @@ def predict(analysis: Analysis, dims: Mapping[str, int], target: str) -> Predict
         return Prediction(name, count, None, memory(made), f"there is no model of {name}")
     us = _time(made.steps, machine.peaks)
     return Prediction(name, count, us, memory(made), "" if us is not None else "how often it loops depends on its data")
+
+
+def refused(analysis: Analysis, dims: Mapping[str, int], target: str) -> list[Refusal]:
+    """Which operators of a function are in two kernels although one reads the other, and why; none of what has errors
+    or is too large."""
+    try:
+        if analysis.op is None or analysis.op.name == "tile.func":
+            return []
+        _bounded(analysis.op)
+        return refusals(schedule(analysis, dims, predicted_machine(target)))
+    except (NoIR, TesseraError):
+        return []
 
 
 def _bounded(op: Op) -> None:

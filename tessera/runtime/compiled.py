@@ -16,6 +16,7 @@ from tessera.compiler.frontend.names.values import Static, remade
 from tessera.compiler.frontend.result import Analysis
 from tessera.compiler.ir.types import TensorType, shape_text
 from tessera.compiler.machines import code_of
+from tessera.compiler.schedule.refusals import Refusal, refusals
 from tessera.compiler.targets import base as targets
 from tessera.compiler.targets.base import Artifact, Target
 from tessera.errors import CompileError, Diagnostic, LaunchError, TesseraError
@@ -142,7 +143,12 @@ class Compiled:
 
     def explain(self) -> Explanation:
         """What runs, where, with which kernels; where the code came from and what each stage took."""
-        return Explanation(self.built, self.target, self.configuration, self.arguments, self.called)
+        return Explanation(self.built, self.target, self.configuration, self.arguments, self.called, self.refusals())
+
+    def refusals(self) -> list[Refusal]:
+        """Which operators that follow one another are in two kernels, and why."""
+        lowered = self.lowered if self.function.kind == "function" else None
+        return refusals(lowered.schedule) if lowered is not None and lowered.schedule is not None else []
 
     def save(self, directory: str | Path) -> list[Path]:
         """Writes source, binaries, assembly and a JSON of the resources into `directory`; returns the files' paths."""
@@ -328,6 +334,7 @@ class Explanation:
         configuration: Choice | None = None,
         arguments: Mapping[str, Any] | None = None,
         called: bool = False,
+        apart: Sequence[Refusal] = (),
     ) -> None:
         self.called = called
         """whether it tells of the last call, and not of a compilation ahead of calls"""
@@ -352,6 +359,8 @@ class Explanation:
             }
             for k in built.plan.launches
         ]
+        self.apart = [{**r.to_json(), "text": str(r)} for r in apart]
+        """operators that follow one another and are in two kernels, and why"""
         self.workspace = _plain(built.plan.workspace)
         self.parameters = [
             f"{p.name} {'scalar' if p.shape is None else [_plain(d) for d in p.shape]} {p.dtype}"
@@ -378,6 +387,7 @@ class Explanation:
                 f"    tile    {t['name']}: {t['what']}, {t['where']}: {t['how']}; {t['takes']}" for t in k["tiles"]
             ]
             lines += [f"    note    {text}" for text in k["notes"]]
+        lines += [f"  apart     {r['text']}" for r in self.apart]
         lines.append(f"  workspace {_count(self.workspace, 'B')}")
         stages = ", ".join(f"{stage} {ns / 1e6:.2f}" for stage, ns in self.stages)
         lines.append(f"  cache     {_ORIGIN[self.cache]}, {total:.1f} ms ({stages})")
@@ -406,7 +416,9 @@ class Explanation:
         return (
             f'<div class="tessera-explanation"><b>{_text(self.name)}</b> on {_text(self.target)}, '
             f"{_text(_ORIGIN[self.cache])} in {total:.1f} ms{under}<table><tr><th>kernel</th><th>fuses</th>"
-            f"<th>grid</th><th>work</th><th>traffic</th><th>line</th></tr>{rows}</table></div>"
+            f"<th>grid</th><th>work</th><th>traffic</th><th>line</th></tr>{rows}</table>"
+            + "".join(f"<p>{_text(r['text'])}</p>" for r in self.apart)
+            + "</div>"
         )
 
 

@@ -86,6 +86,21 @@ async def test_hover_over_an_operator(editor):
     assert "[B, 4, S, S] bf16" in found.contents.value
 
 
+async def test_hover_says_what_an_operator_does_not_share_a_kernel_with(editor):
+    doc = editor.open(MODEL)
+
+    async def hovered(place):
+        params = lsp.HoverParams(doc, editor.at(doc, place))
+        return (await editor.client.text_document_hover_async(params)).contents.value
+
+    said = await hovered("ts.soft|max")
+    line = editor.at(doc, "ts.soft|max").line + 1
+    why = "are in two kernels: it needs whole rows, and a program of the product has only a block of its result"
+    assert f"contract (line {line - 1}) and max (line {line}) {why}" in said
+    assert "in two kernels" not in await hovered("softmax(sco|res")
+    assert "in two kernels" not in await hovered("wei|ghts = ts.softmax")
+
+
 async def test_hover_over_a_method_a_variable_and_a_policy(editor):
     doc = editor.open(MODEL)
     method = await editor.client.text_document_hover_async(lsp.HoverParams(doc, editor.at(doc, "(x @ w).resh|ape")))

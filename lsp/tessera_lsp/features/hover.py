@@ -11,6 +11,8 @@ from lsprotocol import types as lsp
 from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.values import is_dict, is_tuple
 from tessera.compiler.frontend.result import type_text
+from tessera.compiler.predict import refused
+from tessera.compiler.schedule.refusals import Refusal
 from tessera.editor import signatures
 from tessera.editor.functions import Known, is_tensor, policy_of
 from tessera.editor.names import COORDINATE, bound_by, covers, dim_at, is_local, word_at, word_span
@@ -27,6 +29,24 @@ from tessera_lsp.uses import FUNCTIONS, own_name, places
 
 
 def register(server: TesseraServer) -> None:
+    kept: dict[str, tuple[Any, Any, list[Refusal]]] = {}
+    """of each text the function that was asked about last"""
+
+    def apart(document: Document, known: Known, line: int, col: int) -> str:
+        """Why the operator under the pointer does not share a kernel with those that it reads, or that read it."""
+        word = word_at(known, line, col)
+        if isinstance(word, ast.arg) or (isinstance(word, ast.Name) and is_local(known, word.id)):
+            return ""
+        settings = server.settings_for(document)
+        op, state = known.analysis.op, (settings.target, dict(settings.dims))
+        old = kept.get(document.uri)
+        if old is None or old[0] is not op or old[1] != state:
+            for closed in [uri for uri in kept if not server.is_open(uri)]:
+                del kept[closed]
+            kept[document.uri] = old = op, state, refused(known.analysis, settings.dims, settings.target)
+        at = [r for r in old[2] if r.at.contains(line, col) or r.to.contains(line, col)]
+        return "".join(f"{text}\n\n" for text in dict.fromkeys(map(str, at)))
+
     @server.feature(lsp.TEXT_DOCUMENT_HOVER)
     async def hover(params: lsp.HoverParams) -> lsp.Hover | None:
         document = await server.document(params.text_document)
@@ -37,6 +57,7 @@ def register(server: TesseraServer) -> None:
         if found is None:
             return None
         text, span = found
+        text += apart(document, known, line, col) if known is not None and inside else ""
         return lsp.Hover(lsp.MarkupContent(lsp.MarkupKind.Markdown, text), document.text.span_range(span))
 
 

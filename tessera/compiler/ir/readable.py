@@ -126,6 +126,9 @@ class _Writer:
         reading = _reading(op)
         if reading.literal:
             return
+        for note in reading.notes(op) if reading.notes is not None else ():
+            self.lines.append("  " * indent + "# " + note)
+            self.spans.append(op.span)
         if not op.regions:
             self.line(self.text(op, reading), indent, op.span)
             return

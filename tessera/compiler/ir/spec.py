@@ -29,7 +29,7 @@ class Reading:
     that is used, such as a constant's value; the op has no line of its own. `operands`: the operands as their
     parameters take them, with lists and None. `head`: what is shown in place of `name(operands)`; attributes and the
     arguments of its blocks that `head` shows are in `covers` and `binds`. `between`: the word between two regions.
-    `same`: the block's arguments are the operands, and have their names.
+    `same`: the block's arguments are the operands, and have their names. `notes`: lines above the op, as comments.
     """
 
     defaults: Mapping[str, object] = field(default_factory=dict[str, object])
@@ -40,6 +40,7 @@ class Reading:
     binds: bool = False
     between: str = ""
     same: bool = False
+    notes: Callable[[Op], Sequence[str]] | None = None
 
 
 CALL = Reading()

@@ -1,16 +1,21 @@
 """The ops of Schedule IR. A `schedule.group` is one kernel to be: its region holds the graph ops it computes.
 
 Reading a group: `kind` says how it iterates, `space` over which sizes, `inner` which axes of the space stay inside one
-program (they are reduced or scanned), `label` what it fuses. How much of each axis a program takes is settled when the
-group is lowered, from how its accesses lie in memory (blocks.py), and shows in the tile shapes of its kernel.
+program (they are reduced or scanned), `label` what it fuses, `apart` why it is none with those that it reads. How much
+of each axis a program takes is settled when the group is lowered, from how its accesses lie in memory (blocks.py), and
+shows in the tile shapes of its kernel.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.launches import DOC, verify_launch
 from tessera.compiler.ir.spec import BRANCH, FUNCTION, WHILE, Reading, demand, spec
+from tessera.compiler.schedule.refusals import notes
 
+_APART = ("apart",)
 KINDS = ("map", "row", "chunks", "contract", "join")
 """map: elementwise over the space; row: with reductions or scans over `inner`; chunks: one long reduction to a scalar
 in two fixed stages; contract: a (batched) matrix product with an elementwise epilogue; join: copies into windows."""
@@ -34,7 +39,7 @@ def _func(op: Op) -> None:
     "schedule.group",
     "One kernel: operands are its inputs, results its outputs, the region its graph ops.",
     effects=True,
-    reading=Reading({"inner": ()}, same=True),
+    reading=Reading({"inner": ()}, covers=_APART, same=True, notes=notes),
 )
 def _group(op: Op) -> None:
     demand(op.attrs.get("kind") in KINDS, op, f"kind is one of {', '.join(KINDS)}")
@@ -43,14 +48,14 @@ def _group(op: Op) -> None:
     demand([v.type for v in body.terminator.operands] == [r.type for r in op.results], op, "yields the results")
 
 
-spec("schedule.launch", DOC, effects=True)(verify_launch)
+spec("schedule.launch", DOC, effects=True, reading=Reading(covers=_APART, notes=notes))(verify_launch)
 
 
 @spec(
     "schedule.if",
     "Runs one of two regions of groups. Operand: a bool scalar; both regions yield the results.",
     effects=True,
-    reading=BRANCH,
+    reading=replace(BRANCH, covers=_APART, notes=notes),
 )
 def _if(op: Op) -> None:
     demand(len(op.operands) == 1 and len(op.regions) == 2, op, "has a condition and two regions")
@@ -66,7 +71,7 @@ def _if(op: Op) -> None:
     "schedule.while",
     "Operands: initial values. Region 0 yields whether to go on, region 1 the next values.",
     effects=True,
-    reading=WHILE,
+    reading=replace(WHILE, covers=_APART, notes=notes),
 )
 def _while(op: Op) -> None:
     carried = [v.type for v in op.operands]

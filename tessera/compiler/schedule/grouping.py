@@ -1,0 +1,342 @@
+"""Which operators run together in one kernel.
+
+Greedy over program order. An operator joins the group of one of its operands when it fits onto that group's iteration
+space (alignment.py), when the cost model finds no reason against it, and when no path leads out of the group and back;
+two groups that meet in an operator are merged under the same conditions. Views belong to no group: they are windows.
+What is refused keeps its reason (refusals.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from tessera.compiler.ir.core import Block, Op, Value
+from tessera.compiler.ir.launches import LAUNCHES
+from tessera.compiler.ir.types import Shape
+from tessera.compiler.schedule import cost
+from tessera.compiler.schedule.access import collapse, reads, written
+from tessera.compiler.schedule.alignment import (
+    Axes,
+    align,
+    base_of,
+    is_full,
+    is_row,
+    long_reduction,
+    reduced_axes,
+    shape_of,
+    through_views,
+)
+from tessera.compiler.schedule.dependencies import Dependencies
+from tessera.compiler.schedule.matrices import contraction
+from tessera.compiler.schedule.refusals import Apart, Refusal
+from tessera.compiler.schedule.views import is_view, kind_of
+from tessera.errors import Diagnostic, TargetError
+from tessera.language.dims import Dim
+
+
+@dataclass(eq=False)
+class Group:
+    """A kernel in the making. `axes`: how each of its values lies on `space`; `outside`: what it reads, and `walks` by
+    which strides; `needs`: what others compute for it. All of it grows with each operator and is not computed anew."""
+
+    kind: str
+    space: Shape
+    inner: tuple[int, ...] = ()
+    ops: list[Op] = field(default_factory=list[Op])
+    axes: dict[Value, Axes] = field(default_factory=dict[Value, Axes])
+    outside: set[Value] = field(default_factory=set[Value])
+    walks: dict[tuple[Dim | None, ...], None] = field(default_factory=dict[tuple[Dim | None, ...], None])
+    needs: set[Op] = field(default_factory=set[Op])
+
+    def add(self, op: Op, added: dict[Value, Axes]) -> None:
+        """Takes in an operator whose results lie as `added` says."""
+        self.ops.append(op)
+        self.axes.update(added)
+        for v, access in reads(op, self.axes, self.space):
+            self.outside.add(v)
+            self.walks[access.strides] = None
+
+    def with_op(self, op: Op, added: dict[Value, Axes], inner: tuple[int, ...]) -> Group:
+        """What it would be with one more operator."""
+        new = replace(
+            self, inner=inner, ops=[*self.ops], axes={**self.axes}, outside={*self.outside}, walks={**self.walks}
+        )
+        new.add(op, added)
+        return new
+
+    def become(self, trial: Group) -> None:
+        """Takes over what a trial of it has found; `kind` and `needs` stay."""
+        self.inner, self.ops, self.axes = trial.inner, trial.ops, trial.axes
+        self.outside, self.walks = trial.outside, trial.walks
+
+    def fits(self, inner: tuple[int, ...], values: Iterable[Axes]) -> bool:
+        """Whether each of the values is full, a row value, or the same everywhere."""
+        return all(
+            not any(a >= 0 for a in own) or is_full(own, self.space) or (bool(inner) and is_row(own, self.space, inner))
+            for own in values
+        )
+
+
+class Grouping:
+    """The groups of one block. `order` is the position of each op in the program.
+
+    What it decides is `join`, whether an operator comes into a group, and `merge`, whether two groups become one.
+    """
+
+    def __init__(self, block: Block) -> None:
+        self.block = block
+        self.order = {op: i for i, op in enumerate(block.ops)}
+        self.of: dict[Op, Group] = {}
+        self.dependencies: Dependencies[Group] = Dependencies()
+        self.sources: dict[Op, list[Op]] = {}
+        """what computes the operands of each op, views left out"""
+        self.refused: dict[tuple[Op, Op], str] = {}
+        """(operator, reader) -> why the reader is not in its group"""
+        for op in block.ops[:-1]:
+            if not is_view(op) and kind_of(op) != "generate":
+                bases = (base_of(v).op for v in (*op.operands, *captured(op)))
+                self.sources[op] = [b for b in bases if b is not None and b in self.of]
+                self.place(op)
+
+    # dependencies between groups
+    def producers(self, op: Op) -> list[Group]:
+        """Groups that compute operands of `op`, latest first."""
+        found = {self.of[source]: self.order[source] for source in self.sources[op]}
+        return sorted(found, key=lambda g: -found[g])
+
+    # placing
+    def place(self, op: Op) -> None:
+        if op.name in LAUNCHES:
+            group = Group("launch", (), ops=[op])
+        elif op.regions:
+            group = Group("control", (), ops=[op])
+        elif kind_of(op) == "contract":
+            group = Group("contract", shape_of(op.result))
+            group.add(op, {op.result: tuple(a if d != 1 else -1 for a, d in enumerate(group.space))})
+        elif kind_of(op) in ("join", "pad"):
+            group = Group("join", shape_of(op.result), ops=[op])
+        else:
+            candidates = [] if kind_of(op) in ("gather", "random") else self.producers(op)
+            for g in candidates:
+                if self.join(g, op):
+                    for other in candidates:
+                        if other is not self.of[op]:
+                            self.merge(self.of[op], other)
+                    return
+            group = self.start(op)
+        self.of[op] = group
+        self.need(group, self.sources[op])
+
+    def need(self, g: Group, sources: list[Op]) -> None:
+        g.needs.update(sources)
+        for source in sources:
+            self.dependencies.add(g, self.of[source])
+
+    def refuse(self, g: Group, op: Op, apart: Apart) -> None:
+        """Keeps why `op` is not in `g`."""
+        for source in self.sources[op]:
+            if self.of[source] is g:
+                self.refused.setdefault((source, op), apart.cause)
+
+    def refusals(self, group: Group) -> list[Refusal]:
+        """Why a group is none with those that it needs: one reason for each of them."""
+        found: dict[Group, Refusal] = {}
+        for op in group.ops:
+            for source in self.sources[op]:
+                if (other := self.of[source]) is not group and other not in found:
+                    cause = self.refused.get((source, op)) or cause_by_kind(source, op)
+                    found[other] = Refusal.of(source, op, cause, other.ops)
+        return list(found.values())
+
+    def start(self, op: Op) -> Group:
+        kind = kind_of(op)
+        folded = kind in ("reduce", "scan")
+        space = shape_of(op.operands[0] if folded else op.result)
+        inner = reduced_axes(op) if folded else ()
+        group = Group("row" if inner else "map", space, inner)
+        if long_reduction(op):
+            group.kind = "chunks"
+        added = align(op, group.axes, space)
+        if added is None:
+            raise TargetError(Diagnostic("TS602", f"{op.name} has no lowering for these operands", op.span))
+        group.add(op, added)
+        return group
+
+    def join(self, g: Group, op: Op) -> bool:
+        """Takes `op` into `g` where that is legal and worth it; else keeps why not."""
+        try:
+            trial = self.trial(g, op)
+        except Apart as apart:
+            self.refuse(g, op, apart)
+            return False
+        inner = trial.inner
+        g.kind = "chunks" if long_reduction(op) else "row" if inner else g.kind
+        g.become(trial)
+        self.of[op] = g
+        self.need(g, [source for source in self.sources[op] if self.of[source] is not g])
+        return True
+
+    def trial(self, g: Group, op: Op) -> Group:
+        """The group as it would be with `op`. Raises Apart."""
+        inner = self.joined_inner(g, op)
+        if not cost.worth_fusing(len(g.ops) + 1, len(g.outside)):
+            raise Apart("size")
+        added = align(op, g.axes, g.space)
+        if added is None:
+            moved = any(through_views(v, g.axes, g.space) is None for v in op.operands)
+            raise Apart("order" if moved else "shape")
+        if not g.fits(inner, added.values()):  # its other values do: `inner` stays, or there was none
+            raise Apart("shape")
+        if any(h is not g and self.dependencies.known(h, on=g) for h in self.producers(op)):
+            raise Apart("between")
+        trial = g.with_op(op, added, inner)
+        self.demand_allowed(trial, op)
+        return trial
+
+    def joined_inner(self, g: Group, op: Op) -> tuple[int, ...]:
+        """The group's inner axes with `op` in it. Raises Apart where it may not come in."""
+        kind = kind_of(op)
+        if g.kind in _BY_GROUP:
+            raise Apart(_BY_GROUP[g.kind])
+        if g.kind == "contract" and kind != "map":
+            raise Apart("whole rows")
+        if kind not in ("reduce", "scan"):
+            return g.inner
+        if long_reduction(op) and g.kind != "map":
+            raise Apart("axes")
+        own = through_views(op.operands[0], g.axes, g.space)
+        if not own or not is_full(own, g.space):
+            raise Apart("order" if own is None else "shape")
+        inner = tuple(sorted(own[a] for a in reduced_axes(op) if own[a] >= 0))
+        if g.inner not in ((), inner):
+            raise Apart("axes")
+        return inner
+
+    def demand_allowed(self, trial: Group, op: Op) -> None:
+        """Raises Apart where a group may not be as it would be with `op` in it."""
+        if not cost.worth_fusing(len(trial.ops), len(trial.outside)):
+            raise Apart("size")
+        if trial.kind == "contract":
+            if not epilogue_fits(trial):
+                raise Apart("epilogue")
+        elif long_reduction(op):
+            ops = set(trial.ops)
+            if any(leaves(r, ops) for o in trial.ops if o is not op for r in o.results):
+                raise Apart("other results")
+            if len(collapse(trial.space, [0] * len(trial.space), [*trial.walks])) > 1:
+                raise Apart("order")
+
+    def merge(self, g: Group, h: Group) -> None:
+        """Takes `h` into `g` where that is legal; else keeps why not."""
+        try:
+            trial = self.merged(g, h)
+        except Apart as apart:
+            self.refuse(h, g.ops[-1], apart)
+            return
+        for op in h.ops:
+            self.of[op] = g
+        g.kind = trial.kind
+        g.become(trial)
+        g.needs = {source for source in g.needs | h.needs if self.of[source] is not g}
+        self.dependencies.merge(g, h)
+
+    def merged(self, g: Group, h: Group) -> Group:
+        """The two as one group. Raises Apart."""
+        for kind in (h.kind, g.kind):
+            if kind not in ("map", "row"):
+                raise Apart(_BY_GROUP.get(kind, "two kernels"))
+        if g.space != h.space:
+            raise Apart("shape")
+        if g.inner and h.inner and g.inner != h.inner:
+            raise Apart("axes")
+        if not cost.worth_fusing(len(g.ops) + len(h.ops), 0):
+            raise Apart("size")
+        if self.leads_through_others(g, h) or self.leads_through_others(h, g):
+            raise Apart("between")
+        inner = g.inner or h.inner
+        trial = Group("row" if inner else "map", g.space, inner)
+        for op in sorted([*g.ops, *h.ops], key=lambda o: self.order[o]):
+            added = align(op, trial.axes, g.space)
+            if added is None:
+                raise Apart("order")
+            trial.add(op, added)
+        if not trial.fits(inner, trial.axes.values()):
+            raise Apart("shape")
+        self.demand_allowed(trial, trial.ops[-1])
+        return trial
+
+    def leads_through_others(self, g: Group, h: Group) -> bool:
+        """Whether `g` needs `h` through a third group."""
+        return any(k not in (g, h) and self.dependencies.known(k, on=h) for k in {self.of[s] for s in g.needs})
+
+    def sorted(self) -> list[Group]:
+        """All groups, producers before consumers, otherwise in program order."""
+        groups = sorted(set(self.of.values()), key=lambda g: self.order[g.ops[0]])
+        out: dict[Group, None] = {}
+
+        def visit(g: Group) -> None:
+            if g in out:
+                return
+            for op in g.ops:
+                for h in reversed(self.producers(op)):
+                    if h is not g:
+                        visit(h)
+            out[g] = None
+
+        for g in groups:
+            visit(g)
+        return list(out)
+
+
+_BY_GROUP = {
+    "join": "parts",
+    "chunks": "sum of everything",
+    "control": "loop or branch",
+    "launch": "called kernel",
+}
+"""groups that take in nothing"""
+_BY_READER = {
+    "contract": "product reads",
+    "gather": "computed places",
+    "scatter": "computed places",
+    "random": "random",
+    "join": "parts",
+    "pad": "parts",
+}
+"""kinds of operators that are in no group with what computes their operands"""
+
+
+def cause_by_kind(source: Op, op: Op) -> str:
+    """Why an operator that came into no group has none with its source."""
+    for one in (op, source):
+        if one.name in LAUNCHES:
+            return "called kernel"
+        if one.regions:
+            return "loop or branch"
+    return _BY_READER.get(kind_of(op) or "", "scheduler")
+
+
+def leaves(v: Value, ops: set[Op]) -> bool:
+    """Whether a value is used by others than `ops`, perhaps through views."""
+    others = [u for u in v.users if u not in ops]
+    return any(not is_view(u) or any(leaves(r, ops) for r in u.results) for u in others)
+
+
+def epilogue_fits(g: Group) -> bool:
+    """Whether all that an epilogue touches can be walked as [*batch, rows, columns] of its contraction."""
+    c = contraction(g.ops[0])
+    kinds = [next(i for i, labels in enumerate((*c.batch, c.rows, c.columns)) if x in labels) for x in c.out]
+    result = g.ops[0].result
+    walks = [written(result, g.axes[result], g.space).strides, *g.walks]
+    groups = collapse(g.space, kinds, walks)
+    return len({kinds[axes[0]] for axes in groups}) == len(groups)
+
+
+def captured(op: Op) -> list[Value]:
+    """Values from outside that the regions of `op` use."""
+    inner = [o for region in op.regions for block in region.blocks for top in block.ops for o in top.walk()]
+    own = {r for o in inner for r in o.results} | {
+        a for o in (op, *inner) for r in o.regions for b in r.blocks for a in b.args
+    }
+    return list(dict.fromkeys(v for o in inner for v in o.operands if v not in own))
