@@ -9,7 +9,7 @@ import pytest
 import tessera as ts
 from tessera import Tensor, f32
 from tessera.compiler import levels
-from tessera.compiler.frontend.result import analyse
+from tessera.compiler.frontend.analyse import analyse
 from tessera.compiler.ir.parser import parse_op
 from tessera.compiler.ir.printer import print_op
 from tessera.compiler.ir.readable import readable
