@@ -425,6 +425,7 @@ class Explanation:
 def _said(built: Built, kernel: str, what: str, default: Any) -> Any:
     """What the target tells of a kernel, where it does."""
     kernels = built.artifact.meta.get("kernels")
+    kernel = built.artifact.meta.get("same", {}).get(kernel, kernel)
     return kernels.get(kernel, {}).get(what, default) if isinstance(kernels, dict) else default  # type: ignore[union-attr]
 
 

@@ -59,10 +59,10 @@ def bounds_of(program: Program, kernel: Op) -> Bounds:
     facts = RememberingFacts()
     for check in program.checks:
         facts.learn(check.left, check.right)
-    return Bounds(kernel, facts, aligned=_aligned(program, kernel))
+    return Bounds(kernel, facts, aligned=aligned_arguments(program, kernel))
 
 
-def _aligned(program: Program, kernel: Op) -> frozenset[Value]:
+def aligned_arguments(program: Program, kernel: Op) -> frozenset[Value]:
     """Arguments that start at a multiple of 16 bytes in every launch. Buffers do: `steps` sees to it."""
     args = kernel.region.block.args
     off: set[Value] = set()

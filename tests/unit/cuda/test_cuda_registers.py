@@ -103,10 +103,9 @@ def test_what_is_held_at_once() -> None:
 def test_the_figure_is_what_the_compiler_finds(n: int) -> None:
     """Just below the limit and above it: the compiler spills where, and only where, it was foretold."""
     require("cuda.bindings")
-    program = lower(
-        kernel_runner.check(product, *(np.zeros((128 * n, 128 * n), np.float16),) * 2, BM=128, BN=64 * n, num_warps=4),
-        base.get("sm_80"),
-    ).program
+    arrays = (np.zeros((128 * n, 128 * n), np.float16),) * 2
+    unit = kernel_runner.check(product, *arrays, BM=128, BN=64 * n, num_warps=4).unit()
+    program = lower(unit, base.get("sm_80")).program
     kernel = program.launches[0].kernel
     settings, source = settings_for(80, False, False), Source()
     e = _write_kernel(program, kernel, "product", settings, source, 2, 4)

@@ -83,14 +83,14 @@ class EmulatedTarget:
     def compile(self, program: Program, *, profile: bool = False, debug: bool = False) -> Artifact:
         """Raises TargetError (TS602, TS405 as for the GPU; TS603 where the C++ compiler fails)."""
         generated = generate(program, settings_for(self.arch, profile, debug))
-        signatures = {k.name: k.signature for k in generated.kernels.values()}
+        signatures = {k.name: k.signature for _, k in generated.written}
         library = build(generated.source, signatures, self.arch, program.name, generated.lines)
         reason = "known of compiled GPU code only; compile for " + self.name.removeprefix("emulator:")
         resources = {
             k.name: {"threads": k.threads, "shared": k.shared, "registers": None, "registers_reason": reason}
-            for k in generated.kernels.values()
+            for _, k in generated.written
         }
-        for k in generated.kernels.values():
+        for _, k in generated.written:
             k.notes += k.tight
         return artifact(self.name, program, generated, {"code.so": library.read_bytes()}, resources, profile)
 

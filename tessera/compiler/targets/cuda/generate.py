@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import TileType, ViewType
@@ -21,7 +22,8 @@ from tessera.compiler.targets.cuda.tensor_cores.warpgroups import Products, plan
 from tessera.compiler.targets.cuda.write import cxx
 from tessera.compiler.targets.cuda.write.print_buffer import Site
 from tessera.compiler.targets.cuda.write.source import Source
-from tessera.compiler.tile.offsets import bounds_of
+from tessera.compiler.tile.equal import shape_of_code
+from tessera.compiler.tile.offsets import aligned_arguments, bounds_of
 from tessera.compiler.tile.program import Program, Window
 from tessera.errors import Diagnostic, Span, TargetError
 
@@ -76,21 +78,41 @@ class Kernel:
 class Generated:
     source: str
     kernels: dict[Op, Kernel]
+    """those that are the same code have one Kernel"""
     lines: list[list[object]]
+
+    @property
+    def written(self) -> list[tuple[Op, Kernel]]:
+        """Each Kernel once, with the first op that it is."""
+        return list({id(k): (op, k) for op, k in reversed(self.kernels.items())}.values())[::-1]
+
+    @property
+    def same(self) -> dict[str, str]:
+        """The name of each kernel that has the code of another -> the name of that one."""
+        own = {k.name for _, k in self.written}
+        names = {cxx.identifier(str(op.attrs["sym_name"])): k.name for op, k in self.kernels.items()}
+        return {name: code for name, code in names.items() if name not in own}
 
 
 def generate(program: Program, settings: Settings) -> Generated:
-    """Writes every kernel of the program once. Raises TargetError where an op or size cannot be compiled."""
+    """Writes every kernel of the program, and once those that are the same code.
+
+    Raises TargetError where an op or size cannot be compiled."""
     body = Source()
     headers = {"memory"}
     kernels: dict[Op, Kernel] = {}
     taken: set[str] = set()
+    known: dict[Any, Kernel] = {}
     for kernel in dict.fromkeys(launch.kernel for launch in program.launches):
+        code = _code(program, kernel)
+        if code in known:
+            kernels[kernel] = known[code]
+            continue
         name = _unique(cxx.identifier(str(kernel.attrs["sym_name"])), taken)
         body.write()
         e, held = _generate_kernel(program, kernel, name, settings, body)
         headers |= e.headers
-        kernels[kernel] = _describe(e, held, kernel, name, settings)
+        kernels[kernel] = known[code] = _describe(e, held, kernel, name, settings)
     top = Source()
     top.write(f"// {program.name}: written by Tessera for sm_{settings.arch}.")
     if settings.debug:
@@ -98,7 +120,7 @@ def generate(program: Program, settings: Settings) -> Generated:
     for header in sorted(headers):
         top.write(f"#include <tessera/{header}.cuh>")
     top.write("namespace ts = tessera;")
-    for k in kernels.values():
+    for k in known.values():
         k.line += len(top.lines)
     top.splice(body)
     return Generated(top.text, kernels, top.line_table())
@@ -178,6 +200,14 @@ def _write_kernel(
     return emit_kernel(
         kernel, name, grouping, threads, settings, source, _aliases(program, kernel), bounds, plans, stages, products
     )
+
+
+def _code(program: Program, kernel: Op) -> tuple[Any, ...]:
+    """Equal for kernels whose code is the same, with what it takes for granted of their arguments."""
+    numbers = {a: i for i, a in enumerate(kernel.region.block.args)}
+    aliases = tuple(numbers[a] for a in _aliases(program, kernel).values())
+    aligned = tuple(sorted(numbers[a] for a in aligned_arguments(program, kernel)))
+    return shape_of_code(kernel), aliases, aligned
 
 
 def _aliases(program: Program, kernel: Op) -> dict[Value, Value]:

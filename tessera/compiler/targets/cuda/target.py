@@ -76,8 +76,8 @@ class CudaTarget:
         generated = generate(program, settings_for(self.arch, profile, debug))
         code = nvrtc.compile_code(generated.source, self.name, program.name, generated.lines)
         figures = cubin.resources(code.cubin)
-        resources = {k.name: self._resources(k.name, k.threads, k.shared, figures) for k in generated.kernels.values()}
-        for k in generated.kernels.values():
+        resources = {k.name: self._resources(k.name, k.threads, k.shared, figures) for _, k in generated.written}
+        for _, k in generated.written:
             if spills := resources[k.name]["spills"]:
                 k.notes += [f"{spills} bytes of each thread's registers are spilled to memory", *k.spilled]
         files = {"code.cubin": code.cubin}
@@ -146,6 +146,9 @@ def artifact(
         "phases": list(steps.PHASES) if profile else [],
         "record_bytes": steps.RECORD_BYTES,
     }
+    if same := generated.same:
+        meta["same"] = same
+        resources = {**resources, **{name: resources[code] for name, code in same.items()}}
     files = {"code.cu": generated.source.encode(), **files}
     files |= {f"constant.{b.id}": b.data for b in program.buffers if b.data is not None}
     return Artifact(target, program.name, generated.source, files, None, resources, meta)

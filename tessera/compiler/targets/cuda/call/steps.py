@@ -50,7 +50,7 @@ def describe(program: Program, generated: Generated) -> dict[str, Any]:
             "span": list(astuple(op.span)),
             "tensor_maps": k.tensor_maps,
         }
-        for op, k in generated.kernels.items()
+        for op, k in generated.written
     }
     steps = _steps(program.steps, generated, scalars)
     return {"buffers": buffers, "scalars": len(scalars), "free": list(program.free), "kernels": kernels, "steps": steps}
