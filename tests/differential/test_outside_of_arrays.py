@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +16,7 @@ from tessera.compiler.pipeline import generate
 from tessera.compiler.targets import base
 from tests.conftest import require
 from tests.fuzz.guard import Guarded
-from tests.kernel_runner import program
+from tests.kernel_runner import check, program
 
 TARGETS = pytest.mark.parametrize("target", ["cpu", "reference", "emulator:sm_80", "emulator:sm_90a"])
 
@@ -304,3 +306,71 @@ def test_what_does_not_exist_is_in_no_product(target: str) -> None:
     m, w = array(8, 8) / 64, array(8, 8)
     *_, y = run(masked_product, m, w, np.zeros((8, 8), np.float32), target=target)
     np.testing.assert_allclose(y, np.exp(m[:, :3]) @ w[:3], rtol=1e-5)
+
+
+def left_early(b: Tensor["M", "K", ts.f32], y: Tensor["P", ts.f32]):
+    for p in ts.tile.range(0, P):
+        block, best = b[0, p : p + 4].reshape(4), ts.tile.full((), 1.0)
+        for t in ts.tile.range(0, 3, P):
+            best = ts.tile.maximum(best, ts.tile.sum(block))
+            block = b[t, t * 2 : t * 2 + 4].reshape(4)
+            if p > 25:
+                break
+        y[p] = best
+
+
+def test_no_load_stands_in_front_of_the_test_for_another_step() -> None:
+    """LLVM's optimisation may hide one that does: it runs without. One that leaves its array ends the process."""
+    text = (
+        "import numpy as np\nfrom tests.differential.test_outside_of_arrays import left_early, run\n"
+        "from tests.fuzz.indices import quickly\n"
+        "with quickly(True):\n"
+        "    b, y = run(left_early, np.ones((1, 33), np.float32), np.zeros(4, np.float32), target='cpu')\n"
+        "assert (y == 4).all()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def part(x: Tensor["M", "N", ts.f32]) -> Tensor["M", "N", ts.f32]:
+    return x[tile_m : tile_m + 16, 0:16] * 2
+
+
+def every_other(x: Tensor["M", "N", ts.f32]) -> Tensor["M", "N", ts.f32]:
+    for i in ts.tile.range(0, M, 32):
+        out = x[i : i + 16, :] * 2
+    return out
+
+
+def from_8(x: Tensor["M", "N", ts.f32]) -> Tensor["M", "N", ts.f32]:
+    for i in ts.tile.range(8, M, 8):
+        out = x[i : i + 8, :] * 2
+    return out
+
+
+def numbered_apart(x: Tensor["M", "N", ts.f32]) -> Tensor["M", "N", ts.f32]:
+    p = ts.tile.program_id()
+    return x[p * 32 : p * 32 + 16, :] * 2
+
+
+@pytest.mark.parametrize(
+    ("kernel", "says"),
+    [
+        (part, "has 16 elements along axis 1 of result, which has N elements; the others would be undefined"),
+        (every_other, "tiles of 16 elements every 32 leave out a part of axis 0 of result"),
+        (from_8, "the tiles start at 8 of axis 0 of result"),
+        (numbered_apart, "tiles of 16 elements every 32 leave out a part of axis 0 of result"),
+    ],
+)
+def test_results_have_no_part_that_nothing_stores(kernel: Callable[..., Any], says: str) -> None:
+    found = check(kernel, np.ones((40, 40), np.float32)).diagnostics
+    assert [(d.code, says in d.message) for d in found if d.severity == "error"] == [("TS403", True)]
+
+
+def test_a_launch_asks_whether_a_result_is_stored_whole() -> None:
+    assert not check(part, np.ones((40, 16), np.float32)).diagnostics
+    double = ts.compile(ts.kernel(part))
+    assert (double(np.ones((40, 16), np.float32)) == 2).all()
+    with pytest.raises(ts.LaunchError, match="TS209") as raised:
+        double(np.ones((40, 40), np.float32))
+    assert "the tile that is returned has 16 elements along axis 1 of result" in str(raised.value)

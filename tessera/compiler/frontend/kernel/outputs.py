@@ -32,9 +32,10 @@ from tessera.compiler.ir.core import Op, Region, Value
 from tessera.compiler.ir.types import Shape, TileType, ViewType, shape_text
 from tessera.compiler.tile.passes.place_barriers import barrier_notes
 from tessera.compiler.tile.passes.remove_dead import remove_dead
+from tessera.compiler.unit import LaunchCheck
 from tessera.errors import Diagnostic, Edit, Fix, Note, Span
 from tessera.language.annotations import Annotation, TupleAnn
-from tessera.language.dims import Dim, Expr
+from tessera.language.dims import Dim, Expr, dim_min
 from tessera.language.dtypes import DType
 
 # Tile parameters loaded with a shape
@@ -247,8 +248,39 @@ def _result(k: KernelState, item: Any, span: Span, wanted: Annotation | None, na
         if shape is None or ... in shape:
             shape = inferred_shape(k, tile)
         view = allocate(k, shape, dtype, name)
-        k.memory.store(own_place(k, view, tile), tile, span)
+        place = own_place(k, view, tile)
+        _covered(k, place, span)
+        k.memory.store(place, tile, span)
     k.results.append(view.argument)
+
+
+def _covered(k: KernelState, w: Window, span: Span) -> None:
+    """Refuses blocks of a result that surely leave a part of it out, which would hold anything; of a block of a fixed
+    length at a fixed place, a launch checks that there is no more."""
+    for a, axis in zip(w.kept, w.axes, strict=True):
+        extent, size, start = k.tiles.known(w.view.shape[a]), k.tiles.known(w.sizes[a]), w.offsets[a]
+        origin = axis.origin
+        apart, first = 0, start
+        if isinstance(origin, Coordinate) and origin.kind != "derived":
+            apart, first = k.tiles.known(origin.step), origin.start
+        elif len(found := marks(start)) == 1 and isinstance(start, Expr):
+            stride, first = linear(start, next(iter(found)))
+            apart = k.tiles.known(stride) if stride is not None and stride != 1 else 0
+        of = f"axis {a} of {w.view.name}, which has {size_text(w.view.shape[a])} elements"
+        if isinstance(first, int) and first > 0:
+            raise KernelFault("TS403", f"the tiles start at {first} of {of}; what stands before would be undefined")
+        if isinstance(apart, int) and isinstance(size, int) and size < apart:
+            raise KernelFault("TS403", f"tiles of {size} elements every {apart} leave out a part of {of}")
+        if apart or marks(start):
+            continue
+        short = isinstance(extent, int) and isinstance(size, int) and size < extent
+        why = f"the tile that is returned has {size_text(size)} elements along {of}"
+        if short:
+            raise KernelFault(
+                "TS403", f"{why}; the others would be undefined. Return a tile for each, or store into a parameter"
+            )
+        if isinstance(extent, Expr) and extent != size:
+            k.ev.checks.append(LaunchCheck(dim_min(extent, size), extent, why))
 
 
 def _check_in_place(view: View, wanted: Annotation | None) -> None:

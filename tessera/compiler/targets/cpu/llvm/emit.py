@@ -211,7 +211,8 @@ class Function:
         self._push()  # before the branch: what leaves the body stands in front of it
         self.do(f"br i1 {go.ref}, label %b{k}, label %x{k}")
         self.place(f"b{k}")
-        nexts = body(values)
+        # The test decides whether there is another step: nothing of it, a load least of all, stands in front of that.
+        nexts = body([self.here(v) for v in values])
         end = self.label
         self.do(f"br label %h{k}")
         self.scopes.pop()
