@@ -18,7 +18,9 @@ def compile(
     where: Annotated[str, typer.Argument(metavar="FILE:NAME", help="A function or kernel in a file.")],
     target: Annotated[str, typer.Option(help="cpu, sm_90a, a100, h100 ...")] = "auto",
     output: Annotated[Path, typer.Option("-o", "--output", help="The folder to write to.")] = Path("."),
-    dims: Annotated[str | None, typer.Option(help="Sizes of named dims: B=8,S=128. Others stay symbolic.")] = None,
+    dims: Annotated[
+        str | None, typer.Option(help="Sizes of dims and numbers: B=8,steps=3. Others stay symbolic.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the resources as JSON.")] = False,
 ) -> None:
     """Compile ahead of time: .cubin and .cu for a GPU, object and assembly for a CPU."""

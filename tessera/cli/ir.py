@@ -19,7 +19,9 @@ def ir(
     where: Annotated[str, typer.Argument(metavar="FILE:NAME", help="A function or kernel in a file, or FILE:LINE.")],
     level: Annotated[str, typer.Option(help=f"One of {', '.join(ALL)}.")] = "graph",
     target: Annotated[str, typer.Option(help="What to compile for.")] = "auto",
-    dims: Annotated[str | None, typer.Option(help="Sizes of named dims: B=8,S=128. Others stay symbolic.")] = None,
+    dims: Annotated[
+        str | None, typer.Option(help="Sizes of dims and numbers: B=8,steps=3. Others stay symbolic.")
+    ] = None,
     stdin: Annotated[bool, typer.Option("--stdin", help="Read the file's text from standard input instead.")] = False,
     generic: Annotated[bool, typer.Option("--generic", help="Print MLIR's generic form, which tools read.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print each line with the source lines it is from.")] = False,

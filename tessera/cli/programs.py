@@ -5,17 +5,23 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeGuard
 
 import typer
 
 from tessera.compiler.frontend.analyse import analyse
 from tessera.compiler.frontend.incremental import analyse_file
+from tessera.compiler.frontend.names.definition import Definition
+from tessera.compiler.frontend.names.signature import definition_signature
 from tessera.compiler.frontend.result import Analysis
 from tessera.compiler.frontend.sizes import REST
+from tessera.compiler.ir.types import TensorType
 from tessera.compiler.pipeline import Lowered, lower
 from tessera.compiler.targets import base as targets
 from tessera.compiler.targets.base import Target
-from tessera.errors import CompileError
+from tessera.errors import CompileError, Note
+from tessera.language.annotations import Annotation, TensorAnn
+from tessera.language.dims import substitute
 from tessera.runtime.arrays import devices
 
 
@@ -38,10 +44,34 @@ def find(where: str, dims: Mapping[str, int] | None = None, text: str | None = N
     From the text alone: the file's, or `text` where that is newer.
     """
     found = named(where, text)
-    one = analyse(found.definition, None, dims) if dims else found
+    one = analyse(found.definition, ranked(found.definition, dims), dims) if dims else found
     if one.op is None:
-        raise CompileError([d for d in one.diagnostics if d.severity == "error"] or list(one.undecided))
+        errors = [d for d in one.diagnostics if d.severity == "error"]
+        raise CompileError(errors or [d.with_notes(*_advice(found.definition, dims or {})) for d in one.undecided])
     return one
+
+
+def ranked(definition: Definition, dims: Mapping[str, int]) -> dict[str, TensorType] | None:
+    """Where the sizes give one for `...`, the parameters that have it, with one axis of that size in its place."""
+    if REST not in dims:
+        return None
+    return {
+        p.name: TensorType(
+            tuple(dims[REST] if d is ... else substitute(d, dims) for d in p.annotation.shape), p.annotation.dtype
+        )
+        for p in definition_signature(definition).parameters
+        if _is_open(p.annotation) and p.annotation.dtype is not None
+    }
+
+
+def _is_open(annotation: Annotation) -> TypeGuard[TensorAnn]:
+    return isinstance(annotation, TensorAnn) and annotation.shape is not None and ... in annotation.shape
+
+
+def _advice(definition: Definition, dims: Mapping[str, int]) -> list[Note]:
+    if REST in dims or not any(_is_open(p.annotation) for p in definition_signature(definition).parameters):
+        return []
+    return [Note("--dims ...=8 compiles it for one axis of 8 elements in the place of `...`")]
 
 
 def named(where: str, text: str | None = None) -> Analysis:

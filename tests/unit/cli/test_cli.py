@@ -103,6 +103,24 @@ def test_sizes_that_are_not_given_stay_symbolic(folder: Path) -> None:
     assert "!tessera.view<[n], f32>" in generic.stdout
 
 
+OPEN = """
+import tessera as ts
+from tessera import Tensor
+
+@ts.kernel
+def doubled(x: Tensor["...", "N", ts.f32]) -> Tensor["...", "N", ts.f32]:
+    return x * 2
+"""
+
+
+def test_kernels_over_any_number_of_axes_are_compiled_for_one(folder: Path) -> None:
+    (folder / "open.py").write_text(OPEN)
+    result = tessera("ir", "open.py:doubled", "--level", "tile", "--dims", "...=4,N=64", cwd=folder)
+    assert "func doubled(x: [4, 64] f32, result: [4, 64] f32)" in result.stdout, result.stderr
+    result = tessera("ir", "open.py:doubled", "--level", "tile", cwd=folder)
+    assert result.returncode == 1 and "--dims ...=8 compiles it for one axis" in result.stderr + result.stdout
+
+
 @pytest.mark.parametrize("target, binary", [("cpu", ".o"), ("sm_90a", ".cubin")])
 def test_compile_writes_the_artefact_and_its_resources(folder: Path, target: str, binary: str) -> None:
     result = tessera("compile", "good.py:saxpy", "--target", target, "-o", "out", "--json", cwd=folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -77,11 +78,34 @@ def ambiguous_vector(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", "N", ts.f
     y[tile_m:tile_m+8, tile_n:tile_n+8] = v + w
 
 
-@wrong("TS418", "v + w", "x[:, None]")
+@wrong("TS418", "v + w", "[:, None] behind it")
 def wrong_length(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", "N", ts.f32]):
     v = x[tile_m:tile_m+8, tile_n:tile_n+4]
     w = ts.tile.full((8,), 1.0)
     y[tile_m:tile_m+8, tile_n:tile_n+4] = v + w
+
+
+@wrong("TS105", "math.exp(x[i])", "math.exp cannot be called with a block [1024] of x; use ts.tile.exp")
+def function_of_math(x: ts.Tensor["M", ts.f32], y: ts.Tensor["M", ts.f32]):
+    i = ts.tile.linear_id()
+    y[i] = math.exp(x[i])
+
+
+@wrong("TS402", "x[tile_m:tile_m+8, 0:N:2]", "index with a tile, as 2 * ts.tile.arange(n)")
+def every_other_column(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", ts.f32]):
+    y[tile_m:tile_m+8] = ts.tile.row_sum(x[tile_m:tile_m+8, 0:N:2])
+
+
+@wrong("TS402", "x[tile_m:tile_m+8, 2 * ts.tile.arange(4)]", "(start + ts.tile.arange(16))[:, None], columns[None, :]")
+def rows_of_columns(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", ts.f32]):
+    y[tile_m:tile_m+8] = ts.tile.row_sum(x[tile_m:tile_m+8, 2 * ts.tile.arange(4)])
+
+
+@wrong("TS418", "x[tile_m:tile_m+4, tile_n:tile_n+4] + v", "the vector [4 along (t)%3] runs along (t)%3")
+def remainders_in_messages(x: ts.Tensor["M", "N", ts.f32], w: ts.Tensor["K", ts.f32], y: ts.Tensor["M", "N", ts.f32]):
+    for t in ts.tile.range(0, K):
+        v = w[t % 3 : t % 3 + 4]
+        y[tile_m:tile_m+4, tile_n:tile_n+4] = x[tile_m:tile_m+4, tile_n:tile_n+4] + v
 
 
 @wrong("TS402", "y[tile_m:tile_m+8]", "vectors along two axes make a matrix")

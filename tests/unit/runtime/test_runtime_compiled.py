@@ -276,3 +276,18 @@ def test_of_a_tuned_program_it_is_the_variant_that_ran(monkeypatch):
         copy(np.ones(64, np.float32))
     assert copy.explain().called and copy.explain().configuration["config"] == {"BLOCK": 16}
     assert "[16] f32" in copy.ir("tile")
+
+
+@ts.kernel
+def times(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32], k: int):
+    i = ts.tile.linear_id()
+    y[i] = x[i] * k
+
+
+def test_annotated_parameters_need_no_example() -> None:
+    run = ts.compile(times, arguments={"k": 3})
+    y = np.zeros(5, np.float32)
+    run(np.ones(5, np.float32), y, 3)
+    assert (y == 3).all()
+    with pytest.raises(ts.LaunchError, match="k is 4, but times was compiled for another value"):
+        run(np.ones(5, np.float32), y, 4)

@@ -40,7 +40,6 @@ from tessera.compiler.frontend.names.values import (
     leaves,
     type_name,
 )
-from tessera.compiler.frontend.names.vocabulary import operators
 from tessera.errors import CompileError, Edit, Fix
 from tessera.language.dims import Expr
 
@@ -318,11 +317,12 @@ def _use_ours(ev: Evaluator, node: ast.AST, name: str, callee: Any, value: Any) 
     module = (getattr(callee, "__module__", "") or type(callee).__module__ or "").partition(".")[0]
     message = f"{f'{module}.' if module else ''}{name} cannot be called with {type_name(value)}"
     fixes: tuple[Fix, ...] = ()
-    if name in operators():
+    if ev.layer.has_function(name):
         alias = own_alias(ev)
-        message += f"; use {alias or 'tessera'}.{name}"
+        ours = f"{alias or 'tessera'}{ev.layer.functions}.{name}"
+        message += f"; use {ours}"
         if alias and isinstance(node, ast.Call):
-            fixes = (Fix(f"Use {alias}.{name}", (Edit(ev.span(node.func), f"{alias}.{name}"),)),)
+            fixes = (Fix(f"Use {ours}", (Edit(ev.span(node.func), ours),)),)
     return ev.error("TS105", message, node, fixes=fixes)
 
 

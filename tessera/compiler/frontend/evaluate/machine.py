@@ -32,6 +32,7 @@ from tessera.compiler.frontend.names.values import (
     is_dict,
     is_tuple,
 )
+from tessera.compiler.frontend.names.vocabulary import operators
 from tessera.compiler.frontend.result import Analysis, ArgType, ExprInfo, Kind
 from tessera.compiler.frontend.syntax.assigned import stored_names
 from tessera.compiler.frontend.syntax.parse import Sample
@@ -313,6 +314,9 @@ class Layer:
 
     prefix: ClassVar[str] = ""
     """the dialect of its structured control flow: `graph` or `tile`"""
+    functions = ""
+    """where the functions that take its values stand, below `tessera`: `.tile`"""
+
     builtins: Mapping[str, Handler] = {}
     """what `Builtin` values of this layer do, by path"""
 
@@ -339,6 +343,10 @@ class Layer:
     def again(self) -> Callable[[Evaluator], Layer] | None:
         """Another layer to evaluate the definition with, where an assumption of this one turned out wrong."""
         return None
+
+    def has_function(self, name: str) -> bool:
+        """Whether there is a function of this name for its values."""
+        return name in operators()
 
     def capture_names(self) -> Sequence[str]:
         """The dotted names that `captures` were read from."""

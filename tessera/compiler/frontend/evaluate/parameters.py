@@ -179,7 +179,7 @@ def _value(ev: Evaluator, p: Parameter, argument: Any, env: Mapping[str, Dim], g
         return _given(ev, p, argument)
     if p.default is not None and (given or p.static or not p.annotated):
         return _default(ev, p)
-    if given:
+    if given and not p.annotated:
         ev.error("TS105", f"{ev.definition.name} needs {p.name!r}", p.span)
         return UNKNOWN
     return _symbolic(ev, p, env)

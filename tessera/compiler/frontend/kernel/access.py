@@ -224,7 +224,9 @@ class Memory:
     def _slice(self, s: slice[Any, Any, Any], extent: Dim) -> tuple[Dim, Dim]:
         if s.step not in (None, 1):
             raise KernelFault(
-                "TS402", f"the slice's step is {s.step}; tiles are contiguous (gather with an index tile for strides)"
+                "TS402",
+                f"the slice's step is {s.step}, and slices are contiguous; index with a tile, as {s.step} * "
+                "ts.tile.arange(n)",
             )
         lower = _from_end(self._bound(s.start, 0), extent)
         upper = _from_end(self._bound(s.stop, extent), extent)
@@ -261,7 +263,11 @@ class Memory:
         base = tile_type(shaped[0]).shape
         blocks = [(a, *self._block(i, view.shape[a])) for a, i in enumerate(full) if is_slice(i)]
         if blocks and any(not isinstance(i, slice) for i in full[blocks[0][0] :]):
-            raise KernelFault("TS402", "slices stand behind the index tiles: x[rows, :]")
+            raise KernelFault(
+                "TS402",
+                "slices stand behind the index tiles, as in rows, :; write this one as an index tile, too: "
+                "(start + ts.tile.arange(16))[:, None], columns[None, :]",
+            )
         shape = (*base, *(size for _, _, size, _ in blocks))
         axes = (*lead, *(axis for *_, axis in blocks))
         given, behind = iter(shaped), iter(range(len(base), len(shape)))

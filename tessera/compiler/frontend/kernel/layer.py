@@ -92,6 +92,7 @@ class KernelLayer(KernelState):
     """What the evaluator asks while it reads a kernel."""
 
     prefix = "tile"
+    functions = ".tile"
 
     def again(self) -> Callable[[Evaluator], Layer] | None:
         if self.left != self.rolled:
@@ -253,6 +254,9 @@ class KernelLayer(KernelState):
             return BUILTINS["transpose"].build(self, value)
         t: Any = value if isinstance(value, View) else self.type_of(value)
         return {"shape": t.shape, "dtype": t.dtype, "ndim": len(t.shape)}[name]
+
+    def has_function(self, name: str) -> bool:
+        return name in BUILTINS
 
     def attributes(self, value: Any) -> Sequence[str]:
         if isinstance(value, Context):

@@ -388,7 +388,7 @@ class Identities:
                 raise BroadcastError(
                     f"one vector runs along {axis_text(found[0])}, one along {axis_text(found[1])}, one along "
                     f"{axis_text(found[2])}; vectors of two axes make a matrix, those of three nothing. Say which "
-                    "axes the result has with x[:, None]",
+                    "axes the result has with [:, None] behind one",
                     "TS418",
                 )
         if not found:
@@ -408,7 +408,7 @@ class Identities:
         if len(set(out)) != len(out) or (sorted(out) != out and v not in self.unordered):
             raise BroadcastError(
                 f"the axes of {self.text(v)} lie in another order in {_text(axes, sizes)}; transpose it, or say where "
-                f"they lie with x[:, None]",
+                f"they lie with None, as in [:, None]",
                 "TS418",
                 [("the transpose (.T)", {at: ".T"})] if len(shape) == 2 else (),
             )
@@ -458,10 +458,13 @@ class Identities:
     def _ask(self, v: Value, axes: Sequence[Axis], sizes: Sequence[Dim], at: int, why: str) -> int:
         """Two readings, and how each is written."""
         ways: list[Rewrite] = []
-        advice = "say where it lies with None: x[:, None] for one value per row, x[None, :] for one per column"
+        advice = "say where it lies: with [:, None] behind it for one value per row, [None, :] for one per column"
         if len(axes) == 1:
             flat = size_text(_type(v).shape[0])
-            advice = f"write x[:, None] and y[None, :] for all pairs, or y.reshape({flat}) to go element by element"
+            advice = (
+                "write [:, None] behind one and [None, :] behind the other for all pairs, or "
+                f".reshape({flat}) behind one to go element by element"
+            )
             ways = [
                 ("all pairs ([:, None] and [None, :])", {1 - at: "[:, None]", at: "[None, :]"}),
                 (f"them element by element (.reshape({flat}))", {at: f".reshape({flat})"}),
