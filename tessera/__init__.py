@@ -56,7 +56,13 @@ _DTYPES = (
 
 
 def __getattr__(name: str) -> Any:
-    value = _find(name)
+    try:
+        value = _find(name)
+    except AttributeError as error:  # of a name that is not there
+        from tessera.language.tracebacks import leave  # slow: for a name that is not known
+
+        leave(error)
+        raise
     globals()[name] = value  # the next access does not come here
     return value
 

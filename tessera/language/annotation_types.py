@@ -16,6 +16,7 @@ from tessera.language import dims, dtypes, policies
 from tessera.language.dims import Dim, DimError, Expr
 from tessera.language.dtypes import DType
 from tessera.language.policies import Policy, PolicyError, PolicyPart
+from tessera.language.tracebacks import outward
 from tessera.nearest import nearest
 
 Shape: TypeAlias = "tuple[Dim | EllipsisType, ...]"
@@ -206,6 +207,7 @@ class Tile:
 
     __tessera_builtin__ = "tessera.Tile"
 
+    @outward
     def __class_getitem__(cls, item: object) -> TileAnn:
         return TileAnn(*tensor_items(_runtime_items(item)))
 
@@ -215,6 +217,7 @@ class Const:
 
     __tessera_builtin__ = "tessera.Const"
 
+    @outward
     def __class_getitem__(cls, item: object) -> ConstAnn:
         return const_items(_runtime_items(item))
 
@@ -224,6 +227,7 @@ class Int:
 
     __tessera_builtin__ = "tessera.Int"
 
+    @outward
     def __class_getitem__(cls, item: object) -> ScalarAnn:
         return scalar_items("Int", _runtime_items(item))
 
@@ -233,6 +237,7 @@ class Float:
 
     __tessera_builtin__ = "tessera.Float"
 
+    @outward
     def __class_getitem__(cls, item: object) -> ScalarAnn:
         return scalar_items("Float", _runtime_items(item))
 

@@ -89,6 +89,7 @@ class Program:
         fixed.options.pop("autotune", None)
         return fixed
 
+    @outward
     def with_schedule(self, schedule: Schedule) -> Self:
         """The program under a `Schedule`. Raises CompileError TS105 where it has no use for the schedule's block."""
         return self.with_config(**schedule.config_for(self))
@@ -201,6 +202,7 @@ def _refuse(python: Any, code: str, message: str) -> NoReturn:
 def function(python: Callable[..., Any], /) -> Function: ...
 @overload
 def function(*, numerics: Policy | str | None = None) -> Callable[[Callable[..., Any]], Function]: ...
+@outward
 def function(python: Callable[..., Any] | None = None, /, *, numerics: Policy | str | None = None) -> Any:
     """Compiles a function over whole tensors: shapes are checked from its text, operators fused into kernels.
 
@@ -221,6 +223,7 @@ class _KernelDecorator:
     def __call__(self, python: Callable[..., Any], /) -> Kernel: ...
     @overload
     def __call__(self, /, **config: int | None) -> Callable[[Callable[..., Any]], Kernel]: ...
+    @outward
     def __call__(self, python: Callable[..., Any] | None = None, /, **config: Any) -> Any:
         """Compiles a tile program. Keywords (`num_warps`, `num_stages`, block sizes) are its schedule's parameters."""
         options = {"config": {k: v for k, v in config.items() if v is not None}} if config else {}
@@ -244,6 +247,7 @@ kernel = _KernelDecorator()
 class _Autotune:
     """`@ts.autotune(space=...)` and `@ts.autotune.space(configs=[...])`, for functions and kernels."""
 
+    @outward
     def __call__(
         self,
         space: Mapping[str, Sequence[Any]] | None = None,
@@ -284,6 +288,7 @@ class _Autotune:
 autotune = _Autotune()
 
 
+@outward
 def numerics(fast: bool | None = None, policy: Policy | str | None = None) -> Callable[[Any], Any]:
     """Numerics for a whole function: `fast=True` allows reductions in whatever order is quickest.
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from tessera.language import dtypes
 from tessera.language.dtypes import DType
+from tessera.language.tracebacks import outward
 
 Rounding = Literal["nearest", "stochastic"]
 
@@ -94,6 +95,7 @@ def _under(dtype: object, policy: Policy | PolicyPart) -> Policy:
     return Policy(base).merge(policy)
 
 
+@outward
 def accum(dtype: object) -> PolicyPart:
     """Accumulate reductions and contractions in `dtype` (at least f32)."""
     found = dtypes.of(dtype)
@@ -102,6 +104,7 @@ def accum(dtype: object) -> PolicyPart:
     return PolicyPart("accum", found)
 
 
+@outward
 def loss_scale(scale: float) -> PolicyPart:
     """Scale gradients by `scale` before narrowing and divide afterwards."""
     if not scale > 0:
@@ -109,6 +112,7 @@ def loss_scale(scale: float) -> PolicyPart:
     return PolicyPart("loss_scale", float(scale))
 
 
+@outward
 def device(name: str) -> PolicyPart:
     """Placement, e.g. "gpu:0"."""
     if not re.fullmatch(r"[\w.:-]+", str(name)):
@@ -143,6 +147,7 @@ _FLAGS = {
 }
 
 
+@outward
 def NumericalPolicy(
     accumulation: object = dtypes.f32,
     rounding: str = "nearest",
@@ -166,6 +171,7 @@ def NumericalPolicy(
 _CLAUSE = re.compile(r"@\s*(\w+)\s*(?:\(([^()]*)\))?\s*")
 
 
+@outward
 def parse(text: str) -> Policy:
     """Reads "bf16 @accum(f32) @loss_scale(128.0)". Raises PolicyError; runs no code."""
     head, at, _ = text.partition("@")

@@ -16,6 +16,7 @@ from typing import Any, NoReturn, cast
 
 from tessera.deferred import deferred
 from tessera.errors import NOWHERE, CompileError, Diagnostic, Span, TesseraError, register_source
+from tessera.language.tracebacks import outward
 from tessera.language.tuning import Metric, is_plain
 
 FORMAT = "tessera-schedule"
@@ -51,6 +52,7 @@ class Schedule:
     swizzle: str | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
+    @outward
     def __init__(
         self, name: str = "", block: int | Iterable[int] = (), warps: int | None = None, stages: int | None = None,
         vector_width: int | None = None, swizzle: str | None = None, **parameters: Any,

@@ -17,7 +17,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def leave(error: TesseraError) -> None:
+def leave(error: Exception) -> None:
     """Makes `error` ready to leave Tessera. Written as `except TesseraError as e: leave(e); raise`.
 
     A bare `raise` adds no entry for the frame that it stands in, so the traceback starts at the caller's.
@@ -28,14 +28,15 @@ def leave(error: TesseraError) -> None:
 
 
 def outward(f: Callable[P, R]) -> Callable[P, R]:
-    """A function that users call and that may refuse: its errors carry none of our frames."""
+    """A function that users call and that may refuse: errors of our own classes carry none of our frames."""
 
     @functools.wraps(f)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return f(*args, **kwargs)
-        except TesseraError as error:
-            leave(error)
+        except Exception as error:
+            if isinstance(error, TesseraError) or type(error).__module__.startswith("tessera."):
+                leave(error)
             raise
 
     return call

@@ -13,6 +13,7 @@ from typing import ParamSpec, TypeVar
 
 from tessera.compiler.predict import Measured, common, digest, record
 from tessera.errors import TesseraError
+from tessera.language.tracebacks import outward
 from tessera.profiler.bottlenecks import Bottleneck, find_bottlenecks
 from tessera.profiler.compare import Comparison, compare
 from tessera.profiler.export.chrome import export_chrome_trace
@@ -158,6 +159,7 @@ def profiler(*, tiles: bool = True) -> Profiler:
 def profile_memory(function: Callable[P, R]) -> Callable[P, R]:
     """Decorator: prints what each call of `function` allocated, where, and what it still holds at its end."""
 
+    @outward
     @functools.wraps(function)
     def profiled(*args: P.args, **kwargs: P.kwargs) -> R:
         with Profiler(tiles=False) as prof:

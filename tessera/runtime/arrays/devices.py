@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from tessera.compiler.machines import best_target
 from tessera.errors import Diagnostic, LaunchError
+from tessera.language.tracebacks import outward
 from tessera.runtime.arrays import host_memory
 
 if TYPE_CHECKING:
@@ -150,6 +151,7 @@ def home(target: Target) -> str:
     return "cpu" if target.name.startswith("emulator:") else target.device
 
 
+@outward
 def set_num_threads(count: int) -> None:
     """How many threads CPU kernels use from now on. Results do not depend on it. Raises LaunchError for less than 1."""
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:

@@ -46,6 +46,7 @@ class Tensor(Protocols):
         if device is not None:
             self._data = self.to(device)._data
 
+    @outward
     def __class_getitem__(cls, item: object) -> TensorAnn:
         return tensor_spec(item)
 
