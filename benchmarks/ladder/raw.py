@@ -82,7 +82,7 @@ class Gpu:
         """Of a row-major matrix."""
         rows, cols = held.like.shape
         row = cols * held.like.itemsize
-        return encode_tensor_map(self.call, steps.TensorMap(held.pointer, dtype, (cols, rows), (row,), box))
+        return encode_tensor_map(self.call, steps.BoundTensorMap(held.pointer, dtype, (cols, rows), (row,), box))
 
 
 class Held:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import count, islice, pairwise
 
-from tessera_lsp.notebook import Source
+from tessera_lsp.notebook import CellSource
 from tessera_lsp.text import Text
 
 from benchmarks.record import ROOT
@@ -75,7 +75,7 @@ def right(name: str) -> Right:
     lines: list[str] = []
     ours: set[int] = set()
     for i, cell in enumerate(cells):
-        source = Source(f"{i}", 1, Text("".join(cell["source"]), "utf-16"), code=True)
+        source = CellSource(f"{i}", 1, Text("".join(cell["source"]), "utf-16"), code=True)
         first = len(lines) + 1
         lines += source.lines()
         ours |= set(range(first, len(lines) + 1)) if source.magic is not None else set()

@@ -59,7 +59,7 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class MagicRequest:
     """A parsed line. `expression` is Python ("" where none was given)."""
 
     expression: str = ""
@@ -73,7 +73,7 @@ class Request:
     generic: bool = False
 
 
-def cell_request(line: str) -> Request:
+def cell_request(line: str) -> MagicRequest:
     """The options of a `%%tessera` line. Raises UsageError."""
     request = _request(words(line), CELL_OPTIONS, _cell_usage())
     if request.expression:
@@ -82,7 +82,7 @@ def cell_request(line: str) -> Request:
     return request
 
 
-def line_request(line: str) -> tuple[str, Request]:
+def line_request(line: str) -> tuple[str, MagicRequest]:
     """The sub-command of a `%tessera` line and its options. Raises UsageError."""
     name, _, rest = line.strip().partition(" ")
     if name not in SUBCOMMANDS:
@@ -136,7 +136,7 @@ def sizes(text: str) -> dict[str, int]:
     return out
 
 
-def _request(given: list[str], allowed: tuple[str, ...], usage_line: str) -> Request:
+def _request(given: list[str], allowed: tuple[str, ...], usage_line: str) -> MagicRequest:
     found: dict[str, str] = {}
     rest: list[str] = []
     queue = iter(given)
@@ -154,7 +154,7 @@ def _request(given: list[str], allowed: tuple[str, ...], usage_line: str) -> Req
         if not value or (value.startswith("--") and not equals):
             raise UsageError(f"{name} needs a value: {OPTIONS[name]}\n{usage_line}")
         found[name] = _unquoted(value)
-    return Request(
+    return MagicRequest(
         expression=" ".join(rest),
         target=found.get("--target", "auto"),
         dims=sizes(found.get("--dims", "")),

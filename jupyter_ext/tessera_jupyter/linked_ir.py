@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tessera.compiler.machines import TILE_IR, code_of
-from tessera.runtime.levels import Level, Line
+from tessera.runtime.levels import Level, LevelLine
 from tessera_jupyter.markup import ir, python, text
 from tessera_jupyter.shapes import source_lines
 from tessera_jupyter.subject import Subject
@@ -49,7 +49,7 @@ def _level(level: Level, file: str, path: str, target: str, generic: bool) -> st
     )
 
 
-def _line(line: Line, file: str, markup: str) -> str:
+def _line(line: LevelLine, file: str, markup: str) -> str:
     """Linked where it comes from this cell; a line from elsewhere says where from."""
     if not line.origin:
         return f"<span>{markup}\n</span>"

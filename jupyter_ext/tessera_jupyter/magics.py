@@ -26,9 +26,9 @@ from tessera.runtime.arrays import devices
 from tessera.runtime.compiled import Compiled
 from tessera_jupyter import cell as cells
 from tessera_jupyter import command, findings, sizes
-from tessera_jupyter.command import Request
+from tessera_jupyter.command import MagicRequest
 from tessera_jupyter.markup import table, text
-from tessera_jupyter.panel import Panel, fill, show
+from tessera_jupyter.panel import OutputPanel, fill, show
 from tessera_jupyter.progress import Waits, progress
 from tessera_jupyter.subject import subject
 
@@ -110,7 +110,7 @@ class TesseraMagics(Magics):
 
     # %%tessera
 
-    def _cell(self, request: Request, body: str) -> None:
+    def _cell(self, request: MagicRequest, body: str) -> None:
         _check_target(request.target)
         outcome = cells.run(self.shell, body, cells.lines_above(self._raw, body), request.dims)
         if outcome.errors:
@@ -122,7 +122,7 @@ class TesseraMagics(Magics):
         profile = self._record(request.profile, request.once) if request.profile else None
         if subjects or profile:
             first = "profile" if profile is not None else ""
-            show(Panel(tuple(subjects), profile, request.show, first))
+            show(OutputPanel(tuple(subjects), profile, request.show, first))
 
     def _refuse(self, outcome: cells.Outcome) -> None:
         """Shows every finding, takes the broken definitions out of the namespace, and fails the cell."""
@@ -137,15 +137,15 @@ class TesseraMagics(Magics):
 
     # %tessera ...
 
-    def _profile(self, request: Request) -> Profiler:
+    def _profile(self, request: MagicRequest) -> Profiler:
         path = _writable(request.output) if request.output else None
         profile = self._record(request.expression, request.once)
         if path is not None:
             print(f"wrote {profile.to_html(path)}: open it in a browser")
-        display(Panel((), profile, ("profile", "hints")))
+        display(OutputPanel((), profile, ("profile", "hints")))
         return profile
 
-    def _hints(self, request: Request) -> None:
+    def _hints(self, request: MagicRequest) -> None:
         program = self.shell.user_ns.get(request.expression)
         if isinstance(program, Program):
             profile = self._profiles.get(id(program))
@@ -156,18 +156,18 @@ class TesseraMagics(Magics):
                 )
         else:
             profile = self._record(request.expression, request.once)
-        display(Panel((), profile, ("hints",)))
+        display(OutputPanel((), profile, ("hints",)))
 
-    def _trace(self, request: Request) -> None:
+    def _trace(self, request: MagicRequest) -> None:
         path = _writable(request.output or "trace.json")
         self._record(request.expression, request.once).export_chrome_trace(path)
         print(f"wrote {path}: open it at ui.perfetto.dev or chrome://tracing")
 
-    def _memory(self, request: Request) -> None:
+    def _memory(self, request: MagicRequest) -> None:
         report = self._record(request.expression, request.once).memory()
         display({"text/html": f"<pre>{text(report.details())}</pre>", "text/plain": report.details()}, raw=True)
 
-    def _ir(self, request: Request) -> None:
+    def _ir(self, request: MagicRequest) -> None:
         _check_target(request.target)
         program = self._program(request.expression)
         last = Compiled.of_last_call(program) if request.target == "auto" and not request.dims else None
@@ -180,12 +180,12 @@ class TesseraMagics(Magics):
             level = found.level(request.level, sys.maxsize)
             print("\n".join(line.text for line in level.lines) or level.why)
             return
-        display(Panel((found,), None, ("shapes", "ir", "kernel"), "ir", thorough=True))
+        display(OutputPanel((found,), None, ("shapes", "ir", "kernel"), "ir", thorough=True))
 
-    def _why(self, request: Request) -> None:
+    def _why(self, request: MagicRequest) -> None:
         display(tessera.why_recompiled(self._program(request.expression)))
 
-    def _doctor(self, request: Request) -> None:
+    def _doctor(self, request: MagicRequest) -> None:
         command_line = [sys.executable, "-P", "-m", "tessera.cli", "doctor", "--json"]
         answer = subprocess.run(command_line, capture_output=True, text=True, check=False)
         if answer.returncode:

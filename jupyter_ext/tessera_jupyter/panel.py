@@ -31,7 +31,7 @@ _TITLES = {"shapes": "Shapes", "ir": "IR", "kernel": "Kernel", "profile": "Profi
 
 
 @dataclass(frozen=True, slots=True)
-class Panel:
+class OutputPanel:
     """What is shown of some functions and kernels, of a recorded run, or of both. `first`: the tab that is open."""
 
     subjects: tuple[Subject, ...] = ()
@@ -84,7 +84,7 @@ class Panel:
         return {"text/html": self.html(), "text/plain": self.text()}
 
 
-def _title(name: str, panel: Panel) -> str:
+def _title(name: str, panel: OutputPanel) -> str:
     """Hints says how many there are."""
     if name != "hints":
         return _TITLES[name]
@@ -100,10 +100,10 @@ def _resource(name: str) -> str:
     return (" " if name.endswith(".css") else "\n").join(line for line in lines if line and not line.startswith("//"))
 
 
-_shown: WeakKeyDictionary[Program[Any, Any], tuple[DisplayHandle, Panel]] = WeakKeyDictionary()
+_shown: WeakKeyDictionary[Program[Any, Any], tuple[DisplayHandle, OutputPanel]] = WeakKeyDictionary()
 
 
-def show(panel: Panel) -> None:
+def show(panel: OutputPanel) -> None:
     """Displays a panel and remembers where, so that a later profile of its functions can fill its tabs."""
     handle = display(panel, display_id=True)
     if handle is not None:

@@ -33,7 +33,7 @@ FILES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class IndexedTarget:
     """What a name means: a name at the top of a file."""
 
     file: str
@@ -41,7 +41,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class IndexedUnit:
     """One text: a file, or the cells of a notebook together. `version`: that of the open text, None where it is not.
     `parses`: whether all of it is in the tree."""
 
@@ -88,16 +88,16 @@ class Index:
         self._server = server
         self._modules = Modules()  # of its own: what a search looks into is not read again before each analysis
         self._modules.opened = server.modules.opened
-        self._units: dict[str, Unit | None] = {}
+        self._units: dict[str, IndexedUnit | None] = {}
 
     # texts
-    def unit(self, file: str) -> Unit | None:
+    def unit(self, file: str) -> IndexedUnit | None:
         """The text under a path; None where there is none."""
         if file not in self._units:
             self._units[file] = self._open(file) or self._on_disk(file)
         return self._units[file]
 
-    async def at(self, uri: str) -> Unit | None:
+    async def at(self, uri: str) -> IndexedUnit | None:
         """The text under an address, that of its whole notebook for a cell."""
         cell = self._server.cell(uri)
         document = cell[0].document if cell is not None else self._server.documents.get(uri)
@@ -106,14 +106,14 @@ class Index:
         file = document.file if document is not None else to_fs_path(uri)
         return self.unit(file) if file else None
 
-    def of(self, document: Document) -> Unit:
+    def of(self, document: Document) -> IndexedUnit:
         """An open document, or the notebook of a cell."""
         return self.unit(document.file) or _of_document(document, document.scope)
 
     def _documents(self) -> list[Document]:
         return [*self._server.documents.values(), *(n.document for n in self._server.notebooks.values())]
 
-    def _open(self, file: str) -> Unit | None:
+    def _open(self, file: str) -> IndexedUnit | None:
         for notebook in self._server.notebooks.values():
             if notebook.document.file == file:
                 return _of_notebook(notebook)
@@ -125,13 +125,13 @@ class Index:
         scope, parses = self._parsed(file, document.text.plain)
         return replace(_of_document(document, scope), parses=parses)
 
-    def _on_disk(self, file: str, text: str | None = None) -> Unit | None:
+    def _on_disk(self, file: str, text: str | None = None) -> IndexedUnit | None:
         if text is None and stamp(Path(file)) is None:
             return None
         whole = Text(text_of(Path(file)) if text is None else text, self._server.encoding)
         uri = from_fs_path(file) or file
         scope, parses = self._parsed(file, whole.plain)
-        return Unit(
+        return IndexedUnit(
             scope,
             source_of(file, whole.plain),
             lambda span: lsp.Location(uri, whole.span_range(span)),
@@ -143,7 +143,7 @@ class Index:
         found = parsed(text if len(text) <= LARGEST else "", file)
         return TextScope(file, text, found.tree), not found.problems
 
-    async def mentioning(self, words: Iterable[str]) -> AsyncIterator[Unit]:
+    async def mentioning(self, words: Iterable[str]) -> AsyncIterator[IndexedUnit]:
         """Every text in which one of the words is written, open ones first. Other work goes on meanwhile.
 
         Raises JsonRpcContentModified when somebody types in one of them.
@@ -167,12 +167,12 @@ class Index:
             if found is not None:
                 yield found
 
-    def broken(self, target: Target) -> Unit | None:
+    def broken(self, target: IndexedTarget) -> IndexedUnit | None:
         """A text that has been looked into, imports the target's file or is it, and does not parse."""
         looked_into = [u for u in self._units.values() if u is not None and not u.parses]
         return next((u for u in looked_into if u.file == target.file or target.file in self._imports(u)), None)
 
-    def _imports(self, unit: Unit) -> Iterator[str]:
+    def _imports(self, unit: IndexedUnit) -> Iterator[str]:
         """The files whose names it may write."""
         for node in ast.walk(unit.tree):
             match node:
@@ -187,7 +187,7 @@ class Index:
             yield (self._modules.file_of(path) if path is not None else None) or ""
 
     # names
-    def meaning(self, unit: Unit, dotted: str, depth: int = 0) -> Target | None:
+    def meaning(self, unit: IndexedUnit, dotted: str, depth: int = 0) -> IndexedTarget | None:
         """What a name of the module means, `norm` or `layers.norm`, through files of the workspace that import it.
 
         None for names that the module does not bind, and for attributes of what is no file.
@@ -210,12 +210,12 @@ class Index:
                 found = self._member(path, rest, depth)
             case _:
                 found = None
-        return found or (Target(unit.file, head) if not rest else None)
+        return found or (IndexedTarget(unit.file, head) if not rest else None)
 
     def _path(self, importer: str, name: str, level: int) -> str | None:
         return self._modules.path(importer, name, level)
 
-    def _member(self, path: str | None, names: list[str], depth: int) -> Target | None:
+    def _member(self, path: str | None, names: list[str], depth: int) -> IndexedTarget | None:
         """A name of the file or package at `path`; the file itself is no target."""
         if path is None or not names:
             return None
@@ -227,14 +227,14 @@ class Index:
         return self._member(self._modules.file(Path(path), names[:1]), names[1:], depth + 1)
 
 
-def _of_document(document: Document, scope: TextScope) -> Unit:
-    return Unit(scope, document.source, document.location, lambda _: document.version, document.parses)
+def _of_document(document: Document, scope: TextScope) -> IndexedUnit:
+    return IndexedUnit(scope, document.source, document.location, lambda _: document.version, document.parses)
 
 
-def _of_notebook(notebook: Notebook) -> Unit:
+def _of_notebook(notebook: Notebook) -> IndexedUnit:
     document = notebook.document
     versions = {s.uri: s.version for s in notebook.sources}
-    return Unit(document.scope, document.source, notebook.location, versions.get, document.parses)
+    return IndexedUnit(document.scope, document.source, notebook.location, versions.get, document.parses)
 
 
 def word_pattern(words: Iterable[str]) -> re.Pattern[str]:

@@ -38,14 +38,14 @@ LANGUAGES = ("python", "tess")
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class CellOptions:
     """What the line of the magic says: `%%tessera --target sm_90a --dims S=4096,D=64`."""
 
     target: str = ""
     dims: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
-def options(line: str) -> Options:
+def options(line: str) -> CellOptions:
     """What cannot be understood is left out: the notebook itself refuses such a line."""
     try:
         words = shlex.split(line)
@@ -58,11 +58,11 @@ def options(line: str) -> Options:
             found[name] = value if equals else following
     pairs = (part.partition("=") for part in found.get("--dims", "").replace(" ", "").split(","))
     dims = {name: int(value) for name, _, value in pairs if name.isidentifier() and value.isdecimal()}
-    return Options(found.get("--target", ""), dims)
+    return CellOptions(found.get("--target", ""), dims)
 
 
 @dataclass(slots=True)
-class Source:
+class CellSource:
     """A cell as the client has it. `order`: when it last ran, None where it has not."""
 
     uri: str
@@ -80,9 +80,9 @@ class Source:
         return first if first is not None and MAGIC.match(self.text.lines[first]) else None
 
     @property
-    def options(self) -> Options:
+    def options(self) -> CellOptions:
         row = self.magic
-        return options(MAGIC.sub(r"\1", self.text.lines[row])) if row is not None else Options()
+        return options(MAGIC.sub(r"\1", self.text.lines[row])) if row is not None else CellOptions()
 
     def lines(self) -> list[str]:
         """Its part of the notebook's text: as many lines, and columns that count the same."""
@@ -133,7 +133,7 @@ class Notebook:
     def __init__(
         self, uri: str, encoding: str, analysed: Callable[[Document], None], modules: Modules | None = None
     ) -> None:
-        self.sources: list[Source] = []
+        self.sources: list[CellSource] = []
         self.document = Document(lsp.TextDocumentItem(uri, "python", 0, ""), encoding, analysed, modules)
         self._encoding = encoding
         self._versions = count(1)
@@ -178,7 +178,7 @@ class Notebook:
         known = {s.uri: s for s in self.sources}
         for item in opened:
             text = Text(item.text, self._encoding)
-            known[item.uri] = Source(item.uri, item.version, text, item.language_id in LANGUAGES)
+            known[item.uri] = CellSource(item.uri, item.version, text, item.language_id in LANGUAGES)
         added = [known[cell.document] for cell in cells if cell.document in known]
         for cell in cells:
             if cell.document in known:
@@ -196,12 +196,12 @@ class Notebook:
         if text != self.document.text.text or not self.document.version:
             self.document.edit(next(self._versions), [lsp.TextDocumentContentChangeWholeDocument(text)])
 
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[NotebookCell]:
         """The `%%tessera` cells, in the order in which they stand."""
         return [self.cell(s) for s in self.sources if s.magic is not None]
 
-    def cell(self, source: Source) -> Cell:
-        return Cell(self, source, self._first[source.uri], len(source.text.lines))
+    def cell(self, source: CellSource) -> NotebookCell:
+        return NotebookCell(self, source, self._first[source.uri], len(source.text.lines))
 
     def has_spread(self) -> bool:
         """Whether the last change has changed what another cell than the one typed in shows. To be asked once each."""
@@ -221,7 +221,7 @@ class Notebook:
         text = CellText(self.document.text, first, len(source.text.lines))
         return lsp.Location(source.uri, text.span_range(span))
 
-    def source_at(self, line: int) -> tuple[Source, int] | None:
+    def source_at(self, line: int) -> tuple[CellSource, int] | None:
         """The cell that a line of the whole text belongs to, and how many lines stand above it."""
         for source in self.sources:
             first = self._first[source.uri]
@@ -230,7 +230,7 @@ class Notebook:
         return None
 
 
-def _told(source: Source, cell: lsp.NotebookCell) -> None:
+def _told(source: CellSource, cell: lsp.NotebookCell) -> None:
     source.code = source.code and cell.kind == lsp.NotebookCellKind.Code
     ran = cell.execution_summary
     if ran is not None:
@@ -268,10 +268,10 @@ class CellText(Text):
         return self._own(super().at(line, col))
 
 
-class Cell:
+class NotebookCell:
     """A `%%tessera` cell, for features to read like a document: what of the notebook's document lies in it."""
 
-    def __init__(self, notebook: Notebook, source: Source, first: int, rows: int) -> None:
+    def __init__(self, notebook: Notebook, source: CellSource, first: int, rows: int) -> None:
         self._notebook, self._document, self._source = notebook, notebook.document, source
         self._first, self._last = first + 1, first + rows
         self.uri, self.version, self.options = source.uri, source.version, source.options

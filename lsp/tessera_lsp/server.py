@@ -25,7 +25,7 @@ from tessera.compiler.frontend.workspace import Modules
 from tessera_lsp import messages
 from tessera_lsp.document import Document
 from tessera_lsp.limits import clamp
-from tessera_lsp.notebook import LANGUAGES, Cell, Notebook, Source
+from tessera_lsp.notebook import LANGUAGES, CellSource, Notebook, NotebookCell
 from tessera_lsp.progress import tell_if_long
 from tessera_lsp.settings import Settings
 
@@ -200,13 +200,13 @@ class TesseraServer(LanguageServer):
     def is_open(self, uri: str) -> bool:
         return uri in self.documents or self.cell(uri) is not None
 
-    def cell(self, uri: str) -> tuple[Notebook, Source] | None:
+    def cell(self, uri: str) -> tuple[Notebook, CellSource] | None:
         """The cell under an address, with its notebook."""
         return next(((n, s) for n in self.notebooks.values() for s in n.sources if s.uri == uri), None)
 
     def settings_for(self, document: Any) -> Settings:
         """The person's settings; the line of a cell's magic has the last word."""
-        if not isinstance(document, Cell):
+        if not isinstance(document, NotebookCell):
             return self.settings
         target, dims = document.options.target or self.settings.target, document.options.dims
         return replace(self.settings, target=target, dims={**self.settings.dims, **dims})

@@ -13,10 +13,10 @@ from tessera.compiler.frontend.syntax.assigned import assigned_names
 from tessera.compiler.frontend.syntax.trees import first_line
 from tessera.editor.names import annotations_of, own_span
 from tessera.errors import Span
-from tessera_lsp.index import Index, Target, Unit, word_pattern
+from tessera_lsp.index import Index, IndexedTarget, IndexedUnit, word_pattern
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-Found = tuple[Unit, Function]
+Found = tuple[IndexedUnit, Function]
 Owner = Function | ast.ClassDef
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _OWNERS = (*FUNCTIONS, ast.ClassDef)
@@ -25,7 +25,7 @@ _WORD = re.compile(r"[^\W\d]\w*")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class UsePlace:
     """A node, the names that do not mean the module's there, and the functions and classes around it.
 
     `call`: the call whose function it is.
@@ -52,13 +52,13 @@ class Use:
 
     span: Span
     word: str
-    place: Place
+    place: UsePlace
     binds: bool
 
 
-def places(unit: Unit, rows: list[int] | None = None) -> Iterator[Place]:
+def places(unit: IndexedUnit, rows: list[int] | None = None) -> Iterator[UsePlace]:
     """The nodes of a text; given line numbers, those that have such a line."""
-    pending = [Place(s, frozenset(), ()) for s in reversed(unit.tree.body)]
+    pending = [UsePlace(s, frozenset(), ()) for s in reversed(unit.tree.body)]
     while pending:
         place = pending.pop()
         if rows is not None and not _has(rows, place.node):
@@ -67,7 +67,7 @@ def places(unit: Unit, rows: list[int] | None = None) -> Iterator[Place]:
         pending += reversed([*_inner(place)])
 
 
-def rows_with(unit: Unit, words: Iterable[str]) -> list[int]:
+def rows_with(unit: IndexedUnit, words: Iterable[str]) -> list[int]:
     """The numbers of the lines in which one of the words is written."""
     written = word_pattern(words)
     return [i for i, line in enumerate(unit.source.lines, 1) if written.search(line)]
@@ -81,29 +81,29 @@ def _has(rows: list[int], node: ast.AST) -> bool:
     return i < len(rows) and rows[i] <= (node.end_lineno or node.lineno)
 
 
-def _inner(place: Place) -> Iterator[Place]:
+def _inner(place: UsePlace) -> Iterator[UsePlace]:
     """What a node is made of; the body of a function knows more names than its head."""
     node, hidden, owners = place.node, place.hidden, place.owners
     match node:
         case ast.FunctionDef() | ast.AsyncFunctionDef():
-            yield from (Place(n, hidden, owners) for n in _head(node))
+            yield from (UsePlace(n, hidden, owners) for n in _head(node))
             own, within = hidden | _bound_by(node), (*owners, node)
-            yield from (Place(s, own, within) for s in node.body)
+            yield from (UsePlace(s, own, within) for s in node.body)
         case ast.ClassDef():
-            yield from (Place(n, hidden, owners) for n in _head(node))
-            yield from (Place(s, hidden, (*owners, node)) for s in node.body)
+            yield from (UsePlace(n, hidden, owners) for n in _head(node))
+            yield from (UsePlace(s, hidden, (*owners, node)) for s in node.body)
         case ast.Lambda(args=args, body=body):
-            yield Place(args, hidden, owners)
-            yield Place(body, hidden | {a.arg for a in ast.walk(args) if isinstance(a, ast.arg)}, owners)
+            yield UsePlace(args, hidden, owners)
+            yield UsePlace(body, hidden | {a.arg for a in ast.walk(args) if isinstance(a, ast.arg)}, owners)
         case ast.Call(func=func, args=args, keywords=keywords):
-            yield Place(func, hidden, owners, node)
-            yield from (Place(n, hidden, owners) for n in (*args, *keywords))
+            yield UsePlace(func, hidden, owners, node)
+            yield from (UsePlace(n, hidden, owners) for n in (*args, *keywords))
         case _:
             if isinstance(node, _COMPREHENSIONS):
                 named = (n for g in node.generators for n in ast.walk(g.target))
                 hidden |= {n.id for n in named if isinstance(n, ast.Name)}
             for child in ast.iter_child_nodes(node):
-                yield Place(child, hidden, owners)
+                yield UsePlace(child, hidden, owners)
 
 
 def _head(node: Owner) -> list[ast.AST]:
@@ -124,14 +124,14 @@ def _bound_by(function: Function) -> set[str]:
     return (found | {p.name for p in getattr(function, "type_params", ())}) - {w for n in elsewhere for w in n.names}
 
 
-def own_name(unit: Unit, node: ast.AST) -> Span | None:
+def own_name(unit: IndexedUnit, node: ast.AST) -> Span | None:
     """Where the name of a function, or the one that an expression is, is written; of an attribute the last part."""
     if isinstance(node, FUNCTIONS):
         return unit.name_span(node)
     return own_span(node, unit.source.span(node)) if isinstance(node, (ast.Name, ast.Attribute)) else None
 
 
-def names_for(index: Index, unit: Unit, target: Target, words: Iterable[str]) -> set[str]:
+def names_for(index: Index, unit: IndexedUnit, target: IndexedTarget, words: Iterable[str]) -> set[str]:
     """What a text calls a target: the names that it binds to it, `norm` or, after an import, another."""
     found: set[str] = set()
     for name, node in unit.scope.bound.items():
@@ -143,12 +143,12 @@ def names_for(index: Index, unit: Unit, target: Target, words: Iterable[str]) ->
     return found
 
 
-def uses(index: Index, unit: Unit, target: Target, words: Iterable[str] = ()) -> list[Use]:
+def uses(index: Index, unit: IndexedUnit, target: IndexedTarget, words: Iterable[str] = ()) -> list[Use]:
     """Where a text writes a target, in order. `words`: all that it is called by, in whichever text."""
     return sorted(_uses(index, unit, target, {target.name, *words}), key=lambda u: (u.span.line, u.span.col))
 
 
-def _uses(index: Index, unit: Unit, target: Target, words: set[str]) -> Iterator[Use]:
+def _uses(index: Index, unit: IndexedUnit, target: IndexedTarget, words: set[str]) -> Iterator[Use]:
     own = names_for(index, unit, target, words)
     quoted = set(map(id, _quoted(unit)))
     for place in places(unit, rows_with(unit, {*words, *own})):
@@ -176,7 +176,7 @@ def _uses(index: Index, unit: Unit, target: Target, words: set[str]) -> Iterator
                 pass
 
 
-def _quoted(unit: Unit) -> Iterator[ast.AST]:
+def _quoted(unit: IndexedUnit) -> Iterator[ast.AST]:
     """Strings that are names: in `__all__`, and annotations in quotes."""
     for s in unit.tree.body:
         match s:
@@ -194,14 +194,14 @@ def _quoted(unit: Unit) -> Iterator[ast.AST]:
             yield n.returns
 
 
-def _words(unit: Unit, node: ast.AST) -> Iterator[tuple[str, Span]]:
+def _words(unit: IndexedUnit, node: ast.AST) -> Iterator[tuple[str, Span]]:
     """The words of a node that stands in one line."""
     span = unit.source.span(node)
     for m in _WORD.finditer(unit.source.segment(span)) if span.line == span.end_line else ():
         yield m.group(), replace(span, col=span.col + m.start(), end_col=span.col + m.end())
 
 
-def _of_import(unit: Unit, place: Place, name: str, asname: str | None, target: Target) -> Use:
+def _of_import(unit: IndexedUnit, place: UsePlace, name: str, asname: str | None, target: IndexedTarget) -> Use:
     """The name that the target has: in `norm as n` the first, unless what `norm` is cannot be known."""
     span = unit.source.span(place.node)
     here = target.file == unit.file
@@ -210,10 +210,10 @@ def _of_import(unit: Unit, place: Place, name: str, asname: str | None, target: 
     return Use(replace(span, end_line=span.line, end_col=span.col + len(name)), name, place, here)
 
 
-async def everywhere(index: Index, target: Target) -> list[tuple[Unit, Use]]:
+async def everywhere(index: Index, target: IndexedTarget) -> list[tuple[IndexedUnit, Use]]:
     """All places of a target in the workspace. A text may pass it on under another name, which is searched then."""
     words, searched = {target.name}, set[str]()
-    found: dict[tuple[str, int, int], tuple[Unit, Use]] = {}
+    found: dict[tuple[str, int, int], tuple[IndexedUnit, Use]] = {}
     while missing := words - searched:
         searched |= missing
         async for unit in index.mentioning(missing):
@@ -227,10 +227,10 @@ async def everywhere(index: Index, target: Target) -> list[tuple[Unit, Use]]:
 # calls
 
 
-async def calls_of(index: Index, unit: Unit, function: Function) -> list[tuple[Unit, Place, Span]]:
+async def calls_of(index: Index, unit: IndexedUnit, function: Function) -> list[tuple[IndexedUnit, UsePlace, Span]]:
     """The places that call a function, with its name there."""
     if function in unit.tree.body or unit.scope.bound.get(function.name) is function:
-        found = await everywhere(index, Target(unit.file, function.name))
+        found = await everywhere(index, IndexedTarget(unit.file, function.name))
         return [(u, use.place, use.span) for u, use in found if use.place.call is not None]
     return [
         (unit, place, span)
@@ -240,7 +240,7 @@ async def calls_of(index: Index, unit: Unit, function: Function) -> list[tuple[U
     ]
 
 
-def meant(index: Index, unit: Unit, place: Place) -> Found | None:
+def meant(index: Index, unit: IndexedUnit, place: UsePlace) -> Found | None:
     """The function of the workspace that stands at a place: a nested one, a method of `self`, or one of a module."""
     match place.node:
         case ast.FunctionDef() | ast.AsyncFunctionDef():
@@ -264,5 +264,5 @@ def meant(index: Index, unit: Unit, place: Place) -> Found | None:
     return (home, node) if home is not None and isinstance(node, FUNCTIONS) else None
 
 
-def _defined(unit: Unit, body: list[ast.stmt], name: str) -> Found | None:
+def _defined(unit: IndexedUnit, body: list[ast.stmt], name: str) -> Found | None:
     return next(((unit, s) for s in body if isinstance(s, FUNCTIONS) and s.name == name), None)

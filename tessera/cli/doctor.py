@@ -18,7 +18,7 @@ from tessera.runtime.arrays import devices
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Checkup:
     """One line: `ok` None means optional and absent."""
 
     what: str
@@ -55,32 +55,32 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print as JSON."
     Console().print(table)
 
 
-def _machine() -> list[Finding]:
+def _machine() -> list[Checkup]:
     return [
-        Finding("tessera", True, tessera.__version__),
-        Finding("python", True, f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
-        Finding("cache", True, str(knobs.cache_dir())),
-        Finding("default target", True, devices.resolve("auto")),
+        Checkup("tessera", True, tessera.__version__),
+        Checkup("python", True, f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
+        Checkup("cache", True, str(knobs.cache_dir())),
+        Checkup("default target", True, devices.resolve("auto")),
     ]
 
 
-def _devices() -> list[Finding]:
-    out = [Finding("device", True, str(d)) for d in devices.devices()]
+def _devices() -> list[Checkup]:
+    out = [Checkup("device", True, str(d)) for d in devices.devices()]
     if not devices.cuda_devices():
         out.append(
-            Finding("device", None, "no CUDA device", "kernels compile for every GPU all the same, and run on the CPU")
+            Checkup("device", None, "no CUDA device", "kernels compile for every GPU all the same, and run on the CPU")
         )
     return out
 
 
-def _library(entry: tuple[str, str, str, str]) -> Finding:
+def _library(entry: tuple[str, str, str, str]) -> Checkup:
     module, package, why, extra = entry
     try:
         present = importlib.util.find_spec(module) is not None
     except ModuleNotFoundError:
         present = False
     if not present:
-        return Finding(
+        return Checkup(
             package,
             None if extra else False,
             f"not installed: {why}",
@@ -90,11 +90,11 @@ def _library(entry: tuple[str, str, str, str]) -> Finding:
         version = importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         version = "installed"
-    return Finding(package, True, f"{version}: {why}")
+    return Checkup(package, True, f"{version}: {why}")
 
 
-def _compiler() -> Finding:
+def _compiler() -> Checkup:
     path = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
     if path:
-        return Finding("C++ compiler", True, f"{path}: emulating CUDA kernels")
-    return Finding("C++ compiler", None, "none: CUDA kernels cannot be emulated", "install g++, or pip install ziglang")
+        return Checkup("C++ compiler", True, f"{path}: emulating CUDA kernels")
+    return Checkup("C++ compiler", None, "none: CUDA kernels cannot be emulated", "install g++, or pip install ziglang")

@@ -35,7 +35,7 @@ class NoIR(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class IRLine:
     """A line of text and the lines that it comes from; a span of line 0 for none."""
 
     text: str
@@ -75,14 +75,14 @@ def schedule(analysis: Analysis, dims: Mapping[str, int], target: str) -> Op:
     return to_schedule(graph(analysis, dims), target)
 
 
-def printed(op: Op) -> list[Line]:
+def printed(op: Op) -> list[IRLine]:
     found = readable(op)
-    return [Line(t, s or NOWHERE) for t, s in zip(found.text.splitlines(), found.spans, strict=True)]
+    return [IRLine(t, s or NOWHERE) for t, s in zip(found.text.splitlines(), found.spans, strict=True)]
 
 
 async def compiled(
     analysis: Analysis, text: str, level: str, target: str, dims: Mapping[str, int]
-) -> tuple[str, list[Line]]:
+) -> tuple[str, list[IRLine]]:
     """The target's name and one of the levels that need it. Raises NoIR; when it is cancelled, the process ends."""
     if importlib.util.find_spec("tessera.cli") is None:
         raise NoIR("this server came without the compiler; install tessera in the project's environment")
@@ -102,8 +102,8 @@ async def compiled(
     return found["target"], lines
 
 
-def _line(text: str, file: str, numbers: list[int]) -> Line:
-    return Line(text, Span(file, min(numbers), 1, max(numbers), 1) if numbers else NOWHERE)
+def _line(text: str, file: str, numbers: list[int]) -> IRLine:
+    return IRLine(text, Span(file, min(numbers), 1, max(numbers), 1) if numbers else NOWHERE)
 
 
 async def _run(command: list[str], text: bytes) -> tuple[str, str, int]:

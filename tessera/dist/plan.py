@@ -17,7 +17,7 @@ from tessera.runtime.arrays import devices
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class DevicePart:
     """`start` to `stop` of the dim, on a device."""
 
     device: str
@@ -33,13 +33,13 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DistributionPlan:
     """`parts` is empty where the plan was made from annotations: what the arguments are decides how many there are."""
 
     analysis: Analysis
     said: Distribution
     partition: Partition
-    parts: tuple[Part, ...] = ()
+    parts: tuple[DevicePart, ...] = ()
     unchanged: Callable[[], bool] = lambda: True
     """whether what the function reads from outside is still what it was"""
     outside: tuple[Callable[[], Any], ...] = ()
@@ -77,7 +77,7 @@ class Plan:
     __repr__ = __str__
 
 
-def made(fn: Any, arguments: Mapping[str, Any] | None) -> Plan:
+def made(fn: Any, arguments: Mapping[str, Any] | None) -> DistributionPlan:
     """The plan for arguments whose cut axes have the dim itself as size; None goes by the annotations.
 
     Raises CompileError TS801, TS802 where the function cannot be distributed so.
@@ -90,7 +90,7 @@ def made(fn: Any, arguments: Mapping[str, Any] | None) -> Plan:
     if errors or analysis.op is None:
         open_ = analysis.undecided if arguments is None else [_undecided(d, fn) for d in analysis.undecided]
         raise CompileError(errors or list(open_))
-    return Plan(analysis, said, partition(analysis.op, said.over, analysis.checks))
+    return DistributionPlan(analysis, said, partition(analysis.op, said.over, analysis.checks))
 
 
 def _undecided(d: Diagnostic, fn: Any) -> Diagnostic:
@@ -99,15 +99,15 @@ def _undecided(d: Diagnostic, fn: Any) -> Diagnostic:
     return Diagnostic("TS802", said, d.span, notes=d.notes, function=fn.name)
 
 
-def parts_of(mesh: Mesh, home: str, size: int) -> tuple[Part, ...]:
+def parts_of(mesh: Mesh, home: str, size: int) -> tuple[DevicePart, ...]:
     """The dim in parts as equal as can be, the larger ones first; those without elements are left out, but one."""
     places = list(places_of(mesh, home))
     each, more = divmod(size, len(places))
-    out: list[Part] = []
+    out: list[DevicePart] = []
     at = 0
     for i, device in enumerate(places):
         end = at + each + (i < more)
-        out.append(Part(device, at, end))
+        out.append(DevicePart(device, at, end))
         at = end
     return tuple(p for p in out if p.size) or tuple(out[:1])
 

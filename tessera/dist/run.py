@@ -13,12 +13,12 @@ from typing import Any
 
 from tessera.compiler.frontend.result import ArgType
 from tessera.compiler.frontend.names.binding import equations
-from tessera.compiler.graph.sharding import Place
+from tessera.compiler.graph.sharding import Placement
 from tessera.compiler.frontend.names.values import remade
 from tessera.compiler.ir.types import TensorType, shape_text
 from tessera.compiler.structure import assembled, in_a_row
 from tessera.dist import arrays
-from tessera.dist.plan import Part, Plan, made, parts_of
+from tessera.dist.plan import DevicePart, DistributionPlan, made, parts_of
 from tessera.dist.staged import Staged
 from tessera.errors import CompileError, Diagnostic
 from tessera.language import dims
@@ -41,7 +41,7 @@ def distributor_of(fn: Any) -> Distributor:
     return vars(fn).get("distributor") or vars(fn).setdefault("distributor", Distributor(fn))
 
 
-def plan_of(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Plan:
+def plan_of(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> DistributionPlan:
     """What `f.plan(...)` gives."""
     if not args and not kwargs:
         return made(fn, None)
@@ -55,7 +55,7 @@ class Distributor:
         self.fn = fn
         self.said: Distribution = fn.options["distributed"]
         self.parameters = Parameters(fn.definition(), fn.__wrapped__)
-        self._plans: dict[Hashable, Plan] = {}
+        self._plans: dict[Hashable, DistributionPlan] = {}
 
     def __call__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         values = self.parameters.positions(tuple(args), kwargs)
@@ -70,10 +70,10 @@ class Distributor:
         results = [self.whole(plan, i, [o[i] for o in outputs], bound) for i in range(len(plan.partition.results))]
         return assembled(plan.analysis.structure, results)
 
-    def plan(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Plan:
+    def plan(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> DistributionPlan:
         return self.for_arguments(self.parameters.bind(self.parameters.positions(tuple(args), kwargs)))
 
-    def for_arguments(self, bound: Bound) -> Plan:
+    def for_arguments(self, bound: Bound) -> DistributionPlan:
         """The plan for these arguments, from an earlier call where nothing that it rests on has changed."""
         open_ = _by_leaf(bound, lambda name, type: self.symbolic(name, type))
         shown = {name: str(value) for name, value in bound.fields.items()}
@@ -99,7 +99,7 @@ class Distributor:
         return type.with_shape(tuple(over if i in axes else d for i, d in enumerate(type.shape)))
 
     def part(
-        self, part: Part, values: Mapping[str, Any], plan: Plan, bound: Bound, taken: dict[tuple[str, str], Any]
+        self, part: DevicePart, values: Mapping[str, Any], plan: DistributionPlan, bound: Bound, taken: dict[tuple[str, str], Any]
     ) -> tuple[Any, ...]:
         """The results of one part, which is the function itself, called on less."""
 
@@ -111,14 +111,14 @@ class Distributor:
         found = self.fn.single(*ready.args, **ready.kwargs)
         return tuple(in_a_row(found))
 
-    def flat(self, part: Part, plan: Plan, bound: Bound, taken: dict[tuple[str, str], Any]) -> list[Any]:
+    def flat(self, part: DevicePart, plan: DistributionPlan, bound: Bound, taken: dict[tuple[str, str], Any]) -> list[Any]:
         """The arguments of one part as those of the analysed function: arrays, numbers, arrays from outside."""
         names = [a.name for a in plan.partition.arguments]
         outside = [read() for read in plan.outside]
         values = {**bound.values, **dict(zip(names[len(names) - len(outside) :], outside, strict=True))}
         return [self.given(n, values[n], part, plan, taken) for n in names]
 
-    def given(self, name: str, value: Any, part: Part, plan: Plan, taken: dict[tuple[str, str], Any]) -> Any:
+    def given(self, name: str, value: Any, part: DevicePart, plan: DistributionPlan, taken: dict[tuple[str, str], Any]) -> Any:
         """An argument as a part gets it. `taken`: what has been given whole, by name and device."""
         if adapter_of(value) is None:
             return value  # a number
@@ -129,7 +129,7 @@ class Distributor:
             taken[name, part.device] = arrays.moved(arrays.bare(value), part.device)
         return taken[name, part.device]
 
-    def whole(self, plan: Plan, i: int, parts: Sequence[Any], bound: Bound) -> Any:
+    def whole(self, plan: DistributionPlan, i: int, parts: Sequence[Any], bound: Bound) -> Any:
         """One result from those of the parts, where the arguments live."""
         place, parts = plan.partition.results[i], [arrays.bare(p) for p in parts]
         if len(parts) > 1:
@@ -143,7 +143,7 @@ class Distributor:
             out = arrays.combined(parts, place.combine or "sum", sizes, place.type.dtype, bound.device)
         return arrays.dressed(out, bound.adapter)
 
-    def expect(self, plan: Plan, place: Place, parts: Sequence[Any]) -> None:
+    def expect(self, plan: DistributionPlan, place: Placement, parts: Sequence[Any]) -> None:
         """Refuses parts of other shapes than the plan's: a squeeze, say, takes an axis away where a part has size 1."""
         for part, array in zip(plan.parts, parts, strict=True):
             wanted = tuple(dims.substitute(d, {self.said.over: part.size}) for d in place.type.shape)
@@ -186,10 +186,10 @@ def _nested(path: tuple[Any, ...], argument: Any, types: Mapping[str, TensorType
     return _given(path, argument, lambda name, a: types.get(name, a))
 
 
-class Explanation:
+class DistributionExplanation:
     """A plan, and what runs on each device; `print` it."""
 
-    def __init__(self, plan: Plan, single: Any) -> None:
+    def __init__(self, plan: DistributionPlan, single: Any) -> None:
         self.plan, self.single = plan, single
 
     def __str__(self) -> str:
@@ -199,6 +199,6 @@ class Explanation:
     __repr__ = __str__
 
 
-def explanation(fn: Any, target: str, dims: Mapping[str, int] | None) -> Explanation:
+def explanation(fn: Any, target: str, dims: Mapping[str, int] | None) -> DistributionExplanation:
     """What `f.explain()` gives."""
-    return Explanation(made(fn, None), fn.single.explain(target, dims))
+    return DistributionExplanation(made(fn, None), fn.single.explain(target, dims))

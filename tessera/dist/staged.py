@@ -18,7 +18,7 @@ from tessera.compiler.structure import row
 from tessera.compiler.targets import base as targets
 from tessera.compiler.unit import Param, Unit
 from tessera.dist import arrays
-from tessera.dist.plan import Part, Plan
+from tessera.dist.plan import DevicePart, DistributionPlan
 from tessera.runtime.arrays import devices
 from tessera.runtime.arrays.adapter import Adapter
 from tessera.runtime.code.build import Request
@@ -29,7 +29,7 @@ from tessera.runtime.arrays.libraries import NUMPY
 from tessera.runtime.arrays.libraries import TORCH
 from tessera.runtime.arrays.libraries import adapter_of
 from tessera.runtime.call import straight
-from tessera.runtime.call.prepared import Prepared
+from tessera.runtime.call.prepared import PreparedLaunch
 
 Values = dict[Value, Any]
 KEPT = 1024
@@ -39,13 +39,13 @@ KEPT = 1024
 class Staged:
     """The stages of one plan, compiled for the arrays that they have been given."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: DistributionPlan) -> None:
         self.analysis, self.partition = plan.analysis, plan.partition
         self.stages = stages(plan.partition)
         self._ready: dict[Hashable, Callable[..., Any]] = {}
 
     def __call__(
-        self, arguments: Sequence[Sequence[Any]], parts: Sequence[Part], adapter: Adapter | None, home: str
+        self, arguments: Sequence[Sequence[Any]], parts: Sequence[DevicePart], adapter: Adapter | None, home: str
     ) -> list[list[Any]]:
         """The results of each part, given its arguments in order; shares are whole in all of them."""
         args = self.partition.func.region.block.args
@@ -60,7 +60,7 @@ class Staged:
                     self._meet(v, known, parts, home)
         return [[mine[v] for v in self.partition.func.region.block.terminator.operands] for mine in known]
 
-    def _meet(self, v: Value, known: Sequence[Values], parts: Sequence[Part], home: str) -> None:
+    def _meet(self, v: Value, known: Sequence[Values], parts: Sequence[DevicePart], home: str) -> None:
         """The shares of a value become the whole one, on every part's device."""
         sizes = [p.size for p in parts]
         shares = [mine[v] for mine in known]
@@ -69,7 +69,7 @@ class Staged:
             mine[v] = arrays.moved(whole, part.device)
 
     def _prepared(
-        self, stage: Stage, known: Mapping[Value, Any], part: Part, total: int, adapter: Adapter | None
+        self, stage: Stage, known: Mapping[Value, Any], part: DevicePart, total: int, adapter: Adapter | None
     ) -> Callable[..., Any]:
         values = [known[v] for v in stage.takes]
         adapters = [adapter_of(v) for v in values]
@@ -83,7 +83,7 @@ class Staged:
             copied = {i for i, contiguous in enumerate(laid) if not contiguous}
             library = adapter if adapter in (TORCH, JAX) else NUMPY if part.device == HOST else CUPY
             sizes = {self.partition.dim: part.size, self.partition.total: total}
-            prepared = Prepared(build(request), adapters, frozenset(copied), library, part.device, sizes)
+            prepared = PreparedLaunch(build(request), adapters, frozenset(copied), library, part.device, sizes)
             prepared.profiled = lambda: build(replace(request, profile=True))
             while len(self._ready) >= KEPT:
                 self._ready.pop(next(iter(self._ready)), None)

@@ -170,7 +170,7 @@ class Distributed(Function):
             raise
 
     def plan(self, *args: Any, **kwargs: Any) -> Any:
-        """The `ts.dist.Plan`: what is cut, copied and sent for these arguments; without any, by the annotations.
+        """The `ts.dist.DistributionPlan` for these arguments, or the annotations: what is cut, copied and sent.
 
         `print` it. Raises CompileError TS801, TS802 where the function cannot be distributed so.
         """

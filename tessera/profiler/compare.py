@@ -11,7 +11,7 @@ from tessera.profiler.recording import Recording
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class KernelChange:
     """One kernel before and after: median ns a launch, None where it was not launched."""
 
     kernel: str
@@ -44,7 +44,7 @@ class Change:
 class Comparison:
     """All kernels of two recordings, those that took longest first."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[KernelChange, ...]
     before: int
     after: int
     """wall time of the two regions in ns"""
@@ -72,9 +72,9 @@ def compare(before: Recording, after: Recording) -> Comparison:
     return Comparison(tuple(changes), before.duration, after.duration)
 
 
-def _change(kernel: str, old: list[int], new: list[int]) -> Change:
+def _change(kernel: str, old: list[int], new: list[int]) -> KernelChange:
     separated = len(old) >= 3 and len(new) >= 3 and _quartiles_apart(old, new)
-    return Change(
+    return KernelChange(
         kernel=kernel,
         before=statistics.median(old) if old else None,
         after=statistics.median(new) if new else None,

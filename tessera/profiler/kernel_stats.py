@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from tessera.compiler.predict import common
-from tessera.profiler.machine import Machine
+from tessera.profiler.machine import DeviceCeilings
 from tessera.profiler.quantity import Quantity, weakest
 from tessera.profiler.recording import Recording
 from tessera.runtime.events import LaunchEvent, Source
@@ -122,7 +122,7 @@ def kernel_stats(recording: Recording) -> list[KernelStats]:
     return sorted(stats, key=lambda entry: -entry.duration)
 
 
-def _above(entry: KernelStats, machine: Machine) -> Iterator[tuple[str, str, float]]:
+def _above(entry: KernelStats, machine: DeviceCeilings) -> Iterator[tuple[str, str, float]]:
     """The ceilings that a kernel was faster than: kind, name, and the rate that it reached.
 
     Data that fit into the last cache need not come from memory, so that they may pass its bandwidth.
@@ -135,7 +135,7 @@ def _above(entry: KernelStats, machine: Machine) -> Iterator[tuple[str, str, flo
         yield "bandwidth", "memory", entry.bandwidth.value
 
 
-def roofline_time(flops: float, size: float, dtype: str, machine: Machine) -> Quantity:
+def roofline_time(flops: float, size: float, dtype: str, machine: DeviceCeilings) -> Quantity:
     """The least time in ns for `flops` operations and `size` bytes of memory traffic."""
     bandwidth = machine.ceiling("bandwidth", "memory")
     compute = machine.ceiling("compute", dtype)
@@ -146,7 +146,7 @@ def roofline_time(flops: float, size: float, dtype: str, machine: Machine) -> Qu
     return Quantity(max(size / bandwidth.value, arithmetic) * 1e9, "ns", source)
 
 
-def _stats(group: list[LaunchEvent], dtype: str, total: int, machine: Machine) -> KernelStats:
+def _stats(group: list[LaunchEvent], dtype: str, total: int, machine: DeviceCeilings) -> KernelStats:
     first = group[0]
     duration = sum(launch.duration or 0 for launch in group)
     flops, size = _total(group, "flops", "FLOP"), _total(group, "bytes", "B")

@@ -41,7 +41,7 @@ class Ceiling:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class DeviceCeilings:
     """The ceilings of one device. `threads` counts workers or SMs, `cache_bytes` is each one's share of fast cache."""
 
     device: str
@@ -62,7 +62,7 @@ class Machine:
         unit = "B/s" if kind == "bandwidth" else "FLOP/s"
         return Quantity(None, unit, reason=self.reason or f"no {name} {kind} ceiling was measured on {self.name}")
 
-    def raised(self, kind: str, name: str, value: float, how: str) -> Machine:
+    def raised(self, kind: str, name: str, value: float, how: str) -> DeviceCeilings:
         """With one ceiling at least at `value`: what was reached can be reached."""
         higher = (
             replace(c, value=value, how=how) if (c.kind, c.name) == (kind, name) and c.value < value else c
@@ -74,7 +74,7 @@ class Machine:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Machine:
+    def from_json(cls, data: dict[str, Any]) -> DeviceCeilings:
         """Raises KeyError, TypeError or ValueError when `data` is not what `to_json` gives."""
         machine = cls(**{**data, "ceilings": tuple(Ceiling(**ceiling) for ceiling in data["ceilings"])})
         if not all(ceiling.value > 0 for ceiling in machine.ceilings):
@@ -86,7 +86,7 @@ _measuring = Locked()
 
 
 @cache
-def machine_for(device: str) -> Machine:
+def machine_for(device: str) -> DeviceCeilings:
     """The ceilings of `device` ("cpu:0", "cuda:1"), from the cache folder or measured now.
 
     A device that cannot be measured gives a Machine without ceilings and with a reason; nothing is raised.
@@ -94,16 +94,16 @@ def machine_for(device: str) -> Machine:
     kind, _, index = device.partition(":")
     measurer = _MEASURERS.get(kind)
     if measurer is None:
-        return Machine(device, kind, 0, 0, reason=f"no ceilings are known for {kind}")
+        return DeviceCeilings(device, kind, 0, 0, reason=f"no ceilings are known for {kind}")
     try:
         with _measuring.lock:  # measurements at the same time would measure each other
             return _kept_or_measured(measurer, device, int(index or 0))
     except Exception as error:  # no CuPy, no driver, no such device, not enough memory: views then draw no roofs
-        return Machine(device, kind, 0, 0, reason=f"{device} cannot be measured here: {type(error).__name__}")
+        return DeviceCeilings(device, kind, 0, 0, reason=f"{device} cannot be measured here: {type(error).__name__}")
 
 
 @cache
-def measured_again(device: str) -> Machine:
+def measured_again(device: str) -> DeviceCeilings:
     """The ceilings of `device` measured once more, once a process, the best of both kept: for a kernel that beat them.
 
     A measurement falls short when something else runs at the time, and what falls short is kept for long.
@@ -119,7 +119,7 @@ def measured_again(device: str) -> Machine:
         return known
 
 
-def _kept_or_measured(measurer: str, device: str, index: int, before: Machine | None = None) -> Machine:
+def _kept_or_measured(measurer: str, device: str, index: int, before: DeviceCeilings | None = None) -> DeviceCeilings:
     module = importlib.import_module(measurer)
     identity = repr((_SCHEMA, *module.identity(index)))
     path = knobs.cache_dir() / f"ceilings-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json"
@@ -132,15 +132,15 @@ def _kept_or_measured(measurer: str, device: str, index: int, before: Machine | 
     return replace(machine, device=device)  # equal devices share one file
 
 
-def save_machine(path: Path, machine: Machine) -> None:
+def save_machine(path: Path, machine: DeviceCeilings) -> None:
     """A folder that cannot be written costs a measurement next time, nothing else."""
     write_record(path, _what(path), machine.to_json())
 
 
-def load_machine(path: Path) -> Machine | None:
+def load_machine(path: Path) -> DeviceCeilings | None:
     """Reads what `save_machine` wrote; None when the file is absent, damaged, of another schema or another machine."""
     try:
-        return Machine.from_json(read_record(path, _what(path)))
+        return DeviceCeilings.from_json(read_record(path, _what(path)))
     except (ValueError, KeyError, TypeError):
         return None
 

@@ -11,7 +11,7 @@ from tessera.profiler.machine import machine_for, measured_again
 from tessera.runtime.events import CompileEvent, Event, LaunchEvent, MemoryEvent, ProfilingEvent, TileBatch
 
 if TYPE_CHECKING:
-    from tessera.profiler.machine import Machine
+    from tessera.profiler.machine import DeviceCeilings
 
 
 class Recording:
@@ -25,7 +25,7 @@ class Recording:
         self.profiling: list[ProfilingEvent] = []
         self.memory: list[MemoryEvent] = []
         self.batches: list[TileBatch] = []
-        self.machines: dict[str, Machine] = {}
+        self.machines: dict[str, DeviceCeilings] = {}
         """device -> its ceilings, measured when first asked for; kept in the file when the recording is saved"""
         self._measured_here: set[str] = set()
         self._table: tuple[int, TileBatch] | None = None
@@ -69,7 +69,7 @@ class Recording:
         first, last = records["launch"].searchsorted([launch, launch + 1])
         return TileBatch(records[first:last], table.phases)
 
-    def machine(self, device: str) -> Machine:
+    def machine(self, device: str) -> DeviceCeilings:
         """The ceilings of `device`: from the file this recording was loaded from, else measured on this machine."""
         if device not in self.machines:
             self.machines[device] = machine_for(device)

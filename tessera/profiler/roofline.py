@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tessera.profiler.kernel_stats import KernelStats, kernel_stats
-from tessera.profiler.machine import Ceiling, Machine
+from tessera.profiler.machine import Ceiling, DeviceCeilings
 from tessera.profiler.quantity import format_percent, format_time, format_value
 from tessera.profiler.recording import Recording
 from tessera.profiler.style import PALETTE, TEXT, Plot, empty_figure, escape, graph_objects, shorten, styled
@@ -28,7 +28,9 @@ class Roofline(Plot):
             for kernel in kernels
             if kernel not in self.points
         }
-        self.machines: dict[str, Machine] = {kernel.device: recording.machine(kernel.device) for kernel in kernels}
+        self.machines: dict[str, DeviceCeilings] = {
+            kernel.device: recording.machine(kernel.device) for kernel in kernels
+        }
 
     def __str__(self) -> str:
         lines = ["Roofline:"]
@@ -60,7 +62,7 @@ _DASHES = {"measured": "solid", "modelled": "dash", "static": "dot"}
 _SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "star", "hexagon")
 
 
-def roofline_figure(points: Sequence[KernelStats], machines: Sequence[Machine]) -> go.Figure:
+def roofline_figure(points: Sequence[KernelStats], machines: Sequence[DeviceCeilings]) -> go.Figure:
     """Kernels as points whose area grows with their time, ceilings as labelled lines (dashed when modelled)."""
     ceilings = [ceiling for machine in machines for ceiling in machine.ceilings]
     if not points and not any(ceiling.kind == "compute" for ceiling in ceilings):
@@ -100,7 +102,7 @@ def roofline_figure(points: Sequence[KernelStats], machines: Sequence[Machine]) 
     return figure
 
 
-def _add_ceilings(figure: go.Figure, machine: Machine, low: float, high: float, named: bool) -> None:
+def _add_ceilings(figure: go.Figure, machine: DeviceCeilings, low: float, high: float, named: bool) -> None:
     """Bandwidths rise until they meet the highest compute roof; compute roofs begin at the fastest memory."""
     go = graph_objects()
     slopes = sorted((c for c in machine.ceilings if c.kind == "bandwidth"), key=lambda c: -c.value)

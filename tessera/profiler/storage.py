@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from tessera.errors import TesseraError
 from tessera.language.lazy import np
-from tessera.profiler.machine import Machine
+from tessera.profiler.machine import DeviceCeilings
 from tessera.profiler.recording import Recording
 from tessera.runtime.events import CompileEvent, LaunchEvent, MemoryEvent, ProfilingEvent, TileBatch
 
@@ -76,7 +76,7 @@ def _recording(document: dict[str, Any], records: np.ndarray) -> Recording:
     recording.compiles = [_event(CompileEvent, entry) for entry in document["compiles"]]
     recording.profiling = [_event(ProfilingEvent, entry) for entry in document["profiling"]]
     recording.memory = [_event(MemoryEvent, entry) for entry in document["memory"]]
-    recording.machines = {device: Machine.from_json(entry) for device, entry in document["machines"].items()}
+    recording.machines = {device: DeviceCeilings.from_json(entry) for device, entry in document["machines"].items()}
     phases = tuple(str(phase) for phase in document["phases"])
     if len(records) and (records["phase"].min() < 0 or records["phase"].max() >= len(phases)):
         raise ValueError("a tile record names an unknown phase")

@@ -18,7 +18,7 @@ Origin = tuple[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LevelLine:
     """One line of IR, generated code or assembly, and the lines of the user's text that it comes from."""
 
     text: str
@@ -31,7 +31,7 @@ class Level:
     """One level of the compilation. `more`: how many lines were left out; `why`: why there are none."""
 
     name: str
-    lines: tuple[Line, ...]
+    lines: tuple[LevelLine, ...]
     more: int = 0
     why: str = ""
 
@@ -40,15 +40,15 @@ class Level:
         return self.name.capitalize()
 
 
-def op_lines(ops: list[Op], generic: bool = False) -> Iterator[Line]:
+def op_lines(ops: list[Op], generic: bool = False) -> Iterator[LevelLine]:
     """IR for people; `generic`: as MLIR's generic text."""
     for op in ops:
         printed = readable(op, generic)
         for text, span in zip(printed.text.splitlines(), printed.spans, strict=True):
-            yield Line(text) if span is None else Line(text, span.file, _numbers(span))
+            yield LevelLine(text) if span is None else LevelLine(text, span.file, _numbers(span))
 
 
-def target_lines(lowered: Lowered, artifact: Artifact) -> Iterator[Line]:
+def target_lines(lowered: Lowered, artifact: Artifact) -> Iterator[LevelLine]:
     """The generated code: LLVM IR, CUDA C++, or Tile IR where a target prints that."""
     table = _origins(artifact)
     texts = artifact.source.splitlines()
@@ -61,10 +61,10 @@ def target_lines(lowered: Lowered, artifact: Artifact) -> Iterator[Line]:
     for number, text in enumerate(texts, 1):
         ends = not text or text.startswith(("define", "}"))  # what follows belongs to no op until the table says so
         origin = table.get(number, ("", ()) if ends else origin)
-        yield Line(text, *origin)
+        yield LevelLine(text, *origin)
 
 
-def assembly_lines(lowered: Lowered, artifact: Artifact) -> Iterator[Line]:
+def assembly_lines(lowered: Lowered, artifact: Artifact) -> Iterator[LevelLine]:
     """The machine's instructions: SASS linked by the lines of its CUDA C++, a CPU's by the kernels they belong to.
 
     Raises MissingDependency where the disassembler is not installed.
@@ -73,11 +73,11 @@ def assembly_lines(lowered: Lowered, artifact: Artifact) -> Iterator[Line]:
         table = _origins(artifact)
         sass = cubin.disassemble(artifact.files["code.cubin"])
         for offset, number, instruction in cubin.line_map(sass, ".cu"):
-            yield Line(f"{offset:04x}  {instruction}", *table.get(number, ("", ())))
+            yield LevelLine(f"{offset:04x}  {instruction}", *table.get(number, ("", ())))
         return
     kernels = _kernels(lowered.ops("tile"))
     for text in (assembly_of(artifact) or "").splitlines():
-        yield Line(text.replace("\t", "  "), *kernels.get(text.removesuffix(":").removeprefix("_"), ("", ())))
+        yield LevelLine(text.replace("\t", "  "), *kernels.get(text.removesuffix(":").removeprefix("_"), ("", ())))
 
 
 def _origins(artifact: Artifact) -> Mapping[int, Origin]:

@@ -15,7 +15,7 @@ from tessera.compiler.targets import base
 from tessera.compiler.targets.cuda.emulate import EmulatedExecutable
 from tessera.compiler.tile.dialect import TileBuilder
 from tessera.compiler.tile.interpret.interpreter import run_kernel
-from tessera.compiler.tile.interpret.memory import View
+from tessera.compiler.tile.interpret.memory import WatchedView
 from tessera.compiler.tile.program import Buffer, Launch, Program, ScalarArg, Window
 from tessera.compiler.unit import Param
 from tessera.errors import Span
@@ -138,7 +138,7 @@ def interpret(case: Case) -> dict[str, Any]:
         if t.strides is not None:
             steps = [s * data.itemsize for s in sizes(t.strides, case.dims)]
             data = np.lib.stride_tricks.as_strided(data, sizes(t.shape, case.dims), steps)
-        args.append(View(p.name, data))
+        args.append(WatchedView(p.name, data))
     run_kernel(kernel, args, case.dims)
     return {p.name: arrays[p.name] for p in program.params if p.writes}
 

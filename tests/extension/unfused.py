@@ -4,16 +4,16 @@ import numpy as np
 
 import tessera as ts
 from tessera.compiler.ir.core import Op
-from tessera.scheduler import Group, Grouping, graph_to_schedule
+from tessera.scheduler import FusionGroup, FusionGrouping, graph_to_schedule
 
 
-class Alone(Grouping):
+class Alone(FusionGrouping):
     """Every operator is a kernel of its own: what fusion saves can be measured against it."""
 
-    def join(self, g: Group, op: Op) -> bool:
+    def join(self, g: FusionGroup, op: Op) -> bool:
         return False
 
-    def merge(self, g: Group, h: Group) -> None:
+    def merge(self, g: FusionGroup, h: FusionGroup) -> None:
         """Never."""
 
 

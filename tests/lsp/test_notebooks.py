@@ -297,8 +297,8 @@ async def test_a_closed_notebook_is_refused(editor):
 
 
 async def test_options_of_the_magic():
-    from tessera_lsp.notebook import Options, options
+    from tessera_lsp.notebook import CellOptions, options
 
-    assert options(" --target sm_90a --dims S=4096,D=64") == Options("sm_90a", {"S": 4096, "D": 64})
-    assert options('--dims="B = 8, S=2" --show ir') == Options("", {"B": 8, "S": 2})
-    assert options("--target") == options("--dims S=x --profile 'f(x") == Options()
+    assert options(" --target sm_90a --dims S=4096,D=64") == CellOptions("sm_90a", {"S": 4096, "D": 64})
+    assert options('--dims="B = 8, S=2" --show ir') == CellOptions("", {"B": 8, "S": 2})
+    assert options("--target") == options("--dims S=x --profile 'f(x") == CellOptions()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from tessera.profiler.machine import Ceiling, Machine
+from tessera.profiler.machine import Ceiling, DeviceCeilings
 from tessera.profiler.recording import Recording
 from tessera.runtime.events import Event, LaunchEvent, TileBatch, TileEvent
 
-MACHINE = Machine(
+MACHINE = DeviceCeilings(
     "cpu:0",
     "a machine",
     threads=2,

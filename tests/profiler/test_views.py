@@ -12,7 +12,7 @@ import pytest
 
 from tessera.errors import MissingDependency
 from tessera.profiler import Profiler
-from tessera.profiler.machine import Ceiling, Machine
+from tessera.profiler.machine import Ceiling, DeviceCeilings
 from tessera.profiler.recording import Recording
 from tessera.profiler.roofline import roofline_figure
 from tessera.profiler.style import EDGE, GRID, escape, shorten
@@ -222,5 +222,5 @@ def test_the_page_loads_nothing(tmp_path: Path) -> None:
 
 def test_roofs_of_one_rate_share_a_label_that_keeps_their_origins() -> None:
     roofs = [Ceiling("compute", "f16", 1e14, "measured", "x"), Ceiling("compute", "bf16", 1e14, "modelled", "y")]
-    figure = roofline_figure([], [Machine("cuda:0", "a GPU", 1, 1, tuple(roofs))])
+    figure = roofline_figure([], [DeviceCeilings("cuda:0", "a GPU", 1, 1, tuple(roofs))])
     assert [label.text for label in figure.layout.annotations] == ["f16, bf16 modelled 100 TFLOP/s (measured)"]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import tessera as ts
 from tessera.compiler.graph.operator import tensor
 from tessera.compiler.graph.reference import evaluate, run
-from tessera.compiler.graph.sharding import Partition, Place, partition, stages
+from tessera.compiler.graph.sharding import Partition, Placement, partition, stages
 from tessera.dist.arrays import combined
 from tessera.errors import CompileError
 from tessera.language import dims
@@ -22,7 +22,7 @@ from tests.differential.operator_examples import EXAMPLES, Example, applied, clo
 from tests.differential.test_operators_definitions import draw_arrays
 
 
-def pieces(place: Place, array: Any, dim: str, sizes: dict[str, int], bounds: list[int]) -> list[Any]:
+def pieces(place: Placement, array: Any, dim: str, sizes: dict[str, int], bounds: list[int]) -> list[Any]:
     """The parts of an array; the array for each of them where it is not cut."""
     if place.axis is None:
         return [array for _ in bounds[1:]]

@@ -10,7 +10,7 @@ from lsprotocol import types as lsp
 from tessera.compiler.frontend.syntax.trees import first_line
 from tessera.editor.names import covers
 from tessera.errors import Span
-from tessera_lsp.index import Index, Unit
+from tessera_lsp.index import Index, IndexedUnit
 from tessera_lsp.server import TesseraServer
 from tessera_lsp.uses import FUNCTIONS, Found, Function, calls_of, meant, own_name, places
 
@@ -70,7 +70,7 @@ async def _of_item(index: Index, item: lsp.CallHierarchyItem) -> Found | None:
     return next(((unit, f) for f in named if unit.location(unit.name_span(f)) == here), None)
 
 
-async def _calls(index: Index, unit: Unit, function: Function) -> list[tuple[lsp.CallHierarchyItem, lsp.Range]]:
+async def _calls(index: Index, unit: IndexedUnit, function: Function) -> list[tuple[lsp.CallHierarchyItem, lsp.Range]]:
     """Who calls a function, each with the place of one call."""
     return [
         (_item(u, place.function) if place.function is not None else _module(u, span), u.location(span).range)
@@ -78,7 +78,7 @@ async def _calls(index: Index, unit: Unit, function: Function) -> list[tuple[lsp
     ]
 
 
-def _item(unit: Unit, node: Function) -> lsp.CallHierarchyItem:
+def _item(unit: IndexedUnit, node: Function) -> lsp.CallHierarchyItem:
     end = min(node.end_lineno or node.lineno, len(unit.source.lines))
     own = unit.location(unit.name_span(node))
     whole = Span(unit.file, first_line(node), 1, end, len(unit.source.lines[end - 1]) + 1)
@@ -87,7 +87,7 @@ def _item(unit: Unit, node: Function) -> lsp.CallHierarchyItem:
     )
 
 
-def _module(unit: Unit, span: Span) -> lsp.CallHierarchyItem:
+def _module(unit: IndexedUnit, span: Span) -> lsp.CallHierarchyItem:
     """What runs outside functions: a script, a cell."""
     uri = unit.location(span).uri
     start = lsp.Range(lsp.Position(0, 0), lsp.Position(0, 0))

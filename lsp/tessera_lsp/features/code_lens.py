@@ -14,7 +14,7 @@ from tessera.compiler.predict import Measured, Prediction, digest, last, predict
 from tessera.editor.functions import Known
 from tessera.editor.names import definition_name
 from tessera_lsp.document import Document
-from tessera_lsp.notebook import Cell
+from tessera_lsp.notebook import NotebookCell
 from tessera_lsp.server import TesseraServer
 
 SHOW_IR, PROFILE, OPEN_PROFILE = "tessera.showIr", "tessera.profile", "tessera.openProfile"
@@ -39,7 +39,9 @@ def register(server: TesseraServer) -> None:
             if name in measured:
                 title = _measured(measured[name], digest(document.text.plain))
                 out.append(lsp.CodeLens(place, lsp.Command(title, OPEN_PROFILE, arguments=[document.uri, name])))
-            if not isinstance(document, Cell):  # a notebook's functions run in its kernel: `%tessera profile f(x)`
+            if not isinstance(
+                document, NotebookCell
+            ):  # a notebook's functions run in its kernel: `%tessera profile f(x)`
                 out.append(lsp.CodeLens(place, lsp.Command("Profile", PROFILE, arguments=[document.uri, name])))
             out.append(lsp.CodeLens(place, lsp.Command("Show IR", SHOW_IR, arguments=[document.uri, name])))
         return out

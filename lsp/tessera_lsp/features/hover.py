@@ -23,7 +23,7 @@ from tessera.language.dims import Expr
 from tessera.language.dtypes import DType
 from tessera_lsp import markup
 from tessera_lsp.document import Document
-from tessera_lsp.index import Index, Unit
+from tessera_lsp.index import Index, IndexedUnit
 from tessera_lsp.server import TesseraServer
 from tessera_lsp.uses import FUNCTIONS, own_name, places
 
@@ -97,7 +97,7 @@ def _hover(document: Document, known: Known, line: int, col: int) -> tuple[str, 
     return (_type(document, known, name, type), span) if type is not None else None
 
 
-def _of_module(document: Document, unit: Unit, line: int, col: int) -> tuple[str, Span] | None:
+def _of_module(document: Document, unit: IndexedUnit, line: int, col: int) -> tuple[str, Span] | None:
     """The names of Tessera's functions in `def`, and what a script says of Tessera outside them."""
     for place in places(unit, rows=[line]):
         span = own_name(unit, place.node)

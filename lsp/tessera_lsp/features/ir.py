@@ -13,7 +13,7 @@ from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcContentModified, JsonRpcInvalidParams
 
 from tessera.compiler import levels
-from tessera.compiler.levels import Line, NoIR
+from tessera.compiler.levels import IRLine, NoIR
 from tessera.compiler.machines import code_of
 from tessera.editor.functions import Known
 from tessera_lsp.capabilities import RequestFailedError
@@ -92,7 +92,7 @@ def _language(level: str, target: str) -> str:
     return code_of(target).language if level == "target" else _LANGUAGES[level]
 
 
-def _source(document: Document, line: Line) -> SourceLines | None:
+def _source(document: Document, line: IRLine) -> SourceLines | None:
     if not line.span.line:
         return None
     place = document.location(line.span)

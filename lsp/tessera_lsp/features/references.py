@@ -13,7 +13,7 @@ from tessera.editor import names
 from tessera.editor.names import Occurrence
 from tessera.errors import Span
 from tessera_lsp.document import Document
-from tessera_lsp.index import Index, Target
+from tessera_lsp.index import Index, IndexedTarget
 from tessera_lsp.server import TesseraServer
 from tessera_lsp.uses import everywhere, places, uses
 
@@ -73,7 +73,7 @@ def own_places(document: Document, line: int, col: int) -> list[Occurrence] | No
     return names.variable_occurrences(known, own) if own and names.is_local(known, own) else None
 
 
-def target_at(index: Index, document: Document, line: int, col: int) -> Target | None:
+def target_at(index: Index, document: Document, line: int, col: int) -> IndexedTarget | None:
     """The name of a module that is written at a place, on its own or behind a dot."""
     unit = index.of(document)
     for place in places(unit, rows=[line]):

@@ -19,14 +19,14 @@ from tessera.errors import Edit, Span
 from tessera_lsp.capabilities import RequestFailedError
 from tessera_lsp.document import Document
 from tessera_lsp.features.references import own_places, target_at
-from tessera_lsp.index import Index, Target, Unit, word_pattern
+from tessera_lsp.index import Index, IndexedTarget, IndexedUnit, word_pattern
 from tessera_lsp.server import TesseraServer
 from tessera_lsp.uses import calls_of, everywhere, uses
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    unit: Unit
+class NameChange:
+    unit: IndexedUnit
     span: Span
     text: str
 
@@ -67,7 +67,7 @@ def register(server: TesseraServer) -> None:
         return _edit(await _everywhere(index, target, new))
 
 
-def _written(index: Index, document: Document, target: Target, line: int, col: int) -> Span | None:
+def _written(index: Index, document: Document, target: IndexedTarget, line: int, col: int) -> Span | None:
     """Where the target's own name is written at a place; None for another name of it, and for what no file binds."""
     home = index.unit(target.file)
     bound = home.scope.bound.get(target.name) if home is not None else None
@@ -78,7 +78,7 @@ def _written(index: Index, document: Document, target: Target, line: int, col: i
     return next((s for s in here if names.covers(s, line, col)), None)
 
 
-def _stands(known: Known, changes: list[Change]) -> list[Change]:
+def _stands(known: Known, changes: list[NameChange]) -> list[NameChange]:
     """Raises where the function would have more errors than it has: a dim may stand in a class as well."""
     own = [Edit(c.span, c.text) for c in changes if c.span.file == known.analysis.definition.file]
     after = tried(known, own)
@@ -90,7 +90,7 @@ def _stands(known: Known, changes: list[Change]) -> list[Change]:
 
 async def _within(
     index: Index, document: Document, known: Known, own: list[names.Occurrence], new: str
-) -> list[Change]:
+) -> list[NameChange]:
     """A dim or variable of one function, also where its decorators name it; a parameter also where callers do."""
     unit, old = index.of(document), own[0].name
     written = {n.id for n in ast.walk(known.tree) if isinstance(n, ast.Name)} | {
@@ -98,24 +98,24 @@ async def _within(
     }
     if new != old and new in written | set(known.analysis.dims):
         raise RequestFailedError(f"{known.analysis.name} has a dim or variable {new} already")
-    changes = [Change(unit, o.span, COORDINATE + new.lower() if o.coordinate else new) for o in own]
-    changes += [Change(unit, s, new) for d in known.tree.decorator_list for s in _named_in(unit, d, old)]
+    changes = [NameChange(unit, o.span, COORDINATE + new.lower() if o.coordinate else new) for o in own]
+    changes += [NameChange(unit, s, new) for d in known.tree.decorator_list for s in _named_in(unit, d, old)]
     if any(p.arg == old for p in names.parameters(known.tree)):
         for caller, place, _ in await calls_of(index, unit, known.tree):
             for keyword in place.call.keywords if place.call is not None else ():
-                changes += [Change(caller, _start(caller, keyword, old), new)] if keyword.arg == old else []
-        _complete(index, Target(unit.file, known.tree.name))
+                changes += [NameChange(caller, _start(caller, keyword, old), new)] if keyword.arg == old else []
+        _complete(index, IndexedTarget(unit.file, known.tree.name))
     return changes
 
 
-def _complete(index: Index, target: Target) -> None:
+def _complete(index: Index, target: IndexedTarget) -> None:
     """Raises where a text that was looked into may write the name in a part that does not parse."""
     broken = index.broken(target)
     if broken is not None:
         raise RequestFailedError(f"{broken.file} does not parse, so not every place of {target.name} is known")
 
 
-def _named_in(unit: Unit, decorator: ast.expr, name: str) -> list[Span]:
+def _named_in(unit: IndexedUnit, decorator: ast.expr, name: str) -> list[Span]:
     """Where a decorator names a parameter or dim: as a keyword, or in quotes."""
     out: list[Span] = []
     for node in ast.walk(decorator):
@@ -128,22 +128,22 @@ def _named_in(unit: Unit, decorator: ast.expr, name: str) -> list[Span]:
     return out
 
 
-def _start(unit: Unit, node: ast.AST, name: str) -> Span:
+def _start(unit: IndexedUnit, node: ast.AST, name: str) -> Span:
     span = unit.source.span(node)
     return Span(span.file, span.line, span.col, span.line, span.col + len(name))
 
 
-async def _everywhere(index: Index, target: Target, new: str) -> list[Change]:
+async def _everywhere(index: Index, target: IndexedTarget, new: str) -> list[NameChange]:
     """A function or constant, wherever it is written by its own name. What it is imported as elsewhere stays."""
     found = [(unit, use) for unit, use in await everywhere(index, target) if use.word == target.name]
     _complete(index, target)
     for unit in {unit.file: unit for unit, _ in found}.values() if new != target.name else ():
         if word_pattern([new]).search(unit.source.text):
             raise RequestFailedError(f"{new} is written in {unit.file} already")
-    return [Change(unit, use.span, new) for unit, use in found]
+    return [NameChange(unit, use.span, new) for unit, use in found]
 
 
-def _edit(changes: Iterable[Change]) -> lsp.WorkspaceEdit:
+def _edit(changes: Iterable[NameChange]) -> lsp.WorkspaceEdit:
     """Tied to the versions of the texts that are open."""
     edits: dict[str, lsp.TextDocumentEdit] = {}
     for c in changes:

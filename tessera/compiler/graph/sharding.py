@@ -25,7 +25,7 @@ from tessera.language.dims import Dim, Expr
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Placement:
     """An argument or result: `axis` is cut; without it each part has all of it. `combine`: each part has its share."""
 
     name: str
@@ -73,8 +73,8 @@ class Partition:
     dim: str
     func: Op
     """the function in operators that go by parts; numbers that are the size of the whole dim are named by `total`"""
-    arguments: list[Place] = field(default_factory=list[Place])
-    results: list[Place] = field(default_factory=list[Place])
+    arguments: list[Placement] = field(default_factory=list[Placement])
+    results: list[Placement] = field(default_factory=list[Placement])
     collectives: list[Collective] = field(default_factory=list[Collective])
     problems: list[Problem] = field(default_factory=list[Problem])
     shares: dict[Value, Combine] = field(default_factory=dict[Value, Combine])
@@ -118,7 +118,7 @@ def partition(func: Op, dim: str, checks: Iterable[LaunchCheck] = ()) -> Partiti
     walk = _Walk(out, Cut(dim))
     names = cast("tuple[str, ...]", func.attrs["arg_names"])
     for name, arg in zip(names, copy.region.block.args, strict=True):
-        out.arguments.append(Place(name, tensor(arg), walk.axis(arg, func.span)))
+        out.arguments.append(Placement(name, tensor(arg), walk.axis(arg, func.span)))
     walk.block(copy.region.block)
     for a, b in walk.conditions(copy, checks) if out.ok else ():  # else they may be those of what is wrong already
         why = f"it is checked that {a} is {b}, which parts of {dim} need not fulfil"
@@ -179,7 +179,7 @@ class _Walk:
     def returned(self, op: Op) -> None:
         for i, v in enumerate(op.operands):
             axis = self.axis(v, op.span) if v not in self.refused else None
-            self.out.results.append(Place(v.hint or f"result {i}", tensor(v), axis, self.out.shares.get(v)))
+            self.out.results.append(Placement(v.hint or f"result {i}", tensor(v), axis, self.out.shares.get(v)))
 
     def op(self, op: Op, name: str) -> None:
         if not self.refused.isdisjoint(op.operands):

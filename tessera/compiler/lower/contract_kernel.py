@@ -12,7 +12,7 @@ from tessera.compiler.machines import Sizes
 from tessera.compiler.schedule.access import collapse, sizes, written
 from tessera.compiler.schedule.blocks import contract_block, diagonal_block
 from tessera.compiler.schedule.matrices import contraction, operands_as_matrices
-from tessera.compiler.schedule.views import Layout, contiguous
+from tessera.compiler.schedule.views import ViewLayout, contiguous
 from tessera.language.dims import Dim, prod
 from tessera.language.dtypes import DType, f32, f64
 from tessera.language.order import CHAIN, SPAN
@@ -71,7 +71,9 @@ def _dtype(product: Op) -> DType | None:
     return left.dtype if left.dtype == right.dtype else None
 
 
-def _matrix(writer: KernelWriter, batch: list[tuple[int, ...]], layout: Layout, shape: Shape, strides: Shape) -> Value:
+def _matrix(
+    writer: KernelWriter, batch: list[tuple[int, ...]], layout: ViewLayout, shape: Shape, strides: Shape
+) -> Value:
     """An operand as a rank-2 view: the argument itself, or this program's matrix of the batch."""
     t = layout.base.type
     assert isinstance(t, TensorType)
@@ -96,7 +98,7 @@ def _wide(product: Op) -> DType:
     return t.policy.accum if t.policy and t.policy.accum else t.dtype.compute
 
 
-def _are_dots(product: Op, matrices: Sequence[tuple[Layout, Shape, Shape]], dims: Shape) -> bool:
+def _are_dots(product: Op, matrices: Sequence[tuple[ViewLayout, Shape, Shape]], dims: Shape) -> bool:
     """Whether each product of the batch is a dot product, or so few that they would leave most lanes empty, with what
     is summed along memory. `dims`: the last of the batch, rows and columns."""
     if _wide(product) != _dtype(product) or _dtype(product) not in (f32, f64):
@@ -113,8 +115,8 @@ def _are_dots(product: Op, matrices: Sequence[tuple[Layout, Shape, Shape]], dims
 
 
 def _along(
-    matrix: tuple[Layout, Shape, Shape], axes: tuple[int, ...], outer: Shape, right: bool
-) -> tuple[Layout, Shape, Shape]:
+    matrix: tuple[ViewLayout, Shape, Shape], axes: tuple[int, ...], outer: Shape, right: bool
+) -> tuple[ViewLayout, Shape, Shape]:
     """An operand of dot products as [*batch, rows, columns, n, K], on the right [..., K, n]: n are `axes` of the batch,
     `outer` the sizes of rows and columns."""
     layout, shape, strides = matrix

@@ -13,10 +13,10 @@ from typing import Any
 from tessera.compiler.graph.operator import attributes_of
 from tessera.compiler.ir.core import Attr, Block, Op, Region, Value
 from tessera.compiler.ir.types import INDEX, Shape, TensorType, TileType, ViewType
-from tessera.compiler.schedule.access import Access, Part, access, gather_parts, operand_axes
+from tessera.compiler.schedule.access import Access, AxisRun, access, gather_parts, operand_axes
 from tessera.compiler.schedule.alignment import Axes, base_of, reduced_axes, shape_of, through_views
 from tessera.compiler.schedule.blocks import grid
-from tessera.compiler.schedule.views import Layout, contiguous, kind_of, layout_of
+from tessera.compiler.schedule.views import ViewLayout, contiguous, kind_of, layout_of
 from tessera.compiler.tile.dialect import TileBuilder
 from tessera.language import dtypes
 from tessera.language.dims import Dim, Expr, prod
@@ -340,7 +340,7 @@ class KernelWriter:
         zero = self.b.broadcast(self.b.constant(0, dtypes.int64), _shape(at), ())
         return self.b.map("where", self.b.map("lt", at, zero), wrapped, at)
 
-    def _run(self, part: Part) -> Value:
+    def _run(self, part: AxisRun) -> Value:
         """The position along several original axes taken as one, in C order."""
         steps: list[Dim | None] = [None] * len(self.space.original)
         for a, s in zip(part.axes, contiguous(part.shape), strict=True):
@@ -360,8 +360,8 @@ class KernelWriter:
         self.b.store(view, self.b.cast(tile, _dtype(a.base)), at)
 
 
-def _owned(v: Value) -> Layout:
-    return Layout(v, shape_of(v), contiguous(shape_of(v)), 0)
+def _owned(v: Value) -> ViewLayout:
+    return ViewLayout(v, shape_of(v), contiguous(shape_of(v)), 0)
 
 
 def _view_type(shape: Shape, strides: Shape, dtype: DType) -> ViewType:

@@ -9,7 +9,7 @@ from typing import cast
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import Shape
 from tessera.compiler.schedule.alignment import Axes, fit, shape_of
-from tessera.compiler.schedule.views import Layout, contiguous, kind_of, layout_of
+from tessera.compiler.schedule.views import ViewLayout, contiguous, kind_of, layout_of
 from tessera.language.dims import Dim, prod
 
 
@@ -22,7 +22,7 @@ class Access:
     strides: tuple[Dim | None, ...]
 
 
-def access(layout: Layout, axes: Axes, space: Shape) -> Access:
+def access(layout: ViewLayout, axes: Axes, space: Shape) -> Access:
     strides: list[Dim | None] = [None] * len(space)
     for a, s in zip(axes, layout.strides, strict=True):
         if a >= 0:
@@ -32,7 +32,7 @@ def access(layout: Layout, axes: Axes, space: Shape) -> Access:
 
 def written(v: Value, axes: Axes, space: Shape) -> Access:
     """The store of a group's result into its own contiguous buffer."""
-    return access(Layout(v, shape_of(v), contiguous(shape_of(v)), 0), axes, space)
+    return access(ViewLayout(v, shape_of(v), contiguous(shape_of(v)), 0), axes, space)
 
 
 def operand_axes(op: Op, v: Value, axes: dict[Value, Axes], space: Shape) -> Axes:
@@ -93,7 +93,7 @@ def _together(strides: Sequence[Dim | None], a: int, b: int, space: Shape) -> bo
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class AxisRun:
     """Neighbouring axes of what a gather reads, walked as one: their sizes, the last one's stride, and the axes of the
     space that walk them (of the indexed axis: those of the indices)."""
 
@@ -102,7 +102,7 @@ class Part:
     axes: Axes
 
 
-def gather_parts(op: Op, own: Axes) -> tuple[list[Part], int]:
+def gather_parts(op: Op, own: Axes) -> tuple[list[AxisRun], int]:
     """The axes of a gather's source in as few parts as its strides allow, and which of them is the indexed one.
 
     At least one part stands on either side of it. `own` are the axes of the result.
@@ -111,15 +111,15 @@ def gather_parts(op: Op, own: Axes) -> tuple[list[Part], int]:
     assert layout is not None, "views that need a copy have been given one"
     axis, rank = int(cast(int, op.attrs["axis"])), len(shape_of(op.operands[1]))
 
-    def run(first: int, last: int, places: Axes) -> list[Part]:
+    def run(first: int, last: int, places: Axes) -> list[AxisRun]:
         shape, strides = layout.shape[first:last], layout.strides[first:last]
         groups = collapse(shape, [0] * len(shape), [strides]) or [()]
         return [
-            Part(tuple(shape[a] for a in g), strides[g[-1]] if g else 0, tuple(places[a] for a in g)) for g in groups
+            AxisRun(tuple(shape[a] for a in g), strides[g[-1]] if g else 0, tuple(places[a] for a in g)) for g in groups
         ]
 
     before = run(0, axis, own[:axis])
-    indexed = Part(layout.shape[axis : axis + 1], layout.strides[axis], index_axes(op, own))
+    indexed = AxisRun(layout.shape[axis : axis + 1], layout.strides[axis], index_axes(op, own))
     return [*before, indexed, *run(axis + 1, len(layout.shape), own[axis + rank :])], len(before)
 
 

@@ -6,12 +6,12 @@ from tessera.compiler.ir.core import Attr, Block, Op, Region, Value, clone
 from tessera.compiler.ir.launches import LAUNCHES, kernel_of, launching
 from tessera.compiler.schedule import dialect as dialect  # its ops are known where they are made
 from tessera.compiler.schedule.alignment import base_of
-from tessera.compiler.schedule.grouping import Group, Grouping, leaves
+from tessera.compiler.schedule.grouping import FusionGroup, FusionGrouping, leaves
 from tessera.compiler.schedule.normalise import normalise
 from tessera.compiler.schedule.views import kind_of
 
 
-def graph_to_schedule(func: Op, target: str, grouping: type[Grouping] = Grouping) -> Op:
+def graph_to_schedule(func: Op, target: str, grouping: type[FusionGrouping] = FusionGrouping) -> Op:
     """A `schedule.func` for a decomposed `graph.func`, which is left as it was. `grouping` decides which operators
     share a kernel."""
     source = clone(func, {})
@@ -24,7 +24,7 @@ def graph_to_schedule(func: Op, target: str, grouping: type[Grouping] = Grouping
 
 
 def schedule_block(
-    block: Block, known: dict[Value, Value], terminator: str, grouping: type[Grouping] = Grouping
+    block: Block, known: dict[Value, Value], terminator: str, grouping: type[FusionGrouping] = FusionGrouping
 ) -> Block:
     """The groups of one block; `known` maps values of the blocks around it to what has been scheduled for them."""
     groups = grouping(block)
@@ -43,7 +43,7 @@ def schedule_block(
     return body
 
 
-def _emit_alone(op: Op, known: dict[Value, Value], body: Block, grouping: type[Grouping]) -> Op:
+def _emit_alone(op: Op, known: dict[Value, Value], body: Block, grouping: type[FusionGrouping]) -> Op:
     """Control flow, whose regions are scheduled, or the launch of a kernel, which stays as it is."""
     operands = [_visible(v, known, body) for v in op.operands]
     if op.name in LAUNCHES:
@@ -66,7 +66,7 @@ def _visible(v: Value, known: dict[Value, Value], body: Block) -> Value:
     return known[v]
 
 
-def _emit(group: Group, known: dict[Value, Value]) -> Op:
+def _emit(group: FusionGroup, known: dict[Value, Value]) -> Op:
     inside = {r for op in group.ops for r in op.results}
     outside = list(
         dict.fromkeys(

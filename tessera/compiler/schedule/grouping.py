@@ -36,7 +36,7 @@ from tessera.language.dims import Dim
 
 
 @dataclass(eq=False)
-class Group:
+class FusionGroup:
     """A kernel in the making. `axes`: how each of its values lies on `space`; `outside`: what it reads, and `walks` by
     which strides; `needs`: what others compute for it. All of it grows with each operator and is not computed anew."""
 
@@ -57,7 +57,7 @@ class Group:
             self.outside.add(v)
             self.walks[access.strides] = None
 
-    def with_op(self, op: Op, added: dict[Value, Axes], inner: tuple[int, ...]) -> Group:
+    def with_op(self, op: Op, added: dict[Value, Axes], inner: tuple[int, ...]) -> FusionGroup:
         """What it would be with one more operator."""
         new = replace(
             self, inner=inner, ops=[*self.ops], axes={**self.axes}, outside={*self.outside}, walks={**self.walks}
@@ -65,7 +65,7 @@ class Group:
         new.add(op, added)
         return new
 
-    def become(self, trial: Group) -> None:
+    def become(self, trial: FusionGroup) -> None:
         """Takes over what a trial of it has found; `kind` and `needs` stay."""
         self.inner, self.ops, self.axes = trial.inner, trial.ops, trial.axes
         self.outside, self.walks = trial.outside, trial.walks
@@ -78,7 +78,7 @@ class Group:
         )
 
 
-class Grouping:
+class FusionGrouping:
     """The groups of one block. `order` is the position of each op in the program.
 
     What it decides is `join`, whether an operator comes into a group, and `merge`, whether two groups become one.
@@ -87,8 +87,8 @@ class Grouping:
     def __init__(self, block: Block) -> None:
         self.block = block
         self.order = {op: i for i, op in enumerate(block.ops)}
-        self.of: dict[Op, Group] = {}
-        self.dependencies: Dependencies[Group] = Dependencies()
+        self.of: dict[Op, FusionGroup] = {}
+        self.dependencies: Dependencies[FusionGroup] = Dependencies()
         self.sources: dict[Op, list[Op]] = {}
         """what computes the operands of each op, views left out"""
         self.refused: dict[tuple[Op, Op], str] = {}
@@ -100,7 +100,7 @@ class Grouping:
                 self.place(op)
 
     # dependencies between groups
-    def producers(self, op: Op) -> list[Group]:
+    def producers(self, op: Op) -> list[FusionGroup]:
         """Groups that compute operands of `op`, latest first."""
         found = {self.of[source]: self.order[source] for source in self.sources[op]}
         return sorted(found, key=lambda g: -found[g])
@@ -108,14 +108,14 @@ class Grouping:
     # placing
     def place(self, op: Op) -> None:
         if op.name in LAUNCHES:
-            group = Group("launch", (), ops=[op])
+            group = FusionGroup("launch", (), ops=[op])
         elif op.regions:
-            group = Group("control", (), ops=[op])
+            group = FusionGroup("control", (), ops=[op])
         elif kind_of(op) == "contract":
-            group = Group("contract", shape_of(op.result))
+            group = FusionGroup("contract", shape_of(op.result))
             group.add(op, {op.result: tuple(a if d != 1 else -1 for a, d in enumerate(group.space))})
         elif kind_of(op) in ("join", "pad"):
-            group = Group("join", shape_of(op.result), ops=[op])
+            group = FusionGroup("join", shape_of(op.result), ops=[op])
         else:
             candidates = [] if kind_of(op) in ("gather", "random") else self.producers(op)
             for g in candidates:
@@ -128,20 +128,20 @@ class Grouping:
         self.of[op] = group
         self.need(group, self.sources[op])
 
-    def need(self, g: Group, sources: list[Op]) -> None:
+    def need(self, g: FusionGroup, sources: list[Op]) -> None:
         g.needs.update(sources)
         for source in sources:
             self.dependencies.add(g, self.of[source])
 
-    def refuse(self, g: Group, op: Op, apart: Apart) -> None:
+    def refuse(self, g: FusionGroup, op: Op, apart: Apart) -> None:
         """Keeps why `op` is not in `g`."""
         for source in self.sources[op]:
             if self.of[source] is g:
                 self.refused.setdefault((source, op), apart.cause)
 
-    def refusals(self, group: Group) -> list[Refusal]:
+    def refusals(self, group: FusionGroup) -> list[Refusal]:
         """Why a group is none with those that it needs: one reason for each of them."""
-        found: dict[Group, Refusal] = {}
+        found: dict[FusionGroup, Refusal] = {}
         for op in group.ops:
             for source in self.sources[op]:
                 if (other := self.of[source]) is not group and other not in found:
@@ -149,12 +149,12 @@ class Grouping:
                     found[other] = Refusal.of(source, op, cause, other.ops)
         return list(found.values())
 
-    def start(self, op: Op) -> Group:
+    def start(self, op: Op) -> FusionGroup:
         kind = kind_of(op)
         folded = kind in ("reduce", "scan")
         space = shape_of(op.operands[0] if folded else op.result)
         inner = reduced_axes(op) if folded else ()
-        group = Group("row" if inner else "map", space, inner)
+        group = FusionGroup("row" if inner else "map", space, inner)
         if long_reduction(op):
             group.kind = "chunks"
         added = align(op, group.axes, space)
@@ -163,7 +163,7 @@ class Grouping:
         group.add(op, added)
         return group
 
-    def join(self, g: Group, op: Op) -> bool:
+    def join(self, g: FusionGroup, op: Op) -> bool:
         """Takes `op` into `g` where that is legal and worth it; else keeps why not."""
         try:
             trial = self.trial(g, op)
@@ -177,7 +177,7 @@ class Grouping:
         self.need(g, [source for source in self.sources[op] if self.of[source] is not g])
         return True
 
-    def trial(self, g: Group, op: Op) -> Group:
+    def trial(self, g: FusionGroup, op: Op) -> FusionGroup:
         """The group as it would be with `op`. Raises Apart."""
         inner = self.joined_inner(g, op)
         if not cost.worth_fusing(len(g.ops) + 1, len(g.outside)):
@@ -194,7 +194,7 @@ class Grouping:
         self.demand_allowed(trial, op)
         return trial
 
-    def joined_inner(self, g: Group, op: Op) -> tuple[int, ...]:
+    def joined_inner(self, g: FusionGroup, op: Op) -> tuple[int, ...]:
         """The group's inner axes with `op` in it. Raises Apart where it may not come in."""
         kind = kind_of(op)
         if g.kind in _BY_GROUP:
@@ -213,7 +213,7 @@ class Grouping:
             raise Apart("axes")
         return inner
 
-    def demand_allowed(self, trial: Group, op: Op) -> None:
+    def demand_allowed(self, trial: FusionGroup, op: Op) -> None:
         """Raises Apart where a group may not be as it would be with `op` in it."""
         if not cost.worth_fusing(len(trial.ops), len(trial.outside)):
             raise Apart("size")
@@ -227,7 +227,7 @@ class Grouping:
             if len(collapse(trial.space, [0] * len(trial.space), [*trial.walks])) > 1:
                 raise Apart("order")
 
-    def merge(self, g: Group, h: Group) -> None:
+    def merge(self, g: FusionGroup, h: FusionGroup) -> None:
         """Takes `h` into `g` where that is legal; else keeps why not."""
         try:
             trial = self.merged(g, h)
@@ -241,7 +241,7 @@ class Grouping:
         g.needs = {source for source in g.needs | h.needs if self.of[source] is not g}
         self.dependencies.merge(g, h)
 
-    def merged(self, g: Group, h: Group) -> Group:
+    def merged(self, g: FusionGroup, h: FusionGroup) -> FusionGroup:
         """The two as one group. Raises Apart."""
         for kind in (h.kind, g.kind):
             if kind not in ("map", "row"):
@@ -255,7 +255,7 @@ class Grouping:
         if self.leads_through_others(g, h) or self.leads_through_others(h, g):
             raise Apart("between")
         inner = g.inner or h.inner
-        trial = Group("row" if inner else "map", g.space, inner)
+        trial = FusionGroup("row" if inner else "map", g.space, inner)
         for op in sorted([*g.ops, *h.ops], key=lambda o: self.order[o]):
             added = align(op, trial.axes, g.space)
             if added is None:
@@ -266,16 +266,16 @@ class Grouping:
         self.demand_allowed(trial, trial.ops[-1])
         return trial
 
-    def leads_through_others(self, g: Group, h: Group) -> bool:
+    def leads_through_others(self, g: FusionGroup, h: FusionGroup) -> bool:
         """Whether `g` needs `h` through a third group."""
         return any(k not in (g, h) and self.dependencies.known(k, on=h) for k in {self.of[s] for s in g.needs})
 
-    def sorted(self) -> list[Group]:
+    def sorted(self) -> list[FusionGroup]:
         """All groups, producers before consumers, otherwise in program order."""
         groups = sorted(set(self.of.values()), key=lambda g: self.order[g.ops[0]])
-        out: dict[Group, None] = {}
+        out: dict[FusionGroup, None] = {}
 
-        def visit(g: Group) -> None:
+        def visit(g: FusionGroup) -> None:
             if g in out:
                 return
             for op in g.ops:
@@ -323,7 +323,7 @@ def leaves(v: Value, ops: set[Op]) -> bool:
     return any(not is_view(u) or any(leaves(r, ops) for r in u.results) for u in others)
 
 
-def epilogue_fits(g: Group) -> bool:
+def epilogue_fits(g: FusionGroup) -> bool:
     """Whether all that an epilogue touches can be walked as [*batch, rows, columns] of its contraction."""
     c = contraction(g.ops[0])
     kinds = [next(i for i, labels in enumerate((*c.batch, c.rows, c.columns)) if x in labels) for x in c.out]

@@ -8,7 +8,7 @@ from itertools import pairwise
 from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.types import Shape
 from tessera.compiler.schedule.alignment import shape_of
-from tessera.compiler.schedule.views import Layout, layout_of
+from tessera.compiler.schedule.views import ViewLayout, layout_of
 from tessera.language.dims import Dim, prod
 
 
@@ -40,7 +40,7 @@ def contraction(op: Op) -> Contraction:
     )  # fmt: skip
 
 
-def merged(layout: Layout, labels: str, groups: tuple[str, ...]) -> tuple[Shape, Shape] | None:
+def merged(layout: ViewLayout, labels: str, groups: tuple[str, ...]) -> tuple[Shape, Shape] | None:
     """Shape and strides with one axis per group of labels; None where a group's axes do not lie one behind another."""
     stride = dict(zip(labels, layout.strides, strict=True))
     size = dict(zip(labels, layout.shape, strict=True))
@@ -61,7 +61,7 @@ def roles(c: Contraction) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return (*c.batch, c.rows, c.summed), (*c.batch, c.summed, c.columns)
 
 
-def operands_as_matrices(op: Op) -> tuple[tuple[Layout, Shape, Shape], tuple[Layout, Shape, Shape]] | None:
+def operands_as_matrices(op: Op) -> tuple[tuple[ViewLayout, Shape, Shape], tuple[ViewLayout, Shape, Shape]] | None:
     """Left as [*batch, M, K] and right as [*batch, K, N], as (layout, shape, strides); None where one is to copy."""
     c = contraction(op)
     left, right = layout_of(op.operands[0]), layout_of(op.operands[1])

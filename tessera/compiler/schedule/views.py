@@ -12,7 +12,7 @@ from tessera.language.dims import Dim
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ViewLayout:
     """`base` seen with `shape`, `strides` and `offset` (elements). An axis that repeats its element has stride 0."""
 
     base: Value
@@ -64,12 +64,12 @@ def is_view(op: Op | None) -> bool:
     return kind_of(op) == "view"
 
 
-def layout_of(v: Value) -> Layout | None:
+def layout_of(v: Value) -> ViewLayout | None:
     """The window that `v` is, through all views that lead to it; None where one of them needs its operand copied."""
     op = v.op
     if op is None or not is_view(op):
         shape = _shape(v)
-        return Layout(v, shape, contiguous(shape), 0)
+        return ViewLayout(v, shape, contiguous(shape), 0)
     inner = layout_of(op.operands[0])
     if inner is None:
         return None
@@ -78,7 +78,7 @@ def layout_of(v: Value) -> Layout | None:
     if found is None:
         return None
     shape, strides, offset = found
-    return Layout(inner.base, tuple(shape), tuple(strides), offset)
+    return ViewLayout(inner.base, tuple(shape), tuple(strides), offset)
 
 
 def views_to(v: Value) -> list[Op]:

@@ -20,7 +20,7 @@ _ELEMENTWISE = frozenset(f"tile.{name}" for name in TABLE) | {"tile.cast"}
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class AliasedPair:
     """Two parameters, of which `written` is stored to. `in_place`: they may be one and the same array."""
 
     written: int
@@ -28,16 +28,16 @@ class Pair:
     in_place: bool
 
 
-def pairs(program: Program) -> tuple[Pair, ...]:
+def pairs(program: Program) -> tuple[AliasedPair, ...]:
     """Every parameter that is stored to with every other array that the program takes."""
     param = {b.id: b.param for b in program.buffers if b.role == "input" and b.param is not None}
     written = {p for launch in program.launches for p, stored in _arguments(launch, param) if stored}
     arrays = sorted(set(param.values()))
-    out: list[Pair] = []
+    out: list[AliasedPair] = []
     for w in sorted(written):
         for o in arrays:
             if o != w and not (o in written and o < w):
-                out.append(Pair(w, o, o not in written and _in_place(program, param, w, o)))
+                out.append(AliasedPair(w, o, o not in written and _in_place(program, param, w, o)))
     return tuple(out)
 
 

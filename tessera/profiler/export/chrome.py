@@ -10,7 +10,7 @@ import gzip
 from collections.abc import Iterator
 from pathlib import Path
 
-from tessera.profiler.export.layout import Process, Slice, lay_out, text
+from tessera.profiler.export.layout import TraceProcess, TraceSlice, lay_out, text
 from tessera.profiler.recording import Recording
 from tessera.profiler.summary import overhead
 
@@ -31,7 +31,7 @@ def export_chrome_trace(recording: Recording, path: Path) -> Path:
     return path
 
 
-def _events(processes: list[Process]) -> Iterator[str]:
+def _events(processes: list[TraceProcess]) -> Iterator[str]:
     slices = (item.start for process in processes for _, row in process.rows.values() for item in row)
     steps = (time for process in processes for _, _, points in process.counters for time, _ in points)
     base = min(min(slices, default=0), min(steps, default=2**63))
@@ -53,7 +53,7 @@ def _metadata(pid: int, tid: int, name: str, key: str, value: str | int) -> str:
     return f'{{"ph":"M","name":"{name}","pid":{pid},"tid":{tid},"args":{{"{key}":{text(value)}}}}}'
 
 
-def _slice(item: Slice, pid: int, tid: int, base: int) -> Iterator[str]:
+def _slice(item: TraceSlice, pid: int, tid: int, base: int) -> Iterator[str]:
     place = f'"pid":{pid},"tid":{tid},"ts":'
     name, start, duration = text(item.name or "(no name)"), _us(item.start - base), _us(item.end - item.start)
     yield f'{{"ph":"X","name":{name},"cat":"{item.category}",{place}{start},"dur":{duration},"args":{item.args}}}'

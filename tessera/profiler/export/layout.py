@@ -25,7 +25,7 @@ _COUNTER_STEPS = 10_000
 
 
 @dataclass(slots=True, eq=False)
-class Slice:
+class TraceSlice:
     """A span of time with a name, ns. `args` is JSON text. `flows` are (phase letter "s" or "f", id, time in it)."""
 
     start: int
@@ -37,17 +37,17 @@ class Slice:
 
 
 @dataclass(slots=True, eq=False)
-class Process:
+class TraceProcess:
     """Rows by sort key, and counters as (name, series, steps of (time, value))."""
 
     name: str
-    rows: dict[tuple[int, ...], tuple[str, list[Slice]]] = field(default_factory=dict)
+    rows: dict[tuple[int, ...], tuple[str, list[TraceSlice]]] = field(default_factory=dict)
     counters: list[tuple[str, str, Sequence[tuple[int, float]]]] = field(default_factory=list)
 
-    def row(self, key: tuple[int, ...], name: str) -> list[Slice]:
+    def row(self, key: tuple[int, ...], name: str) -> list[TraceSlice]:
         return self.rows.setdefault(key, (name, []))[1]
 
-    def threads(self) -> Iterator[tuple[str, list[Slice]]]:
+    def threads(self) -> Iterator[tuple[str, list[TraceSlice]]]:
         """Rows in order, each split so that its slices nest, parents before children."""
         for key in sorted(self.rows):
             name, slices = self.rows[key]
@@ -55,7 +55,7 @@ class Process:
                 yield (f"{name} (+{lane})" if lane else name), members
 
 
-def lay_out(recording: Recording) -> list[Process]:
+def lay_out(recording: Recording) -> list[TraceProcess]:
     """The processes of a trace: the host first, then the devices by rank and name."""
     devices = _Devices()
     launches = _launch_slices(recording, devices)
@@ -70,32 +70,32 @@ class _Devices:
     """Processes by (rank, device name, index within the launch), made when first asked for."""
 
     def __init__(self) -> None:
-        self._processes: dict[tuple[int, str, int], Process] = {}
+        self._processes: dict[tuple[int, str, int], TraceProcess] = {}
 
-    def get(self, rank: int, device: str, index: int) -> Process:
+    def get(self, rank: int, device: str, index: int) -> TraceProcess:
         name = device + (f", device {index}" if index else "") + (f", rank {rank}" if rank else "")
-        return self._processes.setdefault((rank, device, index), Process(name))
+        return self._processes.setdefault((rank, device, index), TraceProcess(name))
 
-    def ordered(self) -> list[Process]:
+    def ordered(self) -> list[TraceProcess]:
         return [self._processes[key] for key in sorted(self._processes)]
 
 
-def _host(recording: Recording) -> Process:
-    host = Process("host")
-    host.row((0,), "profiled region").append(Slice(recording.start, recording.end, "profiled region", "region"))
+def _host(recording: Recording) -> TraceProcess:
+    host = TraceProcess("host")
+    host.row((0,), "profiled region").append(TraceSlice(recording.start, recording.end, "profiled region", "region"))
     for event in recording.compiles:
         row = host.row((1,), "compiler")
         end = event.start + event.duration
-        row.append(Slice(event.start, end, f"compile {event.name}", "compile", args_text(cache=event.cache)))
+        row.append(TraceSlice(event.start, end, f"compile {event.name}", "compile", args_text(cache=event.cache)))
         begin = event.start
         for stage, spent in event.stages:
-            row.append(Slice(begin, min(begin + spent, end), stage, "compile"))
+            row.append(TraceSlice(begin, min(begin + spent, end), stage, "compile"))
             begin = min(begin + spent, end)
     return host
 
 
-def _launch_slices(recording: Recording, devices: _Devices) -> dict[int, tuple[LaunchEvent, Slice]]:
-    found: dict[int, tuple[LaunchEvent, Slice]] = {}
+def _launch_slices(recording: Recording, devices: _Devices) -> dict[int, tuple[LaunchEvent, TraceSlice]]:
+    found: dict[int, tuple[LaunchEvent, TraceSlice]] = {}
     for launch in recording.launches:
         if launch.duration is None:
             continue
@@ -104,13 +104,13 @@ def _launch_slices(recording: Recording, devices: _Devices) -> dict[int, tuple[L
         grid = "x".join(map(str, launch.grid))
         plain |= {"sizes": text} if (text := sizes_text(launch.attributes.get("sizes", {}))) else {}
         args = args_text(**{**plain, **figures, "launch": launch.launch, "grid": grid, "source": launch.source})
-        item = Slice(launch.start, launch.start + launch.duration, launch.kernel, "launch", args)
+        item = TraceSlice(launch.start, launch.start + launch.duration, launch.kernel, "launch", args)
         devices.get(launch.rank, launch.device, 0).row((0,), "launches").append(item)
         found[launch.launch] = (launch, item)
     return found
 
 
-def _tile_slices(recording: Recording, devices: _Devices, launches: dict[int, tuple[LaunchEvent, Slice]]) -> None:
+def _tile_slices(recording: Recording, devices: _Devices, launches: dict[int, tuple[LaunchEvent, TraceSlice]]) -> None:
     """Rows of tiles: a tile of several phases is a parent named after the kernel, with the phases as children."""
     tiles = recording.tiles
     if not len(tiles):
@@ -128,7 +128,7 @@ def _tile_slices(recording: Recording, devices: _Devices, launches: dict[int, tu
     ]
     for _ in _place(records[children], record_owners[children], launches, tiles.phases, crowded):
         pass
-    first: dict[int, Slice] = {}
+    first: dict[int, TraceSlice] = {}
     for launch_id, item in outer:
         if launch_id not in first or item.start < first[launch_id].start:
             first[launch_id] = item
@@ -139,10 +139,10 @@ def _tile_slices(recording: Recording, devices: _Devices, launches: dict[int, tu
 def _place(
     records: np.ndarray,
     owners: np.ndarray,
-    launches: dict[int, tuple[LaunchEvent, Slice]],
+    launches: dict[int, tuple[LaunchEvent, TraceSlice]],
     phases: Sequence[str] | None,
     crowded: bool,
-) -> Iterator[tuple[int, Slice]]:
+) -> Iterator[tuple[int, TraceSlice]]:
     """Puts a slice for each record on its row, named by phase or, without phases, by kernel; gives (launch, slice)."""
     for record, process in zip(records.tolist(), owners.tolist(), strict=True):
         launch_id, tile, start, duration, resource, line, slot, phase, _, _ = record
@@ -152,12 +152,12 @@ def _place(
         kernel, source = (launch.kernel, launch.source) if launch else ("tile", "measured")
         name = kernel if phases is None else phases[phase]
         args = f'{{"tile":{tile},"launch":{launch_id},"line":{line},"source":"{source}"}}'
-        item = Slice(start, start + duration, name, "tile" if phases is None else "phase", args)
+        item = TraceSlice(start, start + duration, name, "tile" if phases is None else "phase", args)
         row.append(item)
         yield launch_id, item
 
 
-def _owners(extents: np.ndarray, devices: _Devices, launches: dict[int, tuple[LaunchEvent, Slice]]) -> np.ndarray:
+def _owners(extents: np.ndarray, devices: _Devices, launches: dict[int, tuple[LaunchEvent, TraceSlice]]) -> np.ndarray:
     """The process that each tile belongs to, as an array of objects."""
     groups, group_of = np.unique(extents[["rank", "device", "launch"]], return_inverse=True)
     processes = np.empty(len(groups), object)
@@ -180,7 +180,7 @@ def _count_tiles(extents: np.ndarray, owners: np.ndarray) -> None:
         process.counters.append((name, "tiles", list(zip(times.tolist(), counts.tolist(), strict=True))))
 
 
-def _link(launches: dict[int, tuple[LaunchEvent, Slice]], first: dict[int, Slice]) -> None:
+def _link(launches: dict[int, tuple[LaunchEvent, TraceSlice]], first: dict[int, TraceSlice]) -> None:
     """Joins each launch with its earliest tile. A flow needs two spans that are open, and goes forward in time."""
     for flow, (launch_id, (_, source)) in enumerate(launches.items(), start=1):
         target = first.get(launch_id)
@@ -192,7 +192,7 @@ def _link(launches: dict[int, tuple[LaunchEvent, Slice]], first: dict[int, Slice
             target.flows += (("f", flow, arrives),)
 
 
-def _nested(slices: list[Slice]) -> Iterator[list[Slice]]:
+def _nested(slices: list[TraceSlice]) -> Iterator[list[TraceSlice]]:
     start = np.array([item.start for item in slices], np.int64)
     end = np.array([item.end for item in slices], np.int64)
     lanes = nesting_lanes(start, end)

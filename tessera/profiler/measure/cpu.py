@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from tessera.compiler.machines import HOST
-from tessera.profiler.machine import Ceiling, Machine
+from tessera.profiler.machine import Ceiling, DeviceCeilings
 
 _ROUNDS = 5
 _SECONDS = 0.01
@@ -31,7 +31,7 @@ def identity(index: int) -> tuple[Any, ...]:
     return (HOST, _name(), _threads(), np.__version__)
 
 
-def measure(device: str, index: int) -> Machine:
+def measure(device: str, index: int) -> DeviceCeilings:
     """The ceilings of this processor, within a second on a quiet machine. All CPUs are one device: `index` is not used.
 
     Each is the best of rounds that are spread over that time, so that a moment in which something else runs does not
@@ -63,7 +63,7 @@ def measure(device: str, index: int) -> Machine:
         )
         for found, (kind, name, how, _) in zip(rates, rounds, strict=True)
     )
-    return Machine(device, _name(), threads, caches[2], ceilings, last_cache_bytes=caches[3])
+    return DeviceCeilings(device, _name(), threads, caches[2], ceilings, last_cache_bytes=caches[3])
 
 
 def _copy_rate(size: int, threads: int) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 import cupy
 
 from tessera.compiler.machines import ANY_GPU
-from tessera.profiler.machine import Ceiling, Machine
+from tessera.profiler.machine import Ceiling, DeviceCeilings
 
 
 def identity(index: int) -> tuple[Any, ...]:
@@ -17,7 +17,7 @@ def identity(index: int) -> tuple[Any, ...]:
     return (ANY_GPU, name, cupy.cuda.runtime.driverGetVersion(), cupy.__version__)
 
 
-def measure(device: str, index: int) -> Machine:
+def measure(device: str, index: int) -> DeviceCeilings:
     """The ceilings of GPU `index`; takes 1.5 GiB of its memory for a moment."""
     properties = cupy.cuda.runtime.getDeviceProperties(index)
     with cupy.cuda.Device(index):
@@ -29,7 +29,7 @@ def measure(device: str, index: int) -> Machine:
     half = ceilings[-1].value  # the tensor cores take both at one rate, and CuPy has no bf16
     ceilings.append(Ceiling("compute", "bf16", half, "modelled", "taken to equal the f16 matrix product"))
     processors, cache = properties["multiProcessorCount"], properties["l2CacheSize"]
-    return Machine(
+    return DeviceCeilings(
         device, properties["name"].decode(), processors, cache // processors, tuple(ceilings), last_cache_bytes=cache
     )
 

@@ -13,7 +13,7 @@ from tessera.language.dtypes import DType
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ArrayView:
     """One array as a kernel sees it. `strides` in bytes; `owner` keeps the memory alive; `device` "cpu" or "cuda:0"."""
 
     pointer: int
@@ -67,7 +67,7 @@ class Adapter:
         """All that a prepared launch depends on except the address; cheap, as it is asked for at every call."""
         raise NotImplementedError
 
-    def view(self, array: Any) -> View:
+    def view(self, array: Any) -> ArrayView:
         """Raises LaunchError TS501 with a reason for people where a kernel cannot see this array."""
         raise NotImplementedError
 

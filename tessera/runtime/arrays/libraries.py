@@ -20,7 +20,7 @@ from tessera.language.dtypes import DType
 from tessera.language.lazy import np
 from tessera.once import once
 from tessera.runtime.arrays import host_memory
-from tessera.runtime.arrays.adapter import Adapter, View, c_strides, device_index, dtype_of, unusable
+from tessera.runtime.arrays.adapter import Adapter, ArrayView, c_strides, device_index, dtype_of, unusable
 
 
 class NumpyAdapter(Adapter):
@@ -30,7 +30,7 @@ class NumpyAdapter(Adapter):
     def key(self, array: Any) -> Hashable:
         return array.dtype, array.shape, array.strides
 
-    def view(self, array: Any) -> View:
+    def view(self, array: Any) -> ArrayView:
         dtype = dtype_of(array.dtype)
         if not array.dtype.isnative:
             raise unusable(f"the array's bytes are in foreign order ({array.dtype.str}); "
@@ -38,7 +38,7 @@ class NumpyAdapter(Adapter):
         if type(array) is not np.ndarray and hasattr(array, "mask"):
             raise unusable("a masked array has no meaning for a kernel; pass x.filled(value) or x.data")
         interface = array.__array_interface__
-        return View(interface["data"][0], array.shape, dtype, array.strides, "cpu", array.flags.writeable, array)
+        return ArrayView(interface["data"][0], array.shape, dtype, array.strides, "cpu", array.flags.writeable, array)
 
     def pointer(self, array: Any) -> int:
         return self.pointer_reader()(array)
@@ -85,9 +85,9 @@ class CupyAdapter(Adapter):
     def key(self, array: Any) -> Hashable:
         return array.dtype, array.shape, array.strides, array.device.id
 
-    def view(self, array: Any) -> View:
+    def view(self, array: Any) -> ArrayView:
         dtype = dtype_of(array.dtype)
-        return View(array.data.ptr, array.shape, dtype, array.strides, f"cuda:{array.device.id}", True, array)
+        return ArrayView(array.data.ptr, array.shape, dtype, array.strides, f"cuda:{array.device.id}", True, array)
 
     def pointer(self, array: Any) -> int:
         return array.data.ptr
@@ -142,7 +142,7 @@ class TorchAdapter(Adapter):
         recorded = array.requires_grad and sys.modules["torch"].is_grad_enabled()  # such tensors are refused by view()
         return array.dtype, array.shape, array.stride(), array.device, recorded
 
-    def view(self, array: Any) -> View:
+    def view(self, array: Any) -> ArrayView:
         torch = sys.modules["torch"]
         if array.layout != torch.strided:
             raise unusable(f"the tensor is sparse ({array.layout}); pass x.to_dense()")
@@ -158,7 +158,7 @@ class TorchAdapter(Adapter):
         dtype = dtype_of(array.dtype)
         device = "cpu" if array.device.type == "cpu" else f"cuda:{array.device.index or 0}"
         strides = tuple(s * dtype.itemsize for s in array.stride())
-        return View(array.data_ptr(), tuple(array.shape), dtype, strides, device, True, array)
+        return ArrayView(array.data_ptr(), tuple(array.shape), dtype, strides, device, True, array)
 
     def pointer(self, array: Any) -> int:
         return array.data_ptr()
@@ -262,7 +262,7 @@ class JaxAdapter(ThroughCupy):
     def key(self, array: Any) -> Hashable:
         return array.dtype, array.shape, array.sharding
 
-    def view(self, array: Any) -> View:
+    def view(self, array: Any) -> ArrayView:
         jax = sys.modules["jax"]
         if isinstance(array, jax.core.Tracer):
             raise unusable(
@@ -278,11 +278,13 @@ class JaxAdapter(ThroughCupy):
         strides = c_strides(array.shape, dtype.itemsize)
         if device.platform == "cpu":
             host = np.asarray(array)
-            return View(host.__array_interface__["data"][0], array.shape, dtype, host.strides, "cpu", False, host)
+            return ArrayView(host.__array_interface__["data"][0], array.shape, dtype, host.strides, "cpu", False, host)
         if device.platform in ("gpu", "cuda"):
             array.block_until_ready()
             pointer = array.unsafe_buffer_pointer()
-            return View(pointer, array.shape, dtype, strides, f"cuda:{device.local_hardware_id or 0}", False, array)
+            return ArrayView(
+                pointer, array.shape, dtype, strides, f"cuda:{device.local_hardware_id or 0}", False, array
+            )
         raise LaunchError(Diagnostic("TS504", f"the array lives on {device.platform}; move it with jax.device_put"))
 
     def contiguous(self, array: Any) -> Any:
@@ -404,7 +406,7 @@ class ForeignAdapter(ThroughCupy):
         storage = storage_of(array)
         return type(storage), _inner(storage).key(storage)
 
-    def view(self, array: Any) -> View:
+    def view(self, array: Any) -> ArrayView:
         storage = storage_of(array)
         return _inner(storage).view(storage)
 

@@ -28,7 +28,7 @@ from tessera.runtime.arrays.libraries import CUPY, TORCH, adapter_of
 from tessera.runtime.call import straight
 from tessera.runtime.call.arguments import Bound, Parameters
 from tessera.runtime.call.dispatch import outside
-from tessera.runtime.call.prepared import Prepared, prepare
+from tessera.runtime.call.prepared import PreparedLaunch, prepare
 from tessera.runtime.call.requests import compile_call
 from tessera.runtime.code.watch import Watch, is_function, python_function
 
@@ -49,7 +49,7 @@ class Candidate:
         parameters = Parameters(fn.definition(), fn.__wrapped__)
         built = compile_call(fn, parameters, bound, target, watch, debug=False, screen=screen, recorded=False)
         getters = outside(built, watch)
-        self.prepared: Prepared = prepare(built, parameters, bound, getters)
+        self.prepared: PreparedLaunch = prepare(built, parameters, bound, getters)
         self.prepared.poisoned = False
         self.code = (built.artifact.source, repr(built.artifact.resources))
         self.resources: Mapping[str, Any] = built.artifact.resources

@@ -21,7 +21,7 @@ from tessera.language.annotations import ScalarAnn, TensorAnn, TileAnn, TupleAnn
 from tessera.language.dims import Facts
 from tessera.language.dtypes import DType
 from tessera.language.lazy import np
-from tessera.runtime.arrays.adapter import Adapter, View
+from tessera.runtime.arrays.adapter import Adapter, ArrayView
 from tessera.runtime.arrays.libraries import NUMPY, adapter_of
 from tessera.runtime.callsite import call_span
 from tessera.runtime.codegen import expression
@@ -51,7 +51,7 @@ class Bound:
     """what `analyse` takes: parameter -> ArgType, or a tuple or dict of them"""
     values: dict[str, Any] = field(default_factory=dict[str, Any])
     """what the code takes when it runs: arrays and scalars"""
-    views: dict[str, View] = field(default_factory=dict[str, View])
+    views: dict[str, ArrayView] = field(default_factory=dict[str, ArrayView])
     sizes: dict[str, int] = field(default_factory=dict[str, int])
     fields: dict[str, Any] = field(default_factory=dict[str, Any])
     """the key as people read it, for `why_recompiled`"""

@@ -2,7 +2,7 @@
 
 A call costs one look-up. The key is what a launch depends on and no more: the arguments' types, then dtypes, shapes and
 strides of arrays, values of compile-time arguments, nothing of scalars. It is built by an expression generated for
-the argument types, so that no loop runs per call. What the key finds is a `Prepared` launch, used as long as
+the argument types, so that no loop runs per call. What the key finds is a `PreparedLaunch`, used as long as
 everything the function reads from outside is still what it was.
 """
 
@@ -23,7 +23,7 @@ from tessera.errors import Diagnostic, LaunchError
 from tessera.runtime.arrays import devices
 from tessera.runtime.call import straight
 from tessera.runtime.call.arguments import Bound, Parameters
-from tessera.runtime.call.prepared import Prepared, prepare
+from tessera.runtime.call.prepared import PreparedLaunch, prepare
 from tessera.runtime.call.requests import compile_call
 from tessera.runtime.call.signatures import gather_function, key_expression
 from tessera.runtime.code.build import Built
@@ -63,8 +63,8 @@ class Launcher(Locked):
     def __init__(self, fn: Any) -> None:
         super().__init__()  # the lock is reentrant: compiling may call other functions, and this one
         self.fn = fn
-        self.sites: dict[tuple[type, ...], Site] = {}
-        self.named: dict[tuple[type, ...], Site] = {}
+        self.sites: dict[tuple[type, ...], CallSite] = {}
+        self.named: dict[tuple[type, ...], CallSite] = {}
         self.last: Built | None = None
         self.ready: Ready | None = None
         """of the last call"""
@@ -89,14 +89,14 @@ class Launcher(Locked):
         site = sites.get(tuple(map(type, args)))
         return self.first(args, sites) if site is None else site.call(*args)
 
-    def first(self, args: tuple[Any, ...], sites: dict[tuple[type, ...], Site]) -> Any:
+    def first(self, args: tuple[Any, ...], sites: dict[tuple[type, ...], CallSite]) -> Any:
         """A call whose signature is new, or whose code no longer stands."""
         complete = sites is self.named
         with self.lock:
             types = tuple(map(type, args))
             if types not in sites:
                 key, names = key_expression(self.parameters, args, complete)
-                sites[types] = Site(key, names, len(args), lambda args: self.first(args, sites), self)
+                sites[types] = CallSite(key, names, len(args), lambda args: self.first(args, sites), self)
             site = sites[types]
             ready = site.table.get(site.key(*args))  # another thread may have been here before
             if ready is None or not ready.guard():
@@ -163,7 +163,7 @@ def outside(built: Built, watch: Watch) -> dict[str, Callable[[], Any]]:
     return getters | {name: lambda array=array: array for name, array in built.held.items()}
 
 
-def _compose(prepared: Prepared, gather: Callable[..., Any] | None) -> Callable[..., Any]:
+def _compose(prepared: PreparedLaunch, gather: Callable[..., Any] | None) -> Callable[..., Any]:
     run = straight.ready(prepared)
     return run if gather is None else lambda *args: run(*gather(*args))
 
@@ -191,7 +191,7 @@ class Ready:
 
     run: Callable[..., Any]
     guard: Callable[[], bool]
-    prepared: Prepared | None = None
+    prepared: PreparedLaunch | None = None
     made: Made | None = None
     used: bool = False
     """whether it has been called since `_Kept` last looked at it"""
@@ -203,9 +203,9 @@ class _Kept(Locked):
 
     def __init__(self) -> None:
         super().__init__()
-        self.order: deque[tuple[weakref.ref[Site], Any, weakref.ref[Ready]]] = deque()
+        self.order: deque[tuple[weakref.ref[CallSite], Any, weakref.ref[Ready]]] = deque()
 
-    def add(self, site: Site, key: Any, ready: Ready) -> None:
+    def add(self, site: CallSite, key: Any, ready: Ready) -> None:
         gone: list[Ready | None] = []  # goes when the lock has been given back: destructors may come here again
         with self.lock:
             self.order.append((weakref.ref(site), key, weakref.ref(ready)))
@@ -236,7 +236,7 @@ _kept = _Kept()
 extensions.CHANGED.append(_kept.forget)  # a pass from outside makes other code
 
 
-class Site:
+class CallSite:
     """All calls with one tuple of argument types. `call(*args)` runs what stands; else it asks `miss(args)`.
 
     `key` is an expression over `a0`, `a1` ... and `names`. `call` is generated: key, look-up, guard and launch in one

@@ -35,7 +35,7 @@ class Recorder:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ObservedRun:
     """What is run, and where. `stopwatch` starts a device's own clock, None for the host's; `extra` goes along."""
 
     built: Built
@@ -45,7 +45,9 @@ class Run:
     extra: Mapping[str, Any]
 
 
-def observe(run: Run, pointers: Sequence[int], scalars: Sequence[Any], sizes: Sequence[int], stream: int) -> None:
+def observe(
+    run: ObservedRun, pointers: Sequence[int], scalars: Sequence[Any], sizes: Sequence[int], stream: int
+) -> None:
     """Runs, then publishes a LaunchEvent for every kernel of the program, the tiles that were recorded, and what all
     this took of the call's time."""
     recorder = Recorder() if events.tiles_wanted() else None
@@ -78,7 +80,7 @@ def observe(run: Run, pointers: Sequence[int], scalars: Sequence[Any], sizes: Se
     events.publish(ProfilingEvent(ended, perf_counter_ns() - ended))
 
 
-def _workspace(run: Run, executable: Executable, sizes: Sequence[int]) -> int:
+def _workspace(run: ObservedRun, executable: Executable, sizes: Sequence[int]) -> int:
     """Host memory that the call takes beside arguments and results, where the target knows it."""
     known = getattr(executable, "workspace_bytes", None)
     return known(sizes) if known is not None and run.device.startswith("cpu") else 0
@@ -130,7 +132,7 @@ def _until_the_next(extents: list[Extent], end: int) -> list[Extent]:
     return found[::-1]
 
 
-def _event(run: Run, info: LaunchInfo, number: int, extent: Extent, more: Mapping[str, Any]) -> LaunchEvent:
+def _event(run: ObservedRun, info: LaunchInfo, number: int, extent: Extent, more: Mapping[str, Any]) -> LaunchEvent:
     start, duration, reason = extent
     built, device = run.built, run.device if ":" in run.device else f"{run.device}:0"
 

@@ -1,6 +1,6 @@
 """A launch that has been prepared: everything that one signature decides is decided here, once.
 
-`Prepared.run(values)` is what a repeated call costs: read addresses, allocate results, run.
+`PreparedLaunch.run(values)` is what a repeated call costs: read addresses, allocate results, run.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from tessera.language import dims
 from tessera.language.dims import Dim
 from tessera.runtime import events
 from tessera.runtime.arrays import host_memory
-from tessera.runtime.arrays.adapter import Adapter, View
+from tessera.runtime.arrays.adapter import Adapter, ArrayView
 from tessera.runtime.arrays.libraries import adapter_of, own_library
 from tessera.runtime.arrays.lifetimes import lifetimes
 from tessera.runtime.call.arguments import Bound, Parameters
-from tessera.runtime.call.observe import Run, observe
+from tessera.runtime.call.observe import ObservedRun, observe
 from tessera.runtime.callsite import call_span
 from tessera.runtime.code.build import Built
-from tessera.runtime.code.plan import Plan
+from tessera.runtime.code.plan import LaunchPlan
 from tessera.runtime.locks import Locked
 
 
-class Apart(NamedTuple):
+class ArrayPair(NamedTuple):
     """Two slots that must not overlap. `in_place`: they may be one and the same array."""
 
     written: int
@@ -40,7 +40,7 @@ class Apart(NamedTuple):
     in_place: bool
 
 
-class Prepared(Locked):
+class PreparedLaunch(Locked):
     """Code together with how the arguments of one signature reach it.
 
     `adapters` has one entry per parameter of the plan, None for scalars; `copied` holds parameters that are passed as
@@ -77,17 +77,17 @@ class Prepared(Locked):
         if self.device == HOST and total >= 1 << 28:
             host_memory.require(total, f"{self.plan.name}: results and temporaries")
 
-    def _apart(self) -> tuple[Apart, ...]:
+    def _apart(self) -> tuple[ArrayPair, ...]:
         """The arrays that must not overlap, as far as they are there, have elements and are passed as they are."""
         place = {param: i for i, (param, _, _) in enumerate(self.slots) if param is not None}
-        out: list[Apart] = []
+        out: list[ArrayPair] = []
         for pair in self.plan.pairs:
             if pair.written not in place or pair.other not in place or pair.other in self.copied:
                 continue
             w, o = place[pair.written], place[pair.other]
             sizes = [math.prod(shape) * dtype.itemsize for _, shape, dtype in (self.slots[w], self.slots[o])]
             if 0 not in sizes:
-                out.append(Apart(w, o, *sizes, pair.in_place and self.slots[w][1:] == self.slots[o][1:]))
+                out.append(ArrayPair(w, o, *sizes, pair.in_place and self.slots[w][1:] == self.slots[o][1:]))
         return tuple(out)
 
     def _refuse_overlaps(self, pointers: Sequence[int]) -> None:
@@ -182,14 +182,14 @@ class Prepared(Locked):
                 self._instrumented = self._instrumented or self.profiled()
             built = self._instrumented
         extra = {"copied": copied} if copied else {}
-        run = Run(built, self.env, self.device, None if self.device == HOST else self.library.stopwatch, extra)
+        run = ObservedRun(built, self.env, self.device, None if self.device == HOST else self.library.stopwatch, extra)
         observe(run, pointers, scalars, self.sizes, stream)
 
 
 def prepare(
     built: Built, parameters: Parameters, bound: Bound, outside: Mapping[str, Callable[[], Any]],
     library: Adapter | None = None,
-) -> Prepared:  # fmt: skip
+) -> PreparedLaunch:  # fmt: skip
     """Checks the arguments of a call against the code and settles how they reach it. Raises LaunchError."""
     plan, span = built.plan, parameters.definition.span
     values = [bound.values[p.name] if p.name in bound.values else outside[p.name]() for p in plan.params]
@@ -202,10 +202,10 @@ def prepare(
     copied = _copied(plan, adapters, views, span)
     env = _env(plan, bound, span)
     library = library or bound.adapter or own_library()
-    return Prepared(built, adapters, copied, library, bound.device, env, span)
+    return PreparedLaunch(built, adapters, copied, library, bound.device, env, span)
 
 
-def _env(plan: Plan, bound: Bound, span: Span) -> dict[str, int]:
+def _env(plan: LaunchPlan, bound: Bound, span: Span) -> dict[str, int]:
     """The sizes of the named dims, those that the plan leaves free among them. Raises LaunchError TS502, TS209."""
     missing = [name for name in plan.free if name not in bound.sizes]
     if missing:
@@ -235,7 +235,9 @@ def _evaluate(dim: Dim, env: Mapping[str, int]) -> int | None:
         return None
 
 
-def _copied(plan: Plan, adapters: Sequence[Adapter | None], views: Mapping[str, View], span: Span) -> frozenset[int]:
+def _copied(
+    plan: LaunchPlan, adapters: Sequence[Adapter | None], views: Mapping[str, ArrayView], span: Span
+) -> frozenset[int]:
     """The parameters that must be copied to be contiguous.
 
     Raises LaunchError TS503 for a parameter that the code stores to and that is read-only or not contiguous: a copy
@@ -260,7 +262,7 @@ def _copied(plan: Plan, adapters: Sequence[Adapter | None], views: Mapping[str, 
     return frozenset(copied)
 
 
-def _unwritable(plan: Plan, name: str, why: str, span: Span) -> Diagnostic:
+def _unwritable(plan: LaunchPlan, name: str, why: str, span: Span) -> Diagnostic:
     fix = (
         f"pass np.ascontiguousarray({name}) and copy the result back"
         if "contiguous" in why

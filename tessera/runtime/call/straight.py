@@ -1,6 +1,6 @@
 """The repeated launch as straight code: no loop, no look-up that the signature decides.
 
-What `Prepared.run` does step by step is written out once per signature, for instance for two NumPy arrays::
+What `PreparedLaunch.run` does step by step is written out once per signature, for instance for two NumPy arrays::
 
     def run(v0, v1):
         if active(): return slow(v0, v1)          # somebody listens: the long way
@@ -33,16 +33,16 @@ from tessera.runtime import events
 from tessera.runtime.arrays import host_memory
 from tessera.runtime.arrays.libraries import CUPY, NUMPY, TORCH, cupy, torch_dtype
 from tessera.runtime.arrays.lifetimes import lifetimes
-from tessera.runtime.call.prepared import Prepared
+from tessera.runtime.call.prepared import PreparedLaunch
 from tessera.runtime.codegen import define
 
 
-def ready(prepared: Prepared) -> Callable[..., Any]:
+def ready(prepared: PreparedLaunch) -> Callable[..., Any]:
     """Loads the code; what launches it: takes the plan's parameters in order, returns the results."""
     return generated_run(prepared) or prepared.run
 
 
-def generated_run(prepared: Prepared) -> Callable[..., Any] | None:
+def generated_run(prepared: PreparedLaunch) -> Callable[..., Any] | None:
     """Straight code for a prepared launch; None where it has something that only the long way knows."""
     if prepared.copied or prepared.poisoned:
         return None
@@ -66,7 +66,7 @@ def generated_run(prepared: Prepared) -> Callable[..., Any] | None:
 class _Writer:
     """Lines of the function, and the values its names stand for."""
 
-    def __init__(self, prepared: Prepared) -> None:
+    def __init__(self, prepared: PreparedLaunch) -> None:
         self.prepared = prepared
         self.args = ", ".join(f"v{i}" for i in range(len(prepared.plan.params)))
         self.names: dict[str, Any] = {
@@ -178,7 +178,7 @@ class _Writer:
 class _CudaWriter(_Writer):
     """The same for arrays of one library on a GPU; the launches themselves are straight code of the target's."""
 
-    def __init__(self, prepared: Prepared) -> None:
+    def __init__(self, prepared: PreparedLaunch) -> None:
         super().__init__(prepared)
         self.names |= {"device": prepared.device, "waiting": lifetimes.waiting, "release": lifetimes.release}
         self.lines.append("if waiting: release()")

@@ -27,7 +27,7 @@ from tessera.compiler.tile.program import Program
 from tessera.compiler.unit import Unit
 from tessera.runtime import events
 from tessera.runtime.code import cache, plan
-from tessera.runtime.code.plan import Plan
+from tessera.runtime.code.plan import LaunchPlan
 from tessera.runtime.code.recent import Recent
 from tessera.runtime.locks import Locked
 
@@ -81,7 +81,7 @@ def compiler_state() -> str:
     return cache.digest(repr(sorted(found)))[:16]
 
 
-class Code(Locked):
+class LoadableCode(Locked):
     """An artefact, and once it has been asked for, the executable loaded from it."""
 
     def __init__(self, artifact: Artifact, target: Target) -> None:
@@ -102,8 +102,8 @@ class Code(Locked):
 class Built:
     """Compiled code with what launching it needs. `lowered` is None where nothing was compiled."""
 
-    plan: Plan
-    code: Code
+    plan: LaunchPlan
+    code: LoadableCode
     key: str
     origin: str
     """"miss" (compiled now), "disk", "hit" (the same content was in memory)"""
@@ -178,7 +178,7 @@ def _known(request: Request, front: str, disk: cache.DiskCache | None, clock: Cl
         return None
     try:
         data = json.loads(note)
-        its = Plan.from_json(data["plan"])
+        its = LaunchPlan.from_json(data["plan"])
         captures = tuple((str(name), str(path)) for name, path in data["captures"])
     except (ValueError, LookupError, TypeError, AttributeError):  # of a compiler that wrote other notes
         return None
@@ -187,7 +187,7 @@ def _known(request: Request, front: str, disk: cache.DiskCache | None, clock: Cl
     return Built(its, code, key, origin, tuple(clock.stages), captures)
 
 
-def _code(key: str, request: Request, disk: cache.DiskCache | None) -> tuple[Code | None, str]:
+def _code(key: str, request: Request, disk: cache.DiskCache | None) -> tuple[LoadableCode | None, str]:
     code = _resident.get(key)
     if code is not None:
         return code, "hit"
@@ -195,7 +195,7 @@ def _code(key: str, request: Request, disk: cache.DiskCache | None) -> tuple[Cod
     if not blobs or _HEADER not in blobs:
         return None, "miss"
     try:
-        code = Code(Artifact.restore(blobs.pop(_HEADER).decode(), blobs), request.target)
+        code = LoadableCode(Artifact.restore(blobs.pop(_HEADER).decode(), blobs), request.target)
     except (ValueError, TypeError):  # of a compiler whose artefacts were others
         return None, "miss"
     _resident.put(key, code)
@@ -218,13 +218,13 @@ def _compile(request: Request, front: str, disk: cache.DiskCache | None, clock: 
         artifact = pipeline.generate(
             lowered.program, request.target, profile=request.profile, debug=request.debug, after=dump
         )
-        code = Code(artifact, request.target)
+        code = LoadableCode(artifact, request.target)
         clock.done("target")
         if disk is not None:
             label = f"{request.name} ({artifact.target})"
             disk.put(key, {_HEADER: artifact.header().encode(), **artifact.files}, label)
         _resident.put(key, code)
-    its = Plan.of(lowered.program)
+    its = LaunchPlan.of(lowered.program)
     captured = dict(
         zip((p.name for p in its.params[len(its.params) - len(unit.captures) :]), unit.captures, strict=True)
     )
@@ -253,7 +253,7 @@ def _dumper(name: str, folder: Path | None) -> Callable[[str, Op], None] | None:
     return write
 
 
-_resident: Recent[str, Code] = Recent(RESIDENT)  # by content key
+_resident: Recent[str, LoadableCode] = Recent(RESIDENT)  # by content key
 _fronts: Recent[str, tuple[str, str]] = Recent(4 * RESIDENT)  # front key -> (content key, note)
 
 

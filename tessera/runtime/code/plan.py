@@ -10,7 +10,7 @@ from typing import Any
 from tessera.compiler.ir.printer import print_op
 from tessera.compiler.ir.types import Shape
 from tessera.compiler.structure import Structure, of_json
-from tessera.compiler.tile.aliasing import Pair, pairs
+from tessera.compiler.tile.aliasing import AliasedPair, pairs
 from tessera.compiler.tile.program import Launch, Program, ScalarArg, Window
 from tessera.compiler.unit import LaunchCheck, Param
 from tessera.language import dims, dtypes
@@ -19,7 +19,7 @@ from tessera.language.dtypes import DType
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class PlanSlot:
     """One pointer that the executable takes. `param`: the parameter it belongs to, None for a new result."""
 
     shape: Shape
@@ -47,12 +47,12 @@ class LaunchInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LaunchPlan:
     """`outputs` are indices into `slots`, one for each returned value. Dims are over `free`."""
 
     name: str
     params: tuple[Param, ...]
-    slots: tuple[Slot, ...]
+    slots: tuple[PlanSlot, ...]
     outputs: tuple[int, ...]
     free: tuple[str, ...]
     checks: tuple[LaunchCheck, ...]
@@ -60,15 +60,15 @@ class Plan:
     launches: tuple[LaunchInfo, ...]
     workspace: Dim = 0
     """bytes of temporaries and constants"""
-    pairs: tuple[Pair, ...] = ()
+    pairs: tuple[AliasedPair, ...] = ()
     """parameters whose arrays must not overlap"""
 
     @staticmethod
-    def of(program: Program) -> Plan:
+    def of(program: Program) -> LaunchPlan:
         """The plan of a lowered program."""
         passed = [b for b in program.buffers if b.role in ("input", "output")]
         position = {b.id: i for i, b in enumerate(passed)}
-        slots = tuple(Slot(b.shape, b.dtype, b.param if b.role == "input" else None) for b in passed)
+        slots = tuple(PlanSlot(b.shape, b.dtype, b.param if b.role == "input" else None) for b in passed)
         workspace: Dim = 0
         for b in program.buffers:
             if b.id not in position:
@@ -77,7 +77,7 @@ class Plan:
         outputs = tuple(position[i] for i in program.outputs)
         written = {s.param for i, s in enumerate(slots) if passed[i].id in {b for k in launches for b, _ in k.writes}}
         params = tuple(replace(p, writes=p.writes or i in written) for i, p in enumerate(program.params))
-        return Plan(program.name, params, slots, outputs, program.free, program.checks, program.structure,
+        return LaunchPlan(program.name, params, slots, outputs, program.free, program.checks, program.structure,
                     launches, workspace, pairs(program))  # fmt: skip
 
     def to_json(self) -> str:
@@ -101,12 +101,12 @@ class Plan:
         )  # fmt: skip
 
     @staticmethod
-    def from_json(text: str) -> Plan:
+    def from_json(text: str) -> LaunchPlan:
         data: Mapping[str, Any] = json.loads(text)
-        return Plan(
+        return LaunchPlan(
             data["name"],
             tuple(Param(n, _shape(s), dtypes.BY_NAME[d], w, o) for n, s, d, w, o in data["params"]),
-            tuple(Slot(_shape(s) or (), dtypes.BY_NAME[d], p) for s, d, p in data["slots"]),
+            tuple(PlanSlot(_shape(s) or (), dtypes.BY_NAME[d], p) for s, d, p in data["slots"]),
             tuple(data["outputs"]),
             tuple(data["free"]),
             tuple(LaunchCheck(_dim(a), _dim(b), why) for a, b, why in data["checks"]),
@@ -116,7 +116,7 @@ class Plan:
                 for k, label, g, file, line, f, b, d, r, w in data["launches"]
             ),
             _dim(data["workspace"]),
-            tuple(Pair(*p) for p in data["pairs"]),
+            tuple(AliasedPair(*p) for p in data["pairs"]),
         )
 
 

@@ -28,7 +28,7 @@ class Compilation:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class InputChange:
     """One field that differs. None means that it was not there."""
 
     field: str
@@ -53,7 +53,7 @@ class Recompilation:
 
     name: str
     count: int
-    changes: tuple[Change, ...] = field(default=())
+    changes: tuple[InputChange, ...] = field(default=())
 
     def __bool__(self) -> bool:
         return self.count > 1
@@ -119,9 +119,9 @@ def why_recompiled(function: Any) -> Recompilation:
     return Recompilation(name, _history.counts[identity], tuple(compare(known[-2].fields, known[-1].fields)))
 
 
-def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
+def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[InputChange]:
     """The fields that differ, arrays axis by axis."""
-    out: list[Change] = []
+    out: list[InputChange] = []
     for name in dict.fromkeys((*before, *after)):
         a, b = before.get(name), after.get(name)
         if a == b:
@@ -129,19 +129,19 @@ def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]
         if isinstance(a, Mapping) and isinstance(b, Mapping):
             out += _array_changes(name, a, b)
         else:
-            out.append(Change(name, a, b))
+            out.append(InputChange(name, a, b))
     return out
 
 
-def _array_changes(name: str, a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Change]:
-    out: list[Change] = []
+def _array_changes(name: str, a: Mapping[str, Any], b: Mapping[str, Any]) -> list[InputChange]:
+    out: list[InputChange] = []
     if len(a["shape"]) != len(b["shape"]):
-        out.append(Change(f"{name} shape", list(a["shape"]), list(b["shape"])))
+        out.append(InputChange(f"{name} shape", list(a["shape"]), list(b["shape"])))
     else:
         sizes = enumerate(zip(a["shape"], b["shape"], strict=True))
-        out += [Change(f"{name} axis {i}", x, y) for i, (x, y) in sizes if x != y]
+        out += [InputChange(f"{name} axis {i}", x, y) for i, (x, y) in sizes if x != y]
     return out + [
-        Change(f"{name} {key}", a.get(key), b.get(key)) for key in a if key != "shape" and a[key] != b.get(key)
+        InputChange(f"{name} {key}", a.get(key), b.get(key)) for key in a if key != "shape" and a[key] != b.get(key)
     ]
 
 

@@ -11,20 +11,20 @@ from tessera.errors import Diagnostic, LaunchError
 from tessera.language import dtypes
 from tessera.language.lazy import np
 from tessera.runtime.arrays.libraries import adapter_of
-from tessera.runtime.call.dispatch import Ready, Site
+from tessera.runtime.call.dispatch import CallSite, Ready
 from tessera.runtime.call.signatures import array_key, content
 from tessera.runtime.callsite import call_span
 from tessera.runtime.code.recent import Recent
 from tessera.runtime.code.watch import Watch, settings
 from tessera.runtime.codegen import expression
-from tessera.runtime.eager.compile import CONSTANT_NUMBERS, NUMBERS, Call, flat_operands, prepare_call
+from tessera.runtime.eager.compile import CONSTANT_NUMBERS, NUMBERS, EagerCall, flat_operands, prepare_call
 from tessera.runtime.eager.tensor import Tensor
 
 KEPT = 1024
 """prepared calls; beyond it those used longest ago go"""
 
-_calls: Recent[tuple[Any, ...], Call] = Recent(KEPT)
-_sites: dict[tuple[Any, ...], Site] = {}
+_calls: Recent[tuple[Any, ...], EagerCall] = Recent(KEPT)
+_sites: dict[tuple[Any, ...], CallSite] = {}
 
 
 def positional(operator: Operator, args: tuple[Any, ...]) -> Any:
@@ -51,7 +51,7 @@ def _launch(operator: Operator, operands: Sequence[Any], attrs: dict[str, Any]) 
     return call.run(*[flat[i] for i in call.positions])
 
 
-def _find(operator: Operator, operands: Sequence[Any], flat: list[Any], attrs: dict[str, Any]) -> Call | None:
+def _find(operator: Operator, operands: Sequence[Any], flat: list[Any], attrs: dict[str, Any]) -> EagerCall | None:
     """The prepared call for operands like these; None where all of them are numbers."""
     if any(isinstance(v, NUMBERS) for v in flat) and not any(adapter_of(v) is not None for v in flat):
         return None
@@ -157,7 +157,7 @@ def _first(operator: Operator, args: tuple[Any, ...]) -> Any:
     return run(*args)
 
 
-def _site(operator: Operator, args: tuple[Any, ...]) -> Site:
+def _site(operator: Operator, args: tuple[Any, ...]) -> CallSite:
     parts: list[str] = []
     names: dict[str, Any] = {"content": content}
     for i, (p, value) in enumerate(zip(operator.parameters, args, strict=False)):
@@ -165,4 +165,4 @@ def _site(operator: Operator, args: tuple[Any, ...]) -> Site:
             continue  # passed when it runs
         parts += array_key(f"a{i}", value, names) or [f"content(a{i})"]
     key = f"({', '.join(parts)}{',' if parts else ''})"
-    return Site(key, names, len(args), lambda args: _first(operator, args))
+    return CallSite(key, names, len(args), lambda args: _first(operator, args))

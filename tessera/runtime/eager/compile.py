@@ -21,10 +21,10 @@ from tessera.errors import CompileError, Diagnostic, LaunchError, Span
 from tessera.language import dtypes
 from tessera.language.dtypes import DType, number
 from tessera.runtime.arrays import devices
-from tessera.runtime.arrays.adapter import Adapter, View
+from tessera.runtime.arrays.adapter import Adapter, ArrayView
 from tessera.runtime.arrays.libraries import adapter_of
 from tessera.runtime.call import straight
-from tessera.runtime.call.prepared import Prepared
+from tessera.runtime.call.prepared import PreparedLaunch
 from tessera.runtime.callsite import call_span
 from tessera.runtime.code.build import Request, build
 from tessera.runtime.eager.tensor import TENSOR
@@ -35,7 +35,7 @@ CONSTANT_NUMBERS = frozenset({"pow"})
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class EagerCall:
     """A prepared operator call: `run` takes the flat operands at `positions`."""
 
     run: Callable[..., Any]
@@ -47,7 +47,7 @@ def flat_operands(operands: Sequence[Any]) -> list[Any]:
     return [v for o in operands for v in (o if isinstance(o, (list, tuple)) else (o,))]
 
 
-def prepare_call(operator: Operator, operands: Sequence[Any], attrs: dict[str, Any]) -> Call:
+def prepare_call(operator: Operator, operands: Sequence[Any], attrs: dict[str, Any]) -> EagerCall:
     """Compiles an operator for operands like these. Raises CompileError where its rule rejects them, LaunchError."""
     span = call_span()
     flat = flat_operands(operands)
@@ -58,20 +58,20 @@ def prepare_call(operator: Operator, operands: Sequence[Any], attrs: dict[str, A
     library = _library(list(adapters.values()))
     device = _device(operator, views, span)
     if device == HOST and len(views) == len(one.params) == 1 and _only_views(func):
-        return Call(_view(operator, func, library), tuple(one.positions))
+        return EagerCall(_view(operator, func, library), tuple(one.positions))
     target = targets.get(devices.resolve(knobs.target(), device))
     request = _request(operator, func, one.params, target)
     copied = frozenset(k for k, i in enumerate(one.positions) if i in views and not views[i].contiguous)
-    prepared = Prepared(build(request), [adapters.get(i) for i in one.positions], copied, library, device, {})
+    prepared = PreparedLaunch(build(request), [adapters.get(i) for i in one.positions], copied, library, device, {})
     prepared.profiled = lambda: build(replace(request, profile=True))
     values = [flat[i] for i in one.positions]
-    return Call(_fitting(operator, one.params, values, straight.ready(prepared)), tuple(one.positions))
+    return EagerCall(_fitting(operator, one.params, values, straight.ready(prepared)), tuple(one.positions))
 
 
 class _OneOperator:
     """The function in the making: its parameters, and where each stands among the flat operands."""
 
-    def __init__(self, operator: Operator, views: dict[int, View], span: Span) -> None:
+    def __init__(self, operator: Operator, views: dict[int, ArrayView], span: Span) -> None:
         self.operator, self.views = operator, views
         self.block = Block()
         self.span = span if span.line else Span(operator.name, 1, 1, 1, 1)
@@ -141,7 +141,7 @@ def _library(adapters: list[Adapter]) -> Adapter:
     return TENSOR if TENSOR in adapters or not adapters else adapters[0]
 
 
-def _device(operator: Operator, views: dict[int, View], span: Span) -> str:
+def _device(operator: Operator, views: dict[int, ArrayView], span: Span) -> str:
     found = list(dict.fromkeys(v.device for v in views.values()))
     if len(found) > 1:
         message = f"{operator.name}: operands live on {' and '.join(found)}; move one of them."

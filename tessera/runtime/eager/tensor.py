@@ -21,7 +21,7 @@ from tessera.language.lazy import np
 from tessera.language.scalars import BY_SYMBOL
 from tessera.language.tracebacks import leave, outward
 from tessera.runtime.arrays import libraries
-from tessera.runtime.arrays.adapter import Adapter, View, dtype_of, unusable
+from tessera.runtime.arrays.adapter import Adapter, ArrayView, dtype_of, unusable
 from tessera.runtime.arrays.libraries import CUPY, NUMPY, ThroughCupy, adapter_of, cupy, register
 from tessera.runtime.eager.operators import apply
 from tessera.runtime.eager.protocols import Protocols, is_operand
@@ -206,7 +206,7 @@ class TensorAdapter(ThroughCupy):
     def key(self, array: Tensor) -> Hashable:
         return type(array._data), self.inner(array).key(array._data)
 
-    def view(self, array: Tensor) -> View:
+    def view(self, array: Tensor) -> ArrayView:
         return self.inner(array).view(array._data)
 
     def pointer(self, array: Tensor) -> int:

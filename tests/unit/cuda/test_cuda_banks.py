@@ -16,10 +16,10 @@ from tessera.compiler.targets.cuda.layouts.banks import (
     SWIZZLES,
     Access,
     Copied,
-    Held,
     Matrices,
-    Operand,
+    MmaAccess,
     QuarterOperand,
+    RegisterAccess,
     SharedLayout,
     choose,
     conflicts,
@@ -28,7 +28,7 @@ from tessera.compiler.targets.cuda.layouts.banks import (
 from tessera.compiler.targets.cuda.layouts.layout import blocked
 from tessera.errors import MissingDependency
 
-OPERANDS = [Operand(left, transposed) for left, transposed in product((True, False), repeat=2)]
+OPERANDS = [MmaAccess(left, transposed) for left, transposed in product((True, False), repeat=2)]
 QUARTERS = [QuarterOperand(left, transposed) for left, transposed in product((True, False), repeat=2)]
 
 
@@ -49,7 +49,7 @@ def test_degrees_of_plain_accesses() -> None:
 @pytest.mark.parametrize("rows", [16, 32, 64, 128])
 @pytest.mark.parametrize("cols", [16, 32, 48, 64, 80, 96, 128, 192, 256])
 @pytest.mark.parametrize("operand", OPERANDS, ids=str)
-def test_16_bit_operands_never_conflict(rows: int, cols: int, operand: Operand) -> None:
+def test_16_bit_operands_never_conflict(rows: int, cols: int, operand: MmaAccess) -> None:
     chosen = choose(SharedLayout(rows, cols, 2), frozenset((Copied(), operand)))
     assert chosen.degree(operand) == chosen.degree(Copied()) == 1
 
@@ -65,7 +65,7 @@ def test_accumulators_are_stored_without_conflicts(cols: int) -> None:
 
 @pytest.mark.parametrize("cols", [16, 32, 64, 128])
 @pytest.mark.parametrize("operand", OPERANDS, ids=str)
-def test_32_bit_operands_never_conflict(cols: int, operand: Operand) -> None:
+def test_32_bit_operands_never_conflict(cols: int, operand: MmaAccess) -> None:
     chosen = choose(SharedLayout(64, cols, 4), frozenset((Copied(), operand)))
     assert chosen.degree(operand) == chosen.degree(Copied()) == 1
 
@@ -78,7 +78,7 @@ def test_operands_of_sm_70_never_conflict(cols: int, operand: QuarterOperand) ->
 
 
 HELD = [
-    Held(blocked(rows, cols, 128, v), verb)
+    RegisterAccess(blocked(rows, cols, 128, v), verb)
     for rows, cols in ((64, 64), (32, 96))
     for v in (1, 4, 8)
     for verb in ("loaded", "stored")
@@ -103,14 +103,14 @@ def test_the_chosen_swizzle_is_free_of_conflicts_where_one_is(
 
 def test_pieces_change_places_only_where_that_helps() -> None:
     assert choose(SharedLayout(64, 64, 2), frozenset((Copied(),))).swizzle == 0
-    assert choose(SharedLayout(64, 64, 2), frozenset((Copied(), Operand(True, False)))).swizzle == 128
-    assert choose(SharedLayout(64, 32, 2), frozenset((Copied(), Operand(True, False)))).swizzle == 64
-    assert choose(SharedLayout(64, 24, 2), frozenset((Copied(), Operand(True, False)))).swizzle == 0, (
+    assert choose(SharedLayout(64, 64, 2), frozenset((Copied(), MmaAccess(True, False)))).swizzle == 128
+    assert choose(SharedLayout(64, 32, 2), frozenset((Copied(), MmaAccess(True, False)))).swizzle == 64
+    assert choose(SharedLayout(64, 24, 2), frozenset((Copied(), MmaAccess(True, False)))).swizzle == 0, (
         "three pieces a row"
     )
     plain = SharedLayout(64, 64, 2)
-    assert plain.degree(Operand(True, False)) == 8
-    assert conflicts(plain, frozenset((Copied(), Operand(True, False)))) == "8-way conflicts when multiplied"
+    assert plain.degree(MmaAccess(True, False)) == 8
+    assert conflicts(plain, frozenset((Copied(), MmaAccess(True, False)))) == "8-way conflicts when multiplied"
 
 
 def test_every_element_has_a_place_of_its_own() -> None:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import SharedType
 from tessera.compiler.targets.cuda.generate import generate
-from tessera.compiler.targets.cuda.layouts.groups import Grouping, TensorCores
-from tessera.compiler.targets.cuda.layouts.layout import Axis, Layout, blocked, fragment, quarters, warp_grid
+from tessera.compiler.targets.cuda.layouts.groups import LayoutGrouping, TensorCores
+from tessera.compiler.targets.cuda.layouts.layout import AxisLayout, Layout, blocked, fragment, quarters, warp_grid
 from tessera.compiler.targets.cuda.target import occupancy, settings_for
 from tessera.compiler.targets.cuda.write import cxx
 from tessera.compiler.tile.offsets import Bounds
@@ -91,7 +91,7 @@ def test_names_are_legal_cpp(hint: str, name: str) -> None:
 
 
 # layouts
-def positions(axis: Axis, thread: int) -> list[int]:
+def positions(axis: AxisLayout, thread: int) -> list[int]:
     a, b, c = (thread >> s & (n - 1) for n, s in ((axis.t0, axis.s0), (axis.t1, axis.s1), (axis.t2, axis.s2)))
     out = []
     for r in range(axis.registers):
@@ -348,7 +348,7 @@ def test_occupancy_is_bounded_by_what_runs_out_first() -> None:
 
 def test_groups_share_what_meets_elementwise() -> None:
     program = k.layernorm().program
-    grouping = Grouping(program.launches[0].kernel)
+    grouping = LayoutGrouping(program.launches[0].kernel)
     grouping.stream(4096)
     layouts = grouping.assign(128, TensorCores())
     assert len(layouts) == 1, "one row of one layout throughout"

@@ -150,7 +150,9 @@ class HostDriver:
         """Pointers stand for the whole of the test's arrays."""
         windows = [(n, b, s, True) for n, b, s in self.windows]
         windows += [("own", place, len(block) - 256, True) for place, block in self.machine.memory.items()]
-        self.machine.launch(steps.Call(name, grid, facts["threads"], facts["shared"], [p.raw for p in packed], windows))
+        self.machine.launch(
+            steps.KernelCall(name, grid, facts["threads"], facts["shared"], [p.raw for p in packed], windows)
+        )
 
     windows: list[tuple[str, int, int]] = []  # noqa: RUF012 - set by each test
 
@@ -212,7 +214,7 @@ class HopperDriver(HostDriver):
         assert real.CUtensorMapL2promotion(promotion).name.endswith("256B")
         named = {"FLOAT16": "f16", "BFLOAT16": "bf16", "TFLOAT32": "tf32"}
         name = named[real.CUtensorMapDataType(dtype).name.rpartition("_")[2]]
-        data = tensor_map_bytes(steps.TensorMap(address, name, tuple(wide[0]), tuple(wide[1]), tuple(narrow[0])))
+        data = tensor_map_bytes(steps.BoundTensorMap(address, name, tuple(wide[0]), tuple(wide[1]), tuple(narrow[0])))
         ctypes.memmove(out, data, len(data))
 
 
@@ -276,7 +278,7 @@ def test_tensor_maps_are_encoded_once_for_each_address() -> None:
 def test_kept_tensor_maps_are_bounded() -> None:
     case = k.matmul(m=8, n=8, k=8, dtype=dt.bf16, block=(8, 8))
     executable, bindings = hopper(case.program)
-    kept = PreparedMap(executable.driver, steps.TensorMap(0, "bf16", (8, 8), (16,), (64, 8)))
+    kept = PreparedMap(executable.driver, steps.BoundTensorMap(0, "bf16", (8, 8), (16,), (64, 8)))
     for address in range(0, 16 * (MOST_ENCODED + 40), 16):
         assert kept.at(address) == kept.encoded[address]
         assert len(kept.encoded) <= MOST_ENCODED

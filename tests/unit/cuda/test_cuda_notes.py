@@ -10,7 +10,7 @@ import pytest
 import tessera as ts
 from tessera.compiler.pipeline import lower
 from tessera.compiler.targets import base
-from tessera.compiler.targets.cuda.generate import Kernel, generate
+from tessera.compiler.targets.cuda.generate import GeneratedKernel, generate
 from tessera.compiler.targets.cuda.target import settings_for
 from tessera.errors import TargetError
 from tessera.language import dtypes as dt
@@ -29,7 +29,7 @@ def product(A: ts.Tensor["M", "K", ts.f16], B: ts.Tensor["K", "N", ts.f16]) -> t
     return acc
 
 
-def generated(n: int, arch: int = 80, **config: int) -> Kernel:
+def generated(n: int, arch: int = 80, **config: int) -> GeneratedKernel:
     arrays = np.zeros((128, 64), np.float16), np.zeros((64, n), np.float16)
     analysis = kernel_runner.check(product, *arrays, **config)
     program = lower(analysis.unit(), base.get(f"sm_{arch}")).program

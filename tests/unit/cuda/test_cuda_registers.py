@@ -11,10 +11,10 @@ import tessera as ts
 from tessera.compiler.pipeline import lower
 from tessera.compiler.targets import base
 from tessera.compiler.targets.cuda import cubin, nvrtc
-from tessera.compiler.targets.cuda.generate import Kernel, _write_kernel, generate
+from tessera.compiler.targets.cuda.generate import GeneratedKernel, _write_kernel, generate
 from tessera.compiler.targets.cuda.report.registers import pressure
 from tessera.compiler.targets.cuda.target import settings_for
-from tessera.compiler.targets.cuda.write.source import Source
+from tessera.compiler.targets.cuda.write.source import CxxSource
 from tessera.errors import Diagnostic, TargetError, source_line
 from tests import kernel_runner
 from tests.conftest import require
@@ -31,7 +31,7 @@ def product(A: ts.Tensor["M", "K", ts.f16], B: ts.Tensor["K", "N", ts.f16]) -> t
     return acc
 
 
-def generated(**config: int) -> Kernel:
+def generated(**config: int) -> GeneratedKernel:
     arrays = np.zeros((128, 64), np.float16), np.zeros((64, 512), np.float16)
     program = lower(kernel_runner.check(product, *arrays, **config).unit(), base.get("sm_80")).program
     (kernel,) = generate(program, settings_for(80, False, False)).kernels.values()
@@ -91,7 +91,7 @@ def held(kernel: Any) -> int:
     program = lower(kernel_runner.check(kernel, *arrays).unit(), base.get("sm_80")).program
     (launch,) = program.launches
     settings = settings_for(80, False, False)
-    return pressure(_write_kernel(program, launch.kernel, "k", settings, Source(), 1, 1)).registers
+    return pressure(_write_kernel(program, launch.kernel, "k", settings, CxxSource(), 1, 1)).registers
 
 
 def test_what_is_held_at_once() -> None:
@@ -107,7 +107,7 @@ def test_the_figure_is_what_the_compiler_finds(n: int) -> None:
     unit = kernel_runner.check(product, *arrays, BM=128, BN=64 * n, num_warps=4).unit()
     program = lower(unit, base.get("sm_80")).program
     kernel = program.launches[0].kernel
-    settings, source = settings_for(80, False, False), Source()
+    settings, source = settings_for(80, False, False), CxxSource()
     e = _write_kernel(program, kernel, "product", settings, source, 2, 4)
     text = (
         "".join(f"#include <tessera/{h}.cuh>\n" for h in sorted(e.headers)) + "namespace ts = tessera;\n" + source.text

@@ -14,8 +14,8 @@ from tessera.compiler.ir.verifier import verify
 from tessera.compiler.pipeline import generate
 from tessera.compiler.targets import base
 from tessera.compiler.tile.dialect import TileBuilder
-from tessera.compiler.tile.interpret.interpreter import Options, run_kernel
-from tessera.compiler.tile.interpret.memory import View
+from tessera.compiler.tile.interpret.interpreter import InterpreterOptions, run_kernel
+from tessera.compiler.tile.interpret.memory import WatchedView
 from tessera.compiler.tile.program import Buffer, Launch, Program, Window
 from tessera.compiler.unit import Param
 from tessera.errors import DebugCheckError, Span
@@ -44,9 +44,9 @@ def zero(b: TileBuilder) -> Value:
     return b.index(0)
 
 
-def checked(array: np.ndarray, written: bool = True) -> View:
+def checked(array: np.ndarray, written: bool = True) -> WatchedView:
     none = np.full(array.shape, -1, np.int32)
-    return View("x", array, None if written else np.zeros(array.shape, bool), none.copy(), none.copy())
+    return WatchedView("x", array, None if written else np.zeros(array.shape, bool), none.copy(), none.copy())
 
 
 def fault(match: str) -> Any:
@@ -60,7 +60,7 @@ def test_loads_are_clipped_and_filled() -> None:
     out = np.zeros(4, np.float32)
     run_kernel(
         kernel([ViewType((4,), f32), ViewType((5,), f32)], (1,), body),
-        [View("out", out), View("x", np.arange(5, dtype=np.float32))],
+        [WatchedView("out", out), WatchedView("x", np.arange(5, dtype=np.float32))],
         {},
     )
     assert out.tolist() == [3, 4, -1, -1]
@@ -72,7 +72,7 @@ def test_stores_outside_change_nothing(offset: int) -> None:
         b.store(out, b.full((4,), 1.0, f32), [b.index(offset)])
 
     out = np.zeros(5, np.float32)
-    run_kernel(kernel([ViewType((5,), f32)], (1,), body), [View("out", out)], {})
+    run_kernel(kernel([ViewType((5,), f32)], (1,), body), [WatchedView("out", out)], {})
     assert out.tolist() == [1.0 if offset <= i < offset + 4 else 0.0 for i in range(5)]
 
 
@@ -124,7 +124,7 @@ def test_computed_indices_stay_inside(index: int, ok: bool) -> None:
         b.store(out, got, [zero(b)])
 
     op = kernel([ViewType((2,), f32), ViewType((4,), f32)], (1,), body)
-    args = [View("out", np.zeros(2, np.float32)), View("x", np.arange(4, dtype=np.float32))]
+    args = [WatchedView("out", np.zeros(2, np.float32)), WatchedView("x", np.arange(4, dtype=np.float32))]
     if ok:
         run_kernel(op, args, {})
         assert args[0].data.tolist() == [3, 3]
@@ -175,7 +175,7 @@ def shared_kernel(*steps: str) -> Op:
 )
 def test_shared_tiles_need_barriers(steps: tuple[str, ...], problem: str | None) -> None:
     x = np.arange(4, dtype=np.float32)
-    args = [View("out", np.zeros(4, np.float32)), View("x", x)]
+    args = [WatchedView("out", np.zeros(4, np.float32)), WatchedView("x", x)]
     if problem is None:
         run_kernel(shared_kernel(*steps), args, {})
         assert args[0].data.tolist() == x.tolist()
@@ -193,9 +193,9 @@ def test_nan_is_reported_with_its_origin() -> None:
         b.store(out, b.map("add", bad, b.full((4,), 1.0, f32)), [zero(b)])
 
     op = kernel([ViewType((4,), f32)], (1,), body)
-    run_kernel(op, [View("out", np.zeros(4, np.float32))], {})
+    run_kernel(op, [WatchedView("out", np.zeros(4, np.float32))], {})
     with fault("Stores NaN") as e:
-        run_kernel(op, [View("out", np.zeros(4, np.float32))], {}, Options(check_nan=True))
+        run_kernel(op, [WatchedView("out", np.zeros(4, np.float32))], {}, InterpreterOptions(check_nan=True))
     assert e.value.diagnostics[0].notes[0].span == origin
 
 
@@ -213,7 +213,7 @@ def test_product_does_not_depend_on_how_k_is_cut() -> None:
 
         out = np.zeros((3, 5), np.float32)
         op = kernel([ViewType((3, 5), f32), ViewType((3, 24), f32), ViewType((24, 5), f32)], (1,), body)
-        run_kernel(op, [View("out", out), View("a", a), View("w", w)], {})
+        run_kernel(op, [WatchedView("out", out), WatchedView("a", a), WatchedView("w", w)], {})
         return out
 
     assert (product(24) == product(1)).all() and (product(24) == product(8)).all()
@@ -243,7 +243,7 @@ def test_loops_and_branches() -> None:
         b.store(out, chosen.result, [zero(b)])
 
     out = np.zeros(1, np.float32)
-    run_kernel(kernel([ViewType((1,), f32)], (1,), body), [View("out", out)], {})
+    run_kernel(kernel([ViewType((1,), f32)], (1,), body), [WatchedView("out", out)], {})
     assert out[0] == 1.0  # 1 + 4 + 7 = 12 > 5
 
 
@@ -255,7 +255,11 @@ def test_casts_round_and_small_floats_saturate(dtype: dtypes.DType) -> None:
         b.store(out, b.cast(b.cast(b.load(v, [zero(b)], (4,)), dtype), f32), [zero(b)])
 
     out = np.zeros(4, np.float32)
-    run_kernel(kernel([ViewType((4,), f32), ViewType((4,), f32)], (1,), body), [View("out", out), View("x", x)], {})
+    run_kernel(
+        kernel([ViewType((4,), f32), ViewType((4,), f32)], (1,), body),
+        [WatchedView("out", out), WatchedView("x", x)],
+        {},
+    )
     if dtype.bits <= 8:
         assert out[0] == dtype.maximum and out[1] == -dtype.maximum
     assert out[3] == 1.0 and abs(out[2] - 0.1) < 0.1 * 2.0**-dtype.mantissa

@@ -20,7 +20,7 @@ from tessera.compiler.ir.types import INDEX, SharedType, TileType, ViewType
 from tessera.compiler.ir.verifier import verify
 from tessera.compiler.tile.dialect import TileBuilder
 from tessera.compiler.tile.interpret.interpreter import run_kernel
-from tessera.compiler.tile.interpret.memory import View
+from tessera.compiler.tile.interpret.memory import WatchedView
 from tessera.compiler.tile.passes.place_barriers import barrier_notes, place_barriers
 from tessera.errors import DebugCheckError, Span, source_line
 from tessera.language.dtypes import f32
@@ -69,7 +69,7 @@ def shared_program(seed: int) -> Op:
 
 
 def interpret(op: Op) -> None:
-    run_kernel(op, [View("out", np.zeros(4, np.float32)), View("x", np.ones(4, np.float32))], {})
+    run_kernel(op, [WatchedView("out", np.zeros(4, np.float32)), WatchedView("x", np.ones(4, np.float32))], {})
 
 
 @given(st.integers(0, 10**6))

@@ -9,7 +9,7 @@ import pytest
 from tessera.profiler.bottlenecks import find_bottlenecks
 from tessera.profiler.hints import Hint, hints
 from tessera.profiler.kernel_stats import kernel_stats
-from tessera.profiler.machine import Machine
+from tessera.profiler.machine import DeviceCeilings
 from tessera.profiler.recording import Recording
 from tessera.profiler.roofline import Roofline
 from tessera.runtime.events import CompileEvent, ProfilingEvent
@@ -296,6 +296,6 @@ def test_bottlenecks_account_for_the_whole_region_once() -> None:
 
 def test_a_machine_without_ceilings_gives_no_invented_hints() -> None:
     recording = chain()
-    recording.machines["cpu:0"] = Machine("cpu:0", "", 0, 0, reason="no measurement allowed")
+    recording.machines["cpu:0"] = DeviceCeilings("cpu:0", "", 0, 0, reason="no measurement allowed")
     assert kinds(recording) == set()
     assert kernel_stats(recording)[0].ideal.reason == "no measurement allowed"

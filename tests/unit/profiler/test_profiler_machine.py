@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tessera.profiler.kernel_stats import kernel_stats
-from tessera.profiler.machine import Machine, load_machine, machine_for, measured_again, save_machine
+from tessera.profiler.machine import DeviceCeilings, load_machine, machine_for, measured_again, save_machine
 from tessera.profiler.measure import cpu as measure_cpu
 from tessera.profiler.quantity import Quantity, format_bytes, format_percent, format_time, format_value
 from tessera.profiler.recording import Recording
@@ -39,7 +39,7 @@ def test_the_measurement_is_kept_and_not_repeated(tmp_path: Path, monkeypatch: p
     assert machine_for("cpu:0") == MACHINE
     (path,) = tmp_path.glob("*.json")
 
-    def refuse(device: str, index: int) -> Machine:
+    def refuse(device: str, index: int) -> DeviceCeilings:
         raise OSError("measured again")
 
     monkeypatch.setattr(measure_cpu, "measure", refuse)
@@ -105,14 +105,14 @@ def test_a_ceiling_says_how_far_its_rounds_were_apart(monkeypatch: pytest.Monkey
     assert memory.spread == pytest.approx(0.2)
 
 
-def machine(bandwidth: float, rate: float) -> Machine:
+def machine(bandwidth: float, rate: float) -> DeviceCeilings:
     return replace(MACHINE, last_cache_bytes=1 << 20).raised("bandwidth", "memory", bandwidth, "copy").raised(
         "compute", "f32", rate, "product"
     )  # fmt: skip
 
 
 @pytest.fixture
-def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Machine]]:
+def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[DeviceCeilings]]:
     """What measuring gives, one after the other: a busy moment first."""
     found = [machine(10e9, 100e9), machine(20e9, 150e9)]
     monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path))
@@ -130,7 +130,7 @@ def one_kernel(flops: int, size: int) -> Recording:
     return found
 
 
-def test_a_beaten_ceiling_is_measured_again_and_the_better_kept(measured: list[Machine]) -> None:
+def test_a_beaten_ceiling_is_measured_again_and_the_better_kept(measured: list[DeviceCeilings]) -> None:
     recording = one_kernel(flops=14_000_000, size=1000)  # 140 GFLOP/s
     (found,) = kernel_stats(recording)
     assert found.compute_peak.value == 150e9
@@ -142,7 +142,7 @@ def test_a_beaten_ceiling_is_measured_again_and_the_better_kept(measured: list[M
     assert again.compute_peak.value == 150e9
 
 
-def test_no_kernel_stands_above_a_compute_roof(measured: list[Machine]) -> None:
+def test_no_kernel_stands_above_a_compute_roof(measured: list[DeviceCeilings]) -> None:
     recording = one_kernel(flops=200_000_000, size=1000)  # 2 TFLOP/s
     (found,) = kernel_stats(recording)
     assert found.compute_fraction.value == 1
@@ -150,7 +150,7 @@ def test_no_kernel_stands_above_a_compute_roof(measured: list[Machine]) -> None:
     assert "cache" not in str(Summary(recording))
 
 
-def test_only_data_that_fit_into_a_cache_pass_the_bandwidth_of_memory(measured: list[Machine]) -> None:
+def test_only_data_that_fit_into_a_cache_pass_the_bandwidth_of_memory(measured: list[DeviceCeilings]) -> None:
     (large,) = kernel_stats(one_kernel(flops=1, size=3 << 20))  # 31 GB/s of 3 MiB
     assert large.bandwidth_fraction.value == 1
     recording = one_kernel(flops=1, size=1 << 20)  # 10.5 GB/s of 1 MiB, at a roof of 10
@@ -160,7 +160,7 @@ def test_only_data_that_fit_into_a_cache_pass_the_bandwidth_of_memory(measured: 
     assert "the data stayed in cache" in str(Summary(recording))
 
 
-def test_a_loaded_profile_keeps_its_machine_and_raises_it(measured: list[Machine]) -> None:
+def test_a_loaded_profile_keeps_its_machine_and_raises_it(measured: list[DeviceCeilings]) -> None:
     recording = recorded(launch(duration=100_000, flops=14_000_000, bytes=1000))
     (found,) = kernel_stats(recording)
     assert found.compute_fraction.value == 1

@@ -137,3 +137,48 @@ def f():
     global i  # optional: no
 """
     assert unexplained(text) == [3, 6, 8]
+
+
+# Class names that still mean two things. Operators and functions of kernels of one name are one idea, on two levels.
+TWO_IDEAS: set[str] = {
+    "Candidate",
+    "Code",
+    "Context",
+    "Each",
+    "Evaluator",
+    "Frame",
+    "Function",
+    "Layout",
+    "Loop",
+    "Module",
+    "Note",
+    "Parameter",
+    "Parsed",
+    "Part",
+    "Pass",
+    "Program",
+    "Range",
+    "Ranges",
+    "Signature",
+    "Tile",
+    "Unknown",
+    "View",
+    "Window",
+}
+ON_BOTH_LEVELS = ("tessera/compiler/graph/operators/", "tessera/compiler/frontend/kernel/builtins/")
+
+
+def test_a_class_name_means_one_thing() -> None:
+    places: dict[str, list[str]] = {}
+    for path in modules().values():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    twice = {
+        name: found
+        for name, found in sorted(places.items())
+        if len(found) > 1 and not (len(found) == 2 and all(any(p.startswith(r) for p in found) for r in ON_BOTH_LEVELS))
+    }
+    new = {name: found for name, found in twice.items() if name not in TWO_IDEAS}
+    assert not new, f"give one of them a name of its own: {new}"
+    assert not TWO_IDEAS - set(twice), f"remove from TWO_IDEAS: {sorted(TWO_IDEAS - set(twice))}"

@@ -10,7 +10,7 @@ import pytest
 
 import tessera as ts
 from tessera.errors import CompileError, LaunchError, TargetError
-from tessera.runtime.code.plan import Plan
+from tessera.runtime.code.plan import LaunchPlan
 
 TARGETS = ["reference", "cpu"]
 
@@ -229,7 +229,7 @@ def test_wrong_programs_are_refused_with_every_finding():
 @pytest.mark.parametrize("dims", [{"B": 2, "S": 8}, {"B": 2}, {}], ids=str)
 def test_plans_survive_storage(dims):
     plan = ts.compile(scores, target="reference", dims=dims).built.plan
-    assert Plan.from_json(plan.to_json()) == plan
+    assert LaunchPlan.from_json(plan.to_json()) == plan
 
 
 def test_the_passes_can_be_dumped(tmp_path, monkeypatch):

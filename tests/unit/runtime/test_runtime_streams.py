@@ -13,7 +13,7 @@ from tessera.compiler.targets.cuda.call import device
 from tessera.errors import DeviceError
 from tessera.runtime.arrays.adapter import Adapter
 from tessera.runtime.arrays.libraries import JAX, TORCH, CupyAdapter
-from tessera.runtime.call.prepared import Prepared
+from tessera.runtime.call.prepared import PreparedLaunch
 from tessera.runtime.eager.tensor import TENSOR
 
 
@@ -29,8 +29,8 @@ class Library(Adapter):
         yield
 
 
-def prepared(library: Adapter, *others: Adapter, log: list[Any], fail: bool = False) -> Prepared:
-    p = object.__new__(Prepared)
+def prepared(library: Adapter, *others: Adapter, log: list[Any], fail: bool = False) -> PreparedLaunch:
+    p = object.__new__(PreparedLaunch)
     p.written, p.device, p.library, p.neighbours = (), "cuda:0", library, set(others)
 
     def launch(values: Any, stream: int) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 import tessera as ts
 from tessera.runtime.code import watch
-from tessera.runtime.code.why_recompiled import Change, compare
+from tessera.runtime.code.why_recompiled import InputChange, compare
 
 X = np.ones(3, np.float32)
 scale = 2.0
@@ -261,4 +261,4 @@ def test_fields_compare():
         "x axis 1: 3 -> 4", "x dtype: f32 -> f16", "n is gone (it was 1)", "m is new: 2",
     }  # fmt: skip
     ranks = compare({"x": {"shape": (2,), "dtype": "f32"}}, {"x": {"shape": (2, 3), "dtype": "f32"}})
-    assert ranks == [Change("x shape", [2], [2, 3])]
+    assert ranks == [InputChange("x shape", [2], [2, 3])]

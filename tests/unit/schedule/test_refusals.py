@@ -14,7 +14,7 @@ from tessera.compiler.ir.parser import parse_op
 from tessera.compiler.ir.printer import print_op
 from tessera.compiler.ir.readable import readable
 from tessera.compiler.schedule.refusals import CAUSES, Refusal, refusals
-from tessera.scheduler import Group, Grouping, graph_to_schedule
+from tessera.scheduler import FusionGroup, FusionGrouping, graph_to_schedule
 
 
 @ts.kernel
@@ -138,8 +138,8 @@ def test_every_cause_has_a_test() -> None:
     assert {cause for *_, cause in FOUND} == CAUSES.keys() - {"scheduler"}
 
 
-class Alone(Grouping):
-    def join(self, g: Group, op: Any) -> bool:
+class Alone(FusionGrouping):
+    def join(self, g: FusionGroup, op: Any) -> bool:
         return False
 
 

@@ -193,7 +193,7 @@ def fail(message: str, code: str = "TS207") -> InferError:
 
 
 @dataclass(slots=True)
-class Axis:
+class SlicedAxis:
     """What happens to one axis: elements start, start + step, ... before stop, after reversal if `flip`.
 
     `index` says that the axis is replaced by the axes of an integer tensor; `drop` that its one element is taken.
@@ -227,7 +227,7 @@ def subscript(g: GraphBuilder, x: Value, key: Any) -> Value:
     return new
 
 
-def _restore_indexed(axes: Sequence[Axis], shape: Shape) -> None:
+def _restore_indexed(axes: Sequence[SlicedAxis], shape: Shape) -> None:
     """An axis that index tensors look into is not sliced."""
     for a, size in zip(axes, shape, strict=True):
         if a.index is not None:
@@ -256,7 +256,7 @@ def _listed(g: GraphBuilder, item: Any) -> Any:
     return g.stack(parts) if parts and all(isinstance(p, Value) for p in parts) else cast("Any", item)
 
 
-def _axis(g: GraphBuilder, item: Any, size: Dim) -> Axis:
+def _axis(g: GraphBuilder, item: Any, size: Dim) -> SlicedAxis:
     if isinstance(item, slice):
         return _sliced(g, cast("slice[Any, Any, Any]", item), size)
     if isinstance(item, Value):
@@ -265,7 +265,7 @@ def _axis(g: GraphBuilder, item: Any, size: Dim) -> Axis:
             raise fail("the size of x[mask] depends on its values; use where(mask, x, other)")
         if not dtype.is_integer:
             raise fail(f"an index is an integer, not {dtype}", "TS301")
-        return Axis(0, size, index=item)
+        return SlicedAxis(0, size, index=item)
     if isinstance(item, bool) or not isinstance(item, (int, Expr)):
         raise fail(f"{shown(item)} is no index; integers, slices, None, '...' and integer tensors are")
     at = _from_start(g, item, size, f"index {item}")
@@ -273,7 +273,7 @@ def _axis(g: GraphBuilder, item: Any, size: Dim) -> Axis:
     if isinstance(at, int) and at < 0:
         raise fail(f"index {item} is out of range for an axis of size {size}")
     _not_before(g, at, f"index {item}")
-    return Axis(at, at + 1, drop=True)
+    return SlicedAxis(at, at + 1, drop=True)
 
 
 def _from_start(g: GraphBuilder, bound: Dim, size: Dim, what: str) -> Dim:
@@ -301,7 +301,7 @@ def _not_before(g: GraphBuilder, at: Dim, what: str) -> None:
         g.checks.append(LaunchCheck(dims.dim_min(at, 0), 0, f"{what} does not lie before the first element"))
 
 
-def _sliced(g: GraphBuilder, s: slice[Any, Any, Any], size: Dim) -> Axis:
+def _sliced(g: GraphBuilder, s: slice[Any, Any, Any], size: Dim) -> SlicedAxis:
     for bound in (s.start, s.stop, s.step):
         if bound is not None and (isinstance(bound, bool) or not isinstance(bound, (int, Expr))):
             raise fail(
@@ -314,15 +314,17 @@ def _sliced(g: GraphBuilder, s: slice[Any, Any, Any], size: Dim) -> Axis:
         first, _, _ = s.indices(size)
         count = len(range(*s.indices(size)))
         start = first if step > 0 else size - 1 - first
-        return Axis(start, start + (count - 1) * abs(step) + 1, abs(step), step < 0) if count else Axis(0, 0)
+        return (
+            SlicedAxis(start, start + (count - 1) * abs(step) + 1, abs(step), step < 0) if count else SlicedAxis(0, 0)
+        )
     if step < 0:
         if s.start is not None or s.stop is not None:
             raise fail(f"a slice with a negative step of an axis of size {size} has no bounds: [::{step}]")
-        return Axis(0, size, -step, True)
+        return SlicedAxis(0, size, -step, True)
     start = 0 if s.start is None else _from_start(g, s.start, size, f"slice start {s.start}")
     stop = size if s.stop is None else _from_start(g, s.stop, size, f"slice stop {s.stop}")
     if isinstance(start, int) and isinstance(stop, int) and start >= stop:
-        return Axis(0, 0)
+        return SlicedAxis(0, 0)
     if s.stop == 1 and start == 0:  # `x - x[:, :1]`: one element stretches, min(1, S) of them would not
         _within(g, 1, size, "slice stop 1")
     elif isinstance(s.stop, int) and s.stop >= 0:
@@ -333,10 +335,10 @@ def _sliced(g: GraphBuilder, s: slice[Any, Any, Any], size: Dim) -> Axis:
     if start != 0:
         _within(g, start, stop, f"slice start {s.start}")
         _not_before(g, start, f"slice start {s.start}")
-    return Axis(start, stop, step)
+    return SlicedAxis(start, stop, step)
 
 
-def _plain(g: GraphBuilder, x: Value, axes: Sequence[Axis], items: Sequence[Any]) -> Value:
+def _plain(g: GraphBuilder, x: Value, axes: Sequence[SlicedAxis], items: Sequence[Any]) -> Value:
     """Drops and adds axes of size 1."""
     sizes = iter(zip(axes, tensor(x).shape, strict=True))
     shape: list[Dim] = []
@@ -348,7 +350,7 @@ def _plain(g: GraphBuilder, x: Value, axes: Sequence[Axis], items: Sequence[Any]
     return x if tuple(shape) == tensor(x).shape else g.reshape(x, tuple(shape))
 
 
-def _gathered(g: GraphBuilder, x: Value, axes: Sequence[Axis], items: Sequence[Any]) -> Value:
+def _gathered(g: GraphBuilder, x: Value, axes: Sequence[SlicedAxis], items: Sequence[Any]) -> Value:
     """One take for all index tensors, from the axes they look into, made one."""
     shape = tensor(x).shape
     looked = [i for i, a in enumerate(axes) if a.index is not None]
@@ -385,7 +387,7 @@ def _linear(g: GraphBuilder, indices: Sequence[Value], sizes: Sequence[Dim]) -> 
 
 
 def _with_new_axes(
-    g: GraphBuilder, x: Value, axes: Sequence[Axis], items: Sequence[Any], indexed: Shape, together: bool
+    g: GraphBuilder, x: Value, axes: Sequence[SlicedAxis], items: Sequence[Any], indexed: Shape, together: bool
 ) -> Value:
     """Puts size 1 where the key says None, and takes out dropped axes, behind a take."""
     source = iter(axes)

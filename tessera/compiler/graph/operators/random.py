@@ -70,7 +70,7 @@ class RandomBits(Operator):
 BITS = cast("RandomBits", REGISTRY["random_bits"])
 
 
-class Distribution(Operator, abstract=True):
+class RandomOperator(Operator, abstract=True):
     """Made of `random_bits`; the reference follows the decomposition's arithmetic in NumPy."""
 
     methods = ()
@@ -94,7 +94,7 @@ def draw(seed: Any, shape: tuple[int, ...]) -> Any:
     return BITS.reference(seed, shape, 0)
 
 
-class Uniform(Distribution):
+class Uniform(RandomOperator):
     """Floats evenly spread over [low, high): 24 bits of a draw, 53 for f64. Narrow floats may round up to high."""
 
     def infer(
@@ -117,7 +117,7 @@ class Uniform(Distribution):
         return g.to(unit if low == 0 else g.add(unit, low), dtype)
 
 
-class Normal(Distribution):
+class Normal(RandomOperator):
     """Normally distributed floats: Box and Muller's transform (1958) of the two words of a draw."""
 
     def infer(
@@ -145,7 +145,7 @@ class Normal(Distribution):
         return g.to(z if mean == 0 else g.add(z, mean), dtype)
 
 
-class Randint(Distribution):
+class Randint(RandomOperator):
     """Integers from low up to, but not including, high. The bias is below (high - low) / 2**64."""
 
     def infer(
@@ -167,7 +167,7 @@ class Randint(Distribution):
         return g.to(steps if low == 0 else g.add(steps, low), dtype)
 
 
-class Bernoulli(Distribution):
+class Bernoulli(RandomOperator):
     """True with probability p."""
 
     def infer(self, t: Infer, seed: TensorType, shape: Shape, p: float = 0.5) -> TensorType:

@@ -205,7 +205,7 @@ class _TensorMap(ctypes.Structure):
     ]  # fmt: skip
 
 
-def tensor_map_bytes(t: steps.TensorMap) -> bytes:
+def tensor_map_bytes(t: steps.BoundTensorMap) -> bytes:
     """A tensor map as the emulated machine reads it."""
     size, stride, box = (
         (ctypes.c_uint64 * 5)(*t.sizes),
@@ -312,10 +312,10 @@ class _HostMachine:
     def free(self, address: int) -> None:
         del self.memory[address]
 
-    def tensor_map(self, tensor: steps.TensorMap) -> bytes:
+    def tensor_map(self, tensor: steps.BoundTensorMap) -> bytes:
         return tensor_map_bytes(tensor)
 
-    def launch(self, call: steps.Call) -> None:
+    def launch(self, call: steps.KernelCall) -> None:
         x = self.executable
         packed = [_aligned_bytes(a) for a in call.arguments]
         args = (ctypes.c_void_p * max(1, len(packed)))(*(ctypes.addressof(p) for p in packed))

@@ -11,8 +11,8 @@ from tessera.compiler.targets.cuda.emit import contract, control, memory, pipeli
 from tessera.compiler.targets.cuda.emit import tiles as emit_print
 from tessera.compiler.targets.cuda.emit import tiles as emit_sort
 from tessera.compiler.targets.cuda.emit import tiles as emit_tiles
-from tessera.compiler.targets.cuda.emit.emitter import KernelEmitter, Settings, emit_kernel, parameters
-from tessera.compiler.targets.cuda.layouts.groups import Grouping, dtype_of
+from tessera.compiler.targets.cuda.emit.emitter import EmitSettings, KernelEmitter, emit_kernel, parameters
+from tessera.compiler.targets.cuda.layouts.groups import LayoutGrouping, dtype_of
 from tessera.compiler.targets.cuda.report.notes import notes, shared_layouts, spilled, tight
 from tessera.compiler.targets.cuda.report.placement import tiles
 from tessera.compiler.targets.cuda.report.registers import Pressure, pressure, too_many
@@ -20,8 +20,8 @@ from tessera.compiler.targets.cuda.report.shared_memory import too_large
 from tessera.compiler.targets.cuda.tensor_cores.products import on_warpgroups, warps_for
 from tessera.compiler.targets.cuda.tensor_cores.warpgroups import Products, plan_contraction
 from tessera.compiler.targets.cuda.write import cxx
-from tessera.compiler.targets.cuda.write.print_buffer import Site
-from tessera.compiler.targets.cuda.write.source import Source
+from tessera.compiler.targets.cuda.write.print_buffer import PrintSite
+from tessera.compiler.targets.cuda.write.source import CxxSource
 from tessera.compiler.tile.equal import shape_of_code
 from tessera.compiler.tile.offsets import aligned_arguments, bounds_of
 from tessera.compiler.tile.program import Program, Window
@@ -50,7 +50,7 @@ USUAL_WARPS = 4
 
 
 @dataclass(slots=True)
-class Kernel:
+class GeneratedKernel:
     """A generated kernel: what a launch must know."""
 
     name: str
@@ -62,7 +62,7 @@ class Kernel:
     line: int
     asserts: list[tuple[str, str, Span]] = field(default_factory=list["tuple[str, str, Span]"])
     """message, extent of the axis that its index leaves, place"""
-    prints: list[Site] = field(default_factory=list[Site])
+    prints: list[PrintSite] = field(default_factory=list[PrintSite])
     layouts: dict[str, str] = field(default_factory=dict[str, str])
     tensor_maps: list[dict[str, object]] = field(default_factory=list["dict[str, object]"])
     tiles: list[dict[str, object]] = field(default_factory=list["dict[str, object]"])
@@ -77,12 +77,12 @@ class Kernel:
 @dataclass(slots=True)
 class Generated:
     source: str
-    kernels: dict[Op, Kernel]
+    kernels: dict[Op, GeneratedKernel]
     """those that are the same code have one Kernel"""
     lines: list[list[object]]
 
     @property
-    def written(self) -> list[tuple[Op, Kernel]]:
+    def written(self) -> list[tuple[Op, GeneratedKernel]]:
         """Each Kernel once, with the first op that it is."""
         return list({id(k): (op, k) for op, k in reversed(self.kernels.items())}.values())[::-1]
 
@@ -94,15 +94,15 @@ class Generated:
         return {name: code for name, code in names.items() if name not in own}
 
 
-def generate(program: Program, settings: Settings) -> Generated:
+def generate(program: Program, settings: EmitSettings) -> Generated:
     """Writes every kernel of the program, and once those that are the same code.
 
     Raises TargetError where an op or size cannot be compiled."""
-    body = Source()
+    body = CxxSource()
     headers = {"memory"}
-    kernels: dict[Op, Kernel] = {}
+    kernels: dict[Op, GeneratedKernel] = {}
     taken: set[str] = set()
-    known: dict[Any, Kernel] = {}
+    known: dict[Any, GeneratedKernel] = {}
     for kernel in dict.fromkeys(launch.kernel for launch in program.launches):
         code = _code(program, kernel)
         if code in known:
@@ -113,7 +113,7 @@ def generate(program: Program, settings: Settings) -> Generated:
         e, held = _generate_kernel(program, kernel, name, settings, body)
         headers |= e.headers
         kernels[kernel] = known[code] = _describe(e, held, kernel, name, settings)
-    top = Source()
+    top = CxxSource()
     top.write(f"// {program.name}: written by Tessera for sm_{settings.arch}.")
     if settings.debug:
         top.write("#define TS_DEBUG")
@@ -146,7 +146,7 @@ def author_warps(kernel: Op) -> int | None:
     return warps
 
 
-def _enough_warps(grouping: Grouping) -> int:
+def _enough_warps(grouping: LayoutGrouping) -> int:
     """So many that a thread holds about sixteen elements of the largest tile. The choice changes no result."""
     per_thread = 32 if any(g.products for g in grouping.groups) else 16
     warps = 4
@@ -156,16 +156,16 @@ def _enough_warps(grouping: Grouping) -> int:
 
 
 def _generate_kernel(
-    program: Program, kernel: Op, name: str, settings: Settings, body: Source
+    program: Program, kernel: Op, name: str, settings: EmitSettings, body: CxxSource
 ) -> tuple[KernelEmitter, Pressure]:
     """Written with as many stages of pipelined loops as shared memory has room for, and with so many warps that the
     tiles fit their registers, where the author says nothing of warps. Raises TargetError TS405 and TS411."""
     most = max((int(op.attrs["stages"]) for op in kernel.walk() if op.name == "tile.pipeline"), default=1)  # type: ignore[call-overload]
     said = author_warps(kernel)
     warps = said or (USUAL_WARPS if "num_warps" in kernel.attrs else None)
-    fewer: tuple[Source, KernelEmitter, Pressure] | None = None
+    fewer: tuple[CxxSource, KernelEmitter, Pressure] | None = None
     while True:
-        source = Source()
+        source = CxxSource()
         e = _write_kernel(program, kernel, name, settings, source, most, warps)
         if e.scratch + e.shared_bytes > settings.shared_limit:
             if most == 1 and fewer is not None:  # more warps exchange more
@@ -186,9 +186,9 @@ def _generate_kernel(
 
 
 def _write_kernel(
-    program: Program, kernel: Op, name: str, settings: Settings, source: Source, stages: int, warps: int | None
+    program: Program, kernel: Op, name: str, settings: EmitSettings, source: CxxSource, stages: int, warps: int | None
 ) -> KernelEmitter:
-    grouping = Grouping(kernel)
+    grouping = LayoutGrouping(kernel)
     grouping.stream(REGISTER_ELEMENTS * 32 * (warps or 8))
     bounds = bounds_of(program, kernel)
     plans = plan_contraction(kernel, bounds, settings.warpgroup_dtypes, warps)
@@ -232,7 +232,7 @@ def _aliases(program: Program, kernel: Op) -> dict[Value, Value]:
     return {a: find(a) for a in args}
 
 
-def _describe(e: KernelEmitter, held: Pressure, kernel: Op, name: str, settings: Settings) -> Kernel:
+def _describe(e: KernelEmitter, held: Pressure, kernel: Op, name: str, settings: EmitSettings) -> GeneratedKernel:
     signature: list[str] = []
     for arg in kernel.region.block.args:
         if isinstance(arg.type, ViewType):
@@ -248,6 +248,6 @@ def _describe(e: KernelEmitter, held: Pressure, kernel: Op, name: str, settings:
     layouts = {g.name: g.layout.spelling for g in e.grouping.groups if g.layout is not None} | shared_layouts(e)
     maps = [tensor.describe() for tensor in e.maps]
     size = e.scratch + e.shared_bytes
-    made = Kernel(name, e.block_threads, size, wanted, signature, 0, e.asserts, e.prints, layouts, maps)
+    made = GeneratedKernel(name, e.block_threads, size, wanted, signature, 0, e.asserts, e.prints, layouts, maps)
     made.tiles, made.notes, made.tight, made.spilled = tiles(e), notes(e), tight(held), spilled(held)
     return made

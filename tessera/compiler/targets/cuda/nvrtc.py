@@ -52,7 +52,7 @@ def library_fingerprint() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Code:
+class CompiledCode:
     """`ptx`: what any later GPU's driver compiles further; of a target with instructions of its own none does.
     `warnings`: the compiler's (mostly none)."""
 
@@ -67,7 +67,7 @@ def compile_cubin(source: str, arch: str, name: str, lines: Sequence[Sequence[ob
     return code.cubin, code.warnings
 
 
-def compile_code(source: str, arch: str, name: str, lines: Sequence[Sequence[object]]) -> Code:
+def compile_code(source: str, arch: str, name: str, lines: Sequence[Sequence[object]]) -> CompiledCode:
     """`source` compiled for `arch`.
 
     Raises TargetError TS603 with the generated line and the user's behind it; MissingDependency without NVRTC.
@@ -77,7 +77,7 @@ def compile_code(source: str, arch: str, name: str, lines: Sequence[Sequence[obj
         cubin, ptx, log = library.compile(source, f"{name}.cu", [f"--gpu-architecture={arch}", *OPTIONS])
     except nvrtc_library.CompilationFailed as e:
         raise failed(str(e), source, f"{name}.cu", lines, f"NVRTC for {arch}") from e
-    return Code(cubin, ptx, "\n".join(line for line in log.splitlines() if _DEPRECATED not in line))
+    return CompiledCode(cubin, ptx, "\n".join(line for line in log.splitlines() if _DEPRECATED not in line))
 
 
 def failed(log: str, source: str, file: str, lines: Sequence[Sequence[object]], compiler: str) -> TargetError:

@@ -9,7 +9,7 @@ from tessera.compiler.machines import MULTIPROCESSORS, SHARED_LIMITS
 from tessera.compiler.targets.base import Artifact, Executable, architecture
 from tessera.compiler.targets.cuda import cubin, nvrtc
 from tessera.compiler.targets.cuda.call import steps
-from tessera.compiler.targets.cuda.emit.emitter import Settings
+from tessera.compiler.targets.cuda.emit.emitter import EmitSettings
 from tessera.compiler.targets.cuda.generate import Generated, generate
 from tessera.compiler.targets.cuda.layouts.groups import TensorCores
 from tessera.compiler.targets.cuda.write import cxx
@@ -38,12 +38,12 @@ def tensor_core_dtypes(arch: int) -> set[dtypes.DType]:
     return out
 
 
-def settings_for(arch: int, profile: bool, debug: bool) -> Settings:
+def settings_for(arch: int, profile: bool, debug: bool) -> EmitSettings:
     cores = tensor_core_dtypes(arch)
     # wgmma sums 8-bit floats with fewer bits than f32 has; integers and f64 have no warpgroup path.
     warpgroups = cores & {dtypes.f16, dtypes.bf16, dtypes.tf32} if arch == 90 else set[dtypes.DType]()
     tensor_cores = TensorCores(frozenset(cores), 16 if arch >= 75 else 32, arch >= 90)
-    return Settings(arch, tensor_cores, SHARED_LIMITS[arch], profile, debug, frozenset(warpgroups))
+    return EmitSettings(arch, tensor_cores, SHARED_LIMITS[arch], profile, debug, frozenset(warpgroups))
 
 
 @dataclass(frozen=True, slots=True)

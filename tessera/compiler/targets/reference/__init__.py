@@ -11,7 +11,7 @@ from tessera.compiler.ir.readable import readable
 from tessera.compiler.targets.base import Artifact, Executable, Target
 from tessera.compiler.targets.reference.executable import ReferenceExecutable
 from tessera.compiler.targets.reference.program_text import decode, encode
-from tessera.compiler.tile.interpret.interpreter import Options
+from tessera.compiler.tile.interpret.interpreter import InterpreterOptions
 from tessera.compiler.tile.program import Program
 from tessera.errors import DeviceError, Diagnostic
 from tessera.language.lazy import np
@@ -50,7 +50,7 @@ class ReferenceTarget:
                 Diagnostic("TS605", f"the artefact is for {artifact.target}, not for the reference target")
             )
         debug = bool(artifact.meta.get("debug"))
-        options = Options(check_nan=debug, check_indices=False, check_asserts=debug)
+        options = InterpreterOptions(check_nan=debug, check_indices=False, check_asserts=debug)
         return ReferenceExecutable(decode(artifact.files[PROGRAM]), options)
 
 

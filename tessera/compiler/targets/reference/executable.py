@@ -11,8 +11,8 @@ from typing import Any, cast
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import ViewType
 from tessera.compiler.targets.base import TileRecorder
-from tessera.compiler.tile.interpret.interpreter import Options, run_kernel
-from tessera.compiler.tile.interpret.memory import NOBODY, View, poison
+from tessera.compiler.tile.interpret.interpreter import InterpreterOptions, run_kernel
+from tessera.compiler.tile.interpret.memory import NOBODY, WatchedView, poison
 from tessera.compiler.tile.program import Branch, Buffer, Launch, Loop, Program, ScalarArg, Step, Window
 from tessera.errors import DebugCheckError, Diagnostic
 from tessera.language.dims import evaluate, prod
@@ -20,7 +20,7 @@ from tessera.language.lazy import np
 
 
 @dataclass(slots=True)
-class Memory:
+class BufferMemory:
     """One buffer while the Program runs. `written` is None for buffers that came with data."""
 
     buffer: Buffer
@@ -31,7 +31,7 @@ class Memory:
 class ReferenceExecutable:
     """Follows `targets.base.Executable`. Sequential, deterministic, slow; every access is checked."""
 
-    def __init__(self, program: Program, options: Options) -> None:
+    def __init__(self, program: Program, options: InterpreterOptions) -> None:
         self.program, self.options = program, options
 
     def run(
@@ -56,7 +56,7 @@ class ReferenceExecutable:
     def steps(
         self,
         steps: Sequence[Step],
-        memory: dict[int, Memory],
+        memory: dict[int, BufferMemory],
         scalars: Mapping[int, Any],
         sizes: Mapping[str, int],
         record: TileRecorder | None,
@@ -72,7 +72,7 @@ class ReferenceExecutable:
                     while memory[cond].data[0]:
                         self.steps((*body, *head), memory, scalars, sizes, record)
 
-    def memory(self, b: Buffer, sizes: Mapping[str, int], given: Any) -> Memory:
+    def memory(self, b: Buffer, sizes: Mapping[str, int], given: Any) -> BufferMemory:
         count = evaluate(prod(b.shape), sizes)
         if b.role in ("input", "output"):
             data = at_address(next(given), count, b)
@@ -81,14 +81,14 @@ class ReferenceExecutable:
         else:
             data = np.empty(count, b.dtype.numpy)
         if b.role in ("input", "constant"):
-            return Memory(b, data, None)
+            return BufferMemory(b, data, None)
         data[...] = poison((count,), b.dtype)
-        return Memory(b, data, np.zeros(count, bool))
+        return BufferMemory(b, data, np.zeros(count, bool))
 
     def launch(
         self,
         launch: Launch,
-        memory: dict[int, Memory],
+        memory: dict[int, BufferMemory],
         scalars: Mapping[int, Any],
         sizes: Mapping[str, int],
         record: TileRecorder | None,
@@ -105,14 +105,16 @@ class ReferenceExecutable:
                 args.append(np.asarray(scalars[arg.param], arg.dtype.compute.numpy).astype(arg.dtype.numpy))
             else:
                 args.append(self.view(value, arg, memory[arg.buffer], marks.get(arg.buffer), sizes))
-        clock, options = Clock(), self.options
+        clock, options = TileClock(), self.options
         if record is not None:
             options = replace(options, on_program=clock.program)
         run_kernel(kernel, args, sizes, options)
         if record is not None:
             record.record(clock.columns())
 
-    def view(self, value: Value, arg: Window, m: Memory, marks: list[Any] | None, sizes: Mapping[str, int]) -> View:
+    def view(
+        self, value: Value, arg: Window, m: BufferMemory, marks: list[Any] | None, sizes: Mapping[str, int]
+    ) -> WatchedView:
         """The window of a buffer that a launch passes to its kernel."""
         t = value.type
         assert isinstance(t, ViewType)
@@ -131,9 +133,9 @@ class ReferenceExecutable:
             return np.lib.stride_tricks.as_strided(raw, shape, [s * step for s in strides]).view(flat.dtype)
 
         writer, reader = marks or (None, None)
-        return View(m.buffer.name, window(m.data), window(m.written), window(writer), window(reader))
+        return WatchedView(m.buffer.name, window(m.data), window(m.written), window(writer), window(reader))
 
-    def demand_written(self, m: Memory) -> None:
+    def demand_written(self, m: BufferMemory) -> None:
         if m.written is not None and not m.written.all():
             missing = int(m.written.size - np.count_nonzero(m.written))
             where = self.program.span or self.program.launches[-1].span
@@ -144,7 +146,7 @@ class ReferenceExecutable:
             )
 
 
-class Clock:
+class TileClock:
     """Times programs as they finish; all on one worker."""
 
     def __init__(self) -> None:

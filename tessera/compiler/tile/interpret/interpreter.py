@@ -15,7 +15,7 @@ from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import SharedType, TileType
 from tessera.compiler.tile.asserts import asked, dtype_of, shown, told
 from tessera.compiler.tile.interpret.arithmetic import dot, order, philox, reduce, scalar_map
-from tessera.compiler.tile.interpret.memory import SharedTile, View, fault, outside_text, user_axis
+from tessera.compiler.tile.interpret.memory import SharedTile, WatchedView, fault, outside_text, user_axis
 from tessera.compiler.tile.interpret.pipelines import run_pipeline
 from tessera.compiler.tile.primitive import PRIMITIVES
 from tessera.compiler.tile.printing import say
@@ -28,7 +28,7 @@ from tessera.language.scalars import REDUCERS
 
 
 @dataclass(slots=True)
-class Options:
+class InterpreterOptions:
     """`check_nan`: storing a NaN is a fault, said where it arose. `check_indices`: so is a computed index outside its
     axis; else it reads as nothing and is not stored. `check_asserts`: so is an assert that does not hold. `on_print`
     receives (label, program, array)."""
@@ -41,12 +41,14 @@ class Options:
     """called after each program with its number"""
 
 
-def run_kernel(kernel: Op, args: Sequence[Any], dims: Mapping[str, int], options: Options | None = None) -> None:
+def run_kernel(
+    kernel: Op, args: Sequence[Any], dims: Mapping[str, int], options: InterpreterOptions | None = None
+) -> None:
     """Runs every program of a `tile.func`. `args` are Views and NumPy scalars, `dims` the sizes of its free dims.
 
     Raises DebugCheckError (TS506) with the span of the op that failed.
     """
-    options = options or Options()
+    options = options or InterpreterOptions()
     grid: tuple[Dim, ...] = kernel.attrs["grid"]  # type: ignore[assignment]
     sizes = [evaluate(g, dims) for g in grid]
     with np.errstate(all="ignore"):
@@ -74,7 +76,7 @@ class Interpreter:
     dims: Mapping[str, int]
     where: tuple[int, ...]
     number: int
-    options: Options
+    options: InterpreterOptions
     env: dict[Value, Any] = field(default_factory=dict[Value, Any])
     shared: list[SharedTile] = field(default_factory=list[SharedTile])
     nan_origin: tuple[str, Span] | None = None
@@ -221,13 +223,13 @@ class Interpreter:
         return dot(wide_a, wide_b, np.zeros((rows, cols), dtype.numpy), dtype)
 
     # global memory
-    def subview(self, op: Op) -> View:
+    def subview(self, op: Op) -> WatchedView:
         view, *offsets = self.operands(op)
         sizes = [self.size(d) for d in op.attrs["sizes"]]  # type: ignore[union-attr, arg-type]
         return view.subview(op, offsets, sizes, op.attrs.get("drop", ()))
 
     def window(
-        self, op: Op, view: View, offsets: Sequence[int], shape: Sequence[int], fill: Any, mask: Any = None
+        self, op: Op, view: WatchedView, offsets: Sequence[int], shape: Sequence[int], fill: Any, mask: Any = None
     ) -> Any:
         """The tile at `offsets`; what lies outside the view, or is masked out, is `fill`."""
         out = np.full(shape, fill, view.data.dtype)
@@ -240,7 +242,7 @@ class Interpreter:
         return out
 
     def demand_inside(
-        self, op: Op, view: View, offsets: Sequence[int], shape: Sequence[int], target: Any, mask: Any
+        self, op: Op, view: WatchedView, offsets: Sequence[int], shape: Sequence[int], target: Any, mask: Any
     ) -> None:
         """An access that the program computed itself must stay inside the view wherever its mask holds."""
         outside = np.ones(shape, bool)
@@ -267,7 +269,7 @@ class Interpreter:
         self.check_stored(op, view, tile[target], used)
         view.write(op, source, tile[target], self.number, used)
 
-    def check_stored(self, op: Op, view: View, values: Any, used: Any) -> None:
+    def check_stored(self, op: Op, view: WatchedView, values: Any, used: Any) -> None:
         if self.options.check_nan and _has_nan(
             values if used is None else np.where(used, values, np.zeros_like(values))
         ):
@@ -276,7 +278,7 @@ class Interpreter:
             )
             fault(op, f"Stores NaN into {view.name} (program {self.where}).", *notes)
 
-    def indices(self, op: Op, view: View, index: Sequence[Any], used: Any) -> tuple[tuple[Any, ...], Any]:
+    def indices(self, op: Op, view: WatchedView, index: Sequence[Any], used: Any) -> tuple[tuple[Any, ...], Any]:
         """Computed indices clipped to the view, and which elements count."""
         ok = np.ones(index[0].shape if index else (), bool) if used is None else used
         for axis, (i, extent) in enumerate(zip(index, view.shape, strict=True)):

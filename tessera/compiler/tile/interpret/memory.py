@@ -55,7 +55,7 @@ def poison(shape: Sequence[int], dtype: DType) -> Any:
 
 
 @dataclass(slots=True)
-class View:
+class WatchedView:
     """A window onto a buffer. `written` is None where all of it holds data; `writer` and `reader` hold, per element,
     the program of this launch that wrote or read it (None where nothing is ever stored, so no race is possible)."""
 
@@ -69,12 +69,12 @@ class View:
     def shape(self) -> tuple[int, ...]:
         return self.data.shape
 
-    def window(self, index: tuple[Any, ...]) -> View:
+    def window(self, index: tuple[Any, ...]) -> WatchedView:
         index = (*index, ...)  # an array even where all axes are taken out
         parts = [None if a is None else a[index] for a in (self.written, self.writer, self.reader)]
-        return View(self.name, self.data[index], *parts)
+        return WatchedView(self.name, self.data[index], *parts)
 
-    def subview(self, op: Op, offsets: Sequence[int], sizes: Sequence[int], drop: Sequence[int]) -> View:
+    def subview(self, op: Op, offsets: Sequence[int], sizes: Sequence[int], drop: Sequence[int]) -> WatchedView:
         for axis, (o, n, extent) in enumerate(zip(offsets, sizes, self.shape, strict=True)):
             if axis in drop and not 0 <= o < extent:
                 fault(op, outside_text(o, user_axis(op, axis), self.name, extent))

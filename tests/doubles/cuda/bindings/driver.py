@@ -177,7 +177,7 @@ def _encode(
     wide = [(ctypes.c_uint64 * n).from_address(p)[:] for p, n in ((sizes, rank), (strides, rank - 1)) if n]
     narrow = (ctypes.c_uint32 * rank).from_address(box)[:]
     name = {6: "f16", 9: "bf16", 11: "tf32"}[dtype]
-    data = emulate.tensor_map_bytes(steps.TensorMap(address, name, tuple(wide[0]), tuple(wide[1]), tuple(narrow)))
+    data = emulate.tensor_map_bytes(steps.BoundTensorMap(address, name, tuple(wide[0]), tuple(wide[1]), tuple(narrow)))
     ctypes.memmove(out, data, len(data))
     return 0
 
@@ -234,7 +234,7 @@ def cuLaunchKernel(
     windows = [("memory", place, len(block) - 256, True) for place, block in _memory.items()]
     machine = emulate._HostMachine(module)  # type: ignore[arg-type]
     try:
-        machine.launch(steps.Call(name, gx, bx, shared, arguments, windows))
+        machine.launch(steps.KernelCall(name, gx, bx, shared, arguments, windows))
     except Exception as e:  # the emulator's finding is a fault of the GPU's
         print(e, flush=True)
         _state.error = 719

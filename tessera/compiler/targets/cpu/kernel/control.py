@@ -13,7 +13,7 @@ from tessera.compiler.targets.cpu.loops.nests import NestWriter
 from tessera.compiler.targets.cpu.loops.plan import Planner
 
 
-class Carried:
+class CarriedCells:
     """The values carried by a loop: how they start, what they are inside, what comes out.
 
     A tile has two buffers. An iteration reads the current one and writes the next state into the other; then the two
@@ -97,7 +97,7 @@ def made_here(v: Value, block: Block) -> bool:
 def write_for(k: KernelFunction, op: Op, plan: Planner, writer: NestWriter) -> None:
     fn, ev = k.fn, k.ev
     body = op.region.block
-    carried = Carried(k, op.operands[3:], plan, writer)
+    carried = CarriedCells(k, op.operands[3:], plan, writer)
     lower, upper = ev.index(op.operands[0]), ev.index(op.operands[1])
     step = fn.smax(ev.index(op.operands[2]), 1)  # a step that is not positive would never end
     if "going" in op.attrs:
@@ -114,7 +114,9 @@ def write_for(k: KernelFunction, op: Op, plan: Planner, writer: NestWriter) -> N
     carried.bind(op.results, results)
 
 
-def _while_going(k: KernelFunction, op: Op, carried: Carried, lower: Index, upper: Index, step: Index) -> list[Val]:
+def _while_going(
+    k: KernelFunction, op: Op, carried: CarriedCells, lower: Index, upper: Index, step: Index
+) -> list[Val]:
     """A counted loop that is left where its flag says so; gives the carried state behind it."""
     fn, ev, body = k.fn, k.ev, op.region.block
     at = carried.offset(int(op.attrs["going"]))  # type: ignore[call-overload]
@@ -135,7 +137,7 @@ def _while_going(k: KernelFunction, op: Op, carried: Carried, lower: Index, uppe
 @writes("while")
 def write_while(k: KernelFunction, op: Op, plan: Planner, writer: NestWriter) -> None:
     head, body = (r.block for r in op.regions)
-    carried = Carried(k, op.operands, plan, writer)
+    carried = CarriedCells(k, op.operands, plan, writer)
 
     def test(state: list[Val]) -> Val:
         k.ev.memo = {}

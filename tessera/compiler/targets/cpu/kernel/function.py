@@ -24,7 +24,7 @@ from tessera.compiler.targets.cpu.loops.index import dtype_of, memory_of, unsupp
 from tessera.compiler.targets.cpu.loops.memory import Cell, held
 from tessera.compiler.targets.cpu.loops.nests import NestWriter, Scratch
 from tessera.compiler.targets.cpu.loops.plan import Planner
-from tessera.compiler.targets.cpu.loops.stages import Group, Stage
+from tessera.compiler.targets.cpu.loops.stages import LoopGroup, Stage
 from tessera.compiler.tile.primitive import PRIMITIVES
 from tessera.compiler.tile.program import Launch, ScalarArg, Window
 from tessera.language.dims import Dim, prod
@@ -208,7 +208,7 @@ class KernelFunction:
         for i, stage in enumerate(plan.stages):
             if before is not None:
                 before(i)
-            if isinstance(stage, Group):
+            if isinstance(stage, LoopGroup):
                 writer.write(stage)
             else:
                 self.ev.memo = {}

@@ -33,7 +33,7 @@ assert KC % CHAIN == 0 and SPAN % KC == 0, "a slab is whole chains, a group whol
 
 
 @dataclass(frozen=True, slots=True)
-class Matmul:
+class PackedMatmul:
     """One kind of product. `lhs_along` says which axis of A has stride 1 ("m", "k" or ""), `rhs_along` which of B.
 
     `rows` and `columns` bound m and n where they are small, so that fewer accumulators are kept. `levels`: see
@@ -94,7 +94,7 @@ PARAMETERS = [
 """of every function that multiplies: C = A @ B"""
 
 
-def matmul_function(module: Module, kind: Matmul) -> str:
+def matmul_function(module: Module, kind: PackedMatmul) -> str:
     """The name of the function `void(A, strides of m and k, B, strides of k and n, C, ldc, m, n, k, workspace, sums)`.
 
     It is written into `module` at first use. Strides count elements; C, the workspace and `sums` are aligned to 64
@@ -148,14 +148,14 @@ def _aligned(fn: Function, p: Val) -> Val:
     return fn.op(f"inttoptr i64 {up.ref} to ptr", PTR, [up])
 
 
-def _clear(fn: Function, kind: Matmul, c: Val, count: Index) -> None:
+def _clear(fn: Function, kind: PackedMatmul, c: Val, count: Index) -> None:
     zero = const(0, kind.element)
     with fn.loop(0, count) as at:
         fn.store(zero, fn.gep(c, at.index, kind.element.elem))
 
 
 # -- the block in registers -------------------------------------------------------------------------------------------
-def _micro_kernel(module: Module, kind: Matmul) -> str:
+def _micro_kernel(module: Module, kind: PackedMatmul) -> str:
     """The block's sums of a group += panel of A times panel of B, chain by chain; C += those sums at the group's end.
 
     `at` is how far k was before this slab, `k` where it ends.
@@ -209,7 +209,7 @@ def _micro_kernel(module: Module, kind: Matmul) -> str:
     return name
 
 
-def _products(fn: Function, kind: Matmul, a: Val, b: Val, k: Val, sums: list[Val]) -> list[Val]:
+def _products(fn: Function, kind: PackedMatmul, a: Val, b: Val, k: Val, sums: list[Val]) -> list[Val]:
     """The block with the products of one k added."""
     vector, elem = kind.element.wide(kind.lanes), kind.element.elem
     vectors = kind.nr // kind.lanes
@@ -224,14 +224,14 @@ def _products(fn: Function, kind: Matmul, a: Val, b: Val, k: Val, sums: list[Val
     return following
 
 
-def _multiply_add(fn: Function, kind: Matmul, x: Val, y: Val, z: Val) -> Val:
+def _multiply_add(fn: Function, kind: PackedMatmul, x: Val, y: Val, z: Val) -> Val:
     if kind.acc.is_float:
         return VectorMath(fn, kind.isa).fma(x, y, z)
     return fn.binary("add", fn.binary("mul", x, y), z)
 
 
 # -- packing ----------------------------------------------------------------------------------------------------------
-def _pack_function(module: Module, kind: Matmul, right: bool) -> str:
+def _pack_function(module: Module, kind: PackedMatmul, right: bool) -> str:
     """`void(source, panel stride, k stride, valid, kc, target)`: target[k][width] with zeros beyond `valid`."""
     storage, width = (kind.rhs, kind.nr) if right else (kind.lhs, kind.mr)
     along_panel, along_k = (
@@ -265,7 +265,7 @@ def _pack_function(module: Module, kind: Matmul, right: bool) -> str:
 @dataclass(slots=True)
 class _Packer:
     fn: Function
-    kind: Matmul
+    kind: PackedMatmul
     storage: DType
     width: int
 

@@ -20,7 +20,7 @@ from tessera.language.dims import prod
 from tessera.language.dtypes import DType
 
 
-class Elements(ElementWriter):
+class LoopElements(ElementWriter):
     """LLVM instructions: values are registers (two for a complex number), indices i64."""
 
     def __init__(self, k: KernelFunction) -> None:
@@ -67,7 +67,7 @@ class Elements(ElementWriter):
 
 @writes("primitive")
 def write_primitive(k: KernelFunction, op: Op, plan: Planner, writer: NestWriter) -> None:
-    c = Elements(k)
+    c = LoopElements(k)
     definition, result = PRIMITIVES[op.name], dtype_of(op.result)
     code = definition.code("cpu", op)
     operands = [_operand(k, c, v, plan, writer) for v in op.operands]
@@ -96,7 +96,7 @@ def write_primitive(k: KernelFunction, op: Op, plan: Planner, writer: NestWriter
     across([])
 
 
-def _operand(k: KernelFunction, c: Elements, v: Value, plan: Planner, writer: NestWriter) -> Operand:
+def _operand(k: KernelFunction, c: LoopElements, v: Value, plan: Planner, writer: NestWriter) -> Operand:
     """An operand in memory, where elements at any places can be read; a scalar in registers."""
     shape, dtype = tuple(int(n) for n in shape_of(v)), dtype_of(v)  # type: ignore[arg-type]
     if not shape:

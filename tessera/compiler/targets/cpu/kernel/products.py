@@ -11,7 +11,7 @@ from tessera.compiler.targets.cpu.elementary.convert import memory_element, real
 from tessera.compiler.targets.cpu.kernel.diagonal import diagonal_function
 from tessera.compiler.targets.cpu.kernel.dots import dots_function
 from tessera.compiler.targets.cpu.kernel.function import PITCH, KernelFunction, load_of, writes
-from tessera.compiler.targets.cpu.kernel.packed_matmul import Matmul, matmul_function
+from tessera.compiler.targets.cpu.kernel.packed_matmul import PackedMatmul, matmul_function
 from tessera.compiler.targets.cpu.kernel.small_matmul import LARGE, Shape, direct_function, direct_kind
 from tessera.compiler.targets.cpu.llvm.emit import Function
 from tessera.compiler.targets.cpu.llvm.values import Index, Val
@@ -26,7 +26,7 @@ from tessera.language.order import levels
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
+class MatrixOperand:
     """A matrix in memory: address of element (0, 0), strides in elements, storage dtype."""
 
     ptr: Val
@@ -41,16 +41,16 @@ class Operand:
         return "1" if self.strides[1] == 1 else "0" if self.strides[0] == 1 else ""
 
 
-def _operand(k: KernelFunction, v: Value) -> Operand:
+def _operand(k: KernelFunction, v: Value) -> MatrixOperand:
     if v not in k.ev.cells and k.reads_in_place(v):
         found = load_of(v)
         assert found is not None
         load, turned = found
         p, strides, _, view = k.ev.window(load)
         a, b = strides
-        return Operand(p, (b, a) if turned else (a, b), dtype_of(view))
+        return MatrixOperand(p, (b, a) if turned else (a, b), dtype_of(view))
     cell = k.ev.cells[v]
-    return Operand(cell.ptr, (cell.strides[0], cell.strides[1]), cell.dtype)
+    return MatrixOperand(cell.ptr, (cell.strides[0], cell.strides[1]), cell.dtype)
 
 
 def _check(op: Op, lhs: DType, rhs: DType, acc: DType) -> None:
@@ -67,8 +67,8 @@ class Product:
     """C (+)= A @ B with C in the scratch matrix at `c`, whose rows are `pitch` elements apart. `m` and `n` are the
     sizes here, at most `rows` and `columns`."""
 
-    a: Operand
-    b: Operand
+    a: MatrixOperand
+    b: MatrixOperand
     acc: DType
     c: Val
     pitch: int
@@ -119,7 +119,7 @@ class Product:
             return self._real(k.fn)._packed(k)
         along = {"0": "m", "1": "k", "": ""}[self.a.unit], {"0": "k", "1": "n", "": ""}[self.b.unit]
         depth = levels(self.k if isinstance(self.k, int) else None)
-        kind = Matmul(
+        kind = PackedMatmul(
             k.isa, self.a.dtype, self.b.dtype, self.acc, *along, self.rows, self.columns, self.accumulate, depth
         )
         line = max(self.pitch, kind.padded_columns(self.columns))
@@ -131,7 +131,7 @@ class Product:
         """A complex product as matmul.py takes it. A row whose elements are neighbours is one of real ones too."""
         a, part = self.a, real_part(self.acc)
         if a.unit == "1":
-            a = Operand(a.ptr, (fn.mul(a.strides[0], 2), 1), part)
+            a = MatrixOperand(a.ptr, (fn.mul(a.strides[0], 2), 1), part)
         return replace(
             self,
             a=a,
@@ -226,11 +226,11 @@ def _write_diagonal(k: KernelFunction, op: Op) -> None:
     _call(k.fn, diagonal_function(k.module, shape), [starts[0], *a.strides, starts[1], *b.strides, *sizes])
 
 
-def _whole(k: KernelFunction, v: Value) -> Operand:
+def _whole(k: KernelFunction, v: Value) -> MatrixOperand:
     s, dtype = k.ev.view_strides(v), dtype_of(v)
     sizes = [d for axis in range(2) if isinstance(d := _extent(v, axis), int)]
     large = len(sizes) < 2 or prod(sizes) * dtype.itemsize >= LARGE
-    return Operand(k.ev.base(v), (s[0], s[1]), dtype, large)
+    return MatrixOperand(k.ev.base(v), (s[0], s[1]), dtype, large)
 
 
 def _left(k: KernelFunction, view: Value, axis: int, start: Value, size: int) -> Index:

@@ -11,7 +11,7 @@ from tessera.compiler.targets.cpu.frame import POOL, RUN, Frame
 from tessera.compiler.targets.cpu.interrupts import Looks, watch_of
 from tessera.compiler.targets.cpu.kernel import control, host_calls, primitives, products, scan_sort
 from tessera.compiler.targets.cpu.kernel.function import KernelFunction, Sites, call_shared
-from tessera.compiler.targets.cpu.kernel.tile_records import Recording
+from tessera.compiler.targets.cpu.kernel.tile_records import RecordWriter
 from tessera.compiler.targets.cpu.llvm import jit
 from tessera.compiler.targets.cpu.llvm.emit import Function, Module
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
@@ -39,7 +39,7 @@ class ProgramWriter:
         self.module = Module(jit.attributes(isa))
         self.scratch: Dim = 0
         self.kernels: dict[int, tuple[str, KernelFunction]] = {}
-        self.recording = Recording() if profile else None
+        self.recording = RecordWriter() if profile else None
         self.sites = Sites(debug)
         self.talking: set[str] = set()
         """kernels that call the host"""

@@ -95,7 +95,7 @@ def write_sort(k: KernelFunction, op: Op, plan: Planner, writer: NestWriter) -> 
     keys = Cell(k.raw(prod(shape) * kept.itemsize), ev.packed_strides(shape), kept)
     writer.write(plan.copy(x, keys))
     target = ev.cells.setdefault(op.result, k.scratch(op.result))
-    line = Line(k, kept, shape[axis], bool(op.attrs.get("descending")), bool(op.attrs.get("positions")))
+    line = SortedLine(k, kept, shape[axis], bool(op.attrs.get("descending")), bool(op.attrs.get("positions")))
 
     def across(axes: list[int], source: Index, place: Index) -> None:
         if not axes:
@@ -110,7 +110,7 @@ def write_sort(k: KernelFunction, op: Op, plan: Planner, writer: NestWriter) -> 
     across([a for a in range(len(shape)) if a != axis], 0, 0)
 
 
-class Line:
+class SortedLine:
     """Room for the `n` elements of one line, twice: every pass merges from one half into the other. Where positions are
     asked for they move along with the elements."""
 

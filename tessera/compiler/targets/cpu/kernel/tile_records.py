@@ -17,7 +17,7 @@ from tessera.compiler.ir.core import Op
 from tessera.compiler.targets.cpu.frame import RECORD_CAPACITY, RECORD_STRIDE, RECORDS
 from tessera.compiler.targets.cpu.llvm.emit import Function
 from tessera.compiler.targets.cpu.llvm.values import I64, PTR, Index, Val
-from tessera.compiler.targets.cpu.loops.stages import Group, Stage
+from tessera.compiler.targets.cpu.loops.stages import LoopGroup, Stage
 
 if TYPE_CHECKING:
     from tessera.compiler.targets.cpu.kernel.function import KernelFunction
@@ -29,7 +29,7 @@ LINE_SHIFT = 16
 LIMIT = 4
 
 
-class Recording:
+class RecordWriter:
     """Writes profiled kernels; `phases` names what the records' phase numbers mean."""
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ def phases_of(stages: Sequence[Stage]) -> dict[int, tuple[str, int]]:
     return out if 2 <= len(out) <= LIMIT else {}
 
 
-def _kind(group: Group) -> str:
+def _kind(group: LoopGroup) -> str:
     ops = [r.op.name for n in group.nests for r in n.roots if r.op is not None]
     return "reduce" if "tile.reduce" in ops else "store" if ops else "compute"
 

@@ -18,7 +18,7 @@ from tessera.errors import Span
 Lines: TypeAlias = "list[str | Lines]"
 
 
-class Line(str):
+class SpanLine(str):
     """A line of text that knows the source span it was written for."""
 
     __slots__ = ("at",)
@@ -26,14 +26,14 @@ class Line(str):
 
 
 @dataclass(slots=True)
-class Scope:
+class OpenScope:
     """A loop body or branch being written. `front` is the place just before it, in the enclosing scope."""
 
     front: Lines
     known: dict[str, Val] = field(default_factory=dict[str, Val])
 
 
-class Loop:
+class OpenLoop:
     """An open loop: `index` counts, `carried` holds this iteration's values; assign `next` before it closes."""
 
     def __init__(self, index: Val, carried: list[Val]) -> None:
@@ -70,7 +70,7 @@ class Module:
         lines += [f"attributes #0 = {{ nounwind {self.attributes} }}", *self.metadata]
         rows: list[tuple[int, str, int]] = []
         for number, line in enumerate(lines, 1):
-            if isinstance(line, Line) and (not rows or rows[-1][1:] != (line.at.file, line.at.line)):
+            if isinstance(line, SpanLine) and (not rows or rows[-1][1:] != (line.at.file, line.at.line)):
                 rows.append((number, line.at.file, line.at.line))
         return "\n".join(lines) + "\n", rows
 
@@ -83,7 +83,7 @@ class Function:
         self.body: Lines = []
         self.entry: list[str] = []
         self.out: Lines = self.body
-        self.scopes: list[Scope] = [Scope([])]
+        self.scopes: list[OpenScope] = [OpenScope([])]
         self.label = "entry"
         self.at: Span | None = None
         """the source that instructions are written for"""
@@ -129,7 +129,7 @@ class Function:
     def line(self, text: str) -> str:
         if self.at is None:
             return text
-        line = Line(text)
+        line = SpanLine(text)
         line.at = self.at
         return line
 
@@ -148,10 +148,10 @@ class Function:
     def _push(self) -> None:
         front: Lines = []
         self.out.append(front)
-        self.scopes.append(Scope(front))
+        self.scopes.append(OpenScope(front))
 
     @contextmanager
-    def loop(self, lo: Index, hi: Index, step: Index = 1, carried: Sequence[Val] = ()) -> Generator[Loop]:
+    def loop(self, lo: Index, hi: Index, step: Index = 1, carried: Sequence[Val] = ()) -> Generator[OpenLoop]:
         """for index in range(lo, hi, step), tested at the top, signed; `results` are the last carried values."""
         self._n += 1
         k = self._n
@@ -163,7 +163,7 @@ class Function:
         phis: list[str] = []
         self.out.append(phis)  # type: ignore[arg-type]
         depth = self.depth
-        o = Loop(Val(f"%i{k}", I64, depth), [Val(f"%c{k}_{j}", c.ty, depth) for j, c in enumerate(carried)])
+        o = OpenLoop(Val(f"%i{k}", I64, depth), [Val(f"%c{k}_{j}", c.ty, depth) for j, c in enumerate(carried)])
         self.do(f"%t{k} = icmp slt i64 {o.index.ref}, {text(hi)}")
         self.do(f"br i1 %t{k}, label %{body}, label %{done}")
         self.place(body)
@@ -227,7 +227,7 @@ class Function:
         self._n += 1
         k = self._n
         self._push()
-        second = Scope([])
+        second = OpenScope([])
         self.out.append(second.front)
         self.do(f"br i1 {condition.ref}, label %y{k}, label %n{k}")
         self.place(f"y{k}")

@@ -76,7 +76,7 @@ def _require_memory(size: int, name: str) -> None:
     would end the process. Measured: up to 40 bytes a character, after a few megabytes for its tables."""
     if sys.platform != "linux":
         return
-    import resource
+    import resource  # optional: systems other than Windows
 
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit == resource.RLIM_INFINITY:

@@ -26,7 +26,7 @@ from tessera.compiler.targets.cpu.llvm.isa import VectorISA
 from tessera.compiler.targets.cpu.llvm.values import I64, Index, Val, const, text
 from tessera.compiler.targets.cpu.loops.axes import AxisId, moves, operand_coords, shape_of
 from tessera.compiler.targets.cpu.loops.index import Numbers, dtype_of, memory_of, unsupported
-from tessera.compiler.targets.cpu.loops.memory import Affine, Cell, Coord, Memory, affine, fill_value, held
+from tessera.compiler.targets.cpu.loops.memory import Affine, Cell, Coord, ElementMemory, affine, fill_value, held
 from tessera.compiler.targets.cpu.loops.stages import touched
 from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
@@ -41,7 +41,7 @@ class Evaluator(Numbers):
         super().__init__(kernel, fn, dims)
         self.isa = isa
         self.vm = VectorMath(fn, isa)
-        self.mem = Memory(self.vm)
+        self.mem = ElementMemory(self.vm)
         self.written = {memory_of(v) for v in touched(kernel)}
         self.streams: set[Value] = set()
         """argument views that are too large to stay in the caches and read by nobody: stored past them"""

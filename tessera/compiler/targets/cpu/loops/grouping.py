@@ -6,15 +6,15 @@ from collections.abc import Callable
 
 from tessera.compiler.ir.core import Block, Value
 from tessera.compiler.targets.cpu.loops.axes import LAZY, Spaces, moves
-from tessera.compiler.targets.cpu.loops.stages import READS, STORES, Group, Nest, Root
+from tessera.compiler.targets.cpu.loops.stages import READS, STORES, LoopGroup, Nest, Root
 
 
-class Grouping:
+class LoopGrouping:
     """A group being filled with the roots of a block, in order."""
 
     def __init__(self, dependences: Dependences, root: Root) -> None:
         self.dependences = dependences
-        self.group = Group([], [])
+        self.group = LoopGroup([], [])
         self.nest_of: dict[object, int] = {}
         self.roots: list[Root] = []
         self.outer: set[int] = root.parallel

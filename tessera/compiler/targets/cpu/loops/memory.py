@@ -61,7 +61,7 @@ def affine(base: Val, lanes: int, fn: Function) -> Affine:
     return Affine(fn.binary("add", fn.splat(base, lanes), fn.lane_numbers(t)), base)
 
 
-class Memory:
+class ElementMemory:
     """Loads and stores into `vm.fn`."""
 
     def __init__(self, vm: VectorMath) -> None:

@@ -10,7 +10,7 @@ from tessera.compiler.targets.cpu.llvm.values import Index, Val, const
 from tessera.compiler.targets.cpu.loops.memory import Coord
 from tessera.compiler.targets.cpu.loops.nest_body import NestBody
 from tessera.compiler.targets.cpu.loops.nest_inner import VectorLoop
-from tessera.compiler.targets.cpu.loops.reduce import Reduction, power_of_two
+from tessera.compiler.targets.cpu.loops.reduce import ReductionWriter, power_of_two
 from tessera.language.order import CHUNK
 
 PIECE = 1024
@@ -24,7 +24,7 @@ UNROLLED = 128
 class Partials:
     """The partial results of one reduction: `slots` rows of `width` lanes (twice as many for a second component)."""
 
-    def __init__(self, body: NestBody, r: Reduction, slots: int, width: int) -> None:
+    def __init__(self, body: NestBody, r: ReductionWriter, slots: int, width: int) -> None:
         self.fn, self.r, self.slots, self.width = body.fn, r, slots, width
         types = r.types(1)
         self.row = width * len(types)
@@ -83,7 +83,7 @@ class Across:
         self.reduced = body.nest.reduced
         self.length = self.ev.dim(body.plan.extents[self.reduced])
 
-    def slots(self, r: Reduction) -> int:
+    def slots(self, r: ReductionWriter) -> int:
         """Partial results needed to keep the order; one where order does not show."""
         if not r.ordered:
             return 1
@@ -236,7 +236,7 @@ class Across:
         VectorLoop(self.body, vector, lanes, 1, write).run(lo, hi, hi, [])
 
 
-class Serial:
+class SerialNest:
     """Writes a nest without a vector axis: single elements, and reductions element by element."""
 
     def __init__(self, body: NestBody) -> None:

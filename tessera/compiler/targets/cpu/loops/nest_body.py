@@ -13,8 +13,8 @@ from tessera.compiler.targets.cpu.loops.elements import Coords, Evaluator
 from tessera.compiler.targets.cpu.loops.index import dtype_of
 from tessera.compiler.targets.cpu.loops.memory import Cell, Coord, affine
 from tessera.compiler.targets.cpu.loops.plan import Planner
-from tessera.compiler.targets.cpu.loops.reduce import Reduction
-from tessera.compiler.targets.cpu.loops.stages import READS, Group, Nest, Root
+from tessera.compiler.targets.cpu.loops.reduce import ReductionWriter
+from tessera.compiler.targets.cpu.loops.stages import READS, LoopGroup, Nest, Root
 from tessera.language.dims import Dim
 
 Take = Callable[[int, list[Val]], None]
@@ -29,13 +29,15 @@ class NestBody:
         ev: Evaluator,
         plan: Planner,
         nest: Nest,
-        group: Group,
+        group: LoopGroup,
         extent: Callable[..., Index],
         raw: Callable[[Dim], Val],
     ) -> None:
         self.ev, self.fn, self.plan, self.nest, self.group = ev, ev.fn, plan, nest, group
         self.extent_of, self.raw = extent, raw
-        self.reductions = [Reduction(r.op, ev.vm) for r in nest.roots if r.reduced is not None and r.op is not None]
+        self.reductions = [
+            ReductionWriter(r.op, ev.vm) for r in nest.roots if r.reduced is not None and r.op is not None
+        ]
         self.inner = [c for c in nest.classes if c not in group.outer]
         self.accesses = self._accesses()
         self.streaming = False
@@ -139,7 +141,7 @@ class NestBody:
             else:
                 self._store(op, root)
 
-    def _part(self, root: Root, reduction: Reduction, reduced: Coord | None) -> list[Val]:
+    def _part(self, root: Root, reduction: ReductionWriter, reduced: Coord | None) -> list[Val]:
         """What the current element(s) add to a reduction."""
         ev, fn = self.ev, self.fn
         x = ev.element(root.value, root.classes)

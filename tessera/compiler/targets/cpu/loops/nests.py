@@ -11,12 +11,12 @@ from tessera.compiler.targets.cpu.llvm.values import Index, Val, text
 from tessera.compiler.targets.cpu.loops.axes import shape_of
 from tessera.compiler.targets.cpu.loops.elements import Evaluator
 from tessera.compiler.targets.cpu.loops.memory import Cell, Coord
-from tessera.compiler.targets.cpu.loops.nest_across import Across, Serial
+from tessera.compiler.targets.cpu.loops.nest_across import Across, SerialNest
 from tessera.compiler.targets.cpu.loops.nest_body import NestBody
 from tessera.compiler.targets.cpu.loops.nest_inner import Along
 from tessera.compiler.targets.cpu.loops.nest_transposed import Turned
 from tessera.compiler.targets.cpu.loops.plan import Planner
-from tessera.compiler.targets.cpu.loops.stages import Group, Nest
+from tessera.compiler.targets.cpu.loops.stages import LoopGroup, Nest
 from tessera.language.dims import Dim
 
 
@@ -34,7 +34,7 @@ class NestWriter:
     def __init__(self, ev: Evaluator, plan: Planner, scratch: Scratch) -> None:
         self.ev, self.fn, self.plan, self.scratch = ev, ev.fn, plan, scratch
 
-    def write(self, group: Group) -> None:
+    def write(self, group: LoopGroup) -> None:
         ev = self.ev
         self._make_cells(group)
         env, within, before = dict(ev.env), dict(ev.within), set(ev.bound)
@@ -47,7 +47,7 @@ class NestWriter:
         if group.outer:
             ev.bound = {v: e for v, e in ev.bound.items() if v in before}
 
-    def body(self, nest: Nest, group: Group) -> NestBody:
+    def body(self, nest: Nest, group: LoopGroup) -> NestBody:
         return NestBody(self.ev, self.plan, nest, group, self.extent, self.scratch.raw)
 
     def _nest(self, body: NestBody, turned: Turned | None) -> None:
@@ -61,7 +61,7 @@ class NestWriter:
             if turned is not None:
                 turned.write()
             elif vector is None:
-                Serial(body).write()
+                SerialNest(body).write()
             elif nest.reduced is None or nest.reduced == vector:
                 Along(body).write(vector)
             else:
@@ -119,7 +119,7 @@ class NestWriter:
         return full if reach is None else reach
 
     # -- scratch memory ----------------------------------------------------------------------------------------------
-    def _make_cells(self, group: Group) -> None:
+    def _make_cells(self, group: LoopGroup) -> None:
         """Scratch memory for what the group keeps."""
         for nest in group.nests:
             for root in nest.roots:
@@ -130,7 +130,7 @@ class NestWriter:
             for v in nest.also:
                 self._cell(v, group)
 
-    def _reduction_cell(self, v: Value, group: Group) -> None:
+    def _reduction_cell(self, v: Value, group: LoopGroup) -> None:
         """None where the result stays in a register, at the coordinates of the outer loops."""
         if v in self.ev.cells or not shape_of(v):
             return
@@ -138,7 +138,7 @@ class NestWriter:
             return
         self._cell(v, group)
 
-    def _cell(self, v: Value, group: Group) -> None:
+    def _cell(self, v: Value, group: LoopGroup) -> None:
         classes = self.plan.spaces.of(v)
         skipped = {c for c in classes if c in group.outer} if v in group.inside else set[int | None]()
         sizes = [1 if c is None or c in skipped else d for c, d in zip(classes, shape_of(v), strict=True)]

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.targets.cpu.elementary.elementwise import cost
 from tessera.compiler.targets.cpu.loops.axes import ELEMENTWISE, LAZY, AxisId, Spaces, moves, operand_coords, shape_of
-from tessera.compiler.targets.cpu.loops.grouping import Dependences, Grouping
-from tessera.compiler.targets.cpu.loops.stages import READS, STORES, Group, Nest, Root, Stage, touched, unit_axes
+from tessera.compiler.targets.cpu.loops.grouping import Dependences, LoopGrouping
+from tessera.compiler.targets.cpu.loops.stages import READS, STORES, LoopGroup, Nest, Root, Stage, touched, unit_axes
 from tessera.language.dims import Dim
 
 KEEP_COST = 8
@@ -51,8 +51,8 @@ class Planner:
         for group in self.groups():
             self._find_inside(group)
 
-    def groups(self) -> list[Group]:
-        return [s for s in self.stages if isinstance(s, Group)]
+    def groups(self) -> list[LoopGroup]:
+        return [s for s in self.stages if isinstance(s, LoopGroup)]
 
     # -- who uses what -----------------------------------------------------------------------------------------------
     def _here(self, v: Value) -> bool:
@@ -162,13 +162,13 @@ class Planner:
 
     def _stages(self) -> list[Stage]:
         stages: list[Stage] = []
-        current: Grouping | None = None
+        current: LoopGrouping | None = None
         for op in self.block.ops:
             root = self.root_of(op)
             if root is not None:
                 self._see(root)
                 if current is None or not current.join(root):
-                    current = Grouping(self.dependences, root)
+                    current = LoopGrouping(self.dependences, root)
                     stages.append(current.group)
             elif op.name not in LAZY and op.name not in (
                 "tile.yield",
@@ -180,11 +180,11 @@ class Planner:
                 current = None
         return stages
 
-    def copy(self, v: Value, target: object) -> Group:
+    def copy(self, v: Value, target: object) -> LoopGroup:
         """A group of one nest that puts all elements of `v` into `target`."""
         root = Root(v, None, self.spaces.of(v), target=target)
         self._see(root)
-        group = Group([Nest(root.loops, [root])], list(root.loops))
+        group = LoopGroup([Nest(root.loops, [root])], list(root.loops))
         self._choose_vectors(group)
         return group
 
@@ -231,7 +231,7 @@ class Planner:
                 votes[root.loops[-1]] += 1
         return votes
 
-    def _choose_vectors(self, group: Group) -> None:
+    def _choose_vectors(self, group: LoopGroup) -> None:
         outer = set(group.outer)
         best = {n: max(n.classes, key=self._votes(n).__getitem__, default=None) for n in group.nests}
         deep = [n for n in group.nests if not set(n.classes) <= outer]
@@ -285,7 +285,7 @@ class Planner:
                 reach[v] = {nests[0]}
         self._price.clear()
 
-    def _find_inside(self, group: Group) -> None:
+    def _find_inside(self, group: LoopGroup) -> None:
         """Results of the group that only its own nests use."""
         mine: set[object] = {r.op or r.value for n in group.nests for r in n.roots}
         mine |= {v for n in group.nests for v in n.also}

@@ -20,7 +20,7 @@ from tessera.language.dtypes import DType
 from tessera.language.order import PARTIAL_BITS
 
 
-class Reduction:
+class ReductionWriter:
     """One `tile.reduce`. An accumulator is a list of values: one, two for complex numbers, or (value, index)."""
 
     def __init__(self, op: Op, vm: VectorMath) -> None:

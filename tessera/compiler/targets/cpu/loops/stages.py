@@ -47,7 +47,7 @@ class Nest:
 
 
 @dataclass(eq=False, slots=True)
-class Group:
+class LoopGroup:
     """Nests under common outer loops over `outer`. `inside` are results that nobody needs after the outer loops."""
 
     nests: list[Nest]
@@ -56,7 +56,7 @@ class Group:
     parallel: set[int] = field(default_factory=set[int])
 
 
-Stage: TypeAlias = "Group | Op"
+Stage: TypeAlias = "LoopGroup | Op"
 
 
 def touched(op: Op) -> Iterator[Value]:

@@ -57,7 +57,7 @@ lost: dict[int, Diagnostic] = {}
 
 
 @dataclass(slots=True)
-class Process:
+class DriverProcess:
     """What this process has to do with the driver."""
 
     used: bool = False
@@ -72,7 +72,7 @@ class Process:
         lost.clear()
 
 
-process = Process()
+process = DriverProcess()
 
 
 if hasattr(os, "register_at_fork"):

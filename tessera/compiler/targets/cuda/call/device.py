@@ -21,7 +21,7 @@ from tessera.compiler.targets.cuda import nvrtc
 from tessera.compiler.targets.cuda.call import context as contexts
 from tessera.compiler.targets.cuda.call import steps, straight
 from tessera.compiler.targets.cuda.call.context import Driver, Launched
-from tessera.compiler.targets.cuda.call.launch import Prepared, aligned_room, encode_tensor_map, prepare
+from tessera.compiler.targets.cuda.call.launch import PreparedKernel, aligned_room, encode_tensor_map, prepare
 from tessera.compiler.targets.cuda.call.narrow import Variants, with_code
 from tessera.compiler.targets.cuda.write import cxx
 from tessera.errors import DeviceError, MissingDependency, Span
@@ -254,7 +254,7 @@ class DeviceExecutable:
                 places[buffer["id"]] = f"own + {workspace}"
                 workspace += -(-self.plan.nbytes(buffer, env) // 256) * 256
         slots = {number: slot for slot, number in enumerate(places)}
-        launches: list[Prepared] = []
+        launches: list[PreparedKernel] = []
         for _, name, args in meta["steps"]:
             facts = meta["kernels"][name]
             grid = steps.grid_size(self.plan, name, env)
@@ -320,10 +320,10 @@ class _DeviceMachine:
     def copy(self, to: int, source: int, size: int) -> None:
         self.driver("cuMemcpyDtoDAsync", to, source, size, self.stream)
 
-    def tensor_map(self, tensor: steps.TensorMap) -> bytes:
+    def tensor_map(self, tensor: steps.BoundTensorMap) -> bytes:
         return encode_tensor_map(self.driver, tensor)
 
-    def launch(self, call: steps.Call) -> None:
+    def launch(self, call: steps.KernelCall) -> None:
         packed = [aligned_room(max(16, len(a))) for a in call.arguments]
         for place, argument in zip(packed, call.arguments, strict=True):
             ctypes.memmove(place, argument, len(argument))

@@ -28,7 +28,7 @@ _CODES = {
 """struct's letters for scalars; others are packed as bytes."""
 
 
-class Driver(Protocol):
+class DriverCalls(Protocol):
     """The driver's functions with errors raised as DeviceError."""
 
     bindings: Any
@@ -51,7 +51,7 @@ _SINCE = 12000
 """The CUDA version that brought it."""
 
 
-def encode_tensor_map(driver: Driver, t: steps.TensorMap) -> bytes:
+def encode_tensor_map(driver: DriverCalls, t: steps.BoundTensorMap) -> bytes:
     """CUtensorMap: a swizzle of the box's lines, zeros outside, lines of 256 bytes in the second-level cache.
 
     The function is called directly: the bindings' own call encodes into an object of theirs, wherever that lies, and
@@ -91,8 +91,8 @@ def encode_tensor_map(driver: Driver, t: steps.TensorMap) -> bytes:
 class PreparedMap:
     """A tensor map of a prepared launch, encoded once per address that its buffer has been seen at."""
 
-    driver: Driver
-    at_zero: steps.TensorMap
+    driver: DriverCalls
+    at_zero: steps.BoundTensorMap
     encoded: dict[int, bytes] = field(default_factory=dict[int, bytes])
 
     def at(self, address: int) -> bytes:
@@ -104,7 +104,7 @@ class PreparedMap:
 
 
 @dataclass(slots=True)
-class Prepared:
+class PreparedKernel:
     """One launch. `block` holds its parameters, those that change from run to run first, which `pack` writes together:
     `pointers`: (place among the run's addresses, bytes to add), `scalars`: (number, dtype), then `maps`, each of a
     place and an offset."""
@@ -137,9 +137,9 @@ def room(kind: str) -> int:
 
 
 def prepare(
-    driver: Driver, plan: steps.Steps, facts: Mapping[str, Any], args: Sequence[Any], env: Mapping[str, int],
+    driver: DriverCalls, plan: steps.Steps, facts: Mapping[str, Any], args: Sequence[Any], env: Mapping[str, int],
     slots: Mapping[int, int],
-) -> Prepared:  # fmt: skip
+) -> PreparedKernel:  # fmt: skip
     """The parameters of a launch at fixed sizes. `slots`: where a buffer's address stands among the run's addresses."""
     kinds: Sequence[Sequence[str]] = facts["parameters"]
     pointers: list[tuple[int, int]] = []
@@ -170,4 +170,4 @@ def prepare(
     for i in order["dim"]:
         ctypes.c_int64.from_address(start + places[i]).value = env[kinds[i][1]]
     table = (ctypes.c_void_p * max(1, len(kinds)))(*(start + places[i] for i in range(len(kinds))))
-    return Prepared(None, 0, 0, 0, block, table, pointers, scalars, maps)
+    return PreparedKernel(None, 0, 0, 0, block, table, pointers, scalars, maps)

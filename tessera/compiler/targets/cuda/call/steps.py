@@ -1,6 +1,6 @@
 """A Program's buffers and steps as JSON in the artefact, and the code that walks them at launch.
 
-The walk is the same on a GPU and in the emulator; `Machine` is what they do differently.
+The walk is the same on a GPU and in the emulator; `StepMachine` is what they do differently.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def pack_scalar(value: object, dtype_name: str) -> bytes:
 
 
 @dataclass(slots=True)
-class Call:
+class KernelCall:
     """One launch, ready to go: `arguments` are the bytes of each kernel parameter."""
 
     kernel: str
@@ -118,7 +118,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class TensorMap:
+class BoundTensorMap:
     """How tensor copies see memory: axes innermost first; `strides` in bytes of all axes but the innermost."""
 
     address: int
@@ -128,7 +128,7 @@ class TensorMap:
     box: tuple[int, ...]
 
 
-class Machine(Protocol):
+class StepMachine(Protocol):
     """Where calls run. Addresses are plain integers."""
 
     def allocate(self, size: int) -> int: ...
@@ -139,11 +139,11 @@ class Machine(Protocol):
     def upload(self, address: int, data: bytes) -> None: ...
     def download(self, address: int, size: int) -> bytes: ...
     def copy(self, to: int, source: int, size: int) -> None: ...
-    def tensor_map(self, tensor: TensorMap) -> bytes:
+    def tensor_map(self, tensor: BoundTensorMap) -> bytes:
         """The 128 bytes that a kernel takes for it."""
         ...
 
-    def launch(self, call: Call) -> None: ...
+    def launch(self, call: KernelCall) -> None: ...
     def free(self, address: int) -> None: ...
 
 
@@ -203,19 +203,19 @@ class Steps:
         itemsize = dtypes.BY_NAME[self.buffers[arg[1]]["dtype"]].itemsize
         return arg[1], self.size(arg[2], env) * itemsize
 
-    def tensor_map(self, described: Mapping[str, Any], address: int, env: Mapping[str, int]) -> TensorMap:
+    def tensor_map(self, described: Mapping[str, Any], address: int, env: Mapping[str, int]) -> BoundTensorMap:
         """A tensor map at these sizes. Axes without elements are given one, as the driver demands; no copy reads it."""
         itemsize = dtypes.BY_NAME[described["dtype"]].itemsize
         sizes = tuple(max(1, self.size(d, env)) for d in described["sizes"])
         strides = tuple(max(ALIGNMENT, self.size(d, env) * itemsize) for d in described["strides"][1:])
-        return TensorMap(address, described["dtype"], sizes, strides, tuple(described["box"]))
+        return BoundTensorMap(address, described["dtype"], sizes, strides, tuple(described["box"]))
 
     def nbytes(self, buffer: Mapping[str, Any], env: Mapping[str, int]) -> int:
         return math.prod(self.size(d, env) for d in buffer["shape"]) * dtypes.BY_NAME[buffer["dtype"]].itemsize
 
     def run(
         self,
-        machine: Machine,
+        machine: StepMachine,
         pointers: Sequence[int],
         scalars: Sequence[object],
         dims: Sequence[int],
@@ -240,7 +240,7 @@ class Steps:
                 elif buffer["role"] == "temp":
                     address[number] = machine.allocate(max(1, self.nbytes(buffer, env)))
                     own.append(address[number])
-            Run(self, machine, address, scalars, env, record).steps(self.meta["steps"])
+            StepRun(self, machine, address, scalars, env, record).steps(self.meta["steps"])
             for place, copy, size in moved:
                 machine.copy(place, copy, size)
         finally:
@@ -259,11 +259,11 @@ def grid_size(plan: Steps, name: str, env: Mapping[str, int]) -> int:
 
 
 @dataclass(slots=True)
-class Run:
+class StepRun:
     """One run of the steps with its addresses, scalars and sizes."""
 
     plan: Steps
-    machine: Machine
+    machine: StepMachine
     address: dict[int, int]
     scalars: Sequence[object]
     env: Mapping[str, int]
@@ -289,7 +289,7 @@ class Run:
         grid = grid_size(self.plan, name, self.env)
         if grid == 0:
             return
-        call = Call(name, grid, kernel["threads"], kernel["shared"], [], [])
+        call = KernelCall(name, grid, kernel["threads"], kernel["shared"], [], [])
         own: list[tuple[str, int, int]] = []
         for kind, detail in kernel["parameters"]:
             if kind in ("view", "scalar"):
@@ -317,7 +317,7 @@ class Run:
             for _, place, _ in own:
                 self.machine.free(place)
 
-    def _argument(self, call: Call, arg: Sequence[Any], writes: bool) -> None:
+    def _argument(self, call: KernelCall, arg: Sequence[Any], writes: bool) -> None:
         if arg[0] == "scalar":
             call.arguments.append(pack_scalar(self.scalars[arg[1]], arg[2]))
             return

@@ -29,7 +29,7 @@ from typing import Any
 
 from tessera.compiler.targets.cuda.call import steps
 from tessera.compiler.targets.cuda.call.context import Driver, Launched, recent
-from tessera.compiler.targets.cuda.call.launch import Prepared
+from tessera.compiler.targets.cuda.call.launch import PreparedKernel
 
 UNPACKED = (struct.error, OverflowError, TypeError)
 """What packing raises for a scalar beyond its dtype's range, or of a dtype without a letter of struct's."""
@@ -39,7 +39,7 @@ _FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "<generated>")
 def straight(
     driver: Driver,
     launched: Launched,
-    launches: Sequence[Prepared],
+    launches: Sequence[PreparedKernel],
     addresses: Sequence[str],
     parameters: Sequence[str],
     workspace: int,
@@ -67,7 +67,7 @@ def straight(
     return names["go"]
 
 
-def _pack(n: int, p: Prepared, addresses: Sequence[str], names: dict[str, Any]) -> list[str]:
+def _pack(n: int, p: PreparedKernel, addresses: Sequence[str], names: dict[str, Any]) -> list[str]:
     """The lines that write what changes of one launch's parameters."""
     pointers = [_plus(addresses[slot], start) for slot, start in p.pointers]
     maps: list[str] = []

@@ -13,15 +13,22 @@ from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import IndexType, SharedType, TileType, ViewType
 from tessera.compiler.targets.cuda.layouts import stream
 from tessera.compiler.targets.cuda.layouts.barriers import barriers, shared_source
-from tessera.compiler.targets.cuda.layouts.groups import Grouping, Line, TensorCores, dtype_of, is_tile, squeezed
+from tessera.compiler.targets.cuda.layouts.groups import (
+    LayoutGrouping,
+    TensorCores,
+    TileLine,
+    dtype_of,
+    is_tile,
+    squeezed,
+)
 from tessera.compiler.targets.cuda.layouts.layout import Layout
 from tessera.compiler.targets.cuda.layouts.swizzle import Placed
 from tessera.compiler.targets.cuda.tensor_cores.maps import SwizzledTile, TensorMap
 from tessera.compiler.targets.cuda.tensor_cores.products import ProductPlan, plan_products
 from tessera.compiler.targets.cuda.tensor_cores.warpgroups import Products
 from tessera.compiler.targets.cuda.write import cxx
-from tessera.compiler.targets.cuda.write.print_buffer import Site, prints
-from tessera.compiler.targets.cuda.write.source import Source
+from tessera.compiler.targets.cuda.write.print_buffer import PrintSite, prints
+from tessera.compiler.targets.cuda.write.source import CxxSource
 from tessera.compiler.tile.offsets import Bounds
 from tessera.compiler.tile.primitive import PRIMITIVES
 from tessera.errors import NOWHERE, Diagnostic, Span, TargetError
@@ -43,7 +50,7 @@ def handles(*names: str) -> Callable[[Handler], Handler]:
 
 
 @dataclass(slots=True)
-class Settings:
+class EmitSettings:
     """What a kernel is compiled for. `warpgroup_dtypes`: those that sm_90a's wgmma takes."""
 
     arch: int
@@ -59,15 +66,15 @@ class KernelEmitter:
     """Writes one kernel. `env` holds the C++ expression of every value; `splat` those tiles that are one scalar."""
 
     kernel: Op
-    grouping: Grouping
+    grouping: LayoutGrouping
     threads: int
-    settings: Settings
-    source: Source
+    settings: EmitSettings
+    source: CxxSource
     alias: Mapping[Value, Value]
     bounds: Bounds
     env: dict[Value, str] = field(default_factory=dict[Value, str])
     splat: set[Value] = field(default_factory=set[Value])
-    origin: dict[Line, str] = field(default_factory=dict[Line, str])
+    origin: dict[TileLine, str] = field(default_factory=dict[TileLine, str])
     partial: dict[Op, str] = field(default_factory=dict[Op, str])
     views: dict[Value, str] = field(default_factory=dict[Value, str])
     names: set[str] = field(default_factory=set[str])
@@ -87,7 +94,7 @@ class KernelEmitter:
     """the mbarrier of the stage that is being fetched"""
     tensor_maps: dict[TensorMap, str] = field(default_factory=dict[TensorMap, str])
     alignment: int = 128
-    prints: list[Site] = field(default_factory=list[Site])
+    prints: list[PrintSite] = field(default_factory=list[PrintSite])
     most_stages: int = 1
     placed: dict[str, Placed | SwizzledTile] = field(default_factory=dict[str, "Placed | SwizzledTile"])
     """shared tiles by their names"""
@@ -176,7 +183,7 @@ class KernelEmitter:
     def span(self, v: Value) -> Span:
         return v.op.span if v.op else self.kernel.span
 
-    def lines_by_axis(self, v: Value) -> dict[int, Line]:
+    def lines_by_axis(self, v: Value) -> dict[int, TileLine]:
         """For each of a tile's own axes that is an axis of its matrix by itself, that axis."""
         assert isinstance(v.type, TileType)
         if not is_tile(v):
@@ -184,7 +191,7 @@ class KernelEmitter:
         kept = squeezed(v.type.shape)
         group = self.grouping.of(v)
         row, col = group.lines
-        out: dict[int, Line] = {}
+        out: dict[int, TileLine] = {}
         if len(kept) - group.split == 1:
             out[kept[-1]] = col
         if group.split == 1:
@@ -249,8 +256,8 @@ class KernelEmitter:
         for node in stream.plan(block.ops, self.grouping):
             self.emit_node(node)
 
-    def emit_node(self, node: Op | stream.Pass) -> None:
-        if isinstance(node, stream.Pass):
+    def emit_node(self, node: Op | stream.ChunkPass) -> None:
+        if isinstance(node, stream.ChunkPass):
             return self.emit_pass(node)
         self.source.at(node.span)
         if node in self.needed:
@@ -261,7 +268,7 @@ class KernelEmitter:
             raise self.refuse(node, f"The CUDA target has no code for {node.name}")
         handler(self, node)
 
-    def emit_pass(self, node: stream.Pass) -> None:
+    def emit_pass(self, node: stream.ChunkPass) -> None:
         """A loop over the chunks of one axis, with the partial results that it fills before it."""
         line = node.line
         for op in node.folds:
@@ -288,10 +295,10 @@ class KernelEmitter:
 def emit_kernel(
     kernel: Op,
     name: str,
-    grouping: Grouping,
+    grouping: LayoutGrouping,
     threads: int,
-    settings: Settings,
-    source: Source,
+    settings: EmitSettings,
+    source: CxxSource,
     alias: Mapping[Value, Value],
     bounds: Bounds,
     warpgroups: Mapping[Op, Products | str],
@@ -337,7 +344,7 @@ _FIXED = ("shared", "leader", "copies", "faults", "records", "timer", "prints", 
 """names that generated code uses as they are; what people name so is called otherwise there"""
 
 
-def parameters(kernel: Op, settings: Settings) -> list[tuple[str, str]]:
+def parameters(kernel: Op, settings: EmitSettings) -> list[tuple[str, str]]:
     """The kernel's arguments as (kind, detail): ("view", index), ("scalar", index), ("dim", name), ("records", "")."""
     out: list[tuple[str, str]] = []
     for i, arg in enumerate(kernel.region.block.args):

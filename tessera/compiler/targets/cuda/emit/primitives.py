@@ -17,7 +17,7 @@ INDEX = {"iadd": "+", "isub": "-", "imul": "*"}
 COMPARE = {"lt": "<", "le": "<=", "eq": "=="}
 
 
-class Elements(ElementWriter):
+class ThreadElements(ElementWriter):
     """C++ expressions: indices are of type `ts::idx`."""
 
     def scalar(self, name: str, operands: Sequence[Element], dtype: DType, result: DType) -> Element:
@@ -51,7 +51,7 @@ class Elements(ElementWriter):
 def _primitive(e: KernelEmitter, op: Op) -> None:
     definition, v = PRIMITIVES[op.name], op.result
     code = definition.code("cuda", op)
-    c, result = Elements(), cxx.type_name(dtype_of(v))
+    c, result = ThreadElements(), cxx.type_name(dtype_of(v))
     e.headers.add("elements")
     e.source.write("ts::hw::sync();")
     used, operands = 0, list[Operand]()

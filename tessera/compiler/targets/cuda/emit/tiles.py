@@ -11,7 +11,7 @@ from tessera.compiler.targets.cuda.layouts.groups import dtype_of, is_scalar, is
 from tessera.compiler.targets.cuda.layouts.layout import blocked, fold_scratch
 from tessera.compiler.targets.cuda.layouts.stream import folded_line
 from tessera.compiler.targets.cuda.write import cxx
-from tessera.compiler.targets.cuda.write.print_buffer import HEADER, Site, times
+from tessera.compiler.targets.cuda.write.print_buffer import HEADER, PrintSite, times
 from tessera.language.dims import Dim
 from tessera.language.scalars import TABLE, identity_of
 
@@ -347,7 +347,7 @@ def _print(e: KernelEmitter, op: Op) -> None:
     shape, dtype = tuple(int(n) for n in shape_of(x)), dtype_of(x)  # type: ignore[arg-type]
     once = HEADER + -(-prod(shape) * dtype.itemsize // 16) * 16
     e.source.write(f"printer.show({len(e.prints)}, {e.tile(x) if is_tile(x) else e.expr(x)});")
-    e.prints.append(Site(str(op.attrs.get("label", "")), shape, dtype.name, once * times(op)))
+    e.prints.append(PrintSite(str(op.attrs.get("label", "")), shape, dtype.name, once * times(op)))
 
 
 # Writer of `tile.sort`.

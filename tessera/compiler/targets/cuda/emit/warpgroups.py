@@ -10,7 +10,7 @@ from tessera.compiler.targets.cuda.emit.tensor_copies import SWIZZLE_GROUP, decl
 from tessera.compiler.targets.cuda.layouts.groups import dtype_of, is_scalar, shape_of
 from tessera.compiler.targets.cuda.tensor_cores.maps import SwizzledTile
 from tessera.compiler.targets.cuda.tensor_cores.products import filled_by_tensor
-from tessera.compiler.targets.cuda.tensor_cores.warpgroups import Operand, Products
+from tessera.compiler.targets.cuda.tensor_cores.warpgroups import Products, WarpgroupOperand
 from tessera.compiler.targets.cuda.write import cxx
 from tessera.compiler.tile.pipelines import rings
 
@@ -178,7 +178,7 @@ def _use(stages: str, plain: bool, ring: str) -> str:
     return f"{stages}[{ring}.slot]" if plain else f"ts::transposed({stages}[{ring}.slot])"
 
 
-def _declare(e: KernelEmitter, op: Op, number: int, operand: Operand, depth: int, stages: int) -> str:
+def _declare(e: KernelEmitter, op: Op, number: int, operand: WarpgroupOperand, depth: int, stages: int) -> str:
     hint = f"{op.operands[number].hint or 'ab'[number]}_stages"
     rows, cols = (operand.rows, depth) if operand.k_major else (depth, operand.rows)
     itemsize = operand.map.dtype.itemsize

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from tessera.compiler.targets.cuda.layouts.layout import Axis, Layout
+from tessera.compiler.targets.cuda.layouts.layout import AxisLayout, Layout
 
 BANKS, WORD, PIECE = 32, 4, 16
 SWIZZLES = (0, 32, 64, 128)
@@ -89,7 +89,7 @@ class Copied:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class RegisterAccess:
     """Stored from, or loaded into, the registers of a layout: by the first warp, whose pattern the others repeat."""
 
     layout: Layout
@@ -125,7 +125,7 @@ class Matrices:
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
+class MmaAccess:
     """The left or right operand of mma.m16n8: by ldmatrix where the tile allows it, else by words."""
 
     left: bool
@@ -164,7 +164,7 @@ class QuarterOperand:
 class ChainOperand:
     """An operand of chains of fused multiply-adds: one element a lane, of the rows (columns) that it holds."""
 
-    axis: Axis
+    axis: AxisLayout
     inside: bool
     """whether k runs along the stored rows"""
     verb = "multiplied"
@@ -176,7 +176,7 @@ class ChainOperand:
                 yield [(p, 0) if self.inside else (0, p) for p in held], 1
 
 
-Access = Copied | Held | Matrices | Operand | QuarterOperand | ChainOperand
+Access = Copied | RegisterAccess | Matrices | MmaAccess | QuarterOperand | ChainOperand
 
 
 @lru_cache(maxsize=1024)

@@ -12,7 +12,7 @@ from typing import TypeAlias, cast
 
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import SharedType, ViewType
-from tessera.compiler.targets.cuda.layouts.groups import Grouping, is_tile
+from tessera.compiler.targets.cuda.layouts.groups import LayoutGrouping, is_tile
 from tessera.compiler.tile.dialect import INDEX_OPS
 
 _PURE = frozenset(f"tile.{name}" for name in ("dim", "program_id", *INDEX_OPS))
@@ -24,7 +24,7 @@ Owner: TypeAlias = tuple[Value, tuple[Hashable, ...], Hashable, Hashable]
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class SharedAccess:
     """`owner` says which thread holds which element: equal owners never race. None: unlike any other."""
 
     memory: Value
@@ -32,13 +32,13 @@ class Access:
     asynchronous: bool
     owner: Owner | None
 
-    def races(self, other: Access) -> bool:
+    def races(self, other: SharedAccess) -> bool:
         if self.memory is not other.memory or not (self.write or other.write):
             return False
         return self.owner is None or self.owner != other.owner
 
 
-def barriers(kernel: Op, grouping: Grouping, alias: Mapping[Value, Value]) -> dict[Op, bool]:
+def barriers(kernel: Op, grouping: LayoutGrouping, alias: Mapping[Value, Value]) -> dict[Op, bool]:
     """The ops that need a barrier before them; True where asynchronous copies must have landed as well.
 
     `alias` maps kernel arguments that may be the same memory to one of them.
@@ -49,8 +49,12 @@ def barriers(kernel: Op, grouping: Grouping, alias: Mapping[Value, Value]) -> di
 
 
 def _walk(
-    block: Block, state: frozenset[Access], needed: dict[Op, bool], grouping: Grouping, alias: Mapping[Value, Value]
-) -> frozenset[Access]:
+    block: Block,
+    state: frozenset[SharedAccess],
+    needed: dict[Op, bool],
+    grouping: LayoutGrouping,
+    alias: Mapping[Value, Value],
+) -> frozenset[SharedAccess]:
     for op in block.ops:
         if op.name == "tile.barrier" or needed.get(op):
             state = frozenset()
@@ -69,8 +73,12 @@ def _walk(
 
 
 def _regions(
-    op: Op, state: frozenset[Access], needed: dict[Op, bool], grouping: Grouping, alias: Mapping[Value, Value]
-) -> frozenset[Access]:
+    op: Op,
+    state: frozenset[SharedAccess],
+    needed: dict[Op, bool],
+    grouping: LayoutGrouping,
+    alias: Mapping[Value, Value],
+) -> frozenset[SharedAccess]:
     if op.name == "tile.if":
         return state.union(*(_walk(r.block, state, needed, grouping, alias) for r in op.regions))
     if op.name == "tile.pipeline":  # each step starts with a barrier, behind which only its own fetches are under way
@@ -87,12 +95,12 @@ def _regions(
         state = state | after
 
 
-def _outside(access: Access, loop: Op) -> Access:
+def _outside(access: SharedAccess, loop: Op) -> SharedAccess:
     """Seen from the next iteration, a place that depends on the iteration is another place."""
     if access.owner is None:
         return access
     inner = any(_inside(v, loop) for v in _leaves(access.owner[1]))
-    return Access(access.memory, access.write, access.asynchronous, None) if inner else access
+    return SharedAccess(access.memory, access.write, access.asynchronous, None) if inner else access
 
 
 def _place(v: Value) -> Hashable:
@@ -120,29 +128,31 @@ def _inside(v: Value, loop: Op) -> bool:
     return False
 
 
-def _accesses(op: Op, grouping: Grouping, alias: Mapping[Value, Value]) -> list[Access]:
-    out: list[Access] = []
+def _accesses(op: Op, grouping: LayoutGrouping, alias: Mapping[Value, Value]) -> list[SharedAccess]:
+    out: list[SharedAccess] = []
     if op.name in READS:
         for v in op.operands:
             if isinstance(v.type, (ViewType, SharedType)):
-                out.append(Access(_memory(v, alias), False, False, _owner(op, v, op.result, grouping)))
+                out.append(SharedAccess(_memory(v, alias), False, False, _owner(op, v, op.result, grouping)))
         if op.name == "tile.mma":
             out += [
-                Access(s, False, False, None) for v in op.operands[:2] if (s := shared_source(v, op)[0]) is not None
+                SharedAccess(s, False, False, None)
+                for v in op.operands[:2]
+                if (s := shared_source(v, op)[0]) is not None
             ]
     elif op.name in ("tile.store", "tile.scatter", "tile.store_shared"):
         v = op.operands[0]
-        out.append(Access(_memory(v, alias), True, False, _owner(op, v, op.operands[1], grouping)))
+        out.append(SharedAccess(_memory(v, alias), True, False, _owner(op, v, op.operands[1], grouping)))
     elif op.name == "tile.pipeline":
         copies = [x for x in op.regions[0].block.ops if x.name == "tile.copy_async"]
-        out += [Access(_memory(x.operands[1], alias), False, False, None) for x in copies]
+        out += [SharedAccess(_memory(x.operands[1], alias), False, False, None) for x in copies]
     elif op.name == "tile.copy_async":
-        out.append(Access(_memory(op.operands[1], alias), False, False, None))
-        out.append(Access(op.operands[0], True, True, None))
+        out.append(SharedAccess(_memory(op.operands[1], alias), False, False, None))
+        out.append(SharedAccess(op.operands[0], True, True, None))
     return out
 
 
-def _owner(op: Op, view: Value, tile: Value, grouping: Grouping) -> Owner | None:
+def _owner(op: Op, view: Value, tile: Value, grouping: LayoutGrouping) -> Owner | None:
     """The element-to-thread map of a plain access; stores of vectors, by stmatrix, and gathers are not plain."""
     if op.name in ("tile.gather", "tile.scatter", "tile.mma", "tile.contract") or not is_tile(tile):
         return None

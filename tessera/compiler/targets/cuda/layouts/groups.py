@@ -56,20 +56,20 @@ def dtype_of(v: Value) -> DType:
 
 
 @dataclass(slots=True, eq=False)
-class Line:
+class TileLine:
     """One axis of tiles that move together. `chunk` None: held whole; else walked in steps of `chunk` positions."""
 
     extent: Dim
     chunk: int | None = None
-    parent: Line | None = None
+    parent: TileLine | None = None
 
-    def find(self) -> Line:
+    def find(self) -> TileLine:
         line = self
         while line.parent is not None:
             line = line.parent
         return line
 
-    def unite(self, other: Line) -> None:
+    def unite(self, other: TileLine) -> None:
         a, b = self.find(), other.find()
         if a is not b:
             b.parent = a
@@ -84,27 +84,27 @@ class Line:
 
 
 @dataclass(slots=True, eq=False)
-class Group:
+class LayoutGroup:
     """Tiles with one layout. `split`: how many squeezed axes make up the rows of the matrix."""
 
     shape: Shape
     split: int
-    row: Line
-    col: Line
+    row: TileLine
+    col: TileLine
     values: list[Value] = field(default_factory=list[Value])
-    parent: Group | None = None
+    parent: LayoutGroup | None = None
     layout: Layout | None = None
     name: str = ""
     products: list[Op] = field(default_factory=list[Op])
     """the mma and contract ops that give members"""
 
-    def find(self) -> Group:
+    def find(self) -> LayoutGroup:
         group = self
         while group.parent is not None:
             group = group.parent
         return group
 
-    def unite(self, other: Group) -> None:
+    def unite(self, other: LayoutGroup) -> None:
         a, b = self.find(), other.find()
         if a is b:
             return
@@ -115,7 +115,7 @@ class Group:
         a.products += b.products
 
     @property
-    def lines(self) -> tuple[Line, Line]:
+    def lines(self) -> tuple[TileLine, TileLine]:
         return self.row.find(), self.col.find()
 
     @property
@@ -123,14 +123,15 @@ class Group:
         return any(line.chunk is not None for line in self.lines)
 
 
-class Grouping:
+class LayoutGrouping:
     """The groups of one kernel. After `assign`, each has a layout and a name for it."""
 
     def __init__(self, kernel: Op) -> None:
         self.kernel = kernel
-        self._groups: dict[Value, Group] = {}
+        self._groups: dict[Value, LayoutGroup] = {}
         self.tensor_cores = TensorCores()
-        self._vectors: list[tuple[Group, Group, int]] = []  # (vector, matrix, axis of the matrix that is left out)
+        self._vectors: list[tuple[LayoutGroup, LayoutGroup, int]] = []
+        """(vector, matrix, axis of the matrix that is left out)"""
         for op in kernel.walk():
             for v in op.results:
                 self._declare(v)
@@ -146,8 +147,8 @@ class Grouping:
         shape = shape_of(v)
         kept = tuple(shape[a] for a in squeezed(shape))
         split = self._split(v, len(kept))
-        rows, cols = Line(prod(kept[:split])), Line(prod(kept[split:]))
-        self._groups[v] = Group(kept, split, rows, cols, [v])
+        rows, cols = TileLine(prod(kept[:split])), TileLine(prod(kept[split:]))
+        self._groups[v] = LayoutGroup(kept, split, rows, cols, [v])
 
     @staticmethod
     def _split(v: Value, rank: int) -> int:
@@ -161,12 +162,12 @@ class Grouping:
                         return gone[0]
         return rank - 1
 
-    def of(self, v: Value) -> Group:
+    def of(self, v: Value) -> LayoutGroup:
         """The group of a tile with more than one element."""
         return self._groups[v].find()
 
     @property
-    def groups(self) -> list[Group]:
+    def groups(self) -> list[LayoutGroup]:
         return list(dict.fromkeys(g.find() for g in self._groups.values()))
 
     def _same(self, *values: Value) -> None:
@@ -302,8 +303,8 @@ class Grouping:
                 fits = max(1, budget // 2 // min(_held(col), budget))
                 row.chunk = PARTIALS[0] if self._folded(group) else power_of_two(fits + 1) // 2
 
-    def _whole_lines(self) -> set[Line]:
-        out: set[Line] = set()
+    def _whole_lines(self) -> set[TileLine]:
+        out: set[TileLine] = set()
         for op in self.kernel.walk():
             if op.name in ("tile.func", "tile.return"):
                 continue
@@ -326,7 +327,7 @@ class Grouping:
             return not tiles or not self._moves(op)
         return name in TABLE or name in STREAMABLE or not tiles
 
-    def _folded(self, group: Group) -> bool:
+    def _folded(self, group: LayoutGroup) -> bool:
         """Whether some reduction runs along the rows of the group's matrix."""
         return any(u.name == "tile.reduce" and self.reduced(u) in (0, "all") for v in group.values for u in v.users)
 
@@ -372,7 +373,7 @@ class Grouping:
             return None
         return op.operands[0] if self.stored_by_matrices(op.operands[0]) else None
 
-    def _name(self, group: Group, layout: Layout, names: dict[str, Layout]) -> None:
+    def _name(self, group: LayoutGroup, layout: Layout, names: dict[str, Layout]) -> None:
         rows, cols = layout.shape
         base = f"Vec{cols}" if rows == 1 and len(group.shape) == 1 else f"Tile{rows}x{cols}"
         name, n = base, 1
@@ -383,7 +384,7 @@ class Grouping:
         group.layout, group.name = layout, name
 
     def _product(
-        self, group: Group, threads: int, tensor_cores: TensorCores, warpgroups: Collection[Op]
+        self, group: LayoutGroup, threads: int, tensor_cores: TensorCores, warpgroups: Collection[Op]
     ) -> Layout | None:
         """The accumulator of tensor-core products, where all products of the group can use them."""
         if not group.products or group.streamed:
@@ -398,12 +399,12 @@ class Grouping:
         layout = quarters if tensor_cores.rows == 32 else fragment
         return layout(rows, cols, *warp_grid(rows, cols, threads // 32, related or feeds, tensor_cores.rows))
 
-    def _dealt(self, group: Group, threads: int) -> Layout:
+    def _dealt(self, group: LayoutGroup, threads: int) -> Layout:
         rows, cols = (line.held for line in group.lines)
         sums = self._folded(group)
         return blocked(rows, cols, threads, self._vector(group), row_pairs=sums)
 
-    def _vector(self, group: Group) -> int:
+    def _vector(self, group: LayoutGroup) -> int:
         """Elements in 16 bytes of the widest dtype that moves between memory and the group."""
         sizes = [1]
         for v in group.values:
@@ -418,7 +419,7 @@ class Grouping:
         return max(1, vector)
 
 
-def _held(line: Line) -> int:
+def _held(line: TileLine) -> int:
     """Positions in registers; a size known only at launch counts as endless."""
     if line.chunk is None and not isinstance(line.extent, int):
         return 1 << 40

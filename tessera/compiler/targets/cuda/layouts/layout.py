@@ -24,7 +24,7 @@ def log2(n: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class AxisLayout:
     """From the position's lowest digit up: t0 threads, inner registers, t1 threads, t2 threads, outer registers."""
 
     extent: int
@@ -53,15 +53,15 @@ class Axis:
         return any((n - 1) << s >= 32 for n, s in ((self.t0, self.s0), (self.t1, self.s1), (self.t2, self.s2)))
 
 
-ONE = Axis(1)
+ONE = AxisLayout(1)
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
     """`spelling` is the C++ type, which is equal wherever the axes are."""
 
-    row: Axis
-    col: Axis
+    row: AxisLayout
+    col: AxisLayout
     spelling: str = field(compare=False, default="")
 
     @property
@@ -115,8 +115,8 @@ def blocked(rows: int, cols: int, threads: int, vector: int, *, row_pairs: bool 
     while across > 1 and (across > power_of_two(-(-rows // pair)) or across * pair > PARTIALS[0]):
         across, along = across // 2, along * 2
     vector = max(1, min(vector, PARTIALS[1] // along))
-    row = Axis(rows, inner=pair, t1=across, s1=log2(along), outer=-(-rows // (pair * across)))
-    col = Axis(cols, inner=vector, t1=along, outer=-(-cols // (vector * along)))
+    row = AxisLayout(rows, inner=pair, t1=across, s1=log2(along), outer=-(-rows // (pair * across)))
+    col = AxisLayout(cols, inner=vector, t1=along, outer=-(-cols // (vector * along)))
     tail = f", {pair}" if pair > 1 else ""
     return Layout(row, col, f"ts::Blocked<{rows}, {cols}, {across}, {along}, {vector}{tail}>")
 
@@ -124,15 +124,15 @@ def blocked(rows: int, cols: int, threads: int, vector: int, *, row_pairs: bool 
 def fragment(rows: int, cols: int, warps_down: int, warps_across: int) -> Layout:
     """The accumulator of mma.m16n8 products spread over warps_down x warps_across warps. Four warps down and one across
     hold what one wgmma.m64 gives."""
-    row = Axis(rows, 8, 2, 2, warps_down, 5 + log2(warps_across), outer=-(-rows // (16 * warps_down)))
-    col = Axis(cols, inner=2, t1=4, s1=0, t2=warps_across, s2=5, outer=-(-cols // (8 * warps_across)))
+    row = AxisLayout(rows, 8, 2, 2, warps_down, 5 + log2(warps_across), outer=-(-rows // (16 * warps_down)))
+    col = AxisLayout(cols, inner=2, t1=4, s1=0, t2=warps_across, s2=5, outer=-(-cols // (8 * warps_across)))
     return Layout(row, col, f"ts::Fragment<{rows}, {cols}, {warps_down}, {warps_across}>")
 
 
 def quarters(rows: int, cols: int, warps_down: int, warps_across: int) -> Layout:
     """The accumulator of sm_70's mma.m8n8k4: each fourth of a warp has 8 rows of 32."""
-    row = Axis(rows, 2, 0, 2, 4, 2, 2 * warps_down, 4, outer=-(-rows // (32 * warps_down)))
-    col = Axis(
+    row = AxisLayout(rows, 2, 0, 2, 4, 2, 2 * warps_down, 4, outer=-(-rows // (32 * warps_down)))
+    col = AxisLayout(
         cols, inner=2, t1=2, s1=1, t2=warps_across, s2=5 + log2(warps_down), outer=-(-cols // (4 * warps_across))
     )
     return Layout(row, col, f"ts::Quarters<{rows}, {cols}, {warps_down}, {warps_across}>")
@@ -158,7 +158,7 @@ def warp_grid(rows: int, cols: int, warps: int, keep_rows: bool, height: int = 1
     return best
 
 
-def fold_scratch(kept: int, axis: Axis, threads: int, itemsize: int) -> int:
+def fold_scratch(kept: int, axis: AxisLayout, threads: int, itemsize: int) -> int:
     """Bytes of shared memory that reducing `kept` vectors along `axis` exchanges between warps at once (0: none)."""
     if not axis.warp_exchange(threads // 32):
         return 0

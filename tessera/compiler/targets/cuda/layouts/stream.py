@@ -10,28 +10,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tessera.compiler.ir.core import Op, Value
-from tessera.compiler.targets.cuda.layouts.groups import Grouping, Line, is_tile
+from tessera.compiler.targets.cuda.layouts.groups import LayoutGrouping, TileLine, is_tile
 from tessera.errors import Diagnostic, TargetError
 
 EFFECTS = ("tile.store", "tile.scatter")
 
 
 @dataclass(slots=True)
-class Pass:
+class ChunkPass:
     """One loop over the chunks of `line`: `nodes` inside, then the `folds` (reductions along it) are completed."""
 
-    line: Line
-    nodes: list[Op | Pass]
+    line: TileLine
+    nodes: list[Op | ChunkPass]
     folds: list[Op] = field(default_factory=list[Op])
 
 
-def lines_of(op: Op, grouping: Grouping) -> set[Line]:
+def lines_of(op: Op, grouping: LayoutGrouping) -> set[TileLine]:
     """The chunked axes of the tiles that `op` takes and gives."""
     tiles = [v for v in (*op.operands, *op.results) if is_tile(v)]
     return {line for v in tiles for line in grouping.of(v).lines if line.chunk is not None}
 
 
-def folded_line(op: Op, grouping: Grouping) -> Line | None:
+def folded_line(op: Op, grouping: LayoutGrouping) -> TileLine | None:
     """The chunked axis that a reduction runs along."""
     if op.name != "tile.reduce" or not is_tile(op.operands[0]):
         return None
@@ -53,7 +53,7 @@ def refuse(op: Op, why: str) -> None:
     raise TargetError(Diagnostic("TS602", message, op.span))
 
 
-def plan(ops: Sequence[Op], grouping: Grouping) -> list[Op | Pass]:
+def plan(ops: Sequence[Op], grouping: LayoutGrouping) -> list[Op | ChunkPass]:
     """The ops in an order that walks every chunked axis chunk by chunk."""
     lines = list(dict.fromkeys(line for op in ops for line in sorted(lines_of(op, grouping), key=id)))
     for op in ops:
@@ -62,7 +62,7 @@ def plan(ops: Sequence[Op], grouping: Grouping) -> list[Op | Pass]:
     return _plan(list(ops), lines, grouping)
 
 
-def _plan(ops: list[Op], lines: list[Line], grouping: Grouping) -> list[Op | Pass]:
+def _plan(ops: list[Op], lines: list[TileLine], grouping: LayoutGrouping) -> list[Op | ChunkPass]:
     if not lines:
         return list(ops)
     folded = {line for op in ops if (line := folded_line(op, grouping)) is not None}
@@ -75,22 +75,24 @@ def _plan(ops: list[Op], lines: list[Line], grouping: Grouping) -> list[Op | Pas
     return _passes(ops, parallel if len(lines) == 1 and parallel else _serial(lines, folded), lines, grouping)
 
 
-def _serial(lines: list[Line], folded: set[Line]) -> Line:
+def _serial(lines: list[TileLine], folded: set[TileLine]) -> TileLine:
     return next(line for line in lines if line in folded) if folded else lines[0]
 
 
-def _sequence(rest: list[Op], inside: list[Op], line: Line, lines: list[Line], grouping: Grouping) -> list[Op | Pass]:
+def _sequence(
+    rest: list[Op], inside: list[Op], line: TileLine, lines: list[TileLine], grouping: LayoutGrouping
+) -> list[Op | ChunkPass]:
     """Nothing is folded along the axis: what does not run along it goes first, as far as it does not depend on it."""
-    return [*rest, Pass(line, _plan(inside, [x for x in lines if x is not line], grouping))]
+    return [*rest, ChunkPass(line, _plan(inside, [x for x in lines if x is not line], grouping))]
 
 
-def _passes(ops: list[Op], line: Line, lines: list[Line], grouping: Grouping) -> list[Op | Pass]:
+def _passes(ops: list[Op], line: TileLine, lines: list[TileLine], grouping: LayoutGrouping) -> list[Op | ChunkPass]:
     level: dict[Op, int] = {}
     for op in ops:
         inputs = [v.op for v in op.operands if v.op is not None and v.op in level]
         level[op] = max((level[x] + (folded_line(x, grouping) is line) for x in inputs), default=0)
     _check_order(ops, level, line, grouping)
-    out: list[Op | Pass] = []
+    out: list[Op | ChunkPass] = []
     others = [x for x in lines if x is not line]
     for n in range(max(level.values(), default=0) + 1):
         roots: list[Op] = []
@@ -105,11 +107,11 @@ def _passes(ops: list[Op], line: Line, lines: list[Line], grouping: Grouping) ->
             needed = _needed(roots, line, grouping)
             body = [op for op in ops if op in needed]
             folds = [op for op in roots if op.name not in EFFECTS]
-            out.append(Pass(line, _plan(body, others, grouping) if others else list(body), folds))
+            out.append(ChunkPass(line, _plan(body, others, grouping) if others else list(body), folds))
     return out
 
 
-def _needed(roots: list[Op], line: Line, grouping: Grouping) -> set[Op]:
+def _needed(roots: list[Op], line: TileLine, grouping: LayoutGrouping) -> set[Op]:
     """The roots and everything along the axis that they are computed from."""
     found: set[Op] = set()
     stack = list(roots)
@@ -122,11 +124,11 @@ def _needed(roots: list[Op], line: Line, grouping: Grouping) -> set[Op]:
     return found
 
 
-def _along(v: Value, line: Line, grouping: Grouping) -> bool:
+def _along(v: Value, line: TileLine, grouping: LayoutGrouping) -> bool:
     return is_tile(v) and line in grouping.of(v).lines
 
 
-def _check_order(ops: list[Op], level: dict[Op, int], line: Line, grouping: Grouping) -> None:
+def _check_order(ops: list[Op], level: dict[Op, int], line: TileLine, grouping: LayoutGrouping) -> None:
     """A load that a later pass repeats must not come to stand behind a store that it stood before."""
     last = max(level.values(), default=0)
     for i, op in enumerate(ops):

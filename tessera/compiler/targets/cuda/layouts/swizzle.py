@@ -11,16 +11,16 @@ from tessera.compiler.targets.cuda.layouts.banks import (
     Access,
     ChainOperand,
     Copied,
-    Held,
     Matrices,
-    Operand,
+    MmaAccess,
     QuarterOperand,
+    RegisterAccess,
     SharedLayout,
     choose,
     conflicts,
 )
 from tessera.compiler.targets.cuda.layouts.barriers import shared_source
-from tessera.compiler.targets.cuda.layouts.groups import Grouping, is_tile, shape_of
+from tessera.compiler.targets.cuda.layouts.groups import LayoutGrouping, is_tile, shape_of
 from tessera.compiler.targets.cuda.layouts.layout import ONE
 from tessera.compiler.targets.cuda.write import cxx
 from tessera.language.dims import prod
@@ -59,7 +59,7 @@ def placed(t: SharedType, accesses: Iterable[Access], stages: int | None = None)
     return Placed(choose(SharedLayout(*shared_shape(t), t.dtype.itemsize), found), found, stages)
 
 
-def accesses(grouping: Grouping, shared: Value) -> Iterator[Access]:
+def accesses(grouping: LayoutGrouping, shared: Value) -> Iterator[Access]:
     """All that a kernel does with a tile of alloc_shared."""
     for user, i in shared.uses:
         match user.name:
@@ -76,16 +76,16 @@ def accesses(grouping: Grouping, shared: Value) -> Iterator[Access]:
                 pass
 
 
-def held(grouping: Grouping, v: Value, verb: str) -> Iterator[Access]:
+def held(grouping: LayoutGrouping, v: Value, verb: str) -> Iterator[Access]:
     """Moves between a shared tile and the registers of `v`."""
     layout = grouping.of(v).layout if is_tile(v) else None
     if verb == "stored" and grouping.stored_by_matrices(v):
         yield Matrices()
     elif layout is not None:
-        yield Held(layout, verb)
+        yield RegisterAccess(layout, verb)
 
 
-def _loaded(grouping: Grouping, v: Value, shared: Value) -> Iterator[Access]:
+def _loaded(grouping: LayoutGrouping, v: Value, shared: Value) -> Iterator[Access]:
     """Products that read `v` where it was loaded from do so without registers."""
     uses = [use for user, i in v.uses for use in (user.result.uses if user.name == "tile.transpose" else [(user, i)])]
     for user, i in uses:
@@ -98,14 +98,14 @@ def _loaded(grouping: Grouping, v: Value, shared: Value) -> Iterator[Access]:
             yield from held(grouping, v, "loaded")
 
 
-def operand(grouping: Grouping, product: Op, number: int, transposed: bool) -> Access:
+def operand(grouping: LayoutGrouping, product: Op, number: int, transposed: bool) -> Access:
     """How a product reads an operand from a shared tile that holds it `transposed`, or not."""
     left, v = number == 0, product.result
     layout = grouping.of(v).layout if is_tile(v) else None
     if layout is None:
         return ChainOperand(ONE, left != transposed)
     if layout.tensor_core:
-        return Operand(left, transposed)
+        return MmaAccess(left, transposed)
     if layout.quarters:
         return QuarterOperand(left, transposed)
     column = layout.shape[0] == 1 and shape_of(v)[0] != 1  # held as a vector: its positions are then rows

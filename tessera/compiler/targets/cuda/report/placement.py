@@ -10,7 +10,7 @@ from tessera.compiler.targets.cuda.layouts.groups import dtype_of, is_tile, shap
 from tessera.compiler.targets.cuda.layouts.layout import Layout
 from tessera.compiler.targets.cuda.report.notes import shared_layouts
 from tessera.compiler.targets.cuda.report.shared_memory import part
-from tessera.compiler.targets.cuda.tensor_cores.warpgroups import Operand, Products
+from tessera.compiler.targets.cuda.tensor_cores.warpgroups import Products, WarpgroupOperand
 
 MOST = 16
 """tiles of a kernel that are told, those that take most"""
@@ -39,7 +39,7 @@ def _shared(e: KernelEmitter) -> list[dict[str, object]]:
     return out
 
 
-def _stages(name: str, line: int, operand: Operand, depth: int, size: int) -> dict[str, object]:
+def _stages(name: str, line: int, operand: WarpgroupOperand, depth: int, size: int) -> dict[str, object]:
     """Stages of a product's operand, filled by tensor copies."""
     rows, cols = (operand.rows, depth) if operand.k_major else (depth, operand.rows)
     how = f"128-byte swizzle, {size // operand.stage_bytes} stages filled by tensor copies; no bank conflicts"

@@ -32,7 +32,7 @@ WHOLE = (*LOOPS, "tile.contract", "tile.mma", "tile.reduce", "tile.scan", "tile.
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldTile:
     """32-bit registers of each thread that one tile holds."""
 
     name: str
@@ -49,7 +49,7 @@ class Held:
 class Pressure:
     """The tiles that are held at once where there are most of them, the largest first."""
 
-    held: tuple[Held, ...]
+    held: tuple[HeldTile, ...]
     threads: int
     limit: int
 
@@ -80,7 +80,7 @@ def pressure(e: KernelEmitter) -> Pressure:
         if op.name in WHOLE:
             held = [(n, v) for v in (*op.results, *lives.through(op)) if (n := _weight(e, v))]
             most = max(most, held, key=lambda tiles: sum(n for n, _ in tiles))
-    tiles = [Held(_name(v), _shape(v), dtype_of(v).name, n, _origin(v)) for n, v in most]
+    tiles = [HeldTile(_name(v), _shape(v), dtype_of(v).name, n, _origin(v)) for n, v in most]
     return Pressure(tuple(sorted(tiles, key=lambda h: -h.registers)), e.threads, _limit(e))
 
 

@@ -12,7 +12,7 @@ from tessera.errors import NOWHERE, Diagnostic, Note, Span
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SharedTilePart:
     """What one tile takes: `bytes` of shared memory, for `stages` copies of it."""
 
     name: str
@@ -28,12 +28,12 @@ class Part:
         return f"{self.name}: {shape} {self.dtype}{stages}, {self.bytes} bytes"
 
 
-def shared_parts(e: KernelEmitter) -> list[Part]:
+def shared_parts(e: KernelEmitter) -> list[SharedTilePart]:
     """The tiles in shared memory, the largest first."""
     return sorted((part(key, size) for key, size in e.reserved.items()), key=lambda p: -p.bytes)
 
 
-def part(key: Value | tuple[Op, int], size: int) -> Part:
+def part(key: Value | tuple[Op, int], size: int) -> SharedTilePart:
     """What takes `size` bytes: a shared tile, or an operand of a product."""
     op, number = key if isinstance(key, tuple) else (key.op, 0)
     assert op is not None
@@ -42,7 +42,7 @@ def part(key: Value | tuple[Op, int], size: int) -> Part:
     assert isinstance(t, (SharedType, TileType, ViewType))
     shape = tuple(d for d in t.shape if isinstance(d, int)) if not isinstance(t, ViewType) else ()
     stages = max(1, size // (math.prod(shape) * t.dtype.itemsize)) if shape else 1
-    return Part(v.hint or "ab"[number % 2], shape, t.dtype.name, stages, size, op.span)
+    return SharedTilePart(v.hint or "ab"[number % 2], shape, t.dtype.name, stages, size, op.span)
 
 
 def too_large(e: KernelEmitter) -> Diagnostic:
@@ -58,7 +58,7 @@ def too_large(e: KernelEmitter) -> Diagnostic:
     return Diagnostic("TS405", f"{message}\n{advice}", most if most is not NOWHERE else e.kernel.span, notes=notes)
 
 
-def _advice(e: KernelEmitter, parts: list[Part], excess: int) -> str:
+def _advice(e: KernelEmitter, parts: list[SharedTilePart], excess: int) -> str:
     """The least division of one axis that makes room: every tile with an axis of that size shrinks with it."""
     sizes = sorted({d for p in parts for d in p.shape}, reverse=True)
     for by, size in ((by, size) for by in (2, 4, 8) for size in sizes if size // by >= 16):

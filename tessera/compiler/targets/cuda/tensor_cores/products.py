@@ -13,7 +13,7 @@ from typing import TypeAlias
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import SharedType, TileType
 from tessera.compiler.targets.cuda.layouts.barriers import shared_source
-from tessera.compiler.targets.cuda.layouts.groups import Group, Grouping, dtype_of, is_tile, shape_of
+from tessera.compiler.targets.cuda.layouts.groups import LayoutGroup, LayoutGrouping, dtype_of, is_tile, shape_of
 from tessera.compiler.targets.cuda.tensor_cores.maps import LINE, Fetch, SwizzledTile, plan_fetch, widest_line
 from tessera.compiler.targets.cuda.tensor_cores.warpgroups import PLAIN
 from tessera.compiler.tile.offsets import Bounds
@@ -36,7 +36,7 @@ Key: TypeAlias = Value | tuple[Op, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class OperandSource:
     """Where a product finds an operand: `value` in shared memory, in the accumulator's registers, or staged: put into
     shared memory first, by `load` where nothing else needs the tile. `turned`: it lies there transposed."""
 
@@ -51,7 +51,7 @@ class ProductPlan:
     """`sources` by product and operand, `tiles` that those lie in, `fetches` of the copies that tensor copies make and
     `refused` why others are not; `replaced`: loads and transposes that staging makes needless."""
 
-    sources: dict[tuple[Op, int], Source] = field(default_factory=dict["tuple[Op, int]", Source])
+    sources: dict[tuple[Op, int], OperandSource] = field(default_factory=dict["tuple[Op, int]", OperandSource])
     tiles: dict[Key, SwizzledTile] = field(default_factory=dict["Key", SwizzledTile])
     fetches: dict[Op, Fetch] = field(default_factory=dict[Op, Fetch])
     refused: dict[Op, str] = field(default_factory=dict[Op, str])
@@ -72,7 +72,7 @@ def in_pipeline(copy: Op) -> Op | None:
     return loop if loop is not None and loop.name == "tile.pipeline" else None
 
 
-def on_warpgroups(kernel: Op, grouping: Grouping, supported: frozenset[DType]) -> frozenset[Op]:
+def on_warpgroups(kernel: Op, grouping: LayoutGrouping, supported: frozenset[DType]) -> frozenset[Op]:
     """The products that warpgroups compute: all of a group, whose members share one layout, or none."""
     out: set[Op] = set()
     if any(map(is_wide, kernel.walk())):
@@ -102,7 +102,7 @@ def _fits(op: Op, supported: frozenset[DType]) -> bool:
     return all(isinstance(d, int) for d in sizes) and sizes[1] % 8 == 0 and sizes[2] % 16 == 0  # type: ignore[operator]
 
 
-def warps_for(products: frozenset[Op], grouping: Grouping, asked: int | None) -> int:
+def warps_for(products: frozenset[Op], grouping: LayoutGrouping, asked: int | None) -> int:
     """4 or 8: no more than the rows occupy; what the author asked for, unless the accumulators need more registers."""
     rows = max(int(shape_of(op.result)[0]) for op in products)  # type: ignore[call-overload]
     if rows <= ROWS:
@@ -114,7 +114,7 @@ def warps_for(products: frozenset[Op], grouping: Grouping, asked: int | None) ->
 
 def plan_products(
     kernel: Op,
-    grouping: Grouping,
+    grouping: LayoutGrouping,
     products: Collection[Op],
     warps: int,
     bounds: Bounds,
@@ -140,22 +140,22 @@ def plan_products(
     return plan
 
 
-def _source(op: Op, i: int, grouping: Grouping) -> Source:
+def _source(op: Op, i: int, grouping: LayoutGrouping) -> OperandSource:
     v = op.operands[i]
     shared, turned = shared_source(v, op)
     if shared is not None:
-        return Source("shared", shared, turned)
+        return OperandSource("shared", shared, turned)
     if i == 0 and feeds_from_registers(op, grouping):
-        return Source("registers", v)
+        return OperandSource("registers", v)
     made = v.op
     if made is not None and made.name == "tile.transpose" and made.block is op.block and len(v.uses) == 1:
         inner = made.operands[0]
         if made.attrs["perm"] == (1, 0) and is_tile(inner):
-            return Source("staged", inner, True, copied_operand(inner, op, made))
-    return Source("staged", v, False, copied_operand(v, op) if len(v.uses) == 1 else None)
+            return OperandSource("staged", inner, True, copied_operand(inner, op, made))
+    return OperandSource("staged", v, False, copied_operand(v, op) if len(v.uses) == 1 else None)
 
 
-def _room(op: Op, i: int, source: Source, warps: int, known: SwizzledTile | None) -> SwizzledTile:
+def _room(op: Op, i: int, source: OperandSource, warps: int, known: SwizzledTile | None) -> SwizzledTile:
     """The tile's own size and what products read of it: whole warpgroups of rows of the left operand, whole lines."""
     t = source.value.type
     assert isinstance(t, (SharedType, TileType))
@@ -174,7 +174,7 @@ def _up(n: int, step: int) -> int:
     return -(-n // step) * step
 
 
-def feeds_from_registers(op: Op, grouping: Grouping) -> bool:
+def feeds_from_registers(op: Op, grouping: LayoutGrouping) -> bool:
     """Whether operand a lies in the very registers that the product wants: an accumulator whose rows stay in a warp."""
     a = op.operands[0]
     if not is_tile(a) or isinstance(a.type, SharedType) or not is_tile(op.result):
@@ -246,7 +246,7 @@ def _argument(v: Value) -> Value:
     return v
 
 
-def _plan_producer(plan: ProductPlan, kernel: Op, accumulators: set[Group]) -> None:
+def _plan_producer(plan: ProductPlan, kernel: Op, accumulators: set[LayoutGroup]) -> None:
     """Warps that do nothing but fetch, where two warpgroups share the stages: a thread of one of them would hold its
     own back until the other has let go. Their loops must depend on nothing that the others compute. One warp is enough;
     beside large accumulators there are four, which hand over their registers."""

@@ -27,7 +27,7 @@ PLAIN = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
+class WarpgroupOperand:
     """One side of a product: `rows` positions along m or n, padded; `outer`: coordinates of its matrix in the map."""
 
     map: TensorMap
@@ -44,8 +44,8 @@ class Operand:
 class Products:
     """A contraction on warpgroups. `warps` use what `producers` more fetch; a stage holds `depth` of k."""
 
-    a: Operand
-    b: Operand
+    a: WarpgroupOperand
+    b: WarpgroupOperand
     depth: int
     warps: int
     producers: int
@@ -90,7 +90,7 @@ def _plan(
     return Products(a, b, LINE // dtype.itemsize, 4 * groups, producers)
 
 
-def _operand(view: Value, rows: int, k_axis: int, kernel: Op, bounds: Bounds) -> Operand | str:
+def _operand(view: Value, rows: int, k_axis: int, kernel: Op, bounds: Bounds) -> WarpgroupOperand | str:
     """An operand whose axis `k_axis` is summed over, or why tensor copies cannot fetch it."""
     argument, axes, outer = view, [0, 1], dict[int, Value]()
     if view.op is not None:
@@ -126,7 +126,7 @@ def _operand(view: Value, rows: int, k_axis: int, kernel: Op, bounds: Bounds) ->
     number = kernel.region.block.args.index(argument)
     sizes = tuple(t.shape[a] for a in order)
     tensor = TensorMap(number, t.dtype, sizes, (1, *strides), (*box, *(1,) * len(outer)))
-    return Operand(tensor, inner == k, rows, tuple(outer.values()))
+    return WarpgroupOperand(tensor, inner == k, rows, tuple(outer.values()))
 
 
 def _whole(view: Value, source: Value, axes: list[int]) -> bool:

@@ -21,7 +21,7 @@ UNKNOWN_TRIPS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class PrintSite:
     """One `tile.print`. `bytes`: what a program writes there, in all steps of the loops around it."""
 
     label: str

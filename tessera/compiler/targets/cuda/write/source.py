@@ -9,7 +9,7 @@ from pathlib import PurePath
 from tessera.errors import Span, source_line
 
 
-class Source:
+class CxxSource:
     """Lines as they are written. `spans[i]` is what line i + 1 comes from; None for lines that stand for no op."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Source:
         self._said, self._comment = None, ""
         self._put("  " * self.indent + "}")
 
-    def splice(self, other: Source) -> None:
+    def splice(self, other: CxxSource) -> None:
         self.lines += other.lines
         self.spans += other.spans
 
