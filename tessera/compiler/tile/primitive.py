@@ -44,6 +44,12 @@ class TilePrimitive(TileBuiltin, abstract=True):
     """what stands where an operand's elements do not exist, beyond the edge of the tensor or behind a mask. Where the
     result has the shape of the first operand, its elements exist where that one's do; else all of them do."""
 
+    moves: tuple[str, ...] = ()
+    """operands that elements of the result are taken from unchanged. They keep their dtypes, and an element of the
+    result exists where the one that it is taken from does, whatever the shapes."""
+    partial: bool = False
+    """of an op that moves: whether it gives 0 for elements that are taken from nowhere, which do not exist"""
+
     def __init_subclass__(cls, abstract: bool = False, **rest: Any) -> None:
         super().__init_subclass__(abstract=abstract, **rest)
         if not abstract:

@@ -20,9 +20,10 @@ from tessera.compiler.frontend.evaluate.spelling import around_index, rewritten
 from tessera.compiler.frontend.kernel import calls, control, names, operators, outputs
 from tessera.compiler.frontend.kernel.access import Place
 from tessera.compiler.frontend.kernel.builtins import BUILTINS
+from tessera.compiler.frontend.kernel.builtins.parts import part
 from tessera.compiler.frontend.kernel.grid import PREFIX, REGISTER, SERIAL
 from tessera.compiler.frontend.kernel.state import DEFAULTS, KernelState
-from tessera.compiler.frontend.kernel.tiles import KernelFault, tile_type
+from tessera.compiler.frontend.kernel.tiles import KernelFault
 from tessera.compiler.frontend.kernel.values import Context, Lanes, LanesType, Shared, Transposed, View, Window, marks
 from tessera.compiler.frontend.names.frame import Flow
 from tessera.compiler.frontend.names.values import (
@@ -202,7 +203,7 @@ class KernelLayer(KernelState):
         items: list[Any] = list(index) if is_tuple(index) else [index]
         if isinstance(value, Lanes) and value.rank == 1 and items in ([None, slice(None)], [slice(None), None]):
             return replace(value, rank=2, position=items.index(slice(None)))
-        return self._new_axes(self.tile(value), items)
+        return part(self, self.tile(value), items)
 
     def _place(self, node: ast.AST, view: View, index: Any, storing: bool = False) -> Place:
         """The place that a subscript means; where each index stands is kept for editors."""
@@ -213,17 +214,6 @@ class KernelLayer(KernelState):
                 for part, found in zip(written, self.memory.indexed, strict=True):
                     self.ev.record_index(part, found)
         return place
-
-    def _new_axes(self, x: Value, items: list[Any]) -> Value:
-        t = tile_type(x)
-        plain = [i for i in items if i is not None and i is not ...]
-        if any(i != slice(None) for i in plain) or len(plain) > t.rank:
-            advice = "take parts of it when loading"
-            raise KernelFault("TS402", f"a tile {t.pretty()} takes `:` and None only (x[:, None]); {advice}")
-        if any(i is ... for i in items):
-            at = items.index(...)
-            items = [*items[:at], *[slice(None)] * (t.rank - len(plain)), *items[at + 1 :]]
-        return self.tiles.insert_axes(x, [p for p, i in enumerate(items) if i is None])
 
     @guarded
     def store(self, node: ast.AST, value: Any, index: Any, item: Any) -> None:

@@ -24,6 +24,7 @@ from tessera.compiler.frontend.kernel.values import (
     View,
     Window,  # fmt: skip
     axis_text,
+    marks,
     size_text,
 )
 from tessera.compiler.frontend.names.definition import Definition
@@ -238,10 +239,15 @@ class KernelState(Layer):
 
     def primitive(self, definition: TilePrimitive, operands: Sequence[Any], attrs: dict[str, Any]) -> Value:
         """A call of a function with an op of its own. Raises KernelFault."""
-        tiles = [self.tiles.compute(self.tile(v)) for v in operands]
+        tiles = [self.tile(v) for v in operands]
+        tiles = [
+            v if n in definition.moves else self.tiles.compute(v)
+            for n, v in zip(definition.operands, tiles, strict=True)
+        ]
         known = {n: tuple(map(self.known, v)) if is_tuple(v) else self.known(v) for n, v in attrs.items()}
         for n, v in known.items():
-            if not all(x is None or isinstance(x, (bool, int, float, str)) for x in (v if is_tuple(v) else (v,))):
+            parts = v if is_tuple(v) else (v,)
+            if not all(x is None or isinstance(x, (bool, int, float, str)) or _is_size(x) for x in parts):
                 raise KernelFault("TS105", f"{n} of {definition.signature} is a number known at compile time")
         try:
             result = definition.result(*map(tile_type, tiles), **known)
@@ -363,3 +369,8 @@ class KernelState(Layer):
             return self.setting("ROWS")
         width = self.tiles.known(view.shape[-1])
         return max(1, min(8, ROW_ELEMENTS // max(width, 1))) if isinstance(width, int) else 4
+
+
+def _is_size(value: Any) -> bool:
+    """Whether it is a size that an editor does not know and the compiler does."""
+    return isinstance(value, Expr) and not marks(value)

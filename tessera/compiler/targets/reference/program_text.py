@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import importlib
 import json
 from typing import Any
 
 from tessera.compiler.ir.parser import parse_op
 from tessera.compiler.ir.printer import print_op
+from tessera.compiler.ir.spec import SPECS
 from tessera.compiler.tile.program import Branch, Buffer, Launch, Loop, Program, ScalarArg, Step, Window
 from tessera.compiler.unit import Param
 from tessera.errors import Span
@@ -113,4 +115,7 @@ def _read_step(data: list[Any]) -> Step:
     )
     where = _read_span(span)
     assert where is not None
-    return Launch(parse_op(kernel), bound, where, _read_dim(flops), _read_dim(bytes_), label)
+    found = parse_op(kernel)
+    if any(op.name not in SPECS for op in found.walk()):
+        importlib.import_module("tessera.compiler.frontend.kernel.builtins")  # those that bring ops of their own
+    return Launch(found, bound, where, _read_dim(flops), _read_dim(bytes_), label)

@@ -10,7 +10,7 @@ block is ragged, nothing is inserted.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -286,15 +286,29 @@ class MaskTails:
 
     def primitive(self, op: Op) -> None:
         """A function with an op of its own says what stands in place of padding, and where its elements exist."""
-        first = op.operands[0] if op.operands else None
-        if first is not None and cast(TileType, first.type).shape == cast(TileType, op.result.type).shape:
-            self.tails[op.result] = self.of(first)
-            if first in self.masks:
-                self.masks[op.result] = self.masks[first]
+        definition = PRIMITIVES[op.name]
+        exists = [(self.of(x), self.masks.get(x, ())) for x in op.operands]
         for i, x in enumerate(list(op.operands)):
-            tails, masks = self.of(x), self.masks.get(x, ())
-            if any(tails) or masks:
-                op.set_operand(i, self.masked(op, x, tails, masks, PRIMITIVES[op.name].padding))
+            if (any(exists[i][0]) or exists[i][1]) and definition.operands[i] not in definition.moves:
+                op.set_operand(i, self.masked(op, x, *exists[i], definition.padding))
+        if definition.moves:
+            moved = {i: e for i, e in enumerate(exists) if definition.operands[i] in definition.moves}
+            if definition.partial or any(any(tails) or masks for tails, masks in moved.values()):
+                self.masks[op.result] = self.moved_together(op, moved)
+        elif exists and cast(TileType, op.operands[0].type).shape == cast(TileType, op.result.type).shape:
+            self.tails[op.result], masks = exists[0]
+            if masks:
+                self.masks[op.result] = masks
+
+    def moved_together(self, op: Op, moved: Mapping[int, Exists]) -> tuple[Value, ...]:
+        """Which elements exist of what an op moves: the same op, over whether its operands' elements do."""
+        assert op.block is not None
+        builder = TileBuilder(op.block, op.block.ops.index(op), op.span)
+        given = list(op.operands)
+        for i, (tails, masks) in moved.items():
+            given[i] = self.existing(builder, cast(TileType, op.operands[i].type).shape, tails, masks)
+        kind = TileType(cast(TileType, op.result.type).shape, dtypes.bool_)
+        return (builder.value(op.name, given, kind, dict(op.attrs)),)
 
     def mma(self, op: Op) -> None:
         a, b, acc = op.operands
@@ -534,6 +548,9 @@ class _Probe(MaskTails):
         return (op.result,)
 
     def moved(self, op: Op, tails: Tails, masks: tuple[Value, ...]) -> tuple[Value, ...]:
+        return (op.result,)
+
+    def moved_together(self, op: Op, moved: Mapping[int, Exists]) -> tuple[Value, ...]:
         return (op.result,)
 
     def restrict(self, op: Op, tails: Tails, shape: tuple[Dim, ...]) -> None:

@@ -9,6 +9,7 @@ from tessera.compiler.frontend.kernel.builtins import (
     loops,
     making,
     memory,
+    parts,
     places,
     products,
     shaping,
@@ -17,5 +18,5 @@ from tessera.compiler.tile.builtin import BUILTINS, as_function, public
 
 __all__ = ["BUILTINS", "FAMILIES", "as_function", "public"]
 
-FAMILIES = (places, loops, making, memory, shaping, folds, products, elementwise, checking)
+FAMILIES = (places, loops, making, memory, shaping, parts, folds, products, elementwise, checking)
 """in the order of the reference page"""
