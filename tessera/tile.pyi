@@ -145,6 +145,14 @@ def cast(x: Any, dtype: Any) -> Any:
     - *Cost:* One conversion for each element; none where the dtype stays.
     """
 
+def cat(tiles: Any, axis: Any = -1) -> Any:
+    """Tiles behind each other along `axis`.
+
+    - *Shapes:* `([M, N], [M, K], ...) -> [M, N + K + ...]`
+    - *Dtypes:* any -> the same, or the common dtype
+    - *Cost:* Every element moves through scratch memory, or through shared memory on a GPU.
+    """
+
 def causal_mask(scores: Any, q0: Any, k0: Any, value: float = float("-inf")) -> Any:
     """`scores` where query q0 + row is not before key k0 + column, else `value`.
 
@@ -239,6 +247,22 @@ def col_sum(x: Any, keepdim: bool = False) -> Any:
     - *Shapes:* `[M, N] -> [N]`, or `[1, N]` with `keepdim=True`
     - *Dtypes:* numbers and bools -> the dtype, f32 for narrower floats, 64 bits for integers and bools
     - *Cost:* One operation for each element, in an order that depends on the length alone; on a GPU threads exchange what they have.
+    """
+
+def concat(tiles: Any, axis: Any = -1) -> Any:
+    """Tiles behind each other along `axis`.
+
+    - *Shapes:* `([M, N], [M, K], ...) -> [M, N + K + ...]`
+    - *Dtypes:* any -> the same, or the common dtype
+    - *Cost:* Every element moves through scratch memory, or through shared memory on a GPU.
+    """
+
+def concatenate(tiles: Any, axis: Any = -1) -> Any:
+    """Tiles behind each other along `axis`.
+
+    - *Shapes:* `([M, N], [M, K], ...) -> [M, N + K + ...]`
+    - *Dtypes:* any -> the same, or the common dtype
+    - *Cost:* Every element moves through scratch memory, or through shared memory on a GPU.
     """
 
 def context() -> Any:
@@ -420,6 +444,15 @@ def fabs(x: Any) -> Any:
     - *Shapes:* `[...] -> [...]`
     - *Dtypes:* numbers -> the dtype of the real part, f32 for narrower floats
     - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    """
+
+def flip(x: Any, axis: Any = -1) -> Any:
+    """The elements along `axis` in the other order, as `x[::-1]` has them. What does not exist, at a ragged edge, comes
+    first.
+
+    - *Shapes:* `[..., N, ...] -> [..., N, ...]`
+    - *Dtypes:* any -> the same
+    - *Cost:* Every element moves through scratch memory, or through shared memory on a GPU.
     """
 
 def floor(x: Any) -> Any:
@@ -1025,6 +1058,14 @@ def sort(x: Any, axis: int = -1, descending: bool = False) -> Any:
     - *Cost:* N log N comparisons of each line on a CPU (merge sort); on a GPU N log² N in a network, in shared memory: an element's size and 4 bytes for each element of the tile.
     """
 
+def split(x: Any, parts: Any, axis: Any = -1) -> Any:
+    """A tile cut into `parts` tiles of one size along `axis`: a tuple.
+
+    - *Shapes:* `[..., N, ...] -> ([..., N / parts, ...], ...)`
+    - *Dtypes:* any -> the same, in every part
+    - *Cost:* Every element moves through scratch memory, or through shared memory on a GPU.
+    """
+
 def sqrt(x: Any) -> Any:
     """square root, element by element.
 
@@ -1039,6 +1080,14 @@ def square(x: Any) -> Any:
     - *Shapes:* `[...] -> [...]`
     - *Dtypes:* numbers -> the common dtype, f32 for narrower floats
     - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    """
+
+def stack(tiles: Any, axis: Any = 0) -> Any:
+    """Tiles of one shape along a new axis at `axis`.
+
+    - *Shapes:* `([M, N], [M, N], ...) -> [..., M, N]`, `[M, ..., N]` or `[M, N, ...]`
+    - *Dtypes:* any -> the same, or the common dtype
+    - *Cost:* Every element moves through scratch memory, or through shared memory on a GPU.
     """
 
 def static_assert(condition: Any, message: str = '') -> Any:
@@ -1079,6 +1128,15 @@ def sum(x: Any, axis: Any = None, keepdim: bool = False) -> Any:
     - *Shapes:* `[M, N] -> [N]` for axis 0, `[M]` for axis 1, `[]` for both
     - *Dtypes:* numbers and bools -> the dtype, f32 for narrower floats, 64 bits for integers and bools
     - *Cost:* One operation for each element, in an order that depends on the length alone; on a GPU threads exchange what they have.
+    """
+
+def take(x: Any, places: Any, axis: int = -1) -> Any:
+    """Elements of a tile along `axis` at computed `places`. A place outside of the tile is padding: 0, and in no
+    reduction.
+
+    - *Shapes:* `[..., N, ...], [K] -> [..., K, ...]`
+    - *Dtypes:* any, and integers -> the dtype of the tile
+    - *Cost:* Every element moves through scratch memory, or through shared memory on a GPU.
     """
 
 def tan(x: Any) -> Any:

@@ -291,6 +291,35 @@ def sorted_rows(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", "N", ts.f32], 
         at[i : i + 4, 0:64] = ts.tile.argsort(v, axis=-1, descending=True)
 
 
+@form(
+    lambda: (
+        normal(8, 12),
+        rng.integers(-3, 12, 5).astype(np.int32),
+        *map(empty, (8, 8, 3, 2, 8), (12, 5, 12, 12, 6)),
+    ),
+    lambda x, at: (
+        x[:, ::-1],
+        np.where((at >= 0) & (at < 8), x[:8, np.clip(at, 0, 7)], 0),
+        np.concatenate((x[6:8], x[:1])),
+        np.stack((x[0], x[3])),
+        x[:, :6] - x[:, 6:],
+    ),
+)
+def parts(
+    x: ts.Tensor["M", "N", ts.f32], at: ts.Tensor["k", ts.int32], a: ts.Tensor["M", "N", ts.f32],
+    b: ts.Tensor["M", "k", ts.f32], c: ts.Tensor["P", "N", ts.f32], d: ts.Tensor["Q", "N", ts.f32],
+    e: ts.Tensor["M", "H", ts.f32],
+):  # fmt: skip
+    t = x[0:8, 0:12]
+    a[0:8, 0:12] = ts.tile.flip(t)
+    b[0:8, 0:5] = ts.tile.take(t[:, 0:8], at[0:5], axis=1)
+    two = ts.tile.cat((t[6:7], ts.tile.concatenate((t[7:8],), axis=0)), axis=0)
+    c[0:3, 0:12] = ts.tile.concat((two, t[0:1]), axis=0)
+    d[0:2, 0:12] = ts.tile.stack((t[0], t[3]))
+    left, right = ts.tile.split(t, 2)
+    e[0:8, 0:6] = left - right
+
+
 # looking at what happens
 
 

@@ -47,7 +47,7 @@ class TileBuiltin:
     example: str = ""
     hidden: ClassVar[bool] = False
     """whether only the compiler writes it"""
-    definition: ClassVar[TileBuiltin]
+    definition: ClassVar[Any]
     """the one object of the class"""
 
     def __init_subclass__(cls, abstract: bool = False, **rest: Any) -> None:

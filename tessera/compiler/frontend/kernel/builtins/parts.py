@@ -69,38 +69,48 @@ def part(k: KernelState, x: Value, items: Sequence[Any]) -> Value:
     return k.tiles.insert_axes(x, new) if new else x
 
 
-def _bounds(k: KernelState, item: Any, n: Dim, t: TileType) -> tuple[int, int, Dim]:
+def _bounds(k: KernelState, item: Any, n: Dim, t: TileType) -> tuple[Dim, int, Dim]:
     """Where a slice or number starts along an axis of `n` elements, its step, and how many elements it takes."""
     parts = [k.known(v) for v in ((item.start, item.stop, item.step) if is_slice(item) else (item,))]
     for v in parts:
         if v is not None and (not isinstance(v, int) or isinstance(v, bool)):
-            found = shown(v) if isinstance(v, dims.Expr) else repr(v) if is_static(v) else type_name(v)
             advice = "take(tile, places) reads computed ones" if marks(v) or not is_static(v) else "write numbers"
             raise KernelFault(
-                "TS404", f"parts of a tile start and end at numbers known at compile time, not {found}; {advice}"
+                "TS404", f"parts of a tile start and end at numbers known at compile time, not {_said(v)}; {advice}"
             )
     if not is_slice(item):
         at = parts[0] + n if parts[0] < 0 else parts[0]
-        if isinstance(at, int) and isinstance(n, int) and 0 <= at < n:
-            return at, 1, 1
-        if isinstance(n, int):
-            raise KernelFault(
-                "TS204", f"index {parts[0]} is outside of an axis of {n} elements of {shape_text(t.shape)}"
-            )
-        raise KernelFault("TS404", f"the axis of {shown(n)} elements must have a size to be indexed")
+        if isinstance(at, int) and isinstance(n, int) and not 0 <= at < n:
+            where = f"an axis of {n} elements of {shape_text(t.shape)}"
+            raise KernelFault("TS204", f"index {parts[0]} is outside of {where}")
+        return at, 1, 1
     if parts == [None, None, None]:
         return 0, 1, n
-    if not isinstance(n, int):
-        raise KernelFault("TS404", f"the axis of {shown(n)} elements must have a size to be cut")
     start, stop, step = parts
     if step == 0:
         raise KernelFault("TS105", "the step of a slice is not 0")
+    if not isinstance(n, int):  # an editor does not know it; the compiler does, and checks
+        return _open(start, stop, step or 1, n)
     if any(v is not None and not -n <= v <= n for v in (start, stop)):
         raise KernelFault("TS204", f"the slice reaches outside of an axis of {n} elements of {shape_text(t.shape)}")
     taken = range(*slice(start, stop, step).indices(n))
     if not taken:
         raise KernelFault("TS204", f"the slice takes none of the {n} elements of an axis of {shape_text(t.shape)}")
     return taken.start, taken.step, len(taken)
+
+
+def _open(start: int | None, stop: int | None, step: int, n: Dim) -> tuple[Dim, int, Dim]:
+    """The same of an axis whose size is a symbol: what it is if the slice stays inside."""
+    first, end = ((0, n) if step > 0 else (n - 1, -1)) if start is None or stop is None else (0, 0)
+    if start is not None:
+        first = start + n if start < 0 else start
+    if stop is not None:
+        end = stop + n if stop < 0 else stop
+    return first, step, dims.ceildiv(end - first if step > 0 else first - end, abs(step))
+
+
+def _said(v: Any) -> str:
+    return shown(v) if isinstance(v, dims.Expr) else repr(v) if is_static(v) else type_name(v)
 
 
 class Flip(TileBuiltin):
@@ -268,7 +278,7 @@ class Split(TileBuiltin):
     """A tile cut into `parts` tiles of one size along `axis`: a tuple."""
 
     shapes = "`[..., N, ...] -> ([..., N / parts, ...], ...)`"
-    dtypes = "any -> the same"
+    dtypes = "any -> the same, in every part"
     cost = MOVES
     example = """
 @ts.kernel
@@ -287,10 +297,17 @@ def example(x: Tensor["n", ts.f32], y: Tensor["m", ts.f32]):
         along = k.tiles.axis_of(value, axis, "split")
         n = k.known(tile_type(value).shape[along])
         if not isinstance(parts, int) or isinstance(parts, bool) or parts < 1:
-            raise KernelFault("TS105", f"a tile is split into a number of parts known at compile time, not {parts!r}")
-        if not isinstance(n, int) or n % parts:
+            raise KernelFault(
+                "TS105", f"a tile is split into a number of parts known at compile time, not {_said(parts)}"
+            )
+        if isinstance(n, int) and n % parts:
             raise KernelFault(
                 "TS402", f"{shape_text(tile_type(value).shape)} has no {parts} equal parts along axis {along}"
             )
-        size, before = n // parts, [slice(None)] * along
+        before = [slice(None)] * along
+        if not isinstance(n, int):  # an editor does not know it; the compiler does
+            attrs = {"starts": (0,) * tile_type(value).rank, "steps": (1,) * tile_type(value).rank, "drop": ()}
+            sizes = tuple(dims.floordiv(d, parts) if a == along else d for a, d in enumerate(tile_type(value).shape))
+            return tuple(k.primitive(Part.definition, [value], {**attrs, "sizes": sizes}) for _ in range(parts))
+        size = n // parts
         return tuple(part(k, value, [*before, slice(i, i + size)]) for i in range(0, n, size))
