@@ -22,6 +22,10 @@ def ir(
     dims: Annotated[
         str | None, typer.Option(help="Sizes of dims and numbers: B=8,steps=3. Others stay symbolic.")
     ] = None,
+    given: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A parameter known at compile time: --set causal=True."),
+    ] = None,
     stdin: Annotated[bool, typer.Option("--stdin", help="Read the file's text from standard input instead.")] = False,
     generic: Annotated[bool, typer.Option("--generic", help="Print MLIR's generic form, which tools read.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print each line with the source lines it is from.")] = False,
@@ -30,7 +34,7 @@ def ir(
     if level not in ALL:
         raise typer.BadParameter(f"level is one of {', '.join(ALL)}, not {level!r}")
     text = sys.stdin.buffer.read().decode("utf-8", "surrogateescape") if stdin else None
-    program, chosen = lowered(where, target, sizes(dims), text)
+    program, chosen = lowered(where, target, sizes(dims), text, given)
     if level in ("target", "assembly"):
         artifact = generate(program.program, chosen)
         lines = list((target_lines if level == "target" else assembly_lines)(program, artifact))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tessera import asarray, knobs
-from tessera.cli.programs import named, sizes
+from tessera.cli.programs import named, sizes, values
 from tessera.cli.run import execute
 from tessera.compiler.frontend.names.signature import definition_signature
 from tessera.compiler.frontend.names.values import remade
@@ -30,6 +30,10 @@ def profile(
     what: Annotated[str, typer.Argument(metavar="FILE[:NAME]", help="A .tess or .py file, or a function in it.")],
     arguments: Annotated[list[str] | None, typer.Argument(help="What the script finds in sys.argv.")] = None,
     dims: Annotated[str | None, typer.Option(help="Sizes of the function's dims: B=8,S=128.")] = None,
+    given: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A parameter that is no tensor: --set rate=0.5."),
+    ] = None,
     target: Annotated[str, typer.Option(help="Where the function runs: auto (the GPU, if any), cpu ...")] = "auto",
     repeat: Annotated[
         int | None,
@@ -52,14 +56,14 @@ def profile(
     file, colon, name = what.rpartition(":")
     prof, about = Profiler(tiles=tiles), dict[str, Any]()
     if colon and name.isidentifier():
-        call, about = _prepared(file, name, sizes(dims), target)
+        call, about = _prepared(file, name, sizes(dims), target, given)
         if not as_json:
             print(_told(about))
         with Profiler(tiles=tiles):  # the first call compiles, for the profiler too
             call()
         prof.repeat(call, repeat)
-    elif dims or target != "auto" or repeat is not None:
-        raise typer.BadParameter("--dims, --target and --repeat are for FILE:NAME; a script makes its own calls")
+    elif dims or given or target != "auto" or repeat is not None:
+        raise typer.BadParameter("--dims, --set, --target and --repeat are for FILE:NAME; a script makes its own calls")
     else:
         with prof:
             execute(Path(what), arguments or [])
@@ -77,11 +81,14 @@ def profile(
             typer.echo(f"wrote {write(path)}: open it {how}", err=as_json)
 
 
-def _prepared(file: str, name: str, given: dict[str, int], target: str) -> tuple[Callable[[], Any], dict[str, Any]]:
+def _prepared(
+    file: str, name: str, given: dict[str, int], target: str, settings: list[str] | None
+) -> tuple[Callable[[], Any], dict[str, Any]]:
     """A call of the function, and what there is to say of it. Raises CompileError before anything has run."""
     analysis = named(f"{file}:{name}")
     if errors := [d for d in analysis.diagnostics if d.severity == "error"]:
         raise CompileError(errors)
+    set_to = values(settings, analysis, running=True)
     declared = declared_sizes(definition_signature(analysis.definition))
     if unknown := [n for n in given if n not in declared]:
         has = f"it has {', '.join(declared)}" if declared else "it has none"
@@ -91,7 +98,7 @@ def _prepared(file: str, name: str, given: dict[str, int], target: str) -> tuple
     if not isinstance(program, Program):
         raise typer.BadParameter(f"{file} defines no function or kernel {name!r} when it is run")
     used = usual_sizes(analysis, given)
-    made = example_arguments(program, used)
+    made = example_arguments(program, {**used, **set_to})
     if on_gpu:
 
         def moved(v: Any) -> Any:
@@ -109,8 +116,8 @@ def _prepared(file: str, name: str, given: dict[str, int], target: str) -> tuple
         with knobs.target.override(chosen):
             run()
 
-    assumed = [n for n, default in declared.items() if default is None and n not in given]
-    return call, {"function": name, "target": chosen, "sizes": used, "assumed": assumed}
+    assumed = [n for n, default in declared.items() if default is None and n not in {**given, **set_to}]
+    return call, {"function": name, "target": chosen, "sizes": used, "values": set_to, "assumed": assumed}
 
 
 def _target(wanted: str) -> tuple[str, bool]:
@@ -129,8 +136,8 @@ def _target(wanted: str) -> tuple[str, bool]:
 def _told(about: dict[str, Any]) -> str:
     """`attend on cpu with B=8, S=1024 (not given, so assumed: S; --dims sets them)`"""
     said = f"{about['function']} on {about['target']}"
-    if about["sizes"]:
-        said += " with " + ", ".join(f"{name}={size}" for name, size in about["sizes"].items())
+    if known := {**about["sizes"], **about["values"]}:
+        said += " with " + ", ".join(f"{name}={value}" for name, value in known.items())
     if assumed := about["assumed"]:
         said += f" (not given, so assumed: {', '.join(assumed)}; --dims sets them)"
     return said + "\n"

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 import typer
 
 from tessera.compiler.frontend.analyse import analyse
 from tessera.compiler.frontend.incremental import analyse_file
 from tessera.compiler.frontend.names.definition import Definition
-from tessera.compiler.frontend.names.signature import definition_signature
+from tessera.compiler.frontend.names.signature import as_annotated, definition_signature, is_scalar
+from tessera.compiler.frontend.names.values import MISSING, Static
 from tessera.compiler.frontend.result import Analysis
 from tessera.compiler.frontend.sizes import REST
 from tessera.compiler.ir.types import TensorType
@@ -20,7 +22,7 @@ from tessera.compiler.pipeline import Lowered, lower
 from tessera.compiler.targets import base as targets
 from tessera.compiler.targets.base import Target
 from tessera.errors import CompileError, Note
-from tessera.language.annotations import Annotation, TensorAnn
+from tessera.language.annotations import Annotation, TensorAnn, holds_tensors
 from tessera.language.dims import substitute
 from tessera.runtime.arrays import devices
 
@@ -38,13 +40,42 @@ def sizes(text: str | None) -> dict[str, int]:
     return out
 
 
-def find(where: str, dims: Mapping[str, int] | None = None, text: str | None = None) -> Analysis:
-    """The analysis of FILE:NAME, or of what FILE:LINE stands in, under the given sizes. Raises CompileError.
+def values(given: list[str] | None, analysis: Analysis, running: bool = False) -> dict[str, Any]:
+    """`H=8` and `causal=True` as Python values, for parameters that are no tensors; `running`: also of those that are
+    passed at each call. What fits no such parameter is the command line's fault."""
+    parameters = {p.name: p for p in definition_signature(analysis.definition).parameters}
+    taken = [n for n, p in parameters.items() if not holds_tensors(p.annotation)]
+    out: dict[str, Any] = {}
+    for each in given or []:
+        name, equals, text = each.partition("=")
+        if not equals or name not in taken:
+            has = f"it has {', '.join(taken)}" if taken else "it has none"
+            raise typer.BadParameter(f"{each!r} gives no value to a number or Const of {analysis.name}; {has}")
+        parameter = parameters[name]
+        if is_scalar(parameter) and not running:
+            raise typer.BadParameter(f"{name} is passed at each call: no IR depends on its value")
+        try:
+            value = ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            value = text  # a string without quotes, as a shell leaves it
+        number = isinstance(value, (bool, int, float, complex))
+        out[name] = as_annotated(parameter, value) if number or not is_scalar(parameter) else MISSING
+        if out[name] is MISSING:
+            raise typer.BadParameter(f"{name} is {parameter.annotation}, not {text}")
+    return out
+
+
+def find(
+    where: str, dims: Mapping[str, int] | None = None, text: str | None = None, given: list[str] | None = None
+) -> Analysis:
+    """The analysis of FILE:NAME, or of what FILE:LINE stands in, under the given sizes and values. Raises CompileError.
 
     From the text alone: the file's, or `text` where that is newer.
     """
     found = named(where, text)
-    one = analyse(found.definition, ranked(found.definition, dims), dims) if dims else found
+    arguments: dict[str, Any] = ranked(found.definition, dims or {}) or {}
+    arguments |= {name: Static(value) for name, value in values(given, found).items()}
+    one = analyse(found.definition, arguments or None, dims) if dims or arguments else found
     if one.op is None:
         errors = [d for d in one.diagnostics if d.severity == "error"]
         raise CompileError(errors or [d.with_notes(*_advice(found.definition, dims or {})) for d in one.undecided])
@@ -101,8 +132,10 @@ def read(file: str, text: str | None = None) -> list[Analysis]:
     return analyse_file(file, text)
 
 
-def lowered(where: str, target: str, dims: Mapping[str, int], text: str | None = None) -> tuple[Lowered, Target]:
+def lowered(
+    where: str, target: str, dims: Mapping[str, int], text: str | None = None, given: list[str] | None = None
+) -> tuple[Lowered, Target]:
     """FILE:NAME as a program for `target`."""
-    found = find(where, dims, text)
+    found = find(where, dims, text, given)
     chosen = targets.get(devices.resolve(target))
     return lower(found.unit(), chosen), chosen
