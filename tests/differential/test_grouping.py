@@ -72,3 +72,21 @@ def test_groups_of_row_values(name: str, target: str) -> None:
 def test_a_total_of_bools_is_stretched_and_summed() -> None:
     found = ts.function(total_of_totals)(np.array([True, False, True]))
     np.testing.assert_array_equal(found, np.array([8]))
+
+
+@pytest.mark.parametrize("target", ["cpu", "reference"])
+def test_branches_in_branches_whose_result_nobody_uses(target: str) -> None:
+    """What the branches read is computed in no group then."""
+
+    @ts.function
+    def f(x: ts.Tensor["N"], y: ts.Tensor["N"]):
+        joined = ts.concat([x, y])
+        if ts.sum(x) > 0:
+            if ts.max(joined) > 2:
+                joined = ts.concat([y, x])
+            else:
+                joined = joined + 1
+        return x * 2
+
+    for x in (np.ones(4, np.float32), -np.ones(4, np.float32), np.full(4, 3, np.float32)):
+        np.testing.assert_array_equal(ts.compile(f, target=target, arguments=(x, x))(x, x), x * 2)

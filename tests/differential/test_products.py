@@ -148,3 +148,20 @@ def test_what_no_cache_holds_is_asked_for_ahead(rows: int, fetches: bool) -> Non
     text = ts.compile(plain, target="cpu", arguments=(a, a[0])).ir("target")
     assert ("call void @llvm.prefetch" in text) == fetches
     assert "call void @llvm.prefetch" in ts.compile(plain, target="cpu", arguments=(a[0], a[1])).ir("target")
+
+
+@pytest.mark.parametrize("target", ["cpu", "reference"])
+@pytest.mark.parametrize("k", [5, 128, 300, 2100, 4500])
+def test_a_part_of_a_product_is_the_product_of_the_parts(k: int, target: str) -> None:
+    """One column, one row, one element and a block have the bits that they have in the whole product."""
+    rng = np.random.default_rng(k)
+    a, b = rng.standard_normal((33, k)).astype(np.float32), rng.standard_normal((k, 40)).astype(np.float32)
+    whole = ts.compile(plain, target=target, arguments=(a, b))(a, b)
+    for rows in (slice(0, 33), slice(7, 8), slice(3, 20)):
+        for columns in (slice(0, 1), slice(39, 40), slice(5, 38)):
+            part = ts.compile(plain, target=target, arguments=(a[rows], b[:, columns]))(a[rows], b[:, columns])
+            np.testing.assert_array_equal(part, whole[rows, columns])
+    vector = b[:, 6].copy()
+    np.testing.assert_array_equal(ts.compile(plain, target=target, arguments=(a, vector))(a, vector), whole[:, 6])
+    dot = ts.compile(plain, target=target, arguments=(a[4], vector))(a[4], vector)
+    np.testing.assert_array_equal(np.asarray(dot), whole[4, 6])
