@@ -25,8 +25,8 @@ _OTHERS = frozenset({"node_modules", "__pycache__", "site-packages", "build", "d
 
 @dataclass
 class _Found:
-    """What one file gave. Shapes and sums are lines to be printed: place, text, what is said of it. A sum of a function
-    that others inline is one line."""
+    """What one file gave. Shapes and sums are lines to be printed: place, text, comment. A function that others inline
+    has one sum."""
 
     findings: list[Diagnostic] = field(default_factory=list[Diagnostic])
     shapes: list[tuple[Span, str, str]] = field(default_factory=list[tuple[Span, str, str]])

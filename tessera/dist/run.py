@@ -165,7 +165,7 @@ def _given(path: tuple[Any, ...], value: Any, leaf: Callable[[str, Any], Any]) -
 
 
 def _reader(watch: Watch, array: Any) -> Callable[[], Any]:
-    """How an array from outside is read at each call; one that was made on the way stays what it is."""
+    """How an array from outside is read at each call. An array that the function made while it was read is kept."""
     path = watch.path_of(array)
     return watch.by_path[path].get if path is not None else lambda: array
 

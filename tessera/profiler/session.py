@@ -72,7 +72,7 @@ class Profiler:
                 _remember(self.recording)
 
     def repeat(self, call: Callable[[], object], times: int | None = None) -> None:
-        """Records `call`, which has been called before, several times, so that what differs from run to run is known.
+        """Records several runs of `call`, to see what differs from run to run. It has been called before.
 
         `times` None: 3 to 5 times, as fits into a second; once if it takes longer than that.
         """

@@ -100,7 +100,7 @@ class Plot:
         return str(self)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-        # JupyterLab and VS Code draw Plotly's own type; whoever cannot takes the text.
+        # JupyterLab and VS Code draw Plotly's own type; other programs show the text.
         text = str(self)
         bundle: dict[str, Any] = {"text/plain": text, "text/html": f"<pre>{html.escape(text)}</pre>"}
         with contextlib.suppress(MissingDependency):

@@ -1,6 +1,6 @@
 """What the runtime says about itself while it works: one event schema for every target.
 
-The runtime publishes; whoever wants to know subscribes. The runtime never imports the profiler, and with no
+The runtime publishes events, others subscribe to them. The runtime never imports the profiler, and with no
 subscriber `active()` is false and a launch pays one call and one truth test.
 
 All times are integer nanoseconds on the `time.perf_counter_ns` clock. A device with its own clock converts before it

@@ -29,7 +29,7 @@ class Suggestion:
 
 
 class InferError(Exception):
-    """An operator rejects its operands. Carries a diagnostic without a place; whoever applied the operator adds it.
+    """An operator rejects its operands. Carries a diagnostic without a place, which the caller adds.
 
     `suggestions` become fixes where the text of the operands is known.
     """
@@ -169,8 +169,8 @@ class Infer:
     def broadcast(self, *shapes: Shape, code: str = "TS202", batch_of: str = "", whole: bool = False) -> Shape:
         """NumPy's rule: aligned at the right; a size of 1 stretches.
 
-        `batch_of`: the shapes are all but the last two axes of operands that are said so. `whole`: each is the shape of
-        the operand of its number.
+        `batch_of`: what the operands are called, where the shapes are all but their last two axes. `whole`: shape i is
+        the whole shape of operand i.
         """
         if all(s is shapes[0] or s == shapes[0] for s in shapes):
             return shapes[0]

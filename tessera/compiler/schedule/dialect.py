@@ -1,8 +1,8 @@
 """The ops of Schedule IR. A `schedule.group` is one kernel to be: its region holds the graph ops it computes.
 
 Reading a group: `kind` says how it iterates, `space` over which sizes, `inner` which axes of the space stay inside one
-program (they are reduced or scanned), `label` what it fuses, `apart` why it is none with those that it reads. How much
-of each axis a program takes is settled when the group is lowered, from how its accesses lie in memory (blocks.py), and
+program (they are reduced or scanned), `label` what it fuses, `apart` why it is not one group with those it reads. How
+much of each axis a program takes is settled when the group is lowered, from how its accesses lie in memory (blocks.py), and
 shows in the tile shapes of its kernel.
 """
 

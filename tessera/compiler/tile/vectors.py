@@ -22,8 +22,8 @@ ACCESSES = {"tile.load": (0, 1), "tile.copy_async": (1, 2), "tile.store": (0, 2)
 
 @dataclass(frozen=True, slots=True)
 class Narrow:
-    """An access that is not known to be one of whole vectors, of so many elements. `sizes`: those that make it one when
-    they are multiples of that; empty where none does."""
+    """An access that may not move whole vectors; a vector has so many elements. Where all of `sizes` are multiples of
+    that, it does; `sizes` is empty where no multiple helps."""
 
     view: Value
     elements: int

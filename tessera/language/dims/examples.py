@@ -1,4 +1,4 @@
-"""Sizes as examples: small ones that satisfy what is known, for which two dims differ."""
+"""Small sizes that satisfy the facts and make two dims differ: counterexamples."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _interval(name: str, env: dict[str, int], orders: list[Dim]) -> tuple[int, f
 
 
 def _ordered(names: list[str], divisible: list[tuple[Dim, Dim]]) -> list[str]:
-    """Divisors before what they divide, so that this can be chosen among their multiples."""
+    """Divisors come first: a size that they divide is then chosen among their multiples."""
     out: list[str] = []
     while rest := [n for n in names if n not in out]:
         ready = [

@@ -34,8 +34,7 @@ def identity(index: int) -> tuple[Any, ...]:
 def measure(device: str, index: int) -> DeviceCeilings:
     """The ceilings of this processor, within a second on a quiet machine. All CPUs are one device: `index` is not used.
 
-    Each is the best of rounds that are spread over that time, so that a moment in which something else runs does not
-    lower it.
+    Each is the best of several rounds, spread over that time: another program that runs for a moment does not lower it.
     """
     threads, caches = _threads(), _cache_bytes()
     large = min(max(2 * caches[3], 64 << 20), 256 << 20) // threads  # bounded: touching pages takes time too

@@ -1,8 +1,7 @@
 """Autotuning: which schedule parameters suit a program, a signature and a machine best.
 
-`trials` says what is known, `store` keeps it, `key` says what it holds for, `space` which configurations differ,
-`screen` which need not be tried, `candidate` runs one, `search` runs them all, `launcher` goes by the outcome, and so
-does `ahead`, which runs nothing.
+`candidates` lists configurations and runs one, `search` times them, `trials` has the results, `store` keeps them on
+disk. `choose` picks the best one: for calls, which may search first, and for code compiled ahead, which runs nothing.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Timings on disk: one SQLite file, shared by all processes of a user.
 
-What is written is written in transactions, so a process that is killed loses what it had not stored and nothing else.
-Timings cost time, so nothing here ever deletes them on its own: a file that cannot be understood is moved aside under a
-name that says so, and a new one is begun. A row proves what it says by a hash over it; one that does not is as good as
-none, and is written again. Before a process first writes to a file, SQLite looks through all of it, so that nothing new
-is entrusted to one that is damaged elsewhere.
+Every write is a transaction: a process that is killed loses only what it had not stored. Timings cost time, so nothing
+here deletes them: a file that cannot be read is moved aside under a name that says so, and a new one is begun. Each
+row has a hash over its content; a row whose hash does not fit is ignored and written again. Before a process first writes
+to a file, SQLite checks all of it, because a file that is damaged in one place should not get new rows in another.
 """
 
 from __future__ import annotations

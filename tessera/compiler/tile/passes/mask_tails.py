@@ -108,8 +108,11 @@ class MaskTails:
         self.indexed(op, op.operands[2 : 2 + rank])
 
     def indexed(self, op: Op, indices: Sequence[Value]) -> Tails:
-        """Which elements of an access at computed places are padding: those whose index is, which are masked out here,
-        and those of its slices that lie outside, which read and store nothing as all that lies outside."""
+        """Which elements of an access at computed places are padding.
+
+        Elements whose index is padding are masked out here. Elements of slices that lie outside the view read and
+        store nothing, as everywhere.
+        """
         tails = self.union(indices)
         self.restrict(op, tails, cast(TileType, indices[0].type).shape)
         found = list(tails)

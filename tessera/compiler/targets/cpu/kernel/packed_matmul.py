@@ -296,7 +296,7 @@ class _Packer:
                 done += lanes
 
     def turned(self, source: Val, sp: Val, sk: Val, kc: Val, target: Val) -> None:
-        """k has stride 1: square blocks are transposed in registers; what is left of k goes one by one.
+        """k has stride 1: square blocks are transposed in registers; the rest of k is copied element by element.
 
         A row of fewer than `lanes` elements is stored in full: the next row overwrites what is too much.
         """

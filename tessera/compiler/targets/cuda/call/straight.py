@@ -68,7 +68,7 @@ def straight(
 
 
 def _pack(n: int, p: PreparedKernel, addresses: Sequence[str], names: dict[str, Any]) -> list[str]:
-    """The lines that write what changes of one launch's parameters."""
+    """The lines that write the parameters of one launch, as far as they change from run to run."""
     pointers = [_plus(addresses[slot], start) for slot, start in p.pointers]
     maps: list[str] = []
     for i, (slot, start, prepared) in enumerate(p.maps):

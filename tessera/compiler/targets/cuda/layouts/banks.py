@@ -26,7 +26,7 @@ Instruction = tuple[list[tuple[int, int]], int]
 
 
 def degree(addresses: Sequence[int], size: int) -> int:
-    """The most words of one bank that lanes of one pass want. `addresses`: bytes, per lane; `size` bytes each."""
+    """Words of the busiest bank that lanes of one pass read. `addresses`: bytes, per lane; `size` bytes each."""
     lanes = max(1, min(len(addresses), BANKS * WORD // size))
     worst = 1
     for first in range(0, len(addresses), lanes):

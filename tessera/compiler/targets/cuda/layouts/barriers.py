@@ -20,7 +20,7 @@ READS = ("tile.load", "tile.gather", "tile.load_shared", "tile.mma", "tile.contr
 
 
 Owner: TypeAlias = tuple[Value, tuple[Hashable, ...], Hashable, Hashable]
-"""A view, the offsets of a tile in it, the tile's layout and its type: what decides which thread has which element."""
+"""A view, the offsets of a tile in it, the tile's layout and its type. They say which thread has which element."""
 
 
 @dataclass(frozen=True, slots=True)

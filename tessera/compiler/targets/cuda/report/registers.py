@@ -166,7 +166,7 @@ class _Lives:
 
 
 def _weight(e: KernelEmitter, v: Value) -> int:
-    """Registers that surely hold a tile: none for one that is a single number or is computed from positions."""
+    """Registers that surely hold a tile. A tile of one number, or one computed from positions, needs none."""
     if not is_tile(v) or v not in e.env or v in e.splat:
         return 0
     if v.op is not None:

@@ -73,7 +73,7 @@ def in_pipeline(copy: Op) -> Op | None:
 
 
 def on_warpgroups(kernel: Op, grouping: LayoutGrouping, supported: frozenset[DType]) -> frozenset[Op]:
-    """The products that warpgroups compute: all of a group, whose members share one layout, or none."""
+    """The products that warpgroups compute: all members of a group, which share one layout, or none."""
     out: set[Op] = set()
     if any(map(is_wide, kernel.walk())):
         return frozenset()
