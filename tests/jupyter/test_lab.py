@@ -59,14 +59,14 @@ def test_a_line_lights_up_at_every_level_and_back(lab):
     source = panel.locator("pre[data-side=source] .ts-l")
     source.nth(2).hover()
     expect(lit(panel, "source")).to_have_text(["4 mean = x.mean(axis=-1, keepdim=True)"])
-    for side, op in (("graph", '"graph.sum"'), ("tile", '"tile.reduce"')):
+    for side, op in (("graph", "= sum(x"), ("tile", '= reduce(t1, op="sum"')):
         expect(lit(panel, side, op)).not_to_have_count(0)
-        expect(lit(panel, side, "graph.return")).to_have_count(0)
+    expect(lit(panel, "graph", "return t3")).to_have_count(0)
     expect(lit(panel, "schedule").or_(lit(panel, "target"))).not_to_have_count(0)
     page.shot("linked")
-    panel.locator("pre[data-side=graph] .ts-l", has_text='"graph.sub"').first.hover()
+    panel.locator("pre[data-side=graph] .ts-l", has_text="= sub(x, mean)").first.hover()
     expect(lit(panel, "source")).to_have_text(["5 return (x - mean) * 2"])
-    expect(lit(panel, "tile", '"tile.sub"')).not_to_have_count(0)
+    expect(lit(panel, "tile", "= sub(")).not_to_have_count(0)
     page.page.mouse.move(5, 5)
     expect(lit(panel, "source")).to_have_count(0)
 

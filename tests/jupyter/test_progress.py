@@ -33,7 +33,7 @@ class Slow(ReferenceTarget):
 @pytest.fixture
 def slow(monkeypatch):
     target = Slow()
-    monkeypatch.setitem(targets._PROVIDERS, "slow", lambda name: target)
+    monkeypatch.setitem(targets._registered, "slow", lambda: target)
     monkeypatch.setenv("TESSERA_TARGET", "slow")
     bundle = progress._bundle
     monkeypatch.setattr(progress, "_bundle", lambda what, seconds: target.told.set() or bundle(what, seconds))
