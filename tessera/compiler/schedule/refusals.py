@@ -65,8 +65,11 @@ class Refusal:
 
     @staticmethod
     def of(first: Op, second: Op, cause: str, before: Collection[Op | None] = ()) -> Refusal:
-        while first.name == "graph.cast" and _named(first) == "cast" and first.operands[0].op in before:
-            first = first.operands[0].op  # of a conversion behind an operator people say the operator
+        while first.name == "graph.cast" and _named(first) == "cast":
+            behind = first.operands[0].op
+            if behind is None or behind not in before:
+                break
+            first = behind  # of a conversion behind an operator people say the operator
         return Refusal(_named(first), first.span, _named(second), second.span, cause)
 
     def attribute(self) -> Attr:
