@@ -2,8 +2,9 @@
 
 Every write is a transaction: a process that is killed loses only what it had not stored. Timings cost time, so nothing
 here deletes them: a file that cannot be read is moved aside under a name that says so, and a new one is begun. Each
-row has a hash over its content; a row whose hash does not fit is ignored and written again. Before a process first writes
-to a file, SQLite checks all of it, because a file that is damaged in one place should not get new rows in another.
+row has a hash over its content; a row whose hash does not fit is ignored and written again. Before a process first
+writes to a file, SQLite checks all of it, because a file that is damaged in one place should get no
+new rows in another.
 """
 
 from __future__ import annotations
