@@ -832,6 +832,17 @@ def program_id(axis: int = 0) -> Any:
     - *Cost:* Nothing.
     """
 
+def random_bits(seed: Any, at: Any) -> Any:
+    """64 random bits for each element.
+
+    `at` is the number of each element and `seed` one whole number: element i is what `ts.random_bits(seed, shape)` has
+    at row-major position i (Philox4x32-10), whatever the blocks, the schedule and the target are.
+
+    - *Shapes:* `[], [...] -> [...]`
+    - *Dtypes:* whole numbers -> uint64
+    - *Cost:* About 80 integer operations an element.
+    """
+
 def range(*bounds: Any) -> Any:
     """`range(stop)`, `range(start, stop)`, `range(start, stop, step)`. Outermost: a grid axis. Nested: serial,
     ascending.
@@ -1177,6 +1188,18 @@ def trunc(x: Any) -> Any:
     - *Shapes:* `[...] -> [...]`
     - *Dtypes:* floats -> the common dtype, f32 for narrower floats
     - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    """
+
+def uniform(seed: Any, at: Any) -> Any:
+    """Random floats evenly spread over [0, 1), one for each element.
+
+    `at` is the number of each element and `seed` one whole number: element i is what `ts.uniform(seed, shape)` has at
+    row-major position i, whatever the blocks, the schedule and the target are. So dropout is one line, and its backward
+    pass draws the same again: `ts.tile.where(ts.tile.uniform(seed, i) < p, 0, x[i] / (1 - p))`.
+
+    - *Shapes:* `[], [...] -> [...]`
+    - *Dtypes:* whole numbers -> f32
+    - *Cost:* About 80 integer operations an element.
     """
 
 def unsqueeze(x: Any, axis: Any) -> Any:

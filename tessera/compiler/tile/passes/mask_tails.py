@@ -566,4 +566,5 @@ _RULES = {
     "broadcast": MaskTails.broadcast, "reshape": MaskTails.reshape, "reduce": MaskTails.reduce, "mma": MaskTails.mma,
     "scan": MaskTails.scan, "sort": MaskTails.sort, "for": MaskTails.loop, "if": MaskTails.branch,
     "while": MaskTails.while_loop, "scatter": MaskTails.scatter, "assert": MaskTails.check,
+    "philox": MaskTails.elementwise,
 }  # fmt: skip
