@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tests.frontend_harness import agree, analysed, golden
 
 RNG = np.random.default_rng(0)
@@ -336,3 +337,9 @@ def test_loops_on_both_paths_may_use_the_same_counter():
 
     for start in (-1, 1):
         agree(f, np.linspace(start, 2 * start, 6).reshape(2, 3))
+
+
+def test_every_method_that_the_evaluator_declares_is_given_by_a_module() -> None:
+    """Modules of `evaluate` give the evaluator its methods when the package is imported: a missing one fails late."""
+    missing = [name for name in vars(Evaluator)["__annotations__"] if not callable(getattr(Evaluator, name, None))]
+    assert not missing
