@@ -54,7 +54,8 @@ def unit(analysis: Analysis, dims: Mapping[str, int]) -> Unit:
     if found.op is None or not found.ok:  # the compiler takes neither
         why = [d.message.partition("\n")[0] for d in found.diagnostics if d.severity == "error"]
         why = why or [d.message for d in found.undecided] or ["what its text leaves open is known when it is called"]
-        raise NoIR(f"{found.name} cannot be compiled as it stands: {'; '.join(why)}")
+        at = f"at {', '.join(f'{n}={size}' for n, size in known.items())}" if known else "as it stands"
+        raise NoIR(f"{found.name} cannot be compiled {at}: {'; '.join(why)}")
     return found.unit()
 
 

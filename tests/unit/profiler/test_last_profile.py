@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.compiler.predict import _path, digest, last, sizes_text
+from tessera.compiler.frontend.incremental import analyse_file
+from tessera.compiler.predict import _path, digest, last, predict, sizes_text
 
 TEXT = """import tessera as ts
 from tessera import Tensor
@@ -70,3 +71,15 @@ def test_functions_without_a_file_leave_nothing(tmp_path, monkeypatch):
     with ts.profiler():
         names["norm"](np.ones((8, 16), np.float32))  # type: ignore[operator]
     assert not (tmp_path / "profiles").exists()
+
+
+def test_what_cannot_be_compiled_says_at_which_sizes() -> None:
+    source = (
+        "import tessera as ts\n\n@ts.function\ndef f(x: ts.Tensor['S', 'D']):\n    return x.reshape(S, 8, -1) @ x\n"
+    )
+    (analysis,) = analyse_file("sizes.py", source)
+    for dims in ({"S": 512}, {"D": 64}, {}):  # sizes that are given are not mixed with open ones
+        missing = ", ".join(n for n in ("S", "D") if n not in dims)
+        assert predict(analysis, dims, "cpu").why == f"set a size for {missing}"
+    why = predict(analysis, {"S": 512, "D": 64}, "cpu").why
+    assert why.startswith("f cannot be compiled at S=512, D=64: [512, 8, 8] @ [512, 64]: ")
