@@ -35,7 +35,7 @@ check: $(VENV)/.dev ## lint, formatting, types, import contracts
 	@$(BIN)/ruff check
 	$(say) "Formatting (ruff format; mend with: make format)"
 	@$(BIN)/ruff format --check
-	$(say) "Types (pyright, strict on tessera/compiler and tessera/language)"
+	$(say) "Types (pyright, strict on tessera/compiler, tessera/language and tessera/editor)"
 	@$(BIN)/pyright
 	$(say) "Import contracts (lint-imports)"
 	@$(BIN)/lint-imports --no-logo

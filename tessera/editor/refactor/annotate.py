@@ -37,16 +37,16 @@ def _assignments(document: OpenFile, known: Known, selection: Selection) -> Iter
             edit = of_assignment(document, known, target)
             found += [(target.id, edit)] if edit is not None else []
     edits = tuple(edit for _, edit in found)
-    match [name for name, _ in found]:
-        case []:
-            return
-        case [name]:
-            yield Offer(f"Annotate {name} with its shape", KIND, edits)
-        case [*names, last]:
-            after = tried(known, edits)
-            said = f"{', '.join(names)} and {last}" if len(found) <= FEW else f"{len(found)} variables"
-            if after is not None and not after.found:
-                yield Offer(f"Annotate {said} with their shapes", KIND, edits)
+    if not found:
+        return
+    *names, last = [name for name, _ in found]
+    if not names:
+        yield Offer(f"Annotate {last} with its shape", KIND, edits)
+        return
+    after = tried(known, edits)
+    said = f"{', '.join(names)} and {last}" if len(found) <= FEW else f"{len(found)} variables"
+    if after is not None and not after.found:
+        yield Offer(f"Annotate {said} with their shapes", KIND, edits)
 
 
 def _target(statement: ast.stmt) -> ast.Name | None:
