@@ -72,6 +72,11 @@ class TilePrimitive(TileBuiltin, abstract=True):
     cuda: Callable[..., Any] | None = None
     """as `element`, for CUDA alone: values are C++ expressions."""
 
+    def kept(self, rank: int, *given: Any, **attrs: Any) -> dict[int, int]:
+        """Of an op that moves: the result's axes along which elements stay where they are in every moved operand, with
+        the operands' axes. `rank` is that of the operands."""
+        return {}
+
     def flops(self, operands: Sequence[TileType], result: TileType, **attrs: Any) -> Dim:
         """Operations for cost models; by default one for each element of the result."""
         return dims.prod(result.shape)

@@ -143,3 +143,23 @@ def k(x: Tensor["M", "N", ts.f32], y: Tensor["M", "N", ts.f32]):
     assert [d.message for d in analysis.diagnostics if d.severity == "error"] == []
     types = {e.name: str(e.type.shape) for e in analysis.expressions if e.name in tuple("abcdef")}
     assert types == {"a": "(4, N-1)", "b": "(4,)", "c": "(4, N)", "d": "(4, 4)", "e": "(4, (N-1)//2)", "f": "(4, N//2)"}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("moved", ["ts.tile.concat((t, t), axis=0)", "t[::-1]", "ts.tile.take(t, at[0:4], axis=0)"])
+def test_rows_that_do_not_exist_stay_out_of_a_second_reduction(moved: str, target: str, tmp_path: Path) -> None:
+    """The maximum of such a row is no number: not even of what is summed afterwards."""
+    needs(target)
+    program = f"""
+def k(x: Tensor["M", "N", ts.f32], at: Tensor["n", ts.int32], y: Tensor["P", ts.f32]):
+    for i in ts.tile.range(0, M, 4):
+        t = x[i : i + 4, 0:8]
+        y[i // 4] = ts.tile.sum(ts.tile.row_max({moved}))
+"""
+    x = -1 - np.random.default_rng(0).random((6, 5), np.float32)
+    y = np.zeros(2, np.float32)
+    run(loaded(program, tmp_path)["k"], x, np.array([0, 1, -1], np.int32), y, target=target)
+    most = x.max(1)
+    wanted = {"ts.tile.concat((t, t), axis=0)": [2 * most[:4].sum(), 2 * most[4:].sum()],
+              "t[::-1]": [most[:4].sum(), most[4:].sum()]}.get(moved, [most[:2].sum(), most[4:].sum()])  # fmt: skip
+    np.testing.assert_allclose(y, wanted, rtol=1e-5)

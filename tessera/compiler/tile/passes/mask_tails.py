@@ -30,7 +30,7 @@ from tessera.compiler.tile.passes.padding import (
     slice_start,
     visible,
 )
-from tessera.compiler.tile.primitive import PRIMITIVES
+from tessera.compiler.tile.primitive import PRIMITIVES, TilePrimitive
 from tessera.compiler.tile.ranges import Ranges, defined_in
 from tessera.language import dtypes
 from tessera.language.dims import Dim
@@ -56,6 +56,9 @@ class MaskTails:
     tails: dict[Value, Tails] = field(default_factory=dict[Value, Tails])
     padding: dict[Value, float] = field(default_factory=dict[Value, float])
     masks: dict[Value, tuple[Value, ...]] = field(default_factory=dict[Value, tuple[Value, ...]])
+
+    moving: set[Value] = field(default_factory=set[Value])
+    """masks that say where elements exist that a function has moved: not the author's"""
 
     bounds: Ranges = field(init=False)
 
@@ -229,6 +232,8 @@ class MaskTails:
         masks = self.masks.get(x, ())
         if any(tails) or masks:
             self.masks[op.result] = self.moved(op, tails, masks)
+            if not self.moving.isdisjoint(masks):
+                self.moving.update(self.masks[op.result])
 
     def moved(self, op: Op, tails: Tails, masks: tuple[Value, ...]) -> tuple[Value, ...]:
         assert op.block is not None
@@ -246,7 +251,20 @@ class MaskTails:
         if any(tails[a] for a in axes) or masks:
             ragged = tuple(t if a in axes else NONE for a, t in enumerate(tails))
             op.set_operand(0, self.masked(op, x, ragged, masks, identity))
+            moved = tuple(m for m in masks if m in self.moving)
+            if moved and len(axes) < len(tails):
+                self.masks[op.result] = self.any_left(op, x, ragged, moved, axes)
+                self.moving.update(self.masks[op.result])
         self.tails[op.result] = tuple(t for a, t in enumerate(tails) if a not in axes)
+
+    def any_left(
+        self, op: Op, x: Value, tails: Tails, masks: tuple[Value, ...], axes: tuple[int, ...]
+    ) -> tuple[Value, ...]:
+        """Which elements of a reduction have anything to reduce: what has been moved leaves some without."""
+        assert op.block is not None
+        builder = TileBuilder(op.block, op.block.ops.index(op), op.span)
+        exists = self.existing(builder, cast(TileType, x.type).shape, tails, masks)
+        return (builder.reduce("any", exists, axes),)
 
     def scan(self, op: Op) -> None:
         """Padding behind all elements is in no prefix of theirs; what stands before or between them is."""
@@ -296,12 +314,26 @@ class MaskTails:
                 op.set_operand(i, self.masked(op, x, *exists[i], definition.padding))
         if definition.moves:
             moved = {i: e for i, e in enumerate(exists) if definition.operands[i] in definition.moves}
-            if definition.partial or any(any(tails) or masks for tails, masks in moved.values()):
-                self.masks[op.result] = self.moved_together(op, moved)
+            self.tails[op.result], lost = self.stay(op, definition, moved)
+            if definition.partial or any(any(tails) or masks for tails, masks in lost.values()):
+                self.masks[op.result] = self.moved_together(op, lost)
+                self.moving.update(self.masks[op.result])
         elif exists and cast(TileType, op.operands[0].type).shape == cast(TileType, op.result.type).shape:
             self.tails[op.result], masks = exists[0]
             if masks:
                 self.masks[op.result] = masks
+
+    def stay(self, op: Op, definition: TilePrimitive, moved: Mapping[int, Exists]) -> tuple[Tails, dict[int, Exists]]:
+        """The tails of axes along which nothing moves, where all operands have the same; and what else exists by."""
+        first = next(iter(moved))
+        kept = definition.kept(cast(TileType, op.operands[first].type).rank, **op.attrs)
+        out = [NONE] * cast(TileType, op.result.type).rank
+        same = {r: a for r, a in kept.items() if len({tails[a] for tails, _ in moved.values()}) == 1}
+        for r, a in same.items():
+            out[r] = moved[first][0][a]
+        gone = set(same.values())
+        lost = {i: (tuple(NONE if a in gone else t for a, t in enumerate(tails)), m) for i, (tails, m) in moved.items()}
+        return tuple(out), lost
 
     def moved_together(self, op: Op, moved: Mapping[int, Exists]) -> tuple[Value, ...]:
         """Which elements exist of what an op moves: the same op, over whether its operands' elements do."""
@@ -522,7 +554,7 @@ class _Probe(MaskTails):
     """Follows tails through a loop's body without changing it."""
 
     def __init__(self, outer: MaskTails) -> None:
-        super().__init__(outer.kernel, dict(outer.tails), dict(outer.padding), dict(outer.masks))
+        super().__init__(outer.kernel, dict(outer.tails), dict(outer.padding), dict(outer.masks), set(outer.moving))
 
     def yields(self, blocks: Sequence[Block]) -> list[Value]:
         for block in blocks:
@@ -554,6 +586,11 @@ class _Probe(MaskTails):
         return (op.result,)
 
     def moved_together(self, op: Op, moved: Mapping[int, Exists]) -> tuple[Value, ...]:
+        return (op.result,)
+
+    def any_left(
+        self, op: Op, x: Value, tails: Tails, masks: tuple[Value, ...], axes: tuple[int, ...]
+    ) -> tuple[Value, ...]:
         return (op.result,)
 
     def restrict(self, op: Op, tails: Tails, shape: tuple[Dim, ...]) -> None:

@@ -45,6 +45,10 @@ class Part(TilePrimitive):
         places = (s if a in drop else next(rest) * p + s for a, (s, p) in enumerate(zip(starts, steps, strict=True)))
         return x(*places)
 
+    def kept(self, rank: int, starts: Any, steps: Any, sizes: Any, drop: Any) -> dict[int, int]:
+        left = [a for a in range(len(starts)) if a not in drop]
+        return {i: a for i, a in enumerate(left) if (starts[a], steps[a]) == (0, 1)}
+
 
 def part(k: KernelState, x: Value, items: Sequence[Any]) -> Value:
     """`x[0:8, None, -1]`: a part of a tile, with new axes of size 1. Raises KernelFault."""
@@ -180,6 +184,9 @@ def example(x: Tensor["n", ts.f32], at: Tensor["m", ts.int32], y: Tensor["m", ts
         inside = c.apply("logical_and", At(c, -1) < i, i < n)
         return c.choose(inside, x(*at[:along], i.clip(n), *at[along + 1 :]), 0)
 
+    def kept(self, rank: int, axis: int) -> dict[int, int]:
+        return {a: a for a in range(rank) if a != axis % rank}
+
 
 class Joined(TilePrimitive):
     """Two tiles behind each other along `axis`."""
@@ -198,6 +205,9 @@ class Joined(TilePrimitive):
         first = x(*at[:axis], i.clip(n), *at[axis + 1 :])
         second = y(*at[:axis], (i - n).clip(y.shape[axis]), *at[axis + 1 :])
         return c.choose(i < n, first, second)
+
+    def kept(self, rank: int, axis: int) -> dict[int, int]:
+        return {a: a for a in range(rank) if a != axis}
 
 
 def _tiles(k: KernelState, given: Any, what: str) -> list[Value]:
