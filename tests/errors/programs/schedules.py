@@ -12,7 +12,7 @@ from tessera import autotune
 @ts.function
 def whole_tensors(x: ts.Tensor["N", ts.f32]):
 #   ^^^^^^^^^^^^^ TS404
-# says: a block and nothing else, so there is no warps to set
+# says: a block and a scheduler, so there is no warps to set
     return x + 1.0
 
 
