@@ -144,6 +144,8 @@ SHARED_LIMITS = {arch: sm.shared_of_block for arch, sm in MULTIPROCESSORS.items(
 """architecture -> bytes of shared memory that one block may have"""
 HOST = "cpu"
 """the device whose memory is that of the process; also its target"""
+REFERENCE = "reference"
+"""the target that interprets programs"""
 EMULATOR = "emulator:"
 """before the name of a GPU: its code, run on the processor"""
 AUTO = "auto"

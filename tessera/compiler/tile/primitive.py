@@ -26,6 +26,7 @@ from typing import Any, TypeAlias
 from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.spec import SPECS, OpSpec, demand, invalid
 from tessera.compiler.ir.types import TileType
+from tessera.compiler.machines import REFERENCE
 from tessera.compiler.tile.builtin import TileBuiltin
 from tessera.errors import Diagnostic, TargetError
 from tessera.language import dims, dtypes
@@ -116,7 +117,7 @@ class TilePrimitive(TileBuiltin, abstract=True):
     def evaluate(self, op: Op, arrays: Sequence[Any]) -> Any:
         """The meaning, on arrays in compute precision. Raises TargetError TS602 where it is not defined."""
         if self.reference is None:
-            raise self.missing("reference", op, f"the class {type(self).__name__} has no `reference`")
+            raise self.missing(REFERENCE, op, f"the class {type(self).__name__} has no `reference`")
         return self.reference(*arrays, **op.attrs)
 
 

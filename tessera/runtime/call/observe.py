@@ -83,7 +83,7 @@ def observe(
 def _workspace(run: ObservedRun, executable: Executable, sizes: Sequence[int]) -> int:
     """Host memory that the call takes beside arguments and results, where the target knows it."""
     known = getattr(executable, "workspace_bytes", None)
-    return known(sizes) if known is not None and run.device.startswith("cpu") else 0
+    return known(sizes) if known is not None and not platform_of(run.device).streams else 0
 
 
 class _Buffers:

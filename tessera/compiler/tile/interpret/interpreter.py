@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import SharedType, TileType
+from tessera.compiler.machines import REFERENCE
 from tessera.compiler.tile.asserts import asked, dtype_of, shown, told
 from tessera.compiler.tile.interpret.arithmetic import dot, order, philox, reduce, scalar_map
 from tessera.compiler.tile.interpret.memory import SharedTile, WatchedView, fault, outside_text, user_axis
@@ -197,7 +198,7 @@ class Interpreter:
         out = np.asarray(PRIMITIVES[op.name].evaluate(op, arrays), _dtype(op.result).numpy)
         if out.shape != self.shape(op.result):
             why = f"its `reference` gives {out.shape}, its `result` {self.shape(op.result)}"
-            raise PRIMITIVES[op.name].missing("reference", op, why)
+            raise PRIMITIVES[op.name].missing(REFERENCE, op, why)
         return out
 
     # matrix products
