@@ -43,6 +43,8 @@ LARGE = [
     "n = '%*d' % (10**12, 3)", "n = f'{3:>999999999999}'", "n = '{:>999999999999}'.format(3)",
     "n = '{:>{}}'.format(3, 10**12)", "n = (3).to_bytes(10**12, 'big')", "n = list(range(10**12))",
     "n = ('a' * 9999).replace('a', 'b' * 99999)", "n = ','.join(['a' * 9999] * 9999)", "n = math.lcm(*range(1, 99999))",
+    "n = len(range(10**30))", "n = bool(range(-(10**19)))", "for i in range(10**30): x = x + i",
+    "for i in ts.static_range(0, 1, 10**30): pass",
     "n = [a for a in range(10**4) for b in range(10**4) for c in range(10**4)]",
 ]  # fmt: skip
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import itertools
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -64,7 +65,10 @@ def evaluate(ev: Evaluator, node: ast.AST, name: str, args: Args, kwargs: Kwargs
         return ev.too_large(node, name)
     ev.steps += sum(len(a) for a in args if is_sequence(a) or (isinstance(a, range) and name != "range"))
     try:
-        return ev.weighed(node, getattr(builtins, name)(*args, **kwargs))
+        made = getattr(builtins, name)(*args, **kwargs)
+        if isinstance(made, range) and max(map(abs, (made.start, made.stop, made.step))) > sys.maxsize // 2:
+            return ev.too_large(node, name)  # Python does not know the length of such a range
+        return ev.weighed(node, made)
     except Exception as e:
         return ev.error("TS107", f"{name} raised {type(e).__name__}: {e}", node)
 
