@@ -7,26 +7,22 @@ process by content as well, so that a re-run cell finds what it had.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import json
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
-import tessera
 from tessera import knobs
-from tessera.compiler import extensions
 from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.printer import print_op
 from tessera.compiler.targets.base import Artifact, Executable, Target
 from tessera.compiler.tile.program import Program
 from tessera.compiler.unit import Unit
 from tessera.runtime import events
-from tessera.runtime.code import cache, plan
+from tessera.runtime.code import cache, keys
 from tessera.runtime.code.plan import LaunchPlan
 from tessera.runtime.code.recent import Recent
 from tessera.runtime.locks import Locked
@@ -52,33 +48,6 @@ class Request:
     profile: bool = False
     screen: Callable[[Program], None] | None = None
     """sees the lowered program before the target does, and may refuse it"""
-
-    @property
-    def policy(self) -> str:
-        what = f"debug={self.debug} profile={self.profile}{extensions.state()}"
-        return f"tessera {tessera.__version__} {compiler_state()} {what}"
-
-
-@functools.cache
-def compiler_state() -> str:
-    """The state of the compiler's own files: code made by a changed checkout is not taken for the present one's.
-
-    Empty for an installed package, whose version says it all.
-    """
-    root = os.path.dirname(os.path.abspath(tessera.__file__))
-    if "site-packages" in root:
-        return ""
-    found: list[tuple[str, int, int]] = []
-    folders = [os.path.join(root, "compiler"), os.path.join(root, "language")]
-    for folder in folders:  # grows while it is walked
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.is_dir():
-                    folders += [entry.path] if entry.name != "__pycache__" else []
-                else:
-                    stat = entry.stat()
-                    found.append((entry.path[len(root) :], stat.st_size, stat.st_mtime_ns))
-    return cache.digest(repr(sorted(found)))[:16]
 
 
 class LoadableCode(Locked):
@@ -144,7 +113,7 @@ def build(request: Request) -> Built:
     """Finds or makes the code for a request. Raises CompileError, TargetError; Ctrl-C leaves every cache as it was."""
     clock = Clock()
     disk = cache.default()
-    front = cache.digest("front", request.target.fingerprint, request.policy, *request.front)
+    front = keys.front(request.target, request.debug, request.profile, request.front)
     folder = knobs.dump()
     built = _known(request, front, disk, clock) if folder is None else None  # a dump wants the passes to run
     if built is None:
@@ -210,7 +179,7 @@ def _compile(request: Request, front: str, disk: cache.DiskCache | None, clock: 
     dump = _dumper(request.name, folder)
     lowered = pipeline.lower(unit, request.target, dump)
     clock.done("lower", lowered.stages)
-    key = cache.digest(request.target.fingerprint, request.policy, *plan.canonical(lowered.program))
+    key = keys.content(request.target, request.debug, request.profile, lowered.program)
     code, origin = _code(key, request, disk)
     if code is None:
         if request.screen is not None:

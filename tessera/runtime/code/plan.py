@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tessera.compiler.ir.printer import print_op
 from tessera.compiler.ir.types import Shape
 from tessera.compiler.structure import Structure, of_json
 from tessera.compiler.tile.aliasing import AliasedPair, pairs
-from tessera.compiler.tile.program import Launch, Program, ScalarArg, Window
+from tessera.compiler.tile.program import Launch, Program, Window
 from tessera.compiler.unit import LaunchCheck, Param
 from tessera.language import dims, dtypes
 from tessera.language.dims import Dim
@@ -156,36 +155,3 @@ def _dtype(launch: Launch) -> str:
     found = [a.type.dtype for a in launch.kernel.region.block.args if hasattr(a.type, "dtype")]  # type: ignore[union-attr]
     floats = [d for d in found if d.is_float]
     return max(floats or found or [dtypes.f32], key=lambda d: d.bits).name
-
-
-def canonical(program: Program) -> Iterator[str]:
-    """The program as text without file names: what the disk cache hashes."""
-    yield repr((program.name, program.params, program.outputs, program.free, program.checks, program.structure))
-    for b in program.buffers:
-        yield repr((b.id, b.shape, b.dtype, b.role, b.param, b.data))
-    numbers: dict[int, int] = {}
-    for launch in program.launches:
-        if id(launch.kernel) not in numbers:
-            numbers[id(launch.kernel)] = len(numbers)
-            yield print_op(launch.kernel)
-            yield repr([op.span.line for op in launch.kernel.walk()])
-    yield repr(_steps(program.steps, numbers))
-
-
-def _steps(steps: tuple[Any, ...], numbers: Mapping[int, int]) -> list[Any]:
-    out: list[Any] = []
-    for step in steps:
-        if isinstance(step, Launch):
-            args = [
-                (a.param, a.dtype) if isinstance(a, ScalarArg) else (a.buffer, a.offset, "window") for a in step.args
-            ]
-            out.append((numbers[id(step.kernel)], args, step.span.line))
-        else:  # a branch or a loop: a condition buffer and lists of steps
-            parts = [_steps(v, numbers) for v in _bodies(step)]
-            out.append((type(step).__name__, step.cond, parts))
-    return out
-
-
-def _bodies(step: Any) -> list[tuple[Any, ...]]:
-    """The step lists of a branch or loop."""
-    return [v for name in type(step).__dataclass_fields__ if isinstance(v := getattr(step, name), tuple)]

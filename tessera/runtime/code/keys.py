@@ -1,0 +1,89 @@
+"""Cache keys: what compiled code depends on, as digests.
+
+A front key covers what is known before anything is compiled; a content key covers the lowered program. Both cover the
+target, the options, what is registered from outside, and the compiler itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import tessera
+from tessera.compiler import extensions
+from tessera.compiler.ir.printer import print_op
+from tessera.compiler.targets.base import Target
+from tessera.compiler.tile.program import Launch, Program, ScalarArg
+from tessera.runtime.code.cache import digest
+
+
+def front(target: Target, debug: bool, profile: bool, request: Sequence[str]) -> str:
+    """The key of what was asked for: source text, argument types, what is read from outside."""
+    return digest("front", target.fingerprint, _options(debug, profile), *request)
+
+
+def content(target: Target, debug: bool, profile: bool, program: Program) -> str:
+    """The key of a lowered program, under which its code lies in the disk cache."""
+    return digest(target.fingerprint, _options(debug, profile), *_canonical(program))
+
+
+def _options(debug: bool, profile: bool) -> str:
+    options = f"debug={debug} profile={profile}{extensions.state()}"
+    return f"tessera {tessera.__version__} {compiler_state()} {options}"
+
+
+@functools.cache
+def compiler_state() -> str:
+    """The state of the compiler's own files: code made by a changed checkout is not taken for the present one's.
+
+    Empty for an installed package, whose version says it all.
+    """
+    root = os.path.dirname(os.path.abspath(tessera.__file__))
+    if "site-packages" in root:
+        return ""
+    found: list[tuple[str, int, int]] = []
+    folders = [os.path.join(root, "compiler"), os.path.join(root, "language")]
+    for folder in folders:  # grows while it is walked
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_dir():
+                    folders += [entry.path] if entry.name != "__pycache__" else []
+                else:
+                    stat = entry.stat()
+                    found.append((entry.path[len(root) :], stat.st_size, stat.st_mtime_ns))
+    return digest(repr(sorted(found)))[:16]
+
+
+def _canonical(program: Program) -> Iterator[str]:
+    """The program as text without file names: what the disk cache hashes."""
+    yield repr((program.name, program.params, program.outputs, program.free, program.checks, program.structure))
+    for b in program.buffers:
+        yield repr((b.id, b.shape, b.dtype, b.role, b.param, b.data))
+    numbers: dict[int, int] = {}
+    for launch in program.launches:
+        if id(launch.kernel) not in numbers:
+            numbers[id(launch.kernel)] = len(numbers)
+            yield print_op(launch.kernel)
+            yield repr([op.span.line for op in launch.kernel.walk()])
+    yield repr(_steps(program.steps, numbers))
+
+
+def _steps(steps: tuple[Any, ...], numbers: Mapping[int, int]) -> list[Any]:
+    out: list[Any] = []
+    for step in steps:
+        if isinstance(step, Launch):
+            args = [
+                (a.param, a.dtype) if isinstance(a, ScalarArg) else (a.buffer, a.offset, "window") for a in step.args
+            ]
+            out.append((numbers[id(step.kernel)], args, step.span.line))
+        else:  # a branch or a loop: a condition buffer and lists of steps
+            parts = [_steps(v, numbers) for v in _bodies(step)]
+            out.append((type(step).__name__, step.cond, parts))
+    return out
+
+
+def _bodies(step: Any) -> list[tuple[Any, ...]]:
+    """The step lists of a branch or loop."""
+    return [v for name in type(step).__dataclass_fields__ if isinstance(v := getattr(step, name), tuple)]
