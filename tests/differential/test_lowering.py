@@ -19,7 +19,8 @@ from tessera.compiler.ir.core import Block, Builder, Op, Region, clone
 from tessera.compiler.ir.types import TensorType
 from tessera.compiler.lower.schedule_to_tile import schedule_to_tile
 from tessera.compiler.schedule.graph_to_schedule import graph_to_schedule
-from tessera.compiler.targets.reference.executable import Options, ReferenceExecutable
+from tessera.compiler.targets.reference.executable import ReferenceExecutable
+from tessera.compiler.tile.interpret.interpreter import InterpreterOptions
 from tessera.compiler.tile.program import Program
 from tessera.compiler.unit import Param
 from tessera.errors import Span
@@ -57,7 +58,7 @@ def execute(program: Program, arrays: Sequence[Any]) -> list[Any]:
         for b in program.buffers
         if b.role in ("input", "output")
     ]
-    ReferenceExecutable(program, Options()).run(pointers, (), ())
+    ReferenceExecutable(program, InterpreterOptions()).run(pointers, (), ())
     return [outs[i] for i in program.outputs]
 
 

@@ -13,7 +13,8 @@ from tessera.compiler.ir.verifier import verify
 from tessera.compiler.lower.schedule_to_tile import schedule_to_tile
 from tessera.compiler.pipeline import passes
 from tessera.compiler.schedule.graph_to_schedule import graph_to_schedule
-from tessera.compiler.targets.reference.executable import Options, ReferenceExecutable
+from tessera.compiler.targets.reference.executable import ReferenceExecutable
+from tessera.compiler.tile.interpret.interpreter import InterpreterOptions
 from tessera.compiler.tile.program import Program
 from tessera.compiler.unit import Param
 from tests.differential.operator_examples import EXAMPLES, Example, applied, close, symbols, values
@@ -33,7 +34,7 @@ def execute(program: Program, arrays: list[np.ndarray]) -> list[np.ndarray]:
         for b in program.buffers
         if b.role in ("input", "output")
     ]
-    ReferenceExecutable(program, Options()).run(pointers, (), ())
+    ReferenceExecutable(program, InterpreterOptions()).run(pointers, (), ())
     return [outs[i] for i in program.outputs]
 
 

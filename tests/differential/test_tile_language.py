@@ -320,6 +320,20 @@ def parts(
     e[0:8, 0:6] = left - right
 
 
+# random numbers
+
+
+@form(
+    lambda: (np.array([3]), empty(70), empty(70, dtype=np.uint64)),
+    lambda seed: (ts.uniform(int(seed[0]), (70,)), ts.random_bits(int(seed[0]), (70,))),
+)
+def drawn(seed: ts.Tensor["one", ts.int64], y: ts.Tensor["n", ts.f32], z: ts.Tensor["n", ts.uint64]):
+    for i in ts.tile.range(0, n, 32):
+        at = ts.tile.arange(32) + i
+        y[i : i + 32] = ts.tile.uniform(seed[0], at)
+        z[i : i + 32] = ts.tile.random_bits(seed[0], at)
+
+
 # looking at what happens
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import types
 from typing import Any
 
@@ -70,7 +71,10 @@ def launches(op: Op | None) -> list[Op]:
 
 @pytest.mark.parametrize("level", ["graph", "schedule", "tile"])
 def test_levels(level: str, golden: Any) -> None:
-    golden(f"launch.{level}.mlir", lowered(between, B=5, N=7).text(level, generic=True))
+    text = lowered(between, B=5, N=7).text(level, generic=True)
+    golden(
+        f"launch.{level}.mlir", re.sub(r'\["[^"]*\.py"(, \d+ : i64)+\]', '"a place"', text)
+    )  # not where this file lies
 
 
 def test_graph_ir_in_the_callers_sizes(golden: Any) -> None:

@@ -19,7 +19,7 @@
       "tile.return"() : () -> ()
     }) {sym_name = "scaled", grid = [1 : i64], arg_names = ["x", "a", "result"], writes = [2 : i64], returns = [2 : i64], num_warps = unit, num_stages = 2 : i64} : () -> ()
     "schedule.yield"() : () -> ()
-  }) {apart = [["add", ["/work/wt/readable/tests/unit/frontend/test_launching.py", 44 : i64, 16 : i64, 44 : i64, 21 : i64], "launch", ["/work/wt/readable/tests/unit/frontend/test_launching.py", 44 : i64, 9 : i64, 44 : i64, 28 : i64], "called kernel"]]} : (!tessera.tensor<[5, 7], f32>, !tessera.tensor<[], f32>) -> !tessera.tensor<[5, 7], f32>
+  }) {apart = [["add", "a place", "launch", "a place", "called kernel"]]} : (!tessera.tensor<[5, 7], f32>, !tessera.tensor<[], f32>) -> !tessera.tensor<[5, 7], f32>
   %v = "schedule.group"(%w) ({
   ^bb0(%w_2: !tessera.tensor<[7], f32>):
     %8 = "graph.constant"() {value = 2.0 : f64} : () -> !tessera.tensor<[], f32>
@@ -42,11 +42,11 @@
       "tile.return"() : () -> ()
     }) {sym_name = "saxpy", grid = [1 : i64], arg_names = ["x", "y", "a"], writes = [1 : i64], returns = [], num_warps = unit, num_stages = 2 : i64} : () -> ()
     "schedule.yield"() : () -> ()
-  }) {apart = [["mul", ["/work/wt/readable/tests/unit/frontend/test_launching.py", 45 : i64, 9 : i64, 45 : i64, 14 : i64], "launch", ["/work/wt/readable/tests/unit/frontend/test_launching.py", 46 : i64, 5 : i64, 46 : i64, 21 : i64], "called kernel"]]} : (!tessera.tensor<[7], f32>, !tessera.tensor<[7], f32>, !tessera.tensor<[], f32>) -> !tessera.tensor<[7], f32>
+  }) {apart = [["mul", "a place", "launch", "a place", "called kernel"]]} : (!tessera.tensor<[7], f32>, !tessera.tensor<[7], f32>, !tessera.tensor<[], f32>) -> !tessera.tensor<[7], f32>
   %17 = "schedule.group"(%y, %v_2) ({
   ^bb0(%y_2: !tessera.tensor<[5, 7], f32>, %v_3: !tessera.tensor<[7], f32>):
     %18 = "graph.mul"(%y_2, %v_3) : (!tessera.tensor<[5, 7], f32>, !tessera.tensor<[7], f32>) -> !tessera.tensor<[5, 7], f32>
     "schedule.yield"(%18) : (!tessera.tensor<[5, 7], f32>) -> ()
-  }) {kind = "map", space = [5 : i64, 7 : i64], inner = [], label = "mul", apart = [["launch", ["/work/wt/readable/tests/unit/frontend/test_launching.py", 44 : i64, 9 : i64, 44 : i64, 28 : i64], "mul", ["/work/wt/readable/tests/unit/frontend/test_launching.py", 47 : i64, 12 : i64, 47 : i64, 17 : i64], "called kernel"], ["launch", ["/work/wt/readable/tests/unit/frontend/test_launching.py", 46 : i64, 5 : i64, 46 : i64, 21 : i64], "mul", ["/work/wt/readable/tests/unit/frontend/test_launching.py", 47 : i64, 12 : i64, 47 : i64, 17 : i64], "called kernel"]]} : (!tessera.tensor<[5, 7], f32>, !tessera.tensor<[7], f32>) -> !tessera.tensor<[5, 7], f32>
+  }) {kind = "map", space = [5 : i64, 7 : i64], inner = [], label = "mul", apart = [["launch", "a place", "mul", "a place", "called kernel"], ["launch", "a place", "mul", "a place", "called kernel"]]} : (!tessera.tensor<[5, 7], f32>, !tessera.tensor<[7], f32>) -> !tessera.tensor<[5, 7], f32>
   "schedule.return"(%17) : (!tessera.tensor<[5, 7], f32>) -> ()
 }) {sym_name = "between", arg_names = ["x", "w", "rate"], target = "reference"} : () -> ()
