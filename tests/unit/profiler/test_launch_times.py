@@ -93,7 +93,7 @@ def test_records_without_room_are_counted_and_shorten_nothing(monkeypatch: pytes
     x, w = np.ones((64, 300), np.float32), np.ones((300, 200), np.float32)
     with Profiler() as whole:
         rows(x, w)
-    monkeypatch.setattr(clock, "CAPACITY", 8)
+    monkeypatch.setattr(clock, "CAPACITY", 2)  # for each worker
     with Profiler() as prof:
         rows(x, w)
     kept, all_of_them = len(prof.recording.tiles), len(whole.recording.tiles)
