@@ -16,10 +16,10 @@ from pathlib import Path
 
 from tessera.compiler.targets.base import PLATFORMS
 from tessera.profiler.balance import Balance, balance, imbalance_cause
-from tessera.profiler.kernel_stats import KernelStats, kernel_stats, roofline_time, time_outside
+from tessera.profiler.kernel_stats import KernelStats, covered, kernel_stats, roofline_time, time_outside
 from tessera.profiler.quantity import format_bytes, format_percent, format_time, weakest
 from tessera.profiler.recording import Recording
-from tessera.runtime.events import LaunchEvent, Source
+from tessera.runtime.events import LaunchEvent, ProfilingEvent, Source
 
 # A hint that could save less than this part of the region is not worth the reader's time.
 WORTH_SAYING = 0.01
@@ -277,16 +277,24 @@ class _Pause:
     duration: int
 
 
+def _begin(event: ProfilingEvent) -> int:
+    return event.start
+
+
 def _pauses(recording: Recording) -> list[_Pause]:
-    """Between calls alone: what lies between two launches of one call is the runtime's. Without those that compile."""
+    """Between calls alone: what lies between two launches of one call is the runtime's. Without those that compile, and
+    without what recording takes of them."""
     ran = sorted((launch for launch in recording.launches if launch.duration is not None), key=lambda item: item.start)
     compiled = sorted(event.start for event in recording.compiles)
+    starts = sorted(recording.profiling, key=lambda event: event.start)
     found: list[_Pause] = []
     last, end = None, 0
     for launch in ran:
         compiling = bisect_left(compiled, launch.start) > bisect_left(compiled, end)
         if last and launch.start > end and not compiling and not _one_call(last, launch):
-            found.append(_Pause(last, launch, launch.start - end))
+            here = starts[bisect_left(starts, end, key=_begin) : bisect_left(starts, launch.start, key=_begin)]
+            spans = [(e.start, min(e.start + e.duration, launch.start)) for e in here]
+            found.append(_Pause(last, launch, launch.start - end - covered(recording, spans)))
         if launch.start + (launch.duration or 0) >= end:
             last, end = launch, launch.start + (launch.duration or 0)
     return found

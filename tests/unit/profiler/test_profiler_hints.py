@@ -221,6 +221,14 @@ def test_what_is_in_one_function_is_not_to_be_put_into_one() -> None:
     assert "memory-bound neighbours" not in kinds(recording)
 
 
+def test_what_recording_takes_is_no_pause() -> None:
+    recording = calls(10, "scale")
+    assert "launch overhead" in kinds(recording)
+    for event in list(recording.launches):
+        recording.add(ProfilingEvent(event.start + 2_000, 7_900))
+    assert "launch overhead" not in kinds(recording)
+
+
 def test_one_long_pause_is_not_launch_overhead() -> None:
     recording = calls(4, "scale", pause=100)
     recording.add(launch(9, start=900_000, duration=2_000, attributes={"run": 9, "call_file": "/m.py", "call_line": 8}))
