@@ -35,7 +35,9 @@ def _subject(subject: Subject, thorough: bool) -> str:
 
 def _level(level: Level, file: str, path: str, target: str, generic: bool) -> str:
     shown = text if generic or (level.name in ("target", "assembly") and code_of(target) != TILE_IR) else ir
-    body = "".join(_line(line, file, shown(line.text)) for line in level.lines)
+    texts = [line.text for line in level.lines]
+    texts = _places_once(texts) if shown is ir else texts
+    body = "".join(_line(line, file, shown(t)) for line, t in zip(level.lines, texts, strict=True))
     if level.more:
         command = f"%tessera ir {path} --level {level.name}"
         body += f'<span class="ts-more">... {level.more} more lines: {text(command)}\n</span>'
@@ -47,6 +49,15 @@ def _level(level: Level, file: str, path: str, target: str, generic: bool) -> st
         f'<details class="ts-column ts-level" data-level="{level.name}">'
         f'<summary class="ts-head">{text(title)}</summary>{content}</details>'
     )
+
+
+def _places_once(texts: Sequence[str]) -> list[str]:
+    """Without a line's place where the line above has the same: here every line is linked to its place."""
+    places = [t.rpartition("   # ")[2] if "   # " in t else "" for t in texts]
+    return [
+        t.rpartition("   # ")[0] if place and place == above else t
+        for t, place, above in zip(texts, places, ["", *places], strict=False)
+    ]
 
 
 def _line(line: LevelLine, file: str, markup: str) -> str:

@@ -38,7 +38,7 @@ def profile(
     repeat: Annotated[
         int | None,
         typer.Option(
-            min=1, help="How often the function is called; by itself 3 to 5 times, or once if that takes a second."
+            min=1, help="How often the function is called; by itself three times, or once if that takes a second."
         ),
     ] = None,
     html: Annotated[Path | None, typer.Option(help="Write the interactive page here.")] = None,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import os
 import threading
 import time
@@ -32,8 +31,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-_LEAST, _MOST = 3, 5
-"""runs of `repeat` that has no number"""
+_RUNS = 3
+"""of `repeat` without a number: the fewest that show a spread, and a page holds the tiles of all of them"""
 _REPEAT_NS = 1_000_000_000
 
 
@@ -74,14 +73,13 @@ class Profiler:
     def repeat(self, call: Callable[[], object], times: int | None = None) -> None:
         """Records several runs of `call`, to see what differs from run to run. It has been called before.
 
-        `times` None: 3 to 5 times, as fits into a second; once if it takes longer than that.
+        `times` None: three times; once if that takes longer than a second.
         """
         with self:
             until = time.perf_counter_ns() + _REPEAT_NS
-            for done in itertools.count(1):
+            for done in range(1, (times or _RUNS) + 1):
                 call()
-                late = time.perf_counter_ns() >= until
-                if done == times or (times is None and (done == _MOST or (late and done != _LEAST - 1))):
+                if times is None and done == 1 and time.perf_counter_ns() >= until:
                     break
 
     # What happened

@@ -101,7 +101,7 @@ def test_every_definition_has_its_panel(executed):
 
 
 def test_what_is_committed_can_be_read_and_is_free_of_noise(tour):
-    assert TOUR.stat().st_size < 550_000  # seven panels, two of them with profiles of five runs
+    assert TOUR.stat().st_size < 500_000
     assert set(tour.metadata) == {"kernelspec", "language_info"}
     for cell in code(tour):
         assert cell.execution_count is not None, "refresh it: python scripts/refresh_notebooks.py"
