@@ -109,8 +109,8 @@ def ordered(*operands: Operand) -> None:
 
 
 def numbers(*operands: Operand) -> None:
-    """Raises Unfit where one is a bool."""
-    if any(x.kind.letter == "b" if isinstance(x, Wanted) else isinstance(x, bool) for x in operands):
+    """Raises Unfit where all are bools."""
+    if all(x.kind.letter == "b" if isinstance(x, Wanted) else isinstance(x, bool) for x in operands):
         raise Unfit("no arithmetic of bools")
 
 

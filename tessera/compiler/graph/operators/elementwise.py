@@ -44,6 +44,12 @@ def sum_to(g: GraphBuilder, x: Value, shape: Shape) -> Value:
     return g.reshape(g.sum(x, axis=axes), shape) if axes else x
 
 
+def beside_numbers(x: TensorType, operands: Sequence[TensorType]) -> TensorType:
+    """What `x` is among `operands`: bools beside numbers are the numbers 0 and 1."""
+    numbers = (t.dtype for t in operands if t.dtype.kind != "bool")
+    return x if x.dtype.kind != "bool" else x.with_dtype(next(numbers, x.dtype))
+
+
 class Elementwise(Operator, abstract=True):
     """An operator that applies one scalar function to every element."""
 
@@ -58,7 +64,7 @@ class Elementwise(Operator, abstract=True):
         chosen = xs[1:] if self.name == "where" else xs
         first = len(xs) - len(chosen)
         for i, x in enumerate(chosen, first):
-            t.require(x, self.scalar.in_graphs or self.scalar.accepts, operand=i)
+            t.require(beside_numbers(x, chosen), self.scalar.in_graphs or self.scalar.accepts, operand=i)
         if self.name in TRUTHS and not dtypes.have_common(x.dtype for x in xs):
             chosen = tuple(t.convert(i, x, dtypes.bool_) for i, x in enumerate(xs))
         dtype = t.promote(*chosen, first=first)
