@@ -1,5 +1,7 @@
 """Bools beside numbers are 0 and 1, as in NumPy; operators of numbers refuse bools alone."""
 
+from __future__ import annotations
+
 import operator
 
 import numpy as np
