@@ -1,0 +1,145 @@
+"""Ops that combine elements with each other, or move them: what they may see, and what exists of their results."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import cast
+
+from tessera.compiler.ir.core import Op, Value
+from tessera.compiler.ir.types import TileType
+from tessera.compiler.tile.dialect import TileBuilder
+from tessera.compiler.tile.passes.existence import Existence
+from tessera.compiler.tile.passes.padding import (
+    NONE,
+    Exists,
+    Tails,
+    joined,
+)
+from tessera.compiler.tile.primitive import PRIMITIVES, TilePrimitive
+from tessera.language import dtypes
+from tessera.language.scalars import identity_of
+
+
+class Combining(Existence):
+    """Padding is replaced where it would enter a result."""
+
+    __slots__ = ()
+
+    def reduce(self, op: Op) -> None:
+        x, axes = op.operands[0], cast("tuple[int, ...]", op.attrs["axes"])
+        identity = identity_of(str(op.attrs["op"]), cast(TileType, x.type).dtype)
+        tails, masks = self.of(x), self.masks.get(x, ())
+        if any(tails[a] for a in axes) or masks:
+            ragged = tuple(t if a in axes else NONE for a, t in enumerate(tails))
+            op.set_operand(0, self.masked(op, x, ragged, masks, identity))
+            moved = tuple(m for m in masks if m in self.moving)
+            if moved and len(axes) < len(tails):
+                self.masks[op.result] = self.any_left(op, x, ragged, moved, axes)
+                self.moving.update(self.masks[op.result])
+        self.tails[op.result] = tuple(t for a, t in enumerate(tails) if a not in axes)
+
+    def any_left(
+        self, op: Op, x: Value, tails: Tails, masks: tuple[Value, ...], axes: tuple[int, ...]
+    ) -> tuple[Value, ...]:
+        """Which elements of a reduction have anything to reduce: what has been moved leaves some without."""
+        assert op.block is not None
+        builder = TileBuilder(op.block, op.block.ops.index(op), op.span)
+        exists = self.existing(builder, cast(TileType, x.type).shape, tails, masks)
+        return (builder.reduce("any", exists, axes),)
+
+    def scan(self, op: Op) -> None:
+        """Padding behind all elements is in no prefix of theirs; what stands before or between them is."""
+        x, axis = op.operands[0], cast(int, op.attrs["axis"])
+        tails, masks = self.of(x), self.masks.get(x, ())
+        if masks or any(t.below for t in tails[axis]):
+            ragged = tuple(t if a == axis else NONE for a, t in enumerate(tails))
+            identity = identity_of(str(op.attrs["op"]), cast(TileType, x.type).dtype)
+            op.set_operand(0, self.masked(op, x, ragged, masks, identity))
+        self.tails[op.result] = tails
+        if masks:
+            self.masks[op.result] = masks
+
+    def sort(self, op: Op) -> None:
+        """Padding goes behind all elements."""
+        x, axis = op.operands[0], cast(int, op.attrs["axis"])
+        tails, masks = self.of(x), self.masks.get(x, ())
+        ragged = tuple(t if a == axis else NONE for a, t in enumerate(tails))
+        self.tails[op.result] = tails
+        if not (tails[axis] or masks):
+            return
+        if masks or any(t.below for t in tails[axis]):  # as many as there are stand first
+            self.tails[op.result] = tuple(NONE if a == axis else t for a, t in enumerate(tails))
+            self.masks[op.result] = self.counted(op, ragged, masks, axis)
+        dtype = cast(TileType, x.type).dtype
+        last = identity_of("max" if op.attrs.get("descending") else "min", dtype)
+        if dtype.is_float and not op.attrs.get("descending"):
+            last = math.nan
+        op.set_operand(0, self.masked(op, x, ragged, masks, last))
+
+    def counted(self, op: Op, tails: Tails, masks: tuple[Value, ...], axis: int) -> tuple[Value, ...]:
+        """Which positions along the axis are below the number of elements that exist."""
+        assert op.block is not None
+        shape = cast(TileType, op.operands[0].type).shape
+        builder = TileBuilder(op.block, op.block.index(op), op.span)
+        exists = self.existing(builder, shape, tails, masks)
+        count = builder.reduce("sum", builder.cast(exists, dtypes.int64), (axis,))
+        there = builder.broadcast(count, shape, tuple(a for a in range(len(shape)) if a != axis))
+        return (builder.map("lt", builder.value("tile.iota", (), there.type, {"axis": axis}), there),)
+
+    def primitive(self, op: Op) -> None:
+        """A function with an op of its own says what stands in place of padding, and where its elements exist."""
+        definition = PRIMITIVES[op.name]
+        exists = [(self.of(x), self.masks.get(x, ())) for x in op.operands]
+        for i, x in enumerate(list(op.operands)):
+            if (any(exists[i][0]) or exists[i][1]) and definition.operands[i] not in definition.moves:
+                op.set_operand(i, self.masked(op, x, *exists[i], definition.padding))
+        if definition.moves:
+            moved = {i: e for i, e in enumerate(exists) if definition.operands[i] in definition.moves}
+            self.tails[op.result], lost = self.stay(op, definition, moved)
+            if definition.partial or any(any(tails) or masks for tails, masks in lost.values()):
+                self.masks[op.result] = self.moved_together(op, lost)
+                self.moving.update(self.masks[op.result])
+        elif exists and cast(TileType, op.operands[0].type).shape == cast(TileType, op.result.type).shape:
+            self.tails[op.result], masks = exists[0]
+            if masks:
+                self.masks[op.result] = masks
+
+    def stay(self, op: Op, definition: TilePrimitive, moved: Mapping[int, Exists]) -> tuple[Tails, dict[int, Exists]]:
+        """The tails of axes along which nothing moves, where all operands have the same; and what else exists by."""
+        first = next(iter(moved))
+        kept = definition.kept(cast(TileType, op.operands[first].type).rank, **op.attrs)
+        out = [NONE] * cast(TileType, op.result.type).rank
+        same = {r: a for r, a in kept.items() if len({tails[a] for tails, _ in moved.values()}) == 1}
+        for r, a in same.items():
+            out[r] = moved[first][0][a]
+        gone = set(same.values())
+        lost = {i: (tuple(NONE if a in gone else t for a, t in enumerate(tails)), m) for i, (tails, m) in moved.items()}
+        return tuple(out), lost
+
+    def moved_together(self, op: Op, moved: Mapping[int, Exists]) -> tuple[Value, ...]:
+        """Which elements exist of what an op moves: the same op, over whether its operands' elements do."""
+        assert op.block is not None
+        builder = TileBuilder(op.block, op.block.ops.index(op), op.span)
+        given = list(op.operands)
+        for i, (tails, masks) in moved.items():
+            given[i] = self.existing(builder, cast(TileType, op.operands[i].type).shape, tails, masks)
+        kind = TileType(cast(TileType, op.result.type).shape, dtypes.bool_)
+        return (builder.value(op.name, given, kind, dict(op.attrs)),)
+
+    def mma(self, op: Op) -> None:
+        a, b, acc = op.operands
+        inner = joined(self.of(a)[1], self.of(b)[0])
+        for i, (x, tails) in enumerate(((a, (NONE, inner)), (b, (inner, NONE)))):
+            masks = self.masks.get(x, ())
+            if inner or masks:
+                op.set_operand(i, self.masked(op, x, tails, masks, 0))
+        rows, columns = self.of(acc)
+        self.tails[op.result] = (joined(self.of(a)[0], rows), joined(self.of(b)[1], columns))
+
+    def check(self, op: Op) -> None:
+        """Nothing is claimed of padding."""
+        holds, *_ = op.operands
+        tails, masks = self.of(holds), self.masks.get(holds, ())
+        if any(tails) or masks:
+            op.set_operand(0, self.masked(op, holds, tails, masks, True))
