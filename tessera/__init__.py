@@ -87,6 +87,8 @@ def _find(name: str) -> Any:
 
 
 def _hint(name: str) -> str:
+    if name.startswith("_"):  # asked by inspection, often
+        return ""
     from tessera.nearest import nearest  # slow: for a name that is not known
 
     why = importlib.import_module("tessera.language.absent").instead(name)

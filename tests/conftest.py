@@ -63,7 +63,6 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    os.fsync = lambda fd: None  # no cache of a test outlives a power cut, and a disk takes milliseconds for each entry
     for variable in [v for v in os.environ if v.startswith("TESSERA_")]:
         del os.environ[variable]
     os.environ["TESSERA_CACHE_DIR"] = tempfile.mkdtemp(prefix="tessera-test-cache-")

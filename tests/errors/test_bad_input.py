@@ -374,7 +374,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
     from pathlib import Path
     def full(*args, **kwargs):
         raise OSError({errno.ENOSPC}, "No space left on device")
-    Path.write_bytes = Path.write_text = os.replace = os.link = os.fsync = full
+    Path.write_bytes = Path.write_text = os.replace = os.link = full
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         print(program(x).shape, program(x[:3]).shape)

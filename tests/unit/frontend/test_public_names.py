@@ -168,3 +168,11 @@ def test_checking_examples_finds_no_such_name():
     command += [str(ROOT / "examples"), str(ROOT / "benchmarks")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert "TS104" not in done.stdout
+
+
+def test_inspection_asks_for_no_suggestion(monkeypatch):
+    """Every compilation asks modules for `__wrapped__`; what is near takes milliseconds to find."""
+    asked = []
+    monkeypatch.setattr("tessera.nearest.nearest", lambda *args: asked.append(args))
+    assert not hasattr(ts, "__wrapped__") and asked == []
+    assert not hasattr(ts, "sofmax") and asked

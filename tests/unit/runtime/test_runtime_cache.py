@@ -306,10 +306,10 @@ def test_a_folder_that_cannot_be_made_warns_once_and_never_raises(tmp_path):
 def test_a_full_disk_warns_once_and_reading_goes_on(cache, monkeypatch):
     cache.put("key", {"a": b"1"})
 
-    def full(descriptor):
+    def full(*arguments):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "replace", full)
     with pytest.warns(CacheWarning, match="No space left") as caught:
         cache.put("other", {"a": b"2"})
         cache.put("another", {"a": b"2"})
