@@ -28,10 +28,10 @@ from tessera.language.dims import Dim
 class Existence:
     """`padding`: what all padded elements of a value are, where known. `masks`: elementwise conditions of loads."""
 
+    kernel: Op
     tails: dict[Value, Tails] = field(default_factory=dict[Value, Tails])
     padding: dict[Value, float] = field(default_factory=dict[Value, float])
     masks: dict[Value, tuple[Value, ...]] = field(default_factory=dict[Value, tuple[Value, ...]])
-
     moving: set[Value] = field(default_factory=set[Value])
     """masks that say where elements exist that a function has moved: not the author's"""
 
