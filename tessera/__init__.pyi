@@ -1202,6 +1202,9 @@ def vecdot(x: A, y: Array, axis: int = -1) -> A:
 def where(c: A, x: Array, y: Array) -> A:
     """x where the condition holds, else y."""
 
+def xlogy(x: A, y: Array) -> A:
+    """x * log(y), which is 0 where x is 0 and y is no NaN."""
+
 def zeros(shape: Shape, dtype: DType = f32) -> Tensor:
     """A tensor of zeros."""
 

@@ -140,6 +140,7 @@ EXAMPLES: list[Example] = [
     E("signbit", Arg("B S", "integer")),
     E("copysign", X, Arg("S")),
     E("logaddexp", X, Arg("S")),
+    E("xlogy", X, Arg("S", "float", 0.5, 3)),
     E("nextafter", Arg("B S", "wide"), Arg("S", "wide")),
     E("count_nonzero", ANY, axis=-1, keepdims=True),
     E("count_nonzero", ANY, axis=None),

@@ -99,8 +99,12 @@ def test_adjoint(example: Example) -> None:
 
     def build(g: GraphBuilder, op: Op) -> list[Value]:
         found = operator_of(op).adjoint(g, op.result, ct, *split_operands(op), **attributes_of(op))  # type: ignore[misc]
-        given = [v for c, o in zip(found, split_operands(op), strict=True) for v in (c if isinstance(o, list) else [c])]
-        kept = [(v, c) for v, c in zip(flat(split_operands(op)), given, strict=True) if c is not None]
+        both = [
+            pair
+            for c, o in zip(found, split_operands(op), strict=True)
+            for pair in (zip(o, c, strict=True) if isinstance(o, list) else [(o, c)])
+        ]
+        kept = [(v, c) for v, c in both if v is not None and c is not None]
         arguments = list(func.region.block.args)
         wanted.extend(arguments.index(v) for v, _ in kept if v in arguments)
         return [c for v, c in kept if v in arguments]

@@ -104,6 +104,9 @@ class Operator:
     apart: ClassVar[tuple[str, ...]] = ()
     """Operands with dtypes of their own (masks, indices, seeds): Python numbers do not adapt across that line."""
     effect: ClassVar[bool] = False
+    differentiable: ClassVar[bool] = True
+    """False: its derivatives are 0 or there are none (comparisons, rounding, positions, draws), so that no rule of it
+    is missing. All others have an `adjoint`, or a decomposition to go through."""
     says: ClassVar[Mapping[str, str]] = {}
     """What is said of a parameter where it is left out, or of one that other libraries have and this one has not."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tessera.compiler.graph import control as control
 from tessera.compiler.graph import dialect as dialect
+from tessera.compiler.graph.operators import attention as attention
 from tessera.compiler.graph.operators import contraction as contraction
 from tessera.compiler.graph.operators import creation as creation
 from tessera.compiler.graph.operators import elementwise as elementwise
@@ -13,4 +14,6 @@ from tessera.compiler.graph.operators import joining as joining
 from tessera.compiler.graph.operators import nn as nn
 from tessera.compiler.graph.operators import random as random
 from tessera.compiler.graph.operators import reductions as reductions
+from tessera.compiler.graph.operators import scans as scans
 from tessera.compiler.graph.operators import shaping as shaping
+from tessera.compiler.graph.operators import statistics as statistics

@@ -30,6 +30,7 @@ class Iota(Operator):
     """0, 1, 2 ... along `axis`, repeated along the others."""
 
     kind = "generate"
+    differentiable = False
     methods = ()
 
     def infer(self, t: Infer, shape: Shape, dtype: DType = dtypes.int64, axis: int = 0) -> TensorType:
@@ -51,6 +52,7 @@ class Full(Operator):
     """A tensor of one value: a number, or a dim, which is read at launch."""
 
     kind = "generate"
+    differentiable = False
     methods = ()
 
     def infer(self, t: Infer, shape: Shape, value: Number | Dim, dtype: DType | None = None) -> TensorType:
@@ -84,6 +86,7 @@ def _demand_fit(t: Infer, value: object, dtype: DType) -> None:
 class Filled(Operator, abstract=True):
     """A tensor of zeros or ones."""
 
+    differentiable = False
     methods = ()
     value = 0
 
@@ -112,6 +115,7 @@ class Ones(Filled):
 class FullLike(Operator):
     """A tensor of one value with the shape, and unless said otherwise the dtype, of `x`."""
 
+    differentiable = False
     methods = ()
 
     def infer(self, t: Infer, x: TensorType, value: Number | Dim, dtype: DType | None = None) -> TensorType:
@@ -156,6 +160,7 @@ class OnesLike(ZerosLike):
 class Arange(Operator):
     """start, start + step ... before stop; `arange(n)` counts from 0. Floats give f32, integers and dims int64."""
 
+    differentiable = False
     methods = ()
 
     def infer(
@@ -195,6 +200,7 @@ class Arange(Operator):
 class Linspace(Operator):
     """`num` numbers from start to stop, both included, evenly spaced."""
 
+    differentiable = False
     methods = ()
 
     def infer(self, t: Infer, start: float, stop: float, num: int = 50, dtype: DType = dtypes.f32) -> TensorType:
@@ -215,6 +221,7 @@ class Linspace(Operator):
 class Eye(Operator):
     """A matrix of n rows and m columns (None: n) with ones on diagonal number k and zeros elsewhere."""
 
+    differentiable = False
     methods = ()
 
     def infer(self, t: Infer, n: Dim, m: Dim | None = None, k: int = 0, dtype: DType = dtypes.f32) -> TensorType:

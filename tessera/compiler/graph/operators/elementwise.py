@@ -7,13 +7,14 @@ the table there (and its derivative to `derivatives`); to add an operator made o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from inspect import Parameter as Signature
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
 from tessera.compiler.graph.cut import Cut
 from tessera.compiler.graph.operator import GraphBuilder, Infer, Operator, Parameter, tensor
+from tessera.compiler.graph.operators.derivatives import STEPS, rules
 from tessera.compiler.graph.operators.further_dtypes import further
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import Shape, TensorType
@@ -99,13 +100,12 @@ class Elementwise(Operator, abstract=True):
         cut.aligned(xs)
 
     def adjoint(self, g: GraphBuilder, out: Value, ct: Value, *xs: Value) -> tuple[Value | None, ...]:
-        rules = derivatives(self.name, len(xs))
-        parts = [None if d is None else d(g, ct, out, *xs) for d in rules]
+        parts = [None if d is None else d(g, ct, out, *xs) for d in rules(self.name)[: len(xs)]]
         return tuple(None if v is None else sum_to(g, v, tensor(x).shape) for v, x in zip(parts, xs, strict=True))
 
     def tangent(self, g: GraphBuilder, out: Value, tangents: Sequence[Value | None], *xs: Value) -> Value | None:
-        rules = derivatives(self.name, len(xs))
-        parts = [d(g, v, out, *xs) for d, v in zip(rules, tangents, strict=True) if d is not None and v is not None]
+        slopes = rules(self.name, tangent=True)[: len(xs)]
+        parts = [d(g, v, out, *xs) for d, v in zip(slopes, tangents, strict=True) if d is not None and v is not None]
         total = parts[0] if parts else None
         for v in parts[1:]:
             total = g.add(total, v)
@@ -117,7 +117,7 @@ for _scalar in TABLE.values():
     _names = (_scalar.name, *ALIASES.get(_scalar.name, ()))
     type(_scalar.name, (Elementwise,), {
         "__doc__": f"{_doc}.", "__module__": __name__, "name": _scalar.name, "scalar": _scalar, "functions": _names,
-        "methods": () if _scalar.name == "where" else _names,
+        "methods": () if _scalar.name == "where" else _names, "differentiable": _scalar.name not in STEPS,
     })  # fmt: skip
 
 
@@ -145,11 +145,15 @@ class Cast(Operator):
     def partition(self, cut: Cut, x: TensorType, dtype: DType) -> None:
         """Each element by itself."""
 
-    def adjoint(self, g: GraphBuilder, out: Value, ct: Value, x: Value, dtype: DType) -> tuple[Value]:
-        return (g.to(ct, tensor(x).dtype),)
+    def adjoint(self, g: GraphBuilder, out: Value, ct: Value, x: Value, dtype: DType) -> tuple[Value | None]:
+        """To and from integers and bools nothing flows; of a real number that becomes complex the real part does."""
+        own = tensor(x).dtype
+        if not (own.is_float or own.is_complex) or not (dtype.is_float or dtype.is_complex):
+            return (None,)
+        return (g.to(g.real(ct) if dtype.is_complex and not own.is_complex else ct, own),)
 
-    def tangent(self, g: GraphBuilder, out: Value, tangents: Sequence[Value], x: Value, dtype: DType) -> Value:
-        return g.cast(tangents[0], dtype)
+    def tangent(self, g: GraphBuilder, out: Value, tangents: Any, x: Value, dtype: DType) -> Value | None:
+        return g.cast(tangents[0], dtype) if tangents[0] is not None and (dtype.is_float or dtype.is_complex) else None
 
 
 class Clip(Operator):
@@ -172,6 +176,21 @@ class Clip(Operator):
     def decompose(self, g: GraphBuilder, x: Value, min: Value | None = None, max: Value | None = None) -> Value:
         x = x if min is None else g.maximum(x, min)
         return x if max is None else g.minimum(x, max)
+
+    def adjoint(
+        self, g: GraphBuilder, out: Value, ct: Value, x: Value, min: Value | None = None, max: Value | None = None
+    ) -> tuple[Value | None, ...]:
+        """At a bound x counts as inside, as in PyTorch. Where the bounds cross, `max` decides."""
+        kept, low, high = ct, None, None
+        if max is not None:
+            over = g.gt(x if min is None else g.maximum(x, min), max)
+            kept, high = g.where(over, 0, kept), g.where(over, ct, 0)
+        if min is not None:
+            under = g.lt(x, min)
+            low = g.where(under, kept, 0)
+            kept = g.where(under, 0, kept)
+        parts = zip((kept, low, high), (x, min, max), strict=True)
+        return tuple(None if v is None or to is None else sum_to(g, v, tensor(to).shape) for v, to in parts)
 
 
 class Lerp(Operator):
@@ -231,111 +250,7 @@ class Hypot(Operator):
         infinite = g.logical_or(g.isinf(a), g.isinf(b))  # also beside a NaN
         return g.to(g.where(infinite, math.inf, size), dtype)
 
-
-# Derivatives of the scalar functions: each entry gives v times the derivative, for a cotangent or tangent v
-# alike.
-#
-# A Jacobian of an elementwise operator is diagonal, so one rule serves reverse and forward mode. Functions that
-# are not listed (comparisons, rounding, integers) have derivative zero or none.
-
-G: TypeAlias = GraphBuilder
-Unary: TypeAlias = Callable[[GraphBuilder, Value, Value, Value], Value]
-"""(g, v, out, x)"""
-Binary: TypeAlias = Callable[[GraphBuilder, Value, Value, Value, Value], Value]
-"""(g, v, out, x, y)"""
-Ternary: TypeAlias = Callable[[GraphBuilder, Value, Value, Value, Value, Value], Value]
-"""(g, v, out, x, y, z)"""
-
-
-def _silu(g: G, v: Value, out: Value, x: Value) -> Value:
-    s = g.sigmoid(x)  # s + x s (1 - s)
-    return g.mul(v, g.add(s, g.mul(out, g.sub(1, s))))
-
-
-def _gelu(g: G, v: Value, out: Value, x: Value) -> Value:
-    cdf = g.mul(g.add(g.erf(g.mul(x, math.sqrt(0.5))), 1), 0.5)
-    pdf = g.mul(g.exp(g.mul(g.square(x), -0.5)), 1 / math.sqrt(2 * math.pi))
-    return g.mul(v, g.add(cdf, g.mul(x, pdf)))
-
-
-def _gelu_tanh(g: G, v: Value, out: Value, x: Value) -> Value:
-    c, square = math.sqrt(2 / math.pi), g.square(x)
-    u = g.tanh(g.mul(g.mul(x, c), g.add(g.mul(square, 0.044715), 1)))
-    inner = g.mul(g.add(g.mul(square, 3 * 0.044715), 1), c)
-    slope = g.add(g.mul(g.add(u, 1), 0.5), g.mul(g.mul(x, 0.5), g.mul(g.sub(1, g.square(u)), inner)))
-    return g.mul(v, slope)
-
-
-def _chosen(compare: str, first: bool) -> Binary:
-    """Of maximum and minimum: v where this operand was chosen, half of it at a tie."""
-
-    def rule(g: G, v: Value, out: Value, x: Value, y: Value) -> Value:
-        won = getattr(g, compare)(x, y) if first else getattr(g, compare)(y, x)
-        return g.where(g.eq(x, y), g.mul(v, 0.5), g.where(won, v, 0))
-
-    return rule
-
-
-UNARY: dict[str, Unary] = {
-    "neg": lambda g, v, out, x: g.neg(v),
-    "abs": lambda g, v, out, x: g.mul(v, g.sign(x)),
-    "exp": lambda g, v, out, x: g.mul(v, out),
-    "exp2": lambda g, v, out, x: g.mul(v, g.mul(out, math.log(2))),
-    "expm1": lambda g, v, out, x: g.mul(v, g.add(out, 1)),
-    "log": lambda g, v, out, x: g.div(v, x),
-    "log2": lambda g, v, out, x: g.div(v, g.mul(x, math.log(2))),
-    "log10": lambda g, v, out, x: g.div(v, g.mul(x, math.log(10))),
-    "log1p": lambda g, v, out, x: g.div(v, g.add(x, 1)),
-    "sqrt": lambda g, v, out, x: g.div(g.mul(v, 0.5), out),
-    "rsqrt": lambda g, v, out, x: g.mul(g.mul(v, -0.5), g.div(out, x)),
-    "reciprocal": lambda g, v, out, x: g.neg(g.mul(v, g.square(out))),
-    "square": lambda g, v, out, x: g.mul(v, g.mul(x, 2)),
-    "real": lambda g, v, out, x: v,  # of a real number
-    "imag": lambda g, v, out, x: g.zeros_like(v),
-    "sin": lambda g, v, out, x: g.mul(v, g.cos(x)),
-    "cos": lambda g, v, out, x: g.neg(g.mul(v, g.sin(x))),
-    "tan": lambda g, v, out, x: g.mul(v, g.add(g.square(out), 1)),
-    "atan": lambda g, v, out, x: g.div(v, g.add(g.square(x), 1)),
-    "sinh": lambda g, v, out, x: g.mul(v, g.cosh(x)),
-    "cosh": lambda g, v, out, x: g.mul(v, g.sinh(x)),
-    "tanh": lambda g, v, out, x: g.mul(v, g.sub(1, g.square(out))),
-    "erf": lambda g, v, out, x: g.mul(v, g.mul(g.exp(g.neg(g.square(x))), 2 / math.sqrt(math.pi))),
-    "relu": lambda g, v, out, x: g.where(g.gt(x, 0), v, 0),
-    "sigmoid": lambda g, v, out, x: g.mul(v, g.mul(out, g.sub(1, out))),
-    "softplus": lambda g, v, out, x: g.mul(v, g.sigmoid(x)),
-    "silu": _silu,
-    "gelu": _gelu,
-    "gelu_tanh": _gelu_tanh,
-}
-BINARY: dict[str, tuple[Binary, Binary]] = {
-    "add": (lambda g, v, out, x, y: v, lambda g, v, out, x, y: v),
-    "sub": (lambda g, v, out, x, y: v, lambda g, v, out, x, y: g.neg(v)),
-    "mul": (lambda g, v, out, x, y: g.mul(v, y), lambda g, v, out, x, y: g.mul(v, x)),
-    "div": (lambda g, v, out, x, y: g.div(v, y), lambda g, v, out, x, y: g.neg(g.div(g.mul(v, out), y))),
-    "mod": (lambda g, v, out, x, y: v, lambda g, v, out, x, y: g.neg(g.mul(v, g.floor(g.div(x, y))))),
-    "pow": (
-        lambda g, v, out, x, y: g.mul(v, g.where(g.eq(y, 0), 0, g.mul(y, g.pow(x, g.sub(y, 1))))),
-        lambda g, v, out, x, y: g.mul(v, g.where(g.eq(x, 0), 0, g.mul(out, g.log(x)))),
-    ),
-    "maximum": (_chosen("gt", True), _chosen("gt", False)),
-    "minimum": (_chosen("lt", True), _chosen("lt", False)),
-    "atan2": (
-        lambda g, v, out, y, x: g.div(g.mul(v, x), g.add(g.square(x), g.square(y))),
-        lambda g, v, out, y, x: g.neg(g.div(g.mul(v, y), g.add(g.square(x), g.square(y)))),
-    ),
-}
-TERNARY: dict[str, tuple[Ternary | None, Ternary, Ternary]] = {
-    "fma": (
-        lambda g, v, out, x, y, z: g.mul(v, y),
-        lambda g, v, out, x, y, z: g.mul(v, x),
-        lambda g, v, out, x, y, z: v,
-    ),
-    "where": (None, lambda g, v, out, c, x, y: g.where(c, v, 0), lambda g, v, out, c, x, y: g.where(c, 0, v)),
-}
-
-
-def derivatives(name: str, arity: int) -> Sequence[Callable[..., Any] | None]:
-    """One rule per operand of the scalar function `name`; None where there is no derivative."""
-    if name in UNARY:
-        return (UNARY[name],)
-    return BINARY.get(name) or TERNARY.get(name) or (None,) * arity
+    def adjoint(self, g: GraphBuilder, out: Value, ct: Value, x: Value, y: Value) -> tuple[Value, ...]:
+        """The direction from the origin; at the origin 0."""
+        far = g.where(g.eq(out, 0), 1, out)
+        return tuple(sum_to(g, g.mul(ct, g.div(v, far)), tensor(v).shape) for v in (x, y))

@@ -135,6 +135,8 @@ def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
 class OneHot(Operator):
     """A new last axis of size `depth`, 1 at the position that `indices` says and 0 elsewhere."""
 
+    differentiable = False
+
     def infer(self, t: Infer, indices: TensorType, depth: Dim, dtype: DType = dtypes.f32) -> TensorType:
         t.require(indices, "integer")
         t.canonical(depth=t.dim(depth, "depth"), dtype=t.dtype(dtype))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from tessera.compiler.graph.operator import GraphBuilder, Infer, Operator, tensor
+from tessera.compiler.graph.operators.elementwise import sum_to
 from tessera.compiler.graph.operators.further_dtypes import (
     acos_complex,
     acosh_complex,
@@ -55,6 +56,11 @@ class Inverse(Operator, abstract=True):
         raise NotImplementedError
 
 
+def _over_root(g: GraphBuilder, x: Value) -> Value:
+    """1 / sqrt(x)."""
+    return g.reciprocal(g.sqrt(x)) if tensor(x).dtype.is_complex else g.rsqrt(x)
+
+
 def _signed(g: GraphBuilder, size: Value, x: Value) -> Value:
     """`size` with the sign of `x`, whose zeros stay what they are."""
     return g.where(g.eq(x, 0), x, g.where(g.lt(x, 0), g.neg(size), size))
@@ -70,7 +76,7 @@ class Asin(Inverse):
         return g.atan2(x, g.sqrt(g.mul(g.sub(1.0, x), g.add(1.0, x))))
 
     def slope(self, g: GraphBuilder, x: Value) -> Value:
-        return g.rsqrt(g.sub(1.0, g.square(x)))
+        return _over_root(g, g.sub(1.0, g.square(x)))
 
 
 class Acos(Inverse):
@@ -83,7 +89,7 @@ class Acos(Inverse):
         return g.atan2(g.sqrt(g.mul(g.sub(1.0, x), g.add(1.0, x))), x)
 
     def slope(self, g: GraphBuilder, x: Value) -> Value:
-        return g.neg(g.rsqrt(g.sub(1.0, g.square(x))))
+        return g.neg(_over_root(g, g.sub(1.0, g.square(x))))
 
 
 class Asinh(Inverse):
@@ -100,7 +106,7 @@ class Asinh(Inverse):
         return _signed(g, g.where(far, g.add(g.log(a), math.log(2)), near), x)
 
     def slope(self, g: GraphBuilder, x: Value) -> Value:
-        return g.rsqrt(g.add(1.0, g.square(x)))
+        return _over_root(g, g.add(1.0, g.square(x)))
 
 
 class Acosh(Inverse):
@@ -116,7 +122,7 @@ class Acosh(Inverse):
         return g.where(g.lt(x, 1.0), math.nan, g.where(far, g.add(g.log(x), math.log(2)), near))
 
     def slope(self, g: GraphBuilder, x: Value) -> Value:
-        return g.mul(g.rsqrt(g.sub(x, 1.0)), g.rsqrt(g.add(x, 1.0)))
+        return g.mul(_over_root(g, g.sub(x, 1.0)), _over_root(g, g.add(x, 1.0)))
 
 
 class Atanh(Inverse):
@@ -147,6 +153,12 @@ class Conj(Operator):
 
     def decompose(self, g: GraphBuilder, x: Value) -> Value:
         return g.make_complex(g.real(x), g.neg(g.imag(x))) if tensor(x).dtype.is_complex else x
+
+    def adjoint(self, g: GraphBuilder, out: Value, ct: Value, x: Value) -> tuple[Value]:
+        return (g.conj(ct),)
+
+    def tangent(self, g: GraphBuilder, out: Value, tangents: Any, x: Value) -> Value:
+        return g.conj(tangents[0])
 
 
 class Positive(Operator):
@@ -200,9 +212,39 @@ class Logaddexp(Paired):
         far = g.where(same, 0.0, g.neg(g.abs(g.sub(x, y))))
         return g.to(g.add(g.maximum(x, y), g.log1p(g.exp(far))), dtype)
 
+    def adjoint(self, g: GraphBuilder, out: Value, ct: Value, x: Value, y: Value) -> tuple[Value, ...]:
+        """exp(x - out); 0 where both are -inf."""
+        total = g.where(g.eq(out, -math.inf), 0, out)
+        return tuple(sum_to(g, g.mul(ct, g.exp(g.sub(v, total))), tensor(v).shape) for v in (x, y))
+
+
+class Xlogy(Paired):
+    """x * log(y), which is 0 where x is 0 and y is no NaN."""
+
+    methods = ()
+
+    def reference(self, x: Any, y: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return np.where((x == 0) & ~np.isnan(y), np.zeros((), x.dtype), x * np.log(y))
+
+    def decompose(self, g: GraphBuilder, x: Value, y: Value) -> Value:
+        none = g.logical_and(g.eq(x, 0), g.logical_not(g.isnan(y)))
+        product = g.mul(g.compute(x), g.log(g.where(none, 1.0, g.compute(y))))
+        return g.where(none, 0.0, g.to(product, tensor(x).dtype))
+
+    def adjoint(self, g: GraphBuilder, out: Value, ct: Value, x: Value, y: Value) -> tuple[Value, ...]:
+        """log(y) and x / y, and 0 where x is 0 and these are infinite."""
+        none = g.eq(x, 0)
+        origin = g.logical_and(none, g.le(y, 0))
+        of_x = g.where(origin, 0, g.mul(ct, g.log(g.where(origin, 1, y))))
+        of_y = g.where(none, 0, g.mul(ct, g.div(x, g.where(none, 1, y))))
+        return (sum_to(g, of_x, tensor(x).shape), sum_to(g, of_y, tensor(y).shape))
+
 
 class Nextafter(Paired):
     """The number next to x on the way to y; f32 and f64 only."""
+
+    differentiable = False
 
     def infer(self, t: Infer, x: TensorType, y: TensorType) -> TensorType:
         out = super().infer(t, x, y)

@@ -45,6 +45,7 @@ class RandomBits(Operator):
 
     kind = "random"
     methods = ()
+    differentiable = False
     apart = ("seed",)
 
     def infer(self, t: Infer, seed: TensorType, shape: Shape, offset: Dim = 0) -> TensorType:
@@ -74,6 +75,7 @@ class RandomOperator(Operator, abstract=True):
     """Made of `random_bits`; the reference follows the decomposition's arithmetic in NumPy."""
 
     methods = ()
+    differentiable = False
     apart = ("seed",)
     says: ClassVar = {"seed": "an integer that decides what is drawn: the same seed draws the same numbers"}
 

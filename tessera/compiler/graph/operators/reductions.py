@@ -1,4 +1,4 @@
-"""Reductions along axes, and prefix sums.
+"""Reductions along axes.
 
 `axis` is an axis, a tuple of axes or None for all of them; negative axes count from the end. Narrow floats are summed
 in f32 and integers in 64 bits. The order of summation belongs to the target and never depends on sizes of tiles.
@@ -6,7 +6,6 @@ in f32 and integers in 64 bits. The order of summation belongs to the target and
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, ClassVar, TypeAlias
 
@@ -109,6 +108,28 @@ class Prod(Reduction):
     def reference(self, x: Any, axis: Axes, keepdims: bool) -> Any:
         return np.prod(x, axis=axis, keepdims=keepdims)
 
+    def adjoint(self, g: GraphBuilder, out: Value, ct: Value, x: Value, axis: tuple[int, ...], keepdims: bool) -> Any:
+        """The product of all other elements: of those before and those behind, so that nothing is divided by 0."""
+        shape = tensor(x).shape
+        rest = [i for i in range(len(shape)) if i not in axis]
+        perm = (*rest, *axis)
+        line = g.reshape(g.transpose(x, perm), (*(shape[i] for i in rest), elements(x, axis)))
+        last = len(rest)
+        before = _before(g, g.cumprod(line, last), last, 1)
+        behind = g.flip(_before(g, g.cumprod(g.flip(line, last), last), last, 1), last)
+        others = g.reshape(g.mul(before, behind), tuple(shape[i] for i in perm))
+        others = g.transpose(others, tuple(perm.index(i) for i in range(len(shape))))
+        return (g.mul(expanded(g, ct, x, axis), others),)
+
+
+def _before(g: GraphBuilder, x: Value, axis: int, first: float) -> Value:
+    """`x` moved on by one along `axis`, with `first` at the start: the exclusive prefix of an inclusive one."""
+    shape = tensor(x).shape
+    one = g.full((*shape[:axis], dims.dim_min(1, shape[axis]), *shape[axis + 1 :]), first, tensor(x).dtype)
+    zero = (0,) * len(shape)
+    kept = tuple(at_least_zero(d - 1) if i == axis else d for i, d in enumerate(shape))
+    return g.concat([one, g.slice(x, zero, kept)], axis=axis)
+
 
 def extreme(x: Any, sign: int) -> Any:
     """The value of the array's dtype that no other is below (sign -1) or above (1): what max and min of nothing are."""
@@ -162,6 +183,7 @@ class Any_(Reduction):
 
     name = "any"
     accepts = "any"
+    differentiable = False
     combine = "any"
 
     def operand(self, t: Infer, x: TensorType) -> TensorType:
@@ -176,6 +198,7 @@ class All(Reduction):
 
     accepts = "any"
     combine = "all"
+    differentiable = False
     operand = Any_.operand
 
     def reference(self, x: Any, axis: Axes, keepdims: bool) -> Any:
@@ -184,6 +207,7 @@ class All(Reduction):
 
 class ArgExtremum(Reduction, abstract=True):
     accepts = "ordered"
+    differentiable = False
     needs_elements = True
 
     def operand(self, t: Infer, x: TensorType) -> TensorType:
@@ -225,272 +249,3 @@ class Argmin(ArgExtremum):
 
     def reference(self, x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
         return self.found(np.argmin, x, axis, keepdims)
-
-
-class Statistic(Operator, abstract=True):
-    """A reduction to floats that is made of simpler ones; integers count as f32."""
-
-    accepts: ClassVar[Accepts] = "any"
-
-    def infer(self, t: Infer, x: TensorType, axis: Axes = None, keepdims: bool = False) -> TensorType:
-        return self.rule(t, x, axis, keepdims)
-
-    def rule(self, t: Infer, x: TensorType, axis: Axes, keepdims: bool, **rest: Any) -> TensorType:
-        axes = t.axes(x, axis)
-        t.require(x, self.accepts)
-        t.canonical(axis=axes, keepdims=t.flag(keepdims, "keepdims"), **rest)
-        return TensorType(reduced(x.shape, axes, keepdims), t.floating(0, x).dtype)
-
-    def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
-        return dims.prod(operands[0].shape)
-
-
-def mean(x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
-    """NumPy's mean without its warning: of no elements it is NaN."""
-    with np.errstate(all="ignore"):
-        return np.sum(x, axis=axis, keepdims=keepdims) / np.asarray(math.prod(x.shape[a] for a in axis), x.dtype)
-
-
-class Mean(Statistic):
-    """The sum of the elements along `axis` divided by their number."""
-
-    def reference(self, x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
-        return mean(x, axis, keepdims)
-
-    def decompose(self, g: GraphBuilder, x: Value, axis: tuple[int, ...], keepdims: bool) -> Value:
-        wide = g.compute(x)
-        mean = g.div(g.sum(wide, axis=axis, keepdims=keepdims), g.size(elements(x, axis), tensor(wide).dtype))
-        return g.to(mean, tensor(x).dtype)
-
-    def partition(self, cut: Cut, x: TensorType, axis: tuple[int, ...], keepdims: bool) -> Combine | None:
-        return combined(cut, x, axis, "mean")
-
-    def adjoint(self, g: GraphBuilder, out: Value, ct: Value, x: Value, axis: tuple[int, ...], keepdims: bool) -> Any:
-        share = g.div(expanded(g, ct, x, axis), g.size(elements(x, axis), tensor(x).dtype))
-        return (g.broadcast_to(share, tensor(x).shape),)
-
-
-class Var(Statistic):
-    """The variance along `axis`: squared distances from the mean, summed, divided by the number less `correction`.
-
-    Two passes, so that nothing cancels. `correction` (NumPy's `ddof`) 0 is the population's, 1 the sample's variance.
-    Complex numbers have the real variance of their distances from the mean.
-    """
-
-    def infer(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, t: Infer, x: TensorType, axis: Axes = None, correction: float = 0, keepdims: bool = False
-    ) -> TensorType:
-        less = t.number(correction, "correction", -(2**52), 2**52)
-        out = self.rule(t, x, axis, keepdims, correction=int(less) if less.is_integer() else less)
-        return out.with_dtype(out.dtype.part)
-
-    def reference(self, x: Any, axis: tuple[int, ...], correction: float, keepdims: bool) -> Any:
-        with np.errstate(all="ignore"):
-            squares = np.square(np.abs(x - mean(x, axis, True)))
-            count = max(math.prod(x.shape[a] for a in axis) - correction, 0)
-            return np.sum(squares, axis=axis, keepdims=keepdims) / np.asarray(count, squares.dtype)
-
-    def decompose(self, g: GraphBuilder, x: Value, axis: tuple[int, ...], correction: float, keepdims: bool) -> Value:
-        wide, dtype = g.compute(x), tensor(x).dtype.part
-        far = g.sub(wide, g.mean(wide, axis=axis, keepdims=True))
-        squares = g.square(far)
-        if dtype != tensor(x).dtype:
-            squares = g.add(g.square(g.real(far)), g.square(g.imag(far)))
-        var = g.div(g.sum(squares, axis=axis, keepdims=keepdims), self.count(g, x, axis, correction, dtype.compute))
-        return g.to(var, dtype)
-
-    def count(self, g: GraphBuilder, x: Value, axis: tuple[int, ...], correction: float, dtype: DType) -> Value:
-        """The number of elements less `correction`, at least 0."""
-        if isinstance(correction, int):
-            return g.size(at_least_zero(elements(x, axis) - correction), dtype)
-        return g.maximum(g.sub(g.size(elements(x, axis), dtype), correction), 0.0)
-
-    def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
-        return dims.prod(operands[0].shape) * 4
-
-
-class Std(Var):
-    """The standard deviation along `axis`: the square root of the variance."""
-
-    def reference(self, x: Any, axis: tuple[int, ...], correction: float, keepdims: bool) -> Any:
-        return np.sqrt(super().reference(x, axis, correction, keepdims))
-
-    def decompose(self, g: GraphBuilder, x: Value, axis: tuple[int, ...], correction: float, keepdims: bool) -> Value:
-        wide = g.var(g.compute(x), axis=axis, correction=correction, keepdims=keepdims)
-        return g.to(g.sqrt(wide), tensor(x).dtype.part)
-
-
-class CountNonzero(Operator):
-    """How many elements along `axis` are not zero, as int64."""
-
-    methods = ()
-
-    def infer(self, t: Infer, x: TensorType, axis: Axes = None, keepdims: bool = False) -> TensorType:
-        axes = t.axes(x, axis)
-        t.canonical(axis=axes, keepdims=t.flag(keepdims, "keepdims"))
-        return TensorType(reduced(x.shape, axes, keepdims), dtypes.int64)
-
-    def reference(self, x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
-        return np.sum(x != 0, axis=axis, keepdims=keepdims, dtype=np.int64)
-
-    def decompose(self, g: GraphBuilder, x: Value, axis: tuple[int, ...], keepdims: bool) -> Value:
-        return g.sum(g.cast(x, dtypes.bool_), axis=axis, keepdims=keepdims)
-
-
-class Logsumexp(Statistic):
-    """log(sum(exp(x))) along `axis`, without overflow. Of elements that are all -inf it is -inf."""
-
-    accepts = "real"
-
-    def reference(self, x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
-        with np.errstate(all="ignore"):
-            top = np.max(x, axis=axis, keepdims=True, initial=-np.inf)
-            top = np.where(np.isfinite(top), top, 0).astype(x.dtype)
-            total = np.log(np.sum(np.exp(x - top), axis=axis, keepdims=True)) + top
-            return total if keepdims else np.squeeze(total, axis)
-
-    def decompose(self, g: GraphBuilder, x: Value, axis: tuple[int, ...], keepdims: bool) -> Value:
-        wide, out = g.compute(x), tensor(x).with_shape(reduced(tensor(x).shape, axis, keepdims))
-        if any(tensor(x).shape[a] == 0 for a in axis):  # a maximum of no elements has no meaning, log(0) has
-            return g.full(out.shape, -math.inf, out.dtype)
-        top = g.max(wide, axis=axis, keepdims=True)
-        top = g.where(g.isfinite(top), top, 0.0)
-        total = g.add(g.log(g.sum(g.exp(g.sub(wide, top)), axis=axis, keepdims=True)), top)
-        return g.to(g.reshape(total, out.shape), out.dtype)
-
-    def adjoint(self, g: GraphBuilder, out: Value, ct: Value, x: Value, axis: tuple[int, ...], keepdims: bool) -> Any:
-        p = g.exp(g.sub(x, expanded(g, out, x, axis)))
-        return (g.mul(p, expanded(g, ct, x, axis)),)
-
-    def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
-        return dims.prod(operands[0].shape) * 13
-
-
-class Norm(Statistic):
-    """The norm of order `ord` of the elements along `axis`: (sum |x|**ord)**(1/ord).
-
-    The orders `inf` and `-inf` give the largest and the smallest |x|.
-    """
-
-    def infer(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, t: Infer, x: TensorType, ord: float = 2, axis: Axes = None, keepdims: bool = False
-    ) -> TensorType:
-        if t.number(ord, "ord") == 0:
-            t.fail("TS213", "norm needs a number other than 0 as ord")
-        out = self.rule(t, x, axis, keepdims)
-        return out if not out.dtype.is_complex else out.with_dtype(dtypes.f32 if out.dtype.bits == 64 else dtypes.f64)
-
-    def reference(self, x: Any, ord: float, axis: tuple[int, ...], keepdims: bool) -> Any:
-        with np.errstate(all="ignore"):
-            a = np.abs(x)
-            if math.isinf(ord):
-                return (np.max if ord > 0 else np.min)(
-                    a, axis=axis, keepdims=keepdims, initial=-math.copysign(np.inf, ord)
-                )
-            return np.sum(a**ord, axis=axis, keepdims=keepdims) ** (1 / ord)
-
-    def decompose(self, g: GraphBuilder, x: Value, ord: float, axis: tuple[int, ...], keepdims: bool) -> Value:
-        a = g.abs(g.compute(x))
-        dtype = tensor(a).dtype if tensor(x).dtype.is_complex else tensor(x).dtype
-        if math.isinf(ord):
-            return g.to((g.max if ord > 0 else g.min)(a, axis=axis, keepdims=keepdims), dtype)
-        power = a if ord == 1 else g.square(a) if ord == 2 else g.pow(a, float(ord))
-        total = g.sum(power, axis=axis, keepdims=keepdims)
-        return g.to(total if ord == 1 else g.sqrt(total) if ord == 2 else g.pow(total, 1 / ord), dtype)
-
-    def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
-        return dims.prod(operands[0].shape) * 2
-
-
-class Scan(Operator, abstract=True):
-    """An inclusive prefix along one axis, in ascending order."""
-
-    kind = "scan"
-
-    def infer(self, t: Infer, x: TensorType, axis: int | None = None) -> TensorType:
-        wide = x if x.dtype.is_float or x.dtype.is_complex else t.convert(0, x, x.dtype.accumulate)
-        if axis is None and x.rank != 1:
-            t.canonical(axis=None)
-            return wide.with_shape((dims.prod(x.shape),))
-        t.canonical(axis=t.axis(x, 0 if axis is None else axis))
-        return wide
-
-    def decompose(self, g: GraphBuilder, x: Value, axis: int | None) -> Value | None:
-        if axis is not None:
-            return None
-        return g.emit(self, [g.reshape(x, (dims.prod(tensor(x).shape),))], {"axis": 0})
-
-    def partition(self, cut: Cut, x: TensorType, axis: int | None) -> None:
-        if (a := cut.axis(x)) is not None and axis in (a, None):
-            cut.whole(f"it runs along {cut.dim}")
-
-
-class Cumsum(Scan):
-    """Running sums along `axis` (None: of the flattened tensor). Integers and bools are summed as 64-bit integers."""
-
-    def reference(self, x: Any, axis: int | None) -> Any:
-        return np.cumsum(x, axis=axis)
-
-    def adjoint(self, g: GraphBuilder, out: Value, ct: Value, x: Value, axis: int | None) -> Any:
-        if axis is None:
-            return (g.reshape(g.flip(g.cumsum(g.flip(ct, 0), 0), 0), tensor(x).shape),)
-        return (g.flip(g.cumsum(g.flip(ct, axis), axis), axis),)
-
-    def tangent(self, g: GraphBuilder, out: Value, tangents: Sequence[Value], x: Value, axis: int | None) -> Value:
-        return g.cumsum(tangents[0], axis=axis)
-
-
-class Cumprod(Scan):
-    """Running products along `axis` (None: of the flattened tensor). Integers and bools count as 64-bit integers."""
-
-    def reference(self, x: Any, axis: int | None) -> Any:
-        return np.cumprod(x, axis=axis)
-
-
-class Cumulative(Operator, abstract=True):
-    """The Array API's scan: along `axis`, which only a vector need not name; elements may count as `dtype` first."""
-
-    methods = ()
-    scan: ClassVar[str]
-    initial: ClassVar[int]
-
-    def infer(
-        self, t: Infer, x: TensorType, axis: int | None = None, dtype: DType | None = None,
-        include_initial: bool = False,
-    ) -> TensorType:  # fmt: skip
-        if axis is None and x.rank != 1:
-            t.fail("TS204", f"{self.name} needs an axis: its operand has {x.rank} axes")
-        a = t.axis(x, 0 if axis is None else axis)
-        wanted = x.dtype.accumulate if x.dtype.is_integer or x.dtype.kind == "bool" else x.dtype
-        found = wanted if dtype is None else t.dtype(dtype)
-        initial = t.flag(include_initial, "include_initial")
-        t.canonical(axis=a, dtype=found, include_initial=initial)
-        t.convert(0, x, found)
-        return TensorType(tuple(d + 1 if initial and i == a else d for i, d in enumerate(x.shape)), found)
-
-    def reference(self, x: Any, axis: int, dtype: DType, include_initial: bool) -> Any:
-        out = getattr(np, self.scan)(x, axis=axis, dtype=x.dtype)
-        if not include_initial:
-            return out
-        first = np.full((*x.shape[:axis], 1, *x.shape[axis + 1 :]), self.initial, x.dtype)
-        return np.concatenate([first, out], axis)
-
-    def decompose(self, g: GraphBuilder, x: Value, axis: int, dtype: DType, include_initial: bool) -> Value:
-        out = g.to(getattr(g, self.scan)(x, axis=axis), dtype)
-        if not include_initial:
-            return out
-        shape = tensor(x).shape
-        first = g.full((*shape[:axis], 1, *shape[axis + 1 :]), self.initial, dtype)
-        return g.concat([first, out], axis=axis)
-
-
-class CumulativeSum(Cumulative):
-    """Running sums along `axis`; with `include_initial` a 0 stands before them."""
-
-    scan, initial = "cumsum", 0
-
-
-class CumulativeProd(Cumulative):
-    """Running products along `axis`; with `include_initial` a 1 stands before them."""
-
-    scan, initial = "cumprod", 1
