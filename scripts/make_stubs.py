@@ -16,7 +16,7 @@ from typing import Any
 
 import tessera
 from tessera.compiler.frontend.kernel.builtins import public
-from tessera.compiler.graph.operator import FUNCTIONS, METHODS, PROPERTIES, Operator, Parameter
+from tessera.compiler.graph.operator import FUNCTIONS, METHODS, PROPERTIES, Operator, OperatorParameter
 from tessera.compiler.tile.builtin import TileBuiltin
 from tessera.language import dtypes
 from tessera.language.dtypes import DType
@@ -79,7 +79,7 @@ def leader(operator: Operator) -> int:
     return next((i for i, p in enumerate(operator.parameters) if p.operand and p.name != "seed"), -1)
 
 
-def annotation(p: Parameter, kind: str) -> str:
+def annotation(p: OperatorParameter, kind: str) -> str:
     """The annotation users see; `kind` is that of one tensor."""
     if not p.operand:
         return p.annotation

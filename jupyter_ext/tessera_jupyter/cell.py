@@ -20,7 +20,7 @@ from tessera.compiler.frontend.analyse import analyse
 from tessera.compiler.frontend.result import Analysis
 from tessera.compiler.frontend.syntax.parse import compile_text, parse
 from tessera.errors import CompileError, Diagnostic, TesseraError, register_source
-from tessera.language.decorators import Program
+from tessera.language.decorators import Decorated
 
 _FLAGS = __future__.annotations.compiler_flag
 _registered: dict[str, str] = {}  # file -> text
@@ -31,7 +31,7 @@ class Defined:
     """A function or kernel that a cell has defined, and what is known of it. `path` is how the notebook reaches it."""
 
     path: str
-    program: Program[Any, Any]
+    program: Decorated[Any, Any]
     analysis: Analysis
 
 
@@ -128,14 +128,14 @@ def _within(tb: TracebackType | None, file: str) -> TracebackType | None:
     return tb
 
 
-def _defined(shell: InteractiveShell, tree: ast.Module, file: str) -> Iterator[tuple[str, Program[Any, Any]]]:
+def _defined(shell: InteractiveShell, tree: ast.Module, file: str) -> Iterator[tuple[str, Decorated[Any, Any]]]:
     """The functions and kernels whose text stands in this cell, in its order; those of its classes as well."""
-    found: dict[int, tuple[str, Program[Any, Any]]] = {}
+    found: dict[int, tuple[str, Decorated[Any, Any]]] = {}
     for name in _bound(tree):
         value = shell.user_ns.get(name)
         inner = vars(value) if isinstance(value, type) else {}
         for path, program in ((name, value), *((f"{name}.{k}", v) for k, v in inner.items())):
-            if isinstance(program, Program) and program.__wrapped__.__code__.co_filename == file:
+            if isinstance(program, Decorated) and program.__wrapped__.__code__.co_filename == file:
                 found.setdefault(id(program), (path, program))
     yield from sorted(found.values(), key=lambda pair: pair[1].__wrapped__.__code__.co_firstlineno)
 
@@ -148,7 +148,7 @@ def _bound(tree: ast.Module) -> Iterator[str]:
             yield node.id
 
 
-def _analysed(program: Program[Any, Any], dims: Mapping[str, int]) -> Analysis:
+def _analysed(program: Decorated[Any, Any], dims: Mapping[str, int]) -> Analysis:
     return analyse(program.definition(), None, dims)
 
 

@@ -19,7 +19,7 @@ import tessera
 from tessera.compiler.frontend.analyse import analyse
 from tessera.compiler.targets import base as targets
 from tessera.errors import CompileError
-from tessera.language.decorators import Function, Program
+from tessera.language.decorators import Decorated, Function
 from tessera.profiler import Profiler
 from tessera.runtime import events
 from tessera.runtime.arrays import devices
@@ -147,7 +147,7 @@ class TesseraMagics(Magics):
 
     def _hints(self, request: MagicRequest) -> None:
         program = self.shell.user_ns.get(request.expression)
-        if isinstance(program, Program):
+        if isinstance(program, Decorated):
             profile = self._profiles.get(id(program))
             if profile is None:
                 call = f"{request.expression}(...)"
@@ -198,12 +198,12 @@ class TesseraMagics(Magics):
 
     # what they share
 
-    def _program(self, expression: str) -> Program[Any, Any]:
+    def _program(self, expression: str) -> Decorated[Any, Any]:
         """The function or kernel that an expression names. Raises UsageError."""
         value = self._value(expression)
         if isinstance(value, Compiled):
             return value.function
-        if isinstance(value, Program):
+        if isinstance(value, Decorated):
             return value
         if callable(value) and hasattr(value, "__code__"):
             return Function(value)
@@ -220,7 +220,7 @@ class TesseraMagics(Magics):
 
     def _names(self) -> list[str]:
         return sorted(
-            name for name, v in self.shell.user_ns.items() if isinstance(v, Program) and not name.startswith("_")
+            name for name, v in self.shell.user_ns.items() if isinstance(v, Decorated) and not name.startswith("_")
         )
 
     def _record(self, expression: str, once: bool = False) -> Profiler:
@@ -240,7 +240,7 @@ class TesseraMagics(Magics):
             profile = _Shown()
             profile.repeat(lambda: eval(code, self.shell.user_ns), 1 if once else None)
         ran = {str(launch.attributes.get("function", launch.kernel)) for launch in profile.recording.launches}
-        programs = [v for v in self.shell.user_ns.values() if isinstance(v, Program) and v.name in ran]
+        programs = [v for v in self.shell.user_ns.values() if isinstance(v, Decorated) and v.name in ran]
         self._profiles |= {id(p): profile for p in programs}
         fill(programs, profile)
         return profile

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 from IPython.display import DisplayHandle, display
 
 from tessera.errors import Diagnostic
-from tessera.language.decorators import Program
+from tessera.language.decorators import Decorated
 from tessera.profiler import Profiler
 from tessera_jupyter.command import TABS
 from tessera_jupyter.findings import as_text
@@ -100,7 +100,7 @@ def _resource(name: str) -> str:
     return (" " if name.endswith(".css") else "\n").join(line for line in lines if line and not line.startswith("//"))
 
 
-_shown: WeakKeyDictionary[Program[Any, Any], tuple[DisplayHandle, OutputPanel]] = WeakKeyDictionary()
+_shown: WeakKeyDictionary[Decorated[Any, Any], tuple[DisplayHandle, OutputPanel]] = WeakKeyDictionary()
 
 
 def show(panel: OutputPanel) -> None:
@@ -111,7 +111,7 @@ def show(panel: OutputPanel) -> None:
             _shown[s.program] = handle, panel
 
 
-def fill(programs: Sequence[Program[Any, Any]], profile: Profiler) -> None:
+def fill(programs: Sequence[Decorated[Any, Any]], profile: Profiler) -> None:
     """Puts a profile into the panels of the cells that defined `programs`."""
     for program in programs:
         if program in _shown:

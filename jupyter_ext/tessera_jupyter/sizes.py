@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 
 from IPython.core.interactiveshell import InteractiveShell
 
-from tessera.language.decorators import Program
+from tessera.language.decorators import Decorated
 
 TARGET = "tessera.sizes"
 
@@ -46,7 +46,7 @@ def called(namespace: Mapping[str, Any]) -> list[Called]:
     return out
 
 
-def _programs(namespace: Mapping[str, Any]) -> Iterator[Program[Any, Any]]:
+def _programs(namespace: Mapping[str, Any]) -> Iterator[Decorated[Any, Any]]:
     values = list(namespace.values())
     inner = [v for value in values if isinstance(value, type) for v in vars(value).values()]
-    yield from {id(v): v for v in (*values, *inner) if isinstance(v, Program)}.values()
+    yield from {id(v): v for v in (*values, *inner) if isinstance(v, Decorated)}.values()

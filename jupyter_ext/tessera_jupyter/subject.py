@@ -14,7 +14,7 @@ from tessera.compiler.pipeline import Lowered, lower
 from tessera.compiler.targets import base as targets
 from tessera.compiler.targets.base import Target
 from tessera.errors import Diagnostic, TesseraError, render_all
-from tessera.language.decorators import Program
+from tessera.language.decorators import Decorated
 from tessera.runtime.arrays import devices
 from tessera.runtime.compiled import Compiled
 from tessera.runtime.levels import Level, assembly_lines, op_lines, target_lines
@@ -32,7 +32,7 @@ class Subject:
     no code for it; `why` says what is missing."""
 
     path: str
-    program: Program[Any, Any]
+    program: Decorated[Any, Any]
     analysis: Analysis
     target: Target
     lowered: Lowered | None = None
@@ -81,7 +81,7 @@ class Subject:
 
 def subject(
     path: str,
-    program: Program[Any, Any],
+    program: Decorated[Any, Any],
     analysis: Analysis,
     target: str,
     dims: Mapping[str, int],

@@ -18,7 +18,7 @@ from tessera.compiler.frontend.sizes import declared_sizes, usual_sizes
 from tessera.compiler.machines import ANY_GPU, AUTO, HOST
 from tessera.compiler.targets import base as targets
 from tessera.errors import CompileError, DeviceError, Diagnostic
-from tessera.language.decorators import Program
+from tessera.language.decorators import Decorated
 from tessera.runtime.arrays import devices
 from tessera.runtime.call.examples import example_arguments
 
@@ -95,7 +95,7 @@ def _prepared(
         raise typer.BadParameter(f"{name} has no size {unknown[0]!r}; {has}")
     chosen, on_gpu = _target(target)
     program = execute(Path(file), [], name="__profile__").get(name)
-    if not isinstance(program, Program):
+    if not isinstance(program, Decorated):
         raise typer.BadParameter(f"{file} defines no function or kernel {name!r} when it is run")
     used = usual_sizes(analysis, given)
     made = example_arguments(program, {**used, **set_to})

@@ -11,7 +11,7 @@ import typer
 from tessera import knobs
 from tessera.cli.programs import sizes
 from tessera.cli.run import execute
-from tessera.language.decorators import Program
+from tessera.language.decorators import Decorated
 from tessera.runtime.arrays import devices
 from tessera.runtime.call.examples import example_arguments
 
@@ -30,7 +30,7 @@ def tune(
     if not colon or not name.isidentifier():
         raise typer.BadParameter(f"{where!r} is not FILE:NAME, as in model.py:attention")
     program = execute(Path(file), [], name="__tune__").get(name)
-    if not isinstance(program, Program):
+    if not isinstance(program, Decorated):
         raise typer.BadParameter(f"{file} has no function or kernel {name!r}")
     with knobs.target.override(knobs.target() if target == "auto" else devices.resolve(target)):
         tuning = program.tune(**example_arguments(program, sizes(dims)))

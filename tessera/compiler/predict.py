@@ -20,7 +20,7 @@ from tessera.compiler.levels import NoIR, schedule, unit
 from tessera.compiler.machines import MACHINES, Peaks, predicted_machine
 from tessera.compiler.schedule.cost import predicted_us
 from tessera.compiler.schedule.refusals import Refusal, refusals
-from tessera.compiler.tile.program import Branch, Buffer, Launch, Program, Step, Window
+from tessera.compiler.tile.program import Branch, Buffer, BufferArg, Launch, Program, Step
 from tessera.errors import TesseraError
 from tessera.files import read_record, write_record
 from tessera.language.dims import prod
@@ -195,7 +195,7 @@ def memory(program: Program) -> int:
     uses: dict[int, list[int]] = {}
     for at, launch in enumerate(program.launches):
         for arg in launch.args:
-            if isinstance(arg, Window):
+            if isinstance(arg, BufferArg):
                 uses.setdefault(arg.buffer, []).append(at)
     kept = sum(_size(b) for b in program.buffers if b.role != "temp")
     passing = [(_size(b), uses[b.id][0], uses[b.id][-1]) for b in program.buffers if b.role == "temp" and b.id in uses]

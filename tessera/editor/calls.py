@@ -35,7 +35,7 @@ class Bracket:
 
 
 @dataclass(slots=True)
-class Context:
+class CallContext:
     """The open brackets from the outermost in, and whether the position is inside a string or comment."""
 
     brackets: list[Bracket] = field(default_factory=list[Bracket])
@@ -66,10 +66,10 @@ def _start(text: str, offset: int) -> int:
     return max(start, least)
 
 
-def context_at(text: str, offset: int) -> Context:
+def context_at(text: str, offset: int) -> CallContext:
     """The context at `offset`, read from where its top-level statement starts, or from as far as that may count."""
     start = _start(text, offset)
-    context = Context()
+    context = CallContext()
     for m in _TOKEN.finditer(text, start):
         token = m.group()
         if m.start() >= offset:

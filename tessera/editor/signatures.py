@@ -21,7 +21,7 @@ TILE = "tessera.tile."
 
 
 @dataclass(frozen=True, slots=True)
-class Signature:
+class CallSignature:
     """`parameters` and `returns` as they are written: `axis=-1`, `x: Tensor["M", "N"]`. `written`: whether the program
     holds it, so that its documentation is plain text; Tessera's own is Markdown."""
 
@@ -63,7 +63,7 @@ def is_decorated(closure: Closure) -> bool:
     return bool(found)
 
 
-def of_value(value: Any) -> Signature | None:
+def of_value(value: Any) -> CallSignature | None:
     match value:
         case OperatorRef(name=name):
             return of_operator(REGISTRY[name])
@@ -79,24 +79,24 @@ def of_value(value: Any) -> Signature | None:
             return None
 
 
-def of_operator(operator: Operator, method: bool = False) -> Signature:
+def of_operator(operator: Operator, method: bool = False) -> CallSignature:
     """As a method, an operator lacks its first operand."""
     given = [p.name if p.required else f"{p.name}={_shown(p.default)}" for p in operator.parameters]
-    return Signature(operator.name, tuple(given[1:] if method else given), operator.doc)
+    return CallSignature(operator.name, tuple(given[1:] if method else given), operator.doc)
 
 
-def of_method(name: str) -> Signature | None:
+def of_method(name: str) -> CallSignature | None:
     operator = METHODS.get(name) or PROPERTIES.get(name)
     return of_operator(operator, method=True) if operator is not None else None
 
 
-def of_tile(name: str, method: bool = False) -> Signature | None:
+def of_tile(name: str, method: bool = False) -> CallSignature | None:
     """As a method of a tile, a function lacks its first parameter."""
     builtin = public().get(name)
-    return Signature(name, builtin.written[1 if method else 0 :], builtin.text) if builtin is not None else None
+    return CallSignature(name, builtin.written[1 if method else 0 :], builtin.text) if builtin is not None else None
 
 
-def of_definition(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Signature:
+def of_definition(node: ast.FunctionDef | ast.AsyncFunctionDef) -> CallSignature:
     a = node.args
     plain = [*a.posonlyargs, *a.args]
     given = list(map(_parameter, plain, [*[None] * (len(plain) - len(a.defaults)), *a.defaults]))
@@ -106,7 +106,7 @@ def of_definition(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Signature:
     if a.kwarg:
         given.append(f"**{_parameter(a.kwarg)}")
     returns = _written(node.returns) if node.returns is not None else ""
-    return Signature(node.name, tuple(given), ast.get_docstring(node) or "", returns, written=True)
+    return CallSignature(node.name, tuple(given), ast.get_docstring(node) or "", returns, written=True)
 
 
 def _parameter(p: ast.arg, default: ast.expr | None = None) -> str:
@@ -121,7 +121,7 @@ def _written(node: ast.expr) -> str:
     return text if '"' in text else text.replace("'", '"')
 
 
-def _of_python(name: str, function: Any) -> Signature | None:
+def _of_python(name: str, function: Any) -> CallSignature | None:
     if not callable(function):
         return None
     given = tuple(
@@ -129,7 +129,7 @@ def _of_python(name: str, function: Any) -> Signature | None:
         + (f"={_shown(p.default)}" if p.default is not p.empty else "")
         for p in inspect.signature(function).parameters.values()
     )
-    return Signature(name, given, inspect.getdoc(function) or "")
+    return CallSignature(name, given, inspect.getdoc(function) or "")
 
 
 def _shown(default: object) -> str:

@@ -126,7 +126,7 @@ class RecordAnn(_Optional):
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown(_Optional):
+class UnknownAnn(_Optional):
     """An annotation that says nothing to the compiler, such as `KVCache` or `str`; `text` is how it was written."""
 
     text: str = ""
@@ -136,7 +136,7 @@ class Unknown(_Optional):
         return (self.text or "Any") + (" | None" if self.optional else "")
 
 
-Annotation: TypeAlias = TensorAnn | TileAnn | ConstAnn | ScalarAnn | TupleAnn | SequenceAnn | RecordAnn | Unknown
+Annotation: TypeAlias = TensorAnn | TileAnn | ConstAnn | ScalarAnn | TupleAnn | SequenceAnn | RecordAnn | UnknownAnn
 
 
 def holds_tensors(a: Annotation) -> bool:
@@ -154,7 +154,7 @@ def part(a: Annotation, key: object) -> Annotation:
     if isinstance(a, SequenceAnn):
         return a.item
     items = a.items if isinstance(a, TupleAnn) else tuple(f for _, f in a.fields) if isinstance(a, RecordAnn) else ()
-    return items[key] if isinstance(key, int) and key < len(items) else Unknown()
+    return items[key] if isinstance(key, int) and key < len(items) else UnknownAnn()
 
 
 def _text(head: str, shape: Shape | None, dtype: DType | None, policy: Policy | None, optional: bool) -> str:

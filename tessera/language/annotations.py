@@ -32,7 +32,7 @@ from tessera.language.annotation_types import (
     Tile,
     TileAnn,
     TupleAnn,
-    Unknown,
+    UnknownAnn,
     closest,
     const_items,
     dim_of,
@@ -63,7 +63,7 @@ __all__ = [
     "Tile",
     "TileAnn",
     "TupleAnn",
-    "Unknown",
+    "UnknownAnn",
     "annotation_from_ast",
     "holds_tensors",
     "part",
@@ -91,8 +91,8 @@ def annotation_from_ast(
     """Reads an annotation from its syntax, running none of the program. Raises AnnotationError (TS211).
 
     `resolve` says what a (dotted) name stands for: an integer, a string, a dtype, a policy, a Python type, an
-    annotation object, an `ast.expr` (an alias in a text that is only read), `Unknown()` where that cannot be known, or
-    None where there is no such name (then Tessera's own names are taken at their word). What carries
+    annotation object, an `ast.expr` (an alias in a text that is only read), `UnknownAnn()` where that cannot be known,
+    or None where there is no such name (then Tessera's own names are taken at their word). What carries
     `__tessera_builtin__` or `path` is known by it: "tessera.Tensor". `type_parameters` are names that are dims.
     """
     try:
@@ -121,11 +121,11 @@ class _Reader:
                 try:
                     return self.subscript(node, head, inner)
                 except _UnknowableError:
-                    return Unknown(ast.unparse(node))
+                    return UnknownAnn(ast.unparse(node))
             case ast.Name() | ast.Attribute():
                 return self.name(node)
             case _:
-                return Unknown(ast.unparse(node))
+                return UnknownAnn(ast.unparse(node))
 
     def quoted(self, node: ast.expr, text: str) -> Annotation:
         """A forward reference: the text inside has no columns of its own that editors could use."""
@@ -147,7 +147,7 @@ class _Reader:
                 present.append(p)
         some = [p for p in present if not (isinstance(p, ast.Constant) and p.value is None)]
         if len(some) != 1:
-            return Unknown(" | ".join(map(ast.unparse, present)))
+            return UnknownAnn(" | ".join(map(ast.unparse, present)))
         found = self.annotation(some[0])
         return replace(found, optional=True) if len(some) < len(present) else found
 
@@ -173,7 +173,7 @@ class _Reader:
             item = self.annotation(parts[min(int(keyed), len(parts) - 1)])
             if holds_tensors(item) or isinstance(item, (TensorAnn, TileAnn)):
                 return SequenceAnn(item, keyed)
-        return Unknown(ast.unparse(node))
+        return UnknownAnn(ast.unparse(node))
 
     def head(self, node: ast.expr) -> str:
         """The annotation that `node` names: "Tensor" for `ts.Tensor` however imported; "" where it is none of ours."""
@@ -212,7 +212,7 @@ class _Reader:
         if isinstance(value, ast.expr):
             span = self.span_of(node)
             return _Reader(self.resolve, lambda _: span, self.type_parameters).annotation(value)
-        return Unknown(dotted)
+        return UnknownAnn(dotted)
 
     # between the brackets
 
@@ -254,7 +254,7 @@ class _Reader:
         if dotted in self.type_parameters:
             return dims.symbol(dotted)
         value = self.resolve(dotted)
-        if isinstance(value, Unknown):
+        if isinstance(value, UnknownAnn):
             raise _UnknowableError
         if isinstance(value, ast.expr):
             return self.value(value)

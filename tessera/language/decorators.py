@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tessera.language.schedule import Schedule
 
 
-class Program:
+class Decorated:
     """A Python function that Tessera compiles when it is called. `options` are the decorators' keywords."""
 
     kind: ClassVar[Literal["function", "kernel"]] = "function"
@@ -148,28 +148,28 @@ class Program:
         return f"<tessera {self.kind} {self.__wrapped__.__qualname__}{inspect.signature(self.__wrapped__)}>"
 
 
-def _call(fn: Program, args: tuple[object, ...], kwargs: Mapping[str, Any]) -> Any:
+def _call(fn: Decorated, args: tuple[object, ...], kwargs: Mapping[str, Any]) -> Any:
     """Stands for `runtime.dispatch.call` until the first call, which puts that in its place."""
     global _call  # slow: later calls find the runtime's at once
     _call = deferred("runtime.call.dispatch").call
     return _call(fn, args, kwargs)
 
 
-def _compiled(fn: Program, target: str, dims: Mapping[str, int] | None) -> Any:
+def _compiled(fn: Decorated, target: str, dims: Mapping[str, int] | None) -> Any:
     return deferred("runtime.compiled").compile(fn, target=target, dims=dims)
 
 
-def _last_or_compiled(fn: Program, target: str, dims: Mapping[str, int] | None) -> Any:
+def _last_or_compiled(fn: Decorated, target: str, dims: Mapping[str, int] | None) -> Any:
     """What the last call ran, unless another target or other sizes are asked for."""
     last = deferred("runtime.compiled").Compiled.of_last_call(fn) if target == "auto" and dims is None else None
     return last if last is not None else _compiled(fn, target, dims)
 
 
-class Function(Program):
+class Function(Decorated):
     """Made by `@ts.function`: whole-tensor modelling, compiled through Graph IR."""
 
 
-class Kernel(Program):
+class Kernel(Decorated):
     """Made by `@ts.kernel`: a tile program. `config` holds the schedule's parameters (BLOCK_M, num_warps ...)."""
 
     kind = "kernel"
@@ -177,7 +177,7 @@ class Kernel(Program):
 
 def _demand_plain_function(python: Any, kind: str) -> None:
     name = getattr(python, "__name__", repr(python))
-    if isinstance(python, Program):
+    if isinstance(python, Decorated):
         _refuse(python, "TS102", f"{name} is a Tessera {python.kind} already; decorate it once.")
     if inspect.iscoroutinefunction(python) or inspect.isgeneratorfunction(python) or inspect.isasyncgenfunction(python):
         _refuse(python, "TS102", f"{name} is async or a generator; a {kind} is a plain function.")
@@ -238,7 +238,7 @@ class _KernelDecorator:
     ) -> Callable[[Callable[..., Any]], Kernel]:
         """A kernel that runs under the quickest combination of `space`, found at its first call; see `ts.autotune`."""
         decorate = autotune(space=space, metric=metric, timeout_ms=timeout_ms, cache=cache)
-        return lambda f: decorate(f if isinstance(f, Program) else Kernel(f))
+        return lambda f: decorate(f if isinstance(f, Decorated) else Kernel(f))
 
 
 kernel = _KernelDecorator()
@@ -267,8 +267,8 @@ class _Autotune:
         """
         options = tuning_options(space, configs, metric, timeout_ms, cache)
 
-        def decorate(f: Any) -> Program:
-            program = f if isinstance(f, Program) else Function(f)
+        def decorate(f: Any) -> Decorated:
+            program = f if isinstance(f, Decorated) else Function(f)
             given, first = program.config, options["configs"][0]
             return program.with_options(
                 config=first, autotune={**options, "configs": [{**given, **c} for c in options["configs"]]}
@@ -299,7 +299,7 @@ def numerics(fast: bool | None = None, policy: Policy | str | None = None) -> Ca
         found = found.merge(policies.PolicyPart("fast", fast))
 
     def decorate(f: Any) -> Any:
-        return f.with_options(numerics=found) if isinstance(f, Program) else Function(f, {"numerics": found})
+        return f.with_options(numerics=found) if isinstance(f, Decorated) else Function(f, {"numerics": found})
 
     return decorate
 

@@ -13,7 +13,7 @@ from typing import Any, NoReturn, cast
 
 from tessera.deferred import deferred
 from tessera.errors import CompileError, Diagnostic, TesseraError
-from tessera.language.decorators import Function, Program
+from tessera.language.decorators import Decorated, Function
 from tessera.language.tracebacks import leave, outward
 from tessera.nearest import nearest
 
@@ -200,7 +200,7 @@ def distributed(mesh: Any = None, over: str = "B", **unknown: object) -> Any:
     mesh cannot be used.
     """
     none_unknown("distributed", unknown)
-    if isinstance(mesh, Program) or callable(mesh):
+    if isinstance(mesh, Decorated) or callable(mesh):
         return distributed(over=over)(cast("Any", mesh))
     found = _mesh_of(mesh)
     if not isinstance(over, str) or not over.isidentifier():  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -210,14 +210,14 @@ def distributed(mesh: Any = None, over: str = "B", **unknown: object) -> Any:
 
 def _decorator(said: Distribution) -> Callable[[Any], Distributed]:
     def decorate(f: Any) -> Distributed:
-        if isinstance(f, Program) and not isinstance(f, Function):
+        if isinstance(f, Decorated) and not isinstance(f, Function):
             raise _refused(f"{f.name} is a {f.kind}; what is distributed is a @ts.function", f.name)
         if isinstance(f, Distributed):
             raise _refused(f"{f.name} is distributed already; it has one mesh, and one dim that is cut", f.name)
         if len(said.mesh.axes) > 1:
             axes = ", ".join(name for name, _ in said.mesh.axes)
             raise _refused(f"a function is distributed over a mesh with one axis, this one has {axes}", "")
-        python, options = (f.__wrapped__, f.options) if isinstance(f, Program) else (f, {})
+        python, options = (f.__wrapped__, f.options) if isinstance(f, Decorated) else (f, {})
         return Distributed(python, {**options, "distributed": said})
 
     return decorate

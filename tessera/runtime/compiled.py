@@ -22,7 +22,7 @@ from tessera.compiler.targets.base import Artifact, Target
 from tessera.errors import CompileError, Diagnostic, LaunchError, TesseraError
 from tessera.language import dims as algebra
 from tessera.language.annotations import TensorAnn
-from tessera.language.decorators import Function, Program
+from tessera.language.decorators import Decorated, Function
 from tessera.language.dims import Dim
 from tessera.language.tracebacks import leave, outward
 from tessera.runtime.arrays import devices
@@ -43,7 +43,7 @@ LEVELS = ("graph", "schedule", "tile", "target")
 class Compiled:
     """A function or kernel compiled for one target. Callable where its target can run; never compiles again."""
 
-    def __init__(self, fn: Program[Any, Any], target: Target, dims: Mapping[str, int], arguments: Any) -> None:
+    def __init__(self, fn: Decorated[Any, Any], target: Target, dims: Mapping[str, int], arguments: Any) -> None:
         self.function, self.target, self.dims = fn, target, dict(dims)
         self.configuration: Choice | None = None
         """of a tuned program: the one it is compiled under, and why this one"""
@@ -59,7 +59,7 @@ class Compiled:
         self.built: Built = self._build(profile=False)
 
     @classmethod
-    def of_last_call(cls, fn: Program[Any, Any]) -> Compiled | None:
+    def of_last_call(cls, fn: Decorated[Any, Any]) -> Compiled | None:
         """What the last call of a function or kernel ran, with its sizes and values; None before the first."""
         launcher: Launcher | None = vars(fn).get("launcher")
         made = launcher.ready.made if launcher is not None and launcher.ready is not None else None
@@ -207,7 +207,7 @@ def compile(
     first one where none has; `configuration` and `explain()` say which.
     Raises CompileError with every finding, TargetError TS601 for an unknown target, LaunchError for bad sizes.
     """
-    fn = f if isinstance(f, Program) else Function(f)
+    fn = f if isinstance(f, Decorated) else Function(f)
     fixed = dict(dims or {})
     for name, size in fixed.items():
         if not isinstance(size, int) or isinstance(size, bool) or size < 0:

@@ -16,7 +16,7 @@ from tessera.compiler.targets.cuda.emulate import EmulatedExecutable
 from tessera.compiler.tile.dialect import TileBuilder
 from tessera.compiler.tile.interpret.interpreter import run_kernel
 from tessera.compiler.tile.interpret.memory import WatchedView
-from tessera.compiler.tile.program import Buffer, Launch, Program, ScalarArg, Window
+from tessera.compiler.tile.program import Buffer, BufferArg, Launch, Program, ScalarArg
 from tessera.compiler.unit import Param
 from tessera.errors import Span
 from tessera.language.dims import Dim
@@ -66,7 +66,7 @@ def build(
         for i, a in enumerate(args)
         if a.shape is not None
     )
-    bound = tuple(Window(i) if a.shape is not None else ScalarArg(i, a.dtype) for i, a in enumerate(args))
+    bound = tuple(BufferArg(i) if a.shape is not None else ScalarArg(i, a.dtype) for i, a in enumerate(args))
     launch = Launch(kernel, bound, SPAN, 0, 0, name)
     return Program(name, params, buffers, (launch,), tuple(i for i in writes), free)
 

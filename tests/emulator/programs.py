@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tessera.compiler.ir.core import Op, Value
-from tessera.compiler.tile.program import Branch, Buffer, Launch, Loop, Program, Window
+from tessera.compiler.tile.program import Branch, Buffer, BufferArg, Launch, Loop, Program
 from tessera.compiler.unit import Param
 from tessera.language import dtypes as dt
 from tests.emulator.harness import SPAN, Arg, LineBuilder, build
@@ -17,7 +17,7 @@ def kernel(name: str, args: list[Arg], body: Any) -> Op:
 
 
 def launch(op: Op, *buffers: int) -> Launch:
-    return Launch(op, tuple(Window(b) for b in buffers), SPAN, 0, 0, str(op.attrs["sym_name"]))
+    return Launch(op, tuple(BufferArg(b) for b in buffers), SPAN, 0, 0, str(op.attrs["sym_name"]))
 
 
 def two_step_program() -> tuple[Program, Any, Any]:

@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 
 import tessera as ts
-from tessera.compiler.tile.program import Launch, Window
+from tessera.compiler.tile.program import BufferArg, Launch
 from tessera.errors import Diagnostic, TargetError
 from tessera.hardware import Artifact
 from tessera.language.dims import evaluate, prod
@@ -46,7 +46,7 @@ def launch(number, step):
     grid = [range(evaluate(d, {})) for d in step.kernel.attrs["grid"]]
     names, lines = {}, []
     for i, (value, arg) in enumerate(zip(step.kernel.region.block.args, step.args, strict=True)):
-        if not isinstance(arg, Window):
+        if not isinstance(arg, BufferArg):
             raise refused(step.kernel, "scalar arguments")
         names[value] = f"v{i}"
         shape = tuple(evaluate(d, {}) for d in value.type.shape)

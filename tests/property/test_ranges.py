@@ -11,7 +11,7 @@ import pytest
 from tessera.compiler.ir.core import Block, Op, Region, Value
 from tessera.compiler.ir.types import INDEX
 from tessera.compiler.tile.dialect import TileBuilder
-from tessera.compiler.tile.ranges import Ranges
+from tessera.compiler.tile.ranges import Intervals
 from tessera.errors import Span
 from tessera.language.dims import Dim, Facts, ceildiv, evaluate, symbol
 
@@ -83,7 +83,7 @@ class Made:
                     env[op.result] = OPS[name](a, b)
                 seen(op.result, env[op.result])
 
-    def demand(self, ranges: Ranges, sizes: dict[str, int]) -> int:
+    def demand(self, ranges: Intervals, sizes: dict[str, int]) -> int:
         self.sizes, count = sizes, 0
 
         def seen(v: Value, value: int) -> None:
@@ -107,10 +107,10 @@ def test_every_value_lies_in_its_range(first: int) -> None:
     for seed in range(first, first + 50):
         made = Made(seed)
         for n, m in ((0, 0), (1, 3), (17, 2), (40, 1)):
-            count += made.demand(Ranges(made.kernel), {"n": n, "m": m})
+            count += made.demand(Intervals(made.kernel), {"n": n, "m": m})
         facts = Facts()
         facts.assume_divisible(N, 16)
-        count += made.demand(Ranges(made.kernel, facts), {"n": 32, "m": 5})
+        count += made.demand(Intervals(made.kernel, facts), {"n": 32, "m": 5})
     assert count > 10_000
 
 
@@ -127,7 +127,7 @@ def test_a_step_says_nothing_of_where_the_last_one_lies() -> None:
     t = TileBuilder(block, None, SPAN)
     kernel = Op("tile.func", (), (), SPAN, {"sym_name": "k", "grid": (2,), "arg_names": ()}, [Region([block])])
     pid, zero, end, two = t.program_id(0), t.index(0), t.index(2 * N), t.index(2)
-    ranges = Ranges(kernel)
+    ranges = Intervals(kernel)
     assert ranges.of(counter(pid, end, two, t)).high == 2 * N - 1
     assert ranges.of(counter(zero, end, two, t)).high == 2 * N - 2
     assert ranges.of(counter(t.iop("imul", pid, two), end, two, t)).high == 2 * N - 2, "all starts are even"

@@ -20,7 +20,7 @@ from tessera.editor import signatures
 from tessera.editor.calls import NAME, context_at
 from tessera.editor.functions import Known, is_tensor
 from tessera.editor.names import COORDINATE, bound_by, context_names, fits, is_local
-from tessera.editor.signatures import Signature
+from tessera.editor.signatures import CallSignature
 from tessera.language import dtypes
 from tessera.language.dtypes import DType
 from tessera_lsp.document import Document
@@ -132,7 +132,7 @@ def _of_namespace(path: str) -> Iterator[lsp.CompletionItem]:
             yield _function(name, signatures.of_value(value), _KIND.Function)
 
 
-def _function(name: str, signature: Signature | None, kind: lsp.CompletionItemKind) -> lsp.CompletionItem:
+def _function(name: str, signature: CallSignature | None, kind: lsp.CompletionItemKind) -> lsp.CompletionItem:
     if signature is None:
         return lsp.CompletionItem(name, kind=kind)
     return lsp.CompletionItem(name, kind=kind, detail=signature.text, documentation=signature.summary or None)

@@ -16,7 +16,7 @@ from tessera.compiler.schedule.refusals import Refusal
 from tessera.editor import signatures
 from tessera.editor.functions import Known, is_tensor, policy_of
 from tessera.editor.names import COORDINATE, bound_by, covers, dim_at, is_local, word_at, word_span
-from tessera.editor.signatures import Signature
+from tessera.editor.signatures import CallSignature
 from tessera.errors import Span
 from tessera.language import dims
 from tessera.language.dims import Expr
@@ -116,7 +116,7 @@ def _of_module(document: Document, unit: IndexedUnit, line: int, col: int) -> tu
     return None
 
 
-def _defined(known: Known) -> Signature:
+def _defined(known: Known) -> CallSignature:
     """With what it has been found to return, where it does not say so."""
     signature = signatures.of_definition(known.tree)
     found = {type_text(e.type) for e in known.expressions if e.kind == "return"}
@@ -161,7 +161,7 @@ def _described(document: Document, value: Any) -> str:
     return _signature(function) if function is not None else ""
 
 
-def _signature(s: Signature) -> str:
+def _signature(s: CallSignature) -> str:
     """Tessera's own documentation is Markdown; a docstring of the file is anybody's text."""
     doc = markup.block(s.doc) if s.written and s.doc else f"{s.doc}\n\n"
     return _code(s.text) + doc

@@ -10,7 +10,7 @@ from tessera.editor import signatures
 from tessera.editor.calls import Bracket, context_at
 from tessera.editor.functions import Known
 from tessera.editor.names import is_local
-from tessera.editor.signatures import Signature
+from tessera.editor.signatures import CallSignature
 from tessera_lsp.document import Document
 from tessera_lsp.server import TesseraServer
 
@@ -28,14 +28,14 @@ def register(server: TesseraServer) -> None:
         return _help(document, signature, call) if signature is not None else None
 
 
-def _signature(document: Document, known: Known | None, call: Bracket) -> Signature | None:
+def _signature(document: Document, known: Known | None, call: Bracket) -> CallSignature | None:
     owner, _, name = call.head.rpartition(".")
     local = known is not None and is_local(known, call.head.partition(".")[0])
     found = None if local else signatures.of_value(signatures.resolve(document.scope, call.head))
     return found or (signatures.of_method(name) if owner and known is not None else None)
 
 
-def _help(document: Document, signature: Signature, call: Bracket) -> lsp.SignatureHelp:
+def _help(document: Document, signature: CallSignature, call: Bracket) -> lsp.SignatureHelp:
     """Parameters are given by their place in the label, in the client's code units."""
     at = len(signature.name) + 1
     places: list[tuple[int, int]] = []

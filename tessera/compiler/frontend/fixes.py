@@ -18,14 +18,14 @@ OFFERED = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class CandidateFix:
     """A fix that has not been tried, and the line that offers it."""
 
     fix: Fix
     said: str = ""
 
 
-Pending: TypeAlias = "list[tuple[int, list[Candidate]]]"
+Pending: TypeAlias = "list[tuple[int, list[CandidateFix]]]"
 """findings by number, each with what may mend it"""
 
 
@@ -72,7 +72,7 @@ def tried(
     waiting = dict(pending)
     out: list[Diagnostic] = []
     for i, d in enumerate(found):
-        candidates = [*(Candidate(f) for f in d.fixes), *waiting.get(i, ())]
+        candidates = [*(CandidateFix(f) for f in d.fixes), *waiting.get(i, ())]
         d = replace(d, fixes=())
         for c in candidates[:TRIALS]:
             changed = _edited(definition, c.fix)

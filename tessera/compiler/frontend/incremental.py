@@ -26,7 +26,7 @@ from tessera.compiler.frontend.names.vocabulary import is_known
 from tessera.compiler.frontend.result import Analysis, ExprInfo, changed
 from tessera.compiler.frontend.syntax.assigned import assigned_names
 from tessera.compiler.frontend.syntax.parse import source_of
-from tessera.compiler.frontend.syntax.reparse import Parsed, parsing
+from tessera.compiler.frontend.syntax.reparse import ParsedStatements, parsing
 from tessera.compiler.frontend.syntax.trees import first_line
 from tessera.compiler.frontend.workspace import Modules
 from tessera.compiler.ir.core import Op
@@ -61,7 +61,7 @@ class FileAnalysis:
     modules: Modules = field(default_factory=Modules, repr=False)
     """the other files of the workspace"""
     _kept: dict[tuple[str, int], _Kept] = field(default_factory=dict[tuple[str, int], _Kept])
-    _parsed: Parsed | None = None
+    _parsed: ParsedStatements | None = None
 
     def __post_init__(self) -> None:
         self.scope = TextScope(self.file, "", ast.Module([], []))

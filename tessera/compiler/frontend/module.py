@@ -21,7 +21,7 @@ from tessera.compiler.frontend.names.values import (
     UNKNOWN,
     Builtin,
     ClassRef,
-    Module,
+    FileModule,
     Namespace,
     has_unknown,
     is_sequence,
@@ -189,7 +189,7 @@ class TextScope:
             case _:
                 return UNKNOWN
 
-    def _file(self, module: str, level: int) -> Module | None:
+    def _file(self, module: str, level: int) -> FileModule | None:
         """The file of the workspace that is imported by this name."""
         if self._modules is None:
             return None
@@ -197,7 +197,7 @@ class TextScope:
         if path is None:
             return None
         self.imports[path] = scope = self._modules.scope(path)
-        return Module(module, scope)
+        return FileModule(module, scope)
 
     def is_file(self, module: str) -> bool:
         """Whether a file of the workspace is imported by this name."""

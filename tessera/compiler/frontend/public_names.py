@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 import tessera
 from tessera.compiler.frontend.module import TextScope
 from tessera.compiler.frontend.names import own_modules, vocabulary
-from tessera.compiler.frontend.names.values import MISSING, Module, Namespace
+from tessera.compiler.frontend.names.values import MISSING, FileModule, Namespace
 from tessera.compiler.frontend.syntax.assigned import assigned_names
 from tessera.compiler.frontend.syntax.by_node import by_node
 from tessera.compiler.frontend.syntax.parse import Source
@@ -77,7 +77,7 @@ def _module(scope: TextScope, name: str) -> str:
     """The module of Tessera that an imported name stands for; empty where it is something else."""
     value, node = scope.lookup(name), scope.bound[name]
     if isinstance(value, Namespace):
-        return value.path if not isinstance(value, Module) and _is_own(value.path) else ""
+        return value.path if not isinstance(value, FileModule) and _is_own(value.path) else ""
     if isinstance(node, ast.ImportFrom) and node.module and not node.level and _is_own(node.module):
         path = next((f"{node.module}.{a.name}" for a in node.names if (a.asname or a.name) == name), "")
         return path if path and not scope.is_file(path) and own_modules.members(path) is not None else ""

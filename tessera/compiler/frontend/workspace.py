@@ -15,8 +15,8 @@ from typing import Any
 from tessera.compiler.frontend.module import FileScope, TextScope
 from tessera.compiler.frontend.names import vocabulary
 from tessera.compiler.frontend.names.definition import Definition
-from tessera.compiler.frontend.names.values import MISSING, Module
-from tessera.compiler.frontend.syntax.reparse import Parsed, parsed
+from tessera.compiler.frontend.names.values import MISSING, FileModule
+from tessera.compiler.frontend.syntax.reparse import ParsedStatements, parsed
 from tessera.errors import register_source
 
 SUFFIXES = (".py", ".tess")
@@ -120,7 +120,7 @@ class ModuleScope:
         self._modules = modules
         self._text: str | None = None
         self._stamp: tuple[int, int] | None = None
-        self._parsed: Parsed | None = None
+        self._parsed: ParsedStatements | None = None
         self._scope: TextScope | None = None
         self._version = -1
 
@@ -182,7 +182,7 @@ class ModuleScope:
         if inner is None:
             return MISSING
         scope = self._names.imports[inner] = self._modules.scope(inner)
-        return Module(name, scope)
+        return FileModule(name, scope)
 
     def names(self) -> Iterable[str]:
         return list(self._names.bound)

@@ -41,7 +41,7 @@ from tessera.language.scalars import TABLE
 
 __all__ = [
     "FUNCTIONS", "METHODS", "PROPERTIES", "REGISTRY", "Cost", "GraphBuilder", "Infer", "InferError", "Kind", "Operator",
-    "Parameter", "Spread", "Suggestion", "attributes_of", "facts_of", "flat", "operator_of", "scalar_of",
+    "OperatorParameter", "Spread", "Suggestion", "attributes_of", "facts_of", "flat", "operator_of", "scalar_of",
     "split_operands", "tensor", "types_of", "verify_operator",
 ]  # fmt: skip
 
@@ -69,7 +69,7 @@ class Spread(tuple[Any, ...]):
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class OperatorParameter:
     """One parameter of the public signature. `spread`: as the last one it may be spelled out, `reshape(B, S, D)`."""
 
     name: str
@@ -172,18 +172,20 @@ class Operator:
         return tuple(TensorType(r.shape, r.dtype, _policy_of(policy, r.dtype)) for r in out)
 
     @cached_property
-    def parameters(self) -> tuple[Parameter, ...]:
-        out: list[Parameter] = []
+    def parameters(self) -> tuple[OperatorParameter, ...]:
+        out: list[OperatorParameter] = []
         for p in list(inspect.signature(self.infer).parameters.values())[1:]:
             note = str(p.annotation)
             tensor = "TensorType" in note
             out.append(
-                Parameter(p.name, tensor, tensor and "Sequence" in note, tensor and "None" in note, p.default, note)
+                OperatorParameter(
+                    p.name, tensor, tensor and "Sequence" in note, tensor and "None" in note, p.default, note
+                )
             )
         return tuple(out)
 
     @cached_property
-    def operands(self) -> tuple[Parameter, ...]:
+    def operands(self) -> tuple[OperatorParameter, ...]:
         """The parameters that take tensors."""
         return tuple(p for p in self.parameters if p.operand)
 

@@ -67,7 +67,7 @@ Use = tuple[Op, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class AxisPart:
     """`size` elements of an `axis` of that size, from `start` on. `end`: all that there are from there."""
 
     start: Dim
@@ -85,7 +85,7 @@ class Axes:
     reduced: dict[Op, Line] = field(default_factory=dict[Op, Line])
     summed: dict[Op, Line] = field(default_factory=dict[Op, Line])
 
-    parts: dict[Use, tuple[Part | None, ...]] = field(default_factory=dict["Use", "tuple[Part | None, ...]"])
+    parts: dict[Use, tuple[AxisPart | None, ...]] = field(default_factory=dict["Use", "tuple[AxisPart | None, ...]"])
     """of reads of a part of an argument; None for a whole axis"""
     joined: dict[Op, tuple[Line, ...]] = field(default_factory=dict[Op, "tuple[Line, ...]"])
     """of results that are put together: the line of each piece, along the last axis"""
@@ -111,7 +111,7 @@ class Axes:
         """The lines that walk a part of an argument."""
         return [a for a, p in self._parts() if a is not None and p is not None]
 
-    def _parts(self) -> Iterator[tuple[Line | None, Part | None]]:
+    def _parts(self) -> Iterator[tuple[Line | None, AxisPart | None]]:
         return ((a, p) for use, parts in self.parts.items() for a, p in zip(self.of(*use), parts, strict=True))
 
     def ends_early(self, line: Line) -> bool:
@@ -217,7 +217,7 @@ def _sliced(out: Axes, op: Op) -> None:
     if any(s != 1 for s in attrs["step"]):
         raise NoKernel("it takes elements with gaps between them, which is no block of an argument")
     bounds = [
-        None if m == 0 and n == d else Part(m, e, d, n == d)
+        None if m == 0 and n == d else AxisPart(m, e, d, n == d)
         for m, n, d, e in zip(attrs["start"], attrs["stop"], tensor(v).shape, tensor(result).shape, strict=True)
     ]
     own = _fresh(result)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 
 from tessera.compiler.ir.core import Op
 from tessera.compiler.kernel_source.axes import Axes, Line, NoKernel, space
-from tessera.compiler.kernel_source.layout import Layout, name_dims
+from tessera.compiler.kernel_source.layout import KernelPlan, name_dims
 from tessera.language import dims
 
 ROWS, COLUMNS, DEPTH = 32, 64, 32
@@ -24,12 +24,12 @@ SUMS = ("sum", "mean", "max", "min", "prod", "any", "all")
 """what a loop can find step by step"""
 
 
-def layout(func: Op, axes: Axes, taken: Collection[str], sizes: Mapping[str, int]) -> Layout:
+def layout(func: Op, axes: Axes, taken: Collection[str], sizes: Mapping[str, int]) -> KernelPlan:
     """Raises NoKernel. `taken`: names that no dim or counter may have. `sizes`: of dims that somebody has said."""
     results = func.region.block.ops[-1].operands
     if any(v.op is None for v in results):
         raise NoKernel("a result is one of the arguments as it is")
-    out = Layout(axes, space(axes, results))
+    out = KernelPlan(axes, space(axes, results))
     if axes.joined or any(a in out.lead for a in axes.in_parts):
         out.outputs = _outputs(len(results), taken)
     if axes.joined:
@@ -58,7 +58,7 @@ def _outputs(count: int, taken: Collection[str]) -> list[str]:
     return list(itertools.islice(names, count))
 
 
-def _pieces(out: Layout) -> None:
+def _pieces(out: KernelPlan) -> None:
     """All of a row of each piece in one program, which has a few of them. Raises NoKernel."""
     pieces = list(dict.fromkeys(a.found for lines in out.axes.joined.values() for a in lines))
     others = [a for a in (*out.axes.wholes(), *out.axes.sums()) if a not in pieces]
@@ -71,7 +71,7 @@ def _pieces(out: Layout) -> None:
 # reductions and prefixes
 
 
-def _reductions(out: Layout) -> None:
+def _reductions(out: KernelPlan) -> None:
     (line, *more) = out.axes.wholes()
     if more:
         raise NoKernel(f"it reduces along {line.dim} and along {more[0].dim}: a program reduces along one axis")
@@ -91,7 +91,7 @@ def _reductions(out: Layout) -> None:
     out.order = out.lead if line in out.lead else [*before, line, last]
 
 
-def _rows(out: Layout, row: Line, rest: list[Line]) -> None:
+def _rows(out: KernelPlan, row: Line, rest: list[Line]) -> None:
     """All of a row in one program, which has a few of them."""
     full = [*rest, row]
     places = [p for op, i in out.axes.reads if (p := out.axes.of(op, i))]
@@ -107,7 +107,7 @@ def _stepwise(op: Op) -> bool:
 # products
 
 
-def _products(out: Layout, sizes: Mapping[str, int]) -> None:
+def _products(out: KernelPlan, sizes: Mapping[str, int]) -> None:
     axes, lead = out.axes, out.lead
     inner = [op for op in axes.summed if any(a is not None and a not in lead for a in axes.of_value(op.result))]
     outer = [op for op in axes.summed if op not in inner]
@@ -146,7 +146,7 @@ def _pair(axes: Axes, op: Op) -> tuple[Line, Line]:
     return first.found, second.found
 
 
-def _block(out: Layout, outer: list[Op], inner: list[Op]) -> tuple[Line, Line]:
+def _block(out: KernelPlan, outer: list[Op], inner: list[Op]) -> tuple[Line, Line]:
     """Rows and columns of the products that make results; where there are only others, one is no result's."""
     pairs = {_pair(out.axes, op) for op in outer or inner}
     both = next(iter(pairs)) if len(pairs) == 1 else ()
@@ -157,7 +157,7 @@ def _block(out: Layout, outer: list[Op], inner: list[Op]) -> tuple[Line, Line]:
     return both[0], both[1]
 
 
-def _reduced_around(out: Layout, op: Op, line: Line, columns: Line) -> None:
+def _reduced_around(out: KernelPlan, op: Op, line: Line, columns: Line) -> None:
     """A reduction before a product walks as the product does; one behind it needs whole rows. Raises NoKernel."""
     if line in out.lead:
         if line is not columns:
@@ -168,7 +168,7 @@ def _reduced_around(out: Layout, op: Op, line: Line, columns: Line) -> None:
         raise NoKernel("{} needs whole rows, and the programs of a product hold blocks of them", op)
 
 
-def _widths(out: Layout, first: Line, second: Line, fed: bool) -> None:
+def _widths(out: KernelPlan, first: Line, second: Line, fed: bool) -> None:
     rows = TALL if fed else WHOLE_ROWS if second in out.held else ROWS
     out.widths = {a: w for a, w in ((first, rows), (second, COLUMNS)) if a not in out.held}
     out.widths.update(dict.fromkeys(out.looped, DEPTH))

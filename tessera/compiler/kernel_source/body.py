@@ -18,7 +18,7 @@ from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import TensorType
 from tessera.compiler.kernel_source.axes import Axes, kind_of
 from tessera.compiler.kernel_source.coordinates import Causal, causal, numbered
-from tessera.compiler.kernel_source.layout import Layout, kernel_dim
+from tessera.compiler.kernel_source.layout import KernelPlan, kernel_dim
 from tessera.compiler.kernel_source.passes import MOVES
 from tessera.language.dtypes import DType
 from tessera.language.scalars import TABLE
@@ -61,7 +61,7 @@ class Body:
 
     func: Op
     axes: Axes
-    layout: Layout
+    layout: KernelPlan
     spelling: Spelling
     said: set[Op]
     """conversions that stand in the text; others are those of operands that meet"""

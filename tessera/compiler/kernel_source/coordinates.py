@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from tessera.compiler.graph.operator import tensor
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.kernel_source.axes import Axes, Line, NoKernel
-from tessera.compiler.kernel_source.layout import Layout
+from tessera.compiler.kernel_source.layout import KernelPlan
 from tessera.compiler.kernel_source.passes import MOVES
 from tessera.language.dtypes import DType, int64
 
 
-def numbered(axes: Axes, made: Layout, op: Op, tile: str, dtype: Callable[[DType], str]) -> str:
+def numbered(axes: Axes, made: KernelPlan, op: Op, tile: str, dtype: Callable[[DType], str]) -> str:
     """`(tile_s + ts.tile.arange(32))[:, None]`. Raises NoKernel where its place among other axes is not clear."""
     line, wanted = counted(axes, op), tensor(op.result).dtype
     if line is None:
@@ -40,7 +40,7 @@ def counted(axes: Axes, op: Op) -> Line | None:
     return axes.of_value(op.result)[axis]
 
 
-def _among(axes: Axes, made: Layout, op: Op, line: Line) -> list[Line]:
+def _among(axes: Axes, made: KernelPlan, op: Op, line: Line) -> list[Line]:
     """The axes of the tiles that it meets. Raises NoKernel where it meets several."""
     found: list[list[Line]] = []
     stack = [op]
@@ -66,7 +66,7 @@ class Causal:
     lowest: bool
 
 
-def causal(axes: Axes, made: Layout, op: Op) -> Causal | None:
+def causal(axes: Axes, made: KernelPlan, op: Op) -> Causal | None:
     """The mask that an op is, if it is one that `ts.tile.causal_mask` makes."""
     if op.name != "graph.where" or made.linear:
         return None

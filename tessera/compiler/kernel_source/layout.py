@@ -11,13 +11,13 @@ from string import ascii_uppercase
 from tessera.compiler.graph.operator import tensor
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import Shape
-from tessera.compiler.kernel_source.axes import Axes, Line, NoKernel, Part, Place
+from tessera.compiler.kernel_source.axes import Axes, AxisPart, Line, NoKernel, Place
 from tessera.language import dims
 from tessera.language.dims import Dim
 
 
 @dataclass(slots=True)
-class Layout:
+class KernelPlan:
     """`lead`: the results' lines. `order`: in which tiles hold their axes. `widths`: of lines that are cut into blocks.
 
     `names`: what the kernel calls the dims of lines. A line of which a program holds all is `held`; one that it walks
@@ -48,7 +48,7 @@ class Layout:
             return name
         return self.indexed(name, place, self.axes.parts.get((op, i)) or (None,) * len(place))
 
-    def indexed(self, name: str, place: Place, parts: Sequence[Part | None]) -> str:
+    def indexed(self, name: str, place: Place, parts: Sequence[AxisPart | None]) -> str:
         """This program's block of an array. `parts`: along which axes it lies within a part of it."""
         items = [self._index(a, part) for a, part in zip(place, parts, strict=True)]
         if not self.explicit:
@@ -63,7 +63,7 @@ class Layout:
             raise NoKernel(f"{name} is read in another order of its axes than the result has")
         return f"{name}[{', '.join(items)}]{'.T' if turned else ''}"
 
-    def _index(self, a: Line | None, part: Part | None) -> str:
+    def _index(self, a: Line | None, part: AxisPart | None) -> str:
         first = kernel_dim(self, part.start) if part is not None else 0
         if a is None:
             return text_of(first)
@@ -79,7 +79,7 @@ class Layout:
         end = f"{at} + {first + width}" if known else f"{begin} + {width}"  # type: ignore[operator]
         return f"{begin} : {end}"
 
-    def _stop(self, a: Line, part: Part | None) -> str:
+    def _stop(self, a: Line, part: AxisPart | None) -> str:
         """Where a part that is held ends; "" where nobody has to know that sizes divide to see that it is the end."""
         if part is None or part.start + a.dim == part.axis:
             return ""
@@ -121,7 +121,7 @@ def text_of(d: Dim) -> str:
     return ast.unparse(ast.parse(str(d), mode="eval"))
 
 
-def name_dims(out: Layout, func: Op, taken: Collection[str]) -> None:
+def name_dims(out: KernelPlan, func: Op, taken: Collection[str]) -> None:
     """Gives dims and loops their names. Raises NoKernel. `taken`: names that none of them may have."""
     groups = _groups(out.axes, func)
     missing = [a for a in out.order if not any(a in g for g in groups)]
@@ -189,7 +189,7 @@ def _fresh(taken: Collection[str], groups: list[set[Line]]) -> Iterator[str]:
     yield from (c for c in dict.fromkeys(letters) if c.lower() not in known and c not in taken)
 
 
-def kernel_dim(out: Layout, size: Dim) -> Dim:
+def kernel_dim(out: KernelPlan, size: Dim) -> Dim:
     """A size that the function computes with, in the kernel's dims. Raises NoKernel where they do not give it."""
     own = {str(a.dim): d for a, d in out.names.items() if dims.is_symbol(a.dim)}
     for v in (op.operands[i] for op, i in out.axes.parts):
@@ -206,7 +206,7 @@ def argument_place(axes: Axes, v: Value) -> Place:
     return axes.of(op, i)
 
 
-def argument_shape(out: Layout, v: Value) -> Shape:
+def argument_shape(out: KernelPlan, v: Value) -> Shape:
     """Of an argument, in the kernel's dims; axes of which only parts are read have the function's."""
     shape = list(tensor(v).shape)
     for op, i in out.axes.reads:

@@ -7,7 +7,7 @@ from tessera.compiler.ir.core import Op
 from tessera.compiler.kernel_source.body import WIDTH, Body
 from tessera.compiler.kernel_source.coordinates import causal
 from tessera.compiler.kernel_source.layout import text_of
-from tessera.compiler.kernel_source.passes import Online, Pass
+from tessera.compiler.kernel_source.passes import LineLoop, Online
 from tessera.language import dtypes
 from tessera.language.dtypes import DType
 
@@ -16,7 +16,7 @@ _STARTS = {"sum": "zeros", "contract": "zeros", "prod": "ones", "any": "zeros", 
 _JOINED = {"max": "maximum", "min": "minimum", "any": "logical_or", "all": "logical_and"}
 
 
-def write_pass(body: Body, p: Pass) -> None:
+def write_pass(body: Body, p: LineLoop) -> None:
     """The loop, what it starts from, and before it what is the same at each of its steps."""
     _hoist(body, p)
     before, body.lines, body.outside = body.lines, list[str](), list[str]()
@@ -43,7 +43,7 @@ def _kind(op: Op) -> str:
     return op.name.removeprefix("graph.")
 
 
-def _hoist(body: Body, p: Pass) -> None:
+def _hoist(body: Body, p: LineLoop) -> None:
     """Names what the steps need that no step changes."""
     masks = body.masks(p.inner)
     within = {*p.inner, *p.sums, *(p.online.behind if p.online is not None else ())}
@@ -115,7 +115,7 @@ def _folded(body: Body, op: Op) -> str:
     return f"{tile}.{_kind(op)}({text})" if len(axes) == 1 else f"{tile}.{_kind(op)}({text}, axis={at})"
 
 
-def _online_steps(body: Body, p: Pass, online: Online) -> None:
+def _online_steps(body: Body, p: LineLoop, online: Online) -> None:
     tile, top = body.spelling.tile, body.names[online.top.result]
     _stop_early(body, p, online)
     if (scores := body.source(online.scores)) is not None:
@@ -137,7 +137,7 @@ def _online_steps(body: Body, p: Pass, online: Online) -> None:
     body.names.update(dict.fromkeys(online.same, top))
 
 
-def _stop_early(body: Body, p: Pass, online: Online) -> None:
+def _stop_early(body: Body, p: LineLoop, online: Online) -> None:
     """Keys behind all queries of a block, and all that follow them, add nothing."""
     scores = body.source(online.scores)
     mask = causal(body.axes, body.layout, scores) if scores is not None else None

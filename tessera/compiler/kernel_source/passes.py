@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tessera.compiler.graph.operator import GraphBuilder, facts_of, tensor
 from tessera.compiler.ir.core import Block, Builder, Op, Value
 from tessera.compiler.kernel_source.axes import Axes, Line, NoKernel
-from tessera.compiler.kernel_source.layout import Layout
+from tessera.compiler.kernel_source.layout import KernelPlan
 from tessera.language.dims import Dim
 
 MOVES = ("graph.reshape", "graph.transpose", "graph.broadcast_to")
@@ -177,7 +177,7 @@ def _linear(v: Value, weights: Collection[Op], behind: Collection[Op]) -> bool:
 
 
 @dataclass(slots=True)
-class Pass:
+class LineLoop:
     """A loop over a `line`. `sums`: what is known at its end. `inner`: what it computes at each step, in order."""
 
     line: Line
@@ -186,7 +186,7 @@ class Pass:
     online: Online | None = None
 
 
-def passes(func: Op, axes: Axes, made: Layout) -> list[Pass]:
+def passes(func: Op, axes: Axes, made: KernelPlan) -> list[LineLoop]:
     """Raises NoKernel where something walks two loops at once."""
     ops = func.region.block.ops[:-1]
     inner = [op for op in ops if any(a in made.looped for a in axes.of_value(op.result))]
@@ -194,14 +194,14 @@ def passes(func: Op, axes: Axes, made: Layout) -> list[Pass]:
         if sum(a in made.looped for a in axes.of_value(op.result)) > 1:
             raise NoKernel("it sums over two axes of one value, which are two loops in each other")
     depth: dict[Value, int] = {}
-    found: dict[tuple[int, Dim], Pass] = {}
+    found: dict[tuple[int, Dim], LineLoop] = {}
     for op in ops:
         least = max((depth.get(v, 0) for v in op.operands), default=0)
         line = axes.along(op)
         sums = line is not None and line in made.looped
         depth[op.result] = least + 1 if sums else least
         if sums and line is not None:
-            found.setdefault((least, made.names[line]), Pass(line, [], inner)).sums.append(op)
+            found.setdefault((least, made.names[line]), LineLoop(line, [], inner)).sums.append(op)
     for at, name in sorted(found, key=lambda k: k[0]):
         late = found.get((at + 1, name))
         tops = [op for op in found[at, name].sums if op.name == "graph.max"] if late is not None else []
@@ -216,7 +216,7 @@ def passes(func: Op, axes: Axes, made: Layout) -> list[Pass]:
     return kept
 
 
-def _needed(p: Pass, inner: list[Op]) -> list[Op]:
+def _needed(p: LineLoop, inner: list[Op]) -> list[Op]:
     """What the sums of a loop are made of, within it."""
     needed: set[Op] = set()
     stack = [v.op for op in p.sums for v in op.operands]

@@ -16,10 +16,10 @@ from tessera.compiler.graph.passes.decompose import decompose
 from tessera.compiler.graph.passes.eliminate_dead import eliminate_dead
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import Shape
-from tessera.compiler.kernel_source.axes import Axes, NoKernel, Part, Place, axes_of, kind_of
+from tessera.compiler.kernel_source.axes import Axes, AxisPart, NoKernel, Place, axes_of, kind_of
 from tessera.compiler.kernel_source.blocks import layout
 from tessera.compiler.kernel_source.body import WIDTH, Body, Comments, Spelling
-from tessera.compiler.kernel_source.layout import Layout, argument_shape, kernel_dim
+from tessera.compiler.kernel_source.layout import KernelPlan, argument_shape, kernel_dim
 from tessera.compiler.kernel_source.loops import write_pass
 from tessera.compiler.kernel_source.passes import divide_behind, passes
 from tessera.language.dims import Dim
@@ -68,7 +68,7 @@ def _lines(parameters: list[str]) -> str:
     return ",\n    ".join((*parameters, "")).rstrip()
 
 
-def _laid_out(func: Op, spelling: Spelling, sizes: Mapping[str, int]) -> tuple[Axes, Layout]:
+def _laid_out(func: Op, spelling: Spelling, sizes: Mapping[str, int]) -> tuple[Axes, KernelPlan]:
     """A mean over a loop is a sum that is divided behind it. Raises NoKernel."""
     divide_behind(func)
     said = {v.hint for op in func.region.block.ops for v in op.results}
@@ -132,14 +132,14 @@ def _store_pieces(body: Body, name: str, op: Op) -> None:
     start: Dim = 0
     for i, v in enumerate(op.operands):
         text, place, last = body.text(op, i), body.axes.of(op, i), i == len(op.operands) - 1
-        part = Part(start, tensor(v).shape[-1], tensor(op.result).shape[-1], last)
+        part = AxisPart(start, tensor(v).shape[-1], tensor(op.result).shape[-1], last)
         body.add(
             f"{body.layout.indexed(name, place, (*(None,) * (len(place) - 1), part))} = {text}", behind if last else ""
         )
         start = start + part.size
 
 
-def output_shape(made: Layout, v: Value, place: Place) -> Shape:
+def output_shape(made: KernelPlan, v: Value, place: Place) -> Shape:
     """Of an array that takes a result, in the kernel's dims."""
     shape = list(made.shape(place))
     if v.op in made.axes.joined:

@@ -12,7 +12,7 @@ from tessera.compiler.structure import Structure, row
 from tessera.compiler.tile.passes.mask_tails import tails_of
 from tessera.compiler.tile.passes.padding import NONE, Axis
 from tessera.compiler.tile.primitive import PRIMITIVES
-from tessera.compiler.tile.program import Buffer, Launch, Program, ScalarArg, Window
+from tessera.compiler.tile.program import Buffer, BufferArg, Launch, Program, ScalarArg
 from tessera.compiler.unit import LaunchCheck, Param
 from tessera.errors import CompileError, Diagnostic, Note
 from tessera.language.dims import Dim, Expr, ceildiv, dim_max, dim_min, floordiv, mod, prod, symbols
@@ -30,13 +30,13 @@ def kernel_program(
     demand_static_tiles(op, name)
     args = op.region.block.args
     buffers: list[Buffer] = []
-    bound: list[Window | ScalarArg] = []
+    bound: list[BufferArg | ScalarArg] = []
     for i, a in enumerate(args):
         param = i if i < len(params) else None
         if isinstance(a.type, ViewType):
             role = "output" if param is None else "input"
             buffers.append(Buffer(i, a.hint, a.type.shape, a.type.dtype, role, param))
-            bound.append(Window(i))
+            bound.append(BufferArg(i))
         else:
             assert isinstance(a.type, TileType) and param is not None
             bound.append(ScalarArg(param, a.type.dtype))

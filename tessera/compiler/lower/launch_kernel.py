@@ -12,7 +12,7 @@ from tessera.compiler.lower.kernel_to_program import demand_static_tiles, flops,
 from tessera.compiler.lower.program_builder import ProgramBuilder
 from tessera.compiler.schedule.views import layout_of
 from tessera.compiler.tile.dialect import TileBuilder
-from tessera.compiler.tile.program import Launch, ScalarArg, Window
+from tessera.compiler.tile.program import BufferArg, Launch, ScalarArg
 from tessera.errors import Note
 
 
@@ -21,14 +21,14 @@ def launch_kernel(op: Op, out: ProgramBuilder) -> None:
     kernel = clone(kernel_of(op), {})
     name = str(kernel.attrs["sym_name"])
     demand_static_tiles(kernel, name, (Note("launched here", op.span),))
-    args: list[Window | ScalarArg] = []
+    args: list[BufferArg | ScalarArg] = []
     for arg, v in zip(list(kernel.region.block.args), op.operands, strict=False):
         args += _argument(kernel, arg, v, out)
     for result, i in zip(op.results, stored(op), strict=True):
         if i < len(op.operands):  # normalised: nobody else looks at that memory
             out.of[result] = out.of[_base(op.operands[i])]
         else:
-            args.append(Window(out.temp(result)))
+            args.append(BufferArg(out.temp(result)))
     kernel = _once(kernel, name, out)
     out.steps.append(Launch(kernel, tuple(args), op.span, flops(kernel), traffic(kernel), name))
 
@@ -39,12 +39,12 @@ def _base(v: Value) -> Value:
     return layout.base
 
 
-def _argument(kernel: Op, arg: Value, v: Value, out: ProgramBuilder) -> list[Window | ScalarArg]:
+def _argument(kernel: Op, arg: Value, v: Value, out: ProgramBuilder) -> list[BufferArg | ScalarArg]:
     """What the launch passes for an operand; a number is put into the kernel, and passed no more."""
     layout = layout_of(v)
     assert layout is not None
     if isinstance(arg.type, ViewType):
-        return [Window(out.of[layout.base], layout.offset)]
+        return [BufferArg(out.of[layout.base], layout.offset)]
     assert isinstance(arg.type, TileType)
     if layout.base in out.scalars:
         return [ScalarArg(out.scalars[layout.base], arg.type.dtype)]
@@ -53,7 +53,7 @@ def _argument(kernel: Op, arg: Value, v: Value, out: ProgramBuilder) -> list[Win
         _put_first(kernel, arg, made)
         return []
     _load_first(kernel, arg)
-    return [Window(out.of[layout.base], layout.offset)]
+    return [BufferArg(out.of[layout.base], layout.offset)]
 
 
 def _put_first(kernel: Op, arg: Value, constant: Op) -> None:

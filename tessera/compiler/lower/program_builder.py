@@ -15,7 +15,7 @@ from tessera.compiler.machines import Sizes
 from tessera.compiler.schedule.access import Access, reads
 from tessera.compiler.schedule.alignment import Axes, align
 from tessera.compiler.schedule.views import is_view, kind_of
-from tessera.compiler.tile.program import Buffer, Launch, ScalarArg, Step, Window
+from tessera.compiler.tile.program import Buffer, BufferArg, Launch, ScalarArg, Step
 from tessera.compiler.unit import Param
 from tessera.errors import Span
 from tessera.language import dtypes
@@ -85,14 +85,14 @@ class ProgramBuilder:
         self, kernel: Op, arguments: Sequence[Argument], inside: dict[Value, Value], label: str, flops: Dim, span: Span
     ) -> None:
         """Adds a launch; `inside` maps the group's own values to function-level ones."""
-        args: list[Window | ScalarArg] = []
+        args: list[BufferArg | ScalarArg] = []
         moved: Dim = 0
         for a in arguments:
             outer = inside.get(a.base, a.base)
             if outer in self.scalars:
                 args.append(ScalarArg(self.scalars[outer], a.type.dtype))
                 continue
-            args.append(Window(self.of[outer], a.offset))
+            args.append(BufferArg(self.of[outer], a.offset))
             assert isinstance(a.type, ViewType)
             moved = moved + _touched(a.type) * a.type.dtype.itemsize
         self.steps.append(Launch(kernel, tuple(args), span, flops, moved, label))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from tessera.compiler.ir.core import Op, Value
-from tessera.compiler.tile.program import Launch, Program, Window
+from tessera.compiler.tile.program import BufferArg, Launch, Program
 from tessera.language.scalars import TABLE
 
 _ELEMENTWISE = frozenset(f"tile.{name}" for name in TABLE) | {"tile.cast"}
@@ -44,7 +44,7 @@ def pairs(program: Program) -> tuple[AliasedPair, ...]:
 def _arguments(launch: Launch, param: Mapping[int, int]) -> list[tuple[int, bool]]:
     """(parameter, whether it is stored to) of a launch's windows onto parameters."""
     writes = cast("Sequence[int]", launch.kernel.attrs.get("writes", ()))
-    windows = [(i, a.buffer) for i, a in enumerate(launch.args) if isinstance(a, Window)]
+    windows = [(i, a.buffer) for i, a in enumerate(launch.args) if isinstance(a, BufferArg)]
     return [(param[buffer], i in writes) for i, buffer in windows if buffer in param]
 
 
@@ -53,7 +53,9 @@ def _in_place(program: Program, param: Mapping[int, int], written: int, other: i
     if len(program.steps) != 1 or not isinstance(launch, Launch):
         return False
     windows = [
-        (i, a) for i, a in enumerate(launch.args) if isinstance(a, Window) and param.get(a.buffer) in (written, other)
+        (i, a)
+        for i, a in enumerate(launch.args)
+        if isinstance(a, BufferArg) and param.get(a.buffer) in (written, other)
     ]
     views = {param[a.buffer]: launch.kernel.region.block.args[i] for i, a in windows if a.offset == 0}
     if len(windows) != 2 or len(views) != 2:  # one of them is seen through several windows, or not from its start

@@ -1,6 +1,6 @@
 """Which accesses are known before launch to start at a multiple of 16 bytes.
 
-One that is proved to is a plain vector access, and one that is proved to stay inside its view (`Ranges`) needs no
+One that is proved to is a plain vector access, and one that is proved to stay inside its view (`Intervals`) needs no
 check: both make kernels shorter and faster, and change no result.
 """
 
@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import ViewType
-from tessera.compiler.tile.program import Program, Window
-from tessera.compiler.tile.ranges import Range, Ranges, divisor
+from tessera.compiler.tile.program import BufferArg, Program
+from tessera.compiler.tile.ranges import Interval, Intervals, divisor
 from tessera.language.dims import Dim, prod
 from tessera.language.dims.remembering import RememberingFacts
 
 
 @dataclass(slots=True)
-class Bounds(Ranges):
+class Bounds(Intervals):
     """Ranges of a kernel's index values, and where its accesses start in memory. `aligned` holds the view arguments
     whose memory starts at 16 bytes."""
 
@@ -40,7 +40,7 @@ class Bounds(Ranges):
         ]
         return math.gcd(self.start(source), *known)
 
-    def vectors(self, view: Value, offsets: list[Range], vector: int, swapped: bool = False) -> bool:
+    def vectors(self, view: Value, offsets: list[Interval], vector: int, swapped: bool = False) -> bool:
         """Whether every run of `vector` elements of a tile at these offsets is contiguous and aligned: neighbours along
         the last axis are neighbours in memory, and each line, whatever its place along other axes, starts at a multiple
         of `vector` elements from the view's start, which does so from a 16-byte boundary. `swapped`: seen with the axes
@@ -70,7 +70,7 @@ def aligned_arguments(program: Program, kernel: Op) -> frozenset[Value]:
         if launch.kernel is kernel:
             for arg, window in zip(args, launch.args, strict=True):
                 if (
-                    isinstance(window, Window)
+                    isinstance(window, BufferArg)
                     and isinstance(arg.type, ViewType)
                     and divisor(window.offset) * arg.type.dtype.itemsize % 16
                 ):

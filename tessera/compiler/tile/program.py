@@ -39,7 +39,7 @@ class Buffer:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class BufferArg:
     """A launch argument: `buffer` seen from element `offset`, with the shape and strides of the kernel's view."""
 
     buffer: int
@@ -59,7 +59,7 @@ class Launch:
     """One launch of `kernel` (a `tile.func`); `args` match the kernel's block arguments."""
 
     kernel: Op
-    args: tuple[Window | ScalarArg, ...]
+    args: tuple[BufferArg | ScalarArg, ...]
     span: Span
     flops: Dim
     bytes: Dim

@@ -21,7 +21,7 @@ from tessera.language.dims import Dim, DimError, Expr, Facts, bounds, dim_max, d
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class Interval:
     """low <= value <= high (None: unknown); `multiple` divides it (0 divides nothing but 0)."""
 
     low: Dim | None = None
@@ -37,14 +37,14 @@ def divisor(d: Dim) -> int:
 
 
 @dataclass(slots=True)
-class Ranges:
+class Intervals:
     """Ranges of a kernel's index values. `facts`: what every launch guarantees of sizes."""
 
     kernel: Op
     facts: Facts = field(default_factory=Facts)
-    _known: dict[Value, Range] = field(default_factory=dict[Value, Range])
+    _known: dict[Value, Interval] = field(default_factory=dict[Value, Interval])
 
-    def of(self, v: Value) -> Range:
+    def of(self, v: Value) -> Interval:
         if v not in self._known:
             self._known[v] = self._find(v)
         return self._known[v]
@@ -55,7 +55,7 @@ class Ranges:
         r = self.of(offset)
         return self.not_negative(r.low), self.fits(r.high, size, extent)
 
-    def overhangs(self, extent: Dim, offset: Range, size: Dim | None) -> bool:
+    def overhangs(self, extent: Dim, offset: Interval, size: Dim | None) -> bool:
         """Whether positions offset .. offset + size - 1 may lie outside 0 .. extent - 1."""
         return not (self.not_negative(offset.low) and self.fits(offset.high, size, extent))
 
@@ -80,89 +80,89 @@ class Ranges:
         return divisor(self.facts.normal(d))
 
     # what a value is
-    def _find(self, v: Value) -> Range:
+    def _find(self, v: Value) -> Interval:
         op = v.op
         if op is None:
             return self._counter(v)
         match op.name.partition(".")[2]:
             case "dim":
                 d = self.facts.normal(op.attrs["dim"])  # type: ignore[arg-type]
-                return Range(d, d, divisor(d))
+                return Interval(d, d, divisor(d))
             case "program_id":  # numbers of programs are 0 .. length of the axis - 1
                 grid: tuple[Dim, ...] = self.kernel.attrs["grid"]  # type: ignore[assignment]
-                return Range(0, self.facts.normal(grid[int(op.attrs["axis"])]) - 1)  # type: ignore[call-overload]
+                return Interval(0, self.facts.normal(grid[int(op.attrs["axis"])]) - 1)  # type: ignore[call-overload]
             case name if name in _RULES:
                 return _RULES[name](self, self.of(op.operands[0]), self.of(op.operands[1]))
             case _:
-                return Range()
+                return Interval()
 
-    def _counter(self, v: Value) -> Range:
+    def _counter(self, v: Value) -> Interval:
         """The counter of a loop; carried values may be anything."""
         loop = v.owner.region.op if isinstance(v.owner, Block) and v.owner.region else None
         if loop is None or loop.name not in ("tile.for", "tile.pipeline") or v.index != 0:
-            return Range()
+            return Interval()
         lower, upper, step = (self.of(x) for x in loop.operands[:3])
         # It is lower + k * step with k >= 0. A step that may be taken as 1 instead divides nothing.
         multiple = math.gcd(lower.multiple, step.multiple) if self.positive(step.low) else 1
         if upper.high is None:
-            return Range(lower.low, None, multiple)
+            return Interval(lower.low, None, multiple)
         last = upper.high - 1  # it is below `upper`
         if _exact(lower) and _exact(step) and isinstance(step.low, int) and step.low > 0:
             # lower + k * step <= last, so that k <= (last - lower) // step: both numbers are known exactly.
             assert lower.low is not None
-            return Range(lower.low, lower.low + floordiv(last - lower.low, step.low) * step.low, multiple)
+            return Interval(lower.low, lower.low + floordiv(last - lower.low, step.low) * step.low, multiple)
         # The greatest multiple of `multiple` up to `last`. The step itself says nothing: where the first of its steps
         # lies is not known, and the last may be anywhere below `upper`.
-        return Range(lower.low, floordiv(last, multiple) * multiple if multiple else last, multiple)
+        return Interval(lower.low, floordiv(last, multiple) * multiple if multiple else last, multiple)
 
 
-def _exact(r: Range) -> bool:
+def _exact(r: Interval) -> bool:
     return r.low is not None and r.low == r.high
 
 
-def _add(r: Ranges, a: Range, b: Range) -> Range:
+def _add(r: Intervals, a: Interval, b: Interval) -> Interval:
     """Sums lie between the sums of the ends; what divides both divides the sum."""
     low = None if a.low is None or b.low is None else a.low + b.low
     high = None if a.high is None or b.high is None else a.high + b.high
-    return Range(low, high, math.gcd(a.multiple, b.multiple))
+    return Interval(low, high, math.gcd(a.multiple, b.multiple))
 
 
-def _sub(r: Ranges, a: Range, b: Range) -> Range:
+def _sub(r: Intervals, a: Interval, b: Interval) -> Interval:
     """The least difference takes the greatest away, and the other way round."""
     low = None if a.low is None or b.high is None else a.low - b.high
     high = None if a.high is None or b.low is None else a.high - b.low
-    return Range(low, high, math.gcd(a.multiple, b.multiple))
+    return Interval(low, high, math.gcd(a.multiple, b.multiple))
 
 
-def _mul(r: Ranges, a: Range, b: Range) -> Range:
+def _mul(r: Intervals, a: Interval, b: Interval) -> Interval:
     """Products of divisors divide the product. A factor keeps an order (c >= 0) or turns it round (c < 0); the product
     of two numbers that are not negative lies between the products of their ends."""
     multiple = a.multiple * b.multiple
     for x, y in ((a, b), (b, a)):
         if _exact(y) and isinstance(c := y.low, int):
             low, high = (x.low, x.high) if c >= 0 else (x.high, x.low)
-            return Range(None if low is None else low * c, None if high is None else high * c, multiple)
+            return Interval(None if low is None else low * c, None if high is None else high * c, multiple)
     if r.not_negative(a.low) and r.not_negative(b.low):
         assert a.low is not None and b.low is not None
-        return Range(a.low * b.low, None if a.high is None or b.high is None else a.high * b.high, multiple)
-    return Range(multiple=multiple)
+        return Interval(a.low * b.low, None if a.high is None or b.high is None else a.high * b.high, multiple)
+    return Interval(multiple=multiple)
 
 
-def _div(r: Ranges, a: Range, b: Range) -> Range:
+def _div(r: Intervals, a: Interval, b: Interval) -> Interval:
     """Floor division by one number above 0 keeps the order. By several: a quotient of what is not negative is not
     negative, and the greatest is that of the greatest by the least. Multiples of m * c, divided by c, are those of
     m."""
     if not r.positive(b.low):
-        return Range()
+        return Interval()
     assert b.low is not None
     if _exact(b):
         low = None if a.low is None else _quotient(a.low, b.low)
         high = None if a.high is None else _quotient(a.high, b.low)
         whole = isinstance(b.low, int) and a.multiple % b.low == 0
-        return Range(low, high, a.multiple // b.low if whole and isinstance(b.low, int) else 1)
+        return Interval(low, high, a.multiple // b.low if whole and isinstance(b.low, int) else 1)
     if r.not_negative(a.low):
-        return Range(0, None if a.high is None else _quotient(a.high, b.low))
-    return Range()
+        return Interval(0, None if a.high is None else _quotient(a.high, b.low))
+    return Interval()
 
 
 def _quotient(a: Dim, b: Dim) -> Dim | None:
@@ -172,34 +172,34 @@ def _quotient(a: Dim, b: Dim) -> Dim | None:
         return None
 
 
-def _mod(r: Ranges, a: Range, b: Range) -> Range:
+def _mod(r: Intervals, a: Interval, b: Interval) -> Interval:
     """A remainder by a number above 0 lies between 0 and that number less 1; it is a - b * q, so what divides both
     divides it. What lies below the divisor already is its own remainder, and none of a number from 0 on exceeds it."""
     if not r.positive(b.low):
-        return Range()
+        return Interval()
     multiple, high = math.gcd(a.multiple, b.multiple), None if b.high is None else b.high - 1
     if r.not_negative(a.low):
         if a.high is not None and b.low is not None and r.positive(b.low - a.high):
-            return Range(a.low, a.high, multiple)
+            return Interval(a.low, a.high, multiple)
         high = a.high if high is None else high if a.high is None else dim_min(high, a.high)
-    return Range(0, high, multiple)
+    return Interval(0, high, multiple)
 
 
-def _min(r: Ranges, a: Range, b: Range) -> Range:
+def _min(r: Intervals, a: Interval, b: Interval) -> Interval:
     """The smaller one is one of them: not below the smaller low end, and not above either high end."""
     low = None if a.low is None or b.low is None else dim_min(a.low, b.low)
     high = a.high if b.high is None else b.high if a.high is None else dim_min(a.high, b.high)
-    return Range(low, high, math.gcd(a.multiple, b.multiple))
+    return Interval(low, high, math.gcd(a.multiple, b.multiple))
 
 
-def _max(r: Ranges, a: Range, b: Range) -> Range:
+def _max(r: Intervals, a: Interval, b: Interval) -> Interval:
     """The greater one is one of them: not above the greater high end, and not below either low end."""
     low = a.low if b.low is None else b.low if a.low is None else dim_max(a.low, b.low)
     high = None if a.high is None or b.high is None else dim_max(a.high, b.high)
-    return Range(low, high, math.gcd(a.multiple, b.multiple))
+    return Interval(low, high, math.gcd(a.multiple, b.multiple))
 
 
-_RULES: dict[str, Callable[[Ranges, Range, Range], Range]] = {
+_RULES: dict[str, Callable[[Intervals, Interval, Interval], Interval]] = {
     "iadd": _add, "isub": _sub, "imul": _mul, "idiv": _div, "imod": _mod, "imin": _min, "imax": _max,
 }  # fmt: skip
 

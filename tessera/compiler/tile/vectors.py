@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import SharedType, TileType, ViewType
 from tessera.compiler.tile.offsets import Bounds, strides_of
-from tessera.compiler.tile.ranges import Range
+from tessera.compiler.tile.ranges import Interval
 from tessera.language.dims import Dim, symbol, symbols
 
 BYTES = 16
@@ -83,7 +83,7 @@ def _one_element(op: Op) -> bool:
     return not shape or shape[-1] == 1
 
 
-def _why(bounds: Bounds, view: Value, last: Range, vector: int) -> str:
+def _why(bounds: Bounds, view: Value, last: Interval, vector: int) -> str:
     steps: Sequence[Dim] = strides_of(view)
     if steps[-1] != 1:
         return "neighbours along its last axis are not neighbours in memory"

@@ -45,7 +45,7 @@ def offers(document: OpenFile, known: Known, selection: Selection) -> Iterator[O
     yield Offer(TITLE, KIND, disabled=why)
 
 
-def _ways(document: OpenFile, known: Known, part: Part, name: str) -> Iterator[tuple[Edit, ...]]:
+def _ways(document: OpenFile, known: Known, part: ExtractedPart, name: str) -> Iterator[tuple[Edit, ...]]:
     """As a function with annotated parameters; else as a plain helper that is also given the dims it names."""
     plain = (*part.given, *part.dims)
     end = known.tree.end_lineno or 0
@@ -58,7 +58,7 @@ def _ways(document: OpenFile, known: Known, part: Part, name: str) -> Iterator[t
     yield part.replaced(f"{name}({', '.join(plain)})"), Edit(place, f"\n\n\n{text}")
 
 
-def as_function(document: OpenFile, known: Known, part: Part, name: str) -> str:
+def as_function(document: OpenFile, known: Known, part: ExtractedPart, name: str) -> str:
     """A definition with the function's own decorator, and annotations of what it is given."""
     source = known.analysis.definition.text
     decorator = source.segment(source.span(known.tree.decorator_list[0]))
@@ -67,7 +67,7 @@ def as_function(document: OpenFile, known: Known, part: Part, name: str) -> str:
     return f"@{decorator}\ndef {name}({parameters}):\n{part.body}"
 
 
-def analysed_alone(document: OpenFile, known: Known, part: Part, name: str) -> Analysis | None:
+def analysed_alone(document: OpenFile, known: Known, part: ExtractedPart, name: str) -> Analysis | None:
     """The analysis of the part as a function of its own; None where its text is no program."""
     lines = known.analysis.definition.source.split("\n")
     end = Span(part.where.file, len(lines), len(lines[-1]) + 1, len(lines), len(lines[-1]) + 1)
@@ -100,7 +100,7 @@ def _is_float(known: Known, name: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ExtractedPart:
     """Statements of one block, or one expression, that stand at `where`.
 
     `given`: the function's names that it reads. `dims`: those of the annotations. `results`: what it assigns and others
@@ -136,7 +136,7 @@ class Part:
         return Edit(self.where, f"return {call}" if self.returns else f"{', '.join(self.results)} = {call}")
 
 
-def selected(known: Known, selection: Selection) -> Part | None:
+def selected(known: Known, selection: Selection) -> ExtractedPart | None:
     """Statements of one block, or one expression, that are selected whole; of a cursor, its statement."""
     if selection.start == selection.end:
         inside = [
@@ -176,7 +176,7 @@ def _trimmed(known: Known, selection: Selection) -> Span | None:
     return replace(where, col=where.col + lead, end_col=where.end_col - trail) if text.strip() else None
 
 
-def part_of(known: Known, nodes: tuple[ast.stmt | ast.expr, ...]) -> Part | None:
+def part_of(known: Known, nodes: tuple[ast.stmt | ast.expr, ...]) -> ExtractedPart | None:
     """None where they are not in the text as it is now."""
     first, last = known.span(nodes[0]), known.span(nodes[-1])
     if first is None or last is None:
@@ -193,7 +193,7 @@ def part_of(known: Known, nodes: tuple[ast.stmt | ast.expr, ...]) -> Part | None
     after = [s for s in known.tree.body if _ends_behind(known, s, last)]
     readers = names_of(_readers(after, nodes), ast.Load)
     results = tuple(n for n in dict.fromkeys(_stores(nodes)) if n in readers)
-    return Part(nodes, where, lines, given, dims, results, isinstance(nodes[-1], (ast.Return, ast.expr)))
+    return ExtractedPart(nodes, where, lines, given, dims, results, isinstance(nodes[-1], (ast.Return, ast.expr)))
 
 
 def in_order(nodes: Sequence[ast.AST]) -> list[str]:
@@ -245,7 +245,7 @@ def _readers(after: list[ast.stmt], nodes: tuple[ast.AST, ...]) -> list[ast.AST]
     return [n for s in after for n in ast.walk(s) if id(n) not in inside and isinstance(n, ast.Name)]
 
 
-def impossible(known: Known, part: Part) -> str:
+def impossible(known: Known, part: ExtractedPart) -> str:
     """Why the part cannot leave its function; "" where nothing holds it."""
     if known.tree.col_offset:
         return "only functions at the top of a file are taken apart"

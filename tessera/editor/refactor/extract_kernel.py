@@ -29,7 +29,7 @@ from tessera.editor.names import parameters
 from tessera.editor.open_file import OpenFile
 from tessera.editor.refactor import Offer, Selection, names_of, spread, tried
 from tessera.editor.refactor.extract import KERNEL_KIND as KIND
-from tessera.editor.refactor.extract import Part, analysed_alone, free_name, impossible, selected
+from tessera.editor.refactor.extract import ExtractedPart, analysed_alone, free_name, impossible, selected
 from tessera.errors import Edit, Span
 from tessera.language.dtypes import f32
 
@@ -53,7 +53,7 @@ def offers(
         yield Offer(TITLE, KIND, edits)
 
 
-def extracted(document: OpenFile, known: Known, part: Part, sizes: Mapping[str, int]) -> tuple[Edit, ...]:
+def extracted(document: OpenFile, known: Known, part: ExtractedPart, sizes: Mapping[str, int]) -> tuple[Edit, ...]:
     """The kernel above the function, and its call. Raises NoKernel."""
     why = impossible(known, part)
     if why:
@@ -84,7 +84,9 @@ def _returned(analysis: Analysis) -> list[Type]:
     return [v.type for v in op.region.block.ops[-1].operands] if op is not None else []
 
 
-def written_as_kernel(document: OpenFile, known: Known, part: Part, name: str, sizes: Mapping[str, int]) -> Written:
+def written_as_kernel(
+    document: OpenFile, known: Known, part: ExtractedPart, name: str, sizes: Mapping[str, int]
+) -> Written:
     """Raises NoKernel."""
     types = [known.type_of(n, part.where.line, part.where.col) for n in part.given]
     axes = {str(d) for t in types for d in getattr(t, "shape", ())}
@@ -97,7 +99,7 @@ def written_as_kernel(document: OpenFile, known: Known, part: Part, name: str, s
         return kernel_text(clone(alone.op, {}), name, spelling, comments, sizes)
 
 
-def understood(document: OpenFile, known: Known, part: Part, name: str) -> Analysis:
+def understood(document: OpenFile, known: Known, part: ExtractedPart, name: str) -> Analysis:
     """The part as a function of its own, with its graph. Raises NoKernel where there is none."""
     alone = analysed_alone(document, known, part, name)
     if alone is None:

@@ -15,7 +15,7 @@ from tessera.compiler.ir.core import Op, Value, clone
 from tessera.compiler.ir.types import TensorType
 from tessera.compiler.kernel_source.axes import Axes, Line, NoKernel, axes_of, named_as_in
 from tessera.compiler.kernel_source.body import Body, Spelling, comments_of
-from tessera.compiler.kernel_source.layout import Layout, argument_place
+from tessera.compiler.kernel_source.layout import KernelPlan, argument_place
 from tessera.compiler.kernel_source.write import take_apart, typed
 from tessera.editor import signatures
 from tessera.editor.functions import Known
@@ -23,7 +23,7 @@ from tessera.editor.kinds import FUSE as KIND
 from tessera.editor.names import parameters
 from tessera.editor.open_file import OpenFile, Preferences
 from tessera.editor.refactor import Offer, Selection, insertion, names_of
-from tessera.editor.refactor.extract import Part, free_name, part_of, selected
+from tessera.editor.refactor.extract import ExtractedPart, free_name, part_of, selected
 from tessera.editor.refactor.extract_kernel import spelling_of, stands, understood
 from tessera.editor.refactor.fuse import TITLE, saved
 from tessera.errors import Edit, Fix, Span
@@ -38,9 +38,9 @@ class _Epilogue:
 
     document: OpenFile
     known: Known
-    whole: Part
+    whole: ExtractedPart
     first: ast.Assign
-    rest: Part
+    rest: ExtractedPart
     kernel: Known
 
     @property
@@ -151,7 +151,7 @@ def _elementwise(e: _Epilogue, func: Op) -> Axes:
     return axes
 
 
-def _rename(e: _Epilogue, args: list[Value], axes: Axes, made: Layout) -> dict[Value, str]:
+def _rename(e: _Epilogue, args: list[Value], axes: Axes, made: KernelPlan) -> dict[Value, str]:
     """Arguments take names that the kernel has free, or that of the parameter of this shape they are passed for."""
     wanted = {p.name: p for p in definition_signature(e.kernel.analysis.definition).parameters}
     given = [*zip(wanted, e.call.args, strict=False), *((str(k.arg), k.value) for k in e.call.keywords)]
@@ -181,11 +181,11 @@ def _returned_tile(e: _Epilogue, end: ast.Return) -> tuple[str, list[str]]:
 # how the kernel says where it is
 
 
-def _layout(e: _Epilogue, axes: Axes, func: Op) -> Layout:
+def _layout(e: _Epilogue, axes: Axes, func: Op) -> KernelPlan:
     """With the coordinates, widths and dims that stand in the kernel's text. Raises NoKernel where they do not."""
     tile = next(a for a in func.region.block.args if a.hint == e.name)
     lead = [a for a in argument_place(axes, tile) if a is not None]
-    made = Layout(axes, lead, lead)
+    made = KernelPlan(axes, lead, lead)
     returns = definition_signature(e.kernel.analysis.definition).returns
     shape = [d for d in (returns.shape or ()) if d != 1] if isinstance(returns, TensorAnn) else []
     for line, d in zip(reversed(lead), reversed(shape), strict=False):
@@ -218,7 +218,7 @@ def _lanes(kernel: Known) -> str:
     return ""
 
 
-def _coordinate(made: Layout, line: Line, d: Dim, written: Plan) -> None:
+def _coordinate(made: KernelPlan, line: Line, d: Dim, written: Plan) -> None:
     name = f"{PREFIX}{d}".lower()
     cut = written.widths.get(name)
     if cut is None or not isinstance(d, Expr):
@@ -230,7 +230,7 @@ def _coordinate(made: Layout, line: Line, d: Dim, written: Plan) -> None:
             pass
 
 
-def _known(e: _Epilogue, made: Layout, place: tuple[Line | None, ...], v: Value) -> None:
+def _known(e: _Epilogue, made: KernelPlan, place: tuple[Line | None, ...], v: Value) -> None:
     """Raises NoKernel where the kernel's text does not say how to read an argument."""
     kernel = e.kernel.analysis.name
     full = [a for a in place if a is not None]
@@ -248,7 +248,9 @@ def _span(known: Known, node: ast.AST) -> Span:
     return known.analysis.definition.text.span(node)
 
 
-def _header(e: _Epilogue, new: list[Value], axes: Axes, made: Layout, spelling: Spelling, func: Op) -> Iterator[Edit]:
+def _header(
+    e: _Epilogue, new: list[Value], axes: Axes, made: KernelPlan, spelling: Spelling, func: Op
+) -> Iterator[Edit]:
     """New parameters, and the annotation of what is returned now. Raises NoKernel."""
     tree, kernel = e.kernel.tree, e.kernel.analysis.name
     a: ast.arguments = tree.args

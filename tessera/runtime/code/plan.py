@@ -10,7 +10,7 @@ from typing import Any
 from tessera.compiler.ir.types import Shape
 from tessera.compiler.structure import Structure, of_json
 from tessera.compiler.tile.aliasing import AliasedPair, pairs
-from tessera.compiler.tile.program import Launch, Program, Window
+from tessera.compiler.tile.program import BufferArg, Launch, Program
 from tessera.compiler.unit import LaunchCheck, Param
 from tessera.language import dims, dtypes
 from tessera.language.dims import Dim
@@ -142,7 +142,7 @@ def _info(program: Program, launch: Launch, position: Mapping[int, int]) -> Laun
     reads: list[tuple[int, Dim]] = []
     writes: list[tuple[int, Dim]] = []
     for i, arg in enumerate(launch.args):
-        if isinstance(arg, Window):
+        if isinstance(arg, BufferArg):
             size = dims.prod(launch.kernel.region.block.args[i].type.shape) * buffers[arg.buffer].dtype.itemsize  # type: ignore[union-attr]
             (writes if i in written else reads).append((position.get(arg.buffer, -1 - arg.buffer), size))
     name = str(attrs.get("sym_name", program.name))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.compiler.graph.infer import shown
-from tessera.compiler.graph.operator import Operator, Parameter
+from tessera.compiler.graph.operator import Operator, OperatorParameter
 from tessera.errors import Diagnostic, LaunchError
 from tessera.language import dtypes
 from tessera.language.lazy import np
@@ -78,12 +78,12 @@ def as_arrays(operator: Operator, operands: Sequence[Any]) -> list[Any]:
     ]
 
 
-def _is_plain(parameter: Parameter, value: Any) -> bool:
+def _is_plain(parameter: OperatorParameter, value: Any) -> bool:
     """Whether an operand is given in the form that operators work on."""
     return isinstance(value, NUMBERS) or adapter_of(value) is not None or (value is None and parameter.optional)
 
 
-def _as_array(operator: Operator, parameter: Parameter, value: Any) -> Any:
+def _as_array(operator: Operator, parameter: OperatorParameter, value: Any) -> Any:
     if _is_plain(parameter, value):
         return value
     if isinstance(value, (list, tuple, range, np.generic)):
@@ -94,7 +94,7 @@ def _as_array(operator: Operator, parameter: Parameter, value: Any) -> Any:
     raise _refused(operator, parameter, shown(value))
 
 
-def _refused(operator: Operator, parameter: Parameter, what: str) -> LaunchError:
+def _refused(operator: Operator, parameter: OperatorParameter, what: str) -> LaunchError:
     message = f"{operator.name} takes an array, a list or a number as {parameter.name}, not {what}"
     return LaunchError(Diagnostic("TS501", message, call_span(), function=operator.name))
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import tessera.compiler.graph  # noqa: F401  (its import registers the operators)
-from tessera.compiler.graph.operator import FUNCTIONS, Operator, Parameter
+from tessera.compiler.graph.operator import FUNCTIONS, Operator, OperatorParameter
 from tessera.errors import TesseraError
 from tessera.language.lazy import LazyModule
 from tessera.language.tracebacks import leave
@@ -49,7 +49,7 @@ class OperatorFunction:
         return f"<operator {self.operator.signature}>"
 
 
-def _in_order(parameters: Sequence[Parameter]) -> list[Parameter]:
+def _in_order(parameters: Sequence[OperatorParameter]) -> list[OperatorParameter]:
     """As Python wants them: an optional operand may stand before a parameter that has to be given."""
     return sorted(parameters, key=lambda p: not p.required)
 

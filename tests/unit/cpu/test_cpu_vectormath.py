@@ -13,7 +13,7 @@ import pytest
 
 from tessera.compiler.targets.cpu.elementary.vectormath import VectorMath
 from tessera.compiler.targets.cpu.llvm import jit
-from tessera.compiler.targets.cpu.llvm.emit import I64, PTR, Function, Module, ty
+from tessera.compiler.targets.cpu.llvm.emit import I64, PTR, LLVMFunction, LLVMModule, ty
 from tessera.compiler.targets.cpu.llvm.isa import LEVELS, VectorISA, host
 
 WIDE = np.longdouble
@@ -53,8 +53,8 @@ BINARY: dict[str, tuple[Callable[[Any, Any], Any], float]] = {
 @cache
 def compiled(name: str, bits: int, isa: VectorISA) -> tuple[jit.Loaded, Any]:
     """`f(a, b, out, n)` over arrays of full vectors."""
-    module = Module(jit.attributes(isa))
-    fn = Function(module, "f", [("a", PTR), ("b", PTR), ("out", PTR), ("n", I64)])
+    module = LLVMModule(jit.attributes(isa))
+    fn = LLVMFunction(module, "f", [("a", PTR), ("b", PTR), ("out", PTR), ("n", I64)])
     t = ty("f", bits, isa.lanes(bits))
     with fn.loop(0, fn.param(3), t.lanes) as at:
         args = [fn.load(fn.gep(fn.param(i), at.index, t.elem), t) for i in range(2 if name in BINARY else 1)]

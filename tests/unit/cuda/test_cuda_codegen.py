@@ -18,7 +18,7 @@ from tessera.compiler.targets.cuda.target import occupancy, settings_for
 from tessera.compiler.targets.cuda.write import cxx
 from tessera.compiler.tile.offsets import Bounds
 from tessera.compiler.tile.program import Program
-from tessera.compiler.tile.ranges import Range
+from tessera.compiler.tile.ranges import Interval
 from tessera.errors import Span, TargetError, register_source
 from tessera.language import dtypes as dt
 from tessera.language.dims import parse, symbol
@@ -180,11 +180,11 @@ def test_offsets_are_bounded_by_grid_and_loops() -> None:
 
     kernel = build("bounds", [Arg("x", (n,), dt.f32)], (4,), body).launches[0].kernel
     bounds = Bounds(kernel)
-    assert bounds.of(made["row"]) == Range(0, 192, 64)
-    assert bounds.of(made["at"]) == Range(0, 64, 32)
-    assert bounds.of(made["sum"]) == Range(0, 256, 32)
+    assert bounds.of(made["row"]) == Interval(0, 192, 64)
+    assert bounds.of(made["at"]) == Interval(0, 64, 32)
+    assert bounds.of(made["sum"]) == Interval(0, 256, 32)
     assert bounds.of(made["rest"]).high == 6
-    assert bounds.of(made["carried"]) == Range(), "a carried index may be anything"
+    assert bounds.of(made["carried"]) == Interval(), "a carried index may be anything"
     assert not bounds.overhangs(256, bounds.of(made["row"]), 64) and bounds.overhangs(255, bounds.of(made["row"]), 64)
     assert bounds.overhangs(n, bounds.of(made["row"]), 64), "a size known at launch proves nothing"
 
@@ -231,9 +231,9 @@ def test_two_windows_of_one_buffer_are_one_memory() -> None:
     (launch,) = program.launches
     from dataclasses import replace
 
-    from tessera.compiler.tile.program import Window
+    from tessera.compiler.tile.program import BufferArg
 
-    same = replace(program, steps=(replace(launch, args=(Window(0), Window(0, 3))),))
+    same = replace(program, steps=(replace(launch, args=(BufferArg(0), BufferArg(0, 3))),))
     assert "ts::sync();" in source(same)
 
 

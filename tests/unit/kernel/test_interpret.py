@@ -16,7 +16,7 @@ from tessera.compiler.targets import base
 from tessera.compiler.tile.dialect import TileBuilder
 from tessera.compiler.tile.interpret.interpreter import InterpreterOptions, run_kernel
 from tessera.compiler.tile.interpret.memory import WatchedView
-from tessera.compiler.tile.program import Buffer, Launch, Program, Window
+from tessera.compiler.tile.program import Buffer, BufferArg, Launch, Program
 from tessera.compiler.unit import Param
 from tessera.errors import DebugCheckError, Span
 from tessera.language import dtypes
@@ -272,7 +272,9 @@ def test_target_runs_a_program_from_its_artifact() -> None:
 
     op = kernel([ViewType((6,), f32), ViewType((6,), f32)], (2,), body)
     buffers = (Buffer(0, "out", (6,), f32, "output"), Buffer(1, "x", (6,), f32, "input", 0))
-    p = Program("k", (Param("x", (6,), f32),), buffers, (Launch(op, (Window(0), Window(1)), SPAN, 6, 48, "exp"),), (0,))
+    p = Program(
+        "k", (Param("x", (6,), f32),), buffers, (Launch(op, (BufferArg(0), BufferArg(1)), SPAN, 6, 48, "exp"),), (0,)
+    )
     target = base.get("reference")
     artifact = generate(p, target)
     restored = base.Artifact.restore(artifact.header(), artifact.files)
@@ -287,7 +289,12 @@ def test_an_output_left_unwritten_is_found() -> None:
 
     op = kernel([ViewType((6,), f32)], (1,), body)
     p = Program(
-        "k", (), (Buffer(0, "out", (6,), f32, "output"),), (Launch(op, (Window(0),), SPAN, 0, 0, ""),), (0,), span=SPAN
+        "k",
+        (),
+        (Buffer(0, "out", (6,), f32, "output"),),
+        (Launch(op, (BufferArg(0),), SPAN, 0, 0, ""),),
+        (0,),
+        span=SPAN,
     )
     target, out = base.get("reference"), np.empty(6, np.float32)
     with fault("2 of the 6 elements of out were never written"):

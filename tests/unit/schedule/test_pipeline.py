@@ -15,7 +15,7 @@ from tessera.compiler.ir.printer import print_op
 from tessera.compiler.ir.verifier import verify
 from tessera.compiler.pipeline import PASSES, generate, lower, passes
 from tessera.compiler.targets import base
-from tessera.language.decorators import Program
+from tessera.language.decorators import Decorated
 
 SIZES = {"B": 64, "S": 96, "D": 32, "E": 16}
 
@@ -38,7 +38,7 @@ def launches(x: ts.Tensor["S", "D", ts.f32]):  # type: ignore[name-defined]
     return y * 2.0
 
 
-def analysed(program: Program[Any, Any]) -> Analysis:
+def analysed(program: Decorated[Any, Any]) -> Analysis:
     return analyse(program.definition(), None, {})
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tessera import knobs
 from tessera.compiler.frontend.checks.finding import Finding, Look
-from tessera.compiler.frontend.fixes import Candidate, at_top
+from tessera.compiler.frontend.fixes import CandidateFix, at_top
 from tessera.compiler.ir.core import Op
 from tessera.compiler.machines import is_gpu
 from tessera.compiler.tile.offsets import Bounds
@@ -30,7 +30,7 @@ def narrow_accesses(ops: list[Op], look: Look) -> Iterator[Finding]:
         said = assertion(dict.fromkeys(sizes, access.elements))
         message = f"{access}.\nSay so at the top, if it is: {said}"
         edit = at_top(look.definition, said)
-        fixes = [Candidate(Fix(f"Insert {said}", (edit,)))] if edit is not None else []
+        fixes = [CandidateFix(Fix(f"Insert {said}", (edit,)))] if edit is not None else []
         others = {
             (o.span.line, o.span.col): Note(f"{a.view.hint or 'the array'} here too", o.span)
             for o, a in accesses

@@ -6,7 +6,7 @@ import ast
 
 from tessera.compiler.frontend.checks.finding import Finding, Look
 from tessera.compiler.frontend.checks.ranges import behind, constant, dtype_of, made_by, name_of, same, square_of
-from tessera.compiler.frontend.fixes import Candidate
+from tessera.compiler.frontend.fixes import CandidateFix
 from tessera.compiler.graph.operator import axes_of
 from tessera.compiler.ir.core import Op, Value
 from tessera.language.dtypes import DType
@@ -44,7 +44,7 @@ def one_less_cosine(op: Op, look: Look) -> Finding | None:
         f"1 - cos(x) is wrong near x = 0: cos(x) is nearly 1 there, and the difference lacks "
         f"{_digits(dtype_of(c.result))}.\nUse 2 * sin(x / 2)**2, which is the same."
     )
-    node, fixes = look.node(op.span), list[Candidate]()
+    node, fixes = look.node(op.span), list[CandidateFix]()
     if isinstance(node, ast.BinOp) and (call := look.call(node.right, "cos")) is not None:
         sine = call.named("sin", f"{look.atom(call.operand)} / 2")
         fixes = [look.replaced("Use 2 * sin(x / 2)**2", (node, f"2 * {sine} ** 2"))]
@@ -84,7 +84,7 @@ def _averaged(v: Value) -> Op | None:
     return total if count is None else None
 
 
-def _variance(op: Op, squares: Op, look: Look) -> list[Candidate]:
+def _variance(op: Op, squares: Op, look: Look) -> list[CandidateFix]:
     """`x.var(...)` with the arguments of the mean of squares, where the whole difference stands as one expression."""
     node, mean = look.node(op.span), look.node(squares.span)
     if look.kernel or not isinstance(node, ast.BinOp) or not isinstance(mean, ast.Call) or name_of(squares) != "mean":
@@ -122,7 +122,7 @@ def logarithm_of_one_more(op: Op, look: Look) -> Finding | None:
         else f"is wrong near x = 0: the 1 has pushed out {_digits(dtype_of(op.result))}"
     )
     said = f"log(1 + exp(x)) {why} for x far below 0" if e is not None else f"log(1 + x) {why}"
-    fixes = list[Candidate]()
+    fixes = list[CandidateFix]()
     call = look.call(look.node(op.span), "log")
     if call is not None and isinstance(call.operand, ast.BinOp) and isinstance(call.operand.op, ast.Add):
         sides = [call.operand.left, call.operand.right]
@@ -142,7 +142,7 @@ def logarithm_of_activation(op: Op, look: Look) -> Finding | None:
     name = name_of(p)
     better = "log_softmax(x)" if name == "softmax" else "-softplus(-x)"
     message = f"log({name}(x)) is -inf where {name}(x) is rounded to 0, and loses digits before that.\nUse {better}."
-    fixes = list[Candidate]()
+    fixes = list[CandidateFix]()
     call = look.call(look.node(op.span), "log")
     inner = look.call(call.operand, name) if call is not None else None
     if call is not None and inner is not None:
@@ -162,7 +162,7 @@ def _logarithm_of_complement(op: Op, look: Look) -> Finding | None:
     message = (
         "log(1 - sigmoid(x)) is -inf where sigmoid(x) is rounded to 1, and loses digits before that.\nUse -softplus(x)."
     )
-    fixes = list[Candidate]()
+    fixes = list[CandidateFix]()
     call = look.call(look.node(op.span), "log")
     inner = look.call(call.operand.right, "sigmoid") if call and isinstance(call.operand, ast.BinOp) else None
     if call is not None and inner is not None:
@@ -183,7 +183,7 @@ def root_of_squares(op: Op, look: Look) -> Finding | None:
         f"the squares overflow for elements beyond {bound:.3g}, and are 0 below {bound**-1:.1g}, although the root "
         f"would fit {dtype}.\nUse hypot(a, b)."
     )
-    call, fixes = look.call(look.node(op.span), "sqrt"), list[Candidate]()
+    call, fixes = look.call(look.node(op.span), "sqrt"), list[CandidateFix]()
     if call is not None and isinstance(call.operand, ast.BinOp) and not look.kernel:
         a, b = (_squared(look, side) for side in (call.operand.left, call.operand.right))
         if a is not None and b is not None:

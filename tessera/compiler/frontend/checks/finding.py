@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from tessera.compiler.frontend.checks.ranges import Ranges
 from tessera.compiler.frontend.evaluate.machine import Evaluator
-from tessera.compiler.frontend.fixes import Candidate, expression_at
+from tessera.compiler.frontend.fixes import CandidateFix, expression_at
 from tessera.errors import Edit, Fix, Note, Severity, Span
 from tessera.language.dims.remembering import RememberingFacts
 
@@ -20,7 +20,7 @@ class Finding:
     code: str
     message: str
     span: Span
-    candidates: list[Candidate] = field(default_factory=list[Candidate])
+    candidates: list[CandidateFix] = field(default_factory=list[CandidateFix])
     notes: tuple[Note, ...] = ()
     severity: Severity = "warning"
 
@@ -79,7 +79,7 @@ class Look:
         read = {n.id for n in places if isinstance(n.ctx, ast.Load)}
         yield from {n.id: n for n in reversed(places) if n.id not in read}.items()
 
-    def without(self, said: str, span: Span) -> list[Candidate]:
+    def without(self, said: str, span: Span) -> list[CandidateFix]:
         """The change that takes out the lines of the statement at `span`, where it has lines of its own."""
         for node in ast.walk(self.tree):
             if isinstance(node, (ast.Expr, ast.Assign)) and node.lineno == span.line:
@@ -88,7 +88,7 @@ class Look:
                 before = self._source.lines[place.line - 1][: place.col - 1]
                 behind = self._source.lines[place.end_line - 1][place.end_col - 1 :].strip()
                 alone = before.isspace() and (not behind or behind.startswith("#"))
-                return [Candidate(Fix(said, (Edit(lines, ""),)))] if alone else []
+                return [CandidateFix(Fix(said, (Edit(lines, ""),)))] if alone else []
         return []
 
     def text(self, node: ast.expr) -> str:
@@ -105,10 +105,10 @@ class Look:
         within = (p for p in ast.walk(self.tree) if isinstance(p, (ast.Attribute, ast.Subscript, ast.BinOp)))
         return f"({text})" if any(child is node for p in within for child in ast.iter_child_nodes(p)) else text
 
-    def replaced(self, said: str, *changes: tuple[ast.expr, str]) -> Candidate:
+    def replaced(self, said: str, *changes: tuple[ast.expr, str]) -> CandidateFix:
         """Each node becomes its text."""
         edits = tuple(Edit(self._source.span(node), text) for node, text in changes)
-        return Candidate(Fix(said, edits))
+        return CandidateFix(Fix(said, edits))
 
     def call(self, node: ast.expr | None, *names: str) -> Call | None:
         """`node` as a call of one of these functions with one operand: `ts.exp(x)`, `exp(x)` or `x.exp()`."""

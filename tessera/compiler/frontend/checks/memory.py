@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from tessera import knobs
 from tessera.compiler.frontend.checks.finding import Finding, Look
 from tessera.compiler.frontend.checks.ranges import constant, name_of
-from tessera.compiler.frontend.fixes import Candidate
+from tessera.compiler.frontend.fixes import CandidateFix
 from tessera.compiler.frontend.kernel.values import Panel
 from tessera.compiler.frontend.syntax.by_node import by_node
 from tessera.compiler.ir.core import Op, Value
@@ -143,7 +143,7 @@ def _step(v: Value, depth: int = 8) -> int | None:
             return None
 
 
-def _apart(op: Op, step: Dim, size: int, fixes: list[Candidate]) -> Finding | None:
+def _apart(op: Op, step: Dim, size: int, fixes: list[CandidateFix]) -> Finding | None:
     """What is said of neighbouring elements that lie `step` apart."""
     used = max(size, SECTOR // abs(step)) if isinstance(step, int) and step else size
     if used >= SECTOR:
@@ -208,7 +208,7 @@ _SHAPED = ("zeros", "full", "alloc_shared", "load")
 _STEPPED = ("range", "range_k")
 
 
-def enlarged(look: Look, wanted: Mapping[int, int]) -> list[Candidate]:
+def enlarged(look: Look, wanted: Mapping[int, int]) -> list[CandidateFix]:
     """Each tile size that is no multiple of what is wanted becomes the next one, wherever the kernel writes it: in
     slices, shapes and steps of loops, or as a constant of the module."""
     new = {size: math.ceil(size / least) * least for size, least in wanted.items()}
@@ -218,7 +218,7 @@ def enlarged(look: Look, wanted: Mapping[int, int]) -> list[Candidate]:
         if found is not None and found[0] in new:
             edits[found[1].line, found[1].col] = Edit(found[1], str(new[found[0]]))
     said = ", ".join(f"{old} -> {size}" for old, size in sorted(new.items()))
-    return [Candidate(Fix(f"Change tile sizes: {said}", tuple(edits.values())))] if edits else []
+    return [CandidateFix(Fix(f"Change tile sizes: {said}", tuple(edits.values())))] if edits else []
 
 
 def _sizes(tree: ast.AST) -> Iterator[ast.expr]:
@@ -243,7 +243,7 @@ def _sizes(tree: ast.AST) -> Iterator[ast.expr]:
 # written.
 
 
-def kept_transposed(look: Look, view: Value) -> list[Candidate]:
+def kept_transposed(look: Look, view: Value) -> list[CandidateFix]:
     """The change for a parameter that is only ever subscripted with two indices. Who calls the kernel has to keep the
     array that way too, so there is none where the file has other lines with the kernel's name."""
     tree = look.tree

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tessera.compiler.frontend.checks.finding import Finding, Look
 from tessera.compiler.frontend.checks.ranges import behind, constant, dtype_of, name_of, smallest
-from tessera.compiler.frontend.fixes import Candidate
+from tessera.compiler.frontend.fixes import CandidateFix
 from tessera.compiler.frontend.result import Analysis
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.launches import outside_kernels
@@ -149,7 +149,7 @@ def _start(v: Value) -> Span | None:
     return op.span if op is not None else None
 
 
-def _wider(start: Value, look: Look) -> list[Candidate]:
+def _wider(start: Value, look: Look) -> list[CandidateFix]:
     """f32 in place of the narrow dtype where the sum starts."""
     op = behind(start).op
     node = look.node(op.span) if op is not None else None

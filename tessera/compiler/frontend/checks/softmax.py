@@ -18,7 +18,7 @@ from tessera.compiler.frontend.checks.ranges import (
     same,
     summed_in_loop,
 )
-from tessera.compiler.frontend.fixes import Candidate
+from tessera.compiler.frontend.fixes import CandidateFix
 from tessera.compiler.graph.operator import axes_of
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import Shape
@@ -154,7 +154,7 @@ def _is_of(v: Value, e: Op) -> bool:
     return product is not None and any(alike(x, e.result) for x in product.operands)
 
 
-def _fixes(op: Op, e: Op, total: Op, look: Look) -> list[Candidate]:
+def _fixes(op: Op, e: Op, total: Op, look: Look) -> list[CandidateFix]:
     if e.parent is not op.parent:
         return []  # the maximum of all steps is not that of one
     axes = axes_of(total) or ()
@@ -162,7 +162,7 @@ def _fixes(op: Op, e: Op, total: Op, look: Look) -> list[Candidate]:
     axis = f"axis={axes[0] - rank if axes[0] == rank - 1 else axes[0]}" if len(axes) == 1 else ""
     if (not axis and len(axes) != rank) or (axis and not look.kernel and not _divides_along(op, axes, rank)):
         return []
-    out: list[Candidate] = []
+    out: list[CandidateFix] = []
     whole = look.node(op.span)
     if isinstance(whole, ast.BinOp) and (left := look.call(whole.left, "exp")) and axis and not look.kernel:
         out.append(look.replaced("Use softmax", (whole, left.named("softmax", rest=axis))))

@@ -16,7 +16,7 @@ from tessera.compiler.frontend.checks.ranges import (
     smallest,
     summed_in_loop,
 )
-from tessera.compiler.frontend.fixes import Candidate
+from tessera.compiler.frontend.fixes import CandidateFix
 from tessera.compiler.graph.operator import axes_of
 from tessera.compiler.ir.core import Op, Value
 from tessera.errors import Note
@@ -44,7 +44,7 @@ def logarithm(op: Op, look: Look) -> Finding | None:
         f"this {name_of(total)} is 0 {_why(total, look)}, and the logarithm of 0 is -inf.\nAdd a small number to it."
     )
     node = look.call(look.node(op.span), name_of(op))
-    fixes: list[Candidate] = []
+    fixes: list[CandidateFix] = []
     if node is not None and look.ranges.of(total.result)[0] == 0:
         small = _small(total, dtype)
         fixes = [look.replaced(f"Add {small}", (node.operand, f"{_summand(look, node.operand)} + {small}"))]
@@ -66,7 +66,7 @@ def _log_sum_exp(op: Op, total: Op, e: Op, look: Look) -> Finding | None:
         f"log(sum(exp(x))) is infinite where an x exceeds {_overflow(dtype):.4g}, and -inf where all are far below 0.\n"
         + ("Take the maximum m off first: m + log(sum(exp(x - m)))." if look.kernel else "Use logsumexp(x).")
     )
-    call, fixes = look.call(look.node(op.span), "log"), list[Candidate]()
+    call, fixes = look.call(look.node(op.span), "log"), list[CandidateFix]()
     inner = look.call(call.operand, "sum") if call is not None else None
     power = look.call(inner.operand, "exp") if inner is not None else None
     if call is not None and inner is not None and power is not None and not look.kernel:
@@ -177,14 +177,14 @@ def _summand(look: Look, node: ast.expr) -> str:
     return look.text(node) if isinstance(node, ast.BinOp) else look.atom(node)
 
 
-def _larger_eps(op: Op, total: Op, eps: float, look: Look, dtype: DType) -> list[Candidate]:
+def _larger_eps(op: Op, total: Op, eps: float, look: Look, dtype: DType) -> list[CandidateFix]:
     """Another number where the lost one is written."""
     node, small = look.node(op.span), _small(total, dtype)
     found = [n for n in ast.walk(node) if isinstance(n, ast.Constant) and n.value == eps] if node is not None else []
     return [look.replaced(f"Add {small} instead", (n, small)) for n in found]
 
 
-def _eps(op: Op, total: Op, look: Look, dtype: DType) -> list[Candidate]:
+def _eps(op: Op, total: Op, look: Look, dtype: DType) -> list[CandidateFix]:
     node = look.node(op.span)
     small = _small(total, dtype)
     if name_of(op) != "div":

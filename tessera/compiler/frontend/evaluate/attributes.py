@@ -16,8 +16,8 @@ from tessera.compiler.frontend.names.values import (
     MISSING,
     UNKNOWN,
     ClassRef,
+    FileModule,
     Method,
-    Module,
     Namespace,
     Number,
     Record,
@@ -66,14 +66,14 @@ def name_span(ev: Evaluator, node: ast.Attribute) -> Span:
 
 def _member(ev: Evaluator, node: ast.Attribute, module: Namespace, name: str) -> Any:
     found = vocabulary.member_of(module, name)
-    if isinstance(module, Module):
+    if isinstance(module, FileModule):
         ev.depend(ast.unparse(node), found)
     if found is not MISSING:
         return found
     if module.path == "tessera" and name in dir(tessera):
         kind = ev.definition.kind
         return ev.error("TS104", f"tessera.{name} cannot be used in a {kind}; {instead_inside(name)}", node)
-    known = module.scope.names() if isinstance(module, Module) else vocabulary.members(module.path)
+    known = module.scope.names() if isinstance(module, FileModule) else vocabulary.members(module.path)
     hint, fixes = ev.suggest(name, known, name_span(ev, node))
     return ev.error(
         "TS104", f"{module.path} has no {name!r} that can be used in a {ev.definition.kind}{hint}", node, fixes=fixes

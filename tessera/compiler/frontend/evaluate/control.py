@@ -14,7 +14,7 @@ from tessera.compiler.frontend.evaluate import undecided
 from tessera.compiler.frontend.evaluate.machine import Evaluator, method
 from tessera.compiler.frontend.evaluate.merging import NUMBERS, Merger
 from tessera.compiler.frontend.evaluate.undecided import Snapshot
-from tessera.compiler.frontend.names.frame import Flow, Loop, Path
+from tessera.compiler.frontend.names.frame import Flow, LoopMark, Path
 from tessera.compiler.frontend.names.values import (
     UNKNOWN,
     Counting,
@@ -249,7 +249,7 @@ def while_loop(ev: Evaluator, node: ast.While) -> Flow:
 def _body(ev: Evaluator, node: ast.For | ast.While, block: Block) -> None:
     """The loop's statements, once; leaving the loop early is not possible here."""
     saved = Snapshot(ev.frame)
-    ev.frame.rests.append(Loop())
+    ev.frame.rests.append(LoopMark())
     try:
         with ev.builder.inside(block):
             flow = ev.run(node.body)

@@ -55,9 +55,9 @@ from tessera.language.annotations import (
     TensorAnn,
     TileAnn,
     TupleAnn,
+    UnknownAnn,
     holds_tensors,
 )
-from tessera.language.annotations import Unknown as Unannotated
 from tessera.language.dims import Dim, Facts
 from tessera.language.policies import Policy, PolicyError, unenforced
 
@@ -256,7 +256,7 @@ def _symbolic(ev: Evaluator, p: Parameter, env: Mapping[str, Dim]) -> Any:
         if p.static:
             return _open(ev, p, bool if a.dtype.kind == "bool" else int)
         return ev.layer.parameter(p.name, TensorType((), a.dtype), a, p.span)
-    if isinstance(a, Unannotated) and p.default is not None:
+    if isinstance(a, UnknownAnn) and p.default is not None:
         return _default(ev, p)
     if isinstance(a, (TupleAnn, SequenceAnn, RecordAnn)) and holds_tensors(a):
         if not _closed(a, ev.live):

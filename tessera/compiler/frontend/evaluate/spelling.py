@@ -9,7 +9,7 @@ from itertools import combinations
 from typing import Any
 
 from tessera.compiler.frontend.evaluate.machine import Evaluator
-from tessera.compiler.frontend.fixes import TRIALS, Candidate, expression_at
+from tessera.compiler.frontend.fixes import TRIALS, CandidateFix, expression_at
 from tessera.compiler.frontend.names.values import Namespace
 from tessera.compiler.frontend.syntax.parse import Source
 from tessera.compiler.graph.infer import Suggestion
@@ -22,9 +22,9 @@ from tessera.language.annotations import TensorAnn, TileAnn
 from tessera.language.dtypes import DType
 
 
-def keepdim(ev: Evaluator, values: Iterable[Value]) -> list[Candidate]:
+def keepdim(ev: Evaluator, values: Iterable[Value]) -> list[CandidateFix]:
     """`keepdim=True` at the reductions of this function that the values come from, nearest first."""
-    out: list[Candidate] = []
+    out: list[CandidateFix] = []
     for op in _reductions(values):
         call = _call_at(ev.definition.tree, ev.definition.text, op.span)
         if call is None or any(k.arg in ("keepdim", "keepdims") for k in call.keywords):
@@ -34,7 +34,7 @@ def keepdim(ev: Evaluator, values: Iterable[Value]) -> list[Candidate]:
         text = ", keepdim=True" if call.args or call.keywords else "keepdim=True"
         name = call.func.attr if isinstance(call.func, ast.Attribute) else ast.unparse(call.func)
         said = f"Did you forget keepdim=True in the {name} operation?"
-        out.append(Candidate(Fix(f"Add keepdim=True to {name}", (Edit(inside, text),)), said))
+        out.append(CandidateFix(Fix(f"Add keepdim=True to {name}", (Edit(inside, text),)), said))
     return out[:TRIALS]
 
 
@@ -61,22 +61,22 @@ def _call_at(tree: ast.AST, source: Source, span: Span) -> ast.Call | None:
     return None
 
 
-def appended(ev: Evaluator, place: Any, suggestion: Any) -> Candidate | None:
+def appended(ev: Evaluator, place: Any, suggestion: Any) -> CandidateFix | None:
     """An operator's own suggestion: `.T` behind the text of an operand, in brackets where it is an expression."""
     if isinstance(place, Span) or ev.frame.source.file != ev.definition.file:
         return None
     span = ev.span(place)
     if suggestion.suffix in (".T", ".mT") and ev.frame.source.segment(span).endswith(suggestion.suffix):
         start = Span(span.file, span.end_line, span.end_col - len(suggestion.suffix), span.end_line, span.end_col)
-        return Candidate(Fix(f"Leave {suggestion.suffix} out", (Edit(start, ""),)))
+        return CandidateFix(Fix(f"Leave {suggestion.suffix} out", (Edit(start, ""),)))
     atomic = isinstance(place, (ast.Name, ast.Attribute, ast.Subscript, ast.Call))
     start = Span(span.file, span.line, span.col, span.line, span.col)
     end = Span(span.file, span.end_line, span.end_col, span.end_line, span.end_col)
     edits = (Edit(end, suggestion.suffix),) if atomic else (Edit(start, "("), Edit(end, ")" + suggestion.suffix))
-    return Candidate(Fix(f"Use {suggestion.message}", edits))
+    return CandidateFix(Fix(f"Use {suggestion.message}", edits))
 
 
-def rewritten(ev: Evaluator, places: Sequence[Any], message: str, suffixes: Mapping[int, str]) -> Candidate | None:
+def rewritten(ev: Evaluator, places: Sequence[Any], message: str, suffixes: Mapping[int, str]) -> CandidateFix | None:
     """One change of several operands: `[:, None]` behind the first, `[None, :]` behind the second."""
     if any(i >= len(places) for i in suffixes):
         return None
@@ -85,10 +85,10 @@ def rewritten(ev: Evaluator, places: Sequence[Any], message: str, suffixes: Mapp
     if len(fixes) < len(parts):
         return None
     said = fixes[0].message if len(fixes) == 1 else f"Use {message}"
-    return Candidate(Fix(said, tuple(e for f in fixes for e in f.edits)))
+    return CandidateFix(Fix(said, tuple(e for f in fixes for e in f.edits)))
 
 
-def around_index(ev: Evaluator, node: ast.Subscript, message: str, before: str, behind: str) -> Candidate:
+def around_index(ev: Evaluator, node: ast.Subscript, message: str, before: str, behind: str) -> CandidateFix:
     """Further indices before and behind those of a subscript."""
     at = ev.span(node.slice)
     if isinstance(node.slice, ast.Tuple) and node.slice.elts:  # which may stand in brackets of its own
@@ -96,7 +96,7 @@ def around_index(ev: Evaluator, node: ast.Subscript, message: str, before: str, 
     start = Span(at.file, at.line, at.col, at.line, at.col)
     end = Span(at.file, at.end_line, at.end_col, at.end_line, at.end_col)
     edits = [Edit(place, text) for place, text in ((start, before), (end, behind)) if text]
-    return Candidate(Fix(message, tuple(edits)))
+    return CandidateFix(Fix(message, tuple(edits)))
 
 
 def with_key(ev: Evaluator, node: ast.AST, name: str) -> list[Fix]:
@@ -135,7 +135,7 @@ def keyword_span(ev: Evaluator, node: ast.AST, name: str) -> Span:
     return replace(whole, end_line=whole.line, end_col=whole.col + len(name)) if found else whole
 
 
-def other_spellings(ev: Evaluator, node: ast.AST, code: str, operands: Sequence[Value]) -> list[Candidate]:
+def other_spellings(ev: Evaluator, node: ast.AST, code: str, operands: Sequence[Value]) -> list[CandidateFix]:
     """What a call that was rejected with `code` may have meant."""
     if not isinstance(node, ast.Call) or ev.frame.source is not ev.definition.text:
         return []
@@ -152,7 +152,7 @@ def other_spellings(ev: Evaluator, node: ast.AST, code: str, operands: Sequence[
     return []
 
 
-def _equations(ev: Evaluator, node: ast.expr, shapes: Sequence[Shape]) -> Iterator[Candidate]:
+def _equations(ev: Evaluator, node: ast.expr, shapes: Sequence[Shape]) -> Iterator[CandidateFix]:
     """The einsum equation with two letters of one operand exchanged, where every letter then has one size."""
     if not isinstance(node, ast.Constant) or not isinstance(node.value, str) or "..." in node.value:
         return
@@ -166,7 +166,7 @@ def _equations(ev: Evaluator, node: ast.expr, shapes: Sequence[Shape]) -> Iterat
             swapped = [*terms[:i], term.translate({ord(a): b, ord(b): a}), *terms[i + 1 :]]
             if _consistent(ev, swapped, shapes):
                 text = ",".join(swapped) + arrow + right
-                yield Candidate(Fix(f"Use {text!r}", (Edit(ev.span(node), quote + text + quote),)))
+                yield CandidateFix(Fix(f"Use {text!r}", (Edit(ev.span(node), quote + text + quote),)))
 
 
 def _consistent(ev: Evaluator, terms: Sequence[str], shapes: Sequence[Shape]) -> bool:
@@ -175,14 +175,14 @@ def _consistent(ev: Evaluator, terms: Sequence[str], shapes: Sequence[Shape]) ->
     return all(dims.equal(size.setdefault(c, d), d, ev.facts) for c, d in pairs)
 
 
-def _renamed(ev: Evaluator, function: ast.expr, old: str, name: str, *further: Edit) -> Candidate:
+def _renamed(ev: Evaluator, function: ast.expr, old: str, name: str, *further: Edit) -> CandidateFix:
     span = ev.span(function)
     start = span.end_col - len(old)
     edit = Edit(Span(span.file, span.end_line, start, span.end_line, span.end_col), name)
-    return Candidate(Fix(f"Use {name}", (edit, *further)))
+    return CandidateFix(Fix(f"Use {name}", (edit, *further)))
 
 
-def _exchange(ev: Evaluator, node: ast.Call) -> list[Candidate]:
+def _exchange(ev: Evaluator, node: ast.Call) -> list[CandidateFix]:
     """`transpose(0, 1)` for a permute that names two axes of more, also as a tuple."""
     if not node.args or node.keywords:
         return []
@@ -192,7 +192,7 @@ def _exchange(ev: Evaluator, node: ast.Call) -> list[Candidate]:
     return [_renamed(ev, node.func, "permute", "transpose", *([Edit(ev.span(last), text)] if pair else []))]
 
 
-def _axis(ev: Evaluator, node: ast.Call, shapes: Sequence[Shape]) -> list[Candidate]:
+def _axis(ev: Evaluator, node: ast.Call, shapes: Sequence[Shape]) -> list[CandidateFix]:
     """The one axis along which the operands differ."""
     if len({len(s) for s in shapes}) != 1:
         return []
@@ -203,13 +203,13 @@ def _axis(ev: Evaluator, node: ast.Call, shapes: Sequence[Shape]) -> list[Candid
     if len(differ) != 1:
         return []
     if given is not None:
-        return [Candidate(Fix(f"Join along axis {differ[0]}", (Edit(ev.span(given), str(differ[0])),)))]
+        return [CandidateFix(Fix(f"Join along axis {differ[0]}", (Edit(ev.span(given), str(differ[0])),)))]
     end = ev.span(node)
     inside = Span(end.file, end.end_line, end.end_col - 1, end.end_line, end.end_col - 1)
-    return [Candidate(Fix(f"Join along axis {differ[0]}", (Edit(inside, f", axis={differ[0]}"),)))]
+    return [CandidateFix(Fix(f"Join along axis {differ[0]}", (Edit(inside, f", axis={differ[0]}"),)))]
 
 
-def cast_to(ev: Evaluator, where: Span, dtype: DType) -> list[Candidate]:
+def cast_to(ev: Evaluator, where: Span, dtype: DType) -> list[CandidateFix]:
     """The expression converted to `dtype`, in the annotation's own words for it."""
     node = expression_at(ev.definition, where)
     annotation = getattr(ev.definition.tree, "returns", None)
@@ -228,7 +228,7 @@ def argument_cast(ev: Evaluator, node: ast.AST, dtype: DType) -> list[Fix]:
     return [c.fix for c in found]
 
 
-def reshaped(ev: Evaluator, where: Span, type: Any, annotation: TensorAnn | TileAnn) -> list[Candidate]:
+def reshaped(ev: Evaluator, where: Span, type: Any, annotation: TensorAnn | TileAnn) -> list[CandidateFix]:
     """The expression with an axis of size 1 more or less, with the last two exchanged, or with axes merged."""
     have, want = type.shape, annotation.shape
     if want is None or ... in want:
@@ -237,7 +237,7 @@ def reshaped(ev: Evaluator, where: Span, type: Any, annotation: TensorAnn | Tile
     return _suffixed(ev, expression_at(ev.definition, where), suffix, suffix) if suffix else []
 
 
-def other_axis(ev: Evaluator, value: Value, annotation: TensorAnn | TileAnn) -> list[Candidate]:
+def other_axis(ev: Evaluator, value: Value, annotation: TensorAnn | TileAnn) -> list[CandidateFix]:
     """The reduction that the value is, over the other axis under which its shape is the annotated one."""
     op, want = value.op, annotation.shape
     if op is None or want is None or "keepdims" not in op.attrs:
@@ -247,12 +247,12 @@ def other_axis(ev: Evaluator, value: Value, annotation: TensorAnn | TileAnn) -> 
     if axes is None or len(axes) != 1 or not isinstance(call, ast.Call):
         return []
     given = _number(call, axes[0], len(shape))
-    out: list[Candidate] = []
+    out: list[CandidateFix] = []
     for a in range(len(shape)):
         left = tuple(1 if i == a else d for i, d in enumerate(shape) if op.attrs["keepdims"] or i != a)
         if given is not None and a != axes[0] and _equal(ev, left, tuple(want)):
             number = a - len(shape) if a == len(shape) - 1 else a
-            out.append(Candidate(Fix(f"Reduce over axis {number}", (Edit(ev.span(given), str(number)),))))
+            out.append(CandidateFix(Fix(f"Reduce over axis {number}", (Edit(ev.span(given), str(number)),))))
     return out
 
 
@@ -318,6 +318,6 @@ def _between(ev: Evaluator, have: Shape, want: tuple[Any, ...]) -> str:
     return ""
 
 
-def _suffixed(ev: Evaluator, node: ast.expr | None, said: str, suffix: str) -> list[Candidate]:
+def _suffixed(ev: Evaluator, node: ast.expr | None, said: str, suffix: str) -> list[CandidateFix]:
     found = appended(ev, node, Suggestion(said, 0, suffix)) if node is not None else None
     return [found] if found is not None else []

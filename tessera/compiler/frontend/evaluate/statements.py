@@ -11,7 +11,7 @@ from tessera.compiler.frontend.evaluate.expressions import index_of, subscript_v
 from tessera.compiler.frontend.evaluate.machine import Evaluator, evaluates, method
 from tessera.compiler.frontend.evaluate.operators import SYMBOLS
 from tessera.compiler.frontend.evaluate.returns import check_claim
-from tessera.compiler.frontend.names.frame import Closure, Flow, Loop
+from tessera.compiler.frontend.names.frame import Closure, Flow, LoopMark
 from tessera.compiler.frontend.names.values import (
     MISSING,
     UNKNOWN,
@@ -152,7 +152,7 @@ def for_(ev: Evaluator, node: ast.For) -> Flow:
 
 def _iteration(ev: Evaluator, node: ast.For | ast.While) -> Flow:
     """One iteration at compile time. A return in it also skips the other iterations, which is marked for branches."""
-    ev.frame.rests.append(Loop())
+    ev.frame.rests.append(LoopMark())
     try:
         return ev.run(node.body)
     finally:

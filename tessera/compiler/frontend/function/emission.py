@@ -9,7 +9,7 @@ from typing import Any
 from tessera.compiler.frontend.evaluate import spelling
 from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.evaluate.returns import bound_notes
-from tessera.compiler.frontend.fixes import Candidate
+from tessera.compiler.frontend.fixes import CandidateFix
 from tessera.compiler.frontend.names.values import (
     UNKNOWN,
     Builtin,
@@ -144,7 +144,7 @@ class Emission:
         before = len(ev.findings.items)
         ev.error(d.code, d.message, at, label=label, notes=notes, fixes=d.fixes)
         if len(ev.findings.items) > before:
-            candidates: list[Candidate | None] = []
+            candidates: list[CandidateFix | None] = []
             candidates += spelling.keepdim(ev, values) if d.code == "TS202" else []
             candidates += [
                 spelling.appended(ev, places[s.operand], s) for s in e.suggestions if s.operand < len(places)

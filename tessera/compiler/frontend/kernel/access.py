@@ -11,7 +11,17 @@ from tessera.compiler.frontend.kernel.coordinates import Coordinates
 from tessera.compiler.frontend.kernel.index import outer
 from tessera.compiler.frontend.kernel.places import IndexedAxis, described, first_axis
 from tessera.compiler.frontend.kernel.tiles import KernelFault, Tiles, tile_type
-from tessera.compiler.frontend.kernel.values import Axis, Each, Lanes, View, Window, marks, relation, shown, sizes_text
+from tessera.compiler.frontend.kernel.values import (
+    Axis,
+    EachIndex,
+    Lanes,
+    TileWindow,
+    View,
+    marks,
+    relation,
+    shown,
+    sizes_text,
+)
 from tessera.compiler.frontend.names.values import is_slice, is_tuple, type_name
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import INDEX, Shape, TileType, ViewType, shape_text
@@ -43,7 +53,7 @@ class Elements:
         }
 
 
-Place = Window | Elements
+Place = TileWindow | Elements
 
 
 @dataclass(slots=True)
@@ -51,7 +61,7 @@ class Stored:
     """A store as the race check sees it. `window` is None where places are computed element by element."""
 
     view: View
-    window: Window | None
+    window: TileWindow | None
     span: Span
 
 
@@ -118,11 +128,11 @@ class Memory:
                 "TS207",
                 f"{len(items)} indices for {view.name}, which has the {len(view.shape)} axes {sizes_text(view.shape)}",
             )
-        items = [i if isinstance(i, Each) else self._plain(i) for i in items]
+        items = [i if isinstance(i, EachIndex) else self._plain(i) for i in items]
         start = first_axis(self.coordinates, view, items)
         self.indexed = described(self.coordinates, view, items, start)
-        items = [*[Each()] * start, *items, *[slice(None)] * (len(view.shape) - start - len(items))]
-        full = [self.coordinates.batch_offset(view, a) if isinstance(i, Each) else i for a, i in enumerate(items)]
+        items = [*[EachIndex()] * start, *items, *[slice(None)] * (len(view.shape) - start - len(items))]
+        full = [self.coordinates.batch_offset(view, a) if isinstance(i, EachIndex) else i for a, i in enumerate(items)]
         self._observe(view, full, storing)
         if all(isinstance(i, (int, Expr, slice)) for i in full):
             return self._window(view, full)
@@ -154,7 +164,7 @@ class Memory:
                 self.coordinates.observe(start, view.shape[axis], 0 if storing else 2)
 
     # windows
-    def _window(self, view: View, full: Sequence[Any]) -> Window:
+    def _window(self, view: View, full: Sequence[Any]) -> TileWindow:
         offsets: list[Dim] = []
         sizes: list[Dim] = []
         kept: list[tuple[int, int]] = []
@@ -187,10 +197,12 @@ class Memory:
             raise KernelFault(
                 "TS402", f"the index tiles of {view.name} stand in another order than its axes; use .T on the result"
             )
-        out = Window(view, tuple(offsets), tuple(sizes), tuple(order), tuple(axes[a] for a in order), shifted=shifted)
+        out = TileWindow(
+            view, tuple(offsets), tuple(sizes), tuple(order), tuple(axes[a] for a in order), shifted=shifted
+        )
         return self._masked(out, checked, launch)
 
-    def _masked(self, w: Window, checked: bool, launch: bool) -> Window:
+    def _masked(self, w: TileWindow, checked: bool, launch: bool) -> TileWindow:
         """Adds the mask in force where it says more than the view's end does, and that of the launch's last lanes."""
         mask = self._along(w) if self._narrows(w, checked) else None
         if checked and launch and mask is None and len(w.kept) == 1:
@@ -205,13 +217,13 @@ class Memory:
             raise KernelFault("TS409", f"index {place} leaves axis {axis} of {view.name}, which has {extent} elements")
         return at
 
-    def _narrows(self, w: Window, checked: bool) -> bool:
+    def _narrows(self, w: TileWindow, checked: bool) -> bool:
         """Whether the condition in force says more than the end of the view does."""
         ends = {(w.offsets[a], w.view.shape[a]) for a in w.kept}
         known = self.condition
         return self.mask is not None and (not known.whole or bool(known.least) or checked or not known.below <= ends)
 
-    def _along(self, w: Window) -> Value | None:
+    def _along(self, w: TileWindow) -> Value | None:
         """The mask in the window's shape; None where its axes are not the window's."""
         assert self.mask is not None
         if tile_type(self.mask).rank > len(w.shape):
@@ -355,7 +367,7 @@ class Memory:
                 self.shifted.append((p.view, *p.shifted, self.condition, out.op))
         return tiles.identities.set(out, p.axes)
 
-    def subview(self, p: Window) -> tuple[Value, list[Value]]:
+    def subview(self, p: TileWindow) -> tuple[Value, list[Value]]:
         """The view whose axes are exactly the window's, and the window's offsets in it."""
         offsets = [self.tiles.indices.emit(p.offsets[a]) for a in p.kept]
         if len(p.kept) == len(p.sizes):
@@ -383,7 +395,7 @@ class Memory:
     def store(self, p: Place, value: Any, span: Span) -> None:
         """Writes a tile or number; it is broadcast to the place and converted to the view's dtype."""
         axes = p.axes
-        shape = p.shape if isinstance(p, Window) else tile_type(p.index[0]).shape
+        shape = p.shape if isinstance(p, TileWindow) else tile_type(p.index[0]).shape
         tile = self._fitted(value, shape, axes, p.view)
         self.written.add(p.view.argument)
         builder = self.tiles.builder

@@ -13,8 +13,17 @@ from tessera.compiler.frontend.evaluate.control import Carried
 from tessera.compiler.frontend.kernel.access import NOT_KNOWN
 from tessera.compiler.frontend.kernel.grid import SERIAL
 from tessera.compiler.frontend.kernel.tiles import KernelFault, tile_type
-from tessera.compiler.frontend.kernel.values import Axis, Context, Panel, Shared, Transposed, View, marks, relation
-from tessera.compiler.frontend.names.frame import Flow, Loop, Path
+from tessera.compiler.frontend.kernel.values import (
+    Axis,
+    LaunchContext,
+    Panel,
+    Shared,
+    Transposed,
+    View,
+    marks,
+    relation,
+)
+from tessera.compiler.frontend.names.frame import Flow, LoopMark, Path
 from tessera.compiler.frontend.names.values import MISSING, UNKNOWN, Counting, Unknown
 from tessera.compiler.frontend.syntax.assigned import stored_names
 from tessera.compiler.ir.core import Block, Op, Region, Value
@@ -25,7 +34,7 @@ from tessera.language.dims import Expr
 if TYPE_CHECKING:
     from tessera.compiler.frontend.kernel.state import KernelState
 
-FIXED = (View, Shared, Transposed, Panel, Context)
+FIXED = (View, Shared, Transposed, Panel, LaunchContext)
 """values that name something; no path and no loop can make another one of them"""
 
 
@@ -128,7 +137,7 @@ def _grid_axis(k: KernelState, node: ast.For, name: str, counting: Counting) -> 
     c = k.coordinates.on_grid(node, name, counting.stop, counting.step, k.ev.span(node.iter), counting.start)
     k.speculated = c
     k.ev.assign_name(name, c.offset, node.target)
-    k.ev.frame.rests.append(Loop(serial=False))
+    k.ev.frame.rests.append(LoopMark(serial=False))
     try:
         flow = k.ev.run(node.body)
     finally:
@@ -321,13 +330,13 @@ def _jumps(body: list[ast.stmt], inside: bool) -> Iterator[ast.stmt]:
                 yield from _jumps(getattr(s, part, []), deeper)
 
 
-def enter(k: KernelState, node: ast.For | ast.While) -> tuple[Loop, set[str]]:
+def enter(k: KernelState, node: ast.For | ast.While) -> tuple[LoopMark, set[str]]:
     """The mark of a loop that is about to be read, and the names of the flags that it carries."""
     found = jumps(node)
     if not found:
-        return Loop(), set()
+        return LoopMark(), set()
     names = k.ev.frame.names
-    loop = Loop(f"<going {len(k.ev.frame.rests)}>")
+    loop = LoopMark(f"<going {len(k.ev.frame.rests)}>")
     names[loop.going] = True
     if ast.Return not in found:
         return loop, {loop.going}
@@ -335,7 +344,7 @@ def enter(k: KernelState, node: ast.For | ast.While) -> tuple[Loop, set[str]]:
     return loop, {loop.going, RETURNED}
 
 
-def run_body(k: KernelState, node: ast.For | ast.While, loop: Loop, block: Block) -> None:
+def run_body(k: KernelState, node: ast.For | ast.While, loop: LoopMark, block: Block) -> None:
     """One step of the loop, into `block`. In a counted loop it runs under the flag; a `while` tests the flag itself."""
     frame = k.ev.frame
     frame.rests.append(loop)
@@ -357,7 +366,7 @@ def run_body(k: KernelState, node: ast.For | ast.While, loop: Loop, block: Block
         frame.rests.pop()
 
 
-def _settle(k: KernelState, step: Path, loop: Loop) -> None:
+def _settle(k: KernelState, step: Path, loop: LoopMark) -> None:
     """How a step ended, as flags."""
     if step.flow in (Flow.BREAK, Flow.RETURN):
         step.names[loop.going] = False
@@ -402,7 +411,7 @@ def rest_of_step(k: KernelState) -> tuple[list[ast.stmt], int] | None:
     out: list[ast.stmt] = []
     rests = k.ev.frame.rests
     for depth in reversed(range(len(rests))):
-        if isinstance(rests[depth], Loop):
+        if isinstance(rests[depth], LoopMark):
             return out, depth
         statements, i = rests[depth]
         out += statements[i + 1 :]
@@ -423,7 +432,7 @@ def _run_on(k: KernelState, p: Path, statements: list[ast.stmt], depth: int) -> 
         p.maybe, frame.maybe = frame.maybe, maybe
 
 
-def close(k: KernelState, node: ast.For | ast.While, loop: Loop) -> Flow:
+def close(k: KernelState, node: ast.For | ast.While, loop: LoopMark) -> Flow:
     """Behind a loop: where the kernel returned inside it, the rest of the kernel does not run."""
     if not loop.going:
         return Flow.NEXT

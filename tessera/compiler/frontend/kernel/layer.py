@@ -24,7 +24,16 @@ from tessera.compiler.frontend.kernel.builtins.parts import part
 from tessera.compiler.frontend.kernel.grid import PREFIX, REGISTER, SERIAL
 from tessera.compiler.frontend.kernel.state import DEFAULTS, KernelState
 from tessera.compiler.frontend.kernel.tiles import KernelFault
-from tessera.compiler.frontend.kernel.values import Context, Lanes, LanesType, Shared, Transposed, View, Window, marks
+from tessera.compiler.frontend.kernel.values import (
+    Lanes,
+    LanesType,
+    LaunchContext,
+    Shared,
+    TileWindow,
+    Transposed,
+    View,
+    marks,
+)
 from tessera.compiler.frontend.names.frame import Flow
 from tessera.compiler.frontend.names.values import (
     MISSING,
@@ -153,7 +162,7 @@ class KernelLayer(KernelState):
             return INDEX if marks(value) else value
         if isinstance(value, View):
             return ViewType(names.shown_shape(self, value.shape), value.dtype)
-        if isinstance(value, Window):
+        if isinstance(value, TileWindow):
             return TileType(value.shape, value.view.dtype)
         if isinstance(value, Lanes):
             launch = value.launch
@@ -193,7 +202,7 @@ class KernelLayer(KernelState):
         if isinstance(value, View):
             place = self._place(node, value, index)
             found = self.memory.load(place)
-            if not isinstance(place, Window):
+            if not isinstance(place, TileWindow):
                 self.elements[found] = place
                 return found
             self.loaded[place] = found  # as it is now: a later store does not change it
@@ -228,7 +237,7 @@ class KernelLayer(KernelState):
 
     # attributes and calls
     def attribute(self, node: ast.AST, value: Any, name: str) -> Any:
-        if isinstance(value, Context):
+        if isinstance(value, LaunchContext):
             return value.config[name] if name in value.config else value.sizes.get(name, DEFAULTS.get(name, MISSING))
         if isinstance(value, Expr) or name not in self.attributes(value):
             return MISSING
@@ -249,7 +258,7 @@ class KernelLayer(KernelState):
         return name in BUILTINS
 
     def attributes(self, value: Any) -> Sequence[str]:
-        if isinstance(value, Context):
+        if isinstance(value, LaunchContext):
             return [*value.config, *value.sizes, *DEFAULTS]
         return [*PROPERTIES, *BUILTINS, *CONVERSIONS]
 

@@ -24,7 +24,7 @@ from tessera.compiler.frontend.names.values import MISSING, UNKNOWN
 from tessera.compiler.ir.types import Shape, TensorType, TileType, ViewType
 from tessera.compiler.unit import Param
 from tessera.language import dims, dtypes
-from tessera.language.annotations import Annotation, TensorAnn, TileAnn, TupleAnn, Unknown
+from tessera.language.annotations import Annotation, TensorAnn, TileAnn, TupleAnn, UnknownAnn
 from tessera.language.dims import Dim, Expr
 
 
@@ -175,7 +175,7 @@ def capture(k: KernelState, name: str, value: Any, node: ast.AST) -> Any:
     if dtype is None:
         return k.ev.error("TS301", f"an array of {value.dtype} cannot be used; no dtype corresponds to it", node)
     type = TensorType(tuple(map(int, value.shape)), dtype)
-    found = parameter(k, _free_name(k, name or _name_of(node)), type, Unknown())
+    found = parameter(k, _free_name(k, name or _name_of(node)), type, UnknownAnn())
     assert isinstance(found, View)
     k.captures.append(value)
     k.captured.append(found)

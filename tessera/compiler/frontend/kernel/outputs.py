@@ -20,8 +20,8 @@ from tessera.compiler.frontend.kernel.values import (
     Coordinate,
     Panel,
     Shared,
+    TileWindow,
     View,
-    Window,
     axis_text,
     marks,
     size_text,
@@ -67,12 +67,12 @@ def panel(k: KernelState, view: View, shape: Shape, prefetch: Any) -> Any:
     if None not in offsets:
         kept = tuple(range(spare, len(sizes)))
         found = tuple(a for a in axes if a is not None)
-        return k.memory.load(Window(view, tuple(o for o in offsets if o is not None), sizes, kept, found))
+        return k.memory.load(TileWindow(view, tuple(o for o in offsets if o is not None), sizes, kept, found))
     k.stages = max(k.stages, prefetch)
     return Panel(view, sizes, tuple(offsets), tuple(axes))
 
 
-def partition(k: KernelState, p: Panel, at: Sequence[Any]) -> Window:
+def partition(k: KernelState, p: Panel, at: Sequence[Any]) -> TileWindow:
     open_axes = [a for a, o in enumerate(p.offsets) if o is None]
     if len(at) != len(open_axes):
         names = ", ".join(str(p.view.shape[a]) for a in open_axes)
@@ -84,7 +84,7 @@ def partition(k: KernelState, p: Panel, at: Sequence[Any]) -> Window:
         offsets[a] = k.index(position)
         axes[a] = k.coordinates.walking(offsets[a], p.view.shape[a]).axis  # type: ignore[arg-type]
     kept = tuple(a for a, axis in enumerate(axes) if axis is not None)
-    return Window(
+    return TileWindow(
         p.view, tuple(o for o in offsets if o is not None), p.shape, kept, tuple(a for a in axes if a is not None)
     )
 
@@ -92,7 +92,7 @@ def partition(k: KernelState, p: Panel, at: Sequence[Any]) -> Window:
 # stores at the program's own coordinates
 
 
-def own_place(k: KernelState, view: View, value: Any) -> Window:
+def own_place(k: KernelState, view: View, value: Any) -> TileWindow:
     """The block of `view` that a tile with these axes belongs to. Raises KernelFault TS403 where that is open."""
     tile = value if isinstance(value, Value) else k.tiles.scalar(value, view.dtype)
     t, axes = tile_type(tile), k.tiles.identities.of(tile)
@@ -112,7 +112,7 @@ def own_place(k: KernelState, view: View, value: Any) -> Window:
             offsets.append(_batch_offset(k, view, a))
             sizes.append(1)
     kept = tuple(sorted(places))
-    return Window(view, tuple(offsets), tuple(sizes), kept, tuple(axes[places[a]] for a in kept))
+    return TileWindow(view, tuple(offsets), tuple(sizes), kept, tuple(axes[places[a]] for a in kept))
 
 
 def _batch_offset(k: KernelState, view: View, axis: int) -> Dim:
@@ -254,7 +254,7 @@ def _result(k: KernelState, item: Any, span: Span, wanted: Annotation | None, na
     k.results.append(view.argument)
 
 
-def _covered(k: KernelState, w: Window, span: Span) -> None:
+def _covered(k: KernelState, w: TileWindow, span: Span) -> None:
     """Refuses blocks of a result that surely leave a part of it out, which would hold anything; of a block of a fixed
     length at a fixed place, a launch checks that there is no more."""
     for a, axis in zip(w.kept, w.axes, strict=True):

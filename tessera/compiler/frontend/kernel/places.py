@@ -11,7 +11,7 @@ from typing import Any
 
 from tessera.compiler.frontend.kernel.coordinates import Coordinates
 from tessera.compiler.frontend.kernel.tiles import KernelFault
-from tessera.compiler.frontend.kernel.values import Each, Lanes, View, marks, size_text, sizes_text
+from tessera.compiler.frontend.kernel.values import EachIndex, Lanes, View, marks, size_text, sizes_text
 from tessera.compiler.frontend.names.values import is_slice
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import Shape
@@ -115,7 +115,7 @@ def described(coordinates: Coordinates, view: View, items: Sequence[Any], first:
 
 
 def _moving(coordinates: Coordinates, item: Any) -> tuple[str, ...]:
-    if isinstance(item, Each):
+    if isinstance(item, EachIndex):
         return ("one program each",)
     if isinstance(item, Value):
         return ("computed",)

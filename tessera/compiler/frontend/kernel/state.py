@@ -20,9 +20,9 @@ from tessera.compiler.frontend.kernel.values import (
     Lanes,
     Panel,
     Shared,
+    TileWindow,  # fmt: skip
     Transposed,
     View,
-    Window,  # fmt: skip
     axis_text,
     marks,
     size_text,
@@ -90,7 +90,7 @@ class KernelState(Layer):
         self.implicit: dict[str, Coordinate] = {}
         self.captured: list[View] = []
         self.capture_nodes: list[ast.AST] = []
-        self.loaded: dict[Window, Value] = {}
+        self.loaded: dict[TileWindow, Value] = {}
         self.elements: dict[Value, Elements] = {}
         """where tiles at computed indices come from: `load` and `store` take the place, not what was there"""
         self.filled: set[Value] = set()
@@ -127,7 +127,7 @@ class KernelState(Layer):
         return self.tiles.known(dims.prod(shape))
 
     def is_tile(self, value: Any) -> bool:
-        return isinstance(value, (Value, Window, Lanes, Shared, Transposed, View))
+        return isinstance(value, (Value, TileWindow, Lanes, Shared, Transposed, View))
 
     def operand(self, value: Any) -> Any:
         """A value of the program as a tile, or a number or size that adapts to the tiles beside it."""
@@ -137,7 +137,7 @@ class KernelState(Layer):
             return value
         if isinstance(value, Lanes):
             return self.memory.tile_of(value)
-        if isinstance(value, Window):
+        if isinstance(value, TileWindow):
             return self.loaded[value] if value in self.loaded else self.memory.load(value)
         if isinstance(value, Shared):
             self._note_read(value)
@@ -290,16 +290,16 @@ class KernelState(Layer):
             return tuple(map(self.index_tiles, index))
         if is_slice(index):
             return slice(self.index_tiles(index.start), self.index_tiles(index.stop), index.step)
-        return self.operand(index) if isinstance(index, (Window, Shared, Transposed)) else index
+        return self.operand(index) if isinstance(index, (TileWindow, Shared, Transposed)) else index
 
-    def window_of(self, value: Any) -> Window:
+    def window_of(self, value: Any) -> TileWindow:
         if isinstance(value, View):
             return self.rows_of(value)
         raise KernelFault("TS406", f"a block of a tensor is needed here, not {type_name(value)}")
 
     def place_of(self, value: Any) -> Place:
         """What `load` and `store` are given: a block of a tensor, or its elements at computed indices."""
-        if isinstance(value, Window):
+        if isinstance(value, TileWindow):
             return value
         if isinstance(value, Value) and value in self.elements:
             return self.elements[value]
@@ -307,7 +307,7 @@ class KernelState(Layer):
 
     def masked(self, place: Place, mask: Value) -> Place:
         """A place narrowed by an explicit mask."""
-        shape = place.shape if isinstance(place, Window) else tile_type(place.index[0]).shape
+        shape = place.shape if isinstance(place, TileWindow) else tile_type(place.index[0]).shape
         if tile_type(mask).rank > len(shape):
             had, wanted = shape_text(tile_type(mask).shape), shape_text(shape)
             raise KernelFault("TS402", f"the mask {had} does not fit the block {wanted}")
@@ -316,7 +316,7 @@ class KernelState(Layer):
         return replace(place, mask=both) if isinstance(place, Elements) else replace(place, mask=both, shifted=None)
 
     # a parameter read as a whole: its row block
-    def rows_of(self, view: View) -> Window:
+    def rows_of(self, view: View) -> TileWindow:
         """The rows of this program: leading axes are grid axes, the last one is whole.
 
         The widest tensor that the kernel reads as a whole says so first; a dim of it means the same in the others, so
@@ -351,7 +351,7 @@ class KernelState(Layer):
                 offsets.append(0)
                 sizes.append(self.tiles.known(extent))
                 axes.append(Axis(extent, extent))
-        return Window(view, tuple(offsets), tuple(sizes), tuple(kept), tuple(axes))
+        return TileWindow(view, tuple(offsets), tuple(sizes), tuple(kept), tuple(axes))
 
     def _roles(self) -> dict[Dim, Role]:
         """What the dims of the widest tensor that is read as a whole are: divided among programs, in rows, or whole."""

@@ -179,7 +179,7 @@ class Lanes(LayerValue):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Each(LayerValue):
+class EachIndex(LayerValue):
     """`ts.tile.each()`, an index: the one element of an axis that this program has."""
 
     @property
@@ -200,7 +200,7 @@ class LanesType:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Window(LayerValue):
+class TileWindow(LayerValue):
     """A block of a view: `view[offsets : offsets + sizes]`, of which the tile has the axes `kept`."""
 
     view: View
@@ -261,11 +261,15 @@ class Panel(LayerValue):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Context(LayerValue):
+class LaunchContext(LayerValue):
     """`ts.tile.context()`: the bound dims and the schedule's parameters."""
 
     sizes: Mapping[str, Dim]
     config: Mapping[str, Any]
+
+    @property
+    def described(self) -> str:
+        return "a context"
 
 
 # Broadcasting by identity: which axis of a tile another tile's axis meets.

@@ -28,7 +28,7 @@ class Flow(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class LoopMark:
     """Marks the body of an open loop in `Frame.rests`. `going`: the name of the flag that says whether it goes on,
     where it can be left at run time; `serial`: whether a return in it also skips other steps."""
 
@@ -74,7 +74,7 @@ class Frame:
     possible: list[Any] = field(default_factory=list[Any])
     """values returned on paths that may or may not be taken"""
     rests: list[Any] = field(default_factory=list[Any])
-    """for each open block, its statements and the place of the one that runs; a `Loop` at each open loop"""
+    """for each open block, its statements and the place of the one that runs; a `LoopMark` at each open loop"""
     records: bool = True
     """whether the types of its expressions are kept: the analysed function itself and functions nested in it"""
 
@@ -90,7 +90,7 @@ class Frame:
         """All statements that would run from here to the end of the function; None inside a loop."""
         out: list[Any] = []
         for rest in reversed(self.rests):
-            if isinstance(rest, Loop):
+            if isinstance(rest, LoopMark):
                 if rest.serial:
                     return None
                 continue

@@ -28,15 +28,15 @@ from tessera.language.annotations import (
     TensorAnn,
     TileAnn,
     TupleAnn,
+    UnknownAnn,
     annotation_from_ast,
     holds_tensors,
     part,
 )
-from tessera.language.annotations import Unknown as Unannotated
 from tessera.language.dims import Dim, Expr, symbol, symbols
 from tessera.language.policies import unenforced
 
-NOTHING = Unannotated()
+NOTHING = UnknownAnn()
 
 
 @immutable
@@ -211,7 +211,7 @@ def _static(node: ast.expr | None, annotation: Annotation) -> bool:
         head = node.value if isinstance(node, ast.Subscript) else node
         last = head.attr if isinstance(head, ast.Attribute) else head.id if isinstance(head, ast.Name) else ""
         return not annotation.dtype.is_float and (annotation.python or last in ("Int", "Bool"))
-    return isinstance(annotation, Unannotated) and annotation.text in ("str", "bytes")
+    return isinstance(annotation, UnknownAnn) and annotation.text in ("str", "bytes")
 
 
 def _several(annotation: Annotation, keyed: bool = False) -> Annotation:
@@ -226,14 +226,14 @@ def resolve(scope: Scope, dotted: str, within: tuple[str, ...] = ()) -> object:
     if value is MISSING:
         return None
     if isinstance(value, Unknown):
-        return Unannotated(dotted) if dotted.rpartition(".")[2] not in GENERIC else None
+        return UnknownAnn(dotted) if dotted.rpartition(".")[2] not in GENERIC else None
     if isinstance(value, Builtin) and "." not in value.path:
         return getattr(builtins, value.path)
     if isinstance(value, ClassRef) and value.annotations and value.name not in within:
         return _record(value, (*within, value.name))
     if tuple in getattr(value, "__mro__", ()) and hasattr(value, "_fields"):
         return _named_tuple(value)
-    return Unannotated(dotted) if isinstance(value, (ClassRef, Record, Namespace)) else value
+    return UnknownAnn(dotted) if isinstance(value, (ClassRef, Record, Namespace)) else value
 
 
 def _named_tuple(cls: Any) -> Annotation:
@@ -250,9 +250,9 @@ def _named_tuple(cls: Any) -> Annotation:
     try:
         fields = tuple((n, field(a)) for n, a in cls.__annotations__.items())
     except (AnnotationError, SyntaxError):
-        return Unannotated(cls.__name__)
+        return UnknownAnn(cls.__name__)
     found = RecordAnn(cls.__name__, fields, cls)
-    return found if holds_tensors(found) else Unannotated(cls.__name__)
+    return found if holds_tensors(found) else UnknownAnn(cls.__name__)
 
 
 def _record(cls: ClassRef, within: tuple[str, ...]) -> Annotation:
@@ -260,14 +260,14 @@ def _record(cls: ClassRef, within: tuple[str, ...]) -> Annotation:
     scope = cls.scope
 
     def named(dotted: str) -> object:
-        return resolve(scope, dotted, within) if scope is not None else Unannotated(dotted)
+        return resolve(scope, dotted, within) if scope is not None else UnknownAnn(dotted)
 
     try:
         fields = [(n, annotation_from_ast(a, named)) for n, a in cls.annotations.items()]
     except AnnotationError:
-        return Unannotated(cls.name)
+        return UnknownAnn(cls.name)
     found = RecordAnn(cls.name, tuple(fields), cls)
-    return found if holds_tensors(found) else Unannotated(cls.name)
+    return found if holds_tensors(found) else UnknownAnn(cls.name)
 
 
 def dims_in(annotation: Annotation | None) -> list[tuple[str, Span]]:

@@ -80,7 +80,7 @@ class Namespace:
 
 
 @dataclass(frozen=True, slots=True)
-class Module(Namespace):
+class FileModule(Namespace):
     """A file of the workspace that is imported: its names are those of its text."""
 
     scope: Scope

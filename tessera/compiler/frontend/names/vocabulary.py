@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from tessera.compiler.frontend.names.numbers import numpy_function
-from tessera.compiler.frontend.names.values import MISSING, UNKNOWN, Builtin, Module, Namespace, OperatorRef
+from tessera.compiler.frontend.names.values import MISSING, UNKNOWN, Builtin, FileModule, Namespace, OperatorRef
 from tessera.language import dtypes, policies
 
 PYTHON_BUILTINS = frozenset(
@@ -75,7 +75,7 @@ def member(path: str, name: str) -> Any:
 
 def member_of(module: Namespace, name: str) -> Any:
     """The same of a module of either kind."""
-    return module.scope.lookup(name) if isinstance(module, Module) else member(module.path, name)
+    return module.scope.lookup(name) if isinstance(module, FileModule) else member(module.path, name)
 
 
 def _operator(name: str) -> OperatorRef | None:

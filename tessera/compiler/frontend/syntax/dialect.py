@@ -22,7 +22,7 @@ NATIVE_TYPE_PARAMETERS = sys.version_info >= (3, 12)
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class DialectForm:
     """Where a form stood, in characters from the start of the text.
 
     `owner` is where the statement (of a sample or of type parameters) or the keyword itself starts; `names` are the
@@ -79,7 +79,7 @@ class _Rewriter:
     def __init__(self, text: str, native: bool) -> None:
         self.text, self.native = text, native
         self.edits: list[tuple[int, str]] = []
-        self.notes: list[Note] = []
+        self.notes: list[DialectForm] = []
         self.stack: list[_Bracket] = []
         self.head: re.Match[str] | None = None  # of the def, class or type statement on this line
         self.statement = 0  # where this statement starts
@@ -165,7 +165,9 @@ class _Rewriter:
         top = self.stack.pop() if self.stack else None
         if top and top.kind == "T" and self.text[at] == "]" and self.head:
             self.type_parameter(top, at)
-            self.notes.append(Note("type_parameters", top.start, at + 1, self.head.start("owner"), tuple(top.names)))
+            self.notes.append(
+                DialectForm("type_parameters", top.start, at + 1, self.head.start("owner"), tuple(top.names))
+            )
             if not self.native:
                 self.blank(top.start, at)
 
@@ -183,7 +185,7 @@ class _Rewriter:
 
     def edit(self, form: Form, at: int, replacement: str, owner: int) -> None:
         self.edits.append((at, replacement))
-        self.notes.append(Note(form, at, at + 1, owner))
+        self.notes.append(DialectForm(form, at, at + 1, owner))
 
 
 _NO_TARGET = frozenset(kwlist) | {"match"}  # after these, `~` is Python's own
@@ -235,7 +237,7 @@ def _open_fields(body: str) -> int:
     return plain.count("{") - plain.count("}")
 
 
-def rewrite(text: str, native_type_parameters: bool = NATIVE_TYPE_PARAMETERS) -> tuple[str, tuple[Note, ...]]:
+def rewrite(text: str, native_type_parameters: bool = NATIVE_TYPE_PARAMETERS) -> tuple[str, tuple[DialectForm, ...]]:
     """The text as Python, character for character in place, and where the dialect's forms stood. Never raises."""
     rewriter = _Rewriter(text, native_type_parameters)
     plain = rewriter.run()

@@ -13,7 +13,7 @@ from functools import lru_cache
 from types import CodeType
 from typing import Any, cast
 
-from tessera.compiler.frontend.syntax.dialect import Form, Note, rewrite
+from tessera.compiler.frontend.syntax.dialect import DialectForm, Form, rewrite
 from tessera.errors import CompileError, Diagnostic, Span
 
 FunctionNode = ast.FunctionDef | ast.Lambda
@@ -87,7 +87,7 @@ class Parsed:
     """`tree` is None where the text does not parse; then `diagnostics` say where and why (TS101)."""
 
     tree: ast.Module | None
-    notes: tuple[Note, ...] = ()
+    notes: tuple[DialectForm, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
@@ -141,12 +141,12 @@ class _Positions:
         return line, len(self.text[self.starts[line - 1] : offset].encode("utf-8", "surrogatepass"))
 
 
-def _mark(tree: ast.Module, text: str, notes: tuple[Note, ...]) -> None:
+def _mark(tree: ast.Module, text: str, notes: tuple[DialectForm, ...]) -> None:
     """Writes into the tree what the rewrite has taken out of the text."""
     positions = _Positions(text)
-    owners: dict[tuple[str, int, int], Note] = {(n.form, *positions.of(n.owner)): n for n in notes}
+    owners: dict[tuple[str, int, int], DialectForm] = {(n.form, *positions.of(n.owner)): n for n in notes}
 
-    def note_of(form: Form, node: ast.stmt | ast.expr) -> Note | None:
+    def note_of(form: Form, node: ast.stmt | ast.expr) -> DialectForm | None:
         return owners.get((form, node.lineno, node.col_offset))
 
     for node in ast.walk(tree):
@@ -198,7 +198,7 @@ def _deepest(text: str) -> int:
     return at
 
 
-def _diagnostic(error: BaseException, text: str, file: str, notes: tuple[Note, ...]) -> Diagnostic:
+def _diagnostic(error: BaseException, text: str, file: str, notes: tuple[DialectForm, ...]) -> Diagnostic:
     positions = _Positions(text)
     if "\0" in text:
         line, col = positions.of(text.index("\0"))

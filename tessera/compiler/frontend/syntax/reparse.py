@@ -55,7 +55,7 @@ class Piece:
 
 
 @dataclass
-class Parsed:
+class ParsedStatements:
     """A text as statements. `problems`: where it does not parse, one finding for each place."""
 
     lines: list[str]
@@ -75,7 +75,7 @@ class Parsed:
         return [g for p in self.pieces for g in p.gaps]
 
 
-def parsed(text: str, file: str, old: Parsed | None = None) -> Parsed:
+def parsed(text: str, file: str, old: ParsedStatements | None = None) -> ParsedStatements:
     """`text` in pieces. It takes over pieces of `old`, whose tree must not be used afterwards. Never raises."""
     steps = parsing(text, file, old)
     while True:
@@ -85,14 +85,14 @@ def parsed(text: str, file: str, old: Parsed | None = None) -> Parsed:
             return done.value
 
 
-def parsing(text: str, file: str, old: Parsed | None = None) -> Generator[None, None, Parsed]:
+def parsing(text: str, file: str, old: ParsedStatements | None = None) -> Generator[None, None, ParsedStatements]:
     """`parsed`, with a pause after each piece. Closed before its end, it leaves `old` as it was."""
     lines = (_LINE_END.sub("\n", text) if "\r" in text else text).split("\n")
     if old is None or any(p.start == p.end for p in old.pieces):  # of an odd text nothing is kept
         whole = parse(text, file)
         if whole.tree is not None:
-            return Parsed(lines, _pieces(whole.tree.body))
-        found = Parsed(lines, (yield from _read(lines, file, {}, None)))
+            return ParsedStatements(lines, _pieces(whole.tree.body))
+        found = ParsedStatements(lines, (yield from _read(lines, file, {}, None)))
         if not found.problems:  # its parts parse, and it does not: an odd text, of which Python says what is wrong
             found.pieces.append(Piece(len(lines), len(lines), [], list(whole.diagnostics)))
             del found.problems
@@ -100,7 +100,7 @@ def parsing(text: str, file: str, old: Parsed | None = None) -> Generator[None, 
     return (yield from _edited(lines, file, old))
 
 
-def _edited(lines: list[str], file: str, old: Parsed) -> Generator[None, None, Parsed]:
+def _edited(lines: list[str], file: str, old: ParsedStatements) -> Generator[None, None, ParsedStatements]:
     head = common_length(lines, old.lines)
     tail = min(common_length(lines[::-1], old.lines[::-1]), min(len(lines), len(old.lines)) - head)
     by = len(lines) - len(old.lines)
@@ -109,7 +109,7 @@ def _edited(lines: list[str], file: str, old: Parsed) -> Generator[None, None, P
     below = (p for p in old.pieces if p.start >= len(old.lines) - tail and p.start >= head)
     kept |= {p.start + by: (p, by) for p in below if not p.open_ended}
     before = Before([s for p in old.pieces for s in p.body], len(old.lines), head, tail)
-    return Parsed(lines, (yield from _read(lines, file, kept, before)))
+    return ParsedStatements(lines, (yield from _read(lines, file, kept, before)))
 
 
 def _read(

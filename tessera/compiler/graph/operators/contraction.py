@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from tessera.compiler.graph.cut import Combine, Cut
 from tessera.compiler.graph.infer import Suggestion, items, several, shown
-from tessera.compiler.graph.operator import GraphBuilder, Infer, Operator, Parameter, tensor
+from tessera.compiler.graph.operator import GraphBuilder, Infer, Operator, OperatorParameter, tensor
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TensorType, shape_text
 from tessera.language import dims, dtypes
@@ -313,7 +313,7 @@ class Einsum(Operator):
     methods = ()
 
     @cached_property
-    def parameters(self) -> tuple[Parameter, ...]:
+    def parameters(self) -> tuple[OperatorParameter, ...]:
         operands, equation = super().parameters
         return (equation, operands)
 

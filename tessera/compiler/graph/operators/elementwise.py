@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cached_property
-from inspect import Parameter as Signature
+from inspect import Parameter
 from typing import Any, ClassVar
 
 from tessera.compiler.graph.cut import Cut
-from tessera.compiler.graph.operator import GraphBuilder, Infer, Operator, Parameter, tensor
+from tessera.compiler.graph.operator import GraphBuilder, Infer, Operator, OperatorParameter, tensor
 from tessera.compiler.graph.operators.derivatives import STEPS, rules
 from tessera.compiler.graph.operators.further_dtypes import further
 from tessera.compiler.ir.core import Value
@@ -58,8 +58,10 @@ class Elementwise(Operator, abstract=True):
     scalar: ClassVar[Scalar]
 
     @cached_property
-    def parameters(self) -> tuple[Parameter, ...]:
-        return tuple(Parameter(n, True, False, False, Signature.empty, "TensorType") for n in self.scalar.parameters)
+    def parameters(self) -> tuple[OperatorParameter, ...]:
+        return tuple(
+            OperatorParameter(n, True, False, False, Parameter.empty, "TensorType") for n in self.scalar.parameters
+        )
 
     def infer(self, t: Infer, *xs: TensorType) -> TensorType:
         chosen = xs[1:] if self.name == "where" else xs

@@ -324,9 +324,10 @@ class Repeat(Operator):
         return g.reshape(wide, (*s[:axis], s[axis] * repeats, *s[axis + 1 :]))
 
 
-class Tile(Operator):
+class TileOperator(Operator):
     """`x` repeated as a whole, `reps` times along each axis, as in NumPy."""
 
+    name = "tile"
     functions = ()  # `tessera.tile` is the namespace of kernels
 
     def infer(self, t: Infer, x: TensorType, reps: Sequence[int]) -> TensorType:

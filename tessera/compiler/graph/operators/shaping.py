@@ -27,7 +27,7 @@ def contiguous(shape: Shape) -> Shape:
     return tuple(dims.prod(shape[i + 1 :]) for i in range(len(shape)))
 
 
-class View(Operator, abstract=True):
+class ViewOperator(Operator, abstract=True):
     """A linear map that only moves elements, so its tangent is itself."""
 
     kind = "view"
@@ -36,7 +36,7 @@ class View(Operator, abstract=True):
         return g.emit(self, [tangents[0]], attrs)
 
 
-class Reshape(View):
+class Reshape(ViewOperator):
     """The same elements in C order under another shape; one size may be -1 and is solved for."""
 
     functions, methods = ("reshape",), ("reshape", "view")
@@ -131,7 +131,7 @@ def _smaller(p: Dim, q: Dim) -> bool:
     return p != 0 and dims.equal(dims.floordiv(q, p) * p, q)
 
 
-class BroadcastTo(View):
+class BroadcastTo(ViewOperator):
     """`x` stretched to `shape` by NumPy's rule; a size of -1 keeps the operand's."""
 
     functions = ("broadcast_to",)
@@ -171,7 +171,7 @@ class BroadcastTo(View):
         return (sum_to(g, ct, tensor(x).shape),)
 
 
-class Slice(View):
+class Slice(ViewOperator):
     """Elements start, start + step, ... before stop along each axis: one number of each per axis.
 
     Subscripts are made of it (see `subscript`); starts and stops count from 0 and lie within the axis, steps are
@@ -232,7 +232,7 @@ class Slice(View):
         return (g.pad(ct, tuple((a, d - a - n) for a, n, d in sizes)),)
 
 
-class Flip(View):
+class Flip(ViewOperator):
     """`x` in reverse order along `axis`; None means along all axes."""
 
     def infer(self, t: Infer, x: TensorType, axis: int | Sequence[int] | None = None) -> TensorType:
@@ -356,7 +356,7 @@ def _count(sizes: Sequence[int]) -> int:
 # The same elements with their axes in another order: views. The primitive is `transpose`.
 
 
-class Transpose(View):
+class Transpose(ViewOperator):
     """`x` with its axes in the order `perm`; without it, in reverse order.
 
     Two axes spelled out, `x.transpose(1, 2)`, are exchanged, as in PyTorch; a tuple is always a permutation.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tessera.compiler.targets.cpu.llvm.emit import Function
+from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction
 from tessera.compiler.targets.cpu.llvm.values import I64, PTR, Ty, Val
 from tessera.compiler.tile.program import Program
 
@@ -21,7 +21,7 @@ Site = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class FrameLayout:
     """The layout of a Program's frame."""
 
     buffers: tuple[int, ...]
@@ -29,9 +29,9 @@ class Frame:
     free: tuple[str, ...]
 
     @staticmethod
-    def of(program: Program) -> Frame:
+    def of(program: Program) -> FrameLayout:
         scalars = tuple(i for i, p in enumerate(program.params) if p.shape is None)
-        return Frame(tuple(b.id for b in program.buffers), scalars, program.free)
+        return FrameLayout(tuple(b.id for b in program.buffers), scalars, program.free)
 
     def buffer_slot(self, buffer: int) -> int:
         return FIRST + self.buffers.index(buffer)
@@ -48,14 +48,14 @@ class Frame:
         return FIRST + len(self.buffers) + 2 * len(self.scalars) + len(self.free)
 
     # code that reads it
-    def load_slot(self, fn: Function, frame: Val, slot: int, t: Ty) -> Val:
+    def load_slot(self, fn: LLVMFunction, frame: Val, slot: int, t: Ty) -> Val:
         return fn.load_pure(fn.gep(frame, slot, "i64"), t, 8)
 
-    def load_buffer(self, fn: Function, frame: Val, buffer: int) -> Val:
+    def load_buffer(self, fn: LLVMFunction, frame: Val, buffer: int) -> Val:
         return self.load_slot(fn, frame, self.buffer_slot(buffer), PTR)
 
-    def load_dim(self, fn: Function, frame: Val, name: str) -> Val:
+    def load_dim(self, fn: LLVMFunction, frame: Val, name: str) -> Val:
         return self.load_slot(fn, frame, self.dim_slot(name), I64)
 
-    def scalar_address(self, fn: Function, frame: Val, param: int) -> Val:
+    def scalar_address(self, fn: LLVMFunction, frame: Val, param: int) -> Val:
         return fn.gep(frame, self.scalar_slot(param), "i64")

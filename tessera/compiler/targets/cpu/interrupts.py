@@ -15,7 +15,7 @@ import sys
 import threading
 
 from tessera.compiler.targets.cpu.frame import WATCH
-from tessera.compiler.targets.cpu.llvm.emit import Function
+from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction
 from tessera.compiler.targets.cpu.llvm.values import PTR, Index, Val, text
 
 POLL_NS = 50_000_000
@@ -191,7 +191,7 @@ entry:
 class Looks:
     """Where a function that is being written looks at its call's watch: at its start, then in its loops."""
 
-    def __init__(self, fn: Function, watch: Val, worker: Index) -> None:
+    def __init__(self, fn: LLVMFunction, watch: Val, worker: Index) -> None:
         self.fn, self.watch, self.worker = fn, watch, worker
         self.left, self.pace = fn.alloca("i64", 1, 8), fn.alloca("i64", 2, 16)
         fn.entry += [
@@ -234,7 +234,7 @@ class Looks:
         fn.place(on)
 
 
-def watch_of(fn: Function) -> Val:
+def watch_of(fn: LLVMFunction) -> Val:
     """The watch of the call whose frame is the function's first parameter."""
     return fn.load_pure(fn.gep(fn.param(0), WATCH, "i64"), PTR, 8)
 

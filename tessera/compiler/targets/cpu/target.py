@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from tessera.compiler.targets.base import Artifact, Executable
-from tessera.compiler.targets.cpu.frame import FIRST, Frame
+from tessera.compiler.targets.cpu.frame import FIRST, FrameLayout
 from tessera.compiler.targets.cpu.kernel.program import ProgramWriter
 from tessera.compiler.targets.cpu.llvm import isa, jit
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
@@ -81,7 +81,7 @@ class CpuTarget:
         }
 
 
-def _layout(program: Program, frame: Frame) -> dict[str, Any]:
+def _layout(program: Program, frame: FrameLayout) -> dict[str, Any]:
     """Where a call puts what it knows: numbers are places among the buffers' slots."""
     bound = [i for i, b in enumerate(program.buffers) if b.role in ("input", "output")]
     known = all(isinstance(d, int) for i in bound for d in program.buffers[i].shape)

@@ -24,7 +24,7 @@ from tessera.compiler.targets.cuda.write.print_buffer import PrintSite
 from tessera.compiler.targets.cuda.write.source import CxxSource
 from tessera.compiler.tile.equal import shape_of_code
 from tessera.compiler.tile.offsets import aligned_arguments, bounds_of
-from tessera.compiler.tile.program import Program, Window
+from tessera.compiler.tile.program import BufferArg, Program
 from tessera.errors import Diagnostic, Span, TargetError
 
 # Imported for the handlers that they register.
@@ -225,7 +225,7 @@ def _aliases(program: Program, kernel: Op) -> dict[Value, Value]:
             continue
         first: dict[int, Value] = {}
         for value, arg in zip(args, launch.args, strict=True):
-            if isinstance(arg, Window):
+            if isinstance(arg, BufferArg):
                 a, b = find(first.setdefault(arg.buffer, value)), find(value)
                 if a is not b:
                     parent[b] = a

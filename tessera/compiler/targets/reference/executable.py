@@ -13,7 +13,7 @@ from tessera.compiler.ir.types import ViewType
 from tessera.compiler.targets.base import TileRecorder
 from tessera.compiler.tile.interpret.interpreter import InterpreterOptions, run_kernel
 from tessera.compiler.tile.interpret.memory import NOBODY, WatchedView, poison
-from tessera.compiler.tile.program import Branch, Buffer, Launch, Loop, Program, ScalarArg, Step, Window
+from tessera.compiler.tile.program import Branch, Buffer, BufferArg, Launch, Loop, Program, ScalarArg, Step
 from tessera.errors import DebugCheckError, Diagnostic
 from tessera.language.dims import evaluate, prod
 from tessera.language.lazy import np
@@ -96,7 +96,7 @@ class ReferenceExecutable:
         kernel = launch.kernel
         touched: set[int] = set()
         for i in cast("tuple[int, ...]", kernel.attrs.get("writes", ())):
-            if isinstance(arg := launch.args[i], Window):
+            if isinstance(arg := launch.args[i], BufferArg):
                 touched.add(arg.buffer)
         marks = {n: [np.full(memory[n].data.size, NOBODY, np.int32) for _ in range(2)] for n in touched}
         args: list[Any] = []
@@ -113,7 +113,7 @@ class ReferenceExecutable:
             record.record(clock.columns())
 
     def view(
-        self, value: Value, arg: Window, m: BufferMemory, marks: list[Any] | None, sizes: Mapping[str, int]
+        self, value: Value, arg: BufferArg, m: BufferMemory, marks: list[Any] | None, sizes: Mapping[str, int]
     ) -> WatchedView:
         """The window of a buffer that a launch passes to its kernel."""
         t = value.type

@@ -10,7 +10,7 @@ from typing import Any
 from tessera.compiler.ir.parser import parse_op
 from tessera.compiler.ir.printer import print_op
 from tessera.compiler.ir.spec import SPECS
-from tessera.compiler.tile.program import Branch, Buffer, Launch, Loop, Program, ScalarArg, Step, Window
+from tessera.compiler.tile.program import Branch, Buffer, BufferArg, Launch, Loop, Program, ScalarArg, Step
 from tessera.compiler.unit import Param
 from tessera.errors import Span
 from tessera.language import dims, dtypes
@@ -85,7 +85,7 @@ def _step(step: Step) -> list[Any]:
     match step:
         case Launch():
             args = [
-                ["buffer", a.buffer, _dim(a.offset)] if isinstance(a, Window) else ["scalar", a.param, a.dtype.name]
+                ["buffer", a.buffer, _dim(a.offset)] if isinstance(a, BufferArg) else ["scalar", a.param, a.dtype.name]
                 for a in step.args
             ]
             return [
@@ -111,7 +111,7 @@ def _read_step(data: list[Any]) -> Step:
         return made(cond, tuple(map(_read_step, first)), tuple(map(_read_step, second)))
     kernel, args, span, flops, bytes_, label = rest
     bound = tuple(
-        Window(a[1], _read_dim(a[2])) if a[0] == "buffer" else ScalarArg(a[1], dtypes.BY_NAME[a[2]]) for a in args
+        BufferArg(a[1], _read_dim(a[2])) if a[0] == "buffer" else ScalarArg(a[1], dtypes.BY_NAME[a[2]]) for a in args
     )
     where = _read_span(span)
     assert where is not None

@@ -10,14 +10,14 @@ from tessera.compiler.ir.types import TileType, ViewType
 from tessera.compiler.tile.asserts import VALUE_BITS, asked, dtype_of, element_text, shown_as
 from tessera.compiler.tile.dialect import TileBuilder
 from tessera.compiler.tile.interpret.memory import outside_text, user_axis
-from tessera.compiler.tile.ranges import Ranges
+from tessera.compiler.tile.ranges import Intervals
 from tessera.language import dtypes
 from tessera.language.dims import Dim, prod
 
 
 def check_indices(kernel: Op) -> None:
     """Adds the asserts. Offsets that are proved to stay inside get none."""
-    bounds = Ranges(kernel)
+    bounds = Intervals(kernel)
     for op in list(kernel.walk()):
         if op.name in ("tile.gather", "tile.scatter"):
             _elements(op)
@@ -49,7 +49,7 @@ def _elements(op: Op) -> None:
             _check(b, op, axis, b.cast(index, dtypes.int64), mask)
 
 
-def _window(op: Op, bounds: Ranges) -> None:
+def _window(op: Op, bounds: Intervals) -> None:
     """What the mask leaves of the window has to lie inside; without a mask, all of it."""
     b, view = _before(op), cast(ViewType, op.operands[0].type)
     tile = cast(TileType, op.result.type if op.results else op.operands[1].type)
@@ -62,7 +62,7 @@ def _window(op: Op, bounds: Ranges) -> None:
             _check(b, op, axis, b.map("add", place, start), mask)
 
 
-def _subview(op: Op, bounds: Ranges) -> None:
+def _subview(op: Op, bounds: Intervals) -> None:
     """An axis that is taken out stands at one index."""
     b, view = _before(op), cast(ViewType, op.operands[0].type)
     for axis in cast("tuple[int, ...]", op.attrs.get("drop", ())):
@@ -70,7 +70,7 @@ def _subview(op: Op, bounds: Ranges) -> None:
             _check(b, op, axis, _int64(b, op.operands[1 + axis]), None)
 
 
-def _divisor(op: Op, bounds: Ranges) -> None:
+def _divisor(op: Op, bounds: Intervals) -> None:
     """Without the check, a quotient and a remainder by 0 are 0."""
     b, by = _before(op), op.operands[1]
     if not bounds.positive(bounds.of(by).low):
@@ -109,7 +109,7 @@ def _name(view: Value) -> str:
 
 def check_nan(kernel: Op) -> None:
     """Adds the asserts. What a mask or the end of the view keeps from being written may be anything."""
-    bounds = Ranges(kernel)
+    bounds = Intervals(kernel)
     for op in list(kernel.walk()):
         if op.name in ("tile.store", "tile.scatter"):
             t = cast(TileType, op.operands[1].type)
@@ -117,7 +117,7 @@ def check_nan(kernel: Op) -> None:
                 _check_stored(op, t, bounds)
 
 
-def _check_stored(op: Op, t: TileType, bounds: Ranges) -> None:
+def _check_stored(op: Op, t: TileType, bounds: Intervals) -> None:
     assert op.block is not None
     b = TileBuilder(op.block, op.block.ops.index(op), op.span)
     view, name = cast(ViewType, op.operands[0].type), op.operands[0]

@@ -7,7 +7,7 @@ by indices that are known behind them, too.
 from __future__ import annotations
 
 from tessera.compiler.ir.core import Block, Op
-from tessera.compiler.tile.ranges import Ranges
+from tessera.compiler.tile.ranges import Intervals
 
 MOVES = frozenset({"tile.dim", "tile.program_id", "tile.iadd", "tile.isub", "tile.imul", "tile.imin", "tile.imax"})
 DIVIDES = frozenset({"tile.idiv", "tile.imod"})
@@ -15,10 +15,10 @@ DIVIDES = frozenset({"tile.idiv", "tile.imod"})
 
 
 def hoist_indices(kernel: Op) -> None:
-    _hoist(kernel.region.block, Ranges(kernel))
+    _hoist(kernel.region.block, Intervals(kernel))
 
 
-def _hoist(block: Block, ranges: Ranges) -> None:
+def _hoist(block: Block, ranges: Intervals) -> None:
     for op in list(block.ops):
         for region in op.regions:
             inner = region.block

@@ -2,7 +2,7 @@
 
 Targets compare offsets with the ends of a view. An axis that a window has taken out is not among them any more, so its
 index is kept inside by arithmetic, and where it had to be moved, all accesses of the window are moved behind the end of
-another axis. `Ranges` knows most indices, of which nothing is left to ask.
+another axis. `Intervals` knows most indices, of which nothing is left to ask.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import cast
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import TileType, ViewType
 from tessera.compiler.tile.dialect import TileBuilder
-from tessera.compiler.tile.ranges import Ranges
+from tessera.compiler.tile.ranges import Intervals
 from tessera.language import dtypes
 
 _PLACES = {"tile.load": (0, 1), "tile.copy_async": (1, 2), "tile.store": (0, 2)}
@@ -22,13 +22,13 @@ _PLACES = {"tile.load": (0, 1), "tile.copy_async": (1, 2), "tile.store": (0, 2)}
 
 def needs_keeping(kernel: Op) -> bool:
     """Whether some window may lie outside."""
-    ranges = Ranges(kernel)
+    ranges = Intervals(kernel)
     return any(_unknown(op, ranges) for op in kernel.walk() if op.name == "tile.subview")
 
 
 def keep_inside(kernel: Op) -> None:
     """Changes the kernel so that no window leaves its array."""
-    ranges = Ranges(kernel)
+    ranges = Intervals(kernel)
     outside: dict[Value, Value] = {}
     for op in list(kernel.walk()):
         if op.name == "tile.subview":
@@ -40,7 +40,7 @@ def keep_inside(kernel: Op) -> None:
             _move_out(op, away)
 
 
-def _unknown(op: Op, ranges: Ranges) -> list[int]:
+def _unknown(op: Op, ranges: Intervals) -> list[int]:
     """The axes taken out whose index is not proved to lie inside. Windows that the compiler makes for itself have none:
     they stand at its own coordinates."""
     if not op.attrs.get("computed"):

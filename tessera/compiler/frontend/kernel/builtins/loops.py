@@ -9,7 +9,7 @@ from tessera.compiler.frontend.kernel import names as kernel_names
 from tessera.compiler.frontend.kernel import operators
 from tessera.compiler.frontend.kernel.grid import REGISTER, SERIAL
 from tessera.compiler.frontend.kernel.tiles import KernelFault, tile_type
-from tessera.compiler.frontend.kernel.values import Window
+from tessera.compiler.frontend.kernel.values import TileWindow
 from tessera.compiler.frontend.names.values import Counting, is_static, type_name
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TileType
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def _counting(k: KernelState, path: str, bounds: tuple[Any, ...]) -> Counting:
     if not 1 <= len(bounds) <= 3:
         raise KernelFault("TS105", f"range takes 1 to 3 arguments, {len(bounds)} were given")
-    bounds = tuple(k.operand(b) if isinstance(b, Window) else b for b in bounds)
+    bounds = tuple(k.operand(b) if isinstance(b, TileWindow) else b for b in bounds)
     start, stop, step = {1: (0, *bounds, 1), 2: (*bounds, 1), 3: bounds}[len(bounds)]
     for b in (start, stop, step):
         ok = isinstance(b, (int, Expr)) and not isinstance(b, bool)

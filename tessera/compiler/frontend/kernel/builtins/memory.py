@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tessera.compiler.frontend.kernel import outputs as kernel_outputs
 from tessera.compiler.frontend.kernel.builtins.making import known_dtype, known_shape, written_shape
 from tessera.compiler.frontend.kernel.tiles import KernelFault, tile_type
-from tessera.compiler.frontend.kernel.values import Axis, Panel, Shared, View, Window
+from tessera.compiler.frontend.kernel.values import Axis, Panel, Shared, TileWindow, View
 from tessera.compiler.frontend.names.values import is_tuple
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import SharedType, shape_text
@@ -78,7 +78,7 @@ def example(x: Tensor["M", "N", ts.f32]) -> Tensor["M", "N", ts.f32]:
     def build(self, k: KernelState, shared: Any, source: Any) -> None:
         if not isinstance(shared, Shared):
             raise KernelFault("TS406", "cp_async copies into a tile of alloc_shared")
-        w = source if isinstance(source, Window) else k.window_of(source)
+        w = source if isinstance(source, TileWindow) else k.window_of(source)
         if w.shape != shared.type.shape:
             block, own = shape_text(w.shape), shape_text(shared.type.shape)
             raise KernelFault("TS402", f"the block {block} does not fit the shared tile {own}")

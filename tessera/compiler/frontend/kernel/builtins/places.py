@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend.kernel.tiles import KernelFault
-from tessera.compiler.frontend.kernel.values import Context as Settings
-from tessera.compiler.frontend.kernel.values import Coordinate, Lanes
-from tessera.compiler.frontend.kernel.values import Each as EachIndex
+from tessera.compiler.frontend.kernel.values import Coordinate, EachIndex, Lanes, LaunchContext
 from tessera.compiler.tile.builtin import TileBuiltin
 from tessera.language.dims import Expr
 
@@ -32,8 +30,8 @@ def example(x: Tensor["M", "N", ts.f32]) -> Tensor["M", ts.f32]:
 [3. 3. 3. 3.]
 """
 
-    def build(self, k: KernelState) -> Settings:
-        return Settings(k.dims(), k.config)
+    def build(self, k: KernelState) -> LaunchContext:
+        return LaunchContext(k.dims(), k.config)
 
 
 class LinearId(TileBuiltin):

@@ -18,7 +18,7 @@ from tessera.compiler.targets.cpu.kernel.tile_records import (
     tick,
 )
 from tessera.compiler.targets.cpu.llvm import isa, jit
-from tessera.compiler.targets.cpu.llvm.emit import Function, Module
+from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction, LLVMModule
 from tessera.compiler.targets.cpu.llvm.values import I64, PTR
 from tessera.errors import Diagnostic, LaunchError
 from tessera.language.lazy import np
@@ -160,8 +160,8 @@ def record_ns() -> float:
     reading of the counter). The median of several batches, so that an interrupted one does not count. Only the first
     profiled run of a process pays more: the pages of its records are new.
     """
-    module = Module(jit.attributes(isa.host()))
-    fn = Function(module, "batch", [("region", PTR), ("capacity", I64), ("count", I64)])
+    module = LLVMModule(jit.attributes(isa.host()))
+    fn = LLVMFunction(module, "batch", [("region", PTR), ("capacity", I64), ("count", I64)])
     with fn.loop(0, fn.param(2)) as loop:
         first = tick(fn)
         store_records(fn, (fn.param(0), fn.param(1)), loop.index, [0], [first, tick(fn)])

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from tessera.compiler.targets.cpu.elementary.coefficients import FIELDS
-from tessera.compiler.targets.cpu.llvm.emit import Function
+from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
 from tessera.compiler.targets.cpu.llvm.values import I1, Val, const, ty
 
@@ -14,7 +14,7 @@ from tessera.compiler.targets.cpu.llvm.values import I1, Val, const, ty
 class Arithmetic:
     """Emits arithmetic on f32 or f64 values of any number of lanes into `fn`."""
 
-    def __init__(self, fn: Function, isa: VectorISA) -> None:
+    def __init__(self, fn: LLVMFunction, isa: VectorISA) -> None:
         self.fn, self.isa = fn, isa
 
     # -- short names -------------------------------------------------------------------------------------------------

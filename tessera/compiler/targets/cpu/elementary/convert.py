@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from tessera.compiler.targets.cpu.elementary.vectormath import VectorMath
-from tessera.compiler.targets.cpu.llvm.emit import Function
+from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction
 from tessera.compiler.targets.cpu.llvm.values import F32, F64, I1, Ty, Val, const, ty
 from tessera.language import dtypes
 from tessera.language.dtypes import DType
@@ -270,14 +270,14 @@ def scope_of(x: Elem) -> int:
     return max(x.re.scope, x.im.scope) if isinstance(x, Pair) else x.scope
 
 
-def widen(x: Elem, lanes: int, fn: Function) -> Elem:
+def widen(x: Elem, lanes: int, fn: LLVMFunction) -> Elem:
     """x in every lane of `lanes`."""
     if isinstance(x, Pair):
         return Pair(fn.splat(x.re, lanes), fn.splat(x.im, lanes))
     return fn.splat(x, lanes)
 
 
-def choose(c: Val, a: Elem, b: Elem, fn: Function) -> Elem:
+def choose(c: Val, a: Elem, b: Elem, fn: LLVMFunction) -> Elem:
     """c ? a : b, lane by lane."""
     if isinstance(a, Pair) and isinstance(b, Pair):
         return Pair(fn.select(c, a.re, b.re), fn.select(c, a.im, b.im))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from tessera.compiler.targets.cpu.llvm.emit import Function
+from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction
 from tessera.compiler.targets.cpu.llvm.values import Index, Val, const
 from tessera.language.order import CHAIN, SPAN
 
@@ -13,7 +13,7 @@ Chains: TypeAlias = "Callable[[list[Index], Index, list[Val]], list[Val]]"
 """Writes chains side by side: from which k on each, how many products each, what the sums of each start with."""
 
 
-def sums(fn: Function, k: Index, depth: int, start: Sequence[Val], chains: Chains, together: int = 1) -> list[Val]:
+def sums(fn: LLVMFunction, k: Index, depth: int, start: Sequence[Val], chains: Chains, together: int = 1) -> list[Val]:
     """The sums over range(k) where the first chain starts with `start`. `depth` is what `levels` says of k; `together`:
     how many chains are computed side by side, so that none waits for its own additions alone.
 
@@ -61,5 +61,5 @@ def sums(fn: Function, k: Index, depth: int, start: Sequence[Val], chains: Chain
     return [fn.select(some, x, y) for x, y in zip(total, start, strict=True)]
 
 
-def added(fn: Function, x: Val, y: Val) -> Val:
+def added(fn: LLVMFunction, x: Val, y: Val) -> Val:
     return fn.binary("fadd" if x.ty.kind == "f" else "add", x, y)

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tessera.compiler.targets.cpu.kernel.small_matmul import Shape, Writer, written
-from tessera.compiler.targets.cpu.llvm.emit import Module
+from tessera.compiler.targets.cpu.llvm.emit import LLVMModule
 from tessera.compiler.targets.cpu.llvm.values import Index, Val
 
 
-def diagonal_function(module: Module, shape: Shape) -> str:
+def diagonal_function(module: LLVMModule, shape: Shape) -> str:
     """The name of a function with the parameters of `matmul_function`, written into `module` at first use.
 
     `shape.n` is the most elements there are, `n` of the call how many; they lie behind one another in C, which has room

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from tessera.compiler.targets.cpu.elementary.convert import memory_element
 from tessera.compiler.targets.cpu.kernel.chains import added
 from tessera.compiler.targets.cpu.kernel.small_matmul import Shape, Writer, written
-from tessera.compiler.targets.cpu.llvm.emit import Module
+from tessera.compiler.targets.cpu.llvm.emit import LLVMModule
 from tessera.compiler.targets.cpu.llvm.values import Index, Val, const
 from tessera.language.order import CHAIN, GROUP, SPAN
 
@@ -18,7 +18,7 @@ LINE = 64
 """bytes that are fetched from memory at once"""
 
 
-def dots_function(module: Module, shape: Shape) -> str:
+def dots_function(module: LLVMModule, shape: Shape) -> str:
     """The name of a function with the parameters of `matmul_function`, written into `module` at first use."""
     return written(module, shape, "dots", _Dots, _Dots.write)
 

@@ -13,20 +13,20 @@ from collections.abc import Callable, Iterable, Sequence
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import INDEX, SharedType, TileType, ViewType
 from tessera.compiler.targets.cpu.elementary.convert import Pair, memory_element, storage_type, unpack
-from tessera.compiler.targets.cpu.frame import SCRATCH, SCRATCH_STRIDE, Frame, Site
+from tessera.compiler.targets.cpu.frame import SCRATCH, SCRATCH_STRIDE, FrameLayout, Site
 from tessera.compiler.targets.cpu.interrupts import Looks, watch_of
-from tessera.compiler.targets.cpu.llvm.emit import Function, Module
+from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction, LLVMModule
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
 from tessera.compiler.targets.cpu.llvm.values import I64, PTR, Index, Val
 from tessera.compiler.targets.cpu.loops.axes import moves, shape_of
-from tessera.compiler.targets.cpu.loops.elements import Evaluator
+from tessera.compiler.targets.cpu.loops.elements import ElementEmitter
 from tessera.compiler.targets.cpu.loops.index import dtype_of, memory_of, unsupported
 from tessera.compiler.targets.cpu.loops.memory import Cell, held
 from tessera.compiler.targets.cpu.loops.nests import NestWriter, Scratch
 from tessera.compiler.targets.cpu.loops.plan import Planner
 from tessera.compiler.targets.cpu.loops.stages import LoopGroup, Stage
 from tessera.compiler.tile.primitive import PRIMITIVES
-from tessera.compiler.tile.program import Launch, ScalarArg, Window
+from tessera.compiler.tile.program import BufferArg, Launch, ScalarArg
 from tessera.language.dims import Dim, prod
 from tessera.language.dtypes import DType
 
@@ -69,10 +69,10 @@ class KernelFunction:
 
     def __init__(
         self,
-        module: Module,
+        module: LLVMModule,
         name: str,
         launch: Launch,
-        frame: Frame,
+        frame: FrameLayout,
         isa: VectorISA,
         sites: Sites,
         shared: bool = False,
@@ -84,10 +84,10 @@ class KernelFunction:
         """the program being run, counted over the grid"""
         self.kernel = launch.kernel
         self.shared = shared
-        arrays = [i for i, given in enumerate(launch.args) if shared and isinstance(given, Window)]
-        self.fn = Function(module, name, [*PARAMS, *((f"array{i}", PTR) for i in arrays)])
+        arrays = [i for i, given in enumerate(launch.args) if shared and isinstance(given, BufferArg)]
+        self.fn = LLVMFunction(module, name, [*PARAMS, *((f"array{i}", PTR) for i in arrays)])
         dims = {n: frame.load_dim(self.fn, self.fn.param(0), n) for n in frame.free}
-        self.ev = Evaluator(self.kernel, self.fn, isa, dims)
+        self.ev = ElementEmitter(self.kernel, self.fn, isa, dims)
         self.scratch_bytes: Dim = 0
         self.stack_bytes = 0
         self._workspace: Val | None = None
@@ -99,7 +99,7 @@ class KernelFunction:
         fn, ev, frame = self.fn, self.ev, self.fn.param(0)
         arrays = iter(range(len(PARAMS), len(fn.params)))
         for arg, given in zip(self.kernel.region.block.args, launch.args, strict=True):
-            if isinstance(given, Window):
+            if isinstance(given, BufferArg):
                 assert isinstance(arg.type, ViewType)
                 if self.shared:
                     ev.views[arg] = fn.param(next(arrays))
@@ -280,11 +280,11 @@ class KernelFunction:
 
 def call_shared(kernel: KernelFunction, name: str, launch: Launch) -> None:
     """Another launch of a shared kernel: a function that gives it the addresses of this launch's arrays."""
-    fn = Function(kernel.module, name, PARAMS)
+    fn = LLVMFunction(kernel.module, name, PARAMS)
     fn.at = launch.span
     given = [fn.param(i) for i in range(len(PARAMS))]
     for arg, window in zip(launch.kernel.region.block.args, launch.args, strict=True):
-        if isinstance(window, Window):
+        if isinstance(window, BufferArg):
             assert isinstance(arg.type, ViewType) and isinstance(window.offset, int)
             base = kernel.frame.load_buffer(fn, fn.param(0), window.buffer)
             given.append(fn.gep(base, window.offset, memory_element(arg.type.dtype)))

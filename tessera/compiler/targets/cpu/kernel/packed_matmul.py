@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from tessera.compiler.targets.cpu.elementary.convert import Pair, memory_element, register_type, storage_type, unpack
 from tessera.compiler.targets.cpu.elementary.vectormath import VectorMath
 from tessera.compiler.targets.cpu.kernel.chains import added
-from tessera.compiler.targets.cpu.llvm.emit import Function, Module
+from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction, LLVMModule
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
 from tessera.compiler.targets.cpu.llvm.transpose import transpose
 from tessera.compiler.targets.cpu.llvm.values import I1, I64, PTR, Index, Ty, Val, const
@@ -94,7 +94,7 @@ PARAMETERS = [
 """of every function that multiplies: C = A @ B"""
 
 
-def matmul_function(module: Module, kind: PackedMatmul) -> str:
+def matmul_function(module: LLVMModule, kind: PackedMatmul) -> str:
     """The name of the function `void(A, strides of m and k, B, strides of k and n, C, ldc, m, n, k, workspace, sums)`.
 
     It is written into `module` at first use. Strides count elements; C, the workspace and `sums` are aligned to 64
@@ -104,7 +104,7 @@ def matmul_function(module: Module, kind: PackedMatmul) -> str:
         return kind.name
     pack_lhs, pack_rhs = (_pack_function(module, kind, right) for right in (False, True))
     micro = _micro_kernel(module, kind)
-    fn = Function(module, kind.name, [*PARAMETERS, ("work", PTR), ("sums", PTR)])
+    fn = LLVMFunction(module, kind.name, [*PARAMETERS, ("work", PTR), ("sums", PTR)])
     a, sam, sak, b, sbk, sbn, c, ldc, m, n, k, work, sums = (fn.param(i) for i in range(13))
     elem = kind.element.elem
     panels = fn.div(fn.add(m, kind.mr - 1), kind.mr)
@@ -138,31 +138,31 @@ def parts(dtype: DType) -> int:
     return 2 if dtype.is_complex else 1
 
 
-def _call(fn: Function, name: str, *args: Index) -> None:
+def _call(fn: LLVMFunction, name: str, *args: Index) -> None:
     fn.do(f"call void @{name}({', '.join(repr(fn.index(a)) for a in args)})")
 
 
-def _aligned(fn: Function, p: Val) -> Val:
+def _aligned(fn: LLVMFunction, p: Val) -> Val:
     address = fn.op(f"ptrtoint ptr {p.ref} to i64", I64, [p])
     up = fn.op(f"and i64 {fn.index(fn.add(address, 63)).ref}, -64", I64, [address])
     return fn.op(f"inttoptr i64 {up.ref} to ptr", PTR, [up])
 
 
-def _clear(fn: Function, kind: PackedMatmul, c: Val, count: Index) -> None:
+def _clear(fn: LLVMFunction, kind: PackedMatmul, c: Val, count: Index) -> None:
     zero = const(0, kind.element)
     with fn.loop(0, count) as at:
         fn.store(zero, fn.gep(c, at.index, kind.element.elem))
 
 
 # -- the block in registers -------------------------------------------------------------------------------------------
-def _micro_kernel(module: Module, kind: PackedMatmul) -> str:
+def _micro_kernel(module: LLVMModule, kind: PackedMatmul) -> str:
     """The block's sums of a group += panel of A times panel of B, chain by chain; C += those sums at the group's end.
 
     `at` is how far k was before this slab, `k` where it ends.
     """
     name = f"micro_{kind.name}"
     params = [("a", PTR), ("b", PTR), ("c", PTR), ("sums", PTR), ("kc", I64), ("ldc", I64), ("at", I64), ("k", I64)]
-    fn = Function(module, name, params)
+    fn = LLVMFunction(module, name, params)
     a, b, c, sums, kc, ldc, at, k = (fn.param(i) for i in range(8))
     vector, elem = kind.element.wide(kind.lanes), kind.element.elem
     vectors = kind.nr // kind.lanes
@@ -209,7 +209,7 @@ def _micro_kernel(module: Module, kind: PackedMatmul) -> str:
     return name
 
 
-def _products(fn: Function, kind: PackedMatmul, a: Val, b: Val, k: Val, sums: list[Val]) -> list[Val]:
+def _products(fn: LLVMFunction, kind: PackedMatmul, a: Val, b: Val, k: Val, sums: list[Val]) -> list[Val]:
     """The block with the products of one k added."""
     vector, elem = kind.element.wide(kind.lanes), kind.element.elem
     vectors = kind.nr // kind.lanes
@@ -224,14 +224,14 @@ def _products(fn: Function, kind: PackedMatmul, a: Val, b: Val, k: Val, sums: li
     return following
 
 
-def _multiply_add(fn: Function, kind: PackedMatmul, x: Val, y: Val, z: Val) -> Val:
+def _multiply_add(fn: LLVMFunction, kind: PackedMatmul, x: Val, y: Val, z: Val) -> Val:
     if kind.acc.is_float:
         return VectorMath(fn, kind.isa).fma(x, y, z)
     return fn.binary("add", fn.binary("mul", x, y), z)
 
 
 # -- packing ----------------------------------------------------------------------------------------------------------
-def _pack_function(module: Module, kind: PackedMatmul, right: bool) -> str:
+def _pack_function(module: LLVMModule, kind: PackedMatmul, right: bool) -> str:
     """`void(source, panel stride, k stride, valid, kc, target)`: target[k][width] with zeros beyond `valid`."""
     storage, width = (kind.rhs, kind.nr) if right else (kind.lhs, kind.mr)
     along_panel, along_k = (
@@ -244,7 +244,7 @@ def _pack_function(module: Module, kind: PackedMatmul, right: bool) -> str:
     if any(f.name == name for f in module.functions):
         return name
     params = [("source", PTR), ("sp", I64), ("sk", I64), ("valid", I64), ("kc", I64), ("target", PTR)]
-    packer = _Packer(Function(module, name, params), kind, storage, width)
+    packer = _Packer(LLVMFunction(module, name, params), kind, storage, width)
     fn = packer.fn
     source, sp, sk, valid, kc, target = (fn.param(i) for i in range(6))
     if storage.is_complex:
@@ -264,7 +264,7 @@ def _pack_function(module: Module, kind: PackedMatmul, right: bool) -> str:
 
 @dataclass(slots=True)
 class _Packer:
-    fn: Function
+    fn: LLVMFunction
     kind: PackedMatmul
     storage: DType
     width: int
@@ -355,7 +355,7 @@ class _Packer:
                     fn.store(zero, fn.gep(line, rest.index, elem))
 
 
-def widened(fn: Function, v: Val, old: DType, new: DType) -> Val:
+def widened(fn: LLVMFunction, v: Val, old: DType, new: DType) -> Val:
     """An element in registers as one of the accumulator's dtype: wider, or the same."""
     t = register_type(new)
     if v.ty.kind == t.kind and v.ty.bits == t.bits:

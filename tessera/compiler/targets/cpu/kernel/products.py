@@ -13,7 +13,7 @@ from tessera.compiler.targets.cpu.kernel.dots import dots_function
 from tessera.compiler.targets.cpu.kernel.function import PITCH, KernelFunction, load_of, writes
 from tessera.compiler.targets.cpu.kernel.packed_matmul import PackedMatmul, matmul_function
 from tessera.compiler.targets.cpu.kernel.small_matmul import LARGE, Shape, direct_function, direct_kind
-from tessera.compiler.targets.cpu.llvm.emit import Function
+from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction
 from tessera.compiler.targets.cpu.llvm.values import Index, Val
 from tessera.compiler.targets.cpu.loops.axes import shape_of
 from tessera.compiler.targets.cpu.loops.index import dtype_of, unsupported
@@ -127,7 +127,7 @@ class Product:
         work = k.raw(kind.workspace(self.rows))
         return _call(k.fn, matmul_function(k.module, kind), [*self._arguments(), work, sums])
 
-    def _real(self, fn: Function) -> Product:
+    def _real(self, fn: LLVMFunction) -> Product:
         """A complex product as matmul.py takes it. A row whose elements are neighbours is one of real ones too."""
         a, part = self.a, real_part(self.acc)
         if a.unit == "1":
@@ -143,7 +143,7 @@ class Product:
         )
 
 
-def _call(fn: Function, name: str, args: list[Index]) -> list[Val]:
+def _call(fn: LLVMFunction, name: str, args: list[Index]) -> list[Val]:
     fn.do(f"call void @{name}({', '.join(repr(fn.index(x)) for x in args)})")
     return []
 

@@ -7,19 +7,19 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
-from tessera.compiler.targets.cpu.frame import POOL, RUN, Frame
+from tessera.compiler.targets.cpu.frame import POOL, RUN, FrameLayout
 from tessera.compiler.targets.cpu.interrupts import Looks, watch_of
 from tessera.compiler.targets.cpu.kernel import control, host_calls, primitives, products, scan_sort
 from tessera.compiler.targets.cpu.kernel.function import KernelFunction, Sites, call_shared
 from tessera.compiler.targets.cpu.kernel.tile_records import RecordWriter
 from tessera.compiler.targets.cpu.llvm import jit
-from tessera.compiler.targets.cpu.llvm.emit import Function, Module
+from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction, LLVMModule
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
 from tessera.compiler.targets.cpu.llvm.values import I1, I8, PTR, Index, Val, const
-from tessera.compiler.targets.cpu.loops.elements import Evaluator
+from tessera.compiler.targets.cpu.loops.elements import ElementEmitter
 from tessera.compiler.targets.cpu.loops.index import memory_of
 from tessera.compiler.tile.equal import shape_of_code
-from tessera.compiler.tile.program import Branch, Launch, Loop, Program, ScalarArg, Step, Window
+from tessera.compiler.tile.program import Branch, BufferArg, Launch, Loop, Program, ScalarArg, Step
 from tessera.language.dims import Dim, dim_max, prod
 
 ALONE_NS = 15_000
@@ -35,8 +35,8 @@ class ProgramWriter:
 
     def __init__(self, program: Program, isa: VectorISA, profile: bool, debug: bool = False) -> None:
         self.program, self.isa = program, isa
-        self.frame = Frame.of(program)
-        self.module = Module(jit.attributes(isa))
+        self.frame = FrameLayout.of(program)
+        self.module = LLVMModule(jit.attributes(isa))
         self.scratch: Dim = 0
         self.kernels: dict[int, tuple[str, KernelFunction]] = {}
         self.recording = RecordWriter() if profile else None
@@ -87,7 +87,7 @@ class ProgramWriter:
     def _code(self, launch: Launch) -> Any:
         """Equal for launches that one function can run, whatever arrays they are given; None for one that stays alone:
         where its arrays start is known at launch."""
-        if not all(isinstance(a.offset, int) for a in launch.args if isinstance(a, Window)):
+        if not all(isinstance(a.offset, int) for a in launch.args if isinstance(a, BufferArg)):
             return None
         scalars = tuple(a for a in launch.args if isinstance(a, ScalarArg))
         return shape_of_code(launch.kernel), scalars, tuple(self._streamed(launch))
@@ -97,7 +97,7 @@ class ProgramWriter:
         sizes = {b.id: prod(b.shape) * b.dtype.itemsize for b in self.program.buffers}
         out: list[int] = []
         for i, arg in enumerate(launch.args):
-            if isinstance(arg, Window) and arg.buffer not in self._read:
+            if isinstance(arg, BufferArg) and arg.buffer not in self._read:
                 size = sizes[arg.buffer]
                 if isinstance(size, int) and size > self.isa.cached_bytes:
                     out.append(i)
@@ -114,19 +114,19 @@ class ProgramWriter:
                          "tile.copy_async": op.operands[1:2]}.get(op.name, ())  # fmt: skip
                 for view in reads:
                     arg = names[memory_of(view)]
-                    if isinstance(arg, Window):
+                    if isinstance(arg, BufferArg):
                         found.add(arg.buffer)
         return found
 
     # -- run ---------------------------------------------------------------------------------------------------------
     def _write_run(self) -> None:
-        fn = Function(self.module, "run", [("frame", PTR)])
+        fn = LLVMFunction(self.module, "run", [("frame", PTR)])
         self.fn = fn
         first = next(iter(self.program.launches), None)
         self.watch = watch_of(fn)
         self.looks = Looks(fn, self.watch, 0)
         self.dims = {n: self.frame.load_dim(fn, fn.param(0), n) for n in self.frame.free}
-        self.ev = Evaluator(first.kernel, fn, self.isa, self.dims) if first is not None else None
+        self.ev = ElementEmitter(first.kernel, fn, self.isa, self.dims) if first is not None else None
         self._steps(self.program.steps)
 
     def _steps(self, steps: Sequence[Step]) -> None:

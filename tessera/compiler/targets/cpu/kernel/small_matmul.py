@@ -18,7 +18,7 @@ from tessera.compiler.targets.cpu.elementary.convert import memory_element, regi
 from tessera.compiler.targets.cpu.elementary.vectormath import VectorMath
 from tessera.compiler.targets.cpu.kernel.chains import Chains, added, sums
 from tessera.compiler.targets.cpu.kernel.packed_matmul import PARAMETERS
-from tessera.compiler.targets.cpu.llvm.emit import Function, Module
+from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction, LLVMModule
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
 from tessera.compiler.targets.cpu.llvm.transpose import interleaved, transpose
 from tessera.compiler.targets.cpu.llvm.values import I32, Index, Ty, Val, const
@@ -104,7 +104,7 @@ def _dots_are_faster(n: int, k: int | None) -> bool:
     return k is None or n * (4 * CHAIN + k // 4) < 4 * k
 
 
-def direct_function(module: Module, shape: Shape, kind: str) -> str:
+def direct_function(module: LLVMModule, shape: Shape, kind: str) -> str:
     """The name of a function with the parameters of `matmul_function`, written into `module` at first use."""
 
     def write(writer: Writer) -> None:
@@ -122,11 +122,11 @@ def direct_function(module: Module, shape: Shape, kind: str) -> str:
 W = TypeVar("W", bound="Writer")
 
 
-def written(module: Module, shape: Shape, kind: str, writer: type[W], write: Callable[[W], None]) -> str:
+def written(module: LLVMModule, shape: Shape, kind: str, writer: type[W], write: Callable[[W], None]) -> str:
     """The name of the function of this kind, which `write` writes into `module` if it is not there yet."""
     name = shape.name(kind)
     if not any(f.name == name for f in module.functions):
-        fn = Function(module, name, PARAMETERS)
+        fn = LLVMFunction(module, name, PARAMETERS)
         places = (1, 2, 4, 5, 7)
         strides: list[Index] = [fn.param(p) if s is None else s for p, s in zip(places, shape.strides, strict=True)]
         write(writer(fn, shape, strides))
@@ -135,7 +135,7 @@ def written(module: Module, shape: Shape, kind: str, writer: type[W], write: Cal
 
 @dataclass(slots=True)
 class Writer:
-    fn: Function
+    fn: LLVMFunction
     shape: Shape
     strides: list[Index]
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from tessera.compiler.ir.core import Op
 from tessera.compiler.targets.cpu.frame import RECORD_CAPACITY, RECORD_STRIDE, RECORDS
-from tessera.compiler.targets.cpu.llvm.emit import Function
+from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction
 from tessera.compiler.targets.cpu.llvm.values import I64, PTR, Index, Val
 from tessera.compiler.targets.cpu.loops.stages import LoopGroup, Stage
 
@@ -76,7 +76,7 @@ class RecordWriter:
 
 
 def store_records(
-    fn: Function, region: tuple[Val, Val], tile: Index, whats: Sequence[int], ticks: Sequence[Val]
+    fn: LLVMFunction, region: tuple[Val, Val], tile: Index, whats: Sequence[int], ticks: Sequence[Val]
 ) -> None:
     """Appends a record per phase to a worker's region (its address, and how many records it can hold)."""
     base, capacity = region
@@ -118,6 +118,6 @@ def _line(stage: Stage) -> int:
     return op.span.line if op is not None else 0
 
 
-def tick(fn: Function) -> Val:
+def tick(fn: LLVMFunction) -> Val:
     fn.module.declare("declare i64 @llvm.readcyclecounter()")
     return fn.effect("call i64 @llvm.readcyclecounter()", I64)

@@ -42,13 +42,13 @@ class OpenLoop:
         self.results: list[Val] = []
 
 
-class Module:
+class LLVMModule:
     """The text of one compilation unit."""
 
     def __init__(self, attributes: str = "") -> None:
         self.declarations: dict[str, None] = {}
         self.globals: list[str] = []
-        self.functions: list[Function] = []
+        self.functions: list[LLVMFunction] = []
         self.attributes = attributes
         self.metadata = ["!0 = !{i32 1}"]
 
@@ -75,10 +75,10 @@ class Module:
         return "\n".join(lines) + "\n", rows
 
 
-class Function:
+class LLVMFunction:
     """One function being written, at its current end. Numbers may be ints wherever an `Index` is taken."""
 
-    def __init__(self, module: Module, name: str, params: Sequence[tuple[str, Ty]], result: str = "void") -> None:
+    def __init__(self, module: LLVMModule, name: str, params: Sequence[tuple[str, Ty]], result: str = "void") -> None:
         self.module, self.name, self.params, self.result = module, name, list(params), result
         self.body: Lines = []
         self.entry: list[str] = []

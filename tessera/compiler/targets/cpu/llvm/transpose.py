@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tessera.compiler.targets.cpu.llvm.emit import Function
+from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction
 from tessera.compiler.targets.cpu.llvm.values import Val
 
 
-def transpose(fn: Function, rows: list[Val]) -> list[Val]:
+def transpose(fn: LLVMFunction, rows: list[Val]) -> list[Val]:
     """As many vectors as lanes, transposed: pieces of 128 bits between vectors, then elements within pieces.
 
     Shuffles that keep to pieces need no register for their pattern and take the fewest cycles.
@@ -19,7 +19,7 @@ def transpose(fn: Function, rows: list[Val]) -> list[Val]:
     return [v for column in zip(*moved, strict=True) for v in interleaved(fn, list(column), size)]
 
 
-def _pieces(fn: Function, rows: list[Val], size: int) -> list[Val]:
+def _pieces(fn: LLVMFunction, rows: list[Val], size: int) -> list[Val]:
     """2 or 4 vectors of as many pieces, transposed piece by piece."""
 
     def pick(a: Val, b: Val, *pieces: int) -> Val:
@@ -35,7 +35,7 @@ def _pieces(fn: Function, rows: list[Val], size: int) -> list[Val]:
     return [pick(part[0], part[1], p, p + 2, p, p + 2) for part in (low, high) for p in range(2)]
 
 
-def interleaved(fn: Function, rows: list[Val], size: int) -> list[Val]:
+def interleaved(fn: LLVMFunction, rows: list[Val], size: int) -> list[Val]:
     """Each piece of `size` vectors transposed by repeated perfect shuffles of vector i with vector i + half."""
     lanes, half = rows[0].ty.lanes, size // 2
     for _ in range(size.bit_length() - 1):

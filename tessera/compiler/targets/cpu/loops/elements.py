@@ -1,7 +1,7 @@
 """Computes elements of tile values where they are needed: the pull side of code generation.
 
-`Evaluator.element(v, coords)` writes the instructions for one element (or one vector of elements) of `v` at the axes'
-current coordinates, going through lazy ops down to memory, kept values and constants.
+`ElementEmitter.element(v, coords)` writes the instructions for one element (or one vector of elements) of `v` at the
+axes' current coordinates, going through lazy ops down to memory, kept values and constants.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tessera.compiler.targets.cpu.elementary.convert import (
     unpack,
 )
 from tessera.compiler.targets.cpu.elementary.vectormath import VectorMath
-from tessera.compiler.targets.cpu.llvm.emit import Function
+from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
 from tessera.compiler.targets.cpu.llvm.values import I64, Index, Val, const, text
 from tessera.compiler.targets.cpu.loops.axes import AxisId, moves, operand_coords, shape_of
@@ -34,10 +34,10 @@ from tessera.language.dtypes import DType
 Coords = tuple[AxisId, ...]
 
 
-class Evaluator(Numbers):
+class ElementEmitter(Numbers):
     """The state of one kernel function being written."""
 
-    def __init__(self, kernel: Op, fn: Function, isa: VectorISA, dims: dict[str, Val]) -> None:
+    def __init__(self, kernel: Op, fn: LLVMFunction, isa: VectorISA, dims: dict[str, Val]) -> None:
         super().__init__(kernel, fn, dims)
         self.isa = isa
         self.vm = VectorMath(fn, isa)
@@ -330,18 +330,18 @@ def cell_dtype(v: Value) -> DType:
     return held(v.type.dtype)
 
 
-_HANDLERS: dict[str, Callable[[Evaluator, Op, Coords], Elem]] = {
-    "tile.constant": Evaluator.on_constant,
-    "tile.to_scalar": Evaluator.on_to_scalar,
-    "tile.iota": Evaluator.on_iota,
-    "tile.broadcast": Evaluator.on_through,
-    "tile.transpose": Evaluator.on_through,
-    "tile.reshape": Evaluator.on_through,
-    "tile.cast": Evaluator.on_cast,
-    "tile.bitcast": Evaluator.on_bitcast,
-    "tile.load": Evaluator.on_load,
-    "tile.gather": Evaluator.on_gather,
-    "tile.load_shared": Evaluator.on_load_shared,
-    "tile.philox": Evaluator.on_philox,
-    "tile.reduce": Evaluator.on_reduce,
+_HANDLERS: dict[str, Callable[[ElementEmitter, Op, Coords], Elem]] = {
+    "tile.constant": ElementEmitter.on_constant,
+    "tile.to_scalar": ElementEmitter.on_to_scalar,
+    "tile.iota": ElementEmitter.on_iota,
+    "tile.broadcast": ElementEmitter.on_through,
+    "tile.transpose": ElementEmitter.on_through,
+    "tile.reshape": ElementEmitter.on_through,
+    "tile.cast": ElementEmitter.on_cast,
+    "tile.bitcast": ElementEmitter.on_bitcast,
+    "tile.load": ElementEmitter.on_load,
+    "tile.gather": ElementEmitter.on_gather,
+    "tile.load_shared": ElementEmitter.on_load_shared,
+    "tile.philox": ElementEmitter.on_philox,
+    "tile.reduce": ElementEmitter.on_reduce,
 }

@@ -8,10 +8,10 @@ from typing import NoReturn
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import INDEX, ViewType
 from tessera.compiler.targets.cpu.elementary.convert import Elem, memory_element
-from tessera.compiler.targets.cpu.llvm.emit import Function
+from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction
 from tessera.compiler.targets.cpu.llvm.values import I64, Index, Val, const
 from tessera.compiler.targets.cpu.loops.axes import shape_of
-from tessera.compiler.tile.ranges import Ranges
+from tessera.compiler.tile.ranges import Intervals
 from tessera.errors import Diagnostic, TargetError
 from tessera.language.dims import Atom, Dim
 from tessera.language.dtypes import DType
@@ -38,9 +38,9 @@ def memory_of(v: Value) -> Value:
 class Numbers:
     """Writes index arithmetic into `fn`. `dims` are the sizes of the free dims, `element` gives scalar tiles."""
 
-    def __init__(self, kernel: Op, fn: Function, dims: dict[str, Val]) -> None:
+    def __init__(self, kernel: Op, fn: LLVMFunction, dims: dict[str, Val]) -> None:
         self.kernel, self.fn, self.dims = kernel, fn, dims
-        self.bounds = Ranges(kernel)
+        self.bounds = Intervals(kernel)
         self.views: dict[Value, Val] = {}
         """the address of the first element of each argument view"""
         self.indices: dict[Value, Index] = {}

@@ -18,7 +18,7 @@ from tessera.compiler.targets.cpu.elementary.convert import (
     widen,
 )
 from tessera.compiler.targets.cpu.elementary.vectormath import VectorMath
-from tessera.compiler.targets.cpu.llvm.emit import Function
+from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction
 from tessera.compiler.targets.cpu.llvm.values import I1, I32, I64, PTR, Index, Ty, Val, const
 from tessera.language.dtypes import DType, f32
 
@@ -56,7 +56,7 @@ class Affine(Val):
         self.base = base
 
 
-def affine(base: Val, lanes: int, fn: Function) -> Affine:
+def affine(base: Val, lanes: int, fn: LLVMFunction) -> Affine:
     t = base.ty.wide(lanes)
     return Affine(fn.binary("add", fn.splat(base, lanes), fn.lane_numbers(t)), base)
 

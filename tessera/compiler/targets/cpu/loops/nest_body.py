@@ -9,7 +9,7 @@ from tessera.compiler.ir.types import TileType
 from tessera.compiler.targets.cpu.elementary.convert import Elem, register_type
 from tessera.compiler.targets.cpu.llvm.values import I64, Index, Val, const, text
 from tessera.compiler.targets.cpu.loops.axes import LAZY, AxisId, moves, operand_coords, shape_of
-from tessera.compiler.targets.cpu.loops.elements import Coords, Evaluator
+from tessera.compiler.targets.cpu.loops.elements import Coords, ElementEmitter
 from tessera.compiler.targets.cpu.loops.index import dtype_of
 from tessera.compiler.targets.cpu.loops.memory import Cell, Coord, affine
 from tessera.compiler.targets.cpu.loops.plan import Planner
@@ -26,7 +26,7 @@ class NestBody:
 
     def __init__(
         self,
-        ev: Evaluator,
+        ev: ElementEmitter,
         plan: Planner,
         nest: Nest,
         group: LoopGroup,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tessera.compiler.ir.core import Value
 from tessera.compiler.targets.cpu.llvm.values import Index, Val, text
 from tessera.compiler.targets.cpu.loops.axes import shape_of
-from tessera.compiler.targets.cpu.loops.elements import Evaluator
+from tessera.compiler.targets.cpu.loops.elements import ElementEmitter
 from tessera.compiler.targets.cpu.loops.memory import Cell, Coord
 from tessera.compiler.targets.cpu.loops.nest_across import Across, SerialNest
 from tessera.compiler.targets.cpu.loops.nest_body import NestBody
@@ -31,7 +31,7 @@ class Scratch:
 class NestWriter:
     """Writes the groups of one planned block."""
 
-    def __init__(self, ev: Evaluator, plan: Planner, scratch: Scratch) -> None:
+    def __init__(self, ev: ElementEmitter, plan: Planner, scratch: Scratch) -> None:
         self.ev, self.fn, self.plan, self.scratch = ev, ev.fn, plan, scratch
 
     def write(self, group: LoopGroup) -> None:

@@ -14,7 +14,7 @@ from tessera.compiler.targets.base import Artifact, TileRecorder
 from tessera.compiler.targets.cuda.generate import Generated
 from tessera.compiler.targets.cuda.write import print_buffer
 from tessera.compiler.tile.asserts import filled
-from tessera.compiler.tile.program import Branch, Launch, Loop, Program, Step, Window
+from tessera.compiler.tile.program import Branch, BufferArg, Launch, Loop, Program, Step
 from tessera.errors import DebugCheckError, Diagnostic, LaunchError, Span
 from tessera.language import dtypes
 from tessera.language.dims import evaluate, parse
@@ -67,7 +67,7 @@ def _steps(steps: Sequence[Step], generated: Generated, scalars: list[int]) -> l
             case Launch():
                 args = [
                     ["window", a.buffer, str(a.offset)]
-                    if isinstance(a, Window)
+                    if isinstance(a, BufferArg)
                     else ["scalar", scalars.index(a.param), a.dtype.name]
                     for a in step.args
                 ]

@@ -17,7 +17,7 @@ from tessera.compiler.targets.cuda.layouts.swizzle import operand
 from tessera.compiler.targets.cuda.tensor_cores.warpgroups import Products
 from tessera.compiler.targets.cuda.write import cxx
 from tessera.compiler.tile.offsets import strides_of
-from tessera.compiler.tile.ranges import Range
+from tessera.compiler.tile.ranges import Interval
 from tessera.language.order import SPAN, levels
 
 STAGE_BYTES = 64
@@ -124,7 +124,7 @@ class _operand:
         self.view, self.offset, self.k_axis = e.expr(view), e.expr(offset), k_axis
         held = shape[::-1] if self.swapped else shape
         self.box = f"ts::Box<{held[0]}, {held[1]}>"
-        steps = Range(0, None if not isinstance(depth_total, int) else (depth_total - 1) // step * step, step)
+        steps = Interval(0, None if not isinstance(depth_total, int) else (depth_total - 1) // step * step, step)
         ranges = [e.bounds.of(offset), steps] if k_axis == 1 else [steps, e.bounds.of(offset)]
         self.known = copy_access(e, view, shape, ranges, self.swapped)
         found = [Copied(), operand(e.grouping, op, number, self.swapped)]

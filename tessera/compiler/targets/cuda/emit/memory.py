@@ -15,7 +15,7 @@ from tessera.compiler.targets.cuda.layouts.groups import dtype_of, is_scalar, is
 from tessera.compiler.targets.cuda.layouts.swizzle import Placed, accesses, held, operand, placed
 from tessera.compiler.targets.cuda.tensor_cores.products import copied_operand, feeds_from_registers
 from tessera.compiler.targets.cuda.write import cxx
-from tessera.compiler.tile.ranges import Range
+from tessera.compiler.tile.ranges import Interval
 from tessera.language.dims import Dim
 
 BEFORE = 8
@@ -45,13 +45,13 @@ def access(e: KernelEmitter, view: Value, tile: Value, offsets: Sequence[Value],
         reach: Dim | None = d
         if line is not None and line.chunk is not None:
             reach = -(-d // line.chunk) * line.chunk if isinstance(d, int) else None
-            ranges[a] = Range(multiple=math.gcd(ranges[a].multiple, line.chunk))
+            ranges[a] = Interval(multiple=math.gcd(ranges[a].multiple, line.chunk))
         edges += _edge(e, a, t.shape[a], e.bounds.of(o), reach)
     kind = "Aligned" if e.bounds.vectors(view, ranges, vector) else "Unaligned"
     return f"ts::{kind}<{', '.join(map(str, edges))}>"
 
 
-def _edge(e: KernelEmitter, axis: int, extent: Dim, offset: Range, size: Dim | None) -> list[int]:
+def _edge(e: KernelEmitter, axis: int, extent: Dim, offset: Interval, size: Dim | None) -> list[int]:
     """How an access that may hang over an axis' ends is written: see `Access` in include/tessera/memory.cuh."""
     if not e.bounds.overhangs(extent, offset, size):
         return []
@@ -239,7 +239,7 @@ def copy_text(e: KernelEmitter, name: str, shape: Sequence[Dim], view: Value, of
 
 
 def copy_access(
-    e: KernelEmitter, view: Value, shape: Sequence[Dim], offsets: Sequence[Range], swapped: bool = False
+    e: KernelEmitter, view: Value, shape: Sequence[Dim], offsets: Sequence[Interval], swapped: bool = False
 ) -> str:
     """What is proved of a copy into shared memory, which moves 16 bytes at a time. `swapped`: the tile of the view with
     its axes swapped."""
