@@ -19,7 +19,7 @@ from tessera.compiler.tile.passes.padding import (
     slice_start,
     visible,
 )
-from tessera.compiler.tile.ranges import Ranges
+from tessera.compiler.tile.ranges import Intervals
 from tessera.language import dtypes
 from tessera.language.dims import Dim
 
@@ -35,10 +35,10 @@ class Existence:
     moving: set[Value] = field(default_factory=set[Value])
     """masks that say where elements exist that a function has moved: not the author's"""
 
-    bounds: Ranges = field(init=False)
+    bounds: Intervals = field(init=False)
 
     def __post_init__(self) -> None:
-        self.bounds = Ranges(self.kernel)
+        self.bounds = Intervals(self.kernel)
 
     def of(self, v: Value) -> Tails:
         t = v.type
