@@ -1,6 +1,6 @@
 """MkDocs hook: pages made from the sources, so that they cannot fall behind them.
 
-errors.md is tessera.errors.CODES as a table per family, settings.md the table of tessera.knobs; decisions/index.md
+errors.md is tessera.codes.CODES as a table per family, settings.md the table of tessera.knobs; decisions/index.md
 lists the records beside it.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 from tessera import knobs
-from tessera.errors import CODES
+from tessera.codes import CODES
 
 FAMILIES = {
     "1": "Syntax and Python constructs",
@@ -41,14 +41,15 @@ def errors_page() -> str:
         "# Errors",
         "",
         "Every finding carries one of these codes, in the terminal, in a notebook, in an editor and in",
-        "`tessera check --json`. Codes keep their meaning between versions.",
+        "`tessera check --json`. Codes keep their meaning between versions. The last column says which modules of",
+        "`tessera` find them.",
     ]
     for digit, family in FAMILIES.items():
         entries = {code: entry for code, entry in CODES.items() if code[2] == digit}
         if entries:
-            lines += ["", f"## {family}", "", "| code | kind | rule |", "|---|---|---|"]
+            lines += ["", f"## {family}", "", "| code | kind | rule | found in |", "|---|---|---|---|"]
             lines += [
-                f'| <span id="{code.lower()}">{code}</span> | {entry.kind} | {entry.summary} |'
+                f'| <span id="{code.lower()}">{code}</span> | {entry.kind} | {entry.summary} | {entry.found_in} |'
                 for code, entry in sorted(entries.items())
             ]
     return "\n".join(lines) + "\n"

@@ -12,6 +12,7 @@ import linecache
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from tessera.codes import CODES
 from tessera.immutable import immutable
 
 Severity = str  # "error" | "warning" | "note"
@@ -65,112 +66,6 @@ class Fix:
 
     message: str
     edits: tuple[Edit, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class CodeEntry:
-    """One entry of the catalogue: `kind` heads the message ("Shape error"), `summary` explains the rule."""
-
-    kind: str
-    summary: str
-
-
-CODES: dict[str, CodeEntry] = {
-    # TS1xx: syntax and Python constructs
-    "TS101": CodeEntry("Syntax error", "the text is not Python plus Tessera's three dialect forms"),
-    "TS102": CodeEntry("Unsupported construct", "this Python construct has no meaning inside a function or kernel"),
-    "TS103": CodeEntry("Unknown name", "no variable, parameter, dim, global or operator has this name"),
-    "TS104": CodeEntry("Unknown attribute", "the value has no such attribute or method"),
-    "TS105": CodeEntry("Bad call", "the arguments do not fit the callee's parameters"),
-    "TS106": CodeEntry("Failed assertion", "an assert over compile-time values is false"),
-    "TS107": CodeEntry("Compile-time error", "ordinary Python evaluated at compile time raised an exception"),
-    "TS108": CodeEntry("Unbounded recursion", "a function calls itself through calls that are all inlined"),
-    "TS109": CodeEntry("Source unavailable", "the text of the function cannot be read, so it cannot be compiled"),
-    "TS110": CodeEntry("Possibly unbound name", "a name is assigned on some paths only"),
-    "TS111": CodeEntry("Compile-time limit", "what is computed at compile time takes too many steps, or is too large"),
-    # TS2xx: shapes
-    "TS201": CodeEntry("Shape error", "the returned shape differs from the annotation"),
-    "TS202": CodeEntry("Shape error", "operand shapes do not broadcast"),
-    "TS203": CodeEntry("Shape error", "contracted dimensions differ"),
-    "TS204": CodeEntry("Shape error", "an axis is out of range or repeated"),
-    "TS205": CodeEntry("Shape error", "a reshape does not keep the number of elements"),
-    "TS206": CodeEntry("Shape error", "shapes to be joined differ outside the joined axis"),
-    "TS207": CodeEntry("Shape error", "an index or slice does not fit the shape"),
-    "TS208": CodeEntry("Shape error", "a dim is bound to two different sizes"),
-    "TS209": CodeEntry("Shape error", "an argument's rank or size differs from the annotation"),
-    "TS210": CodeEntry("Shape error", "an einsum equation does not fit its operands"),
-    "TS211": CodeEntry("Annotation error", "a shape, dtype or policy annotation cannot be understood"),
-    "TS212": CodeEntry("Shape error", "branches or loop iterations give different shapes"),
-    "TS213": CodeEntry("Shape error", "an operator needs another rank or size"),
-    # TS3xx: dtypes and numerics
-    "TS301": CodeEntry("Dtype error", "an operator does not accept this dtype"),
-    "TS302": CodeEntry("Dtype error", "dtypes have no common type without an explicit cast"),
-    "TS303": CodeEntry("Dtype error", "the returned dtype differs from the annotation"),
-    "TS304": CodeEntry("Dtype error", "an argument's dtype differs from the annotation"),
-    "TS305": CodeEntry("Policy conflict", "numerics policies of the operands disagree"),
-    "TS306": CodeEntry("Policy error", "a numerics policy is asked for that nothing enforces yet"),
-    "TS311": CodeEntry("Numerics warning", "an online softmax is rescaled twice, or not at all"),
-    "TS312": CodeEntry("Numerics warning", "exponentials that may overflow are divided by their sum"),
-    "TS313": CodeEntry("Numerics warning", "a tensor is narrowed to 8 bits or fewer without a scale"),
-    "TS314": CodeEntry("Numerics warning", "digits cancel, or a value is rounded to 0, where an exact function exists"),
-    "TS315": CodeEntry("Numerics warning", "the logarithm of a sum that may be 0"),
-    "TS316": CodeEntry("Numerics warning", "a division by a sum or norm that may be 0"),
-    "TS317": CodeEntry("Numerics warning", "a long sum is kept in 16 bits or fewer"),
-    "TS318": CodeEntry("Numerics warning", "squares overflow although their root would not"),
-    # TS4xx: kernels and tiles
-    "TS401": CodeEntry("Kernel error", "a tile form is used outside a kernel, or a graph form inside one"),
-    "TS402": CodeEntry("Tile shape error", "tile shapes do not fit together"),
-    "TS403": CodeEntry("Kernel error", "a tile coordinate or grid axis cannot be derived"),
-    "TS404": CodeEntry("Kernel error", "a tile extent must be known at compile time"),
-    "TS405": CodeEntry("Kernel error", "shared memory exceeds what the target has"),
-    "TS406": CodeEntry("Kernel error", "a store or in-place update has no valid destination"),
-    "TS407": CodeEntry("Kernel error", "a load reads a tile that no program has written"),
-    "TS408": CodeEntry("Kernel note", "a barrier was missing and has been inserted"),
-    "TS409": CodeEntry("Kernel error", "an access is out of range"),
-    "TS410": CodeEntry("Kernel error", "a mma shape or dtype is not supported by the target"),
-    "TS411": CodeEntry("Kernel error", "tiles need more registers than a thread of the target has"),
-    "TS412": CodeEntry("Kernel note", "neighbouring elements of an access lie apart in memory"),
-    "TS413": CodeEntry("Kernel warning", "a copy is started and never read"),
-    "TS414": CodeEntry("Kernel note", "a barrier orders nothing"),
-    "TS415": CodeEntry("Kernel warning", "lanes read beyond an end of a tensor, and no condition keeps them inside"),
-    "TS416": CodeEntry("Kernel warning", "nothing reads what a kernel stores, in a function whose tensors are values"),
-    "TS417": CodeEntry("Kernel note", "an access moves no whole vectors, for a size is not known to be a multiple"),
-    "TS418": CodeEntry("Tile axis error", "tiles may meet along more than one axis, and nothing says which is meant"),
-    "TS419": CodeEntry("Index error", "an index names too few axes, and nothing says which they are"),
-    # TS5xx: launching
-    "TS501": CodeEntry("Launch error", "an argument has the wrong type, shape, dtype or device"),
-    "TS502": CodeEntry("Launch error", "a dim cannot be solved from the arguments"),
-    "TS503": CodeEntry("Launch error", "a parameter that the kernel writes to is read-only or not contiguous"),
-    "TS504": CodeEntry("Launch error", "arguments live on different devices"),
-    "TS505": CodeEntry("Launch error", "the arrays would not fit into memory"),
-    "TS506": CodeEntry("Debug check", "a debug check found a bad value or access"),
-    "TS507": CodeEntry("Launch error", "a parameter that the kernel writes to shares memory with another argument"),
-    # TS6xx: targets and environment
-    "TS601": CodeEntry("Target error", "the target is unknown"),
-    "TS602": CodeEntry("Target error", "the target cannot compile this operation"),
-    "TS603": CodeEntry("Target error", "the target's compiler failed"),
-    "TS604": CodeEntry("Missing dependency", "an optional library is not installed"),
-    "TS605": CodeEntry("Device error", "the device is not present or failed"),
-    "TS606": CodeEntry("Cache warning", "the disk cache cannot be used; compilation goes on without it"),
-    "TS607": CodeEntry("Setting error", "an environment setting has a value that is not allowed"),
-    "TS608": CodeEntry("Tuning warning", "the file of timings cannot be read or written"),
-    "TS609": CodeEntry("Tuning error", "no configuration of a tuned program can be used"),
-    "TS610": CodeEntry("Schedule error", "a file is not a schedule, or one of its fields cannot be understood"),
-    "TS611": CodeEntry("Capture error", "a launch cannot be captured into a CUDA graph"),
-    "TS612": CodeEntry("Device error", "a fault has ended the GPU's context"),
-    "TS613": CodeEntry(
-        "Setting warning", "a tessera.toml is not read by this version; settings are environment variables"
-    ),
-    "TS614": CodeEntry("Extension error", "a pass, scheduler or target cannot be registered, or is not known"),
-    "TS615": CodeEntry("Extension error", "a registered pass or scheduler failed, or left IR that is not valid"),
-    # TS7xx: profiling
-    "TS701": CodeEntry("Profile error", "a file is not a saved profile, or is damaged"),
-    "TS702": CodeEntry("Profiler error", "a profiler is entered while it is recording"),
-    # TS8xx: distribution
-    "TS801": CodeEntry("Distribution error", "an operator needs the whole of the dim that is distributed"),
-    "TS802": CodeEntry("Distribution error", "a program cannot be distributed in this way"),
-    "TS900": CodeEntry("Internal error", "a fault in Tessera itself; please report it"),
-}
 
 
 @dataclass(frozen=True, slots=True)

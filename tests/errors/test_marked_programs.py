@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from tessera import knobs
+from tessera.codes import CODES
 from tessera.compiler.frontend.fixes import apply
 from tessera.compiler.frontend.incremental import FileAnalysis
-from tessera.errors import CODES, Diagnostic
+from tessera.errors import Diagnostic
 
 PROGRAMS = sorted((Path(__file__).parent / "programs").glob("*.py"))
 MARK = re.compile(r"^\s*#\s*(\^+) (TS\d+)(?: (.*))?$")

@@ -7,7 +7,8 @@ from os.path import isabs
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcException
 
-from tessera.errors import CODES, Diagnostic
+from tessera.codes import CODES
+from tessera.errors import Diagnostic
 from tessera_lsp.document import Document
 from tessera_lsp.server import TesseraServer
 

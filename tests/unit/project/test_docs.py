@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tessera import knobs
-from tessera.errors import CODES
+from tessera.codes import CODES
 from tests.conftest import require
 
 ROOT = Path(__file__).parents[3]

@@ -1,0 +1,77 @@
+"""The catalogue of codes says who finds what, and it is so."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from tessera.codes import CODES
+
+ROOT = Path(__file__).resolve().parents[3]
+MOST_PLACES = 3
+
+
+def codes_found_by(node: ast.AST) -> Iterator[str]:
+    """The codes that a module gives to its findings: not those that it compares or looks up."""
+    match node:
+        case ast.Compare() | ast.Set() | ast.Subscript() | ast.Expr(ast.Constant()):
+            return
+        case ast.Dict():
+            inside = node.values
+        case ast.Constant(str() as text):
+            inside = []
+            yield from re.findall(r"^(TS\d{3})(?:: |$)", text)
+        case ast.Call(ast.Name("MissingDependency")):
+            inside = []
+            yield "TS604"
+        case _:
+            inside = ast.iter_child_nodes(node)
+    for part in inside:
+        yield from codes_found_by(part)
+
+
+def rooms(modules: set[str]) -> list[str]:
+    """At most `MOST_PLACES` names that hold these modules: the deepest rooms are joined first."""
+    while len(modules) > MOST_PLACES and (depth := max(name.count(".") for name in modules)):
+        modules = {name.rpartition(".")[0] if name.count(".") == depth else name for name in modules}
+        modules = {name for name in modules if not any(name.startswith(f"{other}.") for other in modules)}
+    return sorted(modules)
+
+
+def found_in(root: Path) -> dict[str, list[str]]:
+    """Who finds what, by code."""
+    found: dict[str, set[str]] = {}
+    for path in (root / "tessera").rglob("*.py"):
+        if path.name not in ("errors.py", "codes.py"):
+            name = ".".join(path.relative_to(root / "tessera").with_suffix("").parts).removesuffix(".__init__")
+            for code in codes_found_by(ast.parse(path.read_text("utf-8"))):
+                found.setdefault(code, set()).add(name)
+    return {code: rooms(modules) for code, modules in found.items()}
+
+
+def test_every_code_names_who_finds_it() -> None:
+    """Also: every code in use is in the table, and nothing is in the table that no module finds."""
+    said = {code: entry.found_in for code, entry in CODES.items()}
+    assert said == {code: ", ".join(modules) for code, modules in sorted(found_in(ROOT).items())}
+
+
+def test_who_finds_a_code() -> None:
+    text = '''
+"""TS101 and TS102 are what this speaks of."""
+KNOWN = {"TS103"}
+FIXES = {"TS104": 1}
+ENTRY = CODES["TS105"]
+raise LaunchError(Diagnostic("TS106", "no") if e.code == "TS107" else fault(code="TS108"))
+warn(f"TS109: {why}")
+raise MissingDependency("rich", "all", "the table")
+'''
+    assert sorted(codes_found_by(ast.parse(text))) == ["TS106", "TS108", "TS109", "TS604"]
+
+
+def test_rooms() -> None:
+    assert rooms({"a.b.c", "d"}) == ["a.b.c", "d"]
+    assert rooms({"a.b.c", "a.b.d", "a.e", "f.g"}) == ["a.b", "a.e", "f.g"]
+    assert rooms({"a.b.c", "a", "d", "e"}) == ["a", "d", "e"]
+    assert rooms({"a", "b", "c", "d"}) == ["a", "b", "c", "d"]
