@@ -371,15 +371,18 @@ def div(x: Any, y: Any) -> Any:
     """
 
 def dot(a: Any, b: Any, accumulator: Any = None) -> Any:
-    """accumulator + a @ b for tiles [M, K] and [K, N], in shared memory or not.
+    """accumulator + a @ b for tiles [M, K] and [K, N], in shared memory or not, and for batches of them.
+
+    Axes before the matrices meet as in NumPy's matmul: by position, one element with all. Each matrix of a batch has
+    the bits that it has alone.
 
     `accumulator` is a dtype (the sum starts at 0) or a tile; by default f32 for floats up to f32, f64 for f64, int64
     for integers. Operands of two float dtypes meet in the narrower one, as tensor cores want it. Up to 128 products
     are added one after the other, from the accumulator on; of longer tiles, such chains are added (decision 8).
 
-    - *Shapes:* `[M, K], [K, N] -> [M, N]`
+    - *Shapes:* `[..., M, K], [..., K, N] -> [..., M, N]`; up to 64 matrices
     - *Dtypes:* numbers -> the accumulator's
-    - *Cost:* 2 M N K operations; on tensor cores bf16, f16 and fp8 where the GPU has them.
+    - *Cost:* 2 M N K operations for each matrix; on tensor cores bf16, f16 and fp8 where the GPU has them.
     """
 
 def each() -> Any:
@@ -717,15 +720,18 @@ def minimum(x: Any, y: Any) -> Any:
     """
 
 def mma(a: Any, b: Any, accumulator: Any = None) -> Any:
-    """accumulator + a @ b for tiles [M, K] and [K, N], in shared memory or not.
+    """accumulator + a @ b for tiles [M, K] and [K, N], in shared memory or not, and for batches of them.
+
+    Axes before the matrices meet as in NumPy's matmul: by position, one element with all. Each matrix of a batch has
+    the bits that it has alone.
 
     `accumulator` is a dtype (the sum starts at 0) or a tile; by default f32 for floats up to f32, f64 for f64, int64
     for integers. Operands of two float dtypes meet in the narrower one, as tensor cores want it. Up to 128 products
     are added one after the other, from the accumulator on; of longer tiles, such chains are added (decision 8).
 
-    - *Shapes:* `[M, K], [K, N] -> [M, N]`
+    - *Shapes:* `[..., M, K], [..., K, N] -> [..., M, N]`; up to 64 matrices
     - *Dtypes:* numbers -> the accumulator's
-    - *Cost:* 2 M N K operations; on tensor cores bf16, f16 and fp8 where the GPU has them.
+    - *Cost:* 2 M N K operations for each matrix; on tensor cores bf16, f16 and fp8 where the GPU has them.
     """
 
 def mod(x: Any, y: Any) -> Any:

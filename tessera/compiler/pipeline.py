@@ -37,6 +37,7 @@ from tessera.compiler.tile.passes.pipeline_loads import pipeline_loads
 from tessera.compiler.tile.passes.place_barriers import place_barriers
 from tessera.compiler.tile.passes.reduce_one_axis import reduce_one_axis, reduces_several_axes
 from tessera.compiler.tile.passes.remove_dead import remove_dead
+from tessera.compiler.tile.passes.separate_batches import has_batches, separate_batches
 from tessera.compiler.tile.program import Branch, Launch, Loop, Program, Step
 from tessera.compiler.unit import Unit
 from tessera.errors import NOWHERE, CompileError, Diagnostic, Span, TesseraError
@@ -65,6 +66,8 @@ PASSES: tuple[Pass, ...] = (
     Pass("hoist_indices", "kernel", hoist_indices),
     # padding leaves reductions and products before any target looks at the kernel
     Pass("mask_tails", "kernel", mask_tails),
+    # behind the masks, which batches share, and where products have their accumulators
+    Pass("separate_batches", "kernel", separate_batches, needed=has_batches),
     # last: the zeros that accumulators started from
     Pass("remove_dead", "kernel", remove_dead),
     # for GPUs: what the masks left alone may be copied ahead

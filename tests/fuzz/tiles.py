@@ -19,10 +19,12 @@ import numpy as np
 from tessera.errors import CompileError, register_source
 from tests.kernel_runner import run
 
-SIZES = {"m": 11, "n": 13, "k": 4}
+SIZES = {"m": 11, "n": 13, "k": 4, "b": 3}
 BLOCKS = ((4, 4), (8, 4), (4, 8), (1, 4), (16, 16))
 TENSORS = {"xm": "m", "xn": "n", "xk": "k", "amn": "mn", "anm": "nm", "amk": "mk", "ank": "nk"}
-LOADS = {"m": "i:i + BM", "n": "j:j + BN", "k": ":"}
+BATCHES = {"abmk": "bmk", "abkn": "bkn"}
+"""read by products alone"""
+LOADS = {"m": "i:i + BM", "n": "j:j + BN", "k": ":", "b": ":"}
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "{} + {}": np.add, "{} - {}": np.subtract, "{} * {}": np.multiply,
     "ts.tile.maximum({}, {})": np.maximum, "ts.tile.minimum({}, {})": np.minimum,
@@ -87,7 +89,7 @@ def expression(r: random.Random, depth: int) -> Tile:
     """A random expression. Raises Refused where the rule does."""
     if depth == 0 or r.random() < 0.15:
         return leaf(r)
-    kind = r.choice(("binary", "binary", "binary", "where", "reduce", "turned", "mma", "number", "none"))
+    kind = r.choice(("binary", "binary", "binary", "where", "reduce", "turned", "mma", "batch", "number", "none"))
     inner = functools.partial(expression, r, depth - 1)
     if kind == "binary":
         form = r.choice(list(FUNCTIONS))
@@ -102,6 +104,8 @@ def expression(r: random.Random, depth: int) -> Tile:
     if kind == "mma":
         text = f"ts.tile.mma(amk[{LOADS['m']}, :], ank[{LOADS['n']}, :].T)"
         return Tile(text, "mn", lambda b: b["amk"] @ b["ank"].T)
+    if kind == "batch":
+        return batch(r)
     if kind == "none":
         vectors = [
             Tile(f"x{a}[{LOADS[a]}]", a, functools.partial(lambda b, a: b[f"x{a}"], a=a)) for a in r.sample("mnk", 2)
@@ -121,6 +125,23 @@ def expression(r: random.Random, depth: int) -> Tile:
     return Tile(form.format(tile.text), tile.axes[1 - axis], lambda b: f(tile.value(b), axis=axis))
 
 
+def batch(r: random.Random) -> Tile:
+    """A product of batches, one of whose operands may be one matrix, and the batch reduced behind some arithmetic."""
+    left, f = r.choice((
+        (f"abmk[:, {LOADS['m']}, :]", lambda b: b["abmk"]),
+        (f"amk[{LOADS['m']}, :]", lambda b: b["amk"]),
+    ))  # fmt: skip
+    product = f"ts.tile.mma({left}, abkn[:, :, {LOADS['n']}])"
+    inner, g = r.choice((
+        ("{}", lambda x: x),
+        ("ts.tile.maximum({}, 0)", lambda x: np.maximum(x, 0)),
+        ("({0} - ts.tile.max({0}, axis=-1, keepdim=True))", lambda x: x - x.max(-1, keepdims=True)),
+    ))  # fmt: skip
+    name, fold = r.choice((("sum", np.sum), ("max", np.max)))
+    text = f"ts.tile.{name}({inner.format(product)}, axis=0)"
+    return Tile(text, "mn", lambda b: fold(g(f(b) @ b["abkn"]), axis=0))
+
+
 def stored(tile: Tile) -> Tile:
     """The expression without K, as a block of `out` [M, N] can take it. Raises Refused."""
     while "k" in tile.axes:
@@ -134,7 +155,7 @@ def stored(tile: Tile) -> Tile:
 
 def program(text: str) -> str:
     parameters = ", ".join(f'{n}: Tensor["{", ".join(a.upper()).replace(", ", chr(34) + ", " + chr(34))}", f32]'
-                           for n, a in {**TENSORS, "out": "mn"}.items())  # fmt: skip
+                           for n, a in {**TENSORS, **BATCHES, "out": "mn"}.items())  # fmt: skip
     return f"""import tessera as ts
 from tessera import Tensor, f32
 
@@ -159,8 +180,8 @@ def wanted(tile: Tile, given: dict[str, Any], bm: int, bn: int) -> Any:
     out = np.full((SIZES["m"], SIZES["n"]), 99, np.float32)
     for i in range(0, SIZES["m"], bm):
         for j in range(0, SIZES["n"], bn):
-            at = {"m": slice(i, i + bm), "n": slice(j, j + bn), "k": slice(None)}
-            blocks = {n: given[n][tuple(at[a] for a in axes)] for n, axes in TENSORS.items()}
+            at = {"m": slice(i, i + bm), "n": slice(j, j + bn), "k": slice(None), "b": slice(None)}
+            blocks = {n: given[n][tuple(at[a] for a in axes)] for n, axes in {**TENSORS, **BATCHES}.items()}
             out[at["m"], at["n"]] = spread(tile, blocks, "mn")
     return out
 
@@ -201,7 +222,8 @@ def check(seed: int, targets: tuple[str, ...], blocks: tuple[tuple[int, int], ..
     text, tile = random_kernel(seed)
     f = kernel(text, f"tiles_{seed}.py")
     values = np.random.default_rng(seed)
-    given = {n: values.integers(-2, 3, [SIZES[a] for a in axes]).astype(np.float32) for n, axes in TENSORS.items()}
+    tensors = {**TENSORS, **BATCHES}
+    given = {n: values.integers(-2, 3, [SIZES[a] for a in axes]).astype(np.float32) for n, axes in tensors.items()}
     for target in targets:
         for bm, bn in blocks:
             if tile is None and 1 in (bm, bn):

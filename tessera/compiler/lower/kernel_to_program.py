@@ -127,8 +127,7 @@ class _Work:
     def op(self, op: Op) -> Amount:
         name = op.name.partition(".")[2]
         if name == "mma":
-            (rows, depth), (_, columns) = (self.shape(v) for v in op.operands[:2])
-            return _times(2, _times(rows, _times(depth, columns)))
+            return _times(2, _times(self.shape(op.operands[0])[-1], self.elements(op.result)))
         if name == "contract":
             rows, columns = self.shape(op.result)
             return _times(2, _times(rows, _times(columns, cast(ViewType, op.operands[0].type).shape[1])))

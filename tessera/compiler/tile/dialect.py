@@ -210,7 +210,8 @@ def _sort(op: Op) -> None:
 @spec(
     "tile.mma",
     "acc + a @ b: a [M, K], b [K, N] (tiles or shared), acc [M, N]; products summed in acc's dtype in the order of "
-    "language/order.py, the first chain from acc on.",
+    "language/order.py, the first chain from acc on. Batches of them have axes before these, as many in a and b as in "
+    "acc; one of one element serves all of acc's.",
 )
 def _mma(op: Op) -> None:
     _operands(op, 3)
@@ -221,8 +222,11 @@ def _mma(op: Op) -> None:
         or not isinstance(acc, TileType)
     ):
         invalid(op, "takes tiles or shared tiles and an accumulator tile")
-    demand(a.rank == b.rank == acc.rank == 2, op, "operands have rank 2")
-    demand(a.shape[1] == b.shape[0] and acc.shape == (a.shape[0], b.shape[1]), op, f"shapes {a}, {b}, {acc} do not fit")
+    demand(a.rank == b.rank == acc.rank >= 2, op, "operands have one rank, from 2 on")
+    fits = a.shape[-1] == b.shape[-2] and acc.shape[-2:] == (a.shape[-2], b.shape[-1])
+    for m, n, both in zip(a.shape[:-2], b.shape[:-2], acc.shape[:-2], strict=True):
+        fits = fits and both == (n if m == 1 else m) and n in (1, both)
+    demand(fits, op, f"shapes {a}, {b}, {acc} do not fit")
     demand(_result(op) == acc, op, "gives the accumulator's type")
 
 
@@ -254,7 +258,8 @@ def _view_access(op: Op, view: Value, rest: list[Value]) -> ViewType:
     "tile.subview",
     "The window of `view` that starts at the offsets; attrs sizes (a Dim per axis) and drop (axes of size"
     " 1 taken out). Operands view, offsets. Sizes are clipped to nothing: the caller keeps it inside. Attr computed:"
-    " the indices of axes taken out are the author's, and where one lies outside, so does all of the window.",
+    " the indices of axes taken out are the author's, and where one lies outside, so does all of the window. Attr"
+    " clipped: the same of a part of a tile at an edge, which debug mode does not ask about.",
 )
 def _subview(op: Op) -> None:
     v = _view_access(op, op.operands[0], list(op.operands[1:]))

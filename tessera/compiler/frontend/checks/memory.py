@@ -180,7 +180,7 @@ def off_tensor_cores(op: Op, look: Look) -> Finding | None:
         return None
     if op.span.file != look.file:
         return None
-    (m, n), k, depth = acc.shape, a.shape[1], mma_depth(a.dtype)
+    (m, n), k, depth = acc.shape[-2:], a.shape[-1], mma_depth(a.dtype)
     if a.dtype not in TENSOR_CORE_DTYPES:
         if not a.dtype.is_float:
             return None
@@ -191,7 +191,7 @@ def off_tensor_cores(op: Op, look: Look) -> Finding | None:
     if not wrong:
         return None
     message = (
-        f"no tensor core multiplies {shape_text(a.shape)} by {shape_text((k, n))} of {a.dtype}: they take multiples of "
+        f"no tensor core multiplies {shape_text((m, k))} by {shape_text((k, n))} of {a.dtype}: they take multiples of "
         f"{' and '.join(wrong)}. This product is a chain of multiply-adds.\nChoose tiles of such sizes."
     )
     leasts: dict[int, int] = {}

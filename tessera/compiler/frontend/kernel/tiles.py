@@ -18,11 +18,13 @@ from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import Shape, SharedType, TileType, shape_text
 from tessera.compiler.tile.dialect import TileBuilder
 from tessera.language import dtypes
-from tessera.language.dims import Dim, Expr
+from tessera.language.dims import Dim, Expr, prod
 from tessera.language.dtypes import DType
 from tessera.language.scalars import ACCEPTED, TABLE, TRUTHS, Accepts, elements
 
 NUMBERS = (bool, int, float, complex)
+MATRICES = 64
+"""how many a batched product may have"""
 
 
 class KernelFault(Exception):
@@ -261,31 +263,67 @@ class Tiles:
     def mma(self, a: Value, b: Value, a_axes: Axes, b_axes: Axes, accumulator: Any) -> Value:
         """acc + a @ b. Operands of two dtypes meet in the narrower one, as tensor cores want it; sums are in f32."""
         at, bt = operand_type(a), operand_type(b)
-        if at.rank != 2 or bt.rank != 2:
-            raise KernelFault("TS402", f"mma takes tiles of two axes, not {at.pretty()} and {bt.pretty()}")
-        if at.shape[1] != bt.shape[0]:
-            meets = at.shape[1] == bt.shape[1]
-            turned = [Suggestion("the transpose of the second one (.T)", 1, ".T")] if meets else []
-            hint = f"; did you mean {turned[0].message}?" if turned else ""
-            both = f"axis 1 of {shape_text(at.shape)} with axis 0 of {shape_text(bt.shape)}"
-            message = f"mma contracts {both}: {at.shape[1]} is not {bt.shape[0]}{hint}"
+        if min(at.rank, bt.rank) < 2:
+            raise KernelFault("TS402", f"mma takes tiles of two axes or more, not {at.pretty()} and {bt.pretty()}")
+        swap = (
+            ".T"
+            if bt.rank == 2
+            else f".transpose({', '.join(map(str, [*range(bt.rank - 2), bt.rank - 1, bt.rank - 2]))})"
+        )
+        turn = Suggestion(f"the transpose of the second one ({swap})", 1, swap)
+        if at.shape[-1] != bt.shape[-2]:
+            turned = [turn] if at.shape[-1] == bt.shape[-1] else []
+            hint = f"; did you mean {turn.message}?" if turned else ""
+            both = f"axis {at.rank - 1} of {shape_text(at.shape)} with axis {bt.rank - 2} of {shape_text(bt.shape)}"
+            message = f"mma contracts {both}: {at.shape[-1]} is not {bt.shape[-2]}{hint}"
             raise KernelFault("TS402", message, suggestions=turned)
-        if relation(a_axes[1], b_axes[0]) == "different" and relation(a_axes[1], b_axes[1]) == "same":
-            along = f"{axis_text(a_axes[1])} with {axis_text(b_axes[0])}"
-            message = (
-                f"mma would contract {along}, which are two axes; did you mean the transpose of the second one (.T)?"
-            )
-            raise KernelFault(
-                "TS418", message, suggestions=[Suggestion("the transpose of the second one (.T)", 1, ".T")]
-            )
+        if relation(a_axes[-1], b_axes[-2]) == "different" and relation(a_axes[-1], b_axes[-1]) == "same":
+            along = f"{axis_text(a_axes[-1])} with {axis_text(b_axes[-2])}"
+            message = f"mma would contract {along}, which are two axes; did you mean {turn.message}?"
+            raise KernelFault("TS418", message, suggestions=[turn])
         a, b = self._one_dtype(a, b)
-        shape = (at.shape[0], bt.shape[1])
+        a, b, lead, sizes = self._batches(a, b, a_axes[:-2], b_axes[:-2])
+        count = prod(sizes)
+        if isinstance(count, int) and count > MATRICES:
+            most = f"mma multiplies up to {MATRICES} matrices at once, for each is written out, and not {count}"
+            raise KernelFault("TS402", f"{most}; take fewer in a step of a loop or in a program")
+        shape = (*sizes, at.shape[-2], bt.shape[-1])
         acc = self._accumulator(accumulator, shape, operand_type(a).dtype)
         out = self.builder.value("tile.mma", (a, b, acc), TileType(shape, tile_type(acc).dtype))
-        axes = (a_axes[0], b_axes[1])
+        axes = (*lead, a_axes[-2], b_axes[-1])
         for mine, theirs in zip(self.identities.of(acc), axes, strict=True):
             mine.join(theirs)
         return self.identities.set(out, axes)
+
+    def _batches(self, a: Value, b: Value, a_axes: Axes, b_axes: Axes) -> tuple[Value, Value, Axes, Shape]:
+        """Both operands with equally many axes before their matrices, and those axes of the product. They meet by
+        position from the last one on, one element with all, as in NumPy's matmul."""
+        count = max(len(a_axes), len(b_axes))
+        if not count:
+            return a, b, (), ()
+        found: list[tuple[Axis, Dim]] = []
+        for i in range(count):
+            pair = [(axes[at], operand_type(v).shape[at]) for v, axes in ((a, a_axes), (b, b_axes))
+                    if (at := i - count + len(axes)) >= 0]  # fmt: skip
+            (axis, size), (other, n) = pair[0], pair[-1]
+            shapes = f"{shape_text(operand_type(a).shape)} and {shape_text(operand_type(b).shape)}"
+            if size != n and 1 not in (size, n):
+                raise KernelFault("TS402", f"mma of {shapes}: of the axes before the matrices {size} meets {n}")
+            if 1 not in (size, n) and relation(axis, other) in ("different", "unclear"):
+                along = f"one runs along {axis_text(axis)}, the other along {axis_text(other)}"
+                flat = "where element by element is meant, write .reshape(...) behind one"
+                raise KernelFault("TS418", f"mma of {shapes}: of the axes before the matrices {along}; {flat}")
+            if size == n:
+                axis.join(other)
+            found.append((axis, size) if size != 1 else (other, n))
+        a, b = self._among(a, count - len(a_axes)), self._among(b, count - len(b_axes))
+        return a, b, tuple(x for x, _ in found), tuple(n for _, n in found)
+
+    def _among(self, v: Value, missing: int) -> Value:
+        """A matrix, or a batch of them, with `missing` axes of one element in front."""
+        if isinstance(v.type, SharedType):
+            v = self.load_shared(v)
+        return self.insert_axes(v, range(missing)) if missing else v
 
     def _one_dtype(self, a: Value, b: Value) -> tuple[Value, Value]:
         x, y = operand_type(a).dtype, operand_type(b).dtype

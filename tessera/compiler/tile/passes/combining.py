@@ -128,14 +128,19 @@ class Combining(Existence):
         return (builder.value(op.name, given, kind, dict(op.attrs)),)
 
     def mma(self, op: Op) -> None:
+        """Along the contracted axis padding is 0. Of batches, elements exist where those of all three operands do."""
         a, b, acc = op.operands
-        inner = joined(self.of(a)[1], self.of(b)[0])
-        for i, (x, tails) in enumerate(((a, (NONE, inner)), (b, (inner, NONE)))):
+        inner = joined(self.of(a)[-1], self.of(b)[-2])
+        for i, (x, at) in enumerate(((a, -1), (b, -2))):
             masks = self.masks.get(x, ())
             if inner or masks:
-                op.set_operand(i, self.masked(op, x, tails, masks, 0))
-        rows, columns = self.of(acc)
-        self.tails[op.result] = (joined(self.of(a)[0], rows), joined(self.of(b)[1], columns))
+                tails = [NONE] * len(self.of(x))
+                tails[at] = inner
+                op.set_operand(i, self.masked(op, x, tuple(tails), masks, 0))
+        *lead, rows, columns = self.of(acc)
+        for i, mine in enumerate(lead):
+            lead[i] = joined(mine, *(self.of(x)[i] for x in (a, b) if cast(TileType, x.type).shape[i] != 1))
+        self.tails[op.result] = (*lead, joined(self.of(a)[-2], rows), joined(self.of(b)[-1], columns))
 
     def check(self, op: Op) -> None:
         """Nothing is claimed of padding."""

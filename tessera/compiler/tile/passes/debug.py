@@ -23,7 +23,7 @@ def check_indices(kernel: Op) -> None:
             _elements(op)
         elif op.name in ("tile.load", "tile.store") and op.attrs.get("inside"):
             _window(op, bounds)
-        elif op.name == "tile.subview":
+        elif op.name == "tile.subview" and not op.attrs.get("clipped"):
             _subview(op, bounds)
         elif op.name in ("tile.idiv", "tile.imod"):
             _divisor(op, bounds)

@@ -41,9 +41,9 @@ def keep_inside(kernel: Op) -> None:
 
 
 def _unknown(op: Op, ranges: Intervals) -> list[int]:
-    """The axes taken out whose index is not proved to lie inside. Windows that the compiler makes for itself have none:
-    they stand at its own coordinates."""
-    if not op.attrs.get("computed"):
+    """The axes taken out whose index is not proved to lie inside. Windows that the compiler makes for itself have none,
+    where they do not say so: they stand at its own coordinates."""
+    if not (op.attrs.get("computed") or op.attrs.get("clipped")):
         return []
     extents = cast(ViewType, op.operands[0].type).shape
     drop = cast("tuple[int, ...]", op.attrs.get("drop", ()))

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 
 class Mma(TileBuiltin):
-    """accumulator + a @ b for tiles [M, K] and [K, N], in shared memory or not.
+    """accumulator + a @ b for tiles [M, K] and [K, N], in shared memory or not, and for batches of them.
+
+    Axes before the matrices meet as in NumPy's matmul: by position, one element with all. Each matrix of a batch has
+    the bits that it has alone.
 
     `accumulator` is a dtype (the sum starts at 0) or a tile; by default f32 for floats up to f32, f64 for f64, int64
     for integers. Operands of two float dtypes meet in the narrower one, as tensor cores want it. Up to 128 products
@@ -21,9 +24,9 @@ class Mma(TileBuiltin):
     """
 
     also = ("dot",)
-    shapes = "`[M, K], [K, N] -> [M, N]`"
+    shapes = "`[..., M, K], [..., K, N] -> [..., M, N]`; up to 64 matrices"
     dtypes = "numbers -> the accumulator's"
-    cost = "2 M N K operations; on tensor cores bf16, f16 and fp8 where the GPU has them."
+    cost = "2 M N K operations for each matrix; on tensor cores bf16, f16 and fp8 where the GPU has them."
     example = """
 @ts.kernel
 def example(a: Tensor["M", "K", ts.f32], b: Tensor["K", "N", ts.f32]) -> Tensor["M", "N", ts.f32]:

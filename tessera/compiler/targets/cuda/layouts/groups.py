@@ -7,7 +7,7 @@ dealt out so that memory is read in whole vectors. Groups too large for register
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from tessera.compiler.ir.core import Op, Value
@@ -132,35 +132,43 @@ class LayoutGrouping:
         self.tensor_cores = TensorCores()
         self._vectors: list[tuple[LayoutGroup, LayoutGroup, int]] = []
         """(vector, matrix, axis of the matrix that is left out)"""
-        for op in kernel.walk():
-            for v in op.results:
-                self._declare(v)
-            for region in op.regions:
-                for v in region.block.args:
-                    self._declare(v)
-        for op in kernel.walk():
+        self._form({})
+        splits = self._splits()
+        if any(split != len(self._groups[v].shape) - 1 for v, split in splits.items()):
+            self._vectors.clear()
+            self._form(splits)
+
+    def _form(self, splits: Mapping[Value, int]) -> None:
+        for op in self.kernel.walk():
+            for v in (*op.results, *(a for region in op.regions for a in region.block.args)):
+                if is_tile(v):
+                    kept = tuple(shape_of(v)[a] for a in squeezed(shape_of(v)))
+                    split = splits.get(v, len(kept) - 1)
+                    rows, cols = TileLine(prod(kept[:split])), TileLine(prod(kept[split:]))
+                    self._groups[v] = LayoutGroup(kept, split, rows, cols, [v])
+        for op in self.kernel.walk():
             self._relate(op)
 
-    def _declare(self, v: Value) -> None:
-        if not is_tile(v):
-            return
-        shape = shape_of(v)
-        kept = tuple(shape[a] for a in squeezed(shape))
-        split = self._split(v, len(kept))
-        rows, cols = TileLine(prod(kept[:split])), TileLine(prod(kept[split:]))
-        self._groups[v] = LayoutGroup(kept, split, rows, cols, [v])
+    def _splits(self) -> dict[Value, int]:
+        """Where a matrix's columns begin among more than two axes: with the last one, unless reductions over several
+        trailing axes want them together. All tiles of a group lie the same way."""
+        out: dict[Value, int] = {}
+        for group in self.groups:
+            wanted = {s for v in group.values if (s := self._wanted(v)) is not None}
+            if len(wanted) == 1:
+                out.update(dict.fromkeys(group.values, wanted.pop()))
+        return out
 
     @staticmethod
-    def _split(v: Value, rank: int) -> int:
-        """Last axis against the rest, unless a reduction over several trailing axes wants them together."""
-        if rank > 2:
-            kept = squeezed(shape_of(v))
+    def _wanted(v: Value) -> int | None:
+        kept = squeezed(shape_of(v))
+        if len(kept) > 2:
             for user in v.users:
                 if user.name == "tile.reduce":
                     gone = [kept.index(a) for a in user.attrs["axes"] if a in kept]  # type: ignore[union-attr]
-                    if gone and gone == list(range(gone[0], rank)):
+                    if gone and gone == list(range(gone[0], len(kept))):
                         return gone[0]
-        return rank - 1
+        return None
 
     def of(self, v: Value) -> LayoutGroup:
         """The group of a tile with more than one element."""
