@@ -26,8 +26,8 @@ from tessera.language.distribution import Distribution
 from tessera.runtime.call.arguments import Bound
 from tessera.runtime.call.arguments import Parameters
 from tessera.runtime.arrays.libraries import adapter_of
+from tessera.runtime.code.reads import reads
 from tessera.runtime.code.watch import Watch
-from tessera.runtime.code.watch import reads
 
 
 def call(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

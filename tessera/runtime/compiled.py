@@ -32,7 +32,8 @@ from tessera.runtime.call.arguments import Bound, Leaf, Parameters
 from tessera.runtime.call.dispatch import Launcher
 from tessera.runtime.call.requests import compile_with
 from tessera.runtime.code.build import Built
-from tessera.runtime.code.watch import Watch, reads
+from tessera.runtime.code.reads import reads
+from tessera.runtime.code.watch import Watch
 
 if TYPE_CHECKING:
     from tessera.runtime.autotune.choose import Choice

@@ -30,7 +30,8 @@ from tessera.runtime.call.arguments import Bound, Parameters
 from tessera.runtime.call.dispatch import outside
 from tessera.runtime.call.prepared import PreparedLaunch, prepare
 from tessera.runtime.call.requests import compile_call
-from tessera.runtime.code.watch import Watch, is_function, python_function
+from tessera.runtime.code.reads import is_function, python_function
+from tessera.runtime.code.watch import Watch
 
 _PERIOD = 65521
 """random numbers before they repeat; a prime, so that no row or block of a usual shape equals the next one"""

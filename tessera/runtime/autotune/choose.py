@@ -26,7 +26,8 @@ from tessera.runtime.autotune.store import store_at
 from tessera.runtime.autotune.trials import Tuning
 from tessera.runtime.call.arguments import Bound, Parameters
 from tessera.runtime.call.dispatch import Launcher, Ready, launcher_of
-from tessera.runtime.code.watch import Watch, reads, setting
+from tessera.runtime.code.reads import reads
+from tessera.runtime.code.watch import Watch, setting
 
 
 class Choice(NamedTuple):

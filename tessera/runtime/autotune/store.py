@@ -33,7 +33,8 @@ from tessera.runtime.autotune.trials import Trial
 from tessera.runtime.call.arguments import Bound
 from tessera.runtime.code.cache import demand, digest, index_files, moved
 from tessera.runtime.code.keys import compiler_state
-from tessera.runtime.code.watch import Read, Watch, is_function, python_function
+from tessera.runtime.code.reads import Read, is_function, python_function
+from tessera.runtime.code.watch import Watch
 from tessera.runtime.locks import Locked
 
 try:

@@ -27,7 +27,8 @@ from tessera.runtime.call.prepared import PreparedLaunch, prepare
 from tessera.runtime.call.requests import compile_call
 from tessera.runtime.call.signatures import gather_function, key_expression
 from tessera.runtime.code.build import Built
-from tessera.runtime.code.watch import Watch, reads
+from tessera.runtime.code.reads import reads
+from tessera.runtime.code.watch import Watch
 from tessera.runtime.codegen import define
 from tessera.runtime.locks import Locked
 
@@ -159,7 +160,7 @@ class Launcher(Locked):
 
 def outside(built: Built, watch: Watch) -> dict[str, Callable[[], Any]]:
     """How to read the arrays that code takes from outside, by parameter."""
-    getters: dict[str, Callable[[], Any]] = {name: watch.by_path[path].get for name, path in built.captures}
+    getters: dict[str, Callable[[], Any]] = {name: watch.by_path[path].again for name, path in built.captures}
     return getters | {name: lambda array=array: array for name, array in built.held.items()}
 
 

@@ -22,7 +22,8 @@ from tessera.runtime.call.arguments import Bound, Parameters
 from tessera.runtime.callsite import call_span
 from tessera.runtime.code import why_recompiled
 from tessera.runtime.code.build import Built, Request, build
-from tessera.runtime.code.watch import Watch, function_content, python_function
+from tessera.runtime.code.reads import function_content, python_function
+from tessera.runtime.code.watch import Watch
 
 _APART = ("autotune", "distributed")
 """options that are no part of what is compiled"""

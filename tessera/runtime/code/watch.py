@@ -1,10 +1,8 @@
-"""What a function reads outside its own text, so that no stale kernel is ever used.
+"""Whether what a function read from outside is still what it was, so that no stale kernel is ever used.
 
-Starting from a function's bytecode, `reads` follows the globals and closure cells it names, the attributes it may take
-from them, and the functions among them, whose own reads count as well. That is at least what compiling looked at. The
-present values are part of the key of a compilation, and `Watch.unchanged` asks before each call whether they are still
-the same: by identity for most, by content for lists, dicts and sets, which change in place. Arrays are passed at each
-launch; only their shapes and dtypes are part of the key.
+The present values are part of the key of a compilation, and `Watch.unchanged` asks before each call whether they are
+still the same: by identity for most, by content for lists, dicts and sets, which change in place. Arrays are passed at
+each launch; only their shapes and dtypes are part of the key.
 """
 
 from __future__ import annotations
@@ -12,48 +10,17 @@ from __future__ import annotations
 import builtins
 import os
 import types
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from keyword import iskeyword
 from typing import Any
 
 from tessera import knobs
 from tessera.compiler import extensions
 from tessera.compiler.frontend.names.fingerprint import fingerprint
-from tessera.language.dtypes import DType
 from tessera.runtime.arrays.libraries import adapter_of
-from tessera.runtime.code.cache import digest
-from tessera.runtime.codegen import expression
+from tessera.runtime.code.reads import CHANGING, MISSING, PLAIN, Read, python_function
+from tessera.runtime.codegen import define
 
-DEPTH = 6
-"""attributes of attributes of ... are followed this far"""
-_PLAIN = (bool, int, float, complex, str, bytes, type(None), DType)
-_CHANGING = (list, dict, set, bytearray)
-_OPAQUE = ("tessera", "numpy", "math", "builtins", "typing", "torch", "jax", "cupy", "ml_dtypes")
-"""modules whose content is fixed as far as programs are concerned"""
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """One value read from outside. `path` names it alike in every process: "scale", "config.heads", "g.scale"."""
-
-    path: str
-    get: Callable[[], Any]
-    value: Any
-    kind: str
-    """global, closure, argument, callee, attribute, item"""
-    place: tuple[dict[str, Any], str] | None = None
-    """the namespace and name it is read from, where it is a plain one: asking there is quicker than `get`"""
-
-    @property
-    def array(self) -> bool:
-        return adapter_of(self.value) is not None
-
-    def content(self) -> str:
-        """A fingerprint of the present value."""
-        return function_content(self.value) if is_function(self.value) else fingerprint(self.value)
-
-
-MISSING = object()
 _ENVIRONMENT: Any = getattr(os.environ, "_data", os.environ)  # looking beneath os.environ saves a microsecond a call
 _SETTINGS = [
     os.environ.encodekey(k.variable) if hasattr(os.environ, "encodekey") else k.variable
@@ -73,161 +40,6 @@ def setting(knob: knobs.Knob[Any]) -> Callable[[], Any]:
     return lambda: _ENVIRONMENT.get(key)
 
 
-def is_function(value: Any) -> bool:
-    """Plain Python functions, and functions and kernels of Tessera."""
-    return isinstance(python_function(value), types.FunctionType)
-
-
-def python_function(value: Any) -> Any:
-    """The function behind decorators."""
-    seen = 0
-    while hasattr(value, "__wrapped__") and seen < DEPTH:
-        value, seen = value.__wrapped__, seen + 1
-    return value.__func__ if isinstance(value, types.MethodType) else value
-
-
-def function_content(value: Any) -> str:
-    """A function's own text as far as compiling sees it: code, constants, defaults, annotations, decorator options."""
-    function = python_function(value)
-    code: types.CodeType = function.__code__
-    parts = [
-        code.co_qualname, code.co_firstlineno, code.co_code, _constants(code), code.co_names, code.co_varnames,
-        fingerprint(function.__defaults__), fingerprint(function.__kwdefaults__),
-        sorted((k, str(v)) for k, v in function.__annotations__.items()), fingerprint(getattr(value, "options", None)),
-    ]  # fmt: skip
-    return f"{code.co_qualname}#{digest(repr(parts))[:16]}"
-
-
-def _constants(code: types.CodeType) -> tuple[Any, ...]:
-    return tuple((c.co_code, _constants(c), c.co_names) if isinstance(c, types.CodeType) else c for c in code.co_consts)
-
-
-def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    """A code object and those of the functions and comprehensions inside it."""
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _codes(constant)
-
-
-def reads(function: Any, arguments: Mapping[str, Any] | None = None) -> list[Read]:
-    """Everything that `function` may read from outside, in a fixed order. Missing names and builtins are left out.
-
-    `arguments` are compile-time arguments by name: what functions and objects among them hold counts as well.
-    """
-    walk, python = _Walk(), python_function(function)
-    walk.function(python, "", DEPTH)
-    for name, value in (arguments or {}).items():
-        if not isinstance(value, (*_PLAIN, *_CHANGING, tuple)):
-            walk.add(Read(name, lambda value=value: value, value, "argument"), _names_of(python), DEPTH)
-    return list(walk.found.values())
-
-
-def _names_of(function: types.FunctionType) -> dict[str, None]:
-    """Every global, attribute and method name in a function's code."""
-    return dict.fromkeys(name for code in _codes(function.__code__) for name in code.co_names)
-
-
-def _annotation_names(function: types.FunctionType) -> Iterator[str]:
-    """Names inside annotations that are kept as text: sizes and aliases that shapes depend on."""
-    for note in function.__annotations__.values():
-        if isinstance(note, str):
-            yield from "".join(c if c.isalnum() or c == "_" else " " for c in note).split()
-
-
-class _Walk:
-    """Follows what code may read. `names` are those that the code at hand may take from a value."""
-
-    def __init__(self) -> None:
-        self.found: dict[str, Read] = {}
-        self.seen: set[types.CodeType] = set()
-
-    def function(self, function: types.FunctionType, prefix: str, depth: int) -> None:
-        if function.__code__ in self.seen or depth == 0:
-            return
-        self.seen.add(function.__code__)
-        names, scope = _names_of(function), function.__globals__
-        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-            get = _cell_getter(cell)
-            self.add(Read(f"{prefix}{name}", get, get(), "closure"), names, depth)
-        annotated = dict.fromkeys(sorted(_annotation_names(function)))
-        for name in names | annotated:
-            if name in scope:
-                get = _global_getter(scope, name)
-                self.add(Read(f"{prefix}{name}", get, scope[name], "global", (scope, name)), names, depth)
-
-    def add(self, read: Read, names: dict[str, None], depth: int) -> None:
-        """Notes a read, and what can be reached from its value."""
-        value, path, get = read.value, read.path, read.get
-        if path in self.found or value is MISSING:
-            return
-        self.found[path] = replace(read, kind="callee") if is_function(value) else read
-        if depth == 0 or isinstance(value, (*_PLAIN, type)) or read.array:
-            return
-        if is_function(value):
-            self.callee(value, path, depth)
-        elif isinstance(value, (list, tuple, dict)):
-            for key, item in value.items() if isinstance(value, dict) else enumerate(value):
-                if not isinstance(item, _PLAIN):
-                    self.add(Read(f"{path}.{key}", _index_getter(get, key), item, "item"), names, depth - 1)
-        elif not _opaque(value.__name__ if isinstance(value, types.ModuleType) else type(value).__module__):
-            self.attributes(value, get, path, names, depth)
-
-    def callee(self, value: Any, path: str, depth: int) -> None:
-        inner = python_function(value)
-        if _opaque(getattr(inner, "__module__", None)):
-            return
-        if isinstance(value, types.MethodType):
-            owner = value.__self__
-            self.attributes(owner, lambda: owner, path, _names_of(inner), depth)
-        self.function(inner, f"{path}.", depth - 1)
-
-    def attributes(self, value: Any, get: Callable[[], Any], path: str, names: dict[str, None], depth: int) -> None:
-        for name in names:
-            item = _attribute(value, name)
-            if item is not MISSING and not isinstance(item, types.BuiltinFunctionType):
-                self.add(Read(f"{path}.{name}", _attribute_getter(get, name), item, "attribute"), names, depth - 1)
-
-
-def _opaque(module: str | None) -> bool:
-    return (module or "").partition(".")[0] in _OPAQUE
-
-
-def _attribute(value: Any, name: str) -> Any:
-    try:
-        return getattr(value, name, MISSING)
-    except Exception:  # a property of the user's that fails is the compiler's to report
-        return MISSING
-
-
-def _global_getter(scope: dict[str, Any], name: str) -> Callable[[], Any]:
-    return lambda: scope.get(name, MISSING)
-
-
-def _cell_getter(cell: types.CellType) -> Callable[[], Any]:
-    def get() -> Any:
-        try:
-            return cell.cell_contents
-        except ValueError:  # still empty
-            return MISSING
-
-    return get
-
-
-def _index_getter(get: Callable[[], Any], index: Any) -> Callable[[], Any]:
-    def item() -> Any:
-        try:
-            return get()[index]
-        except (LookupError, TypeError):
-            return MISSING
-
-    return item
-
-
-def _attribute_getter(get: Callable[[], Any], name: str) -> Callable[[], Any]:
-    return lambda: _attribute(get(), name)
-
-
 class Watch:
     """The reads of one compilation."""
 
@@ -238,12 +50,12 @@ class Watch:
             r
             for r in found
             if not (
-                r.array or isinstance(r.value, (*_CHANGING, types.MethodType)) or r.kind == "argument" or _builtin(r)
+                r.array or isinstance(r.value, (*CHANGING, types.MethodType)) or r.kind == "argument" or _builtin(r)
             )
         ]
         # a bound method is a new object each time it is asked for; the function behind it is not
-        self._methods = [(r, python_function(r.value)) for r in found if isinstance(r.value, types.MethodType)]
-        self._content = [(r, r.content()) for r in found if isinstance(r.value, _CHANGING)]
+        self._methods = [(r, _behind(r.value)) for r in found if isinstance(r.value, types.MethodType)]
+        self._content = [(r, r.content()) for r in found if isinstance(r.value, CHANGING)]
         self._arrays = [(r, _array_key(r.value)) for r in found if r.array]
 
     def fields(self) -> dict[str, str]:
@@ -258,10 +70,10 @@ class Watch:
         """Whether a call may go on with what was compiled."""
         for r in self._same:
             value = r.get()
-            if value is not r.value and not (isinstance(value, _PLAIN) and _equal(value, r.value)):
+            if value is not r.value and not (isinstance(value, PLAIN) and _equal(value, r.value)):
                 return False
-        for r, function in self._methods:
-            if python_function(r.get()) is not function:
+        for r, behind in self._methods:
+            if _behind(r.get()) != behind:
                 return False
         for r, content in self._content:
             if fingerprint(r.get()) != content:
@@ -275,26 +87,69 @@ class Watch:
     def guard(self) -> Callable[[], bool]:
         """`unchanged`, and the environment as it was: as quick as it can be.
 
-        Plain globals and settings are compared by identity in one generated expression; only where that fails, or
-        where something else is read, is every read looked at.
+        Settings and values are compared by identity, arrays by what a launch depends on, in one generated expression;
+        only where that fails, every read is looked at.
         """
-        names: dict[str, Any] = {"slow": self._slow_guard(), "env": _ENVIRONMENT}
+        names: dict[str, Any] = {"env": _ENVIRONMENT, "ids": _ids, "slow": self._slow_guard()}
         parts: list[str] = []
         for i, key in enumerate(_SETTINGS):
             names |= {f"key{i}": key, f"set{i}": _ENVIRONMENT.get(key)}
             parts.append(f"env.get(key{i}) is set{i}")
-        for i, r in enumerate(self._same):
-            if r.place is None:
-                continue
-            names |= {f"get{i}": r.place[0].get, f"name{i}": r.place[1], f"seen{i}": r.value}
-            parts.append(f"get{i}(name{i}) is seen{i}")
-        rest = self._content or self._arrays or self._methods or any(r.place is None for r in self._same)
-        joined = " and ".join(parts)
-        return expression("lambda: slow()" if rest else f"lambda: ({joined}) or slow()", names)
+        for i, r in enumerate(self.reads):
+            if r.kind != "argument" and not _builtin(r):
+                parts += _quick(r, i, names)
+        lines = (
+            "def guard():",
+            " try:",
+            f"  if {' and '.join(parts)}: return True",
+            " except Exception: pass",  # an attribute is gone
+            " return slow()",
+        )
+        return define("\n".join(lines), names)["guard"]
 
     def _slow_guard(self) -> Callable[[], bool]:
         then = settings()
         return lambda: settings() == then and self.unchanged()
+
+
+def _quick(r: Read, i: int, names: dict[str, Any]) -> list[str]:
+    """Conditions, in terms of `names`, that hold where a read surely gives what it gave. What a container or a property
+    holds is the business of its own read."""
+    names |= {f"seen{i}": r.value, f"from{i}": r.owner}
+    now = f"seen{i}"
+    if isinstance(r.owner, dict):
+        names[f"name{i}"] = r.name
+        now = f"from{i}.get(name{i})"
+    elif r.name:
+        now = f"from{i}.{r.name}" if r.name.isidentifier() and not iskeyword(r.name) else "None"
+    parts: list[str] = []
+    if r.array:
+        adapter = adapter_of(r.value)
+        names |= {f"type{i}": type(r.value), f"of{i}": adapter.key, f"was{i}": adapter.key(r.value)}  # type: ignore[union-attr]
+        parts.append(f"type(v := {now}) is type{i} and of{i}(v) == was{i}")
+    elif isinstance(r.value, types.MethodType) and r.get() is not r.value:  # made when it is asked for
+        names |= {f"was{i}": r.value.__func__, f"self{i}": r.value.__self__}
+        parts.append(f"(v := {now}).__func__ is was{i} and v.__self__ is self{i}")
+    elif now != f"seen{i}":
+        parts.append(f"{now} is seen{i}")
+    if isinstance(r.value, CHANGING):
+        names |= {f"held{i}": _ids(r.value), f"kept{i}": _kept(r.value)}
+        parts.append(f"ids(seen{i}) == held{i}")
+    return parts
+
+
+def _ids(value: Any) -> Any:
+    """What tells whether a container still holds the same objects, while `_kept` of it holds them."""
+    return bytes(value) if isinstance(value, bytearray) else [*map(id, _kept(value))]
+
+
+def _kept(value: Any) -> list[Any]:
+    return [*value, *value.values()] if isinstance(value, dict) else [*value]
+
+
+def _behind(method: Any) -> tuple[int, int]:
+    """The function and the object of a bound method; the read that was compiled with keeps both."""
+    return id(python_function(method)), id(getattr(method, "__self__", None))
 
 
 def _builtin(r: Read) -> bool:

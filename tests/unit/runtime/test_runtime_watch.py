@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.runtime.code import watch
+from tessera.runtime.code import reads, watch
 from tessera.runtime.code.why_recompiled import InputChange, compare
 
 X = np.ones(3, np.float32)
@@ -187,9 +187,9 @@ def test_functions_as_arguments_are_looked_into():
 
 
 def test_paths_name_reads_alike_in_every_process():
-    found = {r.path: r.kind for r in watch.reads(by_callee)}
+    found = {r.path: r.kind for r in reads.reads(by_callee)}
     assert {("helper", "callee"), ("helper.scale", "global")} <= set(found.items())
-    assert {r.path for r in watch.reads(by_inner_attribute)} >= {"config", "config.inner", "config.inner.gain"}
+    assert {r.path for r in reads.reads(by_inner_attribute)} >= {"config", "config.inner", "config.inner.gain"}
 
 
 def test_recursive_objects_are_no_trap():
@@ -199,7 +199,7 @@ def test_recursive_objects_are_no_trap():
     def reads_self(x):
         return x * loop.self.self.gain
 
-    assert watch.Watch(watch.reads(reads_self)).unchanged()
+    assert watch.Watch(reads.reads(reads_self)).unchanged()
 
 
 # why_recompiled

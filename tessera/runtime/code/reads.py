@@ -1,0 +1,325 @@
+"""What a function may read outside its own text, found from its bytecode.
+
+`reads` starts from the globals and closure cells that a function names and goes on until nothing new is found: the
+functions among them, whose own reads count as well, the classes, and what code can take from objects. Functions hand
+objects on to others, so an object is asked for every attribute that any of them names; a module only for the names that
+stand beside its own. That is at least what compiling looked at.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import secrets
+import sys
+import types
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any
+
+from tessera.compiler.frontend.names.fingerprint import fingerprint
+from tessera.language.dtypes import DType
+from tessera.runtime.arrays.libraries import adapter_of
+from tessera.runtime.code.cache import digest
+
+LIMIT = 20_000
+"""reads that are followed; of a program with more of them, no other process takes the code"""
+PLAIN = (bool, int, float, complex, str, bytes, type(None), DType)
+CHANGING = (list, dict, set, bytearray)
+"""what changes in place"""
+MISSING = object()
+_LIBRARIES = ("tessera", "numpy", "torch", "jax", "cupy", "ml_dtypes")
+"""whose modules, classes and objects are fixed as far as programs are concerned"""
+_WRAPPED = 6
+DEEPEST = 16
+"""modules in modules: they may hold each other"""
+"""decorators on one function"""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """One value read from outside. `path` names it alike in every process: "scale", "config.heads", "g.scale"."""
+
+    path: str
+    get: Callable[[], Any]
+    value: Any
+    kind: str
+    """global, closure, argument, callee, attribute, item"""
+    owner: Any = None
+    """what it is read from: a namespace by `name`, a cell, an object by its attribute `name`; asking there is quicker
+    than `get`, and the same as long as the reads that lead there are"""
+    name: str = ""
+
+    @property
+    def array(self) -> bool:
+        return adapter_of(self.value) is not None
+
+    @property
+    def again(self) -> Callable[[], Any]:
+        """`get` for who knows that the way to the owner is what it was."""
+        if isinstance(self.owner, dict):
+            return functools.partial(self.owner.get, self.name)
+        return functools.partial(getattr, self.owner, self.name) if self.name else self.get
+
+    def content(self) -> str:
+        """A fingerprint of the present value."""
+        return function_content(self.value) if is_function(self.value) else fingerprint(self.value)
+
+
+def is_function(value: Any) -> bool:
+    """Plain Python functions, and functions and kernels of Tessera."""
+    return isinstance(python_function(value), types.FunctionType)
+
+
+def python_function(value: Any) -> Any:
+    """The function behind decorators."""
+    seen = 0
+    while hasattr(value, "__wrapped__") and seen < _WRAPPED:
+        value, seen = value.__wrapped__, seen + 1
+    return value.__func__ if isinstance(value, types.MethodType) else value
+
+
+def function_content(value: Any) -> str:
+    """A function's own text as far as compiling sees it: code, constants, defaults, annotations, decorator options."""
+    function = python_function(value)
+    code: types.CodeType = function.__code__
+    parts = [
+        code.co_qualname, code.co_firstlineno, code.co_code, _constants(code), code.co_names, code.co_varnames,
+        fingerprint(function.__defaults__), fingerprint(function.__kwdefaults__),
+        sorted((k, str(v)) for k, v in function.__annotations__.items()), fingerprint(getattr(value, "options", None)),
+    ]  # fmt: skip
+    return f"{code.co_qualname}#{digest(repr(parts))[:16]}"
+
+
+def _constants(code: types.CodeType) -> tuple[Any, ...]:
+    return tuple((c.co_code, _constants(c), c.co_names) if isinstance(c, types.CodeType) else c for c in code.co_consts)
+
+
+def reads(function: Any, arguments: Mapping[str, Any] | None = None) -> list[Read]:
+    """Everything that `function` may read from outside, in a fixed order. Missing names and builtins are left out.
+
+    `arguments` are compile-time arguments by name: what functions and objects among them hold counts as well.
+    """
+    walk = _Walk()
+    walk.function(python_function(function), "")
+    for name, value in (arguments or {}).items():
+        if not isinstance(value, (*PLAIN, *CHANGING)) and type(value) is not tuple:
+            walk.add(Read(name, lambda value=value: value, value, "argument"), {})
+    walk.run()
+    return list(walk.found.values())
+
+
+@dataclass(slots=True)
+class _Object:
+    """An object or class whose attributes count, and how many of the names it has been asked for."""
+
+    value: Any
+    get: Callable[[], Any]
+    path: str
+    asked: int = 0
+
+
+@dataclass(slots=True)
+class _Names:
+    """What code names: globals, and attributes; of modules it says which global each attribute belongs to."""
+
+    globals: dict[str, None] = field(default_factory=dict[str, None])
+    attributes: dict[str, None] = field(default_factory=dict[str, None])
+    of: dict[str, dict[str, None]] = field(default_factory=dict[str, dict[str, None]])
+
+
+@lru_cache(maxsize=4096)
+def _names(code: types.CodeType) -> _Names:
+    """The names of a code object, and of those of the functions and comprehensions inside it."""
+    out = _Names()
+    for each in _codes(code):
+        owner = ""
+        for step in dis.get_instructions(each):
+            name = str(step.argval)
+            if step.opname in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF"):
+                owner = name
+                if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+                    out.globals[name] = None
+            elif step.opcode in dis.hasname and not step.opname.startswith(("IMPORT", "STORE", "DELETE")):
+                out.attributes[name] = None
+                if owner:
+                    out.of.setdefault(owner, {})[name] = None  # also of a module in a module: ts.nn.relu
+            elif step.opname != "CACHE":
+                owner = ""
+    return out
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _codes(constant)
+
+
+def _annotation_names(function: types.FunctionType) -> Iterator[str]:
+    """Names inside annotations that are kept as text: sizes and aliases that shapes depend on."""
+    for note in function.__annotations__.values():
+        if isinstance(note, str):
+            yield from "".join(c if c.isalnum() or c == "_" else " " for c in note).split()
+
+
+class _Walk:
+    def __init__(self) -> None:
+        self.found: dict[str, Read] = {}
+        self.functions: dict[int, types.FunctionType] = {}
+        self.objects: dict[int, _Object] = {}
+        self.names: dict[str, None] = {}
+        """every attribute that some code takes from what may be an object"""
+
+    def run(self) -> None:
+        """Asks every object for every name until there is nothing new."""
+        going = True
+        while going:
+            going = False
+            names = list(self.names)
+            for each in list(self.objects.values()):
+                for name in names[each.asked :]:
+                    going = True
+                    self.attribute(each, name)
+                each.asked = len(names)
+            going = going or len(self.names) > len(names)
+
+    def function(self, function: types.FunctionType, prefix: str) -> None:
+        if id(function) in self.functions or len(self.found) > LIMIT:
+            return
+        self.functions[id(function)] = function
+        names, scope = _names(function.__code__), function.__globals__
+        fixed: set[str] = set()
+        cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+        for owner, taken in names.of.items():
+            value = _cell_getter(cells[owner])() if owner in cells else scope.get(owner)
+            if isinstance(value, types.ModuleType) and _is_fixed(value.__name__):
+                fixed |= taken.keys()
+        self.names |= {n: None for n in names.attributes if n not in fixed}
+        for name, cell in cells.items():
+            get = _cell_getter(cell)
+            self.add(Read(f"{prefix}{name}", get, get(), "closure", cell, "cell_contents"), names.of.get(name, {}))
+        annotated = dict.fromkeys(sorted(_annotation_names(function)))
+        for name in names.globals | annotated:
+            if name in scope:
+                get = _global_getter(scope, name)
+                taken = names.of.get(name, {}) | annotated
+                self.add(Read(f"{prefix}{name}", get, scope[name], "global", scope, name), taken)
+
+    def add(self, read: Read, names: Mapping[str, None]) -> None:
+        """Notes a read, and what can be reached from its value. `names`: what a module is asked for."""
+        value, path, get = read.value, read.path, read.get
+        if path in self.found or value is MISSING:
+            return
+        self.found[path] = replace(read, kind="callee") if is_function(value) else read
+        if len(self.found) == LIMIT:
+            self.found["..."] = Read("...", lambda: None, secrets.token_hex(8), "argument")
+        if len(self.found) > LIMIT or isinstance(value, PLAIN) or read.array:
+            return
+        if is_function(value):
+            self.callee(value, path)
+        elif isinstance(value, functools.partial):
+            for name in ("func", "args", "keywords"):
+                self.add(Read(f"{path}.{name}", _attribute_getter(get, name), getattr(value, name), "attribute"), {})
+        elif isinstance(value, types.ModuleType):
+            if not _is_fixed(value.__name__) and path.count(".") < DEEPEST:
+                for name in names:
+                    self.member(value, get, path, name, names)
+        elif isinstance(value, (list, tuple, dict)):
+            for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+                if not isinstance(item, PLAIN):
+                    self.add(Read(f"{path}.{key}", _index_getter(get, key), item, "item"), {})
+            if type(value) not in (list, tuple, dict):
+                self.object(value, get, path)
+        else:
+            self.object(value, get, path)
+
+    def callee(self, value: Any, path: str) -> None:
+        inner = python_function(value)
+        if _is_fixed(getattr(inner, "__module__", None)):
+            return
+        if isinstance(value, types.MethodType):
+            self.object(value.__self__, lambda: value.__self__, path)
+        self.function(inner, f"{path}.")
+
+    def object(self, value: Any, get: Callable[[], Any], path: str) -> None:
+        """An object's own attributes count, and what its class has; of a class, what the classes above it have."""
+        kind = value if isinstance(value, type) else type(value)
+        if id(value) in self.objects or _is_library(kind.__module__) or isinstance(value, types.MethodWrapperType):
+            return
+        self.objects[id(value)] = _Object(value, get, path)
+        for base in kind.__mro__:
+            if _is_fixed(base.__module__):
+                continue
+            self.objects.setdefault(id(base), _Object(base, lambda base=base: base, f"{path}.{base.__name__}"))
+            for name, found in list(vars(base).items()):
+                if name.startswith("__") and isinstance(found, types.FunctionType):  # called without being named
+                    called = _attribute_getter(lambda base=base: base, name)
+                    self.add(Read(f"{path}.{base.__name__}.{name}", called, found, "attribute", base, name), {})
+
+    def attribute(self, owner: _Object, name: str) -> None:
+        """An attribute of an object that is its own: what its class has belongs to the class."""
+        value, kind = owner.value, type(owner.value)
+        if isinstance(value, type):
+            if name in vars(value):
+                found = vars(value)[name]
+                if isinstance(found, property):
+                    get = _attribute_getter(_attribute_getter(owner.get, name), "fget")
+                    self.add(Read(f"{owner.path}.{name}.fget", get, found.fget, "attribute"), {})
+                self.member(value, owner.get, owner.path, name, {})
+            return
+        above = next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), MISSING)
+        method = isinstance(above, (types.FunctionType, staticmethod, classmethod))
+        own = name in getattr(value, "__dict__", ())
+        if own or not (method or above is MISSING) or hasattr(kind, "__getattr__"):
+            self.member(value, owner.get, owner.path, name, {})
+
+    def member(self, value: Any, get: Callable[[], Any], path: str, name: str, names: Mapping[str, None]) -> None:
+        item = _attribute(value, name)
+        if item is not MISSING and not isinstance(item, types.BuiltinFunctionType):
+            self.add(Read(f"{path}.{name}", _attribute_getter(get, name), item, "attribute", value, name), names)
+
+
+def _is_library(module: str | None) -> bool:
+    return (module or "").partition(".")[0] in _LIBRARIES
+
+
+def _is_fixed(module: str | None) -> bool:
+    """Whether a module's code is no part of the program: that of libraries and of Python itself."""
+    return _is_library(module) or (module or "").partition(".")[0] in sys.stdlib_module_names
+
+
+def _attribute(value: Any, name: str) -> Any:
+    try:
+        return getattr(value, name, MISSING)
+    except Exception:  # a property of the user's that fails is the compiler's to report
+        return MISSING
+
+
+def _global_getter(scope: dict[str, Any], name: str) -> Callable[[], Any]:
+    return lambda: scope.get(name, MISSING)
+
+
+def _cell_getter(cell: types.CellType) -> Callable[[], Any]:
+    def get() -> Any:
+        try:
+            return cell.cell_contents
+        except ValueError:  # still empty
+            return MISSING
+
+    return get
+
+
+def _index_getter(get: Callable[[], Any], index: Any) -> Callable[[], Any]:
+    def item() -> Any:
+        try:
+            return get()[index]
+        except (LookupError, TypeError):
+            return MISSING
+
+    return item
+
+
+def _attribute_getter(get: Callable[[], Any], name: str) -> Callable[[], Any]:
+    return lambda: _attribute(get(), name)
