@@ -24,6 +24,7 @@ TITLES = {
     "creation": "New tensors",
     "nn": "Neural networks",
     "random": "Random numbers",
+    "cutting": "Derivatives",
 }
 
 

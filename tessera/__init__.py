@@ -19,6 +19,8 @@ _HOME: dict[str, str] = {
     **dict.fromkeys(("Tile", "Const", "Int", "Float", "Bool"), "tessera.language.annotations"),
     **dict.fromkeys(("accum", "loss_scale", "device", "stochastic_round", "saturate", "deterministic",
                      "NumericalPolicy", "Policy"), "tessera.language.policies"),
+    # gradients
+    **dict.fromkeys(("grad", "value_and_grad"), "tessera.language.transforms"),
     "install_import_hook": "tessera.compiler.frontend.importing",
     # running them
     **dict.fromkeys(("compile", "Compiled"), "tessera.runtime.compiled"),

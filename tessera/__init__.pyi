@@ -52,6 +52,8 @@ from tessera.language.policies import loss_scale as loss_scale
 from tessera.language.policies import saturate as saturate
 from tessera.language.policies import stochastic_round as stochastic_round
 from tessera.language.schedule import Schedule as Schedule
+from tessera.language.transforms import grad as grad
+from tessera.language.transforms import value_and_grad as value_and_grad
 from tessera.profiler import Profiler as Profiler
 from tessera.profiler import profile_memory as profile_memory
 from tessera.profiler import profiler as profiler
@@ -217,6 +219,8 @@ class Tensor(_Tensor):
         """Running products along `axis` (None: of the flattened tensor). Integers and bools count as 64-bit integers."""
     def cumsum(self, axis: int | None = None) -> Tensor:
         """Running sums along `axis` (None: of the flattened tensor). Integers and bools are summed as 64-bit integers."""
+    def detach(self) -> Tensor:
+        """`x` itself, through which no gradient goes: to derivatives it is a constant."""
     def div(self, y: Array) -> Tensor:
         """x / y; integers divide as f32."""
     def divide(self, y: Array) -> Tensor:
@@ -436,6 +440,8 @@ class Tensor(_Tensor):
     def squeeze(self, *axis: int) -> Tensor: ...
     def std(self, axis: Axes = None, correction: float = 0, keepdims: bool = False) -> Tensor:
         """The standard deviation along `axis`: the square root of the variance."""
+    def stop_gradient(self) -> Tensor:
+        """`x` itself, through which no gradient goes: to derivatives it is a constant."""
     def sub(self, y: Array) -> Tensor:
         """x - y."""
     def subtract(self, y: Array) -> Tensor:
@@ -743,6 +749,9 @@ def cumulative_prod(x: A, axis: int | None = None, dtype: DType | None = None, i
 
 def cumulative_sum(x: A, axis: int | None = None, dtype: DType | None = None, include_initial: bool = False) -> A:
     """Running sums along `axis`; with `include_initial` a 0 stands before them."""
+
+def detach(x: A) -> A:
+    """`x` itself, through which no gradient goes: to derivatives it is a constant."""
 
 def diff(x: A, prepend: Array | None = None, append: Array | None = None, axis: int = -1, n: int = 1) -> A:
     """Each element less the one before it along `axis`, `n` times over, with `prepend` and `append` joined on first."""
@@ -1128,6 +1137,9 @@ def stack(xs: Sequence[A], axis: int = 0) -> A:
 
 def std(x: A, axis: Axes = None, correction: float = 0, keepdims: bool = False) -> A:
     """The standard deviation along `axis`: the square root of the variance."""
+
+def stop_gradient(x: A) -> A:
+    """`x` itself, through which no gradient goes: to derivatives it is a constant."""
 
 def sub(x: A, y: Array) -> A:
     """x - y."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_GRADIENTS = "there are no gradients yet"
+_GRADIENTS = "ts.grad(f) makes the function that computes the gradient of f"
 _MODULES = "there are no modules yet: pass weights to a @ts.function"
 _OPTIMIZERS = "there are no optimizers yet"
 _DISTRIBUTIONS = "there are no probability distributions yet; ts.rand, ts.randn and ts.dropout draw numbers"
@@ -12,10 +12,9 @@ _SAVED_STATE = "there is no saved state yet: arrays are saved by their own libra
 _FOREIGN = "models of other formats are neither read nor written yet"
 
 _OF_PACKAGE: dict[str, str] = {
-    **dict.fromkeys(
-        ("grad", "value_and_grad", "vjp", "jvp", "hessian", "jacobian", "autodiff", "backward"), _GRADIENTS
-    ),
-    **dict.fromkeys(("custom_vjp", "custom_gradient", "no_grad", "stop_gradient", "remat"), _GRADIENTS),
+    **dict.fromkeys(("autodiff", "backward"), _GRADIENTS),
+    **dict.fromkeys(("vjp", "jvp", "hessian", "jacobian"), "there are ts.grad and ts.value_and_grad yet"),
+    **dict.fromkeys(("custom_vjp", "custom_gradient", "no_grad", "remat"), "there is no such rule of gradients yet"),
     **dict.fromkeys(("Module", "module", "layers", "models"), _MODULES),
     **dict.fromkeys(("optim", "optimizers", "optimizer", "train", "loss_fn"), _OPTIMIZERS),
     **dict.fromkeys(("prob", "distributions", "Normal", "sample", "observe"), _DISTRIBUTIONS),

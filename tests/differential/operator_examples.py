@@ -124,6 +124,7 @@ EXAMPLES: list[Example] = [
     E("cast", ANY, dtype=dtypes.complex64),
     E("cast", X, dtype=dtypes.bool_),
     E("cast", X, dtype=dtypes.fp8_e4m3),
+    E("stop_gradient", Arg("B S", "any")),
     E("clip", REAL, Arg("S", "real", -1, 0), Arg("", "real", 0, 1)),
     E("clip", X, None, Arg("B 1")),
     E("clip", X, Arg("S"), None),

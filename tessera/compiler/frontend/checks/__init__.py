@@ -56,7 +56,8 @@ for _names, _rule in RULES:
 
 def check_values(ev: Evaluator) -> None:
     """Adds what the rules find to the evaluator's findings, with what may mend it."""
-    look, ops = Look(ev), list(outside_kernels(ev.block, *ev.tried))
+    derived = {inner for op in ev.derived for inner in op.walk()}
+    look, ops = Look(ev), [op for op in outside_kernels(ev.block, *ev.tried) if op not in derived]
     for op in ops:
         for rule in _BY_NAME.get(name_of(op), ()):
             if (found := rule(op, look)) is not None:

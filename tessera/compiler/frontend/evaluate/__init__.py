@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
-from tessera.compiler.frontend.evaluate import builtins, calls, control, expressions, operators, statements, undecided
+from tessera.compiler.frontend.evaluate import (
+    builtins,
+    calls,
+    control,
+    expressions,
+    operators,
+    statements,
+    transforms,
+    undecided,
+)
 
-__all__ = ["builtins", "calls", "control", "expressions", "operators", "statements", "undecided"]
+__all__ = ["builtins", "calls", "control", "expressions", "operators", "statements", "transforms", "undecided"]

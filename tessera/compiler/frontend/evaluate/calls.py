@@ -19,6 +19,7 @@ from tessera.compiler.frontend.evaluate.spelling import keyword_span, own_alias
 from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.live import live_definition, represent
 from tessera.compiler.frontend.names.numbers import NumpyFunction, of_numbers
+from tessera.compiler.frontend.names.transformed import TransformedRef
 from tessera.compiler.frontend.names.values import (
     ABSTRACT,
     MISSING,
@@ -75,6 +76,8 @@ def call(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], kwargs: dic
         return call_closure(ev, node, callee, args, kwargs)
     if isinstance(callee, ClassRef):
         return _instance(ev, node, callee, args, kwargs)
+    if isinstance(callee, TransformedRef):
+        return ev.layer.transformed(node, callee, args, kwargs)
     if isinstance(callee, Method) and isinstance(callee.owner, Record):
         return _record_method(ev, node, callee, args, kwargs)
     if isinstance(callee, Method) and isinstance(callee.owner, Closure):

@@ -19,6 +19,7 @@ from tessera.compiler.frontend.names.fingerprint import fingerprint
 from tessera.compiler.frontend.names.frame import Flow, Frame, Path
 from tessera.compiler.frontend.names.live import read
 from tessera.compiler.frontend.names.signature import Signature
+from tessera.compiler.frontend.names.transformed import TransformedRef
 from tessera.compiler.frontend.names.values import (
     MISSING,
     UNKNOWN,
@@ -120,6 +121,8 @@ class Evaluator(Report):
         """functions whose recursion has been found not to end"""
         self.speculative = 0
         """how many undecided branches are open: what fails inside may never happen"""
+        self.derived: set[Op] = set()
+        """what computes gradients: nobody wrote it, so nothing is said about how it is written"""
         self.tried: list[Block] = []
         """what undecided branches and loops compute"""
         self.layer = layer(self)
@@ -423,6 +426,10 @@ class Layer:
         if isinstance(callee, Builtin) and callee.path in self.builtins:
             return self.builtins[callee.path](self.ev, node, args, kwargs)
         return self.ev.error("TS401", f"{callee.name} cannot be used in a {self.ev.definition.kind}", node)
+
+    def transformed(self, node: ast.AST, callee: TransformedRef, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """A call of `ts.grad(f)` and its relatives."""
+        return self.ev.error("TS401", f"{callee.described} cannot be called in a {self.ev.definition.kind}", node)
 
     def settle(self, value: Any) -> Any:
         """An argument of an ordinary function that is called now: a size that is known becomes an integer."""

@@ -9,8 +9,10 @@ from typing import Any, cast
 from tessera.compiler.frontend.evaluate import returns, spelling
 from tessera.compiler.frontend.evaluate.machine import Evaluator, Layer
 from tessera.compiler.frontend.evaluate.parameters import facts_pairs
+from tessera.compiler.frontend.function import gradients
 from tessera.compiler.frontend.function.builtins import TENSOR_BUILTINS
 from tessera.compiler.frontend.function.emission import Emission
+from tessera.compiler.frontend.names.transformed import TransformedRef
 from tessera.compiler.frontend.names.values import (
     MISSING,
     UNKNOWN,
@@ -274,6 +276,9 @@ class FunctionLayer(Layer):
                 "TS401", f"ts.tile.{callee.name} belongs in a @ts.kernel; this is a @ts.function", node
             )
         return super().call(node, callee, args, kwargs)
+
+    def transformed(self, node: ast.AST, callee: TransformedRef, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        return gradients.call(self.ev, self.emission, node, callee, args, kwargs)
 
     def apply(self, node: ast.AST, operator: Operator, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Calls an operator as a function or method."""

@@ -31,6 +31,8 @@ OUTSIDE = frozenset({"mesh"})
 """calls that decorators are given, and that stand outside of functions"""
 ANNOTATIONS = frozenset({"Tensor", "Tile", "Const", "Int", "Float", "Bool"})
 LOOPS = frozenset({"range", "static_range", "cdiv"})
+TRANSFORMS = frozenset({"grad", "value_and_grad"})
+"""make functions of functions, inside of programs and outside"""
 NAMESPACES = frozenset({"op", "tensor", "tile", "nn"})
 """modules of the package whose members functions and kernels may use"""
 _POLICIES: dict[str, Any] = {
@@ -84,7 +86,7 @@ def _operator(name: str) -> OperatorRef | None:
 
 
 def _language(name: str) -> Any:
-    if name in _DECORATORS or name in OUTSIDE or name in ANNOTATIONS or name in LOOPS:
+    if name in _DECORATORS or name in OUTSIDE or name in ANNOTATIONS or name in LOOPS or name in TRANSFORMS:
         return Builtin(f"tessera.{name}")
     return _POLICIES.get(name, _CONSTANTS.get(name, MISSING))
 
@@ -112,6 +114,6 @@ def members(path: str) -> Iterable[str]:
         return ()
     out = list(operators()) if path in _OPERATOR_SPACES else []
     if path == "tessera":
-        out += [*dtypes.BY_NAME, *_DECORATORS, *OUTSIDE, *ANNOTATIONS, *LOOPS, *_POLICIES]
+        out += [*dtypes.BY_NAME, *_DECORATORS, *OUTSIDE, *ANNOTATIONS, *LOOPS, *TRANSFORMS, *_POLICIES]
         out += [n for n in NAMESPACES if "." not in n]
     return out

@@ -7,6 +7,7 @@ from tessera.compiler.graph import dialect as dialect
 from tessera.compiler.graph.operators import attention as attention
 from tessera.compiler.graph.operators import contraction as contraction
 from tessera.compiler.graph.operators import creation as creation
+from tessera.compiler.graph.operators import cutting as cutting
 from tessera.compiler.graph.operators import elementwise as elementwise
 from tessera.compiler.graph.operators import indexing as indexing
 from tessera.compiler.graph.operators import inverse as inverse

@@ -1,0 +1,1 @@
+"""Derivatives of Graph IR: ops in, further ops out. `reverse` and `forward` go over ops, `control` through loops."""

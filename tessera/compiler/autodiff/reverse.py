@@ -1,0 +1,88 @@
+"""Reverse mode: from the cotangents of results back to those of what they were computed from.
+
+The ops are gone through from the last to the first. Each hands what its results are worth on to its operands: by the
+operator's adjoint, else through its decomposition, and through branches and loops as `REGIONS` says. What is emitted
+carries the place of the op that it belongs to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
+
+from tessera.compiler.autodiff.cotangents import Cotangent, Cotangents, along, by_adjoint
+from tessera.compiler.autodiff.rules import active, decomposed, demand_rule, refuse, rule_of, smooth
+from tessera.compiler.graph.operator import GraphBuilder, attributes_of, operator_of, split_operands, tensor
+from tessera.compiler.ir.core import Op, Value
+
+
+class Reverse:
+    """One way back over some ops. `live`: the values whose cotangents are wanted, or on the way to those."""
+
+    def __init__(self, g: GraphBuilder, live: set[Value]) -> None:
+        self.g, self.live = g, live
+        self.cotangents = Cotangents(g)
+
+    def walk(self, ops: Sequence[Op]) -> None:
+        for op in reversed(ops):
+            found = self.cotangents.pop(op.results)
+            if any(c is not None and r in self.live for c, r in zip(found, op.results, strict=True)):
+                with self.g.builder.at(op.span):
+                    self.through(op, found)
+
+    def through(self, op: Op, found: Sequence[Cotangent | None]) -> None:
+        if any(0 in tensor(r).shape for r in op.results):
+            return  # there is nothing that could change
+        demand_rule(op)
+        match rule_of(op):
+            case "control" if op.name not in REGIONS:
+                said = "derivatives do not go through what is decided when the program runs yet"
+                raise refuse("TS356", f"{said}; use ts.where, or ts.static_range", op)
+            case "control":
+                REGIONS[op.name](self, op, [None if c is None else c.value for c in found])
+            case "decompose":
+                values, inner = decomposed(self.g, op)
+                self.live = active(inner, self.live)
+                for value, ct in zip(values, found, strict=True):
+                    if ct is not None and smooth(value):
+                        self.cotangents.add(value, ct)
+                self.walk(inner)
+            case "adjoint" if operator_of(op).multiple:
+                self._several(op, found)
+            case _:
+                (ct,) = found
+                assert ct is not None
+                self.hand_on(op.operands, by_adjoint(self.g, op, ct))
+
+    def _several(self, op: Op, found: Sequence[Cotangent | None]) -> None:
+        values = tuple(None if c is None else c.value for c in found)
+        rule = operator_of(op).adjoint
+        assert rule is not None
+        parts = along(op, rule(self.g, tuple(op.results), values, *split_operands(op), **attributes_of(op)))
+        self.hand_on(op.operands, [None if v is None else Cotangent(v) for v in parts])
+
+    def hand_on(self, operands: Sequence[Value], found: Sequence[Cotangent | None]) -> None:
+        for x, ct in zip(operands, found, strict=True):
+            if ct is not None and x in self.live:
+                self.cotangents.add(x, ct)
+
+
+Back: TypeAlias = Callable[[Reverse, Op, Sequence["Value | None"]], None]
+REGIONS: dict[str, Back] = {}
+"""how branches and loops are gone through: (reverse, op, the cotangent of each result)"""
+
+
+def pull_back(
+    g: GraphBuilder, ops: Sequence[Op], wanted: Sequence[Value], seeds: Iterable[tuple[Value, Value]]
+) -> list[Value | None]:
+    """The cotangents of `wanted`, given those of results of `ops` (`seeds`); None where nothing depends on it.
+
+    Emits further ops behind `ops`, which stay as they are. Raises CompileError TS353, TS355, TS356 at the op through
+    which it is not possible.
+    """
+    back = Reverse(g, active(ops, wanted))
+    for value, ct in seeds:
+        if value in back.live:
+            back.cotangents.add(value, Cotangent(ct))
+    back.walk(ops)
+    return [None if (c := back.cotangents.of.get(v)) is None else c.value for v in wanted]

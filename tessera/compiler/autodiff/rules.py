@@ -1,0 +1,97 @@
+"""What a derivative asks of one op: whether it has any, by which rule, and which values it reads from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Literal, cast
+
+from tessera.compiler.graph.operator import REGISTRY, GraphBuilder, attributes_of, operator_of, split_operands
+from tessera.compiler.ir.core import Block, Op, Value
+from tessera.compiler.ir.types import TensorType
+from tessera.errors import CompileError, Diagnostic, Note
+
+Rule = Literal["none", "adjoint", "decompose", "control", "launch", "missing"]
+
+
+def smooth(value: Value) -> bool:
+    """Whether a value of this type can have a derivative: real and complex numbers have, all others none."""
+    return isinstance(value.type, TensorType) and (value.type.dtype.is_float or value.type.dtype.is_complex)
+
+
+def rule_of(op: Op) -> Rule:
+    """How the derivative of `op` is found."""
+    name = op.name.removeprefix("graph.")
+    if name in ("if", "for", "while"):
+        return "control"
+    if name == "launch":
+        return "launch"
+    operator = REGISTRY.get(name)
+    if operator is None or not operator.differentiable or not any(map(smooth, op.results)):
+        return "none"
+    if operator.adjoint is not None:
+        return "adjoint"
+    if operator.decompose is not None:
+        return "decompose"
+    return "missing"
+
+
+def reads(op: Op) -> list[Value]:
+    """The operands of `op`, and what its regions read from outside of it, each once."""
+    return list(dict.fromkeys((*op.operands, *outside(*(b for r in op.regions for b in r.blocks)))))
+
+
+def outside(*blocks: Block) -> Iterator[Value]:
+    """What the ops of these blocks read that stands outside of them. Kernels read nothing but their operands."""
+    for block in blocks:
+        own = set(block.args)
+        for op in block.ops:
+            yield from (v for v in op.operands if v not in own)
+            if op.name != "graph.launch":
+                yield from (v for v in outside(*(b for r in op.regions for b in r.blocks)) if v not in own)
+            own |= set(op.results)
+
+
+def active(ops: Iterable[Op], wanted: Iterable[Value]) -> set[Value]:
+    """The values that depend on `wanted` and can have a derivative; `wanted` are among them."""
+    found = set(wanted)
+    for op in ops:
+        if rule_of(op) != "none" and not found.isdisjoint(reads(op)):
+            found |= set(filter(smooth, op.results))
+    return found
+
+
+def refuse(code: str, message: str, op: Op, *notes: Note) -> CompileError:
+    """The error at the forward line of `op`."""
+    return CompileError(Diagnostic(code, message, op.span, notes=notes))
+
+
+def shown(op: Op) -> str:
+    return op.name.removeprefix("graph.")
+
+
+def demand_rule(op: Op) -> None:
+    """Raises CompileError TS353, TS355 where nothing says what the derivative of `op` is."""
+    rule = rule_of(op)
+    if rule == "missing":
+        message = f"{shown(op)} has no derivative here: no rule says what it is"
+        raise refuse("TS353", f"{message}; write it in other operators, or cut it off with ts.stop_gradient", op)
+    if rule == "launch":
+        message = "a kernel has no derivative of its own: nothing says how its results change with its arguments"
+        raise refuse("TS355", f"{message}; use operators here, or cut it off with ts.stop_gradient", op)
+
+
+def decomposed(g: GraphBuilder, op: Op) -> tuple[tuple[Value, ...], list[Op]]:
+    """The results of `op` in simpler operators, which are emitted, and those ops. `eliminate_common` sees later that
+    the op itself computes the same."""
+    block = Block()
+    rule = operator_of(op).decompose
+    assert rule is not None
+    with g.builder.inside(block):
+        found = rule(g, *split_operands(op), **attributes_of(op))
+    if found is None:
+        message = f"{shown(op)} of these operands has no derivative here: no rule says what it is"
+        raise refuse("TS353", message, op)
+    ops = list(block.ops)
+    for inner in ops:
+        g.builder.insert(inner)
+    return cast("tuple[Value, ...]", found if isinstance(found, tuple) else (found,)), ops

@@ -1,0 +1,105 @@
+"""`ts.grad` and its relatives: what is asked of a function, and the functions that they make.
+
+A transformed function is a `Function` like any other: it is compiled when it is called, explained, profiled and used in
+other functions. What it computes is found by the front end from the function's own text.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from tessera.deferred import deferred
+from tessera.errors import CompileError, Diagnostic
+from tessera.language.decorators import Decorated, Function, Kernel
+from tessera.language.tracebacks import outward
+
+Argnums: TypeAlias = "int | str | tuple[int | str, ...]"
+
+
+@dataclass(frozen=True)
+class Transform:
+    """What is asked for: `argnums` are the parameters to differentiate by, by position or name; with `has_aux` the
+    function gives `(value, aux)`, and `aux` is passed on."""
+
+    name: str
+    argnums: Argnums = 0
+    has_aux: bool = False
+
+    @property
+    def wanted(self) -> tuple[int | str, ...]:
+        return self.argnums if isinstance(self.argnums, tuple) else (self.argnums,)
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with it, for people; "" where nothing is."""
+        given = self.wanted
+        if not given or not all(type(a) is int or isinstance(a, str) for a in given):
+            return f"argnums of {self.name} are positions or names of parameters, not {self.argnums!r}"
+        if len(set(given)) < len(given):
+            return f"argnums of {self.name} name a parameter twice: {self.argnums!r}"
+        if not isinstance(self.has_aux, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            return f"has_aux of {self.name} is True or False, not {self.has_aux!r}"
+        return ""
+
+
+class Transformed(Function):
+    """A function made from another one: `options["transforms"]` say how, the first one first."""
+
+    @property
+    def name(self) -> str:
+        steps = [t.name for t in self.options["transforms"]]
+        return "_".join([*reversed(steps), self.__wrapped__.__name__])
+
+    def definition(self) -> Any:
+        """The definition that calls the original function as the transforms say. Raises CompileError TS109."""
+        if self._definition is None:
+            make = deferred("compiler.frontend.evaluate.transforms").definition_of
+            self._definition = make(self.__wrapped__, self.options)
+        return self._definition
+
+    def __repr__(self) -> str:
+        return f"<tessera function {self.name}{inspect.signature(self.__wrapped__)}>"
+
+
+_KEPT = ("numerics", "transforms")
+"""options that a transformed function shares with the one that it is made from"""
+
+
+def transformed(function: Callable[..., Any], transform: Transform) -> Transformed:
+    """`function` under one more transform. Raises CompileError TS105, TS355 where that has no meaning."""
+    if transform.problem:
+        raise CompileError(Diagnostic("TS105", transform.problem))
+    if isinstance(function, Kernel):
+        said = f"{transform.name} takes a function: the kernel {function.name} has no derivative of its own"
+        raise CompileError(Diagnostic("TS355", said, function=function.name))
+    python, options = (function.__wrapped__, function.options) if isinstance(function, Decorated) else (function, {})
+    kept = {name: value for name, value in options.items() if name in _KEPT}
+    return Transformed(python, {**kept, "transforms": (*kept.get("transforms", ()), transform)})
+
+
+def _builtin(function: Callable[..., Any]) -> Any:
+    """Functions that use it as a name of the language: they evaluate it themselves."""
+    function.__tessera_builtin__ = f"tessera.{function.__name__}"  # type: ignore[attr-defined]
+    return function
+
+
+@_builtin
+@outward
+def grad(function: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> Transformed:
+    """The gradient of a function whose result is one real number, by the parameters `argnums` (positions or names).
+
+    The result has the structure, shapes and dtypes of those arguments (a tuple of them where `argnums` is one), each
+    element the derivative of the value by that element. With `has_aux` the function gives `(value, aux)`, and the
+    result is `(gradient, aux)`. Raises CompileError TS351 to TS356 where there is none.
+    """
+    return transformed(function, Transform("grad", argnums, has_aux))
+
+
+@_builtin
+@outward
+def value_and_grad(function: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> Transformed:
+    """As `grad`, with the value in front: `(value, gradient)`, and with `has_aux` `((value, aux), gradient)`."""
+    return transformed(function, Transform("value_and_grad", argnums, has_aux))

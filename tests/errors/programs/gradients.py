@@ -1,0 +1,92 @@
+"""What has no gradient, and where it is cut off. What is not marked is right."""
+# fmt: off
+# ruff: noqa
+
+from __future__ import annotations
+
+import tessera as ts
+from tessera import Tensor, f32, int32
+
+
+@ts.function
+def squares(w: Tensor["D"], x: Tensor["D"]):
+    return ts.sum(ts.square(w) * x)
+
+
+@ts.function
+def gradient(w: Tensor["D"], x: Tensor["D"]):
+    return ts.grad(squares)(w, x)
+
+
+@ts.function
+def of_an_integer(n: Tensor["D", int32], x: Tensor["D"]):
+    return ts.grad(lambda n, x: ts.sum(n * x))(n, x)
+    #      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS351
+    # says: n is a tensor [D] int32: only floats have a gradient
+
+
+@ts.function
+def of_many_numbers(x: Tensor["B", "D"]):
+    return ts.grad(lambda x: ts.sum(x * x, axis=-1))(x)
+    #      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS352
+    # says: this function gives a tensor [B] f32, a number for each element; reduce it with .sum() or .mean()
+
+
+@ts.function
+def of_an_integer_result(x: Tensor["D"]):
+    return ts.grad(lambda x: ts.argmax(x))(x)
+    #      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS352
+    # says: which has no gradient
+
+
+@ts.function
+def of_two_results(x: Tensor["D"]):
+    return ts.value_and_grad(lambda x: (ts.sum(x), x))(x)
+    #      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS352
+    # says: with has_aux=True it may give (value, aux)
+
+
+@ts.function
+def unreached(w: Tensor["D"], b: Tensor["D"], x: Tensor["D"]):
+    return ts.grad(lambda w, b: ts.sum(w * x), argnums=(0, 1))(w, b)
+    #      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS354
+    # says: the result does not depend on b: its gradient is 0
+
+
+@ts.kernel
+def doubled(x: Tensor["N", f32], y: Tensor["N", f32]):
+    i = ts.tile.linear_id()
+    if i < N:
+        y[i] = x[i] * 2
+
+
+@ts.function
+def through_a_kernel(x: Tensor["N", f32]):
+    def loss(x):
+        y = ts.zeros_like(x)
+        doubled(x, y)
+    #   ^^^^^^^^^^^^^ TS355
+    # says: a kernel has no derivative of its own
+        return ts.sum(y)
+    return ts.grad(loss)(x)
+
+
+@ts.function
+def by_what_is_not_there(x: Tensor["D"]):
+    return ts.grad(lambda x: ts.sum(x), argnums="y")(x)
+    #      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS105
+    # says: differentiates by 'y', which is not given
+
+
+@ts.function
+def by_nothing(x: Tensor["D"]):
+    return ts.grad(lambda x: ts.sum(x), argnums=())(x)
+    #      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS105
+    # says: argnums of grad are positions or names of parameters, not ()
+
+
+@ts.function
+def of_no_function(x: Tensor["D"]):
+    return ts.grad(x)(x)
+    #      ^^^^^^^^^^ TS105
+    # says: grad takes a function, not a tensor [D] f32
