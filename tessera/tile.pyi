@@ -83,6 +83,23 @@ def argsort(x: Any, axis: int = -1, descending: bool = False) -> Any:
     - *Cost:* N log N comparisons of each line on a CPU (merge sort); on a GPU N log² N in a network, in shared memory: an element's size and 4 bytes for each element of the tile.
     """
 
+def associative_scan(values: Any, combine: Any, axis: Any = -1, reverse: bool = False, identity: Any = None) -> Any:
+    """The running results of a function of your own along `axis`: element i is elements 0 to i, combined. With
+    `reverse` it is elements i to the last, where `combine` takes the later one first.
+
+    Elements that do not exist, at a ragged edge or behind a mask, are left out; `identity`, a number for each tile,
+    stands in their place where it is given. What is combined with what depends on the places alone, and is the same on
+    every target.
+
+    `combine` is a function or lambda of two elements, the left one first, that gives one. Over a tuple of tiles it takes two
+    tuples and gives one; or it takes all elements of the left, then of the right one. It must be associative and need not be
+    commutative, for the order of elements is kept. It computes with elements alone; an `if` in it chooses among them.
+
+    - *Shapes:* `[..., N, ...] -> [..., N, ...]`; of a tuple a tuple
+    - *Dtypes:* any -> the dtype, f32 for narrower floats
+    - *Cost:* One call of `combine` for each element, at most two. The tiles are in scratch memory, or in shared memory on a GPU, where the threads combine as many pairs at once as there are.
+    """
+
 def atan(x: Any) -> Any:
     """inverse tangent, element by element.
 
@@ -880,6 +897,22 @@ def reciprocal(x: Any) -> Any:
     - *Shapes:* `[...] -> [...]`
     - *Dtypes:* numbers -> the common dtype, f32 for integers and narrower floats
     - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    """
+
+def reduce(values: Any, combine: Any, axis: Any = None, identity: Any = None, keepdim: bool = False) -> Any:
+    """The elements along `axis` (one, or a tuple of them; without it all), combined by a function of your own.
+
+    Elements that do not exist, at a ragged edge or behind a mask, are left out. Where no element exists the result is
+    `identity`, a number for each tile, and 0 without one. Neighbours are combined first, then neighbouring results: the
+    same on every target.
+
+    `combine` is a function or lambda of two elements, the left one first, that gives one. Over a tuple of tiles it takes two
+    tuples and gives one; or it takes all elements of the left, then of the right one. It must be associative and need not be
+    commutative, for the order of elements is kept. It computes with elements alone; an `if` in it chooses among them.
+
+    - *Shapes:* `[M, N] -> [N]` for axis 0, `[M]` for axis 1, `[]` for both; of a tuple a tuple
+    - *Dtypes:* any -> the dtype, f32 for narrower floats
+    - *Cost:* One call of `combine` for each element. The tiles are in scratch memory, or in shared memory on a GPU, where the threads combine as many pairs at once as there are.
     """
 
 def relu(x: Any) -> Any:

@@ -26,6 +26,22 @@ PARTIALS_ALONG, PARTIALS_ACROSS = 1024, 128
 """of a GPU's reduction along a row, and across rows: partial results, to which positions belong in the same way"""
 
 
+def pairs(n: int, prefixes: bool) -> list[tuple[int, int, int]]:
+    """The steps in which `n` elements in a row are combined two at a time, as (first, apart, count): pair p of a step
+    is elements first + 2 * apart * p and, to its right, the one `apart` further on. Pairs of a step are independent.
+
+    The total is collected on the left: neighbours, then neighbouring results, up to element 0. Prefixes are collected
+    on the right (Brent and Kung 1982): up to the totals of whole powers of two, and down again. Either way what is
+    combined with what depends on the places of the elements alone, never on how many stand behind them.
+    """
+    halves = [1 << i for i in range(max(n - 1, 0).bit_length())]
+    if not prefixes:
+        return [(0, s, (n + s - 1) // (2 * s)) for s in halves]
+    up = [(s - 1, s, n // (2 * s)) for s in halves]
+    down = [(2 * s - 1, s, (n - s) // (2 * s)) for s in reversed(halves)]
+    return [step for step in (*up, *down) if step[2] > 0]
+
+
 def levels(k: Dim | None) -> int:
     """Of sums of up to `k` products (None: of any number): 1 where it is one chain, 2 where it is one group, else 3."""
     if not isinstance(k, int):

@@ -270,6 +270,24 @@ def prefixes(
     d[0:8, 0:64] = ts.tile.cummin(v, -1)
 
 
+def _moments(a, b):  # type: ignore[no-untyped-def]
+    n, apart = a[2] + b[2], b[0] - a[0]
+    return a[0] + apart * b[2] / n, a[1] + b[1] + apart * apart * a[2] * b[2] / n, n
+
+
+@form(
+    lambda: (normal(9, 45), empty(9), empty(9, 45)),
+    lambda x: (x.var(1), (np.cumsum(x[:, ::-1], 1) % 2)[:, ::-1]),
+    1e-4,
+)
+def combined(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", ts.f32], z: ts.Tensor["M", "N", ts.f32]):
+    for i in ts.tile.range(0, M, 4):
+        v = x[i : i + 4, 0:64]
+        _, square, n = ts.tile.reduce((v, 0.0, 1.0), _moments, axis=1)
+        y[i : i + 4] = square / n
+        z[i : i + 4, 0:64] = ts.tile.associative_scan(v, lambda a, b: a + b, reverse=True) % 2
+
+
 def descending(x: Any) -> Any:
     return x.shape[-1] - 1 - np.flip(np.argsort(np.flip(x, -1), -1, kind="stable"), -1)
 

@@ -6,6 +6,8 @@ them. Indices are Python's integers. Programs run one after the other, as the ou
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -237,6 +239,31 @@ def _scanned(f: Any, identity: float) -> Callable[..., Tile]:
     return scan
 
 
+def _folded(
+    x: Tile, combine: Callable[[float, float], float], axis: int | None = None, identity: float | None = None
+) -> Tile:
+    """Elements that exist, one after the other; of nothing the identity, else nothing, which as one number is 0."""
+    values, exists = (np.ravel(v) if axis is None else np.moveaxis(v, axis, -1) for v in (x.values, x.exists))
+    out, there = np.zeros(values.shape[:-1]), np.ones(values.shape[:-1], bool)
+    for place in np.ndindex(out.shape):
+        line = values[place][exists[place]]
+        there[place] = len(line) > 0 or identity is not None or not out.ndim
+        out[place] = functools.reduce(combine, line) if len(line) else identity or 0
+    return Tile(out, [a for n, a in enumerate(x.axes) if n != axis] if axis is not None else [], mask=there)
+
+
+def _running(x: Tile, combine: Callable[[float, float], float], axis: int = -1, reverse: bool = False) -> Tile:
+    """The same of all elements up to each that exists."""
+    values, exists = (np.moveaxis(v, axis, -1) for v in (x.values, x.exists))
+    out = np.full(values.shape, np.nan)
+    for place in np.ndindex(values.shape[:-1]):
+        there = np.nonzero(exists[place])[0]
+        there = there[::-1] if reverse else there
+        found = list(itertools.accumulate(values[place][there], combine))
+        out[place][there] = found
+    return Tile(np.moveaxis(out, -1, axis), x.axes, mask=x.mask)
+
+
 def _mma(a: Tile, b: Tile) -> Tile:
     left, right = (np.where(t.exists, t.values, 0) for t in (a, b))
     return Tile(left @ right, [a.axes[0], b.axes[1]])
@@ -260,6 +287,7 @@ tile = SimpleNamespace(
     row_sum=lambda x: _reduced(np.sum, 0)(x, 1), col_sum=lambda x: _reduced(np.sum, 0)(x, 0),
     min=_reduced(np.min, np.inf), full=lambda shape, value: Tile(np.full(shape, value)), sort=_sorted, mma=_mma,
     cumsum=_scanned(np.add, 0), cummax=_scanned(np.maximum, -np.inf), cummin=_scanned(np.minimum, np.inf),
+    reduce=_folded, associative_scan=_running,
     maximum=lambda a, b: a._with(b, np.maximum),
     where=lambda c, a, b: type(c)(
         np.where(c.values, a.values, b.values), _both(c, a, b), mask=c.mask & a.mask & b.mask

@@ -12,13 +12,17 @@ if TYPE_CHECKING:
     from tests.fuzz.index_programs import Writer
 
 WIDTHS = (2, 4, 8, 16)
+COMBINES = ("lambda a, b: b", "lambda a, b: a", "lambda a, b: a + b", "lambda a, b: b if b > a else a")
+"""associative, not all of them commutative"""
 
 
 def reduced(w: Writer, text: str, width: int) -> str:
     """One number of a tile's elements that exist; of few, under another shape."""
-    match w.draw.randrange(3):
+    match w.draw.randrange(4):
         case 0:
             return f"ts.tile.{w.pick('sum', 'max', 'min')}({text})"
+        case 3:
+            return f"ts.tile.reduce({text}, {w.pick(*COMBINES)}{w.pick('', ', identity=0')})"
         case 1:
             return f"ts.tile.max({text}.reshape(2, {width // 2}))"
         case _:
@@ -30,7 +34,14 @@ def ordered(w: Writer, depth: int) -> None:
     width = w.number(*WIDTHS)
     tile = w.tile(depth, width)
     down = w.pick("", ", descending=True")
-    match w.draw.randrange(4):
+    match w.draw.randrange(6):
+        case 4:
+            turned = w.pick("", ", reverse=True")
+            value = reduced(w, f"ts.tile.associative_scan({tile}, {w.pick(*COMBINES)}{turned})", width)
+        case 5:
+            axis = w.number(0, 1)
+            folded = f"{tile}.reshape({width // 2}, 2)" if axis else f"{tile}.reshape(2, {width // 2})"
+            value = f"ts.tile.sum(ts.tile.reduce({folded}, {w.pick(*COMBINES)}, axis={axis}))"
         case 0:
             value = reduced(w, f"ts.tile.sort({tile}{down})", width)
         case 1:

@@ -117,6 +117,9 @@ class _Work:
         for op in block.ops:
             if op.name == "tile.for":
                 total = _plus(total, _times(self.trips(op), self.block(op.region.block)))
+            elif op.name == "tile.fold":
+                steps = 2 if op.attrs.get("prefixes") else 1
+                total = _plus(total, _times(steps, _times(self.elements(op.operands[0]), self.block(op.region.block))))
             elif op.regions:  # one of two branches, or a loop of unknown length: the longer one, once
                 parts = [self.block(r.block) for r in op.regions]
                 total = _plus(total, max(parts, key=lambda p: -1 if isinstance(p, Expr) else p))

@@ -195,6 +195,34 @@ def _scan(op: Op) -> None:
     demand(_tile(op, op.operands[0]).shape == _result(op).shape, op, "keeps the shape")
 
 
+FOLDED = frozenset(
+    f"tile.{name}" for name in (*TABLE, "cast", "bitcast", "constant", "to_scalar", "dim", "program_id", *INDEX_OPS)
+)
+"""ops that may stand in the region of a `tile.fold`: what one thread computes from the elements that it has"""
+
+
+@spec(
+    "tile.fold",
+    "Combines elements along `axis` two at a time, in the order of language/order.py. Operands of one shape; the "
+    "region takes an element of each and those to the right of them, and yields as many. attr prefixes: each element "
+    "is combined with all before it; else the axis disappears. attr identity: for each operand, what stands where "
+    "elements do not exist; without it they are left out.",
+)
+def _fold(op: Op) -> None:
+    kinds = [_tile(op, v) for v in op.operands]
+    axis, prefixes = op.attrs.get("axis"), bool(op.attrs.get("prefixes"))
+    demand(kinds and len({t.shape for t in kinds}) == 1, op, "combines tiles of one shape")
+    demand(isinstance(axis, int) and 0 <= axis < kinds[0].rank, op, "needs an axis")
+    elements = [TileType((), t.dtype) for t in kinds]
+    block = op.region.block
+    demand([a.type for a in block.args] == elements * 2, op, "the region takes two elements of each operand")
+    demand([v.type for v in block.terminator.operands] == elements, op, "the region yields an element of each operand")
+    demand(all(o.name in FOLDED for o in block.ops[:-1]), op, "the region computes with elements alone")
+    shapes = [t.shape if prefixes else tuple(n for a, n in enumerate(t.shape) if a != axis) for t in kinds]
+    wanted = [TileType(s, t.dtype) for s, t in zip(shapes, kinds, strict=True)]
+    demand([r.type for r in op.results] == wanted, op, "gives a tile for each operand")
+
+
 @spec(
     "tile.sort",
     "The elements along `axis` in ascending order, NaN as the largest; attr descending: the other way round. Equal "
@@ -424,10 +452,10 @@ def _while(op: Op) -> None:
     )
 
 
-@spec("tile.yield", "Ends a region of tile.for, tile.if or tile.while.", terminator=True, effects=True)
+@spec("tile.yield", "Ends a region of tile.for, tile.if, tile.while or tile.fold.", terminator=True, effects=True)
 def _yield(op: Op) -> None:
     demand(
-        op.parent is not None and op.parent.name in ("tile.for", "tile.if", "tile.while", "tile.pipeline"),
+        op.parent is not None and op.parent.name in ("tile.for", "tile.if", "tile.while", "tile.pipeline", "tile.fold"),
         op,
         "stands in no loop or branch",
     )

@@ -142,6 +142,8 @@ SEVERAL = {
     "expand_dims": "ts.tile.expand_dims(t, 0)",
     "reshape": "ts.tile.reshape(t, 8, 4)",
     "fma": "ts.tile.fma(t, t, t)",
+    "reduce": "ts.tile.reduce(t, lambda a, b: b)",
+    "associative_scan": "ts.tile.associative_scan(t, lambda a, b: b)",
 }
 DTYPES = (dtypes.f64, dtypes.f32, dtypes.bf16, dtypes.f16, dtypes.int32, dtypes.uint8, dtypes.bool_, dtypes.complex64)
 

@@ -42,6 +42,7 @@ def tile_call(k: KernelState, node: ast.AST, name: str, args: list[Any], kwargs:
         bound = builtin.bind(args, kwargs)
     except TypeError as e:
         raise KernelFault("TS105", f"{builtin.signature}: {e}") from None
+    k.calling = node
     return builtin.build(k, *bound.args, **bound.kwargs)
 
 

@@ -43,7 +43,7 @@ FIXED = (View, Shared, Transposed, Panel, LaunchContext)
 
 def branch(k: KernelState, node: ast.If, condition: Any) -> Flow:
     value = k.operand(condition)
-    if isinstance(value, Value) and isinstance(value.type, TileType) and value.type.rank:
+    if isinstance(value, Value) and isinstance(value.type, TileType) and (value.type.rank or k.choosing):
         return _masked_branch(k, node, k.tiles.truth(value))
     flow = control.branch(k.ev, node, condition)
     identify_results(k)
@@ -98,7 +98,7 @@ def _under(k: KernelState, node: ast.If, mask: Value, body: list[ast.stmt]) -> F
             continue
         if isinstance(new, FIXED) or isinstance(old, FIXED):
             raise KernelFault("TS212", f"{name!r} cannot change under a condition over lanes")
-        k.ev.frame.names[name] = k.tiles.where(mask, k.operand(new), k.operand(old))
+        k.ev.frame.names[name] = k.chosen(mask, new, old)
     return flow
 
 

@@ -302,8 +302,7 @@ class KernelLayer(KernelState):
 
     @guarded
     def _choose(self, node: ast.IfExp, condition: Any) -> Any:
-        sides = [self.operand(self.ev.eval(side)) for side in (node.body, node.orelse)]
-        return self.tiles.where(self.operand(condition), *sides)
+        return self.chosen(self.operand(condition), self.ev.eval(node.body), self.ev.eval(node.orelse))
 
     def assertion(self, node: ast.Assert, value: Any) -> None:
         """Of sizes: a fact, checked at launch. Of anything else: checked in debug mode."""

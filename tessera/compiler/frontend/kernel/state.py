@@ -29,7 +29,7 @@ from tessera.compiler.frontend.kernel.values import (
 )
 from tessera.compiler.frontend.names.definition import Definition
 from tessera.compiler.frontend.names.signature import definition_signature
-from tessera.compiler.frontend.names.values import Number, Unknown, is_slice, is_tuple, type_name
+from tessera.compiler.frontend.names.values import Number, Unknown, is_sequence, is_slice, is_tuple, type_name
 from tessera.compiler.frontend.syntax.assigned import assigned_names
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import INDEX, Shape, TileType, Type, shape_text
@@ -99,6 +99,10 @@ class KernelState(Layer):
         self.results: list[int] = []
         self.speculated: Coordinate | None = None
         self.stages = 0
+        self.calling: ast.AST = ev.definition.tree
+        """the call of a function of `ts.tile` that is being read"""
+        self.choosing = False
+        """whether conditions choose among elements, as in a function that combines them: none is decided once"""
         self.returned_early = False
         """a value is returned where other paths go on, which has been said"""
         self.retry = False
@@ -236,6 +240,12 @@ class KernelState(Layer):
         if name == "where":
             return self.tiles.where(*operands)
         return self.tiles.map(name, *operands)
+
+    def chosen(self, condition: Any, a: Any, b: Any) -> Any:
+        """`a` where the condition holds, else `b`; of tuples each part."""
+        if is_sequence(a) and is_sequence(b) and len(a) == len(b):
+            return type(a)(self.chosen(condition, x, y) for x, y in zip(a, b, strict=True))
+        return self.tiles.where(condition, self.operand(a), self.operand(b))
 
     def primitive(self, definition: TilePrimitive, operands: Sequence[Any], attrs: dict[str, Any]) -> Value:
         """A call of a function with an op of its own. Raises KernelFault."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import TileType, ViewType
-from tessera.compiler.targets.cuda.emit import contract, control, memory, pipeline, primitives, warpgroups
+from tessera.compiler.targets.cuda.emit import contract, control, fold, memory, pipeline, primitives, warpgroups
 from tessera.compiler.targets.cuda.emit import tiles as emit_print
 from tessera.compiler.targets.cuda.emit import tiles as emit_sort
 from tessera.compiler.targets.cuda.emit import tiles as emit_tiles
@@ -30,6 +30,7 @@ from tessera.errors import Diagnostic, Span, TargetError
 # Imported for the handlers that they register.
 _WRITERS = (
     control,
+    fold,
     memory,
     pipeline,
     primitives,

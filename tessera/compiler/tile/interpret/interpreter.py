@@ -24,6 +24,7 @@ from tessera.errors import Note, Span
 from tessera.language.dims import Dim, evaluate
 from tessera.language.dtypes import DType
 from tessera.language.lazy import np
+from tessera.language.order import pairs
 from tessera.language.rounding import round_to, to_compute
 from tessera.language.scalars import REDUCERS
 
@@ -183,6 +184,18 @@ class Interpreter:
                  "logical_or": np.logical_or, "logical_and": np.logical_and}[REDUCERS[str(op.attrs["op"])]]  # fmt: skip
         wide = to_compute(x, source).astype(result.compute.numpy)
         return round_to(ufunc.accumulate(wide, axis=op.attrs["axis"]), result)
+
+    def fold(self, op: Op) -> Any:
+        """All pairs of a step at once: the region computes with arrays as with elements."""
+        axis, prefixes = int(op.attrs["axis"]), bool(op.attrs.get("prefixes"))  # type: ignore[call-overload]
+        tiles = [np.moveaxis(np.array(x), axis, 0) for x in self.operands(op)]
+        for first, apart, count in pairs(len(tiles[0]), prefixes):
+            left = first + 2 * apart * np.arange(count)
+            found = self.run(op.region.block, [t[at] for at in (left, left + apart) for t in tiles])
+            for t, x in zip(tiles, found, strict=True):
+                t[left + apart if prefixes else left] = x
+        out = [np.moveaxis(t, 0, axis) if prefixes else t[0] for t in tiles]
+        return out if len(out) != 1 else out[0]
 
     def sort(self, op: Op) -> Any:
         x, axis = self.env[op.operands[0]], int(op.attrs["axis"])  # type: ignore[call-overload]
@@ -380,8 +393,8 @@ class Interpreter:
 
 _NAMED = (
     "program_id", "dim", "to_scalar", "to_index", "constant", "iota", "broadcast", "reshape", "transpose", "cast",
-    "bitcast", "reduce", "scan", "sort", "philox", "mma", "contract", "subview", "load", "store", "gather", "scatter",
-    "alloc_shared", "copy_async", "barrier", "load_shared", "store_shared", "print",
+    "bitcast", "reduce", "scan", "fold", "sort", "philox", "mma", "contract", "subview", "load", "store", "gather",
+    "scatter", "alloc_shared", "copy_async", "barrier", "load_shared", "store_shared", "print",
 )  # fmt: skip
 _METHODS: dict[str, Callable[[Interpreter, Op], Any]] = {
     **{f"tile.{name}": getattr(Interpreter, name) for name in _NAMED},

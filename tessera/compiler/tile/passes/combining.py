@@ -60,6 +60,59 @@ class Combining(Existence):
         if masks:
             self.masks[op.result] = masks
 
+    def fold(self, op: Op) -> None:
+        """An element exists where those of all operands do. Others are the identity; without one, whether an element
+        exists is combined beside them."""
+        axis, prefixes = cast(int, op.attrs["axis"]), bool(op.attrs.get("prefixes"))
+        given, results = list(op.operands), list(op.results)
+        tails = self.union(given)
+        masks = tuple(dict.fromkeys(m for v in given for m in self.masks.get(v, ())))
+        ragged = tuple(t if a == axis else NONE for a, t in enumerate(tails))
+        left = tails if prefixes else tuple(t for a, t in enumerate(tails) if a != axis)
+        for r in results:
+            self._carried(r, left, masks if prefixes else ())
+        if not masks and (all(not t.below for t in tails[axis]) if prefixes else not tails[axis]):
+            return  # what stands behind all elements is in no prefix of theirs
+        identity = cast("tuple[float, ...] | None", op.attrs.get("identity"))
+        for i, x in enumerate(given):
+            op.set_operand(i, self.masked(op, x, ragged, masks, 0 if identity is None else identity[i]))
+        if identity is None:
+            exists = self.fold_existence(op, ragged, masks)
+            if left and not prefixes:  # there may be nothing at all
+                for r in results:
+                    self._carried(r, left, (exists,))
+
+    def fold_existence(self, op: Op, tails: Tails, masks: tuple[Value, ...]) -> Value:
+        """Makes a fold combine only elements that exist, and say where there are any."""
+        assert op.block is not None
+        outside = TileBuilder(op.block, op.block.index(op), op.span)
+        shape = cast(TileType, op.operands[0].type).shape
+        op.set_operands([*op.operands, self.existing(outside, shape, tails, masks)])
+        body, n = op.region.block, len(op.results)
+        kind = TileType((), dtypes.bool_)
+        right = body.add_arg(kind)
+        left = body.add_arg(kind)
+        body.args[:] = [*body.args[:n], left, *body.args[n : 2 * n], right]
+        for i, a in enumerate(body.args):
+            a.index = i
+        b = TileBuilder(body, len(body.ops) - 1, op.span)
+        both, either = b.map("logical_and", left, right), b.map("logical_or", left, right)
+        yields = body.terminator.operands
+        found = [
+            b.map("where", both, y, b.map("where", left, body.args[i], body.args[n + 1 + i]))
+            for i, y in enumerate(yields)
+        ]
+        body.terminator.set_operands([*found, either])
+        there = TileType(cast(TileType, op.results[0].type).shape, dtypes.bool_)
+        op.results.append(Value(there, op, n))
+        return op.results[n]
+
+    def _carried(self, v: Value, tails: Tails, masks: tuple[Value, ...]) -> None:
+        self.tails[v] = tails
+        self.masks.pop(v, None)
+        if masks:
+            self.masks[v] = masks
+
     def sort(self, op: Op) -> None:
         """Padding goes behind all elements."""
         x, axis = op.operands[0], cast(int, op.attrs["axis"])

@@ -112,12 +112,6 @@ class MaskTails(Combining):
         for i, tails in enumerate(found):
             self._carried(op.results[i], tails, masks[i] if i in masks else self.masks.get(initial[i], ()))
 
-    def _carried(self, v: Value, tails: Tails, masks: tuple[Value, ...]) -> None:
-        self.tails[v] = tails
-        self.masks.pop(v, None)
-        if masks:
-            self.masks[v] = masks
-
     def carry_masks(
         self, op: Op, initial: Sequence[Value], blocks: Sequence[Block], which: Sequence[int]
     ) -> dict[int, tuple[Value, ...]]:
@@ -247,6 +241,9 @@ class _Probe(MaskTails):
     def counted(self, op: Op, tails: Tails, masks: tuple[Value, ...], axis: int) -> tuple[Value, ...]:
         return (op.result,)
 
+    def fold_existence(self, op: Op, tails: Tails, masks: tuple[Value, ...]) -> Value:
+        return op.results[0]
+
     def moved(self, op: Op, tails: Tails, masks: tuple[Value, ...]) -> tuple[Value, ...]:
         return (op.result,)
 
@@ -266,7 +263,7 @@ _RULES = {
     "load": MaskTails.load, "gather": MaskTails.gather, "copy_async": MaskTails.copy_async, "cast": MaskTails.cast_,
     "load_shared": MaskTails.load_shared, "store_shared": MaskTails.store_shared, "transpose": MaskTails.transpose,
     "broadcast": MaskTails.broadcast, "reshape": MaskTails.reshape, "reduce": MaskTails.reduce, "mma": MaskTails.mma,
-    "scan": MaskTails.scan, "sort": MaskTails.sort, "for": MaskTails.loop, "if": MaskTails.branch,
-    "while": MaskTails.while_loop, "scatter": MaskTails.scatter, "assert": MaskTails.check,
+    "scan": MaskTails.scan, "fold": MaskTails.fold, "sort": MaskTails.sort, "for": MaskTails.loop,
+    "if": MaskTails.branch, "while": MaskTails.while_loop, "scatter": MaskTails.scatter, "assert": MaskTails.check,
     "philox": MaskTails.elementwise,
 }  # fmt: skip

@@ -104,7 +104,7 @@ def _sources(v: Value) -> list[Value]:
         return _carried(loop, at) if loop is not None and at >= 0 else []
     if op.name == "tile.if":
         return [r.block.terminator.operands[v.index] for r in op.regions]
-    return _carried(op, v.index) if op.regions else list(op.operands)
+    return _carried(op, v.index) if op.regions and op.name != "tile.fold" else list(op.operands)
 
 
 def _carried(loop: Op, at: int) -> list[Value]:

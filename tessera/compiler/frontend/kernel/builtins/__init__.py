@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tessera.compiler.frontend.kernel.builtins import (
     checking,
+    combining,
     drawing,
     elementwise,
     folds,
@@ -19,5 +20,5 @@ from tessera.compiler.tile.builtin import BUILTINS, as_function, public
 
 __all__ = ["BUILTINS", "FAMILIES", "as_function", "public"]
 
-FAMILIES = (places, loops, making, drawing, memory, shaping, parts, folds, products, elementwise, checking)
+FAMILIES = (places, loops, making, drawing, memory, shaping, parts, folds, combining, products, elementwise, checking)
 """in the order of the reference page"""

@@ -9,7 +9,7 @@ from typing import Any
 
 from tessera.compiler.targets.cpu.frame import POOL, RUN, FrameLayout
 from tessera.compiler.targets.cpu.interrupts import Looks, watch_of
-from tessera.compiler.targets.cpu.kernel import control, host_calls, primitives, products, scan_sort
+from tessera.compiler.targets.cpu.kernel import control, fold, host_calls, primitives, products, scan_sort
 from tessera.compiler.targets.cpu.kernel.function import KernelFunction, Sites, call_shared
 from tessera.compiler.targets.cpu.kernel.tile_records import RecordWriter
 from tessera.compiler.targets.cpu.llvm import jit
@@ -26,7 +26,7 @@ ALONE_NS = 15_000
 """a launch that takes less than this on one core is not worth waking workers for"""
 CHUNKS = 64
 """pieces a launch is handed out in: enough to balance, few enough to keep memory accesses long"""
-_WRITERS = (control, host_calls, primitives, products, scan_sort)
+_WRITERS = (control, fold, host_calls, primitives, products, scan_sort)
 """imported for the writers of ops that they register"""
 
 

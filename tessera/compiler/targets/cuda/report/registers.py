@@ -27,7 +27,7 @@ BESIDE = 8
 LIKELY = 0.6
 """From this share of the limit on there is seldom room for what stands beside the tiles."""
 LOOPS = ("tile.for", "tile.while", "tile.pipeline")
-WHOLE = (*LOOPS, "tile.contract", "tile.mma", "tile.reduce", "tile.scan", "tile.sort")
+WHOLE = (*LOOPS, "tile.contract", "tile.mma", "tile.reduce", "tile.scan", "tile.fold", "tile.sort")
 """While these run, what is used behind them exists as a whole."""
 
 

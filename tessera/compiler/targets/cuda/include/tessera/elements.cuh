@@ -5,7 +5,7 @@
 namespace tessera {
 
 // Puts a tile into shared memory in C order, `byte` bytes behind its start; barriers stand around it.
-template <class T, class L> TS_FN const T* spill(int byte, const Tile<T, L>& x) {
+template <class T, class L> TS_FN T* spill(int byte, const Tile<T, L>& x) {
   T* place = reinterpret_cast<T*>(hw::shared_memory() + byte);
   int t = hw::thread();
   if (L::owner(t))
