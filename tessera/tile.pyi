@@ -91,9 +91,10 @@ def associative_scan(values: Any, combine: Any, axis: Any = -1, reverse: bool = 
     stands in their place where it is given. What is combined with what depends on the places alone, and is the same on
     every target.
 
-    `combine` is a function or lambda of two elements, the left one first, that gives one. Over a tuple of tiles it takes two
-    tuples and gives one; or it takes all elements of the left, then of the right one. It must be associative and need not be
-    commutative, for the order of elements is kept. It computes with elements alone; an `if` in it chooses among them.
+    `combine` is a function or lambda of two elements, the left one first, that gives one. Over a tuple of tiles it takes
+    two tuples and gives one, or it takes all elements of the left, then of the right one. It must be associative and need
+    not be commutative, for the order of elements is kept. It computes with elements alone; an `if` in it chooses among
+    them.
 
     - *Shapes:* `[..., N, ...] -> [..., N, ...]`; of a tuple a tuple
     - *Dtypes:* any -> the dtype, f32 for narrower floats
@@ -906,9 +907,10 @@ def reduce(values: Any, combine: Any, axis: Any = None, identity: Any = None, ke
     `identity`, a number for each tile, and 0 without one. Neighbours are combined first, then neighbouring results: the
     same on every target.
 
-    `combine` is a function or lambda of two elements, the left one first, that gives one. Over a tuple of tiles it takes two
-    tuples and gives one; or it takes all elements of the left, then of the right one. It must be associative and need not be
-    commutative, for the order of elements is kept. It computes with elements alone; an `if` in it chooses among them.
+    `combine` is a function or lambda of two elements, the left one first, that gives one. Over a tuple of tiles it takes
+    two tuples and gives one, or it takes all elements of the left, then of the right one. It must be associative and need
+    not be commutative, for the order of elements is kept. It computes with elements alone; an `if` in it chooses among
+    them.
 
     - *Shapes:* `[M, N] -> [N]` for axis 0, `[M]` for axis 1, `[]` for both; of a tuple a tuple
     - *Dtypes:* any -> the dtype, f32 for narrower floats
