@@ -106,8 +106,6 @@ CODES: dict[str, CodeEntry] = {
                        "compiler.frontend.function.gradients"),
     "TS355": CodeEntry("Gradient error", "a kernel on the way has no derivative of its own",
                        "compiler.autodiff.rules, language.transforms"),
-    "TS356": CodeEntry("Gradient error", "a loop on the way cannot be gone through backwards",
-                       "compiler.autodiff.reverse"),
     # TS4xx: kernels and tiles
     "TS401": CodeEntry("Kernel error", "a tile form is used outside a kernel, or a graph form inside one",
                        "compiler.frontend, compiler.tile"),

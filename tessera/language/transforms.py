@@ -93,7 +93,7 @@ def grad(function: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = Fal
 
     The result has the structure, shapes and dtypes of those arguments (a tuple of them where `argnums` is one), each
     element the derivative of the value by that element. With `has_aux` the function gives `(value, aux)`, and the
-    result is `(gradient, aux)`. Raises CompileError TS351 to TS356 where there is none.
+    result is `(gradient, aux)`. Raises CompileError TS351 to TS355 where there is none.
     """
     return transformed(function, Transform("grad", argnums, has_aux))
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from tessera.compiler.autodiff.cotangents import Cotangent, Cotangents, along, by_adjoint
-from tessera.compiler.autodiff.rules import active, decomposed, demand_rule, refuse, rule_of, smooth
+from tessera.compiler.autodiff.rules import active, decomposed, demand_rule, rule_of, smooth
 from tessera.compiler.graph.operator import GraphBuilder, attributes_of, operator_of, split_operands, tensor
 from tessera.compiler.ir.core import Op, Value
 
@@ -35,9 +35,6 @@ class Reverse:
             return  # there is nothing that could change
         demand_rule(op)
         match rule_of(op):
-            case "control" if op.name not in REGIONS:
-                said = "derivatives do not go through what is decided when the program runs yet"
-                raise refuse("TS356", f"{said}; use ts.where, or ts.static_range", op)
             case "control":
                 REGIONS[op.name](self, op, [None if c is None else c.value for c in found])
             case "decompose":
@@ -61,6 +58,10 @@ class Reverse:
         parts = along(op, rule(self.g, tuple(op.results), values, *split_operands(op), **attributes_of(op)))
         self.hand_on(op.operands, [None if v is None else Cotangent(v) for v in parts])
 
+    def add(self, values: Sequence[Value], found: Sequence[Value]) -> None:
+        """Cotangents that are added to those of `values`."""
+        self.hand_on(values, list(map(Cotangent, found)))
+
     def hand_on(self, operands: Sequence[Value], found: Sequence[Cotangent | None]) -> None:
         for x, ct in zip(operands, found, strict=True):
             if ct is not None and x in self.live:
@@ -77,7 +78,7 @@ def pull_back(
 ) -> list[Value | None]:
     """The cotangents of `wanted`, given those of results of `ops` (`seeds`); None where nothing depends on it.
 
-    Emits further ops behind `ops`, which stay as they are. Raises CompileError TS353, TS355, TS356 at the op through
+    Emits further ops behind `ops`, which stay as they are. Raises CompileError TS353, TS355 at the op through
     which it is not possible.
     """
     back = Reverse(g, active(ops, wanted))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import tessera.compiler.autodiff.control  # noqa: F401  # pyright: ignore[reportUnusedImport]: registers branches and loops
 from tessera.compiler.autodiff.reverse import pull_back
 from tessera.compiler.autodiff.rules import smooth
 from tessera.compiler.frontend.evaluate.machine import Evaluator
