@@ -14,7 +14,24 @@
 #include <sys/mman.h>
 #include <time.h>
 #include <ucontext.h>
+// C's headers alone have these as macros; here they are functions of tiles.
+#undef isfinite
+#undef isinf
+#undef isnan
+#undef signbit
 
+// The machine is compiled once and optimised, kernels by the hundred and not: in a kernel's file the machine's functions
+// are calls to a library that stands apart. Without one, they are part of the file.
+#if defined(TESSERA_MACHINE_APART)
+#define TS_HOST extern inline __attribute__((gnu_inline))
+#define TS_HOST_STATE(type, name) extern __attribute__((visibility("hidden"))) type name
+#elif defined(TESSERA_MACHINE)
+#define TS_HOST
+#define TS_HOST_STATE(type, name) type name
+#else
+#define TS_HOST inline
+#define TS_HOST_STATE(type, name) static type name
+#endif
 #define TS_FN inline
 #define TS_UNROLL
 #define TS_ROLLED
@@ -100,10 +117,10 @@ struct Machine {
   void** trace;
   int trace_size, traced;
 };
-static Machine m;  // one per shared library: never merged with another's
+TS_HOST_STATE(Machine, m);  // one per shared library: never merged with another's
 constexpr size_t stack_bytes = 512 << 10;
 
-[[noreturn]] inline void fail(const char* format, ...) {
+[[noreturn]] TS_HOST void fail(const char* format, ...) {
   va_list rest;
   va_start(rest, format);
   int n = snprintf(m.message, m.message_size, "program %lld, thread %d: ", m.block, m.current);
@@ -113,23 +130,23 @@ constexpr size_t stack_bytes = 512 << 10;
   _longjmp(m.fault, 1);
 }
 
-inline u32 draw(u32 n) {
+TS_HOST u32 draw(u32 n) {
   m.random = m.random * 6364136223846793005ull + 1442695040888963407ull;
   return (u32)((m.random >> 33) % n);
 }
 
-inline void yield(State state) {
+TS_HOST void yield(State state) {
   Fiber& f = m.fibers[m.current];
   f.state = state;
   if (!_setjmp(f.resume)) _longjmp(m.scheduler, 1);
 }
-inline void fiber_main() {
+TS_HOST void fiber_main() {
   m.kernel(m.args);
   m.fibers[m.current].state = State::done;
   --m.running;
   _longjmp(m.scheduler, 1);
 }
-inline void resume(int thread) {
+TS_HOST void resume(int thread) {
   m.current = thread;
   Fiber& f = m.fibers[thread];
   if (_setjmp(m.scheduler)) return;
@@ -138,19 +155,19 @@ inline void resume(int thread) {
   setcontext(&f.first);
 }
 
-inline int thread() { return m.current; }
+TS_HOST int thread() { return m.current; }
 // Of a block with a producer warp, the threads of the program.
-inline int threads() {
+TS_HOST int threads() {
   int n = 1;
   while (n * 2 <= m.threads) n *= 2;
   return n;
 }
-inline idx block() { return m.block; }
-inline u8* shared_memory() { return m.shared; }
-inline void sync() { yield(State::at_barrier); }
+TS_HOST idx block() { return m.block; }
+TS_HOST u8* shared_memory() { return m.shared; }
+TS_HOST void sync() { yield(State::at_barrier); }
 
 // A warp operation happens when all 32 lanes have arrived; the last one carries it out for all.
-inline void collective(Collective kind, void* payload, void (*perform)(void* (&lane)[32])) {
+TS_HOST void collective(Collective kind, void* payload, void (*perform)(void* (&lane)[32])) {
   Warp& w = m.warps[m.current / 32];
   if (w.arrived && w.kind != kind) fail("lanes of one warp have diverged: they wait in different warp operations");
   w.kind = kind;
@@ -165,9 +182,9 @@ inline void collective(Collective kind, void* payload, void (*perform)(void* (&l
   for (int i = 0; i < 32; ++i) m.fibers[first + i].state = State::ready;
 }
 
-inline u32 me() { return (u32)(m.block * m.threads + m.current) + 1; }
+TS_HOST u32 me() { return (u32)(m.block * m.threads + m.current) + 1; }
 
-inline void touch(Shadow* s, u64 n, bool write, const char* where, u64 offset) {
+TS_HOST void touch(Shadow* s, u64 n, bool write, const char* where, u64 offset) {
   u32 id = me(), block = (u32)m.block + 1;
   if (write) ++m.clock;
   for (u64 i = 0; i < n; ++i, ++s) {
@@ -192,7 +209,7 @@ inline void touch(Shadow* s, u64 n, bool write, const char* where, u64 offset) {
   }
 }
 
-inline void check_global(const void* p, u64 n, u64 align, bool write) {
+TS_HOST void check_global(const void* p, u64 n, u64 align, bool write) {
   u64 a = (u64)p;
   for (int i = 0; i < m.n_regions; ++i) {
     const Region& r = m.regions[i];
@@ -204,9 +221,9 @@ inline void check_global(const void* p, u64 n, u64 align, bool write) {
   }
   fail("out of range: %s %llu bytes that belong to no buffer", write ? "writes" : "reads", n);
 }
-inline void begin_scatter() { ++m.fibers[m.current].scatters; }
+TS_HOST void begin_scatter() { ++m.fibers[m.current].scatters; }
 // Beside what any store is checked for: no two elements of one scatter, whichever threads hold them, go to one place.
-inline void check_scatter(const void* p) {
+TS_HOST void check_scatter(const void* p) {
   u64 a = (u64)p;
   for (int i = 0; i < m.n_regions; ++i) {
     const Region& r = m.regions[i];
@@ -218,7 +235,7 @@ inline void check_scatter(const void* p) {
     s.scattered = now;
   }
 }
-inline void check_shared(const void* p, u64 n, u64 align, bool write) {
+TS_HOST void check_shared(const void* p, u64 n, u64 align, bool write) {
   u64 offset = (u64)((const u8*)p - m.shared);
   if ((const u8*)p < m.shared || offset + n > m.shared_size) fail("out of range: %llu bytes at byte %lld of shared memory, which has %llu", n, (i64)offset, m.shared_size);
   if (offset % align) fail("misaligned: %llu bytes at byte %llu of shared memory", n, offset);
@@ -256,10 +273,10 @@ template <class T> inline void store_shared(T* p, T v) {
   memcpy((void*)p, &v, sizeof v);
 }
 
-inline void raise(u64* flag, u64 what) { if (*flag < what) *flag = what; }
+TS_HOST void raise(u64* flag, u64 what) { if (*flag < what) *flag = what; }
 
-inline void commit_async() { ++m.fibers[m.current].group; }
-inline void land_async(int latest) {
+TS_HOST void commit_async() { ++m.fibers[m.current].group; }
+TS_HOST void land_async(int latest) {
   Fiber& f = m.fibers[m.current];
   int kept = 0;
   for (int i = 0; i < f.n_copies; ++i) {
@@ -279,11 +296,11 @@ inline void land_async(int latest) {
   f.n_copies = kept;
 }
 template <int N> inline void wait_async() { land_async(N); }
-inline void wait_all_async() {
+TS_HOST void wait_all_async() {
   ++m.fibers[m.current].group;
   land_async(0);
 }
-inline void copy_async16(void* shared, const void* global) {
+TS_HOST void copy_async16(void* shared, const void* global) {
   check_global(global, 16, 16, false);
   check_shared(shared, 16, 16, true);
   if (arch < 800) {
@@ -303,32 +320,32 @@ template <class To, class From> inline To bits_as(From v) {
   return r;
 }
 
-inline u16 f16_from(float x) {
+TS_HOST u16 f16_from(float x) {
   u32 b = bits_as<u32>(x), sign = b >> 16 & 0x8000u, mag = b & 0x7fffffffu;
   if (mag > 0x7f800000u) return 0x7fff;
   if (mag >= 0x477ff000u) return (u16)(sign | 0x7c00u);
   if (mag < 0x38800000u) return (u16)(sign | (u32)rintf(bits_as<float>(mag) * 16777216.0f));
   return (u16)(sign | ((mag + 0xfffu + (mag >> 13 & 1u) - 0x38000000u) >> 13));
 }
-inline float f16_to(u16 x) {
+TS_HOST float f16_to(u16 x) {
   u32 sign = (u32)(x & 0x8000) << 16, mag = x & 0x7fff;
   if (mag >= 0x7c00) return bits_as<float>(sign | 0x7f800000u | (mag & 0x3ff) << 13);
   float r = mag < 0x400 ? (float)mag * 5.9604644775390625e-8f : bits_as<float>((mag << 13) + 0x38000000u);
   return bits_as<float>(bits_as<u32>(r) | sign);
 }
-inline u16 bf16_from(float x) {
+TS_HOST u16 bf16_from(float x) {
   u32 b = bits_as<u32>(x);
   if ((b & 0x7fffffffu) > 0x7f800000u) return 0x7fff;
   return (u16)((b + 0x7fffu + (b >> 16 & 1u)) >> 16);
 }
-inline u32 f16_pair_from(float low, float high) { return f16_from(low) | (u32)f16_from(high) << 16; }
-inline u32 bf16_pair_from(float low, float high) { return bf16_from(low) | (u32)bf16_from(high) << 16; }
-template <class T> inline T max_nan(T a, T b) { return a != a || b != b ? a + b : a > b ? a : b > a ? b : signbit(a) ? b : a; }
-template <class T> inline T min_nan(T a, T b) { return a != a || b != b ? a + b : a < b ? a : b < a ? b : signbit(a) ? a : b; }
-inline u32 mul_high(u32 a, u32 b) { return (u32)((u64)a * b >> 32); }
+TS_HOST u32 f16_pair_from(float low, float high) { return f16_from(low) | (u32)f16_from(high) << 16; }
+TS_HOST u32 bf16_pair_from(float low, float high) { return bf16_from(low) | (u32)bf16_from(high) << 16; }
+template <class T> inline T max_nan(T a, T b) { return a != a || b != b ? a + b : a > b ? a : b > a ? b : __builtin_signbit(a) ? b : a; }
+template <class T> inline T min_nan(T a, T b) { return a != a || b != b ? a + b : a < b ? a : b < a ? b : __builtin_signbit(a) ? a : b; }
+TS_HOST u32 mul_high(u32 a, u32 b) { return (u32)((u64)a * b >> 32); }
 
 struct Shuffle { u32 value, result; int mask; };
-inline u32 shuffle_xor(u32 v, int mask) {
+TS_HOST u32 shuffle_xor(u32 v, int mask) {
   Shuffle s{v, 0, mask};
   collective(Collective::shuffle, &s, [](void* (&lane)[32]) {
     for (int i = 0; i < 32; ++i) {
@@ -340,7 +357,7 @@ inline u32 shuffle_xor(u32 v, int mask) {
 }
 
 struct MatrixLoad { u32 (*r)[4]; const u8* row; bool transposed; };
-inline void perform_ldmatrix(void* (&lane)[32]) {
+TS_HOST void perform_ldmatrix(void* (&lane)[32]) {
   u16 rows[32][8];
   int first = m.current / 32 * 32;
   for (int i = 0; i < 32; ++i) {
@@ -359,11 +376,11 @@ inline void perform_ldmatrix(void* (&lane)[32]) {
     }
   }
 }
-inline void ldmatrix_x4(u32 (&r)[4], const void* row) {
+TS_HOST void ldmatrix_x4(u32 (&r)[4], const void* row) {
   MatrixLoad l{&r, (const u8*)row, false};
   collective(Collective::ldmatrix, &l, perform_ldmatrix);
 }
-inline void ldmatrix_x4_trans(u32 (&r)[4], const void* row) {
+TS_HOST void ldmatrix_x4_trans(u32 (&r)[4], const void* row) {
   MatrixLoad l{&r, (const u8*)row, true};
   collective(Collective::ldmatrix, &l, perform_ldmatrix);
 }
@@ -392,7 +409,7 @@ template <bool Transposed, int N> inline void stmatrix(void* row, const u32 (&r)
   collective(Collective::stmatrix, &s, perform_stmatrix<Transposed, N>);
 }
 
-inline u32 tf32_bits(u32 x) { return (x & 0x7f800000u) == 0x7f800000u ? x : (x + 0xfffu + (x >> 13 & 1u)) & ~0x1fffu; }
+TS_HOST u32 tf32_bits(u32 x) { return (x & 0x7f800000u) == 0x7f800000u ? x : (x + 0xfffu + (x >> 13 & 1u)) & ~0x1fffu; }
 
 struct Mma { float (*d)[4]; const u32 (*a)[4]; const u32 (*b)[2]; };
 // Products of m16n8kK; `value(word, half)` decodes an element. Halves = 2: 16-bit elements, 1: 32-bit.
@@ -414,25 +431,25 @@ template <int Halves, class Decode> inline void perform_mma(void* (&lane)[32], D
       (*((Mma*)lane[i])->d)[c] = (float)sum;
     }
 }
-inline void mma_f16_k16(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+TS_HOST void mma_f16_k16(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
   Mma f{&d, &a, &b};
   collective(Collective::mma, &f, [](void* (&lane)[32]) { perform_mma<2>(lane, [](u32 w, int h) { return f16_to((u16)(w >> 16 * h)); }); });
 }
-inline void mma_bf16_k16(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+TS_HOST void mma_bf16_k16(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
   Mma f{&d, &a, &b};
   collective(Collective::mma, &f, [](void* (&lane)[32]) { perform_mma<2>(lane, [](u32 w, int h) { return bits_as<float>(w >> 16 * h << 16); }); });
 }
-inline void mma_tf32_k8(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+TS_HOST void mma_tf32_k8(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
   Mma f{&d, &a, &b};
   collective(Collective::mma, &f, [](void* (&lane)[32]) { perform_mma<1>(lane, [](u32 w, int) { return bits_as<float>(w & ~0x1fffu); }); });
 }
 
-inline u64 clock_ns() {
+TS_HOST u64 clock_ns() {
   timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   return (u64)t.tv_sec * 1000000000ull + (u64)t.tv_nsec;
 }
-inline u32 multiprocessor() { return 0; }
+TS_HOST u32 multiprocessor() { return 0; }
 
 }  // namespace hw
 }  // namespace tessera
@@ -440,7 +457,7 @@ inline u32 multiprocessor() { return 0; }
 namespace tessera {
 namespace hw {
 
-inline void start_block() {
+TS_HOST void start_block() {
   memset(m.shared, 0xff, m.shared_size);  // NaN, if anyone should get to see it
   memset(m.shared_state, 0, m.shared_size);
   memset((void*)m.shared_shadow, 0, sizeof(Shadow) * m.shared_size);
@@ -465,13 +482,13 @@ inline void start_block() {
   start_async();
 }
 // How many threads from `first` on are in a state.
-inline int count(State state, int first, int end) {
+TS_HOST int count(State state, int first, int end) {
   int n = 0;
   for (int t = first; t < end; ++t) n += m.fibers[t].state == state;
   return n;
 }
 // A barrier of the program's threads, or of all that have not ended; of the program's none may have ended.
-inline bool pass_barrier() {
+TS_HOST bool pass_barrier() {
   int own = threads(), all = m.threads;
   State state = count(State::at_barrier, 0, own) == own ? State::at_barrier : State::at_block;
   if (state == State::at_block && count(state, 0, own) + count(state, own, all) + count(State::done, own, all) != all) return false;
@@ -480,7 +497,7 @@ inline bool pass_barrier() {
     if (m.fibers[t].state == state) m.fibers[t].state = State::ready;
   return true;
 }
-[[noreturn]] inline void fail_stuck() {
+[[noreturn]] TS_HOST void fail_stuck() {
   for (int t = 0; t < m.threads; ++t)
     if (m.fibers[t].state == State::at_mbarrier)
       fail("thread %d waits for the mbarrier at byte %u of shared memory, which nobody completes", t, shared_address(m.fibers[t].awaited));
@@ -489,7 +506,7 @@ inline bool pass_barrier() {
 // Seeds with a meaning of their own: the first (the last) warp runs as far as it can before any other moves.
 constexpr u64 in_turn = 0, first_warp_ahead = 1, last_warp_ahead = 2;
 
-inline void run_block(u64 seed) {
+TS_HOST void run_block(u64 seed) {
   start_block();
   bool ahead = seed == first_warp_ahead || seed == last_warp_ahead;
   while (m.running) {
@@ -534,7 +551,7 @@ struct Launch {
   void** trace;
   i64 trace_size, traced;
 };
-inline int emulate(Launch* l) {
+TS_HOST int emulate(Launch* l) {
   memset((void*)&m, 0, sizeof m);
   m.threads = (int)l->threads;
   m.grid = l->grid;

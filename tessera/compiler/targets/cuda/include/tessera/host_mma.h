@@ -29,7 +29,7 @@ template <class D, class Wide, int Per, int Words, class Decode> inline void per
 }
 
 // Value of an 8-bit float with `mantissa` bits of fraction; the one NaN of e4m3 is 0x7f, e5m2 has infinities.
-inline double value_of_fp8(u8 bits, int mantissa) {
+TS_HOST double value_of_fp8(u8 bits, int mantissa) {
   int exponent = (bits & 0x7f) >> mantissa, fraction = bits & ((1 << mantissa) - 1), bias = mantissa == 3 ? 7 : 15;
   double r = exponent ? ldexp(1.0 + ldexp((double)fraction, -mantissa), exponent - bias) : ldexp((double)fraction, 1 - bias - mantissa);
   if (mantissa == 3 ? (bits & 0x7f) == 0x7f : exponent == 31) r = fraction && (mantissa == 2 || fraction == 7) ? (double)NAN : (double)INFINITY;
@@ -37,7 +37,7 @@ inline double value_of_fp8(u8 bits, int mantissa) {
 }
 
 #define TS_HOST_MMA(name, D, Wide, Per, Words, decode)                              \
-  inline void name(D (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {               \
+  TS_HOST void name(D (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {              \
     Fragments<D> f{&d, &a, &b};                                                      \
     collective(Collective::mma, &f, [](void* (&lane)[32]) {                         \
       perform_wide<D, Wide, Per, Words>(lane, [](const u32* r, int x, int h) { return (Wide)(decode); }); \
@@ -77,7 +77,7 @@ template <bool RowsInside, bool ColumnsInside> inline void mma_f16_k4(float (&d)
   collective(Collective::mma, &f, perform_quarters<RowsInside, ColumnsInside>);
 }
 
-inline u32 scale_f16x2(u32 x) {
+TS_HOST u32 scale_f16x2(u32 x) {
   return (u32)f16_from(f16_to((u16)x) * 256.0f) | (u32)f16_from(f16_to((u16)(x >> 16)) * 256.0f) << 16;
 }
 

@@ -14,43 +14,43 @@ static_assert(sizeof(TensorMap) == 128, "a tensor map has 128 bytes");
 
 namespace hw {
 
-inline u32 shared_address(const void* p) { return (u32)((const u8*)p - m.shared); }
-inline bool elect() { return m.current % 32 == 0; }
-inline int uniform(int x) { return x; }
-inline void sync_block() { yield(State::at_block); }
-inline void sync_warp() { shuffle_xor(0, 0); }
+TS_HOST u32 shared_address(const void* p) { return (u32)((const u8*)p - m.shared); }
+TS_HOST bool elect() { return m.current % 32 == 0; }
+TS_HOST int uniform(int x) { return x; }
+TS_HOST void sync_block() { yield(State::at_block); }
+TS_HOST void sync_warp() { shuffle_xor(0, 0); }
 template <int N> inline void give_up_registers() {}
 template <int N> inline void take_registers() {}
 
 // mbarriers (PTX ISA, "Size and alignment of mbarrier object"; what the 64 bits hold is ours)
 struct Mbarrier { i32 tx; u8 count, pending, phase, magic; };
-inline Mbarrier* mbarrier_at(u64* b) {
+TS_HOST Mbarrier* mbarrier_at(u64* b) {
   check_shared(b, 8, 8, false);
   Mbarrier* x = (Mbarrier*)b;
   if (x->magic != 0xb7) fail("there is no initialised mbarrier at byte %u of shared memory", shared_address(b));
   return x;
 }
-inline void mbarrier_init(u64* b, u32 count) {
+TS_HOST void mbarrier_init(u64* b, u32 count) {
   check_shared(b, 8, 8, true);
   if (count < 1 || count > 255) fail("an mbarrier for %u arrivals", count);
   *(Mbarrier*)b = {0, (u8)count, (u8)count, 0, 0xb7};
 }
-inline void mbarrier_init_fence() {}
-inline void mbarrier_settle(Mbarrier* x) {
+TS_HOST void mbarrier_init_fence() {}
+TS_HOST void mbarrier_settle(Mbarrier* x) {
   if (x->pending || x->tx) return;
   x->phase ^= 1;
   x->pending = x->count;
 }
-inline void mbarrier_arrive_expect(u64* b, u32 bytes) {
+TS_HOST void mbarrier_arrive_expect(u64* b, u32 bytes) {
   Mbarrier* x = mbarrier_at(b);
   if (!x->pending) fail("more arrivals than the mbarrier at byte %u of shared memory counts", shared_address(b));
   --x->pending;
   x->tx += (i32)bytes;
   mbarrier_settle(x);
 }
-inline void mbarrier_expect(u64* b, u32 bytes) { mbarrier_at(b)->tx += (i32)bytes; }
-inline void mbarrier_arrive(u64* b) { mbarrier_arrive_expect(b, 0); }
-inline void mbarrier_wait(u64* b, u32 parity) {
+TS_HOST void mbarrier_expect(u64* b, u32 bytes) { mbarrier_at(b)->tx += (i32)bytes; }
+TS_HOST void mbarrier_arrive(u64* b) { mbarrier_arrive_expect(b, 0); }
+TS_HOST void mbarrier_wait(u64* b, u32 parity) {
   Mbarrier* x = mbarrier_at(b);
   Fiber& f = m.fibers[m.current];
   while (x->phase == parity) {
@@ -59,7 +59,7 @@ inline void mbarrier_wait(u64* b, u32 parity) {
     yield(State::at_mbarrier);
   }
 }
-inline void wake_waiting() {
+TS_HOST void wake_waiting() {
   for (int t = 0; t < m.threads; ++t) {
     Fiber& f = m.fibers[t];
     if (f.state == State::at_mbarrier && ((Mbarrier*)f.awaited)->phase != f.parity) f.state = State::ready;
@@ -74,16 +74,16 @@ struct Async {
   int n_copies;
   Products* groups[8];  // per warpgroup
 };
-static Async async_;
+TS_HOST_STATE(Async, async_);
 
 // Address bits 4 and up of as many pieces as a line has, xored with bits 7 and up.
-inline u32 swizzled(u32 offset, u32 line_bytes) { return offset ^ (offset >> 7 & (line_bytes / 16 - 1)) << 4; }
-inline u32 box_bytes(const TensorMap& t) {
+TS_HOST u32 swizzled(u32 offset, u32 line_bytes) { return offset ^ (offset >> 7 & (line_bytes / 16 - 1)) << 4; }
+TS_HOST u32 box_bytes(const TensorMap& t) {
   u32 n = t.itemsize;
   for (u32 d = 0; d < t.rank; ++d) n *= t.box[d];
   return n;
 }
-inline void prefetch_tensor_map(const TensorMap*) {}
+TS_HOST void prefetch_tensor_map(const TensorMap*) {}
 template <int R> inline void copy_tensor(void* to, const TensorMap* map, u64* b, const i32 (&at)[R]) {
   u32 offset = shared_address(to), n = box_bytes(*map);
   if ((int)map->rank != R) fail("a tensor copy with %d coordinates of a tensor map of rank %u", R, map->rank);
@@ -103,7 +103,7 @@ template <int R> inline void copy_tensor(void* to, const TensorMap* map, u64* b,
   async_.copies[async_.n_copies++] = c;
 }
 // One line of the box: the elements inside the tensor, zeros around them.
-inline void land_line(const TensorMap& t, u64 source, bool inside, i64 first, u32 to) {
+TS_HOST void land_line(const TensorMap& t, u64 source, bool inside, i64 first, u32 to) {
   for (u32 i = 0; i < t.box[0]; ++i) {
     u8 element[16] = {};
     i64 at = first + i;
@@ -122,7 +122,7 @@ inline void land_line(const TensorMap& t, u64 source, bool inside, i64 first, u3
     memcpy(m.shared + swizzled(offset, t.line_bytes), element, t.itemsize);
   }
 }
-inline void land_copy(int number) {
+TS_HOST void land_copy(int number) {
   TensorCopy c = async_.copies[number];
   async_.copies[number] = async_.copies[--async_.n_copies];
   const TensorMap& t = *c.map;
@@ -149,7 +149,7 @@ inline void land_copy(int number) {
   mbarrier_settle(x);
   m.current = self;
 }
-inline void fence_async_proxy() { m.fibers[m.current].fenced_at = m.clock; }
+TS_HOST void fence_async_proxy() { m.fibers[m.current].fenced_at = m.clock; }
 
 // Products of warpgroups
 enum class Kind { f16, bf16, tf32, e4m3, e5m2 };
@@ -168,20 +168,20 @@ struct Products {
   void* payload[128];
   Accumulator accumulators[128][16];
 };
-inline Products& products() {
+TS_HOST Products& products() {
   Products*& p = async_.groups[m.current / 128];
   if (!p) p = (Products*)calloc(1, sizeof(Products));
   return *p;
 }
-inline int kind_bytes(Kind k) { return k == Kind::tf32 ? 4 : k == Kind::f16 || k == Kind::bf16 ? 2 : 1; }
-inline float small_value(u8 x, int e, int mantissa) {  // fp8: no infinity in e4m3
+TS_HOST int kind_bytes(Kind k) { return k == Kind::tf32 ? 4 : k == Kind::f16 || k == Kind::bf16 ? 2 : 1; }
+TS_HOST float small_value(u8 x, int e, int mantissa) {  // fp8: no infinity in e4m3
   int sign = x >> 7, exponent = x >> mantissa & ((1 << e) - 1), low = x & ((1 << mantissa) - 1), bias = (1 << (e - 1)) - 1;
   if (e == 4 ? (x & 0x7f) == 0x7f : exponent == 31 && low) return NAN;
   if (e == 5 && exponent == 31) return sign ? -INFINITY : INFINITY;
   float v = exponent ? ldexpf((float)(low + (1 << mantissa)), exponent - bias - mantissa) : ldexpf((float)low, 1 - bias - mantissa);
   return sign ? -v : v;
 }
-inline float decoded(Kind kind, const u8* p) {
+TS_HOST float decoded(Kind kind, const u8* p) {
   u32 w = 0;
   memcpy(&w, p, kind_bytes(kind));
   switch (kind) {
@@ -193,7 +193,7 @@ inline float decoded(Kind kind, const u8* p) {
   }
 }
 // Element (i, k) of the matrix behind a descriptor; i counts along m or n (PTX ISA, "Matrix Descriptor Format", "Strides").
-inline float element_at(u64 descriptor, Kind kind, bool transposed, int i, int k) {
+TS_HOST float element_at(u64 descriptor, Kind kind, bool transposed, int i, int k) {
   u32 start = (u32)(descriptor & 0x3fff) << 4, leading = (u32)(descriptor >> 16 & 0x3fff) << 4, stride = (u32)(descriptor >> 32 & 0x3fff) << 4;
   if (descriptor >> 62 == 0 || descriptor >> 49 & 7) fail("only matrix descriptors with a swizzle and no base offset are modelled");
   u32 line_bytes = 256u >> (descriptor >> 62);
@@ -218,7 +218,7 @@ inline float element_at(u64 descriptor, Kind kind, bool transposed, int i, int k
   }
   return decoded(kind, m.shared + offset);
 }
-inline void perform(Products& g, const Product& p) {
+TS_HOST void perform(Products& g, const Product& p) {
   int K = 32 / kind_bytes(p.kind), first = m.current / 128 * 128;
   static float a[64][32], b[32][256];
   for (int i = 0; i < 64; ++i)
@@ -245,7 +245,7 @@ inline void perform(Products& g, const Product& p) {
   }
 }
 // Carries out the products of the groups before `limit`, in order.
-inline void perform_before(Products& g, int limit) {
+TS_HOST void perform_before(Products& g, int limit) {
   int done = 0;
   while (done < g.n && g.queue[done].group < limit) perform(g, g.queue[done++]);
   memmove(g.queue, g.queue + done, sizeof(Product) * (g.n - done));
@@ -253,7 +253,7 @@ inline void perform_before(Products& g, int limit) {
 }
 
 struct Issue { float* d; int columns; Kind kind; bool transposed_a, transposed_b; const u32* registers; u64 a, b; };
-inline int accumulator_of(Products& g, int t, const Issue& i, int group) {
+TS_HOST int accumulator_of(Products& g, int t, const Issue& i, int group) {
   Accumulator* free = nullptr;
   for (Accumulator& x : g.accumulators[t]) {
     if (!x.used && !free) free = &x;
@@ -271,7 +271,7 @@ inline int accumulator_of(Products& g, int t, const Issue& i, int group) {
   return (int)(free - g.accumulators[t]);
 }
 // An instruction of the warpgroup: carried out when its 128 threads have come.
-inline void issue(Issue i) {
+TS_HOST void issue(Issue i) {
   Products& g = products();
   Fiber& f = m.fibers[m.current];
   if (!f.products_fenced) fail("wgmma without wgmma.fence since the registers were last free");
@@ -297,9 +297,9 @@ template <Kind K, bool TransA, bool TransB, int R> inline void wgmma(float (&d)[
 template <Kind K, bool TransB, int R> inline void wgmma(float (&d)[R], const u32 (&a)[4], u64 b) {
   issue({d, R * 2, K, false, TransB, a, 0, b});
 }
-inline u32 held(u32 x) { return x; }
+TS_HOST u32 held(u32 x) { return x; }
 template <int R> inline void wgmma_fence(float (&)[R]) { m.fibers[m.current].products_fenced = true; }
-inline void wgmma_commit() { ++m.fibers[m.current].products_group; }
+TS_HOST void wgmma_commit() { ++m.fibers[m.current].products_group; }
 template <int N, int R> inline void wgmma_wait(float (&d)[R]) {
   Fiber& f = m.fibers[m.current];
   Products& g = products();
@@ -314,7 +314,7 @@ template <int N, int R> inline void wgmma_wait(float (&d)[R]) {
   }
 }
 
-inline void start_async() {
+TS_HOST void start_async() {
   async_.n_copies = 0;
   for (Products* g : async_.groups)
     if (g) {
@@ -323,12 +323,12 @@ inline void start_async() {
     }
 }
 // At the end of a block; what is under way would write memory and registers that others have by then.
-inline void check_async_ended() {
+TS_HOST void check_async_ended() {
   if (async_.n_copies) fail("a program ended with tensor copies under way");
   for (Products* g : async_.groups)
     if (g && g->n) fail("a program ended with products under way");
 }
-inline void free_async() {
+TS_HOST void free_async() {
   for (Products*& g : async_.groups) {
     if (g) free(g->queue), free(g);
     g = nullptr;
