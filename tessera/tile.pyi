@@ -508,12 +508,14 @@ def full(shape: Any, value: Any, dtype: Any = 'f32') -> Any:
     - *Cost:* Nothing: one number stands for all elements.
     """
 
-def gather(source: Any, index: Any, *more: Any) -> Any:
-    """Elements of a tensor at computed indices, one integer tile per axis.
+def gather(source: Any, index: Any, *more: Any, axis: Any = -1) -> Any:
+    """Elements of a tensor at computed indices, one integer tile per axis. Of a tile, elements along `axis`: `index` is
+    as long as the tile along the others, and each of its elements says which one stands there, as NumPy's
+    `take_along_axis` has it; one that lies outside of the tile is padding, 0 and in no reduction.
 
-    - *Shapes:* the index tiles' common shape
-    - *Dtypes:* indices are integers; gives the tensor's dtype
-    - *Cost:* One access for each element, and the more the further apart they lie.
+    - *Shapes:* the index tiles' common shape; of a tile `[M, N], [M, K] -> [M, K]` for the last axis
+    - *Dtypes:* indices are integers; gives the dtype of the tensor or tile
+    - *Cost:* One access for each element, and the more the further apart they lie; of a tile in shared or scratch memory.
     """
 
 def ge(x: Any, y: Any) -> Any:
@@ -1021,12 +1023,23 @@ def rsqrt(x: Any) -> Any:
     - *Cost:* 2 operations for each element; what it is computed from does not go through memory.
     """
 
-def scatter(target: Any, index: Any, value: Any) -> Any:
-    """Writes elements at computed indices, which must be distinct.
+def scatter(target: Any, index: Any, value: Any, axis: Any = -1) -> Any:
+    """Writes elements of a tensor at computed indices, which must be distinct. Of a tile it gives a new one, with
+    `value` at the places along `axis` that `index` says: of several values for one place the last one stays, and a
+    place outside of the tile gets none. `x[:, index] = value` is the same.
 
-    - *Shapes:* `index` is an integer tile, or a tuple of one for each axis; `value` has their shape
-    - *Dtypes:* indices are integers; the value is rounded to the tensor's dtype
-    - *Cost:* One access for each element, and the more the further apart they lie.
+    - *Shapes:* `index` is an integer tile, or a tuple of one for each axis; `value` has their shape. Of a tile `[..., N, ...], [K], [..., K, ...] -> [..., N, ...]`, or the index as long as the values
+    - *Dtypes:* indices are integers; the value is rounded to the dtype of the tensor or tile
+    - *Cost:* One access for each element, and the more the further apart they lie; of a tile N times K comparisons for each line along the axis.
+    """
+
+def scatter_add(x: Any, index: Any, value: Any, axis: int = -1) -> Any:
+    """The tile with each element of `value` added at the place along `axis` that `index` says, in the order of the
+    index, whatever the target. A place outside of the tile gets nothing. `index` has one axis, or those of `value`.
+
+    - *Shapes:* `[..., N, ...], [K], [..., K, ...] -> [..., N, ...]`
+    - *Dtypes:* any number, and integers -> the dtype of the tile, f32 for narrower floats
+    - *Cost:* N times K comparisons for each line along the axis; every element moves through scratch memory, or through shared memory on a GPU.
     """
 
 def shift_left(x: Any, y: Any) -> Any:
@@ -1183,10 +1196,10 @@ def sum(x: Any, axis: Any = None, keepdim: bool = False) -> Any:
     """
 
 def take(x: Any, places: Any, axis: int = -1) -> Any:
-    """Elements of a tile along `axis` at computed `places`. A place outside of the tile is padding: 0, and in no
-    reduction.
+    """Elements of a tile along `axis` at computed `places`, as `x[:, places]` has them too. A place outside of the tile
+    is padding: 0, and in no reduction. One place, a number, leaves the axis out.
 
-    - *Shapes:* `[..., N, ...], [K] -> [..., K, ...]`
+    - *Shapes:* `[..., N, ...], [K] -> [..., K, ...]`; `[..., N, ...], [] -> [..., ...]`
     - *Dtypes:* any, and integers -> the dtype of the tile
     - *Cost:* Every element moves through scratch memory, or through shared memory on a GPU.
     """

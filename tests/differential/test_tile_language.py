@@ -338,6 +338,32 @@ def parts(
     e[0:8, 0:6] = left - right
 
 
+def put(x: Any, at: Any, v: Any, add: bool) -> Any:
+    out = x.copy()
+    for j, place in enumerate(at):
+        if 0 <= place < len(x[0]):
+            out[:, place] = v[:, j] + out[:, place] * add
+    return out
+
+
+@form(
+    lambda: (
+        normal(8, 12), rng.integers(-2, 14, 16).astype(np.int32), normal(8, 16), *map(empty, (8, 8, 8), (16, 12, 12)),
+    ),
+    lambda x, at, v: (
+        np.where((at >= 0) & (at < 12), x[:, np.clip(at, 0, 11)], 0), put(x, at, v, False), put(x, at, v, True),
+    ),
+)  # fmt: skip
+def placed(
+    x: ts.Tensor["M", "N", ts.f32], at: ts.Tensor["k", ts.int32], v: ts.Tensor["M", "k", ts.f32],
+    a: ts.Tensor["M", "k", ts.f32], b: ts.Tensor["M", "N", ts.f32], c: ts.Tensor["M", "N", ts.f32],
+):  # fmt: skip
+    t, places = x[0:8, 0:12], at[0:16]
+    a[0:8, 0:16] = ts.tile.gather(t, places[None, :] + ts.tile.zeros((8, 1), ts.int32))
+    b[0:8, 0:12] = ts.tile.scatter(t, places, v[0:8, 0:16])
+    c[0:8, 0:12] = ts.tile.scatter_add(t, places, v[0:8, 0:16])
+
+
 # random numbers
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -41,9 +41,10 @@ class TilePrimitive(TileBuiltin, abstract=True):
     Operands arrive in the dtype that arithmetic is done in: f32 for bf16, f16 and smaller floats.
     """
 
-    padding: float = 0
-    """what stands where an operand's elements do not exist, beyond the edge of the tensor or behind a mask. Where the
-    result has the shape of the first operand, its elements exist where that one's do; else all of them do."""
+    padding: float | Mapping[str, float] = 0
+    """what stands where an operand's elements do not exist, beyond the edge of the tensor or behind a mask; one number
+    for all operands, or one each by name. Where the result has the shape of the first operand, its elements exist where
+    that one's do; else all of them do."""
 
     moves: tuple[str, ...] = ()
     """operands that elements of the result are taken from unchanged. They keep their dtypes, and an element of the
@@ -73,10 +74,13 @@ class TilePrimitive(TileBuiltin, abstract=True):
     cuda: Callable[..., Any] | None = None
     """as `element`, for CUDA alone: values are C++ expressions."""
 
-    def kept(self, rank: int, *given: Any, **attrs: Any) -> dict[int, int]:
+    def kept(self, before: int, after: int, **attrs: Any) -> dict[int, int]:
         """Of an op that moves: the result's axes along which elements stay where they are in every moved operand, with
-        the operands' axes. `rank` is that of the operands."""
+        the operands' axes. `before` is the rank of the operands, `after` that of the result."""
         return {}
+
+    def padding_of(self, operand: str) -> float:
+        return self.padding.get(operand, 0) if isinstance(self.padding, Mapping) else self.padding
 
     def flops(self, operands: Sequence[TileType], result: TileType, **attrs: Any) -> Dim:
         """Operations for cost models; by default one for each element of the result."""
@@ -165,6 +169,11 @@ class ElementWriter(ABC):
     def choose(self, condition: Element, a: Element | float, b: Element | float) -> Element:
         """a where the condition holds, else b. Both are computed: their places must exist."""
         return self.apply("where", condition, a, b)
+
+    @abstractmethod
+    def fold(self, n: int, start: Element, step: Callable[[At, Element], Element]) -> Element:
+        """`step(j, x)` for j = 0, 1 ... n - 1 in this order, where x is what the step before gave; at first `start`,
+        whose dtype all steps give. A loop in the code."""
 
     @abstractmethod
     def scalar(self, name: str, operands: Sequence[Element], dtype: DType, result: DType) -> Element:

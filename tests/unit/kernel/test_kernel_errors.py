@@ -96,9 +96,9 @@ def every_other_column(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", ts.f32]
     y[tile_m:tile_m+8] = ts.tile.row_sum(x[tile_m:tile_m+8, 0:N:2])
 
 
-@wrong("TS402", "x[tile_m:tile_m+8, 2 * ts.tile.arange(4)]", "(start + ts.tile.arange(16))[:, None], columns[None, :]")
-def rows_of_columns(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", ts.f32]):
-    y[tile_m:tile_m+8] = ts.tile.row_sum(x[tile_m:tile_m+8, 2 * ts.tile.arange(4)])
+@wrong("TS402", "x[v[0:4], tile_m:tile_m+8, v[4:8]]", "(start + ts.tile.arange(16))[:, None], columns[None, :]")
+def slice_between(x: ts.Tensor["N", "M", "N", ts.f32], v: ts.Tensor["K", ts.int32], y: ts.Tensor["M", ts.f32]):
+    y[tile_m:tile_m+8] = ts.tile.sum(x[v[0:4], tile_m:tile_m+8, v[4:8]], axis=0)
 
 
 @wrong("TS418", "x[tile_m:tile_m+4, tile_n:tile_n+4] + v", "the vector [4 along (t)%3] runs along (t)%3")
@@ -152,7 +152,7 @@ def stores_nothing(x: ts.Tensor["M", ts.f32]):
     v = x[tile_m:tile_m+8]
 
 
-@wrong("TS406", "v[0:4]", "store to a parameter")
+@wrong("TS406", "store_to_a_tile", "v is a tile, and what is stored to a part of it changes no tensor")
 def store_to_a_tile(x: ts.Tensor["M", ts.f32]):
     v = x[tile_m:tile_m+8] + 1
     v[0:4] = 1.0

@@ -99,7 +99,15 @@ REFUSED = {
     "t[2:2]": ("TS204", "the slice takes none of the 4 elements of an axis of [4, 8]"),
     "t[::0]": ("TS105", "the step of a slice is not 0"),
     "t[0, 0, 0]": ("TS204", "3 indices for the 2 axes of [4, 8] f32"),
-    "t[p]": ("TS404", "parts of a tile start and end at numbers known at compile time, not"),
+    "t[0:p]": ("TS404", "the slice's width must be known at compile time; here it is p"),
+    "t[p : p + 4 : 2]": ("TS404", "a slice that starts at a computed place has no step"),
+    "t[x[0:4, 0]]": ("TS207", "an index is an integer, not [4] f32"),
+    "t[at[0:4], at[0:4]]": ("TS402", "one index tile may stand in a subscript of a tile"),
+    "t[N - 20]": ("TS204", "index -12 is outside of an axis of 4 elements of [4, 8]"),
+    "ts.tile.gather(t, at[0:4])": ("TS402", "gather_along: an index [4] int32 has other axes than [4, 8] f32"),
+    "ts.tile.gather(t, u)": ("TS402", "gather_along: an index is as long as the tile along all axes but axis 1"),
+    "ts.tile.scatter(t, at[0:4], t)": ("TS402", "[4, 8] does not broadcast to [4, 4]"),
+    "ts.tile.scatter_add(t > 0, at[0:4], True)": ("TS402", "scatter_add: bools are not added"),
     "ts.tile.concat(t)": ("TS105", "concat takes a tuple of tiles, such as concat((a, b)), not"),
     "ts.tile.concat((t, t[:, 0:3]), axis=0)": (
         "TS402",
@@ -107,7 +115,7 @@ REFUSED = {
     ),
     "ts.tile.stack((t, t), axis=3)": ("TS204", "axis 3 is out of range"),
     "ts.tile.split(t, 3)": ("TS402", "[4, 8] has no 3 equal parts along axis 1"),
-    "ts.tile.take(t, t)": ("TS402", "take: places are integers along one axis, not [4, 8] f32"),
+    "ts.tile.take(t, t)": ("TS402", "take: places are integers, not [4, 8] f32"),
     "ts.tile.take(t, ts.tile.arange(4), axis=2)": ("TS402", "take: axis 2 is out of range for [4, 8]"),
 }
 
@@ -115,15 +123,17 @@ REFUSED = {
 @pytest.mark.parametrize("expression", REFUSED)
 def test_refused(expression: str, tmp_path: Path) -> None:
     program = f"""
-def k(x: Tensor["M", "N", ts.f32], y: Tensor["M", "N", ts.f32]):
+def k(x: Tensor["M", "N", ts.f32], at: Tensor["n", ts.int32], y: Tensor["M", "N", ts.f32]):
     p = ts.tile.program_id()
-    t = x[0:4, 0:8] + 1
+    t, u = x[0:4, 0:8] + 1, ts.tile.zeros((3, 2), ts.int32)
     y[p, :] = x[p, :]
     found = {expression}
 """
     x = np.zeros((4, 8), np.float32)
     found = [
-        (d.code, d.message) for d in check(loaded(program, tmp_path)["k"], x, x).diagnostics if d.severity == "error"
+        (d.code, d.message)
+        for d in check(loaded(program, tmp_path)["k"], x, np.zeros(9, np.int32), x).diagnostics
+        if d.severity == "error"
     ]
     assert [code for code, _ in found] == [REFUSED[expression][0]]
     assert found[0][1].startswith(REFUSED[expression][1])

@@ -269,31 +269,34 @@ class Memory:
 
     # computed places
     def _elements(self, view: View, full: Sequence[Any]) -> Elements:
-        """NumPy's rule for index tiles: they broadcast with each other; slices stand behind them as further axes."""
-        advanced = [self.tile_of(i) for i in full if isinstance(i, (Lanes, Value))]
-        shaped, lead = self.tiles.together([self.tiles.cast(v, dtypes.int64) for v in advanced])
+        """Index tiles broadcast with each other, and their axes stand where the first of them does, between those of
+        slices; numbers have none. As NumPy has it, but that a number moves nothing to the front."""
+        advanced = [a for a, i in enumerate(full) if isinstance(i, (Lanes, Value))]
+        shaped, lead = self.tiles.together([self.tiles.cast(self.tile_of(full[a]), dtypes.int64) for a in advanced])
         base = tile_type(shaped[0]).shape
-        blocks = [(a, *self._block(i, view.shape[a])) for a, i in enumerate(full) if is_slice(i)]
-        if blocks and any(not isinstance(i, slice) for i in full[blocks[0][0] :]):
+        blocks = {a: self._block(i, view.shape[a]) for a, i in enumerate(full) if is_slice(i)}
+        if any(advanced[0] < a < advanced[-1] for a in blocks):
             raise KernelFault(
                 "TS402",
-                "slices stand behind the index tiles, as in rows, :; write this one as an index tile, too: "
-                "(start + ts.tile.arange(16))[:, None], columns[None, :]",
+                "a slice stands between index tiles, and where their axes would go is not said; write it as an index "
+                "tile, too: (start + ts.tile.arange(16))[:, None], columns[None, :]",
             )
-        shape = (*base, *(size for _, _, size, _ in blocks))
-        axes = (*lead, *(axis for *_, axis in blocks))
-        given, behind = iter(shaped), iter(range(len(base), len(shape)))
+        at = sum(a < advanced[0] for a in blocks)
+        before, behind = list(blocks.values())[:at], list(blocks.values())[at:]
+        shape = (*(b[1] for b in before), *base, *(b[1] for b in behind))
+        axes = (*(b[2] for b in before), *lead, *(b[2] for b in behind))
+        places = {a: n if n < at else n + len(base) for n, a in enumerate(blocks)}
+        given = iter(shaped)
         index: list[Value] = []
         for a, item in enumerate(full):
-            if isinstance(item, slice):
-                p = next(behind)
-                lower = next(lo for b, lo, _, _ in blocks if b == a)
-                index.append(self.counted(lower, shape, p))
+            if a in blocks:
+                index.append(self.counted(blocks[a][0], shape, places[a]))
             elif isinstance(item, (Lanes, Value)):
-                index.append(self.tiles.builder.broadcast(next(given), shape, tuple(range(len(base)))))
+                own = tuple(range(at, at + len(base)))
+                index.append(self.tiles.builder.broadcast(next(given), shape, own))
             else:
                 index.append(self.tiles.full(shape, _from_end(item, view.shape[a]), dtypes.int64))
-        sliced = tuple(a for a, *_ in blocks)
+        sliced = tuple(blocks)
         launch = any(isinstance(i, Lanes) and i.launch is not None for i in full)
         mask = self.mask
         if mask is None and launch and len(shape) == 1:
@@ -418,9 +421,7 @@ class Memory:
 
     def _fitted(self, value: Any, shape: Shape, axes: Sequence[Axis], view: View) -> Value:
         tiles = self.tiles
-        tile = value if isinstance(value, Value) else tiles.scalar(value, view.dtype)
-        demand_storable(tile_type(tile).dtype, view.dtype, view.name)
-        tile = tiles.cast(tile, view.dtype)
+        tile = storable(tiles, value, view.dtype, view.name)
         t = tile_type(tile)
         if t.rank > len(shape):
             self._refuse_fit(tile, shape, view)
@@ -436,6 +437,16 @@ class Memory:
         why = "; vectors along two axes make a matrix" if t.rank == 2 and len(shape) == 1 else ""
         had = self.tiles.identities.text(tile)
         raise KernelFault("TS402", f"a tile {had} does not fit the place {shape_text(shape)} of {view.name}{why}")
+
+
+def storable(tiles: Tiles, value: Any, dtype: DType, name: str) -> Value:
+    """A tile or number as elements of what holds `dtype`. Raises KernelFault."""
+    if isinstance(value, Value):
+        demand_storable(tile_type(value).dtype, dtype, name)
+        return tiles.cast(value, dtype)
+    if isinstance(value, (bool, int, float)) and not _holds(dtype, value):
+        raise KernelFault("TS303", f"{value!r} does not go into {name}, which holds {dtype}, without an explicit cast")
+    return tiles.scalar(value, dtype)
 
 
 def demand_storable(source: DType, target: DType, name: str) -> None:

@@ -11,7 +11,7 @@ from tessera.compiler.frontend.evaluate import control
 from tessera.compiler.frontend.evaluate import control as shared
 from tessera.compiler.frontend.evaluate.control import Carried
 from tessera.compiler.frontend.kernel.access import NOT_KNOWN
-from tessera.compiler.frontend.kernel.grid import SERIAL
+from tessera.compiler.frontend.kernel.grid import SERIAL, base_name
 from tessera.compiler.frontend.kernel.tiles import KernelFault, tile_type
 from tessera.compiler.frontend.kernel.values import (
     Axis,
@@ -154,7 +154,8 @@ def _serial(k: KernelState, node: ast.For, target: ast.Name, counting: Counting)
             "TS102", "else after a tile loop has no meaning; a loop without break always gets there", node.orelse[0]
         )
     extent = counting.stop if isinstance(counting.stop, (int, Expr)) else None
-    assigned = {n for n in stored_names(node.body) - {target.id} if not isinstance(ev.frame.lookup(n), FIXED)}
+    changed = stored_names(node.body) | _parts(k, node)
+    assigned = {n for n in changed - {target.id} if not isinstance(ev.frame.lookup(n), FIXED)}
     fixed = {n: v for n in stored_names(node.body) if isinstance(v := ev.frame.lookup(n), FIXED)}
     span = ev.span(node.iter)
     mark, flags = enter(k, node)
@@ -196,13 +197,20 @@ def _serial(k: KernelState, node: ast.For, target: ast.Name, counting: Counting)
     return close(k, node, mark)
 
 
+def _parts(k: KernelState, node: ast.For | ast.While) -> set[str]:
+    """Names of tiles a part of which a loop stores to: it carries them as it does those that it assigns."""
+    stored = (n for n in ast.walk(node) if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store))
+    found = {name for n in stored if (name := base_name(n))}
+    return {n for n in found if k.is_tile(v := k.ev.frame.names.get(n)) and not isinstance(v, FIXED)}
+
+
 def repeat(k: KernelState, node: ast.While, value: Any) -> Flow:
     """`while` on something that a whole program agrees on."""
     ev = k.ev
     if condition(k, node.test, value) is None:  # evaluated before the loop: says whether it can be a condition at all
         ev.frame.names.update(dict.fromkeys(stored_names(node.body), UNKNOWN))
         return Flow.NEXT
-    assigned = stored_names([*node.body, ast.Expr(node.test)])
+    assigned = stored_names([*node.body, ast.Expr(node.test)]) | _parts(k, node)
     mark, flags = enter(k, node)
     carried = Carried(ev, node, flags | {n for n in assigned if not isinstance(ev.frame.lookup(n), FIXED)})
     head, body, found, apart, said = Block(), Block(), 0, set[int](), len(ev.findings.items)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import cast
 
-from tessera.compiler.frontend.kernel.index import Indices
+from tessera.compiler.frontend.kernel.index import Indices, outer
 from tessera.compiler.frontend.kernel.tiles import KernelFault, Tiles
 from tessera.compiler.frontend.kernel.values import (
     MARK,
@@ -44,6 +44,7 @@ class Coordinates:
         self._candidates: dict[Coordinate, list[tuple[int, Dim]]] = {}
         self._late: list[tuple[Op, Callable[[], Dim]]] = []
         self._launch: dict[Dim, Value] = {}
+        self._scalars: dict[tuple[Block, Value], Dim] = {}
         self._fresh = 0
 
     # making them
@@ -166,12 +167,21 @@ class Coordinates:
         return self._opaque(value)
 
     def of_scalar(self, tile: Value) -> Dim:
-        """An integer scalar that the program computed, as an index."""
+        """An integer scalar that the program computed, as an index: one number has one, and `i + 2` is 2 more."""
         op = tile.op
         if op is not None and op.name == "tile.to_scalar":
             return self._opaque(op.operands[0])
+        if op is not None and op.name in ("tile.add", "tile.sub") and (number := _number(op.operands[1])) is not None:
+            return self.of_scalar(op.operands[0]) + (number if op.name == "tile.add" else -number)
+        block: Block | None = self.indices.builder.block
+        while block is not None:
+            if (known := self._scalars.get((block, tile))) is not None:
+                return known
+            block = outer(block)
         builder = self.indices.builder
-        return self._opaque(builder.value("tile.to_index", (tile,), INDEX))
+        out = self._opaque(builder.value("tile.to_index", (tile,), INDEX, hint=tile.hint))
+        self._scalars[builder.block, tile] = out
+        return out
 
     def _opaque(self, value: Value) -> Dim:
         for mark, bound in self.indices.values.items():
@@ -281,6 +291,12 @@ class Coordinates:
         mark = self._mark(name)
         self.indices.bind(mark, op.result)
         return mark
+
+
+def _number(v: Value) -> int | None:
+    """The integer that a scalar is."""
+    value = v.op.attrs["value"] if v.op is not None and v.op.name == "tile.constant" else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _batch_key(view: View, axis: int) -> object:

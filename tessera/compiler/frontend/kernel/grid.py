@@ -40,6 +40,8 @@ class Plan:
     """the only outermost loop over a range: a grid axis where its index tells programs apart"""
     stored: frozenset[str] = frozenset()
     """names that the kernel stores to"""
+    tiles: frozenset[str] = frozenset()
+    """names of tiles, which are values: what is stored to a part of one is an assignment"""
     whole: tuple[str, ...] = ()
     """names that are read without an index, in order of appearance"""
     overwritten: list[tuple[str, ast.AST]] = field(default_factory=list[tuple[str, ast.AST]])
@@ -68,8 +70,9 @@ def _plans(tree: ast.FunctionDef) -> dict[tuple[frozenset[str], int], Plan]:
 
 def _plan(tree: ast.FunctionDef, output_dims: frozenset[str]) -> Plan:
     found = [effects(s) for s in tree.body]
-    targets = [t for e in found for t in e.targets]
-    out = Plan(tree, _free_coordinates(tree), stored=frozenset(map(base_name, targets)))
+    tiles = _tiles(tree.body)
+    targets = [t for e in found for t in e.targets if base_name(t) not in tiles]
+    out = Plan(tree, _free_coordinates(tree), stored=frozenset(map(base_name, targets)), tiles=tiles)
     for s in (s for e in found for s in e.slices):
         assert isinstance(s.lower, ast.Name)
         out.widths.setdefault(s.lower.id, s)
@@ -78,11 +81,29 @@ def _plan(tree: ast.FunctionDef, output_dims: frozenset[str]) -> Plan:
     out.serial = tuple(c for c in out.coordinates if not _indexes_output(c, targets, output_dims))
     for name in reversed(out.serial):
         body = _wrap(name, body, out)
-    body = [s for statement in body for s in _promote(statement)]
-    out.outer = _outermost(body)
+    body = [s for statement in body for s in _promote(statement, tiles)]
+    out.outer = _outermost(body, tiles)
     new = ast.FunctionDef(**{f: getattr(tree, f) for f in tree._fields if f != "body"}, body=body)
     out.tree = ast.copy_location(new, tree)
     return out
+
+
+def _tiles(body: list[ast.stmt]) -> frozenset[str]:
+    """The names that the kernel assigns, but for those that it assigns other names: they may stand for tensors."""
+    assigned = frozenset[str]().union(*(effects(s).assigned for s in body))
+    others: dict[str, set[str]] = {}
+    for node in (n for s in body for n in ast.walk(s)):
+        if isinstance(node, ast.Assign) and isinstance(node.value, (ast.Name, ast.IfExp, ast.Attribute, ast.Tuple)):
+            for name in (n.id for t in node.targets for n in ast.walk(t) if isinstance(n, ast.Name)):
+                others.setdefault(name, set()).update(effects(node.value).reads)
+    declared = {n.target.id for s in body for n in ast.walk(s)
+                if isinstance(n, ast.AnnAssign) and n.value is None and isinstance(n.target, ast.Name)}  # fmt: skip
+    assigned -= declared
+    while True:  # a name of a tile is one, too
+        tensors = {n for n, given in others.items() if not given <= assigned}
+        if assigned.isdisjoint(tensors):
+            return assigned
+        assigned -= tensors
 
 
 _DESCRIBING = frozenset({"shape", "dtype", "ndim"})
@@ -140,10 +161,10 @@ def _wrap(name: str, body: list[ast.stmt], out: Plan) -> list[ast.stmt]:
     What accumulates over the loop (`acc += ...`, `m = maximum(m, ...)`) has its final value after it, so statements
     that only read such values stand after the loop; independent ones before it.
     """
-    inside = _dependent(name, body)
+    inside = _dependent(name, body, out.tiles)
     if not inside:
         return body
-    state = carried([body[i] for i in inside])
+    state = carried([body[i] for i in inside], out.tiles)
     first, last = inside[0], inside[-1]
     before, after = body[:first], body[last + 1 :]
     loop: list[ast.stmt] = []
@@ -166,16 +187,16 @@ def _wrap(name: str, body: list[ast.stmt], out: Plan) -> list[ast.stmt]:
     return [*before, loop_node, *late, *after]
 
 
-def _dependent(name: str, body: list[ast.stmt]) -> list[int]:
+def _dependent(name: str, body: list[ast.stmt], tiles: frozenset[str]) -> list[int]:
     inside: set[int] = set()
     while True:
-        state = carried([body[i] for i in sorted(inside)])
+        state = carried([body[i] for i in sorted(inside)], tiles)
         tainted, found = {name}, set[int]()
         for i, statement in enumerate(body):
             needed = any(writes([statement]) & reads(body[j]) for j in inside if j > i)
             if reads(statement) & tainted or (reads(statement) & state and needed and i > min(inside, default=i)):
                 found.add(i)
-                tainted |= writes([statement]) - state - updates(statement)
+                tainted |= writes([statement]) - state - updates(statement) - parts(statement, tiles)
         if found <= inside:
             return sorted(inside)
         inside |= found
@@ -192,18 +213,19 @@ def _synchronises(statement: ast.stmt) -> bool:
 def _note_overwrite(name: str, statement: ast.stmt, out: Plan) -> None:
     if isinstance(statement, ast.Assign):
         for target in statement.targets:
-            if isinstance(target, ast.Subscript) and name not in reads(target.slice):
+            kept = base_name(target) not in out.tiles and isinstance(target, ast.Subscript)
+            if kept and name not in reads(target.slice):
                 out.overwritten.append((name, statement))
 
 
 # accumulation in registers
 
 
-def _promote(statement: ast.stmt) -> list[ast.stmt]:
+def _promote(statement: ast.stmt, tiles: frozenset[str]) -> list[ast.stmt]:
     """`for ...: C[i] += x` with an invariant place becomes `t = C[i]; for ...: t += x; C[i] = t`."""
     if not isinstance(statement, ast.For):
         return [statement]
-    body = [s for inner in statement.body for s in _promote(inner)]
+    body = [s for inner in statement.body for s in _promote(inner, tiles)]
     changing = (
         writes([statement.target, *body])
         if not isinstance(statement.target, ast.Name)
@@ -213,7 +235,7 @@ def _promote(statement: ast.stmt) -> list[ast.stmt]:
     after: list[ast.stmt] = []
     for i, inner in enumerate(body):
         place = _accumulated(inner, body, changing)
-        if place is None:
+        if place is None or base_name(place) in tiles:
             continue
         assert isinstance(inner, ast.AugAssign)
         register = f"{ast.unparse(place)}"
@@ -260,7 +282,7 @@ def _accumulated(inner: ast.stmt, body: list[ast.stmt], changing: set[str]) -> a
 # the outermost range
 
 
-def _outermost(body: list[ast.stmt]) -> ast.For | None:
+def _outermost(body: list[ast.stmt], tiles: frozenset[str]) -> ast.For | None:
     """The only loop over `tile.range` that stands outermost.
 
     It stays serial where it carries values from step to step *and* stores in each step (a running sum over rows):
@@ -276,8 +298,8 @@ def _outermost(body: list[ast.stmt]) -> ast.For | None:
         return None
     loop = loops[0]
     earlier = writes(body[: body.index(loop)])
-    state = carried(flat(loop.body)) & earlier
-    stores = any(effects(s).targets for s in loop.body)
+    state = carried(flat(loop.body), tiles) & earlier
+    stores = any(base_name(t) not in tiles for s in loop.body for t in effects(s).targets)
     return None if state and stores else loop
 
 
@@ -376,13 +398,26 @@ def updates(statement: ast.stmt) -> frozenset[str]:
     return frozenset()
 
 
-def carried(body: Sequence[ast.stmt]) -> set[str]:
+def parts(statement: ast.stmt, tiles: frozenset[str]) -> frozenset[str]:
+    """The tiles a part of which a statement stores to: it reads and assigns them."""
+    stored = (t for t in effects(statement).targets if isinstance(t, ast.Subscript) and not _all_of_it(t.slice))
+    return frozenset(map(base_name, stored)) & tiles
+
+
+def _all_of_it(index: ast.expr) -> bool:
+    """Whether an index is `:` or `...` alone, once or several times."""
+    items = index.elts if isinstance(index, ast.Tuple) else [index]
+    return all(ast.unparse(i) in (":", "...") for i in items)
+
+
+def carried(body: Sequence[ast.stmt], tiles: frozenset[str]) -> set[str]:
     """Names that a run of statements reads before it assigns them, and assigns: the state of a loop over them."""
     assigned: set[str] = set()
     early: set[str] = set()
     for statement in body:
-        early |= reads(statement) - assigned
-        assigned |= effects(statement).assigned
+        stored = parts(statement, tiles)
+        early |= (reads(statement) | stored) - assigned
+        assigned |= effects(statement).assigned | stored
     return early & assigned
 
 

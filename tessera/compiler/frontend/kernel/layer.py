@@ -20,7 +20,8 @@ from tessera.compiler.frontend.evaluate.spelling import around_index, rewritten
 from tessera.compiler.frontend.kernel import calls, control, names, operators, outputs
 from tessera.compiler.frontend.kernel.access import Place
 from tessera.compiler.frontend.kernel.builtins import BUILTINS
-from tessera.compiler.frontend.kernel.builtins.parts import part
+from tessera.compiler.frontend.kernel.builtins.memory import store_part
+from tessera.compiler.frontend.kernel.builtins.subscripts import part, stored
 from tessera.compiler.frontend.kernel.grid import PREFIX, REGISTER, SERIAL
 from tessera.compiler.frontend.kernel.state import DEFAULTS, KernelState
 from tessera.compiler.frontend.kernel.tiles import KernelFault
@@ -212,7 +213,7 @@ class KernelLayer(KernelState):
         items: list[Any] = list(index) if is_tuple(index) else [index]
         if isinstance(value, Lanes) and value.rank == 1 and items in ([None, slice(None)], [slice(None), None]):
             return replace(value, rank=2, position=items.index(slice(None)))
-        return part(self, self.tile(value), items)
+        return part(self, self.tile(value), [self.index_tiles(i) for i in items])
 
     def _place(self, node: ast.AST, view: View, index: Any, storing: bool = False) -> Place:
         """The place that a subscript means; where each index stands is kept for editors."""
@@ -227,13 +228,30 @@ class KernelLayer(KernelState):
     @guarded
     def store(self, node: ast.AST, value: Any, index: Any, item: Any) -> None:
         if isinstance(value, Shared):
-            BUILTINS["store"].build(self, value, item)
+            store_part(self, value, index, self.operand(item))
+            return
+        if isinstance(value, (TileWindow, Lanes)) or (isinstance(value, Value) and value.type != INDEX):
+            self._store_to_tile(node, value, index, item)
             return
         if not isinstance(value, View):
             advice = "assign the name, or store to a parameter"
             raise KernelFault("TS406", f"{type_name(value)} cannot be stored to; {advice}")
         place = self._place(node, value, index, storing=True)
         self.memory.store(place, self.operand(item), self.ev.span(node))
+
+    def _store_to_tile(self, node: ast.AST, value: Any, index: Any, item: Any) -> None:
+        """`t[0:8] = u`: tiles are values, so the name stands for a new one from here on."""
+        held = node.value if isinstance(node, ast.Subscript) else None
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Subscript):
+            held = node.target.value
+        if not isinstance(held, ast.Name):
+            raise KernelFault("TS406", "a part of a tile is stored to through its name; give the tile one before")
+        if held.id not in self.ev.frame.names:
+            raise KernelFault("TS406", f"{held.id} is a tile of the code around, which keeps it; assign it there")
+        items: list[Any] = list(index) if is_tuple(index) else [index]
+        at = [self.index_tiles(i) for i in items]
+        self.parted.append(held.id)
+        self.ev.assign_name(held.id, stored(self, self.tile(value), at, self.operand(item)), held)
 
     # attributes and calls
     def attribute(self, node: ast.AST, value: Any, name: str) -> Any:

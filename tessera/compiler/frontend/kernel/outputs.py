@@ -337,7 +337,8 @@ def _check_memory(k: KernelState, value: Any) -> None:
         ev.error("TS403", message, statement)
     unseen = k.plan.stored & k.views.keys()  # of what is stored to, where what is stored is not known in an editor
     if not k.memory.written and not unseen and not isinstance(value, Unknown) and not ev.findings.errors:
-        ev.error("TS406", "the kernel stores to nothing and returns nothing", ev.definition.span)
+        tile = f"; {k.parted[-1]} is a tile, and what is stored to a part of it changes no tensor" if k.parted else ""
+        ev.error("TS406", f"the kernel stores to nothing and returns nothing{tile}", ev.definition.span)
 
 
 def _beyond(k: KernelState) -> Iterator[Diagnostic]:

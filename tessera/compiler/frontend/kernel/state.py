@@ -94,6 +94,8 @@ class KernelState(Layer):
         self.elements: dict[Value, Elements] = {}
         """where tiles at computed indices come from: `load` and `store` take the place, not what was there"""
         self.filled: set[Value] = set()
+        self.parted: list[str] = []
+        """names of tiles a part of which has been stored to"""
         self.reads: list[tuple[Shared, Span]] = []
         self.divided: set[Coordinate] = set()
         self.results: list[int] = []

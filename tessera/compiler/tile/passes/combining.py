@@ -146,7 +146,7 @@ class Combining(Existence):
         exists = [(self.of(x), self.masks.get(x, ())) for x in op.operands]
         for i, x in enumerate(list(op.operands)):
             if (any(exists[i][0]) or exists[i][1]) and definition.operands[i] not in definition.moves:
-                op.set_operand(i, self.masked(op, x, *exists[i], definition.padding))
+                op.set_operand(i, self.masked(op, x, *exists[i], definition.padding_of(definition.operands[i])))
         if definition.moves:
             moved = {i: e for i, e in enumerate(exists) if definition.operands[i] in definition.moves}
             self.tails[op.result], lost = self.stay(op, definition, moved)
@@ -161,7 +161,7 @@ class Combining(Existence):
     def stay(self, op: Op, definition: TilePrimitive, moved: Mapping[int, Exists]) -> tuple[Tails, dict[int, Exists]]:
         """The tails of axes along which nothing moves, where all operands have the same; and what else exists by."""
         first = next(iter(moved))
-        kept = definition.kept(cast(TileType, op.operands[first].type).rank, **op.attrs)
+        kept = definition.kept(*(cast(TileType, v.type).rank for v in (op.operands[first], op.result)), **op.attrs)
         out = [NONE] * cast(TileType, op.result.type).rank
         same = {r: a for r, a in kept.items() if len({tails[a] for tails, _ in moved.values()}) == 1}
         for r, a in same.items():

@@ -12,6 +12,7 @@ from tessera.compiler.frontend.kernel.builtins import (
     making,
     memory,
     parts,
+    placed,
     places,
     products,
     shaping,
@@ -20,5 +21,7 @@ from tessera.compiler.tile.builtin import BUILTINS, as_function, public
 
 __all__ = ["BUILTINS", "FAMILIES", "as_function", "public"]
 
-FAMILIES = (places, loops, making, drawing, memory, shaping, parts, folds, combining, products, elementwise, checking)
+FAMILIES = (
+    places, loops, making, drawing, memory, shaping, parts, placed, folds, combining, products, elementwise, checking,
+)  # fmt: skip
 """in the order of the reference page"""

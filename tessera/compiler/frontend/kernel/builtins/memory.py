@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend.kernel import outputs as kernel_outputs
 from tessera.compiler.frontend.kernel.builtins.making import known_dtype, known_shape, written_shape
+from tessera.compiler.frontend.kernel.builtins.placed import gathered, put
+from tessera.compiler.frontend.kernel.builtins.subscripts import stored
 from tessera.compiler.frontend.kernel.tiles import KernelFault, tile_type
 from tessera.compiler.frontend.kernel.values import Axis, Panel, Shared, TileWindow, View
-from tessera.compiler.frontend.names.values import is_tuple
+from tessera.compiler.frontend.names.values import is_slice, is_tuple
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import SharedType, shape_text
 from tessera.compiler.tile.builtin import TileBuiltin
@@ -188,7 +190,7 @@ def example(x: Tensor["n", ts.f32], y: Tensor["n", ts.f32]):
 
     def build(self, k: KernelState, target: Any, value: Any, mask: Any = None) -> None:
         if isinstance(target, Shared):
-            _store_shared(k, target, k.tile(value))
+            store_shared(k, target, k.tile(value))
             return
         value = value if isinstance(value, (bool, int, float, complex, Expr)) else k.tile(value)
         place = kernel_outputs.own_place(k, target, value) if isinstance(target, View) else k.place_of(target)
@@ -198,7 +200,7 @@ def example(x: Tensor["n", ts.f32], y: Tensor["n", ts.f32]):
         k.memory.store(place, value, k.ev.builder.span)
 
 
-def _store_shared(k: KernelState, target: Shared, value: Value) -> None:
+def store_shared(k: KernelState, target: Shared, value: Value) -> None:
     if tile_type(value).shape != target.type.shape:
         given, own = shape_text(tile_type(value).shape), shape_text(target.type.shape)
         raise KernelFault("TS402", f"{given} does not fit the shared tile {own}")
@@ -208,12 +210,31 @@ def _store_shared(k: KernelState, target: Shared, value: Value) -> None:
     k.filled.add(target.value)
 
 
-class Gather(TileBuiltin):
-    """Elements of a tensor at computed indices, one integer tile per axis."""
+def store_part(k: KernelState, target: Shared, index: Any, value: Any) -> None:
+    """`s[0:8] = value`. Raises KernelFault where nothing has been stored to the others before."""
+    items: list[Any] = list(index) if is_tuple(index) else [index]
+    all_of_it = all(i is ... or (is_slice(i) and (i.start, i.stop, i.step) == (None, None, None)) for i in items)
+    if target.value not in k.filled and not all_of_it:
+        why = "a part of this shared tile is stored to before anything is in it, so that the others would hold anything"
+        raise KernelFault("TS407", f"{why}; store to all of it first: ts.tile.store(s, ts.tile.zeros(s.shape))")
+    t = target.type
+    if target.value in k.filled:
+        before = k.tiles.load_shared(target.value, target.axes)
+    else:
+        before = k.tiles.full(t.shape, 0, t.dtype)
+    store_shared(k, target, stored(k, before, [k.index_tiles(i) for i in items], value))
 
-    shapes = "the index tiles' common shape"
-    dtypes = "indices are integers; gives the tensor's dtype"
-    cost = "One access for each element, and the more the further apart they lie."
+
+class Gather(TileBuiltin):
+    """Elements of a tensor at computed indices, one integer tile per axis. Of a tile, elements along `axis`: `index` is
+    as long as the tile along the others, and each of its elements says which one stands there, as NumPy's
+    `take_along_axis` has it; one that lies outside of the tile is padding, 0 and in no reduction."""
+
+    shapes = "the index tiles' common shape; of a tile `[M, N], [M, K] -> [M, K]` for the last axis"
+    dtypes = "indices are integers; gives the dtype of the tensor or tile"
+    cost = (
+        "One access for each element, and the more the further apart they lie; of a tile in shared or scratch memory."
+    )
     example = """
 @ts.kernel
 def example(x: Tensor["n", ts.f32], at: Tensor["m", ts.int32], y: Tensor["m", ts.f32]):
@@ -226,18 +247,27 @@ def example(x: Tensor["n", ts.f32], at: Tensor["m", ts.int32], y: Tensor["m", ts
 [40. 10. 40.]
 """
 
-    def build(self, k: KernelState, source: Any, index: Any, *more: Any) -> Value:
+    def build(self, k: KernelState, source: Any, index: Any, *more: Any, axis: Any = -1) -> Value:
         if not isinstance(source, View):
-            raise KernelFault("TS406", "gather reads a parameter of the kernel")
+            if more:
+                raise KernelFault("TS402", "gather of a tile takes one index, and runs along one axis")
+            value = k.tile(source)
+            return gathered(k, value, k.tile(index), k.tiles.axis_of(value, axis, "gather"))
+        if axis != -1:
+            raise KernelFault("TS402", "gather of a tensor takes an index tile for each axis, and no axis=")
         return k.memory.load(k.memory.place(source, tuple(map(k.operand, (index, *more)))))
 
 
 class Scatter(TileBuiltin):
-    """Writes elements at computed indices, which must be distinct."""
+    """Writes elements of a tensor at computed indices, which must be distinct. Of a tile it gives a new one, with
+    `value` at the places along `axis` that `index` says: of several values for one place the last one stays, and a
+    place outside of the tile gets none. `x[:, index] = value` is the same."""
 
-    shapes = "`index` is an integer tile, or a tuple of one for each axis; `value` has their shape"
-    dtypes = "indices are integers; the value is rounded to the tensor's dtype"
-    cost = "One access for each element, and the more the further apart they lie."
+    shapes = "`index` is an integer tile, or a tuple of one for each axis; `value` has their shape. Of a tile \
+`[..., N, ...], [K], [..., K, ...] -> [..., N, ...]`, or the index as long as the values"
+    dtypes = "indices are integers; the value is rounded to the dtype of the tensor or tile"
+    cost = "One access for each element, and the more the further apart they lie; of a tile N times K comparisons for \
+each line along the axis."
     example = """
 @ts.kernel
 def example(x: Tensor["m", ts.f32], at: Tensor["m", ts.int32], y: Tensor["n", ts.f32]):
@@ -250,9 +280,14 @@ def example(x: Tensor["m", ts.f32], at: Tensor["m", ts.int32], y: Tensor["n", ts
 [ 0. 20.  0. 10.]
 """
 
-    def build(self, k: KernelState, target: Any, index: Any, value: Any) -> None:
+    def build(self, k: KernelState, target: Any, index: Any, value: Any, axis: Any = -1) -> Value | None:
+        if isinstance(target, Shared):
+            raise KernelFault("TS406", "scatter gives a new tile; to a shared one, store a part: s[index] = value")
         if not isinstance(target, View):
-            raise KernelFault("TS406", "scatter writes to a parameter of the kernel")
+            return put(k, k.tile(target), k.tile(index), k.operand(value), axis)
+        if axis != -1:
+            raise KernelFault("TS402", "scatter to a tensor takes an index tile for each axis, and no axis=")
         assert k.ev.builder.span is not None
         at = tuple(map(k.operand, index)) if is_tuple(index) else k.operand(index)
         k.memory.store(k.memory.place(target, at, storing=True), k.tile(value), k.ev.builder.span)
+        return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.targets.cpu.elementary import elementwise
@@ -25,6 +25,15 @@ class LoopElements(ElementWriter):
 
     def __init__(self, k: KernelFunction) -> None:
         self.fn, self.vm, self.mem = k.fn, k.ev.vm, k.ev.mem
+
+    def fold(self, n: int, start: Element, step: Callable[[At, Element], Element]) -> Element:
+        pair = isinstance(start.value, Pair)
+        parts = [start.value.re, start.value.im] if isinstance(start.value, Pair) else [start.value]
+        with self.fn.loop(0, n, carried=parts) as loop:
+            before = Pair(*loop.carried) if pair else loop.carried[0]
+            after = step(At(self, loop.index), Element(before, start.dtype)).value
+            loop.next = [after.re, after.im] if isinstance(after, Pair) else [after]
+        return Element(Pair(*loop.results) if pair else loop.results[0], start.dtype)
 
     def scalar(self, name: str, operands: Sequence[Element], dtype: DType, result: DType) -> Element:
         return Element(elementwise.apply(name, [x.value for x in operands], dtype, result, self.vm), result)
@@ -68,9 +77,19 @@ class LoopElements(ElementWriter):
 @writes("primitive")
 def write_primitive(k: KernelFunction, op: Op, plan: Planner, writer: NestWriter) -> None:
     c = LoopElements(k)
-    definition, result = PRIMITIVES[op.name], dtype_of(op.result)
-    code = definition.code("cpu", op)
+    code = PRIMITIVES[op.name].code("cpu", op)
     operands = [_operand(k, c, v, plan, writer) for v in op.operands]
+    floor, k.ev.mem.floor = k.ev.mem.floor, k.fn.depth  # what has just been copied may be read from here on, not before
+    try:
+        _write_elements(k, op, c, code, operands)
+    finally:
+        k.ev.mem.floor = floor
+
+
+def _write_elements(
+    k: KernelFunction, op: Op, c: LoopElements, code: Callable[..., Element], operands: list[Operand]
+) -> None:
+    result = dtype_of(op.result)
 
     def element(at: list[Index]) -> Element:
         x = code(c, [At(c, i) for i in at], *operands, **op.attrs)

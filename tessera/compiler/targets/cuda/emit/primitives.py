@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.targets.cuda.emit.emitter import KernelEmitter, contiguous_strides, handles
@@ -19,6 +19,16 @@ COMPARE = {"lt": "<", "le": "<=", "eq": "=="}
 
 class ThreadElements(ElementWriter):
     """C++ expressions: indices are of type `ts::idx`."""
+
+    def __init__(self) -> None:
+        self.loops = 0
+
+    def fold(self, n: int, start: Element, step: Callable[[At, Element], Element]) -> Element:
+        self.loops += 1
+        x, j = f"x{self.loops}", f"j{self.loops}"
+        after = step(At(self, j), Element(x, start.dtype)).value
+        each = f"for (ts::idx {j} = 0; {j} < {n}; ++{j}) {x} = {after};"
+        return Element(f"[&] {{ {cxx.type_name(start.dtype)} {x} = {start.value}; {each} return {x}; }}()", start.dtype)
 
     def scalar(self, name: str, operands: Sequence[Element], dtype: DType, result: DType) -> Element:
         return Element(f"ts::scalar::{name}({', '.join(x.value for x in operands)})", result)

@@ -1,0 +1,244 @@
+"""Elements of tiles at computed places: read, and stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tessera.compiler.frontend.kernel.access import storable
+from tessera.compiler.frontend.kernel.tiles import tile_type
+from tessera.compiler.ir.core import Value
+from tessera.compiler.ir.types import TileType, shape_text
+from tessera.compiler.tile.primitive import At, Element, ElementWriter, Operand, TilePrimitive
+from tessera.language.dims import Dim, prod
+from tessera.language.lazy import np
+
+if TYPE_CHECKING:
+    from tessera.compiler.frontend.kernel.state import KernelState
+
+MOVES = "Every element moves through scratch memory, or through shared memory on a GPU."
+
+
+class Take(TilePrimitive):
+    """Elements of a tile along `axis` at computed `places`, as `x[:, places]` has them too. A place outside of the tile
+    is padding: 0, and in no reduction. One place, a number, leaves the axis out."""
+
+    shapes = "`[..., N, ...], [K] -> [..., K, ...]`; `[..., N, ...], [] -> [..., ...]`"
+    dtypes = "any, and integers -> the dtype of the tile"
+    cost = MOVES
+    moves = ("x",)
+    partial = True
+    padding = -1  # places that do not exist are outside
+    example = """
+@ts.kernel
+def example(x: Tensor["n", ts.f32], at: Tensor["m", ts.int32], y: Tensor["m", ts.f32]):
+    y[0:3] = ts.tile.take(x[0:4], at[0:3])
+
+>>> y = np.zeros(3, np.float32)
+>>> example(np.array([10, 20, 30, 40], np.float32), np.array([3, 0, 3], np.int32), y)
+>>> y
+[40. 10. 40.]
+"""
+
+    def build(self, k: KernelState, x: Any, places: Any, axis: int = -1) -> Value:
+        value, at = k.tile(x), k.tile(places)
+        out = k.primitive(self, [value, at], {"axis": axis})
+        along, axes = axis % tile_type(value).rank, k.tiles.identities.of(value)
+        found = (*axes[:along], *k.tiles.identities.of(at), *axes[along + 1 :])
+        return k.tiles.identities.set(out, found)
+
+    def result(self, x: TileType, places: TileType, axis: int = -1) -> TileType:
+        if not places.dtype.is_integer:
+            raise ValueError(f"places are integers, not {places.pretty()}")
+        if not -x.rank <= axis < x.rank:
+            raise ValueError(f"axis {axis} is out of range for {shape_text(x.shape)}")
+        at = axis % x.rank
+        return TileType((*x.shape[:at], *places.shape, *x.shape[at + 1 :]), x.dtype)
+
+    def reference(self, x: Any, places: Any, axis: int) -> Any:
+        along, n = axis % x.ndim, x.shape[axis]
+        found = np.take(x, np.clip(places, 0, n - 1), along)
+        inside = np.logical_and(places >= 0, places < n).reshape((*places.shape, *[1] * (x.ndim - along - 1)))
+        return np.where(inside, found, np.zeros((), x.dtype))
+
+    def element(self, c: ElementWriter, at: list[At], x: Operand, places: Operand, axis: int) -> Element:
+        along = axis % len(x.shape)
+        behind = along + len(places.shape)
+        n = x.shape[along]
+        i = c.place(places(*at[along:behind]))
+        inside = c.apply("logical_and", At(c, -1) < i, i < n)
+        return c.choose(inside, x(*at[:along], i.clip(n), *at[behind:]), 0)
+
+    def kept(self, before: int, after: int, axis: int) -> dict[int, int]:
+        along = axis % before
+        return {a if a < along else a + after - before: a for a in range(before) if a != along}
+
+
+class GatherAlong(TilePrimitive):
+    """`gather` of a tile: along one axis, each element of `index` says which element stands at its place."""
+
+    hidden = True
+    moves = ("x",)
+    partial = True
+    padding = -1
+
+    def result(self, x: TileType, index: TileType, axis: int) -> TileType:
+        _demand_index(x, index, axis)
+        if index.rank != x.rank:
+            raise ValueError(f"an index {index.pretty()} has other axes than {x.pretty()}; take(x, places) reads lines")
+        return TileType(index.shape, x.dtype)
+
+    def reference(self, x: Any, index: Any, axis: int) -> Any:
+        n = x.shape[axis]
+        found = np.take_along_axis(x, np.clip(index, 0, n - 1).astype(np.int64), axis)
+        return np.where(np.logical_and(index >= 0, index < n), found, np.zeros((), x.dtype))
+
+    def element(self, c: ElementWriter, at: list[At], x: Operand, index: Operand, axis: int) -> Element:
+        along, n = axis % len(x.shape), x.shape[axis]
+        i = c.place(index(*at))
+        inside = c.apply("logical_and", At(c, -1) < i, i < n)
+        return c.choose(inside, x(*at[:along], i.clip(n), *at[along + 1 :]), 0)
+
+    def kept(self, before: int, after: int, axis: int) -> dict[int, int]:
+        return {a: a for a in range(before) if a != axis % before}
+
+
+def _demand_index(x: TileType, index: TileType, axis: int) -> int:
+    """The axis, counted from the first. Raises ValueError where an index does not fit a tile but along it."""
+    if not index.dtype.is_integer:
+        raise ValueError(f"an index holds integers, not {index.pretty()}")
+    if not -x.rank <= axis < x.rank:
+        raise ValueError(f"axis {axis} is out of range for {shape_text(x.shape)}")
+    along = axis % x.rank
+    if index.rank == x.rank and any(
+        n != m for a, (n, m) in enumerate(zip(index.shape, x.shape, strict=True)) if a != along
+    ):
+        shapes = f"{shape_text(index.shape)} and {shape_text(x.shape)}"
+        raise ValueError(f"an index is as long as the tile along all axes but axis {along}; these are {shapes}")
+    return along
+
+
+def _demand_values(x: TileType, index: TileType, value: TileType, axis: int) -> None:
+    along = _demand_index(x, index, axis)
+    if index.rank not in (1, x.rank):
+        raise ValueError(f"an index has one axis, or those of the tile, not {index.pretty()} for {x.pretty()}")
+    size = index.shape[along] if index.rank == x.rank else index.shape[0]
+    wanted = (*x.shape[:along], size, *x.shape[along + 1 :])
+    if value.shape != wanted:
+        raise ValueError(f"the values are {shape_text(wanted)} here, not {shape_text(value.shape)}")
+
+
+class ScatterAlong(TilePrimitive):
+    """A tile with `value` put at the places `index` of an axis: the last of those that have one place stays."""
+
+    hidden = True
+    moves = ("x", "value")
+    padding = -1
+
+    def result(self, x: TileType, index: TileType, value: TileType, axis: int) -> TileType:
+        _demand_values(x, index, value, axis)
+        return x
+
+    def reference(self, x: Any, index: Any, value: Any, axis: int) -> Any:
+        return _stepwise(x, index, value, axis, lambda old, new: new)
+
+    def element(self, c: ElementWriter, at: list[At], x: Operand, index: Operand, value: Operand, axis: int) -> Element:
+        return _each_index(c, at, x, index, value, axis % len(x.shape), lambda old, new: new)
+
+    def kept(self, before: int, after: int, axis: int) -> dict[int, int]:
+        return {a: a for a in range(before) if a != axis % before}
+
+
+def _stepwise(x: Any, index: Any, value: Any, axis: int, f: Callable[[Any, Any], Any]) -> Any:
+    """Values put into a tile one index after the other, in NumPy."""
+    out, lines = np.moveaxis(x.copy(), axis, 0), np.moveaxis(value, axis, 0)
+    places = np.moveaxis(index, axis, 0) if index.ndim == x.ndim else index
+    numbers = np.arange(len(out)).reshape((-1, *[1] * (x.ndim - 1)))
+    for place, line in zip(places, lines, strict=True):
+        with np.errstate(all="ignore"):
+            out = np.where(numbers == place, f(out, line), out)
+    return np.moveaxis(out, 0, axis)
+
+
+def _each_index(
+    c: ElementWriter, at: list[At], x: Operand, index: Operand, value: Operand, axis: int,
+    f: Callable[[Element, Element], Element],
+) -> Element:  # fmt: skip
+    """An element of the same: what stands at each index, in order, where the index is this place."""
+    lines = len(index.shape) == 1
+
+    def step(j: At, old: Element) -> Element:
+        there = [*at[:axis], j, *at[axis + 1 :]]
+        place = c.place(index(j) if lines else index(*there))
+        return c.choose(place.equals(at[axis]), f(old, value(*there)), old)
+
+    return c.fold(value.shape[axis], x(*at), step)
+
+
+class ScatterAdd(TilePrimitive):
+    """The tile with each element of `value` added at the place along `axis` that `index` says, in the order of the
+    index, whatever the target. A place outside of the tile gets nothing. `index` has one axis, or those of `value`."""
+
+    shapes = "`[..., N, ...], [K], [..., K, ...] -> [..., N, ...]`"
+    dtypes = "any number, and integers -> the dtype of the tile, f32 for narrower floats"
+    cost = "N times K comparisons for each line along the axis; " + MOVES[0].lower() + MOVES[1:]
+    padding: ClassVar[dict[str, float]] = {"index": -1}
+    example = """
+@ts.kernel
+def example(x: Tensor["n", ts.f32], at: Tensor["n", ts.int32], y: Tensor["m", ts.f32]):
+    y[0:3] = ts.tile.scatter_add(ts.tile.zeros((3,)), at[0:4], x[0:4])
+
+>>> y = np.zeros(3, np.float32)
+>>> example(np.array([1, 2, 3, 4], np.float32), np.array([2, 0, 2, 2], np.int32), y)
+>>> y
+[2. 0. 8.]
+"""
+
+    def build(self, k: KernelState, x: Any, index: Any, value: Any, axis: int = -1) -> Value:
+        return added(k, k.tile(x), k.tile(index), k.operand(value), axis)
+
+    def result(self, x: TileType, index: TileType, value: TileType, axis: int = -1) -> TileType:
+        _demand_values(x, index, value, axis)
+        if x.dtype.kind == "bool":
+            raise ValueError("bools are not added; convert them with cast(...)")
+        if value.dtype != x.dtype:
+            raise ValueError(f"the values hold {value.dtype}, the tile {x.dtype}")
+        return x
+
+    def reference(self, x: Any, index: Any, value: Any, axis: int) -> Any:
+        return _stepwise(x, index, value, axis, lambda old, new: old + new)
+
+    def element(self, c: ElementWriter, at: list[At], x: Operand, index: Operand, value: Operand, axis: int) -> Element:
+        return _each_index(c, at, x, index, value, axis % len(x.shape), lambda old, new: c.apply("add", old, new))
+
+    def flops(self, operands: Sequence[TileType], result: TileType, axis: int) -> Dim:
+        return prod(operands[2].shape)
+
+
+def gathered(k: KernelState, x: Value, index: Value, axis: int) -> Value:
+    """`gather` of a tile. Raises KernelFault."""
+    out = k.primitive(GatherAlong.definition, [x, index], {"axis": axis})
+    return k.tiles.identities.like(out, index)
+
+
+def put(k: KernelState, x: Value, index: Value, value: Any, axis: int) -> Value:
+    """A tile with values at computed places. Raises KernelFault."""
+    return _with_values(k, ScatterAlong.definition, x, index, value, axis)
+
+
+def added(k: KernelState, x: Value, index: Value, value: Any, axis: int) -> Value:
+    return _with_values(k, ScatterAdd.definition, k.tiles.compute(x), index, value, axis)
+
+
+def _with_values(k: KernelState, definition: TilePrimitive, x: Value, index: Value, value: Any, axis: int) -> Value:
+    """Numbers, and values with fewer axes, are spread to what the index asks for; they take the tile's dtype."""
+    t, at = tile_type(x), tile_type(index)
+    along = k.tiles.axis_of(x, axis, definition.name)
+    if at.rank in (1, t.rank):
+        size, lies = (at.shape[along], k.tiles.identities.of(index)[along]) if at.rank == t.rank else (
+            at.shape[0], k.tiles.identities.of(index)[0])  # fmt: skip
+        axes = k.tiles.identities.of(x)
+        shape = (*t.shape[:along], size, *t.shape[along + 1 :])
+        tile = storable(k.tiles, value, t.dtype, "the tile")
+        value = k.tiles.fitted(tile, shape, (*axes[:along], lies, *axes[along + 1 :]), storing=True)
+    return k.primitive(definition, [x, index, value], {"axis": along})
