@@ -152,6 +152,11 @@ class Tensor(_Tensor):
         """The index of the first largest element along `axis`; the first NaN if there is one."""
     def argmin(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
         """The index of the first smallest element along `axis`; the first NaN if there is one."""
+    def argsort(self, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+        """The positions of the elements along `axis` in ascending order, or in descending order, as int64.
+
+        Equal elements keep their order; NaN counts as the largest.
+        """
     def asin(self) -> Tensor:
         """The angle, in radians, whose sine is x; NaN outside of [-1, 1]."""
     def asinh(self) -> Tensor:
@@ -407,6 +412,17 @@ class Tensor(_Tensor):
         """Nearest integer, halves to even."""
     def rsqrt(self) -> Tensor:
         """1 / sqrt(x)."""
+    def scatter(self, indices: Array, updates: Array, axis: int = -1) -> Tensor:
+        """`x` with `updates` in place of the elements at `indices` along `axis`: `out[indices[i, j], j] = updates[i, j]`.
+
+        Negative indices count from the end; what lies outside is left out. Of several updates of one place the last counts.
+        """
+    def scatter_add(self, indices: Array, updates: Array, axis: int = -1) -> Tensor:
+        """`x` with `updates` added to the elements at `indices` along `axis`: `out[indices[i, j], j] += updates[i, j]`.
+
+        Negative indices count from the end; what lies outside is left out. Several updates of one place are added in
+        ascending order of their positions.
+        """
     def shift_left(self, y: Array) -> Tensor:
         """x << y."""
     def shift_right(self, y: Array) -> Tensor:
@@ -427,6 +443,8 @@ class Tensor(_Tensor):
         """exp(x) / sum(exp(x)) along `axis`, with the maximum subtracted first. Of elements that are all -inf it is NaN."""
     def softplus(self) -> Tensor:
         """Log(1 + e**x) without overflow."""
+    def sort(self, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+        """The elements along `axis` in ascending order, or in descending order; NaN counts as the largest."""
     def split(self, sections: int | tuple[int, ...], axis: int = 0) -> tuple[Tensor, ...]:
         """`x` cut along `axis` into `sections` equal parts, or before each of the positions `sections`, as in NumPy."""
     def sqrt(self) -> Tensor:
@@ -463,6 +481,11 @@ class Tensor(_Tensor):
         """Hyperbolic tangent."""
     def tile(self, *reps: Any) -> Tensor:
         """`x` repeated as a whole, `reps` times along each axis, as in NumPy."""
+    def topk(self, k: Dim, axis: int = -1, largest: bool = True) -> tuple[Tensor, ...]:
+        """The `k` largest elements along `axis` in descending order, and their positions as int64.
+
+        With `largest=False` the smallest, in ascending order. Of equal elements the first come first.
+        """
     @overload
     def transpose(self, perm: Sequence[int] | None = None) -> Tensor:
         """`x` with its axes in the order `perm`; without it, in reverse order.
@@ -609,6 +632,12 @@ def argmax(x: A, axis: int | None = None, keepdims: bool = False) -> A:
 
 def argmin(x: A, axis: int | None = None, keepdims: bool = False) -> A:
     """The index of the first smallest element along `axis`; the first NaN if there is one."""
+
+def argsort(x: A, axis: int = -1, descending: bool = False, stable: bool = True) -> A:
+    """The positions of the elements along `axis` in ascending order, or in descending order, as int64.
+
+    Equal elements keep their order; NaN counts as the largest.
+    """
 
 def asin(x: A) -> A:
     """The angle, in radians, whose sine is x; NaN outside of [-1, 1]."""
@@ -1039,6 +1068,12 @@ def power(x: A, y: Array) -> A:
 def prod(x: A, axis: Axes = None, keepdims: bool = False) -> A:
     """The product of the elements along `axis`. Integers and bools are multiplied as 64-bit integers."""
 
+def put_along_axis(x: A, indices: Array, updates: Array, axis: int = -1) -> A:
+    """`x` with `updates` in place of the elements at `indices` along `axis`: `out[indices[i, j], j] = updates[i, j]`.
+
+    Negative indices count from the end; what lies outside is left out. Of several updates of one place the last counts.
+    """
+
 def randint(seed: Array, shape: Shape, low: int, high: int, dtype: DType = int64) -> Tensor:
     """Integers from low up to, but not including, high. The bias is below (high - low) / 2**64."""
 
@@ -1090,6 +1125,38 @@ def scaled_dot_product_attention(q: A, k: Array, v: Array, mask: Array | None = 
     with narrower operands the weights are rounded to the operands' dtype before they meet `v`, as in FlashAttention.
     """
 
+def scatter(x: A, indices: Array, updates: Array, axis: int = -1) -> A:
+    """`x` with `updates` in place of the elements at `indices` along `axis`: `out[indices[i, j], j] = updates[i, j]`.
+
+    Negative indices count from the end; what lies outside is left out. Of several updates of one place the last counts.
+    """
+
+def scatter_add(x: A, indices: Array, updates: Array, axis: int = -1) -> A:
+    """`x` with `updates` added to the elements at `indices` along `axis`: `out[indices[i, j], j] += updates[i, j]`.
+
+    Negative indices count from the end; what lies outside is left out. Several updates of one place are added in
+    ascending order of their positions.
+    """
+
+def segment_max(x: A, segment_ids: Array, num_segments: Dim, axis: int = 0) -> A:
+    """The largest of the slices of `x` along `axis` that have the same number in `segment_ids`, element by element.
+
+    A segment without elements gives the least value of the dtype; NaN wins. Slices with other numbers are left out.
+    """
+
+def segment_min(x: A, segment_ids: Array, num_segments: Dim, axis: int = 0) -> A:
+    """The smallest of the slices of `x` along `axis` that have the same number in `segment_ids`, element by element.
+
+    A segment without elements gives the largest value of the dtype; NaN wins. Slices with other numbers are left out.
+    """
+
+def segment_sum(x: A, segment_ids: Array, num_segments: Dim, axis: int = 0) -> A:
+    """Sums of the slices of `x` along `axis` that have the same number in `segment_ids`: `num_segments` of them.
+
+    Slices whose number is negative or too large are left out. They are added one after the other, in ascending order;
+    narrow floats are summed in f32, integers and bools as 64-bit integers.
+    """
+
 def shift_left(x: A, y: Array) -> A:
     """x << y."""
 
@@ -1119,6 +1186,9 @@ def softmax(x: A, axis: int = -1) -> A:
 
 def softplus(x: A) -> A:
     """Log(1 + e**x) without overflow."""
+
+def sort(x: A, axis: int = -1, descending: bool = False, stable: bool = True) -> A:
+    """The elements along `axis` in ascending order, or in descending order; NaN counts as the largest."""
 
 def split(x: A, sections: int | tuple[int, ...], axis: int = 0) -> tuple[A, ...]:
     """`x` cut along `axis` into `sections` equal parts, or before each of the positions `sections`, as in NumPy."""
@@ -1170,6 +1240,12 @@ def tanh(x: A) -> A:
 
 def tensordot(x: A, y: Array, axes: int | tuple[tuple[int, ...], tuple[int, ...]] = 2) -> A:
     """Products summed over pairs of axes: the last `axes` of x with the first of y, or two tuples of axes."""
+
+def topk(x: A, k: Dim, axis: int = -1, largest: bool = True) -> tuple[A, ...]:
+    """The `k` largest elements along `axis` in descending order, and their positions as int64.
+
+    With `largest=False` the smallest, in ascending order. Of equal elements the first come first.
+    """
 
 def transpose(x: A, perm: Sequence[int] | None = None) -> A:
     """`x` with its axes in the order `perm`; without it, in reverse order.

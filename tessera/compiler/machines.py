@@ -29,6 +29,9 @@ class Sizes:
     """whether one program takes many dot products of a batch, one in each lane"""
     sides: int
     """sides of a window that are worth a launch each, rather than one launch that writes what is inside as well"""
+    sorted_block: int = 0
+    """elements of a line that one program sorts, where longer ones are merged; 0: one program sorts any line, and folds
+    segments one element after the other"""
     products: tuple[tuple[int, int], ...] = ()
     """blocks of contractions on tensor cores, best first: the first that gives every multiprocessor work is taken"""
     multiprocessors: int = 1
@@ -108,6 +111,7 @@ GPU = Sizes(
     programs=1,
     diagonals=False,
     sides=1,
+    sorted_block=1024,
 )
 # wgmma takes 64 rows at a time; two warpgroups with 128 x 256 reuse operands most and leave registers for an epilogue.
 _WARPGROUPS = replace(GPU, products=((128, 256), (128, 128), (64, 128), (64, 64)), multiprocessors=132)

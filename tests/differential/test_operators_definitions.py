@@ -19,7 +19,7 @@ from tessera.compiler.ir.verifier import verify
 from tessera.language import dims
 from tests.differential.operator_examples import EXAMPLES, Example, applied, close, symbols, values
 
-PRIMITIVE = {"map", "reduce", "contract", "view", "join", "gather", "scatter", "scan", "random", "generate"}
+PRIMITIVE = {"map", "reduce", "contract", "view", "join", "gather", "scatter", "scan", "sort", "random", "generate"}
 
 
 def draw_arrays(data: st.DataObject, example: Example) -> tuple[list[Any], list[np.ndarray], dict[str, int]]:

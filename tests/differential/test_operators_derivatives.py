@@ -75,8 +75,9 @@ def slopes(func: Op, arrays: list[np.ndarray], weight: np.ndarray, i: int) -> np
         for sign in (1, -1):
             moved = [a.copy() for a in arrays]
             moved[i][at] += sign * h
-            ends.append(np.sum(evaluate(func, moved)[0] * weight))
-        out[at] = (ends[0] - ends[1]) / (2 * h)
+            ends.append(evaluate(func, moved)[0])
+        same = ends[0] == ends[1]  # infinities too
+        out[at] = np.sum(np.subtract(*ends, where=~same, out=np.zeros(same.shape)) * weight) / (2 * h)
     return out
 
 

@@ -79,7 +79,8 @@ VIEWS: dict[str, View] = {
     "computed": View(lambda x: np.ascontiguousarray(x.T), lambda g, m: _turned(g, _second(g, m))),
 }
 EMULATED = {"sum", "cumsum", "contract", "matmul", "take", "take_along_axis", "concat", "pad", "softmax", "embedding",
-            "where", "argmax", "any", "random_bits", "one_hot"}  # fmt: skip
+            "where", "argmax", "any", "random_bits", "one_hot", "segment_sum",
+            "scatter", "sort", "argsort"}  # fmt: skip
 """one operator of each structural kind at least, and what is made of gathers: the emulator's compiler takes its time"""
 
 

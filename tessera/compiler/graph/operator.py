@@ -46,10 +46,11 @@ __all__ = [
 ]  # fmt: skip
 
 Kind = Literal[
-    "map", "reduce", "contract", "view", "join", "gather", "scatter", "scan", "random", "generate", "control"
+    "map", "reduce", "contract", "view", "join", "gather", "scatter", "scan", "sort", "random", "generate", "control"
 ]
 """map: elementwise; reduce: along axes; contract: sums of products; view: the same elements re-indexed by strides;
-join: several inputs side by side; gather/scatter: computed indices; scan: prefix along an axis; random: counter based;
+join: several inputs side by side; gather/scatter: computed indices; scan: prefix along an axis; sort: whole lines in
+order; random: counter based;
 generate: from nothing but attributes; control: if, while, for."""
 
 ALIASES = {"dim": "axis", "dims": "axis", "keepdim": "keepdims", "ddof": "correction"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tessera.compiler.graph.operator import attributes_of, operator_of, split_operands, types_of
@@ -20,6 +20,7 @@ from tessera.compiler.unit import Param
 from tessera.errors import Span
 from tessera.language import dtypes
 from tessera.language.dims import Dim, prod
+from tessera.language.lazy import np
 
 
 @dataclass(slots=True)
@@ -42,7 +43,7 @@ class GroupBody:
         if group.attrs["kind"] == "contract":
             axes[ops[0].result] = tuple(a if d != 1 else -1 for a, d in enumerate(space))
         for op in ops:
-            if kind_of(op) not in ("contract", "join", "pad"):
+            if kind_of(op) not in ("contract", "join", "pad", "scatter", "sort"):
                 added = align(op, axes, space)
                 assert added is not None, "graph_to_schedule has aligned it"
                 axes.update(added)
@@ -80,6 +81,14 @@ class ProgramBuilder:
         t = v.type
         assert isinstance(t, TensorType)
         return self.buffer(v, t.shape, t.dtype, "temp")
+
+    def constant(self, numbers: Sequence[int], dtype: dtypes.DType, name: str, span: Span) -> Value:
+        """Memory that holds these numbers."""
+        shape = (len(numbers),)
+        value = Op("graph.partials", (), (TensorType(shape, dtype),), span, {}, hints=(name,)).result
+        i = self.buffer(value, shape, dtype, "constant")
+        self.buffers[i] = replace(self.buffers[i], data=np.asarray(numbers, dtype.numpy).tobytes())
+        return value
 
     def launch(
         self, kernel: Op, arguments: Sequence[Argument], inside: dict[Value, Value], label: str, flops: Dim, span: Span

@@ -14,6 +14,8 @@ from tessera.compiler.lower.kernel_to_program import free_dims
 from tessera.compiler.lower.kernel_writer import KernelWriter, Space
 from tessera.compiler.lower.launch_kernel import launch_kernel
 from tessera.compiler.lower.program_builder import GroupBody, ProgramBuilder, flops_of, inside, scalars_of
+from tessera.compiler.lower.segments import fold_segments
+from tessera.compiler.lower.sorting import sort_lines
 from tessera.compiler.schedule.access import collapse, gather_parts, sizes, units, written
 from tessera.compiler.schedule.blocks import map_block, row_block, sizes_for
 from tessera.compiler.schedule.views import kind_of, layout_of
@@ -163,4 +165,6 @@ _LOWER: dict[str, Callable[[Op, ProgramBuilder], None]] = {
     "chunks": chunked_reduction,
     "contract": _contract,
     "join": join,
+    "scatter": fold_segments,
+    "sort": sort_lines,
 }

@@ -114,8 +114,8 @@ class FusionGrouping:
         elif kind_of(op) == "contract":
             group = FusionGroup("contract", shape_of(op.result))
             group.add(op, {op.result: tuple(a if d != 1 else -1 for a, d in enumerate(group.space))})
-        elif kind_of(op) in ("join", "pad"):
-            group = FusionGroup("join", shape_of(op.result), ops=[op])
+        elif (kind := kind_of(op)) in ("join", "pad", "scatter", "sort"):
+            group = FusionGroup("join" if kind == "pad" else str(kind), shape_of(op.result), ops=[op])
         else:
             candidates = [] if kind_of(op) in ("gather", "random") else self.producers(op)
             for g in candidates:
@@ -291,6 +291,8 @@ class FusionGrouping:
 
 _BY_GROUP = {
     "join": "parts",
+    "scatter": "segments",
+    "sort": "sorted lines",
     "chunks": "sum of everything",
     "control": "loop or branch",
     "launch": "called kernel",
@@ -299,7 +301,8 @@ _BY_GROUP = {
 _BY_READER = {
     "contract": "product reads",
     "gather": "computed places",
-    "scatter": "computed places",
+    "scatter": "segments",
+    "sort": "sorted lines",
     "random": "random",
     "join": "parts",
     "pad": "parts",

@@ -31,6 +31,8 @@ def normalise(block: Block) -> None:
         elif kind_of(op) == "gather":
             _store_generated(op, range(len(op.operands)))
             _store_scalars(op, (0,))
+        elif kind_of(op) in ("scatter", "sort"):
+            _in_one_piece(op)
         elif kind_of(op) == "reduce":
             _straighten(op)
         elif op.name == "graph.launch":
@@ -93,6 +95,14 @@ def _store_scalars(op: Op, which: Collection[int]) -> None:
     for i in which:
         if not _in_memory(base_of(op.operands[i])):
             op.set_operand(i, copy_before(op, op.operands[i]))
+
+
+def _in_one_piece(op: Op) -> None:
+    """Operands that are read in many orders lie in memory, in C order."""
+    for i, v in enumerate(op.operands):
+        layout = layout_of(v)
+        if layout is None or layout.strides != contiguous(layout.shape) or not _in_memory(layout.base):
+            op.set_operand(i, copy_before(op, v))
 
 
 def _straighten(op: Op) -> None:

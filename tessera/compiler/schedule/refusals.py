@@ -16,6 +16,8 @@ from tessera.errors import Span
 CAUSES: dict[str, str] = {
     "product reads": "a product reads each element of its operands many times, so they are in memory before it starts",
     "computed places": "it reads at computed places, so all that it may read is in memory before it starts",
+    "segments": "a segment may have elements anywhere, so they are in memory before it starts, as it is when it ends",
+    "sorted lines": "any element may come first, so lines are in memory before they are sorted, and when they are",
     "random": "random numbers are drawn in a kernel of their own, whose elements are numbered in one order",
     "parts": "a concatenation or padding copies its operands into parts of one result",
     "loop or branch": "a loop or branch runs kernels of its own",

@@ -11,7 +11,9 @@ or number of threads.
 
 from __future__ import annotations
 
-from tessera.compiler.ir.core import Builder, Op, Value
+from collections.abc import Callable, Sequence
+
+from tessera.compiler.ir.core import Block, Builder, Op, Region, Value
 from tessera.compiler.ir.spec import BRANCH, FOR, FUNCTION, WHILE, Reading, demand, invalid, spec
 from tessera.compiler.ir.types import INDEX, SharedType, TileType, ViewType
 from tessera.language import dtypes
@@ -535,6 +537,16 @@ class TileBuilder(Builder):
     def transpose(self, x: Value, perm: tuple[int, ...]) -> Value:
         t = _typed(x)
         return self.value("tile.transpose", (x,), TileType(tuple(t.shape[i] for i in perm), t.dtype), {"perm": perm})
+
+    def loop(
+        self, lower: Value, upper: Value, step: Value, initial: Sequence[Value], body: Callable[..., Sequence[Value]]
+    ) -> list[Value]:
+        """`tile.for`: `body(counter, *carried)` gives what the next step carries."""
+        block = Block([INDEX, *(v.type for v in initial)])
+        with self.inside(block):
+            self.op("tile.yield", list(body(*block.args)))
+        types = [v.type for v in initial]
+        return self.op("tile.for", [lower, upper, step, *initial], types, regions=[Region([block])]).results
 
     def load(
         self,

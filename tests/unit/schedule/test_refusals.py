@@ -97,6 +97,14 @@ def random(x: Tensor["N", f32], key: ts.int64):
     return x + ts.uniform(key * 3, (4,))[0]
 
 
+def segments(x: Tensor["M", "K", f32], i: Tensor["M", ts.int64]):
+    return ts.exp(ts.segment_sum(x * 2, i, 8))
+
+
+def sorted_lines(x: Tensor["M", "N", f32]):
+    return ts.sort(ts.exp(x))
+
+
 FOUND = [
     (product_reads, "exp", "contract", "product reads"),
     (computed_places, "exp", "take", "computed places"),
@@ -115,6 +123,9 @@ FOUND = [
     (size, "exp", "exp", "size"),
     (two_kernels, "contract", "add", "two kernels"),
     (random, "mul", "random_bits", "random"),
+    (segments, "segment_sum", "exp", "segments"),
+    (segments, "mul", "segment_sum", "segments"),
+    (sorted_lines, "exp", "sort", "sorted lines"),
 ]
 
 

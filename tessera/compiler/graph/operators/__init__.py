@@ -13,8 +13,10 @@ from tessera.compiler.graph.operators import indexing as indexing
 from tessera.compiler.graph.operators import inverse as inverse
 from tessera.compiler.graph.operators import joining as joining
 from tessera.compiler.graph.operators import nn as nn
+from tessera.compiler.graph.operators import ordering as ordering
 from tessera.compiler.graph.operators import random as random
 from tessera.compiler.graph.operators import reductions as reductions
 from tessera.compiler.graph.operators import scans as scans
+from tessera.compiler.graph.operators import segments as segments
 from tessera.compiler.graph.operators import shaping as shaping
 from tessera.compiler.graph.operators import statistics as statistics

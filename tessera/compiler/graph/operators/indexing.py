@@ -56,14 +56,13 @@ class Take(Operator):
             cut.whole(f"an index may lead anywhere along {cut.dim}")
 
     def adjoint(self, g: GraphBuilder, out: Value, ct: Value, x: Value, indices: Value, axis: int | None) -> Any:
-        """A contraction with the indices' one-hot rows: sums in ascending order, whatever the indices are."""
+        """Sums of what was read from the same place, in ascending order of where it was read to."""
         shape = tensor(x).shape if axis is not None else (dims.prod(tensor(x).shape),)
         a, count = axis or 0, dims.prod(tensor(indices).shape)
         at = g.to(g.reshape(indices, (count,)), dtypes.int64)
-        rows = g.one_hot(g.where(g.lt(at, 0), g.add(at, shape[a]), at), shape[a], dtype=tensor(ct).dtype)
-        before, after = dims.prod(shape[:a]), dims.prod(shape[a + 1 :])
-        summed = g.contract(g.reshape(ct, (before, count, after)), rows, lhs="bna", rhs="ni", out="bia")
-        return (g.reshape(summed, tensor(x).shape), None)
+        at = g.where(g.lt(at, 0), g.add(at, shape[a]), at)
+        read = g.reshape(ct, (*shape[:a], count, *shape[a + 1 :]))
+        return (g.reshape(g.segment_sum(read, at, shape[a], axis=a), tensor(x).shape), None)
 
     def tangent(self, g: GraphBuilder, out: Value, tangents: Any, x: Value, indices: Value, axis: int | None) -> Any:
         return None if tangents[0] is None else g.take(tangents[0], indices, axis=axis)
@@ -115,17 +114,23 @@ class TakeAlongAxis(Operator):
 
     def decompose(self, g: GraphBuilder, x: Value, indices: Value, axis: int) -> Value:
         """One take from the flattened tensor, at the row-major position of each element; outside stays outside."""
-        shape, total = tensor(x).shape, dims.prod(tensor(x).shape)
-        rank, n = len(shape), shape[axis]
-        at = g.cast(indices, dtypes.int64)
-        at = g.where(g.lt(at, 0), g.add(at, n), at)
-        ok = g.logical_and(g.ge(at, 0), g.lt(at, n))
-        position = g.mul(at, dims.prod(shape[axis + 1 :]))
-        for i, d in enumerate(shape):
-            if i != axis and d != 1:
-                line = g.iota(tuple(d if k == i else 1 for k in range(rank)), axis=i)
-                position = g.add(position, g.mul(line, dims.prod(shape[i + 1 :])))
-        return g.take(g.reshape(x, (total,)), g.where(ok, position, total), axis=0)
+        shape = tensor(x).shape
+        return g.take(g.reshape(x, (dims.prod(shape),)), positions(g, shape, indices, axis), axis=0)
+
+
+def positions(g: GraphBuilder, shape: Shape, indices: Value, axis: int) -> Value:
+    """Where in the flattened tensor of that shape lies what `indices` mean along `axis`: the number of its elements for
+    what lies outside. Negative indices count from the end."""
+    rank, n = len(shape), shape[axis]
+    at = g.cast(indices, dtypes.int64)
+    at = g.where(g.lt(at, 0), g.add(at, n), at)
+    ok = g.logical_and(g.ge(at, 0), g.lt(at, n))
+    position = g.mul(at, dims.prod(shape[axis + 1 :]))
+    for i, d in enumerate(shape):
+        if i != axis and d != 1:
+            line = g.iota(tuple(d if k == i else 1 for k in range(rank)), axis=i)
+            position = g.add(position, g.mul(line, dims.prod(shape[i + 1 :])))
+    return g.where(ok, position, dims.prod(shape))
 
 
 def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:

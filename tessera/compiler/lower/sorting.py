@@ -1,0 +1,211 @@
+"""The kernels that put lines in order.
+
+Where one program can sort any line (`Sizes.sorted_block` is 0), there is one for each. Elsewhere a program sorts a
+block of a line, and merges follow, which double the sorted runs: every element finds its place by counting, with a
+binary search, how many of the run beside its own come before it. A left element comes before a right one that equals
+it, so that equal elements keep their order.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from tessera.compiler.graph.operator import attributes_of
+from tessera.compiler.ir.core import Attr, Op, Value
+from tessera.compiler.ir.types import TensorType, TileType, ViewType
+from tessera.compiler.lower.chunked_reduction import identity
+from tessera.compiler.lower.kernel_writer import KernelWriter, Space
+from tessera.compiler.lower.program_builder import GroupBody, ProgramBuilder, flops_of, inside
+from tessera.compiler.schedule.blocks import row_block
+from tessera.compiler.schedule.views import layout_of
+from tessera.compiler.tile.dialect import TileBuilder
+from tessera.errors import Span
+from tessera.language import dtypes
+from tessera.language.dims import Dim, prod
+from tessera.language.dtypes import DType
+
+LONGEST = 1 << 31
+"""of lines whose length is known at launch only: so many merges are there"""
+
+
+def sort_lines(group: Op, out: ProgramBuilder) -> None:
+    """`sort` and `argsort` of the last axis."""
+    (op,) = GroupBody.of(group).ops
+    t = op.operands[0].type
+    layout = layout_of(op.operands[0])
+    assert isinstance(t, TensorType) and layout is not None
+    (result,) = group.results
+    out.temp(result)
+    positions = op.name == "graph.argsort"
+    lines = SortedLines(layout.base, layout.offset, prod(t.shape[:-1]), t.shape[-1], t.dtype)
+    sorting = Sorting(out, lines, bool(attributes_of(op)["descending"]), group.span, inside(group), flops_of([op]))
+    sorting.run(None if positions else result, result if positions else None)
+
+
+@dataclass(frozen=True, slots=True)
+class SortedLines:
+    """`count` lines of `n` elements, one behind the other in the memory of `base` from `offset` on."""
+
+    base: Value
+    offset: Dim
+    count: Dim
+    n: Dim
+    dtype: DType
+
+    @property
+    def view(self) -> ViewType:
+        return ViewType((self.count, self.n), self.dtype)
+
+
+def temporary(shape: tuple[Dim, ...], dtype: DType, name: str, span: Span, out: ProgramBuilder) -> Value:
+    """Memory that launches of one group share."""
+    value = Op("graph.partials", (), (TensorType(shape, dtype),), span, {}, hints=(name,)).result
+    out.temp(value)
+    return value
+
+
+@dataclass(slots=True)
+class Sorting:
+    """The launches for one value. `known` maps values of the group to those of the function."""
+
+    out: ProgramBuilder
+    lines: SortedLines
+    descending: bool
+    span: Span
+    known: dict[Value, Value]
+    flops: Dim
+
+    def run(self, values: Value | None, positions: Value | None) -> None:
+        """Adds launches that leave the sorted elements, and where they were, in buffers that exist."""
+        block, n = self.out.sizes.sorted_block, self.lines.n
+        if block and not (isinstance(n, int) and n <= block):
+            self._merged(values, positions, block)
+            return
+        dims = (self.lines.count, n)
+        rows: Any = (max(1, block // max(1, int(n))), n) if block else row_block(dims, (False, True), self.out.sizes)  # type: ignore[call-overload]
+        self._sort(rows, values, positions)
+
+    def _writer(self, block: tuple[Dim, ...]) -> KernelWriter:
+        size = (self.lines.count, self.lines.n)
+        return KernelWriter(Space(size, [(0,), (1,)], size, block, (False, False)), {}, set(), self.span)
+
+    def _launch(self, writer: KernelWriter, what: str) -> None:
+        self.out.launch(
+            writer.finish(self.out.kernel_name(what)), writer.arguments, self.known, what, self.flops, self.span
+        )
+
+    def _sort(self, block: tuple[Dim, ...], values: Value | None, positions: Value | None) -> None:
+        """Every block of a line by itself."""
+        writer = self._writer(block)
+        b, lines = writer.b, self.lines
+        view = writer.window(lines.base, lines.offset, lines.view, "x")
+        x = b.load(view, writer.offsets, block, fill=self._behind_all())
+        for target, moved in ((values, False), (positions, True)):
+            if target is None:
+                continue
+            attrs: dict[str, Attr] = {"axis": 1, "descending": self.descending, "positions": moved}
+            dtype = dtypes.int64 if moved else lines.dtype
+            found = b.value("tile.sort", (x,), TileType(block, dtype), attrs)
+            if moved and block[1] != lines.n:
+                found = b.map("add", found, b.broadcast(scalar(b, writer.offsets[1]), block, ()))
+            view = writer.window(target, 0, ViewType(lines.view.shape, dtype), target.hint or "out", write=True)
+            b.store(view, found, writer.offsets)
+        self._launch(writer, "argsort" if values is None else "sort")
+
+    def _behind_all(self) -> float | int:
+        """What stands at the end of a block that is longer than the rest of its line."""
+        if self.lines.dtype.is_float and not self.descending:
+            return math.nan
+        return identity("max" if self.descending else "min", self.lines.dtype)
+
+    def _merged(self, values: Value | None, positions: Value | None, block: int) -> None:
+        n, shape = self.lines.n, self.lines.view.shape
+        longest = n if isinstance(n, int) else LONGEST
+        widths: list[int] = []
+        while block << len(widths) < longest:
+            widths.append(block << len(widths))
+        last = len(widths)
+
+        def buffers(target: Value | None, dtype: DType, name: str) -> list[Value]:
+            """What each launch writes: by turns, so that the last one writes the target."""
+            other = temporary(shape, dtype, name, self.span, self.out)
+            end = target or temporary(shape, dtype, name, self.span, self.out)
+            return [end if (last - i) % 2 == 0 else other for i in range(last + 1)]
+
+        keys = buffers(values, self.lines.dtype, "keys")
+        places = buffers(positions, dtypes.int64, "places") if positions is not None else []
+        self._sort((1, block), keys[0], places[0] if places else None)
+        runs = self.out.constant(widths, dtypes.int64, "widths", self.span)
+        for i in range(last):
+            final = i == last - 1 and values is None
+            self._merge(runs, i, block, keys[i : i + 1 if final else i + 2], places[i : i + 2])
+
+    def _merge(self, runs: Value, number_of: int, block: int, keys: list[Value], places: list[Value]) -> None:
+        """Sorted runs become runs of twice as many elements; `keys` and `places`: from and to, where each is wanted.
+        How long they are is read from memory, so that all merges are one kernel."""
+        writer = self._writer((1, block))
+        b, n, shape = writer.b, self.lines.n, (1, block)
+        width = b.load(writer.window(runs, number_of, ViewType((1,), dtypes.int64), "width"), [b.index(0)], (1,))
+        width = b.broadcast(b.reshape(width, ()), shape, ())
+        line, first = (b.broadcast(scalar(b, o), shape, ()) for o in writer.offsets)
+        at = b.map("add", first, b.value("tile.iota", (), TileType(shape, dtypes.int64), {"axis": 1}))
+
+        def number(value: int) -> Value:
+            return b.full(shape, value, dtypes.int64)
+
+        end_of_line = b.broadcast(scalar(b, b.index(n)), shape, ())
+        both = b.map("add", width, width)
+        start = b.map("mul", b.map("floordiv", at, both), both)
+        middle = b.map("minimum", b.map("add", start, width), end_of_line)
+        end = b.map("minimum", b.map("add", start, both), end_of_line)
+        left = b.map("lt", at, middle)
+        view = writer.window(keys[0], 0, self.lines.view, "keys")
+        key = b.load(view, writer.offsets, shape)
+        mine = b.cast(key, self.lines.dtype.compute)
+
+        def halve(_: Value, low: Value, high: Value) -> tuple[Value, Value]:
+            is_open = b.map("lt", low, high)
+            between = b.map("shift_right", b.map("add", low, high), number(1))
+            operands = (view, line, between, is_open)
+            found = b.value("tile.gather", operands, TileType(shape, self.lines.dtype), {"fill": 0, "masked": True})
+            other = b.cast(found, self.lines.dtype.compute)
+            ahead = b.map(
+                "where", left, self._before(b, other, mine), b.map("logical_not", self._before(b, mine, other))
+            )
+            behind = b.map("logical_and", is_open, b.map("logical_not", ahead))
+            ahead = b.map("logical_and", is_open, ahead)
+            low = b.map("where", ahead, b.map("add", between, number(1)), low)
+            return low, b.map("where", behind, between, high)
+
+        bounds = [b.map("where", left, middle, start), b.map("where", left, end, middle)]
+        low, _ = b.loop(b.index(0), b.index(LONGEST.bit_length()), b.index(1), bounds, halve)
+        place = b.map("add", at, b.map("sub", low, middle))
+        within = b.map("lt", at, end_of_line)
+        for pair, dtype in ((keys, self.lines.dtype), (places, dtypes.int64)):
+            if len(pair) < 2:
+                continue
+            kind = ViewType(self.lines.view.shape, dtype)
+            moved = (
+                key
+                if dtype is self.lines.dtype and pair is keys
+                else b.load(writer.window(pair[0], 0, kind, "places"), writer.offsets, shape)
+            )
+            target = writer.window(pair[1], 0, kind, "to", write=True)
+            b.op("tile.scatter", [target, moved, line, place, within], (), {"masked": True})
+        self._launch(writer, "merge")
+
+    def _before(self, b: TileBuilder, x: Value, y: Value) -> Value:
+        """Whether x must stand before y: NaN is the largest."""
+        found = b.map("gt" if self.descending else "lt", x, y)
+        if not self.lines.dtype.is_float:
+            return found
+        large, small = (x, y) if self.descending else (y, x)
+        only = b.map("logical_and", b.map("isnan", large), b.map("logical_not", b.map("isnan", small)))
+        return b.map("logical_or", found, only)
+
+
+def scalar(b: TileBuilder, index: Value) -> Value:
+    """An index as a rank-0 int64 tile."""
+    return b.value("tile.to_scalar", (index,), TileType((), dtypes.int64))

@@ -1,0 +1,111 @@
+"""Folds of segments and orders of long lines: many duplicates, no elements, sizes known at launch, every target."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tests.conftest import require
+
+DUPLICATES = 200_000
+
+
+@ts.function
+def sums(x: ts.Tensor["N", "D", ts.f32], ids: ts.Tensor["N", ts.int64], w: ts.Tensor["V", ts.f32]):
+    return ts.segment_sum(x, ids, V)
+
+
+@ts.function
+def ordered(x: ts.Tensor["N", ts.f32]):
+    return ts.sort(x), ts.argsort(x, descending=True)
+
+
+@ts.function
+def read_back(x: ts.Tensor["V", "D", ts.f32], at: ts.Tensor["N", ts.int32]):
+    return ts.take(x, at, axis=0)
+
+
+@pytest.fixture(params=["cpu", "reference", "emulator:sm_80"])
+def target(request: Any, monkeypatch: Any) -> str:
+    if request.param.startswith("emulator"):
+        require("g++")
+    monkeypatch.setenv("TESSERA_TARGET", request.param)
+    return request.param
+
+
+def test_bits_of_many_duplicates_do_not_depend_on_threads() -> None:
+    rng = np.random.default_rng(0)
+    ids = rng.integers(-2, 9, DUPLICATES)
+    before = ts.get_num_threads()
+    for width in (1, 33):
+        x = rng.normal(size=(DUPLICATES, width)).astype(np.float32)
+        want = np.zeros((5, width))
+        np.add.at(want, ids[(ids >= 0) & (ids < 5)], x[(ids >= 0) & (ids < 5)].astype(np.float64))
+        found = []
+        try:
+            for count in (1, 2):
+                ts.set_num_threads(count)
+                found.append(np.asarray(sums(x, ids, np.zeros(5, np.float32))))
+        finally:
+            ts.set_num_threads(before)
+        assert found[0].tobytes() == found[1].tobytes()
+        np.testing.assert_allclose(found[0], want, 1e-4, 2e-2)
+
+
+@pytest.mark.parametrize("n, segments", [(0, 3), (1, 1), (70, 3), (5, 0), (1500, 2)])
+def test_sizes_known_at_launch(target: str, n: int, segments: int) -> None:
+    """1500 slices are more than one program of a GPU sorts."""
+    if n == 1500 and target == "reference":
+        pytest.skip("one slice after the other, interpreted")
+    rng = np.random.default_rng(n)
+    x, ids = rng.normal(size=(n, 3)).astype(np.float32), rng.integers(-1, segments + 1, n)
+    want = np.zeros((segments, 3))
+    inside = (ids >= 0) & (ids < segments)
+    np.add.at(want, ids[inside], x[inside].astype(np.float64))
+    found = np.asarray(sums(x, ids, np.zeros(segments, np.float32)))
+    np.testing.assert_allclose(found, want, 1e-5, 1e-4)
+
+
+@pytest.mark.parametrize("n", [0, 1, 5, 2500])
+def test_long_lines_with_ties_and_nan(target: str, n: int) -> None:
+    rng = np.random.default_rng(n)
+    x = rng.integers(-20, 20, n).astype(np.float32)
+    x[:: max(n // 7, 2)] = np.nan
+    up, down = (np.asarray(v) for v in ordered(x))
+    np.testing.assert_array_equal(up, np.sort(x))
+    np.testing.assert_array_equal(down, n - 1 - np.argsort(x[::-1], kind="stable")[::-1])
+
+
+def test_of_several_updates_of_one_place_the_last_counts(target: str) -> None:
+    @ts.function
+    def both(x: ts.Tensor["B", "V", ts.f32], at: ts.Tensor["B", "N", ts.int32], u: ts.Tensor["B", "N", ts.f32]):
+        return ts.scatter(x, at, u), ts.scatter_add(x, at, u)
+
+    at = np.array([[0, -1, 0, 9, 1, 0]], np.int32)
+    put, added = both(np.zeros((1, 4), np.float32), at, np.arange(1, 7, dtype=np.float32)[None])
+    np.testing.assert_array_equal(np.asarray(put), [[6, 5, 0, 2]])
+    np.testing.assert_array_equal(np.asarray(added), [[10, 5, 0, 2]])
+
+
+def test_largest_few() -> None:
+    @ts.function
+    def some(x: ts.Tensor["B", "N", ts.f32]):
+        return ts.topk(x, 3, axis=0)
+
+    x = np.array([[1, 7], [3, np.nan], [3, 2], [0, 5]], np.float32)
+    values, at = (np.asarray(v) for v in some(x))
+    np.testing.assert_array_equal(values, [[3, np.nan], [3, 7], [1, 5]])
+    np.testing.assert_array_equal(at, [[1, 1], [2, 0], [0, 3]])
+    with pytest.raises(ts.TesseraError, match="topk takes 0 to 2 elements"):
+        some(np.zeros((2, 5), np.float32))
+
+
+def test_kernels_compile_for_gpus() -> None:
+    """All merges are one kernel, whose runs' length is read from memory."""
+    require("cuda.bindings")
+    found = ts.compile(sums, target="sm_90a")
+    assert found.artifact.files["code.cubin"][:4] == b"\x7fELF" and "atomic" not in found.source
+    assert found.source.count("__global__") == 5  # the first length lies on a multiple of 16 bytes
