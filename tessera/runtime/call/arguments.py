@@ -21,6 +21,7 @@ from tessera.language.annotations import ScalarAnn, TensorAnn, TileAnn, TupleAnn
 from tessera.language.dims import Facts
 from tessera.language.dtypes import DType
 from tessera.language.lazy import np
+from tessera.language.records import Attribute, holding, is_record, members
 from tessera.runtime.arrays.adapter import Adapter, ArrayView
 from tessera.runtime.arrays.libraries import NUMPY, adapter_of
 from tessera.runtime.callsite import call_span
@@ -36,10 +37,10 @@ class Leaf:
     name: str
     """as `Param`s are called: "x", "layers.0" """
     path: tuple[Any, ...]
-    """the parameter's name, then indices and keys"""
+    """the parameter's name, then indices, keys and attributes"""
     value: Any
     kind: str
-    """array, scalar, static"""
+    """array, scalar, static; record: a dataclass whose parts are leaves of their own"""
     dtype: DType | None = None
 
 
@@ -48,7 +49,7 @@ class Bound:
     """The arguments of one call, sorted. Keys of `values` and `views` are names of leaves."""
 
     arguments: dict[str, Any] = field(default_factory=dict[str, Any])
-    """what `analyse` takes: parameter -> ArgType, or a tuple or dict of them"""
+    """what `analyse` takes: parameter -> ArgType, or a tuple, dict or dataclass of them"""
     values: dict[str, Any] = field(default_factory=dict[str, Any])
     """what the code takes when it runs: arrays and scalars"""
     views: dict[str, ArrayView] = field(default_factory=dict[str, ArrayView])
@@ -145,7 +146,19 @@ class Parameters:
             return remade(value, items)
         if isinstance(value, dict) and (p.variadic or _holds_array(value)):
             return {k: self._nested(out, item_of(p, k), (*path, k), v) for k, v in value.items()}
+        if is_record(value) and adapter_of(value) is None and _holds_array(value):
+            return self._record(out, p, path, value)
         return self._one(out, p, path, value)
+
+    def _record(self, out: Bound, p: Parameter, path: tuple[Any, ...], value: Any) -> Any:
+        """A dataclass that holds arrays, as its parts. What its methods read is read from a copy without arrays."""
+        kind = type(value)
+        parts = {n: self._nested(out, item_of(p, n), (*path, Attribute(n)), v) for n, v in members(value).items()}
+        bare = holding(kind, {n: _bare(v) for n, v in parts.items()})
+        self._keep(
+            out, Leaf(".".join(map(str, path)), path, bare, "record"), f"{kind.__module__}.{kind.__qualname__}", None
+        )
+        return holding(kind, parts)
 
     def _one(self, out: Bound, p: Parameter, path: tuple[Any, ...], value: Any) -> ArgType:
         name = ".".join(map(str, path))
@@ -293,13 +306,29 @@ class Parameters:
         return Diagnostic(code, message, span, notes=(*notes, *called), function=self.name)
 
 
+def _bare(part: Any) -> Any:
+    """A part of a nested argument without its arrays."""
+    if isinstance(part, (Static, TensorType)):
+        return getattr(part, "value", None)
+    if isinstance(part, (tuple, list)):
+        return remade(part, map(_bare, part))
+    if isinstance(part, dict):
+        return {k: _bare(v) for k, v in part.items()}
+    return holding(type(part), {n: _bare(v) for n, v in members(part).items()}) if is_record(part) else part
+
+
 def _holds_array(value: Any) -> bool:
-    """Whether an array stands somewhere inside nested lists, tuples and dicts."""
+    """Whether an array stands somewhere inside nested lists, tuples, dicts and dataclasses."""
     if isinstance(value, (list, tuple)):
         return any(map(_holds_array, value))
     if isinstance(value, dict):
         return any(map(_holds_array, value.values()))
-    return adapter_of(value) is not None
+    if adapter_of(value) is not None:
+        return True
+    try:
+        return is_record(value) and any(map(_holds_array, members(value).values()))
+    except RecursionError:  # objects that hold each other are no tree
+        return False
 
 
 def _kind(value: Any) -> str:

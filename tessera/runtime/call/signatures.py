@@ -13,6 +13,7 @@ from tessera.compiler.frontend.names.fingerprint import fingerprint
 from tessera.language.annotations import ScalarAnn
 from tessera.language.dtypes import DType
 from tessera.language.lazy import np
+from tessera.language.records import Attribute, is_record, members
 from tessera.runtime.arrays.libraries import NUMPY, adapter_of
 from tessera.runtime.call.arguments import Bound, Leaf, Parameters
 from tessera.runtime.codegen import expression
@@ -83,8 +84,8 @@ def _scalars(parameters: Parameters) -> frozenset[str]:
 def content(value: Any) -> Any:
     """A hashable key of a nested or unusual argument: arrays by their keys, plain values by content.
 
-    Other objects (configurations, models, functions) are themselves: a prepared launch keeps those it was made for
-    alive and watches what they hold.
+    Dataclasses count by what they hold. Other objects (configurations, functions) are themselves: a prepared launch
+    keeps those it was made for alive and watches what they hold.
     """
     if isinstance(value, (tuple, list)):
         return type(value), tuple(map(content, value))
@@ -93,9 +94,18 @@ def content(value: Any) -> Any:
     adapter = adapter_of(value)
     if adapter is not None:
         return type(value), adapter.key(value)
+    if is_record(value):
+        try:
+            return type(value), tuple([(n, content(v)) for n, v in members(value).items()])
+        except RecursionError:  # objects that hold each other are no tree
+            return type(value), id(value)
     if isinstance(value, (*_BY_VALUE, float, complex, set, frozenset, slice, range)):
         return type(value), fingerprint(value)
     return type(value), id(value)
+
+
+def _step(step: Any) -> str:
+    return f".{step}" if isinstance(step, Attribute) else f"[{step!r}]"
 
 
 def gather_function(
@@ -123,7 +133,7 @@ def _expression(
 ) -> str:
     for length in range(len(leaf.path), 0, -1):
         if leaf.path[:length] in where:
-            a = where[leaf.path[:length]] + "".join(f"[{step!r}]" for step in leaf.path[length:])
+            a = where[leaf.path[:length]] + "".join(map(_step, leaf.path[length:]))
             break
     else:  # a default, which is the same at every call
         names[f"default{i}"] = leaf.value

@@ -32,6 +32,10 @@ MISSING = object()
 _LIBRARIES = ("tessera", "numpy", "torch", "jax", "cupy", "ml_dtypes")
 """whose modules, classes and objects are fixed as far as programs are concerned"""
 _WRAPPED = 6
+_UNCALLED = frozenset({"__repr__", "__setattr__", "__delattr__", "__hash__", "__del__", "__init_subclass__"})
+"""no program calls these when it is compiled"""
+_SLOTS = (types.MethodWrapperType, types.WrapperDescriptorType, types.MethodDescriptorType)
+"""methods of Python's own classes"""
 DEEPEST = 16
 """modules in modules: they may hold each other"""
 """decorators on one function"""
@@ -196,7 +200,7 @@ class _Walk:
             value = _cell_getter(cells[owner])() if owner in cells else scope.get(owner)
             if isinstance(value, types.ModuleType) and _is_fixed(value.__name__):
                 fixed |= taken.keys()
-        self.names |= {n: None for n in names.attributes if n not in fixed}
+        self.names |= {n: None for n in names.attributes if n not in fixed and not _is_special(n)}
         for name, cell in cells.items():
             get = _cell_getter(cell)
             self.add(Read(f"{prefix}{name}", get, get(), "closure", cell, "cell_contents"), names.of.get(name, {}))
@@ -246,7 +250,8 @@ class _Walk:
     def object(self, value: Any, get: Callable[[], Any], path: str) -> None:
         """An object's own attributes count, and what its class has; of a class, what the classes above it have."""
         kind = value if isinstance(value, type) else type(value)
-        if id(value) in self.objects or _is_library(kind.__module__) or isinstance(value, types.MethodWrapperType):
+        known = id(value) in self.objects or _is_library(kind.__module__)
+        if known or isinstance(value, _SLOTS) or (value is kind and _is_fixed(kind.__module__)):
             return
         self.objects[id(value)] = _Object(value, get, path)
         for base in kind.__mro__:
@@ -254,7 +259,7 @@ class _Walk:
                 continue
             self.objects.setdefault(id(base), _Object(base, lambda base=base: base, f"{path}.{base.__name__}"))
             for name, found in list(vars(base).items()):
-                if name.startswith("__") and isinstance(found, types.FunctionType):  # called without being named
+                if _is_special(name) and name not in _UNCALLED and isinstance(found, types.FunctionType):
                     called = _attribute_getter(lambda base=base: base, name)
                     self.add(Read(f"{path}.{base.__name__}.{name}", called, found, "attribute", base, name), {})
 
@@ -277,8 +282,13 @@ class _Walk:
 
     def member(self, value: Any, get: Callable[[], Any], path: str, name: str, names: Mapping[str, None]) -> None:
         item = _attribute(value, name)
-        if item is not MISSING and not isinstance(item, types.BuiltinFunctionType):
+        if item is not MISSING and not isinstance(item, (types.BuiltinFunctionType, *_SLOTS)):
             self.add(Read(f"{path}.{name}", _attribute_getter(get, name), item, "attribute", value, name), names)
+
+
+def _is_special(name: str) -> bool:
+    """Whether Python knows a name: `__call__` is called without being named."""
+    return name.startswith("__") and name.endswith("__")
 
 
 def _is_library(module: str | None) -> bool:

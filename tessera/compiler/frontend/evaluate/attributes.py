@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import inspect
+import types
 from typing import Any
 
 import tessera
 from tessera.compiler.frontend.evaluate import undecided
-from tessera.compiler.frontend.evaluate.calls import adopt
+from tessera.compiler.frontend.evaluate.calls import adopt, live_call
 from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.names import vocabulary
 from tessera.compiler.frontend.names.frame import Closure
@@ -88,13 +90,23 @@ def _of_record(ev: Evaluator, node: ast.Attribute, value: Record | ClassRef, nam
         found = value.cls.members[name]
         return Method(value, name) if isinstance(found, Closure) else found
     if isinstance(value, Record) and isinstance(value.cls, type) and hasattr(value.cls, name):
-        return Method(value, name)
+        return _of_class(ev, node, value, name)
     known = list(value.members)
     if isinstance(value, Record) and isinstance(value.cls, ClassRef):
         known += value.cls.members
     hint, fixes = ev.suggest(name, known, name_span(ev, node))
     label = value.type_name if isinstance(value, Record) else value.name
     return ev.error("TS104", f"{label} has no attribute {name!r}{hint}", node, fixes=fixes)
+
+
+def _of_class(ev: Evaluator, node: ast.Attribute, value: Record, name: str) -> Any:
+    """What an instance has from its live class: a method, a property's value, a constant."""
+    found = inspect.getattr_static(value.cls, name)
+    if isinstance(found, types.FunctionType) or hasattr(found, "__wrapped__"):
+        return Method(value, name)
+    if isinstance(found, property):
+        return live_call(ev, node, found.fget, [value], {})
+    return adopt(ev, node, getattr(value.cls, name))
 
 
 def _of_object(ev: Evaluator, node: ast.Attribute, value: Any, name: str) -> Any:

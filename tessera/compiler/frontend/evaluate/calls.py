@@ -78,6 +78,8 @@ def call(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], kwargs: dic
         return _instance(ev, node, callee, args, kwargs)
     if isinstance(callee, TransformedRef):
         return ev.layer.transformed(node, callee, args, kwargs)
+    if isinstance(callee, Record) and has_call(callee):
+        return _record_method(ev, node, Method(callee, "__call__"), args, kwargs)
     if isinstance(callee, Method) and isinstance(callee.owner, Record):
         return _record_method(ev, node, callee, args, kwargs)
     if isinstance(callee, Method) and isinstance(callee.owner, Closure):
@@ -365,6 +367,16 @@ def _instance(ev: Evaluator, node: ast.AST, cls: ClassRef, args: list[Any], kwar
     if missing:
         return ev.error("TS105", f"{cls.name} needs {' and '.join(map(repr, missing))}", node)
     return Record(cls.name, members, cls)
+
+
+def has_call(record: Record) -> bool:
+    """Whether an instance can be called."""
+    cls = record.cls
+    return (
+        "__call__" in cls.members
+        if isinstance(cls, ClassRef)
+        else inspect.getattr_static(cls, "__call__", None) is not None
+    )
 
 
 def _record_method(ev: Evaluator, node: ast.AST, method: Method, args: list[Any], kwargs: dict[str, Any]) -> Any:

@@ -17,7 +17,7 @@ from tessera.compiler.frontend.evaluate.returns import named_notes
 from tessera.compiler.frontend.names.binding import Conflict, Equation, describe, equations, solve, value_equation
 from tessera.compiler.frontend.names.definition import Scope
 from tessera.compiler.frontend.names.frame import Closure, Frame
-from tessera.compiler.frontend.names.live import read
+from tessera.compiler.frontend.names.live import read, represent
 from tessera.compiler.frontend.names.signature import (
     Parameter,
     Signature,
@@ -60,6 +60,7 @@ from tessera.language.annotations import (
 )
 from tessera.language.dims import Dim, Facts
 from tessera.language.policies import Policy, PolicyError, unenforced
+from tessera.language.records import is_record, members
 
 ABSENT = object()
 
@@ -203,19 +204,24 @@ def _given(ev: Evaluator, p: Parameter, argument: Any) -> Any:
         kept = as_annotated(p, argument.value)
         if kept is MISSING:
             return ev.error("TS304", f"{p.name} is {argument.value!r}, which {p.annotation} cannot hold", p.span)
-        return kept
+        return represent(kept)
     if is_sequence(argument):
         return remade(argument, (_given(ev, item_of(p, i), a) for i, a in enumerate(argument)))
     if is_dict(argument):
         return {k: _given(ev, item_of(p, k), a) for k, a in argument.items()}
     if not isinstance(argument, TensorType):
-        return argument
+        return _record(ev, p, argument) if is_record(argument) else argument
     wanted = getattr(p.annotation, "dtype", None)
     if wanted is not None and wanted != argument.dtype and isinstance(p.annotation, (TensorAnn, TileAnn)):
         ev.error("TS304", f"{p.name} has elements of {argument.dtype}, but its annotation says {wanted}", p.span)
         return UNKNOWN
     passed = TensorType(argument.shape, argument.dtype, argument.policy or _policy(ev, p))
     return ev.layer.parameter(p.name, passed, p.annotation, p.span)
+
+
+def _record(ev: Evaluator, p: Parameter, argument: Any) -> Record:
+    kind = type(argument)
+    return Record(kind.__name__, {n: _given(ev, item_of(p, n), a) for n, a in members(argument).items()}, kind)
 
 
 def _policy(ev: Evaluator, p: Parameter) -> Policy | None:
