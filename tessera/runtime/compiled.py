@@ -24,11 +24,12 @@ from tessera.language import dims as algebra
 from tessera.language.annotations import TensorAnn
 from tessera.language.decorators import Decorated, Function
 from tessera.language.dims import Dim
+from tessera.language.records import Attribute, holding, members
 from tessera.language.tracebacks import leave, outward
 from tessera.runtime.arrays import devices
 from tessera.runtime.arrays.libraries import adapter_of
 from tessera.runtime.autotune.trials import show
-from tessera.runtime.call.arguments import Bound, Leaf, Parameters
+from tessera.runtime.call.arguments import Bound, Leaf, Parameters, holds_array
 from tessera.runtime.call.dispatch import Launcher
 from tessera.runtime.call.requests import compile_with
 from tessera.runtime.code.build import Built
@@ -208,6 +209,10 @@ def compile(
     first one where none has; `configuration` and `explain()` say which.
     Raises CompileError with every finding, TargetError TS601 for an unknown target, LaunchError for bad sizes.
     """
+    if not isinstance(target, str) or not isinstance(dims, (Mapping, type(None))):
+        what = target if not isinstance(target, str) else dims
+        message = f"target is a name and dims a dict, not {type(what).__name__}; pass examples with arguments=(...)"
+        raise LaunchError(Diagnostic("TS105", f"compile: {message}"))
     fn = f if isinstance(f, Decorated) else Function(f)
     fixed = dict(dims or {})
     for name, size in fixed.items():
@@ -253,6 +258,10 @@ def _type(value: Any) -> Any:
         return TensorType(view.shape, view.dtype)
     if isinstance(value, (tuple, list)):
         return remade(value, map(_type, value))
+    if holds_array(value):
+        held = value if isinstance(value, dict) else members(value)
+        types = {name: _type(v) for name, v in held.items()}
+        return types if isinstance(value, dict) else holding(type(value), types)
     return Static(value)
 
 
@@ -283,9 +292,8 @@ class _FixedLauncher(Launcher):
 
     def check(self, bound: Bound, built: Built) -> None:
         span = self.parameters.definition.span
-        findings = [
-            self._other_value(leaf) for leaf in bound.leaves if leaf.kind == "static" and self._differs(leaf, built)
-        ]
+        fixed = [leaf for leaf in bound.leaves if leaf.kind in ("static", "record")]
+        findings = [self._other_value(leaf) for leaf in fixed if self._differs(leaf, built)]
         given = {leaf.name for leaf in bound.leaves} | {name for name, _ in built.captures} | built.held.keys()
         for p in built.plan.params:
             if p.name not in given:  # an item of a tuple
@@ -308,9 +316,13 @@ class _FixedLauncher(Launcher):
         """Whether a compile-time argument is not what the code was compiled for."""
         if leaf.name in built.plan.free:
             return False
-        given = self.owner.arguments
-        if given is not None and leaf.name in given:
-            compiled = given[leaf.name]
+        given: Any = self.owner.arguments
+        if given is not None and leaf.path[0] in given:
+            compiled = given[leaf.path[0]]
+            for step in leaf.path[1:]:
+                compiled = getattr(compiled, step) if isinstance(step, Attribute) else compiled[step]
+            if leaf.kind == "record":
+                return type(compiled) is not type(leaf.value)
             return fingerprint(compiled.value if isinstance(compiled, Static) else compiled) != fingerprint(leaf.value)
         default = self.parameters.python.parameters[leaf.path[0]].default
         return fingerprint(default) != fingerprint(leaf.value)

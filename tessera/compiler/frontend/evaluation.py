@@ -14,12 +14,12 @@ from tessera.compiler.frontend.checks import check_values
 from tessera.compiler.frontend.checks.ignored import without_ignored
 from tessera.compiler.frontend.evaluate.machine import Evaluator, Layer
 from tessera.compiler.frontend.evaluate.parameters import enter_definition
+from tessera.compiler.frontend.function.results import structure_of
 from tessera.compiler.frontend.names.definition import Definition, Scope
 from tessera.compiler.frontend.names.frame import Flow
 from tessera.compiler.frontend.names.signature import Signature, definition_signature
 from tessera.compiler.frontend.names.values import UNKNOWN, has_unknown
 from tessera.compiler.frontend.result import Analysis, ArgType, ExprInfo
-from tessera.compiler.structure import structure_of
 from tessera.errors import Diagnostic, Note
 from tessera.language.annotations import TensorAnn, TileAnn
 from tessera.language.dims import DimError

@@ -137,16 +137,16 @@ class Parameters:
 
     def _nested(self, out: Bound, p: Parameter, path: tuple[Any, ...], value: Any) -> Any:
         """Tuples, lists and dicts that hold arrays are sorted item by item; anything else is one argument."""
-        if isinstance(value, (tuple, list)) and (p.variadic or _holds_array(value)):
+        if isinstance(value, (tuple, list)) and (p.variadic or holds_array(value)):
             wanted = getattr(p.annotation, "items" if isinstance(p.annotation, TupleAnn) else "fields", value)
             if len(value) != len(wanted):
                 count = f"{len(value)} item{'s' * (len(value) != 1)}"
                 raise LaunchError(self._diagnostic("TS209", f"{p.name} has {count}.\nExpected: {len(wanted)}", p))
             items = (self._nested(out, item_of(p, i), (*path, i), v) for i, v in enumerate(value))
             return remade(value, items)
-        if isinstance(value, dict) and (p.variadic or _holds_array(value)):
+        if isinstance(value, dict) and (p.variadic or holds_array(value)):
             return {k: self._nested(out, item_of(p, k), (*path, k), v) for k, v in value.items()}
-        if is_record(value) and adapter_of(value) is None and _holds_array(value):
+        if is_record(value) and adapter_of(value) is None and holds_array(value):
             return self._record(out, p, path, value)
         return self._one(out, p, path, value)
 
@@ -317,16 +317,16 @@ def _bare(part: Any) -> Any:
     return holding(type(part), {n: _bare(v) for n, v in members(part).items()}) if is_record(part) else part
 
 
-def _holds_array(value: Any) -> bool:
+def holds_array(value: Any) -> bool:
     """Whether an array stands somewhere inside nested lists, tuples, dicts and dataclasses."""
     if isinstance(value, (list, tuple)):
-        return any(map(_holds_array, value))
+        return any(map(holds_array, value))
     if isinstance(value, dict):
-        return any(map(_holds_array, value.values()))
+        return any(map(holds_array, value.values()))
     if adapter_of(value) is not None:
         return True
     try:
-        return is_record(value) and any(map(_holds_array, members(value).values()))
+        return is_record(value) and any(map(holds_array, members(value).values()))
     except RecursionError:  # objects that hold each other are no tree
         return False
 

@@ -78,7 +78,9 @@ def compile_with(
     place = f"{definition.file}:{definition.line}"
     front = (definition.kind, place, source, *(f"{name}: {value}" for name, value in fields.items()))
     try:
-        built = build(Request(definition.name, target, unit, front, watch.path_of, debug, profile, screen))
+        built = build(
+            Request(definition.name, target, unit, front, watch.path_of, watch.value_of, debug, profile, screen)
+        )
     except CompileError as e:
         raise _at_the_call(e, definition) from None
     if recorded and not profile:

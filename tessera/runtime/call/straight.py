@@ -165,7 +165,7 @@ class _Writer:
         for i in self.prepared.plan.outputs:
             param = self.prepared.plan.slots[i].param
             out.append(f"v{param}" if param is not None else f"o{i}" if plain else f"finish(o{i})")
-        return expression(self.prepared.plan.structure, out)
+        return expression(self.prepared.plan.structure, out, self.names)
 
     def finish(self) -> Callable[..., Any] | None:
         if not self.launch():

@@ -7,6 +7,7 @@ process by content as well, so that a re-run cell finds what it had.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 from collections.abc import Callable, Mapping
@@ -18,6 +19,7 @@ from typing import Any
 from tessera import knobs
 from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.printer import print_op
+from tessera.compiler.structure import Nameless
 from tessera.compiler.targets.base import Artifact, Executable, Target
 from tessera.compiler.tile.program import Program
 from tessera.compiler.unit import Unit
@@ -36,7 +38,8 @@ _HEADER = "artifact.json"
 class Request:
     """What is to be compiled. `front` says all that the result depends on, as text; `make` runs the front end.
 
-    `path_of(array)` names an array that is read from outside the same way in every process, None where it cannot.
+    `path_of(value)` names an array, class or function that is read from outside the same way in every process, None
+    where it cannot; `value_of(path)` finds it again.
     """
 
     name: str
@@ -44,6 +47,7 @@ class Request:
     make: Callable[[], Unit]
     front: tuple[str, ...]
     path_of: Callable[[Any], str | None] = lambda _: None
+    value_of: Callable[[str], Any] = lambda _: None
     debug: bool = False
     profile: bool = False
     screen: Callable[[Program], None] | None = None
@@ -147,7 +151,7 @@ def _known(request: Request, front: str, disk: cache.DiskCache | None, clock: Cl
         return None
     try:
         data = json.loads(note)
-        its = LaunchPlan.from_json(data["plan"])
+        its = LaunchPlan.from_json(data["plan"], request.value_of)
         captures = tuple((str(name), str(path)) for name, path in data["captures"])
     except (ValueError, LookupError, TypeError, AttributeError):  # of a compiler that wrote other notes
         return None
@@ -201,10 +205,11 @@ def _compile(request: Request, front: str, disk: cache.DiskCache | None, clock: 
     captures = tuple((name, path) for name, path in paths.items() if path is not None)
     held = {name: array for name, array in captured.items() if paths[name] is None}
     if not held:
-        note = json.dumps({"plan": its.to_json(), "captures": captures})
-        _fronts.put(front, (key, note))
-        if disk is not None:
-            disk.link(front, key, note)
+        with contextlib.suppress(Nameless):
+            note = json.dumps({"plan": its.to_json(request.path_of), "captures": captures})
+            _fronts.put(front, (key, note))
+            if disk is not None:
+                disk.link(front, key, note)
     clock.done("store")
     return Built(its, code, key, origin, tuple(clock.stages), captures, held, lowered)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from tessera.compiler.ir.types import Shape
-from tessera.compiler.structure import Structure, of_json
+from tessera.compiler.structure import Structure, of_json, to_json
 from tessera.compiler.tile.aliasing import AliasedPair, pairs
 from tessera.compiler.tile.program import BufferArg, Launch, Program
 from tessera.compiler.unit import LaunchCheck, Param
@@ -79,7 +79,8 @@ class LaunchPlan:
         return LaunchPlan(program.name, params, slots, outputs, program.free, program.checks, program.structure,
                     launches, workspace, pairs(program))  # fmt: skip
 
-    def to_json(self) -> str:
+    def to_json(self, path_of: Callable[[Any], str | None] = lambda _: None) -> str:
+        """`path_of` names classes and functions that results are made with. Raises Nameless where it does not."""
         return json.dumps(
             {
                 "name": self.name,
@@ -88,7 +89,7 @@ class LaunchPlan:
                 "outputs": self.outputs,
                 "free": self.free,
                 "checks": [[str(c.left), str(c.right), c.why] for c in self.checks],
-                "structure": self.structure,
+                "structure": to_json(self.structure, path_of),
                 "workspace": str(self.workspace),
                 "pairs": [[p.written, p.other, p.in_place] for p in self.pairs],
                 "launches": [
@@ -100,7 +101,8 @@ class LaunchPlan:
         )  # fmt: skip
 
     @staticmethod
-    def from_json(text: str) -> LaunchPlan:
+    def from_json(text: str, value_of: Callable[[str], Any] = lambda _: None) -> LaunchPlan:
+        """`value_of` finds what `path_of` named."""
         data: Mapping[str, Any] = json.loads(text)
         return LaunchPlan(
             data["name"],
@@ -109,7 +111,7 @@ class LaunchPlan:
             tuple(data["outputs"]),
             tuple(data["free"]),
             tuple(LaunchCheck(_dim(a), _dim(b), why) for a, b, why in data["checks"]),
-            of_json(data["structure"]),
+            of_json(data["structure"], value_of),
             tuple(
                 LaunchInfo(k, label, _shape(g) or (), file, line, _dim(f), _dim(b), d, _sizes(r), _sizes(w))
                 for k, label, g, file, line, f, b, d, r, w in data["launches"]

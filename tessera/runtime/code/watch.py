@@ -62,9 +62,18 @@ class Watch:
         """The content of every read by name, for keys and for `why_recompiled`."""
         return {f"{r.kind} {r.path}": r.content() for r in self.reads}
 
-    def path_of(self, array: Any) -> str | None:
-        """The path of an array among the reads; None where it was made on the way."""
-        return next((r.path for r, _ in self._arrays if r.value is array), None)
+    def path_of(self, value: Any) -> str | None:
+        """Where an array, class or function is read; None where it was made on the way."""
+        found = next((r.path for r in self.reads if r.value is value), None)
+        if found is None and isinstance(value, type):
+            return next((f"type of {r.path}" for r in self.reads if type(r.value) is value), None)
+        return found
+
+    def value_of(self, path: str) -> Any:
+        """What `path_of` has named. Raises LookupError."""
+        of_class = path.startswith("type of ")
+        found = self.by_path[path.removeprefix("type of ")].value
+        return type(found) if of_class else found
 
     def unchanged(self) -> bool:
         """Whether a call may go on with what was compiled."""

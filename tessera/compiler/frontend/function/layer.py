@@ -12,6 +12,7 @@ from tessera.compiler.frontend.evaluate.parameters import facts_pairs
 from tessera.compiler.frontend.function import gradients
 from tessera.compiler.frontend.function.builtins import TENSOR_BUILTINS
 from tessera.compiler.frontend.function.emission import Emission
+from tessera.compiler.frontend.function.results import as_results, fault, in_order
 from tessera.compiler.frontend.names.transformed import TransformedRef
 from tessera.compiler.frontend.names.values import (
     MISSING,
@@ -21,11 +22,7 @@ from tessera.compiler.frontend.names.values import (
     Number,
     OperatorRef,
     Unknown,
-    as_items,
     has_unknown,
-    is_dict,
-    is_sequence,
-    leaves,
     type_name,
 )
 from tessera.compiler.graph.operator import ALIASES, METHODS, PROPERTIES, REGISTRY, Operator
@@ -66,13 +63,13 @@ class FunctionLayer(Layer):
         return self.arguments
 
     def returned(self, value: Any, span: Span, annotation: Annotation | None) -> Any:
-        value = _results(value)
-        fault = _fault(value)
-        if value is None or fault is None:
+        value = as_results(value)
+        wrong = fault(value)
+        if value is None or wrong is None:
             what = "nothing" if value is None else "None among its results"
-            fault = f"{self.ev.definition.name} returns {what}; what a function computes is what it returns"
-        if fault:
-            self.ev.error("TS102", fault, span)
+            wrong = f"{self.ev.definition.name} returns {what}; what a function computes is what it returns"
+        if wrong:
+            self.ev.error("TS102", wrong, span)
             return UNKNOWN
         returns.check(self.ev, value, annotation, self.ev.signature.returns_span, span, "the return annotation")
         if isinstance(annotation, ScalarAnn) and isinstance(value, (bool, int, float)):
@@ -82,7 +79,7 @@ class FunctionLayer(Layer):
     def finish(self, value: Any) -> Op | None:
         ev = self.ev
         span = ev.frame.return_span or ev.definition.span
-        results = [self.lift(v, None, span) for v in leaves(value)]
+        results = [self.lift(v, None, span) for v in in_order(value)]
         if any(r is None for r in results) or ev.undecided:
             return None
         names = tuple(p.name for p in self.arguments)
@@ -304,29 +301,6 @@ class FunctionLayer(Layer):
 
     def counter(self) -> Type:
         return COUNTER
-
-
-def _results(value: Any) -> Any:
-    """A returned value with its lists and named tuples as tuples."""
-    value = as_items(value)
-    if is_sequence(value):
-        return tuple(_results(v) for v in value)
-    return {k: _results(v) for k, v in value.items()} if is_dict(value) else value
-
-
-def _fault(value: Any) -> str | None:
-    """Why a function cannot return this; "" where it can, None where it holds a None."""
-    if is_dict(value):
-        for k in value:
-            if not isinstance(k, str):
-                shown = type_name(k) if isinstance(k, (Value, Expr, Number)) else repr(k)
-                return f"the results in a dict are named by strings that are written in the program, not by {shown}"
-    if is_sequence(value) or is_dict(value):
-        found = map(_fault, value.values() if is_dict(value) else value)
-        return next((f for f in found if f != ""), "")
-    if value is None or isinstance(value, (Value, Unknown, bool, int, float, complex, Expr, Number)):
-        return None if value is None else ""
-    return f"a function returns tensors, or tuples and dicts of tensors, not {type_name(value)}"
 
 
 def _name_of(node: ast.AST) -> str:
