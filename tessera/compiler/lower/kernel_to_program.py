@@ -6,17 +6,21 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import TypeAlias, cast
 
-from tessera.compiler.ir.core import Block, Op, Value
+from tessera.compiler.ir.core import Block, Op, Region, Value
 from tessera.compiler.ir.types import SharedType, TileType, ViewType
 from tessera.compiler.structure import Structure, row
+from tessera.compiler.tile.dialect import TileBuilder
 from tessera.compiler.tile.passes.mask_tails import tails_of
 from tessera.compiler.tile.passes.padding import NONE, Axis
 from tessera.compiler.tile.primitive import PRIMITIVES
 from tessera.compiler.tile.program import Buffer, BufferArg, Launch, Program, ScalarArg
 from tessera.compiler.unit import LaunchCheck, Param
-from tessera.errors import CompileError, Diagnostic, Note
+from tessera.errors import CompileError, Diagnostic, Note, Span
 from tessera.language.dims import Dim, Expr, ceildiv, dim_max, dim_min, floordiv, mod, prod, symbols
 from tessera.language.scalars import TABLE
+
+ZEROS = 4096
+"""elements that a program fills"""
 
 
 def kernel_program(
@@ -41,10 +45,27 @@ def kernel_program(
             assert isinstance(a.type, TileType) and param is not None
             bound.append(ScalarArg(param, a.type.dtype))
     results = cast("tuple[int, ...]", op.attrs.get("returns", ()))
+    zeros = [zeros_launch(args[i], i, op.span, name) for i in cast("tuple[int, ...]", op.attrs.get("zeroed", ()))]
     launch = Launch(op, tuple(bound), op.span, flops(op), traffic(op), name)
     given = row(len(results)) if structure is not None or len(results) > 1 else None
     free, shown = free_dims(op), tuple(checks)
-    return Program(name, tuple(params), tuple(buffers), (launch,), results, free, shown, op.span, given)
+    return Program(name, tuple(params), tuple(buffers), (*zeros, launch), results, free, shown, op.span, given)
+
+
+def zeros_launch(result: Value, buffer: int, span: Span, name: str) -> Launch:
+    """Fills a result that programs store in parts, so that what none stores to is 0."""
+    view = result.type
+    assert isinstance(view, ViewType)
+    total, block = prod(view.shape), Block()
+    target = block.add_arg(ViewType((total,), view.dtype), result.hint)
+    b = TileBuilder(block, span=span)
+    at = b.iop("imul", b.program_id(0), b.index(ZEROS))
+    b.store(target, b.full((ZEROS,), False if view.dtype.kind == "bool" else 0, view.dtype), [at])
+    b.op("tile.return")
+    attrs = {"sym_name": f"{name}_zeros_{result.hint}", "grid": (ceildiv(total, ZEROS),),
+             "arg_names": (result.hint,), "writes": (0,)}  # fmt: skip
+    kernel = Op("tile.func", (), (), span, attrs, [Region([block])])
+    return Launch(kernel, (BufferArg(buffer),), span, 0, total * view.dtype.itemsize, "zeros")
 
 
 def demand_static_tiles(op: Op, name: str, notes: tuple[Note, ...] = ()) -> None:

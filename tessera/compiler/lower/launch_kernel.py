@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import cast
 
 from tessera.compiler.ir.core import Op, Value, clone
 from tessera.compiler.ir.launches import kernel_of, stored
 from tessera.compiler.ir.printer import print_op
 from tessera.compiler.ir.types import TileType, ViewType
-from tessera.compiler.lower.kernel_to_program import demand_static_tiles, flops, traffic
+from tessera.compiler.lower.kernel_to_program import demand_static_tiles, flops, traffic, zeros_launch
 from tessera.compiler.lower.program_builder import ProgramBuilder
 from tessera.compiler.schedule.views import layout_of
 from tessera.compiler.tile.dialect import TileBuilder
@@ -29,6 +30,11 @@ def launch_kernel(op: Op, out: ProgramBuilder) -> None:
             out.of[result] = out.of[_base(op.operands[i])]
         else:
             args.append(BufferArg(out.temp(result)))
+    for i in cast("tuple[int, ...]", kernel.attrs.get("zeroed", ())):
+        given = args[i]
+        assert isinstance(given, BufferArg)
+        zeros = zeros_launch(kernel.region.block.args[i], given.buffer, op.span, name)
+        out.steps.append(replace(zeros, kernel=_once(zeros.kernel, str(zeros.kernel.attrs["sym_name"]), out)))
     kernel = _once(kernel, name, out)
     out.steps.append(Launch(kernel, tuple(args), op.span, flops(kernel), traffic(kernel), name))
 
@@ -83,7 +89,7 @@ def _drop(kernel: Op, arg: Value) -> None:
     del block.args[gone]
     for i, a in enumerate(block.args):
         a.index = i
-    for name in ("writes", "returns"):
+    for name in ("writes", "returns", "zeroed") if "zeroed" in kernel.attrs else ("writes", "returns"):
         numbers = cast("tuple[int, ...]", kernel.attrs[name])
         kernel.attrs[name] = tuple(i - (i > gone) for i in numbers)
     kernel.attrs["arg_names"] = tuple(a.hint for a in block.args)

@@ -339,6 +339,9 @@ class Layer:
         """Checks and converts what a `return` of the analysed function gives (None when it falls off the end)."""
         return value
 
+    def declared(self, node: ast.AnnAssign) -> None:
+        """`y: Tensor["B", "D"]`, without a value."""
+
     def finish(self, value: Any) -> Op | None:
         """Builds the function's op around `ev.block` once the body has been evaluated without errors."""
         raise NotImplementedError

@@ -197,16 +197,23 @@ def subscripted(ev: Evaluator, node: ast.Subscript, builtin: Builtin) -> Any:
     return found
 
 
-def check_claim(ev: Evaluator, node: ast.AnnAssign, value: Any) -> None:
-    """`y: Tensor["B", "D"] = ...`: the value must have the type that is claimed."""
+def claimed(ev: Evaluator, node: ast.AnnAssign) -> Annotation | None:
+    """The annotation of a variable; None where it is wrong, which has been said."""
     frame = ev.frame
     try:
         found = annotation_from_ast(node.annotation, lambda n: resolve(frame.scope, n), ev.span, tuple(frame.dims))
     except AnnotationError as e:
         for d in e.diagnostics:
             ev.findings.add(d)
-        return
+        return None
     for d in refused(found, ev.span(node.annotation)):
         ev.findings.add(d)
-    name = node.target.id if isinstance(node.target, ast.Name) else "the value"
-    check(ev, value, found, ev.span(node.annotation), ev.span(node.value or node), f"the annotation of {name}")
+    return found
+
+
+def check_claim(ev: Evaluator, node: ast.AnnAssign, value: Any) -> None:
+    """`y: Tensor["B", "D"] = ...`: the value must have the type that is claimed."""
+    found = claimed(ev, node)
+    if found is not None:
+        name = node.target.id if isinstance(node.target, ast.Name) else "the value"
+        check(ev, value, found, ev.span(node.annotation), ev.span(node.value or node), f"the annotation of {name}")

@@ -49,8 +49,9 @@ def assignment(ev: Evaluator, node: ast.Assign) -> Flow:
 
 @evaluates(ast.AnnAssign)
 def annotated(ev: Evaluator, node: ast.AnnAssign) -> Flow:
-    """`y: Tensor["B", "D"] = ...` claims a type, which is checked."""
+    """`y: Tensor["B", "D"] = ...` claims a type, which is checked. Without a value a layer may declare something."""
     if node.value is None:
+        ev.layer.declared(node)
         return Flow.NEXT
     value = ev.eval(node.value)
     check_claim(ev, node, value)

@@ -63,6 +63,7 @@ class Stored:
     view: View
     window: TileWindow | None
     span: Span
+    op: Op
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,8 +405,8 @@ class Memory:
         builder = self.tiles.builder
         if isinstance(p, Elements):
             operands = [p.view.value, tile, *p.index, *([p.mask] if p.mask is not None else [])]
-            builder.op("tile.scatter", operands, (), p.attrs)
-            self.stores.append(Stored(p.view, None, span))
+            scattered = builder.op("tile.scatter", operands, (), p.attrs)
+            self.stores.append(Stored(p.view, None, span, scattered))
             return
         if self._narrows(p, p.checked) and p.mask is None:
             assert self.mask is not None
@@ -417,7 +418,7 @@ class Memory:
         op = builder.store(view, tile, offsets, p.mask)
         if p.checked:
             op.attrs["inside"] = True
-        self.stores.append(Stored(p.view, p, span))
+        self.stores.append(Stored(p.view, p, span, op))
 
     def _fitted(self, value: Any, shape: Shape, axes: Sequence[Axis], view: View) -> Value:
         tiles = self.tiles

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend.evaluate import asserts
 from tessera.compiler.frontend.evaluate.machine import Layer
+from tessera.compiler.frontend.evaluate.returns import claimed
 from tessera.compiler.frontend.evaluate.spelling import around_index, rewritten
-from tessera.compiler.frontend.kernel import calls, control, names, operators, outputs
+from tessera.compiler.frontend.kernel import calls, control, names, operators, outputs, results
 from tessera.compiler.frontend.kernel.access import Place
 from tessera.compiler.frontend.kernel.builtins import BUILTINS
 from tessera.compiler.frontend.kernel.builtins.memory import store_part
@@ -53,7 +54,7 @@ from tessera.compiler.ir.types import INDEX, TensorType, TileType, Type, ViewTyp
 from tessera.compiler.unit import Param
 from tessera.errors import Span
 from tessera.language import dtypes
-from tessera.language.annotations import Annotation
+from tessera.language.annotations import Annotation, TensorAnn, TileAnn
 from tessera.language.dims import Expr
 
 if TYPE_CHECKING:
@@ -330,7 +331,18 @@ class KernelLayer(KernelState):
         message = node.msg.value if isinstance(node.msg, ast.Constant) else ast.unparse(node.test)
         self._call(node, calls.tile_call, "debug_assert", [value, str(message)], {})
 
-    # the end
+    # results
+    def declared(self, node: ast.AnnAssign) -> None:
+        found = claimed(self.ev, node)
+        if isinstance(found, (TensorAnn, TileAnn)):
+            self._declare(node, found)
+        elif found is None and isinstance(node.target, ast.Name):
+            self.ev.frame.names[node.target.id] = UNKNOWN  # what is wrong has been said
+
+    @guarded
+    def _declare(self, node: ast.AnnAssign, annotation: Annotation) -> None:
+        results.declare(self, node, annotation)
+
     def returned(self, value: Any, span: Span, annotation: Annotation | None) -> Any:
         outputs.returned(self, value, span, annotation)
         return value

@@ -35,11 +35,14 @@ def parameter(k: KernelState, name: str, type: TensorType, annotation: Annotatio
     if type.rank == 0 and not isinstance(annotation, (TensorAnn, TileAnn)):
         k.arguments.append(Param(name, None, type.dtype))
         return k.ev.block.add_arg(TileType((), type.dtype), name)
-    shape = _symbolic_shape(k, type.shape, annotation)
+    shape = symbolic_shape(k, type.shape, annotation)
     concrete = tuple(map(k.tiles.known, shape))
     k.arguments.append(Param(name, concrete, type.dtype, optional=bool(getattr(annotation, "optional", False))))
     value = k.ev.block.add_arg(ViewType(concrete, type.dtype), name)
     wanted: Sequence[Any] = getattr(annotation, "shape", None) or ()
+    if ... in wanted and k.lead is None:
+        at = list(wanted).index(...)
+        k.lead = type.shape[at : at + len(shape) - len(wanted) + 1]
     leading = len(shape) - len(wanted) + 1 if len(wanted) > 1 and wanted[0] is ... else 0
     k.views[name] = View(name, value, shape, type.dtype, argument, leading)
     return k.views[name]
@@ -53,7 +56,7 @@ def _name_dims(k: KernelState) -> None:
             k.ev.frame.names[name] = dims.symbol(name)
 
 
-def _symbolic_shape(k: KernelState, actual: Shape, annotation: Annotation) -> Shape:
+def symbolic_shape(k: KernelState, actual: Shape, annotation: Annotation) -> Shape:
     """Dims as annotated, so that axes keep their identity; sizes without a name get a symbol for that size.
 
     Among axes without a name, those with the same place are one axis: counted from the last within `...`, which is the
@@ -188,5 +191,5 @@ def _name_of(node: ast.AST) -> str:
 
 
 def _free_name(k: KernelState, name: str) -> str:
-    taken = {p.name for p in k.arguments}
+    taken = {p.name for p in k.arguments} | k.views.keys()
     return next(n for i in range(len(taken) + 1) if (n := f"{name}_{i}" if i else name) not in taken)

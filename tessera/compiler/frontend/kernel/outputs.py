@@ -10,6 +10,7 @@ from typing import Any
 from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.fixes import expression_at
 from tessera.compiler.frontend.kernel import names as kernel_names
+from tessera.compiler.frontend.kernel import results
 from tessera.compiler.frontend.kernel.access import Stored
 from tessera.compiler.frontend.kernel.coordinates import linear
 from tessera.compiler.frontend.kernel.state import KernelState
@@ -29,14 +30,13 @@ from tessera.compiler.frontend.kernel.values import (
 )
 from tessera.compiler.frontend.names.values import Unknown, is_tuple
 from tessera.compiler.ir.core import Op, Region, Value
-from tessera.compiler.ir.types import Shape, TileType, ViewType, shape_text
+from tessera.compiler.ir.types import Shape, TileType, shape_text
 from tessera.compiler.tile.passes.place_barriers import barrier_notes
 from tessera.compiler.tile.passes.remove_dead import remove_dead
 from tessera.compiler.unit import LaunchCheck
 from tessera.errors import Diagnostic, Edit, Fix, Note, Span
 from tessera.language.annotations import Annotation, TupleAnn
 from tessera.language.dims import Dim, Expr, dim_min
-from tessera.language.dtypes import DType
 
 # Tile parameters loaded with a shape
 
@@ -175,13 +175,6 @@ def _from_the_last(k: KernelState, dim: Dim) -> int:
     return max((len(v.shape) - a for v in k.views.values() for a, d in enumerate(v.shape) if d == dim), default=0)
 
 
-def allocate(k: KernelState, shape: tuple[Dim, ...], dtype: DType, name: str) -> View:
-    """A further argument of the kernel, for a result that no parameter receives."""
-    concrete = tuple(map(k.tiles.known, shape))
-    value = k.ev.block.add_arg(ViewType(concrete, dtype), name)
-    return View(name, value, shape, dtype, len(k.ev.block.args) - 1)
-
-
 def races(k: KernelState) -> Iterator[tuple[Stored, Coordinate, str]]:
     """Stores with which programs along one grid axis get into each other's way: (store, the axis' coordinate, how)."""
     for s in k.memory.stores:
@@ -247,7 +240,7 @@ def _result(k: KernelState, item: Any, span: Span, wanted: Annotation | None, na
         dtype = getattr(wanted, "dtype", None) or tile_type(tile).dtype
         if shape is None or ... in shape:
             shape = inferred_shape(k, tile)
-        view = allocate(k, shape, dtype, name)
+        view = results.allocate(k, shape, dtype, name)
         place = own_place(k, view, tile)
         _covered(k, place, span)
         k.memory.store(place, tile, span)
@@ -283,11 +276,18 @@ def _covered(k: KernelState, w: TileWindow, span: Span) -> None:
             k.ev.checks.append(LaunchCheck(dim_min(extent, size), extent, why))
 
 
+def _agree(wanted: Dim, have: Dim) -> bool:
+    """Whether sizes are the same one; those without a name may be."""
+    return wanted == have or (isinstance(wanted, int) and size_text(have) == str(wanted))
+
+
 def _check_in_place(view: View, wanted: Annotation | None) -> None:
     """A parameter that is returned has the shape and dtype that the return annotation says."""
     shape, dtype = getattr(wanted, "shape", None), getattr(wanted, "dtype", None)
-    differs = shape is not None and ... not in shape and len(shape) != len(view.shape)
-    if differs or (shape is not None and any(a != b for a, b in zip(shape, view.shape, strict=False) if a is not ...)):
+    if shape is not None and ... in shape:
+        at = shape.index(...)
+        shape = (*shape[:at], *view.shape[at : at + len(view.shape) - len(shape) + 1], *shape[at + 1 :])
+    if shape is not None and (len(shape) != len(view.shape) or not all(map(_agree, shape, view.shape))):
         received = f"{view.name} {sizes_text(view.shape)}"
         raise KernelFault("TS201", f"Expected: {wanted}   (the return annotation)\nReceived: {received}")
     if dtype is not None and dtype != view.dtype:
@@ -301,6 +301,8 @@ def finish(k: KernelState, value: Any) -> Op | None:
         if isinstance(named, Shared):
             named.value.hint = name
     _check_memory(k, value)
+    if not isinstance(value, Unknown):
+        results.check_declared(k)
     try:
         grid = tuple(map(k.tiles.known, k.coordinates.finish()))
         _check_races(k)
@@ -309,13 +311,15 @@ def finish(k: KernelState, value: Any) -> Op | None:
         return None
     if k.retry or ev.findings.errors or isinstance(value, Unknown):
         return None
+    results.put_last(k)
     ev.block.append(Op("tile.return", (), (), ev.frame.return_span or ev.definition.span))
     attrs: dict[str, Any] = {
         "sym_name": ev.definition.name,
         "grid": grid,
         "arg_names": tuple(a.hint for a in ev.block.args),
-        "writes": tuple(sorted(k.memory.written)),
-        "returns": tuple(k.results),
+        "writes": tuple(sorted(results.number(k, i) for i in k.memory.written)),
+        "returns": tuple(results.number(k, i) for i in k.results),
+        **({"zeroed": filled} if (filled := results.zeroed(k)) else {}),
         "num_warps": k.setting("num_warps", "warps") if {"num_warps", "warps"} & k.config.keys() else None,
         "num_stages": max(k.setting("num_stages", "stages"), k.stages),
     }

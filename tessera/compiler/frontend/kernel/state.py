@@ -99,6 +99,10 @@ class KernelState(Layer):
         self.reads: list[tuple[Shared, Span]] = []
         self.divided: set[Coordinate] = set()
         self.results: list[int] = []
+        self.allocated: list[View] = []
+        """results that no parameter receives"""
+        self.lead: Shape | None = None
+        """the axes that `...` stands for in the first parameter whose annotation has one"""
         self.speculated: Coordinate | None = None
         self.stages = 0
         self.calling: ast.AST = ev.definition.tree
@@ -367,7 +371,7 @@ class KernelState(Layer):
 
     def _roles(self) -> dict[Dim, Role]:
         """What the dims of the widest tensor that is read as a whole are: divided among programs, in rows, or whole."""
-        views = [self.views[n] for n in self.plan.whole if n in self.views]
+        views = [v for n in self.plan.whole if (v := self.views.get(n)) is not None and v.argument >= 0]
         widest = max(views, key=lambda v: len(v.shape), default=None)
         if widest is None or len(widest.shape) < 2:
             return {}
