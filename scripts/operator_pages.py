@@ -27,7 +27,9 @@ TITLES = {
     "creation": "New tensors",
     "nn": "Neural networks",
     "attention": "Attention",
-    "convolution": "Convolution and pooling",
+    "sliding": "Windows",
+    "convolution": "Convolution",
+    "pooling": "Pooling",
     "random": "Random numbers",
     "cutting": "Derivatives",
 }
@@ -53,10 +55,10 @@ def operators_page() -> str:
     public = [o for o in REGISTRY.values() if o.function_names or o.method_names or o.properties]
     public.sort(key=lambda o: list(TITLES).index(family(o)))
     for name, group in groupby(public, family):
-        module = sys.modules[f"tessera.compiler.graph.operators.{name}"]
+        members = list(group)
+        module = sys.modules[type(members[0]).__module__]
         about = (module.__doc__ or "").split("\n\n")[0].replace("\n", " ")
         lines += ["", f"## {TITLES[name]}", "", about]
-        members = list(group)
         if scalars := [o for o in members if isinstance(o, Elementwise)]:
             lines += ["", "| function | meaning | operator | flops |", "|---|---|---|---|", *map(_row, scalars)]
         for operator in members:

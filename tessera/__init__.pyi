@@ -670,6 +670,24 @@ def attention(q: A, k: Array, v: Array, mask: Array | None = None, causal: bool 
     with narrower operands the weights are rounded to the operands' dtype before they meet `v`, as in FlashAttention.
     """
 
+def avg_pool1d(x: A, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, count_include_pad: bool = True) -> A:
+    """The mean of each window of `kernel_size` along the last axis, `stride` apart (default: side by side).
+
+    Padding counts as zeros, or not at all without `count_include_pad`.
+    """
+
+def avg_pool2d(x: A, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, count_include_pad: bool = True) -> A:
+    """The mean of each window of `kernel_size` along the last 2 axes, `stride` apart (default: side by side).
+
+    Padding counts as zeros, or not at all without `count_include_pad`.
+    """
+
+def avg_pool3d(x: A, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, count_include_pad: bool = True) -> A:
+    """The mean of each window of `kernel_size` along the last 3 axes, `stride` apart (default: side by side).
+
+    Padding counts as zeros, or not at all without `count_include_pad`.
+    """
+
 def bernoulli(seed: Array, shape: Shape, p: float = 0.5) -> Tensor:
     """True with probability p."""
 
@@ -748,6 +766,42 @@ def conj(x: A) -> A:
 
 def conjugate(x: A) -> A:
     """The complex conjugate; a real number is its own."""
+
+def conv1d(x: A, weight: Array, bias: Array | None = None, stride: int | Sequence[int] = 1, padding: int | str | Sequence[Any] = 0, dilation: int | Sequence[int] = 1, groups: int = 1) -> A:
+    """x [batch, channels, ...] over its last axis: convolved with weights [results, channels / groups, ...], plus a bias [results].
+
+    `padding` is a number, one for each axis, a pair for each axis, 'same' or 'valid'.
+    """
+
+def conv2d(x: A, weight: Array, bias: Array | None = None, stride: int | Sequence[int] = 1, padding: int | str | Sequence[Any] = 0, dilation: int | Sequence[int] = 1, groups: int = 1) -> A:
+    """x [batch, channels, ...] over its last 2 axes: convolved with weights [results, channels / groups, ...], plus a bias [results].
+
+    `padding` is a number, one for each axis, a pair for each axis, 'same' or 'valid'.
+    """
+
+def conv3d(x: A, weight: Array, bias: Array | None = None, stride: int | Sequence[int] = 1, padding: int | str | Sequence[Any] = 0, dilation: int | Sequence[int] = 1, groups: int = 1) -> A:
+    """x [batch, channels, ...] over its last 3 axes: convolved with weights [results, channels / groups, ...], plus a bias [results].
+
+    `padding` is a number, one for each axis, a pair for each axis, 'same' or 'valid'.
+    """
+
+def conv_transpose1d(x: A, weight: Array, bias: Array | None = None, stride: int | Sequence[int] = 1, padding: int | Sequence[int] = 0, output_padding: int | Sequence[int] = 0, groups: int = 1, dilation: int | Sequence[int] = 1) -> A:
+    """x [batch, channels, ...] over its last axis: the transpose of a convolution with weights [channels, results / groups, ...], plus a bias [results].
+
+    `output_padding` adds to the sizes that a stride leaves open. Nothing but `x` is spread out.
+    """
+
+def conv_transpose2d(x: A, weight: Array, bias: Array | None = None, stride: int | Sequence[int] = 1, padding: int | Sequence[int] = 0, output_padding: int | Sequence[int] = 0, groups: int = 1, dilation: int | Sequence[int] = 1) -> A:
+    """x [batch, channels, ...] over its last 2 axes: the transpose of a convolution with weights [channels, results / groups, ...], plus a bias [results].
+
+    `output_padding` adds to the sizes that a stride leaves open. Nothing but `x` is spread out.
+    """
+
+def conv_transpose3d(x: A, weight: Array, bias: Array | None = None, stride: int | Sequence[int] = 1, padding: int | Sequence[int] = 0, output_padding: int | Sequence[int] = 0, groups: int = 1, dilation: int | Sequence[int] = 1) -> A:
+    """x [batch, channels, ...] over its last 3 axes: the transpose of a convolution with weights [channels, results / groups, ...], plus a bias [results].
+
+    `output_padding` adds to the sizes that a stride leaves open. Nothing but `x` is spread out.
+    """
 
 def copysign(x: A, y: Array) -> A:
     """|x| with the sign of y, which zeros and NaN have too."""
@@ -978,6 +1032,24 @@ def matrix_transpose(x: A) -> A:
 def max(x: A, axis: Axes = None, keepdims: bool = False) -> A:
     """The largest element along `axis`; NaN if there is one."""
 
+def max_pool1d(x: A, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1) -> A:
+    """The largest element of each window of `kernel_size` along the last axis, `stride` apart (default: side by side).
+
+    Padding is never the largest; of equal elements the first gets the derivative.
+    """
+
+def max_pool2d(x: A, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1) -> A:
+    """The largest element of each window of `kernel_size` along the last 2 axes, `stride` apart (default: side by side).
+
+    Padding is never the largest; of equal elements the first gets the derivative.
+    """
+
+def max_pool3d(x: A, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1) -> A:
+    """The largest element of each window of `kernel_size` along the last 3 axes, `stride` apart (default: side by side).
+
+    Padding is never the largest; of equal elements the first gets the derivative.
+    """
+
 def maximum(x: A, y: Array) -> A:
     """The larger of x and y; NaN if either is NaN."""
 
@@ -1180,6 +1252,13 @@ def sin(x: A) -> A:
 
 def sinh(x: A) -> A:
     """Hyperbolic sine."""
+
+def sliding_window_view(x: A, window_shape: int | Sequence[int], axis: int | Sequence[int] | None = None, step: int | Sequence[int] = 1, dilation: int | Sequence[int] = 1) -> A:
+    """Windows of `x` along the axes `axis`, each `step` further than the one before; new last axes walk within them.
+
+    `dilation` is the distance of a window's elements. An axis of n elements has
+    (n - dilation * (window - 1) - 1) // step + 1 windows.
+    """
 
 def softmax(x: A, axis: int = -1) -> A:
     """exp(x) / sum(exp(x)) along `axis`, with the maximum subtracted first. Of elements that are all -inf it is NaN."""

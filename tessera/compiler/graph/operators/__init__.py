@@ -20,3 +20,6 @@ from tessera.compiler.graph.operators import scans as scans
 from tessera.compiler.graph.operators import segments as segments
 from tessera.compiler.graph.operators import shaping as shaping
 from tessera.compiler.graph.operators import statistics as statistics
+from tessera.compiler.graph.operators.windows import convolution as convolution
+from tessera.compiler.graph.operators.windows import pooling as pooling
+from tessera.compiler.graph.operators.windows import sliding as sliding

@@ -1,0 +1,1 @@
+"""What slides over an axis: windows as views, convolution, pooling."""

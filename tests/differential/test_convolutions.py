@@ -1,0 +1,119 @@
+"""Convolution and pooling against PyTorch, with their derivatives; sizes known at launch; the emulator; refusals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tests.conftest import require
+from tests.differential.test_derivatives_at_special_points import of_torch, pulled
+
+torch = require("torch")
+F = torch.nn.functional
+
+CASES: list[tuple[str, tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
+    ("conv1d", (2, 4, 11), (6, 2, 3), {"stride": 2, "padding": 1, "groups": 2}),
+    ("conv1d", (1, 1, 5), (1, 1, 1), {"padding": 2}),
+    ("conv2d", (2, 3, 7, 9), (5, 3, 3, 2), {"stride": (3, 2), "padding": (2, 1), "dilation": (2, 1)}),
+    ("conv2d", (1, 4, 6, 5), (8, 1, 3, 3), {"groups": 4, "padding": "same"}),
+    ("conv3d", (1, 2, 4, 5, 6), (3, 2, 2, 3, 2), {"stride": (1, 2, 3), "padding": 1}),
+    ("conv_transpose1d", (2, 4, 5), (4, 3, 4), {"stride": 3, "padding": 2, "output_padding": 1, "groups": 2}),
+    ("conv_transpose2d", (1, 2, 4, 3), (2, 3, 3, 2), {"stride": 2, "output_padding": (2, 1), "dilation": (3, 2)}),
+    ("conv_transpose3d", (1, 2, 2, 3, 2), (2, 1, 2, 2, 3), {"stride": (2, 1, 2), "padding": (0, 1, 0)}),
+]
+POOLS: list[tuple[str, tuple[int, ...], dict[str, Any]]] = [
+    ("max_pool1d", (2, 3, 11), {"kernel_size": 3, "stride": 2, "padding": 1, "dilation": 2}),
+    ("max_pool2d", (2, 3, 7, 8), {"kernel_size": (2, 3)}),
+    ("max_pool2d", (1, 2, 9, 9), {"kernel_size": 7, "stride": 1, "padding": 3}),
+    ("max_pool3d", (1, 2, 4, 5, 6), {"kernel_size": 2, "stride": (1, 2, 3)}),
+    ("avg_pool1d", (2, 3, 9), {"kernel_size": 4, "stride": 3, "padding": 2}),
+    ("avg_pool2d", (2, 3, 7, 8), {"kernel_size": 3, "padding": 1, "stride": 2, "count_include_pad": False}),
+    ("avg_pool3d", (1, 1, 4, 5, 4), {"kernel_size": (3, 5, 3)}),
+]
+
+
+def named(case: Any) -> str:
+    return f"{case[0]}{case[-1]}"
+
+
+@pytest.mark.parametrize("case", CASES, ids=named)
+def test_convolutions_and_their_derivatives(case: Any) -> None:
+    name, of_x, of_weight, attrs = case
+    rng = np.random.default_rng(0)
+    x, weight = rng.normal(size=of_x), rng.normal(size=of_weight)
+    results = of_weight[0] if not name.startswith("conv_t") else of_weight[1] * attrs.get("groups", 1)
+    bias = rng.normal(size=results)
+
+    def peer(*values: Any) -> Any:
+        return getattr(F, name)(*values, **attrs)
+
+    want = peer(*map(torch.tensor, (x, weight, bias))).numpy()
+    found = np.asarray(ts.function(lambda x, w, b: getattr(ts, name)(x, w, b, **attrs))(x, weight, bias))
+    np.testing.assert_allclose(found, want, 1e-10, 1e-12)
+    ct = rng.normal(size=want.shape)
+    for mine, theirs in zip(
+        pulled(name, ct, x, weight, bias, **attrs), of_torch(peer, ct, x, weight, bias), strict=True
+    ):
+        np.testing.assert_allclose(mine, theirs, 1e-10, 1e-12)
+
+
+@pytest.mark.parametrize("case", POOLS, ids=named)
+def test_pooling_and_its_derivatives(case: Any) -> None:
+    """With ties: of equal elements the first gets the derivative."""
+    name, shape, attrs = case
+    rng = np.random.default_rng(0)
+    x = rng.integers(-3, 3, shape).astype(float)
+
+    def peer(v: Any) -> Any:
+        return getattr(F, name)(v, **attrs)
+
+    want = peer(torch.tensor(x)).numpy()
+    np.testing.assert_allclose(np.asarray(getattr(ts, name)(x, **attrs)), want, 1e-12)
+    ct = rng.normal(size=want.shape)
+    np.testing.assert_allclose(pulled(name, ct, x, **attrs)[0], of_torch(peer, ct, x)[0], 1e-12, 1e-12)
+
+
+@pytest.mark.parametrize("target", ["cpu", "reference", "emulator:sm_80"])
+def test_sizes_known_at_launch(target: str, monkeypatch: Any) -> None:
+    if target.startswith("emulator"):
+        require("g++")
+    monkeypatch.setenv("TESSERA_TARGET", target)
+
+    @ts.function
+    def net(x: ts.Tensor["B", 2, "H", "W", ts.f32], w: ts.Tensor[3, 2, 3, 3, ts.f32], b: ts.Tensor[3, ts.f32]):
+        return ts.max_pool2d(ts.relu(ts.conv2d(x, w, b, stride=2, padding=1)), 2)
+
+    rng = np.random.default_rng(0)
+    for shape in ((1, 2, 6, 9), (0, 2, 8, 8)):
+        x, w, b = (rng.normal(size=s).astype(np.float32) for s in (shape, (3, 2, 3, 3), (3,)))
+        want = F.max_pool2d(F.relu(F.conv2d(*map(torch.tensor, (x, w, b)), stride=2, padding=1)), 2).numpy()
+        np.testing.assert_allclose(np.asarray(net(x, w, b)), want, 1e-5, 1e-6)
+
+
+def test_narrow_floats_are_summed_in_f32() -> None:
+    rng = np.random.default_rng(0)
+    x, w = (torch.tensor(rng.normal(size=s)).bfloat16() for s in ((1, 64, 6, 6), (2, 64, 3, 3)))
+    found = ts.function(lambda x, w: ts.conv2d(x, w))(x, w)
+    want = F.conv2d(x.double(), w.double())
+    np.testing.assert_allclose(torch.as_tensor(found).double().numpy(), want.numpy(), 2**-8, 1e-2)
+
+
+REFUSED = [
+    (lambda x: ts.conv2d(x, ts.ones((4, 3, 2, 2))), "needs weights for 2, not for 3"),
+    (lambda x: ts.conv2d(x, ts.ones((4, 2, 9, 2))), "does not fit an axis of 5"),
+    (lambda x: ts.conv2d(x, ts.ones((3, 1, 2, 2)), groups=2), "3 results do not fall into 2 groups"),
+    (lambda x: ts.conv2d(x, ts.ones((4, 2, 2, 2)), padding="full"), "'same' or 'valid'"),
+    (lambda x: ts.conv2d(x, ts.ones((4, 2, 2, 2)), stride=0), "stride is a number from 1 on"),
+    (lambda x: ts.conv_transpose2d(x, ts.ones((2, 2, 2, 2)), output_padding=1), "less than the stride or the dilation"),
+    (lambda x: ts.max_pool2d(x, 2, padding=2), "at most half of its kernel"),
+    (lambda x: ts.avg_pool2d(x, 6), "does not fit axis 2"),
+]
+
+
+@pytest.mark.parametrize(("f", "why"), REFUSED, ids=[why for _, why in REFUSED])
+def test_what_does_not_fit_is_refused(f: Any, why: str) -> None:
+    with pytest.raises(ts.TesseraError, match=why):
+        f(ts.ones((1, 2, 5, 5)))
