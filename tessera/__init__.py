@@ -20,7 +20,8 @@ _HOME: dict[str, str] = {
     **dict.fromkeys(("accum", "loss_scale", "device", "stochastic_round", "saturate", "deterministic",
                      "NumericalPolicy", "Policy"), "tessera.language.policies"),
     # gradients
-    **dict.fromkeys(("grad", "value_and_grad"), "tessera.language.transforms"),
+    **dict.fromkeys(("grad", "value_and_grad", "jacfwd", "jacrev", "jacobian", "hessian", "jvp", "hvp", "vjp",
+                     "linearize"), "tessera.language.transforms"),
     "install_import_hook": "tessera.compiler.frontend.importing",
     # running them
     **dict.fromkeys(("compile", "Compiled"), "tessera.runtime.compiled"),

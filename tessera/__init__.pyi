@@ -53,7 +53,15 @@ from tessera.language.policies import saturate as saturate
 from tessera.language.policies import stochastic_round as stochastic_round
 from tessera.language.schedule import Schedule as Schedule
 from tessera.language.transforms import grad as grad
+from tessera.language.transforms import hessian as hessian
+from tessera.language.transforms import hvp as hvp
+from tessera.language.transforms import jacfwd as jacfwd
+from tessera.language.transforms import jacobian as jacobian
+from tessera.language.transforms import jacrev as jacrev
+from tessera.language.transforms import jvp as jvp
+from tessera.language.transforms import linearize as linearize
 from tessera.language.transforms import value_and_grad as value_and_grad
+from tessera.language.transforms import vjp as vjp
 from tessera.profiler import Profiler as Profiler
 from tessera.profiler import profile_memory as profile_memory
 from tessera.profiler import profiler as profiler

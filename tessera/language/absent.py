@@ -13,7 +13,6 @@ _FOREIGN = "models of other formats are neither read nor written yet"
 
 _OF_PACKAGE: dict[str, str] = {
     **dict.fromkeys(("autodiff", "backward"), _GRADIENTS),
-    **dict.fromkeys(("vjp", "jvp", "hessian", "jacobian"), "there are ts.grad and ts.value_and_grad yet"),
     **dict.fromkeys(("custom_vjp", "custom_gradient", "no_grad", "remat"), "there is no such rule of gradients yet"),
     **dict.fromkeys(("Module", "module", "layers", "models"), _MODULES),
     **dict.fromkeys(("optim", "optimizers", "optimizer", "train", "loss_fn"), _OPTIMIZERS),

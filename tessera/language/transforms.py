@@ -7,7 +7,7 @@ other functions. What it computes is found by the front end from the function's 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -45,8 +45,24 @@ class Transform:
         return ""
 
 
+PARAMETERS: dict[str, tuple[str, ...]] = {
+    "jvp": ("primals", "tangents"),
+    "hvp": ("primals", "tangents"),
+    "pullback": ("primals", "cotangents"),
+}
+"""transforms that are called with other arguments than the function that they are of: a tuple of its arguments, and
+what belongs to them"""
+
+
 class Transformed(Function):
     """A function made from another one: `options["transforms"]` say how, the first one first."""
+
+    def __init__(self, python: Callable[..., Any], options: Mapping[str, Any] | None = None) -> None:
+        super().__init__(python, options)
+        own = PARAMETERS.get(self.options["transforms"][-1].name)
+        if own is not None:
+            kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+            self.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in own])
 
     @property
     def name(self) -> str:
@@ -61,7 +77,7 @@ class Transformed(Function):
         return self._definition
 
     def __repr__(self) -> str:
-        return f"<tessera function {self.name}{inspect.signature(self.__wrapped__)}>"
+        return f"<tessera function {self.name}{inspect.signature(self)}>"
 
 
 _KEPT = ("numerics", "transforms")
@@ -69,15 +85,27 @@ _KEPT = ("numerics", "transforms")
 
 
 def transformed(function: Callable[..., Any], transform: Transform) -> Transformed:
-    """`function` under one more transform. Raises CompileError TS105, TS355 where that has no meaning."""
+    """`function` under one more transform: the same object for the same function, so that `ts.grad(f)(x)` in a loop
+    compiles once. Raises CompileError TS105, TS355 where that has no meaning."""
     if transform.problem:
         raise CompileError(Diagnostic("TS105", transform.problem))
     if isinstance(function, Kernel):
         said = f"{transform.name} takes a function: the kernel {function.name} has no derivative of its own"
         raise CompileError(Diagnostic("TS355", said, function=function.name))
-    python, options = (function.__wrapped__, function.options) if isinstance(function, Decorated) else (function, {})
-    kept = {name: value for name, value in options.items() if name in _KEPT}
-    return Transformed(python, {**kept, "transforms": (*kept.get("transforms", ()), transform)})
+    made: Any = getattr(function, "__dict__", {}).get(_MADE)
+    if made is None or made[0] is not function:  # another's, whose attributes a decorator has copied
+        made = (function, {})
+    if transform not in made[1]:
+        python, options = (
+            (function.__wrapped__, function.options) if isinstance(function, Decorated) else (function, {})
+        )
+        kept = {name: value for name, value in options.items() if name in _KEPT}
+        made[1][transform] = Transformed(python, {**kept, "transforms": (*kept.get("transforms", ()), transform)})
+        function.__dict__[_MADE] = made
+    return made[1][transform]
+
+
+_MADE = "__tessera_transformed__"
 
 
 def _builtin(function: Callable[..., Any]) -> Any:
@@ -103,3 +131,81 @@ def grad(function: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = Fal
 def value_and_grad(function: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> Transformed:
     """As `grad`, with the value in front: `(value, gradient)`, and with `has_aux` `((value, aux), gradient)`."""
     return transformed(function, Transform("value_and_grad", argnums, has_aux))
+
+
+@_builtin
+@outward
+def jacfwd(function: Callable[..., Any], argnums: Argnums = 0) -> Transformed:
+    """The Jacobian: for each tensor of the result, one with its axes and then those of the argument, forward mode.
+
+    One pass for each element of the arguments. Raises CompileError TS351 to TS355 where there is none.
+    """
+    return transformed(function, Transform("jacfwd", argnums))
+
+
+@_builtin
+@outward
+def jacrev(function: Callable[..., Any], argnums: Argnums = 0) -> Transformed:
+    """As `jacfwd`, by reverse mode: one pass for each element of the result."""
+    return transformed(function, Transform("jacrev", argnums))
+
+
+@_builtin
+@outward
+def jacobian(function: Callable[..., Any], argnums: Argnums = 0) -> Transformed:
+    """As `jacfwd` or `jacrev`: by reverse mode where the result has fewer elements than the arguments."""
+    return transformed(function, Transform("jacobian", argnums))
+
+
+@_builtin
+@outward
+def hessian(function: Callable[..., Any], argnums: Argnums = 0) -> Transformed:
+    """The second derivatives of a function whose result is one real number: the Jacobian of its gradient."""
+    return transformed(function, Transform("hessian", argnums))
+
+
+@_builtin
+@outward
+def jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+    """`(result, tangent)`: how the result at the arguments `primals` changes when these change by `tangents`.
+
+    Tangents have the structure of the arguments; None stands for 0. Raises CompileError TS351 to TS357.
+    """
+    return transformed(function, Transform("jvp"))(tuple(primals), tuple(tangents))
+
+
+@_builtin
+@outward
+def hvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
+    """The Hessian of a function whose result is one real number, times `tangents`; nothing of its size is made.
+
+    Of one argument the result has its structure, of several it is a tuple. Raises CompileError TS351 to TS357.
+    """
+    return transformed(function, Transform("hvp"))(tuple(primals), tuple(tangents))
+
+
+@_builtin
+@outward
+def vjp(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], Any]]:
+    """`(result, pullback)`: `pullback(cotangent)` is a tuple of the cotangents of the arguments.
+
+    The cotangent has the structure of the result; None stands for 0. Outside of functions each call of `pullback`
+    computes the result again. Raises CompileError TS351 to TS357.
+    """
+    back = transformed(function, Transform("pullback"))
+    return _called(function, primals), lambda cotangent: back(primals, cotangent)
+
+
+@_builtin
+@outward
+def linearize(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
+    """`(result, pushforward)`: `pushforward(*tangents)` is the tangent of the result, at these arguments.
+
+    Outside of functions each call of `pushforward` computes the result again. Raises CompileError TS351 to TS357.
+    """
+    ahead = transformed(function, Transform("jvp"))
+    return _called(function, primals), lambda *tangents: ahead(primals, tangents)[1]
+
+
+def _called(function: Callable[..., Any], primals: tuple[Any, ...]) -> Any:
+    return function(*primals) if isinstance(function, Decorated) else Function(function)(*primals)

@@ -80,7 +80,7 @@ class Launcher(Locked):
     @property
     def parameters(self) -> Parameters:
         if self._parameters is None:
-            self._parameters = Parameters(self.fn.definition(), self.fn.__wrapped__)
+            self._parameters = Parameters(self.fn.definition(), self.fn)
         return self._parameters
 
     def __call__(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

@@ -90,3 +90,39 @@ def of_no_function(x: Tensor["D"]):
     return ts.grad(x)(x)
     #      ^^^^^^^^^^ TS105
     # says: grad takes a function, not a tensor [D] f32
+
+
+@ts.function
+def a_tangent_of_another_shape(x: Tensor["D"], v: Tensor["D", 2]):
+    return ts.jvp(lambda x: ts.sin(x), (x,), (v,))
+    #      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS357
+    # says: tangents[0] is [D] f32, as what it belongs to; [D, 2] f32 is given
+
+
+@ts.function
+def too_few_tangents(x: Tensor["D"]):
+    return ts.jvp(lambda x, y: x * y, (x, x), (x,))
+    #      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS357
+    # says: tangents has another structure
+
+
+@ts.function
+def primals_that_are_no_tuple(x: Tensor["D"]):
+    return ts.hvp(lambda x: ts.sum(x * x), x, x)
+    #      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS105
+    # says: hvp takes the arguments of the function as a tuple
+
+
+@ts.function
+def a_cotangent_of_another_dtype(x: Tensor["D"]):
+    y, back = ts.vjp(lambda x: x.to(ts.f64), x)
+    return back(x)
+    #      ^^^^^^^ TS357
+    # says: the cotangent is [D] f64
+
+
+@ts.function
+def a_jacobian_of_positions(x: Tensor["D"]):
+    return ts.jacobian(lambda x: ts.argmax(x))(x)
+    #      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS352
+    # says: only floats have derivatives

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,15 +28,18 @@ from tessera.compiler.frontend.names.values import (
     is_list,
     type_name,
 )
+from tessera.compiler.frontend.syntax.parse import FunctionNode
 from tessera.language import transforms
-from tessera.language.transforms import Transform
+from tessera.language.transforms import PARAMETERS, Transform
 
-MAKERS: dict[str, Callable[..., Any]] = {"grad": transforms.grad, "value_and_grad": transforms.value_and_grad}
-"""transforms that give a function; their signatures are those of the public functions"""
+MAKERS = ("grad", "value_and_grad", "jacfwd", "jacrev", "jacobian", "hessian")
+"""transforms that give a function"""
+CALLS = ("jvp", "hvp", "vjp", "linearize")
+"""those that are given the arguments as well"""
 
 
-def _made(name: str) -> Callable[..., Any]:
-    signature = inspect.signature(inspect.unwrap(MAKERS[name]))
+def _transform(name: str) -> Callable[..., Any]:
+    signature = inspect.signature(inspect.unwrap(getattr(transforms, name)))
 
     def run(ev: Evaluator, node: ast.AST, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if has_unknown(args) or has_unknown(kwargs):
@@ -45,14 +48,16 @@ def _made(name: str) -> Callable[..., Any]:
             bound = signature.bind(*args, **kwargs)
         except TypeError as e:
             return ev.error("TS105", f"{name}: {e}", node)
-        function, *_ = bound.args
+        function, *rest = bound.args
+        if not _callable(function):
+            return ev.error("TS105", f"{name} takes a function, not {type_name(function)}", node)
+        if name in CALLS:
+            return ev.layer.transformed(node, TransformedRef(Transform(name), function), rest, {})
         given = dict(list(bound.arguments.items())[1:])
         given |= {k: tuple(v) for k, v in given.items() if is_list(v)}
         transform = Transform(name, **given)
         if transform.problem:
             return ev.error("TS105", transform.problem, node)
-        if not _callable(function):
-            return ev.error("TS105", f"{name} takes a function, not {type_name(function)}", node)
         return TransformedRef(transform, function)
 
     return run
@@ -64,7 +69,7 @@ def _callable(value: Any) -> bool:
     return callable(value) and not isinstance(value, (Builtin, Namespace, type))
 
 
-BUILTINS.update({f"tessera.{name}": _made(name) for name in MAKERS})
+BUILTINS.update({f"tessera.{name}": _transform(name) for name in (*MAKERS, *CALLS)})
 
 
 def definition_of(python: Callable[..., Any], options: Mapping[str, Any]) -> Definition:
@@ -75,22 +80,28 @@ def definition_of(python: Callable[..., Any], options: Mapping[str, Any]) -> Def
     for transform in options["transforms"]:
         function, name = TransformedRef(transform, function), f"{transform.name}_{name}"
     tree = original.tree
-    call = ast.copy_location(_call(function, tree), tree)
+    own = PARAMETERS.get(options["transforms"][-1].name)
+    arguments = tree.args if own is None else _positional(own, tree)
+    call = ast.copy_location(_call(function, arguments, tree), tree)
     if isinstance(tree, ast.Lambda):
-        made: Any = ast.Lambda(tree.args, call)
+        made: Any = ast.Lambda(arguments, call)
     else:
-        kept = {f: getattr(tree, f) for f in tree._fields if f not in ("body", "returns")}
-        made = ast.FunctionDef(**kept, body=[ast.copy_location(ast.Return(call), tree)], returns=None)
+        kept = {f: getattr(tree, f) for f in tree._fields if f not in ("body", "returns", "args")}
+        made = ast.FunctionDef(**kept, args=arguments, body=[ast.copy_location(ast.Return(call), tree)], returns=None)
     return replace(original, name=name, tree=ast.copy_location(made, tree))
 
 
-def _call(function: Any, tree: ast.FunctionDef | ast.Lambda) -> ast.Call:
+def _positional(names: Sequence[str], tree: FunctionNode) -> ast.arguments:
+    args = [ast.copy_location(ast.arg(name), tree) for name in names]
+    return ast.arguments([], args, None, [], [], None, [])
+
+
+def _call(function: Any, a: ast.arguments, tree: FunctionNode) -> ast.Call:
     """The call that passes every parameter on as it is."""
 
     def at(node: Any) -> Any:
         return ast.copy_location(node, tree)
 
-    a = tree.args
     args = [at(ast.Name(p.arg, ast.Load())) for p in (*a.posonlyargs, *a.args)]
     if a.vararg is not None:
         args.append(at(ast.Starred(at(ast.Name(a.vararg.arg, ast.Load())), ast.Load())))

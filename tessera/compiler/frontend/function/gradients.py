@@ -1,39 +1,33 @@
-"""Calls of transformed functions: the original function is evaluated in place, then its ops are differentiated.
-
-Each argument to differentiate by is a value of its own, a copy of the one that is given: a derivative by `x` says
-nothing of other uses of the same tensor, and derivatives inside of derivatives keep apart.
-"""
+"""Calls of transformed functions: the original function is evaluated in place, then its ops are differentiated."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
-import tessera.compiler.autodiff.control  # noqa: F401  # pyright: ignore[reportUnusedImport]: registers branches and loops
+import tessera.compiler.autodiff.control  # noqa: F401  # pyright: ignore[reportUnusedImport]: registers loops
+from tessera.compiler.autodiff.forward import push_forward
+from tessera.compiler.autodiff.jacobians import columns, rows
 from tessera.compiler.autodiff.reverse import pull_back
-from tessera.compiler.autodiff.rules import smooth
 from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.evaluate.transforms import parameter_names
 from tessera.compiler.frontend.function.emission import Emission
+from tessera.compiler.frontend.function.opened import Opened, Refused, each, parts
 from tessera.compiler.frontend.names.transformed import TransformedRef
 from tessera.compiler.frontend.names.values import (
     UNKNOWN,
     Number,
-    Record,
-    Unknown,
     has_unknown,
-    is_dict,
     is_sequence,
     is_tuple,
-    remade,
     type_name,
 )
 from tessera.compiler.graph.operator import tensor
 from tessera.compiler.ir.core import Op, Value
 from tessera.errors import CompileError
-from tessera.language.dims import Expr
+from tessera.language import dims
+from tessera.language.transforms import Transform
 
 
 def call(
@@ -43,8 +37,10 @@ def call(
     if has_unknown(args) or has_unknown(kwargs):
         return UNKNOWN
     try:
+        if isinstance(callee.function, LinearMap):
+            return callee.function.apply(node, args, kwargs)
         return TransformedCall(ev, emission, node, callee, args, kwargs).run()
-    except _Refused:
+    except Refused:
         return UNKNOWN
     except CompileError as e:  # at the forward line
         for d in e.diagnostics:
@@ -52,54 +48,30 @@ def call(
         return UNKNOWN
 
 
-class _Refused(Exception):
-    """A finding has been reported."""
-
-
-@dataclass(slots=True)
-class Wanted:
-    """One tensor to differentiate by. `place`: how it is called, "params['w']"."""
-
-    place: str
-    value: Value
-
-
-@dataclass(slots=True)
 class TransformedCall:
     """One call of a transformed function."""
 
-    ev: Evaluator
-    emission: Emission
-    node: ast.AST
-    callee: TransformedRef
-    args: list[Any]
-    kwargs: dict[str, Any]
-    leaves: list[Wanted] = field(default_factory=list[Wanted])
-    opened: list[Any] = field(default_factory=list[Any])
-    """the arguments to differentiate by, with a `Wanted` in place of each tensor"""
+    def __init__(
+        self, ev: Evaluator, emission: Emission, node: ast.AST, callee: TransformedRef, args: list[Any],
+        kwargs: dict[str, Any],
+    ) -> None:  # fmt: skip
+        self.ev, self.emission, self.node = ev, emission, node
+        self.callee, self.transform = callee, callee.transform
+        self.args, self.kwargs = list(args), dict(kwargs)
+        self.opened = Opened(ev, emission, node)
 
     def run(self) -> Any:
-        match self.callee.transform.name:
-            case "grad":
-                _, aux, gradient = self.gradient()
-                return (gradient, aux) if self.callee.transform.has_aux else gradient
-            case _:
-                value, aux, gradient = self.gradient()
-                return ((value, aux), gradient) if self.callee.transform.has_aux else (value, gradient)
+        return getattr(self, f"_{self.transform.name}")()
 
-    # the forward part
+    # what is given
 
-    def open(self) -> None:
-        """Puts values of their own in the place of the arguments to differentiate by."""
+    def select(self) -> None:
+        """Opens the arguments that `argnums` name."""
         names = parameter_names(self.callee.function)
-        for wanted in self.callee.transform.wanted:
+        for wanted in self.transform.wanted:
             at, name = self._found(wanted, names)
             given: Any = self.args if isinstance(at, int) else self.kwargs
-            opened = self._opened(given[at], name)
-            if not any(isinstance(v, Wanted) for v in _nested(opened)):
-                raise self.refused("TS351", f"{name} is {type_name(given[at])}: only floats have a gradient")
-            self.opened.append(opened)
-            given[at] = _each(opened, lambda v: v.value if isinstance(v, Wanted) else v)
+            given[at] = self.opened.open(given[at], name)
 
     def _found(self, wanted: int | str, names: list[str]) -> tuple[int | str, str]:
         """Where an argument to differentiate by is given: its position or keyword; and how it is called."""
@@ -118,72 +90,61 @@ class TransformedCall:
             said = repr(wanted)
         raise self.refused("TS105", f"{self.callee.described} differentiates by {said}, which is not given")
 
-    def _opened(self, value: Any, place: str) -> Any:
-        if is_sequence(value):
-            return remade(value, [self._opened(v, f"{place}[{i}]") for i, v in enumerate(value)])
-        if is_dict(value):
-            return {k: self._opened(v, f"{place}[{k!r}]") for k, v in value.items()}
-        if isinstance(value, Record):
-            members = {k: self._opened(v, f"{place}.{k}") for k, v in value.members.items()}
-            return Record(value.type_name, members, value.cls)
-        if isinstance(value, (float, Number)):
-            value = self.ev.layer.lift(value, None, self.ev.span(self.node))
-        if not isinstance(value, Value):
-            if isinstance(value, (bool, int, Expr)):
-                raise self.refused("TS351", f"{place} is {type_name(value)}: only floats have a gradient")
-            return value
-        if not smooth(value):
-            said = f"{place} is {type_name(value)}: only floats have a gradient"
-            raise self.refused("TS351", f"{said}; pass it as an argument of its own that is not differentiated by")
-        if tensor(value).dtype.is_complex:
-            raise self.refused(
-                "TS352", f"{place} is {type_name(value)}; derivatives by complex numbers are not there yet"
-            )
-        with self.ev.builder.at(self.ev.span(self.node)):
-            leaf = Wanted(place, self.emission.g.cast(value, tensor(value).dtype))
-        leaf.value.hint = value.hint
-        self.leaves.append(leaf)
-        return leaf
+    def primals(self) -> None:
+        """Opens all arguments of a call that is given as a tuple of them."""
+        given = self.args[0]
+        if not is_sequence(given) or not given:
+            said = f"{self.transform.name} takes the arguments of the function as a tuple, not {type_name(given)}"
+            raise self.refused("TS105", said)
+        names = parameter_names(self.callee.function)
+        at = [names[i] if i < len(names) else f"argument {i}" for i in range(len(given))]
+        self.args[0] = [self.opened.open(v, name) for v, name in zip(given, at, strict=True)]
 
-    def forward(self) -> tuple[Any, list[Op]]:
-        """The result of the original function, and the ops that it emitted."""
-        self.open()
+    def evaluated(self, function: Any, args: list[Any], kwargs: dict[str, Any]) -> tuple[Any, list[Op]]:
+        """The result of the function, numbers in it as tensors, and the ops that it emitted."""
         block = self.ev.builder.block
         start = len(block.ops)
-        result = self.ev.call(self.node, self.callee.function, self.args, self.kwargs)
+        result = self.ev.call(self.node, function, args, kwargs)
         if has_unknown(result):
-            raise _Refused
+            raise Refused
+        span = self.ev.span(self.node)
+        result = each(result, lambda v: self.ev.layer.lift(v, None, span) if isinstance(v, (float, Number)) else v)
         return result, block.ops[start:]
 
-    # the backward part
+    # gradients
+
+    def _grad(self) -> Any:
+        _, aux, gradient = self.gradient()
+        return (gradient, aux) if self.transform.has_aux else gradient
+
+    def _value_and_grad(self) -> Any:
+        value, aux, gradient = self.gradient()
+        return ((value, aux), gradient) if self.transform.has_aux else (value, gradient)
 
     def gradient(self) -> tuple[Any, Any, Any]:
         """The value, what is passed on beside it, and the gradient."""
-        result, ops = self.forward()
+        self.select()
+        result, ops = self.evaluated(self.callee.function, self.args, self.kwargs)
         loss, aux = self._parted(result)
-        if isinstance(loss, (float, Number)):
-            loss = self.ev.layer.lift(loss, None, self.ev.span(self.node))
         loss = self._scalar(loss)
-        with self._deriving():
-            seed = self.emission.g.ones_like(loss)
-            found = pull_back(self.emission.g, ops, [leaf.value for leaf in self.leaves], [(loss, seed)])
-            return loss, aux, self.closed(found)
+        with self.deriving():
+            g = self.emission.g
+            found = pull_back(g, ops, self.opened.values, [(loss, g.ones_like(loss))])
+            return loss, aux, self.by_argument(self.completed(found, warn=True))
 
     def _parted(self, result: Any) -> tuple[Any, Any]:
-        if not self.callee.transform.has_aux:
+        if not self.transform.has_aux:
             return result, None
         if not is_tuple(result) or len(result) != 2:
-            said = f"with has_aux the function gives (value, aux), not {_said(result)}"
-            raise self.refused("TS352", said)
+            raise self.refused("TS352", f"with has_aux the function gives (value, aux), not {_said(result)}")
         return result
 
     def _scalar(self, loss: Any) -> Value:
-        name = self.callee.transform.name
+        name = self.transform.name
         if not isinstance(loss, Value):
             more = "; with has_aux=True it may give (value, aux)" if is_tuple(loss) and len(loss) == 2 else ""
-            raise self.refused(
-                "TS352", f"{name} differentiates one real number, and this function gives {_said(loss)}{more}"
-            )
+            given = f"this function gives {_said(loss)}{more}"
+            raise self.refused("TS352", f"{name} differentiates one real number, and {given}")
         dtype, rank = tensor(loss).dtype, tensor(loss).rank
         if dtype.is_complex:
             said = "which is complex; differentiate its real part, or its absolute value squared"
@@ -193,32 +154,139 @@ class TransformedCall:
             said = "a number for each element; reduce it with .sum() or .mean()"
         else:
             return loss
-        raise self.refused(
-            "TS352", f"{name} differentiates one real number, and this function gives {type_name(loss)}, {said}"
-        )
+        given = f"this function gives {type_name(loss)}, {said}"
+        raise self.refused("TS352", f"{name} differentiates one real number, and {given}")
 
-    def _deriving(self) -> _Deriving:
+    def by_argument(self, found: list[Value]) -> Any:
+        """What `argnums` ask for: of one argument, or a tuple."""
+        made = self.opened.closed(found)
+        return tuple(made) if is_tuple(self.transform.argnums) else made[0]
+
+    def completed(self, found: list[Value | None], warn: bool = False) -> list[Value]:
+        """Zeros where nothing depends on a tensor; TS354 says so."""
+        out: list[Value] = []
+        for leaf, v in zip(self.opened.leaves, found, strict=True):
+            if v is None and warn and not self.ev.undecided:
+                said = f"the result does not depend on {leaf.place}: its gradient is 0"
+                self.ev.error("TS354", said, self.node, severity="warning")
+            out.append(self.emission.g.zeros_like(leaf.value) if v is None else v)
+        return out
+
+    # linear maps
+
+    def _jvp(self) -> Any:
+        """(result, its tangent), of the arguments and their tangents."""
+        tangents = self.args[1]
+        self.primals()
+        result, ops = self.evaluated(self.callee.function, self.args[0], {})
+        given = self.opened.fitting(self.opened.arguments, tangents, "tangents")
+        return result, self.pushed(ops, result, given)
+
+    def pushed(self, ops: list[Op], result: Any, given: list[tuple[Value, Value]]) -> Any:
+        with self.deriving():
+            outs = [v for v in parts(result) if isinstance(v, Value)]
+            found = push_forward(self.emission.g, ops, dict(given), outs)
+            of = {id(o): self.emission.g.zeros_like(o) if t is None else t for o, t in zip(outs, found, strict=True)}
+            return each(result, lambda v: of.get(id(v), v))
+
+    def pulled(self, ops: list[Op], result: Any, cotangents: Any) -> Any:
+        seeds = self.opened.fitting(result, cotangents, "the cotangent")
+        with self.deriving():
+            return tuple(self.opened.closed(self.completed(pull_back(self.emission.g, ops, self.opened.values, seeds))))
+
+    def _vjp(self) -> Any:
+        return self._linear("pullback")
+
+    def _linearize(self) -> Any:
+        return self._linear("pushforward")
+
+    def _linear(self, name: str) -> Any:
+        """(result, the linear map): called as a function, with tangents or a cotangent."""
+        self.args = [self.args]
+        self.primals()
+        result, ops = self.evaluated(self.callee.function, self.args[0], {})
+        made = LinearMap(self, ops, result, name == "pullback")
+        return result, TransformedRef(Transform(name), made)
+
+    def _pullback(self) -> Any:
+        """The cotangents of the arguments, in one call: of the arguments and the cotangent of the result."""
+        self.primals()
+        result, ops = self.evaluated(self.callee.function, self.args[0], {})
+        return self.pulled(ops, result, self.args[1])
+
+    def _hvp(self) -> Any:
+        """The tangent of the gradient."""
+        count = len(self.args[0]) if is_sequence(self.args[0]) else 1
+        inner = Transform("grad", 0 if count == 1 else tuple(range(count)))
+        self.callee = replace(self.callee, function=TransformedRef(inner, self.callee.function))
+        return self._jvp()[1]
+
+    # Jacobians
+
+    def _jacfwd(self) -> Any:
+        return self._jacobian("columns")
+
+    def _jacrev(self) -> Any:
+        return self._jacobian("rows")
+
+    def _jacobian(self, way: str = "") -> Any:
+        """For each tensor of the result the structure of the arguments, with axes of the result, then of the
+        argument."""
+        self.select()
+        result, ops = self.evaluated(self.callee.function, self.args, self.kwargs)
+        outs = [v for v in parts(result) if isinstance(v, Value)]
+        for out in outs:
+            if not tensor(out).dtype.is_float:
+                raise self.refused("TS352", f"a result is {type_name(out)}: only floats have derivatives")
+        g, values = self.emission.g, self.opened.values
+        with self.deriving():
+            if not way:
+                produced, given = (sum(dims.prod(tensor(v).shape) for v in vs) for vs in (outs, values))
+                fewer = isinstance(produced, int) and isinstance(given, int) and produced < given
+                way = "rows" if fewer or produced == 1 else "columns"
+            found = (rows if way == "rows" else columns)(g, ops, values, outs)
+            made = {id(o): self.by_argument(row) for o, row in zip(outs, found, strict=True)}
+        return each(result, lambda v: made.get(id(v), v))
+
+    def _hessian(self) -> Any:
+        """The derivative of the gradient, one argument at a time."""
+        inner = replace(self.transform, name="grad")
+        self.callee = replace(self.callee, function=TransformedRef(inner, self.callee.function))
+        return self._jacobian("columns")
+
+    # findings
+
+    def deriving(self) -> _Deriving:
         return _Deriving(self.ev, self.ev.span(self.node))
 
-    def closed(self, found: list[Value | None]) -> Any:
-        """The gradients in the structure of the arguments."""
-        of = {id(leaf): v for leaf, v in zip(self.leaves, found, strict=True)}
-        for leaf in self.leaves:
-            if of[id(leaf)] is None:
-                self._unreached(leaf)
-                of[id(leaf)] = self.emission.g.zeros_like(leaf.value)
-        made = [_each(o, lambda v: of[id(v)] if isinstance(v, Wanted) else None) for o in self.opened]
-        return tuple(made) if is_tuple(self.callee.transform.argnums) else made[0]
+    def refused(self, code: str, message: str) -> Refused:
+        return self.opened.refused(code, message)
 
-    def _unreached(self, leaf: Wanted) -> None:
-        if self.ev.undecided:
-            return
-        said = f"the result does not depend on {leaf.place}: its gradient is 0"
-        self.ev.error("TS354", said, self.node, severity="warning")
 
-    def refused(self, code: str, message: str) -> _Refused:
-        self.ev.error(code, message, self.node)
-        return _Refused()
+@dataclass(slots=True, eq=False)
+class LinearMap:
+    """What `vjp` and `linearize` give beside the result: the ops of the function, to be gone through when it is
+    called."""
+
+    made: TransformedCall
+    ops: list[Op]
+    result: Any
+    backwards: bool
+
+    @property
+    def name(self) -> str:
+        return getattr(self.made.callee.function, "name", "a function")
+
+    def apply(self, node: ast.AST, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        made, opened = self.made, self.made.opened
+        opened.node = made.node = node
+        count = 1 if self.backwards else len(opened.arguments)
+        if kwargs or len(args) != count:
+            what = "the cotangent of the result" if self.backwards else "a tangent for each argument"
+            raise opened.refused("TS105", f"{made.transform.name} gave a function that takes {what}")
+        if self.backwards:
+            return made.pulled(self.ops, self.result, args[0])
+        return made.pushed(self.ops, self.result, opened.fitting(opened.arguments, args, "tangents"))
 
 
 class _Deriving:
@@ -237,30 +305,5 @@ class _Deriving:
         self.at.__exit__(*exception)
 
 
-def _each(value: Any, of: Callable[[Any], Any]) -> Any:
-    """The same structure with each leaf replaced."""
-    if is_sequence(value):
-        return remade(value, [_each(v, of) for v in value])
-    if is_dict(value):
-        return {k: _each(v, of) for k, v in value.items()}
-    if isinstance(value, Record):
-        return Record(value.type_name, {k: _each(v, of) for k, v in value.members.items()}, value.cls)
-    return of(value)
-
-
-def _nested(value: Any) -> Iterator[Any]:
-    if is_sequence(value):
-        for v in value:
-            yield from _nested(v)
-    elif is_dict(value):
-        yield from _nested(list(value.values()))
-    elif isinstance(value, Record):
-        yield from _nested(value.members)
-    else:
-        yield value
-
-
 def _said(value: Any) -> str:
-    if isinstance(value, Unknown) or not is_sequence(value):
-        return type_name(value)
-    return f"{len(value)} results"
+    return f"{len(value)} results" if is_sequence(value) else type_name(value)

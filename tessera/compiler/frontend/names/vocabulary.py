@@ -31,8 +31,10 @@ OUTSIDE = frozenset({"mesh"})
 """calls that decorators are given, and that stand outside of functions"""
 ANNOTATIONS = frozenset({"Tensor", "Tile", "Const", "Int", "Float", "Bool"})
 LOOPS = frozenset({"range", "static_range", "cdiv"})
-TRANSFORMS = frozenset({"grad", "value_and_grad"})
-"""make functions of functions, inside of programs and outside"""
+TRANSFORMS = frozenset(
+    ("grad", "value_and_grad", "jacfwd", "jacrev", "jacobian", "hessian", "jvp", "hvp", "vjp", "linearize")
+)
+"""derivatives of functions, inside of programs and outside"""
 NAMESPACES = frozenset({"op", "tensor", "tile", "nn"})
 """modules of the package whose members functions and kernels may use"""
 _POLICIES: dict[str, Any] = {

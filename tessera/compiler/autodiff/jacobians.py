@@ -1,0 +1,57 @@
+"""Whole Jacobians: one linear map, applied to every unit vector in a loop, so that it works for every operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tessera.compiler.autodiff.control import typed
+from tessera.compiler.autodiff.forward import push_forward
+from tessera.compiler.autodiff.reverse import pull_back
+from tessera.compiler.graph.control import for_
+from tessera.compiler.graph.operator import GraphBuilder, tensor
+from tessera.compiler.ir.core import Op, Value
+from tessera.language import dims, dtypes
+
+Linear = Callable[[Value], "list[Value | None]"]
+
+
+def rows(g: GraphBuilder, ops: Sequence[Op], wanted: Sequence[Value], outs: Sequence[Value]) -> list[list[Value]]:
+    """For each of `outs` its Jacobian by each of `wanted`, [*out, *wanted]: one pass backwards for each element of
+    the results."""
+    found: list[list[Value]] = []
+    for out in outs:
+        stacks = _stacked(g, out, wanted, lambda e, out=out: pull_back(g, ops, wanted, [(out, e)]))
+        shape = tensor(out).shape
+        found.append([g.reshape(m, (*shape, *tensor(x).shape)) for m, x in zip(stacks, wanted, strict=True)])
+    return found
+
+
+def columns(g: GraphBuilder, ops: Sequence[Op], wanted: Sequence[Value], outs: Sequence[Value]) -> list[list[Value]]:
+    """The same: one pass forwards for each element of `wanted`."""
+    found: list[list[Value]] = [[] for _ in outs]
+    for x in wanted:
+        stacks = _stacked(g, x, outs, lambda e, x=x: push_forward(g, ops, {x: e}, outs))
+        for into, m, out in zip(found, stacks, outs, strict=True):
+            flat = g.reshape(m, (dims.prod(tensor(x).shape), dims.prod(tensor(out).shape)))
+            into.append(g.reshape(g.permute(flat, (1, 0)), (*tensor(out).shape, *tensor(x).shape)))
+    return found
+
+
+def _stacked(g: GraphBuilder, of: Value, like: Sequence[Value], linear: Linear) -> list[Value]:
+    """What `linear` gives for each unit vector of the type of `of`, one below the other: [size of `of`, *like]."""
+    count = dims.prod(tensor(of).shape)
+    zero, one = g.constant(0, dtypes.int64), g.constant(1, dtypes.int64)
+    starts = [g.zeros((count, *tensor(v).shape), dtype=tensor(v).dtype) for v in like]
+
+    def body(i: Value, *stacks: Value) -> list[Value]:
+        here = g.eq(g.arange(count), i)
+        unit = typed(g, g.reshape(g.to(here, tensor(of).dtype), tensor(of).shape), of)
+        out: list[Value] = []
+        for stack, v, found in zip(stacks, like, linear(unit), strict=True):
+            if found is not None:
+                at = g.reshape(here, (count, *(1,) * tensor(v).rank))
+                stack = typed(g, g.where(at, found, stack), stack)
+            out.append(stack)
+        return out
+
+    return for_(g, zero, g.size(count, dtypes.int64), one, starts, body)

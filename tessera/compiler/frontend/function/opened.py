@@ -1,0 +1,147 @@
+"""The arguments of a transformed call: which tensors in them are differentiated by, and values in the same structure.
+
+Each tensor to differentiate by is a value of its own, a copy of the one that is given: a derivative by `x` says nothing
+of other uses of the same tensor, and derivatives inside of derivatives keep apart.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from tessera.compiler.autodiff.rules import smooth
+from tessera.compiler.frontend.evaluate.machine import Evaluator
+from tessera.compiler.frontend.function.emission import Emission
+from tessera.compiler.frontend.names.values import Number, Record, is_dict, is_sequence, remade, type_name
+from tessera.compiler.graph.operator import tensor
+from tessera.compiler.ir.core import Value
+from tessera.language import dims
+from tessera.language.dims import Expr
+
+
+class Refused(Exception):
+    """A finding has been reported."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Wanted:
+    """One tensor to differentiate by. `place`: how it is called, "params['w']"."""
+
+    place: str
+    value: Value
+
+
+@dataclass(slots=True)
+class Opened:
+    """Arguments with a `Wanted` in place of each tensor to differentiate by, and these in a row."""
+
+    ev: Evaluator
+    emission: Emission
+    node: ast.AST
+    arguments: list[Any] = field(default_factory=list[Any])
+    leaves: list[Wanted] = field(default_factory=list[Wanted])
+
+    @property
+    def values(self) -> list[Value]:
+        return [leaf.value for leaf in self.leaves]
+
+    def open(self, value: Any, place: str) -> Any:
+        """The argument with values of their own. Raises Refused where nothing in it has a derivative (TS351, TS352)."""
+        opened = self._opened(value, place)
+        if not any(isinstance(v, Wanted) for v in parts(opened)):
+            raise self.refused("TS351", f"{place} is {type_name(value)}: only floats have a gradient")
+        self.arguments.append(opened)
+        return each(opened, lambda v: v.value if isinstance(v, Wanted) else v)
+
+    def _opened(self, value: Any, place: str) -> Any:
+        if is_sequence(value):
+            return remade(value, [self._opened(v, f"{place}[{i}]") for i, v in enumerate(value)])
+        if is_dict(value):
+            return {k: self._opened(v, f"{place}[{k!r}]") for k, v in value.items()}
+        if isinstance(value, Record):
+            members = {k: self._opened(v, f"{place}.{k}") for k, v in value.members.items()}
+            return Record(value.type_name, members, value.cls)
+        if isinstance(value, (float, Number)):
+            value = self.ev.layer.lift(value, None, self.ev.span(self.node))
+        if not isinstance(value, Value):
+            if isinstance(value, (bool, int, Expr)):
+                raise self.refused("TS351", f"{place} is {type_name(value)}: only floats have a gradient")
+            return value
+        if not smooth(value):
+            said = f"{place} is {type_name(value)}: only floats have a gradient"
+            raise self.refused("TS351", f"{said}; pass it as an argument of its own that is not differentiated by")
+        if tensor(value).dtype.is_complex:
+            said = "derivatives by complex numbers are not there yet"
+            raise self.refused("TS352", f"{place} is {type_name(value)}; {said}")
+        with self.ev.builder.at(self.ev.span(self.node)):
+            leaf = Wanted(place, self.emission.g.cast(value, tensor(value).dtype))
+        leaf.value.hint = value.hint
+        self.leaves.append(leaf)
+        return leaf
+
+    def closed(self, found: list[Value], which: Any = None) -> Any:
+        """The structure of the arguments, or of one of them, with these values in place of the tensors."""
+        of = {id(leaf): v for leaf, v in zip(self.leaves, found, strict=True)}
+        return each(self.arguments if which is None else which, lambda v: of.get(id(v)))
+
+    def refused(self, code: str, message: str) -> Refused:
+        self.ev.error(code, message, self.node)
+        return Refused()
+
+    def fitting(self, like: Any, given: Any, what: str) -> list[tuple[Value, Value]]:
+        """(tensor, tangent or cotangent) for each tensor of a structure that has one given. Raises Refused (TS357)."""
+        if isinstance(like, Wanted):
+            like = like.value
+        if isinstance(like, Value):
+            return [] if given is None or not smooth(like) else [(like, self._fitting(like, given, what))]
+        if isinstance(like, Record) and isinstance(given, Record) and like.members.keys() == given.members.keys():
+            like, given = like.members, given.members
+        if is_sequence(like) and is_sequence(given) and len(like) == len(given):
+            pairs = [(v, w, f"{what}[{i}]") for i, (v, w) in enumerate(zip(like, given, strict=True))]
+        elif is_dict(like) and is_dict(given) and like.keys() == given.keys():
+            pairs = [(v, given[k], f"{what}[{k!r}]") for k, v in like.items()]
+        elif not any(isinstance(v, (Wanted, Value)) for v in parts(like)):
+            return []
+        else:
+            raise self.refused("TS357", f"{what} has another structure than what it belongs to: {type_name(given)}")
+        return [pair for v, w, said in pairs for pair in self.fitting(v, w, said)]
+
+    def _fitting(self, like: Value, given: Any, what: str) -> Value:
+        value = self.ev.layer.lift(given, like.type, self.ev.span(self.node))
+        if value is None:
+            value = self.ev.layer.adopt("", given, self.node)
+        if not isinstance(value, Value):
+            raise self.refused("TS357", f"{what} is a tensor {tensor(like).pretty()}, {type_name(given)} is given")
+        have, want = tensor(value), tensor(like)
+        fits = have.dtype == want.dtype and have.rank == want.rank
+        if not fits or any(
+            dims.compare(a, b, self.ev.facts) == "no" for a, b in zip(have.shape, want.shape, strict=True)
+        ):
+            raise self.refused("TS357", f"{what} is {want.pretty()}, as what it belongs to; {have.pretty()} is given")
+        return value
+
+
+def each(value: Any, of: Callable[[Any], Any]) -> Any:
+    """The same structure with each part replaced."""
+    if is_sequence(value):
+        return remade(value, [each(v, of) for v in value])
+    if is_dict(value):
+        return {k: each(v, of) for k, v in value.items()}
+    if isinstance(value, Record):
+        return Record(value.type_name, {k: each(v, of) for k, v in value.members.items()}, value.cls)
+    return of(value)
+
+
+def parts(value: Any) -> Iterator[Any]:
+    """What stands in a structure, in order."""
+    if is_sequence(value):
+        for v in value:
+            yield from parts(v)
+    elif is_dict(value):
+        yield from parts(list(value.values()))
+    elif isinstance(value, Record):
+        yield from parts(value.members)
+    else:
+        yield value
