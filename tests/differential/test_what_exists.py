@@ -190,3 +190,82 @@ def test_how_many_programs_there_are_does_not_depend_on_a_program(target: str) -
     for p in range(3):
         want[p, : 3 - p] = X[p:3]
     np.testing.assert_array_equal(y, want)
+
+
+def ordered_places(
+    x: Tensor["M", "N", ts.f32], keep: Tensor["M", "N", ts.int32], up: Tensor["M", "N", ts.int64],
+    down: Tensor["M", "N", ts.int64],
+):  # fmt: skip
+    for i in ts.tile.range(0, M, 2):
+        kept = keep[i : i + 2, 0:8] > 0
+        some = ts.tile.load(x[i : i + 2, 0:8], mask=kept)
+        there = ts.tile.arange(8)[None, :] < ts.tile.sum(kept.cast(ts.int32), axis=1, keepdim=True)
+        up[i : i + 2, 0:8] = ts.tile.where(there, ts.tile.argsort(some), -1)
+        down[i : i + 2, 0:8] = ts.tile.where(there, ts.tile.argsort(some, descending=True), -1)
+
+
+@TARGETS
+def test_places_of_what_exists_whatever_the_elements_are(target: str) -> None:
+    """NaN, inf and -inf are elements like others: what stands in gaps takes the place of none."""
+    rng = np.random.default_rng(0)
+    x = rng.choice([1, 2, np.nan, -np.inf, np.inf], (6, 8)).astype(np.float32)
+    keep = rng.integers(0, 2, (6, 8)).astype(np.int32)
+    _, _, up, down = run(ordered_places, x, keep, *(np.zeros((6, 8), np.int64) for _ in range(2)), target=target)
+    for row, kept, rising, falling in zip(x, keep, up, down, strict=True):
+        at = np.nonzero(kept)[0]
+        last = [-1] * (8 - len(at))
+        assert rising.tolist() == [*at[np.argsort(row[at], kind="stable")], *last]
+        order = sorted(at, key=lambda j: (not np.isnan(row[j]), -np.nan_to_num(row[j], nan=0, posinf=9, neginf=-9), j))
+        assert falling.tolist() == [*order, *last]
+
+
+def shared_later(
+    x: Tensor["M", "N", ts.f32], keep: Tensor["M", "N", ts.int32], last: Tensor["M", ts.f32], all: Tensor["M", ts.f32],
+    either: Tensor["M", ts.f32],
+):  # fmt: skip
+    for i in ts.tile.range(0, M):
+        s = ts.tile.alloc_shared((8,), ts.f32)
+        ts.tile.store(s, x[i, 0:8])
+        largest = ts.tile.full((), -100.0)
+        for j in ts.tile.range_k(0, N, 4):
+            largest = ts.tile.maximum(largest, ts.tile.max(s))
+            ts.tile.store(s, ts.tile.load(x[i, j : j + 8], mask=keep[i, j : j + 8] > 0))
+        last[i], all[i] = ts.tile.max(s), largest
+        if x[i, 0] < -3:
+            ts.tile.store(s, x[i, 4:12])
+        either[i] = ts.tile.max(s)
+
+
+@TARGETS
+def test_shared_tiles_behind_loops_and_branches_that_store_them(target: str) -> None:
+    """Each step, and each side of a branch, leaves other elements out: by a mask, or at the ragged end of the rows."""
+    rng = np.random.default_rng(0)
+    x, keep = -1 - rng.integers(0, 6, (6, 10)).astype(np.float32), rng.integers(0, 2, (6, 10)).astype(np.int32)
+    out = run(shared_later, x, keep, *(np.zeros(6, np.float32) for _ in range(3)), target=target)[2:]
+    for row, kept, last, largest, either in zip(x, keep, *out, strict=True):
+        s, found = row[:8], -100.0
+        for j in range(0, 10, 4):
+            found = max(found, s.max(initial=-np.inf))
+            s = row[j : j + 8][kept[j : j + 8] > 0]
+        assert (last, largest) == (s.max(initial=-np.inf), found)
+        assert either == (row[4:12] if row[0] < -3 else s).max(initial=-np.inf)
+
+
+def test_masks_of_shared_tiles_are_carried_where_they_are_read() -> None:
+    """A product fills its shared tiles in each step before it reads them: its loop carries the sum and nothing else."""
+
+    def product(a: Tensor["M", "K", ts.f32], b: Tensor["K", "N", ts.f32], c: Tensor["M", "N", ts.f32]):
+        left, right = ts.tile.alloc_shared((8, 8), ts.f32), ts.tile.alloc_shared((8, 8), ts.f32)
+        for i in ts.tile.range(0, M, 8):
+            total = ts.tile.zeros((8, 8))
+            for k in ts.tile.range_k(0, K, 8):
+                ts.tile.cp_async(left, a[i : i + 8, k : k + 8])
+                ts.tile.cp_async(right, b[k : k + 8, 0:8])
+                ts.tile.barrier()
+                total += ts.tile.mma(left, right)
+            c[i : i + 8, 0:8] = total
+
+    arrays = [np.zeros(shape, np.float32) for shape in ((10, 11), (11, 8), (10, 8))]
+    (launch,) = program(product, *arrays).launches
+    (loop,) = [op for op in launch.kernel.walk() if op.name == "tile.for"]
+    assert [str(r.type) for r in loop.results] == ["!tessera.tile<[8, 8], f32>"]

@@ -20,6 +20,9 @@ from tessera.compiler.tile.primitive import PRIMITIVES, TilePrimitive
 from tessera.language import dtypes
 from tessera.language.scalars import identity_of
 
+GATHER = "tile.gather_along"
+"""elements of a tile along an axis, by an index for each: a function of kernels, which brings the op with it"""
+
 
 class Combining(Existence):
     """Padding is replaced where it would enter a result."""
@@ -121,14 +124,39 @@ class Combining(Existence):
         self.tails[op.result] = tails
         if not (tails[axis] or masks):
             return
-        if masks or any(t.below for t in tails[axis]):  # as many as there are stand first
-            self.tails[op.result] = tuple(NONE if a == axis else t for a, t in enumerate(tails))
-            self.masks[op.result] = self.counted(op, ragged, masks, axis)
         dtype = cast(TileType, x.type).dtype
         last = identity_of("max" if op.attrs.get("descending") else "min", dtype)
         if dtype.is_float and not op.attrs.get("descending"):
             last = math.nan
-        op.set_operand(0, self.masked(op, x, ragged, masks, last))
+        result, between = op.result, masks or any(t.below for t in tails[axis])
+        there = self.counted(op, ragged, masks, axis) if between else ()
+        if between and op.attrs.get("positions"):
+            result = self.positions(op, ragged, masks, there, last)
+        else:
+            op.set_operand(0, self.masked(op, x, ragged, masks, last))
+        if between:  # as many as there are stand first
+            for v in {op.result, result}:
+                self.tails[v] = tuple(NONE if a == axis else t for a, t in enumerate(tails))
+                self.masks[v] = there
+
+    def positions(self, op: Op, tails: Tails, masks: tuple[Value, ...], there: tuple[Value, ...], last: float) -> Value:
+        """An argsort of elements that have gaps between them: they are brought to the front first, in their order, for
+        what stands in the gaps may equal an element, and among equals the first one comes first. Gives its result."""
+        assert op.block is not None
+        x, result = op.operands[0], op.result
+        t, axis = cast(TileType, x.type), op.attrs["axis"]
+        builder = TileBuilder(op.block, op.block.index(op), op.span)
+        gaps = builder.map("logical_not", self.existing(builder, t.shape, tails, masks))
+        ways = {"axis": axis, "descending": False, "positions": True}
+        front = builder.value("tile.sort", (builder.cast(gaps, dtypes.int32),), result.type, ways)
+        moved = builder.value(GATHER, (x, front), t, {"axis": axis})
+        op.set_operand(0, builder.map("where", *there, moved, builder.full(t.shape, last, t.dtype)))
+        builder = TileBuilder(op.block, op.block.index(op) + 1, op.span)
+        users = list(result.uses)
+        out = builder.value(GATHER, (front, result), result.type, {"axis": axis})
+        for user, i in users:
+            user.set_operand(i, out)
+        return out
 
     def counted(self, op: Op, tails: Tails, masks: tuple[Value, ...], axis: int) -> tuple[Value, ...]:
         """Which positions along the axis are below the number of elements that exist."""

@@ -17,7 +17,6 @@ from tessera.compiler.tile.passes.padding import (
     joined,
     kept_axes,
     slice_start,
-    visible,
 )
 from tessera.compiler.tile.ranges import Intervals
 from tessera.language import dtypes
@@ -124,14 +123,7 @@ class Existence:
                 table[shared] = table[value]  # type: ignore[assignment]
 
     def load_shared(self, op: Op) -> None:
-        """What stands in a loop or a branch that has ended says nothing of the content behind it."""
         self.like(op.result, op.operands[0])
-        assert op.block is not None
-        seen = tuple(tuple(t for t in axis if visible(t.offset, op.block)) for axis in self.of(op.result))
-        masks = self.masks.pop(op.result, ())
-        self.tails[op.result] = seen
-        if masks and all(visible(m, op.block) for m in masks):
-            self.masks[op.result] = masks
 
     # how they travel
     def like(self, v: Value, source: Value) -> None:

@@ -10,10 +10,10 @@ block is ragged, nothing is inserted.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import cast
+from typing import Any, cast
 
 from tessera.compiler.ir.core import Block, Op, Value
-from tessera.compiler.ir.types import TileType
+from tessera.compiler.ir.types import SharedType, TileType, Type
 from tessera.compiler.tile.dialect import TileBuilder
 from tessera.compiler.tile.passes.combining import Combining
 from tessera.compiler.tile.passes.padding import (
@@ -24,6 +24,7 @@ from tessera.compiler.tile.passes.padding import (
     adds,
     filled_first,
     joined,
+    read_behind,
 )
 from tessera.compiler.tile.primitive import PRIMITIVES
 from tessera.compiler.tile.ranges import defined_in
@@ -75,7 +76,10 @@ class MaskTails(Combining):
         and what all steps lack; one that each step makes anew may lack something else each time, which is carried, too.
         """
         body, count = blocks[-1], len(initial)
-        shared = {v: (self.tails.get(v), self.padding.get(v)) for v in self._shared(op) if not filled_first(v, blocks)}
+        shared = self._shared(op)
+        begun = {v: self.content(v) for v in shared}
+        changing: list[Value] = []
+        """shared tiles whose steps leave other elements out, or the loop where it makes none"""
         found = [self.of(v) if isinstance(v.type, TileType) else () for v in initial]
         anew = set[int]()
         """which carried tiles are made anew, and lack different elements"""
@@ -85,7 +89,7 @@ class MaskTails(Combining):
                     self._carried(arg, tails, (arg,) if i in anew else self.masks.get(initial[i], ()))
             probe = _Probe(self)
             news = probe.yields(blocks)
-            before, changes = list(found), len(anew)
+            before, changes = list(found), (len(anew), len(changing))
             for i, (arg, new) in enumerate(zip(body.args[-count:] if count else (), news, strict=True)):
                 if i in anew or new is arg or not isinstance(new.type, TileType) or not new.type.rank:
                     continue
@@ -95,22 +99,47 @@ class MaskTails(Combining):
                 elif masks or initial[i] in self.masks or tails != found[i] or _inside(tails, (), body):
                     anew.add(i)
                     found[i] = (NONE,) * new.type.rank
-            differing = [v for v, was in shared.items() if (probe.tails.get(v), probe.padding.get(v)) != was]
-            if before == found and len(anew) == changes and not differing:
+            for v in shared:
+                if v in changing or (filled_first(v, blocks) and not read_behind(v, op)):
+                    continue
+                if probe.content(v) != begun[v]:
+                    changing.append(v)
+                    self.hold(v, (self.none(v), (v,), None if probe.padding.get(v) != begun[v][2] else begun[v][2]))
+            if before == found and changes == (len(anew), len(changing)):
                 break
-            for v in differing:  # another content in each step: no one offset describes it
-                if probe.padding.get(v) != shared.pop(v)[1]:
-                    self.padding.pop(v, None)
-                self.tails.pop(v, None)
-                self.masks.pop(v, None)
         masks = self.carry_masks(op, initial, blocks, sorted(anew))
-        for block in blocks:
+        held = self.carry_contents(op, blocks, {v: begun[v][:2] for v in changing})
+        kept = {v: self.padding.get(v) for v in changing}
+        for n, block in enumerate(blocks):
+            for v, (args, _) in held.items():
+                self.hold(v, (self.none(v), (args[n],), kept[v]))
             self.block(block)
         news = body.terminator.operands
-        self.yield_masks(op, body, {i: (self.of(news[i]), self.masks.get(news[i], ())) for i in sorted(anew)})
+        ends = [(news[i].type, self.of(news[i]), self.masks.get(news[i], ())) for i in sorted(anew)]
+        self.yield_masks(op, body, [*ends, *((v.type, *self.content(v)[:2]) for v in changing)])
         self.keep_old(op, body, count, anew)
         for i, tails in enumerate(found):
             self._carried(op.results[i], tails, masks[i] if i in masks else self.masks.get(initial[i], ()))
+        for v in shared:
+            if v in held:
+                self.hold(v, (self.none(v), (held[v][1],), kept[v] if self.padding.get(v) == kept[v] else None))
+            elif self.content(v) != begun[v]:  # nothing reads it before it is filled anew
+                self.hold(v, (self.none(v), (), None))
+
+    def none(self, v: Value) -> Tails:
+        """The tails of what exists everywhere."""
+        return (NONE,) * len(cast("TileType | SharedType", v.type).shape)
+
+    def content(self, v: Value) -> tuple[Tails, tuple[Value, ...], float | None]:
+        """What is known of a shared tile's content here: its tails, masks, and what stands in place of padding."""
+        return self.of(v), self.masks.get(v, ()), self.padding.get(v)
+
+    def hold(self, v: Value, content: tuple[Tails, tuple[Value, ...], float | None]) -> None:
+        tails, masks, padding = content
+        self._carried(v, tails, masks)
+        self.padding.pop(v, None)
+        if padding is not None:
+            self.padding[v] = padding
 
     def carry_masks(
         self, op: Op, initial: Sequence[Value], blocks: Sequence[Block], which: Sequence[int]
@@ -131,12 +160,26 @@ class MaskTails(Combining):
             out[i] = (op.results[-1],)
         return out
 
-    def yield_masks(self, op: Op, block: Block, which: dict[int, Exists]) -> None:
-        """The block yields which elements of these values exist, behind the values."""
+    def carry_contents(
+        self, op: Op, blocks: Sequence[Block], which: Mapping[Value, Exists]
+    ) -> dict[Value, tuple[list[Value], Value]]:
+        """Makes the loop carry which elements of shared tiles exist: what each block begins with, and a result."""
+        assert op.block is not None
+        builder = TileBuilder(op.block, op.block.index(op), op.span)
+        out = dict[Value, tuple[list[Value], Value]]()
+        for v, (tails, masks) in which.items():
+            mask = self.existing(builder, cast(SharedType, v.type).shape, tails, masks)
+            op.set_operands([*op.operands, mask])
+            op.results.append(Value(mask.type, op, len(op.results)))
+            out[v] = [block.add_arg(mask.type) for block in blocks], op.results[-1]
+        return out
+
+    def yield_masks(self, op: Op, block: Block, which: Sequence[tuple[Type, Tails, tuple[Value, ...]]]) -> None:
+        """The block yields which elements of values of these types exist, behind the values."""
         end = block.terminator
         builder = TileBuilder(block, len(block.ops) - 1, op.span)
-        for i, (tails, masks) in which.items():
-            mask = self.existing(builder, cast(TileType, end.operands[i].type).shape, tails, masks)
+        for t, tails, masks in which:
+            mask = self.existing(builder, cast("TileType | SharedType", t).shape, tails, masks)
             end.set_operands([*end.operands, mask])
 
     def _shared(self, op: Op) -> list[Value]:
@@ -166,8 +209,13 @@ class MaskTails(Combining):
         """What a branch gives lacks what both sides lack; where they lack different elements, each says which. A side
         that adds to what the other leaves alone is as a step of a loop: what it lacks in every step, both lack."""
         blocks = [r.block for r in op.regions]
+        shared = self._shared(op)
+        begun, ends = {v: self.content(v) for v in shared}, list[dict[Value, Any]]()
         for block in blocks:
+            for v in shared:
+                self.hold(v, begun[v])
             self.block(block)
+            ends.append({v: self.content(v) for v in shared})
         apart = dict[int, list[Exists]]()
         for i, result in enumerate(op.results):
             if not isinstance(result.type, TileType) or not result.type.rank:
@@ -189,15 +237,24 @@ class MaskTails(Combining):
             padding = [self.padding.get(y) for y in yields]
             if padding[0] is not None and padding[0] == padding[1]:
                 self.padding[result] = padding[0]
-        self.part(op, blocks, apart)
+        contents = dict[Value, list[Exists]]()
+        for v in shared:
+            (tails, masks, padding), (_, _, other) = (end[v] for end in ends)
+            if ends[0][v] != ends[1][v] or _inside(tails, masks, blocks[1]):
+                contents[v] = [end[v][:2] for end in ends]
+                self.hold(v, (self.none(v), (), padding if padding == other else None))
+        self.part(op, blocks, apart, contents)
 
-    def part(self, op: Op, blocks: Sequence[Block], apart: dict[int, list[Exists]]) -> None:
-        """Makes the branch give which elements of these results exist."""
+    def part(
+        self, op: Op, blocks: Sequence[Block], apart: dict[int, list[Exists]], contents: dict[Value, list[Exists]]
+    ) -> None:
+        """Makes the branch give which elements of these results, and of the content of shared tiles, exist."""
+        of = [*((op.results[i], sides) for i, sides in apart.items()), *contents.items()]
         for n, block in enumerate(blocks):
-            self.yield_masks(op, block, {i: sides[n] for i, sides in apart.items()})
-        for i in apart:
+            self.yield_masks(op, block, [(v.type, *sides[n]) for v, sides in of])
+        for v, _ in of:
             op.results.append(Value(blocks[0].terminator.operands[len(op.results)].type, op, len(op.results)))
-            self.masks[op.results[i]] = (op.results[-1],)
+            self.masks[v] = (op.results[-1],)
 
 
 def _inside(tails: Tails, masks: Sequence[Value], block: Block) -> bool:
@@ -231,18 +288,28 @@ class _Probe(MaskTails):
     ) -> dict[int, tuple[Value, ...]]:
         return {i: (op.results[i],) for i in which}
 
-    def yield_masks(self, op: Op, block: Block, which: dict[int, Exists]) -> None:
+    def carry_contents(
+        self, op: Op, blocks: Sequence[Block], which: Mapping[Value, Exists]
+    ) -> dict[Value, tuple[list[Value], Value]]:
+        return {v: ([v] * len(blocks), v) for v in which}
+
+    def yield_masks(self, op: Op, block: Block, which: Sequence[tuple[Type, Tails, tuple[Value, ...]]]) -> None:
         return None
 
-    def part(self, op: Op, blocks: Sequence[Block], apart: dict[int, list[Exists]]) -> None:
-        for i in apart:
-            self.masks[op.results[i]] = (op.results[i],)
+    def part(
+        self, op: Op, blocks: Sequence[Block], apart: dict[int, list[Exists]], contents: dict[Value, list[Exists]]
+    ) -> None:
+        for v in (*(op.results[i] for i in apart), *contents):
+            self.masks[v] = (v,)
 
     def counted(self, op: Op, tails: Tails, masks: tuple[Value, ...], axis: int) -> tuple[Value, ...]:
         return (op.result,)
 
     def fold_existence(self, op: Op, tails: Tails, masks: tuple[Value, ...]) -> Value:
         return op.results[0]
+
+    def positions(self, op: Op, tails: Tails, masks: tuple[Value, ...], there: tuple[Value, ...], last: float) -> Value:
+        return op.result
 
     def moved(self, op: Op, tails: Tails, masks: tuple[Value, ...]) -> tuple[Value, ...]:
         return (op.result,)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Literal, cast
 
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.tile.ranges import defined_in
@@ -61,12 +61,39 @@ def slice_start(index: Value) -> tuple[Value, int]:
 
 def filled_first(v: Value, blocks: Sequence[Block]) -> bool:
     """Whether every step fills the shared tile before it reads it."""
-    for op in (op for block in blocks for op in block.ops):
-        for inner in op.walk():
-            if v in inner.operands:
-                fills = inner.name in ("tile.copy_async", "tile.store_shared") and inner.operands[0] is v
-                return fills and inner.block in blocks
+    return _first(v, [op for block in blocks for op in block.ops]) == "fills"
+
+
+def read_behind(v: Value, op: Op) -> bool:
+    """Whether something behind the op may read the shared tile before it is filled anew."""
+    at = op
+    while (block := at.block) is not None:
+        ops = block.ops
+        after = ops[block.index(at) + 1 :]
+        around = block.region.op if block.region is not None else None
+        if (found := _first(v, after)) is not None:
+            return found == "reads"
+        if around is None:
+            return False
+        if around.name in ("tile.for", "tile.while"):  # the next step
+            again = [o for r in around.regions for o in r.block.ops]
+            if _first(v, again[: again.index(at)]) == "reads":
+                return True
+        at = around
     return False
+
+
+def _first(v: Value, ops: Sequence[Op]) -> Literal["reads", "fills"] | None:
+    """What comes first: something that may read the shared tile, or what surely fills it; None where neither does."""
+    for op in ops:
+        if v in op.operands:
+            return "fills" if op.name in ("tile.copy_async", "tile.store_shared") else "reads"
+        inside = [_first(v, r.block.ops) for r in op.regions]
+        if "reads" in inside:
+            return "reads"
+        if op.name == "tile.if" and inside == ["fills", "fills"]:
+            return "fills"
+    return None
 
 
 def adds(v: Value, on: Value, body: Block) -> bool:
