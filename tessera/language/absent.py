@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 _GRADIENTS = "ts.grad(f) makes the function that computes the gradient of f"
+_RULES = "@f.vjp and @f.jvp write the derivative of a function f"
 _MODULES = "there are no modules yet: pass weights to a @ts.function"
 _OPTIMIZERS = "there are no optimizers yet"
 _DISTRIBUTIONS = "there are no probability distributions yet; ts.rand, ts.randn and ts.dropout draw numbers"
@@ -13,7 +14,11 @@ _FOREIGN = "models of other formats are neither read nor written yet"
 
 _OF_PACKAGE: dict[str, str] = {
     **dict.fromkeys(("autodiff", "backward"), _GRADIENTS),
-    **dict.fromkeys(("custom_vjp", "custom_gradient", "no_grad", "remat"), "there is no such rule of gradients yet"),
+    **dict.fromkeys(
+        ("custom_vjp", "custom_jvp", "custom_gradient"), "@f.vjp and @f.jvp write the derivative of a function f"
+    ),
+    **dict.fromkeys(("no_grad", "enable_grad"), "gradients are taken where ts.grad stands, and nowhere else"),
+    "remat": "there is no choice of what is kept yet",
     **dict.fromkeys(("Module", "module", "layers", "models"), _MODULES),
     **dict.fromkeys(("optim", "optimizers", "optimizer", "train", "loss_fn"), _OPTIMIZERS),
     **dict.fromkeys(("prob", "distributions", "Normal", "sample", "observe"), _DISTRIBUTIONS),
@@ -31,7 +36,7 @@ _INSIDE: dict[str, str] = {
 }
 _OF_PROGRAM: dict[str, str] = {
     **dict.fromkeys(("export", "to_onnx", "save", "serialize"), _SAVED),
-    **dict.fromkeys(("grad", "backward", "vjp", "jvp", "value_and_grad"), _GRADIENTS),
+    **dict.fromkeys(("grad", "backward", "value_and_grad"), _GRADIENTS),
     **dict.fromkeys(("parameters", "state_dict", "train", "eval"), _MODULES),
     **dict.fromkeys(("lower", "as_text", "ptx", "asm"), "ts.compile(f, ...) has ir(level), source and assembly"),
 }

@@ -72,6 +72,26 @@ class Decorated:
         said = f"{self.kind} {self.__dict__['__wrapped__'].__name__!r}" if "__wrapped__" in self.__dict__ else self.kind
         raise AttributeError(f"{said} has no attribute {name!r}{why and f'; {why}'}", name=name, obj=self)
 
+    @outward
+    def vjp(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Decorates the rule for reverse mode: `rule(result, cotangent, *arguments)` gives a cotangent for each
+        argument, None where there is none. It is what derivatives go by from now on, in both modes and all orders."""
+        return self._ruled("vjp", rule)
+
+    @outward
+    def jvp(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Decorates the rule for forward mode: `rule(result, tangents, *arguments)` gives the tangent of the result;
+        `tangents` is a tuple, one for each argument."""
+        return self._ruled("jvp", rule)
+
+    def _ruled(self, name: str, rule: Callable[..., Any]) -> Callable[..., Any]:
+        if not inspect.isfunction(rule) and not isinstance(rule, Function):
+            _refuse(self.__wrapped__, "TS105", f"the {name} of {self.name} is a function, not {rule!r}")
+        self.options[name] = rule
+        self._definition = None
+        vars(self).pop("launcher", None)
+        return rule
+
     def with_options(self, **options: Any) -> Any:
         """The same function under further options; `config` is merged with what it has."""
         if "config" in options:

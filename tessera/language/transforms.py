@@ -54,6 +54,10 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
 what belongs to them"""
 
 
+RULES = ("vjp", "jvp")
+"""options that hold the derivative of a function, as somebody wrote it"""
+
+
 class Transformed(Function):
     """A function made from another one: `options["transforms"]` say how, the first one first."""
 
@@ -80,7 +84,7 @@ class Transformed(Function):
         return f"<tessera function {self.name}{inspect.signature(self)}>"
 
 
-_KEPT = ("numerics", "transforms")
+_KEPT = ("numerics", "transforms", *RULES)
 """options that a transformed function shares with the one that it is made from"""
 
 

@@ -21,7 +21,7 @@ def smooth(value: Value) -> bool:
 def rule_of(op: Op) -> Rule:
     """How the derivative of `op` is found."""
     name = op.name.removeprefix("graph.")
-    if name in ("if", "for", "while"):
+    if name in ("if", "for", "while", "custom"):
         return "control"
     if name == "launch":
         return "launch"
@@ -77,7 +77,7 @@ def demand_rule(op: Op) -> None:
         raise refuse("TS353", f"{message}; write it in other operators, or cut it off with ts.stop_gradient", op)
     if rule == "launch":
         message = "a kernel has no derivative of its own: nothing says how its results change with its arguments"
-        raise refuse("TS355", f"{message}; use operators here, or cut it off with ts.stop_gradient", op)
+        raise refuse("TS355", f"{message}; write a rule for it, @kernel.vjp, or use operators here", op)
 
 
 def decomposed(g: GraphBuilder, op: Op) -> tuple[tuple[Value, ...], list[Op]]:

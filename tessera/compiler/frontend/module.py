@@ -33,6 +33,7 @@ from tessera.compiler.frontend.syntax.trees import first_line
 from tessera.errors import CompileError, Diagnostic
 from tessera.language.annotations import dotted_name
 from tessera.language.policies import PolicyError
+from tessera.language.transforms import RULES
 
 GIVEN_UP: WeakKeyDictionary[ast.expr, str] = WeakKeyDictionary()
 """constants that are not known, for computing them takes too long, and why"""
@@ -82,6 +83,8 @@ class TextScope:
         """names that are being evaluated, and on which thread"""
         self._definitions: dict[ast.FunctionDef, Definition] = {}
         self.signatures: dict[Any, Any] = {}
+        self._rules: dict[tuple[str, str], ast.FunctionDef] = {}
+        """the derivatives of functions that somebody wrote: `@f.vjp`"""
         self.imports: dict[str, FileScope] = {}
         """the files that were looked into, by path"""
         self.stars: list[tuple[str, int]] = []
@@ -101,6 +104,12 @@ class TextScope:
                         self.bound[alias.asname or alias.name] = node
             case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.AsyncFunctionDef(name=name):
                 self.bound[name] = node
+                for decorator in node.decorator_list if isinstance(node, ast.FunctionDef) else ():
+                    match decorator:
+                        case ast.Attribute(value=ast.Name(id=function), attr="vjp" | "jvp" as rule):
+                            self._rules[function, rule] = node  # type: ignore[assignment]
+                        case _:
+                            pass
             case ast.Assign(targets=targets):
                 for target in targets:
                     for name in _names(target):
@@ -217,11 +226,18 @@ class TextScope:
             return UNKNOWN
         return Closure(node, self.definition(node, kind or "function"), None, _Defaults(self, node))
 
+    def _rule(self, node: ast.FunctionDef) -> Closure:
+        return Closure(node, self.definition(node, "function"), None, _Defaults(self, node))
+
     def definition(self, node: ast.FunctionDef, kind: Kind) -> Definition:
         found = self._definitions.get(node)
         if found is None:
             line, source = first_line(node), source_of(self.file, self.text)
             options, problems = decorator_options(self, node, source)
+            own = self.bound.get(node.name) is node
+            rules = {r: self._rules[node.name, r] for r in RULES if own and (node.name, r) in self._rules}
+            if rules:
+                options = {**options, **{r: self._rule(n) for r, n in rules.items()}}
             found = Definition(kind, node.name, self.file, line, node, self.text, self._known_as, (), options, problems)
             self._definitions[node] = found
         return found

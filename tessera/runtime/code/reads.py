@@ -20,6 +20,7 @@ from typing import Any
 
 from tessera.compiler.frontend.names.fingerprint import fingerprint
 from tessera.language.dtypes import DType
+from tessera.language.transforms import RULES
 from tessera.runtime.arrays.libraries import adapter_of
 from tessera.runtime.code.cache import digest
 
@@ -107,6 +108,7 @@ def reads(function: Any, arguments: Mapping[str, Any] | None = None) -> list[Rea
     """
     walk = _Walk()
     walk.function(python_function(function), "")
+    walk.rules(function, "")
     for name, value in (arguments or {}).items():
         if not isinstance(value, (*PLAIN, *CHANGING)) and type(value) is not tuple:
             walk.add(Read(name, lambda value=value: value, value, "argument"), {})
@@ -246,6 +248,13 @@ class _Walk:
         if isinstance(value, types.MethodType):
             self.object(value.__self__, lambda: value.__self__, path)
         self.function(inner, f"{path}.")
+        self.rules(value, f"{path}.")
+
+    def rules(self, value: Any, prefix: str) -> None:
+        """The derivatives that somebody wrote for a function or kernel: @f.vjp."""
+        options: Mapping[str, Any] = getattr(value, "options", None) or {}
+        for name in [r for r in RULES if r in options]:
+            self.add(Read(f"{prefix}{name}", _global_getter(options, name), options[name], "callee", options, name), {})
 
     def object(self, value: Any, get: Callable[[], Any], path: str) -> None:
         """An object's own attributes count, and what its class has; of a class, what the classes above it have."""

@@ -126,3 +126,41 @@ def a_jacobian_of_positions(x: Tensor["D"]):
     return ts.jacobian(lambda x: ts.argmax(x))(x)
     #      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS352
     # says: only floats have derivatives
+
+
+@ts.function
+def ruled(x: Tensor["D"]):
+    return x * x
+
+
+@ruled.vjp
+def ruled_back(out, ct, x):
+    return ts.sum(ct)
+
+
+@ts.function
+def by_a_rule_that_gives_another_shape(x: Tensor["D"]):
+    return ts.grad(lambda x: ts.sum(ruled(x)))(x)
+    #                               ^^^^^^^^ TS357
+    # says: what the rule of ruled gives[0] is [D] f32, as what it belongs to; [] f32 is given
+
+
+@ts.kernel
+def halved(x: Tensor["N", f32], y: Tensor["N", f32]):
+    i = ts.tile.linear_id()
+    if i < N:
+        y[i] = x[i] / 2
+
+
+@halved.vjp
+def halved_back(y, ct, x, _):
+    return ct / 2, None
+
+
+@ts.function
+def through_a_kernel_with_a_rule(x: Tensor["N", f32]):
+    def loss(x):
+        y = ts.zeros_like(x)
+        halved(x, y)
+        return ts.sum(y * y)
+    return ts.grad(loss)(x)

@@ -43,6 +43,7 @@ from tessera.compiler.frontend.names.values import (
 )
 from tessera.errors import CompileError, Edit, Fix
 from tessera.language.dims import Expr
+from tessera.language.transforms import RULES
 
 BUILTINS: dict[str, Callable[..., Any]] = {}
 """what builtins of Python, and a few of Tessera, do in both layers"""
@@ -116,6 +117,13 @@ def call_closure(ev: Evaluator, node: ast.AST, closure: Closure, args: list[Any]
     if other and closure.definition.kind == "function":
         fix = "use the functions of ts.tile here, or put the lines that both need into a plain function"
         return ev.error("TS401", f"the function {closure.name} cannot be called from a kernel; {fix}", node)
+    if ev.differentiating and not closure.definition.options.keys().isdisjoint(RULES):
+        return ev.layer.ruled(node, closure, args, kwargs, lambda a, k: _bound_call(ev, node, closure, a, k))
+    return _bound_call(ev, node, closure, args, kwargs)
+
+
+def _bound_call(ev: Evaluator, node: ast.AST, closure: Closure, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    other = closure.definition.kind != ev.definition.kind and closure.decorated
     bound = bind(ev, node, closure, args, kwargs)
     if bound is None:
         return UNKNOWN

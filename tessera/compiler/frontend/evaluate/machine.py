@@ -16,7 +16,7 @@ from tessera.compiler.frontend import budget
 from tessera.compiler.frontend.evaluate.report import Report
 from tessera.compiler.frontend.names.definition import Definition, Scope
 from tessera.compiler.frontend.names.fingerprint import fingerprint
-from tessera.compiler.frontend.names.frame import Flow, Frame, Path
+from tessera.compiler.frontend.names.frame import Closure, Flow, Frame, Path
 from tessera.compiler.frontend.names.live import read
 from tessera.compiler.frontend.names.signature import Signature
 from tessera.compiler.frontend.names.transformed import TransformedRef
@@ -123,6 +123,8 @@ class Evaluator(Report):
         """how many undecided branches are open: what fails inside may never happen"""
         self.derived: set[Op] = set()
         """what computes gradients: nobody wrote it, so nothing is said about how it is written"""
+        self.differentiating = 0
+        """how many derivatives are being taken"""
         self.tried: list[Block] = []
         """what undecided branches and loops compute"""
         self.layer = layer(self)
@@ -433,6 +435,12 @@ class Layer:
     def transformed(self, node: ast.AST, callee: TransformedRef, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """A call of `ts.grad(f)` and its relatives."""
         return self.ev.error("TS401", f"{callee.described} cannot be called in a {self.ev.definition.kind}", node)
+
+    def ruled(
+        self, node: ast.AST, closure: Closure, args: list[Any], kwargs: dict[str, Any], run: Callable[..., Any]
+    ) -> Any:
+        """A call of a function with a derivative of its own, while one is taken; `run(args, kwargs)` evaluates it."""
+        return run(args, kwargs)
 
     def settle(self, value: Any) -> Any:
         """An argument of an ordinary function that is called now: a size that is known becomes an integer."""

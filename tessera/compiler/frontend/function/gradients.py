@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass, replace
 from typing import Any
 
-import tessera.compiler.autodiff.control  # noqa: F401  # pyright: ignore[reportUnusedImport]: registers loops
+import tessera.compiler.autodiff.custom  # noqa: F401  # pyright: ignore[reportUnusedImport]: registers loops
 from tessera.compiler.autodiff.forward import push_forward
 from tessera.compiler.autodiff.jacobians import columns, rows
 from tessera.compiler.autodiff.reverse import pull_back
@@ -104,7 +104,11 @@ class TransformedCall:
         """The result of the function, numbers in it as tensors, and the ops that it emitted."""
         block = self.ev.builder.block
         start = len(block.ops)
-        result = self.ev.call(self.node, function, args, kwargs)
+        self.ev.differentiating += 1
+        try:
+            result = self.ev.call(self.node, function, args, kwargs)
+        finally:
+            self.ev.differentiating -= 1
         if has_unknown(result):
             raise Refused
         span = self.ev.span(self.node)

@@ -6,13 +6,15 @@ import ast
 from collections.abc import Sequence
 from typing import Any, cast
 
+from tessera.compiler.autodiff.custom import inline_custom
 from tessera.compiler.frontend.evaluate import returns, spelling
 from tessera.compiler.frontend.evaluate.machine import Evaluator, Layer
 from tessera.compiler.frontend.evaluate.parameters import facts_pairs
-from tessera.compiler.frontend.function import gradients
+from tessera.compiler.frontend.function import gradients, ruled
 from tessera.compiler.frontend.function.builtins import TENSOR_BUILTINS
 from tessera.compiler.frontend.function.emission import Emission
 from tessera.compiler.frontend.function.results import as_results, fault, in_order
+from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.transformed import TransformedRef
 from tessera.compiler.frontend.names.values import (
     MISSING,
@@ -89,6 +91,7 @@ class FunctionLayer(Layer):
             names = (*names, name)
             type = cast("TensorType", value_.type)
             self.arguments.append(Param(name, type.shape, type.dtype))
+        inline_custom([ev.block])
         ev.block.append(Op("graph.return", [r for r in results if r is not None], (), span))
         attrs: dict[str, Any] = {"sym_name": ev.definition.name, "arg_names": names, **facts_pairs(ev.facts)}
         attrs |= self._schedule()
@@ -276,6 +279,9 @@ class FunctionLayer(Layer):
 
     def transformed(self, node: ast.AST, callee: TransformedRef, args: list[Any], kwargs: dict[str, Any]) -> Any:
         return gradients.call(self.ev, self.emission, node, callee, args, kwargs)
+
+    def ruled(self, node: ast.AST, closure: Closure, args: list[Any], kwargs: dict[str, Any], run: Any) -> Any:
+        return ruled.call(self.ev, self.emission, node, closure, args, kwargs, run)
 
     def apply(self, node: ast.AST, operator: Operator, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Calls an operator as a function or method."""

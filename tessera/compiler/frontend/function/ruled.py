@@ -1,0 +1,144 @@
+"""Calls of functions whose derivative somebody has written: `@f.vjp`, `@f.jvp`.
+
+While derivatives are taken, such a call is one `graph.custom`: the function in one region, each rule in another one.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import Any
+
+from tessera.compiler.autodiff.rules import smooth
+from tessera.compiler.frontend.evaluate.machine import Evaluator
+from tessera.compiler.frontend.function.emission import Emission
+from tessera.compiler.frontend.function.opened import Opened, Refused, each, parts
+from tessera.compiler.frontend.names.frame import Closure
+from tessera.compiler.frontend.names.live import represent
+from tessera.compiler.frontend.names.values import UNKNOWN, Number, has_unknown, is_sequence
+from tessera.compiler.ir.core import Block, Op, Region, Value
+from tessera.language.transforms import RULES
+
+
+def call(
+    ev: Evaluator, emission: Emission, node: ast.AST, closure: Closure, args: list[Any], kwargs: dict[str, Any],
+    run: Callable[[list[Any], dict[str, Any]], Any],
+) -> Any:  # fmt: skip
+    """`run(args, kwargs)` evaluates the function itself."""
+    if has_unknown(args) or has_unknown(kwargs):
+        return UNKNOWN
+    try:
+        return RuledCall(ev, emission, node, closure, args, kwargs).emit(run)
+    except Refused:
+        return UNKNOWN
+
+
+class RuledCall:
+    def __init__(
+        self, ev: Evaluator, emission: Emission, node: ast.AST, closure: Closure, args: list[Any],
+        kwargs: dict[str, Any],
+    ) -> None:  # fmt: skip
+        self.ev, self.emission, self.node, self.closure = ev, emission, node, closure
+        self.args, self.kwargs = args, kwargs
+        self.opened = Opened(ev, emission, node)
+        self.operands = [v for v in parts([args, kwargs]) if isinstance(v, Value)]
+
+    def emit(self, run: Callable[[list[Any], dict[str, Any]], Any]) -> Any:
+        ev, span = self.ev, self.ev.span(self.node)
+        block, args, kwargs = self.region()
+        with ev.builder.inside(block):
+            result, held = self.stored(run, args, kwargs)
+            if has_unknown(result):
+                raise Refused
+            result = each(result, lambda v: ev.layer.lift(v, None, span) if isinstance(v, (float, Number)) else v)
+            yields = [v for v in parts(result) if isinstance(v, Value)]
+        _end(block, yields, span)
+        rules = [name for name in RULES if name in self.closure.definition.options]
+        made = [getattr(self, name)(represent(self.closure.definition.options[name]), result, yields) for name in rules]
+        attrs: dict[str, Any] = {"rules": tuple(rules), "function": self.closure.name}
+        attrs |= {name: tuple(numbers) for name, (_, numbers) in zip(rules, made, strict=True)}
+        regions = [Region([b]) for b in (block, *(b for b, _ in made))]
+        op = ev.builder.op("graph.custom", self.operands, [v.type for v in yields], attrs, regions, span)
+        of = {id(v): r for v, r in zip(yields, op.results, strict=True)}
+        for name, v in held.items():
+            ev.frame.names[name] = of[id(v)]
+        return None if held else each(result, lambda v: of.get(id(v), v))
+
+    def stored(self, run: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Value]]:
+        """The result, and what a kernel has stored to variables of the caller: then that is the result."""
+        names, node = self.ev.frame.names, self.node
+        if self.closure.definition.kind != "kernel" or not isinstance(node, ast.Call):
+            return run(args, kwargs), {}
+        given = dict(zip(node.args, args, strict=False))
+        given |= {k.value: kwargs[k.arg] for k in node.keywords if k.arg in kwargs}
+        inside = {n.id: v for n, v in given.items() if isinstance(n, ast.Name) and isinstance(v, Value)}
+        before = {name: names[name] for name in inside if name in names}
+        names |= inside
+        try:
+            result = run(args, kwargs)
+            held = {name: names[name] for name, v in inside.items() if names[name] is not v}
+        finally:
+            names |= before
+        if not held:
+            return result, {}
+        if result is not None:
+            said = f"{self.closure.name} stores to a variable and returns something; a rule is for one of both"
+            raise self.opened.refused("TS355", said)
+        return tuple(held.values()) if len(held) > 1 else next(iter(held.values())), held
+
+    def region(self, *further: Value) -> tuple[Block, Any, Any]:
+        """A block that takes the operands and further values, and the arguments in it."""
+        block = Block([v.type for v in self.operands], [v.hint for v in self.operands])
+        mine = iter(block.args)
+        args, kwargs = (each(a, lambda v: next(mine) if isinstance(v, Value) else v) for a in (self.args, self.kwargs))
+        for v in further:
+            block.add_arg(v.type, v.hint)
+        return block, args, kwargs
+
+    def vjp(self, rule: Any, result: Any, yields: list[Value]) -> tuple[Block, list[int]]:
+        """rule(result, cotangent, *arguments) -> a cotangent for each argument, or None."""
+        block, args, kwargs = self.region(*yields, *yields)
+        count = len(self.operands)
+        outs, cts = (_renamed(result, yields, block.args[i:]) for i in (count, count + len(yields)))
+        with self.ev.builder.inside(block):
+            found = self.called(rule, [outs, cts, *args], kwargs)
+            found = found if is_sequence(found) and len(found) == len(args) else (found,) if len(args) == 1 else found
+            pairs = self.opened.fitting(list(args), found, f"what the rule of {self.closure.name} gives")
+        _end(block, [c for _, c in pairs], self.ev.span(self.node))
+        numbers = {v: i for i, v in enumerate(block.args)}
+        return block, [numbers[v] for v, _ in pairs]
+
+    def jvp(self, rule: Any, result: Any, yields: list[Value]) -> tuple[Block, list[int]]:
+        """rule(result, tangents of the arguments, *arguments) -> the tangent of the result."""
+        block, args, kwargs = self.region(*yields, *self.operands)
+        count = len(self.operands)
+        outs = _renamed(result, yields, block.args[count:])
+        moves = iter(block.args[count + len(yields) :])
+
+        def tangent(v: Any) -> Any:
+            move = next(moves) if isinstance(v, Value) else None
+            return move if move is not None and smooth(move) else None
+
+        tangents = tuple(each(a, tangent) for a in self.args)
+        with self.ev.builder.inside(block):
+            found = self.called(rule, [outs, tangents, *args], kwargs)
+            pairs = self.opened.fitting(outs, found, f"what the rule of {self.closure.name} gives")
+        _end(block, [t for _, t in pairs], self.ev.span(self.node))
+        numbers = {v: i for i, v in enumerate(block.args[count:])}
+        return block, [numbers[v] for v, _ in pairs]
+
+    def called(self, rule: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        found = self.ev.call(self.node, rule, args, kwargs)
+        if has_unknown(found):
+            raise Refused
+        return found
+
+
+def _end(block: Block, values: list[Value], span: Any) -> None:
+    block.append(Op("graph.yield", values, (), span))
+
+
+def _renamed(value: Any, old: list[Value], new: list[Value]) -> Any:
+    """The structure of `value` with the tensors `old` in it replaced, in order."""
+    fresh = iter(new[: len(old)])
+    return each(value, lambda v: next(fresh) if isinstance(v, Value) else v)
