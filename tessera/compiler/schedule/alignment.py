@@ -2,11 +2,13 @@
 
 Every value of a group has, per axis, the axis of the space that it runs along, or -1 where its size is 1. A value that
 runs along all axes is "full"; one that avoids the inner (reduced) axes is a "row" value, computed once per row.
-Broadcasting, keepdims and inserted axes become bookkeeping here and cost nothing.
+Broadcasting, keepdims, inserted and transposed axes become bookkeeping here and cost nothing: a transposed value is in
+the program that computed it, and only its store walks memory in another order.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from tessera.compiler.graph.operator import attributes_of
@@ -27,8 +29,11 @@ def shape_of(v: Value) -> Shape:
 def fit(shape: Shape, known: list[int | None], space: Shape) -> Axes | None:
     """Completes `known` (per axis of `shape`: a space axis, or None) so that axes ascend and sizes agree.
 
-    An open axis takes the right-aligned space axis where it can, else the first that fits.
+    An open axis takes the right-aligned space axis where it can, else the first that fits. Where none is open, the axes
+    may stand in any order.
     """
+    if all(size == 1 or a is not None for size, a in zip(shape, known, strict=True)):
+        return _settled(shape, [-1 if a is None else a for a in known], space)
     out: list[int] = []
     last = -1
     for p, (size, a) in enumerate(zip(shape, known, strict=True)):
@@ -47,6 +52,24 @@ def fit(shape: Shape, known: list[int | None], space: Shape) -> Axes | None:
         out.append(a)
         last = a
     return tuple(out)
+
+
+def _settled(shape: Shape, known: Sequence[int], space: Shape) -> Axes | None:
+    """All axes, where they are known: distinct ones of these sizes."""
+    out = tuple(-1 if size == 1 else a for size, a in zip(shape, known, strict=True))
+    real = [(a, size) for a, size in zip(out, shape, strict=True) if size != 1]
+    return out if len({a for a, _ in real}) == len(real) and all(space[a] == size for a, size in real) else None
+
+
+def in_order(own: Axes) -> bool:
+    """Whether a value's axes stand as those of the space do."""
+    last = -1
+    for a in own:
+        if a >= 0:
+            if a < last:
+                return False
+            last = a
+    return True
 
 
 def align_map(op: Op, axes: dict[Value, Axes], space: Shape) -> Axes | None:
@@ -87,7 +110,7 @@ def through_views(v: Value, axes: dict[Value, Axes], space: Shape) -> Axes | Non
 
 
 def _realign(op: Op, own: Axes, space: Shape) -> Axes | None:
-    """Axes after a view that only adds, drops or stretches axes of size 1."""
+    """Axes after a view that transposes, or adds, drops or stretches axes of size 1."""
     before, after = shape_of(op.operands[0]), shape_of(op.result)
     kind = op.name.partition(".")[2]
     if kind == "reshape":
@@ -96,6 +119,8 @@ def _realign(op: Op, own: Axes, space: Shape) -> Axes | None:
             return None
         rest = iter(kept)
         return tuple(next(rest) if d != 1 else -1 for d in after)
+    if kind == "transpose":
+        return tuple(own[int(p)] for p in attributes_of(op)["perm"])
     if kind == "broadcast_to":
         known: list[int | None] = [None] * len(after)
         for j, a in enumerate(own):
@@ -114,7 +139,7 @@ def align(op: Op, axes: dict[Value, Axes], space: Shape) -> dict[Value, Axes] | 
         return None if own is None else dict.fromkeys(op.results, own)
     if kind in ("reduce", "scan"):
         own = through_views(op.operands[0], axes, space)
-        if own is None:
+        if own is None or not in_order(own):  # terms are summed in the operand's own order
             return None
         shape = shape_of(op.operands[0])
         own = own or fit(shape, [None] * len(shape), space) or ()

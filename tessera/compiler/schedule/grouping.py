@@ -20,6 +20,7 @@ from tessera.compiler.schedule.alignment import (
     Axes,
     align,
     base_of,
+    in_order,
     is_full,
     is_row,
     long_reduction,
@@ -37,14 +38,16 @@ from tessera.language.dims import Dim
 
 @dataclass(eq=False)
 class FusionGroup:
-    """A kernel in the making. `axes`: how each of its values lies on `space`; `outside`: what it reads, and `walks` by
-    which strides; `needs`: what others compute for it. All of it grows with each operator and is not computed anew."""
+    """A kernel in the making. `axes`: how each of its values lies on `space`; `moved`: those that are transposed;
+    `outside`: what it reads, and `walks` by which strides; `needs`: what others compute for it. All of it grows with
+    each operator and is not computed anew."""
 
     kind: str
     space: Shape
     inner: tuple[int, ...] = ()
     ops: list[Op] = field(default_factory=list[Op])
     axes: dict[Value, Axes] = field(default_factory=dict[Value, Axes])
+    moved: list[Value] = field(default_factory=list[Value])
     outside: set[Value] = field(default_factory=set[Value])
     walks: dict[tuple[Dim | None, ...], None] = field(default_factory=dict[tuple[Dim | None, ...], None])
     needs: set[Op] = field(default_factory=set[Op])
@@ -53,6 +56,7 @@ class FusionGroup:
         """Takes in an operator whose results lie as `added` says."""
         self.ops.append(op)
         self.axes.update(added)
+        self.moved += [v for v, own in added.items() if not in_order(own)]
         for v, access in reads(op, self.axes, self.space):
             self.outside.add(v)
             self.walks[access.strides] = None
@@ -60,14 +64,15 @@ class FusionGroup:
     def with_op(self, op: Op, added: dict[Value, Axes], inner: tuple[int, ...]) -> FusionGroup:
         """What it would be with one more operator."""
         new = replace(
-            self, inner=inner, ops=[*self.ops], axes={**self.axes}, outside={*self.outside}, walks={**self.walks}
-        )
+            self, inner=inner, ops=[*self.ops], axes={**self.axes}, moved=[*self.moved], outside={*self.outside},
+            walks={**self.walks},
+        )  # fmt: skip
         new.add(op, added)
         return new
 
     def become(self, trial: FusionGroup) -> None:
         """Takes over what a trial of it has found; `kind` and `needs` stay."""
-        self.inner, self.ops, self.axes = trial.inner, trial.ops, trial.axes
+        self.inner, self.ops, self.axes, self.moved = trial.inner, trial.ops, trial.axes, trial.moved
         self.outside, self.walks = trial.outside, trial.walks
 
     def fits(self, inner: tuple[int, ...], values: Iterable[Axes]) -> bool:
@@ -184,8 +189,8 @@ class FusionGrouping:
             raise Apart("size")
         added = align(op, g.axes, g.space)
         if added is None:
-            moved = any(through_views(v, g.axes, g.space) is None for v in op.operands)
-            raise Apart("order" if moved else "shape")
+            given = [through_views(v, g.axes, g.space) for v in op.operands]
+            raise Apart("order" if any(own is None or not in_order(own) for own in given) else "shape")
         if not g.fits(inner, added.values()):  # its other values do: `inner` stays, or there was none
             raise Apart("shape")
         if any(h is not g and self.dependencies.known(h, on=g) for h in self.producers(op)):
@@ -206,8 +211,10 @@ class FusionGrouping:
         if long_reduction(op) and g.kind != "map":
             raise Apart("axes")
         own = through_views(op.operands[0], g.axes, g.space)
+        if own is None or not in_order(own):
+            raise Apart("order")
         if not own or not is_full(own, g.space):
-            raise Apart("order" if own is None else "shape")
+            raise Apart("shape")
         inner = tuple(sorted(own[a] for a in reduced_axes(op) if own[a] >= 0))
         if g.inner not in ((), inner):
             raise Apart("axes")
@@ -217,6 +224,8 @@ class FusionGrouping:
         """Raises Apart where a group may not be as it would be with `op` in it."""
         if not cost.worth_fusing(len(trial.ops), len(trial.outside)):
             raise Apart("size")
+        if trial.moved and not stores_along_blocks(trial):
+            raise Apart("transposed")
         if trial.kind == "contract":
             if not epilogue_fits(trial):
                 raise Apart("epilogue")
@@ -331,9 +340,30 @@ def epilogue_fits(g: FusionGroup) -> bool:
     c = contraction(g.ops[0])
     kinds = [next(i for i, labels in enumerate((*c.batch, c.rows, c.columns)) if x in labels) for x in c.out]
     result = g.ops[0].result
-    walks = [written(result, g.axes[result], g.space).strides, *g.walks]
+    moved = [written(v, g.axes[v], g.space).strides for v in g.moved]
+    walks = [written(result, g.axes[result], g.space).strides, *moved, *g.walks]
     groups = collapse(g.space, kinds, walks)
     return len({kinds[axes[0]] for axes in groups}) == len(groups)
+
+
+def stores_along_blocks(g: FusionGroup) -> bool:
+    """Whether what a group stores lies in memory along the last axis of its blocks.
+
+    Elementwise groups choose their blocks by how memory is walked, so that all they store may be transposed; but not
+    one result and another not. Blocks of products and of rows are given: where each element of one would be a store of
+    its own, a copy is quicker.
+    """
+    if all(keeps_last(g.axes[v]) or not is_full(g.axes[v], g.space) for v in g.moved):
+        return True
+    ops = set(g.ops)
+    straight = [v for v, own in g.axes.items() if is_full(own, g.space) and keeps_last(own)]
+    return not g.inner and g.kind != "contract" and not any(leaves(v, ops) for v in straight)
+
+
+def keeps_last(own: Axes) -> bool:
+    """Whether the last of a value's axes is the last that it has of the space."""
+    real = [a for a in own if a >= 0]
+    return not real or real[-1] == max(real)
 
 
 def captured(op: Op) -> list[Value]:

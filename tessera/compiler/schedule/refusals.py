@@ -26,6 +26,7 @@ CAUSES: dict[str, str] = {
     "whole rows": "it needs whole rows, and a program of the product has only a block of its result",
     "axes": "they reduce or scan different axes, and a program keeps whole lines of one axis",
     "order": "a view between them moves elements, so another program needs an element than computes it",
+    "transposed": "it transposes the axis along which blocks of the first are stored, so each element would be a store",
     "shape": "they run over different shapes, so another program needs an element than computes it",
     "between": "a kernel between them needs the first and is needed by the second",
     "epilogue": "what is done with the product walks memory in an order that its rows and columns do not have",
