@@ -4,7 +4,17 @@
 # fmt: off
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+Helper = TypeVar("Helper", bound=Callable[..., Any])
+
+
+def helper(function: Helper) -> Helper:
+    """Marks a function as one that kernels call, for its readers. It stays what it is; a plain function serves as well.
+
+    It is inlined where it is called. Its annotations are checked there: `Tile["m", f32]` binds m to the size of a tile.
+    """
 
 
 def abs(x: Any) -> Any:

@@ -48,6 +48,7 @@ from tessera.language.dtypes import DType
 from tessera.language.policies import Policy, PolicyError, PolicyPart
 
 __all__ = [
+    "PYTHON_TYPES",
     "Annotation",
     "AnnotationError",
     "Bool",
@@ -79,7 +80,7 @@ GENERIC = _SEVERAL | {"Optional", "Union", "Annotated"}
 """Python's types of types, by their last name"""
 _POLICY_FLAGS = {n: getattr(policies, n) for n in ("stochastic_round", "saturate", "deterministic")}
 _POLICY_CALLS = ("accum", "loss_scale", "device", "NumericalPolicy")
-_PYTHON_TYPES = {int: dtypes.int64, float: dtypes.f32, bool: dtypes.bool_, complex: dtypes.complex64}
+PYTHON_TYPES = {int: dtypes.int64, float: dtypes.f32, bool: dtypes.bool_, complex: dtypes.complex64}
 
 
 def annotation_from_ast(
@@ -205,8 +206,8 @@ class _Reader:
             return ScalarAnn(value)
         if isinstance(value, Policy) and value.dtype:
             return ScalarAnn(value.dtype)
-        if isinstance(value, type) and value in _PYTHON_TYPES:
-            return ScalarAnn(_PYTHON_TYPES[value], python=True)
+        if isinstance(value, type) and value in PYTHON_TYPES:
+            return ScalarAnn(PYTHON_TYPES[value], python=True)
         if isinstance(value, (TensorAnn, TileAnn, ConstAnn, ScalarAnn, TupleAnn, RecordAnn)):
             return value
         if isinstance(value, ast.expr):

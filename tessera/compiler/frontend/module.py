@@ -222,7 +222,10 @@ class TextScope:
 
     def _function(self, node: ast.FunctionDef) -> Any:
         kind = decorated_kind(self, node)
-        if kind is None and any(dotted_name(d) not in ("staticmethod", "inline") for d in node.decorator_list):
+        if kind is None and any(
+            dotted_name(d) not in ("staticmethod", "inline") and _own_name(self, d) != "tile.helper"
+            for d in node.decorator_list
+        ):
             return UNKNOWN
         return Closure(node, self.definition(node, kind or "function"), None, _Defaults(self, node))
 

@@ -9,12 +9,13 @@ from typing import Any
 from tessera.compiler.frontend import budget
 from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.evaluate.parameters import enter_call, rejected
+from tessera.compiler.frontend.evaluate.returns import check
 from tessera.compiler.frontend.names.frame import Closure, Flow, Frame
 from tessera.compiler.frontend.names.signature import Parameter, as_annotated, definition_signature, is_scalar
-from tessera.compiler.frontend.names.values import MISSING, UNKNOWN, Unknown, type_name
+from tessera.compiler.frontend.names.values import MISSING, UNKNOWN, Unknown, is_sequence, remade, type_name
 from tessera.compiler.frontend.syntax.assigned import assigned_names
-from tessera.compiler.ir.core import Value
-from tessera.compiler.ir.types import TensorType, TileType
+from tessera.compiler.ir.core import Block, Value
+from tessera.compiler.ir.types import TensorType, TileType, ViewType
 from tessera.errors import Note
 from tessera.language import dtypes
 from tessera.language.dtypes import DType
@@ -37,7 +38,25 @@ def inline(ev: Evaluator, node: ast.AST, closure: Closure, bound: dict[str, Any]
         return UNKNOWN
     with ev.inside(frame):
         flow = ev.run(closure.node.body)
-        return ev.merged_returns(frame, flow is Flow.RETURN)
+        value = ev.merged_returns(frame, flow is Flow.RETURN)
+        return value if ev.definition.kind != "kernel" or _returns(ev, closure, frame, value) else UNKNOWN
+
+
+def _returns(ev: Evaluator, closure: Closure, frame: Frame, value: Any) -> bool:
+    """Whether what a plain function gives a kernel is what it says that it returns. False after a finding."""
+    signature = definition_signature(closure.definition) if closure.frame is None else None
+    if signature is None or signature.returns is None:
+        return True
+    span = frame.return_span or closure.definition.span
+    return check(ev, _as_shown(ev, value), signature.returns, None, span, f"{closure.name}'s annotation")
+
+
+def _as_shown(ev: Evaluator, value: Any) -> Any:
+    """Blocks and lanes of a kernel as values of their types, which annotations speak of."""
+    if is_sequence(value):
+        return remade(value, (_as_shown(ev, v) for v in value))
+    type = ev.layer.type_of(value) if ev.layer.owns(value) and not isinstance(value, Value) else None
+    return Value(type, Block(), 0) if isinstance(type, (TileType, ViewType)) else value
 
 
 def callee_frame(ev: Evaluator, node: ast.AST, closure: Closure) -> Frame:

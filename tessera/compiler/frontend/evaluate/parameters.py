@@ -22,6 +22,7 @@ from tessera.compiler.frontend.names.signature import (
     Parameter,
     Signature,
     as_annotated,
+    is_scalar,
     item_of,
     number_dim,
     signature_of,
@@ -42,11 +43,12 @@ from tessera.compiler.frontend.names.values import (
 from tessera.compiler.frontend.result import ArgType
 from tessera.compiler.frontend.syntax.parse import source_of
 from tessera.compiler.ir.core import Value
-from tessera.compiler.ir.types import TensorType, shape_text
+from tessera.compiler.ir.types import TensorType, TileType, ViewType, shape_text
 from tessera.compiler.unit import LaunchCheck
 from tessera.errors import Note, Span
 from tessera.language import dims, dtypes
 from tessera.language.annotations import (
+    PYTHON_TYPES,
     Annotation,
     ConstAnn,
     RecordAnn,
@@ -333,18 +335,19 @@ def enter_call(
     ok = True
     for p, value in _flat(signature, frame.names):
         at = places.get(p.name.partition(".")[0], node)
-        shaped = isinstance(p.annotation, (TensorAnn, TileAnn))
-        if shaped and isinstance(value, Value) and isinstance(value.type, TensorType):
-            pairs = equations(p.name, p.annotation, value.type.shape)
+        type = _shaped(ev, value)
+        if type is not None and isinstance(p.annotation, (TensorAnn, TileAnn)):
+            whole = isinstance(type, ViewType) and isinstance(p.annotation, TileAnn)  # of it a block, as it is used
+            pairs = [] if whole else equations(p.name, p.annotation, type.shape)
             if pairs is None:
-                have = shape_text(value.type.shape)
-                rejected(
-                    ev, "TS209", f"{p.name} of {closure.name} is {p.annotation}, a tensor {have} is given", p.span, at
-                )
+                said = f"{p.name} of {closure.name} is {p.annotation}, {_what(type)} {shape_text(type.shape)} is given"
+                rejected(ev, "TS209", said, p.span, at)
                 ok = False
             found += pairs or []
-            ok = _same_dtype(ev, closure, p, value.type, at) and ok
+            ok = _same_dtype(ev, closure, p, type, at) and ok
         else:
+            if isinstance(type, TileType) and is_scalar(p):  # a number, or one for each element
+                ok = _same_kind(ev, closure, p, type, at) and ok
             found += value_equation(p.name, number_dim(p, signature.dims), value)
             ok = _fits(ev, closure, p, value, at) and ok
     env, conflicts, open_ = solve(found, {}, ev.facts)
@@ -365,15 +368,36 @@ def enter_call(
     return env if ok else None
 
 
-def _same_dtype(ev: Evaluator, closure: Closure, p: Parameter, type: TensorType, node: ast.AST) -> bool:
+def _shaped(ev: Evaluator, value: Any) -> TensorType | TileType | ViewType | None:
+    """The type of a tensor, or in a kernel of a tile or of a parameter."""
+    type: Any = value.type if isinstance(value, Value) else None
+    if ev.definition.kind == "kernel" and ev.layer.owns(value):
+        type = ev.layer.type_of(value)
+    return type if isinstance(type, (TensorType, TileType, ViewType)) else None
+
+
+def _what(type: TensorType | TileType | ViewType) -> str:
+    return "a tile" if isinstance(type, TileType) else "a tensor"
+
+
+def _same_dtype(
+    ev: Evaluator, closure: Closure, p: Parameter, type: TensorType | TileType | ViewType, node: ast.AST
+) -> bool:
     wanted = getattr(p.annotation, "dtype", None)
     if wanted is None or wanted == type.dtype:
         return True
-    said = f"{p.name} of {closure.name} holds {wanted}, a tensor of {type.dtype} is given"
+    said = f"{p.name} of {closure.name} holds {wanted}, {_what(type)} of {type.dtype} is given"
     fixes = spelling.argument_cast(ev, node, wanted)
     notes = [Note("declared here", p.span)]
     ev.error("TS304", f"{said}\nConvert it with cast(..., {wanted})", node, notes=notes, fixes=fixes)
     return False
+
+
+def _same_kind(ev: Evaluator, closure: Closure, p: Parameter, type: TileType, node: ast.AST) -> bool:
+    """As `_same_dtype`, but `float` and its likes are any width of their kind."""
+    wanted: Any = getattr(p.annotation, "dtype", None)
+    any_width = wanted in PYTHON_TYPES.values() and wanted.kind == type.dtype.kind
+    return any_width or _same_dtype(ev, closure, p, type, node)
 
 
 def _fits(ev: Evaluator, closure: Closure, p: Parameter, value: Any, node: ast.AST) -> bool:

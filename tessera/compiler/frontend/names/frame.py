@@ -16,6 +16,7 @@ from tessera.compiler.frontend.names.values import MISSING, Described
 from tessera.compiler.frontend.syntax.parse import FunctionNode, Source
 from tessera.compiler.ir.core import Block
 from tessera.errors import Note, Span
+from tessera.language.annotations import dotted_name
 
 
 class Flow(Enum):
@@ -139,5 +140,6 @@ class Closure(Described):
 
     @property
     def decorated(self) -> bool:
-        """Whether it is a function or kernel of its own, and no plain function of Python."""
-        return self.frame is None and isinstance(self.node, ast.FunctionDef) and bool(self.node.decorator_list)
+        """Whether it is a function or kernel of its own, and no plain function; `ts.tile.helper` makes none of one."""
+        decorators = self.node.decorator_list if isinstance(self.node, ast.FunctionDef) else []
+        return self.frame is None and any(dotted_name(d).rpartition(".")[2] != "helper" for d in decorators)
