@@ -49,10 +49,10 @@ def counting_by_halves(x: ts.Tensor["n", ts.f32]):
 def leaving_for_some_lanes(x: ts.Tensor["n", ts.f32]):
     i = ts.tile.linear_id()
     v = x[i]
-    for _ in ts.tile.range_k(0, 9):
+    for _ in ts.tile.static_range(9):
         if v > 3:
 #       ^^^^^^^^ TS102
-        # says: reduce the condition with ts.tile.any or all
+        # says: loop with ts.tile.range_k(...), which they may leave one by one
             break
         v = v + 1
     x[i] = v

@@ -208,11 +208,11 @@ def axis_out_of_range(x: ts.Tensor["M", ts.f32], y: ts.Tensor["M", ts.f32]):
     y[tile_m:tile_m+8] = ts.tile.sum(x[tile_m:tile_m+8], axis=1)
 
 
-@wrong("TS102", "v > 0", "reduce it with ts.tile.any or all")
+@wrong("TS102", "while v > 0", "never end")
 def loop_over_lanes(x: ts.Tensor["M", ts.f32], y: ts.Tensor["M", ts.f32]):
     v = x[tile_m:tile_m+8] + 0
     while v > 0:
-        v = v - 1
+        w = v - 1
     y[tile_m:tile_m+8] = v
 
 

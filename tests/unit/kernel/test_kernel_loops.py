@@ -230,11 +230,11 @@ def test_a_parameter_is_given_back_from_several_places(alpha: float, target: str
     np.testing.assert_array_equal(x, want)
 
 
-def break_of_lanes(x: ts.Tensor["n", ts.f32]):
+def return_of_lanes(x: ts.Tensor["n", ts.f32]):
     i = ts.tile.linear_id()
-    for _ in ts.tile.range_k(0, 5):
-        if x[i] > 3:
-            break
+    while x[i] < 3:
+        if x[i] < 0:
+            return
         x[i] = x[i] + 1
 
 
@@ -279,7 +279,7 @@ def unrolled_break(x: ts.Tensor["n", ts.f32]):
 @pytest.mark.parametrize(
     ("kernel", "says"),
     [
-        (break_of_lanes, "any or all"),
+        (return_of_lanes, "leave it with break"),
         (value_from_a_loop, "keep it in a name"),
         (value_from_a_loop_of_a_helper, "keep it in a name"),
         (parameter_from_a_loop, "keep it in a name"),

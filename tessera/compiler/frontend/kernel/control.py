@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tessera.compiler.frontend.evaluate import control
 from tessera.compiler.frontend.evaluate import control as shared
 from tessera.compiler.frontend.evaluate.control import Carried
+from tessera.compiler.frontend.kernel import lanes
 from tessera.compiler.frontend.kernel.access import NOT_KNOWN
 from tessera.compiler.frontend.kernel.grid import SERIAL, base_name
 from tessera.compiler.frontend.kernel.tiles import KernelFault, tile_type
@@ -56,8 +57,10 @@ def _masked_branch(k: KernelState, node: ast.If, mask: Value) -> Flow:
     inverse = k.tiles.map("logical_not", mask) if node.orelse or flows[0] is not Flow.NEXT else mask
     if node.orelse:
         flows[1] = _under(k, node, inverse, node.orelse)
-    if Flow.BREAK in flows:
-        raise refuse_break()
+    for n, left in enumerate((mask, inverse)):
+        if flows[n] is Flow.BREAK:  # these lanes leave; for what follows in this step that is what continue does
+            _lanes_leave(k, left)
+            flows[n] = Flow.CONTINUE
     if Flow.RETURN in flows and k.ev.frame.returned is not None and not isinstance(k.ev.frame.returned, Unknown):
         raise KernelFault("TS102", "a masked return gives no value; store the result where the condition holds")
     if Flow.NEXT not in flows or flows[0] is flows[1]:
@@ -205,13 +208,14 @@ def _parts(k: KernelState, node: ast.For | ast.While) -> set[str]:
 
 
 def repeat(k: KernelState, node: ast.While, value: Any) -> Flow:
-    """`while` on something that a whole program agrees on."""
+    """`while` on something that a whole program agrees on, or that each lane has its own of."""
     ev = k.ev
-    if condition(k, node.test, value) is None:  # evaluated before the loop: says whether it can be a condition at all
+    first = lanes.condition_over_lanes(k, value)
+    if first is None and condition(k, node.test, value) is None:  # says whether it can be one
         ev.frame.names.update(dict.fromkeys(stored_names(node.body), UNKNOWN))
         return Flow.NEXT
     assigned = stored_names([*node.body, ast.Expr(node.test)]) | _parts(k, node)
-    mark, flags = enter(k, node)
+    mark, flags = enter(k, node, first)
     carried = Carried(ev, node, flags | {n for n in assigned if not isinstance(ev.frame.lookup(n), FIXED)})
     head, body, found, apart, said = Block(), Block(), 0, set[int](), len(ev.findings.items)
     test: Value | None = None
@@ -220,9 +224,10 @@ def repeat(k: KernelState, node: ast.While, value: Any) -> Flow:
         carried.enter(head)
         _identify(k, carried.initial, head.args, apart)
         with ev.builder.inside(head):
-            test = condition(k, node.test, ev.eval(node.test))
-            if mark.going and test is not None:
-                test = k.tiles.map("logical_and", test, ev.frame.names[mark.going])
+            going = ev.frame.names[mark.going] if mark.going else None
+            test = going if mark.tested else condition(k, node.test, ev.eval(node.test))
+            if going is not None and test is not None and test is not going:
+                test = k.tiles.map("logical_and", test, going)
         carried.enter(body)
         _identify(k, carried.initial, body.args, apart)
         found = len(ev.findings.errors)
@@ -236,7 +241,8 @@ def repeat(k: KernelState, node: ast.While, value: Any) -> Flow:
     if test is None or len(ev.findings.errors) > found:
         ev.frame.names.update(dict.fromkeys(carried.names, UNKNOWN))
         return Flow.NEXT
-    if all(new is arg for new, arg in zip(carried.next, body.args, strict=True)):
+    own = len(flags) if mark.tested else 0  # flags come first, and the condition alone changes these
+    if all(new is arg for new, arg in zip(carried.next[own:], body.args[own:], strict=True)):
         raise KernelFault("TS102", "nothing that this condition depends on changes in the loop, so it would never end")
     _join(k, carried.initial, carried.next)
     control.finish(ev, head, [test], node)
@@ -338,9 +344,17 @@ def _jumps(body: list[ast.stmt], inside: bool) -> Iterator[ast.stmt]:
                 yield from _jumps(getattr(s, part, []), deeper)
 
 
-def enter(k: KernelState, node: ast.For | ast.While) -> tuple[LoopMark, set[str]]:
-    """The mark of a loop that is about to be read, and the names of the flags that it carries."""
+def enter(k: KernelState, node: ast.For | ast.While, first: Value | None = None) -> tuple[LoopMark, set[str]]:
+    """The mark of a loop that is about to be read, and the names of the flags that it carries. `first`: its condition,
+    where that is over lanes."""
     found = jumps(node)
+    over_lanes = first is not None or _place(node) in k.laned
+    if over_lanes and ast.Return in found:
+        why = "a return in a loop that lanes leave one by one would end some of them only; leave it with break"
+        raise KernelFault("TS102", why)
+    if over_lanes:
+        mark = lanes.entered(k, LoopMark(f"<going {len(k.ev.frame.rests)}>"), first)
+        return mark, {mark.going, mark.lanes}
     if not found:
         return LoopMark(), set()
     names = k.ev.frame.names
@@ -358,6 +372,9 @@ def run_body(k: KernelState, node: ast.For | ast.While, loop: LoopMark, block: B
     frame.rests.append(loop)
     try:
         with k.ev.builder.inside(block):
+            if loop.lanes:
+                _step_of_lanes(k, node, loop)
+                return
             if not loop.going or isinstance(node, ast.While):
                 flow = k.ev.run(node.body)
                 _settle(k, Path(block, frame.names, flow, frame.returned, frame.return_span), loop)
@@ -374,9 +391,22 @@ def run_body(k: KernelState, node: ast.For | ast.While, loop: LoopMark, block: B
         frame.rests.pop()
 
 
+def _step_of_lanes(k: KernelState, node: ast.For | ast.While, loop: LoopMark) -> None:
+    mask = lanes.going_on(k, loop)
+    flow = k.ev.run(node.body) if mask is None else _under(k, node, mask, node.body)
+    if flow is Flow.BREAK:
+        lanes.without(k, loop, True)
+    lanes.stepped(k, node, loop)
+
+
 def _settle(k: KernelState, step: Path, loop: LoopMark) -> None:
     """How a step ended, as flags."""
-    if step.flow in (Flow.BREAK, Flow.RETURN):
+    if step.flow in (Flow.BREAK, Flow.RETURN) and loop.lanes:
+        outer, k.ev.frame.names = k.ev.frame.names, step.names
+        with k.ev.builder.inside(step.block):
+            lanes.without(k, loop, True)
+        k.ev.frame.names = outer
+    elif step.flow in (Flow.BREAK, Flow.RETURN):
         step.names[loop.going] = False
     if step.flow is Flow.RETURN:
         step.names[RETURNED] = True
@@ -400,7 +430,7 @@ def leave(k: KernelState, paths: list[Path]) -> bool:
     if not loop.going and flows - {Flow.NEXT, Flow.CONTINUE}:
         statements, i = k.ev.frame.rests[depth - 1]
         if isinstance(statements[i], ast.While):  # read as one that ends at compile time: to be read again
-            k.left |= {(statements[i].lineno, statements[i].col_offset)}
+            k.left |= {_place(statements[i])}
             return False
         raise KernelFault(
             "TS102",
@@ -444,7 +474,8 @@ def close(k: KernelState, node: ast.For | ast.While, loop: LoopMark) -> Flow:
     """Behind a loop: where the kernel returned inside it, the rest of the kernel does not run."""
     if not loop.going:
         return Flow.NEXT
-    k.ev.frame.names.pop(loop.going, None)
+    for flag in (loop.going, loop.lanes):
+        k.ev.frame.names.pop(flag, None)
     if ast.Return not in jumps(node) or k.returned_early:
         return Flow.NEXT
     at = ast.fix_missing_locations(
@@ -453,12 +484,27 @@ def close(k: KernelState, node: ast.For | ast.While, loop: LoopMark) -> Flow:
     return shared.branch(k.ev, at, k.ev.frame.names[RETURNED])
 
 
-def refuse_break() -> KernelFault:
-    return KernelFault(
-        "TS102",
-        "break under a condition over lanes would end the loop for some lanes only; reduce the condition with "
-        "ts.tile.any or all, or mask what follows",
-    )
+def _lanes_leave(k: KernelState, mask: Value) -> None:
+    """`break` under a condition over lanes. A loop that has been read as one that all leave together is read again."""
+    found = rest_of_step(k)
+    assert found is not None
+    mark, (statements, i) = k.ev.frame.rests[found[1]], k.ev.frame.rests[found[1] - 1]
+    node = statements[i]
+    if mark.lanes:
+        lanes.without(k, mark, mask)
+    elif mark.going or isinstance(node, ast.While):
+        k.laned |= {_place(node)}
+        k.left |= {_place(node)} if isinstance(node, ast.While) else set()
+    else:
+        raise KernelFault(
+            "TS102",
+            "break under a condition over lanes leaves an unrolled loop for some lanes only; "
+            "loop with ts.tile.range_k(...), which they may leave one by one",
+        )
+
+
+def _place(node: ast.stmt) -> tuple[int, int]:
+    return node.lineno, node.col_offset
 
 
 def identify_results(k: KernelState) -> None:

@@ -107,15 +107,15 @@ class KernelLayer(KernelState):
     functions = ".tile"
 
     def again(self) -> Callable[[Evaluator], Layer] | None:
-        if self.left != self.rolled:
-            return lambda ev: KernelLayer(ev, self.grid_loop, self.left)
+        if (self.left, self.laned) != (self.rolled, self.read_by_lanes):
+            return lambda ev: KernelLayer(ev, self.grid_loop, self.left, self.laned)
         if self.speculated is None or not (self.retry or self.ev.findings.errors):
             return None
-        return lambda ev: KernelLayer(ev, False, self.rolled)
+        return lambda ev: KernelLayer(ev, False, self.rolled, self.laned)
 
     @property
     def closer(self) -> bool:
-        return bool(self.rolled)
+        return bool(self.rolled or self.read_by_lanes)
 
     def rolls(self, node: ast.While) -> bool:
         """Also one that this reading has just found to be left when the kernel runs: at compile time it has no end."""

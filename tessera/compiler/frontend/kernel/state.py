@@ -64,12 +64,19 @@ class KernelState(Layer):
     """What is known of one kernel while it is read.
 
     `sizes`: the dims that are known. `grid_loop`: whether the outermost range is taken for a grid axis. `rolled`: the
-    places of `while` loops that run when the kernel runs although their conditions are known.
+    places of `while` loops that run when the kernel runs although their conditions are known. `laned`: those of loops
+    that lanes leave one by one by `break`.
     """
 
     prefix = "tile"
 
-    def __init__(self, ev: Evaluator, grid_loop: bool = True, rolled: frozenset[tuple[int, int]] = frozenset()) -> None:
+    def __init__(
+        self,
+        ev: Evaluator,
+        grid_loop: bool = True,
+        rolled: frozenset[tuple[int, int]] = frozenset(),
+        laned: frozenset[tuple[int, int]] = frozenset(),
+    ) -> None:
         super().__init__(ev)
         assert isinstance(ev.definition.tree, ast.FunctionDef)
         self.plan: Plan = plan(ev.definition.tree, returned_dims(ev.definition))
@@ -77,6 +84,7 @@ class KernelState(Layer):
         ev.frame.locals = assigned_names(ev.definition.tree)
         self.config, self.grid_loop = dict(ev.definition.options.get("config") or {}), grid_loop
         self.rolled, self.left = rolled, rolled
+        self.read_by_lanes, self.laned = laned, laned
         self.sizes: dict[str, int] = dict(ev.sizes)
         self.builder = TileBuilder(ev.block, span=ev.definition.span)
         ev.builder = self.builder

@@ -31,10 +31,13 @@ class Flow(Enum):
 @dataclass(frozen=True, slots=True)
 class LoopMark:
     """Marks the body of an open loop in `Frame.rests`. `going`: the name of the flag that says whether it goes on,
-    where it can be left at run time; `serial`: whether a return in it also skips other steps."""
+    where it can be left at run time; `serial`: whether a return in it also skips other steps; `lanes`: the name of the
+    lanes that go on, where they leave one by one, and `tested`: whether its condition says which do."""
 
     going: str = ""
     serial: bool = True
+    lanes: str = ""
+    tested: bool = False
 
 
 @dataclass(slots=True)
