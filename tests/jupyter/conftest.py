@@ -20,6 +20,7 @@ from tests import browsers
 from tests.conftest import require
 
 ROOT = Path(__file__).parents[2]
+_CLOSE_ALL = "() => [...window.jupyterapp.shell.widgets('main')].forEach(shown => shown.dispose())"
 _NO_NEWS = {"fetchNews": "false", "checkForUpdates": False}
 
 
@@ -159,26 +160,53 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def window() -> Iterator[Any]:
+def window() -> Iterator[Window]:
     with browsers.chromium() as browser:
         context = browser.new_context(viewport={"width": 1280, "height": 1000})
         context.set_default_timeout(browsers.PATIENCE * 1000)
-        yield context
+        yield Window(context)
+
+
+class Window:
+    """A browser's window. JupyterLab takes seconds of work to load and a notebook in it a part of one: so its page
+    stays, and tests open their notebooks in it one after the other, as a person does."""
+
+    def __init__(self, context: Any) -> None:
+        self.context = context
+        self.page: Any = None
+        """that of JupyterLab, without any notebook"""
+
+    def take(self) -> Any:
+        """The page, or a new one; whoever takes it gives it back."""
+        page, self.page = self.page, None
+        return page or self.context.new_page()
+
+    def give_back(self, page: Any) -> None:
+        page.mouse.move(5, 5)
+        page.evaluate(_CLOSE_ALL)
+        self.page = page
 
 
 class Page:
     """A notebook open in JupyterLab."""
 
-    def __init__(self, page: Any, shots: Path) -> None:
-        self.page, self._shots = page, shots
+    def __init__(self, page: Any, address: str, shots: Path) -> None:
+        self.page, self.address, self._shots = page, address, shots
 
-    def open(self, url: str) -> None:
-        """Goes to an address of the notebook's."""
-        self.page.goto(url)
+    def open(self, path: str) -> None:
+        """Shows the notebook at a path alone: in the JupyterLab that is there, else in one that it loads."""
+        if self.page.url.startswith(f"{self.address}/lab"):
+            self.page.evaluate(_CLOSE_ALL)
+            opening = "async path => { await window.jupyterapp.commands.execute('docmanager:open', {path}); }"
+            self.page.evaluate(opening, path)  # without a result: the page would describe all that it consists of
+        else:
+            self.page.goto(f"{self.address}/lab/tree/{path}?reset")
         self._opened()
 
     def reload(self) -> None:
-        self.page.reload()
+        """Loads JupyterLab anew, with this notebook alone."""
+        path = self.page.evaluate("() => window.jupyterapp.shell.currentWidget.context.path")
+        self.page.goto(f"{self.address}/lab/tree/{path}?reset")
         self._opened()
 
     def _opened(self) -> None:
@@ -242,7 +270,9 @@ class Page:
 
 
 @pytest.fixture
-def lab(server: Server, window: Any, tmp_path: Path) -> Iterator[Callable[..., Page]]:
+def lab(
+    server: Server, window: Window, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[Callable[..., Page]]:
     """`lab("name.ipynb", "cell", ...)` opens a notebook of these cells; `lab(path)` opens a copy of a file."""
     import nbformat
     from nbformat.v4 import new_code_cell, new_notebook
@@ -255,13 +285,22 @@ def lab(server: Server, window: Any, tmp_path: Path) -> Iterator[Callable[..., P
             shutil.copy(name, server.root / name.name)
         else:
             nbformat.write(new_notebook(cells=[new_code_cell(c) for c in cells], metadata=kernel), server.root / name)
-        page = Page(window.new_page(), tmp_path)
-        pages.append(page.page)
-        page.open(f"{server.url}/lab/tree/{Path(name).name}?reset")
+        pages.append(window.take())
+        page = Page(pages[-1], server.url, tmp_path)
+        page.open(Path(name).name)
         return page
 
+    failures = request.session.testsfailed
     yield open_notebook
     for page in pages:
         with contextlib.suppress(Exception):  # the kernel is the test's own; a page that crashed has failed already
             page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.shutdown()")
-        page.close()
+            if request.session.testsfailed == failures and "own_page" not in request.fixturenames:
+                window.give_back(page)
+        if page is not window.page:
+            page.close()
+
+
+@pytest.fixture
+def own_page() -> None:
+    """For a test that leaves its page as no other should find it."""

@@ -196,7 +196,7 @@ def test_a_saved_notebook_is_interactive_without_a_kernel_and_readable_without_t
         server.root / "untrusted.ipynb"
     )  # a copy that this server has never run: scripts and styles are taken out
     untrusted.write_text((server.root / "saved.ipynb").read_text().replace("* 2", "* 2 "))
-    page.open(f"{server.url}/lab/tree/{untrusted.name}?reset")
+    page.open(untrusted.name)
     static = page.output(1)
     expect(static.locator(".tessera-panel")).to_contain_text("mean [B, 1] f32")
     expect(static.get_by_role("tab")).to_have_count(0)

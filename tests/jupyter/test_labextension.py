@@ -143,7 +143,7 @@ def test_hover_explains_a_name(lab):
 
 
 @pytest.fixture
-def held(lab):
+def held(lab, own_page):
     """A page with cells, and what holds back the server's messages of one method until it is asked for another's."""
 
     def open_page(*cells):
@@ -232,7 +232,7 @@ def test_a_dim_leads_to_where_it_was_bound(lab):
     eventually(there, (2, '"B"'))
 
 
-def test_the_notebook_application_shows_the_same(lab, server):
+def test_the_notebook_application_shows_the_same(lab, own_page, server):
     require("notebook")
     page = lab("seven.ipynb", HEAD, NORM).page
     page.goto(f"{server.url}/notebooks/seven.ipynb")
@@ -254,7 +254,7 @@ def test_completions_come_from_the_server(lab):
     page.shot("completion")
 
 
-def test_quiet_mode_shows_what_is_near_the_cursor(lab):
+def test_quiet_mode_shows_what_is_near_the_cursor(lab, own_page):
     text = """%%tessera
 @ts.function
 def steps(x: Tensor["B", "D"]) -> Tensor["B", "D"]:

@@ -114,7 +114,7 @@ def test_they_go_with_the_text_and_the_kernel(called_page):
     expect_now(page)
     page.run(2)
     expect_now(page, "B=32, D=8 now")
-    page.page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.restartKernel()")
+    page.page.evaluate("async () => { await window.jupyterapp.shell.currentWidget.sessionContext.restartKernel(); }")
     expect_now(page)
     for index in range(3):
         page.run(index)
