@@ -8,7 +8,7 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class CodeEntry:
     """`kind` heads the message ("Shape error"), `summary` explains the rule. `found_in`: the modules below `tessera`
-    that find it, or, of more than three, the rooms that they are in; a test compares."""
+    that find it, or the rooms of those modules; a test compares."""
 
     kind: str
     summary: str
@@ -47,8 +47,7 @@ CODES: dict[str, CodeEntry] = {
     "TS202": CodeEntry("Shape error", "operand shapes do not broadcast",
                        "compiler.graph.infer, compiler.graph.operators.shaping"),
     "TS203": CodeEntry("Shape error", "contracted dimensions differ",
-                       "compiler.graph.operators.attention, compiler.graph.operators.contraction, "
-                       "compiler.graph.operators.nn"),
+                       "compiler.graph.operators"),
     "TS204": CodeEntry("Shape error", "an axis is out of range or repeated",
                        "compiler.frontend.kernel, compiler.graph.infer, compiler.graph.operators"),
     "TS205": CodeEntry("Shape error", "a reshape does not keep the number of elements",
@@ -101,11 +100,11 @@ CODES: dict[str, CodeEntry] = {
                        "compiler.frontend.function"),
     "TS352": CodeEntry("Gradient error", "what is differentiated is not one real number",
                        "compiler.frontend.function"),
-    "TS353": CodeEntry("Gradient error", "an operator on the way has no derivative", "compiler.autodiff.rules"),
+    "TS353": CodeEntry("Gradient error", "an operator on the way has no derivative", "compiler.autodiff"),
     "TS354": CodeEntry("Gradient warning", "the result does not depend on what the gradient is asked for by",
                        "compiler.frontend.function.gradients"),
     "TS355": CodeEntry("Gradient error", "a kernel on the way has no derivative of its own",
-                       "compiler.autodiff.rules, language.transforms"),
+                       "compiler.autodiff.rules, compiler.frontend.function, language.transforms"),
     "TS357": CodeEntry("Gradient error", "a tangent or cotangent does not fit what it belongs to",
                        "compiler.frontend.function.opened"),
     # TS4xx: kernels and tiles
@@ -120,7 +119,7 @@ CODES: dict[str, CodeEntry] = {
     "TS406": CodeEntry("Kernel error", "a store or in-place update has no valid destination",
                        "compiler.frontend.evaluate, compiler.frontend.kernel"),
     "TS407": CodeEntry("Kernel error", "a load reads a tile that no program has written",
-                       "compiler.frontend.kernel.outputs"),
+                       "compiler.frontend.kernel"),
     "TS408": CodeEntry("Kernel note", "a barrier was missing and has been inserted",
                        "compiler.tile.passes.place_barriers"),
     "TS409": CodeEntry("Kernel error", "an access is out of range", "compiler.frontend.kernel.access"),
