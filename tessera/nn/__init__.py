@@ -1,0 +1,54 @@
+"""`ts.nn`: modules, layers and losses, and the operators under the name by which other libraries' programs know them.
+
+    class Classifier(ts.nn.Module):
+        hidden: ts.nn.Linear
+        out: ts.nn.Linear
+
+        def __call__(self, x):
+            return self.out(ts.relu(self.hidden(x)))
+
+    model = Classifier(ts.nn.Linear(64, 32, key=0), ts.nn.Linear(32, 10, key=1))
+
+Layers are written as a user of Tessera would write them, to be read and copied. `ts.nn.relu` is the same function as
+`ts.relu`. Modules of layers load at first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_HOME = {
+    **dict.fromkeys(("Module", "Fixed", "buffer"), "module"),
+    **dict.fromkeys(("Linear", "Embedding", "Dropout", "MLP", "SwiGLU"), "dense"),
+    **dict.fromkeys(("LayerNorm", "RMSNorm", "GroupNorm"), "norms"),
+    **dict.fromkeys(("MultiHeadAttention", "rope", "alibi"), "heads"),
+    **dict.fromkeys(("TransformerBlock", "Stack"), "transformer"),
+    **dict.fromkeys(("LSTM", "GRU"), "recurrent"),
+    **dict.fromkeys(("binary_cross_entropy", "huber"), "losses"),
+}
+_MODULES = ("init", "tree")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        value = getattr(importlib.import_module(f"tessera.nn.{_HOME[name]}"), name)
+    elif name in _MODULES:
+        value = importlib.import_module(f"tessera.nn.{name}")
+    else:
+        value = _operator(name)
+    globals()[name] = value  # the next access does not come here
+    return value
+
+
+def _operator(name: str) -> Any:
+    operators = importlib.import_module("tessera.runtime.eager.operators")
+    found = operators.function(name) if not name.startswith("_") else None
+    if found is None:
+        raise AttributeError(f"module 'tessera.nn' has no attribute {name!r}{operators.hint(name)}")
+    return found
+
+
+def __dir__() -> list[str]:
+    importlib.import_module("tessera.compiler.graph")  # fills the registry
+    return sorted({*_HOME, *_MODULES, *importlib.import_module("tessera.compiler.graph.operator").FUNCTIONS})

@@ -1,0 +1,108 @@
+"""Layers of products: linear maps, tables of vectors, and the feed-forward parts of transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tessera as ts
+from tessera import Tensor
+from tessera.nn import init
+from tessera.nn.module import Fixed, Module
+
+
+class Linear(Module):
+    """x W + b: features [..., D] to [..., H], with `weight` [D, H] and `bias` [H] or None, of one float dtype.
+
+    Raises CompileError TS203 where the last axis of x is not D.
+    """
+
+    weight: Tensor["D", "H"]
+    bias: Tensor["H"] | None
+
+    def __init__(
+        self, inputs: int, outputs: int, *, key: int, bias: bool = True, dtype: Any = ts.f32,
+        weights: Callable[..., Any] = init.lecun_uniform,
+    ) -> None:  # fmt: skip
+        """`weights(shape, key, dtype)` makes the first weight; the first bias is 0."""
+        self.weight = weights((inputs, outputs), key=key, dtype=dtype)
+        self.bias = ts.zeros((outputs,), dtype) if bias else None
+
+    def __call__(self, x: Tensor["...", "D"]) -> Tensor["...", "H"]:
+        y = x @ self.weight
+        return y if self.bias is None else y + self.bias
+
+
+class Embedding(Module):
+    """The rows of a table [N, D] at integers [...]: [..., D]. A row outside of the table reads as 0.
+
+    First values are normal with `std`. `transposed(x)` is x W^T, [..., D] to [..., N]: a model that ties its output to
+    its table holds the table once.
+    """
+
+    weight: Tensor["N", "D"]
+
+    def __init__(self, rows: int, features: int, *, key: int, std: float = 0.02, dtype: Any = ts.f32) -> None:
+        self.weight = init.normal((rows, features), key, std, dtype)
+
+    def __call__(self, indices: Tensor["..."]):
+        return ts.embedding(indices, self.weight)
+
+    def transposed(self, x: Tensor["...", "D"]) -> Tensor["...", "N"]:
+        return x @ self.weight.T
+
+
+class Dropout(Module):
+    """Elements set to 0 with probability `p`, the others divided by 1 - p; x itself without a key.
+
+    The key is passed at each call, and the same key drops the same elements: take another for each layer and step.
+    """
+
+    fixed: Fixed
+
+    def __init__(self, p: float = 0.5) -> None:
+        self.fixed = Fixed(p=p)
+
+    @property
+    def p(self) -> float:
+        return self.fixed.p
+
+    def __call__(self, x, key=None):
+        return x if key is None else ts.dropout(x, key, self.p)
+
+
+class MLP(Module):
+    """Linear, `act`, Linear: [..., D] to [..., D], `hidden` features between."""
+
+    up: Linear
+    down: Linear
+    act: Callable
+
+    def __init__(
+        self, features: int, hidden: int, *, key: int, act: Callable[..., Any] = ts.gelu, bias: bool = True,
+        dtype: Any = ts.f32,
+    ) -> None:  # fmt: skip
+        first, second = init.split(key, 2)
+        self.up = Linear(features, hidden, key=first, bias=bias, dtype=dtype)
+        self.down = Linear(hidden, features, key=second, bias=bias, dtype=dtype)
+        self.act = act
+
+    def __call__(self, x):
+        return self.down(self.act(self.up(x)))
+
+
+class SwiGLU(Module):
+    """(silu(x G) * (x U)) W, without biases: [..., D] to [..., D] (N. Shazeer, "GLU variants improve transformer", 2020)."""
+
+    gate: Linear
+    up: Linear
+    down: Linear
+
+    def __init__(self, features: int, hidden: int, *, key: int, dtype: Any = ts.f32) -> None:
+        a, b, c = init.split(key, 3)
+        self.gate = Linear(features, hidden, key=a, bias=False, dtype=dtype)
+        self.up = Linear(features, hidden, key=b, bias=False, dtype=dtype)
+        self.down = Linear(hidden, features, key=c, bias=False, dtype=dtype)
+
+    def __call__(self, x):
+        return self.down(ts.silu(self.gate(x)) * self.up(x))

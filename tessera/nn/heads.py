@@ -1,0 +1,93 @@
+"""Attention over heads, and how positions enter it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import tessera as ts
+from tessera import Tensor
+from tessera.nn import init
+from tessera.nn.dense import Linear
+from tessera.nn.module import Fixed, Module
+
+
+def rope(x, base: float = 10000.0):
+    """x [..., S, D] with the pair of features (i, i + D/2) at place s turned by the angle s * base^(-2i/D); D is even.
+
+    Rotary position embedding (J. Su et al., "RoFormer", 2021), with the halves of a head as pairs, as in Llama. Angles
+    are f32, the result has the dtype of x.
+    """
+    half = x.shape[-1] // 2
+    places = ts.arange(x.shape[-2]).to(ts.f32)
+    speed = ts.exp(ts.arange(half).to(ts.f32) * (-math.log(base) / half))
+    angle = places[:, None] * speed
+    cos, sin = ts.cos(angle), ts.sin(angle)
+    first, second = x[..., :half], x[..., half:]
+    return ts.concat([first * cos - second * sin, second * cos + first * sin], axis=-1).to(x.dtype)
+
+
+def alibi(q, k):
+    """What is added to the scores of q [..., H, S, D] and k [..., G, T, D], [H, S, T]: -2^(-8(h+1)/H) times the distance of
+    query and key (O. Press, N. A. Smith, M. Lewis, "Train short, test long", 2022). The last query stands at the last
+    key; H is a power of 2. Of the dtype of q.
+    """
+    heads, queries, keys = q.shape[-3], q.shape[-2], k.shape[-2]
+    slopes = ts.exp2((ts.arange(heads).to(ts.f32) + 1) * (-8.0 / heads))
+    apart = (ts.arange(queries)[:, None] + (keys - queries) - ts.arange(keys)).to(ts.f32)
+    return (-slopes[:, None, None] * ts.abs(apart)).to(q.dtype)
+
+
+class MultiHeadAttention(Module):
+    """Attention of `heads` heads over x [..., S, D]: [..., S, D] (A. Vaswani et al., 2017).
+
+    softmax(Q K^T / sqrt(D / heads)) V for each head, joined and mapped by `out`, where Q, K and V are linear in x.
+    `groups`: so many heads of K and V, each for heads / groups neighbouring heads of Q (J. Ainslie et al., 2023).
+    `causal`: a place sees itself and those before. `positions`: "rotary" turns Q and K by `rope`, "alibi" adds `alibi`
+    to the scores, None leaves places alone. D is a multiple of heads, and heads of groups.
+    """
+
+    query: Linear
+    key: Linear
+    value: Linear
+    out: Linear
+    fixed: Fixed
+
+    def __init__(
+        self, features: int, heads: int, *, key: int, groups: int | None = None, causal: bool = False,
+        positions: str | None = None, bias: bool = False, dtype: Any = ts.f32,
+    ) -> None:  # fmt: skip
+        groups = heads if groups is None else groups
+        if features % heads or heads % groups:
+            raise ValueError(f"{features} features, {heads} heads and {groups} groups do not divide each other")
+        if positions not in (None, "rotary", "alibi"):
+            raise ValueError(f"positions is 'rotary', 'alibi' or None, not {positions!r}")
+        if positions == "rotary" and features // heads % 2:
+            raise ValueError(f"rotary positions need an even number of features in a head, not {features // heads}")
+        if positions == "alibi" and heads & (heads - 1):
+            raise ValueError(f"alibi needs a power of 2 as the number of heads, not {heads}")
+        narrow = features // heads * groups
+        a, b, c, d = init.split(key, 4)
+        self.query = Linear(features, features, key=a, bias=bias, dtype=dtype)
+        self.key = Linear(features, narrow, key=b, bias=bias, dtype=dtype)
+        self.value = Linear(features, narrow, key=c, bias=bias, dtype=dtype)
+        self.out = Linear(features, features, key=d, bias=bias, dtype=dtype)
+        self.fixed = Fixed(heads=heads, groups=groups, causal=causal, positions=positions)
+
+    def __call__(self, x: Tensor["...", "S", "D"], mask=None):
+        fixed = self.fixed
+        q = _parted(self.query(x), fixed.heads)
+        k = _parted(self.key(x), fixed.groups)
+        v = _parted(self.value(x), fixed.groups)
+        if fixed.positions == "rotary":
+            q, k = rope(q), rope(k)
+        if fixed.positions == "alibi":
+            far = alibi(q, k)
+            mask = far if mask is None else ts.where(mask, far, -math.inf)
+        seen = ts.attention(q, k, v, mask, causal=fixed.causal)
+        return self.out(ts.reshape(ts.swapaxes(seen, -2, -3), x.shape))
+
+
+def _parted(x, heads: int):
+    """[..., S, heads * K] as [..., heads, S, K]."""
+    return ts.swapaxes(ts.reshape(x, (*x.shape[:-1], heads, x.shape[-1] // heads)), -2, -3)

@@ -1,0 +1,62 @@
+"""First values of parameters.
+
+All take a `shape`, a `key` and a `dtype`. The same key gives the same bits on every machine and target: element i is a
+function of the key and of i (the counter-based generator Philox4x32-10 of J. K. Salmon et al., 2011, which is behind
+`ts.uniform` and `ts.normal`). `fan_in` is the number of inputs of one output: the product of all axes but the last for
+weights `[inputs, outputs]`, unless it is given.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import tessera as ts
+
+
+def split(key: int, count: int) -> list[int]:
+    """`count` keys that follow from a key: SplitMix64 (G. L. Steele, D. Lea, C. H. Flood, 2014) of key and number."""
+    return [_mixed(_mixed(key & _WORD) + number) & 0x7FFFFFFFFFFFFFFF for number in range(count)]
+
+
+_WORD = 0xFFFFFFFFFFFFFFFF
+
+
+def _mixed(z: int) -> int:
+    z = (z + 0x9E3779B97F4A7C15) & _WORD
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _WORD
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _WORD
+    return z ^ (z >> 31)
+
+
+def uniform(shape: tuple[int, ...], key: int, bound: float = 1.0, dtype: Any = ts.f32) -> ts.Tensor:
+    """Evenly spread over [-bound, bound)."""
+    return ts.uniform(key, shape, -bound, bound).astype(dtype)
+
+
+def normal(shape: tuple[int, ...], key: int, std: float = 1.0, dtype: Any = ts.f32) -> ts.Tensor:
+    """Normally distributed around 0."""
+    return ts.normal(key, shape, 0.0, std).astype(dtype)
+
+
+def zeros(shape: tuple[int, ...], key: int = 0, dtype: Any = ts.f32) -> ts.Tensor:
+    return ts.zeros(shape, dtype)
+
+
+def ones(shape: tuple[int, ...], key: int = 0, dtype: Any = ts.f32) -> ts.Tensor:
+    return ts.ones(shape, dtype)
+
+
+def lecun_uniform(shape: tuple[int, ...], key: int, dtype: Any = ts.f32, fan_in: int = 0) -> ts.Tensor:
+    """Evenly spread with |w| < 1 / sqrt(fan_in): what PyTorch's `nn.Linear` starts with."""
+    return uniform(shape, key, 1 / math.sqrt(fan_in or math.prod(shape[:-1])), dtype)
+
+
+def glorot_uniform(shape: tuple[int, ...], key: int, dtype: Any = ts.f32) -> ts.Tensor:
+    """Evenly spread with |w| < sqrt(6 / (inputs + outputs)) (X. Glorot, Y. Bengio, 2010)."""
+    return uniform(shape, key, math.sqrt(6 / (math.prod(shape[:-1]) + shape[-1])), dtype)
+
+
+def he_normal(shape: tuple[int, ...], key: int, dtype: Any = ts.f32, fan_in: int = 0) -> ts.Tensor:
+    """Normal with variance 2 / fan_in, for layers before `relu` (K. He et al., 2015)."""
+    return normal(shape, key, math.sqrt(2 / (fan_in or math.prod(shape[:-1]))), dtype)

@@ -1,0 +1,146 @@
+"""What layers and models are made of: dataclasses of arrays with names, counts, state and a short text."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from collections.abc import Mapping
+from typing import Any, Self, dataclass_transform
+
+import tessera as ts
+from tessera.errors import Diagnostic, LaunchError
+from tessera.nn import tree
+
+
+def buffer(**options: Any) -> Any:
+    """A field whose arrays are state that is not trained: `mean: Tensor["D"] = ts.nn.buffer()`."""
+    return dataclasses.field(metadata={tree.BUFFER: True}, **options)
+
+
+class Fixed:
+    """Numbers and switches of a layer that are known when a program is compiled: `Fixed(eps=1e-5)`, read as `f.eps`.
+
+    In fields of their own, gradients by the layer would ask for their derivatives too.
+    """
+
+    def __init__(self, **values: Any) -> None:
+        self.__dict__.update(values)
+
+    def __repr__(self) -> str:
+        return ", ".join(f"{k}={v!r}" for k, v in vars(self).items())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Fixed) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(vars(self).items()))
+
+
+@dataclass_transform(eq_default=False)
+class Module:
+    """Base of layers and models. A subclass is a dataclass by itself: its fields are arrays, modules, lists and dicts of
+    them, and configuration.
+
+    Arrays of floats are parameters, unless their field is a `buffer()`; integers are state. Names are paths:
+    `"blocks.0.norm.weight"`. `Linear["D", "H"]` in an annotation says the sizes of a module.
+    A subclass may write `__init__` itself, which then sets each field; without, its arguments are the fields.
+    Modules are passed to `@ts.function`s, given back by them, and differentiated by as they are.
+    """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        dataclasses.dataclass(init="__init__" not in vars(cls), repr=False, eq=False)(cls)
+
+    def __class_getitem__(cls, sizes: Any) -> Any:
+        return types.GenericAlias(cls, sizes)
+
+    def parameters(self) -> list[Any]:
+        """The arrays that are trained, in the order of their names."""
+        return list(self.named_parameters().values())
+
+    def named_parameters(self) -> dict[str, Any]:
+        """The arrays that are trained, by name."""
+        return tree.parameters(self)
+
+    def state_dict(self) -> dict[str, Any]:
+        """All arrays by name, buffers and integers too. They are the module's own, not copies."""
+        return {leaf.path: leaf.array for leaf in tree.leaves(self)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes the arrays of `state`, which has the names, shapes and dtypes of `state_dict()`.
+
+        Raises LaunchError TS361 where a name is missing or unknown, or a shape or dtype differs; nothing has changed
+        then.
+        """
+        check_state(self.state_dict(), state, type(self).__name__)
+        loaded = tree.replaced(self, state)
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            object.__setattr__(self, field.name, getattr(loaded, field.name))
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with other values of these fields."""
+        changed = tree.replaced(self, {})
+        known = {field.name for field in dataclasses.fields(self)}  # type: ignore[arg-type]
+        for name, value in changes.items():
+            if name not in known:
+                raise TypeError(f"{type(self).__name__} has no field {name!r}; it has {', '.join(sorted(known))}")
+            object.__setattr__(changed, name, value)
+        return changed
+
+    def to(self, dtype: Any) -> Self:
+        """A copy whose parameters and buffers of floats are of another dtype; integers stay what they are."""
+        arrays = {leaf.path: ts.asarray(leaf.array) for leaf in tree.leaves(self)}
+        return tree.replaced(self, {n: a.astype(dtype) for n, a in arrays.items() if a.dtype.is_float})
+
+    @property
+    def count(self) -> int:
+        """The number of elements of all parameters."""
+        return sum(ts.asarray(p).size for p in self.parameters())
+
+    def __repr__(self) -> str:
+        return _described(self, "")
+
+
+def check_state(wanted: Mapping[str, Any], state: Mapping[str, Any], owner: str) -> None:
+    """Raises LaunchError TS361 unless both have the same names, shapes and dtypes."""
+    faults = [f"{n} is missing" for n in wanted if n not in state]
+    faults += [f"{n} is not in {owner}" for n in state if n not in wanted]
+    faults += [
+        f"{n} is {_array(state[n])}, and in {owner} {_array(wanted[n])}"
+        for n in wanted
+        if n in state and _array(state[n]) != _array(wanted[n])
+    ]
+    if faults:
+        shown = "; ".join(faults[:5]) + (f"; and {len(faults) - 5} more" if len(faults) > 5 else "")
+        raise LaunchError(Diagnostic("TS361", f"this state is not that of {owner}: {shown}"))
+
+
+def _array(value: Any) -> str:
+    """`[3, 4] f32`."""
+    array = ts.asarray(value)
+    return f"{list(array.shape)} {array.dtype}"
+
+
+def _described(value: Any, indent: str) -> str:
+    """A text of a tree: arrays by shape and dtype, a line for each part that holds others."""
+    if tree.is_array(value):
+        return _array(value)
+    inner = f"{indent}  "
+    if isinstance(value, Module):
+        held = [(f.name, getattr(value, f.name, None)) for f in dataclasses.fields(value)]  # type: ignore[arg-type]
+        head, brackets = type(value).__name__, "()"
+    elif isinstance(value, (list, tuple)):
+        held, head, brackets = [(str(i), v) for i, v in enumerate(value)], "", "[]"
+    elif isinstance(value, Mapping):
+        held, head, brackets = [(repr(k), v) for k, v in value.items()], "", "{}"
+    else:
+        return getattr(value, "__name__", None) or repr(value)
+    parts = [
+        _described(v, inner) if isinstance(v, Fixed) else f"{n}: {_described(v, inner)}"
+        for n, v in held
+        if not (isinstance(v, Fixed) and not vars(v))
+    ]
+    if any("\n" in p for p in parts) or (any(isinstance(v, (Module, list, dict)) for _, v in held) and parts):
+        lines = "".join(f"{inner}{p}\n" for p in parts)
+        return f"{head}{brackets[0]}\n{lines}{indent}{brackets[1]}"
+    return f"{head}{brackets[0]}{', '.join(parts)}{brackets[1]}"

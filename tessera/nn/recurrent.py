@@ -1,0 +1,79 @@
+"""Recurrent layers: a loop over time that runs when the program runs, so that its length needs no new code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tessera as ts
+from tessera import Tensor
+from tessera.nn import init
+from tessera.nn.module import Module
+
+
+class LSTM(Module):
+    """x [B, T, D] to the states h [B, T, H] after each step (S. Hochreiter, J. Schmidhuber, 1997; with a forget gate:
+    F. A. Gers et al., 2000).
+
+    i, f, g, o = x_t W + h U + b in four parts; c = sigmoid(f) c + sigmoid(i) tanh(g); h = sigmoid(o) tanh(c).
+    h and c start as 0. First weights are evenly spread with |w| < 1 / sqrt(H), as PyTorch's, whose two biases are the
+    sum of ours.
+    """
+
+    input: Tensor["D", "G"]
+    state: Tensor["H", "G"]
+    bias: Tensor["G"]
+
+    def __init__(self, inputs: int, hidden: int, *, key: int, dtype: Any = ts.f32) -> None:
+        self.input, self.state, self.bias = _weights(inputs, hidden, 4, key, dtype)
+
+    def __call__(self, x: Tensor["B", "T", "D"]):
+        width = self.state.shape[0]
+        given = x @ self.input + self.bias
+        h = ts.zeros((x.shape[0], width), x.dtype)
+        c = ts.zeros((x.shape[0], width), x.dtype)
+        out = ts.zeros((x.shape[0], x.shape[1], width), x.dtype)
+        steps = ts.arange(x.shape[1])[:, None]
+        for t in ts.range(x.shape[1]):
+            i, f, g, o = ts.split(given[:, t] + h @ self.state, 4, axis=-1)
+            c = ts.sigmoid(f) * c + ts.sigmoid(i) * ts.tanh(g)
+            h = ts.sigmoid(o) * ts.tanh(c)
+            out = ts.where(steps == t, h[:, None], out)
+        return out
+
+
+class GRU(Module):
+    """x [B, T, D] to the states h [B, T, H] after each step (K. Cho et al., 2014).
+
+    r, z = sigmoid of two parts of x_t W + b + h U; n = tanh(x_t W + b + r (h U + state_bias)), of the third;
+    h = (1 - z) n + z h, with h = 0 at first. First weights as those of `LSTM`.
+    """
+
+    input: Tensor["D", "G"]
+    state: Tensor["H", "G"]
+    bias: Tensor["G"]
+    state_bias: Tensor["G"]
+
+    def __init__(self, inputs: int, hidden: int, *, key: int, dtype: Any = ts.f32) -> None:
+        self.input, self.state, self.bias = _weights(inputs, hidden, 3, key, dtype)
+        self.state_bias = ts.zeros((3 * hidden,), dtype)
+
+    def __call__(self, x: Tensor["B", "T", "D"]):
+        width = self.state.shape[0]
+        given = x @ self.input + self.bias
+        h = ts.zeros((x.shape[0], width), x.dtype)
+        out = ts.zeros((x.shape[0], x.shape[1], width), x.dtype)
+        steps = ts.arange(x.shape[1])[:, None]
+        for t in ts.range(x.shape[1]):
+            r, z, n = ts.split(given[:, t], 3, axis=-1)
+            hr, hz, hn = ts.split(h @ self.state + self.state_bias, 3, axis=-1)
+            keep = ts.sigmoid(z + hz)
+            h = (1 - keep) * ts.tanh(n + ts.sigmoid(r + hr) * hn) + keep * h
+            out = ts.where(steps == t, h[:, None], out)
+        return out
+
+
+def _weights(inputs: int, hidden: int, gates: int, key: int, dtype: Any) -> tuple[ts.Tensor, ts.Tensor, ts.Tensor]:
+    a, b = init.split(key, 2)
+    first = init.lecun_uniform((inputs, gates * hidden), a, dtype, fan_in=hidden)
+    second = init.lecun_uniform((hidden, gates * hidden), b, dtype, fan_in=hidden)
+    return first, second, ts.zeros((gates * hidden,), dtype)

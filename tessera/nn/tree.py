@@ -1,0 +1,94 @@
+"""Arrays in dataclasses, lists, tuples and dicts: named by their paths, taken out and put in.
+
+The path of an array is what leads to it: `"blocks.0.attention.query"`.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import tessera as ts
+
+BUFFER = "tessera.buffer"
+"""in a field's metadata: its arrays are state that is not trained"""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Leaf:
+    """An array in a tree. `buffer`: it stands in a field of state."""
+
+    path: str
+    array: Any
+    buffer: bool = False
+
+    @property
+    def trained(self) -> bool:
+        """Whether it is a parameter: an array of floats that is no state."""
+        return not self.buffer and ts.asarray(self.array).dtype.is_float
+
+
+def is_array(value: Any) -> bool:
+    """Whether a value is an array of any library."""
+    return hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, type)
+
+
+def leaves(tree: Any, path: str = "", buffer: bool = False) -> Iterator[Leaf]:
+    """The arrays of a tree in order."""
+    if is_array(tree):
+        yield Leaf(path, tree, buffer)
+        return
+    for name, held, is_state in _parts(tree):
+        yield from leaves(held, f"{path}.{name}" if path else name, buffer or is_state)
+
+
+def _parts(tree: Any) -> Iterator[tuple[str, Any, bool]]:
+    """What a tree holds: names, values, and whether these are state."""
+    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+        for field in dataclasses.fields(tree):
+            if hasattr(tree, field.name):
+                yield field.name, getattr(tree, field.name), BUFFER in field.metadata
+    elif isinstance(tree, Mapping):
+        yield from ((str(k), v, False) for k, v in tree.items())
+    elif isinstance(tree, (list, tuple)):
+        yield from ((str(i), v, False) for i, v in enumerate(tree))
+
+
+def replaced(tree: Any, arrays: Mapping[str, Any], path: str = "") -> Any:
+    """A copy of the tree with these arrays at their paths; all else is shared with it."""
+    if is_array(tree):
+        return arrays.get(path, tree)
+
+    def inner(name: Any, held: Any) -> Any:
+        return replaced(held, arrays, f"{path}.{name}" if path else str(name))
+
+    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+        changed = copy.copy(tree)
+        for name, held, _ in _parts(tree):
+            object.__setattr__(changed, name, inner(name, held))
+        return changed
+    if isinstance(tree, Mapping):
+        return {k: inner(k, v) for k, v in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        items = [inner(i, v) for i, v in enumerate(tree)]
+        return items if isinstance(tree, list) else type(tree)(*items) if hasattr(tree, "_fields") else tuple(items)
+    return tree
+
+
+def parameters(tree: Any) -> dict[str, Any]:
+    """The parameters of a tree by path: its arrays of floats, without buffers."""
+    return {leaf.path: leaf.array for leaf in leaves(tree) if leaf.trained}
+
+
+def at(tree: Any, path: str) -> Any:
+    """What stands at a path; None where nothing does."""
+    for name in path.split(".") if path else ():
+        if isinstance(tree, Mapping):
+            tree = tree.get(name)
+        elif isinstance(tree, (list, tuple)):
+            tree = tree[int(name)] if name.isdigit() and int(name) < len(tree) else None
+        else:
+            tree = getattr(tree, name, None)
+    return tree

@@ -1,0 +1,149 @@
+"""Modules: names, counts, state, copies, texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import Tensor, nn
+
+
+class Counted(nn.Module):
+    """Holds what is no parameter, too."""
+
+    layers: list[nn.Linear]
+    table: dict[str, nn.Linear]
+    mean: Tensor["D"] = nn.buffer()
+    seen: Tensor[ts.int32] | None = None
+    act: Callable = ts.relu
+
+    def __call__(self, x):
+        for layer in self.layers:
+            x = self.act(layer(x))
+        return self.table["out"](x - self.mean)
+
+
+def counted():
+    layers = [nn.Linear(3, 4, key=0), nn.Linear(4, 4, key=1, bias=False)]
+    return Counted(layers, {"out": nn.Linear(4, 2, key=2)}, np.ones(4, np.float32), np.array(7, np.int32))
+
+
+def test_names_counts_and_text():
+    model = counted()
+    names = ["layers.0.weight", "layers.0.bias", "layers.1.weight", "table.out.weight", "table.out.bias"]
+    assert list(model.named_parameters()) == names and len(model.parameters()) == 5
+    assert list(model.state_dict()) == [*names, "mean", "seen"]
+    assert model.count == 12 + 4 + 16 + 8 + 2
+    assert repr(model) == (
+        "Counted(\n  layers: [\n    0: Linear(weight: [3, 4] f32, bias: [4] f32)\n"
+        "    1: Linear(weight: [4, 4] f32, bias: None)\n  ]\n"
+        "  table: {\n    'out': Linear(weight: [4, 2] f32, bias: [2] f32)\n  }\n"
+        "  mean: [4] f32\n  seen: [] int32\n  act: relu\n)"
+    )
+
+
+def test_the_same_key_gives_the_same_bits():
+    for make in (
+        lambda key: nn.Linear(5, 3, key=key).weight,
+        lambda key: nn.Embedding(5, 3, key=key).weight,
+        lambda key: nn.init.he_normal((5, 3), key),
+        lambda key: nn.init.glorot_uniform((5, 3), key),
+    ):
+        first = make(3).numpy()
+        assert np.array_equal(first, make(3).numpy()) and not np.array_equal(first, make(4).numpy())
+    keys = {k for key in range(50) for k in nn.init.split(key, 20)}
+    assert len(keys) == 1000 and nn.init.split(9, 3) == nn.init.split(9, 5)[:3]
+    mlp = nn.MLP(3, 3, key=0)
+    assert not np.array_equal(mlp.up.weight.numpy(), mlp.down.weight.numpy())
+
+
+def test_init_has_the_variance_that_it_says():
+    shape = (100, 300)
+    for made, variance in (
+        (nn.init.lecun_uniform(shape, 1), 1 / 300),
+        (nn.init.glorot_uniform(shape, 1), 2 / 400),
+        (nn.init.he_normal(shape, 1), 2 / 100),
+        (nn.init.normal(shape, 1, std=0.5), 0.25),
+        (nn.init.uniform(shape, 1, bound=3.0), 3.0),
+    ):
+        assert made.numpy().var() == pytest.approx(variance, rel=0.05) and abs(made.numpy().mean()) < variance**0.5 / 50
+
+
+def test_state_is_loaded_whole_or_not_at_all():
+    model, other = counted(), counted()
+    other.layers[0].weight = np.full((3, 4), 9, np.float32)
+    other.seen = np.array(8, np.int32)
+    before = {n: np.array(a) for n, a in model.state_dict().items()}
+    state = other.state_dict()
+    for change, said in (
+        (lambda s: s.pop("seen"), "seen is missing"),
+        (lambda s: s.update(extra=np.zeros(1)), "extra is not in Counted"),
+        (lambda s: s.update(mean=np.zeros(3, np.float32)), r"mean is \[3\] f32, and in Counted \[4\] f32"),
+        (lambda s: s.update(mean=np.zeros(4)), r"mean is \[4\] f64, and in Counted \[4\] f32"),
+    ):
+        wrong = dict(state)
+        change(wrong)
+        with pytest.raises(ts.LaunchError, match=rf"TS361.*{said}"):
+            model.load_state_dict(wrong)
+        assert all(np.array_equal(a, before[n]) for n, a in model.state_dict().items())
+    model.load_state_dict(state)
+    assert all(np.array_equal(a, state[n]) for n, a in model.state_dict().items())
+
+
+def test_copies():
+    model = counted()
+    half = model.to(ts.f16)
+    assert half.layers[0].weight.dtype == ts.f16 and half.mean.dtype == ts.f16 and half.seen.dtype == np.int32
+    assert model.layers[0].weight.dtype == ts.f32 and half.act is ts.relu
+    other = model.replace(act=ts.tanh)
+    assert other.act is ts.tanh and model.act is ts.relu and other.layers[0].weight is model.layers[0].weight
+    other.layers[0].weight = None
+    assert model.layers[0].weight is not None
+    with pytest.raises(TypeError, match="no field 'acts'"):
+        model.replace(acts=ts.tanh)
+
+
+def test_modules_are_given_back_by_functions():
+    @ts.function
+    def doubled(model: Counted, x: Tensor["B", "I"]):
+        return model.replace, model(x)
+
+    @ts.function
+    def forward(model: Counted, x: Tensor["B", "I"]):
+        return model, model(x)
+
+    model, x = counted(), np.ones((2, 3), np.float32)
+    same, y = forward(model, x)
+    assert type(same) is Counted and same.act is ts.relu and same.count == model.count
+    h = x
+    for layer in model.layers:
+        h = np.maximum(h @ np.asarray(layer.weight) + (0 if layer.bias is None else np.asarray(layer.bias)), 0)
+    out = model.table["out"]
+    np.testing.assert_allclose(y, (h - 1) @ np.asarray(out.weight) + np.asarray(out.bias), rtol=1e-5, atol=1e-6)
+
+
+def test_annotations_with_sizes():
+    class Pair(nn.Module):
+        first: nn.Linear["D", "H"]
+
+        def __call__(self, x: Tensor["B", "D"]) -> Tensor["B", "H"]:
+            return self.first(x)
+
+    @ts.function
+    def forward(pair: Pair, x: Tensor["B", "D"]):
+        return pair(x)
+
+    layer = nn.Linear(3, 4, key=0)
+    found = forward(Pair(layer), np.ones((2, 3), np.float32))
+    np.testing.assert_allclose(found, np.asarray(layer.weight).sum(0)[None].repeat(2, 0), rtol=1e-5)
+    assert nn.Linear["D", "H"].__origin__ is nn.Linear
+
+
+def test_what_nn_has():
+    assert {"Linear", "relu", "softmax", "init"} <= set(dir(nn))
+    assert nn.relu is ts.relu and not any(n[0].isupper() for n in ()) and nn.Linear is ts.nn.Linear
+    with pytest.raises(AttributeError, match="did you mean"):
+        nn.rellu  # noqa: B018
