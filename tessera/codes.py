@@ -107,6 +107,7 @@ CODES: dict[str, CodeEntry] = {
                        "compiler.autodiff.rules, compiler.frontend.function, language.transforms"),
     "TS357": CodeEntry("Gradient error", "a tangent or cotangent does not fit what it belongs to",
                        "compiler.frontend.function.opened"),
+    "TS361": CodeEntry("Training error", "names, shapes or dtypes of a state are not those of the model", "nn.module"),
     # TS4xx: kernels and tiles
     "TS401": CodeEntry("Kernel error", "a tile form is used outside a kernel, or a graph form inside one",
                        "compiler.frontend, compiler.tile"),

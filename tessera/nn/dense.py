@@ -92,7 +92,8 @@ class MLP(Module):
 
 
 class SwiGLU(Module):
-    """(silu(x G) * (x U)) W, without biases: [..., D] to [..., D] (N. Shazeer, "GLU variants improve transformer", 2020)."""
+    """(silu(x G) * (x U)) W, without biases: [..., D] to [..., D] (N. Shazeer, "GLU variants improve transformer",
+    2020)."""
 
     gate: Linear
     up: Linear

@@ -28,9 +28,9 @@ def rope(x, base: float = 10000.0):
 
 
 def alibi(q, k):
-    """What is added to the scores of q [..., H, S, D] and k [..., G, T, D], [H, S, T]: -2^(-8(h+1)/H) times the distance of
-    query and key (O. Press, N. A. Smith, M. Lewis, "Train short, test long", 2022). The last query stands at the last
-    key; H is a power of 2. Of the dtype of q.
+    """What is added to the scores of q [..., H, S, D] and k [..., G, T, D], [H, S, T]: -2^(-8(h+1)/H) times the
+    distance of query and key (O. Press, N. A. Smith, M. Lewis, "Train short, test long", 2022). The last query stands
+    at the last key; H is a power of 2. Of the dtype of q.
     """
     heads, queries, keys = q.shape[-3], q.shape[-2], k.shape[-2]
     slopes = ts.exp2((ts.arange(heads).to(ts.f32) + 1) * (-8.0 / heads))

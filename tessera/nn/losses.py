@@ -14,7 +14,8 @@ def binary_cross_entropy(logits, labels):
 
 
 def huber(x, y, delta: float = 1.0):
-    """The mean of (x - y)^2 / 2 where |x - y| <= delta, and of delta (|x - y| - delta / 2) elsewhere (P. J. Huber, 1964)."""
+    """The mean of (x - y)^2 / 2 where |x - y| <= delta, and of delta (|x - y| - delta / 2) elsewhere (P. J. Huber,
+    1964)."""
     apart = ts.abs(x - y)
     near = ts.minimum(apart, delta)
     return ts.mean(near * (apart - 0.5 * near))

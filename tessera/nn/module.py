@@ -38,8 +38,8 @@ class Fixed:
 
 @dataclass_transform(eq_default=False)
 class Module:
-    """Base of layers and models. A subclass is a dataclass by itself: its fields are arrays, modules, lists and dicts of
-    them, and configuration.
+    """Base of layers and models. A subclass is a dataclass by itself: its fields are arrays, modules, lists and dicts
+    of them, and configuration.
 
     Arrays of floats are parameters, unless their field is a `buffer()`; integers are state. Names are paths:
     `"blocks.0.norm.weight"`. `Linear["D", "H"]` in an annotation says the sizes of a module.

@@ -49,8 +49,8 @@ class RMSNorm(Module):
 
 
 class GroupNorm(Module):
-    """Each group of neighbouring channels of x [B, C, ...] is normalised with all its places; then weight [C] and bias [C]
-    (Y. Wu, K. He, 2018). `groups` divides C."""
+    """Each group of neighbouring channels of x [B, C, ...] is normalised with all its places; then weight [C] and bias
+    [C] (Y. Wu, K. He, 2018). `groups` divides C."""
 
     weight: Tensor["C"]
     bias: Tensor["C"]

@@ -17,8 +17,8 @@ from tessera.nn.norms import LayerNorm, RMSNorm
 class Stack(Module):
     """Layers one after the other, each called as `layer(x, key, *args)`, or as `layer(x)` where nothing else is given.
 
-    `Stack(make, n, key=k)` makes them by `make(key=...)`, with n keys that follow from k. A call's key, for dropout, gives
-    each layer its own. Equal layers are compiled once.
+    `Stack(make, n, key=k)` makes them by `make(key=...)`, with n keys that follow from k. A call's key, for dropout,
+    gives each layer its own. Equal layers are compiled once.
     """
 
     layers: list
@@ -42,8 +42,8 @@ class TransformerBlock(Module):
     """x + attention(norm(x)), then x + feed-forward(norm(x)): [..., S, D] (the norm first: R. Xiong et al., 2020).
 
     `feed_forward` is "gelu" (an MLP of 4 D features) or "swiglu" (8/3 D, rounded up to a multiple of 8); norms are
-    `LayerNorm` for the first and `RMSNorm` for the second. `dropout` acts on what both add, where a call is given a key.
-    Other arguments are those of `MultiHeadAttention`.
+    `LayerNorm` for the first and `RMSNorm` for the second. `dropout` acts on what both add, where a call is given a
+    key. Other arguments are those of `MultiHeadAttention`.
     """
 
     attention: MultiHeadAttention
