@@ -552,6 +552,23 @@ def gelu_tanh(x: Any) -> Any:
     - *Cost:* 22 operations for each element; what it is computed from does not go through memory.
     """
 
+def grid(*lengths: Any, grouped: Any = None, persistent: Any = False) -> Any:
+    """What is said of the grid where it does not follow from the program. Stands once, at the top; every bit of the
+    results is the same whatever order programs run in, and however many of them at a time.
+
+    `lengths`: how many programs `program_id` numbers along axis 0, 1 and 2. By default as many as what they index
+    needs. With fewer, programs take several steps: `for t in ts.tile.range(p, tiles, ts.tile.num_programs())`.
+
+    `grouped`: in which order programs run along the last two axes of the grid: down the rows of so many at a time, then
+    on to the next column. Products whose blocks run so find more of their operands in the second-level cache.
+
+    `persistent`: at most as many are launched as the GPU runs at a time, and each goes on with the next program when it
+    is done. Nothing tells a program of it. On a CPU the workers share the programs like that in any case.
+
+    - *Shapes:* `lengths` are sizes; `grouped` is a number known at compile time
+    - *Cost:* Nothing; `grouped` two divisions for each program.
+    """
+
 def gt(x: Any, y: Any) -> Any:
     """x > y, element by element.
 

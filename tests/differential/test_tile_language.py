@@ -82,6 +82,14 @@ def ids(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", "N", ts.f32]):
     y[r : r + 8, c : c + 16] = x[r : r + 8, c : c + 16] * wide + ts.tile.num_programs(1)
 
 
+@form(lambda: (normal(20, 30), empty(20, 30)), lambda x: x * 2)
+def scheduled(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", "N", ts.f32]):
+    ts.tile.grid(2, grouped=2, persistent=True)
+    c = ts.tile.program_id(1) * 8
+    for r in ts.tile.range(ts.tile.program_id(0) * 4, M, 4 * ts.tile.num_programs(0)):
+        y[r : r + 4, c : c + 8] = x[r : r + 4, c : c + 8] * ts.tile.num_programs(0)
+
+
 @form(lambda: (normal(3, 20, 6), empty(3, 20, 6)), lambda x: x * 3)
 def one_each(x: ts.Tensor["B", "M", "N", ts.f32], y: ts.Tensor["B", "M", "N", ts.f32]):
     p = ts.tile.program_id(0)

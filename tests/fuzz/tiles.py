@@ -161,6 +161,7 @@ from tessera import Tensor, f32
 
 
 def f({parameters}):
+    ts.tile.grid(persistent={len(text) % 2 == 0})
     BM, BN = ts.tile.context().BM, ts.tile.context().BN
     for i in ts.tile.range(0, M, BM):
         for j in ts.tile.range(0, N, BN):

@@ -54,13 +54,18 @@ def _result(op: Op) -> TileType:
 @spec(
     "tile.func",
     "A kernel. attrs: sym_name, grid (a Dim per axis), arg_names, writes and returns (indices of the arguments stored "
-    "to and given back), num_warps, num_stages. Its block's arguments are views and rank-0 tiles.",
+    "to and given back), num_warps, num_stages; grouped (rows that programs run down together, along the last two axes)"
+    " and persistent (no more blocks than a GPU runs at a time). Its block's arguments are views and rank-0 tiles.",
     effects=True,
     reading=FUNCTION,
 )
 def _func(op: Op) -> None:
     demand(isinstance(op.attrs.get("sym_name"), str), op, "needs sym_name")
-    demand(isinstance(op.attrs.get("grid"), tuple), op, "needs grid")
+    grid = op.attrs.get("grid")
+    demand(isinstance(grid, tuple), op, "needs grid")
+    grouped = op.attrs.get("grouped", 1)
+    demand(isinstance(grouped, int) and grouped > 0, op, "groups a number of rows")
+    demand("grouped" not in op.attrs or len(grid) > 1, op, "has two axes to group")  # type: ignore[arg-type]
     for a in op.region.block.args:
         ok = isinstance(a.type, ViewType) or (isinstance(a.type, TileType) and a.type.rank == 0)
         demand(ok, op, f"argument {a.hint} is neither a view nor a scalar")

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tessera as ts
 from tessera.compiler.pipeline import generate
 from tessera.compiler.targets import base
 from tessera.compiler.targets.cuda import nvrtc
@@ -23,6 +24,7 @@ from tessera.language import dtypes as dt
 from tests.conftest import require
 from tests.emulator import kernels as k
 from tests.emulator.programs import loop_program, two_step_program
+from tests.kernel_runner import program
 
 require("g++")
 
@@ -31,8 +33,9 @@ class HostDriver:
     """The part of cuda.bindings.driver that is used, on host memory. Kernels run in the emulator."""
 
     CUdevice_attribute = SimpleNamespace(
-        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR=0, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR=1
-    )
+        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR=0, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR=1,
+        CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT=2,
+    )  # fmt: skip
     CUfunction_attribute = SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES=8)
 
     def __init__(self, emulated: EmulatedExecutable, fail: str = "") -> None:
@@ -52,7 +55,12 @@ class HostDriver:
         return 0, 0
 
     def cuDeviceGetAttribute(self, attribute: int, _: int) -> Any:
-        return 0, (8, 6)[attribute]
+        return 0, (8, 6, 5)[attribute]
+
+    def cuOccupancyMaxActiveBlocksPerMultiprocessor(self, name: str, threads: int, shared: int) -> Any:
+        facts = self.emulated.artifact.meta["kernels"][name]
+        assert (threads, shared) == (facts["threads"], facts["shared"])
+        return 0, 2
 
     def cuModuleLoadData(self, code: bytes) -> Any:
         self.calls.append("load")
@@ -130,6 +138,7 @@ class HostDriver:
     ) -> Any:
         assert (gy, gz, by, bz, extra) == (1, 1, 1, 1, 0)
         self.calls.append(f"{name} on {stream}")
+        self.blocks = gx
         facts = self.emulated.artifact.meta["kernels"][name]
         table = (ctypes.c_void_p * len(facts["parameters"])).from_address(params)
         arguments = self._parameters(table, facts)
@@ -412,6 +421,23 @@ def test_profiled_runs_give_a_record_per_program() -> None:
     (columns,) = seen
     assert columns["tile"].tolist() == [0, 1, 2] and (columns["duration"] > 0).all()
     assert columns["slot"].tolist() == [-1] * 3 and columns["phase"].tolist() == [0] * 3
+
+
+def doubled(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
+    ts.tile.grid(persistent=True)
+    y[tile_n : tile_n + 16] = x[tile_n : tile_n + 16] * 2
+
+
+@pytest.mark.parametrize(("n", "blocks"), [(1000, 10), (100, 7)])
+def test_persistent_kernels_have_as_many_blocks_as_run_at_a_time(n: int, blocks: int) -> None:
+    """5 multiprocessors with 2 blocks each; prepared and not."""
+    x, y = aligned(k.normal(n)), aligned(k.normal(n))
+    executable, bindings = loaded(program(doubled, x, y))
+    for record in (None, SimpleNamespace(record=print)):  # a recorded launch is not a prepared one
+        y[...] = 99
+        executable.run(use(bindings, x, y), [], [], record=record)
+        np.testing.assert_array_equal(y, x * 2)
+        assert bindings.blocks == blocks
 
 
 def test_driver_errors_are_device_errors() -> None:

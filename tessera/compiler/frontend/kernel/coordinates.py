@@ -7,6 +7,7 @@ order in which the program meets them.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import cast
 
 from tessera.compiler.frontend.kernel.index import Indices, outer
@@ -29,6 +30,15 @@ from tessera.language import dtypes
 from tessera.language.dims import Atom, Dim, Expr, ceildiv, symbols
 
 
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What `ts.tile.grid` says of how programs run."""
+
+    span: Span | None
+    grouped: int | None
+    persistent: bool
+
+
 class Coordinates:
     """`emit` builds indices; the ops of grid coordinates go to the start of the kernel."""
 
@@ -39,6 +49,9 @@ class Coordinates:
         self.named: dict[object, Coordinate] = {}
         self.batches: dict[Dim, tuple[int, int]] = {}
         """dims that an annotation's `...` stands for: (size, place from the end)"""
+        self.said: Said | None = None
+        self.lengths: dict[Coordinate, Dim] = {}
+        """those of axes of `program_id` that the author says"""
         self._by_mark: dict[str, Coordinate] = {}
         self._ids: dict[Coordinate, Op] = {}
         self._candidates: dict[Coordinate, list[tuple[int, Dim]]] = {}
@@ -249,6 +262,8 @@ class Coordinates:
     def extent(self, c: Coordinate) -> Dim:
         """How far a program coordinate runs: through what is stored at it, else to what it is compared with, else
         through what is read."""
+        if c in self.lengths:
+            return self.lengths[c]
         ranked = sorted(self._candidates.get(c, ()), key=lambda p: p[0])
         if not ranked:
             raise KernelFault(
@@ -258,7 +273,8 @@ class Coordinates:
 
     def end(self, c: Coordinate) -> Dim | None:
         """Where a coordinate ends, as far as that is known by now."""
-        return self.extent(c) if c.extent is None and self._candidates.get(c) else c.extent
+        known = c in self.lengths or self._candidates.get(c)
+        return self.extent(c) if c.extent is None and known else c.extent
 
     def count(self, c: Coordinate) -> Dim:
         """The length of a grid axis."""
@@ -282,6 +298,9 @@ class Coordinates:
                 self._ids[c].attrs["axis"] = axis
         for op, dim in self._late:
             op.attrs["dim"] = self.indices.known(dim())
+        if self.said is not None and self.said.grouped is not None and len(order) < 2:
+            axes = "one axis" if order else "no axis"
+            raise KernelFault("TS403", f"grouped orders programs along two axes of the grid, and this one has {axes}")
         return tuple(1 if c is None else self.count(c) for c in order)
 
     def later(self, dim: Callable[[], Dim], name: str) -> Expr:

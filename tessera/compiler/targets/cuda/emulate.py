@@ -227,6 +227,10 @@ class _Launch(ctypes.Structure):
     ]  # fmt: skip
 
 
+RESIDENT = 3
+"""Blocks of a persistent kernel that are launched."""
+
+
 class EmulatedExecutable:
     """Runs on addresses of host memory. `seed` 0: threads take turns in order; 1, 2: the first (the last) warp runs
     ahead of all others; else in an order drawn from it."""
@@ -315,6 +319,10 @@ class _HostMachine:
 
     def tensor_map(self, tensor: steps.BoundTensorMap) -> bytes:
         return tensor_map_bytes(tensor)
+
+    def resident(self, kernel: str) -> int:
+        """A number that does not divide many grids."""
+        return RESIDENT
 
     def launch(self, call: steps.KernelCall) -> None:
         x = self.executable

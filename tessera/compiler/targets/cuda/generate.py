@@ -11,7 +11,7 @@ from tessera.compiler.targets.cuda.emit import contract, control, fold, memory, 
 from tessera.compiler.targets.cuda.emit import tiles as emit_print
 from tessera.compiler.targets.cuda.emit import tiles as emit_sort
 from tessera.compiler.targets.cuda.emit import tiles as emit_tiles
-from tessera.compiler.targets.cuda.emit.emitter import EmitSettings, KernelEmitter, emit_kernel, parameters
+from tessera.compiler.targets.cuda.emit.emitter import EmitSettings, KernelEmitter, emit_kernel, goes_on, parameters
 from tessera.compiler.targets.cuda.layouts.groups import LayoutGrouping, dtype_of
 from tessera.compiler.targets.cuda.report.notes import notes, shared_layouts, spilled, tight
 from tessera.compiler.targets.cuda.report.placement import tiles
@@ -73,6 +73,8 @@ class GeneratedKernel:
     """what to say of registers where no compiler has counted them"""
     spilled: list[str] = field(default_factory=list[str])
     """what to say where they did not suffice"""
+    goes_on: bool = False
+    """whether a block runs several programs"""
 
 
 @dataclass(slots=True)
@@ -251,4 +253,5 @@ def _describe(e: KernelEmitter, held: Pressure, kernel: Op, name: str, settings:
     size = e.scratch + e.shared_bytes
     made = GeneratedKernel(name, e.block_threads, size, wanted, signature, 0, e.asserts, e.prints, layouts, maps)
     made.tiles, made.notes, made.tight, made.spilled = tiles(e), notes(e), tight(held), spilled(held)
+    made.goes_on = goes_on(e)
     return made

@@ -150,16 +150,17 @@ class TileClock:
     """Times programs as they finish; all on one worker."""
 
     def __init__(self) -> None:
-        self.times = [time.perf_counter_ns()]
+        self.times, self.numbers = [time.perf_counter_ns()], list[int]()
 
     def program(self, number: int) -> None:
         self.times.append(time.perf_counter_ns())
+        self.numbers.append(number)
 
     def columns(self) -> dict[str, Any]:
         times = np.asarray(self.times, np.int64)
         count = len(times) - 1
         zeros = np.zeros(count, np.int32)
-        tiles = np.arange(count, dtype=np.int64)
+        tiles = np.asarray(self.numbers, np.int64)
         return {"tile": tiles, "resource": zeros, "phase": zeros, "start": times[:-1], "duration": np.diff(times)}
 
 

@@ -18,6 +18,7 @@ from tessera.compiler.tile.asserts import asked, dtype_of, shown, told
 from tessera.compiler.tile.interpret.arithmetic import dot, order, philox, reduce, scalar_map
 from tessera.compiler.tile.interpret.memory import SharedTile, WatchedView, fault, outside_text, user_axis
 from tessera.compiler.tile.interpret.pipelines import run_pipeline
+from tessera.compiler.tile.order import in_order
 from tessera.compiler.tile.primitive import PRIMITIVES
 from tessera.compiler.tile.printing import say
 from tessera.errors import Note, Span
@@ -54,7 +55,9 @@ def run_kernel(
     grid: tuple[Dim, ...] = kernel.attrs["grid"]  # type: ignore[assignment]
     sizes = [evaluate(g, dims) for g in grid]
     with np.errstate(all="ignore"):
-        for number, where in enumerate(product(*map(range, sizes))):
+        programs = list(product(*map(range, sizes)))
+        for number in in_order(sizes, cast("int | None", kernel.attrs.get("grouped"))):
+            where = programs[number]
             Interpreter(dims, where, number, options).run(kernel.region.block, args)
             if options.on_program:
                 options.on_program(number)

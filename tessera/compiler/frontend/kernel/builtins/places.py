@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tessera.compiler.frontend.kernel.coordinates import Said
 from tessera.compiler.frontend.kernel.tiles import KernelFault
-from tessera.compiler.frontend.kernel.values import Coordinate, EachIndex, Lanes, LaunchContext
+from tessera.compiler.frontend.kernel.values import Coordinate, EachIndex, Lanes, LaunchContext, marks
 from tessera.compiler.tile.builtin import TileBuiltin
-from tessera.language.dims import Expr
+from tessera.language.dims import Dim, Expr
 
 if TYPE_CHECKING:
     from tessera.compiler.frontend.kernel.state import KernelState
@@ -107,9 +108,58 @@ def example(x: Tensor["n", ts.f32], y: Tensor["n", ts.f32]):
 [1. 2. 3. 4.]
 """
 
-    def build(self, k: KernelState, axis: int = 0) -> Expr:
+    def build(self, k: KernelState, axis: int = 0) -> Dim:
         c = _program(k, axis)
+        if (said := k.coordinates.lengths.get(c)) is not None:
+            return said
         return k.coordinates.later(lambda: k.coordinates.count(c), f"programs{axis}")
+
+
+class Grid(TileBuiltin):
+    """What is said of the grid where it does not follow from the program. Stands once, at the top; every bit of the
+    results is the same whatever order programs run in, and however many of them at a time.
+
+    `lengths`: how many programs `program_id` numbers along axis 0, 1 and 2. By default as many as what they index
+    needs. With fewer, programs take several steps: `for t in ts.tile.range(p, tiles, ts.tile.num_programs())`.
+
+    `grouped`: in which order programs run along the last two axes of the grid: down the rows of so many at a time, then
+    on to the next column. Products whose blocks run so find more of their operands in the second-level cache.
+
+    `persistent`: at most as many are launched as the GPU runs at a time, and each goes on with the next program when it
+    is done. Nothing tells a program of it. On a CPU the workers share the programs like that in any case.
+    """
+
+    shapes = "`lengths` are sizes; `grouped` is a number known at compile time"
+    cost = "Nothing; `grouped` two divisions for each program."
+    example = """
+@ts.kernel
+def example(A: Tensor["M", "K", ts.f32], B: Tensor["K", "N", ts.f32]) -> Tensor["M", "N", ts.f32]:
+    ts.tile.grid(grouped=8)
+    return A[tile_m : tile_m + 2, :] @ B[:, tile_n : tile_n + 2]
+
+>>> example(np.array([[1, 2], [3, 4]], np.float32), np.eye(2, 3, dtype=np.float32))
+[[1. 2. 0.]
+ [3. 4. 0.]]
+"""
+
+    def build(self, k: KernelState, *lengths: Any, grouped: Any = None, persistent: Any = False) -> None:
+        if k.coordinates.said is not None:
+            raise KernelFault("TS403", "the grid has been said before; say all of it in one call")
+        if k.builder.block is not k.ev.block or k.memory.mask is not None:
+            raise KernelFault("TS403", "grid is said of all programs: it stands at the top, under no condition or loop")
+        if len(lengths) > 3:
+            raise KernelFault("TS403", f"a grid has the axes 0, 1 and 2; {len(lengths)} lengths were given")
+        grouped = k.known(grouped)
+        if grouped is not None and (not isinstance(grouped, int) or isinstance(grouped, bool) or grouped < 1):
+            raise KernelFault("TS404", f"grouped is a number of rows from 1 on, known at compile time, not {grouped!r}")
+        if not isinstance(persistent, bool):
+            raise KernelFault("TS105", f"persistent is True or False, not {persistent!r}")
+        k.coordinates.said = Said(k.builder.span, grouped, persistent)
+        for axis, length in enumerate(lengths):
+            whole = isinstance(length, (int, Expr)) and not isinstance(length, bool)
+            if not whole or marks(length) or (isinstance(length, int) and length < 1):
+                raise KernelFault("TS403", f"axis {axis} of a grid is as long as a size or a number from 1 on says")
+            k.coordinates.lengths[_program(k, axis)] = length
 
 
 class Each(TileBuiltin):

@@ -127,8 +127,7 @@ class KernelFunction:
         grid = [ev.dim(g) for g in self.kernel.attrs["grid"]]  # type: ignore[union-attr]
         with fn.loop(fn.param(1), fn.param(2)) as loop:
             self.looks.in_loop()
-            rest: Index = loop.index
-            self.number = loop.index
+            rest = self.number = self._program(loop.index, grid)
             coords: list[Index] = []
             for n in reversed(grid[1:]):
                 coords.append(fn.mod(rest, n))
@@ -141,10 +140,25 @@ class KernelFunction:
             if around is None:
                 body()
             else:
-                around(loop.index, body)
+                around(self.number, body)
         if ev.has_streamed:  # such stores are ordered by nothing else
             self.module.declare("declare void @llvm.x86.sse.sfence()")
             fn.do("call void @llvm.x86.sse.sfence()")
+
+    def _program(self, n: Index, grid: Sequence[Index]) -> Index:
+        """The number of the program that runs as the n-th one, as `tile/order.py` says."""
+        fn, rows = self.fn, self.kernel.attrs.get("grouped")
+        if rows is None:
+            return n
+        assert isinstance(rows, int)
+        *_, down, across = grid
+        matrix = fn.mul(down, across)
+        within = fn.mod(n, matrix)
+        first = fn.mul(fn.div(within, fn.mul(rows, across)), rows)
+        high = fn.smin(fn.sub(down, first), rows)
+        rest = fn.sub(within, fn.mul(first, across))
+        row = fn.add(first, fn.mod(rest, high))
+        return fn.add(fn.sub(n, within), fn.add(fn.mul(row, across), fn.div(rest, high)))
 
     # -- scratch memory ----------------------------------------------------------------------------------------------
     def raw(self, size: Dim) -> Val:

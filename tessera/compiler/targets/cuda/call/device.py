@@ -184,6 +184,14 @@ class DeviceExecutable:
                     self._functions[context, kernel] = f
         return self._functions[context, name]
 
+    def resident(self, name: str, stream: int) -> int:
+        """How many blocks of a kernel the device runs at a time, on all its multiprocessors."""
+        function, facts = self.function(name, stream), self.artifact.meta["kernels"][name]
+        attribute = self.driver.bindings.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+        count = self.driver("cuDeviceGetAttribute", attribute, self.driver("cuCtxGetDevice"))
+        each = self.driver("cuOccupancyMaxActiveBlocksPerMultiprocessor", function, facts["threads"], facts["shared"])
+        return max(1, int(count) * int(each))
+
     def _narrower(self, source: str, alignment: int) -> DeviceExecutable:
         """The same program for arrays at multiples of so many bytes. Raises MissingDependency without NVRTC."""
         code = nvrtc.compile_code(source, self.artifact.target, self.artifact.name, self.artifact.meta["lines"])
@@ -260,7 +268,8 @@ class DeviceExecutable:
             grid = steps.grid_size(self.plan, name, env)
             if grid:
                 p = prepare(self.driver, self.plan, facts, args, env, slots)
-                p.grid, p.threads, p.shared = grid, facts["threads"], facts["shared"]
+                p.grid = min(grid, self.resident(name, stream)) if facts["persistent"] else grid
+                p.threads, p.shared = facts["threads"], facts["shared"]
                 p.function = self.function(name, stream)
                 launches.append(p)
         if workspace:
@@ -322,6 +331,9 @@ class _DeviceMachine:
 
     def tensor_map(self, tensor: steps.BoundTensorMap) -> bytes:
         return encode_tensor_map(self.driver, tensor)
+
+    def resident(self, kernel: str) -> int:
+        return self.executable.resident(kernel, self.stream)
 
     def launch(self, call: steps.KernelCall) -> None:
         packed = [aligned_room(max(16, len(a))) for a in call.arguments]

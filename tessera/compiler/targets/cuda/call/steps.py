@@ -49,6 +49,7 @@ def describe(program: Program, generated: Generated) -> dict[str, Any]:
             "writes": _written(op),
             "span": list(astuple(op.span)),
             "tensor_maps": k.tensor_maps,
+            "persistent": k.goes_on,
         }
         for op, k in generated.written
     }
@@ -141,6 +142,10 @@ class StepMachine(Protocol):
     def copy(self, to: int, source: int, size: int) -> None: ...
     def tensor_map(self, tensor: BoundTensorMap) -> bytes:
         """The 128 bytes that a kernel takes for it."""
+        ...
+
+    def resident(self, kernel: str) -> int:
+        """How many blocks of a kernel it runs at a time."""
         ...
 
     def launch(self, call: KernelCall) -> None: ...
@@ -289,7 +294,8 @@ class StepRun:
         grid = grid_size(self.plan, name, self.env)
         if grid == 0:
             return
-        call = KernelCall(name, grid, kernel["threads"], kernel["shared"], [], [])
+        blocks = min(grid, self.machine.resident(name)) if kernel["persistent"] else grid
+        call = KernelCall(name, blocks, kernel["threads"], kernel["shared"], [], [])
         own: list[tuple[str, int, int]] = []
         for kind, detail in kernel["parameters"]:
             if kind in ("view", "scalar"):

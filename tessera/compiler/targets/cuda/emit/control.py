@@ -21,7 +21,7 @@ def _program_id(e: KernelEmitter, op: Op) -> None:
         e.env[op.result] = "0"
         return
     inner = prod(grid[axis + 1 :])
-    text = "ts::program()" if inner == 1 else f"ts::program() / {cxx.factor(inner)}"
+    text = e.number if inner == 1 else f"{e.number} / {cxx.factor(inner)}"
     if axis > 0:
         text = f"{text} % {cxx.factor(grid[axis])}"
     e.let(op.result, text, f"program_{axis}" if len(grid) > 1 else "program", "ts::idx")

@@ -5,7 +5,8 @@ Ops are written by handlers, registered by name in `HANDLERS` by this file and i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -32,7 +33,7 @@ from tessera.compiler.targets.cuda.write.source import CxxSource
 from tessera.compiler.tile.offsets import Bounds
 from tessera.compiler.tile.primitive import PRIMITIVES
 from tessera.errors import NOWHERE, Diagnostic, Span, TargetError
-from tessera.language.dims import Dim, symbols
+from tessera.language.dims import Dim, prod, symbols
 from tessera.language.dtypes import DType
 
 Handler = Callable[["KernelEmitter", Op], None]
@@ -96,6 +97,8 @@ class KernelEmitter:
     alignment: int = 128
     prints: list[PrintSite] = field(default_factory=list[PrintSite])
     most_stages: int = 1
+    number: str = "ts::program()"
+    """the number of the program that is run"""
     placed: dict[str, Placed | SwizzledTile] = field(default_factory=dict[str, "Placed | SwizzledTile"])
     """shared tiles by their names"""
     reserved: dict[Value | tuple[Op, int], int] = field(default_factory=dict["Value | tuple[Op, int]", int])
@@ -324,20 +327,53 @@ def emit_kernel(
         for arg in kernel.region.block.args:
             if isinstance(arg.type, ViewType) and not e.only_fetched(arg):
                 _declare_view(e, arg)
-        if prints(kernel):
-            e.headers.add("print")
-            source.write("ts::Printer printer(prints);")
-        if settings.profile:
-            e.headers.add("timer")
-            source.write("ts::Timer timer(records);")
-        HANDLERS["tile.func"](e, kernel)
-        e.emit_block(kernel.region.block)
-        if settings.profile:
-            source.write("timer.stop();")
+        with _programs(e):
+            if prints(kernel):
+                e.headers.add("print")
+                source.write(f"ts::Printer printer(prints, {e.number});")
+            if settings.profile:
+                e.headers.add("timer")
+                source.write(f"ts::Timer timer(records, {e.number});")
+            HANDLERS["tile.func"](e, kernel)
+            e.emit_block(kernel.region.block)
+            if settings.profile:
+                source.write("timer.stop();")
     # Known now: shared tiles lie behind the scratch area.
     e.scratch = -(-e.scratch // e.alignment) * e.alignment
     source.lines[frame] = f"  constexpr int shared = {e.scratch};" if e.shared_bytes else ""
     return e
+
+
+def goes_on(e: KernelEmitter) -> bool:
+    """Whether a block goes on with other programs when one is done. Barriers of tensor copies count one program's."""
+    return bool(e.kernel.attrs.get("persistent")) and not e.maps
+
+
+@contextmanager
+def _programs(e: KernelEmitter) -> Generator[None]:
+    """What stands around a program: which one it is, and the loop over all that its block runs."""
+    w, rows = e.source, e.kernel.attrs.get("grouped")
+    grid = cast("tuple[Dim, ...]", e.kernel.attrs["grid"])
+
+    def name(turn: str) -> None:
+        e.number = turn
+        if rows is not None:
+            e.number = e.fresh("number")
+            sizes = f"{cxx.size(grid[-2])}, {cxx.size(grid[-1])}, {rows}"
+            w.write(f"const ts::idx {e.number} = ts::grouped({turn}, {sizes});")
+
+    if not goes_on(e):
+        name("ts::program()")
+        yield
+        return
+    turn = e.fresh("turn")
+    with w.block(
+        f"for (ts::idx {turn} = ts::hw::block(); {turn} < {cxx.size(prod(grid))}; {turn} += ts::hw::blocks())"
+    ):
+        name(turn)
+        yield
+        e.headers.add("shared")
+        w.write("ts::barrier();")  # shared memory is the next program's
 
 
 _FIXED = ("shared", "leader", "copies", "faults", "records", "timer", "prints", "printer")

@@ -8,7 +8,7 @@ from pathlib import PurePath
 
 from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.types import SharedType, TileType, ViewType
-from tessera.compiler.targets.cuda.emit.emitter import KernelEmitter
+from tessera.compiler.targets.cuda.emit.emitter import KernelEmitter, goes_on
 from tessera.compiler.targets.cuda.emit.memory import stages_of
 from tessera.compiler.targets.cuda.report.registers import Pressure
 from tessera.compiler.targets.cuda.report.shared_memory import shared_parts
@@ -30,6 +30,8 @@ def shared_layouts(e: KernelEmitter) -> dict[str, str]:
 def notes(e: KernelEmitter) -> list[str]:
     """One line each, with the user's line."""
     found: list[str] = []
+    if e.kernel.attrs.get("persistent") and not goes_on(e):
+        found.append(f"{_at(e.kernel.span)}: not persistent: tensor copies count the steps of one program")
     for op in e.kernel.walk():
         if op.name == "tile.pipeline":
             found.append(f"{_at(op.span)}: {_ahead(e, op)}")

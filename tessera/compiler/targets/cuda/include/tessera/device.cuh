@@ -22,7 +22,7 @@ namespace hw {
 
 constexpr int arch = __CUDA_ARCH__;
 
-// A block is one tile program: its threads are numbered along x, and the grid is linear.
+// A block runs one tile program, or one after the other: its threads are numbered along x, and the grid is linear.
 TS_FN int thread() { return threadIdx.x; }
 #if __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1000
 // Of a block with a producer warp, the threads of the program: a power of two. They meet without the producer.
@@ -33,6 +33,7 @@ TS_FN int threads() { return blockDim.x; }
 TS_FN void sync() { __syncthreads(); }
 #endif
 TS_FN idx block() { return blockIdx.x; }
+TS_FN idx blocks() { return gridDim.x; }
 
 TS_FN u32 shuffle_xor(u32 v, int mask) { return __shfl_xor_sync(0xffffffffu, v, mask); }
 

@@ -163,6 +163,7 @@ TS_HOST int threads() {
   return n;
 }
 TS_HOST idx block() { return m.block; }
+TS_HOST idx blocks() { return m.grid; }
 TS_HOST u8* shared_memory() { return m.shared; }
 TS_HOST void sync() { yield(State::at_barrier); }
 

@@ -23,6 +23,12 @@ template <int R> struct Offset { idx at[R ? R : 1]; };
 template <class T, int N> struct alignas(sizeof(T) * N) Pack { T e[N]; };
 
 TS_FN idx program() { return hw::block(); }
+// The number of the program that runs as the n-th one, where `rows` of each matrix of programs are run down together.
+TS_FN idx grouped(idx n, idx down, idx across, idx rows) {
+  idx within = n % (down * across), first = within / (rows * across) * rows;
+  idx high = imin(down - first, rows), rest = within - first * across;
+  return n - within + (first + rest % high) * across + rest / high;
+}
 
 // The view's axes, or a window of it: sizes and strides of the kept axes are the caller's.
 template <int R2, class T, int R> TS_FN View<T, R2> window(const View<T, R>& v, const Offset<R>& at, const Offset<R2>& shape, const Offset<R2>& stride) {

@@ -10,8 +10,8 @@ namespace tessera {
 struct Printer {
   u8* part;
   i64 room, used, lost;
-  TS_FN explicit Printer(u8* buffer) : part(nullptr), room(hw::load_global((const i64*)buffer)), used(16), lost(0) {
-    if (program() < hw::load_global((const i64*)buffer + 1)) part = buffer + 16 + program() * room;
+  TS_FN Printer(u8* buffer, idx program) : part(nullptr), room(hw::load_global((const i64*)buffer)), used(16), lost(0) {
+    if (program < hw::load_global((const i64*)buffer + 1)) part = buffer + 16 + program * room;
   }
   // Where the next record's elements go, which take so many bytes; null where there is no room.
   TS_FN u8* next(int site, i64 bytes) {

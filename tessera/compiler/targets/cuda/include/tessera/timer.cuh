@@ -15,13 +15,14 @@ struct TileRecord {
 
 struct Timer {
   TileRecord* records;
+  idx program;
   u64 start;
-  TS_FN explicit Timer(TileRecord* r) : records(r), start(hw::thread() == 0 ? hw::clock_ns() : 0) {}
+  TS_FN Timer(TileRecord* r, idx p) : records(r), program(p), start(hw::thread() == 0 ? hw::clock_ns() : 0) {}
   TS_FN void stop() {
     hw::sync();
     if (hw::thread() != 0) return;
-    TileRecord record{(u32)hw::block(), hw::multiprocessor(), -1, 0, start, hw::clock_ns() - start};
-    hw::store_global(records + hw::block(), record);
+    TileRecord record{(u32)program, hw::multiprocessor(), -1, 0, start, hw::clock_ns() - start};
+    hw::store_global(records + program, record);
   }
 };
 
