@@ -147,8 +147,9 @@ def example(A: Tensor["M", "K", ts.f32], B: Tensor["K", "N", ts.f32]) -> Tensor[
             raise KernelFault("TS403", "the grid has been said before; say all of it in one call")
         if k.builder.block is not k.ev.block or k.memory.mask is not None:
             raise KernelFault("TS403", "grid is said of all programs: it stands at the top, under no condition or loop")
-        if len(lengths) > 3:
-            raise KernelFault("TS403", f"a grid has the axes 0, 1 and 2; {len(lengths)} lengths were given")
+        count = len(lengths)
+        if count > 3:
+            raise KernelFault("TS403", f"a grid has the axes 0, 1 and 2; {count} lengths were given")
         grouped = k.known(grouped)
         if grouped is not None and (not isinstance(grouped, int) or isinstance(grouped, bool) or grouped < 1):
             raise KernelFault("TS404", f"grouped is a number of rows from 1 on, known at compile time, not {grouped!r}")
