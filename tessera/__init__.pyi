@@ -696,6 +696,13 @@ def avg_pool3d(x: A, kernel_size: int | Sequence[int], stride: int | Sequence[in
     Padding counts as zeros, or not at all without `count_include_pad`.
     """
 
+def batch_norm(x: A, mean: Array | None = None, var: Array | None = None, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-05) -> A:
+    """(x - mean) / sqrt(var + eps) * weight + bias for each channel of x [batch, channels, ...].
+
+    `mean` and `var` are vectors, such as running averages. Without them the batch's own are taken: means over all axes
+    but the channels, the variance with correction 0.
+    """
+
 def bernoulli(seed: Array, shape: Shape, p: float = 0.5) -> Tensor:
     """True with probability p."""
 
@@ -940,6 +947,13 @@ def greater(x: A, y: Array) -> A:
 
 def greater_equal(x: A, y: Array) -> A:
     """x >= y."""
+
+def group_norm(x: A, num_groups: int, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-05) -> A:
+    """x [batch, channels, ...] normalised over groups of channels and all axes behind them, times weight plus bias.
+
+    Each sample has `num_groups` means and variances; weight and bias are vectors of the channels (Wu, He 2018). As many
+    groups as channels are an instance norm.
+    """
 
 def gt(x: A, y: Array) -> A:
     """x > y."""

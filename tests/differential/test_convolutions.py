@@ -117,3 +117,22 @@ REFUSED = [
 def test_what_does_not_fit_is_refused(f: Any, why: str) -> None:
     with pytest.raises(ts.TesseraError, match=why):
         f(ts.ones((1, 2, 5, 5)))
+
+
+def test_norms_of_channels() -> None:
+    rng = np.random.default_rng(0)
+    x, (mean, weight, bias), var = rng.normal(size=(3, 4, 5, 2)), rng.normal(size=(3, 4)), rng.uniform(0.5, 2, 4)
+    given = [torch.tensor(v) for v in (x, mean, var, weight, bias)]
+    t, m, v, w, b = given
+    pairs = [
+        (ts.batch_norm(x, mean, var, weight, bias), F.batch_norm(t, m, v, w, b)),
+        (ts.batch_norm(x, weight=weight, eps=0.1), F.batch_norm(t, None, None, w, training=True, eps=0.1)),
+        (ts.group_norm(x, 2, weight, bias), F.group_norm(t, 2, w, b)),
+        (ts.group_norm(x, 4), F.instance_norm(t)),
+    ]
+    for mine, theirs in pairs:
+        np.testing.assert_allclose(np.asarray(mine), theirs.numpy(), 1e-10, 1e-12)
+    with pytest.raises(ts.TesseraError, match="4 channels do not fall into 3 groups"):
+        ts.group_norm(x, 3)
+    with pytest.raises(ts.TesseraError, match="both mean and var"):
+        ts.batch_norm(x, mean)

@@ -5,16 +5,18 @@ All compute in f32 where their operands are narrower, and round once, to the ope
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from functools import cached_property
 from string import ascii_uppercase
 from typing import Any
 
 from tessera.compiler.graph.infer import shown
-from tessera.compiler.graph.operator import GraphBuilder, Infer, Operator, tensor
+from tessera.compiler.graph.operator import GraphBuilder, Infer, Operator, OperatorParameter, tensor
 from tessera.compiler.graph.operators.contraction import contract
 from tessera.compiler.graph.operators.indexing import taken
 from tessera.compiler.graph.operators.reductions import Axes
-from tessera.compiler.graph.operators.statistics import mean
+from tessera.compiler.graph.operators.statistics import mean as mean_of
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TensorType, shape_text
 from tessera.language import dims, dtypes
@@ -108,8 +110,8 @@ class LayerNorm(Normalization):
         return self.rule(t, x, axis, eps, (weight, bias))
 
     def reference(self, x: Any, weight: Any, bias: Any, axis: tuple[int, ...], eps: float) -> Any:
-        far = x - mean(x, axis, True)
-        out = far / np.sqrt(mean(np.square(far), axis, True) + x.dtype.type(eps))
+        far = x - mean_of(x, axis, True)
+        out = far / np.sqrt(mean_of(np.square(far), axis, True) + x.dtype.type(eps))
         out = out if weight is None else out * _lined_up(weight, x, axis)
         return out if bias is None else out + _lined_up(bias, x, axis)
 
@@ -134,7 +136,7 @@ class RmsNorm(Normalization):
         return self.rule(t, x, axis, eps, (weight,))
 
     def reference(self, x: Any, weight: Any, axis: tuple[int, ...], eps: float) -> Any:
-        out = x / np.sqrt(mean(np.square(x), axis, True) + x.dtype.type(eps))
+        out = x / np.sqrt(mean_of(np.square(x), axis, True) + x.dtype.type(eps))
         return out if weight is None else out * _lined_up(weight, x, axis)
 
     def decompose(self, g: GraphBuilder, x: Value, weight: Value | None, axis: tuple[int, ...], eps: float) -> Value:
@@ -142,6 +144,126 @@ class RmsNorm(Normalization):
         out = g.mul(wide, g.rsqrt(g.add(g.mean(g.square(wide), axis=axis, keepdims=True), eps)))
         out = out if weight is None else g.mul(out, self.lined_up(g, weight, x, axis))
         return g.to(out, tensor(x).dtype)
+
+
+def _per_channel(t: Infer, x: TensorType, named: dict[str, TensorType | None]) -> None:
+    """Demands vectors with one element for each channel, which axis 1 counts."""
+    t.require(x, "float", operand=0)
+    if x.rank < 2:
+        t.fail("TS213", f"{t.operator} needs x [batch, channels, ...], not {shape_text(x.shape)}", operand=0)
+    for i, (name, v) in enumerate(((n, v) for n, v in named.items() if v is not None), 1):
+        t.require(v, "float", operand=i)
+        said = f"{t.operator} of {x.shape[1]} channels needs as many elements of {name}, not {shape_text(v.shape)}"
+        if v.rank != 1:
+            t.fail("TS213", said, operand=i)
+        t.same(v.shape[0], x.shape[1], "TS213", said, operand=i)
+
+
+def _beside(g: GraphBuilder, v: Value, x: Value) -> Value:
+    """A vector of the channels in f32, so that it broadcasts against `x`."""
+    return g.reshape(g.compute(v), (tensor(v).shape[0], *(1,) * (tensor(x).rank - 2)))
+
+
+def _beside_reference(v: Any, x: Any) -> Any:
+    return v.reshape(-1, *(1,) * (x.ndim - 2))
+
+
+class BatchNorm(Operator):
+    """(x - mean) / sqrt(var + eps) * weight + bias for each channel of x [batch, channels, ...].
+
+    `mean` and `var` are vectors, such as running averages. Without them the batch's own are taken: means over all axes
+    but the channels, the variance with correction 0.
+    """
+
+    methods = ()
+
+    def infer(
+        self, t: Infer, x: TensorType, mean: TensorType | None = None, var: TensorType | None = None,
+        weight: TensorType | None = None, bias: TensorType | None = None, eps: float = 1e-5,
+    ) -> TensorType:  # fmt: skip
+        _per_channel(t, x, {"mean": mean, "var": var, "weight": weight, "bias": bias})
+        if (mean is None) != (var is None):
+            t.fail("TS213", "batch_norm takes both mean and var, or neither of them")
+        t.canonical(eps=t.number(eps, "eps"))
+        return x
+
+    def reference(self, x: Any, mean: Any, var: Any, weight: Any, bias: Any, eps: float) -> Any:
+        axes = (0, *range(2, x.ndim))
+        with np.errstate(all="ignore"):
+            far = x - (mean_of(x, axes, True) if mean is None else _beside_reference(mean, x))
+            spread = mean_of(np.square(far), axes, True) if var is None else _beside_reference(var, x)
+            out = far / np.sqrt(spread + x.dtype.type(eps))
+        out = out if weight is None else out * _beside_reference(weight, x)
+        return out if bias is None else out + _beside_reference(bias, x)
+
+    def decompose(
+        self, g: GraphBuilder, x: Value, mean: Value | None, var: Value | None, weight: Value | None,
+        bias: Value | None, eps: float,
+    ) -> Value:  # fmt: skip
+        wide, axes = g.compute(x), (0, *range(2, tensor(x).rank))
+        far = g.sub(wide, g.mean(wide, axis=axes, keepdims=True) if mean is None else _beside(g, mean, x))
+        spread = g.mean(g.square(far), axis=axes, keepdims=True) if var is None else _beside(g, var, x)
+        scale = g.rsqrt(g.add(spread, eps))
+        out = g.mul(far, scale if weight is None else g.mul(scale, _beside(g, weight, x)))
+        return g.to(out if bias is None else g.add(out, _beside(g, bias, x)), tensor(x).dtype)
+
+    def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
+        return dims.prod(results[0].shape) * 8
+
+
+class GroupNorm(Operator):
+    """x [batch, channels, ...] normalised over groups of channels and all axes behind them, times weight plus bias.
+
+    Each sample has `num_groups` means and variances; weight and bias are vectors of the channels (Wu, He 2018). As many
+    groups as channels are an instance norm.
+    """
+
+    methods = ()
+
+    @cached_property
+    def parameters(self) -> tuple[OperatorParameter, ...]:
+        """As PyTorch orders them."""
+        x, weight, bias, num_groups, eps = super().parameters
+        return (x, num_groups, weight, bias, eps)
+
+    def infer(
+        self, t: Infer, x: TensorType, weight: TensorType | None = None, bias: TensorType | None = None, *,
+        num_groups: int, eps: float = 1e-5,
+    ) -> TensorType:  # fmt: skip
+        _per_channel(t, x, {"weight": weight, "bias": bias})
+        groups = t.integer(num_groups, "num_groups")
+        if groups < 1:
+            t.fail("TS213", f"num_groups is at least 1, unlike {groups}")
+        said = f"group_norm: {x.shape[1]} channels do not fall into {groups} groups"
+        t.same(dims.mod(x.shape[1], groups), 0, "TS213", said, operand=0)
+        t.canonical(num_groups=groups, eps=t.number(eps, "eps"))
+        return x
+
+    def reference(self, x: Any, weight: Any, bias: Any, num_groups: int, eps: float) -> Any:
+        each = math.prod(x.shape[1:]) // num_groups
+        lines = x.reshape(x.shape[0], num_groups, each)
+        with np.errstate(all="ignore"):
+            far = lines - mean_of(lines, (2,), True)
+            out = far / np.sqrt(mean_of(np.square(far), (2,), True) + x.dtype.type(eps))
+        out = out.reshape(x.shape)
+        out = out if weight is None else out * _beside_reference(weight, x)
+        return out if bias is None else out + _beside_reference(bias, x)
+
+    def decompose(
+        self, g: GraphBuilder, x: Value, weight: Value | None, bias: Value | None, num_groups: int, eps: float
+    ) -> Value:
+        shape = tensor(x).shape
+        split = (shape[0], num_groups, dims.floordiv(shape[1], num_groups), *shape[2:])
+        axes = tuple(range(2, len(split)))
+        lines = g.reshape(g.compute(x), split)
+        far = g.sub(lines, g.mean(lines, axis=axes, keepdims=True))
+        out = g.mul(far, g.rsqrt(g.add(g.mean(g.square(far), axis=axes, keepdims=True), eps)))
+        out = g.reshape(out, shape)
+        out = out if weight is None else g.mul(out, _beside(g, weight, x))
+        return g.to(out if bias is None else g.add(out, _beside(g, bias, x)), tensor(x).dtype)
+
+    def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
+        return dims.prod(results[0].shape) * 8
 
 
 def _averaged(t: Infer, reduction: object, rest: TensorType) -> TensorType:
