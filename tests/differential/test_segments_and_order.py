@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.language import dtypes
 from tests.conftest import require
 
 DUPLICATES = 200_000
@@ -77,6 +78,25 @@ def test_long_lines_with_ties_and_nan(target: str, n: int) -> None:
     up, down = (np.asarray(v) for v in ordered(x))
     np.testing.assert_array_equal(up, np.sort(x))
     np.testing.assert_array_equal(down, n - 1 - np.argsort(x[::-1], kind="stable")[::-1])
+
+
+@pytest.mark.parametrize("dtype", ["f64", "f16", "bf16", "int8", "uint16", "int64"])
+@pytest.mark.parametrize("descending", [False, True])
+def test_equal_elements_keep_their_order_in_lines_of_any_length(dtype: str, descending: bool) -> None:
+    """Both ways that a CPU sorts; zeros of both signs are equal, and all NaN are."""
+    kind = dtypes.named(dtype)
+    assert kind is not None
+    rng = np.random.default_rng(0)
+    for n in (31, 32, 300):
+        x = rng.integers(0, 9, n).astype(kind.numpy)
+        if kind.is_float:
+            x[::7], x[1::9], x[2::5], x[3::8] = np.nan, -np.inf, -0.0, -x[3::8]
+            x[::14] = -x[::14]
+        order = x.astype(np.float64)
+        want = n - 1 - np.argsort(order[::-1], kind="stable")[::-1] if descending else np.argsort(order, kind="stable")
+        found = ts.function(lambda v: (ts.argsort(v, descending=descending), ts.sort(v, descending=descending)))(x)
+        np.testing.assert_array_equal(np.asarray(found[0]), want)
+        np.testing.assert_array_equal(np.asarray(found[1]).astype(np.float64), order[want])
 
 
 def test_of_several_updates_of_one_place_the_last_counts(target: str) -> None:

@@ -1,4 +1,4 @@
-"""`tile.scan`: inclusive prefixes, one element after the other along the axis."""
+"""`tile.scan`: inclusive prefixes, one element after the other along the axis. `tile.sort`."""
 
 from __future__ import annotations
 
@@ -83,7 +83,12 @@ def _step(op: Op, k: KernelFunction, classes: tuple[int | None, ...], carried: l
     return [fn.splat(v, lanes) for v in ([total.re, total.im] if isinstance(total, Pair) else [total])]
 
 
-# `tile.sort`: a bottom-up merge sort of one line after the other, stable because the left run wins ties.
+# `tile.sort`, one line after the other: a bottom-up merge sort, stable because the left run wins ties, and for longer
+# lines a radix sort by the bytes of keys, the least one first (Knuth, The Art of Computer Programming 3, 5.2.5).
+
+RADIX_FROM = 32
+"""elements of a line from which on counting by bytes is quicker than merging"""
+DIGITS = 256
 
 
 @writes("sort")
@@ -115,7 +120,7 @@ class SortedLine:
     asked for they move along with the elements."""
 
     def __init__(self, k: KernelFunction, dtype: DType, n: Dim, descending: bool, positions: bool) -> None:
-        self.fn, self.vm, self.dtype, self.descending = k.fn, k.ev.vm, dtype, descending
+        self.k, self.fn, self.vm, self.dtype, self.descending = k, k.fn, k.ev.vm, dtype, descending
         self.n = k.ev.dim(n)
         element = storage_type(dtype, 1)
         self.kinds = [element, I64] if positions else [element]
@@ -136,7 +141,79 @@ class SortedLine:
             fn.store(value, fn.gep(start, fn.mul(loop.index, stride), t.text))
 
     def sort(self) -> list[Val]:
-        """Merges runs of 1, 2, 4 ... elements; gives the half that ends up sorted."""
+        """Gives the half that ends up sorted."""
+        if isinstance(self.n, int):
+            return self._by_bytes() if self.n >= RADIX_FROM else self._merged()
+        table = self._table()
+        return self.fn.choose(self.fn.icmp("sge", self.n, RADIX_FROM), lambda: self._by_bytes(table), self._merged)
+
+    def _table(self) -> Val:
+        """Room for how often each byte stands at each place of a key."""
+        return self.k.raw(self._passes * DIGITS * 8)
+
+    @property
+    def _passes(self) -> int:
+        """Bytes of a key: narrow floats are compared as f32."""
+        return max(4, self.dtype.itemsize) if self.dtype.is_float else self.dtype.itemsize
+
+    def _by_bytes(self, table: Val | None = None) -> list[Val]:
+        """Counts all bytes of all keys, then moves the elements once for each byte in which keys differ."""
+        fn, size = self.fn, len(self.kinds)
+        counts = table or self._table()
+        with fn.loop(0, self._passes * DIGITS) as loop:
+            fn.store(const(0, I64), fn.gep(counts, loop.index, I64.text))
+        with fn.loop(0, self.n) as loop:
+            key = self._key(fn.load(fn.gep(self.halves[0][0], loop.index, self.kinds[0].text), self.kinds[0]))
+            for place in range(self._passes):
+                slot = self._slot(counts, key, place)
+                fn.store(fn.index(fn.add(fn.load(slot, I64), 1)), slot)
+        first = self._key(fn.load(self.halves[0][0], self.kinds[0]))
+        source, target = ([fn.here(v) for v in half] for half in self.halves)
+        for place in range(self._passes):
+            same = fn.icmp("eq", fn.load(self._slot(counts, first, place), I64), self.n)
+            with fn.loop(0, DIGITS, 1, [fn.here(const(0, I64))]) as loop:
+                slot = fn.gep(counts, fn.add(loop.index, place * DIGITS), I64.text)
+                many = fn.load(slot, I64)
+                fn.store(loop.carried[0], slot)
+                loop.next = [fn.index(fn.add(loop.carried[0], many))]
+            with fn.loop(0, fn.select(same, const(0, I64), fn.index(self.n))) as loop:
+                moved = [fn.load(fn.gep(p, loop.index, t.text), t) for p, t in zip(source, self.kinds, strict=True)]
+                slot = self._slot(counts, self._key(moved[0]), place)
+                at = fn.load(slot, I64)
+                fn.store(fn.index(fn.add(at, 1)), slot)
+                for v, p, t in zip(moved, target, self.kinds, strict=True):
+                    fn.store(v, fn.gep(p, at, t.text))
+            pairs = list(zip(source, target, strict=True))
+            source = [fn.here(fn.select(same, a, b)) for a, b in pairs]
+            target = [fn.here(fn.select(same, b, a)) for a, b in pairs]
+        assert len(source) == size
+        return source
+
+    def _slot(self, counts: Val, key: Val, place: int) -> Val:
+        """Where the table counts the byte of `key` at that place."""
+        fn = self.fn
+        wide = key if key.ty is I64 else fn.convert("zext", key, I64)
+        byte = fn.binary("and", fn.binary("lshr", wide, const(8 * place, I64)), const(DIGITS - 1, I64))
+        return fn.gep(counts, fn.add(byte, place * DIGITS), I64.text)
+
+    def _key(self, v: Val) -> Val:
+        """An unsigned integer in whose order elements are: equal for equal ones, the largest for all NaN."""
+        fn, x = self.fn, unpack(v, self.dtype, self.vm)
+        assert isinstance(x, Val)
+        if x.ty.kind != "f":
+            least = const(-(1 << (x.ty.bits - 1)), x.ty)
+            key = fn.binary("xor", x, least) if self.dtype.kind == "int" else x
+        else:
+            word = x.ty.as_int()
+            bits, least = fn.convert("bitcast", x, word), const(-(1 << (word.bits - 1)), word)
+            below = fn.compare("icmp slt", bits, const(0, word))
+            key = fn.select(below, fn.binary("xor", bits, const(-1, word)), fn.binary("or", bits, least))
+            key = fn.select(fn.compare("fcmp oeq", x, const(0.0, x.ty)), least, key)
+            key = fn.select(fn.compare("fcmp uno", x, x), const(-1, word), key)
+        return fn.binary("xor", key, const(-1, key.ty)) if self.descending else key
+
+    def _merged(self) -> list[Val]:
+        """Merges runs of 1, 2, 4 ... elements."""
         fn, size = self.fn, len(self.kinds)
         start = [fn.here(v) for v in (fn.index(1), *self.halves[0], *self.halves[1])]
 
