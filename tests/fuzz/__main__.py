@@ -9,6 +9,7 @@ FUZZERS = {
     "faults": "tests.fuzz.faults",
     "frontend": "tests.fuzz.frontend",
     "functions": "tests.fuzz.functions",
+    "gradients": "tests.fuzz.gradients",
     "indices": "tests.fuzz.indices",
     "tiles": "tests.fuzz.tiles",
 }

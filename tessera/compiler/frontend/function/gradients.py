@@ -48,6 +48,11 @@ def call(
         return UNKNOWN
 
 
+OF_COMPLEX = frozenset({"grad", "value_and_grad", "jvp", "vjp", "linearize", "pullback"})
+"""transforms by complex numbers. Inside, cotangents are not conjugated; what people see is: the gradient of a real
+number points to where it grows most, as PyTorch has it"""
+
+
 class TransformedCall:
     """One call of a transformed function."""
 
@@ -58,7 +63,7 @@ class TransformedCall:
         self.ev, self.emission, self.node = ev, emission, node
         self.callee, self.transform = callee, callee.transform
         self.args, self.kwargs = list(args), dict(kwargs)
-        self.opened = Opened(ev, emission, node)
+        self.opened = Opened(ev, emission, node, self.transform.name in OF_COMPLEX)
 
     def run(self) -> Any:
         return getattr(self, f"_{self.transform.name}")()
@@ -173,8 +178,12 @@ class TransformedCall:
             if v is None and warn and not self.ev.undecided:
                 said = f"the result does not depend on {leaf.place}: its gradient is 0"
                 self.ev.error("TS354", said, self.node, severity="warning")
-            out.append(self.emission.g.zeros_like(leaf.value) if v is None else v)
+            out.append(self.emission.g.zeros_like(leaf.value) if v is None else self.conjugated(v))
         return out
+
+    def conjugated(self, v: Value) -> Value:
+        """A cotangent as people see it, or the other way round."""
+        return self.emission.g.conj(v) if tensor(v).dtype.is_complex else v
 
     # linear maps
 
@@ -194,8 +203,9 @@ class TransformedCall:
             return each(result, lambda v: of.get(id(v), v))
 
     def pulled(self, ops: list[Op], result: Any, cotangents: Any) -> Any:
-        seeds = self.opened.fitting(result, cotangents, "the cotangent")
+        given = self.opened.fitting(result, cotangents, "the cotangent")
         with self.deriving():
+            seeds = [(v, self.conjugated(c)) for v, c in given]
             return tuple(self.opened.closed(self.completed(pull_back(self.emission.g, ops, self.opened.values, seeds))))
 
     def _vjp(self) -> Any:

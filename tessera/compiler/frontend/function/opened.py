@@ -18,7 +18,6 @@ from tessera.compiler.frontend.names.values import Number, Record, is_dict, is_s
 from tessera.compiler.graph.operator import tensor
 from tessera.compiler.ir.core import Value
 from tessera.language import dims
-from tessera.language.dims import Expr
 
 
 class Refused(Exception):
@@ -40,6 +39,8 @@ class Opened:
     ev: Evaluator
     emission: Emission
     node: ast.AST
+    complex: bool = False
+    """whether complex tensors may be differentiated by"""
     arguments: list[Any] = field(default_factory=list[Any])
     leaves: list[Wanted] = field(default_factory=list[Wanted])
 
@@ -66,14 +67,14 @@ class Opened:
         if isinstance(value, (float, Number)):
             value = self.ev.layer.lift(value, None, self.ev.span(self.node))
         if not isinstance(value, Value):
-            if isinstance(value, (bool, int, Expr)):
+            if value is not None:
                 raise self.refused("TS351", f"{place} is {type_name(value)}: only floats have a gradient")
             return value
         if not smooth(value):
             said = f"{place} is {type_name(value)}: only floats have a gradient"
             raise self.refused("TS351", f"{said}; pass it as an argument of its own that is not differentiated by")
-        if tensor(value).dtype.is_complex:
-            said = "derivatives by complex numbers are not there yet"
+        if tensor(value).dtype.is_complex and not self.complex:
+            said = "derivatives by complex numbers are those of ts.grad, ts.jvp and ts.vjp"
             raise self.refused("TS352", f"{place} is {type_name(value)}; {said}")
         with self.ev.builder.at(self.ev.span(self.node)):
             leaf = Wanted(place, self.emission.g.cast(value, tensor(value).dtype))
