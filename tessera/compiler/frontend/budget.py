@@ -23,6 +23,8 @@ CONSTANT_STEPS = 100_000
 """those of a constant of a module that is only read"""
 ITERATIONS = 20_000
 """iterations of one loop at compile time"""
+LOOP_OPS = 2_000
+"""ops that a `while` at compile time emits: each costs as much as a hundred steps, and such a loop is hardly meant"""
 CALLS = 24
 """depth of inlined calls, and so of static recursion"""
 ITEMS = 100_000

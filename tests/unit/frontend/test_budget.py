@@ -196,3 +196,18 @@ def test_the_guesses_come_before_the_work():
     held: list[object] = []
     held.append(held)
     assert budget.weight(held) > budget.ITEMS
+
+
+@pytest.mark.parametrize("lines", [("while True:", "    x = x + 1"), ("i = 0", "while i < 9:", "    x = x + i")])
+def test_a_while_without_end_ends_before_it_has_written_a_long_program(lines):
+    """So that an editor that meets one half typed does not stand still: 20,000 operators took four seconds."""
+    file = FileAnalysis("budget.py")
+    file.update(HEAD + function(*lines))
+    (d,) = file.diagnostics
+    assert d.code == "TS111" and "times at compile time" in d.message and d.span.line == 4 + len(lines)
+    assert sum(len(a.op.region.block.ops) for a in file.analyses if a.op) <= budget.LOOP_OPS + 10
+
+
+def test_a_while_may_count_and_compute():
+    lines = ("i, n = 0, 0", "while n < 15000:", "    n += 1", "while i < 300:", "    i, x = i + 1, x + i")
+    assert [d.code for d in found(function(*lines))] == []

@@ -105,7 +105,9 @@ def if_(ev: Evaluator, node: ast.If) -> Flow:
 
 @evaluates(ast.While)
 def while_(ev: Evaluator, node: ast.While) -> Flow:
-    for _ in range(budget.ITERATIONS):
+    done, before = 0, len(ev.block.ops)
+    while done < budget.ITERATIONS and len(ev.block.ops) - before < budget.LOOP_OPS:
+        done += 1
         condition = ev.eval(node.test)
         if ev.layer.owns(condition) or ev.layer.rolls(node):
             return ev.layer.repeat(node, condition)
@@ -121,7 +123,7 @@ def while_(ev: Evaluator, node: ast.While) -> Flow:
             return Flow.NEXT
     ev.error(
         "TS111",
-        f"the loop runs more than {budget.ITERATIONS} times at compile time; make its condition depend on a tensor",
+        f"the loop runs more than {done} times at compile time; make its condition depend on a tensor",
         ev.header(node),
     )
     return Flow.NEXT
