@@ -2,20 +2,48 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Annotated
 
 import typer
 
 import tessera
-from tessera.cli import cache, check, compile, demo, doctor, ir, lab, lsp, profile, run, tune
 
-app = typer.Typer(
-    help="Tile kernels and tensor functions: checked before you run, explained after.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,  # a user's own traceback is Python's business
-)
+COMMANDS = {
+    "demo": "Compile and run the tour on this machine's best target, and show where the time went.",
+    "lab": "Open JupyterLab on the tour.",
+    "doctor": "Say what this machine can do.",
+    "check": "Check files without running them. Exits with 1 if there are errors.",
+    "run": "Run a script; .tess files may use the dialect (type parameters, keywords and policies in brackets).",
+    "compile": "Compile ahead of time: .cubin and .cu for a GPU, object and assembly for a CPU.",
+    "ir": "Print a function's Graph, Schedule, Tile or Target IR, or its assembly.",
+    "profile": "Run a script, or a function of it on random arguments, and show where the time went.",
+    "tune": "Time the configurations of a kernel on this machine, with random data; calls with such shapes go by it.",
+    "cache": "Show, empty or check the cache of compiled code and the autotuner's timings.",
+    "lsp": "Start the language server: on standard input and output, or on a port for one client.",
+}
+"""name -> what it does. A command is the function of this name in the module of this name, which is imported when it
+runs: the list of them needs no compiler."""
+
+
+def application(asked: str) -> typer.Typer:
+    """The application, of which the command `asked` is ready to run and the others are only listed."""
+    app = typer.Typer(
+        help="Tile kernels and tensor functions: checked before you run, explained after.",
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,  # Rich's panels would take half of the time of `--help`
+        pretty_exceptions_enable=False,  # a user's own traceback is Python's business
+    )
+    app.callback()(options)
+    for name, summary in COMMANDS.items():
+        run = getattr(importlib.import_module(f"tessera.cli.{name}"), name) if name == asked else _listed
+        app.command(name, short_help=summary)(run)
+    return app
+
+
+def _listed() -> None:
+    """A command that is not asked for."""
 
 
 def _version(wanted: bool) -> None:
@@ -24,23 +52,9 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
     pass
-
-
-app.command()(demo.demo)
-app.command()(lab.lab)
-app.command()(doctor.doctor)
-app.command()(check.check)
-app.command()(run.run)
-app.command()(compile.compile)
-app.command()(ir.ir)
-app.command()(profile.profile)
-app.command()(tune.tune)
-app.command()(cache.cache)
-app.command()(lsp.lsp)

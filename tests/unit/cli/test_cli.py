@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tessera import cli
+from tessera.cli.app import COMMANDS
 
 PROGRAM = """
 import tessera as ts
@@ -171,3 +175,29 @@ def test_doctor_and_cache_speak_json(folder: Path) -> None:
     assert {"tessera", "python", "device", "llvmlite"} <= {f["what"] for f in found}
     assert json.loads(tessera("cache", "stats", "--json", cwd=folder).stdout)
     assert "every entry is whole" in tessera("cache", "verify", cwd=folder).stdout
+
+
+def test_help_loads_the_list_of_commands_and_no_command(tmp_path: Path) -> None:
+    shown = tessera("--help", cwd=tmp_path)
+    assert shown.returncode == 0
+    assert [line.split()[0] for line in shown.stdout.partition("Commands:\n")[2].splitlines() if line[2:3] > " "] == [
+        *COMMANDS
+    ]
+    code = "import sys; from tessera.cli.app import application; application(''); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = done.stdout.split()
+    assert len([m for m in loaded if m.split(".")[0] == "tessera"]) < 12
+    assert len(loaded) < 250 and not {"rich", "numpy", "llvmlite", "tessera.language"} & set(loaded)
+
+
+def test_each_command_is_listed_with_its_first_words() -> None:
+    files = {p.stem for p in Path(cli.__file__).parent.glob("*.py")} - {"__init__", "__main__", "app", "programs"}
+    assert files == COMMANDS.keys()
+    for name, summary in COMMANDS.items():
+        function = getattr(importlib.import_module(f"tessera.cli.{name}"), name)
+        assert " ".join((function.__doc__ or "").split("\n\n")[0].split()) == summary
+
+
+def test_a_command_that_is_none_is_answered_with_a_near_one(tmp_path: Path) -> None:
+    wrong = tessera("chek", cwd=tmp_path)
+    assert wrong.returncode == 2 and "check" in wrong.stderr
