@@ -946,6 +946,18 @@ def reduce(values: Any, combine: Any, axis: Any = None, identity: Any = None, ke
     - *Cost:* One call of `combine` for each element. The tiles are in scratch memory, or in shared memory on a GPU, where the threads combine as many pairs at once as there are.
     """
 
+def reduce_across(x: Any, op: Any = 'sum') -> Any:
+    """What all programs of the launch have, combined: `op` is "sum", "prod", "max" or "min". It is stored or returned
+    as it is, at a place that some coordinates of the grid do not show in; the programs along these are combined.
+
+    Each program stores its share, and a second launch combines them in ascending order, so that results depend on the
+    blocks alone: not on threads, nor on which program runs first. There are no atomics.
+
+    - *Shapes:* `[...] -> [...]`
+    - *Dtypes:* real numbers -> the dtype of the place, f32 or wider for sums of floats
+    - *Cost:* A launch, and memory for one tile of each program.
+    """
+
 def relu(x: Any) -> Any:
     """max(x, 0), element by element.
 

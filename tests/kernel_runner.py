@@ -59,7 +59,8 @@ def run(kernel: Callable[..., Any], *args: Any, target: str = "reference", debug
     arrays = [a for a in args if isinstance(a, np.ndarray)]
     scalars = [a for a in args if isinstance(a, float)]
     given = iter(arrays)
-    memory = {b.id: next(given) if b.param is not None else np.empty(b.shape, b.dtype.numpy) for b in p.buffers}
+    memory = {b.id: next(given) if b.param is not None else np.empty(b.shape, b.dtype.numpy)
+              for b in p.buffers if b.role != "temp"}  # fmt: skip
     executable.run([m.ctypes.data for m in memory.values()], scalars, [])
     results = [memory[o] for o in p.outputs]
     return results[0] if len(results) == 1 else tuple(results)

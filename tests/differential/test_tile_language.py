@@ -296,6 +296,14 @@ def combined(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", ts.f32], z: ts.Te
         z[i : i + 4, 0:64] = ts.tile.associative_scan(v, lambda a, b: a + b, reverse=True) % 2
 
 
+@form(lambda: (normal(21, 40), empty(40), empty(1)), lambda x: (x.sum(0), x.min().reshape(1)), 1e-4)
+def across(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["N", ts.f32], z: ts.Tensor[1, ts.f32]):
+    for i in ts.tile.range(0, M, 4):
+        v = x[i : i + 4, 0:64]
+        y[0:64] = ts.tile.reduce_across(ts.tile.col_sum(v))
+        z[0] = ts.tile.reduce_across(ts.tile.min(v), "min")
+
+
 def descending(x: Any) -> Any:
     return x.shape[-1] - 1 - np.flip(np.argsort(np.flip(x, -1), -1, kind="stable"), -1)
 

@@ -8,6 +8,7 @@ from typing import TypeAlias, cast
 
 from tessera.compiler.ir.core import Block, Op, Region, Value
 from tessera.compiler.ir.types import SharedType, TileType, ViewType
+from tessera.compiler.lower.across import Stage, stages
 from tessera.compiler.structure import Structure, row
 from tessera.compiler.tile.dialect import TileBuilder
 from tessera.compiler.tile.passes.mask_tails import tails_of
@@ -46,10 +47,24 @@ def kernel_program(
             bound.append(ScalarArg(param, a.type.dtype))
     results = cast("tuple[int, ...]", op.attrs.get("returns", ()))
     zeros = [zeros_launch(args[i], i, op.span, name) for i in cast("tuple[int, ...]", op.attrs.get("zeroed", ()))]
+    apart = stages(op)
+    for s in apart:
+        shares = args[s.shares]
+        assert isinstance(shares.type, ViewType)
+        buffers.append(Buffer(s.shares, shares.hint, shares.type.shape, shares.type.dtype, "temp"))
+        bound.append(BufferArg(s.shares))
     launch = Launch(op, tuple(bound), op.span, flops(op), traffic(op), name)
+    combined = [combining(s, bound[s.shares], bound[s.target]) for s in apart]
     given = row(len(results)) if structure is not None or len(results) > 1 else None
     free, shown = free_dims(op), tuple(checks)
-    return Program(name, tuple(params), tuple(buffers), (*zeros, launch), results, free, shown, op.span, given)
+    steps = (*zeros, launch, *combined)
+    return Program(name, tuple(params), tuple(buffers), steps, results, free, shown, op.span, given)
+
+
+def combining(stage: Stage, *args: BufferArg | ScalarArg) -> Launch:
+    """The launch that combines what all programs have stored."""
+    kernel = stage.kernel
+    return Launch(kernel, args, kernel.span, flops(kernel), traffic(kernel), "shares")
 
 
 def zeros_launch(result: Value, buffer: int, span: Span, name: str) -> Launch:

@@ -8,13 +8,14 @@ from typing import cast
 from tessera.compiler.ir.core import Op, Value, clone
 from tessera.compiler.ir.launches import kernel_of, stored
 from tessera.compiler.ir.printer import print_op
-from tessera.compiler.ir.types import TileType, ViewType
+from tessera.compiler.ir.types import TensorType, TileType, ViewType
+from tessera.compiler.lower.across import stages
 from tessera.compiler.lower.kernel_to_program import demand_static_tiles, flops, traffic, zeros_launch
 from tessera.compiler.lower.program_builder import ProgramBuilder
 from tessera.compiler.schedule.views import layout_of
 from tessera.compiler.tile.dialect import TileBuilder
 from tessera.compiler.tile.program import BufferArg, Launch, ScalarArg
-from tessera.errors import Note
+from tessera.errors import NOWHERE, Note
 
 
 def launch_kernel(op: Op, out: ProgramBuilder) -> None:
@@ -35,8 +36,23 @@ def launch_kernel(op: Op, out: ProgramBuilder) -> None:
         assert isinstance(given, BufferArg)
         zeros = zeros_launch(kernel.region.block.args[i], given.buffer, op.span, name)
         out.steps.append(replace(zeros, kernel=_once(zeros.kernel, str(zeros.kernel.attrs["sym_name"]), out)))
+    apart = stages(kernel)
+    for s in apart:
+        args.append(BufferArg(out.temp(_memory(kernel.region.block.args[s.shares]))))
     kernel = _once(kernel, name, out)
     out.steps.append(Launch(kernel, tuple(args), op.span, flops(kernel), traffic(kernel), name))
+    for s in apart:
+        second = _once(s.kernel, str(s.kernel.attrs["sym_name"]), out)
+        given = args[s.shares], args[s.target]
+        out.steps.append(Launch(second, given, op.span, flops(second), traffic(second), "shares"))
+
+
+def _memory(argument: Value) -> Value:
+    """A tensor for an argument that is memory of the program's own."""
+    t = argument.type
+    assert isinstance(t, ViewType)
+    made = Op("graph.partials", (), (TensorType(t.shape, t.dtype),), NOWHERE, {}, hints=(argument.hint,))
+    return made.result
 
 
 def _base(v: Value) -> Value:

@@ -18,7 +18,7 @@ from tessera.compiler.frontend.evaluate import asserts
 from tessera.compiler.frontend.evaluate.machine import Layer
 from tessera.compiler.frontend.evaluate.returns import claimed
 from tessera.compiler.frontend.evaluate.spelling import around_index, rewritten
-from tessera.compiler.frontend.kernel import calls, control, names, operators, outputs, results
+from tessera.compiler.frontend.kernel import across, calls, control, names, operators, outputs, results
 from tessera.compiler.frontend.kernel.access import Place
 from tessera.compiler.frontend.kernel.builtins import BUILTINS
 from tessera.compiler.frontend.kernel.builtins.memory import store_part
@@ -30,6 +30,7 @@ from tessera.compiler.frontend.kernel.values import (
     Lanes,
     LanesType,
     LaunchContext,
+    Share,
     Shared,
     TileWindow,
     Transposed,
@@ -171,6 +172,8 @@ class KernelLayer(KernelState):
             if launch is not None and value.rank == 1 and value.base == launch.offset:
                 return LanesType(value.size, functools.partial(self.coordinates.end, launch))
             return TileType(value.shape, dtypes.int64)
+        if isinstance(value, Share):
+            return value.tile.type
         if isinstance(value, Transposed):
             return replace(value.of.type, shape=tuple(reversed(value.of.type.shape)))
         return None
@@ -238,6 +241,9 @@ class KernelLayer(KernelState):
             advice = "assign the name, or store to a parameter"
             raise KernelFault("TS406", f"{type_name(value)} cannot be stored to; {advice}")
         place = self._place(node, value, index, storing=True)
+        if isinstance(item, Share):
+            across.store(self, place, item, self.ev.span(node))
+            return
         self.memory.store(place, self.operand(item), self.ev.span(node))
 
     def _store_to_tile(self, node: ast.AST, value: Any, index: Any, item: Any) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.fixes import expression_at
+from tessera.compiler.frontend.kernel import across, results
 from tessera.compiler.frontend.kernel import names as kernel_names
-from tessera.compiler.frontend.kernel import results
 from tessera.compiler.frontend.kernel.access import Stored
 from tessera.compiler.frontend.kernel.coordinates import linear
 from tessera.compiler.frontend.kernel.state import KernelState
@@ -20,6 +20,7 @@ from tessera.compiler.frontend.kernel.values import (
     Axis,
     Coordinate,
     Panel,
+    Share,
     Shared,
     TileWindow,
     View,
@@ -184,7 +185,8 @@ def races(k: KernelState) -> Iterator[tuple[Stored, Coordinate, str]]:
             mark = str(c.offset)
             along = [a for a, offset in enumerate(s.window.offsets) if mark in marks(offset)]
             if not along:
-                if not any(k.coordinates.decides(c, offset) for offset in s.window.offsets):
+                decided = any(k.coordinates.decides(c, offset) for offset in s.window.offsets)
+                if not decided and "across" not in s.op.attrs:
                     yield s, c, "same"
             elif all(_overlap(k, c, s.window.offsets[a], s.window.sizes[a]) for a in along):
                 yield s, c, "overlap"
@@ -235,7 +237,7 @@ def _result(k: KernelState, item: Any, span: Span, wanted: Annotation | None, na
             return
         raise KernelFault("TS102", "a kernel returns a value once, at its end; keep it in a name until there")
     with k.builder.at(span):
-        tile = k.tile(item)
+        tile = item.tile if isinstance(item, Share) else k.tile(item)
         shape = getattr(wanted, "shape", None)
         dtype = getattr(wanted, "dtype", None) or tile_type(tile).dtype
         if shape is None or ... in shape:
@@ -243,7 +245,10 @@ def _result(k: KernelState, item: Any, span: Span, wanted: Annotation | None, na
         view = results.allocate(k, shape, dtype, name)
         place = own_place(k, view, tile)
         _covered(k, place, span)
-        k.memory.store(place, tile, span)
+        if isinstance(item, Share):
+            across.store(k, place, item, span)
+        else:
+            k.memory.store(place, tile, span)
     k.results.append(view.argument)
 
 
@@ -306,6 +311,7 @@ def finish(k: KernelState, value: Any) -> Op | None:
     try:
         grid = tuple(map(k.tiles.known, k.coordinates.finish()))
         _check_races(k)
+        across.check(k)
     except KernelFault as e:
         ev.error(e.code, e.message, ev.definition.span)
         return None

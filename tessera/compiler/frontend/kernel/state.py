@@ -19,6 +19,7 @@ from tessera.compiler.frontend.kernel.values import (
     Coordinate,
     Lanes,
     Panel,
+    Share,
     Shared,
     TileWindow,  # fmt: skip
     Transposed,
@@ -168,6 +169,9 @@ class KernelState(Layer):
             self.ev.undecide(f"{value.text} must be known", self.builder.span or self.ev.definition.span)
             weak = dtypes.weak(value.type(0), None) or dtypes.f32
             return self.placeholder(TileType((), weak), self.builder.span or self.ev.definition.span)
+        if isinstance(value, Share):
+            why = "what reduce_across gives is complete when all programs have run"
+            raise KernelFault("TS406", f"{why}; store it, or return it, as it is")
         if isinstance(value, Panel):
             raise KernelFault(
                 "TS402", f"{value.view.name} is loaded block by block; take one with load_partition(panel, k)"

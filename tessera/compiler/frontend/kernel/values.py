@@ -200,6 +200,18 @@ class LanesType:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Share(LayerValue):
+    """This program's share of a result, which is complete when all programs have run."""
+
+    tile: Value
+    op: str
+
+    @property
+    def described(self) -> str:
+        return "what reduce_across gives"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class TileWindow(LayerValue):
     """A block of a view: `view[offsets : offsets + sizes]`, of which the tile has the axes `kept`."""
 

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend.kernel.builtins.parts import part
-from tessera.compiler.frontend.kernel.tiles import NUMBERS, KernelFault, tile_type
+from tessera.compiler.frontend.kernel.tiles import NUMBERS, KernelFault, demand_dtype, tile_type
+from tessera.compiler.frontend.kernel.values import Share
 from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.values import UNKNOWN, Builtin, Unknown, is_sequence, type_name
 from tessera.compiler.ir.core import Block, Op, Region, Value
@@ -135,6 +136,37 @@ def example(a: Tensor["n", ts.f32], b: Tensor["n", ts.f32], h: Tensor["n", ts.f3
         out = [part(k, v, turned) for v in out] if reverse else out
         out = [k.tiles.identities.like(v, x) for v, x in zip(out, tiles, strict=True)]
         return tuple(out) if is_sequence(values) else out[0]
+
+
+class ReduceAcross(TileBuiltin):
+    """What all programs of the launch have, combined: `op` is "sum", "prod", "max" or "min". It is stored or returned
+    as it is, at a place that some coordinates of the grid do not show in; the programs along these are combined.
+
+    Each program stores its share, and a second launch combines them in ascending order, so that results depend on the
+    blocks alone: not on threads, nor on which program runs first. There are no atomics."""
+
+    shapes = "`[...] -> [...]`"
+    dtypes = "real numbers -> the dtype of the place, f32 or wider for sums of floats"
+    cost = "A launch, and memory for one tile of each program."
+    example = """
+@ts.kernel
+def example(x: Tensor["M", "N", ts.f32], y: Tensor["N", ts.f32]):
+    for i in ts.tile.range(0, M, 2):
+        y[:] = ts.tile.reduce_across(ts.tile.col_sum(x[i : i + 2, :]))
+
+>>> y = np.zeros(3, np.float32)
+>>> example(np.arange(15, dtype=np.float32).reshape(5, 3), y)
+>>> y
+[30. 35. 40.]
+"""
+
+    def build(self, k: KernelState, x: Any, op: Any = "sum") -> Share:
+        if op not in ("sum", "prod", "max", "min"):
+            raise KernelFault("TS105", f'reduce_across combines by "sum", "prod", "max" or "min", not {op!r}')
+        tile = k.tile(x)
+        demand_dtype("reduce_across", tile_type(tile).dtype, "real")
+        own = tile_type(tile).dtype
+        return Share(k.tiles.cast(tile, own.accumulate if op in ("sum", "prod") else own.compute), op)
 
 
 def _tiles(k: KernelState, values: Any, name: str) -> list[Value]:
