@@ -22,7 +22,7 @@ ROWS, ELEMENTS = 32, 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class SecondStage:
     """The kernel that combines the shares. Its arguments: theirs, number `shares` of the first kernel's, and what that
     stored to, number `target`."""
 
@@ -31,13 +31,13 @@ class Stage:
     target: int
 
 
-def stages(kernel: Op) -> list[Stage]:
+def stages(kernel: Op) -> list[SecondStage]:
     """Takes the shares of all programs out of a kernel, in place: it gets an argument for each, behind the others."""
     stores = [op for op in kernel.region.block.ops if op.name == "tile.store" and "across" in op.attrs]
     return [stage for n, op in enumerate(stores) if (stage := _stage(kernel, op, n)) is not None]
 
 
-def _stage(kernel: Op, store: Op, n: int) -> Stage | None:
+def _stage(kernel: Op, store: Op, n: int) -> SecondStage | None:
     name = str(store.attrs.pop("across"))
     grid = cast("tuple[Dim, ...]", kernel.attrs["grid"])
     along = sorted(_axes(store))
@@ -57,7 +57,7 @@ def _stage(kernel: Op, store: Op, n: int) -> Stage | None:
     writes = cast("tuple[int, ...]", kernel.attrs["writes"])
     kernel.attrs["writes"] = (*(i for i in writes if i != target.index), shares.index)
     kernel.attrs["arg_names"] = tuple(a.hint for a in block.args)
-    return Stage(second, shares.index, target.index)
+    return SecondStage(second, shares.index, target.index)
 
 
 def _combining(kernel: Op, store: Op, name: str, along: list[int], shares: Value, target: Value, n: int) -> Op:

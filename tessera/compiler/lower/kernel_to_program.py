@@ -8,7 +8,7 @@ from typing import TypeAlias, cast
 
 from tessera.compiler.ir.core import Block, Op, Region, Value
 from tessera.compiler.ir.types import SharedType, TileType, ViewType
-from tessera.compiler.lower.across import Stage, stages
+from tessera.compiler.lower.across import SecondStage, stages
 from tessera.compiler.structure import Structure, row
 from tessera.compiler.tile.dialect import TileBuilder
 from tessera.compiler.tile.passes.mask_tails import tails_of
@@ -61,7 +61,7 @@ def kernel_program(
     return Program(name, tuple(params), tuple(buffers), steps, results, free, shown, op.span, given)
 
 
-def combining(stage: Stage, *args: BufferArg | ScalarArg) -> Launch:
+def combining(stage: SecondStage, *args: BufferArg | ScalarArg) -> Launch:
     """The launch that combines what all programs have stored."""
     kernel = stage.kernel
     return Launch(kernel, args, kernel.span, flops(kernel), traffic(kernel), "shares")
