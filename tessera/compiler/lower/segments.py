@@ -19,7 +19,7 @@ from tessera.compiler.lower.sorting import SortedLines, Sorting, scalar, tempora
 from tessera.compiler.schedule.views import layout_of
 from tessera.compiler.tile.dialect import TileBuilder
 from tessera.language import dtypes
-from tessera.language.dims import prod
+from tessera.language.dims import Dim, prod
 
 COMBINE = {"sum": "add", "max": "maximum", "min": "minimum"}
 STEP = 32
@@ -48,8 +48,9 @@ class _Fold:
         self.out, self.span, self.known, self.result = out, group.span, inside(group), op.result
         self.x, self.ids = x, ids
         self.how = op.name.rpartition("_")[2]
-        axis, self.count = attrs["axis"], attrs["num_segments"]
-        self.n = t.shape[axis]
+        axis: int = attrs["axis"]
+        self.count: Dim = attrs["num_segments"]
+        self.n: Dim = t.shape[axis]
         self.before, self.after = prod(t.shape[:axis]), prod(t.shape[axis + 1 :])
         self.dtype, self.index = t.dtype, index.dtype
         self.flops, self.name = flops_of([op]), op.name.partition(".")[2]
@@ -150,7 +151,7 @@ class _Fold:
 
         begin = b.full((columns,), self.start(), self.dtype)
         bounds = [b.value("tile.to_index", (v,), segment.type) for v in (first, last)]
-        (total,) = b.loop(*bounds, b.index(STEP), [begin], take)
+        (total,) = b.loop(bounds[0], bounds[1], b.index(STEP), [begin], take)
         b.store(target, b.reshape(total, (1, 1, columns)), [outer, segment, column])
         self._launch(writer, self.name)
 

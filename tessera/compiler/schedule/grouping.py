@@ -119,8 +119,8 @@ class FusionGrouping:
         elif kind_of(op) == "contract":
             group = FusionGroup("contract", shape_of(op.result))
             group.add(op, {op.result: tuple(a if d != 1 else -1 for a, d in enumerate(group.space))})
-        elif (kind := kind_of(op)) in ("join", "pad", "scatter", "sort"):
-            group = FusionGroup("join" if kind == "pad" else str(kind), shape_of(op.result), ops=[op])
+        elif (kind := kind_of(op)) in ("join", "scatter", "sort"):
+            group = FusionGroup(kind, shape_of(op.result), ops=[op])
         else:
             candidates = [] if kind_of(op) in ("gather", "random") else self.producers(op)
             for g in candidates:

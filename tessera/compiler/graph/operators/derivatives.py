@@ -20,6 +20,9 @@ from tessera.compiler.ir.core import Value
 G: TypeAlias = GraphBuilder
 Rule: TypeAlias = Callable[..., Value]
 """(g, v, out, *operands)"""
+Unary: TypeAlias = Callable[[GraphBuilder, Value, Value, Value], Value]
+Binary: TypeAlias = Callable[[GraphBuilder, Value, Value, Value, Value], Value]
+Ternary: TypeAlias = Callable[[GraphBuilder, Value, Value, Value, Value, Value], Value]
 
 STEPS = frozenset((
     "floor", "ceil", "round", "trunc", "floordiv", "eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isfinite",
@@ -78,7 +81,7 @@ def _gelu_tanh(g: G, v: Value, out: Value, x: Value) -> Value:
     return g.mul(v, slope)
 
 
-def _chosen(compare: str, first: bool) -> Rule:
+def _chosen(compare: str, first: bool) -> Binary:
     """Of maximum and minimum: v where this operand was chosen, half of it at a tie."""
 
     def rule(g: G, v: Value, out: Value, x: Value, y: Value) -> Value:
@@ -106,7 +109,7 @@ def _turned(g: G, v: Value, by: Value, y: Value, x: Value) -> Value:
     return g.mul(v, g.div(by, g.where(g.eq(square, 0), 1, square)))
 
 
-UNARY: dict[str, Rule] = {
+UNARY: dict[str, Unary] = {
     "neg": lambda g, v, out, x: g.neg(v),
     "abs": _abs,
     "sign": _sign,
@@ -138,7 +141,7 @@ UNARY: dict[str, Rule] = {
     "gelu": _gelu,
     "gelu_tanh": _gelu_tanh,
 }
-BINARY: dict[str, tuple[Rule, Rule]] = {
+BINARY: dict[str, tuple[Binary, Binary]] = {
     "add": (lambda g, v, out, x, y: v, lambda g, v, out, x, y: v),
     "sub": (lambda g, v, out, x, y: v, lambda g, v, out, x, y: g.neg(v)),
     "mul": (lambda g, v, out, x, y: g.mul(v, y), lambda g, v, out, x, y: g.mul(v, x)),
@@ -153,7 +156,7 @@ BINARY: dict[str, tuple[Rule, Rule]] = {
     ),
     "make_complex": (lambda g, v, out, x, y: g.real(v), lambda g, v, out, x, y: g.neg(g.imag(v))),
 }
-TERNARY: dict[str, tuple[Rule | None, Rule, Rule]] = {
+TERNARY: dict[str, tuple[Ternary | None, Ternary, Ternary]] = {
     "fma": (
         lambda g, v, out, x, y, z: g.mul(v, y),
         lambda g, v, out, x, y, z: g.mul(v, x),
@@ -163,17 +166,21 @@ TERNARY: dict[str, tuple[Rule | None, Rule, Rule]] = {
 }
 ADJOINTS: Mapping[str, Sequence[Rule | None]] = {k: (v,) for k, v in UNARY.items()} | BINARY | TERNARY
 """One rule per operand of each scalar function; None for what decides without being a number."""
-TANGENTS: Mapping[str, Sequence[Rule | None]] = {
-    **ADJOINTS,
-    "abs": (lambda g, v, out, x: g.real(g.mul(g.conj(g.sign(x)), v)) if _is_complex(x) else g.mul(v, g.sign(x)),),
-    "sign": (_sign_tangent,),
-    "real": (lambda g, v, out, x: g.real(v),),
-    "imag": (lambda g, v, out, x: g.imag(v),),
+UNARY_TANGENTS: dict[str, Unary] = {
+    "abs": lambda g, v, out, x: g.real(g.mul(g.conj(g.sign(x)), v)) if _is_complex(x) else g.mul(v, g.sign(x)),
+    "sign": _sign_tangent,
+    "real": lambda g, v, out, x: g.real(v),
+    "imag": lambda g, v, out, x: g.imag(v),
+}
+BINARY_TANGENTS: dict[str, tuple[Binary, Binary]] = {
     "make_complex": (
         lambda g, v, out, x, y: g.make_complex(v, g.zeros_like(v)),
         lambda g, v, out, x, y: g.make_complex(g.zeros_like(v), v),
     ),
 }
+TANGENTS: Mapping[str, Sequence[Rule | None]] = {
+    **ADJOINTS, **{k: (v,) for k, v in UNARY_TANGENTS.items()}, **BINARY_TANGENTS,
+}  # fmt: skip
 
 
 def rules(name: str, tangent: bool = False) -> Sequence[Rule | None]:

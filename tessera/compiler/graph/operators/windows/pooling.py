@@ -57,7 +57,7 @@ class Pooling(Operator, abstract=True):
         rank = tensor(x).rank
         return g.pad(x, tuple((0, 0) for _ in range(rank - self.spatial)) + tuple((p, p) for p in padding), value=value)
 
-    def windows(self, g: GraphBuilder, x: Value, size: Ints, stride: Ints, dilation: Ints) -> Value:
+    def window_view(self, g: GraphBuilder, x: Value, size: Ints, stride: Ints, dilation: Ints) -> Value:
         return g.sliding_window_view(x, size, self.axes(tensor(x).rank), stride, dilation)
 
     def taps(self, g: GraphBuilder, x: Value, size: Ints, stride: Ints, dilation: Ints) -> list[Value]:
@@ -105,7 +105,7 @@ class MaxPool(Pooling, abstract=True):
     ) -> Value:
         x = self.padded(g, x, padding, -math.inf)
         if math.prod(kernel_size) > CHAINED:
-            found = self.windows(g, x, kernel_size, stride, dilation)
+            found = self.window_view(g, x, kernel_size, stride, dilation)
             return g.max(found, axis=self.axes(tensor(found).rank))
         first, *rest = self.taps(g, x, kernel_size, stride, dilation)
         for v in rest:
@@ -118,7 +118,7 @@ class MaxPool(Pooling, abstract=True):
     ) -> tuple[Value]:  # fmt: skip
         """To the first of a window's largest elements, as in PyTorch."""
         whole = self.padded(g, x, padding, -math.inf)
-        seen = self.windows(g, whole, kernel_size, stride, dilation)
+        seen = self.window_view(g, whole, kernel_size, stride, dilation)
         shape, count = tensor(ct).shape, math.prod(kernel_size)
         which = g.argmax(g.reshape(seen, (*shape, count)), axis=len(shape), keepdims=True)
         line = g.iota((*(1 for _ in shape), count), axis=len(shape))
@@ -152,7 +152,7 @@ class AvgPool(Pooling, abstract=True):
     def total(self, g: GraphBuilder, x: Value, kernel_size: Ints, stride: Ints, padding: Ints) -> Value:
         x, one = self.padded(g, x, padding, 0), (1,) * self.spatial
         if math.prod(kernel_size) > CHAINED:
-            found = self.windows(g, x, kernel_size, stride, one)
+            found = self.window_view(g, x, kernel_size, stride, one)
             return g.sum(found, axis=self.axes(tensor(found).rank))
         first, *rest = self.taps(g, x, kernel_size, stride, one)
         for v in rest:

@@ -58,7 +58,8 @@ class SlidingWindowView(ViewOperator):
         t.canonical(window_shape=window, axis=axes, step=step, dilation=dilation)
         shape = list(x.shape)
         for a, w, s, d in zip(axes, window, step, dilation, strict=True):
-            if isinstance(x.shape[a], int) and x.shape[a] < d * (w - 1) + 1:
+            size = x.shape[a]
+            if isinstance(size, int) and size < d * (w - 1) + 1:
                 t.fail("TS213", f"a window of {d * (w - 1) + 1} does not fit axis {a} of {shape_text(x.shape)}")
             shape[a] = steps(x.shape[a], w, s, d)
         return x.with_shape((*shape, *window))
