@@ -48,6 +48,7 @@ _MODULES = {
     "kernels": "tessera.kernels",
     "knobs": "tessera.knobs",
     "nn": "tessera.nn",
+    "optimizers": "tessera.optimizers",
     "profiler": "tessera.profiler",
     "scheduler": "tessera.scheduler",
 }

@@ -108,6 +108,8 @@ CODES: dict[str, CodeEntry] = {
     "TS357": CodeEntry("Gradient error", "a tangent or cotangent does not fit what it belongs to",
                        "compiler.frontend.function.opened"),
     "TS361": CodeEntry("Training error", "names, shapes or dtypes of a state are not those of the model", "nn.module"),
+    "TS362": CodeEntry("Training error", "a gradient or an optimizer's state does not belong to the parameters",
+                       "optimizers.base"),
     # TS4xx: kernels and tiles
     "TS401": CodeEntry("Kernel error", "a tile form is used outside a kernel, or a graph form inside one",
                        "compiler.frontend, compiler.tile"),

@@ -140,7 +140,7 @@ def f():
 
 
 # Layers, and what users make them of, have the field's standard names (`nn.Linear`, `nn.Module`); so have operators.
-FOR_USERS = "tessera/nn/"
+FOR_USERS = ("tessera/nn/", "tessera/optimizers/")
 # An operator and the function of kernels with its name are one idea, on two levels.
 ON_BOTH_LEVELS = ("tessera/compiler/graph/operators/", "tessera/compiler/frontend/kernel/builtins/")
 

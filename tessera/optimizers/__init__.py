@@ -1,0 +1,37 @@
+"""`ts.optimizers`: update rules over all parameters of a model at once, schedules, averages.
+
+    opt = ts.optimizers.AdamW(lr=1e-3)
+    state = opt.init(model)
+    loss, gradient = step(model, x, y)  # of ts.value_and_grad
+    model, state = opt.update(model, gradient, state)
+    state.report  # StepReport(applied=True, reason='', grad_norm=0.31, scale=1.0)
+
+Optimizers are written in Tessera: one compiled program for the whole model. Modules load at first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_HOME = {
+    **dict.fromkeys(("Optimizer", "OptimizerState", "StepReport", "Group"), "base"),
+    **dict.fromkeys(("SGD", "Adam", "AdamW", "Lion"), "rules"),
+    **dict.fromkeys(("Constant", "Linear", "Cosine"), "schedules"),
+    **dict.fromkeys(("EMA", "accumulate", "clip_grad_norm"), "gradients"),
+}
+__all__ = [
+    "EMA", "SGD", "Adam", "AdamW", "Constant", "Cosine", "Group", "Linear", "Lion", "Optimizer", "OptimizerState",
+    "StepReport", "accumulate", "clip_grad_norm",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'tessera.optimizers' has no attribute {name!r}; it has {', '.join(__all__)}")
+    found = globals()[name] = getattr(importlib.import_module(f"tessera.optimizers.{_HOME[name]}"), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,225 @@
+"""What optimizers have in common: state, groups, clipping, loss scale, steps that are left out, and the one program."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import tessera as ts
+from tessera.errors import Diagnostic, LaunchError
+from tessera.nn import tree
+
+Model = TypeVar("Model")
+GROWTH = 2000
+"""steps without overflow after which a dynamic loss scale is doubled, as in mixed precision training by P. Micikevicius
+et al. (2018)"""
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """What became of a step. `applied`: parameters have changed; else `reason` says why not."""
+
+    applied: bool
+    reason: str
+    grad_norm: float
+    scale: float
+
+
+@dataclass(frozen=True)
+class Group:
+    """Parameters with settings of their own: those for which `matches(name, array)`.
+
+    `lr` multiplies the learning rate, `weight_decay` replaces the optimizer's. Frozen parameters are given back as they
+    are and have no state; nothing is computed for them.
+    """
+
+    matches: Callable[[str, Any], bool]
+    lr: float = 1.0
+    weight_decay: float | None = None
+    frozen: bool = False
+
+
+@dataclass
+class OptimizerState:
+    """What an optimizer remembers: of each parameter, by name, the arrays of its rule; and of all together numbers."""
+
+    moments: dict[str, dict[str, Any]]
+    step: Any
+    """int32: how many steps were applied"""
+    good: Any
+    """int32: how many of them since the loss scale last changed"""
+    scale: Any
+    """f32: what the loss is multiplied by, which gradients are divided by"""
+    norm: Any
+    """f32: of the last gradient, before clipping"""
+    squares: Any
+    """f32 [parameters]: what each added to the square of the norm"""
+
+    @property
+    def report(self) -> StepReport:
+        """Of the last update. Waits for its result."""
+        norm, scale = float(self.norm), float(self.scale)
+        if math.isfinite(norm):
+            return StepReport(True, "", norm, scale)
+        bad = [n for n, s in zip(self.moments, ts.asarray(self.squares).tolist(), strict=True) if not math.isfinite(s)]
+        which = f"the gradient of {bad[0]}" if bad else "the gradient"
+        more = f", and of {len(bad) - 1} more," if len(bad) > 1 else ""
+        return StepReport(
+            False, f"{which}{more} holds {'nan' if math.isnan(norm) else 'inf or overflows'}", norm, scale
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is known of each parameter when its update is compiled, in their order."""
+
+    rates: tuple[float, ...]
+    decays: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """Base of the rules. `lr` is a number, which may be another at each step without new code, or a function of the
+    step.
+
+    `clip`: gradients are scaled down to this norm, taken over all parameters. `groups`: the first that matches counts.
+    `loss_scale`: the loss is multiplied by it; "dynamic" starts at 65536, is halved where gradients overflow and
+    doubled after 2000 steps where they do not. A subclass gives `moments`, `first` and `changed`.
+    """
+
+    lr: float | Callable[[Any], Any]
+    clip: float | None = field(default=None, kw_only=True)
+    groups: tuple[Group, ...] = field(default=(), kw_only=True)
+    loss_scale: float | str = field(default=1.0, kw_only=True)
+
+    moments = ()
+    """names of the arrays that it keeps of each parameter"""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.loss_scale, str) and self.loss_scale != "dynamic":
+            raise ValueError(f"loss_scale is a number or 'dynamic', not {self.loss_scale!r}")
+
+    def first(self, moment: str, parameter: Any) -> Any:
+        """What an array of the state starts as."""
+        return ts.zeros(parameter.shape, ts.f64 if parameter.dtype == ts.f64 else ts.f32)
+
+    def changed(self, p, g, held, lr, t, decay):
+        """The parameter and its arrays after step `t`, counted from 1. `p` and `g` are f32, or f64 for f64; `lr` and
+        `t` are f64 numbers, for 1 - 0.999 has three digits less than its terms."""
+        raise NotImplementedError
+
+    def init(self, model: Any) -> OptimizerState:
+        """The state before the first step. Raises LaunchError TS362 where an array stands at two places."""
+        trained = self._trained(model)
+        places: dict[int, str] = {}
+        for name, array in trained.items():
+            if id(array) in places:
+                said = f"{places[id(array)]} and {name} are one array: hold it at one place, and use that twice"
+                raise LaunchError(Diagnostic("TS362", f"parameters that are tied would come apart: {said}."))
+            places[id(array)] = name
+        arrays = {n: ts.asarray(p) for n, p in trained.items()}
+        return OptimizerState(
+            {n: {m: self.first(m, p) for m in self.moments} for n, p in arrays.items()},
+            ts.zeros((), ts.int32),
+            ts.zeros((), ts.int32),
+            ts.full((), 65536.0 if self.loss_scale == "dynamic" else float(self.loss_scale), ts.f32),
+            ts.zeros((), ts.f32),
+            ts.zeros((len(arrays),), ts.f32),
+        )
+
+    def update(
+        self, model: Model, gradient: Any, state: OptimizerState, lr: float | None = None
+    ) -> tuple[Model, OptimizerState]:
+        """The model and the state after a step. `lr` replaces the optimizer's for this step.
+
+        A gradient with NaN or infinity changes no parameter and is no step; `state.report` says so.
+        Raises LaunchError TS362 where gradient or state do not belong to this model.
+        """
+        trained = self._trained(model)
+        check(trained, gradient, state)
+        if not trained:
+            return model, state
+        names = list(trained)
+        held = [state.moments[n] for n in names]
+        given = (self.lr if lr is None else lr) if not callable(self.lr) or lr is not None else 0.0
+        rule = replace(self, lr=self.lr if callable(self.lr) and lr is None else 0.0, groups=())
+        parameters, held, step, good, scale, norm, squares = updated(
+            rule, self._plan(trained), [trained[n] for n in names], [tree.at(gradient, n) for n in names], held,
+            state.step, state.good, state.scale, given,
+        )  # fmt: skip
+        changed = tree.replaced(model, dict(zip(names, parameters, strict=True)))
+        moments = dict(zip(names, held, strict=True))
+        return changed, OptimizerState(moments, step, good, scale, norm, squares)
+
+    def _group(self, name: str, parameter: Any) -> Group | None:
+        return next((g for g in self.groups if g.matches(name, parameter)), None)
+
+    def _trained(self, model: Any) -> dict[str, Any]:
+        found = tree.parameters(model)
+        return {n: p for n, p in found.items() if not ((g := self._group(n, p)) and g.frozen)}
+
+    def _plan(self, trained: dict[str, Any]) -> Plan:
+        groups = [self._group(n, p) for n, p in trained.items()]
+        decay = getattr(self, "weight_decay", 0.0)
+        return Plan(
+            tuple(1.0 if g is None else g.lr for g in groups),
+            tuple(decay if g is None or g.weight_decay is None else g.weight_decay for g in groups),
+        )
+
+
+def check(trained: dict[str, Any], gradient: Any, state: OptimizerState) -> None:
+    """Raises LaunchError TS362 unless gradient and state belong to these parameters."""
+    faults = [f"the state has no {n}" for n in trained if n not in state.moments]
+    faults += [f"the state has {n}, which is no parameter that is trained" for n in state.moments if n not in trained]
+    for name, parameter in trained.items():
+        found = tree.at(gradient, name)
+        if not tree.is_array(found):
+            faults.append(f"the gradient has no {name}; freeze it in a Group, or differentiate by it")
+        elif tuple(found.shape) != tuple(parameter.shape):
+            faults.append(f"{name} is {list(parameter.shape)} and its gradient {list(found.shape)}")
+        for moment, array in state.moments.get(name, {}).items():
+            if tuple(array.shape) not in (tuple(parameter.shape), ()) and moment not in ("rows", "columns"):
+                faults.append(f"{name} is {list(parameter.shape)} and its {moment} {list(array.shape)}")
+    if faults:
+        more = f"; and {len(faults) - 3} more" if len(faults) > 3 else ""
+        raise LaunchError(Diagnostic("TS362", f"this is not of the model: {'; '.join(faults[:3])}{more}"))
+
+
+@ts.function
+def updated(rule, plan, parameters, gradients, held, step, good, scale, lr: ts.f64):
+    """One step of all parameters."""
+    squares = [ts.sum(ts.square(g.to(ts.f32) / scale)) for g in gradients]
+    norm = ts.sqrt(total(squares))
+    fine = ts.isfinite(norm)
+    shrink = 1.0 / scale
+    if rule.clip is not None:
+        shrink = ts.minimum(rule.clip / (norm + 1e-6), 1.0) / scale
+    rate = rule.lr(step.to(ts.f64)) if callable_(rule) else lr
+    t = step.to(ts.f64) + 1.0
+    new, states = [], []
+    for i in range(len(parameters)):
+        p, g = parameters[i], gradients[i]
+        wide = ts.f64 if p.dtype == ts.f64 else ts.f32
+        q, kept = rule.changed(p.to(wide), g.to(wide) * shrink, held[i], rate * plan.rates[i], t, plan.decays[i])
+        new.append(ts.where(fine, q.to(p.dtype), p))
+        states.append({k: ts.where(fine, kept[k], held[i][k]) for k in kept})
+    good = ts.where(fine, good + 1, 0)
+    if rule.loss_scale == "dynamic":
+        grown = good >= GROWTH
+        scale = ts.where(fine, ts.where(grown, scale * 2.0, scale), ts.maximum(scale * 0.5, 1.0))
+        good = ts.where(grown, 0, good)
+    return new, states, step + fine.to(ts.int32), good, scale, norm, ts.stack(squares)
+
+
+def callable_(rule):
+    return not isinstance(rule.lr, float)
+
+
+def total(squares: Sequence[Any]):
+    """The sum of numbers, in their order."""
+    found = squares[0]
+    for s in squares[1:]:
+        found = found + s
+    return found

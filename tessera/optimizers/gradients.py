@@ -1,0 +1,69 @@
+"""What is done with gradients and parameters besides an update: sums over batches, clipping, averages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import tessera as ts
+from tessera.nn import tree
+from tessera.optimizers.base import total
+
+Tree = TypeVar("Tree")
+
+
+def accumulate(sum_: Tree | None, gradient: Tree, share: float = 1.0) -> Tree:
+    """`sum_ + share * gradient`, of a gradient's structure; `share * gradient` where there is no sum yet.
+
+    The gradient of a batch in four parts: `for part in parts: total = accumulate(total, gradient_of(part), 1 / 4)`.
+    """
+    arrays = tree.parameters(gradient)
+    sums = None if sum_ is None else list(tree.parameters(sum_).values())
+    return tree.replaced(gradient, dict(zip(arrays, added(sums, list(arrays.values()), share), strict=True)))
+
+
+def clip_grad_norm(gradient: Tree, most: float) -> tuple[Tree, Any]:
+    """The gradient scaled down to the norm `most`, taken over all its arrays, and the norm before, an f32 number.
+
+    As PyTorch's, the factor is min(1, most / (norm + 1e-6)).
+    """
+    arrays = tree.parameters(gradient)
+    clipped, norm = scaled_down(list(arrays.values()), most)
+    return tree.replaced(gradient, dict(zip(arrays, clipped, strict=True))), norm
+
+
+@dataclass(frozen=True)
+class EMA:
+    """Averages of parameters over steps: average = decay * average + (1 - decay) * parameter.
+
+    `ema.update(average, model)` is of the model's structure; it starts with the model itself. What is no parameter is
+    the model's.
+    """
+
+    decay: float = 0.999
+
+    def update(self, average: Tree, model: Tree) -> Tree:
+        now, before = tree.parameters(model), tree.parameters(average)
+        new = averaged([before[n] for n in now], list(now.values()), self.decay)
+        return tree.replaced(model, dict(zip(now, new, strict=True)))
+
+
+@ts.function
+def added(sums, arrays, share: ts.f32):
+    scaled = [(a.to(ts.f32) * share).to(a.dtype) for a in arrays]
+    return scaled if sums is None else [s + a for s, a in zip(sums, scaled, strict=True)]
+
+
+@ts.function
+def scaled_down(arrays, most: ts.f32):
+    norm = ts.sqrt(total([ts.sum(ts.square(a.to(ts.f32))) for a in arrays]))
+    factor = ts.minimum(most / (norm + 1e-6), 1.0)
+    return [(a.to(ts.f32) * factor).to(a.dtype) for a in arrays], norm
+
+
+@ts.function
+def averaged(averages, parameters, decay: ts.f32):
+    return [
+        (a.to(ts.f32) * decay + p.to(ts.f32) * (1 - decay)).to(a.dtype)
+        for a, p in zip(averages, parameters, strict=True)
+    ]

@@ -1,0 +1,230 @@
+"""Optimizers against PyTorch over 100 steps from equal weights, and what surrounds their rules."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import Tensor, nn
+from tessera.optimizers import EMA, SGD, Adam, AdamW, Constant, Cosine, Group, Linear, Lion, accumulate, clip_grad_norm
+from tessera.optimizers.base import updated
+from tests.conftest import require
+
+torch = require("torch")
+rng = np.random.default_rng(8)
+X = rng.standard_normal((10, 4)).astype(np.float32)
+Y = rng.standard_normal((10, 3)).astype(np.float32)
+
+
+class Net(nn.Module):
+    up: nn.Linear
+    norm: nn.LayerNorm
+    down: nn.Linear
+
+    def __call__(self, x):
+        return self.down(ts.tanh(self.norm(self.up(x))))
+
+
+def net():
+    return Net(nn.Linear(4, 6, key=0), nn.LayerNorm(6), nn.Linear(6, 3, key=1))
+
+
+@ts.function
+def step(model: Net, x: Tensor["B", "D"], y: Tensor["B", "K"]):
+    return ts.value_and_grad(lambda model: ts.mse(model(x), y))(model)
+
+
+def in_torch(p):
+    h = torch.tensor(X, dtype=torch.float64) @ p["up.weight"] + p["up.bias"]
+    h = torch.tanh(torch.nn.functional.layer_norm(h, (6,), p["norm.weight"], p["norm.bias"]))
+    return (h @ p["down.weight"] + p["down.bias"] - torch.tensor(Y, dtype=torch.float64)).square().mean()
+
+
+def weights(model):
+    return {n: np.array(ts.asarray(p).numpy()) for n, p in model.named_parameters().items()}
+
+
+O = torch.optim
+RULES = {
+    "sgd": (SGD(0.1), lambda p: O.SGD(p, 0.1)),
+    "momentum": (SGD(0.05, 0.9), lambda p: O.SGD(p, 0.05, 0.9)),
+    "nesterov": (
+        SGD(0.05, momentum=0.9, nesterov=True, weight_decay=0.01),
+        lambda p: O.SGD(p, 0.05, 0.9, nesterov=True, weight_decay=0.01),
+    ),
+    "adam": (Adam(0.01, weight_decay=0.1), lambda p: O.Adam(p, 0.01, weight_decay=0.1)),
+    "adamw": (AdamW(0.01, betas=(0.8, 0.9), eps=1e-6), lambda p: O.AdamW(p, 0.01, (0.8, 0.9), 1e-6)),
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_100_steps_are_pytorchs(rule):
+    opt, make = RULES[rule]
+    model, x, y = net().to(ts.f64), X.astype(np.float64), Y.astype(np.float64)  # in f32, Adam follows rounding errors
+    named = {n: torch.tensor(p, requires_grad=True) for n, p in weights(model).items()}
+    theirs, state = make(list(named.values())), opt.init(model)
+    for _ in range(100):
+        loss, gradient = step(model, x, y)
+        model, state = opt.update(model, gradient, state)
+        theirs.zero_grad()
+        expected = in_torch(named)
+        expected.backward()
+        theirs.step()
+        assert float(loss) == pytest.approx(expected.item(), rel=1e-7)
+    for name, found in weights(model).items():
+        np.testing.assert_allclose(found, named[name].detach(), rtol=1e-6, atol=1e-8, err_msg=name)
+    assert int(state.step) == 100 and state.report.applied
+
+
+def one_step(opt, arrays, gradient, steps=1, **more):
+    state = opt.init(arrays)
+    for _ in range(steps):
+        arrays, state = opt.update(arrays, gradient, state, **more)
+    return arrays, state
+
+
+P = {"w": np.array([[1.0, -2.0]], np.float32), "b": np.array([3.0], np.float32)}
+G = {"w": np.array([[0.3, -0.4]], np.float32), "b": np.array([0.0], np.float32)}
+
+
+def test_lion():
+    found, state = one_step(Lion(0.1, weight_decay=0.5), P, G, 2)
+    first = {n: 0.01 * g for n, g in G.items()}
+    wanted = {n: p - 0.1 * (np.sign(G[n]) + 0.5 * p) for n, p in P.items()}
+    wanted = {n: p - 0.1 * (np.sign(0.9 * first[n] + 0.1 * G[n]) + 0.5 * p) for n, p in wanted.items()}
+    for n in P:
+        np.testing.assert_allclose(found[n], wanted[n], rtol=1e-6)
+        np.testing.assert_allclose(state.moments[n]["first"], 0.99 * first[n] + 0.01 * G[n], rtol=1e-6)
+
+
+def test_the_reference_gives_the_same(monkeypatch):
+    opt = AdamW(0.1, clip=0.2, weight_decay=0.1)
+    found, _ = one_step(opt, P, G, 3)
+    monkeypatch.setenv("TESSERA_TARGET", "reference")
+    wanted, _ = one_step(opt, P, G, 3)
+    for n in P:
+        np.testing.assert_allclose(found[n], wanted[n], rtol=1e-6)
+
+
+def test_another_rate_needs_no_new_code():
+    one_step(SGD(0.1), P, G)
+    built = updated.launcher.last.key
+    for opt, more, rate in ((SGD(0.25), {}, 0.25), (SGD(0.1), {"lr": 0.5}, 0.5)):
+        found, _ = one_step(opt, P, G, **more)
+        np.testing.assert_allclose(found["w"], P["w"] - rate * G["w"], rtol=1e-6)
+        assert updated.launcher.last.key == built
+    schedule = Linear(1.0, 0.0, 4)
+    found, _ = one_step(SGD(schedule), P, G)
+    built = updated.launcher.last.key
+    found, _ = one_step(SGD(schedule), P, G, 6)
+    np.testing.assert_allclose(found["w"], P["w"] - (1 + 0.75 + 0.5 + 0.25) * G["w"], rtol=1e-6)
+    assert updated.launcher.last.key == built
+
+
+def test_schedules():
+    cosine = Cosine(2.0, 10, warmup=4, end=1.0)
+    wanted = [0.5, 1.0, 1.5, 2.0, 2.0, *(1.5 + 0.5 * math.cos(math.pi * i / 6) for i in range(1, 7)), 1.0]
+    assert [float(cosine(np.float32(i))) for i in range(12)] == pytest.approx(wanted, rel=1e-6)
+    assert [float(Constant(3.0, 2)(np.float32(i))) for i in range(3)] == [1.5, 3.0, 3.0]
+    assert [float(Linear(0.0, 1.0, 2)(np.float32(i))) for i in range(4)] == [0.0, 0.5, 1.0, 1.0]
+
+
+def test_clipping():
+    found, state = one_step(SGD(1.0, clip=0.1), P, G)
+    np.testing.assert_allclose(found["w"], P["w"] - G["w"] * 0.2, rtol=1e-5)
+    assert state.report.grad_norm == pytest.approx(0.5)
+    clipped, norm = clip_grad_norm(G, 0.1)
+    np.testing.assert_allclose(clipped["w"], G["w"] * 0.2, rtol=1e-5)
+    assert float(norm) == pytest.approx(0.5) and np.array_equal(clip_grad_norm(G, 1.0)[0]["w"], G["w"])
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_gradient_that_is_not_finite_changes_nothing(bad):
+    opt = Adam(0.1, loss_scale="dynamic")
+    scaled = {n: g * 65536 for n, g in G.items()}
+    arrays, state = one_step(opt, P, scaled)
+    wrong = {**scaled, "w": np.array([[bad, 1.0]], np.float32)}
+    after, skipped = opt.update(arrays, wrong, state)
+    for n in P:
+        assert np.array_equal(after[n], arrays[n])
+        assert all(np.array_equal(a, state.moments[n][k]) for k, a in skipped.moments[n].items())
+    report = skipped.report
+    assert not report.applied and "the gradient of w holds" in report.reason and int(skipped.step) == 1
+    assert ("nan" in report.reason) == math.isnan(bad) and report.scale == 32768
+    again, state = opt.update(after, {n: g * 32768 for n, g in G.items()}, skipped)
+    assert state.report.applied and int(state.step) == 2
+    wanted, _ = one_step(Adam(0.1), P, G, 2)
+    np.testing.assert_allclose(again["w"], wanted["w"], rtol=1e-6)
+
+
+def test_a_dynamic_loss_scale_grows(monkeypatch):
+    opt = SGD(0.0, loss_scale="dynamic")
+    state = opt.init(P)
+    state.good = np.array(1998, np.int32)
+    arrays, state = opt.update(P, G, state)
+    assert float(state.scale) == 65536
+    _, state = opt.update(arrays, G, state)
+    assert float(state.scale) == 131072 and int(state.good) == 0
+
+
+def test_groups():
+    model = net()
+    _, gradient = step(model, X, Y)
+    groups = (
+        Group(lambda name, p: name.startswith("down"), frozen=True),
+        Group(lambda name, p: len(p.shape) < 2, weight_decay=0.0, lr=2.0),
+    )
+    opt = SGD(0.1, weight_decay=0.5, groups=groups)
+    state = opt.init(model)
+    after, state = opt.update(model, gradient, state)
+    p, g, found = weights(model), weights(gradient), weights(after)
+    np.testing.assert_allclose(found["up.weight"], p["up.weight"] - 0.1 * (g["up.weight"] + 0.5 * p["up.weight"]), 1e-5)
+    np.testing.assert_allclose(found["up.bias"], p["up.bias"] - 0.2 * g["up.bias"], 1e-5)
+    assert after.down.weight is model.down.weight and "down.weight" not in state.moments
+
+
+def test_dtypes():
+    half = {n: ts.asarray(p).astype(ts.bf16) for n, p in P.items()}
+    found, state = one_step(AdamW(0.1), half, {n: ts.asarray(g).astype(ts.bf16) for n, g in G.items()})
+    assert found["w"].dtype == ts.bf16 and state.moments["w"]["first"].dtype == ts.f32
+    wide, state = one_step(AdamW(0.1), {n: p.astype(np.float64) for n, p in P.items()}, G)
+    assert wide["w"].dtype == np.float64 and state.moments["w"]["first"].dtype == np.float64
+
+
+def test_what_does_not_belong_is_refused():
+    model, opt = net(), Adam(0.1)
+    _, gradient = step(model, X, Y)
+    state = opt.init(model)
+    other = model.replace(up=nn.Linear(5, 6, key=0))
+    with pytest.raises(ts.LaunchError, match=r"(?s)TS362.*up.weight is \[5, 6\] and its gradient \[4, 6\]"):
+        opt.update(other, gradient, state)
+    with pytest.raises(ts.LaunchError, match=r"(?s)TS362.*the gradient has no down.bias"):
+        opt.update(model, gradient.replace(down=nn.Linear(6, 3, key=0, bias=False)), state)
+    with pytest.raises(ts.LaunchError, match=r"(?s)TS362.*the state has no norm.weight"):
+        opt.update(model, gradient, opt.init(model.replace(norm=ts.tanh)))
+    with pytest.raises(ts.LaunchError, match=r"(?s)TS362.*up.weight and down.weight are one array"):
+        opt.init(model.replace(down=model.up))
+    with pytest.raises(ValueError, match="loss_scale"):
+        Adam(0.1, loss_scale="static")
+
+
+def test_accumulation_is_the_gradient_of_the_whole():
+    model, total = net(), None
+    _, whole = step(model, X, Y)
+    for part in range(2):
+        _, gradient = step(model, X[part::2], Y[part::2])
+        total = accumulate(total, gradient, 1 / 2)
+    assert type(total) is Net
+    for name, found in weights(total).items():
+        np.testing.assert_allclose(found, weights(whole)[name], rtol=1e-4, atol=1e-6)
+
+
+def test_averages():
+    ema, model = EMA(0.9), net()
+    moved = model.replace(up=nn.Linear(4, 6, key=7))
+    found = ema.update(ema.update(model, moved), moved)
+    a, b = weights(model)["up.weight"], weights(moved)["up.weight"]
+    np.testing.assert_allclose(found.up.weight, 0.81 * a + 0.19 * b, rtol=1e-4, atol=1e-6)
