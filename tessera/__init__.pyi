@@ -16,6 +16,7 @@ from . import hardware as hardware
 from . import kernels as kernels
 from . import knobs as knobs
 from . import nn as nn
+from . import optimizers as optimizers
 from . import scheduler as scheduler
 from . import tile as tile
 from tessera.compiler.frontend.importing import install_import_hook as install_import_hook

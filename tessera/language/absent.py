@@ -4,8 +4,8 @@ from __future__ import annotations
 
 _GRADIENTS = "ts.grad(f) makes the function that computes the gradient of f"
 _RULES = "@f.vjp and @f.jvp write the derivative of a function f"
-_MODULES = "there are no modules yet: pass weights to a @ts.function"
-_OPTIMIZERS = "there are no optimizers yet"
+_MODULES = "ts.nn has modules and layers, which are passed to a @ts.function"
+_OPTIMIZERS = "ts.optimizers has update rules; a loop of ts.value_and_grad and opt.update trains"
 _DISTRIBUTIONS = "there are no probability distributions yet; ts.rand, ts.randn and ts.dropout draw numbers"
 _SERVING = "there is no server of models yet: call the function where it runs"
 _SAVED = "ts.compile(f, ...).save(folder) writes the compiled code and its levels"
@@ -20,7 +20,7 @@ _OF_PACKAGE: dict[str, str] = {
     **dict.fromkeys(("no_grad", "enable_grad"), "gradients are taken where ts.grad stands, and nowhere else"),
     "remat": "there is no choice of what is kept yet",
     **dict.fromkeys(("Module", "module", "layers", "models"), _MODULES),
-    **dict.fromkeys(("optim", "optimizers", "optimizer", "train", "loss_fn"), _OPTIMIZERS),
+    **dict.fromkeys(("optim", "optimizer", "train", "loss_fn"), _OPTIMIZERS),
     **dict.fromkeys(("prob", "distributions", "Normal", "sample", "observe"), _DISTRIBUTIONS),
     **dict.fromkeys(("serving", "serve", "deploy"), _SERVING),
     **dict.fromkeys(("export", "to_onnx"), _SAVED),
