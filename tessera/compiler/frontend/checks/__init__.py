@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from tessera.compiler.frontend.checks import alignment, cancellation, launches, memory, precision, softmax, zeros
 from tessera.compiler.frontend.checks.finding import Finding, Look
 from tessera.compiler.frontend.checks.ranges import name_of
-from tessera.compiler.frontend.evaluate.machine import Evaluator
+from tessera.compiler.frontend.evaluate.report import Record, Report
 from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.launches import outside_kernels
 from tessera.errors import Diagnostic, Span
@@ -54,17 +54,17 @@ for _names, _rule in RULES:
         _BY_NAME.setdefault(_name, []).append(_rule)
 
 
-def check_values(ev: Evaluator) -> None:
-    """Adds what the rules find to the evaluator's findings, with what may mend it."""
-    derived = {inner for op in ev.derived for inner in op.walk()}
-    look, ops = Look(ev), [op for op in outside_kernels(ev.block, *ev.tried) if op not in derived]
+def check_values(record: Record) -> None:
+    """Adds what the rules find to the findings, with what may mend it."""
+    derived = {inner for op in record.derived for inner in op.walk()}
+    look, ops = Look(record), [op for op in outside_kernels(record.block, *record.tried) if op not in derived]
     for op in ops:
         for rule in _BY_NAME.get(name_of(op), ()):
             if (found := rule(op, look)) is not None:
-                _add(ev, found if op.span.file == look.file else found.seen_from(_used_at(op, look.file)))
+                _add(record, found if op.span.file == look.file else found.seen_from(_used_at(op, look.file)))
     for whole in KERNEL_RULES if look.kernel else ():
         for found in whole(ops, look):
-            _add(ev, found)
+            _add(record, found)
 
 
 def _used_at(op: Op, file: str) -> Span | None:
@@ -80,8 +80,8 @@ def _used_at(op: Op, file: str) -> Span | None:
     return None
 
 
-def _add(ev: Evaluator, found: Finding) -> None:
-    before = len(ev.findings.items)
-    ev.findings.add(Diagnostic(found.code, found.message, found.span, found.severity, found.notes))
-    if len(ev.findings.items) > before and found.candidates:
-        ev.pending.append((before, found.candidates))
+def _add(report: Report, found: Finding) -> None:
+    before = len(report.findings.items)
+    report.findings.add(Diagnostic(found.code, found.message, found.span, found.severity, found.notes))
+    if len(report.findings.items) > before and found.candidates:
+        report.pending.append((before, found.candidates))

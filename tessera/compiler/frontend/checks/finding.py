@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from tessera.compiler.frontend.checks.ranges import Ranges
-from tessera.compiler.frontend.evaluate.machine import Evaluator
+from tessera.compiler.frontend.evaluate.report import Record
 from tessera.compiler.frontend.fixes import CandidateFix, expression_at
 from tessera.errors import Edit, Fix, Note, Severity, Span
 from tessera.language.dims.remembering import RememberingFacts
@@ -32,16 +32,16 @@ class Finding:
 class Look:
     """One look over a program: the ranges of its values and its text."""
 
-    def __init__(self, ev: Evaluator) -> None:
+    def __init__(self, record: Record) -> None:
         self.ranges = Ranges()
-        self.kernel = ev.definition.kind == "kernel"
-        self.whole = not (ev.incomplete or ev.undecided or ev.findings.errors)
+        self.kernel = record.definition.kind == "kernel"
+        self.whole = not (record.incomplete or record.undecided or record.findings.errors)
         """whether everything in it is known: nothing may be said to be missing where it may stand in the rest"""
-        self.definition, self.dims = ev.definition, ev.dims.keys()
-        self._checks = ev.checks
-        self.tree, self._source = ev.definition.tree, ev.definition.text
+        self.definition, self.dims = record.definition, record.dims.keys()
+        self._checks = record.checks
+        self.tree, self._source = record.definition.tree, record.definition.text
         self.file = self._source.file
-        self._variables = ev.frame.names
+        self._variables = record.frame.names
 
     @property
     def facts(self) -> RememberingFacts:

@@ -13,12 +13,11 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, TypeVar
 
 from tessera.compiler.frontend import budget
-from tessera.compiler.frontend.evaluate.report import Report
-from tessera.compiler.frontend.names.definition import Definition, Scope
+from tessera.compiler.frontend.evaluate.report import Record
+from tessera.compiler.frontend.names.definition import Definition
 from tessera.compiler.frontend.names.fingerprint import fingerprint
 from tessera.compiler.frontend.names.frame import Closure, Flow, Frame, Path
 from tessera.compiler.frontend.names.live import read
-from tessera.compiler.frontend.names.signature import Signature
 from tessera.compiler.frontend.names.transformed import TransformedRef
 from tessera.compiler.frontend.names.values import (
     MISSING,
@@ -37,13 +36,12 @@ from tessera.compiler.frontend.names.vocabulary import operators
 from tessera.compiler.frontend.result import Analysis, ArgType, ExprInfo, Kind
 from tessera.compiler.frontend.syntax.assigned import stored_names
 from tessera.compiler.frontend.syntax.parse import Sample
-from tessera.compiler.ir.core import Block, Builder, Op, Value
+from tessera.compiler.ir.core import Builder, Op, Value
 from tessera.compiler.ir.types import TensorType, Type
-from tessera.compiler.unit import LaunchCheck, Param
+from tessera.compiler.unit import Param
 from tessera.errors import Span
 from tessera.language.annotations import Annotation
-from tessera.language.dims import DimError, Expr, Facts
-from tessera.language.dims.remembering import RememberingFacts
+from tessera.language.dims import DimError, Expr
 from tessera.language.dtypes import DType
 
 HANDLERS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {}
@@ -71,7 +69,7 @@ def method(function: F) -> F:
     return function
 
 
-class Evaluator(Report):
+class Evaluator(Record):
     """State of one analysis. `sizes` fixes named dims; `analyse` a kernel that is called; `most`: the steps that it may
     take."""
 
@@ -98,21 +96,10 @@ class Evaluator(Report):
         super().__init__(definition, most)
         self.sizes, self.analyse = sizes, analyse
         self.live = definition.scope.live
-        self.facts: Facts = RememberingFacts()
-        self.checks: list[LaunchCheck] = []
-        self.block = Block()
         self.builder: Builder = Builder(self.block, span=definition.span)
-        self.dims: dict[str, Span] = {}
-        self.infos: dict[tuple[int, int, int, int, str], ExprInfo] = {}
-        """by place and kind"""
-        self.dependencies: dict[str, str] = {}
-        self.readers: dict[str, Scope | None] = {}
-        self.launches: list[Op] = []
-        self.defaults: dict[str, Any] = {}
         self.lead = 1
         """how many axes `...` stands for in annotations"""
         self.returns: Annotation | None = None
-        self.signature = Signature((), None, None, {})
         self.item_spans: list[Span] = []
         """places of the values of a `return a, b`"""
         self.as_python = False
@@ -121,12 +108,8 @@ class Evaluator(Report):
         """functions whose recursion has been found not to end"""
         self.speculative = 0
         """how many undecided branches are open: what fails inside may never happen"""
-        self.derived: set[Op] = set()
-        """what computes gradients: nobody wrote it, so nothing is said about how it is written"""
         self.differentiating = 0
         """how many derivatives are being taken"""
-        self.tried: list[Block] = []
-        """what undecided branches and loops compute"""
         self.layer = layer(self)
 
     def record(self, at: ast.AST | Span, value: Any, name: str = "", kind: Kind = "expr") -> None:
@@ -135,15 +118,12 @@ class Evaluator(Report):
             return
         shown = self.shown(value)
         if shown is not None:
-            self._keep(ExprInfo(self.span(at), shown, name, kind))
+            self.keep(ExprInfo(self.span(at), shown, name, kind))
 
     def record_index(self, at: ast.AST, found: Any) -> None:
         """Keeps where an index of the analysed kernel stands: something with `pretty()`."""
         if self.frame.records and self.frame.source is self.definition.text:
-            self._keep(ExprInfo(self.span(at), found, "", "index"))
-
-    def _keep(self, e: ExprInfo) -> None:
-        self.infos.setdefault((e.span.line, e.span.col, e.span.end_line, e.span.end_col, e.kind), e)
+            self.keep(ExprInfo(self.span(at), found, "", "index"))
 
     def shown(self, value: Any) -> Any:
         """The type of a value as people are shown it; None where there is none."""

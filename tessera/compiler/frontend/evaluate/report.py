@@ -1,4 +1,8 @@
-"""What an evaluation says: findings and their places, what must be known first, and what is too much to compute."""
+"""What an evaluation gives.
+
+`Report`: findings and their places, what must be known first, what is too much to compute. `Record`: what else an
+analysis is made of.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +13,17 @@ from typing import Any
 
 from tessera.compiler.frontend import budget
 from tessera.compiler.frontend.fixes import Pending
-from tessera.compiler.frontend.names.definition import Definition
+from tessera.compiler.frontend.names.definition import Definition, Scope
 from tessera.compiler.frontend.names.frame import Frame
+from tessera.compiler.frontend.names.signature import Signature
 from tessera.compiler.frontend.names.values import UNKNOWN, Unknown
+from tessera.compiler.frontend.result import ExprInfo
 from tessera.compiler.frontend.syntax.assigned import assigned_names
+from tessera.compiler.ir.core import Block, Op
+from tessera.compiler.unit import LaunchCheck
 from tessera.errors import Diagnostic, Diagnostics, Edit, Fix, Note, Span
-from tessera.language.dims import DimError, DimLimitError
+from tessera.language.dims import DimError, DimLimitError, Facts
+from tessera.language.dims.remembering import RememberingFacts
 from tessera.nearest import nearest
 
 _WEIGHED = frozenset({int, str, bytes, list, tuple, dict, set, frozenset})
@@ -123,3 +132,29 @@ class Report:
         """A size that the dimension algebra refuses."""
         at = self.header(node) if isinstance(node, ast.stmt) else node
         return self.error("TS111" if isinstance(error, DimLimitError) else "TS107", str(error), at)
+
+
+class Record(Report):
+    """What an `Analysis` is made of besides findings. Checks ask this, and not how the evaluator works."""
+
+    def __init__(self, definition: Definition, most: int) -> None:
+        super().__init__(definition, most)
+        self.facts: Facts = RememberingFacts()
+        self.checks: list[LaunchCheck] = []
+        self.block = Block()
+        self.tried: list[Block] = []
+        """what undecided branches and loops compute"""
+        self.derived: set[Op] = set()
+        """what computes gradients: nobody wrote it, so nothing is said about how it is written"""
+        self.dims: dict[str, Span] = {}
+        self.signature = Signature((), None, None, {})
+        self.infos: dict[tuple[int, int, int, int, str], ExprInfo] = {}
+        """by place and kind"""
+        self.dependencies: dict[str, str] = {}
+        self.readers: dict[str, Scope | None] = {}
+        self.launches: list[Op] = []
+        self.defaults: dict[str, Any] = {}
+
+    def keep(self, e: ExprInfo) -> None:
+        """The first that is said of a place holds."""
+        self.infos.setdefault((e.span.line, e.span.col, e.span.end_line, e.span.end_col, e.kind), e)
