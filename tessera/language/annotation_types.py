@@ -6,7 +6,7 @@ may say the latter two by name (in the dialect; plain Python spells them by posi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import EllipsisType
 from typing import Any, NoReturn, SupportsIndex, TypeAlias, TypeGuard, cast
@@ -114,12 +114,16 @@ class SequenceAnn(_Optional):
 
 @dataclass(frozen=True, slots=True)
 class RecordAnn(_Optional):
-    """A dataclass or named tuple, by its annotated fields. `type` is what stands for the class itself."""
+    """A dataclass or named tuple, by its annotated fields. `type` is what stands for the class itself.
+
+    `given`: its sizes have been said, as in `Linear["D", "H"]`.
+    """
 
     name: str
     fields: tuple[tuple[str, Annotation], ...]
     type: object = field(default=None, compare=False, repr=False)
     optional: bool = False
+    given: bool = False
 
     def __str__(self) -> str:
         return self.name + (" | None" if self.optional else "")
@@ -155,6 +159,48 @@ def part(a: Annotation, key: object) -> Annotation:
         return a.item
     items = a.items if isinstance(a, TupleAnn) else tuple(f for _, f in a.fields) if isinstance(a, RecordAnn) else ()
     return items[key] if isinstance(key, int) and key < len(items) else UnknownAnn()
+
+
+def parts_of(a: Annotation) -> tuple[Annotation, ...]:
+    """The annotations inside one: of a tuple's items, a list's item, a dataclass's fields."""
+    if isinstance(a, TupleAnn):
+        return a.items
+    if isinstance(a, RecordAnn):
+        return tuple(f for _, f in a.fields)
+    return (a.item,) if isinstance(a, SequenceAnn) else ()
+
+
+def named_sizes(a: Annotation) -> list[str]:
+    """The names of the sizes of an annotation, in the order in which they are written."""
+    found: dict[str, None] = {}
+    for inner in parts_of(a):
+        found |= dict.fromkeys(named_sizes(inner))
+    for d in (getattr(a, "shape", None) or ()) if isinstance(a, (TensorAnn, TileAnn)) else ():
+        found |= dict.fromkeys(sorted(dims.symbols(d)) if isinstance(d, Expr) else ())
+    return [n for n in found if not n.startswith("?")]
+
+
+def with_sizes(a: Annotation, sizes: Mapping[str, Dim]) -> Annotation:
+    """The annotation with other sizes for these names."""
+    if isinstance(a, TupleAnn):
+        return replace(a, items=tuple(with_sizes(i, sizes) for i in a.items))
+    if isinstance(a, SequenceAnn):
+        return replace(a, item=with_sizes(a.item, sizes))
+    if isinstance(a, RecordAnn):
+        return replace(a, fields=tuple((n, with_sizes(f, sizes)) for n, f in a.fields))
+    if isinstance(a, (TensorAnn, TileAnn)) and a.shape is not None:
+        return replace(a, shape=tuple(d if d is ... else dims.substitute(d, sizes) for d in a.shape))
+    return a
+
+
+def apart(a: Annotation) -> Annotation:
+    """The annotation of a field: a dataclass in it has sizes of its own, of which nothing is known, unless they are
+    given."""
+    if isinstance(a, RecordAnn):
+        return a if a.given else with_sizes(a, {n: dims.symbol(f"?{n}") for n in named_sizes(a)})
+    if isinstance(a, TupleAnn):
+        return replace(a, items=tuple(map(apart, a.items)))
+    return replace(a, item=apart(a.item)) if isinstance(a, SequenceAnn) else a
 
 
 def _text(head: str, shape: Shape | None, dtype: DType | None, policy: Policy | None, optional: bool) -> str:

@@ -33,17 +33,20 @@ from tessera.language.annotation_types import (
     TileAnn,
     TupleAnn,
     UnknownAnn,
+    apart,
     closest,
     const_items,
     dim_of,
     fail,
     holds_tensors,
+    named_sizes,
     part,
     scalar_items,
     tensor_items,
     tensor_spec,
+    with_sizes,
 )
-from tessera.language.dims import Dim, DimError
+from tessera.language.dims import Dim, DimError, Expr
 from tessera.language.dtypes import DType
 from tessera.language.policies import Policy, PolicyError, PolicyPart
 
@@ -66,6 +69,7 @@ __all__ = [
     "TupleAnn",
     "UnknownAnn",
     "annotation_from_ast",
+    "apart",
     "holds_tensors",
     "part",
     "tensor_spec",
@@ -174,7 +178,24 @@ class _Reader:
             item = self.annotation(parts[min(int(keyed), len(parts) - 1)])
             if holds_tensors(item) or isinstance(item, (TensorAnn, TileAnn)):
                 return SequenceAnn(item, keyed)
+        found = self.resolve(dotted_name(head)) if dotted_name(head) else None
+        if isinstance(found, RecordAnn):
+            return self.sized(found, node, inner)
         return UnknownAnn(ast.unparse(node))
+
+    def sized(self, found: RecordAnn, node: ast.expr, inner: ast.expr) -> Annotation:
+        """`Linear["D", "H"]`: a dataclass whose sizes are these, in the order in which its fields name them."""
+        names, items = named_sizes(found), self.items(inner)
+        if len(items) != len(names):
+            wanted = ", ".join(names) or "none"
+            fail(f"{found.name} names {len(names)} sizes ({wanted}), not {len(items)}", self.span_of(node))
+        sizes: dict[str, Dim] = {}
+        for name, item in zip(names, items, strict=True):
+            value = dims.parse(item.value) if isinstance(item.value, str) else item.value
+            if not isinstance(value, (int, Expr)) or isinstance(value, bool):
+                fail(f"{ast.unparse(node)}: {item.value!r} is no size", item.span)
+            sizes[name] = value
+        return replace(with_sizes(found, sizes), given=True)
 
     def head(self, node: ast.expr) -> str:
         """The annotation that `node` names: "Tensor" for `ts.Tensor` however imported; "" where it is none of ours."""

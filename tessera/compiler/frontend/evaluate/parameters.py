@@ -22,6 +22,7 @@ from tessera.compiler.frontend.names.signature import (
     Parameter,
     Signature,
     as_annotated,
+    fields_of,
     is_scalar,
     item_of,
     number_dim,
@@ -331,7 +332,7 @@ def enter_call(
     signature, _ = signature_of(closure.node, source, definition.scope)
     with ev.inside(frame):
         _depend(ev, signature, definition.scope)
-    found: list[Equation] = []
+    found = [e for p in signature.parameters for e in _of_fields(p, frame.names.get(p.name))]
     ok = True
     for p, value in _flat(signature, frame.names):
         at = places.get(p.name.partition(".")[0], node)
@@ -366,6 +367,18 @@ def enter_call(
     for name, size in frame.dims.items():
         frame.names.setdefault(name, size)
     return env if ok else None
+
+
+def _of_fields(p: Parameter, value: Any) -> list[Equation]:
+    """The sizes that a method's `self` has, by the annotations of its class."""
+    if p.annotated or not isinstance(value, Record):
+        return []
+    out: list[Equation] = []
+    for name, annotation in fields_of(value.cls):
+        held = value.members.get(name)
+        if isinstance(held, Value) and isinstance(held.type, TensorType):
+            out += equations(f"{p.name}.{name}", annotation, held.type.shape) or []
+    return out
 
 
 def _shaped(ev: Evaluator, value: Any) -> TensorType | TileType | ViewType | None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import builtins
 import sys
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from tessera.compiler.frontend.names.definition import Definition, Scope
 from tessera.compiler.frontend.names.live import LiveScope, read
@@ -30,6 +31,7 @@ from tessera.language.annotations import (
     TupleAnn,
     UnknownAnn,
     annotation_from_ast,
+    apart,
     holds_tensors,
     part,
 )
@@ -255,6 +257,35 @@ def _named_tuple(cls: Any) -> Annotation:
     return found if holds_tensors(found) else UnknownAnn(cls.__name__)
 
 
+_FIELDS: WeakKeyDictionary[type, tuple[tuple[str, Annotation], ...]] = WeakKeyDictionary()
+"""of live classes"""
+
+
+def fields_of(cls: Any) -> tuple[tuple[str, Annotation], ...]:
+    """What the fields of a dataclass, live or of a text, are annotated with."""
+    if isinstance(cls, ClassRef):
+        found = _record(cls, (cls.name,)) if cls.annotations else NOTHING
+        return found.fields if isinstance(found, RecordAnn) else ()
+    if cls not in _FIELDS:
+        _FIELDS[cls] = tuple(_live_fields(cls))
+    return _FIELDS[cls]
+
+
+def _live_fields(cls: Any) -> Iterator[tuple[str, Annotation]]:
+    module = sys.modules.get(cls.__module__)
+    scope = LiveScope(SimpleNamespace(__globals__=vars(module) if module else {}))  # type: ignore[arg-type]
+    for name, declared in getattr(cls, "__dataclass_fields__", {}).items():
+        said: Any = declared.type
+        try:
+            tree = ast.parse(said, mode="eval").body if isinstance(said, str) else ast.Name(cls.__name__)
+            resolved = (
+                (lambda n: resolve(scope, n, (cls.__name__,))) if isinstance(said, str) else (lambda _, a=said: a)
+            )
+            yield name, annotation_from_ast(tree, resolved)
+        except (AnnotationError, SyntaxError):  # said where the class is checked
+            continue
+
+
 def _record(cls: ClassRef, within: tuple[str, ...]) -> Annotation:
     """The annotation that a dataclass stands for, where some of its fields are tensors."""
     scope = cls.scope
@@ -263,7 +294,7 @@ def _record(cls: ClassRef, within: tuple[str, ...]) -> Annotation:
         return resolve(scope, dotted, within) if scope is not None else UnknownAnn(dotted)
 
     try:
-        fields = [(n, annotation_from_ast(a, named)) for n, a in cls.annotations.items()]
+        fields = [(n, apart(annotation_from_ast(a, named))) for n, a in cls.annotations.items()]
     except AnnotationError:
         return UnknownAnn(cls.name)
     found = RecordAnn(cls.name, tuple(fields), cls)
@@ -286,7 +317,8 @@ def dims_in(annotation: Annotation | None) -> list[tuple[str, Span]]:
     if not isinstance(annotation, (TensorAnn, TileAnn, ConstAnn)):
         return []
     spans = annotation.spans
-    return [(n, spans[i]) for i, d in enumerate(sizes) if i < len(spans) for n in sorted(_names(d))]
+    found = [(n, spans[i]) for i, d in enumerate(sizes) if i < len(spans) for n in sorted(_names(d))]
+    return [(n, span) for n, span in found if not n.startswith("?")]
 
 
 def _names(d: object) -> frozenset[str]:

@@ -1,0 +1,113 @@
+"""Dataclasses in texts: whose sizes are whose, across classes and their methods."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from tessera.compiler.frontend.incremental import analyse_file
+
+HEAD = """
+    from __future__ import annotations
+    from dataclasses import dataclass
+    import tessera as ts
+    from tessera import Tensor
+
+    @dataclass
+    class Linear:
+        weight: Tensor["In", "Out"]
+        bias: Tensor["Out"] | None = None
+
+        def __call__(self, x: Tensor["...", "In"]) -> Tensor["...", "Out"]:
+            y = x @ self.weight
+            return y if self.bias is None else y + self.bias
+
+    @dataclass
+    class Network:
+        up: Linear["D", "H"]
+        down: Linear["H", "D"]
+        same: list[Linear["D", "D"]]
+        other: Linear
+        several: list[Linear]
+"""
+
+
+def found(body: str, head: str = HEAD) -> list[tuple[str, str]]:
+    text = textwrap.dedent(head) + textwrap.dedent(body)
+    return [(d.code, d.message) for a in analyse_file("file.py", text) for d in a.diagnostics if d.severity == "error"]
+
+
+def types(body: str) -> dict[str, str]:
+    text = textwrap.dedent(HEAD) + textwrap.dedent(body)
+    return {e.name: e.text for a in analyse_file("file.py", text) for e in a.expressions if e.kind == "assign"}
+
+
+def test_sizes_that_are_given_meet():
+    body = """
+    @ts.function
+    def f(n: Network, x: Tensor["B", "D"]):
+        h = n.up(x)
+        y = n.down(h)
+        for layer in n.same:
+            y = layer(y)
+        return y + x
+    """
+    assert found(body) == []
+    assert types(body)["h"] == "[B, H] f32" and types(body)["y"] == "[B, D] f32"
+
+
+@pytest.mark.parametrize("line, code, said", [
+    ("n.down(x)", "TS208", "__call__: In is H (axis 0 of self.weight) and D (axis 1 of x)"),
+    ("n.up(x) + x", "TS202", "[B, H] and [B, D] do not broadcast: H meets D at axis -1"),
+    ("n.up.weight @ n.up.weight", "TS203", "[D, H] @ [D, H]: contracted dimensions H and D differ"),
+])  # fmt: skip
+def test_sizes_that_do_not_meet(line, code, said):
+    body = f"""
+    @ts.function
+    def f(n: Network, x: Tensor["B", "D"]):
+        return {line}
+    """
+    assert [(c, m.partition("\n")[0]) for c, m in found(body)] == [(code, said)]
+
+
+def test_of_sizes_that_are_not_given_nothing_is_known():
+    body = """
+    @ts.function
+    def f(n: Network, x: Tensor["B", "D"]):
+        y = n.other(x)
+        for layer in n.several:
+            y = layer(y)
+        return y
+    """
+    assert found(body) == []
+    assert types(body)["y"] == "[B, Out] f32"
+
+
+def test_those_of_a_parameter_are_the_functions():
+    body = """
+    @ts.function
+    def f(layer: Linear, x: Tensor["B", "Out"]):
+        return layer(x)
+    """
+    assert [c for c, _ in found(body)] == ["TS208"]
+
+
+def test_as_many_sizes_as_there_are_names():
+    body = """
+    @ts.function
+    def f(layer: Linear["D"], x: Tensor["B", "D"]):
+        return layer(x)
+    """
+    assert ("TS211", "Linear names 2 sizes (In, Out), not 1") in found(body)
+
+
+def test_numbers_and_expressions():
+    body = """
+    @ts.function
+    def f(layer: Linear["2*D", 4], x: Tensor["B", "2*D"]):
+        return layer(x)
+    """
+    assert found(body) == []
+    text = body.replace("return layer(x)", "y = layer(x)\n        return y")
+    assert types(text)["y"] == "[B, 4] f32"
